@@ -1,0 +1,199 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Mark is a point in the order of reads and changes that a [Cache] keeps. Marks
+// of different caches have nothing to do with each other.
+type Mark uint64
+
+// CacheOptions are the settings of a [Cache]; the zero value is good.
+type CacheOptions struct {
+	// InspectTimeout bounds one inspection of one pod. Default: 2 minutes, the
+	// runtimeRequestTimeout of kubelet.
+	InspectTimeout time.Duration
+}
+
+// Cache holds the last known status of each pod, and reads through: a caller
+// that needs a newer one has that one pod inspected at once, and waits for no
+// relist. At most one inspection of a pod is under way; callers who can use its
+// result share it.
+//
+// A Cache starts no goroutine. It is safe for concurrent use.
+type Cache struct {
+	inspector Inspector
+	timeout   time.Duration
+
+	mu sync.Mutex
+	// last is the newest mark that was drawn.
+	last Mark
+	pods map[types.UID]*entry
+}
+
+// entry is what the cache knows of one pod. It is guarded by Cache.mu.
+type entry struct {
+	// status is the newest that was read, nil before the first success. Its mark
+	// never goes down.
+	status *PodStatus
+	// flight is the inspection under way, if any.
+	flight *flight
+	// forgotten is the mark of the last Forget: results of reads that began before
+	// it are not kept.
+	forgotten Mark
+}
+
+// flight is one inspection. mark is drawn before it starts; status and err are
+// set before done is closed and not changed after.
+type flight struct {
+	mark   Mark
+	done   chan struct{}
+	status *PodStatus
+	err    error
+	// abandoned says that the inspection ended because the context of the caller who
+	// led it did, which says nothing about the pod.
+	abandoned bool
+}
+
+// NewCache returns an empty cache over the inspector.
+func NewCache(inspector Inspector, opts CacheOptions) *Cache {
+	if opts.InspectTimeout <= 0 {
+		opts.InspectTimeout = 2 * time.Minute
+	}
+	return &Cache{inspector: inspector, timeout: opts.InspectTimeout, pods: map[types.UID]*entry{}}
+}
+
+// Now draws a mark: a status whose mark is greater has been read after now.
+func (c *Cache) Now() Mark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.draw()
+}
+
+func (c *Cache) draw() Mark {
+	c.last++
+	return c.last
+}
+
+// Get returns the last known status without asking the runtime, or false.
+func (c *Cache) Get(uid types.UID) (*PodStatus, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.pods[uid]; e != nil && e.status != nil {
+		return e.status, true
+	}
+	return nil, false
+}
+
+// Newer returns a status of the pod that was read after the mark, from memory if
+// there is one, else by asking the runtime, in the caller's goroutine or by
+// sharing the inspection of another. Its errors are the context's and, wrapped
+// with the pod, the inspector's; an error never replaces the last known status.
+func (c *Cache) Newer(ctx context.Context, ref PodRef, after Mark) (*PodStatus, error) {
+	for {
+		c.mu.Lock()
+		e := c.pods[ref.UID]
+		if e == nil {
+			e = &entry{}
+			c.pods[ref.UID] = e
+		}
+		if e.status != nil && e.status.Mark > after {
+			status := e.status
+			c.mu.Unlock()
+			return status, nil
+		}
+		f := e.flight
+		if f == nil {
+			f = &flight{mark: c.draw(), done: make(chan struct{})}
+			e.flight = f
+			c.mu.Unlock()
+			c.lead(ctx, ref, e, f)
+			return f.status, f.err
+		}
+		c.mu.Unlock()
+
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("pod %s: waiting for its status: %w", ref, context.Cause(ctx))
+		case <-f.done:
+		}
+		// A flight that began too early, or that its leader gave up, does not answer
+		// the question: look again, and lead if nobody does.
+		if f.mark > after && !f.abandoned {
+			return f.status, f.err
+		}
+	}
+}
+
+// lead runs the inspection of a flight and publishes the outcome.
+func (c *Cache) lead(ctx context.Context, ref PodRef, e *entry, f *flight) {
+	finished := false
+	defer func() {
+		if !finished { // the inspector panicked: do not leave the others waiting
+			f.err, f.abandoned = fmt.Errorf("pod %s: inspection panicked", ref), true
+		}
+		c.mu.Lock()
+		e.flight = nil
+		if f.err == nil && f.mark > e.forgotten {
+			e.status = f.status
+		}
+		c.dropIfIdle(ref.UID, e)
+		c.mu.Unlock()
+		close(f.done)
+	}()
+
+	ictx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	status, err := c.inspector.InspectPod(ictx, ref)
+	switch {
+	case err == nil:
+		marked := *status
+		marked.Mark = f.mark
+		f.status = &marked
+	case ctx.Err() != nil:
+		f.err, f.abandoned = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, errors.Join(context.Cause(ctx), err)), true
+	default:
+		f.err = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, err)
+	}
+	finished = true
+}
+
+// Forget drops what is known of the pod. A read that is under way does not bring
+// it back.
+func (c *Cache) Forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.pods[uid]
+	if e == nil {
+		return
+	}
+	e.status = nil
+	e.forgotten = c.draw()
+	c.dropIfIdle(uid, e)
+}
+
+// dropIfIdle removes an entry that holds nothing.
+func (c *Cache) dropIfIdle(uid types.UID, e *entry) {
+	if e.status == nil && e.flight == nil && c.pods[uid] == e {
+		delete(c.pods, uid)
+	}
+}
+
+// Len returns how many pods the cache knows a status of.
+func (c *Cache) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, e := range c.pods {
+		if e.status != nil {
+			n++
+		}
+	}
+	return n
+}
