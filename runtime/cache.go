@@ -26,6 +26,9 @@ type CacheOptions struct {
 // relist. At most one inspection of a pod is under way; callers who can use its
 // result share it.
 //
+// A pod of which the runtime knows nothing is not kept: it costs no memory, and
+// each question about it costs a read.
+//
 // A Cache starts no goroutine. It is safe for concurrent use.
 type Cache struct {
 	inspector Inspector
@@ -39,13 +42,17 @@ type Cache struct {
 
 // entry is what the cache knows of one pod. It is guarded by Cache.mu.
 type entry struct {
-	// status is the newest that was read, nil before the first success. Its mark
-	// never goes down.
+	// status is the newest that was read; nil before the first success, after a
+	// Forget, and when the runtime knows nothing of the pod. Its mark never goes
+	// down.
 	status *PodStatus
+	// stored is drawn when status is set, by the end of its read.
+	stored Mark
 	// flight is the inspection under way, if any.
 	flight *flight
-	// forgotten is the mark of the last Forget: results of reads that began before
-	// it are not kept.
+	// forgotten is the greatest mark of a Forget since flight began: the results of
+	// reads that began no later are not kept. As long as there is a flight, the
+	// entry stays in the cache.
 	forgotten Mark
 }
 
@@ -91,10 +98,26 @@ func (c *Cache) Get(uid types.UID) (*PodStatus, bool) {
 	return nil, false
 }
 
+// Since returns those of the last known statuses whose read ended after the mark
+// was drawn, in no order.
+func (c *Cache) Since(mark Mark) []*PodStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var since []*PodStatus
+	for _, e := range c.pods {
+		if e.status != nil && e.stored > mark {
+			since = append(since, e.status)
+		}
+	}
+	return since
+}
+
 // Newer returns a status of the pod that was read after the mark, from memory if
 // there is one, else by asking the runtime, in the caller's goroutine or by
-// sharing the inspection of another. Its errors are the context's and, wrapped
-// with the pod, the inspector's; an error never replaces the last known status.
+// sharing the inspection of another. A pod that the runtime does not know has a
+// status without sandboxes and containers. All errors are wrapped with the pod:
+// the cause of the context's end, or the inspector's error; an error never
+// replaces the last known status.
 func (c *Cache) Newer(ctx context.Context, ref PodRef, after Mark) (*PodStatus, error) {
 	for {
 		c.mu.Lock()
@@ -141,7 +164,10 @@ func (c *Cache) lead(ctx context.Context, ref PodRef, e *entry, f *flight) {
 		c.mu.Lock()
 		e.flight = nil
 		if f.err == nil && f.mark > e.forgotten {
-			e.status = f.status
+			e.status, e.stored = f.status, c.draw()
+			if len(f.status.Sandboxes) == 0 && len(f.status.Containers) == 0 {
+				e.status = nil
+			}
 		}
 		c.dropIfIdle(ref.UID, e)
 		c.mu.Unlock()
@@ -152,9 +178,11 @@ func (c *Cache) lead(ctx context.Context, ref PodRef, e *entry, f *flight) {
 	defer cancel()
 	status, err := c.inspector.InspectPod(ictx, ref)
 	switch {
+	case err == nil && status == nil:
+		f.err = fmt.Errorf("pod %s: reading its status from the runtime: the inspector returned neither a status nor an error", ref)
 	case err == nil:
 		marked := *status
-		marked.Mark = f.mark
+		marked.UID, marked.Mark = ref.UID, f.mark
 		f.status = &marked
 	case ctx.Err() != nil:
 		f.err, f.abandoned = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, errors.Join(context.Cause(ctx), err)), true
@@ -169,13 +197,32 @@ func (c *Cache) lead(ctx context.Context, ref PodRef, e *entry, f *flight) {
 func (c *Cache) Forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forget(uid, c.draw())
+}
+
+// ForgetUntil drops what is known of the pod from reads that began no later than
+// the mark was drawn, also when they are still under way. It reports whether
+// that is all there was: false means that a newer status is known, or being
+// read. It serves a caller who has seen that the pod is gone, but not when others
+// have looked.
+func (c *Cache) ForgetUntil(uid types.UID, mark Mark) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.forget(uid, mark)
+}
+
+func (c *Cache) forget(uid types.UID, mark Mark) bool {
 	e := c.pods[uid]
 	if e == nil {
-		return
+		return true
 	}
-	e.status = nil
-	e.forgotten = c.draw()
+	e.forgotten = max(e.forgotten, mark)
+	if e.status != nil && e.status.Mark <= mark {
+		e.status = nil
+	}
+	all := e.status == nil && (e.flight == nil || e.flight.mark <= mark)
 	c.dropIfIdle(uid, e)
+	return all
 }
 
 // dropIfIdle removes an entry that holds nothing.

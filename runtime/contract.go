@@ -14,6 +14,9 @@ var (
 	ErrNotFound = errors.New("not found in the runtime")
 	// ErrUnavailable says that the runtime cannot be reached at the moment.
 	ErrUnavailable = errors.New("container runtime unavailable")
+	// ErrNetworkNotReady says that the runtime is fit to run pods, but only those
+	// that use the network of the host.
+	ErrNetworkNotReady = errors.New("pod network not ready")
 )
 
 // Runtime is all that an agent asks of a container runtime. Implementations are
@@ -96,7 +99,8 @@ type Remover interface {
 type Checker interface {
 	// Check returns nil if the runtime answers and says that it and its network
 	// are ready; else an error which says what is missing. An error that wraps
-	// [ErrUnavailable] says that it did not answer at all.
+	// [ErrUnavailable] says that it did not answer at all; one that wraps
+	// [ErrNetworkNotReady], that only the pod network is missing.
 	Check(ctx context.Context) error
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // Annotations that kubelet puts on pods and that this library shares with it.
@@ -92,25 +91,38 @@ func IsSidecar(init *v1.Container) bool {
 }
 
 // ShouldRestart reports whether a container that has exited with the code is to
-// be started again. A container's own policy, and before it its own rules
-// (KEP-5307), come before the pod's. An init container under policy Always is
-// started again only when it has failed, as under OnFailure.
+// be started again in a pod that is not being deleted. The first rule of the
+// container that matches the code comes first (KEP-5307), then the container's
+// own policy, then the pod's; rules count only beside a policy of the container's
+// own, as the API has them. A sidecar is always started again, an init container
+// that has succeeded and an ephemeral container never.
+//
+// A rule that restarts all containers (KEP-5532) restarts this one too; that it
+// restarts the others is for the caller to know.
 func ShouldRestart(pod *v1.Pod, c *v1.Container, kind ContainerKind, exitCode int32) bool {
-	if kind == EphemeralContainer {
+	switch {
+	case kind == EphemeralContainer:
+		return false
+	case kind == InitContainer && IsSidecar(c):
+		return true
+	case kind == InitContainer && exitCode == 0:
 		return false
 	}
-	for _, rule := range c.RestartPolicyRules {
-		if rule.Action == v1.ContainerRestartRuleActionRestart && exitCodesMatch(rule.ExitCodes, exitCode) {
+	if c.RestartPolicy != nil {
+		switch matchingAction(c.RestartPolicyRules, exitCode) {
+		case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
 			return true
 		}
+		switch *c.RestartPolicy {
+		case v1.ContainerRestartPolicyAlways:
+			return true
+		case v1.ContainerRestartPolicyOnFailure:
+			return exitCode != 0
+		case v1.ContainerRestartPolicyNever:
+			return false
+		}
 	}
-	policy := pod.Spec.RestartPolicy
-	if c.RestartPolicy != nil {
-		policy = v1.RestartPolicy(*c.RestartPolicy)
-	} else if kind == InitContainer && policy == v1.RestartPolicyAlways {
-		policy = v1.RestartPolicyOnFailure
-	}
-	switch policy {
+	switch pod.Spec.RestartPolicy {
 	case v1.RestartPolicyNever:
 		return false
 	case v1.RestartPolicyOnFailure:
@@ -118,6 +130,16 @@ func ShouldRestart(pod *v1.Pod, c *v1.Container, kind ContainerKind, exitCode in
 	default:
 		return true
 	}
+}
+
+// matchingAction returns the action of the first rule that matches, or "".
+func matchingAction(rules []v1.ContainerRestartRule, exitCode int32) v1.ContainerRestartRuleAction {
+	for i := range rules {
+		if exitCodesMatch(rules[i].ExitCodes, exitCode) {
+			return rules[i].Action
+		}
+	}
+	return ""
 }
 
 func exitCodesMatch(req *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
@@ -156,32 +178,34 @@ var qosResources = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 
 // QOSClass is the pod's quality-of-service class: Guaranteed where each
 // container, or the pod as a whole, has limits for CPU and memory that equal its
-// requests, BestEffort where none has either, Burstable between them.
+// requests, BestEffort where none has either, Burstable between them. Once the
+// pod has resources of its own, those of its containers do not count. The class
+// in the pod's status comes first.
+//
+// The pod is expected to have the API's defaults. Without them a container's
+// missing request still counts as equal to its limit; a pod's own does not.
 func QOSClass(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
 	}
-	var all []v1.ResourceRequirements
-	if resourcehelper.IsPodLevelResourcesSet(pod) {
-		all = append(all, *pod.Spec.Resources)
+	some, guaranteed := false, true
+	count := func(r *v1.ResourceRequirements, implied bool) {
+		for _, name := range qosResources {
+			req, given := r.Requests[name]
+			lim := r.Limits[name]
+			if !given && implied {
+				req = lim
+			}
+			some = some || req.Sign() > 0 || lim.Sign() > 0
+			guaranteed = guaranteed && lim.Sign() > 0 && req.Cmp(lim) == 0
+		}
+	}
+	if pod.Spec.Resources != nil {
+		count(pod.Spec.Resources, false)
 	} else {
 		for kind, c := range Containers(&pod.Spec) {
 			if kind != EphemeralContainer {
-				all = append(all, c.Resources)
-			}
-		}
-	}
-	some, guaranteed := false, true
-	for i := range all {
-		for _, name := range qosResources {
-			req, lim := all[i].Requests[name], all[i].Limits[name]
-			if req.Sign() > 0 || lim.Sign() > 0 {
-				some = true
-			}
-			// A request that is not given is the limit (API reference).
-			_, given := all[i].Requests[name]
-			if lim.Sign() <= 0 || given && req.Cmp(lim) != 0 {
-				guaranteed = false
+				count(&c.Resources, true)
 			}
 		}
 	}

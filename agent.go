@@ -1,0 +1,248 @@
+package kubeletkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// ErrAlreadyRunning is returned by a second call of [Agent.Run].
+var ErrAlreadyRunning = errors.New("kubeletkit: Run was called before; an Agent runs once")
+
+// minLoopStale is how old the last round of the loop may be before the agent
+// counts as unhealthy, at least (kubelet: minimum of SyncLoopHealthCheck).
+const minLoopStale = 5 * time.Minute
+
+// Agent is a node agent. Its methods are safe for concurrent use.
+type Agent struct {
+	opts    Options
+	log     logr.Logger
+	started atomic.Bool
+
+	mux     *podconfig.Mux
+	pods    *podconfig.Manager
+	pleg    pleg.Generator
+	workers *podworkers.Workers
+	status  *status.Manager
+	prober  *prober.Manager
+	gc      *gc.Collector
+	loop    *syncloop.Loop
+}
+
+// New composes an agent. Its error names everything that is wrong with the
+// options. It starts nothing; but for Options.Host being nil it does no I/O.
+func New(opts Options) (*Agent, error) {
+	if err := opts.complete(); err != nil {
+		return nil, fmt.Errorf("kubeletkit: %w", err)
+	}
+	host, err := hostFacts(opts)
+	if err != nil {
+		return nil, fmt.Errorf("kubeletkit: learning about the host: %w", err)
+	}
+	a := &Agent{opts: opts, log: opts.Logger, pods: podconfig.NewManager()}
+	if err := a.build(host, filepath.Join(opts.RootDir, "pods")); err != nil {
+		return nil, fmt.Errorf("kubeletkit: %w", err)
+	}
+	return a, nil
+}
+
+// hostFacts completes what is known of the host with what the options say.
+func hostFacts(opts Options) (*runtime.Host, error) {
+	h := opts.Host
+	if h == nil {
+		var err error
+		if h, err = DetectHost(); err != nil {
+			return nil, err
+		}
+	}
+	facts := *h
+	if facts.NodeName == "" {
+		facts.NodeName = opts.NodeName
+	}
+	if facts.PodLogsDir == "" {
+		facts.PodLogsDir = opts.PodLogsDir
+	}
+	return &facts, nil
+}
+
+// build makes the parts and joins them.
+func (a *Agent) build(host *runtime.Host, podsDir string) error {
+	opts, rt := a.opts, a.opts.Runtime
+	event := opts.Event
+	if event == nil {
+		event = func(pod *v1.Pod, eventType, reason, message string) {
+			a.log.Info("Event", "pod", runtime.RefOf(pod), "type", eventType, "reason", reason, "message", message)
+		}
+	}
+	cache := opts.Cache
+	if cache == nil {
+		cache = runtime.NewCache(rt, runtime.CacheOptions{})
+	}
+	if a.pleg = opts.PLEG; a.pleg == nil {
+		a.pleg = pleg.NewGeneric(rt, cache, pleg.Options{Logger: a.named("pleg")})
+	}
+	var err error
+	if a.mux, err = podconfig.NewMux(podconfig.MuxOptions{Sources: opts.Sources, Logger: a.named("config")}); err != nil {
+		return err
+	}
+	if a.status, err = status.NewManager(status.Options{Sink: opts.StatusSink, Logger: a.named("status")}); err != nil {
+		return err
+	}
+	if a.prober, err = prober.New(rt, cache, prober.Options{HostIP: first(host.IPs), Logger: a.named("prober")}); err != nil {
+		return err
+	}
+	volumes, err := volume.New(volume.Options{Logger: a.named("volume")})
+	if err != nil {
+		return err
+	}
+	syncer, err := podsync.New(
+		podsync.Deps{Runtime: rt, Cache: cache, Status: a.status, Volumes: volumes, Prober: a.prober},
+		podsync.Options{PodsDir: podsDir, Host: host, PullSecrets: opts.PullSecrets, NetworkReady: a.networkReady, Event: event, Logger: a.named("podsync")})
+	if err != nil {
+		return err
+	}
+	if a.workers, err = podworkers.New(syncer, cache, podworkers.Options{ResyncInterval: opts.SyncFrequency, Logger: a.named("workers")}); err != nil {
+		return err
+	}
+	if a.gc, err = gc.New(rt, a.gone, gc.Options{Policy: opts.GC, LogsDir: host.PodLogsDir, Logger: a.named("gc")}); err != nil {
+		return err
+	}
+	handler, err := syncloop.NewHandler(
+		syncloop.HandlerDeps{Pods: a.pods, Workers: a.workers, Status: a.status, Runtime: rt, Prober: a.prober, Dirs: volumes},
+		syncloop.HandlerOptions{PodsDir: podsDir, Admit: a.admit, Gone: a.gc.Kick, Event: event, Logger: a.named("handler")})
+	if err != nil {
+		return err
+	}
+	a.loop, err = syncloop.New(
+		syncloop.Deps{Handler: handler, Config: a.mux, PLEG: a.pleg, Runtime: rt, Pods: a.pods, Probes: a.prober.Results()},
+		syncloop.Options{Logger: a.named("syncloop"), Observe: func(ev pleg.PodEvents) {
+			handler.Observe(ev)
+			a.prober.Notify(ev.Pod.UID)
+		}})
+	return err
+}
+
+func (a *Agent) named(part string) logr.Logger { return a.log.WithName(part) }
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// Run runs the agent until the context ends, and then returns nil, with all that
+// it started joined and the pods left running. It returns early with an error if
+// a part fails for good, or if the root directory is in use.
+func (a *Agent) Run(ctx context.Context) error {
+	if !a.started.CompareAndSwap(false, true) {
+		return ErrAlreadyRunning
+	}
+	unlock, err := lockRoot(a.opts.RootDir)
+	if err != nil {
+		return fmt.Errorf("kubeletkit: %w", err)
+	}
+	defer unlock()
+
+	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.opts.PodLogsDir)
+	g, gctx := errgroup.WithContext(ctx)
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"status manager", a.status.Run},
+		{"prober", a.prober.Run},
+		{"pod workers", a.workers.Run},
+		{"PLEG", a.pleg.Run},
+		{"garbage collector", a.gc.Run},
+		{"pod configuration", a.mux.Run},
+		{"sync loop", a.loop.Run},
+	} {
+		g.Go(func() error {
+			err := part.run(gctx)
+			switch {
+			case gctx.Err() != nil:
+				return nil // asked to stop, or another part failed first
+			case err == nil:
+				return fmt.Errorf("kubeletkit: the %s ended by itself", part.name)
+			default:
+				return fmt.Errorf("kubeletkit: the %s failed: %w", part.name, err)
+			}
+		})
+	}
+	err = g.Wait()
+	a.log.Info("Agent has stopped; its pods go on running")
+	return err
+}
+
+// Pods returns the desired pods with their current status. The pods are copies
+// in so far as their status is; specs are shared and must not be changed.
+func (a *Agent) Pods() []*v1.Pod {
+	desired := a.pods.Pods()
+	out := make([]*v1.Pod, len(desired))
+	for i, pod := range desired {
+		withStatus := *pod
+		if s, ok := a.status.Get(pod.UID); ok {
+			withStatus.Status = s
+		}
+		out[i] = &withStatus
+	}
+	return out
+}
+
+// Healthy returns an error if the loop has not gone round for twice the sync
+// frequency, and at least 5 minutes, which is also so when the runtime has been
+// away for that long.
+func (a *Agent) Healthy() error {
+	last := a.loop.LastIteration()
+	if last.IsZero() {
+		return nil // still starting
+	}
+	if stale := time.Since(last); stale > max(2*a.opts.SyncFrequency, minLoopStale) {
+		return fmt.Errorf("the sync loop last went round %s ago", stale.Round(time.Second))
+	}
+	return nil
+}
+
+// Synced reports whether every source has said which pods it wants.
+func (a *Agent) Synced() bool { return a.mux.AllSeen() }
+
+func (a *Agent) admit(pod *v1.Pod, active []*v1.Pod) syncloop.Admission {
+	return syncloop.Admit(a.opts.Limits, pod, active)
+}
+
+// gone reports whether nobody wants the pod and no worker is concerned with it.
+func (a *Agent) gone(uid types.UID) bool {
+	if !a.mux.AllSeen() || a.workers.State(uid).Known() {
+		return false
+	}
+	_, desired := a.pods.ByUID(uid)
+	return !desired
+}
+
+// networkReady tells whether pods with a network of their own can be started.
+func (a *Agent) networkReady() error {
+	if err := a.loop.RuntimeError(); errors.Is(err, runtime.ErrNetworkNotReady) {
+		return err
+	}
+	return nil
+}

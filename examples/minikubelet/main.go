@@ -1,0 +1,45 @@
+// Minikubelet is a node agent made of kubeletkit's parts: it runs the pods whose
+// manifests lie in a directory on a CRI runtime. Its flags and configuration
+// file are kubelet's, so it can stand where a kubelet stood in standalone mode.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "minikubelet:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	settings, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if settings.Version {
+		fmt.Println(version())
+		return nil
+	}
+	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-settings.Verbosity)}))
+	for _, w := range settings.Warnings {
+		log.Info("Warning: " + w)
+	}
+	return serve(ctx, settings, log)
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/file"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime/plan"
+	"github.com/kubeletkit/kubeletkit/server"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+// serve runs the agent and its ports until the context ends.
+func serve(ctx context.Context, s *settings, log logr.Logger) error {
+	agent, closeRuntime, err := compose(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	defer closeRuntime()
+	if s.RunOnce {
+		report, err := agent.RunOnce(ctx)
+		fmt.Print(report)
+		return err
+	}
+	listeners, err := s.listen()
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, l := range listeners {
+		h := server.Healthz(agent)
+		if l.pods {
+			h = server.Handler(agent, server.Options{Logger: log.WithName("server")})
+		}
+		log.Info("Serving", "address", l.Addr().String(), "pods", l.pods)
+		g.Go(func() error { return server.Serve(ctx, l.Listener, h) })
+	}
+	g.Go(func() error { return agent.Run(ctx) })
+	return g.Wait()
+}
+
+// compose makes the agent that the settings describe.
+func compose(ctx context.Context, s *settings, log logr.Logger) (agent *kubeletkit.Agent, closeRuntime func(), err error) {
+	node, err := s.nodeName()
+	if err != nil {
+		return nil, nil, err
+	}
+	host, err := s.host(node)
+	if err != nil {
+		return nil, nil, err
+	}
+	reserved, err := s.reserved()
+	if err != nil {
+		return nil, nil, err
+	}
+	for name, q := range reserved {
+		if total, ok := host.Allocatable[name]; ok {
+			total.Sub(q)
+			host.Allocatable[name] = total
+		}
+	}
+	var sources []podconfig.Source
+	if s.StaticPodPath != "" {
+		sources = append(sources, file.New(s.StaticPodPath, file.Options{
+			NodeName: node, CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"),
+		}))
+	} else {
+		log.Info("Warning: no pods will run: neither --pod-manifest-path nor staticPodPath is given")
+	}
+	maxRestart := s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, cri.Options{
+		ImageEndpoint:  s.ImageServiceEndpoint,
+		CallTimeout:    s.RuntimeRequestTimeout.Duration,
+		SerializePulls: *s.SerializeImagePulls,
+		Backoff:        plan.Backoff{Max: maxRestart},
+		Logger:         log.WithName("cri"),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	closeRuntime = func() { _ = rt.Close() }
+	agent, err = kubeletkit.New(kubeletkit.Options{
+		NodeName:      node,
+		RootDir:       s.RootDir,
+		PodLogsDir:    s.PodLogsDir,
+		Runtime:       rt,
+		Sources:       sources,
+		Host:          host,
+		Limits:        syncloop.Limits{MaxPods: int(s.MaxPods), Allocatable: host.Allocatable},
+		SyncFrequency: s.SyncFrequency.Duration,
+		GC:            gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName)},
+		Logger:        log,
+	})
+	if err != nil {
+		closeRuntime()
+		return nil, nil, err
+	}
+	return agent, closeRuntime, nil
+}
+
+// deadToKeep translates the flag, in which 0 keeps none, for gc, in which 0 is the
+// default.
+func deadToKeep(flag int32) int {
+	if flag <= 0 {
+		return -1
+	}
+	return int(flag)
+}
+
+// host is the machine as pods may know it.
+func (s *settings) host(node string) (*runtime.Host, error) {
+	h, err := kubeletkit.DetectHost()
+	if err != nil {
+		return nil, err
+	}
+	h.NodeName = node
+	h.PodLogsDir = s.PodLogsDir
+	h.ClusterDNS, h.ClusterDomain = s.ClusterDNS, s.ClusterDomain
+	if s.ResolverConfig != nil {
+		h.ResolvConf = *s.ResolverConfig
+	}
+	if s.NodeIP != "" {
+		h.IPs = nil
+		for text := range strings.SplitSeq(s.NodeIP, ",") {
+			ip := net.ParseIP(strings.TrimSpace(text))
+			if ip == nil {
+				return nil, fmt.Errorf("--node-ip %q: not an IP address", text)
+			}
+			h.IPs = append(h.IPs, ip.String())
+		}
+	}
+	if h.Allocatable == nil {
+		h.Allocatable = v1.ResourceList{}
+	}
+	return h, nil
+}
+
+// listener is a port; pods says whether it serves more than /healthz.
+type listener struct {
+	net.Listener
+	pods bool
+}
+
+// listen opens the ports. Either all are open, or none is and the error says why.
+func (s *settings) listen() ([]listener, error) {
+	var out []listener
+	open := func(host string, port int32, pods bool, field string) error {
+		if port == 0 {
+			return nil
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+		if err != nil {
+			return fmt.Errorf("opening the port of %s: %w", field, err)
+		}
+		out = append(out, listener{Listener: l, pods: pods})
+		return nil
+	}
+	err := open(s.Address, s.ReadOnlyPort, true, "readOnlyPort")
+	if err == nil {
+		err = open(s.HealthzBindAddress, *s.HealthzPort, false, "healthzPort")
+	}
+	if err != nil {
+		for _, l := range out {
+			_ = l.Close()
+		}
+		return nil, err
+	}
+	return out, nil
+}

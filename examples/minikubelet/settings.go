@@ -1,0 +1,178 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+// settings is what the command line and the configuration file say.
+type settings struct {
+	kubeletconfig.KubeletConfiguration
+
+	ConfigFile       string
+	RootDir          string
+	HostnameOverride string
+	NodeIP           string
+	Verbosity        int
+	Version          bool
+	MaxDeadPerName   int32
+	MinContainerTTL  time.Duration
+	// Warnings name what was given and understood but is not implemented.
+	Warnings []string
+}
+
+// parse reads the flags and the configuration file that they name. Flags win.
+func parse(args []string) (*settings, error) {
+	s := &settings{}
+	defaults(&s.KubeletConfiguration)
+	fs := s.flags()
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if s.ConfigFile != "" {
+		// The file first, then the flags over it.
+		fromFile := &settings{}
+		warnings, err := load(s.ConfigFile, &fromFile.KubeletConfiguration)
+		if err != nil {
+			return nil, err
+		}
+		defaults(&fromFile.KubeletConfiguration)
+		s, fs = fromFile, fromFile.flags()
+		if err := fs.Parse(args); err != nil {
+			return nil, err
+		}
+		s.Warnings = append(s.Warnings, warnings...)
+	}
+	if extra := fs.Args(); len(extra) > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", extra[0])
+	}
+	fs.Visit(func(f *pflag.Flag) {
+		if _, ok := f.Value.(ignored); ok {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("flag --%s is not implemented and has no effect", f.Name))
+		}
+	})
+	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
+		s.Verbosity = v
+	}
+	return s, s.validate()
+}
+
+// defaults fills in kubelet's defaults for the fields that are implemented.
+func defaults(c *kubeletconfig.KubeletConfiguration) {
+	def(&c.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
+	def(&c.PodLogsDir, "/var/log/pods")
+	def(&c.Address, "0.0.0.0")
+	def(&c.HealthzBindAddress, "127.0.0.1")
+	def(&c.SyncFrequency.Duration, time.Minute)
+	def(&c.FileCheckFrequency.Duration, 20*time.Second)
+	def(&c.RuntimeRequestTimeout.Duration, 2*time.Minute)
+	def(&c.MaxPods, 110)
+	def(&c.HealthzPort, ptr.To[int32](10248))
+	def(&c.EnableServer, ptr.To(true))
+	def(&c.SerializeImagePulls, ptr.To(false))
+	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// load reads a KubeletConfiguration. An unknown field is an error; the warnings
+// name the fields that are understood but not implemented.
+func load(path string, into *kubeletconfig.KubeletConfiguration) (warnings []string, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(data, into); err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	if into.Kind != "KubeletConfiguration" || into.APIVersion != kubeletconfig.SchemeGroupVersion.String() {
+		return nil, fmt.Errorf("configuration %s: is %s %s, want %s KubeletConfiguration", path, into.APIVersion, into.Kind, kubeletconfig.SchemeGroupVersion)
+	}
+	var fields map[string]any
+	if err := yaml.Unmarshal(data, &fields); err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	for _, field := range notImplemented("", fields) {
+		warnings = append(warnings, fmt.Sprintf("configuration %s: field %s is not implemented and has no effect", path, field))
+	}
+	// Paths in the file are relative to it, as kubelet reads them.
+	if into.StaticPodPath != "" && !filepath.IsAbs(into.StaticPodPath) {
+		into.StaticPodPath = filepath.Join(filepath.Dir(path), into.StaticPodPath)
+	}
+	return warnings, nil
+}
+
+func (s *settings) validate() error {
+	var errs []error
+	if s.ReadOnlyPort < 0 || s.ReadOnlyPort > 65535 {
+		errs = append(errs, fmt.Errorf("readOnlyPort %d: must be between 0 and 65535", s.ReadOnlyPort))
+	}
+	if p := *s.HealthzPort; p < 0 || p > 65535 {
+		errs = append(errs, fmt.Errorf("healthzPort %d: must be between 0 and 65535", p))
+	}
+	if d := s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; d < time.Second || d > 300*time.Second {
+		errs = append(errs, fmt.Errorf("crashLoopBackOff.maxContainerRestartPeriod %s: must be between 1s and 300s", d))
+	}
+	if s.MaxPods < 0 {
+		errs = append(errs, fmt.Errorf("maxPods %d: must not be negative", s.MaxPods))
+	}
+	if _, err := s.reserved(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// reserved adds up what is reserved for the system and the agent.
+func (s *settings) reserved() (v1.ResourceList, error) {
+	sum := v1.ResourceList{}
+	for field, reserved := range map[string]map[string]string{"systemReserved": s.SystemReserved, "kubeReserved": s.KubeReserved} {
+		for name, text := range reserved {
+			q, err := resource.ParseQuantity(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s.%s %q: %w", field, name, text, err)
+			}
+			total := sum[v1.ResourceName(name)]
+			total.Add(q)
+			sum[v1.ResourceName(name)] = total
+		}
+	}
+	return sum, nil
+}
+
+// nodeName is the name that was given, else the machine's, in lower case.
+func (s *settings) nodeName() (string, error) {
+	name := s.HostnameOverride
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			return "", fmt.Errorf("learning the node's name: %w; give it with --hostname-override", err)
+		}
+	}
+	return strings.ToLower(strings.TrimSpace(name)), nil
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "minikubelet (unknown version)"
+	}
+	return "minikubelet " + info.Main.Version + " " + info.GoVersion
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package kubeletkit
+
+import "errors"
+
+func totalMemory() (int64, error) { return 0, errors.ErrUnsupported }

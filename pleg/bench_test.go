@@ -1,0 +1,102 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// shelf is a runtime in memory that answers at once and allocates nothing for a
+// list: it shows its two lists in turn, or the first one only.
+type shelf struct {
+	lists    [2][]*runtime.Pod
+	statuses map[types.UID]*runtime.PodStatus
+	changes  bool
+	calls    int
+	// listed gets a word for each list call.
+	listed chan struct{}
+}
+
+func newShelf(pods, containers int, changes bool) *shelf {
+	s := &shelf{statuses: map[types.UID]*runtime.PodStatus{}, changes: changes, listed: make(chan struct{}, 1)}
+	for i := range pods {
+		ref := refOf(types.UID(fmt.Sprintf("0c4b6a3e-%012d", i)))
+		for turn := range s.lists {
+			pod := &runtime.Pod{PodRef: ref, Sandboxes: []runtime.Sandbox{sbx(fmt.Sprintf("%064d", i), "ready")}}
+			for c := range containers {
+				state := runtime.ContainerRunning
+				if turn == 1 && c == 0 {
+					state = runtime.ContainerExited
+				}
+				pod.Containers = append(pod.Containers, ctr(fmt.Sprintf("%032d%032d", i, c), state))
+			}
+			s.lists[turn] = append(s.lists[turn], pod)
+		}
+		s.statuses[ref.UID] = &runtime.PodStatus{PodRef: ref, Sandboxes: make([]runtime.SandboxStatus, 1)}
+	}
+	return s
+}
+
+func (s *shelf) ListPods(context.Context, bool) ([]*runtime.Pod, error) {
+	pods := s.lists[0]
+	if s.changes {
+		pods = s.lists[s.calls%2]
+	}
+	s.calls++
+	s.listed <- struct{}{}
+	return pods, nil
+}
+
+func (s *shelf) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
+	return s.statuses[ref.UID], nil
+}
+
+// BenchmarkRelist measures what a relist costs the agent itself, calls aside: from
+// the list call to the last event in the reader's hands.
+func BenchmarkRelist(b *testing.B) {
+	for _, pods := range []int{110, 1000, 5000} {
+		for _, changes := range []bool{false, true} {
+			name := "unchanged"
+			if changes {
+				name = "changed"
+			}
+			for _, containers := range []int{1, 8} {
+				b.Run(fmt.Sprintf("pods=%d/containers=%d/%s", pods, containers, name), func(b *testing.B) {
+					benchmarkRelist(b, newShelf(pods, containers, changes), pods)
+				})
+			}
+		}
+	}
+}
+
+func benchmarkRelist(b *testing.B, s *shelf, pods int) {
+	g := NewGeneric(s, runtime.NewCache(s, runtime.CacheOptions{}), Options{RelistPeriod: time.Hour})
+	ctx, stop := context.WithCancel(b.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = g.Run(ctx)
+	}()
+	drain := func() {
+		for range pods {
+			<-g.Watch()
+		}
+	}
+	<-s.listed
+	drain()
+	b.ReportAllocs()
+	for b.Loop() {
+		g.Relist()
+		<-s.listed
+		if s.changes {
+			drain()
+		}
+	}
+	stop()
+	<-ended
+}

@@ -1,0 +1,327 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// The scripts of this file play a runtime whose pods change at any moment, while
+// calls are slow, fail and hang, workers read the cache, and a reader takes
+// events now and then. It keeps what the events say against what was to be seen.
+
+// play runs a script, in which each byte is a step, and returns what went wrong.
+func play(t *testing.T, script []byte) (err error) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		p := &player{
+			w: w, cache: runtime.NewCache(w, runtime.CacheOptions{}),
+			died: map[string]bool{}, mustDie: map[string]bool{},
+			running: map[string]bool{}, views: map[types.UID]string{},
+		}
+		w.afterLists = p.listed
+		p.g = NewGeneric(w, p.cache, Options{MaxInspections: 2, InspectTimeout: 5 * time.Second})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = p.g.Run(ctx)
+		}()
+		for _, b := range script {
+			p.step(ctx, b)
+		}
+		p.settle()
+		stop()
+		<-ended
+		synctest.Wait() // for the workers
+		err = p.err
+	})
+	return err
+}
+
+type player struct {
+	w     *world
+	cache *runtime.Cache
+	g     *Generic
+	made  int
+	err   error
+	// died are the containers whose end was reported, mustDie those whose end a
+	// relist could see; running those that the last relist saw not exited.
+	died, mustDie, running map[string]bool
+	// views are what the reader knows of the pods: what the cache said when the
+	// reader took events of a pod.
+	views map[types.UID]string
+}
+
+func (p *player) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+}
+
+// listed notes what a successful relist sees. The world is locked.
+func (p *player) listed(pods []*runtime.Pod) {
+	before := p.running
+	p.running = map[string]bool{}
+	for _, pod := range pods {
+		for _, c := range pod.Containers {
+			if c.State == runtime.ContainerExited {
+				p.mustDie[c.ID.ID] = true
+			} else {
+				p.running[c.ID.ID] = true
+			}
+			delete(before, c.ID.ID)
+		}
+	}
+	for id := range before {
+		p.mustDie[id] = true
+	}
+}
+
+// step does one thing: the low bits say what, the high bits to which pod.
+func (p *player) step(ctx context.Context, b byte) {
+	uid := types.UID(fmt.Sprint("p", b>>5&3))
+	w := p.w
+	if b>>7 == 1 { // half of the steps let time pass
+		time.Sleep([]time.Duration{10, 50, 100, 300, 1000, 1100, 2500, 7000}[b&7] * time.Millisecond)
+		return
+	}
+	switch b & 31 {
+	case 0, 1, 2, 3: // a container is made, in a sandbox that is made if need be
+		w.do(func() {
+			p.made++
+			pod := w.pods[uid]
+			if pod == nil {
+				pod = &runtime.Pod{PodRef: refOf(uid), Sandboxes: []runtime.Sandbox{sbx(fmt.Sprint("s", p.made), "ready")}}
+			}
+			pod = clone(pod)
+			state := []runtime.ContainerState{"created", "running", "running", "exited"}[b&3]
+			pod.Containers = slices.Insert(pod.Containers, 0, ctr(fmt.Sprint("c", p.made), state))
+			w.pods[uid] = pod
+		})
+	case 4, 5, 6, 7, 8, 9: // the first container that can goes on in its life
+		p.advance(uid, runtime.ContainerExited, b&1 == 0)
+	case 10:
+		p.advance(uid, runtime.ContainerUnknown, false)
+	case 11, 12: // a dead container is removed
+		w.do(func() {
+			if pod := w.pods[uid]; pod != nil {
+				pod = clone(pod)
+				pod.Containers = slices.DeleteFunc(pod.Containers, func(c runtime.Container) bool { return c.State == runtime.ContainerExited })
+				w.pods[uid] = pod
+			}
+		})
+	case 13, 14: // all is gone
+		w.do(func() { delete(w.pods, uid) })
+	case 15, 16: // the sandbox dies
+		w.do(func() {
+			if pod := w.pods[uid]; pod != nil {
+				pod = clone(pod)
+				pod.Sandboxes[0].State = runtime.SandboxNotReady
+				w.pods[uid] = pod
+			}
+		})
+	case 17, 18:
+		w.do(func() { w.broken[uid] = !w.broken[uid] })
+	case 19:
+		w.do(func() { w.hung[uid] = !w.hung[uid] })
+	case 20:
+		w.do(func() {
+			if w.listErr == nil {
+				w.listErr = errInjected
+			} else {
+				w.listErr = nil
+			}
+		})
+	case 21:
+		w.do(func() { w.listTakes = 200*time.Millisecond - w.listTakes })
+	case 22:
+		w.do(func() { w.statusTakes = 150*time.Millisecond - w.statusTakes })
+	case 23:
+		w.do(func() { w.late = !w.late })
+	case 24, 25: // a worker reads the pod
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+			defer cancel()
+			_, _ = p.cache.Newer(ctx, refOf(uid), p.cache.Now())
+		}()
+	case 26:
+		p.cache.Forget(uid)
+	case 27:
+		p.g.Relist()
+	case 28, 29, 30:
+		p.take()
+	case 31:
+		for p.take() {
+		}
+	}
+}
+
+// advance lets a container that has not exited exit, or turn to another state.
+func (p *player) advance(uid types.UID, to runtime.ContainerState, oldest bool) {
+	p.w.do(func() {
+		pod := p.w.pods[uid]
+		if pod == nil {
+			return
+		}
+		pod = clone(pod)
+		p.w.pods[uid] = pod
+		for i := range pod.Containers {
+			c := &pod.Containers[i]
+			if oldest {
+				c = &pod.Containers[len(pod.Containers)-1-i]
+			}
+			switch {
+			case c.State == runtime.ContainerExited:
+				continue
+			case c.State == runtime.ContainerUnknown && to == runtime.ContainerUnknown,
+				c.State == runtime.ContainerCreated:
+				c.State = runtime.ContainerRunning
+			default:
+				c.State = to
+			}
+			return
+		}
+	})
+}
+
+// take reads one item, if there is one, and checks what is promised of it.
+func (p *player) take() bool {
+	synctest.Wait()
+	var item PodEvents
+	select {
+	case item = <-p.g.Watch():
+	default:
+		return false
+	}
+	if len(item.Events) == 0 {
+		p.fail("pod %s without events", item.Pod)
+	}
+	seen := map[Event]bool{}
+	status, known := p.cache.Get(item.Pod.UID)
+	for _, e := range item.Events {
+		e.Name = ""
+		if seen[e] {
+			p.fail("%v twice in one item", e)
+		}
+		seen[e] = true
+		if e.Type == ContainerDied {
+			p.died[e.ContainerID.ID] = true
+		}
+		if !known {
+			continue
+		}
+		c := status.ByID(e.ContainerID)
+		switch {
+		case e.Type == ContainerDied && c != nil && c.State != runtime.ContainerExited,
+			e.Type == ContainerRemoved && c != nil,
+			e.Type == ContainerStarted && c != nil && c.State == runtime.ContainerCreated:
+			p.fail("the cache is older than %v: %s", e, view(status))
+		}
+	}
+	if known {
+		p.views[item.Pod.UID] = view(status)
+	} else {
+		p.read(item.Pod.UID)
+	}
+	return true
+}
+
+// read lets the reader ask for what the cache does not have.
+func (p *player) read(uid types.UID) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	status, err := p.cache.Newer(ctx, refOf(uid), 0)
+	p.views[uid] = view(status)
+	if err != nil {
+		p.views[uid] = unread
+	}
+}
+
+// unread is the view of a pod that the reader has to ask for again.
+const unread = "?"
+
+// settle ends all faults and lets generator and reader catch up, and compares.
+func (p *player) settle() {
+	p.w.do(func() {
+		clear(p.w.broken)
+		clear(p.w.hung)
+		p.w.listErr, p.w.listTakes, p.w.statusTakes = nil, 0, 0
+	})
+	for range 12 {
+		time.Sleep(time.Second)
+		for p.take() {
+		}
+	}
+	for uid, got := range p.views {
+		if got == unread {
+			p.read(uid)
+		}
+	}
+	for i := range 4 {
+		uid := types.UID(fmt.Sprint("p", i))
+		truth := view(p.w.status(refOf(uid)))
+		if status, known := p.cache.Get(uid); known && view(status) != truth {
+			p.fail("pod %s: the cache knows %q, the truth is %q", uid, view(status), truth)
+		}
+	}
+	for _, pod := range p.w.snapshot() {
+		truth := view(p.w.status(pod.PodRef))
+		if got := p.views[pod.UID]; got != truth {
+			p.fail("pod %s: the reader knows %q, the truth is %q", pod.PodRef, got, truth)
+		}
+		delete(p.views, pod.UID)
+	}
+	for uid, got := range p.views {
+		if got != "" {
+			p.fail("pod %s is gone, the reader knows %q", uid, got)
+		}
+	}
+	for id := range p.mustDie {
+		if !p.died[id] {
+			p.fail("the end of %s was not reported", id)
+		}
+	}
+	if have, want := len(p.g.records.pods), len(p.w.pods); have != want {
+		p.fail("%d records of %d pods", have, want)
+	}
+	if have, most := p.cache.Len(), len(p.w.pods); have > most {
+		p.fail("%d cached statuses of %d pods", have, most)
+	}
+	if err := p.g.Healthy(); err != nil {
+		p.fail("not healthy in the end: %w", err)
+	}
+}
+
+func TestReadersEndUpWithTheTruth(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+			script := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(rt, "script")
+		if err := play(t, script); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+func FuzzReadersEndUpWithTheTruth(f *testing.F) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		script := make([]byte, 300)
+		for i := range script {
+			script[i] = byte(random.Uint32())
+		}
+		f.Add(script)
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		require.NoError(t, play(t, script[:min(len(script), 1000)]))
+	})
+}

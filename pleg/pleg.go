@@ -1,0 +1,89 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// ErrAlreadyRunning is returned by the second call of a generator's Run, also
+// when the first has ended: a generator runs once.
+var ErrAlreadyRunning = errors.New("pod lifecycle event generator: Run was called before")
+
+// Generator reports what changed in the runtime. Its methods may be called from
+// any goroutine.
+type Generator interface {
+	// Run generates events until ctx ends and then returns nil, with all that it
+	// started joined. A second call returns [ErrAlreadyRunning].
+	Run(ctx context.Context) error
+	// Watch returns the channel of events, always the same one. It is meant for one
+	// reader, who may be as slow as it likes. It is closed when Run ends; what was
+	// not taken by then is discarded, for the first relist of the next run finds it.
+	Watch() <-chan PodEvents
+	// Healthy returns nil if the generator has made progress lately, else an error
+	// that says since when it has not, wrapping the cause if it is known. It has no
+	// side effects.
+	Healthy() error
+}
+
+// Cache is what a generator needs of [runtime.Cache].
+type Cache interface {
+	// Now draws a mark.
+	Now() runtime.Mark
+	// Newer returns a status of the pod that was read after the mark, from memory
+	// or by asking the runtime.
+	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
+	// Since returns those of the known statuses whose read ended after the mark.
+	Since(mark runtime.Mark) []*runtime.PodStatus
+	// ForgetUntil drops what is known of the pod from reads that began no later than
+	// the mark, and reports whether nothing newer is known or being read.
+	ForgetUntil(uid types.UID, mark runtime.Mark) bool
+}
+
+// PodEvents is what happened to one pod since the reader last took it.
+type PodEvents struct {
+	Pod runtime.PodRef
+	// Events in the order in which they were found, each at most once. The slice
+	// belongs to the reader.
+	Events []Event
+}
+
+// Event is one thing that happened to a container or to a sandbox. What the thing
+// is like now is to be read from the cache. Events are comparable.
+type Event struct {
+	Type Type
+	// ContainerID and Name of the container; zero in events of sandboxes.
+	ContainerID runtime.ContainerID
+	Name        string
+	// SandboxID of the sandbox; empty in events of containers.
+	SandboxID string
+}
+
+// Type says what happened.
+type Type string
+
+// The types of events. The names of those about containers are kubelet's.
+const (
+	// ContainerStarted: the container runs, and did not when last seen.
+	ContainerStarted Type = "ContainerStarted"
+	// ContainerDied: the container has exited, or is gone and was not known to
+	// have exited. A container that is first seen as exited has died too.
+	ContainerDied Type = "ContainerDied"
+	// ContainerRemoved: the runtime knows the container no more.
+	ContainerRemoved Type = "ContainerRemoved"
+	// ContainerChanged: the container turned to a state that is neither running nor
+	// exited: created, or unknown. It tells of a passing state; kubelet keeps these
+	// from its sync loop, and so may a reader.
+	ContainerChanged Type = "ContainerChanged"
+
+	// SandboxStarted: the sandbox is ready, and was not when last seen.
+	SandboxStarted Type = "SandboxStarted"
+	// SandboxDied: the sandbox is no longer ready, or is gone and was not known to
+	// have died.
+	SandboxDied Type = "SandboxDied"
+	// SandboxRemoved: the runtime knows the sandbox no more.
+	SandboxRemoved Type = "SandboxRemoved"
+)

@@ -1,0 +1,188 @@
+package podconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+)
+
+// minimal is a good manifest that the cases vary.
+const minimal = `apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  containers:
+  - name: main
+    image: busybox
+`
+
+func loadOptions() LoadOptions {
+	return LoadOptions{NormalizeOptions: NormalizeOptions{NodeName: "node", Origin: "/manifests/web.yaml"}}
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		in    string
+		names []string // of the pods
+		err   string   // part of the message
+	}{
+		"a pod":                 {in: minimal, names: []string{"web"}},
+		"JSON":                  {in: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"}}`, names: []string{"web"}},
+		"JSON after space":      {in: "\n {\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"web\"}}\n", names: []string{"web"}},
+		"byte order mark":       {in: "\xef\xbb\xbf" + minimal, names: []string{"web"}},
+		"carriage returns":      {in: strings.ReplaceAll(minimal, "\n", "\r\n"), names: []string{"web"}},
+		"a list":                {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n", names: []string{"a", "b"}},
+		"an empty list":         {in: "apiVersion: v1\nkind: PodList\nitems: []\n", names: nil},
+		"documents":             {in: "# head\n---\n" + minimal + "---\n# nothing\n--- # again\n" + minimal + "...\n", names: []string{"web", "web"}},
+		"document after marker": {in: "--- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n", names: []string{"a"}},
+		"marker inside a block": {in: minimal + "    args:\n    - |\n      ---\n      x\n", names: []string{"web"}},
+
+		"empty":                 {in: "", err: "the manifest is empty"},
+		"comments only":         {in: "# x\n---\n", err: "the manifest is empty"},
+		"no object":             {in: "hello", err: "not a manifest: want an object with apiVersion and kind"},
+		"no kind":               {in: "apiVersion: v1\n", err: "kind: Required value"},
+		"another kind":          {in: "apiVersion: v1\nkind: ConfigMap\n", err: `kind: Unsupported value: "ConfigMap": supported values: "Pod", "PodList"`},
+		"another version":       {in: "apiVersion: apps/v1\nkind: Pod\n", err: `apiVersion: Unsupported value: "apps/v1"`},
+		"another kind in list":  {in: "apiVersion: v1\nkind: PodList\nitems:\n- kind: Secret\n  metadata: {name: a}\n", err: `items[0].kind: Invalid value: "Secret": want a v1 Pod`},
+		"unknown field":         {in: minimal + "    imagee: x\n", err: `unknown field "spec.containers[0].imagee"`},
+		"unknown field in list": {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a, nme: b}\n", err: `items[0]: unknown field "metadata.nme"`},
+		"unknown field of list": {in: "apiVersion: v1\nkind: PodList\nitem: []\n", err: `unknown field "item"`},
+		"duplicate field":       {in: minimal + "    image: x\n", err: `yaml: line 9: key "image" already set in map`},
+		"duplicate JSON field":  {in: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","name":"b"}}`, err: `duplicate field "metadata.name"`},
+		"YAML syntax":           {in: "a: [", err: "yaml: line 1"},
+		"JSON syntax":           {in: "{\n\"a\": 1,\n}", err: "line 3: invalid character"},
+		"second document bad":   {in: minimal + "---\nkind: Pod\n", err: "document 2 (line 9): apiVersion"},
+		"wrong case":            {in: "apiVersion: v1\nkind: Pod\nMetadata: {name: a}\n", err: `unknown field "Metadata"`},
+		"text for a number":     {in: minimal + "    ports: [{containerPort: http}]\n", err: `spec.containers[0].ports[0].containerPort: Invalid value: "http": must be an integer of 32 bits`},
+		"number for a text":     {in: minimal + "    command: [1]\n", err: `spec.containers[0].command[0]: Invalid value: 1: must be a string`},
+		"too great a number":    {in: minimal + "    ports: [{containerPort: 99999999999}]\n", err: `spec.containers[0].ports[0].containerPort: Invalid value: 99999999999: must be an integer of 32 bits`},
+		"text for a flag":       {in: minimal + "    tty: maybe\n", err: `spec.containers[0].tty: Invalid value: "maybe": must be true or false`},
+		"list for an object":    {in: "apiVersion: v1\nkind: Pod\nspec: []\n", err: `spec: Invalid value: must be an object`},
+		"object for a list":     {in: "apiVersion: v1\nkind: Pod\nspec: {containers: {}}\n", err: `spec.containers: Invalid value: must be a list`},
+		"quantity": {in: minimal + "    resources: {limits: {memory: 12Q}}\n",
+			err: `spec.containers[0].resources.limits[memory]: Invalid value: "12Q": quantities must match the regular expression`},
+		"quantity in list": {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n  spec: {volumes: [{name: v, emptyDir: {sizeLimit: much}}]}\n",
+			err: `items[0].spec.volumes[0].emptyDir.sizeLimit: Invalid value: "much"`},
+		"items not a list": {in: "apiVersion: v1\nkind: PodList\nitems: 3\n", err: "items"},
+		"bad time":         {in: "apiVersion: v1\nkind: Pod\nmetadata: {creationTimestamp: today}\n", err: `metadata.creationTimestamp: Invalid value: "today"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Decode([]byte(tc.in), DecodeOptions{})
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			var names []string
+			for _, m := range got {
+				names = append(names, m.Pod.Name)
+				assert.Equal(t, "Pod", m.Pod.Kind)
+			}
+			assert.Equal(t, tc.names, names)
+		})
+	}
+}
+
+func TestDecodeTooLarge(t *testing.T) {
+	t.Parallel()
+	_, err := Decode(make([]byte, MaxManifestSize+1), DecodeOptions{})
+	require.ErrorIs(t, err, ErrManifestTooLarge)
+	require.EqualError(t, err, "manifest is larger than 10 MiB")
+}
+
+func TestDecodeLenient(t *testing.T) {
+	t.Parallel()
+	var warnings []string
+	opts := DecodeOptions{Warn: func(err error) { warnings = append(warnings, err.Error()) }}
+	got, err := Decode([]byte(minimal+"    image: other\n    imagee: x\n"), opts)
+	require.NoError(t, err)
+	assert.Equal(t, "other", got[0].Pod.Spec.Containers[0].Image)
+	require.Len(t, warnings, 2)
+	assert.Contains(t, warnings[0], `key "image" already set`)
+	assert.Contains(t, warnings[1], `unknown field "spec.containers[0].imagee"`)
+}
+
+func TestMessagesAreBounded(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1<<20)
+	var many strings.Builder
+	for range 1000 {
+		many.WriteString("  - {name: A, image: b}\n")
+	}
+	for name, in := range map[string]string{
+		"unknown field": minimal + "    " + long + ": 1\n",
+		"long name":     strings.Replace(minimal, "name: web", "name: "+long, 1),
+		"long kind":     "apiVersion: v1\nkind: " + long + "\n",
+		"long number":   minimal + "    stdin: " + long + "\n",
+		"many errors":   minimal + many.String(),
+	} {
+		_, err := Load([]byte(in), loadOptions())
+		if assert.Error(t, err, name) {
+			assert.Less(t, len(err.Error()), (maxMessages+4)*maxMessage, name)
+		}
+	}
+}
+
+func TestUIDFollowsContent(t *testing.T) {
+	t.Parallel()
+	uid := func(in string, change func(o *LoadOptions)) string {
+		opts := loadOptions()
+		if change != nil {
+			change(&opts)
+		}
+		pods, err := Load([]byte(in), opts)
+		require.NoError(t, err)
+		return string(pods[0].UID)
+	}
+	base := uid(minimal, nil)
+	// The value must never change: pods that run carry it.
+	assert.Equal(t, "e4e889631d17bd1fec3ec540527f439c", base)
+	assert.Equal(t, base, uid("# comment\n"+minimal, nil), "comment")
+	assert.Equal(t, base, uid(`{"kind":"Pod","spec":{"containers":[{"image":"busybox","name":"main"}]},"metadata":{"name":"web"},"apiVersion":"v1"}`, nil), "JSON, other order")
+	assert.Equal(t, base, uid(minimal+"status: {phase: Running}\n", nil), "status")
+	assert.NotEqual(t, base, uid(strings.Replace(minimal, "busybox", "busybox:2", 1), nil), "image")
+	assert.NotEqual(t, base, uid(minimal+"    stdin: false\n", nil), "a default spelt out")
+	assert.NotEqual(t, base, uid(minimal, func(o *LoadOptions) { o.NodeName = "other" }), "node")
+	assert.NotEqual(t, base, uid(minimal, func(o *LoadOptions) { o.Origin = "/other" }), "file")
+	assert.NotEqual(t, base, uid(minimal, func(o *LoadOptions) { o.Kind = KindHTTP }), "kind")
+	assert.Equal(t, "given", uid(strings.Replace(minimal, "name: web", "name: web\n  uid: given", 1), nil), "given")
+}
+
+func FuzzDecodeManifest(f *testing.F) {
+	for _, seed := range []string{
+		minimal, "", "---", "{}", "[]", "a: &a [*a]", "kind: PodList\napiVersion: v1\nitems: [null, {}]",
+		`{"apiVersion":"v1","kind":"Pod","spec":{"containers":[null]}}`,
+		minimal + "    resources: {limits: {cpu: 1e400}}\n",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: [{}], hostNetwork: true, resources: {limits: {hugepages-0: 1}}}",
+		minimal + "    livenessProbe: {httpGet: {port: x}}\n    env: [{name: a, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['\"}}}]\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		opts := loadOptions()
+		pods, err := Load(data, opts)
+		if err != nil {
+			assert.Less(t, len(err.Error()), (maxMessages+4)*maxMessage)
+		}
+		for _, pod := range pods {
+			assert.NotEmpty(t, pod.UID)
+			assert.NotEmpty(t, pod.Namespace)
+			assert.Equal(t, v1.PodPending, pod.Status.Phase)
+			// What is good and defaulted stays so.
+			again := pod.DeepCopy()
+			SetDefaults(again)
+			assert.Equal(t, pod.Spec, again.Spec)
+		}
+		opts.Warn = func(error) {}
+		_, lenient := Load(data, opts)
+		if err == nil {
+			assert.NoError(t, lenient)
+		}
+	})
+}

@@ -1,0 +1,254 @@
+package podconfig
+
+import (
+	"strings"
+
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// SetDefaults fills in, in place, what the API server (as of 1.36) fills into a
+// pod, so that a pod from a manifest is what it would be in a cluster. It leaves
+// out volume types that need an API server or that are no longer served.
+func SetDefaults(pod *v1.Pod) {
+	spec := &pod.Spec
+	defaultTo(&spec.DNSPolicy, v1.DNSClusterFirst)
+	defaultTo(&spec.RestartPolicy, v1.RestartPolicyAlways)
+	defaultTo(&spec.SchedulerName, v1.DefaultSchedulerName)
+	if spec.SecurityContext == nil {
+		spec.SecurityContext = &v1.PodSecurityContext{}
+	}
+	defaultPtr(&spec.TerminationGracePeriodSeconds, runtime.DefaultGracePeriod)
+	defaultPtr(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
+	// The two names of one field follow each other.
+	defaultTo(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
+	spec.DeprecatedServiceAccount = spec.ServiceAccountName
+
+	for i := range spec.Volumes {
+		defaultVolume(&spec.Volumes[i])
+	}
+	for kind, c := range runtime.Containers(spec) {
+		defaultContainer(c)
+		if kind == runtime.EphemeralContainer {
+			continue
+		}
+		defaultRequests(&c.Resources)
+		if spec.HostNetwork {
+			for i := range c.Ports {
+				defaultTo(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
+			}
+		}
+	}
+	roundUp(spec.Overhead)
+	if spec.Resources != nil {
+		roundUp(spec.Resources.Limits)
+		roundUp(spec.Resources.Requests)
+		defaultPodResources(pod)
+	}
+}
+
+func defaultTo[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func defaultPtr[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}
+
+func defaultContainer(c *v1.Container) {
+	if c.ImagePullPolicy == "" {
+		c.ImagePullPolicy = pullPolicy(c.Image)
+	}
+	defaultTo(&c.TerminationMessagePath, v1.TerminationMessagePathDefault)
+	defaultTo(&c.TerminationMessagePolicy, v1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		defaultTo(&c.Ports[i].Protocol, v1.ProtocolTCP)
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil {
+			if from.FieldRef != nil {
+				defaultTo(&from.FieldRef.APIVersion, "v1")
+			}
+			if from.FileKeyRef != nil {
+				defaultPtr(&from.FileKeyRef.Optional, false)
+			}
+		}
+	}
+	roundUp(c.Resources.Limits)
+	roundUp(c.Resources.Requests)
+	for _, p := range [...]*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if p != nil {
+			defaultProbe(p)
+		}
+	}
+	if c.Lifecycle != nil {
+		for _, h := range [...]*v1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil && h.HTTPGet != nil {
+				defaultHTTPGet(h.HTTPGet)
+			}
+		}
+	}
+}
+
+// pullPolicy is Always for images whose tag is latest, given or implied, and
+// IfNotPresent for others and for names that do not parse.
+func pullPolicy(image string) v1.PullPolicy {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return v1.PullIfNotPresent
+	}
+	tagged, isTagged := named.(reference.Tagged)
+	_, isDigested := named.(reference.Digested)
+	if isTagged && tagged.Tag() == "latest" || !isTagged && !isDigested {
+		return v1.PullAlways
+	}
+	return v1.PullIfNotPresent
+}
+
+func defaultProbe(p *v1.Probe) {
+	defaultTo(&p.TimeoutSeconds, 1)
+	defaultTo(&p.PeriodSeconds, 10)
+	defaultTo(&p.SuccessThreshold, 1)
+	defaultTo(&p.FailureThreshold, 3)
+	if p.HTTPGet != nil {
+		defaultHTTPGet(p.HTTPGet)
+	}
+	if p.GRPC != nil {
+		defaultPtr(&p.GRPC.Service, "")
+	}
+}
+
+func defaultHTTPGet(h *v1.HTTPGetAction) {
+	defaultTo(&h.Path, "/")
+	defaultTo(&h.Scheme, v1.URISchemeHTTP)
+}
+
+func defaultVolume(v *v1.Volume) {
+	if v.VolumeSource == (v1.VolumeSource{}) {
+		v.EmptyDir = &v1.EmptyDirVolumeSource{}
+	}
+	switch {
+	case v.HostPath != nil:
+		defaultPtr(&v.HostPath.Type, v1.HostPathUnset)
+	case v.Image != nil:
+		if v.Image.PullPolicy == "" {
+			v.Image.PullPolicy = pullPolicy(v.Image.Reference)
+		}
+	case v.Secret != nil:
+		defaultPtr(&v.Secret.DefaultMode, v1.SecretVolumeSourceDefaultMode)
+	case v.ConfigMap != nil:
+		defaultPtr(&v.ConfigMap.DefaultMode, v1.ConfigMapVolumeSourceDefaultMode)
+	case v.DownwardAPI != nil:
+		defaultPtr(&v.DownwardAPI.DefaultMode, v1.DownwardAPIVolumeSourceDefaultMode)
+		defaultDownward(v.DownwardAPI.Items)
+	case v.Projected != nil:
+		defaultPtr(&v.Projected.DefaultMode, v1.ProjectedVolumeSourceDefaultMode)
+		for i := range v.Projected.Sources {
+			s := &v.Projected.Sources[i]
+			if s.DownwardAPI != nil {
+				defaultDownward(s.DownwardAPI.Items)
+			}
+			if s.ServiceAccountToken != nil {
+				const hour = int64(60 * 60)
+				defaultPtr(&s.ServiceAccountToken.ExpirationSeconds, hour)
+			}
+		}
+	case v.ISCSI != nil:
+		defaultTo(&v.ISCSI.ISCSIInterface, "default")
+	}
+}
+
+func defaultDownward(items []v1.DownwardAPIVolumeFile) {
+	for i := range items {
+		if items[i].FieldRef != nil {
+			defaultTo(&items[i].FieldRef.APIVersion, "v1")
+		}
+	}
+}
+
+// roundUp takes quantities to whole thousandths, the finest that the API keeps.
+func roundUp(list v1.ResourceList) {
+	for name, q := range list {
+		if q.RoundUp(resource.Milli) {
+			continue // was exact
+		}
+		list[name] = q
+	}
+}
+
+// defaultRequests requests what is limited.
+func defaultRequests(r *v1.ResourceRequirements) {
+	if r.Limits != nil && r.Requests == nil {
+		r.Requests = v1.ResourceList{}
+	}
+	for name, limit := range r.Limits {
+		if _, given := r.Requests[name]; !given {
+			r.Requests[name] = limit.DeepCopy()
+		}
+	}
+}
+
+// defaultPodResources completes the resources of the pod as a whole (KEP-2837)
+// from those of its containers, which must have their defaults.
+func defaultPodResources(pod *v1.Pod) {
+	r := pod.Spec.Resources
+	if len(r.Limits) > 0 || len(r.Requests) > 0 {
+		for name, limit := range resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{}) {
+			if !isHugePages(name) || !resourcehelper.IsSupportedPodLevelResource(name) {
+				continue
+			}
+			_, requested := r.Requests[name]
+			if _, limited := r.Limits[name]; !requested && !limited {
+				if r.Limits == nil {
+					r.Limits = v1.ResourceList{}
+				}
+				r.Limits[name] = limit.DeepCopy()
+			}
+		}
+	}
+	if len(r.Limits) == 0 {
+		return
+	}
+	requests := r.Requests
+	if requests == nil {
+		requests = v1.ResourceList{}
+	}
+	request := func(name v1.ResourceName, q resource.Quantity) {
+		if _, given := requests[name]; !given && resourcehelper.IsSupportedPodLevelResource(name) {
+			requests[name] = q.DeepCopy()
+		}
+	}
+	for name, q := range resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if mayOvercommit(name) {
+			request(name, q)
+		}
+	}
+	for name, q := range r.Limits {
+		request(name, q)
+	}
+	if len(requests) > 0 {
+		r.Requests = requests
+	}
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// isNative reports whether a resource is one of Kubernetes' own.
+func isNative(name v1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
+}
+
+// mayOvercommit reports whether requests of a resource may be lower than its
+// limits.
+func mayOvercommit(name v1.ResourceName) bool { return isNative(name) && !isHugePages(name) }

@@ -1,0 +1,23 @@
+// Package file is the source of pods that stand in manifests on disk: a directory
+// of them, as kubelet's staticPodPath, or a single file.
+//
+// In a directory the files whose names end in .yaml, .yml or .json are read; hidden
+// files, editors' backups and directories are not. Symbolic links are followed, so
+// that a mounted ConfigMap works. A file holds any number of pods, see
+// [github.com/kubeletkit/kubeletkit/podconfig.Decode].
+//
+// # Guarantees
+//
+//   - A file that appears, changes or goes away is noticed within some tens of
+//     milliseconds where the kernel tells of it (inotify), and at the next full
+//     look where it does not.
+//   - A file that did not change is not parsed again.
+//   - While a file is broken or cannot be read, the last good pods of that file
+//     stay, and those of all other files are untouched. This goes for the life of
+//     the [Source]: one that starts with a broken file has no pods of it.
+//   - A file that does not parse is called broken only when it was left alone for a
+//     quarter of a second, so that one that is being written is not complained of.
+//   - Each problem is told once for as long as it lasts, and so is its end.
+//   - A path that does not exist holds no pods. A path that cannot be read says
+//     nothing.
+package file

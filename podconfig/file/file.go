@@ -1,0 +1,146 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+)
+
+// ErrRunning is returned by [Source.Run] while another call of it goes on.
+var ErrRunning = errors.New("the file source is already running")
+
+// Options are the settings of a [Source]; the zero value is good.
+type Options struct {
+	// Logger; the zero value discards.
+	Logger logr.Logger
+	// NodeName is the node that the pods run on; it becomes part of their names.
+	// Default: the host name in lower case.
+	NodeName string
+	// Name of the source in the stream of changes. Default: "file".
+	Name string
+	// CheckFrequency is the time between two full looks, which find what the kernel
+	// does not report: changes behind symbolic links and on network file systems.
+	// Default: 20 s, the fileCheckFrequency of kubelet.
+	CheckFrequency time.Duration
+	// Lenient accepts unknown and duplicated fields with a warning in the log.
+	Lenient bool
+	// AllowObjects accepts pods that refer to secrets and other API objects.
+	AllowObjects bool
+	// Problem, if not nil, is told of each problem once for as long as it lasts,
+	// with the path of the file or directory it is about, and with a nil error when
+	// it is gone. It runs in the goroutine of [Source.Run] and must not block.
+	Problem func(path string, err error)
+}
+
+// Source reads pods from a directory of manifests or from a single file.
+type Source struct {
+	path    string
+	opts    Options
+	running atomic.Bool
+	// state outlives a run, so that the last good pods do.
+	state *state
+}
+
+// New returns a source of the pods at the path, which need not exist yet. It does
+// nothing until it is run.
+func New(path string, opts Options) *Source {
+	if opts.Logger.IsZero() {
+		opts.Logger = logr.Discard()
+	}
+	if opts.Name == "" {
+		opts.Name = "file"
+	}
+	if opts.CheckFrequency <= 0 {
+		opts.CheckFrequency = 20 * time.Second
+	}
+	return &Source{path: filepath.Clean(path), opts: opts}
+}
+
+// Name returns the name of the source.
+func (s *Source) Name() string { return s.opts.Name }
+
+// Delays between something that happened and the look at it.
+const (
+	// settle is how long events are gathered: manifests tend to come in numbers.
+	settle = 10 * time.Millisecond
+	// ripe is the age from which a file that does not parse is called broken; a
+	// younger one may be half written.
+	ripe = 250 * time.Millisecond
+)
+
+// Run reads the manifests and hands over their pods whenever they change, until
+// ctx ends; then it returns nil. A path that does not exist holds no pods. A path
+// that cannot be read says nothing: the pods known so far stay, and if there never
+// were any, the source counts as unseen. The only other errors are [ErrRunning]
+// and that of finding out the host name.
+func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
+	if !s.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer s.running.Store(false)
+	if s.state == nil {
+		node := s.opts.NodeName
+		if node == "" {
+			host, err := os.Hostname()
+			if err != nil {
+				return fmt.Errorf("file source %s: no node name given, and the host name is unknown: %w", s.path, err)
+			}
+			node = strings.ToLower(strings.TrimSpace(host))
+		}
+		s.state = newState(s.path, node, s.opts)
+	}
+	w := &watch{path: s.path, problem: s.state.report}
+	defer w.close()
+
+	delivered := false
+	period := time.NewTimer(s.opts.CheckFrequency)
+	defer period.Stop()
+	soon := time.NewTimer(0)
+	defer soon.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-soon.C:
+		case <-period.C:
+		case event, ok := <-w.events():
+			if !ok {
+				w.close()
+			} else if !w.concerns(event.Name) {
+				continue
+			}
+			s.state.suspect(event.Name)
+			w.gather(ctx, settle, s.state.suspect)
+		case err, ok := <-w.errors():
+			if !ok {
+				w.close()
+			} else {
+				s.opts.Logger.Info("Events of the manifest directory were lost; looking at all of it", "path", s.path, "error", err.Error())
+			}
+			s.state.suspectAll()
+		}
+		// The watch comes before the look, so that nothing falls between the two.
+		w.ensure()
+		changed, again := s.state.look(ctx, time.Now())
+		if ctx.Err() != nil {
+			return nil
+		}
+		if s.state.known && (changed || !delivered) {
+			set(s.state.pods())
+			delivered = true
+		}
+		period.Reset(s.opts.CheckFrequency)
+		soon.Stop()
+		if again > 0 {
+			soon.Reset(again)
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package file
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+// state is what a source knows of its files. One goroutine owns it.
+type state struct {
+	path string
+	node string
+	opts Options
+
+	// known says that the path could be looked at.
+	known bool
+	// files by path.
+	files map[string]*manifest
+	// suspects are paths that an event was about: they are read even if they look
+	// unchanged.
+	suspects map[string]bool
+	union    union
+	// problems that last, by what they are about.
+	problems map[string]string
+	// ignored are the names that were already said not to be read.
+	ignored map[string]bool
+}
+
+// manifest is a file and what became of it.
+type manifest struct {
+	// info is the file as last read. trusted says that an unchanged info means
+	// unchanged content: the file was not written to about when it was read.
+	info    os.FileInfo
+	trusted bool
+	// sum is that of the content that was parsed last, if any was.
+	sum    [sha256.Size]byte
+	parsed bool
+	// pods are those of the last content that was good.
+	pods []*v1.Pod
+	// err is what is wrong with that content, nil if it is good.
+	err error
+}
+
+func newState(path, node string, opts Options) *state {
+	return &state{
+		path: path, node: node, opts: opts,
+		files: map[string]*manifest{}, suspects: map[string]bool{},
+		problems: map[string]string{}, ignored: map[string]bool{},
+	}
+}
+
+// suspect has the file read at the next look.
+func (s *state) suspect(path string) { s.suspects[filepath.Clean(path)] = true }
+
+// suspectAll has every file read at the next look.
+func (s *state) suspectAll() {
+	for path := range s.files {
+		s.suspects[path] = true
+	}
+}
+
+// pods returns the pods of all files, in the order of the file names.
+func (s *state) pods() []*v1.Pod { return s.union.pods }
+
+// look reads what changed. It returns whether the pods differ from before and, if
+// not 0, when to look again.
+func (s *state) look(ctx context.Context, now time.Time) (changed bool, again time.Duration) {
+	infos, err := s.list()
+	if s.report("path", s.path, err); err != nil {
+		return false, 0
+	}
+	for path := range s.files {
+		if _, there := infos[path]; !there {
+			delete(s.files, path)
+			s.report(path, path, nil)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(infos)) {
+		if ctx.Err() != nil {
+			return false, 0
+		}
+		later := s.visit(path, infos[path], now)
+		if later > 0 && (again == 0 || later < again) {
+			again = later
+		}
+	}
+	clear(s.suspects)
+	s.known = true
+	changed = s.union.update(s.files)
+	for path, err := range s.union.conflicts {
+		s.report("conflict "+path, path, err)
+	}
+	for key := range s.problems {
+		if path, ok := strings.CutPrefix(key, "conflict "); ok && s.union.conflicts[path] == nil {
+			s.report(key, path, nil)
+		}
+	}
+	return changed, again
+}
+
+// list returns the manifest files that are there. A path that does not exist has
+// none.
+func (s *state) list() (map[string]os.FileInfo, error) {
+	infos := map[string]os.FileInfo{}
+	info, err := os.Stat(s.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return infos, nil
+	case err != nil:
+		return nil, fmt.Errorf("manifests cannot be read, the pods stay as they are: %w", err)
+	case !info.IsDir():
+		infos[s.path] = info
+		return infos, nil
+	}
+	entries, err := os.ReadDir(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return infos, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("manifest directory cannot be read, the pods stay as they are: %w", err)
+	}
+	for _, e := range entries {
+		if !isManifest(e.Name()) {
+			s.ignore(e.Name())
+			continue
+		}
+		path := filepath.Join(s.path, e.Name())
+		// A link that leads nowhere, or a file that is gone since, is not there.
+		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		infos[path] = info // nil where it cannot be told
+	}
+	return infos, nil
+}
+
+// isManifest reports whether a file of that name in a directory is read: it ends
+// in .yaml, .yml or .json and is neither hidden nor an editor's.
+func isManifest(name string) bool {
+	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") {
+		return false
+	}
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return true
+	default:
+		return false
+	}
+}
+
+// ignore says once that a file is not read, where its author may expect it is.
+func (s *state) ignore(name string) {
+	if s.ignored[name] || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") {
+		return
+	}
+	s.ignored[name] = true
+	s.opts.Logger.Info("File is not read: its name does not end in .yaml, .yml or .json", "file", filepath.Join(s.path, name))
+}
+
+// visit brings what is known of one file up to date. A result above 0 is when to
+// come back.
+func (s *state) visit(path string, info os.FileInfo, now time.Time) time.Duration {
+	m := s.files[path]
+	if m != nil && m.trusted && !s.suspects[path] && unchanged(m.info, info) {
+		return 0
+	}
+	if m == nil {
+		m = &manifest{}
+		s.files[path] = m
+	}
+	data, info, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		delete(s.files, path)
+		s.report(path, path, nil)
+		return 0
+	}
+	if err != nil {
+		m.trusted = false
+		s.report(path, path, err)
+		return 0
+	}
+	// A time stamp is as coarse as the clock of the kernel: what was written just
+	// now may be written once more and look the same.
+	age := now.Sub(info.ModTime())
+	m.info, m.trusted = info, age < 0 || age > ripe
+	if sum := sha256.Sum256(data); !m.parsed || sum != m.sum {
+		m.sum, m.parsed = sum, true
+		m.parse(s, path, data)
+	}
+	if m.err != nil && age >= 0 && age < ripe {
+		return ripe - age // perhaps it is being written
+	}
+	s.report(path, path, m.err)
+	return 0
+}
+
+// parse replaces the pods by those of the content, if that is good.
+func (m *manifest) parse(s *state, path string, data []byte) {
+	opts := podconfig.LoadOptions{
+		NormalizeOptions: podconfig.NormalizeOptions{NodeName: s.node, Kind: podconfig.KindFile, Origin: path},
+		ValidateOptions:  podconfig.ValidateOptions{AllowObjects: s.opts.AllowObjects},
+	}
+	if s.opts.Lenient {
+		opts.Warn = func(err error) {
+			s.opts.Logger.Info("Manifest has fields that are not understood", "file", path, "problem", err.Error())
+		}
+	}
+	pods, err := podconfig.Load(data, opts)
+	m.err = err
+	if err == nil {
+		m.pods = pods
+	}
+}
+
+func unchanged(a, b os.FileInfo) bool {
+	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
+// read returns the content of a regular file and the file as it was opened.
+func read(path string) ([]byte, os.FileInfo, error) {
+	// Opening a named pipe would wait for a writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("not a regular file but of mode %s", info.Mode())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, podconfig.MaxManifestSize+1))
+	return data, info, err
+}
+
+// report notes what is wrong with something, or with nil that nothing is, and
+// tells of it if that is news.
+func (s *state) report(key, path string, err error) {
+	last, had := s.problems[key]
+	switch {
+	case err == nil && !had, err != nil && had && last == err.Error():
+		return
+	case err == nil:
+		delete(s.problems, key)
+		s.opts.Logger.Info("Problem with manifests is gone", "path", path)
+	default:
+		s.problems[key] = err.Error()
+		s.opts.Logger.Error(err, "Problem with manifests; the last good pods stay", "path", path)
+	}
+	if s.opts.Problem != nil {
+		s.opts.Problem(path, err)
+	}
+}

@@ -1,0 +1,172 @@
+package podconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// locate finds the field that makes JSON fail to decode into a value, which the
+// decoder itself does not tell for types that decode themselves, such as
+// quantities. It walks the two side by side and returns nil if it finds nothing.
+func locate(content []byte, into any, path *field.Path) error {
+	d := json.NewDecoder(bytes.NewReader(content))
+	d.UseNumber()
+	var generic any
+	if d.Decode(&generic) != nil {
+		return nil
+	}
+	if err := misfit(reflect.TypeOf(into), generic, path); err != nil {
+		return err
+	}
+	return nil
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// misfit returns the first place where the value does not fit the type.
+func misfit(t reflect.Type, value any, path *field.Path) *field.Error {
+	if value == nil {
+		return nil
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if reflect.PointerTo(t).Implements(unmarshaler) {
+		return leaf(t, value, path, "")
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		object, ok := value.(map[string]any)
+		if !ok {
+			return field.Invalid(path, brief(value), "must be an object")
+		}
+		return misfitStruct(t, object, path)
+	case reflect.Map:
+		object, ok := value.(map[string]any)
+		if !ok {
+			return field.Invalid(path, brief(value), "must be an object")
+		}
+		for _, k := range slices.Sorted(maps.Keys(object)) {
+			if err := misfit(t.Elem(), object[k], path.Key(k)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return leaf(t, value, path, "must be base64")
+		}
+		list, ok := value.([]any)
+		if !ok {
+			return field.Invalid(path, brief(value), "must be a list")
+		}
+		for i, v := range list {
+			if err := misfit(t.Elem(), v, path.Index(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case reflect.String:
+		return leaf(t, value, path, "must be a string")
+	case reflect.Bool:
+		return leaf(t, value, path, "must be true or false")
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return leaf(t, value, path, fmt.Sprintf("must be an integer of %d bits", t.Bits()))
+	default:
+		return leaf(t, value, path, "")
+	}
+}
+
+// misfitStruct looks at the fields in the order of the type, so that the outcome
+// does not depend on that of a map.
+func misfitStruct(t reflect.Type, object map[string]any, path *field.Path) *field.Error {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		var err *field.Error
+		switch {
+		case name == "-" || !f.IsExported():
+		case name == "" && f.Anonymous:
+			err = misfit(f.Type, object, path)
+		case name != "":
+			err = misfit(f.Type, object[name], path.Child(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaf lets the type itself judge the value. An empty detail stands for what the
+// type has to say.
+func leaf(t reflect.Type, value any, path *field.Path, detail string) *field.Error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil
+	}
+	if err = json.Unmarshal(raw, reflect.New(t).Interface()); err == nil {
+		return nil
+	}
+	if detail == "" {
+		detail = clip(err.Error())
+		if e := (*json.UnmarshalTypeError)(nil); errors.As(err, &e) {
+			detail = "must not be " + e.Value
+		}
+	}
+	return field.Invalid(path, brief(value), detail)
+}
+
+// brief is a value as it may stand in a message.
+func brief(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		return field.OmitValueType{}
+	case []any:
+		return field.OmitValueType{}
+	case string:
+		return clip(v)
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		return clip(v.String())
+	default:
+		return v
+	}
+}
+
+// Bounds of messages: manifests may be of any size, messages must not be.
+const (
+	maxMessage  = 500 // bytes of one
+	maxMessages = 10  // in one error
+)
+
+// clip shortens a text to maxMessage bytes.
+func clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
+}
+
+// joinShort makes one error of several, bounded in length.
+func joinShort[E error](errs []E) error {
+	parts := make([]string, 0, min(len(errs), maxMessages+1))
+	for i, err := range errs {
+		if i == maxMessages {
+			parts = append(parts, fmt.Sprintf("and %d more", len(errs)-i))
+			break
+		}
+		parts = append(parts, clip(err.Error()))
+	}
+	return errors.New(strings.Join(parts, "; "))
+}

@@ -1,0 +1,164 @@
+package podconfig
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// The kinds of origin that a static pod's UID tells apart.
+const (
+	KindFile = "file"
+	KindHTTP = "http"
+)
+
+// NormalizeOptions say where a static pod comes from.
+type NormalizeOptions struct {
+	// NodeName is the node that the pod runs on. Required.
+	NodeName string
+	// Kind is [KindFile], which is the default, or [KindHTTP].
+	Kind string
+	// Origin is the path of the file or the URL.
+	Origin string
+	// Content decides the pod's UID if its manifest gives none: [Manifest.Content].
+	// Without it that is the JSON of the pod, less its status.
+	Content []byte
+}
+
+// Normalize turns a pod as its author wrote it into a static pod of this node, in
+// place, as kubelet does:
+//
+//   - without metadata.uid, the UID is the hex of a 128 bit FNV-1a hash over
+//     content, node and origin, so that another content is another pod. Kubelet
+//     hashes the memory layout of its own types here; the two agree on everything
+//     but the value;
+//   - the lower case name of the node is appended to the name, the namespace
+//     defaults to "default", the node name is set;
+//   - annotations kubernetes.io/config.source and config.hash, the latter being
+//     the UID;
+//   - pods from files tolerate every NoExecute taint;
+//   - the status is dropped but for the phase Pending, and so is a deletion
+//     timestamp, as the API server drops it from a pod that is created;
+//   - the API's defaults are filled in, see [SetDefaults].
+func Normalize(pod *v1.Pod, opts NormalizeOptions) error {
+	if opts.NodeName == "" {
+		return errors.New("normalize a pod: no node name given")
+	}
+	if opts.Kind == "" {
+		opts.Kind = KindFile
+	}
+	if pod.Name == "" {
+		return field.Required(field.NewPath("metadata", "name"), "static pods need a name")
+	}
+	if pod.UID == "" {
+		uid, err := contentUID(pod, opts)
+		if err != nil {
+			return err
+		}
+		pod.UID = uid
+	}
+	pod.Name += "-" + strings.ToLower(opts.NodeName)
+	if pod.Namespace == "" {
+		pod.Namespace = metav1.NamespaceDefault
+	}
+	pod.Spec.NodeName = opts.NodeName
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[runtime.AnnotationConfigSource] = opts.Kind
+	pod.Annotations[runtime.AnnotationConfigHash] = string(pod.UID)
+	if opts.Kind == KindFile {
+		tolerateNoExecute(&pod.Spec)
+	}
+	pod.Status = v1.PodStatus{Phase: v1.PodPending}
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
+	SetDefaults(pod)
+	return nil
+}
+
+// contentUID derives a UID from what the pod says and where it says it.
+func contentUID(pod *v1.Pod, opts NormalizeOptions) (types.UID, error) {
+	content := opts.Content
+	if content == nil {
+		desired := *pod
+		desired.Status = v1.PodStatus{}
+		var err error
+		if content, err = json.Marshal(&desired); err != nil {
+			return "", fmt.Errorf("hash pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	h := fnv.New128a()
+	_, _ = h.Write(content)
+	if opts.Kind == KindFile {
+		_, _ = io.WriteString(h, "host:"+opts.NodeName+"file:"+opts.Origin)
+	} else {
+		_, _ = io.WriteString(h, "url:"+opts.Origin)
+	}
+	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
+}
+
+// tolerateNoExecute keeps static pods on a node that has problems.
+func tolerateNoExecute(spec *v1.PodSpec) {
+	all := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	if !slices.ContainsFunc(spec.Tolerations, func(t v1.Toleration) bool { return t.MatchToleration(&all) }) {
+		spec.Tolerations = append(spec.Tolerations, all)
+	}
+}
+
+// LoadOptions are the settings of [Load].
+type LoadOptions struct {
+	NormalizeOptions
+	DecodeOptions
+	ValidateOptions
+}
+
+// Load is what a source of manifests does with the bytes that it finds: [Decode],
+// [Normalize] and [Validate]. All pods are good or none is returned; the error
+// then names the document and the field, and wraps an [InvalidError] where a pod
+// was understood and found wanting.
+func Load(data []byte, opts LoadOptions) ([]*v1.Pod, error) {
+	manifests, err := Decode(data, opts.DecodeOptions)
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*v1.Pod, 0, len(manifests))
+	for _, m := range manifests {
+		norm := opts.NormalizeOptions
+		norm.Content = m.Content
+		if err := Normalize(m.Pod, norm); err != nil {
+			if e := (*field.Error)(nil); errors.As(err, &e) && m.path != nil {
+				e.Field = m.path.String() + "." + e.Field
+			}
+			return nil, fmt.Errorf("%s%w", m.place, err)
+		}
+		if errs := validate(m.Pod, m.path, opts.ValidateOptions); len(errs) > 0 {
+			return nil, fmt.Errorf("%s%w", m.place, &InvalidError{Pod: runtime.RefOf(m.Pod), Errs: errs})
+		}
+		pods = append(pods, m.Pod)
+	}
+	return pods, nil
+}
+
+// InvalidError says what is wrong with a pod.
+type InvalidError struct {
+	Pod  runtime.PodRef
+	Errs field.ErrorList
+}
+
+// Error returns the problems as kubectl prints them, the first ones if there are
+// many.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("pod %s/%s is invalid: %v", clip(e.Pod.Namespace), clip(e.Pod.Name), joinShort(e.Errs))
+}

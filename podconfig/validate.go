@@ -1,0 +1,277 @@
+package podconfig
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// ValidateOptions are the settings of [Validate].
+type ValidateOptions struct {
+	// AllowObjects accepts pods that refer to objects of an API server, such as
+	// secrets. Without it they are refused, as kubelet refuses static pods that do:
+	// on a node without an API server they could never start.
+	AllowObjects bool
+}
+
+// Validate checks a static pod that was normalised. It covers what a node acts on
+// and judges as the API server (as of 1.36) does on creation: metadata,
+// containers, ports, environment, volumes and mounts, probes and hooks,
+// resources, security, DNS and host names, tolerations. What only a scheduler or
+// another operating system cares about is not looked at, nor are the insides of
+// volumes that need an API server. The paths of the errors are those that kubectl
+// prints.
+func Validate(pod *v1.Pod, opts ValidateOptions) field.ErrorList {
+	return validate(pod, nil, opts)
+}
+
+func validate(pod *v1.Pod, root *field.Path, opts ValidateOptions) field.ErrorList {
+	meta, spec := root.Child("metadata"), root.Child("spec")
+	c := &checker{pod: pod, spec: &pod.Spec}
+	c.errs = apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, meta)
+	c.metadata(meta)
+	c.podSpec(spec)
+	if !opts.AllowObjects {
+		c.objectReferences(spec)
+	}
+	return c.errs
+}
+
+// checker collects what is wrong with one pod.
+type checker struct {
+	pod  *v1.Pod
+	spec *v1.PodSpec
+	// volumes of the pod that have a valid name, by name.
+	volumes map[string]*v1.Volume
+	errs    field.ErrorList
+}
+
+func (c *checker) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
+
+// invalid adds an error for each of the messages.
+func (c *checker) invalid(path *field.Path, value any, msgs ...string) {
+	for _, msg := range msgs {
+		c.add(field.Invalid(path, value, msg))
+	}
+}
+
+func (c *checker) required(path *field.Path, detail string) { c.add(field.Required(path, detail)) }
+
+func (c *checker) forbidden(path *field.Path, detail string) { c.add(field.Forbidden(path, detail)) }
+
+func (c *checker) forbiddenIf(set bool, path *field.Path, detail string) {
+	if set {
+		c.forbidden(path, detail)
+	}
+}
+
+func (c *checker) duplicate(path *field.Path, value any) { c.add(field.Duplicate(path, value)) }
+
+// label checks a required DNS label.
+func (c *checker) label(path *field.Path, value string) {
+	if value == "" {
+		c.required(path, "")
+	} else {
+		c.invalid(path, value, validation.IsDNS1123Label(value)...)
+	}
+}
+
+// nonNegative checks a number.
+func (c *checker) nonNegative(path *field.Path, value int64) {
+	c.add(apivalidation.ValidateNonnegativeField(value, path)...)
+}
+
+// oneOf checks a required word against those that there are.
+func oneOf[T ~string](c *checker, path *field.Path, value T, words ...T) {
+	switch {
+	case value == "":
+		c.required(path, "")
+	case !slices.Contains(words, value):
+		c.add(field.NotSupported(path, value, words))
+	}
+}
+
+// unique collects values and calls twice for those that were there before.
+type unique[K comparable] sets.Set[K]
+
+func (u unique[K]) add(k K, twice func()) {
+	if _, there := u[k]; there {
+		twice()
+		return
+	}
+	u[k] = sets.Empty{}
+}
+
+func (c *checker) metadata(path *field.Path) {
+	if runtime.IsMirror(c.pod) {
+		c.forbidden(path.Child("annotations").Key(runtime.AnnotationConfigMirror),
+			"marks the API server's copy of a static pod, which cannot be run; remove it, and metadata.uid, from the manifest")
+	}
+}
+
+func (c *checker) podSpec(path *field.Path) {
+	s := c.spec
+	if g := s.TerminationGracePeriodSeconds; g == nil {
+		c.required(path.Child("terminationGracePeriodSeconds"), "")
+	} else {
+		c.nonNegative(path.Child("terminationGracePeriodSeconds"), *g)
+	}
+	c.podVolumes(path.Child("volumes"))
+	c.containers(path)
+	c.podResources(path.Child("resources"))
+	c.resourceList(path.Child("overhead"), s.Overhead, nil)
+	oneOf(c, path.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
+	c.podSecurity(path)
+	c.network(path)
+	c.hostnames(path)
+	c.tolerations(path.Child("tolerations"))
+
+	if s.NodeName == "" {
+		c.required(path.Child("nodeName"), "a static pod belongs to a node")
+	} else {
+		c.invalid(path.Child("nodeName"), s.NodeName, validation.IsDNS1123Subdomain(s.NodeName)...)
+	}
+	if d := s.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
+		c.invalid(path.Child("activeDeadlineSeconds"), *d, validation.InclusiveRangeError(1, math.MaxInt32))
+	}
+	if r := s.RuntimeClassName; r != nil {
+		c.invalid(path.Child("runtimeClassName"), *r, apivalidation.NameIsDNSSubdomain(*r, false)...)
+	}
+	if p := s.PriorityClassName; p != "" {
+		c.invalid(path.Child("priorityClassName"), p, apivalidation.NameIsDNSSubdomain(p, false)...)
+	}
+	for i, g := range s.ReadinessGates {
+		c.invalid(path.Child("readinessGates").Index(i).Child("conditionType"), g.ConditionType, validation.IsQualifiedName(string(g.ConditionType))...)
+	}
+	c.add(metavalidation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
+	if len(s.SchedulingGates) > 0 {
+		c.forbidden(path.Child("schedulingGates"), "a static pod is bound to its node and cannot wait for gates")
+	}
+	if len(s.EphemeralContainers) > 0 {
+		c.forbidden(path.Child("ephemeralContainers"), "cannot be set on create")
+	}
+	if s.OS != nil {
+		oneOf(c, path.Child("os", "name"), s.OS.Name, v1.Linux, v1.Windows)
+	}
+}
+
+// network checks DNS and the addresses that a pod brings.
+func (c *checker) network(path *field.Path) {
+	s := c.spec
+	oneOf(c, path.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirstWithHostNet, v1.DNSClusterFirst, v1.DNSDefault, v1.DNSNone)
+	c.dnsConfig(path.Child("dnsConfig"))
+	for i, alias := range s.HostAliases {
+		path := path.Child("hostAliases").Index(i)
+		c.add(validation.IsValidIPForLegacyField(path.Child("ip"), alias.IP, true, nil)...)
+		for j, name := range alias.Hostnames {
+			c.invalid(path.Child("hostnames").Index(j), name, validation.IsDNS1123Subdomain(name)...)
+		}
+	}
+}
+
+// Limits of a DNS configuration, those of the resolvers that read it (API
+// reference, PodDNSConfig).
+const (
+	maxNameservers     = 3
+	maxSearchPaths     = 32
+	maxSearchPathChars = 2048
+)
+
+func (c *checker) dnsConfig(path *field.Path) {
+	config := c.spec.DNSConfig
+	if c.spec.DNSPolicy == v1.DNSNone {
+		if config == nil {
+			c.required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
+		} else if len(config.Nameservers) == 0 {
+			c.required(path.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None")
+		}
+	}
+	if config == nil {
+		return
+	}
+	if len(config.Nameservers) > maxNameservers {
+		c.invalid(path.Child("nameservers"), config.Nameservers, fmt.Sprintf("must not have more than %d nameservers", maxNameservers))
+	}
+	for i, ip := range config.Nameservers {
+		c.add(validation.IsValidIPForLegacyField(path.Child("nameservers").Index(i), ip, true, nil)...)
+	}
+	if len(config.Searches) > maxSearchPaths {
+		c.invalid(path.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d search paths", maxSearchPaths))
+	}
+	if len(strings.Join(config.Searches, " ")) > maxSearchPathChars {
+		c.invalid(path.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", maxSearchPathChars))
+	}
+	for i, search := range config.Searches {
+		if search != "." {
+			search = strings.TrimSuffix(search, ".")
+			c.invalid(path.Child("searches").Index(i), search, validation.IsDNS1123SubdomainWithUnderscore(search)...)
+		}
+	}
+	for i, option := range config.Options {
+		if option.Name == "" {
+			c.required(path.Child("options").Index(i), "must not be empty")
+		}
+	}
+}
+
+func (c *checker) hostnames(path *field.Path) {
+	s := c.spec
+	if s.Hostname != "" {
+		c.label(path.Child("hostname"), s.Hostname)
+	}
+	if s.Subdomain != "" {
+		c.label(path.Child("subdomain"), s.Subdomain)
+	}
+	if s.HostnameOverride == nil {
+		return
+	}
+	path = path.Child("hostnameOverride")
+	if s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN {
+		c.forbidden(path, "may not be specified when setHostnameAsFQDN is true")
+	}
+	if s.HostNetwork {
+		c.forbidden(path, "may not be specified when hostNetwork is true")
+	}
+	const maxHostname = 64 // HOST_NAME_MAX of Linux
+	if len(*s.HostnameOverride) > maxHostname {
+		c.add(field.TooLong(path, "", maxHostname))
+	}
+	c.invalid(path, *s.HostnameOverride, validation.IsDNS1123Subdomain(*s.HostnameOverride)...)
+}
+
+func (c *checker) tolerations(path *field.Path) {
+	for i, t := range c.spec.Tolerations {
+		path := path.Index(i)
+		if t.Key != "" {
+			c.add(metavalidation.ValidateLabelName(t.Key, path.Child("key"))...)
+		} else if t.Operator != v1.TolerationOpExists {
+			c.invalid(path.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
+		}
+		if t.TolerationSeconds != nil && t.Effect != v1.TaintEffectNoExecute {
+			c.invalid(path.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+		}
+		switch t.Operator {
+		case v1.TolerationOpEqual, "":
+			c.invalid(path.Child("operator"), t.Value, validation.IsValidLabelValue(t.Value)...)
+		case v1.TolerationOpExists:
+			if t.Value != "" {
+				c.invalid(path.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'")
+			}
+		default:
+			c.add(field.NotSupported(path.Child("operator"), t.Operator, []v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists}))
+		}
+		if t.Effect != "" {
+			oneOf(c, path.Child("effect"), t.Effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)
+		}
+	}
+}

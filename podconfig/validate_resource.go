@@ -1,0 +1,161 @@
+package podconfig
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// resources checks what a container asks for.
+func (c *checker) resources(path *field.Path, r *v1.ResourceRequirements) {
+	c.requirements(path, r, containerResource)
+	claims := map[string]bool{}
+	for _, claim := range c.spec.ResourceClaims {
+		claims[claim.Name] = true
+	}
+	for i, claim := range r.Claims {
+		if !claims[claim.Name] {
+			c.add(field.NotFound(path.Child("claims").Index(i), claim.Name))
+		}
+	}
+}
+
+// podResources checks what a pod asks for as a whole (KEP-2837).
+func (c *checker) podResources(path *field.Path) {
+	r := c.spec.Resources
+	if r == nil {
+		return
+	}
+	if r.Claims != nil {
+		c.forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level")
+	}
+	c.requirements(path, r, podResource)
+	requests := resourcehelper.AggregateContainerRequests(c.pod, resourcehelper.PodResourcesOptions{})
+	for _, name := range sortedNames(requests) {
+		sum := requests[name]
+		if q, ok := r.Requests[name]; ok && sum.Cmp(q) > 0 {
+			c.invalid(path.Child("requests").Key(string(name)), q.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String()))
+		}
+	}
+	limits := resourcehelper.AggregateContainerLimits(c.pod, resourcehelper.PodResourcesOptions{})
+	for _, name := range sortedNames(limits) {
+		sum := limits[name]
+		if q, ok := r.Limits[name]; ok && isHugePages(name) && sum.Cmp(q) > 0 {
+			c.invalid(path.Child("limits").Key(string(name)), q.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", sum.String()))
+		}
+	}
+	for i := range c.spec.Containers {
+		own := c.spec.Containers[i].Resources.Limits
+		for _, name := range sortedNames(own) {
+			limit := own[name]
+			if q, ok := r.Limits[name]; ok && limit.Cmp(q) > 0 {
+				c.invalid(path.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(),
+					fmt.Sprintf("must be less than or equal to pod limits of %s", q.String()))
+			}
+		}
+	}
+}
+
+func sortedNames(list v1.ResourceList) []v1.ResourceName { return slices.Sorted(maps.Keys(list)) }
+
+// requirements checks limits and requests and how they stand to each other.
+func (c *checker) requirements(path *field.Path, r *v1.ResourceRequirements, nameMsg func(v1.ResourceName) string) {
+	c.resourceList(path.Child("limits"), r.Limits, nameMsg)
+	c.resourceList(path.Child("requests"), r.Requests, nameMsg)
+	compute, huge := false, false
+	note := func(name v1.ResourceName) {
+		compute = compute || name == v1.ResourceCPU || name == v1.ResourceMemory
+		huge = huge || isHugePages(name)
+	}
+	for name := range r.Limits {
+		note(name)
+	}
+	for _, name := range sortedNames(r.Requests) {
+		note(name)
+		request := r.Requests[name]
+		limit, limited := r.Limits[name]
+		switch {
+		case !limited && !mayOvercommit(name):
+			c.required(path.Child("limits"), "Limit must be set for non overcommitable resources")
+		case !limited:
+		case !mayOvercommit(name) && request.Cmp(limit) != 0:
+			c.invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
+		case request.Cmp(limit) > 0:
+			c.invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+		}
+	}
+	if huge && !compute {
+		c.forbidden(path, "HugePages require cpu or memory")
+	}
+}
+
+// resourceList checks names and quantities. Without a nameMsg they are those of
+// containers.
+func (c *checker) resourceList(path *field.Path, list v1.ResourceList, nameMsg func(v1.ResourceName) string) {
+	if nameMsg == nil {
+		nameMsg = containerResource
+	}
+	for _, name := range sortedNames(list) {
+		path, q := path.Key(string(name)), list[name]
+		if msgs := validation.IsQualifiedName(string(name)); len(msgs) > 0 {
+			c.invalid(path, name, msgs...)
+		} else if msg := nameMsg(name); msg != "" {
+			c.invalid(path, name, msg)
+		}
+		if q.Sign() < 0 {
+			c.invalid(path, q.String(), "must be greater than or equal to 0")
+		}
+		if !isNative(name) && q.MilliValue()%1000 != 0 {
+			c.invalid(path, q.String(), "must be an integer")
+		}
+		if isHugePages(name) && !wholePages(name, q) {
+			c.invalid(path, q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
+		}
+	}
+}
+
+// wholePages reports whether q is a multiple of the page size in the name.
+func wholePages(name v1.ResourceName, q resource.Quantity) bool {
+	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
+	if err != nil || size.Value() <= 0 || size.MilliValue()%1000 != 0 {
+		return false
+	}
+	return q.Value()%size.Value() == 0
+}
+
+// containerResource says what is wrong with the name of a container's resource.
+func containerResource(name v1.ResourceName) string {
+	if isHugePages(name) {
+		return ""
+	}
+	if !strings.Contains(string(name), "/") {
+		if name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage {
+			return ""
+		}
+		return "must be a standard resource for containers"
+	}
+	const quotaPrefix = "requests."
+	if !isNative(name) && (strings.HasPrefix(string(name), quotaPrefix) || len(validation.IsQualifiedName(quotaPrefix+string(name))) > 0) {
+		return "doesn't follow extended resource name standard"
+	}
+	return ""
+}
+
+// podResource says what is wrong with the name of a pod's resource.
+func podResource(name v1.ResourceName) string {
+	if resourcehelper.IsSupportedPodLevelResource(name) {
+		return ""
+	}
+	supported := sets.List(resourcehelper.SupportedPodLevelResources())
+	return fmt.Sprintf("not supported for pods; supported are %v and hugepages", supported)
+}

@@ -1,0 +1,330 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// Runtime is what the Syncer needs of a container runtime.
+type Runtime interface {
+	runtime.Syncer
+	runtime.Killer
+}
+
+// Cache gives statuses that are newer than a mark; *runtime.Cache is one.
+type Cache interface {
+	Now() runtime.Mark
+	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
+}
+
+// StatusManager keeps the API status of pods; *status.Manager is one.
+type StatusManager interface {
+	Get(uid types.UID) (v1.PodStatus, bool)
+	Set(pod *v1.Pod, s v1.PodStatus)
+	Terminate(pod *v1.Pod)
+}
+
+// Prober runs the probes of pods; *prober.Manager is one.
+type Prober interface {
+	runtime.ProbeResults
+	Pods
+}
+
+// Pods is how a prober learns which pods to probe.
+type Pods interface {
+	// AddPod starts the pod's probes; it does nothing for those that run.
+	AddPod(pod *v1.Pod)
+	// StopLivenessAndStartup ends the probes whose failure restarts a container.
+	StopLivenessAndStartup(pod *v1.Pod)
+	// RemovePod ends all probes of the pod.
+	RemovePod(pod *v1.Pod)
+}
+
+// Volumes sets up what a pod mounts; *volume.Manager is one. The methods are
+// idempotent.
+type Volumes interface {
+	// SetUp makes the pod's volumes ready and returns them by name.
+	SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error)
+	// TearDown takes down whatever was set up below the pod's directory.
+	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
+	// Exceeded returns a message if a volume has outgrown its size limit.
+	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error)
+	// SubPath is [runtime.PodSync.SubPath].
+	SubPath(ctx context.Context, req runtime.SubPath) (string, error)
+}
+
+// Deps are the parts that a Syncer works with. All are required but Prober.
+type Deps struct {
+	Runtime Runtime
+	Cache   Cache
+	Status  StatusManager
+	Volumes Volumes
+	// Prober runs the probes; nil means that none run.
+	Prober Prober
+}
+
+// Options are the settings of a [Syncer].
+type Options struct {
+	// PodsDir is the directory that holds a directory for each pod. Required.
+	PodsDir string
+	// Host is what pods may know of the machine. Required.
+	Host *runtime.Host
+	// PullSecrets returns the image pull secrets of a pod. nil: there are none.
+	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
+	// NetworkReady returns an error while only pods with the host's network may be
+	// started. nil: the network is always ready.
+	NetworkReady func() error
+	// Event is told what a user would want to see of a pod: type ("Normal" or
+	// "Warning"), reason and message. nil: nobody is told.
+	Event func(pod *v1.Pod, eventType, reason, message string)
+	// Logger. Default: discards.
+	Logger logr.Logger
+}
+
+// Syncer is the default [podworkers.PodSyncer].
+type Syncer struct {
+	Deps
+	opts Options
+	log  logr.Logger
+
+	mu sync.Mutex
+	// waiting has the reasons that the last SyncPod of a pod gave.
+	waiting map[types.UID]map[string]v1.ContainerStateWaiting
+}
+
+var _ podworkers.PodSyncer = (*Syncer)(nil)
+
+// New returns a Syncer, or an error that names all that is missing.
+func New(deps Deps, opts Options) (*Syncer, error) {
+	var errs []error
+	require := func(ok bool, name string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("podsync: %s is required", name))
+		}
+	}
+	require(deps.Runtime != nil, "Deps.Runtime")
+	require(deps.Cache != nil, "Deps.Cache")
+	require(deps.Status != nil, "Deps.Status")
+	require(deps.Volumes != nil, "Deps.Volumes")
+	require(filepath.IsAbs(opts.PodsDir), "Options.PodsDir, as an absolute path,")
+	require(opts.Host != nil, "Options.Host")
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if opts.Logger.IsZero() {
+		opts.Logger = logr.Discard()
+	}
+	if opts.Event == nil {
+		opts.Event = func(*v1.Pod, string, string, string) {}
+	}
+	return &Syncer{Deps: deps, opts: opts, log: opts.Logger, waiting: map[types.UID]map[string]v1.ContainerStateWaiting{}}, nil
+}
+
+// PodDir is the directory of the pod with that UID.
+func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.PodsDir, string(uid)) }
+
+// SyncPod brings the pod one step nearer to its spec. The result is terminal
+// when the pod has finished by itself or must not run any longer.
+func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, observed *runtime.PodStatus) (podworkers.Result, error) {
+	api := s.generate(pod, observed, phaseSync, nil)
+	end, look := s.mustEnd(ctx, pod, &api)
+	if end != nil {
+		api.Phase, api.Reason, api.Message = v1.PodFailed, end.reason, end.message
+		s.opts.Event(pod, v1.EventTypeWarning, end.reason, end.message)
+	}
+	s.Status.Set(pod, api)
+	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
+		return podworkers.Result{Terminal: true}, nil
+	}
+
+	res, err := s.advance(ctx, pod, observed)
+	if s.setWaiting(pod.UID, res.Waiting) {
+		s.Status.Set(pod, s.generate(pod, observed, phaseSync, nil))
+	}
+	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, look)}, err
+}
+
+// verdict is why a pod must not run any longer.
+type verdict struct{ reason, message string }
+
+// mustEnd returns why the pod must end although it has not finished, or nil and
+// the time until it is to be asked again, 0 for never.
+func (s *Syncer) mustEnd(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*verdict, time.Duration) {
+	past, look := pastDeadline(pod, api, time.Now())
+	if past {
+		return &verdict{reasonDeadline, messageDeadline}, 0
+	}
+	if !volume.HasSizeLimit(pod) {
+		return nil, look
+	}
+	message, err := s.Volumes.Exceeded(ctx, pod, s.PodDir(pod.UID))
+	if err != nil {
+		s.log.Error(err, "Cannot tell whether a volume has outgrown its size limit", "pod", runtime.RefOf(pod))
+	}
+	if message != "" {
+		return &verdict{reasonEvicted, message}, 0
+	}
+	return nil, soonest(look, usagePeriod)
+}
+
+// advance makes ready what the containers need and has the runtime act.
+func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) (runtime.SyncResult, error) {
+	ref := runtime.RefOf(pod)
+	if s.opts.NetworkReady != nil && !runtime.HasHostNetwork(pod) {
+		if err := s.opts.NetworkReady(); err != nil {
+			s.opts.Event(pod, v1.EventTypeWarning, "NetworkNotReady", err.Error())
+			return waitingAll(pod, "ContainerCreating", err), fmt.Errorf("pod %s: %w", ref, err)
+		}
+	}
+	dir := s.PodDir(pod.UID)
+	if err := makeDirs(dir); err != nil {
+		return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: making its directories: %w", ref, err)
+	}
+	volumes, err := s.Volumes.SetUp(ctx, pod, dir)
+	if err != nil {
+		s.opts.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
+		return waitingAll(pod, "FailedMount", err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
+	}
+	var secrets []v1.Secret
+	if s.opts.PullSecrets != nil {
+		if secrets, err = s.opts.PullSecrets(ctx, pod); err != nil {
+			return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
+		}
+	}
+	var probes runtime.ProbeResults
+	if s.Prober != nil {
+		s.Prober.AddPod(pod)
+		probes = s.Prober
+	}
+	return s.Runtime.SyncPod(ctx, runtime.PodSync{
+		Pod:         pod,
+		Status:      observed,
+		Probes:      probes,
+		PullSecrets: secrets,
+		Volumes:     volumes,
+		SubPath:     s.Volumes.SubPath,
+		Dir:         dir,
+		Host:        s.opts.Host,
+	})
+}
+
+// SyncTerminatingPod stops the pod. It returns nil only when nothing of it runs.
+func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus, t podworkers.Termination) error {
+	ref := runtime.RefOf(pod)
+	s.Status.Set(pod, s.generate(pod, observed, phaseTerminating, t.Status))
+	if s.Prober != nil {
+		s.Prober.StopLivenessAndStartup(pod)
+	}
+	if err := s.Runtime.KillPod(ctx, runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod}); err != nil {
+		return fmt.Errorf("pod %s: stopping it: %w", ref, err)
+	}
+	if s.Prober != nil {
+		s.Prober.RemovePod(pod)
+	}
+	after, err := s.Cache.Newer(ctx, ref, s.Cache.Now())
+	if err != nil {
+		return fmt.Errorf("pod %s: looking whether it has stopped: %w", ref, err)
+	}
+	s.Status.Set(pod, s.generate(pod, after, phaseTerminating, t.Status))
+	if after.ContainersRunning() {
+		return fmt.Errorf("pod %s: containers still run after it was stopped; it will be stopped again", ref)
+	}
+	return nil
+}
+
+// SyncTerminatingOrphan stops a pod of which nothing but its containers is left.
+// The grace period is the one that was recorded with them, unless one is given.
+func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod, observed *runtime.PodStatus, gracePeriod *int64) error {
+	if err := s.Runtime.KillPod(ctx, runtime.PodKill{Status: observed, GracePeriod: gracePeriod}); err != nil {
+		return fmt.Errorf("orphaned pod %s: stopping it: %w", orphan.PodRef, err)
+	}
+	return nil
+}
+
+// SyncTerminatedPod settles what is left of a pod that has stopped.
+func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
+	ref := runtime.RefOf(pod)
+	s.Status.Set(pod, s.generate(pod, observed, phaseTerminated, nil))
+	if err := s.Volumes.TearDown(ctx, ref, s.PodDir(pod.UID)); err != nil {
+		return fmt.Errorf("pod %s: taking down its volumes: %w", ref, err)
+	}
+	s.Status.Terminate(pod)
+	s.mu.Lock()
+	delete(s.waiting, pod.UID)
+	s.mu.Unlock()
+	return nil
+}
+
+// The phases of a pod's life that its status depends on.
+type phase int
+
+const (
+	phaseSync phase = iota
+	phaseTerminating
+	phaseTerminated
+)
+
+func (s *Syncer) generate(pod *v1.Pod, observed *runtime.PodStatus, ph phase, override func(*v1.PodStatus)) v1.PodStatus {
+	in := status.Input{
+		Pod:         pod,
+		Runtime:     observed,
+		Waiting:     s.waitingOf(pod.UID),
+		HostIPs:     s.opts.Host.IPs,
+		Now:         time.Now(),
+		Terminating: ph >= phaseTerminating,
+		Terminated:  ph >= phaseTerminated,
+		Override:    override,
+	}
+	if s.Prober != nil {
+		in.Probes = s.Prober
+	}
+	if prev, ok := s.Status.Get(pod.UID); ok {
+		in.Previous = &prev
+	}
+	return status.Generate(in)
+}
+
+func (s *Syncer) waitingOf(uid types.UID) map[string]v1.ContainerStateWaiting {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting[uid]
+}
+
+// setWaiting records the reasons and reports whether they are others than before.
+func (s *Syncer) setWaiting(uid types.UID, now map[string]v1.ContainerStateWaiting) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if maps.Equal(s.waiting[uid], now) {
+		return false
+	}
+	if len(now) == 0 {
+		delete(s.waiting, uid)
+	} else {
+		s.waiting[uid] = now
+	}
+	return true
+}
+
+func makeDirs(dir string) error {
+	for _, d := range []string{dir, filepath.Join(dir, "volumes"), filepath.Join(dir, "containers")} {
+		if err := os.MkdirAll(d, 0o750); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package podworkers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+// perform makes the call. It logs a failure, unless the call was cancelled.
+func (w *Workers) perform(ctx context.Context, c call) returned {
+	begun := time.Now()
+	log := w.log.WithValues("pod", c.ref, "phase", c.phase())
+	log.V(4).Info("Call begins", "type", c.typ)
+
+	var r returned
+	r.err = guard(func() (err error) {
+		r.Result, err = w.ask(ctx, c)
+		return err
+	})
+	r.mark, r.jitter = w.cache.Now(), jitter()
+
+	now := time.Now()
+	report := Call{Pod: c.ref, Phase: c.phase(), Type: c.typ, Duration: now.Sub(begun), Err: r.err}
+	if !c.received.IsZero() {
+		report.Latency = now.Sub(c.received)
+	}
+	var crash *panicError
+	switch {
+	case r.err == nil:
+		log.V(4).Info("Call has returned", "took", report.Duration)
+	case errors.As(r.err, &crash):
+		log.Error(r.err, "Pod worker recovered from a panic; the call will be made again", "stack", string(crash.stack))
+	case ctx.Err() != nil:
+		log.V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", report.Duration)
+	default:
+		log.Error(r.err, "Call failed; it will be made again")
+	}
+	if err := guard(func() error { w.onCall(report); return nil }); err != nil {
+		log.Error(err, "OnCall failed")
+	}
+	return r
+}
+
+// ask reads the pod's status and hands it to the syncer.
+func (w *Workers) ask(ctx context.Context, c call) (Result, error) {
+	status, err := w.cache.Newer(ctx, c.ref, c.after)
+	if err != nil {
+		return Result{}, err // it names the pod
+	}
+	switch c.kind {
+	case callSync:
+		return w.syncer.SyncPod(ctx, c.typ, c.pod, status)
+	case callTerminating:
+		if c.skip.applies(status) {
+			return Result{}, nil
+		}
+		return Result{}, w.syncer.SyncTerminatingPod(ctx, c.pod, status, c.term)
+	case callOrphan:
+		return Result{}, w.syncer.SyncTerminatingOrphan(ctx, c.orphan, status, c.term.GracePeriod)
+	default:
+		return Result{}, w.syncer.SyncTerminatedPod(ctx, c.pod, status)
+	}
+}
+
+// phase that the call belongs to.
+func (c call) phase() Phase {
+	switch c.kind {
+	case callSync:
+		return PhaseSync
+	case callTerminated:
+		return PhaseTerminated
+	default:
+		return PhaseTerminating
+	}
+}
+
+// panicError is a panic that was recovered.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// guard calls f and turns its panic into an error.
+func guard(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{value: v, stack: debug.Stack()}
+		}
+	}()
+	return f()
+}

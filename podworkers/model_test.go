@@ -1,0 +1,324 @@
+package podworkers
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+)
+
+// model is a simple view of the pods: what their users want, and what was seen
+// being called. It drives a book as Workers would, with calls that return
+// whenever and however the test likes.
+type model struct {
+	*rapid.T
+	now  time.Time
+	book *book
+	pods map[types.UID]*modelPod
+	uids []types.UID
+}
+
+// modelPod is what the model knows of one UID.
+type modelPod struct {
+	fullName string // "" for API pods
+	run      bool   // the user wants it to run, maybe after the present incarnation
+	mustEnd  bool   // the present incarnation was asked to end
+	orphan   bool   // it is an orphan
+	killed   bool   // an orphan's pod was killed too
+	deleted  bool   // its spec is marked as deleted
+
+	inFlight  *call
+	cancelled bool
+	kind      callKind // last in this incarnation
+	grace     int64    // last in this incarnation, 0: none yet
+	holds     bool     // something of it may be running
+	synced    bool     // it was synced in this incarnation
+	dones     []*int
+}
+
+func (m *model) update(uid types.UID, u Update) {
+	p, before := m.pods[uid], m.book.state(uid)
+	if u.Type == Kill {
+		if u.Kill == nil {
+			u.Kill = &KillOptions{}
+		}
+		n := new(int)
+		u.Kill.Done = func() { *n++ }
+		p.dones = append(p.dones, n)
+	}
+	require.NoError(m, u.validate())
+
+	switch ends := u.Pod != nil && (u.Pod.DeletionTimestamp != nil || terminalPhase(u.Pod)); {
+	case u.Pod == nil && !before.Known():
+		p.run, p.orphan, p.mustEnd = false, true, true
+	case u.Pod == nil:
+		if !before.TerminationRequested() {
+			p.run, p.mustEnd = false, true
+		}
+	case u.Type == Kill:
+		p.killed = p.orphan
+		if !before.Finished {
+			p.run, p.mustEnd = false, true
+		}
+	case u.Type == Create:
+		p.run, p.killed = !ends, false
+		p.mustEnd = p.mustEnd || ends
+	case before.Finished, p.killed:
+	case ends:
+		p.run, p.mustEnd = false, true
+	case !before.Known() || p.orphan:
+		p.run = true
+	}
+	m.apply(uid, updated{Update: u})
+}
+
+func (m *model) apply(uid types.UID, ev any) {
+	fx, _ := m.book.apply(m.now, uid, ev)
+	p := m.pods[uid]
+	if fx.cancel != nil {
+		require.NotNil(m, p.inFlight, "cancelled, but nothing is under way")
+		require.False(m, p.cancelled, "cancelled twice")
+		p.cancelled = true
+	}
+	if len(fx.done) > 0 {
+		require.True(m, p.inFlight == nil || p.inFlight.kind == callTerminated, "done while it is being stopped")
+	}
+	for _, f := range fx.done {
+		f()
+	}
+	for uid := range m.pods {
+		m.take(uid)
+	}
+}
+
+func (m *model) take(uid types.UID) {
+	c, ok := m.book.take(m.now, uid)
+	if !ok {
+		return
+	}
+	p := m.pods[uid]
+	require.Nil(m, p.inFlight, "two calls for %s", uid)
+	require.GreaterOrEqual(m, c.kind, p.kind, "%s went back", uid)
+	p.inFlight, p.kind, p.cancelled = &c, c.kind, false
+	switch c.kind {
+	case callSync:
+		require.Equal(m, !p.synced, c.typ == Create)
+		p.synced = true
+		require.False(m, p.mustEnd, "%s is to end, but was synced", uid)
+		require.True(m, p.run, "%s is not wanted, but was synced", uid)
+		for other, o := range m.pods {
+			if other != uid && p.fullName != "" && o.fullName == p.fullName {
+				require.False(m, o.synced, "%s was synced beside %s", uid, other)
+				require.False(m, o.holds && c.typ == Create, "%s was started beside %s", uid, other)
+			}
+		}
+	case callTerminating, callOrphan:
+		require.Equal(m, p.orphan, c.kind == callOrphan)
+		if g := c.term.GracePeriod; g != nil {
+			require.Positive(m, *g)
+			require.True(m, p.grace == 0 || *g <= p.grace, "the grace period of %s grew from %d to %d", uid, p.grace, *g)
+			p.grace = *g
+		} else {
+			require.True(m, p.orphan && p.grace == 0)
+		}
+	}
+	p.holds = p.holds || c.kind != callTerminated
+}
+
+// finish lets the call of the pod return.
+func (m *model) finish(uid types.UID, r returned) {
+	p := m.pods[uid]
+	c := *p.inFlight
+	p.inFlight = nil
+	if r.err == nil {
+		switch c.kind {
+		case callSync:
+			if r.Terminal && !p.mustEnd {
+				p.run, p.mustEnd = false, true
+			}
+		case callTerminating:
+			if m.book.pods[uid].startedAt.IsZero() && !m.book.pods[uid].untold {
+				p.holds = false
+			}
+		case callTerminated, callOrphan:
+			p.holds, p.synced, p.kind, p.grace = false, false, noCall, 0
+			p.mustEnd = p.killed
+			p.orphan, p.killed = false, false
+		}
+	}
+	m.apply(uid, r)
+}
+
+// settle lets everything succeed until nothing but resyncs is due.
+func (m *model) settle() {
+	for range 1000 {
+		busy := false
+		for _, uid := range m.uids {
+			if m.pods[uid].inFlight != nil {
+				m.finish(uid, returned{})
+				busy = true
+			}
+			if mc := m.book.pods[uid]; mc.phase > PhaseSync && !mc.finished {
+				busy = true
+			}
+		}
+		if !busy {
+			return
+		}
+		m.now = m.now.Add(11 * time.Second)
+		for _, uid := range m.uids {
+			m.take(uid)
+		}
+	}
+	m.Fatal("it does not come to rest")
+}
+
+func (m *model) list(desired map[types.UID]bool) {
+	for _, uid := range m.uids {
+		p, before := m.pods[uid], m.book.state(uid)
+		m.apply(uid, listed{desired: desired[uid]})
+		switch after := m.book.state(uid); {
+		case desired[uid]:
+			require.Equal(m, before.Known(), after.Known(), "%s is desired", uid)
+		case before.Finished:
+			require.False(m, after.Known(), "%s was not forgotten", uid)
+		case before.Known():
+			require.True(m, after.TerminationRequested())
+			p.run, p.mustEnd = false, true
+		}
+	}
+}
+
+func TestBookAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{T: t, now: time.Unix(1000, 0), book: newBook(testPolicy), pods: map[types.UID]*modelPod{}}
+		m.uids = []types.UID{"s1", "s2", "s3", "other", "api"}
+		spec := map[types.UID]*v1.Pod{}
+		for _, uid := range m.uids {
+			spec[uid] = staticPod(uid, "same")
+			switch uid {
+			case "other":
+				spec[uid] = staticPod(uid, "other")
+			case "api":
+				spec[uid] = apiPod(uid, "same")
+			}
+			m.pods[uid] = &modelPod{}
+			if uid != "api" {
+				m.pods[uid].fullName = spec[uid].Name
+			}
+		}
+		anyUID := rapid.SampledFrom(m.uids)
+		anyGrace := rapid.Int64Range(0, 40)
+		// A spec that was marked as deleted stays so until the pod is created anew.
+		specOf := func(t *rapid.T, uid types.UID, p *modelPod) *v1.Pod {
+			if p.deleted || rapid.IntRange(0, 9).Draw(t, "deleted") == 0 {
+				p.deleted = true
+				return with(spec[uid], deleted(anyGrace.Draw(t, "deletion grace")))
+			}
+			return spec[uid]
+		}
+		kill := func(t *rapid.T) *KillOptions {
+			k := &KillOptions{Evict: rapid.Bool().Draw(t, "evict")}
+			if rapid.Bool().Draw(t, "with grace") {
+				k.GracePeriod = new(anyGrace.Draw(t, "grace"))
+			}
+			if rapid.Bool().Draw(t, "with status") {
+				k.Status = func(*v1.PodStatus) {}
+			}
+			return k
+		}
+
+		t.Repeat(map[string]func(*rapid.T){
+			"create": func(t *rapid.T) {
+				uid := anyUID.Draw(t, "uid")
+				m.pods[uid].deleted = false
+				m.update(uid, Update{Type: Create, Pod: specOf(t, uid, m.pods[uid])})
+			},
+			"update": func(t *rapid.T) {
+				uid := anyUID.Draw(t, "uid")
+				m.update(uid, Update{Type: rapid.SampledFrom([]UpdateType{Change, Sync}).Draw(t, "type"), Pod: specOf(t, uid, m.pods[uid])})
+			},
+			"kill": func(t *rapid.T) {
+				uid := anyUID.Draw(t, "uid")
+				m.update(uid, Update{Type: Kill, Pod: specOf(t, uid, m.pods[uid]), Kill: kill(t)})
+			},
+			"kill orphan": func(t *rapid.T) {
+				uid := anyUID.Draw(t, "uid")
+				m.update(uid, Update{Type: Kill, Orphan: orphan(uid, spec[uid].Name), Kill: kill(t)})
+			},
+			"list": func(t *rapid.T) {
+				desired := map[types.UID]bool{}
+				for _, uid := range m.uids {
+					desired[uid] = rapid.IntRange(0, 4).Draw(t, "desired") > 0
+				}
+				m.list(desired)
+			},
+			"return": func(t *rapid.T) {
+				uid := anyUID.Draw(t, "uid")
+				p := m.pods[uid]
+				if p.inFlight == nil {
+					t.Skip("nothing under way")
+				}
+				r := returned{jitter: rapid.Float64Range(0, 0.99).Draw(t, "jitter")}
+				if rapid.Bool().Draw(t, "fails") {
+					r.err = errors.New("no")
+				}
+				if p.inFlight.kind == callSync {
+					r.Terminal = rapid.IntRange(0, 4).Draw(t, "terminal") == 0
+					r.Changed = rapid.Bool().Draw(t, "changed")
+				}
+				m.finish(uid, r)
+			},
+			"wait": func(t *rapid.T) {
+				m.now = m.now.Add(time.Duration(rapid.Int64Range(1, 70_000).Draw(t, "ms")) * time.Millisecond)
+				for _, uid := range m.uids {
+					m.take(uid)
+				}
+			},
+			"": func(t *rapid.T) {
+				for uid, p := range m.pods {
+					for _, n := range p.dones {
+						require.LessOrEqual(t, *n, 1, "Done of %s called twice", uid)
+					}
+					require.Equal(t, p.orphan, m.book.pods[uid].orphan != nil)
+				}
+			},
+		})
+
+		m.settle()
+		running := map[string]types.UID{}
+		for _, uid := range m.uids {
+			p, s := m.pods[uid], m.book.state(uid)
+			for _, n := range p.dones {
+				require.Equal(t, 1, *n, "a kill of %s was lost", uid)
+			}
+			if !p.run {
+				require.True(t, !s.Known() || s.Finished, "%s is to end but does not: %+v", uid, s)
+				continue
+			}
+			require.Equal(t, PhaseSync, s.Phase, "%s is to run", uid)
+			require.False(t, s.TerminationRequested(), "%s is to run", uid)
+			if !s.StartedAt.IsZero() && p.fullName != "" {
+				require.Empty(t, running[p.fullName], "two pods of one name")
+				running[p.fullName] = uid
+			}
+		}
+		for _, uid := range m.uids {
+			if p, s := m.pods[uid], m.book.state(uid); p.run && s.StartedAt.IsZero() {
+				require.True(t, s.Waiting, "%s does not start", uid)
+				require.NotEmpty(t, running[p.fullName], "%s waits for nobody", uid)
+			}
+		}
+
+		for range 3 {
+			m.list(nil)
+			m.settle()
+		}
+		require.Empty(t, m.book.pods, "records are left")
+		require.Empty(t, m.book.names, "names are left")
+	})
+}

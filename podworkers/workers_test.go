@@ -1,0 +1,501 @@
+package podworkers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+var _ StatusCache = (*runtime.Cache)(nil)
+
+// fakeNode is a PodSyncer and an Inspector at once. Pods are absent until their
+// first sync, and run until they are terminated.
+type fakeNode struct {
+	mu      sync.Mutex
+	start   time.Time
+	trace   []string
+	running map[types.UID]bool
+	busy    map[types.UID]bool // has a call under way
+	reads   int
+
+	// What the calls do, in place of succeeding at once; nil for that.
+	sync        func(ctx context.Context, typ UpdateType, pod *v1.Pod) (Result, error)
+	terminating func(ctx context.Context, pod *v1.Pod, t Termination) error
+	orphan      func(ctx context.Context) error
+	terminated  func(ctx context.Context) error
+}
+
+func (n *fakeNode) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reads++
+	s := &runtime.PodStatus{PodRef: ref}
+	if n.running[ref.UID] {
+		s.Containers = []runtime.ContainerStatus{{Container: runtime.Container{Name: "c", State: runtime.ContainerRunning}}}
+	}
+	return s, nil
+}
+
+// call notes the call, and that the pod runs or not when it has succeeded.
+func (n *fakeNode) call(uid types.UID, what string, runs bool, f func() error) error {
+	n.mu.Lock()
+	n.trace = append(n.trace, fmt.Sprintf("%v %s %s", time.Since(n.start), what, uid))
+	if n.busy[uid] {
+		n.trace = append(n.trace, "two calls at once")
+	}
+	n.busy[uid] = true
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.busy, uid)
+	}()
+	err := f()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil {
+		n.running[uid] = runs
+	} else {
+		n.trace = append(n.trace, fmt.Sprintf("%v %s", time.Since(n.start), err))
+	}
+	return err
+}
+
+func (n *fakeNode) SyncPod(ctx context.Context, typ UpdateType, pod *v1.Pod, _ *runtime.PodStatus) (r Result, err error) {
+	err = n.call(pod.UID, typ.String(), true, func() error {
+		if n.sync != nil {
+			r, err = n.sync(ctx, typ, pod)
+		}
+		return err
+	})
+	return r, err
+}
+
+func (n *fakeNode) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, _ *runtime.PodStatus, t Termination) error {
+	return n.call(pod.UID, fmt.Sprintf("terminating(%d)", *t.GracePeriod), false, func() error {
+		if n.terminating == nil {
+			return nil
+		}
+		return n.terminating(ctx, pod, t)
+	})
+}
+
+func (n *fakeNode) SyncTerminatingOrphan(ctx context.Context, pod *runtime.Pod, _ *runtime.PodStatus, _ *int64) error {
+	return n.call(pod.UID, "orphan", false, func() error {
+		if n.orphan == nil {
+			return nil
+		}
+		return n.orphan(ctx)
+	})
+}
+
+func (n *fakeNode) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, _ *runtime.PodStatus) error {
+	return n.call(pod.UID, "terminated", false, func() error {
+		if n.terminated == nil {
+			return nil
+		}
+		return n.terminated(ctx)
+	})
+}
+
+// took returns the calls since the last time it was asked, with the virtual time
+// at which they began.
+func (n *fakeNode) took() []string {
+	synctest.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	trace := n.trace
+	n.trace = nil
+	return trace
+}
+
+// blocked waits for the end of the context, as a call does that hangs in the runtime.
+func blocked(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// after succeeds after a time, unless the context ends before.
+func after(d time.Duration) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(d):
+			return nil
+		}
+	}
+}
+
+// inBubble runs the test in virtual time with workers that run, on periods
+// without much of a random part. It ends with nothing left of them.
+func inBubble(t *testing.T, opts Options, test func(t *testing.T, n *fakeNode, w *Workers)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
+		if opts.ResyncInterval == 0 {
+			opts.ResyncInterval = -1
+		}
+		w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), opts)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { assert.NoError(t, w.Run(ctx)) })
+		synctest.Wait()
+		test(t, n, w)
+		cancel()
+		run.Wait()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		assert.Empty(t, n.busy, "a call was left")
+	})
+}
+
+func TestLifeOfAPod(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		pod := apiPod("u", "p")
+		w.UpdatePod(Update{Type: Create, Pod: pod})
+		assert.Equal(t, []string{"0s create u"}, n.took())
+		assert.False(t, w.State("u").Synced)
+		assert.Equal(t, PhaseSync, w.SyncKnownPods([]*v1.Pod{pod})["u"].Phase)
+
+		time.Sleep(time.Hour)
+		assert.Empty(t, n.took(), "an idle pod costs nothing")
+		assert.Len(t, w.hands, 0)
+
+		n.terminating = func(ctx context.Context, _ *v1.Pod, _ Termination) error { return after(3 * time.Second)(ctx) }
+		var done time.Time
+		w.UpdatePod(Update{Type: Kill, Pod: pod, Kill: &KillOptions{Done: func() { done = time.Now() }}})
+		synctest.Wait()
+		assert.Equal(t, PhaseTerminating, w.State("u").Phase)
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{"1h0m0s terminating(30) u", "1h0m3s terminated u"}, n.took())
+		assert.Equal(t, n.start.Add(time.Hour+3*time.Second), done)
+		assert.True(t, w.State("u").Finished)
+		assert.Len(t, w.SyncKnownPods([]*v1.Pod{pod}), 1)
+		assert.Empty(t, w.SyncKnownPods(nil))
+		assert.False(t, w.State("u").Known())
+		assert.True(t, w.State("u").ShouldContentBeRemoved())
+	})
+}
+
+func TestResync(t *testing.T) {
+	inBubble(t, Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *Workers) {
+		n.sync = func(_ context.Context, typ UpdateType, _ *v1.Pod) (Result, error) {
+			return Result{Changed: typ == Create}, nil
+		}
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+		time.Sleep(time.Hour)
+		calls := n.took()
+		assert.GreaterOrEqual(t, len(calls), 40, "once in 60 to 90 s")
+		assert.LessOrEqual(t, len(calls), 62)
+		assert.Equal(t, 2, n.reads, "a sync that changes nothing needs no new status")
+	})
+}
+
+func TestRetries(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		results := []any{Result{Changed: true}, Result{RetryAfter: 5 * time.Second}, errors.New("no"), Result{}}
+		n.sync = func(context.Context, UpdateType, *v1.Pod) (Result, error) {
+			next := results[0]
+			results = results[1:]
+			if err, ok := next.(error); ok {
+				return Result{}, err
+			}
+			return next.(Result), nil
+		}
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+		time.Sleep(time.Minute)
+		calls := n.took()
+		require.Len(t, calls, 5)
+		assert.Equal(t, []string{"0s create u", "0s sync u", "5s sync u", "5s no"}, calls[:4])
+		assert.Regexp(t, `^6\.\d+s sync u$`, calls[4])
+		assert.Equal(t, 3, n.reads, "at first, after the change and after the error")
+	})
+}
+
+func TestKillCancelsSync(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		n.sync = func(ctx context.Context, _ UpdateType, _ *v1.Pod) (Result, error) { return Result{}, blocked(ctx) }
+		pod := apiPod("u", "p")
+		w.UpdatePod(Update{Type: Create, Pod: pod})
+		time.Sleep(time.Second)
+		w.UpdatePod(Update{Type: Change, Pod: pod})
+		assert.Equal(t, []string{"0s create u"}, n.took(), "an update cancels nothing")
+		w.UpdatePod(Update{Type: Kill, Pod: pod})
+		assert.Equal(t, []string{"1s " + ErrTerminating.Error(), "1s terminating(30) u", "1s terminated u"}, n.took())
+	})
+}
+
+func TestUndesiredCancelsSync(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		n.sync = func(ctx context.Context, _ UpdateType, _ *v1.Pod) (Result, error) { return Result{}, blocked(ctx) }
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+		n.took()
+		states := w.SyncKnownPods(nil)
+		assert.True(t, states["u"].Orphan)
+		assert.Equal(t, []string{"0s " + ErrTerminating.Error(), "0s terminating(30) u", "0s terminated u"}, n.took())
+		assert.Empty(t, w.SyncKnownPods(nil))
+	})
+}
+
+func TestSecondKillShortens(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		n.terminating = func(ctx context.Context, _ *v1.Pod, term Termination) error {
+			return after(time.Duration(*term.GracePeriod) * time.Second)(ctx)
+		}
+		pod, done := apiPod("u", "p"), 0
+		w.UpdatePod(Update{Type: Create, Pod: pod})
+		kill := func(grace int64) {
+			u := killIn(pod, grace)
+			u.Kill.Done = func() { done++ }
+			w.UpdatePod(u)
+		}
+		synctest.Wait()
+		kill(30)
+		time.Sleep(10 * time.Second)
+		kill(60)
+		kill(25)
+		kill(2)
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{
+			"0s create u", "0s terminating(30) u",
+			"10s " + ErrShortened.Error(), "10s terminating(2) u",
+			"12s terminated u",
+		}, n.took())
+		assert.Equal(t, 4, done)
+	})
+}
+
+func TestSameUIDAgain(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		n.terminating = func(ctx context.Context, _ *v1.Pod, _ Termination) error { return after(5 * time.Second)(ctx) }
+		n.terminated = after(time.Second)
+		pod := staticPod("u", "p")
+		w.UpdatePod(Update{Type: Create, Pod: pod})
+		synctest.Wait()
+		w.UpdatePod(Update{Type: Kill, Pod: pod})
+		time.Sleep(time.Second)
+		w.UpdatePod(Update{Type: Create, Pod: pod})
+		s := w.State("u")
+		assert.True(t, s.RestartRequested)
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"0s create u", "0s terminating(30) u", "5s terminated u", "6s create u"}, n.took())
+		assert.False(t, w.State("u").TerminationRequested())
+	})
+}
+
+func TestSameFullName(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		n.terminating = func(ctx context.Context, _ *v1.Pod, _ Termination) error { return after(5 * time.Second)(ctx) }
+		a, b, c, d := staticPod("a", "p"), staticPod("b", "p"), staticPod("c", "p"), staticPod("d", "p")
+		w.UpdatePod(Update{Type: Create, Pod: a})
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("api", "p")})
+		w.UpdatePod(Update{Type: Create, Pod: staticPod("q", "q")})
+		assert.ElementsMatch(t, []string{"0s create a", "0s create api", "0s create q"}, n.took())
+		for _, pod := range []*v1.Pod{b, c, d} { // a manifest that is edited quickly
+			w.UpdatePod(Update{Type: Create, Pod: pod})
+		}
+		w.UpdatePod(Update{Type: Kill, Pod: a})
+		w.UpdatePod(Update{Type: Kill, Pod: b})
+		synctest.Wait()
+		assert.True(t, w.State("c").Waiting)
+		assert.True(t, w.TerminatingByFullName("p_ns"))
+		assert.True(t, w.State("b").Finished, "nothing of it was there")
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"0s terminating(30) a", "0s terminated b", "5s terminated a", "5s create c"}, sorted(n.took()))
+		assert.True(t, w.State("d").Waiting)
+		assert.False(t, w.TerminatingByFullName("p_ns"))
+		w.UpdatePod(Update{Type: Kill, Pod: c})
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"1h0m0s terminating(30) c", "1h0m5s terminated c", "1h0m5s create d"}, n.took())
+	})
+}
+
+// sorted puts the two calls that begin at the same time in a fixed order.
+func sorted(trace []string) []string {
+	if len(trace) > 1 && trace[0] == "0s terminated b" {
+		trace[0], trace[1] = trace[1], trace[0]
+	}
+	return trace
+}
+
+func TestOrphan(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		n.orphan = after(3 * time.Second)
+		done := 0
+		w.UpdatePod(Update{Type: Kill, Orphan: orphan("u", "p"), Kill: &KillOptions{Done: func() { done++ }}})
+		synctest.Wait()
+		assert.True(t, w.State("u").Orphan)
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+		w.UpdatePod(Update{Type: Kill, Orphan: orphan("o", "o")})
+		time.Sleep(time.Hour)
+		assert.ElementsMatch(t, []string{"0s orphan u", "0s orphan o", "3s create u"}, n.took())
+		assert.Equal(t, 1, done)
+		assert.False(t, w.State("o").Known())
+		assert.Equal(t, PhaseSync, w.State("u").Phase)
+	})
+}
+
+func TestPanicIsAFailedCall(t *testing.T) {
+	var mu sync.Mutex
+	var logs []string
+	log := funcr.New(func(_, args string) { mu.Lock(); logs = append(logs, args); mu.Unlock() }, funcr.Options{})
+	var calls []Call
+	inBubble(t, Options{Logger: log, OnCall: func(c Call) { mu.Lock(); calls = append(calls, c); mu.Unlock() }}, func(t *testing.T, n *fakeNode, w *Workers) {
+		bad := true
+		n.sync = func(_ context.Context, _ UpdateType, pod *v1.Pod) (Result, error) {
+			if pod.UID == "bad" && bad {
+				bad = false
+				panic("boom")
+			}
+			return Result{}, nil
+		}
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("bad", "bad"), Received: time.Now()})
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("good", "good")})
+		assert.ElementsMatch(t, []string{"0s create bad", "0s create good"}, n.took())
+		assert.Equal(t, PhaseSync, w.State("bad").Phase)
+		time.Sleep(time.Minute)
+		again := n.took()
+		require.Len(t, again, 1)
+		assert.Regexp(t, `^1\.\d+s sync bad$`, again[0])
+		w.UpdatePod(Update{Type: Kill, Pod: apiPod("bad", "bad"), Kill: &KillOptions{Done: func() { panic("boom") }}})
+		assert.Len(t, n.took(), 2)
+	})
+	require.Len(t, logs, 2)
+	assert.Contains(t, logs[0], "panic: boom")
+	assert.Contains(t, logs[0], "ns/bad(bad)")
+	assert.Contains(t, logs[0], "workers_test.go")
+	assert.Contains(t, logs[1], "Done function")
+	require.Len(t, calls, 5)
+	for _, c := range calls[:2] {
+		if c.Pod.UID == "bad" {
+			assert.ErrorContains(t, c.Err, "boom")
+			assert.Equal(t, Create, c.Type)
+		}
+	}
+}
+
+func TestBeforeAndAfterRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &fakeNode{start: time.Now(), running: map[types.UID]bool{"b": true}, busy: map[types.UID]bool{}}
+		n.sync = func(ctx context.Context, _ UpdateType, _ *v1.Pod) (Result, error) { return Result{}, blocked(ctx) }
+		w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), Options{})
+		require.NoError(t, err)
+		for _, uid := range []types.UID{"a", "b", "c"} {
+			w.UpdatePod(Update{Type: Create, Pod: apiPod(uid, string(uid))})
+		}
+		for _, uid := range []types.UID{"b", "c"} {
+			w.UpdatePod(Update{Type: Kill, Pod: apiPod(uid, string(uid))})
+		}
+		assert.Equal(t, PhaseSync, w.State("a").Phase)
+		assert.Empty(t, n.took(), "nothing is done before Run")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		assert.ElementsMatch(t, []string{"0s create a", "0s terminating(30) b", "0s terminated b", "0s terminated c"}, n.took())
+		assert.ErrorIs(t, w.Run(ctx), ErrAlreadyRun)
+
+		cancel()
+		require.NoError(t, <-ended)
+		assert.Equal(t, []string{"0s context canceled"}, n.took(), "it waited for the call")
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("d", "d")})
+		w.UpdatePod(Update{Type: Kill, Pod: apiPod("a", "a")})
+		time.Sleep(time.Hour)
+		assert.Empty(t, n.took())
+	})
+}
+
+func TestUpdatePodNeverBlocks(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		stuck := make(chan struct{})
+		n.sync = func(context.Context, UpdateType, *v1.Pod) (Result, error) { <-stuck; return Result{}, nil }
+		pod := apiPod("u", "p")
+		for range 1000 {
+			w.UpdatePod(Update{Type: Change, Pod: pod})
+		}
+		assert.Equal(t, []string{"0s create u"}, n.took())
+		close(stuck)
+		assert.Equal(t, []string{"0s change u"}, n.took(), "a thousand updates are one sync")
+	})
+}
+
+func TestInvalidUpdate(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		done := false
+		w.UpdatePod(Update{Type: Kill, Kill: &KillOptions{Done: func() { done = true }}})
+		assert.True(t, done)
+		assert.Empty(t, n.took())
+	})
+}
+
+func TestNew(t *testing.T) {
+	_, err := New(nil, nil, Options{BackoffBase: time.Minute})
+	for _, want := range []string{"PodSyncer", "StatusCache", "BackoffBase 1m0s and BackoffPeriod 10s"} {
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// TestHammer lets many goroutines update few pods, in real time and under -race.
+func TestHammer(t *testing.T) {
+	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
+	var flights atomic.Int64
+	n.sync = func(context.Context, UpdateType, *v1.Pod) (Result, error) {
+		flights.Add(1)
+		return Result{Changed: rand.IntN(3) == 0, Terminal: rand.IntN(20) == 0}, nil
+	}
+	w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), Options{ResyncInterval: time.Millisecond, BackoffBase: time.Microsecond, BackoffPeriod: time.Millisecond})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var run, users sync.WaitGroup
+	run.Go(func() { assert.NoError(t, w.Run(ctx)) })
+
+	var asked, done atomic.Int64
+	names := []string{"p", "q"}
+	for range 4 {
+		users.Go(func() {
+			for range 2000 {
+				uid := types.UID(fmt.Sprintf("u%d", rand.IntN(8)))
+				pod := staticPod(uid, names[rand.IntN(2)])
+				switch rand.IntN(6) {
+				case 0:
+					asked.Add(1)
+					w.UpdatePod(Update{Type: Kill, Pod: pod, Kill: &KillOptions{Done: func() { done.Add(1) }}})
+				case 1:
+					asked.Add(1)
+					w.UpdatePod(Update{Type: Kill, Orphan: orphan(uid, pod.Name), Kill: &KillOptions{Done: func() { done.Add(1) }}})
+				case 2:
+					w.SyncKnownPods([]*v1.Pod{pod})
+				case 3:
+					w.State(uid)
+				default:
+					w.UpdatePod(Update{Type: UpdateType(1 + rand.IntN(3)), Pod: pod})
+				}
+			}
+		})
+	}
+	users.Wait()
+	require.Eventually(t, func() bool { return len(w.SyncKnownPods(nil)) == 0 }, 10*time.Second, time.Millisecond)
+	cancel()
+	run.Wait()
+	assert.Equal(t, asked.Load(), done.Load(), "each kill is answered once")
+	assert.Positive(t, flights.Load())
+	assert.NotContains(t, n.trace, "two calls at once")
+	assert.Empty(t, w.hands)
+	assert.Empty(t, w.book.names)
+}

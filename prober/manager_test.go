@@ -1,0 +1,474 @@
+package prober
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// node is a runtime and its cache in one: instances run in it, and their commands
+// answer as the test says.
+type node struct {
+	mu     sync.Mutex
+	start  time.Time
+	status map[types.UID]*runtime.PodStatus
+	// answer is what a command does; nil succeeds.
+	answer map[string]func(ctx context.Context) (int32, error)
+	// log has the time of each command, its name and its instance.
+	log []string
+}
+
+func newNode() *node {
+	return &node{start: time.Now(), status: map[types.UID]*runtime.PodStatus{}, answer: map[string]func(context.Context) (int32, error){}}
+}
+
+func (n *node) Get(uid types.UID) (*runtime.PodStatus, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s, ok := n.status[uid]
+	return s, ok
+}
+
+func (n *node) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, _ time.Duration) (runtime.ExecResult, error) {
+	n.mu.Lock()
+	n.log = append(n.log, fmt.Sprintf("%v %s %s", time.Since(n.start), cmd[0], id.ID))
+	f := n.answer[cmd[0]]
+	n.mu.Unlock()
+	if f == nil {
+		return runtime.ExecResult{}, nil
+	}
+	code, err := f(ctx)
+	return runtime.ExecResult{ExitCode: code}, err
+}
+
+// on sets what a command does: its exit code.
+func (n *node) on(cmd string, code int32) {
+	n.onCall(cmd, func(context.Context) (int32, error) { return code, nil })
+}
+
+func (n *node) onCall(cmd string, f func(context.Context) (int32, error)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.answer[cmd] = f
+}
+
+// set makes the instance the newest of container "app".
+func (n *node) set(uid types.UID, id string, state runtime.ContainerState, started time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.status[uid] = &runtime.PodStatus{Containers: []runtime.ContainerStatus{*instance(id, state, started)}}
+}
+
+// commands returns the log and clears it.
+func (n *node) commands() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := strings.Join(n.log, ", ")
+	n.log = nil
+	return out
+}
+
+func exec(cmd string, p v1.Probe) *v1.Probe {
+	p.Exec = &v1.ExecAction{Command: []string{cmd}}
+	return &p
+}
+
+func podWith(c v1.Container) *v1.Pod {
+	pod := &v1.Pod{}
+	pod.UID, pod.Namespace, pod.Name = "u1", "default", "web"
+	c.Name = "app"
+	pod.Spec.Containers = []v1.Container{c}
+	return pod
+}
+
+func id(s string) runtime.ContainerID { return runtime.ContainerID{Type: "fake", ID: s} }
+
+// harness runs a manager in virtual time and collects its results.
+type harness struct {
+	*Manager
+	*node
+	t   *testing.T
+	got []string
+	mu  sync.Mutex
+}
+
+// scenario runs the test in a bubble with a running manager.
+func scenario(t *testing.T, f func(h *harness)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		m, err := New(n, n, Options{Jitter: func() float64 { return 0.5 }})
+		require.NoError(t, err)
+		h := &harness{Manager: m, node: n, t: t}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, m.Run(ctx)) })
+		wg.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case r := <-m.Results():
+					h.mu.Lock()
+					h.got = append(h.got, fmt.Sprintf("%v %s %s %v", time.Since(n.start), r.Kind, r.ContainerID.ID, r.Healthy))
+					h.mu.Unlock()
+				}
+			}
+		})
+		synctest.Wait()
+		f(h)
+		cancel()
+		wg.Wait()
+	})
+}
+
+func (h *harness) run(id string) {
+	h.node.set("u1", id, runtime.ContainerRunning, time.Now())
+	h.Notify("u1")
+	synctest.Wait()
+}
+
+func (h *harness) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (h *harness) results() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := strings.Join(h.got, ", ")
+	h.got = nil
+	return out
+}
+
+func TestLivenessFailsAfterItsThreshold(t *testing.T) {
+	scenario(t, func(h *harness) {
+		h.AddPod(podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{InitialDelaySeconds: 2, PeriodSeconds: 5, FailureThreshold: 3})}))
+		h.pass(time.Minute)
+		assert.Empty(t, h.commands(), "nothing runs yet")
+
+		h.run("1")
+		h.pass(8 * time.Second)
+		assert.Equal(t, "1m2s live 1, 1m7s live 1", h.commands())
+		_, bad := h.Unhealthy(id("1"))
+		assert.False(t, bad)
+
+		h.on("live", 1)
+		h.pass(time.Hour)
+		assert.Equal(t, "1m12s live 1, 1m17s live 1, 1m22s live 1", h.commands(), "no attempt after the verdict")
+		assert.Equal(t, "1m22s liveness 1 false", h.results())
+		probe, bad := h.Unhealthy(id("1"))
+		assert.True(t, bad)
+		assert.Equal(t, "liveness", probe)
+
+		h.node.set("u1", "1", runtime.ContainerExited, time.Now())
+		h.Notify("u1")
+		h.pass(time.Second)
+		_, bad = h.Unhealthy(id("1"))
+		assert.True(t, bad, "until there is a new instance")
+
+		h.on("live", 0)
+		h.run("2")
+		_, bad = h.Unhealthy(id("1"))
+		assert.False(t, bad)
+		h.pass(3 * time.Second)
+		assert.Equal(t, "1h1m11s live 2", h.commands())
+	})
+}
+
+func TestReadiness(t *testing.T) {
+	scenario(t, func(h *harness) {
+		h.on("ready", 1)
+		h.AddPod(podWith(v1.Container{ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 1, SuccessThreshold: 2, FailureThreshold: 2})}))
+		h.run("1")
+		h.pass(2500 * time.Millisecond)
+		assert.False(t, h.Ready(id("1")))
+		assert.Empty(t, h.results(), "not ready is what it was")
+		h.on("ready", 0)
+		h.pass(2 * time.Second)
+		assert.True(t, h.Ready(id("1")))
+		assert.Equal(t, "4s readiness 1 true", h.results())
+		h.on("ready", 1)
+		h.pass(2 * time.Second)
+		assert.False(t, h.Ready(id("1")))
+		assert.Equal(t, "6s readiness 1 false", h.results())
+		h.on("ready", 0)
+		h.pass(2 * time.Second)
+		assert.True(t, h.Ready(id("1")))
+
+		h.run("2")
+		assert.False(t, h.Ready(id("2")), "a new instance is not ready before it was probed")
+		assert.False(t, h.Ready(id("1")))
+	})
+}
+
+func TestOthersWaitForStartup(t *testing.T) {
+	scenario(t, func(h *harness) {
+		h.on("start", 1)
+		h.AddPod(podWith(v1.Container{
+			StartupProbe:   exec("start", v1.Probe{PeriodSeconds: 3, FailureThreshold: 10}),
+			LivenessProbe:  exec("live", v1.Probe{PeriodSeconds: 60}),
+			ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 60, InitialDelaySeconds: 8}),
+		}))
+		h.run("1")
+		h.pass(4 * time.Second)
+		assert.Equal(t, "0s start 1, 3s start 1", h.commands())
+		assert.False(t, h.Started(id("1")))
+		h.on("start", 0)
+		h.pass(10 * time.Second)
+		assert.Equal(t, "6s start 1, 6s live 1, 8s ready 1", h.commands())
+		assert.True(t, h.Started(id("1")))
+		assert.True(t, h.Ready(id("1")))
+		assert.Equal(t, "6s startup 1 true, 8s readiness 1 true", h.results())
+	})
+}
+
+func TestStartupFails(t *testing.T) {
+	scenario(t, func(h *harness) {
+		h.on("start", 1)
+		h.AddPod(podWith(v1.Container{StartupProbe: exec("start", v1.Probe{PeriodSeconds: 1, FailureThreshold: 2})}))
+		h.run("1")
+		h.pass(time.Minute)
+		assert.Equal(t, "0s start 1, 1s start 1", h.commands())
+		assert.Equal(t, "1s startup 1 false", h.results())
+		probe, bad := h.Unhealthy(id("1"))
+		assert.True(t, bad)
+		assert.Equal(t, "startup", probe)
+	})
+}
+
+func TestWhatCannotBeCheckedTellsNothing(t *testing.T) {
+	scenario(t, func(h *harness) {
+		h.onCall("live", func(context.Context) (int32, error) { return 0, errors.New("no connection") })
+		h.AddPod(podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{PeriodSeconds: 1, FailureThreshold: 1})}))
+		h.run("1")
+		h.pass(time.Minute)
+		_, bad := h.Unhealthy(id("1"))
+		assert.False(t, bad)
+		assert.Empty(t, h.results())
+	})
+}
+
+func TestSlowAttemptsDoNotOverlap(t *testing.T) {
+	scenario(t, func(h *harness) {
+		h.onCall("live", func(ctx context.Context) (int32, error) {
+			time.Sleep(2500 * time.Millisecond)
+			return 0, nil
+		})
+		h.AddPod(podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{PeriodSeconds: 1})}))
+		h.run("1")
+		h.pass(6 * time.Second)
+		assert.Equal(t, "0s live 1, 2.5s live 1, 5s live 1", h.commands())
+		h.pass(2 * time.Second)
+	})
+}
+
+func TestAttemptsAreInterrupted(t *testing.T) {
+	for name, stop := range map[string]func(h *harness, pod *v1.Pod){
+		"pod removed": func(h *harness, pod *v1.Pod) { h.RemovePod(pod) },
+		"cleanup":     func(h *harness, pod *v1.Pod) { h.Cleanup(func(types.UID) bool { return false }) },
+		"stopping":    func(h *harness, pod *v1.Pod) { h.StopLivenessAndStartup(pod) },
+		"exited": func(h *harness, pod *v1.Pod) {
+			h.node.set("u1", "1", runtime.ContainerExited, time.Now())
+			h.Notify("u1")
+		},
+		"replaced": func(h *harness, pod *v1.Pod) {
+			h.on("live", 0)
+			h.node.set("u1", "2", runtime.ContainerRunning, time.Now())
+			h.Notify("u1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scenario(t, func(h *harness) {
+				interrupted := false
+				h.onCall("live", func(ctx context.Context) (int32, error) {
+					<-ctx.Done()
+					interrupted = true
+					return 0, ctx.Err()
+				})
+				pod := podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{TimeoutSeconds: 3600, FailureThreshold: 1})})
+				h.AddPod(pod)
+				h.run("1")
+				h.pass(time.Second)
+				assert.False(t, interrupted)
+				stop(h, pod)
+				synctest.Wait()
+				assert.True(t, interrupted)
+				assert.Empty(t, h.results())
+				if name == "replaced" {
+					assert.Equal(t, "0s live 1, 1s live 2", h.commands())
+				}
+			})
+		})
+	}
+}
+
+func TestStoppingKeepsReadiness(t *testing.T) {
+	scenario(t, func(h *harness) {
+		pod := podWith(v1.Container{
+			StartupProbe:   exec("start", v1.Probe{PeriodSeconds: 1}),
+			LivenessProbe:  exec("live", v1.Probe{PeriodSeconds: 1, FailureThreshold: 1}),
+			ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 1, FailureThreshold: 1}),
+		})
+		h.AddPod(pod)
+		h.run("1")
+		h.pass(1500 * time.Millisecond)
+		h.commands()
+		h.StopLivenessAndStartup(pod)
+		h.AddPod(pod.DeepCopy()) // does not bring them back
+		h.on("live", 1)
+		h.on("ready", 1)
+		h.pass(time.Second)
+		assert.Equal(t, "2s ready 1", h.commands())
+		assert.True(t, h.Started(id("1")))
+		_, bad := h.Unhealthy(id("1"))
+		assert.False(t, bad)
+		h.RemovePod(pod)
+		h.pass(time.Minute)
+		assert.Empty(t, h.commands())
+		assert.False(t, h.Started(id("1")))
+	})
+}
+
+func TestSpecChanges(t *testing.T) {
+	scenario(t, func(h *harness) {
+		pod := podWith(v1.Container{
+			LivenessProbe:  exec("live", v1.Probe{PeriodSeconds: 10}),
+			ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 10}),
+		})
+		h.AddPod(pod)
+		h.run("1")
+		h.pass(time.Second)
+		h.commands()
+		assert.True(t, h.Ready(id("1")))
+
+		changed := pod.DeepCopy()
+		changed.Spec.Containers[0].ReadinessProbe = exec("ready2", v1.Probe{PeriodSeconds: 10})
+		h.AddPod(changed)
+		synctest.Wait()
+		assert.True(t, h.Ready(id("1")), "until the new probe says otherwise")
+		h.pass(10 * time.Second)
+		assert.Equal(t, "1s ready2 1, 10s live 1, 11s ready2 1", h.commands(), "the other goes on undisturbed")
+
+		gone := pod.DeepCopy()
+		gone.Spec.Containers[0].ReadinessProbe, gone.Spec.Containers[0].LivenessProbe = nil, nil
+		h.AddPod(gone)
+		h.pass(time.Minute)
+		assert.Empty(t, h.commands())
+	})
+}
+
+func TestSidecarsAreProbedAndInitContainersAreNot(t *testing.T) {
+	scenario(t, func(h *harness) {
+		pod := podWith(v1.Container{})
+		always := v1.ContainerRestartPolicyAlways
+		pod.Spec.InitContainers = []v1.Container{
+			{Name: "side", RestartPolicy: &always, StartupProbe: exec("side", v1.Probe{})},
+			{Name: "setup", StartupProbe: exec("setup", v1.Probe{})},
+		}
+		h.node.status["u1"] = &runtime.PodStatus{Containers: []runtime.ContainerStatus{
+			{Container: runtime.Container{ID: id("s"), Name: "side", State: runtime.ContainerRunning}, StartedAt: time.Now()},
+			{Container: runtime.Container{ID: id("i"), Name: "setup", State: runtime.ContainerRunning}, StartedAt: time.Now()},
+		}}
+		h.AddPod(pod)
+		h.pass(time.Second)
+		assert.Equal(t, "0s side s", h.commands())
+		assert.True(t, h.Started(id("s")))
+	})
+}
+
+func TestAfterARestartOfTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.set("u1", "1", runtime.ContainerRunning, time.Now().Add(-time.Hour))
+		m, err := New(n, n, Options{Jitter: func() float64 { return 0.5 }})
+		require.NoError(t, err)
+		pod := podWith(v1.Container{
+			StartupProbe:   exec("start", v1.Probe{PeriodSeconds: 10}),
+			ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 10, FailureThreshold: 1}),
+		})
+		yes := true
+		pod.Status.ContainerStatuses = []v1.ContainerStatus{{
+			Name: "app", ContainerID: "fake://1", Started: &yes, Ready: true,
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+		}}
+		n.on("ready", 1)
+		m.AddPod(pod) // before Run: held
+		time.Sleep(time.Second)
+		assert.Empty(t, n.commands())
+		assert.True(t, m.Ready(id("1")), "as the API server has it")
+		assert.True(t, m.Started(id("1")))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, m.Run(ctx)) })
+		time.Sleep(4 * time.Second)
+		assert.Empty(t, n.commands(), "spread over the period")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, "6s ready 1", n.commands())
+		assert.False(t, m.Ready(id("1")))
+		cancel()
+		wg.Wait()
+		assert.ErrorIs(t, m.Run(ctx), ErrRunTwice)
+		m.AddPod(pod.DeepCopy()) // after Run: nothing is started
+	})
+}
+
+// A reader that comes late finds the latest verdict of each probe, once.
+func TestResultsCoalesce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		m, err := New(n, n, Options{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, m.Run(ctx)) })
+		calls := int32(0)
+		n.onCall("ready", func(context.Context) (int32, error) {
+			calls++
+			return calls % 2, nil // flaps: every second attempt succeeds
+		})
+		n.onCall("live", func(context.Context) (int32, error) { return 1, nil })
+		m.AddPod(podWith(v1.Container{
+			ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 1, FailureThreshold: 1}),
+			LivenessProbe:  exec("live", v1.Probe{PeriodSeconds: 1, FailureThreshold: 5}),
+		}))
+		n.set("u1", "1", runtime.ContainerRunning, time.Now())
+		m.Notify("u1")
+		time.Sleep(9500 * time.Millisecond) // ten attempts, the last a success
+		synctest.Wait()
+
+		assert.Equal(t, Result{
+			Pod: runtime.PodRef{UID: "u1", Namespace: "default", Name: "web"}, Container: "app",
+			ContainerID: id("1"), Kind: Readiness, Healthy: true,
+		}, <-m.Results())
+		assert.Equal(t, Liveness, (<-m.Results()).Kind)
+		synctest.Wait()
+		select {
+		case r := <-m.Results():
+			t.Errorf("one more: %+v", r)
+		default:
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	_, err := New(nil, nil, Options{})
+	assert.ErrorContains(t, err, "no runtime")
+	assert.ErrorContains(t, err, "no reader")
+}

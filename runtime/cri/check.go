@@ -1,0 +1,81 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Check implements [runtime.Checker] with the Status call.
+func (r *Runtime) Check(ctx context.Context) error {
+	resp, err := call(ctx, r, "Status", "", 0, r.rs.Status, &criv1.StatusRequest{})
+	if err != nil {
+		return r.explain(ctx, err)
+	}
+	r.learnHandlers(resp)
+	if _, err := r.typeName(ctx); err != nil {
+		return r.explain(ctx, err)
+	}
+
+	var errs []error
+	for _, want := range []string{criv1.RuntimeReady, criv1.NetworkReady} {
+		switch cond := condition(resp.GetStatus(), want); {
+		case cond == nil:
+			errs = append(errs, fmt.Errorf("container runtime at %s does not report whether %s", r.endpoint, want))
+		case !cond.GetStatus():
+			errs = append(errs, fmt.Errorf("container runtime at %s is not %s: %s: %s", r.endpoint, want, cond.GetReason(), cond.GetMessage()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func condition(st *criv1.RuntimeStatus, typ string) *criv1.RuntimeCondition {
+	for _, c := range st.GetConditions() {
+		if c.GetType() == typ {
+			return c
+		}
+	}
+	return nil
+}
+
+// explain turns the failure of a call that any runtime answers at once into what
+// there is to do about it.
+func (r *Runtime) explain(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, runtime.ErrUnavailable):
+		return fmt.Errorf("container runtime at %s does not answer; is it running, is this its CRI socket, and may this user open it? %w", r.endpoint, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("container runtime at %s did not answer within %s; look at its log: %w: %w", r.endpoint, r.opts.CallTimeout, runtime.ErrUnavailable, err)
+	default:
+		return fmt.Errorf("container runtime at %s: %w", r.endpoint, err)
+	}
+}
+
+// learnHandlers keeps what the runtime's handlers can do.
+func (r *Runtime) learnHandlers(resp *criv1.StatusResponse) {
+	deep := map[string]bool{}
+	for _, h := range resp.GetRuntimeHandlers() {
+		deep[h.GetName()] = h.GetFeatures().GetRecursiveReadOnlyMounts()
+	}
+	r.readOnlyDeep.Store(&deep)
+}
+
+// canMountReadOnlyDeep reports whether the handler can make mounts read-only with
+// all that is mounted below them (KEP-3857).
+func (r *Runtime) canMountReadOnlyDeep(ctx context.Context, handler string) (bool, error) {
+	if deep := r.readOnlyDeep.Load(); deep != nil {
+		return (*deep)[handler], nil
+	}
+	resp, err := call(ctx, r, "Status", "", 0, r.rs.Status, &criv1.StatusRequest{})
+	if err != nil {
+		return false, err
+	}
+	r.learnHandlers(resp)
+	return (*r.readOnlyDeep.Load())[handler], nil
+}

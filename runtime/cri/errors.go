@@ -1,0 +1,99 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// callError is a call that failed. It unwraps to the class that callers test
+// for, and to the gRPC error.
+type callError struct {
+	// call is the CRI method; about names the pod and the container, "" if the call is
+	// about neither.
+	call, about string
+	// message is the runtime's own, without gRPC's wrapping.
+	message string
+	class   error
+	err     error
+}
+
+func (e *callError) Error() string {
+	s := e.call + ": " + e.message
+	if e.about != "" {
+		s = e.about + ": " + s
+	}
+	if e.class == runtime.ErrUnavailable {
+		s += ": " + e.class.Error()
+	}
+	return s
+}
+
+func (e *callError) Unwrap() []error {
+	if e.class == nil {
+		return []error{e.err}
+	}
+	return []error{e.class, e.err}
+}
+
+// wrapCall gives an error of a call its class: [runtime.ErrNotFound],
+// [runtime.ErrUnavailable], or that of a context that ended.
+func wrapCall(call, about string, err error) error {
+	st := status.Convert(err)
+	e := &callError{call: call, about: about, message: st.Message(), err: err}
+	switch st.Code() {
+	case codes.NotFound:
+		e.class = runtime.ErrNotFound
+	case codes.Unavailable:
+		e.class = runtime.ErrUnavailable
+	case codes.Canceled:
+		e.class = context.Canceled
+	case codes.DeadlineExceeded:
+		e.class = context.DeadlineExceeded
+	}
+	return e
+}
+
+// reason returns what the runtime said, fit for a status that the owner of the
+// pod reads: without the names that stand beside it anyway.
+func reason(err error) string {
+	if e, ok := err.(*callError); ok {
+		return e.message
+	}
+	return err.Error()
+}
+
+// call makes one call under the call timeout plus extra, and wraps its error.
+// A negative extra means no timeout beyond that of ctx.
+func call[Q, R any](
+	ctx context.Context, r *Runtime, name, about string, extra time.Duration,
+	method func(context.Context, Q, ...grpc.CallOption) (R, error), req Q,
+) (R, error) {
+	if extra >= 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.opts.CallTimeout+extra)
+		defer cancel()
+	}
+	resp, err := method(ctx, req)
+	if err != nil {
+		var none R
+		return none, wrapCall(name, about, err)
+	}
+	return resp, nil
+}
+
+// ended is the error of a context that has ended: its own, and the cause if there
+// is another.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,40 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Exec implements [runtime.Execer] with ExecSync. Without a timeout the command
+// may run until ctx ends. containerd cuts each of the two streams at 16 MiB, and a
+// response above [Options].MaxMessageSize is an error.
+func (r *Runtime) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
+	about := "container " + id.String()
+	req := &criv1.ExecSyncRequest{ContainerId: id.ID, Cmd: cmd}
+	ectx := ctx
+	if timeout > 0 {
+		// CRI counts in whole seconds and the runtime ends the command then; ours is exact,
+		// and when it ends the call, the runtime ends the command too.
+		req.Timeout = int64((timeout + time.Second - 1) / time.Second)
+		var cancel context.CancelFunc
+		ectx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	resp, err := call(ectx, r, "ExecSync", about, -1, r.rs.ExecSync, req)
+	if err != nil {
+		if ectx.Err() != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+			err = errors.Join(context.DeadlineExceeded, err)
+		}
+		return runtime.ExecResult{}, fmt.Errorf("command %q: %w", cmd, err)
+	}
+	return runtime.ExecResult{
+		Output:   append(resp.GetStdout(), resp.GetStderr()...),
+		ExitCode: resp.GetExitCode(),
+	}, nil
+}

@@ -1,0 +1,194 @@
+package cri
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// maxHookBody is how much of a hook's response is read, so that its connection
+// ends in order, before it is dropped. 10 KiB, as in kubelet.
+const maxHookBody = 10 << 10
+
+// maxHookOutput is how much of a failed command's output stands in its error.
+const maxHookOutput = 1 << 10
+
+// hook is a lifecycle hook to be run once.
+type hook struct {
+	about     string
+	container string // its ID
+	handler   *v1.LifecycleHandler
+	// ports of the container, by name.
+	ports []v1.ContainerPort
+	// host is where HTTP goes unless the hook says; "" if that is unknown.
+	host string
+}
+
+// runHook runs a hook to its end or to that of the context. tcpSocket does nothing:
+// it never has in kubelet, and is kept in the API for the sake of old specs.
+func (r *Runtime) runHook(ctx context.Context, h *hook) error {
+	switch {
+	case h.handler.Exec != nil:
+		return r.runExecHook(ctx, h)
+	case h.handler.HTTPGet != nil:
+		return r.runHTTPHook(ctx, h)
+	case h.handler.Sleep != nil:
+		t := time.NewTimer(time.Duration(h.handler.Sleep.Seconds) * time.Second)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("sleep: %w", ended(ctx))
+		}
+	default:
+		return nil
+	}
+}
+
+func (r *Runtime) runExecHook(ctx context.Context, h *hook) error {
+	resp, err := call(ctx, r, "ExecSync", h.about, -1, r.rs.ExecSync,
+		&criv1.ExecSyncRequest{ContainerId: h.container, Cmd: h.handler.Exec.Command})
+	if err != nil {
+		return fmt.Errorf("exec %q: %w", h.handler.Exec.Command, err)
+	}
+	if code := resp.GetExitCode(); code != 0 {
+		output := strings.TrimSpace(string(resp.GetStdout()) + string(resp.GetStderr()))
+		return fmt.Errorf("exec %q: exit code %d: %s", h.handler.Exec.Command, code, output[:min(len(output), maxHookOutput)])
+	}
+	return nil
+}
+
+// runHTTPHook makes a request. Any response is a success: the API has hooks fail
+// only when there is none.
+func (r *Runtime) runHTTPHook(ctx context.Context, h *hook) error {
+	target, err := hookURL(h)
+	if err != nil {
+		return fmt.Errorf("httpGet: %w", err)
+	}
+	transport := r.opts.transport
+	if transport == nil {
+		// Certificates of hooks are not verified (API reference, httpGet.scheme), no proxy
+		// stands between a node and its pods, and no connection is kept.
+		t := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // see above
+		defer t.CloseIdleConnections()
+		transport = t
+	}
+	client := &http.Client{Transport: transport}
+	err = getHook(ctx, client, target, h.handler.HTTPGet)
+	if errors.Is(err, http.ErrSchemeMismatch) && target.Scheme == "https" {
+		// Hooks once went over HTTP whatever their scheme said, and some have relied on it.
+		target.Scheme = "http"
+		err = getHook(ctx, client, target, h.handler.HTTPGet)
+	}
+	if err != nil {
+		return fmt.Errorf("httpGet: %w", err)
+	}
+	return nil
+}
+
+func getHook(ctx context.Context, client *http.Client, target *url.URL, get *v1.HTTPGetAction) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", "kube-lifecycle/kubeletkit")
+	req.Header.Set("Accept", "*/*")
+	seen := map[string]bool{}
+	for _, kv := range get.HTTPHeaders {
+		key := http.CanonicalHeaderKey(kv.Name)
+		switch {
+		case key == "Host":
+			req.Host = kv.Value
+		case seen[key]:
+			req.Header.Add(key, kv.Value)
+		default:
+			req.Header.Set(key, kv.Value)
+		}
+		seen[key] = true
+	}
+	if target.Scheme != strings.ToLower(string(get.Scheme)) && target.Scheme == "http" && get.Scheme != "" {
+		req.Header.Del("Authorization") // it was meant to be encrypted
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, maxHookBody)
+	return resp.Body.Close()
+}
+
+func hookURL(h *hook) (*url.URL, error) {
+	get := h.handler.HTTPGet
+	host := get.Host
+	if host == "" {
+		host = h.host
+	}
+	if host == "" {
+		return nil, errors.New("the pod has no address")
+	}
+	port, err := hookPort(get.Port, h.ports)
+	if err != nil {
+		return nil, err
+	}
+	scheme := strings.ToLower(string(get.Scheme))
+	if scheme == "" {
+		scheme = "http"
+	}
+	// The path of a hook may hold a query.
+	target, err := url.Parse(get.Path)
+	if err != nil {
+		target = &url.URL{Path: get.Path}
+	}
+	target.Scheme, target.Host = scheme, net.JoinHostPort(host, strconv.Itoa(port))
+	if !strings.HasPrefix(target.Path, "/") {
+		target.Path = "/" + target.Path
+	}
+	return target, nil
+}
+
+func hookPort(port intstr.IntOrString, ports []v1.ContainerPort) (int, error) {
+	n := port.IntValue()
+	if port.Type == intstr.String {
+		for i := range ports {
+			if ports[i].Name == port.StrVal {
+				n = int(ports[i].ContainerPort)
+			}
+		}
+	}
+	if n <= 0 || n > 65535 {
+		return 0, fmt.Errorf("port %s: neither a port number nor the name of a port of the container", port.String())
+	}
+	return n, nil
+}
+
+// hookHost is where the pod can be reached from its node. Any of its arguments may
+// be nil.
+func hookHost(pod *v1.Pod, ips []string, host *runtime.Host) string {
+	switch {
+	case len(ips) > 0:
+		return ips[0]
+	case pod == nil || !runtime.HasHostNetwork(pod):
+		return ""
+	case host != nil && len(host.IPs) > 0:
+		return host.IPs[0]
+	case pod.Status.HostIP != "":
+		return pod.Status.HostIP
+	default:
+		return "127.0.0.1"
+	}
+}

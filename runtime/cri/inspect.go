@@ -1,0 +1,245 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+)
+
+// inspectAtOnce bounds the status calls of one inspection that run side by side:
+// a pod that crashes a lot may have many dead instances.
+const inspectAtOnce = 8
+
+// InspectPod implements [runtime.Inspector]: two list calls side by side, then
+// one status call for each container and each ready sandbox, side by side. What is
+// removed meanwhile is left out.
+func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
+	if ref.UID == "" {
+		return nil, fmt.Errorf("pod %s: InspectPod: a UID is required", ref)
+	}
+	typ, err := r.typeName(ctx)
+	if err != nil {
+		return nil, err
+	}
+	about := "pod " + ref.String()
+	l, err := r.list(ctx, about, ref.UID, false)
+	if err != nil {
+		return nil, err
+	}
+	sandboxes := make([]*runtime.SandboxStatus, len(l.sandboxes))
+	containers := make([]*runtime.ContainerStatus, len(l.containers))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(inspectAtOnce)
+	for i, s := range l.sandboxes {
+		if s.GetState() != criv1.PodSandboxState_SANDBOX_READY {
+			// What a status call would add, addresses and namespaces, counts no more.
+			sandboxes[i] = listedSandbox(s)
+			continue
+		}
+		g.Go(func() (err error) {
+			sandboxes[i], err = r.inspectSandbox(gctx, about, s.GetId())
+			return unlessNotFound(err)
+		})
+	}
+	for i, c := range l.containers {
+		g.Go(func() (err error) {
+			containers[i], err = r.inspectContainer(gctx, about, typ, c)
+			return unlessNotFound(err)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+
+	status := &runtime.PodStatus{PodRef: ref}
+	for _, s := range sandboxes {
+		if s != nil {
+			status.Sandboxes = append(status.Sandboxes, *s)
+		}
+	}
+	for _, c := range containers {
+		if c != nil {
+			status.Containers = append(status.Containers, *c)
+		}
+	}
+	if ready := status.ReadySandbox(); ready != nil {
+		status.IPs = ready.IPs
+	}
+	return status, nil
+}
+
+func unlessNotFound(err error) error {
+	if errors.Is(err, runtime.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func listedSandbox(s *criv1.PodSandbox) *runtime.SandboxStatus {
+	return &runtime.SandboxStatus{
+		Sandbox:        sandboxOf(s),
+		RuntimeHandler: s.GetRuntimeHandler(),
+		Labels:         s.GetLabels(),
+		Annotations:    s.GetAnnotations(),
+	}
+}
+
+func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtime.SandboxStatus, error) {
+	resp, err := call(ctx, r, "PodSandboxStatus", about, 0, r.rs.PodSandboxStatus, &criv1.PodSandboxStatusRequest{PodSandboxId: id})
+	if err != nil {
+		return nil, err
+	}
+	s := resp.GetStatus()
+	if s == nil {
+		return nil, fmt.Errorf("%s: PodSandboxStatus: the runtime returned no status of sandbox %s", about, id)
+	}
+	options := s.GetLinux().GetNamespaces().GetOptions()
+	return &runtime.SandboxStatus{
+		Sandbox: runtime.Sandbox{
+			ID:        id,
+			Attempt:   s.GetMetadata().GetAttempt(),
+			State:     sandboxState(s.GetState()),
+			CreatedAt: unixTime(s.GetCreatedAt()),
+		},
+		IPs:            addresses(s.GetNetwork()),
+		HostNetwork:    options != nil && options.GetNetwork() == criv1.NamespaceMode_NODE,
+		RuntimeHandler: s.GetRuntimeHandler(),
+		Labels:         s.GetLabels(),
+		Annotations:    s.GetAnnotations(),
+	}, nil
+}
+
+// addresses returns the sandbox's addresses, the primary one first; none at all if
+// one of them cannot be read, since what the others mean is then unknown.
+func addresses(network *criv1.PodSandboxNetworkStatus) []string {
+	var ips []string
+	if ip := network.GetIp(); ip != "" {
+		ips = append(ips, ip)
+	}
+	for _, more := range network.GetAdditionalIps() {
+		ips = append(ips, more.GetIp())
+	}
+	if slices.ContainsFunc(ips, func(ip string) bool { _, err := netip.ParseAddr(ip); return err != nil }) {
+		return nil
+	}
+	return ips
+}
+
+func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, listed *criv1.Container) (*runtime.ContainerStatus, error) {
+	name := containerName(listed.GetLabels(), listed.GetMetadata())
+	about += ", container " + name
+	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: listed.GetId()})
+	if err != nil {
+		return nil, err
+	}
+	s := resp.GetStatus()
+	if s == nil {
+		return nil, fmt.Errorf("%s: ContainerStatus: the runtime returned no status of %s", about, listed.GetId())
+	}
+	record, err := translate.ReadRecord(s.GetAnnotations())
+	if err != nil {
+		r.opts.Logger.V(1).Info("Container has annotations that cannot be read", "container", about, "err", err.Error())
+	}
+	status := statusOf(runtime.ContainerID{Type: typ, ID: listed.GetId()}, listed.GetPodSandboxId(), s, &record)
+	if status.State == runtime.ContainerExited {
+		status.Message = joinMessages(status.Message, terminationMessage(s, &record))
+	}
+	return &status, nil
+}
+
+// statusOf converts CRI's status of a container; its termination message, which
+// takes files, is not in it.
+func statusOf(id runtime.ContainerID, sandboxID string, s *criv1.ContainerStatus, record *translate.Record) runtime.ContainerStatus {
+	status := runtime.ContainerStatus{
+		Container: runtime.Container{
+			ID:        id,
+			Name:      containerName(s.GetLabels(), s.GetMetadata()),
+			SandboxID: sandboxID,
+			State:     containerState(s.GetState()),
+			CreatedAt: unixTime(s.GetCreatedAt()),
+			Hash:      record.Hash,
+		},
+		Image:        s.GetImage().GetImage(),
+		ImageRef:     s.GetImageRef(),
+		ImageID:      s.GetImageId(),
+		RestartCount: record.RestartCount,
+		LogPath:      s.GetLogPath(),
+		GracePeriod:  record.GracePeriod(),
+		PreStop:      record.PreStop,
+		Ports:        record.Ports,
+		User:         userOf(s.GetUser()),
+		StopSignal:   translate.StopSignalFromCRI(s.GetStopSignal()),
+		Resources:    resourcesOf(s.GetResources().GetLinux()),
+	}
+	if status.ImageID == "" { // runtimes made before CRI had the field (Kubernetes 1.30)
+		status.ImageID = status.ImageRef
+	}
+	if status.State != runtime.ContainerCreated {
+		status.StartedAt = unixTime(s.GetStartedAt())
+	}
+	if status.State == runtime.ContainerExited {
+		status.FinishedAt = unixTime(s.GetFinishedAt())
+		status.ExitCode = s.GetExitCode()
+		status.Reason, status.Message = s.GetReason(), s.GetMessage()
+	}
+	for _, m := range s.GetMounts() {
+		status.Mounts = append(status.Mounts, runtime.Mount{
+			HostPath:          m.GetHostPath(),
+			ContainerPath:     m.GetContainerPath(),
+			ReadOnly:          m.GetReadonly(),
+			RecursiveReadOnly: m.GetRecursiveReadOnly(),
+		})
+	}
+	return status
+}
+
+func userOf(u *criv1.ContainerUser) *v1.ContainerUser {
+	linux := u.GetLinux()
+	if linux == nil {
+		return nil
+	}
+	return &v1.ContainerUser{Linux: &v1.LinuxContainerUser{
+		UID:                linux.GetUid(),
+		GID:                linux.GetGid(),
+		SupplementalGroups: linux.GetSupplementalGroups(),
+	}}
+}
+
+// resourcesOf turns cgroup values back into what the API calls them; nil where
+// there are none.
+func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
+	limits, requests := v1.ResourceList{}, v1.ResourceList{}
+	if quota, period := l.GetCpuQuota(), l.GetCpuPeriod(); quota > 0 && period > 0 && quota <= math.MaxInt64/1000 {
+		limits[v1.ResourceCPU] = *resource.NewMilliQuantity(quota*1000/period, resource.DecimalSI)
+	}
+	if bytes := l.GetMemoryLimitInBytes(); bytes > 0 {
+		limits[v1.ResourceMemory] = *resource.NewQuantity(bytes, resource.BinarySI)
+	}
+	// 1024 shares are one CPU. They were rounded down from milli-CPUs, so rounding up
+	// gives those back; 2 is the kernel's least and stands for no request.
+	if shares := l.GetCpuShares(); shares > 2 && shares <= math.MaxInt64/1000 {
+		requests[v1.ResourceCPU] = *resource.NewMilliQuantity((shares*1000+1023)/1024, resource.DecimalSI)
+	}
+	if len(limits) == 0 && len(requests) == 0 {
+		return nil
+	}
+	res := &v1.ResourceRequirements{}
+	if len(limits) > 0 {
+		res.Limits = limits
+	}
+	if len(requests) > 0 {
+		res.Requests = requests
+	}
+	return res
+}

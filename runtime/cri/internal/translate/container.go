@@ -1,0 +1,81 @@
+package translate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ContainerConfig returns the configuration of one instance of a container. The
+// context is for the callbacks.
+func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig, error) {
+	c := in.Spec
+	if len(c.VolumeDevices) > 0 {
+		return nil, fmt.Errorf("volumeDevice %q of container %q: block devices are not supported", c.VolumeDevices[0].Name, c.Name)
+	}
+	env, err := containerEnv(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	lookup := in.lookup(env)
+	mounted, err := mounts(ctx, in, lookup)
+	if err != nil {
+		return nil, err
+	}
+	security, err := containerSecurity(in)
+	if err != nil {
+		return nil, err
+	}
+	annotations, err := containerAnnotations(in.Pod.Spec, c, in.RestartCount, in.Extras.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	signal, err := stopSignal(c)
+	if err != nil {
+		return nil, err
+	}
+	if users := security.NamespaceOptions.UsernsOptions; users.Mode == criv1.NamespaceMode_POD {
+		for _, m := range mounted[len(in.Extras.Mounts):] {
+			m.UidMappings, m.GidMappings = users.Uids, users.Gids
+		}
+	}
+	return &criv1.ContainerConfig{
+		Metadata:    &criv1.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},
+		Image:       &criv1.ImageSpec{Image: in.Image.Ref, UserSpecifiedImage: c.Image},
+		Command:     expandAll(c.Command, lookup),
+		Args:        expandAll(c.Args, lookup),
+		WorkingDir:  c.WorkingDir,
+		Envs:        append(slices.Clone(in.Extras.Envs), env.keyValues()...),
+		Mounts:      mounted,
+		Devices:     in.Extras.Devices,
+		CDIDevices:  in.Extras.CDIDevices,
+		Labels:      containerLabels(in.Pod.Spec, c),
+		Annotations: annotations,
+		LogPath:     LogPath(c.Name, in.RestartCount),
+		Stdin:       c.Stdin,
+		StdinOnce:   c.StdinOnce,
+		Tty:         c.TTY,
+		StopSignal:  signal,
+		Linux: &criv1.LinuxContainerConfig{
+			Resources:       containerResources(in),
+			SecurityContext: security,
+		},
+	}, nil
+}
+
+// lookup finds variables of the environment and, behind it, extra ones.
+func (c *Container) lookup(env *environment) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		if value, ok := env.get(name); ok {
+			return value, true
+		}
+		for _, kv := range slices.Backward(c.Extras.Envs) {
+			if kv.Key == name {
+				return string(kv.Value), true
+			}
+		}
+		return "", false
+	}
+}

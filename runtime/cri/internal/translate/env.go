@@ -1,0 +1,190 @@
+package translate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// environment is a set of variables in the order of their first appearance.
+type environment struct {
+	names  []string
+	values map[string]string
+}
+
+func (e *environment) set(name, value string) {
+	if _, ok := e.values[name]; !ok {
+		e.names = append(e.names, name)
+	}
+	e.values[name] = value
+}
+
+func (e *environment) get(name string) (string, bool) {
+	v, ok := e.values[name]
+	return v, ok
+}
+
+// keyValues returns the variables as CRI has them.
+func (e *environment) keyValues() []*criv1.KeyValue {
+	out := make([]*criv1.KeyValue, len(e.names))
+	for i, name := range e.names {
+		out[i] = &criv1.KeyValue{Key: name, Value: []byte(e.values[name])}
+	}
+	return out
+}
+
+// containerEnv resolves envFrom, and then env, whose values may refer to whatever
+// comes before them. A later definition replaces an earlier one. Names are passed on as they
+// are: the API has checked those of env, and the keys of config maps and secrets are not restricted.
+func containerEnv(ctx context.Context, in *Container) (*environment, error) {
+	env := &environment{values: map[string]string{}}
+	src := sources{lookup: in.Lookup, namespace: in.Pod.Spec.Namespace}
+	for i := range in.Spec.EnvFrom {
+		from := &in.Spec.EnvFrom[i]
+		data, err := src.all(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range slices.Sorted(maps.Keys(data)) {
+			env.set(from.Prefix+key, data[key])
+		}
+	}
+	for i := range in.Spec.Env {
+		v := &in.Spec.Env[i]
+		switch {
+		case v.Value != "" || v.ValueFrom == nil:
+			env.set(v.Name, expand(v.Value, env.get))
+		default:
+			value, ok, err := src.one(ctx, in, v.ValueFrom)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				env.set(v.Name, value)
+			}
+		}
+	}
+	return env, nil
+}
+
+// sources resolves references of one container's variables. Each object is looked
+// up once, so that variables from the same one fit together.
+type sources struct {
+	lookup    Lookup
+	namespace string
+	// configMaps and secrets that were found.
+	configMaps map[string]map[string]string
+	secrets    map[string]map[string]string
+}
+
+// all returns what envFrom imports; nil if the reference is optional and leads
+// nowhere.
+func (s *sources) all(ctx context.Context, from *v1.EnvFromSource) (map[string]string, error) {
+	switch {
+	case from.ConfigMapRef != nil:
+		return s.configMap(ctx, from.ConfigMapRef.Name, isTrue(from.ConfigMapRef.Optional))
+	case from.SecretRef != nil:
+		return s.secret(ctx, from.SecretRef.Name, isTrue(from.SecretRef.Optional))
+	default:
+		return nil, nil
+	}
+}
+
+// one returns the value of a single variable, or false if the reference is
+// optional and leads nowhere.
+func (s *sources) one(ctx context.Context, in *Container, from *v1.EnvVarSource) (string, bool, error) {
+	switch {
+	case from.FieldRef != nil:
+		value, err := fieldValue(in, from.FieldRef)
+		return value, true, err
+	case from.ResourceFieldRef != nil:
+		value, err := resourceFieldValue(in, from.ResourceFieldRef)
+		return value, true, err
+	case from.ConfigMapKeyRef != nil:
+		ref := from.ConfigMapKeyRef
+		data, err := s.configMap(ctx, ref.Name, isTrue(ref.Optional))
+		return s.key("ConfigMap", ref.Name, ref.Key, isTrue(ref.Optional), data, err)
+	case from.SecretKeyRef != nil:
+		ref := from.SecretKeyRef
+		data, err := s.secret(ctx, ref.Name, isTrue(ref.Optional))
+		return s.key("Secret", ref.Name, ref.Key, isTrue(ref.Optional), data, err)
+	case from.FileKeyRef != nil:
+		return "", false, fmt.Errorf("fileKeyRef to file %q in volume %q: variables from files are not supported",
+			from.FileKeyRef.Path, from.FileKeyRef.VolumeName)
+	default:
+		return "", true, nil
+	}
+}
+
+// key picks one key of an object's data.
+func (s *sources) key(kind, name, key string, optional bool, data map[string]string, err error) (string, bool, error) {
+	if err != nil {
+		return "", false, err
+	}
+	value, ok := data[key]
+	if !ok && !optional {
+		return "", false, fmt.Errorf("couldn't find key %v in %s %v/%v", key, kind, s.namespace, name)
+	}
+	return value, ok, nil
+}
+
+// errNoLookup is why nothing can be found where there is nothing to look in.
+var errNoLookup = errors.New("no cluster to read it from")
+
+func (s *sources) configMap(ctx context.Context, name string, optional bool) (map[string]string, error) {
+	if data, ok := s.configMaps[name]; ok {
+		return data, nil
+	}
+	if s.lookup.ConfigMap == nil {
+		return nil, s.missing("configMap", name, optional, errNoLookup)
+	}
+	cm, err := s.lookup.ConfigMap(ctx, s.namespace, name)
+	if err != nil {
+		return nil, s.missing("configMap", name, optional, err)
+	}
+	data := cm.Data
+	if s.configMaps == nil {
+		s.configMaps = map[string]map[string]string{}
+	}
+	s.configMaps[name] = data
+	return data, nil
+}
+
+func (s *sources) secret(ctx context.Context, name string, optional bool) (map[string]string, error) {
+	if data, ok := s.secrets[name]; ok {
+		return data, nil
+	}
+	if s.lookup.Secret == nil {
+		return nil, s.missing("secret", name, optional, errNoLookup)
+	}
+	secret, err := s.lookup.Secret(ctx, s.namespace, name)
+	if err != nil {
+		return nil, s.missing("secret", name, optional, err)
+	}
+	data := make(map[string]string, len(secret.Data))
+	for k, v := range secret.Data {
+		data[k] = string(v)
+	}
+	if s.secrets == nil {
+		s.secrets = map[string]map[string]string{}
+	}
+	s.secrets[name] = data
+	return data, nil
+}
+
+// missing turns a failed lookup into the error to return, nil if the object may
+// well not be there.
+func (s *sources) missing(kind, name string, optional bool, err error) error {
+	if optional && (err == errNoLookup || apierrors.IsNotFound(err)) {
+		return nil
+	}
+	return fmt.Errorf("couldn't get %s %v/%v: %w", kind, s.namespace, name, err)
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

@@ -1,0 +1,188 @@
+package translate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// mounts are the container's: extra ones, its volumes, the hosts file and the
+// termination log. lookup has the environment, for subPathExpr.
+func mounts(ctx context.Context, in *Container, lookup func(string) (string, bool)) ([]*criv1.Mount, error) {
+	out := slices.Clone(in.Extras.Mounts)
+	for i := range in.Spec.VolumeMounts {
+		m, err := volumeMount(ctx, in, i, lookup)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	if in.HostsPath != "" && NeedsHostsFile(in) {
+		out = append(out, &criv1.Mount{HostPath: in.HostsPath, ContainerPath: hostsPath, SelinuxRelabel: in.Pod.Node.SELinux})
+	}
+	if in.TerminationLogPath != "" && in.Spec.TerminationMessagePath != "" {
+		out = append(out, &criv1.Mount{
+			HostPath:       in.TerminationLogPath,
+			ContainerPath:  absolute(in.Spec.TerminationMessagePath),
+			SelinuxRelabel: in.Pod.Node.SELinux,
+		})
+	}
+	return out, nil
+}
+
+// volumeMount is the i-th of the container's volumeMounts.
+func volumeMount(ctx context.Context, in *Container, i int, lookup func(string) (string, bool)) (*criv1.Mount, error) {
+	mount := &in.Spec.VolumeMounts[i]
+	vol, ok := in.Volumes[mount.Name]
+	if !ok {
+		return nil, fmt.Errorf("cannot find volume %q to mount into container %q", mount.Name, in.Spec.Name)
+	}
+	hostPath := vol.HostPath
+	sub, err := subPath(mount, lookup)
+	if err != nil {
+		return nil, err
+	}
+	if sub != "" {
+		if hostPath, err = prepareSubPath(ctx, in, i, vol, sub); err != nil {
+			return nil, err
+		}
+	}
+	prop, err := propagation(mount, in.Spec)
+	if err != nil {
+		return nil, err
+	}
+	recursive, err := recursiveReadOnly(mount, in.RecursiveReadOnly)
+	if err != nil {
+		return nil, fmt.Errorf("failed to resolve recursive read-only mode: %w", err)
+	}
+	return &criv1.Mount{
+		HostPath:          hostPath,
+		ContainerPath:     absolute(mount.MountPath),
+		Readonly:          mount.ReadOnly || vol.ReadOnly,
+		RecursiveReadOnly: recursive,
+		SelinuxRelabel:    vol.Relabel && in.Pod.Node.SELinux,
+		Propagation:       prop,
+	}, nil
+}
+
+// subPath returns the path inside the volume that the mount is of, "" for the
+// volume as a whole. Every variable in a subPathExpr must have a value.
+func subPath(mount *v1.VolumeMount, lookup func(string) (string, bool)) (string, error) {
+	sub := mount.SubPath
+	if mount.SubPathExpr != "" {
+		missing := map[string]bool{}
+		sub = expand(mount.SubPathExpr, func(name string) (string, bool) {
+			value, _ := lookup(name)
+			if value == "" {
+				missing[name] = true
+			}
+			return value, true
+		})
+		if len(missing) > 0 {
+			return "", fmt.Errorf("missing value for %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+		}
+	}
+	if path.IsAbs(sub) {
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
+	}
+	if slices.Contains(strings.Split(sub, "/"), "..") {
+		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", sub)
+	}
+	return sub, nil
+}
+
+// prepareSubPath asks for the sub-path to be made ready.
+func prepareSubPath(ctx context.Context, in *Container, i int, vol runtime.Volume, sub string) (string, error) {
+	mount := &in.Spec.VolumeMounts[i]
+	text := fmt.Sprintf("failed to prepare subPath for volumeMount %q of container %q", mount.Name, in.Spec.Name)
+	if in.SubPath == nil {
+		return "", &hiddenError{text, errors.New("sub-paths are not supported")}
+	}
+	hostPath, err := in.SubPath(ctx, runtime.SubPath{
+		Pod:        runtime.RefOf(in.Pod.Spec),
+		Container:  in.Spec.Name,
+		Index:      i,
+		VolumeName: mount.Name,
+		Volume:     vol,
+		Path:       sub,
+		ReadOnly:   mount.ReadOnly || vol.ReadOnly,
+		Dir:        in.Pod.Dir,
+	})
+	if err != nil {
+		return "", &hiddenError{text, err}
+	}
+	return hostPath, nil
+}
+
+// hiddenError keeps its cause out of its text: the owner of the pod is not to learn
+// from it how the host's file system looks. The cause is for the log, through
+// [errors.Unwrap].
+type hiddenError struct {
+	text  string
+	cause error
+}
+
+func (e *hiddenError) Error() string { return e.text }
+func (e *hiddenError) Unwrap() error { return e.cause }
+
+// propagation says in which directions mounts below this one spread. Out of the
+// container they do only from privileged ones, as the API has it.
+func propagation(mount *v1.VolumeMount, c *v1.Container) (criv1.MountPropagation, error) {
+	if mount.MountPropagation == nil {
+		return criv1.MountPropagation_PROPAGATION_PRIVATE, nil
+	}
+	switch mode := *mount.MountPropagation; mode {
+	case v1.MountPropagationNone:
+		return criv1.MountPropagation_PROPAGATION_PRIVATE, nil
+	case v1.MountPropagationHostToContainer:
+		return criv1.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
+	case v1.MountPropagationBidirectional:
+		if c.SecurityContext == nil || !isTrue(c.SecurityContext.Privileged) {
+			return 0, fmt.Errorf("volumeMount %q: Bidirectional mount propagation is available only to privileged containers", mount.Name)
+		}
+		return criv1.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
+	default:
+		return 0, fmt.Errorf("invalid MountPropagation mode: %q", mode)
+	}
+}
+
+// recursiveReadOnly reports whether what is mounted below is read-only too.
+func recursiveReadOnly(mount *v1.VolumeMount, supported bool) (bool, error) {
+	if mount.RecursiveReadOnly == nil || *mount.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return false, nil
+	}
+	if !mount.ReadOnly {
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not read-only", mount.Name)
+	}
+	if p := mount.MountPropagation; p != nil && *p != v1.MountPropagationNone {
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not compatible with propagation %q", mount.Name, *p)
+	}
+	switch mode := *mount.RecursiveReadOnly; mode {
+	case v1.RecursiveReadOnlyIfPossible:
+		return supported, nil
+	case v1.RecursiveReadOnlyEnabled:
+		if !supported {
+			return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", mount.Name)
+		}
+		return true, nil
+	default:
+		return false, fmt.Errorf("unknown recursive read-only mode %q", mode)
+	}
+}
+
+// absolute returns a path in the container; relative ones start at its root.
+func absolute(p string) string {
+	if path.IsAbs(p) {
+		return p
+	}
+	return "/" + p
+}

@@ -1,0 +1,70 @@
+package translate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxResolvConf bounds the size of a resolv.conf in bytes.
+const maxResolvConf = 10 << 20
+
+// ResolvConf is the part of a resolv.conf that pods inherit.
+type ResolvConf struct {
+	Nameservers []string
+	// Searches are domains without the final dot.
+	Searches []string
+	// Options as they are written, "name" or "name:value", each name once.
+	Options []string
+}
+
+// ParseResolvConf reads a resolv.conf(5). Nameservers add up, of several search
+// lines the last counts, and of several options of the same name too. Unknown
+// keywords are skipped; a nameserver line without an address is an error, and so
+// is a file of more than 10 MiB.
+func ParseResolvConf(data []byte) (ResolvConf, error) {
+	if len(data) > maxResolvConf {
+		return ResolvConf{}, fmt.Errorf("resolv.conf of %d bytes is longer than %d", len(data), maxResolvConf)
+	}
+	var conf ResolvConf
+	for line := range strings.SplitSeq(string(data), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		switch keyword, args := fields[0], fields[1:]; keyword {
+		case "nameserver":
+			if len(args) == 0 {
+				return ResolvConf{}, errors.New("resolv.conf has a nameserver line without an address")
+			}
+			conf.Nameservers = append(conf.Nameservers, args[0])
+		case "search":
+			conf.Searches = nil
+			for _, domain := range args {
+				if domain != "." { // the root adds nothing
+					conf.Searches = append(conf.Searches, strings.TrimSuffix(domain, "."))
+				}
+			}
+		case "options":
+			for _, option := range args {
+				conf.Options = setOption(conf.Options, option)
+			}
+		}
+	}
+	return conf, nil
+}
+
+// setOption adds an option, in the place of one that has the same name.
+func setOption(options []string, option string) []string {
+	name, _, _ := strings.Cut(option, ":")
+	i := slices.IndexFunc(options, func(o string) bool {
+		n, _, _ := strings.Cut(o, ":")
+		return n == name
+	})
+	if i < 0 {
+		return append(options, option)
+	}
+	options[i] = option
+	return options
+}

@@ -1,0 +1,159 @@
+package translate
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Units of the kernel's CPU scheduler (Documentation/scheduler/sched-bwc.rst).
+const (
+	sharesPerCPU  = 1024
+	minShares     = 2
+	maxShares     = 262144
+	minQuotaMicro = 1000
+	defaultPeriod = 100 * time.Millisecond
+)
+
+// cpuShares is the weight of that much CPU.
+func cpuShares(milli int64) int64 {
+	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
+}
+
+// cpuQuota is how many microseconds of CPU time a limit gives in each period, which
+// is in microseconds too. 0 is no limit.
+func cpuQuota(milli, period int64) int64 {
+	if milli == 0 {
+		return 0
+	}
+	return max(milli*period/1000, minQuotaMicro)
+}
+
+// linuxResources is what sandboxes, overhead and containers have in common. A
+// request that is not given is the limit.
+func (n *Node) linuxResources(requests, limits v1.ResourceList) *criv1.LinuxContainerResources {
+	weight := *limits.Cpu()
+	if request, ok := requests[v1.ResourceCPU]; ok {
+		weight = request
+	}
+	r := &criv1.LinuxContainerResources{
+		CpuShares:          cpuShares(weight.MilliValue()),
+		MemoryLimitInBytes: limits.Memory().Value(),
+	}
+	if !n.NoCPUQuota {
+		r.CpuPeriod = n.period()
+		r.CpuQuota = cpuQuota(limits.Cpu().MilliValue(), r.CpuPeriod)
+	}
+	if n.CgroupV2 && !n.KillProcessesSingly {
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return r
+}
+
+// period is the CPU period in microseconds.
+func (n *Node) period() int64 {
+	if n.CPUPeriod <= 0 {
+		return defaultPeriod.Microseconds()
+	}
+	return n.CPUPeriod.Microseconds()
+}
+
+// containerResources are the limits of one container. Where it has none for CPU or
+// memory, those of its pod hold.
+func containerResources(in *Container) *criv1.LinuxContainerResources {
+	pod, node := in.Pod.Spec, in.Pod.Node
+	limits := v1.ResourceList{
+		v1.ResourceCPU:    *in.Spec.Resources.Limits.Cpu(),
+		v1.ResourceMemory: *in.Spec.Resources.Limits.Memory(),
+	}
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		for name, limit := range limits {
+			if limit.IsZero() {
+				limits[name] = pod.Spec.Resources.Limits[name]
+			}
+		}
+	}
+	r := node.linuxResources(in.Spec.Resources.Requests, limits)
+	r.OomScoreAdj = oomScoreAdj(in)
+	r.HugepageLimits = hugepageLimits(node.HugepageSizes, pod, in.Spec)
+	if node.SwapControl {
+		forbidSwap(r, node.CgroupV2)
+	}
+	return r
+}
+
+// forbidSwap keeps the container's memory out of swap. Under cgroup v1 the limit is
+// on memory and swap together, and does nothing without a limit on memory.
+func forbidSwap(r *criv1.LinuxContainerResources, cgroupV2 bool) {
+	if !cgroupV2 {
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
+		return
+	}
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
+	}
+	r.Unified["memory.swap.max"] = "0"
+}
+
+// sandboxResources are what the containers of the pod use together.
+func sandboxResources(in *Pod) *criv1.LinuxContainerResources {
+	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	return in.Node.linuxResources(resourcehelper.PodRequests(in.Spec, opts), resourcehelper.PodLimits(in.Spec, opts))
+}
+
+// overheadResources are what the sandbox itself uses. Overhead is request and
+// limit at once.
+func overheadResources(in *Pod) *criv1.LinuxContainerResources {
+	overhead := in.Spec.Spec.Overhead
+	if overhead == nil {
+		return &criv1.LinuxContainerResources{}
+	}
+	return in.Node.linuxResources(nil, overhead)
+}
+
+// hugepageLimits limits each size of huge pages, to 0 where neither the container
+// nor its pod has a limit.
+func hugepageLimits(sizes []string, pod *v1.Pod, c *v1.Container) []*criv1.HugepageLimit {
+	wanted := map[string]uint64{}
+	add := func(limits v1.ResourceList) {
+		for name, amount := range limits {
+			if size, ok := hugepageSize(name); ok {
+				wanted[size] = uint64(amount.Value())
+			}
+		}
+	}
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		add(pod.Spec.Resources.Limits)
+	}
+	add(c.Resources.Limits) // comes before the pod's
+	out := make([]*criv1.HugepageLimit, len(sizes))
+	for i, size := range sizes {
+		out[i] = &criv1.HugepageLimit{PageSize: size, Limit: wanted[size]}
+	}
+	return out
+}
+
+// hugepageSize returns the page size of a resource in the spelling of cgroup
+// files: "2MB" for hugepages-2Mi.
+func hugepageSize(name v1.ResourceName) (string, bool) {
+	suffix, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+	if !ok {
+		return "", false
+	}
+	q, err := resource.ParseQuantity(suffix)
+	if err != nil || q.Sign() <= 0 {
+		return "", false
+	}
+	size, unit := q.Value(), 0
+	units := [...]string{"B", "KB", "MB", "GB", "TB", "PB"}
+	for size%1024 == 0 && unit < len(units)-1 {
+		size /= 1024
+		unit++
+	}
+	return fmt.Sprintf("%d%s", size, units[unit]), true
+}

@@ -1,0 +1,116 @@
+package translate
+
+import (
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// SandboxConfig returns the configuration of the pod's sandbox. attempt is how many
+// sandboxes the pod has had before. [Warnings] says what the sandbox does not get.
+func SandboxConfig(in *Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
+	pod := in.Spec
+	security, err := sandboxSecurity(in)
+	if err != nil {
+		return nil, err
+	}
+	config := &criv1.PodSandboxConfig{
+		Metadata: &criv1.PodSandboxMetadata{
+			Name:      pod.Name,
+			Namespace: pod.Namespace,
+			Uid:       string(pod.UID),
+			Attempt:   attempt,
+		},
+		LogDirectory: LogDirectory(in.Host.PodLogsDir, runtime.RefOf(pod)),
+		PortMappings: portMappings(pod),
+		Labels:       sandboxLabels(pod),
+		Annotations:  maps.Clone(pod.Annotations),
+		Linux: &criv1.LinuxPodSandboxConfig{
+			CgroupParent:    in.CgroupParent,
+			SecurityContext: security,
+			Sysctls:         sysctls(pod),
+			Overhead:        overheadResources(in),
+			Resources:       sandboxResources(in),
+		},
+	}
+	config.DnsConfig, _ = dns(in)
+	if !runtime.HasHostNetwork(pod) {
+		if config.Hostname, err = kernelHostname(in); err != nil {
+			return nil, err
+		}
+	}
+	return config, nil
+}
+
+// Warnings returns what the pod asks for and does not get: servers and search
+// domains beyond what resolvers can take, a cluster's DNS without a cluster.
+func Warnings(in *Pod) []Warning {
+	_, warnings := dns(in)
+	return warnings
+}
+
+// sysctls are the kernel parameters of the pod, in the spelling with dots.
+func sysctls(pod *v1.Pod) map[string]string {
+	out := map[string]string{}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		for i := range sc.Sysctls {
+			out[sysctl.NormalizeName(sc.Sysctls[i].Name)] = sc.Sysctls[i].Value
+		}
+	}
+	return out
+}
+
+// portMappings are the ports of the main containers. Those without a host port are
+// among them, and the runtime passes them over, as it does with all of them on the host's
+// network. Of ports of one container that are named alike, or are the same, the
+// first counts; the two families of addresses do not get into each other's way.
+func portMappings(pod *v1.Pod) []*criv1.PortMapping {
+	var out []*criv1.PortMapping
+	for i := range pod.Spec.Containers {
+		seen := map[string]bool{}
+		for _, p := range pod.Spec.Containers[i].Ports {
+			key := p.Name
+			if key == "" {
+				key = fmt.Sprintf("%s-%s-%s:%d:%d", family(p.HostIP), p.Protocol, p.HostIP, p.ContainerPort, p.HostPort)
+			}
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			out = append(out, &criv1.PortMapping{
+				Protocol:      protocol(p.Protocol),
+				ContainerPort: p.ContainerPort,
+				HostPort:      p.HostPort,
+				HostIp:        p.HostIP,
+			})
+		}
+	}
+	return out
+}
+
+func family(hostIP string) string {
+	switch {
+	case hostIP == "":
+		return "any"
+	case isIPv6(hostIP):
+		return "v6"
+	default:
+		return "v4"
+	}
+}
+
+func protocol(p v1.Protocol) criv1.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return criv1.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return criv1.Protocol_SCTP
+	default:
+		return criv1.Protocol_TCP
+	}
+}

@@ -1,0 +1,187 @@
+package cri
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// keyring finds the credentials for an image. Its entries stand in the order in
+// which they are to be tried: the most specific location first, where two are
+// equal that of the earlier secret.
+type keyring []keyringEntry
+
+// keyringEntry is one credential and where it counts: a host, which may have
+// wildcards in its labels and a port, and the beginning of a path.
+type keyringEntry struct {
+	location string
+	auth     *criv1.AuthConfig
+}
+
+// The Docker Hub, as image names and as docker's configuration files call it.
+const (
+	hubDomain   = "docker.io"
+	hubLocation = "index.docker.io"
+)
+
+// newKeyring reads pull secrets. Secrets of other types are passed over; with an
+// error, which names the secrets that cannot be read, the keyring holds the others.
+func newKeyring(secrets []v1.Secret) (keyring, error) {
+	var ring keyring
+	var errs []error
+	for i := range secrets {
+		auths, err := readPullSecret(&secrets[i])
+		if err != nil {
+			// The text of a JSON error may repeat what it has read, so it is not shown.
+			errs = append(errs, fmt.Errorf("pull secret %s/%s: not a docker configuration", secrets[i].Namespace, secrets[i].Name))
+			continue
+		}
+		for _, where := range slices.Sorted(maps.Keys(auths)) {
+			location, ok := locationOf(where)
+			if !ok {
+				errs = append(errs, fmt.Errorf("pull secret %s/%s: %q is not a registry", secrets[i].Namespace, secrets[i].Name, where))
+				continue
+			}
+			ring = append(ring, keyringEntry{location: location, auth: auths[where].auth()})
+		}
+	}
+	// Descending order puts a longer path before its own beginning.
+	slices.SortStableFunc(ring, func(a, b keyringEntry) int {
+		return strings.Compare(b.location, a.location)
+	})
+	return ring, errors.Join(errs...)
+}
+
+// dockerEntry is a credential as docker's configuration files have it.
+type dockerEntry struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+	// Auth is base64 of "username:password", and wins over both.
+	Auth string `json:"auth"`
+}
+
+func (e *dockerEntry) auth() *criv1.AuthConfig {
+	return &criv1.AuthConfig{Username: e.Username, Password: e.Password}
+}
+
+// readPullSecret returns the entries of a pull secret, nil for any other secret.
+func readPullSecret(s *v1.Secret) (map[string]*dockerEntry, error) {
+	var entries map[string]*dockerEntry
+	switch s.Type {
+	case v1.SecretTypeDockerConfigJson:
+		var file struct {
+			Auths map[string]*dockerEntry `json:"auths"`
+		}
+		if data := s.Data[v1.DockerConfigJsonKey]; len(data) > 0 {
+			if err := json.Unmarshal(data, &file); err != nil {
+				return nil, err
+			}
+		}
+		entries = file.Auths
+	case v1.SecretTypeDockercfg:
+		if data := s.Data[v1.DockerConfigKey]; len(data) > 0 {
+			if err := json.Unmarshal(data, &entries); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for where, e := range entries {
+		if e == nil {
+			delete(entries, where)
+			continue
+		}
+		if e.Auth == "" {
+			continue
+		}
+		// Padded or not, both are in use.
+		plain, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(e.Auth), "="))
+		if err != nil {
+			return nil, err
+		}
+		user, password, ok := strings.Cut(string(plain), ":")
+		if !ok {
+			return nil, errors.New("auth is not base64 of username:password")
+		}
+		e.Username, e.Password = user, password
+	}
+	return entries, nil
+}
+
+// locationOf returns "host[:port][/path]" for the key of an entry, which may be a
+// URL. The API versions that docker puts at the beginning of the path mean nothing.
+func locationOf(where string) (string, bool) {
+	if !strings.HasPrefix(where, "https://") && !strings.HasPrefix(where, "http://") {
+		where = "https://" + where
+	}
+	u, err := url.Parse(where)
+	if err != nil || u.Host == "" {
+		return "", false
+	}
+	p := u.Path
+	for _, version := range []string{"/v1/", "/v2/"} {
+		if rest, ok := strings.CutPrefix(p, version); ok {
+			p = "/" + rest
+			break
+		}
+	}
+	if p == "/" {
+		p = ""
+	}
+	return u.Host + p, true
+}
+
+// lookup returns the credentials for a repository, "domain/path" in full, in the
+// order in which to try them.
+func (k keyring) lookup(repository string) []*criv1.AuthConfig {
+	var found, hub []*criv1.AuthConfig
+	for _, e := range k {
+		if locationCovers(e.location, repository) {
+			found = append(found, e.auth)
+		}
+		if e.location == hubLocation {
+			hub = append(hub, e.auth)
+		}
+	}
+	if len(found) == 0 && strings.HasPrefix(repository, hubDomain+"/") {
+		return hub
+	}
+	return found
+}
+
+// locationCovers reports whether the location is the repository's host, label by
+// label with wildcards, and the beginning of its path.
+func locationCovers(location, repository string) bool {
+	host, dir, _ := strings.Cut(location, "/")
+	domain, name, _ := strings.Cut(repository, "/")
+	if !strings.HasPrefix(name, dir) {
+		return false
+	}
+	host, port := splitPort(host)
+	domain, wantPort := splitPort(domain)
+	patterns, labels := strings.Split(host, "."), strings.Split(domain, ".")
+	if port != wantPort || len(patterns) != len(labels) {
+		return false
+	}
+	for i := range patterns {
+		if ok, err := path.Match(patterns[i], labels[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func splitPort(hostport string) (host, port string) {
+	if i := strings.LastIndexByte(hostport, ':'); i >= 0 && !strings.HasSuffix(hostport, "]") {
+		return hostport[:i], hostport[i+1:]
+	}
+	return hostport, ""
+}

@@ -1,0 +1,120 @@
+package cri
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+)
+
+func dockerConfigJSON(name, data string) v1.Secret {
+	s := v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(data)}}
+	s.Namespace, s.Name = "default", name
+	return s
+}
+
+func dockercfg(name, data string) v1.Secret {
+	s := v1.Secret{Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(data)}}
+	s.Namespace, s.Name = "default", name
+	return s
+}
+
+func TestKeyringLookup(t *testing.T) {
+	// Each entry's user is the location it was given under.
+	locations := []string{
+		"reg.example.com", "https://reg.example.com/v1/", "reg.example.com/team", "reg.example.com/team/app",
+		"http://port.example.com:5000/v2/", "*.wild.example.com", "*.*.example.org/deep", "https://index.docker.io/v1/",
+		"[fd00::1]:5000",
+	}
+	var secrets []v1.Secret
+	for _, l := range locations {
+		secrets = append(secrets, dockerConfigJSON(l, `{"auths":{"`+l+`":{"username":"`+l+`","password":"p"}}}`))
+	}
+	ring, err := newKeyring(secrets)
+	require.NoError(t, err)
+	tests := map[string][]string{
+		"reg.example.com/team/app":     {"reg.example.com/team/app", "reg.example.com/team", "reg.example.com", "https://reg.example.com/v1/"},
+		"reg.example.com/team/other":   {"reg.example.com/team", "reg.example.com", "https://reg.example.com/v1/"},
+		"reg.example.com/else":         {"reg.example.com", "https://reg.example.com/v1/"},
+		"reg.example.com:443/else":     nil,
+		"port.example.com:5000/app":    {"http://port.example.com:5000/v2/"},
+		"port.example.com/app":         nil,
+		"a.wild.example.com/app":       {"*.wild.example.com"},
+		"a.b.wild.example.com/app":     nil,
+		"wild.example.com/app":         nil,
+		"a.b.example.org/deep/app":     {"*.*.example.org/deep"},
+		"a.b.example.org/app":          nil,
+		"docker.io/library/busybox":    {"https://index.docker.io/v1/"},
+		"unknown.example.net/a/b":      nil,
+		"[fd00::1]:5000/app":           {"[fd00::1]:5000"},
+		"index.docker.io/library/else": {"https://index.docker.io/v1/"},
+	}
+	for repository, want := range tests {
+		t.Run(repository, func(t *testing.T) {
+			var got []string
+			for _, auth := range ring.lookup(repository) {
+				got = append(got, auth.Username)
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+}
+
+func TestKeyringReads(t *testing.T) {
+	tests := []struct {
+		name       string
+		secret     v1.Secret
+		user, pass string
+		err        string
+	}{
+		{name: "auth, padded", secret: dockerConfigJSON("s", `{"auths":{"r.io":{"auth":"dXNlcjpwYXNzOndvcmQ="}}}`), user: "user", pass: "pass:word"},
+		{name: "auth, not padded", secret: dockerConfigJSON("s", `{"auths":{"r.io":{"auth":"dXNlcjpwYXNzOndvcmQ"}}}`), user: "user", pass: "pass:word"},
+		{name: "auth wins", secret: dockerConfigJSON("s", `{"auths":{"r.io":{"username":"x","auth":"dTpw"}}}`), user: "u", pass: "p"},
+		{name: "the old form", secret: dockercfg("s", `{"r.io":{"username":"u","password":"p","email":"e"}}`), user: "u", pass: "p"},
+		{name: "no entries", secret: dockerConfigJSON("s", `{}`)},
+		{name: "null", secret: dockerConfigJSON("s", `{"auths":{"r.io":null}}`)},
+		{name: "another type", secret: v1.Secret{Type: v1.SecretTypeOpaque, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte("{")}}},
+		{name: "not JSON", secret: dockerConfigJSON("s", `{"auths":{"r.io":{"password":"hush"`), err: "pull secret default/s: not a docker configuration"},
+		{name: "not base64", secret: dockerConfigJSON("s", `{"auths":{"r.io":{"auth":"%%"}}}`), err: "pull secret default/s: not a docker configuration"},
+		{name: "no colon", secret: dockerConfigJSON("s", `{"auths":{"r.io":{"auth":"dXNlcg=="}}}`), err: "pull secret default/s: not a docker configuration"},
+		{name: "no registry", secret: dockerConfigJSON("s", `{"auths":{"/x":{"username":"u"}}}`), err: `pull secret default/s: "/x" is not a registry`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ring, err := newKeyring([]v1.Secret{tt.secret})
+			if tt.err != "" {
+				require.EqualError(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+			auths := ring.lookup("r.io/app")
+			if tt.user == "" {
+				assert.Empty(t, auths)
+				return
+			}
+			require.Len(t, auths, 1)
+			assert.Equal(t, tt.user, auths[0].Username)
+			assert.Equal(t, tt.pass, auths[0].Password)
+		})
+	}
+}
+
+func TestOneBadSecretLeavesTheOthers(t *testing.T) {
+	ring, err := newKeyring([]v1.Secret{dockercfg("bad", "["), dockercfg("good", `{"r.io":{"username":"u"}}`)})
+	assert.EqualError(t, err, "pull secret default/bad: not a docker configuration")
+	assert.Len(t, ring.lookup("r.io/app"), 1)
+}
+
+func FuzzKeyring(f *testing.F) {
+	f.Add([]byte(`{"auths":{"r.io":{"auth":"dTpw"}}}`), "r.io/app")
+	f.Add([]byte(`{"auths":{"https://[::1]:5/v1/x":{"username":"u"}}}`), "[::1]:5/x")
+	f.Fuzz(func(t *testing.T, data []byte, repository string) {
+		ring, _ := newKeyring([]v1.Secret{dockerConfigJSON("s", string(data))})
+		for _, auth := range ring.lookup(repository) {
+			if auth == nil {
+				t.Fatal("a nil credential")
+			}
+		}
+	})
+}

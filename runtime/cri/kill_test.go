@@ -1,0 +1,284 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// running brings a pod up and forgets the calls.
+func running(t *testing.T, svc *service, opts Options, pod *v1.Pod) *syncer {
+	t.Helper()
+	s := newSyncer(t, svc.runtime(opts), pod)
+	for range len(pod.Spec.InitContainers) + 1 {
+		s.mustSync()
+	}
+	svc.calls()
+	svc.start = time.Now()
+	return s
+}
+
+func preStopExec(cmd string) *v1.Lifecycle {
+	return &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{cmd}}}}
+}
+
+func preStopSleep(seconds int64) *v1.Lifecycle {
+	return &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: seconds}}}
+}
+
+func sidecarNamed(name string) v1.Container {
+	c := containerNamed(name)
+	always := v1.ContainerRestartPolicyAlways
+	c.RestartPolicy = &always
+	return c
+}
+
+func seconds(n int64) *int64 { return &n }
+
+func TestKillPod(t *testing.T) {
+	tests := []struct {
+		name  string
+		pod   func(*v1.Pod)
+		exits map[string]time.Duration
+		kill  func(*runtime.PodKill)
+		want  []string
+		// killed has the containers that were sent SIGKILL.
+		killed []string
+	}{
+		{
+			name: "containers, then the sandbox",
+			want: []string{"StopContainer a 30", "StopPodSandbox s1"},
+		},
+		{
+			name:   "SIGKILL after the grace period",
+			exits:  map[string]time.Duration{"a": time.Hour},
+			want:   []string{"StopContainer a 30", "30s StopPodSandbox s1"},
+			killed: []string{"a"},
+		},
+		{
+			name:  "an override",
+			kill:  func(k *runtime.PodKill) { k.GracePeriod = seconds(5) },
+			exits: map[string]time.Duration{"a": 3 * time.Second},
+			want:  []string{"StopContainer a 5", "3s StopPodSandbox s1"},
+		},
+		{
+			name:   "an override of 0 kills at once",
+			pod:    func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = preStopExec("hook") },
+			kill:   func(k *runtime.PodKill) { k.GracePeriod = seconds(0) },
+			exits:  map[string]time.Duration{"a": time.Hour},
+			want:   []string{"StopContainer a 0", "StopPodSandbox s1"},
+			killed: []string{"a"},
+		},
+		{
+			name: "the least grace",
+			pod:  func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = seconds(1) },
+			want: []string{"StopContainer a 2", "StopPodSandbox s1"},
+		},
+		{
+			name: "the preStop hook takes from the grace period",
+			pod:  func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = preStopSleep(10) },
+			want: []string{"10s StopContainer a 20", "10s StopPodSandbox s1"},
+		},
+		{
+			name: "a preStop hook that does not end is left",
+			pod:  func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = preStopSleep(100) },
+			want: []string{"30s StopContainer a 2", "30s StopPodSandbox s1"},
+		},
+		{
+			name: "sidecars after the main containers, in reverse order",
+			pod: func(p *v1.Pod) {
+				p.Spec.InitContainers = []v1.Container{sidecarNamed("s1"), sidecarNamed("s2")}
+			},
+			exits: map[string]time.Duration{"a": 4 * time.Second, "s2": 3 * time.Second},
+			want:  []string{"StopContainer a 30", "4s StopContainer s2 26", "7s StopContainer s1 23", "7s StopPodSandbox s1"},
+		},
+		{
+			name: "the hooks of sidecars run from the beginning",
+			pod: func(p *v1.Pod) {
+				p.Spec.InitContainers = []v1.Container{sidecarNamed("s1")}
+				p.Spec.InitContainers[0].Lifecycle = preStopExec("hook")
+			},
+			exits: map[string]time.Duration{"a": 4 * time.Second},
+			want:  []string{"ExecSync hook", "StopContainer a 30", "4s StopContainer s1 26", "4s StopPodSandbox s1"},
+		},
+		{
+			name: "a sidecar whose turn does not come in time",
+			pod: func(p *v1.Pod) {
+				p.Spec.InitContainers = []v1.Container{sidecarNamed("s1")}
+			},
+			exits:  map[string]time.Duration{"a": time.Hour, "s1": time.Second},
+			want:   []string{"StopContainer a 30", "30s StopContainer s1 2", "31s StopPodSandbox s1"},
+			killed: []string{"a"},
+		},
+		{
+			name: "from what was recorded, without a spec",
+			pod: func(p *v1.Pod) {
+				p.Spec.TerminationGracePeriodSeconds = seconds(17)
+				p.Spec.Containers[0].Lifecycle = preStopSleep(2)
+			},
+			kill: func(k *runtime.PodKill) { k.Pod = nil },
+			want: []string{"2s StopContainer a 15", "2s StopPodSandbox s1"},
+		},
+		{
+			name: "the grace period of the deletion",
+			pod:  func(p *v1.Pod) { p.DeletionGracePeriodSeconds = seconds(9) },
+			want: []string{"StopContainer a 9", "StopPodSandbox s1"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				svc := newService("app:1")
+				pod := podOf("a")
+				if tt.pod != nil {
+					tt.pod(pod)
+				}
+				s := running(t, svc, Options{}, pod)
+				svc.exits = tt.exits
+				kill := runtime.PodKill{Pod: s.pod, Status: s.status()}
+				if tt.kill != nil {
+					tt.kill(&kill)
+				}
+				require.NoError(t, s.rt.KillPod(t.Context(), kill))
+				got := svc.calls()
+				if tt.name == "the hooks of sidecars run from the beginning" {
+					slices.Sort(got[:2]) // side by side
+				}
+				assert.Equal(t, tt.want, got)
+				assert.False(t, s.status().Running())
+				for name, c := range map[string]*fakeContainer{"a": svc.byName("a"), "s1": svc.byName("s1")} {
+					if c != nil {
+						assert.Equal(t, slices.Contains(tt.killed, name), c.killed, name)
+					}
+				}
+				time.Sleep(2 * time.Hour) // the fake's timers
+			})
+		})
+	}
+}
+
+func TestKillPodAgainWithLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService("app:1")
+		pod := podOf("a")
+		pod.Spec.TerminationGracePeriodSeconds = seconds(3600)
+		pod.Spec.Containers[0].Lifecycle = preStopExec("hook")
+		s := running(t, svc, Options{}, pod)
+		svc.exits = map[string]time.Duration{"a": 10 * time.Hour}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		began := time.Now()
+		err := s.rt.KillPod(ctx, runtime.PodKill{Pod: pod, Status: s.status()})
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, time.Minute, time.Since(began), "it returns at once")
+		assert.True(t, s.status().Running(), "and kills nothing")
+
+		require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: s.status(), GracePeriod: seconds(10)}))
+		assert.Equal(t, 70*time.Second, time.Since(began))
+		assert.Equal(t, []string{
+			"ExecSync hook", "StopContainer a 3600", "1m0s StopContainer a 10", "1m10s StopPodSandbox s1",
+		}, svc.calls(), "the hook has ended and is not run again")
+		time.Sleep(20 * time.Hour)
+	})
+}
+
+func TestKillPodRepeatsAHookThatWasCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService("app:1")
+		svc.exec = func(ctx context.Context, _ *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
+			select {
+			case <-ctx.Done():
+				return nil, status.FromContextError(ctx.Err()).Err()
+			case <-time.After(5 * time.Second):
+				return &criv1.ExecSyncResponse{}, nil
+			}
+		}
+		pod := podOf("a")
+		pod.Spec.Containers[0].Lifecycle = preStopExec("hook")
+		s := running(t, svc, Options{}, pod)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		require.ErrorIs(t, s.rt.KillPod(ctx, runtime.PodKill{Pod: pod, Status: s.status()}), context.DeadlineExceeded)
+		require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod}))
+		assert.Equal(t, []string{"ExecSync hook", "2s ExecSync hook", "7s StopContainer a 25", "7s StopPodSandbox s1"}, svc.calls())
+	})
+}
+
+func TestKillPodTellsOfFailures(t *testing.T) {
+	svc := newService("app:1")
+	rec := &events{}
+	pod := podOf("a")
+	pod.Spec.Containers[0].Lifecycle = preStopExec("hook")
+	svc.exec = func(context.Context, *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
+		return &criv1.ExecSyncResponse{ExitCode: 1}, nil
+	}
+	s := running(t, svc, Options{Recorder: rec}, pod)
+	rec.take()
+	svc.before = func(_ context.Context, method, _ string) error {
+		if method == "StopContainer" {
+			return errors.New("shim is gone")
+		}
+		return nil
+	}
+	err := s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: s.status()})
+	assert.EqualError(t, err, "pod default/web(uid-1), container a: StopContainer: shim is gone")
+	assert.Equal(t, []string{
+		"spec.containers{a} Killing: Stopping container a",
+		"spec.containers{a} FailedPreStopHook: PreStopHook failed",
+	}, rec.take())
+	assert.False(t, s.status().Running(), "the sandbox is stopped all the same")
+	assert.Error(t, s.rt.KillPod(t.Context(), runtime.PodKill{}))
+}
+
+func TestLivenessFailureRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService("app:1")
+		pod := podOf("a", "b")
+		pod.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: seconds(7)}
+		s := running(t, svc, Options{}, pod)
+		svc.exits = map[string]time.Duration{"a": 5 * time.Second}
+		sick := s.status().Newest("a").ID
+		s.more = func(req *runtime.PodSync) { req.Probes = unhealthy{sick} }
+		s.mustSync()
+		assert.Equal(t, []string{"StopContainer a 7", "5s CreateContainer a/1", "5s StartContainer a"}, svc.calls())
+	})
+}
+
+type unhealthy struct{ id runtime.ContainerID }
+
+func (unhealthy) Started(runtime.ContainerID) bool { return true }
+func (unhealthy) Ready(runtime.ContainerID) bool   { return true }
+func (u unhealthy) Unhealthy(id runtime.ContainerID) (string, bool) {
+	return "liveness", id == u.id
+}
+
+func TestContainerThatCannotBeStoppedIsNotStartedTwice(t *testing.T) {
+	svc := newService("app:1")
+	pod := podOf("a", "b")
+	s := running(t, svc, Options{}, pod)
+	pod.Spec.Containers[0].Image, pod.Spec.Containers[1].Image = "app:2", "app:2"
+	svc.addImage("app:2")
+	svc.before = func(_ context.Context, method, about string) error {
+		if method == "StopContainer" && about == "a 30" {
+			return errors.New("no answer")
+		}
+		return nil
+	}
+	_, err := s.sync()
+	assert.EqualError(t, err, "pod default/web(uid-1), container a: StopContainer: no answer")
+	got := svc.calls()
+	slices.Sort(got[:2])
+	assert.Equal(t, []string{"StopContainer a 30", "StopContainer b 30", "CreateContainer b/1", "StartContainer b"}, got)
+}

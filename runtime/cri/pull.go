@@ -1,0 +1,295 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+)
+
+// Why a container waits for its image, in the API's words.
+const (
+	reasonInvalidImageName    = "InvalidImageName"
+	reasonImageInspect        = "ImageInspectError"
+	reasonImageNeverPull      = "ErrImageNeverPull"
+	reasonImagePull           = "ErrImagePull"
+	reasonImagePullBackOff    = "ImagePullBackOff"
+	reasonRegistryUnavailable = "RegistryUnavailable"
+	reasonSignatureValidation = "SignatureValidationFailed"
+)
+
+// waitError is why a container does not run though it should.
+type waitError struct {
+	// reason and message are for the container's status.
+	reason, message string
+	// retryAfter is when to try again; 0 leaves it to the caller.
+	retryAfter time.Duration
+	// backingOff says that nothing was tried, so that nothing has failed.
+	backingOff bool
+	err        error
+}
+
+func (e *waitError) Error() string {
+	var c *callError
+	if errors.As(e.err, &c) { // the pod and the container stand before this, see podSync.start
+		return e.reason + ": " + c.call + ": " + e.message
+	}
+	return e.reason + ": " + e.message
+}
+
+func (e *waitError) Unwrap() error { return e.err }
+
+// waitFor is a waitError whose message is what the runtime said.
+func waitFor(why string, err error) *waitError {
+	return &waitError{reason: why, message: reason(err), err: err}
+}
+
+// puller bounds how many pulls run at once.
+type puller struct {
+	// slots is nil for no bound; its capacity is the bound.
+	slots chan struct{}
+}
+
+func newPuller(opts *Options) *puller {
+	n := opts.MaxParallelPulls
+	if opts.SerializePulls {
+		n = 1
+	}
+	if n <= 0 {
+		return &puller{}
+	}
+	return &puller{slots: make(chan struct{}, n)}
+}
+
+// acquire waits for a slot; its release is to be called.
+func (p *puller) acquire(ctx context.Context) (release func(), err error) {
+	if p.slots == nil {
+		return func() {}, nil
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return func() { <-p.slots }, nil
+	case <-ctx.Done():
+		return nil, ended(ctx)
+	}
+}
+
+// imageJob is all that getting an image for a container takes.
+type imageJob struct {
+	pod  runtime.PodRef
+	ref  string // of the container, for events
+	want string // as the spec names it
+	// policy is not empty.
+	policy  v1.PullPolicy
+	keys    func() (keyring, error)
+	sandbox *criv1.PodSandboxConfig
+}
+
+// pullPolicy is the policy of a container whose spec may not have been defaulted
+// (API reference, imagePullPolicy).
+func pullPolicy(c *v1.Container) v1.PullPolicy {
+	if c.ImagePullPolicy != "" {
+		return c.ImagePullPolicy
+	}
+	if _, image, err := parseImage(c.Image); err == nil && strings.HasSuffix(image, ":latest") {
+		return v1.PullAlways
+	}
+	return v1.PullIfNotPresent
+}
+
+// parseImage returns the image's repository in full, "domain/path", and the image
+// as the runtime is asked for it: as it was written, with the tag "latest" if it
+// has neither tag nor digest. Which registry a short name means is for the runtime
+// to say.
+func parseImage(image string) (repository, tagged string, err error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+	}
+	if reference.IsNameOnly(named) {
+		image += ":latest"
+	}
+	return named.Name(), image, nil
+}
+
+// ensureImage makes sure that the runtime has the image, and returns what is known
+// of it. An image that is there costs one call.
+func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Image, error) {
+	about := "pod " + job.pod.String()
+	repository, image, err := parseImage(job.want)
+	if err != nil {
+		message := fmt.Sprintf("Failed to apply default image tag %q: %v", job.want, err)
+		r.event(job.pod, job.ref, v1.EventTypeWarning, "InspectFailed", message)
+		return translate.Image{}, &waitError{reason: reasonInvalidImageName, message: message}
+	}
+	spec := &criv1.ImageSpec{Image: image, UserSpecifiedImage: job.want, Annotations: job.sandbox.GetAnnotations()}
+
+	if job.policy != v1.PullAlways {
+		got, err := r.imageStatus(ctx, about, spec)
+		if err != nil {
+			message := fmt.Sprintf("Failed to inspect image %q: %s", job.want, reason(err))
+			r.event(job.pod, job.ref, v1.EventTypeWarning, "InspectFailed", message)
+			return translate.Image{}, &waitError{reason: reasonImageInspect, message: message, err: err}
+		}
+		if got != nil {
+			r.event(job.pod, job.ref, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", job.want))
+			return translate.ImageOf(got.GetId(), got), nil
+		}
+		if job.policy == v1.PullNever {
+			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", job.want)
+			r.event(job.pod, job.ref, v1.EventTypeWarning, "ErrImageNeverPull", message)
+			return translate.Image{}, &waitError{reason: reasonImageNeverPull, message: message}
+		}
+	}
+	if err := r.pullBackoff(job); err != nil {
+		return translate.Image{}, err
+	}
+
+	r.event(job.pod, job.ref, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", job.want))
+	queued := time.Now()
+	release, err := r.pulls.acquire(ctx)
+	if err != nil {
+		return translate.Image{}, waitFor(reasonImagePull, fmt.Errorf("%s: waiting to pull image %q: %w", about, job.want, err))
+	}
+	began := time.Now()
+	pulledRef, err := r.pull(ctx, about, spec, repository, job)
+	release()
+	if err != nil {
+		return translate.Image{}, r.pullFailed(ctx, job, err)
+	}
+	took, waited := time.Since(began).Truncate(time.Millisecond), time.Since(queued).Truncate(time.Millisecond)
+	r.pods.with(job.pod.UID, func(p *podMemory) { delete(p.pulls, job.want) })
+
+	got, err := r.imageStatus(ctx, about, &criv1.ImageSpec{Image: pulledRef})
+	if err == nil && got == nil {
+		err = fmt.Errorf("%s: image %q is not there after its pull", about, job.want)
+	}
+	if err != nil {
+		return translate.Image{}, waitFor(reasonImageInspect, err)
+	}
+	r.event(job.pod, job.ref, v1.EventTypeNormal, "Pulled", fmt.Sprintf(
+		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", job.want, took, waited, got.GetSize()))
+	return translate.ImageOf(pulledRef, got), nil
+}
+
+// imageStatus returns the image, nil if the runtime does not have it.
+func (r *Runtime) imageStatus(ctx context.Context, about string, spec *criv1.ImageSpec) (*criv1.Image, error) {
+	resp, err := call(ctx, r, "ImageStatus", about, 0, r.is.ImageStatus, &criv1.ImageStatusRequest{Image: spec})
+	return resp.GetImage(), unlessNotFound(err)
+}
+
+// pull tries each credential there is for the image, or none if there is none, and
+// returns the runtime's reference to the image.
+func (r *Runtime) pull(ctx context.Context, about string, spec *criv1.ImageSpec, repository string, job *imageJob) (string, error) {
+	keys, keysErr := job.keys()
+	auths := keys.lookup(repository)
+	if len(auths) == 0 {
+		auths = []*criv1.AuthConfig{nil}
+	}
+	var errs []error
+	for _, auth := range auths {
+		// A pull takes as long as it takes.
+		resp, err := call(ctx, r, "PullImage", about, -1, r.is.PullImage, &criv1.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: job.sandbox})
+		if err == nil {
+			return resp.GetImageRef(), nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if keysErr != nil {
+		errs = append(errs, keysErr)
+	}
+	if len(errs) == 1 {
+		return "", errs[0]
+	}
+	return "", errors.Join(errs...)
+}
+
+// pullBackoff returns an error if the image is not to be pulled yet.
+func (r *Runtime) pullBackoff(job *imageJob) error {
+	var last pullFailure
+	r.pods.with(job.pod.UID, func(p *podMemory) { last = p.pulls[job.want] })
+	wait := time.Until(last.until)
+	if wait <= 0 {
+		return nil
+	}
+	message := fmt.Sprintf("Back-off pulling image %q", job.want)
+	r.event(job.pod, job.ref, v1.EventTypeNormal, "BackOff", message)
+	return &waitError{reason: reasonImagePullBackOff, message: message + ": " + last.message, retryAfter: wait, backingOff: true}
+}
+
+// pullFailed begins or prolongs the back-off of an image.
+func (r *Runtime) pullFailed(ctx context.Context, job *imageJob, err error) error {
+	if ctx.Err() != nil { // given up, which says nothing about the image
+		return waitFor(reasonImagePull, err)
+	}
+	e := judgePull(job.want, err)
+	r.event(job.pod, job.ref, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", job.want, reason(err)))
+	r.pods.with(job.pod.UID, func(p *podMemory) {
+		last := p.pulls[job.want]
+		now := time.Now()
+		delay := min(2*last.delay, r.opts.PullBackoffMax)
+		if last.delay == 0 || now.Sub(last.until) > 2*r.opts.PullBackoffMax {
+			delay = min(r.opts.PullBackoffInitial, r.opts.PullBackoffMax)
+		}
+		p.pulls[job.want] = pullFailure{delay: delay, until: now.Add(delay), message: e.reason + ": " + e.message}
+		e.retryAfter = delay
+	})
+	return e
+}
+
+// judgePull finds the reason for a failed pull. CRI has runtimes tell two of them
+// by the beginning of the message (cri-api, pkg/errors).
+func judgePull(image string, err error) *waitError {
+	message := reason(err)
+	for why, words := range map[string]string{
+		reasonRegistryUnavailable: "the registry is unavailable",
+		reasonSignatureValidation: "the signature validation failed",
+	} {
+		if rest, ok := strings.CutPrefix(message, why); ok {
+			return &waitError{reason: why, message: fmt.Sprintf("image pull failed for %s because %s%s", image, words, rest), err: err}
+		}
+	}
+	return &waitError{reason: reasonImagePull, message: message, err: err}
+}
+
+// images are the images of the containers that one sync starts, being made ready
+// side by side.
+type images struct {
+	jobs map[imageKey]*imageResult
+	wg   sync.WaitGroup
+}
+
+type imageKey struct {
+	image  string
+	policy v1.PullPolicy
+}
+
+// imageResult is set before done is closed.
+type imageResult struct {
+	done  chan struct{}
+	image translate.Image
+	err   error
+}
+
+// get waits for a container's image.
+func (i *images) get(ctx context.Context, c *v1.Container) (translate.Image, error) {
+	job := i.jobs[imageKey{c.Image, pullPolicy(c)}]
+	select {
+	case <-job.done:
+		return job.image, job.err
+	case <-ctx.Done():
+		return translate.Image{}, waitFor(reasonImagePull, ended(ctx))
+	}
+}

@@ -1,0 +1,185 @@
+package cri
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+func TestPullPolicies(t *testing.T) {
+	present, absent := []string{"app:1"}, []string(nil)
+	tests := []struct {
+		name   string
+		image  string
+		policy v1.PullPolicy
+		have   []string
+		pull   error
+		// calls to the image service.
+		want   []string
+		reason string
+		text   string
+	}{
+		{name: "always, there", image: "app:1", policy: v1.PullAlways, have: present, want: []string{"PullImage app:1", "ImageStatus sha256:app:1"}},
+		{name: "if not present, there", image: "app:1", policy: v1.PullIfNotPresent, have: present, want: []string{"ImageStatus app:1"}},
+		{name: "if not present, not there", image: "app:1", policy: v1.PullIfNotPresent, have: absent, want: []string{"ImageStatus app:1", "PullImage app:1", "ImageStatus sha256:app:1"}},
+		{name: "never, there", image: "app:1", policy: v1.PullNever, have: present, want: []string{"ImageStatus app:1"}},
+		{name: "never, not there", image: "app:1", policy: v1.PullNever, have: absent, want: []string{"ImageStatus app:1"},
+			reason: "ErrImageNeverPull", text: `Container image "app:1" is not present with pull policy of Never`},
+		{name: "no policy, with a tag", image: "app:1", have: present, want: []string{"ImageStatus app:1"}},
+		{name: "no policy, no tag", image: "app", have: present, want: []string{"PullImage app:latest", "ImageStatus sha256:app:latest"}},
+		{name: "a bad name", image: "App", policy: v1.PullAlways, reason: "InvalidImageName",
+			text: `Failed to apply default image tag "App": couldn't parse image name "App": invalid reference format: repository name (library/App) must be lowercase`},
+		{name: "no name", image: "", policy: v1.PullAlways, reason: "InvalidImageName",
+			text: `Failed to apply default image tag "": couldn't parse image name "": invalid reference format`},
+		{name: "failure", image: "app:1", policy: v1.PullAlways, pull: status.Error(codes.NotFound, "no such manifest"),
+			want: []string{"PullImage app:1"}, reason: "ErrImagePull", text: "no such manifest"},
+		{name: "registry down", image: "app:1", policy: v1.PullAlways, pull: status.Error(codes.Unknown, "RegistryUnavailable: dial tcp: refused"),
+			want: []string{"PullImage app:1"}, reason: "RegistryUnavailable",
+			text: "image pull failed for app:1 because the registry is unavailable: dial tcp: refused"},
+		{name: "bad signature", image: "app:1", policy: v1.PullAlways, pull: status.Error(codes.Unknown, "SignatureValidationFailed: no key"),
+			want: []string{"PullImage app:1"}, reason: "SignatureValidationFailed",
+			text: "image pull failed for app:1 because the signature validation failed: no key"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			svc := newService(tt.have...)
+			svc.pull = func(context.Context, *criv1.PullImageRequest) error { return tt.pull }
+			pod := podOf("a")
+			pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = tt.image, tt.policy
+			s := newSyncer(t, svc.runtime(Options{}), pod)
+			res, err := s.sync()
+			var got []string
+			for _, c := range svc.calls(true) {
+				if c != "PodSandboxStatus s1" && (len(c) > 9 && c[:9] == "PullImage" || len(c) > 11 && c[:11] == "ImageStatus") {
+					got = append(got, c)
+				}
+			}
+			assert.Equal(t, tt.want, got)
+			if tt.reason == "" {
+				require.NoError(t, err)
+				assert.Equal(t, "app", svc.byName("a").config.Image.Image[7:10], "the container is made from what was found")
+				return
+			}
+			require.Error(t, err)
+			assert.Equal(t, v1.ContainerStateWaiting{Reason: tt.reason, Message: tt.text}, res.Waiting["a"])
+			assert.Nil(t, svc.byName("a"))
+		})
+	}
+}
+
+func TestImageInspectError(t *testing.T) {
+	svc := newService("app:1")
+	svc.before = func(_ context.Context, method, _ string) error {
+		if method == "ImageStatus" {
+			return status.Error(codes.Unknown, "broken store")
+		}
+		return nil
+	}
+	res, err := newSyncer(t, svc.runtime(Options{}), podOf("a")).sync()
+	require.Error(t, err)
+	assert.Equal(t, "ImageInspectError", res.Waiting["a"].Reason)
+}
+
+func TestPullBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService()
+		broken := true
+		svc.pull = func(context.Context, *criv1.PullImageRequest) error {
+			if broken {
+				return status.Error(codes.Unknown, "refused")
+			}
+			return nil
+		}
+		rec := &events{}
+		s := newSyncer(t, svc.runtime(Options{Recorder: rec}), podOf("a"))
+		for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+			res, err := s.sync()
+			require.ErrorContains(t, err, "pod default/web(uid-1), container a: ErrImagePull: PullImage: refused")
+			require.Equal(t, want*time.Second, res.RetryAfter)
+
+			time.Sleep(time.Second)
+			svc.calls()
+			res, err = s.sync()
+			require.NoError(t, err, "a back-off is no failure")
+			require.Equal(t, (want-1)*time.Second, res.RetryAfter)
+			require.Equal(t, v1.ContainerStateWaiting{
+				Reason: "ImagePullBackOff", Message: `Back-off pulling image "app:1": ErrImagePull: refused`,
+			}, res.Waiting["a"])
+			require.Empty(t, svc.calls())
+			time.Sleep(res.RetryAfter)
+		}
+		broken = false
+		res := s.mustSync()
+		assert.Empty(t, res.Waiting)
+		assert.Contains(t, rec.take(), `spec.containers{a} Pulled: Successfully pulled image "app:1" in 0s (0s including waiting). Image size: 7 bytes.`)
+		s.rt.pods.with("uid-1", func(p *podMemory) { assert.Empty(t, p.pulls) })
+	})
+}
+
+func TestPullsSideBySide(t *testing.T) {
+	tests := []struct {
+		name string
+		opts Options
+		want time.Duration
+	}{
+		{"no bound", Options{}, time.Minute},
+		{"two at once", Options{MaxParallelPulls: 2}, 2 * time.Minute},
+		{"serial", Options{SerializePulls: true, MaxParallelPulls: 5}, 3 * time.Minute},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				svc := newService()
+				var now, most atomic.Int32
+				svc.pull = func(context.Context, *criv1.PullImageRequest) error {
+					most.Store(max(most.Load(), now.Add(1)))
+					time.Sleep(time.Minute)
+					now.Add(-1)
+					return nil
+				}
+				pod := podOf("a", "b", "c")
+				for i, image := range []string{"one:1", "two:1", "three:1"} {
+					pod.Spec.Containers[i].Image = image
+				}
+				began := time.Now()
+				newSyncer(t, svc.runtime(tt.opts), pod).mustSync()
+				assert.Equal(t, tt.want, time.Since(began))
+				if tt.opts.SerializePulls {
+					assert.Equal(t, int32(1), most.Load())
+				}
+			})
+		})
+	}
+}
+
+func TestPullTriesCredentials(t *testing.T) {
+	svc := newService()
+	svc.pull = func(_ context.Context, req *criv1.PullImageRequest) error {
+		if req.Auth.GetUsername() != "right" {
+			return status.Error(codes.Unauthenticated, "denied")
+		}
+		return nil
+	}
+	pod := podOf("a")
+	pod.Spec.Containers[0].Image = "reg.example.com/team/app:1"
+	s := newSyncer(t, svc.runtime(Options{}), pod)
+	s.more = func(req *runtime.PodSync) {
+		req.PullSecrets = []v1.Secret{
+			dockerConfigJSON("one", `{"auths":{"reg.example.com":{"username":"wrong","password":"x"}}}`),
+			dockerConfigJSON("two", `{"auths":{"reg.example.com":{"username":"right","password":"y"},"other.com":{"username":"other"}}}`),
+		}
+	}
+	s.mustSync()
+	assert.Contains(t, svc.calls(), "PullImage reg.example.com/team/app:1 right")
+}

@@ -1,0 +1,82 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+)
+
+// RemoveContainer implements [runtime.Remover]. The logs go first, with those that
+// were rotated away, so that they do not stay behind when it fails half-way.
+func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
+	about := "container " + id.String()
+	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: id.ID})
+	if errors.Is(err, runtime.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s := resp.GetStatus()
+	if ref, ok := translate.RefFromLabels(s.GetLabels()); ok {
+		about = "pod " + ref.String() + ", container " + containerName(s.GetLabels(), s.GetMetadata())
+	}
+	if state := s.GetState(); state == criv1.ContainerState_CONTAINER_RUNNING {
+		return fmt.Errorf("%s: %s is running; stop it before it is removed", about, id)
+	}
+	if err := removeLogs(s.GetLogPath()); err != nil {
+		return fmt.Errorf("%s: removing its logs: %w", about, err)
+	}
+	if record, _ := translate.ReadRecord(s.GetAnnotations()); record.TerminationMessagePath != "" {
+		removeTerminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath, s.GetMounts())
+	}
+	_, err = call(ctx, r, "RemoveContainer", about, 0, r.rs.RemoveContainer, &criv1.RemoveContainerRequest{ContainerId: id.ID})
+	return unlessNotFound(err)
+}
+
+// removeLogs removes a log and what was rotated from it: "<log>.<time>", also
+// compressed.
+func removeLogs(log string) error {
+	if log == "" {
+		return nil
+	}
+	dir, base := filepath.Split(log)
+	names, err := fileNames(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		if name != base && !strings.HasPrefix(name, base+".") {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveSandbox implements [runtime.Remover]. The logs of its containers stay; they
+// go with the pod's log directory.
+func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
+	about := "sandbox " + id
+	// CRI wants it stopped; that is a call that costs next to nothing if it is.
+	if err := r.stopSandbox(ctx, about, id); err != nil {
+		return err
+	}
+	_, err := call(ctx, r, "RemovePodSandbox", about, 0, r.rs.RemovePodSandbox, &criv1.RemovePodSandboxRequest{PodSandboxId: id})
+	return unlessNotFound(err)
+}

@@ -1,0 +1,251 @@
+package cri
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/plan"
+)
+
+// Why a container does not run, in the API's words.
+const (
+	reasonCreateConfig  = "CreateContainerConfigError"
+	reasonCreate        = "CreateContainerError"
+	reasonRun           = "RunContainerError"
+	reasonPostStartHook = "PostStartHookError"
+)
+
+// startContainer creates a container and starts it. Its error is a *waitError.
+func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
+	c := st.Container
+	fail := func(why string, err error) error {
+		s.containerEvent(c, "", v1.EventTypeWarning, "Failed", "Error: "+reason(err))
+		return waitFor(why, err)
+	}
+	image, err := s.images.get(ctx, c)
+	if err != nil {
+		s.containerEvent(c, "", v1.EventTypeWarning, "Failed", "Error: "+waitReason(err))
+		return err
+	}
+	config, err := s.containerConfig(ctx, st, image)
+	if err != nil {
+		return fail(reasonCreateConfig, err)
+	}
+
+	about := s.about + ", container " + c.Name
+	s.changed = true
+	created, err := call(ctx, s.r, "CreateContainer", about, 0, s.r.rs.CreateContainer,
+		&criv1.CreateContainerRequest{PodSandboxId: s.sandboxID, Config: config, SandboxConfig: s.config})
+	if err != nil {
+		removeTerminationLog(c.Name, c.TerminationMessagePath, config.GetMounts())
+		return fail(reasonCreate, err)
+	}
+	id := created.GetContainerId()
+	s.containerEvent(c, id, v1.EventTypeNormal, "Created", "Container created")
+
+	// If this fails the container stays, as with kubelet: its status tells why, and it
+	// counts as a crash.
+	if _, err := call(ctx, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
+		s.containerEvent(c, id, v1.EventTypeWarning, "Failed", "Error: "+reason(err))
+		return waitFor(reasonRun, err)
+	}
+	s.containerEvent(c, id, v1.EventTypeNormal, "Started", "Container started")
+
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	return s.postStart(ctx, st, about, id)
+}
+
+// postStart runs the hook, and stops the container if it fails.
+func (s *podSync) postStart(ctx context.Context, st *plan.Start, about, id string) error {
+	c := st.Container
+	err := s.r.runHook(ctx, &hook{
+		about: about, container: id, handler: c.Lifecycle.PostStart, ports: c.Ports,
+		host: hookHost(s.Pod, s.ips, s.Host),
+	})
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("postStart hook: %w", err)
+	// What the hook has said may be secret: it goes to the status, not to an event.
+	s.containerEvent(c, id, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+	stopErr := s.r.stopContainer(ctx, &containerStop{
+		ref: s.ref, pod: s.Pod, status: s.Status,
+		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},
+		grace:     runtime.GracePeriod(s.Pod), message: "FailedPostStartHook",
+	})
+	return &waitError{reason: reasonPostStartHook, message: reason(err), err: errors.Join(err, stopErr)}
+}
+
+// containerConfig is the configuration of the container's next instance, with the
+// files that it takes put down.
+func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image translate.Image) (*criv1.ContainerConfig, error) {
+	c := st.Container
+	logDir := filepath.Join(s.config.GetLogDirectory(), c.Name)
+	if err := os.MkdirAll(logDir, 0o755); err != nil {
+		return nil, fmt.Errorf("making its log directory: %w", err)
+	}
+	in := &translate.Container{
+		Pod: s.pod, Spec: c, Kind: st.Kind, RestartCount: st.RestartCount,
+		PodIPs: s.ips, Image: image, Volumes: s.Volumes, SubPath: s.SubPath,
+		Lookup: translate.Lookup{ConfigMap: s.r.opts.ConfigMap, Secret: s.r.opts.Secret},
+	}
+	if in.RestartCount == 0 {
+		// The runtime knows no instance, but may have lost its state: logs stay.
+		names, err := fileNames(logDir)
+		if err != nil {
+			return nil, fmt.Errorf("reading its log directory: %w", err)
+		}
+		in.RestartCount = translate.NextRestartCount(names)
+	}
+	if st.Target != "" {
+		target := s.Status.Newest(st.Target)
+		if target == nil || target.State != runtime.ContainerRunning {
+			return nil, fmt.Errorf("target container %q is not running", st.Target)
+		}
+		in.TargetID = target.ID.ID
+	}
+	var err error
+	if wantsDeepReadOnly(c) {
+		if in.RecursiveReadOnly, err = s.r.canMountReadOnlyDeep(ctx, s.handler); err != nil {
+			return nil, err
+		}
+	}
+	if s.Dir != "" {
+		if translate.NeedsHostsFile(in) {
+			if in.HostsPath, err = s.hostsFile(); err != nil {
+				return nil, fmt.Errorf("writing its hosts file: %w", err)
+			}
+		}
+		if c.TerminationMessagePath != "" {
+			if in.TerminationLogPath, err = makeTerminationLog(s.Dir, c.Name); err != nil {
+				return nil, fmt.Errorf("making its termination log: %w", err)
+			}
+		}
+	}
+	return translate.ContainerConfig(ctx, in)
+}
+
+// wantsDeepReadOnly reports whether the container asks for mounts that are
+// read-only with all below them.
+func wantsDeepReadOnly(c *v1.Container) bool {
+	for i := range c.VolumeMounts {
+		if m := c.VolumeMounts[i].RecursiveReadOnly; m != nil && *m != v1.RecursiveReadOnlyDisabled {
+			return true
+		}
+	}
+	return false
+}
+
+// hostsFile writes the pod's hosts file, once in a sync. Running containers have it
+// mounted, so it is written in place, and only if it differs.
+func (s *podSync) hostsFile() (string, error) {
+	if s.hosts != "" {
+		return s.hosts, nil
+	}
+	var nodeHosts []byte
+	if runtime.HasHostNetwork(s.Pod) {
+		var err error
+		if nodeHosts, err = os.ReadFile("/etc/hosts"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	content, err := translate.HostsFile(s.pod, s.ips, nodeHosts)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(s.Dir, "etc-hosts")
+	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, content) {
+		if err := os.MkdirAll(s.Dir, 0o750); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			return "", err
+		}
+		// The mask of this process is not the pod's concern.
+		if err := os.Chmod(path, 0o644); err != nil {
+			return "", err
+		}
+	}
+	s.hosts = path
+	return path, nil
+}
+
+// makeTerminationLog makes the file in which one instance of a container leaves its
+// termination message, at a path as kubelet has it.
+func makeTerminationLog(podDir, container string) (string, error) {
+	dir := filepath.Join(podDir, "containers", container)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	var unique [4]byte
+	if _, err := rand.Read(unique[:]); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, hex.EncodeToString(unique[:]))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if err != nil {
+		return "", err
+	}
+	// The container may run as anyone.
+	return path, errors.Join(f.Chmod(0o666), f.Close())
+}
+
+// removeTerminationLog removes the file that makeTerminationLog has made for an
+// instance of the container, if what is mounted at its message path is one: a crash
+// loop leaves one with every turn. Failing to is no harm, it goes with the pod.
+func removeTerminationLog(container, messagePath string, mounts []*criv1.Mount) {
+	path := mountedAt(mounts, messagePath)
+	dir := filepath.Dir(path)
+	if _, err := hex.DecodeString(filepath.Base(path)); err != nil || len(filepath.Base(path)) != 8 ||
+		filepath.Base(dir) != container || filepath.Base(filepath.Dir(dir)) != "containers" {
+		return
+	}
+	_ = os.Remove(path)
+}
+
+func fileNames(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// containerEvent tells an event of a container. Runtimes like to name its ID in
+// messages; the name takes its place, so that equal events can be counted.
+func (s *podSync) containerEvent(c *v1.Container, id, eventType, why, message string) {
+	if id != "" {
+		message = strings.ReplaceAll(message, id, c.Name)
+	}
+	s.r.event(s.ref, s.pathOf(c.Name), eventType, why, message)
+}
+
+// waitReason is the API's word in an error, or else its text.
+func waitReason(err error) string {
+	var w *waitError
+	if errors.As(err, &w) {
+		return w.reason
+	}
+	return reason(err)
+}

@@ -1,0 +1,286 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/plan"
+)
+
+// SyncPod implements [runtime.Syncer]. What is to be done is decided by
+// [plan.Compute]; here it is carried out: containers are stopped side by side, the
+// images of those to start are fetched side by side and while the sandbox is made,
+// and containers are started one after the other in the order of the spec, each
+// when its postStart hook has ended, on which pods rely.
+//
+// A back-off that is not over is no error: it stands in the result, with the time
+// until it is over.
+func (r *Runtime) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
+	if req.Pod == nil || req.Host == nil {
+		return runtime.SyncResult{}, errors.New("SyncPod: a pod and its host are required")
+	}
+	s := &podSync{r: r, PodSync: req, ref: runtime.RefOf(req.Pod), waiting: map[string]v1.ContainerStateWaiting{}}
+	s.about = "pod " + s.ref.String()
+	if s.Status == nil {
+		s.Status = &runtime.PodStatus{PodRef: s.ref}
+	}
+	err := s.run(ctx)
+	res := runtime.SyncResult{Changed: s.changed, RetryAfter: s.retryAfter}
+	if len(s.waiting) > 0 {
+		res.Waiting = s.waiting
+	}
+	return res, err
+}
+
+// podSync is one SyncPod under way. Only its images are touched by more than one
+// goroutine.
+type podSync struct {
+	runtime.PodSync
+	r     *Runtime
+	ref   runtime.PodRef
+	about string
+
+	// What comes of it.
+	changed    bool
+	retryAfter time.Duration
+	waiting    map[string]v1.ContainerStateWaiting
+
+	// What containers are started in, set by prepare and makeSandbox.
+	pod       *translate.Pod
+	handler   string
+	config    *criv1.PodSandboxConfig
+	sandboxID string
+	ips       []string
+	images    *images
+	hosts     string // path of the hosts file, "" until it was written
+}
+
+func (s *podSync) run(ctx context.Context) error {
+	acts := s.plan()
+	for name, why := range acts.Waiting {
+		s.wait(name, why, 0)
+		s.r.event(s.ref, s.pathOf(name), v1.EventTypeWarning, "BackOff",
+			fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, s.ref))
+	}
+	s.retry(acts.RetryAfter)
+
+	var errs []error
+	if acts.KillPod {
+		if acts.CreateSandbox || s.Status.Running() {
+			if acts.CreateSandbox {
+				s.r.event(s.ref, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+			}
+			s.changed = true
+			if err := s.r.stopPod(ctx, s.ref, s.Pod, s.Status, nil); err != nil {
+				return err
+			}
+		}
+	} else {
+		// A container that could not be stopped is not started beside itself.
+		failed, err := s.kill(ctx, acts.Kill)
+		errs = append(errs, err)
+		acts.Start = slices.DeleteFunc(acts.Start, func(st plan.Start) bool { return failed[st.Container.Name] })
+	}
+	if !acts.CreateSandbox && len(acts.Start) == 0 {
+		return errors.Join(errs...)
+	}
+	return errors.Join(append(errs, s.start(ctx, acts))...)
+}
+
+// plan asks what is to be done, and keeps what the next time is to know.
+func (s *podSync) plan() plan.Actions {
+	in := plan.Input{Pod: s.Pod, Status: s.Status, Probes: s.Probes, Now: time.Now(), Backoff: s.r.opts.Backoff}
+	s.r.pods.with(s.ref.UID, func(p *podMemory) {
+		in.Crashes = p.crashes
+		maps.DeleteFunc(p.hooked, func(id string, _ bool) bool {
+			return !slices.ContainsFunc(s.Status.Containers, func(c runtime.ContainerStatus) bool { return c.ID.ID == id })
+		})
+	})
+	acts := plan.Compute(in) // outside of the lock: nobody else syncs this pod now
+	s.r.pods.with(s.ref.UID, func(p *podMemory) { p.crashes = acts.Crashes })
+	return acts
+}
+
+// kill stops containers side by side and returns the names of those for which it
+// failed.
+func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[string]bool, err error) {
+	var (
+		wg   sync.WaitGroup
+		errs = make([]error, len(kills))
+	)
+	for i := range kills {
+		k := &kills[i]
+		s.changed = true
+		wg.Go(func() {
+			errs[i] = s.r.stopContainer(ctx, &containerStop{
+				ref: s.ref, pod: s.Pod, status: s.Status, container: &k.Container,
+				grace: k.GracePeriod, message: k.Message,
+			})
+		})
+	}
+	wg.Wait()
+	failed = map[string]bool{}
+	for i, err := range errs {
+		if err != nil {
+			failed[kills[i].Container.Name] = true
+		}
+	}
+	return failed, errors.Join(errs...)
+}
+
+// start makes the sandbox, if there is to be one, and starts the containers.
+func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
+	if err := s.prepare(ctx, acts); err != nil {
+		err = fmt.Errorf("%s: CreatePodSandboxError: failed to generate sandbox config: %w", s.about, err)
+		s.r.event(s.ref, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
+		return err
+	}
+	// Whatever happens, no pull is left behind.
+	ctx, cancel := context.WithCancel(ctx)
+	s.fetchImages(ctx, acts.Start)
+	defer s.images.wg.Wait()
+	defer cancel()
+
+	if acts.CreateSandbox {
+		if err := s.makeSandbox(ctx); err != nil {
+			return err
+		}
+	} else {
+		s.sandboxID, s.ips = acts.SandboxID, s.Status.IPs
+	}
+
+	var errs []error
+	for i := range acts.Start {
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, fmt.Errorf("%s: starting its containers: %w", s.about, ended(ctx)))...)
+		}
+		st := &acts.Start[i]
+		err := s.startContainer(ctx, st)
+		var w *waitError
+		if errors.As(err, &w) && ctx.Err() == nil {
+			s.wait(st.Container.Name, v1.ContainerStateWaiting{Reason: w.reason, Message: w.message}, w.retryAfter)
+			if w.backingOff {
+				continue
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s, container %s: %w", s.about, st.Container.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// prepare computes what sandbox and containers are made from.
+func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
+	s.pod = &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}
+	if s.r.opts.CgroupParent != nil {
+		s.pod.CgroupParent = s.r.opts.CgroupParent(s.Pod)
+	}
+	if path := s.Host.ResolvConf; path != "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("reading the host's resolver configuration: %w", err)
+		}
+		if s.pod.ResolvConf, err = translate.ParseResolvConf(data); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if s.handler, err = translate.RuntimeHandler(s.Pod, s.r.opts.RuntimeHandler); err != nil {
+		return fmt.Errorf("runtime class %s: %w", *s.Pod.Spec.RuntimeClassName, err)
+	}
+	s.config, err = translate.SandboxConfig(s.pod, acts.Attempt)
+	return err
+}
+
+// makeSandbox creates the sandbox and learns its addresses.
+func (s *podSync) makeSandbox(ctx context.Context) error {
+	for _, w := range translate.Warnings(s.pod) {
+		s.r.event(s.ref, "", v1.EventTypeWarning, w.Reason, w.Message)
+	}
+	fail := func(err error) error {
+		s.r.event(s.ref, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+reason(err))
+		return fmt.Errorf("CreatePodSandboxError: %w", err)
+	}
+	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
+		return fail(fmt.Errorf("%s: making its log directory: %w", s.about, err))
+	}
+	s.changed = true
+	// Twice the timeout, as in kubelet: the pod's network is set up in this call.
+	resp, err := call(ctx, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
+		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
+	if err != nil {
+		return fail(err)
+	}
+	s.sandboxID = resp.GetPodSandboxId()
+	if runtime.HasHostNetwork(s.Pod) {
+		return nil
+	}
+	status, err := s.r.inspectSandbox(ctx, s.about, s.sandboxID)
+	if err != nil {
+		s.r.event(s.ref, "", v1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
+		return err
+	}
+	s.ips = status.IPs
+	return nil
+}
+
+// fetchImages begins to get the images of the containers, each once.
+func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
+	s.images = &images{jobs: map[imageKey]*imageResult{}}
+	keys := sync.OnceValues(func() (keyring, error) { return newKeyring(s.PullSecrets) })
+	for i := range starts {
+		c := starts[i].Container
+		key := imageKey{c.Image, pullPolicy(c)}
+		if s.images.jobs[key] != nil {
+			continue
+		}
+		res := &imageResult{done: make(chan struct{})}
+		s.images.jobs[key] = res
+		job := &imageJob{pod: s.ref, ref: s.pathOf(c.Name), want: c.Image, policy: key.policy, keys: keys, sandbox: s.config}
+		s.images.wg.Go(func() {
+			defer close(res.done)
+			res.image, res.err = s.r.ensureImage(ctx, job)
+		})
+	}
+}
+
+// wait notes why a container does not run.
+func (s *podSync) wait(name string, why v1.ContainerStateWaiting, retryAfter time.Duration) {
+	s.waiting[name] = why
+	s.retry(retryAfter)
+}
+
+// retry notes that there is something to do after a while; 0 notes nothing.
+func (s *podSync) retry(after time.Duration) {
+	if after > 0 && (s.retryAfter == 0 || after < s.retryAfter) {
+		s.retryAfter = after
+	}
+}
+
+// pathOf is where a container stands in the spec, for events.
+func (s *podSync) pathOf(name string) string { return pathOf(s.Pod, name) }
+
+func pathOf(pod *v1.Pod, name string) string {
+	if pod == nil {
+		return "spec.containers{" + name + "}"
+	}
+	switch _, kind := runtime.FindContainer(&pod.Spec, name); kind {
+	case runtime.InitContainer:
+		return "spec.initContainers{" + name + "}"
+	case runtime.EphemeralContainer:
+		return "spec.ephemeralContainers{" + name + "}"
+	default:
+		return "spec.containers{" + name + "}"
+	}
+}

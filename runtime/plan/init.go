@@ -1,0 +1,117 @@
+package plan
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// progress is how far a pod, or one init container, has come with initialisation.
+type progress int
+
+const (
+	initPending progress = iota
+	initDone
+	initFailed // for good
+)
+
+// planInit plans the init containers and says whether the main ones may start.
+//
+// It relies on the frontier: the last init container that has been executed in
+// this sandbox. What comes before it has passed, even if its instances have been
+// removed since; of that only sidecars matter, which are kept running. What comes
+// after it waits until the frontier has passed. Once a main container exists in
+// the sandbox, the frontier lies behind the last.
+func (p *planner) planInit() progress {
+	inits := p.Pod.Spec.InitContainers
+	if len(inits) == 0 {
+		return initDone
+	}
+	frontier := p.frontier()
+	for i := range min(frontier, len(inits)) {
+		if c := &inits[i]; runtime.IsSidecar(c) {
+			p.stepSidecar(c)
+		}
+	}
+	switch {
+	case frontier == len(inits):
+		return initDone
+	case frontier < 0:
+		p.start(Start{Container: &inits[0], Kind: runtime.InitContainer})
+		return initPending
+	}
+	step := p.stepInit
+	if runtime.IsSidecar(&inits[frontier]) {
+		step = p.stepSidecar
+	}
+	passed := step(&inits[frontier])
+	if passed == initDone && frontier+1 < len(inits) {
+		p.start(Start{Container: &inits[frontier+1], Kind: runtime.InitContainer})
+		return initPending
+	}
+	return passed
+}
+
+// frontier returns the index of the last init container that has an instance in
+// the sandbox: -1 if none has, and one past the end if a main container has.
+func (p *planner) frontier() int {
+	inits := p.Pod.Spec.InitContainers
+	for i := range p.Pod.Spec.Containers {
+		if p.here(&p.Pod.Spec.Containers[i]) != nil {
+			return len(inits)
+		}
+	}
+	for i := len(inits) - 1; i >= 0; i-- {
+		if p.here(&inits[i]) != nil {
+			return i
+		}
+	}
+	return -1
+}
+
+// here returns the newest instance of the container if it is in the sandbox in
+// use, else nil: what ran in an earlier sandbox has to run again in this one.
+func (p *planner) here(c *v1.Container) *runtime.ContainerStatus {
+	if n := p.Status.Newest(c.Name); n != nil && n.SandboxID == p.out.SandboxID {
+		return n
+	}
+	return nil
+}
+
+// stepSidecar keeps a sidecar running. It has passed when it runs and its
+// startup probe, if any, has succeeded; liveness does not count.
+func (p *planner) stepSidecar(c *v1.Container) progress {
+	n := p.here(c)
+	if p.judge(c, runtime.InitContainer, n) == replace {
+		p.start(Start{Container: c, Kind: runtime.InitContainer})
+		return initPending
+	}
+	if c.StartupProbe != nil && p.Probes != nil && !p.Probes.Started(n.ID) {
+		return initPending
+	}
+	return initDone
+}
+
+// stepInit brings the init container at the frontier, not a sidecar, to its end.
+// It has passed when its present definition has succeeded.
+func (p *planner) stepInit(c *v1.Container) progress {
+	n := p.here(c)
+	if n.State == runtime.ContainerUnknown && !restartsAfterKill(p.Pod, c) {
+		return initFailed // or perhaps not, but nobody can tell any more
+	}
+	verdict := replace
+	if succeeded(n) {
+		if !p.owesSuccessor(n) && !changed(c, n) {
+			return initDone
+		}
+	} else {
+		verdict = p.judge(c, runtime.InitContainer, n)
+	}
+	switch verdict {
+	case replace:
+		p.start(Start{Container: c, Kind: runtime.InitContainer})
+	case leave:
+		return initFailed
+	}
+	return initPending
+}

@@ -1,0 +1,88 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type agent struct {
+	pods []*v1.Pod
+	err  error
+}
+
+func (a agent) Pods() []*v1.Pod { return a.pods }
+func (a agent) Healthy() error  { return a.err }
+
+func get(t *testing.T, h http.Handler, path string) (int, string) {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return rec.Code, rec.Body.String()
+}
+
+func TestPodsIsAPodList(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-n1", Namespace: "default"}, Status: v1.PodStatus{Phase: v1.PodRunning}}
+	code, body := get(t, server.Handler(agent{pods: []*v1.Pod{pod}}, server.Options{}), "/pods")
+	require.Equal(t, http.StatusOK, code)
+	var list v1.PodList
+	require.NoError(t, json.Unmarshal([]byte(body), &list))
+	assert.Equal(t, "PodList", list.Kind)
+	assert.Equal(t, "v1", list.APIVersion)
+	assert.Equal(t, []v1.Pod{*pod}, list.Items)
+}
+
+func TestNoPodsIsAnEmptyList(t *testing.T) {
+	_, body := get(t, server.Handler(agent{}, server.Options{}), "/pods")
+	assert.Contains(t, body, `"items":[]`)
+}
+
+func TestHealthz(t *testing.T) {
+	code, body := get(t, server.Handler(agent{}, server.Options{}), "/healthz")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "ok", body)
+	code, body = get(t, server.Handler(agent{err: errors.New("the loop hangs")}, server.Options{}), "/healthz")
+	assert.Equal(t, http.StatusInternalServerError, code)
+	assert.Contains(t, body, "the loop hangs")
+}
+
+func TestServeStopsWithItsContext(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l, server.Handler(agent{}, server.Options{})) }()
+	tr := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: tr}).Get("http://" + l.Addr().String() + "/healthz")
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, resp.Body.Close())
+	cancel()
+	require.NoError(t, <-served)
+	_, err = net.Dial("tcp", l.Addr().String())
+	require.Error(t, err)
+}
+
+func ExampleHandler() {
+	h := server.Handler(agent{}, server.Options{})
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	fmt.Println(rec.Code, rec.Body)
+	// Output: 200 ok
+}

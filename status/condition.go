@@ -1,0 +1,191 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Reasons of conditions, as kubelet has them.
+const (
+	reasonPodCompleted             = "PodCompleted"
+	reasonPodFailed                = "PodFailed"
+	reasonContainersNotReady       = "ContainersNotReady"
+	reasonContainersNotInitialized = "ContainersNotInitialized"
+	reasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
+)
+
+// owned reports whether the agent alone writes conditions of the type. Some it
+// owns without ever writing them: they are removed.
+func owned(t v1.PodConditionType) bool {
+	switch t {
+	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
+		v1.PodResizeInProgress, v1.PodResizePending, v1.AllContainersRestarting:
+		return true
+	}
+	return false
+}
+
+func findCondition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// putCondition replaces the condition of that type or adds it.
+func putCondition(list []v1.PodCondition, c v1.PodCondition) []v1.PodCondition {
+	if old := findCondition(list, c.Type); old != nil {
+		*old = c
+		return list
+	}
+	return append(list, c)
+}
+
+// lastOfEach leaves one condition of each type, the last.
+func lastOfEach(list []v1.PodCondition) []v1.PodCondition {
+	var out []v1.PodCondition
+	for i := range list {
+		out = putCondition(out, list[i])
+	}
+	return out
+}
+
+// setConditions makes the owned conditions from the rest of the status; they
+// follow the foreign ones. Times of transition are left to inherit.
+func setConditions(pod *v1.Pod, s *v1.PodStatus, sandboxUsable bool) {
+	conditions := slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool { return owned(c.Type) })
+	containers := containersReady(pod, s)
+	for _, c := range []v1.PodCondition{
+		{Type: v1.PodReadyToStartContainers, Status: boolStatus(sandboxUsable)},
+		initialized(pod, s),
+		ready(pod, containers, conditions),
+		containers,
+		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	} {
+		c.ObservedGeneration = pod.Generation
+		conditions = append(conditions, c)
+	}
+	s.Conditions = conditions
+}
+
+func boolStatus(b bool) v1.ConditionStatus {
+	if b {
+		return v1.ConditionTrue
+	}
+	return v1.ConditionFalse
+}
+
+// initialized is True once the init containers have succeeded and the sidecars
+// have started. It stays so while a main container shows that it was once.
+func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
+	var missing, incomplete []string
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		cs := findStatus(s.InitContainerStatuses, c.Name)
+		switch {
+		case cs == nil:
+			missing = append(missing, c.Name)
+		case runtime.IsSidecar(c) && (cs.Started == nil || !*cs.Started):
+			incomplete = append(incomplete, c.Name)
+		case !runtime.IsSidecar(c) && !cs.Ready:
+			incomplete = append(incomplete, c.Name)
+		}
+	}
+	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
+	message := describe(missing, incomplete, "incomplete")
+	switch {
+	case s.Phase == v1.PodSucceeded && len(missing) == 0:
+		c.Reason = reasonPodCompleted
+	case message == "" || mainStarted(pod, s):
+	default:
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, reasonContainersNotInitialized, message
+	}
+	return c
+}
+
+// mainStarted reports whether a main container runs or has ended.
+func mainStarted(pod *v1.Pod, s *v1.PodStatus) bool {
+	for i := range pod.Spec.Containers {
+		cs := findStatus(s.ContainerStatuses, pod.Spec.Containers[i].Name)
+		if cs != nil && (cs.State.Running != nil || cs.State.Terminated != nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// containersReady is True when all main containers and sidecars are ready and the
+// phase is not final.
+func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
+	var missing, unready []string
+	check := func(list []v1.ContainerStatus, name string) {
+		if cs := findStatus(list, name); cs == nil {
+			missing = append(missing, name)
+		} else if !cs.Ready {
+			unready = append(unready, name)
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; runtime.IsSidecar(c) {
+			check(s.InitContainerStatuses, c.Name)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		check(s.ContainerStatuses, pod.Spec.Containers[i].Name)
+	}
+
+	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
+	switch message := describe(missing, unready, "unready"); {
+	case s.Phase == v1.PodSucceeded && len(missing) == 0:
+		c.Reason = reasonPodCompleted
+	case s.Phase == v1.PodFailed:
+		c.Reason = reasonPodFailed
+	case message != "":
+		c.Reason, c.Message = reasonContainersNotReady, message
+	default:
+		c.Status = v1.ConditionTrue
+	}
+	return c
+}
+
+// ready is containersReady and all readiness gates.
+func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition) v1.PodCondition {
+	c := containers
+	c.Type = v1.PodReady
+	if containers.Status != v1.ConditionTrue {
+		return c
+	}
+	var closed []string
+	for _, gate := range pod.Spec.ReadinessGates {
+		switch g := findCondition(conditions, gate.ConditionType); {
+		case g == nil:
+			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case g.Status != v1.ConditionTrue:
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, g.Status))
+		}
+	}
+	if len(closed) > 0 {
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, reasonReadinessGatesNotReady, strings.Join(closed, ", ")
+	}
+	return c
+}
+
+// describe words which containers lack a status or are not yet what they should
+// be, as kubelet does; "" if all is well.
+func describe(missing, lacking []string, word string) string {
+	var parts []string
+	if len(missing) > 0 {
+		parts = append(parts, fmt.Sprintf("containers with unknown status: %s", missing))
+	}
+	if len(lacking) > 0 {
+		parts = append(parts, fmt.Sprintf("containers with %s status: %s", word, lacking))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,324 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Reasons of container states that are made up here, in the API's words.
+const (
+	reasonContainerCreating = "ContainerCreating"
+	reasonPodInitializing   = "PodInitializing"
+	reasonStatusUnknown     = "ContainerStatusUnknown"
+	reasonCompleted         = "Completed"
+)
+
+// Messages of states that are made up here, as kubelet words them.
+const (
+	messageLost     = "The container could not be located when the pod was terminated"
+	messageVanished = "The container could not be located when the pod was deleted.  The container used to be Running"
+	messageInferred = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
+)
+
+// exitCodeLost is the exit code given to an instance whose end nobody saw: that
+// of a process ended by SIGKILL.
+const exitCodeLost = 137
+
+// containers returns the statuses of the containers of one kind: init containers
+// in the order of the spec, others sorted by name, as kubelet has them.
+func (g *generation) containers(kind runtime.ContainerKind, prev []v1.ContainerStatus) []v1.ContainerStatus {
+	var out []v1.ContainerStatus
+	for k, c := range runtime.Containers(&g.Pod.Spec) {
+		if k == kind {
+			out = append(out, g.container(c, kind, findStatus(prev, c.Name)))
+		}
+	}
+	if kind != runtime.InitContainer {
+		slices.SortFunc(out, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return out
+}
+
+// container returns the status of one container; prev is nil where there is none.
+func (g *generation) container(c *v1.Container, kind runtime.ContainerKind, prev *v1.ContainerStatus) v1.ContainerStatus {
+	var s v1.ContainerStatus
+	newest, older := instances(g.Runtime, c.Name)
+	switch {
+	case newest != nil:
+		s = observed(c, newest, prev)
+		if older != nil && older.State == runtime.ContainerExited {
+			s.LastTerminationState = exited(older)
+		}
+	case prev != nil && (g.Runtime == nil || prev.State.Terminated != nil):
+		s = *prev.DeepCopy()
+	case kind == runtime.InitContainer && !runtime.IsSidecar(c) && g.Runtime != nil && g.mainCreated():
+		// The instance was removed, and no status of it was kept: but main containers
+		// are not created before the init containers have succeeded.
+		s = inferredDone(c, prev)
+	default:
+		s = g.absent(c, prev)
+	}
+
+	if why, ok := g.Waiting[c.Name]; ok && g.toBeStarted(c, kind, &s) {
+		if s.State.Terminated != nil {
+			s.LastTerminationState = s.State
+		}
+		s.State = v1.ContainerState{Waiting: &why}
+	}
+	s.VolumeMounts = volumeMounts(c, newest)
+	g.probed(c, kind, &s)
+	return s
+}
+
+// instances returns the two newest instances of the named container, nil for
+// what there is not.
+func instances(status *runtime.PodStatus, name string) (newest, older *runtime.ContainerStatus) {
+	if status == nil {
+		return nil, nil
+	}
+	for i := range status.Containers {
+		switch c := &status.Containers[i]; {
+		case c.Name != name:
+		case newest == nil:
+			newest = c
+		default:
+			return newest, c
+		}
+	}
+	return newest, nil
+}
+
+// observed is the status of a container that the runtime knows an instance of.
+func observed(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus) v1.ContainerStatus {
+	s := v1.ContainerStatus{
+		Name:               inst.Name,
+		Image:              inst.Image,
+		ImageID:            inst.ImageRef, // the digested reference, as the API has it since its first days
+		ContainerID:        inst.ID.String(),
+		RestartCount:       inst.RestartCount,
+		User:               inst.User.DeepCopy(),
+		AllocatedResources: c.Resources.Requests.DeepCopy(),
+	}
+	sameInstance := prev != nil && prev.ContainerID == s.ContainerID
+	if prev != nil {
+		s.RestartCount = max(inst.RestartCount, prev.RestartCount)
+		if !sameInstance && prev.State.Terminated != nil {
+			s.LastTerminationState = v1.ContainerState{Terminated: prev.State.Terminated.DeepCopy()}
+		} else {
+			s.LastTerminationState = *prev.LastTerminationState.DeepCopy()
+		}
+	}
+
+	switch inst.State {
+	case runtime.ContainerRunning:
+		s.State.Running = &v1.ContainerStateRunning{StartedAt: apiTime(inst.StartedAt)}
+		if prev != nil && !sameInstance && prev.ContainerID != "" && inst.RestartCount <= prev.RestartCount {
+			// The runtime has forgotten the earlier instances; this one is a restart.
+			s.RestartCount = prev.RestartCount + 1
+		}
+	case runtime.ContainerExited:
+		s.State = exited(inst)
+	case runtime.ContainerUnknown:
+		switch {
+		case sameInstance && prev.State.Terminated != nil:
+			s.State = *prev.State.DeepCopy()
+		case prev != nil && prev.State.Running != nil:
+			// It ran, and nobody knows how it ended. As Waiting it would seem never
+			// to have run.
+			s.State = lost(messageLost)
+		default:
+			s.State = waiting(reasonContainerCreating)
+		}
+	default:
+		s.State = waiting(reasonContainerCreating)
+	}
+
+	s.Resources = containerResources(c, inst, prev, sameInstance)
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil && inst.StopSignal != nil {
+		// Reported only where the spec may say it: an API server without the feature
+		// has neither field.
+		signal := *inst.StopSignal
+		s.StopSignal = &signal
+	}
+	return s
+}
+
+// inferredDone is the status of an init container that must have succeeded.
+func inferredDone(c *v1.Container, prev *v1.ContainerStatus) v1.ContainerStatus {
+	s := v1.ContainerStatus{Name: c.Name, Image: c.Image}
+	if prev != nil {
+		s = *prev.DeepCopy()
+	}
+	s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		Reason:  reasonCompleted,
+		Message: messageInferred,
+	}}
+	return s
+}
+
+// absent is the status of a container that the runtime knows nothing of.
+func (g *generation) absent(c *v1.Container, prev *v1.ContainerStatus) v1.ContainerStatus {
+	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, State: waiting(reasonContainerCreating)}
+	if len(g.Pod.Spec.InitContainers) > 0 {
+		s.State = waiting(reasonPodInitializing)
+	}
+	if prev == nil {
+		return s
+	}
+	s.RestartCount = prev.RestartCount
+	s.LastTerminationState = *prev.LastTerminationState.DeepCopy()
+	if prev.State.Running != nil {
+		// An instance ran and is gone. That it ended must show, or the pod would seem
+		// not to have started yet.
+		s.LastTerminationState = lost(messageVanished)
+		if !g.stopping() {
+			s.RestartCount++
+		}
+	}
+	return s
+}
+
+// toBeStarted reports whether the next sync would start the container.
+func (g *generation) toBeStarted(c *v1.Container, kind runtime.ContainerKind, s *v1.ContainerStatus) bool {
+	switch {
+	case g.stopping() || s.State.Running != nil:
+		return false
+	case s.State.Terminated != nil:
+		return runtime.ShouldRestart(g.Pod, c, kind, s.State.Terminated.ExitCode)
+	default:
+		return true
+	}
+}
+
+// probed fills in started and ready. Ephemeral containers have neither.
+func (g *generation) probed(c *v1.Container, kind runtime.ContainerKind, s *v1.ContainerStatus) {
+	if kind == runtime.EphemeralContainer {
+		return
+	}
+	// An ID that cannot be read is one that no probe knows.
+	id, _ := runtime.ParseContainerID(s.ContainerID)
+	started := s.State.Running != nil &&
+		(c.StartupProbe == nil || g.Probes == nil || g.Probes.Started(id))
+	s.Started = &started
+	if kind == runtime.InitContainer && !runtime.IsSidecar(c) {
+		s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		return
+	}
+	s.Ready = started && (c.ReadinessProbe == nil || g.Probes == nil || g.Probes.Ready(id))
+}
+
+// volumeMounts are the container's mounts under the names of their volumes.
+func volumeMounts(c *v1.Container, inst *runtime.ContainerStatus) []v1.VolumeMountStatus {
+	var out []v1.VolumeMountStatus
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
+		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := v1.RecursiveReadOnlyDisabled
+			if recursiveReadOnly(m, inst) {
+				mode = v1.RecursiveReadOnlyEnabled
+			}
+			s.RecursiveReadOnly = &mode
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func recursiveReadOnly(m *v1.VolumeMount, inst *runtime.ContainerStatus) bool {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return false
+	}
+	if inst == nil {
+		// Before there is a mount only the strict mode is certain: it works or the
+		// container does not start.
+		return *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled
+	}
+	for i := range inst.Mounts {
+		if inst.Mounts[i].ContainerPath == m.MountPath {
+			return inst.Mounts[i].RecursiveReadOnly
+		}
+	}
+	return false
+}
+
+// Below these a request or limit of CPU has no effect of its own: cgroups know no
+// smaller shares and quota. Where spec and runtime are both below, the status
+// shows the spec. In thousandths of a CPU (kubelet: cm.MinShares, cm.MinMilliCPULimit).
+const (
+	minCPURequestMilli = 2
+	minCPULimitMilli   = 10
+)
+
+// containerResources are those of the spec, with what the runtime reports to be
+// in force in their place while the container runs. What the runtime leaves out
+// is kept as it was for the same instance.
+func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus, sameInstance bool) *v1.ResourceRequirements {
+	out := c.Resources.DeepCopy()
+	if inst.State != runtime.ContainerRunning {
+		return out
+	}
+	var actual, before v1.ResourceRequirements
+	if inst.Resources != nil {
+		actual = *inst.Resources
+	}
+	if sameInstance && prev.State.Running != nil && prev.Resources != nil {
+		before = *prev.Resources
+	}
+	overlay(out.Requests, actual.Requests, before.Requests, minCPURequestMilli)
+	overlay(out.Limits, actual.Limits, before.Limits, minCPULimitMilli)
+	return out
+}
+
+// overlay changes CPU and memory of into, unless it is nil: then the spec has none.
+func overlay(into, actual, before v1.ResourceList, minCPUMilli int64) {
+	if into == nil {
+		return
+	}
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		q, ok := actual[name]
+		switch {
+		case !ok:
+			if q, ok = before[name]; !ok {
+				continue
+			}
+		case name == v1.ResourceCPU && q.MilliValue() <= minCPUMilli && into.Cpu().MilliValue() <= minCPUMilli:
+			continue
+		}
+		into[name] = q.DeepCopy()
+	}
+}
+
+func waiting(reason string) v1.ContainerState {
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}
+}
+
+func lost(message string) v1.ContainerState {
+	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		Reason: reasonStatusUnknown, Message: message, ExitCode: exitCodeLost,
+	}}
+}
+
+func exited(inst *runtime.ContainerStatus) v1.ContainerState {
+	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		ExitCode:    inst.ExitCode,
+		Reason:      inst.Reason,
+		Message:     inst.Message,
+		StartedAt:   apiTime(inst.StartedAt),
+		FinishedAt:  apiTime(inst.FinishedAt),
+		ContainerID: inst.ID.String(),
+	}}
+}
+
+func findStatus(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}

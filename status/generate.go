@@ -1,0 +1,260 @@
+package status
+
+import (
+	"net/netip"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Input is what the status of a pod is made from. All of it is read-only to
+// [Generate].
+type Input struct {
+	// Pod is the desired state. If it has a status, that is what the API server
+	// shows.
+	Pod *v1.Pod
+	// Runtime is the pod as last observed. nil means that the runtime was not asked:
+	// what Previous says of the containers stands.
+	Runtime *runtime.PodStatus
+	// Previous is the last known status of this UID; nil stands for the pod's own.
+	Previous *v1.PodStatus
+	// Probes is asked only about running containers that have a probe of the kind;
+	// nil means that all such probes succeed.
+	Probes runtime.ProbeResults
+	// Waiting has, by container name, why one could not be started; see
+	// [runtime.SyncResult]. It is not used for containers that run or have ended.
+	Waiting map[string]v1.ContainerStateWaiting
+	// HostIPs are the node's addresses, the primary one first, at most one of each
+	// family.
+	HostIPs []string
+	// Now is the time of transitions that are seen for the first time.
+	Now time.Time
+	// Terminating says that the pod is being stopped: nothing is started any more.
+	Terminating bool
+	// Terminated says that it has been stopped. It implies Terminating.
+	Terminated bool
+	// Override, if not nil, has the last word on phase, reason and message, and may
+	// add foreign conditions: evictions, rejections, deadlines. A phase that was
+	// final before stays. It is called before owned conditions are made.
+	Override func(*v1.PodStatus)
+}
+
+// Generate returns the API status of the pod. Times are cut to seconds, as the
+// API has them. The result shares no memory with the input.
+func Generate(in Input) v1.PodStatus {
+	pod, prev := in.Pod, in.Previous
+	if prev == nil {
+		prev = &pod.Status
+	}
+	g := generation{Input: in, prev: prev}
+
+	s := v1.PodStatus{
+		ObservedGeneration:         pod.Generation,
+		QOSClass:                   runtime.QOSClass(pod),
+		StartTime:                  g.startTime(),
+		InitContainerStatuses:      g.containers(runtime.InitContainer, prev.InitContainerStatuses),
+		ContainerStatuses:          g.containers(runtime.MainContainer, prev.ContainerStatuses),
+		EphemeralContainerStatuses: g.containers(runtime.EphemeralContainer, prev.EphemeralContainerStatuses),
+		AllocatedResources:         resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}),
+		Resources:                  podResources(pod),
+		NominatedNodeName:          pod.Status.NominatedNodeName,
+	}
+	g.addresses(&s)
+
+	s.Phase = phaseOf(pod, &s, in.Terminated, g.mainCreatedInSandbox())
+	clampPhase(&s, prev, &pod.Status)
+	s.Conditions = g.foreignConditions()
+	if in.Override != nil {
+		in.Override(&s)
+		s.Conditions = lastOfEach(s.Conditions)
+		clampPhase(&s, prev, &pod.Status)
+	}
+	setConditions(pod, &s, g.sandboxUsable())
+	inherit(&s, prev, in.Now)
+	normalize(pod, &s)
+	return s
+}
+
+// generation is one run of Generate. prev is never nil.
+type generation struct {
+	Input
+	prev *v1.PodStatus
+}
+
+// stopping reports whether no container of the pod is to be started any more.
+func (g *generation) stopping() bool {
+	return g.Terminating || g.Terminated || g.Pod.DeletionTimestamp != nil
+}
+
+// startTime is when the pod was first seen by an agent on this node. Where no
+// earlier status tells, the age of what the runtime holds does: that survives a
+// restart of the agent.
+func (g *generation) startTime() *metav1.Time {
+	for _, known := range []*metav1.Time{g.prev.StartTime, g.Pod.Status.StartTime} {
+		if !known.IsZero() {
+			return known.DeepCopy()
+		}
+	}
+	start := g.Now
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(start) {
+			start = t
+		}
+	}
+	if g.Runtime != nil {
+		for i := range g.Runtime.Sandboxes {
+			earlier(g.Runtime.Sandboxes[i].CreatedAt)
+		}
+		for i := range g.Runtime.Containers {
+			earlier(g.Runtime.Containers[i].CreatedAt)
+		}
+	}
+	t := metav1.NewTime(start)
+	return &t
+}
+
+// podResources are what the pod as a whole may use. Nothing is resized in place,
+// so what was allocated is what is in force.
+func podResources(pod *v1.Pod) *v1.ResourceRequirements {
+	r := pod.Spec.Resources.DeepCopy()
+	if r == nil {
+		r = &v1.ResourceRequirements{}
+	}
+	r.Requests = resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	r.Limits = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	return r
+}
+
+// addresses fills in the addresses of host and pod.
+func (g *generation) addresses(s *v1.PodStatus) {
+	host := familyPair(g.HostIPs, g.HostIPs)
+	for _, ip := range host {
+		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
+	}
+	if len(host) > 0 {
+		s.HostIP = host[0]
+	} else {
+		s.HostIP, s.HostIPs = g.prev.HostIP, append([]v1.HostIP(nil), g.prev.HostIPs...)
+	}
+
+	switch {
+	case runtime.HasHostNetwork(g.Pod) && len(host) > 0:
+		for _, ip := range host {
+			s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+		}
+	case g.Runtime != nil && (len(g.Runtime.IPs) > 0 || g.Runtime.ReadySandbox() != nil):
+		for _, ip := range familyPair(g.Runtime.IPs, g.HostIPs) {
+			s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+		}
+	default:
+		// A pod that was stopped keeps the addresses that it was known by.
+		s.PodIPs = append(s.PodIPs, g.prev.PodIPs...)
+	}
+	if len(s.PodIPs) > 0 {
+		s.PodIP = s.PodIPs[0].IP
+	}
+}
+
+// familyPair returns, in canonical form, the first address of the family that the
+// node prefers, and the first of the other family. What is no address is left out.
+func familyPair(ips, node []string) []string {
+	primaryIs6 := false
+	if len(node) > 0 {
+		if a, err := netip.ParseAddr(node[0]); err == nil {
+			primaryIs6 = a.Unmap().Is6()
+		}
+	}
+	var first, second string
+	for _, ip := range ips {
+		a, err := netip.ParseAddr(ip)
+		if err != nil {
+			continue
+		}
+		a = a.Unmap()
+		switch {
+		case a.Is6() == primaryIs6 && first == "":
+			first = a.String()
+		case a.Is6() != primaryIs6 && second == "":
+			second = a.String()
+		}
+	}
+	var pair []string
+	for _, ip := range []string{first, second} {
+		if ip != "" {
+			pair = append(pair, ip)
+		}
+	}
+	return pair
+}
+
+// mainCreatedInSandbox reports whether a main container was created in the sandbox
+// that is in use, which means that the pod's initialization was over.
+func (g *generation) mainCreatedInSandbox() bool {
+	sandbox := g.Runtime.ReadySandbox()
+	if sandbox == nil {
+		return false
+	}
+	for i := range g.Runtime.Containers {
+		c := &g.Runtime.Containers[i]
+		if c.SandboxID != sandbox.ID {
+			continue
+		}
+		if spec, kind := runtime.FindContainer(&g.Pod.Spec, c.Name); spec != nil && kind == runtime.MainContainer {
+			return true
+		}
+	}
+	return false
+}
+
+// mainCreated reports whether the runtime knows an instance of a main container.
+func (g *generation) mainCreated() bool {
+	for i := range g.Pod.Spec.Containers {
+		if c := g.Runtime.Newest(g.Pod.Spec.Containers[i].Name); c != nil && c.State != runtime.ContainerUnknown {
+			return true
+		}
+	}
+	return false
+}
+
+// sandboxUsable reports whether containers can be started in the newest sandbox:
+// it is the only one that is ready, and has the network that the spec asks for.
+func (g *generation) sandboxUsable() bool {
+	if g.Runtime == nil {
+		c := findCondition(g.prev.Conditions, v1.PodReadyToStartContainers)
+		return c != nil && c.Status == v1.ConditionTrue
+	}
+	newest := g.Runtime.ReadySandbox()
+	if newest == nil {
+		return false
+	}
+	for i := range g.Runtime.Sandboxes[1:] {
+		if g.Runtime.Sandboxes[i+1].State == runtime.SandboxReady {
+			return false
+		}
+	}
+	host := runtime.HasHostNetwork(g.Pod)
+	return newest.HostNetwork == host && (host || len(newest.IPs) > 0)
+}
+
+// foreignConditions are those that others own: from the API server's view where
+// the pod has one, else as they were last. A disruption that was recorded stays.
+func (g *generation) foreignConditions() []v1.PodCondition {
+	from := g.Pod.Status.Conditions
+	if len(from) == 0 {
+		from = g.prev.Conditions
+	}
+	var out []v1.PodCondition
+	for i := range from {
+		if !owned(from[i].Type) {
+			out = append(out, from[i])
+		}
+	}
+	if c := findCondition(g.prev.Conditions, v1.DisruptionTarget); c != nil {
+		out = putCondition(out, *c)
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package status
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// final reports whether the phase is one that a pod does not leave.
+func final(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// clampPhase keeps the phase from going back behind those that were shown before,
+// and keeps reason and message where the phase stays. A final phase stays with
+// both.
+func clampPhase(s *v1.PodStatus, before ...*v1.PodStatus) {
+	for _, b := range before {
+		if final(b.Phase) {
+			s.Phase, s.Reason, s.Message = b.Phase, b.Reason, b.Message
+			return
+		}
+	}
+	for _, b := range before {
+		if b.Phase == v1.PodRunning && (s.Phase == v1.PodPending || s.Phase == "") {
+			s.Phase = v1.PodRunning
+		}
+	}
+	for _, b := range before {
+		if b.Phase != s.Phase {
+			continue
+		}
+		if s.Reason == "" {
+			s.Reason = b.Reason
+		}
+		if s.Message == "" {
+			s.Message = b.Message
+		}
+	}
+}
+
+// progress is how far a container has come, as far as the phase of its pod goes.
+type progress int
+
+const (
+	unknown    progress = iota // no status, or one without a state
+	unstarted                  // waits, and has never run
+	running                    // runs
+	restarting                 // has ended and will be started again
+	succeeded                  // has ended for good, with code 0
+	failed                     // has ended for good, with another code
+)
+
+func progressOf(pod *v1.Pod, c *v1.Container, kind runtime.ContainerKind, s *v1.ContainerStatus) progress {
+	if s == nil {
+		return unknown
+	}
+	ended := s.State.Terminated
+	switch {
+	case s.State.Running != nil:
+		return running
+	case ended != nil:
+	case s.State.Waiting == nil:
+		return unknown
+	case s.LastTerminationState.Terminated == nil:
+		return unstarted
+	default:
+		ended = s.LastTerminationState.Terminated
+	}
+	switch {
+	case runtime.ShouldRestart(pod, c, kind, ended.ExitCode):
+		return restarting
+	case ended.ExitCode == 0:
+		return succeeded
+	default:
+		return failed
+	}
+}
+
+// phaseOf derives the phase from the states of the containers.
+//
+// stopped says that nothing is restarted any more whatever the restart policy. For
+// a static pod that makes no difference, as in kubelet: its manifest may come back.
+// initialized says that main containers have been created since the sandbox was:
+// a sidecar that is restarting then does not make the pod Pending.
+func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhase {
+	initializing, sidecarPending := false, false
+	var count [failed + 1]int
+
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		cs := findStatus(s.InitContainerStatuses, c.Name)
+		p := progressOf(pod, c, runtime.InitContainer, cs)
+		if !runtime.IsSidecar(c) {
+			switch p {
+			case failed:
+				return v1.PodFailed
+			case unknown, unstarted, running:
+				initializing = true
+			}
+			continue
+		}
+		// A sidecar that has ended, for good or not, does not count.
+		switch p {
+		case unknown:
+			count[unknown]++
+			sidecarPending = sidecarPending || cs != nil
+		case unstarted:
+			count[unstarted]++
+			sidecarPending = true
+		case running:
+			count[running]++
+			sidecarPending = sidecarPending || cs.Started == nil || !*cs.Started
+		}
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		cs := findStatus(s.ContainerStatuses, c.Name)
+		p := progressOf(pod, c, runtime.MainContainer, cs)
+		if p == restarting && stopped && !runtime.IsStatic(pod) {
+			p = succeeded
+			if exitCode(cs) != 0 {
+				p = failed
+			}
+		}
+		count[p]++
+	}
+
+	switch {
+	case initializing, sidecarPending && !initialized, count[unstarted] > 0, count[unknown] > 0:
+		return v1.PodPending
+	case count[running]+count[restarting] > 0:
+		return v1.PodRunning
+	case count[failed] > 0:
+		return v1.PodFailed
+	case count[succeeded] > 0:
+		return v1.PodSucceeded
+	default:
+		return v1.PodPending
+	}
+}
+
+// exitCode is that of the last instance that has ended.
+func exitCode(s *v1.ContainerStatus) int32 {
+	if s.State.Terminated != nil {
+		return s.State.Terminated.ExitCode
+	}
+	return s.LastTerminationState.Terminated.ExitCode
+}

@@ -1,0 +1,168 @@
+package status
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// terminated returns the status of a pod of which nothing is left to stop, made
+// from its last one: no container runs or waits that had a chance to run, and the
+// phase is final unless the pod is static. It changes s, and returns it.
+func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
+	for i := range begun(s.InitContainerStatuses) {
+		end(&s.InitContainerStatuses[i])
+	}
+	if initializationOver(pod, &s) {
+		for i := range s.ContainerStatuses {
+			end(&s.ContainerStatuses[i])
+		}
+	}
+	for i := range s.EphemeralContainerStatuses {
+		if cs := &s.EphemeralContainerStatuses[i]; cs.State.Running != nil {
+			end(cs)
+		}
+	}
+	if !runtime.IsStatic(pod) && !final(s.Phase) {
+		s.Phase = v1.PodFailed
+	}
+	sandbox := findCondition(s.Conditions, v1.PodReadyToStartContainers)
+	setConditions(pod, &s, sandbox != nil && sandbox.Status == v1.ConditionTrue)
+	return s
+}
+
+// end makes a container one that has ended: as its last instance did where that is
+// known, else in a way nobody saw.
+func end(cs *v1.ContainerStatus) {
+	if cs.State.Terminated != nil {
+		return
+	}
+	last := cs.LastTerminationState.Terminated
+	if cs.State.Waiting != nil && last != nil {
+		cs.State = v1.ContainerState{Terminated: last.DeepCopy()}
+	} else {
+		cs.State = lost(messageLost)
+	}
+	started := false
+	cs.Ready, cs.Started = false, &started
+}
+
+// begun returns the init containers whose turn had come: up to the last that has
+// run, and at least the first.
+func begun(list []v1.ContainerStatus) []v1.ContainerStatus {
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].State.Waiting == nil || list[i].LastTerminationState.Terminated != nil {
+			return list[:i+1]
+		}
+	}
+	return list[:min(1, len(list))]
+}
+
+// initializationOver reports whether the turn of the main containers had come.
+func initializationOver(pod *v1.Pod, s *v1.PodStatus) bool {
+	n := len(pod.Spec.InitContainers)
+	if n == 0 {
+		return true
+	}
+	for i := range s.ContainerStatuses {
+		if cs := &s.ContainerStatuses[i]; cs.State.Waiting == nil || cs.LastTerminationState.Terminated != nil {
+			return true
+		}
+	}
+	last := &pod.Spec.InitContainers[n-1]
+	cs := findStatus(s.InitContainerStatuses, last.Name)
+	if cs == nil {
+		return false
+	}
+	if runtime.IsSidecar(last) {
+		return cs.Started != nil && *cs.Started
+	}
+	return succeededOnce(cs.State) || succeededOnce(cs.LastTerminationState)
+}
+
+func succeededOnce(s v1.ContainerState) bool {
+	return s.Terminated != nil && s.Terminated.ExitCode == 0
+}
+
+// checkTransition refuses a status in which a container that has ended for good
+// has not ended any more. Ephemeral containers are not looked at, as in kubelet.
+func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
+	for kind, c := range runtime.Containers(&pod.Spec) {
+		var before, after *v1.ContainerStatus
+		switch kind {
+		case runtime.InitContainer:
+			before, after = findStatus(old.InitContainerStatuses, c.Name), findStatus(s.InitContainerStatuses, c.Name)
+		case runtime.MainContainer:
+			before, after = findStatus(old.ContainerStatuses, c.Name), findStatus(s.ContainerStatuses, c.Name)
+		}
+		if before == nil || after == nil || before.State.Terminated == nil || after.State.Terminated != nil {
+			continue
+		}
+		if kind == runtime.InitContainer && pod.Spec.RestartPolicy != v1.RestartPolicyNever {
+			continue // a new sandbox has all init containers run again
+		}
+		if !runtime.ShouldRestart(pod, c, kind, before.State.Terminated.ExitCode) {
+			return fmt.Errorf("container %q has ended with code %d and is not to be restarted, yet the new status says that it has not ended",
+				c.Name, before.State.Terminated.ExitCode)
+		}
+	}
+	return nil
+}
+
+// outgoing is what may be told of s: sent is what was told before, nil for
+// nothing. A final phase is held back while containers may run, and with it the
+// disruption that led to it; a pod in a final phase is never told to be ready.
+// s is not changed.
+func outgoing(pod *v1.Pod, sent *v1.PodStatus, s v1.PodStatus, mayRun bool) v1.PodStatus {
+	if !final(s.Phase) || sent != nil && final(sent.Phase) {
+		return s
+	}
+	s.Conditions = append([]v1.PodCondition(nil), s.Conditions...)
+	if mayRun {
+		before := v1.PodStatus{Phase: v1.PodPending}
+		switch {
+		case sent != nil:
+			before = *sent
+		case pod.Status.Phase != "":
+			before = pod.Status
+		case anyRunning(&s):
+			before.Phase = v1.PodRunning
+		}
+		s.Phase, s.Reason, s.Message = before.Phase, before.Reason, before.Message
+		for i := range s.Conditions {
+			if s.Conditions[i].Type == v1.DisruptionTarget {
+				s.Conditions = append(s.Conditions[:i], s.Conditions[i+1:]...)
+				break
+			}
+		}
+		if c := findCondition(before.Conditions, v1.DisruptionTarget); c != nil {
+			s.Conditions = append(s.Conditions, *c)
+		}
+		return s
+	}
+	reason := reasonPodFailed
+	if s.Phase == v1.PodSucceeded {
+		reason = reasonPodCompleted
+	}
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		if (c.Type == v1.PodReady || c.Type == v1.ContainersReady) && c.Status == v1.ConditionTrue {
+			c.Status, c.Reason, c.Message = v1.ConditionFalse, reason, ""
+		}
+	}
+	return s
+}
+
+// anyRunning reports whether a container runs according to the status.
+func anyRunning(s *v1.PodStatus) bool {
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].State.Running != nil {
+				return true
+			}
+		}
+	}
+	return false
+}

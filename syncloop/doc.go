@@ -1,0 +1,31 @@
+// Package syncloop is the loop at the heart of a node agent: it waits for
+// whatever may concern a pod and hands it to a [SyncHandler].
+//
+// # The loop
+//
+// [Loop] selects over five inputs: changes of the desired state (podconfig),
+// changes in the runtime (pleg), probe results, a sync tick (1 s) and a
+// housekeeping tick (2 s). It does no work of its own on a pod and never blocks
+// on one: a handler passes the pod to its worker and returns.
+//
+// While the runtime does not answer, or the PLEG is unhealthy, the loop rests:
+// it takes nothing from its inputs, which keep what they have (each coalesces by
+// pod), and looks again after 100 ms, then after twice as long up to 5 s. A
+// runtime that only lacks its pod network keeps the loop going, since pods with
+// the host's network can run.
+//
+// # The default handler
+//
+// [Handler] keeps the pod manager, admits pods, and turns each change into an
+// update for the pod's worker. Its HandlePodCleanups is kubelet's: it forgets
+// workers of pods that are gone, restarts what must be started again, stops
+// pods that only the runtime knows, prunes statuses and probes, and removes the
+// directories of gone pods. It is not called before every source has been
+// seen, since until then it is not known what is wanted on the node.
+//
+// # Guarantees
+//
+// One goroutine calls the handler, so handlers need no locks against each other.
+// Run joins what it started. [Loop.LastIteration] is when the loop last went
+// round, for health checks.
+package syncloop

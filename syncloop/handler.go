@@ -1,0 +1,345 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// sweepPeriod is how often the handler looks for orphans though nothing hints at
+// one.
+const sweepPeriod = time.Minute
+
+// PodManager holds the desired state; *podconfig.Manager is one.
+type PodManager interface {
+	Set(pod *v1.Pod)
+	Remove(pod *v1.Pod)
+	ByUID(uid types.UID) (*v1.Pod, bool)
+	// Pods returns all desired pods without mirror pods.
+	Pods() []*v1.Pod
+}
+
+// Workers runs the pods; *podworkers.Workers is one.
+type Workers interface {
+	UpdatePod(u podworkers.Update)
+	SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.State
+	State(uid types.UID) podworkers.State
+}
+
+// Statuses keeps the API status of pods; *status.Manager is one.
+type Statuses interface {
+	Get(uid types.UID) (v1.PodStatus, bool)
+	Set(pod *v1.Pod, s v1.PodStatus)
+	// Prune drops the pods that keep does not want.
+	Prune(keep func(uid types.UID) bool)
+}
+
+// ProbeCleaner ends the probes of pods that are gone; *prober.Manager is one.
+type ProbeCleaner interface {
+	Cleanup(keep func(uid types.UID) bool)
+}
+
+// PodDirs removes what a gone pod has left in its directory; *volume.Manager is
+// one.
+type PodDirs interface {
+	// Remove takes down the volumes below the directory and removes it. It must
+	// refuse to cross a mount.
+	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
+}
+
+// HandlerDeps are the parts that a [Handler] works with. Prober may be nil.
+type HandlerDeps struct {
+	Pods    PodManager
+	Workers Workers
+	Status  Statuses
+	Runtime runtime.Lister
+	Prober  ProbeCleaner
+	Dirs    PodDirs
+}
+
+// HandlerOptions are the settings of a [Handler].
+type HandlerOptions struct {
+	// PodsDir holds a directory for each pod. Required.
+	PodsDir string
+	// Admit judges a pod that is new, beside the active ones. nil: all are admitted.
+	Admit func(pod *v1.Pod, active []*v1.Pod) Admission
+	// Gone is called when pods have been forgotten, so that what is left of them in
+	// the runtime can be collected. It must not block. nil: nobody is told.
+	Gone func()
+	// Event as in podsync.
+	Event func(pod *v1.Pod, eventType, reason, message string)
+	// Logger. Default: discards.
+	Logger logr.Logger
+}
+
+// Handler is the default [SyncHandler]. Its methods are called from one goroutine.
+type Handler struct {
+	HandlerDeps
+	opts HandlerOptions
+	log  logr.Logger
+
+	// refused are desired pods that were not admitted; they have no worker.
+	refused map[types.UID]struct{}
+	// sweep says that the runtime or the disk may hold pods that nobody wants.
+	sweep     bool
+	lastSweep time.Time
+	// known are the pods that had a worker at the last cleanup.
+	known map[types.UID]podworkers.State
+}
+
+var _ SyncHandler = (*Handler)(nil)
+
+// NewHandler returns a handler, or an error that names what is missing.
+func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
+	var errs []error
+	require := func(ok bool, name string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("syncloop: %s is required", name))
+		}
+	}
+	require(deps.Pods != nil, "HandlerDeps.Pods")
+	require(deps.Workers != nil, "HandlerDeps.Workers")
+	require(deps.Status != nil, "HandlerDeps.Status")
+	require(deps.Runtime != nil, "HandlerDeps.Runtime")
+	require(deps.Dirs != nil, "HandlerDeps.Dirs")
+	require(filepath.IsAbs(opts.PodsDir), "HandlerOptions.PodsDir, as an absolute path,")
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if opts.Admit == nil {
+		opts.Admit = func(*v1.Pod, []*v1.Pod) Admission { return Admission{Admitted: true} }
+	}
+	if opts.Gone == nil {
+		opts.Gone = func() {}
+	}
+	if opts.Event == nil {
+		opts.Event = func(*v1.Pod, string, string, string) {}
+	}
+	if opts.Logger.IsZero() {
+		opts.Logger = logr.Discard()
+	}
+	return &Handler{HandlerDeps: deps, opts: opts, log: opts.Logger, refused: map[types.UID]struct{}{}, sweep: true}, nil
+}
+
+// HandlePodAdditions admits the pods, the oldest first, and gives them to their
+// workers.
+func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
+	active := h.active(pods)
+	for _, pod := range oldestFirst(pods) {
+		h.Pods.Set(pod)
+		if runtime.IsMirror(pod) {
+			continue
+		}
+		if !h.Workers.State(pod.UID).TerminationRequested() {
+			if verdict := h.opts.Admit(pod, active); !verdict.Admitted {
+				h.refuse(pod, verdict)
+				continue
+			}
+			active = append(active, pod)
+		}
+		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod, Received: time.Now()})
+	}
+}
+
+// HandlePodUpdates passes changes on to the workers.
+func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
+	for _, pod := range pods {
+		h.Pods.Set(pod)
+		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
+			continue
+		}
+		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: pod, Received: time.Now()})
+	}
+}
+
+// HandlePodRemoves has the pods stopped.
+func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
+	for _, pod := range pods {
+		h.Pods.Remove(pod)
+		if runtime.IsMirror(pod) {
+			continue
+		}
+		if _, refused := h.refused[pod.UID]; refused {
+			delete(h.refused, pod.UID)
+			continue
+		}
+		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Received: time.Now()})
+	}
+}
+
+// HandlePodReconcile takes over what the source says of the status, as readiness
+// gates; the worker merges it.
+func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
+	for _, pod := range pods {
+		h.Pods.Set(pod)
+		if len(pod.Spec.ReadinessGates) > 0 {
+			h.HandlePodSyncs([]*v1.Pod{pod})
+		}
+	}
+}
+
+// HandlePodSyncs has the workers of the pods look at once.
+func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
+	for _, pod := range pods {
+		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
+			continue
+		}
+		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, Received: time.Now()})
+	}
+}
+
+// Observe takes note of an event about a pod that nobody wants here, so that the
+// next cleanup looks for it. It is to be called from the loop's goroutine.
+func (h *Handler) Observe(ev pleg.PodEvents) {
+	if _, desired := h.Pods.ByUID(ev.Pod.UID); !desired && !h.Workers.State(ev.Pod.UID).Known() {
+		h.sweep = true
+	}
+}
+
+// HandlePodCleanups is the housekeeping. Only when something hints at an orphan,
+// and once a minute, does it ask the runtime and read the disk.
+func (h *Handler) HandlePodCleanups(ctx context.Context) error {
+	desired := h.Pods.Pods()
+	wanted := make([]*v1.Pod, 0, len(desired))
+	keep := make(map[types.UID]bool, len(desired))
+	for _, pod := range desired {
+		keep[pod.UID] = true
+		if _, refused := h.refused[pod.UID]; !refused {
+			wanted = append(wanted, pod)
+		}
+	}
+	states := h.Workers.SyncKnownPods(wanted)
+	for _, pod := range wanted {
+		// A pod whose former incarnation of the same UID has ended starts anew.
+		if _, known := states[pod.UID]; !known {
+			h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod, Received: time.Now()})
+			states[pod.UID] = h.Workers.State(pod.UID)
+		}
+	}
+	for uid := range states {
+		keep[uid] = true
+	}
+	for uid := range h.known {
+		if !keep[uid] { // it was forgotten since: see what it left behind
+			h.sweep = true
+			break
+		}
+	}
+	h.known = states
+	alive := func(uid types.UID) bool { return keep[uid] }
+	if h.Prober != nil {
+		h.Prober.Cleanup(alive)
+	}
+	h.Status.Prune(alive)
+
+	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= sweepPeriod {
+		if err := h.sweepOrphans(ctx, keep); err != nil {
+			h.sweep = true
+			return err
+		}
+		h.sweep, h.lastSweep = false, now
+	}
+	return nil
+}
+
+// sweepOrphans stops running pods that have no worker, and removes what pods that
+// neither run nor have a worker left on disk and in the runtime.
+func (h *Handler) sweepOrphans(ctx context.Context, keep map[types.UID]bool) error {
+	listed, err := h.Runtime.ListPods(ctx, true)
+	if err != nil {
+		return fmt.Errorf("looking for orphaned pods: %w", err)
+	}
+	left := false
+	for _, pod := range listed {
+		switch {
+		case keep[pod.UID]:
+		case pod.Running():
+			keep[pod.UID] = true
+			h.log.Info("Stopping a pod that is not desired on this node", "pod", pod.PodRef)
+			h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
+		default:
+			left = true
+		}
+	}
+	if left {
+		h.opts.Gone()
+	}
+	return h.removeDirs(ctx, keep)
+}
+
+// removeDirs removes the directories of pods that are not to be kept.
+func (h *Handler) removeDirs(ctx context.Context, keep map[types.UID]bool) error {
+	entries, err := os.ReadDir(h.opts.PodsDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking for directories of gone pods: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		uid := types.UID(e.Name())
+		if keep[uid] || !e.IsDir() {
+			continue
+		}
+		dir := filepath.Join(h.opts.PodsDir, e.Name())
+		if err := h.Dirs.Remove(ctx, runtime.PodRef{UID: uid}, dir); err != nil {
+			errs = append(errs, fmt.Errorf("removing the directory of gone pod %s: %w", uid, err))
+			continue
+		}
+		h.log.V(2).Info("Removed the directory of a gone pod", "podUID", uid, "dir", dir)
+	}
+	return errors.Join(errs...)
+}
+
+func (h *Handler) refuse(pod *v1.Pod, verdict Admission) {
+	h.log.Info("Pod refused", "pod", runtime.RefOf(pod), "reason", verdict.Reason, "message", verdict.Message)
+	h.refused[pod.UID] = struct{}{}
+	h.opts.Event(pod, v1.EventTypeWarning, verdict.Reason, verdict.Message)
+	s := pod.Status.DeepCopy()
+	s.Phase, s.Reason, s.Message = v1.PodFailed, verdict.Reason, "Pod was rejected: "+verdict.Message
+	s.QOSClass = runtime.QOSClass(pod)
+	h.Status.Set(pod, *s)
+}
+
+// active returns the desired pods that take something from the node, without
+// those that are about to be judged.
+func (h *Handler) active(judged []*v1.Pod) []*v1.Pod {
+	not := make(map[types.UID]struct{}, len(judged))
+	for _, pod := range judged {
+		not[pod.UID] = struct{}{}
+	}
+	return slices.DeleteFunc(slices.Clone(h.Pods.Pods()), func(pod *v1.Pod) bool {
+		_, refused := h.refused[pod.UID]
+		_, out := not[pod.UID]
+		return refused || out || h.Workers.State(pod.UID).Terminated() || h.finished(pod)
+	})
+}
+
+// finished reports whether the pod has ended by itself and only waits to go.
+func (h *Handler) finished(pod *v1.Pod) bool {
+	s, ok := h.Status.Get(pod.UID)
+	return ok && (s.Phase == v1.PodFailed || s.Phase == v1.PodSucceeded)
+}
+
+// oldestFirst returns the pods by creation time; those without one, as static
+// pods, keep their order and come first.
+func oldestFirst(pods []*v1.Pod) []*v1.Pod {
+	sorted := slices.Clone(pods)
+	slices.SortStableFunc(sorted, func(a, b *v1.Pod) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	return sorted
+}

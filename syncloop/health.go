@@ -1,0 +1,86 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// errNotChecked is the health of a runtime before its first check.
+var errNotChecked = errors.New("the container runtime has not been checked yet")
+
+// runtimeHealth is the outcome of the last check.
+type runtimeHealth struct {
+	mu  sync.Mutex
+	err error
+	// changed has room for one signal; a second before the first was taken says
+	// nothing new and is dropped.
+	changed chan struct{}
+}
+
+func newRuntimeHealth() *runtimeHealth {
+	return &runtimeHealth{err: errNotChecked, changed: make(chan struct{}, 1)}
+}
+
+func (h *runtimeHealth) get() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+// set records an outcome and reports whether it is another than the last.
+func (h *runtimeHealth) set(err error) bool {
+	h.mu.Lock()
+	same := h.err == nil && err == nil || h.err != nil && err != nil && h.err.Error() == err.Error()
+	h.err = err
+	h.mu.Unlock()
+	if same {
+		return false
+	}
+	select {
+	case h.changed <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// watchRuntime checks the runtime: every check period while it is well, and from
+// 100 ms up to 5 s apart while it is not.
+func (l *Loop) watchRuntime(ctx context.Context) {
+	rest := restInitial
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		cctx, cancel := context.WithTimeout(ctx, l.opts.CheckTimeout)
+		err := l.deps.Runtime.Check(cctx)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if l.health.set(err) {
+			switch {
+			case err == nil:
+				l.log.Info("Container runtime is ready")
+			case errors.Is(err, runtime.ErrNetworkNotReady):
+				l.log.Error(err, "Container runtime has no pod network; only pods with the host's network are started")
+			default:
+				l.log.Error(err, "Container runtime is not ready; what runs is left alone until it is")
+			}
+		}
+		if err == nil {
+			rest = restInitial
+			t.Reset(l.opts.CheckPeriod)
+			continue
+		}
+		t.Reset(rest)
+		rest = min(2*rest, restMax)
+	}
+}

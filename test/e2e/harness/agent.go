@@ -1,0 +1,354 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// NodeName is the name of every agent's node.
+const NodeName = "node"
+
+// agentPorts gives each agent its read-only port, so that two agents of one
+// cluster, one after the other, cannot be mistaken for each other.
+var agentPorts atomic.Int32
+
+// kubeletConfig is what a kubelet must be told besides, to run without an API
+// server and to keep its hands off the host.
+var kubeletConfig = map[string]any{
+	"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
+	"authorization":  map[string]any{"mode": "AlwaysAllow"},
+	"cgroupsPerQOS":  false, "enforceNodeAllocatable": []string{}, "failCgroupV1": false, "cgroupDriver": "cgroupfs",
+	"failSwapOn": false, "makeIPTablesUtilChains": false, "localStorageCapacityIsolation": false,
+	"evictionHard": map[string]string{"memory.available": "1Mi"}, "oomScoreAdj": 0,
+}
+
+// AgentOptions are what an agent may be given beside its defaults.
+type AgentOptions struct {
+	// Binary of the agent. Default: minikubelet.
+	Binary string
+	// Dir holds the root directory, the manifests and the pod logs. Give an agent
+	// the directory of another to continue its work. Default: a new one.
+	Dir string
+	// Config is laid over the KubeletConfiguration of the harness.
+	Config map[string]any
+	// Args are further flags.
+	Args []string
+}
+
+// Agent is a node agent on a cluster.
+type Agent struct {
+	// Root is the agent's root directory, Manifests the directory of its pods,
+	// Logs that of the container logs.
+	Root, Manifests, Logs string
+
+	c       *Cluster
+	options AgentOptions
+	url     string
+	client  http.Client
+	process *process
+}
+
+// StartAgent starts an agent that ends with the test, its pods with it.
+func (c *Cluster) StartAgent(t testing.TB, options AgentOptions) *Agent {
+	t.Helper()
+	a := c.NewAgent(t, options)
+	a.Start(t)
+	a.WaitHealthy(t)
+	return a
+}
+
+// NewAgent makes an agent that is not started yet.
+func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
+	t.Helper()
+	if options.Binary == "" {
+		options.Binary = MinikubeletBinary(t)
+	}
+	if options.Dir == "" {
+		options.Dir = filepath.Join(c.Dir, "agent")
+	}
+	port := 10300 + agentPorts.Add(1)
+	a := &Agent{
+		Root: filepath.Join(options.Dir, "root"), Manifests: filepath.Join(options.Dir, "manifests"),
+		Logs: filepath.Join(options.Dir, "logs"), c: c, options: options,
+		url: fmt.Sprintf("http://127.0.0.1:%d", port),
+		client: http.Client{
+			Transport: &http.Transport{DialContext: c.Net.DialContext},
+			Timeout:   10 * time.Second,
+		},
+	}
+	for _, dir := range []string{a.Root, a.Manifests, a.Logs} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"address": "127.0.0.1", "readOnlyPort": port, "enableServer": false, "healthzPort": 0,
+		"podLogsDir": a.Logs, "resolvConf": "/etc/resolv.conf",
+		// Back-off that the tests can wait for; 1 s is the least that is allowed.
+		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"},
+	}
+	if filepath.Base(options.Binary) == "kubelet" {
+		maps.Copy(config, kubeletConfig)
+	}
+	maps.Copy(config, options.Config)
+	data, err := yaml.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(a.configPath(), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the agent's last words:\n%s", tail(a.LogPath(), 60))
+		}
+		if a.process != nil && !a.process.exited() {
+			a.process.stop(syscall.SIGKILL, 10*time.Second)
+		}
+		a.client.CloseIdleConnections()
+	})
+	return a
+}
+
+func (a *Agent) configPath() string { return filepath.Join(a.options.Dir, "config.yaml") }
+
+// LogPath is the file with the agent's output.
+func (a *Agent) LogPath() string { return filepath.Join(a.options.Dir, "agent.log") }
+
+// Start starts the agent's process, again if need be.
+func (a *Agent) Start(t testing.TB) {
+	t.Helper()
+	args := append([]string{
+		"--config", a.configPath(), "--root-dir", a.Root, "--pod-manifest-path", a.Manifests,
+		"--container-runtime-endpoint", a.c.Endpoint(), "--hostname-override", NodeName, "-v", "4",
+	}, a.options.Args...)
+	var err error
+	if a.process, err = start(a.c.Net, a.LogPath(), nil, a.options.Binary, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WaitHealthy waits until the agent says that it is healthy.
+func (a *Agent) WaitHealthy(t testing.TB) {
+	t.Helper()
+	Eventually(t, time.Minute, "agent healthy", func() error {
+		if a.process.exited() {
+			t.Fatalf("the agent ended: %v\n%s", a.process.err, tail(a.LogPath(), 20))
+		}
+		_, err := a.get("/healthz")
+		return err
+	})
+}
+
+// Stop ends the agent with SIGTERM, and tells how long that took.
+func (a *Agent) Stop(t testing.TB) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	if err := a.process.stop(syscall.SIGTERM, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(begin)
+}
+
+// Kill ends the agent with SIGKILL.
+func (a *Agent) Kill(t testing.TB) {
+	t.Helper()
+	if err := a.process.stop(syscall.SIGKILL, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Exited reports whether the agent's process has ended.
+func (a *Agent) Exited() bool { return a.process.exited() }
+
+// Put writes the pod's manifest, in one step, to the file of the pod's name.
+func (a *Agent) Put(t testing.TB, pods ...*v1.Pod) {
+	t.Helper()
+	for _, pod := range pods {
+		data, err := yaml.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.PutFile(t, pod.Name+".yaml", string(data))
+	}
+}
+
+// PutFile writes a manifest file in one step.
+func (a *Agent) PutFile(t testing.TB, name, content string) {
+	t.Helper()
+	temp := filepath.Join(a.options.Dir, "new-"+name)
+	err := os.WriteFile(temp, []byte(content), 0o644)
+	if err == nil {
+		err = os.Rename(temp, filepath.Join(a.Manifests, name))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Remove removes the manifests of the pods.
+func (a *Agent) Remove(t testing.TB, pods ...*v1.Pod) {
+	t.Helper()
+	for _, pod := range pods {
+		if err := os.Remove(filepath.Join(a.Manifests, pod.Name+".yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// FullName is the name that a static pod has on the node.
+func FullName(pod *v1.Pod) string { return pod.Name + "-" + NodeName }
+
+// Pods returns the pods that the agent reports.
+func (a *Agent) Pods() (*v1.PodList, error) {
+	body, err := a.get("/pods")
+	if err != nil {
+		return nil, err
+	}
+	var list v1.PodList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("/pods: %w", err)
+	}
+	return &list, nil
+}
+
+// errNoPod says that the agent does not report the pod.
+var errNoPod = errors.New("the agent does not report the pod")
+
+// Pod returns what the agent reports of the pod.
+func (a *Agent) Pod(pod *v1.Pod) (*v1.Pod, error) {
+	list, err := a.Pods()
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == FullName(pod) {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, errNoPod
+}
+
+// Await waits until what the agent reports of the pod fulfils the conditions,
+// and returns it.
+func (a *Agent) Await(t testing.TB, pod *v1.Pod, timeout time.Duration, conditions ...Condition) *v1.Pod {
+	t.Helper()
+	var got *v1.Pod
+	err := poll(timeout, func() (err error) {
+		if got, err = a.Pod(pod); err != nil {
+			return err
+		}
+		for _, condition := range conditions {
+			if err := condition(got); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		var status []byte
+		if got != nil {
+			status, _ = yaml.Marshal(got.Status)
+		}
+		t.Fatalf("pod %s: not within %v: %v\n%s", FullName(pod), timeout, err, status)
+	}
+	return got
+}
+
+// AwaitGone waits until nothing is left of the pods: neither in the agent's
+// report, nor in the runtime, nor in the agent's directories.
+func (a *Agent) AwaitGone(t testing.TB, timeout time.Duration, pods ...*v1.Pod) {
+	t.Helper()
+	names := map[string]bool{}
+	for _, pod := range pods {
+		names[FullName(pod)] = true
+	}
+	Eventually(t, timeout, "everything of the pods gone", func() error {
+		list, err := a.Pods()
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if names[list.Items[i].Name] {
+				return fmt.Errorf("the agent reports %s", list.Items[i].Name)
+			}
+		}
+		for _, s := range a.c.Sandboxes(t, "") {
+			if names[s.Labels[labelPodName]] {
+				return fmt.Errorf("sandbox of %s, state %v", s.Labels[labelPodName], s.State)
+			}
+		}
+		for _, ctr := range a.c.Containers(t, "") {
+			if names[ctr.Labels[labelPodName]] {
+				return fmt.Errorf("container %s of %s, state %v", ctr.Metadata.Name, ctr.Labels[labelPodName], ctr.State)
+			}
+		}
+		for name := range names {
+			if left, _ := filepath.Glob(filepath.Join(a.Logs, "*_"+name+"_*")); left != nil {
+				return fmt.Errorf("logs %v", left)
+			}
+		}
+		return nil
+	})
+}
+
+// AwaitNoPodDirs waits until the agent's root has no pod directory left but for
+// the pods that it reports.
+func (a *Agent) AwaitNoPodDirs(t testing.TB, timeout time.Duration) {
+	t.Helper()
+	Eventually(t, timeout, "directories of gone pods removed", func() error {
+		list, err := a.Pods()
+		if err != nil {
+			return err
+		}
+		known := map[string]bool{}
+		for i := range list.Items {
+			known[string(list.Items[i].UID)] = true
+			known[list.Items[i].Annotations["kubernetes.io/config.hash"]] = true
+		}
+		entries, err := os.ReadDir(filepath.Join(a.Root, "pods"))
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		for _, e := range entries {
+			if !known[e.Name()] {
+				return fmt.Errorf("%s is left", e.Name())
+			}
+		}
+		return nil
+	})
+}
+
+func (a *Agent) get(path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", path, resp.Status, body)
+	}
+	return body, err
+}

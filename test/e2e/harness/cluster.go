@@ -1,0 +1,215 @@
+package harness
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// registryAddr is where the registry of a cluster listens in the cluster's
+// network namespace. containerd speaks plain HTTP to loopback addresses.
+const registryAddr = "127.0.0.1:5000"
+
+// Cluster is a containerd with a network namespace, a CNI bridge, an image
+// registry and a directory of its own.
+type Cluster struct {
+	*Client
+	Registry *Registry
+	Net      *NetNS
+	// Dir holds everything of the cluster. Its path is short, because there are
+	// sockets in it.
+	Dir string
+
+	bin        string
+	containerd *process
+}
+
+// NewCluster starts a cluster that ends with the test.
+func NewCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := NewClusterDown(t)
+	c.Start(t)
+	return c
+}
+
+// NewClusterDown makes a cluster whose containerd is not started yet.
+func NewClusterDown(t testing.TB) *Cluster {
+	t.Helper()
+	Need(t, "runc", "busybox", "ip", "iptables")
+	plugins := cniDir(t)
+	dir, err := os.MkdirTemp("", "kk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{Dir: dir, bin: toolsDir(t)}
+	if c.Net, err = NewNetNS(); err != nil {
+		os.RemoveAll(dir)
+		Skip(t, "needs network namespaces: %v", err)
+	}
+	if c.Registry, err = newRegistry(registryAddr); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := c.Net.Listen(registryAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: c.Registry}
+	go server.Serve(listener)
+	if err := c.writeConfig(plugins); err != nil {
+		t.Fatal(err)
+	}
+	if c.Client, err = Dial(c.Endpoint()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("containerd's last words:\n%s", tail(c.logPath(), 30))
+		}
+		c.close(t)
+		server.Close()
+		c.Net.Close()
+	})
+	return c
+}
+
+// Endpoint is the CRI endpoint, as agents want it.
+func (c *Cluster) Endpoint() string { return "unix://" + c.socket() }
+
+func (c *Cluster) socket() string  { return filepath.Join(c.Dir, "c.sock") }
+func (c *Cluster) logPath() string { return filepath.Join(c.Dir, "containerd.log") }
+
+// Start starts containerd, or starts it again over the state that it left, and
+// waits until it is ready.
+func (c *Cluster) Start(t testing.TB) {
+	t.Helper()
+	var err error
+	// The shim is looked up beside containerd.
+	c.containerd, err = start(c.Net, c.logPath(), []string{"PATH=" + c.bin + ":" + os.Getenv("PATH")},
+		filepath.Join(c.bin, "containerd"), "--config", filepath.Join(c.Dir, "containerd.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, time.Minute, "containerd ready", func() error {
+		if c.containerd.exited() {
+			t.Fatalf("containerd ended: %v\n%s", c.containerd.err, tail(c.logPath(), 20))
+		}
+		return c.Ready()
+	})
+}
+
+// Kill kills containerd with SIGKILL; its shims and containers go on.
+func (c *Cluster) Kill(t testing.TB) {
+	t.Helper()
+	if err := c.containerd.stop(syscall.SIGKILL, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Preload pulls images of the registry before a test, so that what it measures
+// or times out is not the pull.
+func (c *Cluster) Preload(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := c.Pull(c.Registry.Image(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// close removes what the cluster has made, in the orderly way as far as that
+// works.
+func (c *Cluster) close(t testing.TB) {
+	if c.containerd != nil {
+		if c.containerd.exited() {
+			c.Start(t)
+		}
+		if err := c.RemoveAll(); err != nil {
+			t.Logf("removing the sandboxes that were left: %v", err)
+		}
+		c.Client.Close()
+		if err := c.containerd.stop(syscall.SIGTERM, 20*time.Second); err != nil {
+			t.Log(err)
+		}
+	}
+	var ids []string
+	entries, _ := os.ReadDir(filepath.Join(c.Dir, "state/io.containerd.runtime.v2.task/k8s.io"))
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	killTasks(c.socket(), ids)
+	if os.Getenv("KUBELETKIT_E2E_KEEP") == "1" {
+		t.Logf("kept %s", c.Dir)
+		return
+	}
+	unmountAll(c.Dir)
+	if err := os.RemoveAll(c.Dir); err != nil {
+		t.Log(err)
+	}
+}
+
+// writeConfig writes the configuration of containerd and CNI.
+func (c *Cluster) writeConfig(plugins string) error {
+	network := map[string]any{
+		"cniVersion": "1.0.0", "name": "kubeletkit",
+		"plugins": []any{
+			map[string]any{
+				// No masquerading: nothing is reached from the namespace, and
+				// an iptables call for each pod would be most of its start.
+				"type": "bridge", "bridge": "kk0", "isGateway": true, "hairpinMode": true,
+				"ipam": map[string]any{
+					"type":    "host-local",
+					"ranges":  [][]any{{map[string]string{"subnet": "10.88.0.0/16"}}},
+					"routes":  []any{map[string]string{"dst": "0.0.0.0/0"}},
+					"dataDir": filepath.Join(c.Dir, "ipam"),
+				},
+			},
+			map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}, "snat": true},
+		},
+	}
+	data, err := json.Marshal(network)
+	if err != nil {
+		return err
+	}
+	// restrict_oom_score_adj: without CAP_SYS_RESOURCE runc cannot give a
+	// container a lower oom_score_adj than its own.
+	config := fmt.Sprintf(`version = 3
+root = '%[1]s/root'
+state = '%[1]s/state'
+imports = []
+disabled_plugins = [
+  'io.containerd.internal.v1.opt', 'io.containerd.internal.v1.tracing', 'io.containerd.nri.v1.nri',
+  'io.containerd.snapshotter.v1.blockfile', 'io.containerd.snapshotter.v1.btrfs', 'io.containerd.snapshotter.v1.devmapper',
+  'io.containerd.snapshotter.v1.erofs', 'io.containerd.snapshotter.v1.zfs',
+]
+[grpc]
+  address = '%[2]s'
+[plugins.'io.containerd.shim.v1.manager']
+  socket_dir = '%[1]s/s'
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = '%[3]s'
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  netns_mounts_under_state_dir = true
+  cdi_spec_dirs = []
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ['%[4]s']
+  conf_dir = '%[1]s/cni'
+`, c.Dir, c.socket(), c.Registry.Image("pause:1"), plugins)
+	for name, content := range map[string]string{"cni/10-kubeletkit.conflist": string(data), "containerd.toml": config} {
+		path := filepath.Join(c.Dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(strings.TrimSpace(content)+"\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,16 @@
+// Package harness runs real components for the end-to-end tests: a containerd
+// with a network namespace, a root and a registry of its own, and node agents
+// beside it.
+//
+//   - A [Cluster] is one containerd and what it needs. Nothing of it is shared
+//     with the host or with another cluster, so several run side by side, and
+//     closing one removes every process, mount and file of it.
+//   - An [Agent] is one agent process on a cluster: minikubelet, or the kubelet
+//     that it is compared with. Because an agent ends the pods that it does not
+//     know, a cluster has one running agent at a time.
+//   - A [Client] looks at the containers through the CRI socket, behind the
+//     agent's back, and is the bare client of the benchmark.
+//
+// All traffic stays on the loopback and the pod bridge of the cluster's network
+// namespace.
+package harness

@@ -1,0 +1,100 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The ground the other tests stand on: containerd runs a pod of the bare
+// client, a container's exit code is seen, a host port answers, the pod survives
+// containerd, and is gone when it is removed.
+func TestBareClient(t *testing.T) {
+	c := NewCluster(t)
+	image := c.Registry.Image("busybox:1")
+	c.Preload(t, "busybox:1")
+	container := func(name, script string) *cri.ContainerConfig {
+		return &cri.ContainerConfig{
+			Metadata: &cri.ContainerMetadata{Name: name},
+			Image:    &cri.ImageSpec{Image: image},
+			Command:  []string{"/bin/sh", "-c", script},
+			Labels:   map[string]string{labelPodName: "smoke", labelContainerName: name},
+			Linux:    &cri.LinuxContainerConfig{},
+		}
+	}
+	pod := Pod{
+		Sandbox: &cri.PodSandboxConfig{
+			Metadata:     &cri.PodSandboxMetadata{Name: "smoke", Namespace: "default", Uid: "u"},
+			Hostname:     "smoke",
+			Labels:       map[string]string{labelPodName: "smoke"},
+			PortMappings: []*cri.PortMapping{{ContainerPort: 80, HostPort: 8080}},
+			Linux:        &cri.LinuxPodSandboxConfig{},
+		},
+		Containers: []*cri.ContainerConfig{
+			container("exits", "exit 7"),
+			container("web", "mkdir /www && hostname > /www/index.html && exec httpd -f -h /www"),
+		},
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	sandbox, ids, err := c.RunPod(ctx, pod)
+	require.NoError(t, err)
+
+	Eventually(t, 10*time.Second, "exit code", func() error {
+		resp, err := c.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: ids[0]})
+		if err == nil && (resp.Status.State != cri.ContainerState_CONTAINER_EXITED || resp.Status.ExitCode != 7) {
+			err = fmt.Errorf("%v, %d", resp.Status.State, resp.Status.ExitCode)
+		}
+		return err
+	})
+	status, err := c.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandbox})
+	require.NoError(t, err)
+	web := http.Client{Transport: &http.Transport{DialContext: c.Net.DialContext, DisableKeepAlives: true}}
+	for _, url := range []string{"http://" + status.Status.Network.Ip, "http://10.88.0.1:8080", "http://127.0.0.1:8080"} {
+		Eventually(t, 5*time.Second, url, func() error {
+			resp, err := web.Get(url)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err == nil && string(body) != "smoke\n" {
+				err = fmt.Errorf("got %q", body)
+			}
+			return err
+		})
+	}
+
+	pid := c.PID(t, ids[1])
+	c.Kill(t)
+	c.Start(t)
+	assert.Equal(t, pid, c.PID(t, ids[1]), "the container survives containerd")
+	assert.Equal(t, "smoke\n", c.Exec(t, "smoke", "web", "hostname"))
+
+	require.NoError(t, c.RemoveSandbox(ctx, sandbox))
+	assert.Empty(t, c.Sandboxes(t, ""))
+	assert.Empty(t, c.Containers(t, ""))
+}
+
+func TestRegistryWantsCredentials(t *testing.T) {
+	c := NewCluster(t)
+	image := c.Registry.Image("private/busybox:1")
+	require.Error(t, c.Pull(image))
+	ctx, cancel := timeoutContext()
+	defer cancel()
+	_, err := c.Images.PullImage(ctx, &cri.PullImageRequest{
+		Image: &cri.ImageSpec{Image: image},
+		Auth:  &cri.AuthConfig{Username: RegistryUser, Password: RegistryPassword},
+	})
+	require.NoError(t, err)
+	c.Registry.SetBroken("busybox:2", true)
+	require.Error(t, c.Pull(c.Registry.Image("busybox:2")))
+	assert.Positive(t, c.Registry.Pulls("busybox:2"))
+}

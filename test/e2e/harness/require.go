@@ -1,0 +1,127 @@
+package harness
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// cniDirs are where distributions put the CNI plugins.
+var cniDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
+
+// Skip skips the test for the reason, or fails it under KUBELETKIT_E2E_STRICT=1:
+// where everything was to be installed, a skip would hide that it is not.
+func Skip(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("KUBELETKIT_E2E_STRICT") == "1" {
+		t.Fatalf("must not skip here: "+format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// Need skips the test unless it runs as root on Linux with the named programs.
+func Need(t testing.TB, programs ...string) {
+	t.Helper()
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		Skip(t, "needs root on Linux")
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			Skip(t, "needs %s: %v", p, err)
+		}
+	}
+}
+
+// cniDir returns the directory of the CNI plugins.
+func cniDir(t testing.TB) string {
+	t.Helper()
+	for _, dir := range cniDirs {
+		if _, err := os.Stat(filepath.Join(dir, "bridge")); err == nil {
+			return dir
+		}
+	}
+	Skip(t, "needs the CNI plugins in one of %v", cniDirs)
+	return ""
+}
+
+// build runs a command that leaves programs in a directory, once for each
+// process, and returns the directory.
+type build struct {
+	once sync.Once
+	dir  string
+	err  error
+	out  []byte
+}
+
+var tools, kubelet, minikubelet build
+
+func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) string {
+	t.Helper()
+	b.once.Do(func() {
+		dir, cmd := run()
+		b.dir = dir
+		var stdout, stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		b.err = cmd.Run()
+		b.out = []byte(stderr.String())
+		if b.dir == "" {
+			b.dir = strings.TrimSpace(stdout.String())
+		}
+	})
+	if b.err != nil {
+		t.Fatalf("building %s: %v\n%s", what, b.err, b.out)
+	}
+	return b.dir
+}
+
+// toolsDir returns a directory with containerd and its shim, built from the
+// module test/tools.
+func toolsDir(t testing.TB) string {
+	return tools.get(t, "containerd", func() (string, *exec.Cmd) {
+		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), "containerd")
+	})
+}
+
+// KubeletBinary returns a kubelet built from the module test/tools/kubelet.
+func KubeletBinary(t testing.TB) string {
+	return filepath.Join(kubelet.get(t, "kubelet", func() (string, *exec.Cmd) {
+		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), "kubelet")
+	}), "kubelet")
+}
+
+// MinikubeletBinary returns minikubelet, built from the tree the tests stand
+// in; with KUBELETKIT_E2E_AGENT set it is that program instead.
+func MinikubeletBinary(t testing.TB) string {
+	if bin := os.Getenv("KUBELETKIT_E2E_AGENT"); bin != "" {
+		return bin
+	}
+	return filepath.Join(minikubelet.get(t, "minikubelet", func() (string, *exec.Cmd) {
+		dir, err := os.MkdirTemp("", "kkbin")
+		if err != nil {
+			return "", exec.Command("false")
+		}
+		cmd := exec.Command("go", "build", "-o", dir+"/", "./examples/minikubelet")
+		if os.Getenv("KUBELETKIT_E2E_RACE") == "1" {
+			cmd = exec.Command("go", "build", "-race", "-o", dir+"/", "./examples/minikubelet")
+		}
+		cmd.Dir = repoRoot()
+		return dir, cmd
+	}), "minikubelet")
+}
+
+// RemoveBuilt removes what was built for this process only.
+func RemoveBuilt() {
+	if minikubelet.dir != "" {
+		os.RemoveAll(minikubelet.dir)
+	}
+}
+
+// repoRoot is the root of the repository, found from this file.
+func repoRoot() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(file))))
+}

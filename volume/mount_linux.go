@@ -1,0 +1,148 @@
+package volume
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// openNoWait opens a path for mounting; a FIFO does not make it wait.
+func openNoWait(root *os.Root, path string) (*os.File, error) {
+	return root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
+// bindOpened mounts the opened file or directory at target and returns target. If
+// it is mounted there already, nothing is done. Where the process may not mount,
+// it returns the path of the opened file.
+func bindOpened(f *os.File, target string) (string, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if there, err := os.Stat(target); err == nil && os.SameFile(info, there) {
+		return target, nil
+	}
+	if err := unmountBelow(target); err != nil { // of another volume, from before
+		return "", err
+	}
+	if err := makeTarget(target, info.IsDir()); err != nil {
+		return "", err
+	}
+	opened := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
+	err = unix.Mount(opened, target, "", unix.MS_BIND, "")
+	if errors.Is(err, unix.EPERM) {
+		return os.Readlink(opened)
+	}
+	if err != nil {
+		return "", os.NewSyscallError("mount", err)
+	}
+	return target, nil
+}
+
+// makeTarget makes a mount point of the right kind.
+func makeTarget(target string, dir bool) error {
+	if dir {
+		return os.MkdirAll(target, 0o750)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// mountTmpfs mounts a file system in memory. A size of 0 is the kernel's default,
+// half of the machine's memory.
+func mountTmpfs(dir string, size int64) error {
+	data := "mode=0777"
+	if size > 0 {
+		data += ",size=" + strconv.FormatInt(size, 10)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		return fmt.Errorf("mounting a tmpfs: %w; the agent needs CAP_SYS_ADMIN for it", err)
+	}
+	return nil
+}
+
+// isMountPoint reports whether a file system of its own is mounted at dir.
+func isMountPoint(dir string) (bool, error) {
+	var here, above unix.Stat_t
+	if err := unix.Lstat(dir, &here); err != nil {
+		return false, &fs.PathError{Op: "lstat", Path: dir, Err: err}
+	}
+	if err := unix.Lstat(filepath.Dir(dir), &above); err != nil {
+		return false, &fs.PathError{Op: "lstat", Path: filepath.Dir(dir), Err: err}
+	}
+	return here.Dev != above.Dev, nil
+}
+
+// unmountBelow unmounts everything that is mounted at dir or below it, the
+// innermost first. When it returns nil, nothing is.
+func unmountBelow(dir string) error {
+	// One round does it; more are for mounts that come while we look.
+	for range 8 {
+		points, err := mountsBelow(dir)
+		if err != nil || len(points) == 0 {
+			return err
+		}
+		for _, p := range slices.Backward(points) {
+			if err := unix.Unmount(p, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+				return &fs.PathError{Op: "unmount", Path: p, Err: err}
+			}
+		}
+	}
+	return fmt.Errorf("%s: something keeps being mounted there", dir)
+}
+
+// mountsBelow returns the mount points at dir and below, in the order of mounting.
+func mountsBelow(dir string) ([]string, error) {
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved // the kernel lists real paths
+	} else if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return parseMountInfo(f, dir)
+}
+
+// parseMountInfo reads the mount points at dir and below from a mountinfo file
+// (proc_pid_mountinfo(5)); the mount point is the fifth field.
+func parseMountInfo(r io.Reader, dir string) ([]string, error) {
+	var points []string
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		fields := strings.SplitN(sc.Text(), " ", 6)
+		if len(fields) < 6 {
+			continue
+		}
+		if p := unescape(fields[4]); p == dir || strings.HasPrefix(p, dir+"/") {
+			points = append(points, p)
+		}
+	}
+	return points, sc.Err()
+}
+
+// unescape undoes the kernel's octal escapes of blanks and backslashes.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
