@@ -104,7 +104,11 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	if a.mux, err = podconfig.NewMux(podconfig.MuxOptions{Sources: opts.Sources, Logger: a.named("config")}); err != nil {
 		return err
 	}
-	if a.status, err = status.NewManager(status.Options{Sink: opts.StatusSink, Logger: a.named("status")}); err != nil {
+	if a.status, err = status.NewManager(status.Options{
+		Sink:   opts.StatusSink,
+		MayRun: func(uid types.UID) bool { return a.workers.State(uid).CouldHaveRunningContainers() },
+		Logger: a.named("status"),
+	}); err != nil {
 		return err
 	}
 	if a.prober, err = prober.New(rt, cache, prober.Options{HostIP: first(host.IPs), Logger: a.named("prober")}); err != nil {

@@ -3,6 +3,7 @@ package pleg
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,15 +16,19 @@ import (
 // list: it shows its two lists in turn, or the first one only.
 type shelf struct {
 	lists    [2][]*runtime.Pod
-	statuses map[types.UID]*runtime.PodStatus
+	statuses [2]map[types.UID]*runtime.PodStatus
 	changes  bool
-	calls    int
+	// turn is which of the two is shown.
+	turn atomic.Int32
 	// listed gets a word for each list call.
 	listed chan struct{}
 }
 
 func newShelf(pods, containers int, changes bool) *shelf {
-	s := &shelf{statuses: map[types.UID]*runtime.PodStatus{}, changes: changes, listed: make(chan struct{}, 1)}
+	s := &shelf{changes: changes, listed: make(chan struct{}, 1)}
+	for turn := range s.statuses {
+		s.statuses[turn] = map[types.UID]*runtime.PodStatus{}
+	}
 	for i := range pods {
 		ref := refOf(types.UID(fmt.Sprintf("0c4b6a3e-%012d", i)))
 		for turn := range s.lists {
@@ -36,24 +41,28 @@ func newShelf(pods, containers int, changes bool) *shelf {
 				pod.Containers = append(pod.Containers, ctr(fmt.Sprintf("%032d%032d", i, c), state))
 			}
 			s.lists[turn] = append(s.lists[turn], pod)
+			status := &runtime.PodStatus{PodRef: ref, Sandboxes: []runtime.SandboxStatus{{Sandbox: pod.Sandboxes[0]}}}
+			for _, c := range pod.Containers {
+				status.Containers = append(status.Containers, runtime.ContainerStatus{Container: c})
+			}
+			s.statuses[turn][ref.UID] = status
 		}
-		s.statuses[ref.UID] = &runtime.PodStatus{PodRef: ref, Sandboxes: make([]runtime.SandboxStatus, 1)}
 	}
 	return s
 }
 
 func (s *shelf) ListPods(context.Context, bool) ([]*runtime.Pod, error) {
-	pods := s.lists[0]
+	turn := s.turn.Load()
 	if s.changes {
-		pods = s.lists[s.calls%2]
+		turn = 1 - turn
+		s.turn.Store(turn)
 	}
-	s.calls++
 	s.listed <- struct{}{}
-	return pods, nil
+	return s.lists[turn], nil
 }
 
 func (s *shelf) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
-	return s.statuses[ref.UID], nil
+	return s.statuses[s.turn.Load()][ref.UID], nil
 }
 
 // BenchmarkRelist measures what a relist costs the agent itself, calls aside: from

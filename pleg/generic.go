@@ -253,6 +253,9 @@ func (g *Generic) act(o outcome) {
 		g.dirty.add(o.ready[i].Pod, o.ready[i].Events)
 	}
 	g.flights.wait(o.inspect)
+	for _, ref := range o.disputed {
+		g.opts.Logger.Error(errDispute, "The cached status of a pod may be wrong", "pod", ref)
+	}
 }
 
 // launch starts inspections for the pods that wait, as far as there is place.
@@ -344,6 +347,8 @@ func (h *health) failed(err error) bool {
 	h.err = err
 	return first
 }
+
+var errDispute = errors.New("the runtime's list and its status of a pod keep disagreeing")
 
 var (
 	errNotRunning = errors.New("the pod lifecycle event generator is not running")

@@ -384,6 +384,46 @@ func TestPodMadeDuringTheListCall(t *testing.T) {
 	})
 }
 
+// TestStateThatOnlyAWorkerSaw: the lists before and after show the same, but the
+// cache must not keep what passed between them.
+func TestStateThatOnlyAWorkerSaw(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		listed bool // a relist saw the pod before
+		during bool // the worker reads while a list call is under way
+	}{
+		{"between two relists", true, false},
+		{"during a list call", true, true},
+		{"of a pod that no relist saw", false, false},
+		{"of a pod that no relist saw, during a list call", false, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				var before []any
+				if tc.listed {
+					before = []any{sbx("s", "ready"), ctr("a", "running")}
+				}
+				r.set("p", before...)
+				r.run()
+				r.drain()
+				r.pass(1500 * time.Millisecond)
+				if tc.during {
+					r.do(func() { r.listTakes, r.late = 100*time.Millisecond, true })
+					r.pass(550 * time.Millisecond)
+				}
+				r.set("p", append(before, ctr("b", "running"))...)
+				_, err := r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
+				require.NoError(t, err)
+				require.Contains(t, r.cached("p"), "b=running")
+				r.set("p", before...)
+				r.pass(1500 * time.Millisecond)
+				assert.Equal(t, []string{"p[ContainerDied b ContainerRemoved b]"}, r.drain())
+				assert.NotContains(t, r.cached("p"), "b=running")
+			})
+		})
+	}
+}
+
 func TestPodIsDeliveredWhileListCallIsUnderWay(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.set("p", ctr("a", "running"))

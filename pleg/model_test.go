@@ -97,18 +97,8 @@ func (p *player) step(ctx context.Context, b byte) {
 		return
 	}
 	switch b & 31 {
-	case 0, 1, 2, 3: // a container is made, in a sandbox that is made if need be
-		w.do(func() {
-			p.made++
-			pod := w.pods[uid]
-			if pod == nil {
-				pod = &runtime.Pod{PodRef: refOf(uid), Sandboxes: []runtime.Sandbox{sbx(fmt.Sprint("s", p.made), "ready")}}
-			}
-			pod = clone(pod)
-			state := []runtime.ContainerState{"created", "running", "running", "exited"}[b&3]
-			pod.Containers = slices.Insert(pod.Containers, 0, ctr(fmt.Sprint("c", p.made), state))
-			w.pods[uid] = pod
-		})
+	case 0, 1, 2, 3:
+		p.make(uid, []runtime.ContainerState{"created", "running", "running", "exited"}[b&3])
 	case 4, 5, 6, 7, 8, 9: // the first container that can goes on in its life
 		p.advance(uid, runtime.ContainerExited, b&1 == 0)
 	case 10:
@@ -121,8 +111,20 @@ func (p *player) step(ctx context.Context, b byte) {
 				w.pods[uid] = pod
 			}
 		})
-	case 13, 14: // all is gone
+	case 13: // all is gone
 		w.do(func() { delete(w.pods, uid) })
+	case 14: // a container is there just long enough for a worker to read it
+		id := p.make(uid, runtime.ContainerRunning)
+		go func() {
+			p.work(ctx, uid)
+			w.do(func() {
+				if pod := w.pods[uid]; pod != nil {
+					pod = clone(pod)
+					pod.Containers = slices.DeleteFunc(pod.Containers, func(c runtime.Container) bool { return c.ID.ID == id })
+					w.pods[uid] = pod
+				}
+			})
+		}()
 	case 15, 16: // the sandbox dies
 		w.do(func() {
 			if pod := w.pods[uid]; pod != nil {
@@ -150,11 +152,7 @@ func (p *player) step(ctx context.Context, b byte) {
 	case 23:
 		w.do(func() { w.late = !w.late })
 	case 24, 25: // a worker reads the pod
-		go func() {
-			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-			defer cancel()
-			_, _ = p.cache.Newer(ctx, refOf(uid), p.cache.Now())
-		}()
+		go p.work(ctx, uid)
 	case 26:
 		p.cache.Forget(uid)
 	case 27:
@@ -165,6 +163,29 @@ func (p *player) step(ctx context.Context, b byte) {
 		for p.take() {
 		}
 	}
+}
+
+// work reads the pod as a worker does that has changed it.
+func (p *player) work(ctx context.Context, uid types.UID) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	_, _ = p.cache.Newer(ctx, refOf(uid), p.cache.Now())
+}
+
+// make makes a container, in a sandbox that is made if need be.
+func (p *player) make(uid types.UID, state runtime.ContainerState) (id string) {
+	p.w.do(func() {
+		p.made++
+		pod := p.w.pods[uid]
+		if pod == nil {
+			pod = &runtime.Pod{PodRef: refOf(uid), Sandboxes: []runtime.Sandbox{sbx(fmt.Sprint("s", p.made), "ready")}}
+		}
+		pod = clone(pod)
+		id = fmt.Sprint("c", p.made)
+		pod.Containers = slices.Insert(pod.Containers, 0, ctr(id, state))
+		p.w.pods[uid] = pod
+	})
+	return id
 }
 
 // advance lets a container that has not exited exit, or turn to another state.
@@ -305,7 +326,7 @@ func (p *player) settle() {
 
 func TestReadersEndUpWithTheTruth(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-			script := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(rt, "script")
+		script := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(rt, "script")
 		if err := play(t, script); err != nil {
 			rt.Fatal(err)
 		}

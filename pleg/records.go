@@ -36,7 +36,15 @@ type record struct {
 	busy bool
 	// failures counts the inspections that failed since the last success.
 	failures int
+	// disputes counts the relists in a row, none of which found a change, whose list
+	// a status did not agree with.
+	disputes int
 }
+
+// maxDisputes is how often in a row a list may refute what the runtime says when
+// asked about a pod. A runtime that lists a pod in one way and describes it in
+// another would otherwise have it inspected, and synced, at each relist forever.
+const maxDisputes = 5
 
 // window is when a relist saw the runtime: after the mark began was drawn, and
 // before the mark ended was.
@@ -55,6 +63,8 @@ type outcome struct {
 	ready []PodEvents
 	// inspect are records whose pods are to be inspected; they are marked busy.
 	inspect []*record
+	// disputed are pods that were just found to exceed maxDisputes.
+	disputed []runtime.PodRef
 }
 
 // relisted takes in what a relist saw. known are statuses that came into the
@@ -81,7 +91,10 @@ func (rs *records) relisted(pods []*runtime.Pod, known []*runtime.PodStatus, w w
 		seen++
 		r.round = rs.round
 		r.ref = pod.PodRef
-		r.note(diff(r.listed, pod), w)
+		if events := diff(r.listed, pod); len(events) > 0 {
+			r.note(events, w)
+			r.disputes = 0
+		}
 		r.listed = pod
 		r.inspect(&out)
 	}
@@ -97,7 +110,7 @@ func (rs *records) relisted(pods []*runtime.Pod, known []*runtime.PodStatus, w w
 		}
 		r.note(diff(r.listed, nil), w)
 		r.listed = nil
-		if !forget(uid, w.ended) {
+		if !forget(uid, w.began) {
 			// Somebody has read the pod meanwhile, perhaps because it is there again.
 			// Treat it as changed, and look again at the next relist.
 			r.inspect(&out)
@@ -130,9 +143,17 @@ func (rs *records) check(status *runtime.PodStatus, w window, out *outcome) {
 		r.note(diff(listing(status), nil), w)
 		return // the caller sees to what is gone
 	}
-	if !agree(status, r.listed) {
+	if agree(status, r.listed) {
+		r.disputes = 0
+		return
+	}
+	r.disputes++
+	switch {
+	case r.disputes <= maxDisputes:
 		r.note(diff(listing(status), r.listed), w)
 		r.inspect(out)
+	case r.disputes == maxDisputes+1:
+		out.disputed = append(out.disputed, r.ref)
 	}
 }
 

@@ -292,3 +292,83 @@ func TestHealthTellsTheCause(t *testing.T) {
 	h.end()
 	assert.ErrorIs(t, h.check(time.Minute), errNotRunning)
 }
+
+// statusOf is a status that shows what a list would.
+func statusOf(parts ...any) *runtime.PodStatus {
+	pod := podOf(parts...)
+	status := &runtime.PodStatus{PodRef: pod.PodRef}
+	for _, s := range pod.Sandboxes {
+		status.Sandboxes = append(status.Sandboxes, runtime.SandboxStatus{Sandbox: s})
+	}
+	for _, c := range pod.Containers {
+		status.Containers = append(status.Containers, runtime.ContainerStatus{Container: c})
+	}
+	return status
+}
+
+func TestRecordsCheckWhatTheCacheKnows(t *testing.T) {
+	listed := podOf(sbx("s", "ready"), ctr("a", "running"))
+	for _, tc := range []struct {
+		name  string
+		known *runtime.PodStatus
+		want  string
+	}{
+		{"as listed", statusOf(sbx("s", "ready"), ctr("a", "running")), ""},
+		{"a container that came and went", statusOf(sbx("s", "ready"), ctr("b", "running"), ctr("a", "running")),
+			"u[ContainerDied b ContainerRemoved b]"},
+		{"another state for a while", statusOf(sbx("s", "not-ready"), ctr("a", "unknown")), "u[SandboxStarted s ContainerStarted a]"},
+		{"nothing", statusOf(), "u[SandboxStarted s ContainerStarted a]"},
+		{"as many of others", statusOf(sbx("t", "not-ready"), ctr("b", "exited")),
+			"u[SandboxStarted s SandboxRemoved t ContainerStarted a ContainerRemoved b]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBook(t)
+			_, inspect := b.relist(listed)
+			b.fly(inspect[0])
+			inspect[0].landed(b.draw())
+
+			b.statuses = []*runtime.PodStatus{tc.known}
+			ready, inspect := b.relist(listed)
+			assert.Empty(t, ready)
+			if tc.want == "" {
+				assert.Empty(t, inspect)
+				return
+			}
+			require.Len(t, inspect, 1)
+			b.fly(inspect[0])
+			assert.Equal(t, []string{tc.want}, b.lines(inspect[0].landed(b.draw())))
+		})
+	}
+}
+
+func TestRecordsOfPodThatNoRelistSaw(t *testing.T) {
+	b := newBook(t)
+	b.known["u"] = b.draw()
+	b.statuses = []*runtime.PodStatus{statusOf(ctr("a", "running"))}
+	ready, inspect := b.relist()
+	assert.Equal(t, []string{"u[ContainerDied a ContainerRemoved a]"}, ready)
+	assert.Empty(t, inspect)
+	assert.Empty(t, b.known)
+	assert.Empty(t, b.rs.pods)
+}
+
+func TestRecordsGiveUpOnARuntimeThatContradictsItself(t *testing.T) {
+	b := newBook(t)
+	listed, told := podOf(ctr("a", "running")), []*runtime.PodStatus{statusOf(ctr("a", "unknown"))}
+	inspections := 0
+	relist := func(pod *runtime.Pod) {
+		_, inspect := b.relist(pod)
+		for _, r := range inspect {
+			inspections++
+			b.fly(r)
+			r.landed(b.draw())
+		}
+		b.statuses = told
+	}
+	for range 20 {
+		relist(listed)
+	}
+	assert.Equal(t, 1+maxDisputes, inspections)
+	relist(podOf(ctr("a", "exited")))
+	assert.Equal(t, 1+maxDisputes+1, inspections, "changes are still found")
+}

@@ -55,7 +55,7 @@ func TestDecode(t *testing.T) {
 		"duplicate field":       {in: minimal + "    image: x\n", err: `yaml: line 9: key "image" already set in map`},
 		"duplicate JSON field":  {in: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","name":"b"}}`, err: `duplicate field "metadata.name"`},
 		"YAML syntax":           {in: "a: [", err: "yaml: line 1"},
-		"JSON syntax":           {in: "{\n\"a\": 1,\n}", err: "line 3: invalid character"},
+		"JSON syntax":           {in: "{\n\"a\": 1,\n\"b\" [\n}", err: "line 3: invalid character"},
 		"second document bad":   {in: minimal + "---\nkind: Pod\n", err: "document 2 (line 9): apiVersion"},
 		"wrong case":            {in: "apiVersion: v1\nkind: Pod\nMetadata: {name: a}\n", err: `unknown field "Metadata"`},
 		"text for a number":     {in: minimal + "    ports: [{containerPort: http}]\n", err: `spec.containers[0].ports[0].containerPort: Invalid value: "http": must be an integer of 32 bits`},

@@ -36,7 +36,10 @@ type Cache interface {
 type StatusManager interface {
 	Get(uid types.UID) (v1.PodStatus, bool)
 	Set(pod *v1.Pod, s v1.PodStatus)
+	// Terminate settles the status of a pod of which nothing runs any more.
 	Terminate(pod *v1.Pod)
+	// Forget drops what is known of an earlier pod of the same UID.
+	Forget(uid types.UID)
 }
 
 // Prober runs the probes of pods; *prober.Manager is one.
@@ -141,6 +144,10 @@ func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.Pods
 // SyncPod brings the pod one step nearer to its spec. The result is terminal
 // when the pod has finished by itself or must not run any longer.
 func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, observed *runtime.PodStatus) (podworkers.Result, error) {
+	if typ == podworkers.Create {
+		// The phase of an earlier incarnation of the UID was final, but not for this one.
+		s.Status.Forget(pod.UID)
+	}
 	api := s.generate(pod, observed, phaseSync, nil)
 	end, look := s.mustEnd(ctx, pod, &api)
 	if end != nil {
@@ -240,10 +247,11 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	if err != nil {
 		return fmt.Errorf("pod %s: looking whether it has stopped: %w", ref, err)
 	}
-	s.Status.Set(pod, s.generate(pod, after, phaseTerminating, t.Status))
 	if after.ContainersRunning() {
+		s.Status.Set(pod, s.generate(pod, after, phaseTerminating, t.Status))
 		return fmt.Errorf("pod %s: containers still run after it was stopped; it will be stopped again", ref)
 	}
+	s.Status.Set(pod, s.generate(pod, after, phaseTerminated, t.Status))
 	return nil
 }
 

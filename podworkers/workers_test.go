@@ -141,8 +141,8 @@ func after(d time.Duration) func(ctx context.Context) error {
 	}
 }
 
-// inBubble runs the test in virtual time with workers that run, on periods
-// without much of a random part. It ends with nothing left of them.
+// inBubble runs the test in virtual time, with workers that run and by default
+// never resync. It ends with nothing left of them.
 func inBubble(t *testing.T, opts Options, test func(t *testing.T, n *fakeNode, w *Workers)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -177,8 +177,9 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // AddPod has the pod probed as its spec says from now on, or from the start of Run.
-// It may be called again at any time: probes that were changed are replaced, those that
-// are as before go on undisturbed. The pod must not be changed after.
+// It may be called again at any time, and then is a Notify too: probes that were
+// changed are replaced, those that are as before go on undisturbed. The pod must not
+// be changed after.
 //
 // The first time, what pod.Status says of instances is taken for their verdicts
 // until there are others.
@@ -191,8 +192,11 @@ func (m *Manager) AddPod(spec *v1.Pod) {
 		p = &pod{workers: map[workerKey]*worker{}}
 		m.pods[spec.UID] = p
 		m.seed(spec)
-	case p.spec == spec:
-		return
+	default:
+		p.poke()
+		if p.spec == spec {
+			return
+		}
 	}
 	moved := p.spec != nil && runtime.HasHostNetwork(p.spec) != runtime.HasHostNetwork(spec)
 	p.spec = spec
@@ -295,6 +299,13 @@ func (m *Manager) removePod(uid types.UID) {
 	}
 }
 
+// poke has all workers look at the status.
+func (p *pod) poke() {
+	for _, w := range p.workers {
+		w.poke()
+	}
+}
+
 // remove ends a worker without waiting for it.
 func (p *pod) remove(key workerKey) {
 	p.workers[key].stop()
@@ -307,9 +318,7 @@ func (m *Manager) Notify(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := m.pods[uid]; p != nil {
-		for _, w := range p.workers {
-			w.poke()
-		}
+		p.poke()
 	}
 }
 

@@ -467,6 +467,41 @@ func TestResultsCoalesce(t *testing.T) {
 	})
 }
 
+// What comes in between taking a result and dropping it is not dropped with it.
+func TestAResultThatWasReplacedIsKept(t *testing.T) {
+	n := newNode()
+	m, err := New(n, n, Options{})
+	require.NoError(t, err)
+	m.emit(Result{ContainerID: id("1"), Kind: Readiness, Healthy: true})
+	_, taken, key := m.first()
+	m.emit(Result{ContainerID: id("1"), Kind: Readiness, Healthy: false})
+	m.sent(key, taken)
+	out, next, _ := m.first()
+	assert.NotNil(t, out)
+	assert.False(t, next.Healthy)
+	m.sent(key, next)
+	out, _, _ = m.first()
+	assert.Nil(t, out)
+}
+
+// An attempt that ends as its worker is stopped has no say any more.
+func TestAStoppedWorkerDoesNotJudge(t *testing.T) {
+	n := newNode()
+	m, err := New(n, n, Options{})
+	require.NoError(t, err)
+	pod := podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{})})
+	m.AddPod(pod)
+	w := m.pods["u1"].workers[workerKey{"app", Liveness}]
+	m.StopLivenessAndStartup(pod)
+	m.judge(w, id("1"), false, "")
+	_, bad := m.Unhealthy(id("1"))
+	assert.False(t, bad)
+	assert.Empty(t, m.unsent)
+	m.RemovePod(pod)
+	m.judge(w, id("1"), false, "")
+	assert.Empty(t, m.verdicts)
+}
+
 func TestNewRefuses(t *testing.T) {
 	_, err := New(nil, nil, Options{})
 	assert.ErrorContains(t, err, "no runtime")

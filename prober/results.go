@@ -85,9 +85,7 @@ func (m *Manager) judge(w *worker, id runtime.ContainerID, healthy bool, message
 	case w.kind == Startup:
 		news = !v.started
 		v.started = true
-		for _, other := range p.workers {
-			other.poke()
-		}
+		p.poke() // the other probes have waited for this
 	}
 	if !news {
 		return

@@ -169,7 +169,9 @@ func (s *service) end(c *fakeContainer, code int32) {
 	close(c.done)
 }
 
-func notFound(what, id string) error { return status.Errorf(codes.NotFound, "%s %q not found", what, id) }
+func notFound(what, id string) error {
+	return status.Errorf(codes.NotFound, "%s %q not found", what, id)
+}
 
 type runtimeClient struct {
 	criv1.RuntimeServiceClient

@@ -172,6 +172,9 @@ func locationCovers(location, repository string) bool {
 		return false
 	}
 	for i := range patterns {
+		if patterns[i] == labels[i] {
+			continue // also what is no pattern, such as "[::1]"
+		}
 		if ok, err := path.Match(patterns[i], labels[i]); err != nil || !ok {
 			return false
 		}

@@ -54,7 +54,7 @@ func (p *planner) judgeGone(c *v1.Container, kind runtime.ContainerKind, n *runt
 	case n == nil || n.State == runtime.ContainerCreated:
 		again = true // it has not run yet
 	case n.State == runtime.ContainerExited:
-		again = p.owesSuccessor(n) || runtime.ShouldRestart(p.Pod, c, kind, exitCode(n))
+		again = p.owesSuccessor(n) || runtime.ShouldRestart(p.Pod, c, kind, exitCode(kind, n))
 	default:
 		again = restartsAfterKill(p.Pod, c)
 	}
@@ -139,16 +139,17 @@ func changed(c *v1.Container, n *runtime.ContainerStatus) bool {
 	return n.Hash != 0 && n.Hash != runtime.ContainerHash(c)
 }
 
-// succeeded reports whether the instance, which may be nil, has run to a good end.
+// succeeded reports whether the instance of an init container, which may be nil,
+// has run to a good end.
 func succeeded(n *runtime.ContainerStatus) bool {
-	return n != nil && n.State == runtime.ContainerExited && exitCode(n) == 0
+	return n != nil && n.State == runtime.ContainerExited && exitCode(runtime.InitContainer, n) == 0
 }
 
-// exitCode is the exit code of an instance. One in which the kernel had to kill
-// something for want of memory has failed, also if its first process says 0.
-func exitCode(n *runtime.ContainerStatus) int32 {
+// exitCode is the exit code that counts. An init container in which the kernel
+// killed something for want of memory has failed, even if its first process says 0.
+func exitCode(kind runtime.ContainerKind, n *runtime.ContainerStatus) int32 {
 	const killed = 128 + 9
-	if n.ExitCode == 0 && n.Reason == "OOMKilled" {
+	if kind == runtime.InitContainer && n.ExitCode == 0 && n.Reason == "OOMKilled" {
 		return killed
 	}
 	return n.ExitCode

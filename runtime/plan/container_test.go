@@ -30,6 +30,12 @@ func TestMainContainers(t *testing.T) {
 			want:   "start m#1",
 		},
 		{
+			name:   "out of memory but for the first process",
+			pod:    "OnFailure; main m; main n",
+			status: "sandbox 0 ready; m#0 exited oom; n#0 running",
+			want:   "",
+		},
+		{
 			name:   "failed under Never",
 			pod:    "Never; main m; main n",
 			status: "sandbox 0 ready; m#0 exited code=1; n#0 running",

@@ -28,14 +28,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //	Always; init a; sidecar s startup; main m liveness policy=Never rule=3; ephemeral e target=m
 //
 // A status is its sandboxes and instances, in any order. An instance is
-// name#restart-count, by default in the newest sandbox, of the spec's image, finished
-// an hour before now after running for a second:
+// name#restart-count, by default in the newest sandbox, of the spec's image,
+// finished an hour before now after running for a second:
 //
 //	sandbox 1 ready; sandbox 0 dead; m#1 running; m#0@0 exited code=1 ago=5s ran=20m image=old
 //
 // Probe results name instances: "s#0 started; m#0 liveness". Actions read like
 //
-//	kill pod; kill m#0 LivenessProbe; sandbox 1; start m#1; wait s 10s
+//	kill pod; kill m#0 LivenessProbe; sandbox 1; start m#1; wait s; retry 10s
 
 var now = time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
@@ -220,7 +221,7 @@ func testEnvironment(t *testing.T, s *suite) {
 	assert.Contains(t, sh("cat /etc/resolv.conf"), "nameserver 10.9.9.9")
 	assert.Contains(t, sh("cat /etc/resolv.conf"), "search kit.example")
 	assert.Equal(t, v1.PodQOSBurstable, got.Status.QOSClass)
-	assert.Equal(t, "67108864", sh("cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null"))
+	assert.Equal(t, "67108864", sh("cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; true"))
 
 	s.KillProcess(t, name, "c")
 	after := s.agent.Await(t, pod, within, Restarts("c", 1), Running)
@@ -350,4 +351,9 @@ func testImageBackOff(t *testing.T, s *suite) {
 	s.Registry.SetBroken("busybox:flaky", false)
 	got := s.agent.Await(t, pod, within, Running)
 	assert.Zero(t, Status(got, "c").RestartCount)
+}
+
+// podUID is a UID for a manifest that gives one.
+func podUID(i int) types.UID {
+	return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", i))
 }

@@ -57,6 +57,7 @@ type Agent struct {
 
 	c       *Cluster
 	options AgentOptions
+	config  map[string]any
 	url     string
 	client  http.Client
 	process *process
@@ -95,7 +96,7 @@ func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 			t.Fatal(err)
 		}
 	}
-	config := map[string]any{
+	a.config = map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"address": "127.0.0.1", "readOnlyPort": port, "enableServer": false, "healthzPort": 0,
 		"podLogsDir": a.Logs, "resolvConf": "/etc/resolv.conf",
@@ -103,16 +104,9 @@ func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"},
 	}
 	if filepath.Base(options.Binary) == "kubelet" {
-		maps.Copy(config, kubeletConfig)
+		maps.Copy(a.config, kubeletConfig)
 	}
-	maps.Copy(config, options.Config)
-	data, err := yaml.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(a.configPath(), data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	maps.Copy(a.config, options.Config)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the agent's last words:\n%s", tail(a.LogPath(), 60))
@@ -125,19 +119,25 @@ func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 	return a
 }
 
-func (a *Agent) configPath() string { return filepath.Join(a.options.Dir, "config.yaml") }
-
 // LogPath is the file with the agent's output.
 func (a *Agent) LogPath() string { return filepath.Join(a.options.Dir, "agent.log") }
 
 // Start starts the agent's process, again if need be.
 func (a *Agent) Start(t testing.TB) {
 	t.Helper()
+	data, err := yaml.Marshal(a.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Agents that share a directory have configurations of their own.
+	config := filepath.Join(a.options.Dir, "config-"+filepath.Base(a.options.Binary)+".yaml")
+	if err := os.WriteFile(config, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	args := append([]string{
-		"--config", a.configPath(), "--root-dir", a.Root, "--pod-manifest-path", a.Manifests,
+		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests,
 		"--container-runtime-endpoint", a.c.Endpoint(), "--hostname-override", NodeName, "-v", "4",
 	}, a.options.Args...)
-	var err error
 	if a.process, err = start(a.c.Net, a.LogPath(), nil, a.options.Binary, args...); err != nil {
 		t.Fatal(err)
 	}

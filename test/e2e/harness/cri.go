@@ -250,3 +250,37 @@ func inParallel(n, count int, fn func(i int) error) error {
 	}
 	return all
 }
+
+// Configs returns the configurations that the newest sandbox of the pod and its
+// containers were made with, as the runtime keeps them.
+func (c *Client) Configs(t testing.TB, pod string) (*cri.PodSandboxConfig, []*cri.ContainerConfig) {
+	t.Helper()
+	ctx, cancel := timeoutContext()
+	defer cancel()
+	sandboxes := c.Sandboxes(t, pod)
+	if len(sandboxes) == 0 {
+		t.Fatalf("pod %s has no sandbox in the runtime", pod)
+	}
+	resp, err := c.Runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandboxes[0].Id, Verbose: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sandbox struct{ Config *cri.PodSandboxConfig }
+	if err := json.Unmarshal([]byte(resp.Info["info"]), &sandbox); err != nil || sandbox.Config == nil {
+		t.Fatalf("configuration of the sandbox of %s: %v", pod, err)
+	}
+	var configs []*cri.ContainerConfig
+	for _, ctr := range c.Containers(t, pod) {
+		resp, err := c.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: ctr.Id, Verbose: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var info struct{ Config *cri.ContainerConfig }
+		if err := json.Unmarshal([]byte(resp.Info["info"]), &info); err != nil || info.Config == nil {
+			t.Fatalf("configuration of container %s: %v", ctr.Id, err)
+		}
+		configs = append(configs, info.Config)
+	}
+	slices.Reverse(configs)
+	return sandbox.Config, configs
+}

@@ -1,0 +1,240 @@
+package gc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// container makes an instance that was created the given number of seconds ago.
+func container(id, name, sandbox string, state runtime.ContainerState, age int) runtime.Container {
+	return runtime.Container{ID: runtime.ContainerID{Type: "t", ID: id}, Name: name, SandboxID: sandbox, State: state, CreatedAt: now.Add(-time.Duration(age) * time.Second)}
+}
+
+func sandbox(id string, state runtime.SandboxState) runtime.Sandbox {
+	return runtime.Sandbox{ID: id, State: state}
+}
+
+func ref(uid string) runtime.PodRef {
+	return runtime.PodRef{UID: types.UID(uid), Namespace: "ns", Name: "pod-" + uid}
+}
+
+const (
+	exited  = runtime.ContainerExited
+	running = runtime.ContainerRunning
+	created = runtime.ContainerCreated
+	unknown = runtime.ContainerUnknown
+)
+
+func TestPlan(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		pod        runtime.Pod
+		gone       bool
+		policy     gc.Policy
+		containers []string
+		sandboxes  []string
+	}{{
+		name: "the newest dead instance of each container stays",
+		pod: runtime.Pod{
+			Sandboxes: []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
+			Containers: []runtime.Container{
+				container("a3", "a", "s", running, 1), container("a2", "a", "s", exited, 2), container("a1", "a", "s", exited, 3),
+				container("b1", "b", "s", exited, 3), container("a0", "a", "s", exited, 4),
+			},
+		},
+		containers: []string{"a1", "a0"},
+	}, {
+		name: "an old sandbox goes once it holds nothing",
+		pod: runtime.Pod{
+			Sandboxes: []runtime.Sandbox{sandbox("s2", runtime.SandboxReady), sandbox("s1", runtime.SandboxNotReady), sandbox("s0", runtime.SandboxNotReady)},
+			Containers: []runtime.Container{
+				container("a1", "a", "s2", running, 1), container("a0", "a", "s1", exited, 2), container("a00", "a", "s0", exited, 3),
+			},
+		},
+		containers: []string{"a00"},
+		sandboxes:  []string{"s0"},
+	}, {
+		name: "the newest sandbox stays, dead or not",
+		pod:  runtime.Pod{Sandboxes: []runtime.Sandbox{sandbox("s1", runtime.SandboxNotReady), sandbox("s0", runtime.SandboxNotReady)}},
+
+		sandboxes: []string{"s0"},
+	}, {
+		name: "of a gone pod everything goes",
+		gone: true,
+		pod: runtime.Pod{
+			Sandboxes:  []runtime.Sandbox{sandbox("s1", runtime.SandboxNotReady)},
+			Containers: []runtime.Container{container("a", "a", "s1", exited, 0), container("b", "b", "s1", created, 0)},
+		},
+		containers: []string{"a", "b"},
+		sandboxes:  []string{"s1"},
+	}, {
+		name: "unless something of it runs",
+		gone: true,
+		pod: runtime.Pod{
+			Sandboxes:  []runtime.Sandbox{sandbox("s1", runtime.SandboxNotReady)},
+			Containers: []runtime.Container{container("a", "a", "s1", exited, 0), container("b", "b", "s1", unknown, 0)},
+		},
+	}, {
+		name:   "young ones stay where the policy says so",
+		policy: gc.Policy{MinAge: 10 * time.Second, MaxPerContainer: -1},
+		pod: runtime.Pod{
+			Sandboxes:  []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
+			Containers: []runtime.Container{container("a1", "a", "s", exited, 9), container("a0", "a", "s", exited, 10)},
+		},
+		containers: []string{"a0"},
+	}, {
+		name:   "as many stay as the policy says",
+		policy: gc.Policy{MaxPerContainer: 2},
+		pod: runtime.Pod{
+			Sandboxes:  []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
+			Containers: []runtime.Container{container("a2", "a", "s", exited, 1), container("a1", "a", "s", exited, 2), container("a0", "a", "s", exited, 3)},
+		},
+		containers: []string{"a0"},
+	}, {
+		name: "what was created and never started is not dead while its pod lives",
+		pod:  runtime.Pod{Containers: []runtime.Container{container("a1", "a", "s", created, 1), container("a0", "a", "s", created, 2)}},
+	}} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.pod.PodRef = ref("u")
+			got := gc.Plan([]*runtime.Pod{&tc.pod}, func(types.UID) bool { return tc.gone }, tc.policy, now)
+			var containers, sandboxes []string
+			for _, r := range got.Containers {
+				containers = append(containers, r.ID.ID)
+			}
+			for _, r := range got.Sandboxes {
+				sandboxes = append(sandboxes, r.ID)
+			}
+			assert.Equal(t, tc.containers, containers, "containers")
+			assert.Equal(t, tc.sandboxes, sandboxes, "sandboxes")
+		})
+	}
+}
+
+// holder is a runtime that holds what is dead and removes it on demand.
+type holder struct {
+	mu      sync.Mutex
+	pods    []*runtime.Pod
+	removed []string
+	failing map[string]error
+	lists   int
+}
+
+func (h *holder) ListPods(context.Context, bool) ([]*runtime.Pod, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lists++
+	return h.pods, nil
+}
+
+func (h *holder) RemoveContainer(_ context.Context, id runtime.ContainerID) error {
+	return h.remove(id.ID)
+}
+func (h *holder) RemoveSandbox(_ context.Context, id string) error { return h.remove(id) }
+
+func (h *holder) remove(id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.failing[id]; err != nil {
+		return err
+	}
+	h.removed = append(h.removed, id)
+	return nil
+}
+
+func (h *holder) listed() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lists
+}
+
+func gonePod(uid string) *runtime.Pod {
+	return &runtime.Pod{PodRef: ref(uid), Sandboxes: []runtime.Sandbox{sandbox("s-"+uid, runtime.SandboxNotReady)}, Containers: []runtime.Container{container("c-"+uid, "c", "s-"+uid, exited, 1)}}
+}
+
+func TestOneFailureDoesNotKeepTheOthers(t *testing.T) {
+	h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")}, failing: map[string]error{"c-u1": errors.New("busy")}}
+	c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{})
+	require.NoError(t, err)
+	err = c.Collect(t.Context())
+	require.ErrorContains(t, err, "ns/pod-u1(u1)")
+	require.ErrorContains(t, err, "busy")
+	assert.ElementsMatch(t, []string{"c-u2", "s-u1", "s-u2"}, h.removed)
+}
+
+func TestLogDirectories(t *testing.T) {
+	logs := t.TempDir()
+	for _, d := range []string{"ns_gone_u1", "ns_alive_u2", "ns_stopping_u3", "lost+found", "a_b"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(logs, d, "main"), 0o755))
+	}
+	stopping := gonePod("u3")
+	stopping.Containers[0].State = running
+	gone := map[types.UID]bool{"u1": true, "u3": true}
+	c, err := gc.New(&holder{pods: []*runtime.Pod{stopping}}, func(uid types.UID) bool { return gone[uid] }, gc.Options{LogsDir: logs})
+	require.NoError(t, err)
+	require.NoError(t, c.Collect(t.Context()))
+	entries, err := os.ReadDir(logs)
+	require.NoError(t, err)
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	assert.Equal(t, []string{"a_b", "lost+found", "ns_alive_u2", "ns_stopping_u3"}, left)
+}
+
+func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{}
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		time.Sleep(time.Minute - time.Second)
+		assert.Zero(t, h.listed())
+		c.Kick()
+		c.Kick()
+		synctest.Wait()
+		assert.LessOrEqual(t, h.listed(), 2)
+		before := h.listed()
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, before+1, h.listed())
+		cancel()
+		require.NoError(t, <-done)
+		require.ErrorIs(t, c.Run(ctx), gc.ErrAlreadyRunning)
+	})
+}
+
+func ExamplePlan() {
+	pod := &runtime.Pod{
+		PodRef:    runtime.PodRef{UID: "u1", Namespace: "default", Name: "web"},
+		Sandboxes: []runtime.Sandbox{{ID: "s", State: runtime.SandboxReady}},
+		Containers: []runtime.Container{
+			{Name: "main", ID: runtime.ContainerID{Type: "containerd", ID: "c2"}, SandboxID: "s", State: runtime.ContainerExited},
+			{Name: "main", ID: runtime.ContainerID{Type: "containerd", ID: "c1"}, SandboxID: "s", State: runtime.ContainerExited},
+		},
+	}
+	alive := func(types.UID) bool { return false }
+	for _, r := range gc.Plan([]*runtime.Pod{pod}, alive, gc.Policy{}, time.Now()).Containers {
+		fmt.Println("remove", r.Name, r.ID)
+	}
+	// Output: remove main containerd://c1
+}

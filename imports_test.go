@@ -1,0 +1,100 @@
+package kubeletkit_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/kubeletkit/kubeletkit"
+
+// law says which rooms each room may import. A room is the first element of a
+// package's path in the module; "" is the root. Every room may import itself.
+var law = map[string][]string{
+	"runtime":    {},
+	"podconfig":  {"runtime"},
+	"pleg":       {"runtime"},
+	"podworkers": {"runtime"},
+	"status":     {"runtime"},
+	"prober":     {"runtime"},
+	"gc":         {"runtime"},
+	"volume":     {"runtime"},
+	"server":     {},
+	"podsync":    {"runtime", "podworkers", "status", "volume"},
+	"syncloop":   {"runtime", "podconfig", "pleg", "podworkers", "prober"},
+	"":           {"runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop"},
+	"examples":   {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop", "server"},
+}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+// TestImportLaw keeps the import law by asking the go command.
+func TestImportLaw(t *testing.T) {
+	for _, p := range listPackages(t) {
+		room := roomOf(p.ImportPath)
+		allowed, ok := law[room]
+		require.Truef(t, ok, "%s is in a room that the law does not know; say in this test what it may import", p.ImportPath)
+		for _, imp := range p.Imports {
+			if !ours(imp) {
+				continue
+			}
+			if to := roomOf(imp); to != room && !slices.Contains(allowed, to) {
+				t.Errorf("%s imports %s: declare the interface that you need of it instead", p.ImportPath, imp)
+			}
+		}
+		// The ground: what is not runtime/cri works for any runtime.
+		if p.ImportPath == module+"/runtime" || p.ImportPath == module+"/runtime/plan" {
+			for _, dep := range p.Deps {
+				if strings.HasPrefix(dep, "k8s.io/cri-api") || strings.HasPrefix(dep, "google.golang.org/grpc") {
+					t.Errorf("%s depends on %s", p.ImportPath, dep)
+				}
+			}
+		}
+		if room == "examples" {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if strings.HasPrefix(dep, "k8s.io/client-go") || strings.HasPrefix(dep, "k8s.io/component-base") {
+				t.Errorf("%s depends on %s; only a room for the API server may", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+
+func roomOf(path string) string {
+	room, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, module), "/"), "/")
+	return room
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", "./...")
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+	}
+	require.NoError(t, err)
+	var list []goPackage
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return list
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+}

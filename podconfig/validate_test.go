@@ -1,0 +1,175 @@
+package podconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestValidate varies a good pod: each case adds lines to its spec or to its
+// container, and has the errors that this makes.
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	const c = "spec.containers[0]."
+	for name, tc := range map[string]struct {
+		meta, spec, container string
+		want                  []string // beginnings of the errors; none means good
+	}{
+		"good": {},
+		"good, with everything": {
+			spec: `
+  initContainers:
+  - {name: once, image: a}
+  - {name: side, image: a, restartPolicy: Always, startupProbe: {tcpSocket: {port: x}}}
+  volumes: [{name: e, emptyDir: {sizeLimit: 1Gi}}, {name: h, hostPath: {path: /x, type: Directory}}]
+  hostAliases: [{ip: 1.2.3.4, hostnames: [a.b]}]
+  dnsPolicy: None
+  dnsConfig: {nameservers: [1.1.1.1], searches: [a_b.c., .], options: [{name: ndots, value: "2"}]}
+  tolerations: [{key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 3}]
+  securityContext: {runAsUser: 0, sysctls: [{name: net.ipv4.ip_forward, value: "1"}], seccompProfile: {type: RuntimeDefault}}
+  hostname: a
+  subdomain: b
+  activeDeadlineSeconds: 1`,
+			container: `
+    ports: [{name: http, containerPort: 80, hostPort: 80}, {containerPort: 80, protocol: UDP}]
+    env: [{name: "a b", value: x}, {name: C, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1m}}}, {name: D, valueFrom: {fieldRef: {fieldPath: "metadata.labels['x/y']"}}}]
+    volumeMounts: [{name: e, mountPath: /e, subPath: a/b}, {name: h, mountPath: /h, readOnly: true, recursiveReadOnly: Enabled}]
+    resources: {limits: {cpu: 1, memory: 1Gi, example.com/gpu: 2}, requests: {cpu: 100m}}
+    livenessProbe: {exec: {command: [x]}}
+    lifecycle: {preStop: {sleep: {seconds: 30}}}`,
+		},
+		"image name that does not parse": {container: "\n    imagePullPolicy: Never", want: nil},
+
+		"pod name":       {meta: "name: Web_1", want: []string{`metadata.name: Invalid value: "Web_1-node": a lowercase RFC 1123 subdomain must`}},
+		"namespace":      {meta: "namespace: a.b", want: []string{`metadata.namespace: Invalid value: "a.b"`}},
+		"label":          {meta: "labels: {a: '!'}", want: []string{`metadata.labels: Invalid value: "!"`}},
+		"mirror pod":     {meta: "annotations: {kubernetes.io/config.mirror: x}", want: []string{`metadata.annotations[kubernetes.io/config.mirror]: Forbidden`}},
+		"container name": {spec: "\n  - {name: A.b, image: x}", want: []string{`spec.containers[1].name: Invalid value: "A.b": a lowercase RFC 1123 label must`}},
+		"no name":        {spec: "\n  - {image: x}", want: []string{`spec.containers[1].name: Required value`}},
+		"same name":      {spec: "\n  - {name: main, image: x}", want: []string{`spec.containers[1].name: Duplicate value: "main"`}},
+		"same name as init": {spec: "\n  initContainers: [{name: main, image: x}]",
+			want: []string{`spec.initContainers[0].name: Duplicate value: "main"`}},
+		"no image":         {spec: "\n  - {name: x}", want: []string{`spec.containers[1].image: Required value`}},
+		"padded image":     {spec: "\n  - {name: x, image: ' a'}", want: []string{`spec.containers[1].image: Invalid value: " a": must not have leading or trailing whitespace`}},
+		"pull policy":      {container: "\n    imagePullPolicy: Sometimes", want: []string{c + `imagePullPolicy: Unsupported value: "Sometimes": supported values:`}},
+		"ephemeral":        {spec: "\n  ephemeralContainers: [{name: e, image: x}]", want: []string{`spec.ephemeralContainers: Forbidden: cannot be set on create`}},
+		"restart policy":   {spec: "\n  restartPolicy: Perhaps", want: []string{`spec.restartPolicy: Unsupported value: "Perhaps"`}},
+		"grace period":     {spec: "\n  terminationGracePeriodSeconds: -1", want: []string{`spec.terminationGracePeriodSeconds: Invalid value: -1: must be greater than or equal to 0`}},
+		"deadline":         {spec: "\n  activeDeadlineSeconds: 0", want: []string{`spec.activeDeadlineSeconds: Invalid value: 0`}},
+		"scheduling gates": {spec: "\n  schedulingGates: [{name: x}]", want: []string{`spec.schedulingGates: Forbidden`}},
+
+		"port range":     {container: "\n    ports: [{containerPort: 70000}]", want: []string{c + `ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive`}},
+		"no port":        {container: "\n    ports: [{name: a}]", want: []string{c + `ports[0].containerPort: Required value`}},
+		"port name":      {container: "\n    ports: [{name: '-', containerPort: 1}]", want: []string{c + `ports[0].name: Invalid value: "-"`, c + `ports[0].name: Invalid value`}},
+		"same port name": {container: "\n    ports: [{name: a, containerPort: 1}, {name: a, containerPort: 2}]", want: []string{c + `ports[1].name: Duplicate value: "a"`}},
+		"protocol":       {container: "\n    ports: [{containerPort: 1, protocol: tcp}]", want: []string{c + `ports[0].protocol: Unsupported value: "tcp"`}},
+		"same host port": {container: "\n    ports: [{containerPort: 1, hostPort: 5}, {containerPort: 2, hostPort: 5}]", want: []string{c + `ports[1].hostPort: Duplicate value: "TCP//5"`}},
+		"host port with host network": {spec: "\n  hostNetwork: true", container: "\n    ports: [{containerPort: 1, hostPort: 5}]",
+			want: []string{c + "ports[0].hostPort: Invalid value: 5: must match `containerPort` when `hostNetwork` is true"}},
+
+		"env name":        {container: "\n    env: [{value: x}]", want: []string{c + `env[0].name: Required value`}},
+		"env equals sign": {container: "\n    env: [{name: a=b}]", want: []string{c + `env[0].name: Invalid value: "a=b"`}},
+		"env two values":  {container: "\n    env: [{name: a, value: b, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]", want: []string{c + "env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty"}},
+		"env no source":   {container: "\n    env: [{name: a, valueFrom: {}}]", want: []string{c + "env[0].valueFrom: Invalid value: \"\": must specify one of"}},
+		"env field":       {container: "\n    env: [{name: a, valueFrom: {fieldRef: {fieldPath: spec.foo}}}]", want: []string{c + `env[0].valueFrom.fieldRef.fieldPath: Unsupported value: "spec.foo"`}},
+		"env resource":    {container: "\n    env: [{name: a, valueFrom: {resourceFieldRef: {resource: limits.x}}}]", want: []string{c + `env[0].valueFrom.resourceFieldRef.resource: Unsupported value: "limits.x"`}},
+		"env divisor":     {container: "\n    env: [{name: a, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 2}}}]", want: []string{c + `env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "2"`}},
+		"env file":        {container: "\n    env: [{name: a, valueFrom: {fileKeyRef: {volumeName: v, path: x, key: K}}}]", want: []string{c + `env[0].valueFrom.fileKeyRef.volumeName: Not found: "v"`}},
+
+		"volume name":      {spec: "\n  volumes: [{name: A, emptyDir: {}}]", want: []string{`spec.volumes[0].name: Invalid value: "A"`}},
+		"same volume name": {spec: "\n  volumes: [{name: a, emptyDir: {}}, {name: a, emptyDir: {}}]", want: []string{`spec.volumes[1].name: Duplicate value: "a"`}},
+		"two types":        {spec: "\n  volumes: [{name: a, emptyDir: {}, hostPath: {path: /x}}]", want: []string{`spec.volumes[0].emptyDir: Forbidden: may not specify more than 1 volume type`}},
+		"host path":        {spec: "\n  volumes: [{name: a, hostPath: {path: /x/../y}}, {name: b, hostPath: {path: ''}}, {name: c, hostPath: {path: /x, type: Dir}}]", want: []string{`spec.volumes[0].hostPath.path: Invalid value: "/x/../y": must not contain '..'`, `spec.volumes[1].hostPath.path: Required value`, `spec.volumes[2].hostPath.type: Unsupported value: "Dir"`}},
+		"size limit":       {spec: "\n  volumes: [{name: a, emptyDir: {sizeLimit: -1}}]", want: []string{`spec.volumes[0].emptyDir.sizeLimit: Forbidden`}},
+		"downward file":    {spec: "\n  volumes: [{name: a, downwardAPI: {items: [{path: ../x, fieldRef: {fieldPath: metadata.foo}}]}}]", want: []string{`spec.volumes[0].downwardAPI.path: Invalid value: "../x": must not contain '..'`, `spec.volumes[0].downwardAPI.fieldRef.fieldPath: Unsupported value`}},
+		"unknown mount":    {container: "\n    volumeMounts: [{name: v, mountPath: /x}]", want: []string{c + `volumeMounts[0].name: Not found: "v"`}},
+		"mount path": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x}, {name: v, mountPath: /x}, {name: v}]",
+			want: []string{c + `volumeMounts[1].mountPath: Invalid value: "/x": must be unique`, c + `volumeMounts[2].mountPath: Required value`}},
+		"sub-path": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x, subPath: ../y}, {name: v, mountPath: /z, subPathExpr: /a}, {name: v, mountPath: /w, subPathExpr: b, subPath: a}]",
+			want: []string{c + `volumeMounts[0].subPath: Invalid value: "../y": must not contain '..'`, c + `volumeMounts[1].subPathExpr: Invalid value: "/a": must be a relative path`, c + `volumeMounts[2].subPathExpr: Invalid value: "b": subPathExpr and subPath are mutually exclusive`}},
+		"propagation": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x, mountPropagation: Bidirectional}]",
+			want: []string{c + `volumeMounts[0].mountPropagation: Forbidden`}},
+
+		"no handler":         {container: "\n    livenessProbe: {}", want: []string{c + `livenessProbe: Required value: must specify a handler type`}},
+		"two handlers":       {container: "\n    readinessProbe: {exec: {command: [x]}, tcpSocket: {port: 1}}", want: []string{c + `readinessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type`}},
+		"negative period":    {container: "\n    readinessProbe: {exec: {command: [x]}, periodSeconds: -1}", want: []string{c + `readinessProbe.periodSeconds: Invalid value: -1`}},
+		"liveness threshold": {container: "\n    livenessProbe: {exec: {command: [x]}, successThreshold: 2}", want: []string{c + `livenessProbe.successThreshold: Invalid value: 2: must be 1`}},
+		"probe port":         {container: "\n    livenessProbe: {httpGet: {port: 0}}", want: []string{c + `livenessProbe.httpGet.port: Invalid value: 0`}},
+		"probe of init":      {spec: "\n  initContainers: [{name: i, image: a, livenessProbe: {exec: {command: [x]}}}]", want: []string{`spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always`}},
+		"sleep":              {container: "\n    lifecycle: {preStop: {sleep: {seconds: 31}}}", want: []string{c + `lifecycle.preStop.sleep: Invalid value: 31`}},
+		"restart rules":      {container: "\n    restartPolicyRules: [{action: Restart}]", want: []string{c + `restartPolicy: Required value`, c + `restartPolicyRules[0].exitCodes: Required value`}},
+
+		"negative resource": {container: "\n    resources: {requests: {cpu: -1}}", want: []string{c + `resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0`}},
+		"request over limit": {container: "\n    resources: {limits: {memory: 1Mi}, requests: {memory: 2Mi}}",
+			want: []string{c + `resources.requests: Invalid value: "2Mi": must be less than or equal to memory limit of 1Mi`}},
+		"unknown resource": {container: "\n    resources: {limits: {gpu: 1}}", want: []string{c + `resources.limits[gpu]: Invalid value: "gpu": must be a standard resource`, c + `resources.requests[gpu]: Invalid value`}},
+		"half a device":    {container: "\n    resources: {limits: {a.b/c: 500m}}", want: []string{c + `resources.limits[a.b/c]: Invalid value: "500m": must be an integer`, c + `resources.requests[a.b/c]`}},
+		"huge pages alone": {container: "\n    resources: {limits: {hugepages-2Mi: 2Mi}}", want: []string{c + `resources: Forbidden: HugePages require cpu or memory`}},
+		"pod too small":    {spec: "\n  resources: {limits: {cpu: 1}, requests: {cpu: 1}}", container: "\n    resources: {requests: {cpu: 2}}", want: []string{`spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to aggregate container requests of 2`}},
+
+		"user":             {spec: "\n  securityContext: {runAsUser: -1}", want: []string{`spec.securityContext.runAsUser: Invalid value: -1`}},
+		"sysctl":           {spec: "\n  securityContext: {sysctls: [{name: A}]}", want: []string{`spec.securityContext.sysctls[0].name: Invalid value: "A"`}},
+		"sysctl of host":   {spec: "\n  hostNetwork: true\n  securityContext: {sysctls: [{name: net.x, value: a}]}", want: []string{`spec.securityContext.sysctls[0].name: Invalid value: "net.x": may not be specified when 'hostNetwork' is true`}},
+		"seccomp":          {container: "\n    securityContext: {seccompProfile: {type: Localhost}}", want: []string{c + `securityContext.seccompProfile.localhostProfile: Required value`}},
+		"escalation":       {container: "\n    securityContext: {privileged: true, allowPrivilegeEscalation: false}", want: []string{c + "securityContext: Invalid value: cannot set `allowPrivilegeEscalation` to false"}},
+		"shared processes": {spec: "\n  hostPID: true\n  shareProcessNamespace: true", want: []string{`spec.shareProcessNamespace: Invalid value: true`}},
+		"DNS policy":       {spec: "\n  dnsPolicy: None", want: []string{`spec.dnsConfig: Required value`}},
+		"name server":      {spec: "\n  dnsConfig: {nameservers: [a]}", want: []string{`spec.dnsConfig.nameservers[0]: Invalid value: "a"`}},
+		"hostname":         {spec: "\n  hostname: a.b", want: []string{`spec.hostname: Invalid value: "a.b"`}},
+		"host alias":       {spec: "\n  hostAliases: [{ip: x, hostnames: [_]}]", want: []string{`spec.hostAliases[0].ip: Invalid value: "x"`, `spec.hostAliases[0].hostnames[0]: Invalid value: "_"`}},
+		"toleration":       {spec: "\n  tolerations: [{operator: Exists, value: x}, {}]", want: []string{`spec.tolerations[0].operator: Invalid value: "x"`, `spec.tolerations[1].operator: Invalid value: ""`}},
+
+		"service account":     {spec: "\n  serviceAccountName: a", want: []string{`spec.serviceAccountName: Forbidden: static pods may not reference serviceaccounts`}},
+		"old service account": {spec: "\n  serviceAccount: a", want: []string{`spec.serviceAccountName: Forbidden: static pods may not reference serviceaccounts`}},
+		"pull secret":         {spec: "\n  imagePullSecrets: [{name: a}]", want: []string{`spec.imagePullSecrets[0]: Forbidden: static pods may not reference secrets`}},
+		"secret env":          {container: "\n    env: [{name: a, valueFrom: {secretKeyRef: {name: a, key: b}}}]", want: []string{c + `env[0].valueFrom.secretKeyRef: Forbidden: static pods may not reference secrets`}},
+		"config map env":      {container: "\n    envFrom: [{configMapRef: {name: a}}]", want: []string{c + `envFrom[0].configMapRef: Forbidden: static pods may not reference configmaps`}},
+		"secret volume":       {spec: "\n  volumes: [{name: a, secret: {secretName: b}}]", want: []string{`spec.volumes[0]: Forbidden: static pods may not reference secrets (via secret volumes)`}},
+		"projected token":     {spec: "\n  volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: x}}]}}]", want: []string{`spec.volumes[0]: Forbidden: static pods may not reference serviceaccounts (via projected volumes)`}},
+		"claim":               {spec: "\n  resourceClaims: [{name: a, resourceClaimName: b}]", want: []string{`spec.resourceClaims: Forbidden: static pods may not reference resourceclaims`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			meta := "name: web"
+			if tc.meta != "" {
+				meta = tc.meta
+				if !strings.Contains(meta, "name:") || strings.HasPrefix(meta, "namespace") {
+					meta = "name: web\n  " + meta
+				}
+			}
+			in := "apiVersion: v1\nkind: Pod\nmetadata:\n  " + meta +
+				"\nspec:\n  containers:\n  - name: main\n    image: busybox" + tc.container + tc.spec + "\n"
+			_, err := Load([]byte(in), loadOptions())
+			if len(tc.want) == 0 {
+				require.NoError(t, err)
+				return
+			}
+			var invalid *InvalidError
+			require.ErrorAs(t, err, &invalid, in)
+			var got []string
+			for _, e := range invalid.Errs {
+				got = append(got, e.Error())
+			}
+			require.Len(t, got, len(tc.want), strings.Join(got, "\n"))
+			for i, want := range tc.want {
+				assert.Truef(t, strings.HasPrefix(got[i], want), "want %s\ngot  %s", want, got[i])
+			}
+		})
+	}
+}
+
+func TestObjectsAllowed(t *testing.T) {
+	t.Parallel()
+	opts := loadOptions()
+	opts.AllowObjects = true
+	_, err := Load([]byte(minimal+"    envFrom: [{secretRef: {name: a}}]\n"), opts)
+	require.NoError(t, err)
+}
+
+func TestInvalidErrorNamesPodAndPlace(t *testing.T) {
+	t.Parallel()
+	_, err := Load([]byte(minimal+"---\n"+strings.Replace(minimal, "name: main", "name: Main", 1)), loadOptions())
+	require.ErrorContains(t, err, `document 2 (line 9): pod default/web-node is invalid: spec.containers[0].name: Invalid value: "Main"`)
+}

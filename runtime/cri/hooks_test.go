@@ -1,0 +1,93 @@
+package cri
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// web answers hooks in memory.
+type web struct {
+	requests []*http.Request
+	// plain refuses HTTPS.
+	plain bool
+	code  int
+}
+
+func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
+	w.requests = append(w.requests, req)
+	if w.plain && req.URL.Scheme == "https" {
+		return nil, http.ErrSchemeMismatch
+	}
+	return &http.Response{StatusCode: max(w.code, 200), Body: io.NopCloser(strings.NewReader("ok")), TLS: &tls.ConnectionState{}}, nil
+}
+
+func TestHTTPHook(t *testing.T) {
+	ports := []v1.ContainerPort{{Name: "web", ContainerPort: 8080}}
+	tests := []struct {
+		name  string
+		get   v1.HTTPGetAction
+		host  string
+		plain bool
+		urls  []string
+		err   string
+	}{
+		{name: "a named port of the pod", get: v1.HTTPGetAction{Port: intstr.FromString("web"), Path: "/bye?now=1"}, host: "10.0.0.7", urls: []string{"http://10.0.0.7:8080/bye?now=1"}},
+		{name: "a host of its own", get: v1.HTTPGetAction{Host: "h", Port: intstr.FromInt32(1), Path: "x"}, host: "10.0.0.7", urls: []string{"http://h:1/x"}},
+		{name: "IPv6", get: v1.HTTPGetAction{Port: intstr.FromInt32(1)}, host: "fd00::7", urls: []string{"http://[fd00::7]:1/"}},
+		{name: "a port as text", get: v1.HTTPGetAction{Port: intstr.FromString("81")}, host: "h", urls: []string{"http://h:81/"}},
+		{name: "HTTPS", get: v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: intstr.FromInt32(1)}, host: "h", urls: []string{"https://h:1/"}},
+		{name: "HTTPS that is HTTP", get: v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: intstr.FromInt32(1)}, host: "h", plain: true, urls: []string{"https://h:1/", "http://h:1/"}},
+		{name: "no address", get: v1.HTTPGetAction{Port: intstr.FromInt32(1)}, err: "httpGet: the pod has no address"},
+		{name: "no such port", get: v1.HTTPGetAction{Port: intstr.FromString("db")}, host: "h", err: "httpGet: port db: neither a port number nor the name of a port of the container"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := &web{plain: tt.plain, code: 500} // any response will do
+			tt.get.HTTPHeaders = []v1.HTTPHeader{{Name: "X", Value: "1"}, {Name: "x", Value: "2"}, {Name: "Host", Value: "vhost"}, {Name: "Authorization", Value: "hush"}}
+			rt := newService().runtime(Options{transport: w})
+			err := rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: &tt.get}, ports: ports, host: tt.host})
+			if tt.err != "" {
+				require.EqualError(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+			var urls []string
+			for i, req := range w.requests {
+				urls = append(urls, req.URL.String())
+				assert.Equal(t, []string{"1", "2"}, req.Header["X"])
+				assert.Equal(t, "vhost", req.Host)
+				assert.Equal(t, i == 0, req.Header.Get("Authorization") != "", "not in clear if it was to be encrypted")
+			}
+			assert.Equal(t, tt.urls, urls)
+		})
+	}
+}
+
+func TestTCPSocketHookDoesNothing(t *testing.T) {
+	rt := newService().runtime(Options{})
+	assert.NoError(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}))
+}
+
+func TestHookHost(t *testing.T) {
+	pod, host := podOf("a"), &runtime.Host{IPs: []string{"192.0.2.1"}}
+	onHost := podOf("a")
+	onHost.Spec.HostNetwork = true
+	known := onHost.DeepCopy()
+	known.Status.HostIP = "192.0.2.2"
+	assert.Equal(t, "10.0.0.7", hookHost(pod, []string{"10.0.0.7", "fd00::7"}, host))
+	assert.Equal(t, "", hookHost(pod, nil, host))
+	assert.Equal(t, "", hookHost(nil, nil, nil))
+	assert.Equal(t, "192.0.2.1", hookHost(onHost, nil, host))
+	assert.Equal(t, "192.0.2.2", hookHost(known, nil, nil))
+	assert.Equal(t, "127.0.0.1", hookHost(onHost, nil, nil))
+}

@@ -1,0 +1,191 @@
+package translate
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// sample is a container to change for a test.
+func sample(change ...func(c *Container)) *Container {
+	c := &Container{
+		Pod: &Pod{
+			Spec: &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "1234"},
+				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "busybox"}}},
+			},
+			Host: &runtime.Host{NodeName: "edge-7", IPs: []string{"192.0.2.1"}, PodLogsDir: "/var/log/pods"},
+			Node: &Node{},
+		},
+		PodIPs: []string{"10.0.0.5"},
+		Image:  Image{Ref: "sha256:1"},
+	}
+	c.Spec = &c.Pod.Spec.Spec.Containers[0]
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+var optional = new(true)
+
+func fakeLookup(calls *int) Lookup {
+	notFound := func(name string) error { return apierrors.NewNotFound(schema.GroupResource{}, name) }
+	return Lookup{
+		ConfigMap: func(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
+			*calls++
+			switch namespace + "/" + name {
+			case "shop/conf":
+				return &v1.ConfigMap{Data: map[string]string{"B": "conf-b", "A": "conf-a", "odd=key": "x"}}, nil
+			case "shop/broken":
+				return nil, errors.New("connection refused")
+			}
+			return nil, notFound(name)
+		},
+		Secret: func(_ context.Context, namespace, name string) (*v1.Secret, error) {
+			*calls++
+			if namespace+"/"+name == "shop/pass" {
+				return &v1.Secret{Data: map[string][]byte{"A": []byte("secret-a"), "Z": []byte("\xff")}}, nil
+			}
+			return nil, notFound(name)
+		},
+	}
+}
+
+func configMapKey(name, key string, optional *bool) *v1.EnvVarSource {
+	return &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{
+		LocalObjectReference: v1.LocalObjectReference{Name: name}, Key: key, Optional: optional}}
+}
+
+func secretKey(name, key string, optional *bool) *v1.EnvVarSource {
+	return &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
+		LocalObjectReference: v1.LocalObjectReference{Name: name}, Key: key, Optional: optional}}
+}
+
+func fromConfigMap(prefix, name string, optional *bool) v1.EnvFromSource {
+	return v1.EnvFromSource{Prefix: prefix, ConfigMapRef: &v1.ConfigMapEnvSource{
+		LocalObjectReference: v1.LocalObjectReference{Name: name}, Optional: optional}}
+}
+
+func fromSecret(prefix, name string, optional *bool) v1.EnvFromSource {
+	return v1.EnvFromSource{Prefix: prefix, SecretRef: &v1.SecretEnvSource{
+		LocalObjectReference: v1.LocalObjectReference{Name: name}, Optional: optional}}
+}
+
+func TestEnvironment(t *testing.T) {
+	var calls int
+	in := sample(func(c *Container) {
+		c.Lookup = fakeLookup(&calls)
+		c.Extras.Envs = []*criv1.KeyValue{{Key: "DEVICE", Value: []byte("0")}, {Key: "A", Value: []byte("hidden")}, {Key: "DEVICE", Value: []byte("1")}}
+		c.Spec.EnvFrom = []v1.EnvFromSource{
+			fromConfigMap("", "conf", nil), fromSecret("S_", "pass", nil),
+			fromConfigMap("", "gone", optional), fromSecret("", "gone", optional), {},
+		}
+		c.Spec.Env = []v1.EnvVar{
+			{Name: "B", Value: "$(A)+$(B)+$(S_A)+$(DEVICE)"},
+			{Name: "C", ValueFrom: configMapKey("conf", "B", nil)},
+			{Name: "D", ValueFrom: secretKey("pass", "A", nil)},
+			{Name: "NO1", ValueFrom: configMapKey("conf", "nope", optional)},
+			{Name: "NO2", ValueFrom: configMapKey("gone", "A", optional)},
+			{Name: "NO3", ValueFrom: secretKey("gone", "A", optional)},
+			{Name: "NOTHING", ValueFrom: &v1.EnvVarSource{}},
+		}
+		c.Spec.Args = []string{"$(DEVICE)", "$(A)", "$(B)"}
+	})
+	config, err := ContainerConfig(t.Context(), in)
+	require.NoError(t, err)
+	var got []string
+	for _, kv := range config.Envs {
+		got = append(got, kv.Key+"="+string(kv.Value))
+	}
+	assert.Equal(t, []string{
+		"DEVICE=0", "A=hidden", "DEVICE=1",
+		"A=conf-a", "B=conf-a+conf-b+secret-a+$(DEVICE)", "odd=key=x",
+		"S_A=secret-a", "S_Z=\xff",
+		"C=conf-b", "D=secret-a", "NOTHING=",
+	}, got)
+	assert.Equal(t, []string{"1", "conf-a", "conf-a+conf-b+secret-a+$(DEVICE)"}, config.Args)
+	assert.Equal(t, 6, calls, "what is there is read once")
+}
+
+func TestEnvironmentErrors(t *testing.T) {
+	var calls int
+	lookup := fakeLookup(&calls)
+	for name, tc := range map[string]struct {
+		lookup Lookup
+		from   v1.EnvFromSource
+		source *v1.EnvVarSource
+		want   string
+	}{
+		"config map, no lookup":           {source: configMapKey("conf", "A", nil), want: `couldn't get configMap shop/conf: no cluster to read it from`},
+		"config map, no lookup, optional": {source: configMapKey("conf", "A", optional)},
+		"secret, no lookup":               {source: secretKey("pass", "A", nil), want: `couldn't get secret shop/pass: no cluster to read it from`},
+		"secret, no lookup, optional":     {source: secretKey("pass", "A", optional)},
+		"all, no lookup":                  {from: fromConfigMap("", "conf", nil), want: `couldn't get configMap shop/conf: no cluster to read it from`},
+		"all secret, no lookup":           {from: fromSecret("", "pass", nil), want: `couldn't get secret shop/pass: no cluster to read it from`},
+		"no such map":                     {lookup: lookup, source: configMapKey("gone", "A", nil), want: `couldn't get configMap shop/gone:  "gone" not found`},
+		"no such secret":                  {lookup: lookup, from: fromSecret("", "gone", nil), want: `couldn't get secret shop/gone:  "gone" not found`},
+		"no such key":                     {lookup: lookup, source: configMapKey("conf", "x", nil), want: `couldn't find key x in ConfigMap shop/conf`},
+		"no such key in secret":           {lookup: lookup, source: secretKey("pass", "x", nil), want: `couldn't find key x in Secret shop/pass`},
+		"failing, though optional":        {lookup: lookup, source: configMapKey("broken", "x", optional), want: `couldn't get configMap shop/broken: connection refused`},
+		"file": {source: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "vol", Path: "a.env", Key: "A", Optional: optional}},
+			want: `fileKeyRef to file "a.env" in volume "vol": variables from files are not supported`},
+		"version": {source: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.name"}}, want: `unsupported pod version: v2`},
+		"subscript": {source: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "spec.x['y']"}},
+			want: `field label does not support subscript: spec.x['y']`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ContainerConfig(t.Context(), sample(func(c *Container) {
+				c.Lookup = tc.lookup
+				c.Spec.EnvFrom = []v1.EnvFromSource{tc.from}
+				c.Spec.Env = []v1.EnvVar{{Name: "X", ValueFrom: tc.source}}
+			}))
+			if tc.want == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.EqualError(t, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestDownwardAddresses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hostNetwork   bool
+		hostIPs, pods []string
+		path, want    string
+	}{
+		"first of two":               {hostIPs: []string{"192.0.2.1", "2001:db8::1"}, pods: []string{"10.0.0.5", "fd00::5"}, path: "status.podIPs", want: "10.0.0.5,fd00::5"},
+		"the node's family first":    {hostIPs: []string{"2001:db8::1"}, pods: []string{"10.0.0.5", "fd00::5"}, path: "status.podIPs", want: "fd00::5,10.0.0.5"},
+		"one of each":                {hostIPs: []string{"192.0.2.1"}, pods: []string{"10.0.0.5", "10.0.0.6", "fd00::5", "fd00::6"}, path: "status.podIPs", want: "10.0.0.5,fd00::5"},
+		"only the other":             {hostIPs: []string{"192.0.2.1"}, pods: []string{"fd00::5"}, path: "status.podIP", want: "fd00::5"},
+		"odd spelling":               {pods: []string{"FD00:0::5", "::ffff:10.0.0.5", "junk"}, path: "status.podIPs", want: "10.0.0.5,fd00::5"},
+		"none yet":                   {path: "status.podIP", want: ""},
+		"the host's network":         {hostNetwork: true, hostIPs: []string{"192.0.2.1"}, path: "status.podIP", want: "192.0.2.1"},
+		"no address, none needed":    {path: "metadata.uid", want: "1234"},
+		"old name of spec.nodeName":  {path: "spec.host", want: "edge-7"},
+		"no address, the first of 0": {path: "status.hostIP", want: "the node has no IP address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := sample(func(c *Container) {
+				c.Pod.Spec.Spec.HostNetwork, c.Pod.Spec.Spec.NodeName = tc.hostNetwork, "edge-7"
+				c.Pod.Host.IPs, c.PodIPs = tc.hostIPs, tc.pods
+			})
+			got, err := fieldValue(in, &v1.ObjectFieldSelector{FieldPath: tc.path})
+			if err != nil {
+				got = err.Error()
+			}
+			assert.Equal(t, tc.want, got)
+		})
+	}
+}

@@ -1,0 +1,131 @@
+package translate
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestUserNamespaces(t *testing.T) {
+	users := &criv1.UserNamespace{
+		Mode: criv1.NamespaceMode_POD,
+		Uids: []*criv1.IDMapping{{HostId: 65536, Length: 65536}},
+		Gids: []*criv1.IDMapping{{HostId: 131072, Length: 65536}},
+	}
+	in := sample(withMount(v1.VolumeMount{MountPath: "/data"}), func(c *Container) {
+		c.Pod.Spec.Spec.HostUsers = new(false)
+		c.HostsPath = "/pods/hosts"
+		c.Extras.Mounts = []*criv1.Mount{{HostPath: "/lib/vendor"}}
+	})
+	const refused = "can't set `spec.hostUsers: false`, user namespaces are not supported"
+	_, err := SandboxConfig(in.Pod, 0)
+	assert.EqualError(t, err, refused)
+	_, err = ContainerConfig(t.Context(), in)
+	assert.EqualError(t, err, refused)
+
+	in.Pod.Users = users
+	sandbox, err := SandboxConfig(in.Pod, 0)
+	require.NoError(t, err)
+	assert.Equal(t, users, sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions)
+	config, err := ContainerConfig(t.Context(), in)
+	require.NoError(t, err)
+	assert.Equal(t, users, config.Linux.SecurityContext.NamespaceOptions.UsernsOptions)
+	require.Len(t, config.Mounts, 3)
+	assert.Empty(t, config.Mounts[0].UidMappings, "extra mounts stay as they are")
+	for _, m := range config.Mounts[1:] {
+		assert.Equal(t, users.Uids, m.UidMappings)
+		assert.Equal(t, users.Gids, m.GidMappings)
+	}
+}
+
+// A pod that no API server has defaulted has no security context.
+func TestNamespacesWithoutSecurityContext(t *testing.T) {
+	in := sample(func(c *Container) { c.Pod.Spec.Spec.HostPID = true })
+	config, err := SandboxConfig(in.Pod, 0)
+	require.NoError(t, err)
+	assert.Equal(t, criv1.NamespaceMode_NODE, config.Linux.SecurityContext.NamespaceOptions.Pid)
+}
+
+func TestSandboxOptions(t *testing.T) {
+	in := sample(func(c *Container) {
+		c.Pod.CgroupParent = "/pods/1234"
+		c.Pod.Spec.Spec.InitContainers = []v1.Container{{Name: "init", SecurityContext: &v1.SecurityContext{Privileged: new(true)}}}
+	})
+	config, err := SandboxConfig(in.Pod, 9)
+	require.NoError(t, err)
+	assert.Equal(t, uint32(9), config.Metadata.Attempt)
+	assert.Equal(t, "/pods/1234", config.Linux.CgroupParent)
+	assert.True(t, config.Linux.SecurityContext.Privileged, "any container counts")
+
+	in.Pod.Spec.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: new(v1.SupplementalGroupsPolicy("Odd"))}
+	_, err = SandboxConfig(in.Pod, 0)
+	assert.EqualError(t, err, "unsupported supplementalGroupsPolicy: Odd")
+}
+
+func TestDNSWarnings(t *testing.T) {
+	in := sample(func(c *Container) {
+		c.Pod.Spec.Spec.DNSPolicy = "Odd"
+		c.Pod.Host.IPs = []string{"2001:db8::1", "192.0.2.1"}
+	}).Pod
+	config, warnings := dns(in)
+	assert.Equal(t, []string{"::1", "127.0.0.1"}, config.Servers, "a host without a resolver has only itself")
+	assert.Equal(t, []Warning{
+		{"InvalidDNSPolicy", `DNS policy "Odd" is unknown, "ClusterFirst" is used`},
+		{"MissingClusterDNS", `the node has no cluster DNS for policy "ClusterFirst", "Default" is used`},
+	}, warnings)
+
+	in.Spec.Spec.DNSPolicy, in.Host.IPs = v1.DNSDefault, nil
+	config, warnings = dns(in)
+	assert.Equal(t, []string{"127.0.0.1"}, config.Servers)
+	assert.Empty(t, warnings)
+}
+
+// The output must not lead back into the inputs, which many pods share.
+func TestDNSIsACopy(t *testing.T) {
+	in := sample().Pod
+	in.Host.ResolvConf = "/etc/resolv.conf"
+	in.ResolvConf = ResolvConf{Nameservers: []string{"1.1.1.1"}, Searches: []string{"a", strings.Repeat("x", 254), "b"}, Options: []string{"ndots:1"}}
+	in.Spec.Spec.DNSConfig = &v1.PodDNSConfig{Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: new("9")}}}
+	config, _ := dns(in)
+	assert.Equal(t, []string{"ndots:9"}, config.Options)
+	assert.Equal(t, []string{"a", "b"}, config.Searches)
+	slices.Reverse(config.Searches)
+	config.Servers[0] = "changed"
+	assert.Equal(t, ResolvConf{Nameservers: []string{"1.1.1.1"}, Searches: []string{"a", strings.Repeat("x", 254), "b"}, Options: []string{"ndots:1"}}, in.ResolvConf)
+}
+
+func TestRuntimeHandler(t *testing.T) {
+	pod := &v1.Pod{}
+	lookup := func(class string) (string, error) {
+		if class == "gone" {
+			return "", errors.New("no such class")
+		}
+		return class + "-handler", nil
+	}
+	for _, tc := range []struct {
+		class        *string
+		lookup       func(string) (string, error)
+		want, errMsg string
+	}{
+		{nil, lookup, "", ""},
+		{new(""), lookup, "", ""},
+		{new("kata"), nil, "kata", ""},
+		{new("kata"), lookup, "kata-handler", ""},
+		{new("gone"), lookup, "", "no such class"},
+	} {
+		pod.Spec.RuntimeClassName = tc.class
+		got, err := RuntimeHandler(pod, tc.lookup)
+		assert.Equal(t, tc.want, got)
+		if tc.errMsg != "" {
+			assert.EqualError(t, err, tc.errMsg)
+		} else {
+			assert.NoError(t, err)
+		}
+	}
+}

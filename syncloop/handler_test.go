@@ -1,0 +1,209 @@
+package syncloop_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+type handlerBench struct {
+	*syncloop.Handler
+	pods    podSet
+	workers *workers
+	status  statuses
+	runtime *lister
+	dirs    *dirs
+	podsDir string
+	gone    int
+}
+
+func newHandler(t *testing.T, opts syncloop.HandlerOptions) *handlerBench {
+	t.Helper()
+	b := &handlerBench{pods: podSet{}, workers: &workers{states: map[types.UID]podworkers.State{}}, status: statuses{}, runtime: &lister{}, dirs: &dirs{}, podsDir: t.TempDir()}
+	opts.PodsDir, opts.Gone = b.podsDir, func() { b.gone++ }
+	var err error
+	b.Handler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: b.dirs}, opts)
+	require.NoError(t, err)
+	return b
+}
+
+func TestAdditionsOldestFirst(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	young, old, static := makePod("young"), makePod("old"), makePod("static")
+	young.CreationTimestamp = metav1.NewTime(time.Unix(200, 0))
+	old.CreationTimestamp = metav1.NewTime(time.Unix(100, 0))
+	b.HandlePodAdditions([]*v1.Pod{young, static, old})
+	assert.Equal(t, []string{"create static", "create old", "create young"}, b.workers.take())
+	assert.Len(t, b.pods, 3)
+}
+
+func TestMirrorPodsHaveNoWorker(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	mirror := makePod("mirror")
+	mirror.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"}
+	b.HandlePodAdditions([]*v1.Pod{mirror})
+	b.HandlePodUpdates([]*v1.Pod{mirror})
+	b.HandlePodSyncs([]*v1.Pod{mirror})
+	b.HandlePodRemoves([]*v1.Pod{mirror})
+	assert.Empty(t, b.workers.take())
+}
+
+func TestLifeOfAPod(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	pod := []*v1.Pod{makePod("a")}
+	b.HandlePodAdditions(pod)
+	b.HandlePodUpdates(pod)
+	b.HandlePodReconcile(pod)
+	b.HandlePodSyncs(pod)
+	b.HandlePodRemoves(pod)
+	assert.Equal(t, []string{"create a", "change a", "sync a", "kill a"}, b.workers.take())
+	assert.Empty(t, b.pods)
+}
+
+func TestARefusedPodFailsAndHasNoWorker(t *testing.T) {
+	limits := syncloop.Limits{MaxPods: 1}
+	b := newHandler(t, syncloop.HandlerOptions{Admit: func(pod *v1.Pod, active []*v1.Pod) syncloop.Admission { return syncloop.Admit(limits, pod, active) }})
+	first, second := makePod("first"), makePod("second")
+	b.HandlePodAdditions([]*v1.Pod{first, second})
+	assert.Equal(t, []string{"create first"}, b.workers.take())
+	assert.Equal(t, v1.PodFailed, b.status[second.UID].Phase)
+	assert.Equal(t, "OutOfpods", b.status[second.UID].Reason)
+
+	b.HandlePodUpdates([]*v1.Pod{second})
+	b.HandlePodSyncs([]*v1.Pod{second})
+	require.NoError(t, b.HandlePodCleanups(t.Context()))
+	b.HandlePodRemoves([]*v1.Pod{second})
+	assert.Empty(t, b.workers.take())
+
+	b.workers.states[first.UID] = podworkers.State{Phase: podworkers.PhaseTerminated}
+	b.HandlePodAdditions([]*v1.Pod{makePod("third")})
+	assert.Equal(t, []string{"create third"}, b.workers.take(), "a pod that has ended takes no place")
+}
+
+func TestCleanupStopsOrphansAndCollectsRemains(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	wanted := makePod("wanted")
+	b.HandlePodAdditions([]*v1.Pod{wanted})
+	b.workers.take()
+	running := []runtime.Container{{Name: "c", State: runtime.ContainerRunning}}
+	b.runtime.pods = []*runtime.Pod{
+		{PodRef: runtime.RefOf(wanted), Containers: running},
+		{PodRef: runtime.PodRef{UID: "o", Name: "orphan"}, Containers: running},
+		{PodRef: runtime.PodRef{UID: "d", Name: "dead"}, Containers: []runtime.Container{{Name: "c", State: runtime.ContainerExited}}},
+	}
+	b.status["gone"] = v1.PodStatus{}
+	for _, d := range []string{string(wanted.UID), "o", "d"} {
+		require.NoError(t, os.Mkdir(filepath.Join(b.podsDir, d), 0o750))
+	}
+	require.NoError(t, b.HandlePodCleanups(t.Context()))
+	assert.Equal(t, []string{"kill orphan orphan"}, b.workers.take())
+	assert.Equal(t, []string{"remove d"}, b.dirs.take(), "not while the orphan runs")
+	assert.Equal(t, 1, b.gone)
+	assert.NotContains(t, b.status, types.UID("gone"))
+}
+
+func TestCleanupAsksTheRuntimeOnlyWhenSomethingHintsAtIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHandler(t, syncloop.HandlerOptions{})
+		pod := makePod("a")
+		b.HandlePodAdditions([]*v1.Pod{pod})
+		cleanup := func() (lists int) {
+			require.NoError(t, b.HandlePodCleanups(t.Context()))
+			return len(b.runtime.take())
+		}
+		assert.Equal(t, 1, cleanup(), "after the start")
+		assert.Equal(t, 0, cleanup(), "all is well")
+		b.Observe(pleg.PodEvents{Pod: runtime.RefOf(pod)})
+		assert.Equal(t, 0, cleanup(), "an event of a pod that is wanted")
+		b.Observe(pleg.PodEvents{Pod: runtime.PodRef{UID: "stranger"}})
+		assert.Equal(t, 1, cleanup(), "an event of a pod that is not")
+		b.HandlePodRemoves([]*v1.Pod{pod})
+		assert.Equal(t, 0, cleanup(), "it still ends")
+		b.workers.states[pod.UID] = podworkers.State{Phase: podworkers.PhaseTerminated}
+		assert.Equal(t, 1, cleanup(), "it was forgotten")
+		assert.Equal(t, 0, cleanup())
+		time.Sleep(time.Minute)
+		assert.Equal(t, 1, cleanup(), "once a minute in any case")
+		b.runtime.err = errors.New("busy")
+		b.Observe(pleg.PodEvents{Pod: runtime.PodRef{UID: "stranger"}})
+		require.ErrorContains(t, b.HandlePodCleanups(t.Context()), "busy")
+		b.runtime.err = nil
+		b.runtime.take()
+		assert.Equal(t, 1, cleanup(), "a failure is made up for")
+	})
+}
+
+func TestCleanupStartsAnewWhatHasEndedButIsWanted(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	pod := makePod("a")
+	b.pods.Set(pod)
+	require.NoError(t, b.HandlePodCleanups(t.Context()))
+	assert.Equal(t, []string{"create a"}, b.workers.take())
+}
+
+func TestAdmit(t *testing.T) {
+	with := func(name string, change func(*v1.Pod)) *v1.Pod {
+		p := makePod(name)
+		change(p)
+		return p
+	}
+	asks := func(name, cpu, mem string) *v1.Pod {
+		return with(name, func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(mem)}
+		})
+	}
+	port := func(name, ip string, port int32, proto v1.Protocol) *v1.Pod {
+		return with(name, func(p *v1.Pod) {
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port, HostIP: ip, Protocol: proto}}
+		})
+	}
+	node := syncloop.Limits{MaxPods: 3, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}}
+	for _, tc := range []struct {
+		name   string
+		limits syncloop.Limits
+		pod    *v1.Pod
+		active []*v1.Pod
+		reason string
+	}{
+		{"no limits", syncloop.Limits{}, asks("a", "99", "99Gi"), nil, ""},
+		{"room for one more", node, makePod("a"), []*v1.Pod{makePod("b"), makePod("c")}, ""},
+		{"full", node, makePod("a"), []*v1.Pod{makePod("b"), makePod("c"), makePod("d")}, "OutOfpods"},
+		{"fits exactly", node, asks("a", "500m", "512Mi"), []*v1.Pod{asks("b", "1500m", "512Mi")}, ""},
+		{"too little CPU", node, asks("a", "501m", "1Mi"), []*v1.Pod{asks("b", "1500m", "1Mi")}, "OutOfcpu"},
+		{"too little memory", node, asks("a", "1m", "1Gi"), []*v1.Pod{asks("b", "1m", "1Mi")}, "OutOfmemory"},
+		{"asks for nothing on a full node", node, makePod("a"), []*v1.Pod{asks("b", "2", "1Gi")}, ""},
+		{"same port", node, port("a", "", 80, v1.ProtocolTCP), []*v1.Pod{port("b", "", 80, "")}, "NodePorts"},
+		{"other protocol", node, port("a", "", 80, v1.ProtocolUDP), []*v1.Pod{port("b", "", 80, v1.ProtocolTCP)}, ""},
+		{"other address", node, port("a", "10.0.0.1", 80, ""), []*v1.Pod{port("b", "10.0.0.2", 80, "")}, ""},
+		{"any address", node, port("a", "10.0.0.1", 80, ""), []*v1.Pod{port("b", "0.0.0.0", 80, "")}, "NodePorts"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := syncloop.Admit(tc.limits, tc.pod, tc.active)
+			assert.Equal(t, tc.reason, got.Reason, got.Message)
+			assert.Equal(t, tc.reason == "", got.Admitted)
+		})
+	}
+}
+
+func ExampleAdmit() {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	verdict := syncloop.Admit(syncloop.Limits{MaxPods: 1}, pod, []*v1.Pod{{}})
+	fmt.Println(verdict.Admitted, verdict.Reason)
+	// Output: false OutOfpods
+}

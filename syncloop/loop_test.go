@@ -1,0 +1,180 @@
+package syncloop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+// bench is a loop with inputs that the test drives, in virtual time.
+type bench struct {
+	*syncloop.Loop
+	handler *recorder
+	config  *config
+	pleg    *events
+	runtime *checker
+	probes  chan prober.Result
+	pods    podSet
+	stop    func() error
+}
+
+func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{
+			handler: &recorder{}, config: &config{changes: make(chan podconfig.Change)}, pleg: &events{ch: make(chan pleg.PodEvents)},
+			runtime: &checker{}, probes: make(chan prober.Result), pods: podSet{},
+		}
+		var err error
+		b.Loop, err = syncloop.New(syncloop.Deps{Handler: b.handler, Config: b.config, PLEG: b.pleg, Runtime: b.runtime, Pods: b.pods, Probes: b.probes}, opts)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- b.Run(ctx) }()
+		b.stop = func() error { cancel(); return <-done }
+		synctest.Wait()
+		test(t, b)
+		require.NoError(t, b.stop())
+	})
+}
+
+func TestChangesGoToTheHandler(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		pods := []*v1.Pod{makePod("a")}
+		for _, op := range []podconfig.Op{podconfig.Add, podconfig.Update, podconfig.Delete, podconfig.Remove, podconfig.Reconcile} {
+			b.config.changes <- podconfig.Change{Op: op, Source: "file", Pods: pods}
+		}
+		b.config.changes <- podconfig.Change{Op: podconfig.Add, Source: "file"} // a source without pods was seen
+		b.config.changes <- podconfig.Change{Op: 99, Pods: pods}
+		synctest.Wait()
+		assert.Equal(t, []string{"add [a]", "update [a]", "update [a]", "remove [a]", "reconcile [a]"}, b.handler.take())
+	})
+}
+
+func TestEventsAndProbeResultsSyncDesiredPods(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		pod := makePod("a")
+		b.pods.Set(pod)
+		ref := runtime.RefOf(pod)
+		b.pleg.ch <- pleg.PodEvents{Pod: ref, Events: []pleg.Event{{Type: pleg.ContainerDied}}}
+		b.pleg.ch <- pleg.PodEvents{Pod: ref, Events: []pleg.Event{{Type: pleg.ContainerRemoved}, {Type: pleg.SandboxRemoved}}}
+		b.pleg.ch <- pleg.PodEvents{Pod: runtime.PodRef{UID: "unknown"}, Events: []pleg.Event{{Type: pleg.ContainerDied}}}
+		b.probes <- prober.Result{Pod: ref}
+		synctest.Wait()
+		assert.Equal(t, []string{"sync [a]", "sync [a]"}, b.handler.take(), "neither for removals nor for pods that nobody wants")
+	})
+}
+
+func TestNoHousekeepingBeforeAllSourcesAreSeen(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		time.Sleep(time.Minute + 500*time.Millisecond) // away from the ticks
+		assert.Empty(t, b.handler.take())
+		b.config.see()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		assert.Len(t, b.handler.take(), 5, "every 2 s")
+		b.handler.failCleanups(errors.New("disk full"))
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		assert.Len(t, b.handler.take(), 2, "a failure is tried again")
+	})
+}
+
+func TestRestsWhileTheRuntimeIsAway(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		b.runtime.set(errAway)
+		time.Sleep(6 * time.Second) // the next check finds out
+		synctest.Wait()
+		require.ErrorIs(t, b.RuntimeError(), errAway)
+		offered := make(chan struct{})
+		go func() {
+			b.config.changes <- podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{makePod("a")}}
+			close(offered)
+		}()
+		checks := b.runtime.count()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Empty(t, b.handler.take(), "nothing is taken from the inputs")
+		assert.InDelta(t, 12, b.runtime.count()-checks, 6, "it is looked for every 5 s at the latest")
+		stale := time.Since(b.LastIteration())
+		assert.GreaterOrEqual(t, stale, time.Minute)
+
+		b.runtime.set(nil)
+		<-offered
+		synctest.Wait()
+		assert.Equal(t, []string{"add [a]"}, b.handler.take())
+		assert.Less(t, time.Since(b.LastIteration()), time.Second)
+	})
+}
+
+func TestRestsWhileThePLEGIsUnhealthy(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		b.config.see()
+		b.pleg.set(errors.New("no list for 3m"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		b.handler.take()
+		time.Sleep(10 * time.Second)
+		assert.Empty(t, b.handler.take())
+		b.pleg.set(nil)
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		assert.NotEmpty(t, b.handler.take(), "it goes on by itself within 5 s")
+	})
+}
+
+func TestGoesOnWithoutPodNetwork(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		b.runtime.set(fmt.Errorf("%w: no CNI configuration", runtime.ErrNetworkNotReady))
+		time.Sleep(10 * time.Second)
+		b.config.changes <- podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{makePod("a")}}
+		synctest.Wait()
+		assert.Equal(t, []string{"add [a]"}, b.handler.take())
+		assert.ErrorIs(t, b.RuntimeError(), runtime.ErrNetworkNotReady)
+	})
+}
+
+func TestDuePodsAreSyncedEachTick(t *testing.T) {
+	due := func(time.Time) []*v1.Pod { return []*v1.Pod{makePod("late")} }
+	inLoop(t, syncloop.Options{Due: due}, func(t *testing.T, b *bench) {
+		b.handler.take()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{"sync [late]", "sync [late]", "sync [late]"}, b.handler.take())
+	})
+}
+
+func TestAnInputThatEndsIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := &config{changes: make(chan podconfig.Change)}
+		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: cfg, PLEG: &events{ch: make(chan pleg.PodEvents)}, Runtime: &checker{}, Pods: podSet{}}, syncloop.Options{})
+		require.NoError(t, err)
+		close(cfg.changes)
+		require.ErrorContains(t, l.Run(t.Context()), "desired state ended")
+		require.ErrorIs(t, l.Run(t.Context()), syncloop.ErrAlreadyRunning)
+	})
+}
+
+func TestNewNamesAllThatIsMissing(t *testing.T) {
+	_, err := syncloop.New(syncloop.Deps{}, syncloop.Options{})
+	for _, name := range []string{"Handler", "Config", "PLEG", "Runtime", "Pods"} {
+		require.ErrorContains(t, err, "Deps."+name)
+	}
+	_, err = syncloop.NewHandler(syncloop.HandlerDeps{}, syncloop.HandlerOptions{})
+	for _, name := range []string{"Pods", "Workers", "Status", "Runtime", "Dirs", "PodsDir"} {
+		require.ErrorContains(t, err, name)
+	}
+}

@@ -1,0 +1,231 @@
+package syncloop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func makePod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main"}}},
+	}
+}
+
+// script is a list of what was called, safe for concurrent use.
+type script struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (s *script) add(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
+// take returns what was added since the last time.
+func (s *script) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.lines
+	s.lines = nil
+	return out
+}
+
+func names(pods []*v1.Pod) (out []string) {
+	for _, p := range pods {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+// recorder is a SyncHandler that writes down what it was called for.
+type recorder struct {
+	script
+	cleanupErr error
+}
+
+func (r *recorder) HandlePodAdditions(pods []*v1.Pod) { r.add("add %v", names(pods)) }
+func (r *recorder) HandlePodUpdates(pods []*v1.Pod)   { r.add("update %v", names(pods)) }
+func (r *recorder) HandlePodRemoves(pods []*v1.Pod)   { r.add("remove %v", names(pods)) }
+func (r *recorder) HandlePodReconcile(pods []*v1.Pod) { r.add("reconcile %v", names(pods)) }
+func (r *recorder) HandlePodSyncs(pods []*v1.Pod)     { r.add("sync %v", names(pods)) }
+func (r *recorder) HandlePodCleanups(context.Context) error {
+	r.add("cleanup")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cleanupErr
+}
+func (r *recorder) failCleanups(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanupErr = err
+}
+
+// config is a stream of desired state that the test writes.
+type config struct {
+	changes chan podconfig.Change
+	mu      sync.Mutex
+	seen    bool
+}
+
+func (c *config) Changes() <-chan podconfig.Change { return c.changes }
+func (c *config) AllSeen() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
+}
+func (c *config) see() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = true
+}
+
+// events is a stream of runtime events that the test writes.
+type events struct {
+	ch  chan pleg.PodEvents
+	mu  sync.Mutex
+	err error
+}
+
+func (e *events) Watch() <-chan pleg.PodEvents { return e.ch }
+func (e *events) Healthy() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+func (e *events) set(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.err = err
+}
+
+// checker is a runtime whose health the test sets.
+type checker struct {
+	mu     sync.Mutex
+	err    error
+	checks int
+}
+
+func (c *checker) Check(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checks++
+	return c.err
+}
+func (c *checker) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.checks
+}
+func (c *checker) set(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+// podSet is a pod manager of the plainest kind.
+type podSet map[types.UID]*v1.Pod
+
+func (s podSet) Set(pod *v1.Pod)    { s[pod.UID] = pod }
+func (s podSet) Remove(pod *v1.Pod) { delete(s, pod.UID) }
+func (s podSet) ByUID(uid types.UID) (*v1.Pod, bool) {
+	pod, ok := s[uid]
+	return pod, ok
+}
+func (s podSet) Pods() (out []*v1.Pod) {
+	for _, pod := range s {
+		out = append(out, pod)
+	}
+	return out
+}
+
+// workers write down the updates; the test says in which state pods are.
+type workers struct {
+	script
+	states map[types.UID]podworkers.State
+}
+
+func (w *workers) UpdatePod(u podworkers.Update) {
+	if u.Pod == nil {
+		w.add("%s orphan %s", u.Type, u.Orphan.Name)
+		w.states[u.Orphan.UID] = podworkers.State{Phase: podworkers.PhaseTerminating}
+		return
+	}
+	w.add("%s %s", u.Type, u.Pod.Name)
+	if _, known := w.states[u.Pod.UID]; !known {
+		w.states[u.Pod.UID] = podworkers.State{Phase: podworkers.PhaseSync}
+	}
+}
+
+func (w *workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.State {
+	want := map[types.UID]bool{}
+	for _, pod := range desired {
+		want[pod.UID] = true
+	}
+	out := map[types.UID]podworkers.State{}
+	for uid, s := range w.states {
+		if !want[uid] && s.Terminated() {
+			delete(w.states, uid)
+			continue
+		}
+		out[uid] = s
+	}
+	return out
+}
+
+func (w *workers) State(uid types.UID) podworkers.State { return w.states[uid] }
+
+// statuses is a status manager of the plainest kind.
+type statuses map[types.UID]v1.PodStatus
+
+func (s statuses) Get(uid types.UID) (v1.PodStatus, bool) {
+	st, ok := s[uid]
+	return st, ok
+}
+func (s statuses) Set(pod *v1.Pod, st v1.PodStatus) { s[pod.UID] = st }
+func (s statuses) Prune(keep func(types.UID) bool) {
+	for uid := range s {
+		if !keep(uid) {
+			delete(s, uid)
+		}
+	}
+}
+
+// lister is what a runtime holds.
+type lister struct {
+	script
+	pods []*runtime.Pod
+	err  error
+}
+
+func (l *lister) ListPods(context.Context, bool) ([]*runtime.Pod, error) {
+	l.add("list")
+	return l.pods, l.err
+}
+
+// dirs removes directories in name only.
+type dirs struct{ script }
+
+func (d *dirs) Remove(_ context.Context, ref runtime.PodRef, _ string) error {
+	d.add("remove %s", ref.UID)
+	return nil
+}
+
+var errAway = errors.New("runtime is away")
