@@ -72,7 +72,7 @@ func (w *world) Set(pod *v1.Pod, s v1.PodStatus) {
 	w.history = append(w.history, s)
 }
 func (w *world) Forget(uid types.UID) { delete(w.statuses, uid) }
-func (w *world) Terminate(*v1.Pod) { w.note("settle status") }
+func (w *world) Terminate(*v1.Pod)    { w.note("settle status") }
 
 func (w *world) SetUp(context.Context, *v1.Pod, string) (map[string]runtime.Volume, error) {
 	w.note("set up volumes")

@@ -127,13 +127,11 @@ func tailOf(data []byte, whole bool, lines, limit int) []byte {
 		_, data, _ = bytes.Cut(data, []byte{'\n'})
 	}
 	start := len(data)
-	if start > 0 && data[start-1] == '\n' {
-		start--
+	for n := 0; n < lines && start > 0; n++ {
+		// The last byte is the line's own end.
+		start = bytes.LastIndexByte(data[:start-1], '\n') + 1
 	}
-	for n := 0; n < lines && start >= 0; n++ {
-		start = bytes.LastIndexByte(data[:start], '\n')
-	}
-	data = data[start+1:]
+	data = data[start:]
 
 	var out []byte
 	for len(data) > 0 {

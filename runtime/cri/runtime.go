@@ -161,7 +161,7 @@ func (r *Runtime) typeName(ctx context.Context) (string, error) {
 	}
 	name := resp.GetRuntimeName()
 	if name == "" {
-		return "", errors.New("Version: the runtime does not say its name")
+		return "", errors.New("the runtime does not say its name in its answer to Version")
 	}
 	r.name.Store(&name)
 	return name, nil

@@ -65,8 +65,9 @@ func (s *suite) running(t *testing.T, pod *v1.Pod) (sandboxes, containers int) {
 func adopted(t *testing.T, before, after *v1.Pod) {
 	t.Helper()
 	assert.Equal(t, before.UID, after.UID)
-	assert.Equal(t, before.Status.StartTime, after.Status.StartTime)
-	assert.Equal(t, before.Status.PodIP, after.Status.PodIP)
+	if before.Status.Phase == v1.PodRunning { // the runtime forgets the address of a sandbox that has ended
+		assert.Equal(t, before.Status.PodIP, after.Status.PodIP)
+	}
 	for _, b := range before.Status.ContainerStatuses {
 		a := Status(after, b.Name)
 		assert.Equal(t, b.ContainerID, a.ContainerID, b.Name)
@@ -128,7 +129,9 @@ func TestAgentKilledDuringRun(t *testing.T) {
 		assert.Equal(t, []int{1, 3}, []int{sandboxes, containers}, "pods go on without the agent")
 		s.agent.Start(t)
 		s.agent.WaitHealthy(t)
-		adopted(t, before, s.agent.Await(t, steady, within, Running, Ready(true)))
+		after := s.agent.Await(t, steady, within, Running, Ready(true))
+		adopted(t, before, after)
+		assert.Equal(t, before.Status.StartTime.Time, after.Status.StartTime.Time)
 		adopted(t, doneBefore, s.agent.Await(t, done, within, Phase(v1.PodFailed)))
 	}
 
@@ -321,7 +324,8 @@ func TestKubeletAdoption(t *testing.T) {
 }
 
 // adoptionPods are pods with many fields, whose hashes both agents must agree on;
-// the last one ends by itself.
+// the last one ends by itself. They give their UIDs, because the UID that a
+// kubelet makes from the content of a manifest changes with its version.
 func adoptionPods() []*v1.Pod {
 	rich := Sh("a", Forever)
 	rich.Env = []v1.EnvVar{
@@ -341,7 +345,5 @@ func adoptionPods() []*v1.Pod {
 	for i, pod := range pods {
 		pod.UID = podUID(i)
 	}
-	// This one's UID comes from its content, as both make it.
-	pods[1].UID = ""
 	return pods
 }
