@@ -1,0 +1,97 @@
+package kubeletkit_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/file"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+)
+
+// The Go snippets of the documents stand here word for word, so that they compile;
+// TestSnippetsCompile sees to it.
+
+func composing(ctx context.Context, log logr.Logger) error {
+	rt, err := cri.Dial(ctx, "unix:///run/containerd/containerd.sock", cri.Options{Logger: log})
+	if err != nil {
+		return err
+	}
+	defer rt.Close()
+	agent, err := kubeletkit.New(kubeletkit.Options{
+		NodeName: "edge-7",
+		RootDir:  "/var/lib/edge-agent",
+		Runtime:  rt,
+		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{NodeName: "edge-7"})},
+		Logger:   log,
+	})
+	if err != nil {
+		return err
+	}
+	return agent.Run(ctx) // blocks; the pods go on running when it returns
+}
+
+func onePart(ctx context.Context, rt runtime.Runtime, errs chan<- error) {
+	cache := runtime.NewCache(rt, runtime.CacheOptions{})
+	changes := pleg.NewGeneric(rt, cache, pleg.Options{})
+	go func() { errs <- changes.Run(ctx) }()
+	for pod := range changes.Watch() { // nothing is dropped, however slow this loop is
+		status, _ := cache.Get(pod.Pod.UID)
+		fmt.Println(pod.Pod, pod.Events, status != nil)
+	}
+}
+
+type broker struct{ messages <-chan []*v1.Pod }
+
+func (broker) Name() string { return "broker" }
+
+func (b broker) Run(ctx context.Context, set func([]*v1.Pod)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case pods := <-b.messages:
+			set(pods) // all that is wanted; the mux finds out what changed
+		}
+	}
+}
+
+var (
+	_                  = composing
+	_                  = onePart
+	_ podconfig.Source = broker{}
+)
+
+func TestSnippetsCompile(t *testing.T) {
+	self, err := os.ReadFile("readme_test.go")
+	require.NoError(t, err)
+	compiled := flat(string(self))
+	for _, doc := range []string{"README.md", "docs/architecture.md", "docs/differences.md", "docs/performance.md"} {
+		text, err := os.ReadFile(doc)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+			assert.Containsf(t, compiled, flat(m[1]), "%s: this snippet is not in readme_test.go, so nothing compiles it", doc)
+		}
+	}
+}
+
+// flat removes the indentation.
+func flat(s string) string {
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		b.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return b.String()
+}
