@@ -18,6 +18,9 @@ func diff(before, after *runtime.Pod) []Event {
 }
 
 func diffContainers(events []Event, before, after []runtime.Container) []Event {
+	if unchanged(before, after, sameContainer) {
+		return events
+	}
 	next := 0
 	for i := range after {
 		c := &after[i]
@@ -55,6 +58,9 @@ func diffContainers(events []Event, before, after []runtime.Container) []Event {
 }
 
 func diffSandboxes(events []Event, before, after []runtime.Sandbox) []Event {
+	if unchanged(before, after, sameSandbox) {
+		return events
+	}
 	next := 0
 	for i := range after {
 		s := &after[i]
@@ -85,6 +91,23 @@ func diffSandboxes(events []Event, before, after []runtime.Sandbox) []Event {
 	}
 	return events
 }
+
+// unchanged is the short way for the common case: the same things in the same
+// states and the same order.
+func unchanged[T any](before, after []T, same func(a, b *T) bool) bool {
+	if len(before) != len(after) {
+		return false
+	}
+	for i := range after {
+		if !same(&before[i], &after[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameContainer(a, b *runtime.Container) bool { return a.State == b.State && a.ID == b.ID }
+func sameSandbox(a, b *runtime.Sandbox) bool     { return a.State == b.State && a.ID == b.ID }
 
 func containerID(c *runtime.Container) runtime.ContainerID { return c.ID }
 func sandboxID(s *runtime.Sandbox) string                  { return s.ID }

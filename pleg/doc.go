@@ -10,6 +10,7 @@
 //     in another state than before. [Event] has the ID and no state: the state
 //     is in the cache.
 //   - An inspection reads the status of one changed pod into the [Cache].
+//   - A mark is a point in the order of reads that the cache keeps.
 //   - A pod is dirty from when its events may be read until the reader takes them.
 //
 // # Use
@@ -34,7 +35,11 @@
 //     and does not touch health, which is the progress of the list call.
 //   - An exit that a relist could see is reported at least once, even if the
 //     container is gone again at the next relist.
+//   - What others read into the cache is compared with the next list. So a state
+//     that passed between two relists, and that somebody has seen, does not stay
+//     in the cache: the pod is read again and its reader told.
 //
-// What comes and goes between two relists, and leaves no trace in the runtime, is
-// not seen; dead containers must therefore be left lying for some relists.
+// What comes and goes between two relists, leaves no trace in the runtime and was
+// read by nobody, is not seen; dead containers must therefore be left lying for
+// some relists.
 package pleg

@@ -111,9 +111,9 @@ func TestFirstRelistTellsEverything(t *testing.T) {
 		assert.Equal(t, "a=exited b=exited d=running s=ready", r.cached("p"))
 
 		r.pass(10 * time.Second)
-		assert.Equal(t, 12, r.lists)
-		assert.Equal(t, 2, r.inspected["p"])
-		assert.Equal(t, 1, r.inspected["q"], "an idle pod is not inspected")
+		assert.Equal(t, 12, r.listCalls())
+		assert.Equal(t, 2, r.inspections("p"))
+		assert.Equal(t, 1, r.inspections("q"), "an idle pod is not inspected")
 	})
 }
 
@@ -154,7 +154,7 @@ func TestHungPodDelaysNobody(t *testing.T) {
 			r.pass(time.Second)
 			assert.Contains(t, r.take(), fmt.Sprintf("ContainerStarted %d ", i))
 		}
-		assert.Equal(t, 1, r.inspected["h1"])
+		assert.Equal(t, 1, r.inspections("h1"))
 		assert.NoError(t, r.g.Healthy())
 
 		// Its deadline ends the inspection, and it is tried again; what has happened
@@ -231,7 +231,7 @@ func TestFailedInspectionIsTriedAgain(t *testing.T) {
 		r.pass(time.Second)
 		assert.Empty(t, r.drain())
 		assert.Equal(t, "a=running", r.cached("p"), "an error replaces no status")
-		assert.Equal(t, 5, r.inspected["p"])
+		assert.Equal(t, 5, r.inspections("p"))
 		assert.NoError(t, r.g.Healthy())
 
 		r.do(func() { r.broken["p"] = false })
@@ -306,9 +306,9 @@ func TestRelistOnRequest(t *testing.T) {
 	inBubble(t, Options{RelistPeriod: time.Minute}, func(r *rig) {
 		r.g.Relist() // served by the first relist
 		r.run()
-		require.Equal(t, 1, r.lists)
+		require.Equal(t, 1, r.listCalls())
 
-		r.listTakes = 10 * time.Millisecond
+		r.do(func() { r.listTakes = 10 * time.Millisecond })
 		r.set("p", ctr("a", "running"))
 		r.g.Relist()
 		r.g.Relist()
@@ -318,12 +318,12 @@ func TestRelistOnRequest(t *testing.T) {
 		r.pass(5 * time.Millisecond)
 		assert.Equal(t, []string{"p[ContainerStarted a]"}, r.drain())
 		r.pass(time.Second)
-		assert.Equal(t, 3, r.lists)
+		assert.Equal(t, 3, r.listCalls())
 
 		r.pass(58*time.Second + 990*time.Millisecond)
-		assert.Equal(t, 3, r.lists)
+		assert.Equal(t, 3, r.listCalls())
 		r.pass(30 * time.Millisecond)
-		assert.Equal(t, 4, r.lists, "the period begins anew")
+		assert.Equal(t, 4, r.listCalls(), "the period begins anew")
 	})
 }
 
@@ -338,7 +338,7 @@ func TestPodThatAWorkerHasReadIsNotInspectedAgain(t *testing.T) {
 		require.Equal(t, "2=running", view(status))
 		r.pass(500 * time.Millisecond)
 		assert.Len(t, r.drain(), 2)
-		assert.Equal(t, 1, r.inspected["b"])
+		assert.Equal(t, 1, r.inspections("b"))
 	})
 }
 

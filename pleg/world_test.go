@@ -52,6 +52,17 @@ func (w *world) do(change func()) {
 	change()
 }
 
+// listCalls and inspections count the calls until now.
+func (w *world) listCalls() (n int) {
+	w.do(func() { n = w.lists })
+	return n
+}
+
+func (w *world) inspections(uid types.UID) (n int) {
+	w.do(func() { n = w.inspected[uid] })
+	return n
+}
+
 // set replaces what a pod consists of; without parts it is gone.
 func (w *world) set(uid types.UID, parts ...any) {
 	w.do(func() {

@@ -112,8 +112,11 @@ func contentUID(pod *v1.Pod, opts NormalizeOptions) (types.UID, error) {
 // tolerateNoExecute keeps static pods on a node that has problems.
 func tolerateNoExecute(spec *v1.PodSpec) {
 	all := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
-	if !slices.ContainsFunc(spec.Tolerations, func(t v1.Toleration) bool { return t.MatchToleration(&all) }) {
+	i := slices.IndexFunc(spec.Tolerations, func(t v1.Toleration) bool { return t.MatchToleration(&all) })
+	if i < 0 {
 		spec.Tolerations = append(spec.Tolerations, all)
+	} else {
+		spec.Tolerations[i] = all // without a limit in time
 	}
 }
 

@@ -36,7 +36,7 @@ func TestNormalize(t *testing.T) {
 
 func TestNormalizeKeepsWhatIsGiven(t *testing.T) {
 	t.Parallel()
-	tolerations := []v1.Toleration{{Operator: "Exists", Effect: "NoExecute"}}
+	tolerations := []v1.Toleration{{Operator: "Exists", Effect: "NoSchedule"}}
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u"},
 		Spec:       v1.PodSpec{Tolerations: tolerations},

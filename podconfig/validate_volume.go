@@ -45,16 +45,10 @@ func (c *checker) volumeSource(path *field.Path, s *v1.VolumeSource) {
 	if d := s.DownwardAPI; d != nil {
 		path := path.Child("downwardAPI")
 		c.fileMode(path.Child("defaultMode"), d.DefaultMode)
-		c.downwardFiles(path, d.Items)
+		c.downwardFiles(path, d.Items, nil)
 	}
 	if p := s.Projected; p != nil {
-		path := path.Child("projected")
-		c.fileMode(path.Child("defaultMode"), p.DefaultMode)
-		for i := range p.Sources {
-			if d := p.Sources[i].DownwardAPI; d != nil {
-				c.downwardFiles(path.Child("sources").Index(i).Child("downwardAPI"), d.Items)
-			}
-		}
+		c.projected(path.Child("projected"), p)
 	}
 	if s.Image != nil {
 		if s.Image.Reference == "" {
@@ -64,8 +58,27 @@ func (c *checker) volumeSource(path *field.Path, s *v1.VolumeSource) {
 	}
 }
 
-// setFields returns the JSON names of the pointers of a struct that are not nil.
-func setFields(s *v1.VolumeSource) []string {
+func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
+	c.fileMode(path.Child("defaultMode"), p.DefaultMode)
+	files := unique[string]{}
+	for i := range p.Sources {
+		path := path.Child("sources").Index(i)
+		switch len(setFields(&p.Sources[i])) {
+		case 0:
+			c.required(path, "must specify a source")
+		case 1:
+		default:
+			c.forbidden(path, "may not specify more than 1 source")
+		}
+		if d := p.Sources[i].DownwardAPI; d != nil {
+			c.downwardFiles(path.Child("downwardAPI"), d.Items, files)
+		}
+	}
+}
+
+// setFields returns the JSON names of those fields of a struct of pointers that
+// are not nil.
+func setFields[T v1.VolumeSource | v1.VolumeProjection](s *T) []string {
 	var names []string
 	v := reflect.ValueOf(s).Elem()
 	for i := range v.NumField() {
@@ -96,7 +109,10 @@ func (c *checker) hostPath(path *field.Path, h *v1.HostPathVolumeSource) {
 // labels and annotations.
 var downwardFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 
-func (c *checker) downwardFiles(path *field.Path, files []v1.DownwardAPIVolumeFile) {
+// downwardFiles checks the files of a volume, or of a part of it; taken are the
+// paths that other parts have, nil if they may be doubled, as the API server lets
+// them be in a plain volume.
+func (c *checker) downwardFiles(path *field.Path, files []v1.DownwardAPIVolumeFile, taken unique[string]) {
 	for i := range files {
 		f := &files[i]
 		if f.Path == "" {
@@ -117,6 +133,9 @@ func (c *checker) downwardFiles(path *field.Path, files []v1.DownwardAPIVolumeFi
 			c.required(path, "one of fieldRef and resourceFieldRef is required")
 		}
 		c.fileMode(path.Child("mode"), f.Mode)
+		if taken != nil {
+			taken.add(f.Path, func() { c.invalid(path.Child("path"), f.Path, "conflicting duplicate paths") })
+		}
 	}
 }
 

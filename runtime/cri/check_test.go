@@ -81,10 +81,13 @@ func TestWrapCall(t *testing.T) {
 		codes.NotFound: runtime.ErrNotFound, codes.Unavailable: runtime.ErrUnavailable,
 		codes.Canceled: context.Canceled, codes.DeadlineExceeded: context.DeadlineExceeded,
 	} {
-		err := wrapCall("Method", "pod p", status.Error(code, "words"))
+		err := wrapCall("Method", "pod p", status.Error(code, "words"), nil)
 		assert.ErrorIs(t, err, class)
 		assert.ErrorContains(t, err, "pod p: Method: words")
 		assert.Equal(t, "words", reason(err))
 	}
-	assert.EqualError(t, wrapCall("Method", "", status.Error(codes.Unknown, "words")), "Method: words")
+	assert.EqualError(t, wrapCall("Method", "", status.Error(codes.Unknown, "words"), nil), "Method: words")
+	err := wrapCall("Method", "", status.Error(codes.Canceled, "stream terminated"), context.DeadlineExceeded)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.EqualError(t, err, "Method: context deadline exceeded")
 }

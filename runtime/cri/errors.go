@@ -39,22 +39,27 @@ func (e *callError) Unwrap() []error {
 	if e.class == nil {
 		return []error{e.err}
 	}
-	return []error{e.class, e.err}
+	return []error{e.class, e.err} // the class first: it is what a caller asks for
 }
 
 // wrapCall gives an error of a call its class: [runtime.ErrNotFound],
-// [runtime.ErrUnavailable], or that of a context that ended.
-func wrapCall(call, about string, err error) error {
+// [runtime.ErrUnavailable], or that of a context that ended. ctxErr is that of the
+// call's own context, which knows better than the status why it ended: a runtime
+// that cuts the stream at its deadline makes it look cancelled.
+func wrapCall(call, about string, err, ctxErr error) error {
 	st := status.Convert(err)
 	e := &callError{call: call, about: about, message: st.Message(), err: err}
-	switch st.Code() {
-	case codes.NotFound:
+	switch code := st.Code(); {
+	case ctxErr != nil:
+		e.class = ctxErr
+		e.message = ctxErr.Error()
+	case code == codes.NotFound:
 		e.class = runtime.ErrNotFound
-	case codes.Unavailable:
+	case code == codes.Unavailable:
 		e.class = runtime.ErrUnavailable
-	case codes.Canceled:
+	case code == codes.Canceled:
 		e.class = context.Canceled
-	case codes.DeadlineExceeded:
+	case code == codes.DeadlineExceeded:
 		e.class = context.DeadlineExceeded
 	}
 	return e
@@ -83,7 +88,7 @@ func call[Q, R any](
 	resp, err := method(ctx, req)
 	if err != nil {
 		var none R
-		return none, wrapCall(name, about, err)
+		return none, wrapCall(name, about, err, ctx.Err())
 	}
 	return resp, nil
 }

@@ -28,8 +28,8 @@ func (r *Runtime) Exec(ctx context.Context, id runtime.ContainerID, cmd []string
 	}
 	resp, err := call(ectx, r, "ExecSync", about, -1, r.rs.ExecSync, req)
 	if err != nil {
-		if ectx.Err() != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
-			err = errors.Join(context.DeadlineExceeded, err)
+		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			return runtime.ExecResult{}, fmt.Errorf("command %q did not end within %s: %w", cmd, timeout, err)
 		}
 		return runtime.ExecResult{}, fmt.Errorf("command %q: %w", cmd, err)
 	}

@@ -21,37 +21,24 @@ type NetNS struct{ file *os.File }
 // addresses of the host's name servers, where nobody answers: name look-ups in
 // the namespace then fail at once instead of after their timeout.
 func NewNetNS() (*NetNS, error) {
-	type result struct {
-		file *os.File
-		err  error
-	}
-	done := make(chan result)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine, and no other
-		// goroutine finds itself in the namespace.
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- result{err: fmt.Errorf("new network namespace: %w", err)}
-			return
-		}
+	var file *os.File
+	err := away(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
 		commands := [][]string{{"link", "set", "lo", "up"}}
 		for _, ip := range nameServers() {
 			commands = append(commands, []string{"addr", "add", ip, "dev", "lo"})
 		}
 		for _, args := range commands {
 			if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-				done <- result{err: fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)}
-				return
+				return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
 			}
 		}
-		file, err := os.Open("/proc/thread-self/ns/net")
-		done <- result{file, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		return nil, r.err
+		file, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("new network namespace: %w", err)
 	}
-	return &NetNS{r.file}, nil
+	return &NetNS{file}, nil
 }
 
 // Close lets go of the namespace.
@@ -60,21 +47,27 @@ func (n *NetNS) Close() error { return n.file.Close() }
 // Do runs fn in the namespace: sockets that it opens and processes that it
 // starts are in there and stay there.
 func (n *NetNS) Do(fn func() error) error {
+	return away(func() error { return unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET) }, fn)
+}
+
+// away locks the goroutine to its thread, brings the thread into another network
+// namespace, runs fn there and brings the thread home. The thread must live on:
+// the processes that it has started are killed with it (see start), so it is not
+// left to end with a goroutine that stays locked.
+func away(leave, fn func() error) error {
 	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		runtime.UnlockOSThread()
 		return err
 	}
 	defer home.Close()
-	if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("entering the network namespace: %w", err)
+	if err := leave(); err != nil {
+		return fmt.Errorf("entering a network namespace: %w", err)
 	}
 	defer func() {
-		// A thread that cannot go home stays locked, and ends with its goroutine.
-		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
-			runtime.UnlockOSThread()
+		if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
+			panic(fmt.Sprintf("a thread cannot return to its network namespace: %v", err))
 		}
 	}()
 	return fn()

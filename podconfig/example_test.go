@@ -1,0 +1,24 @@
+package podconfig_test
+
+import (
+	"fmt"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+// A manifest with a mistake, and the same without it.
+func ExampleLoad() {
+	opts := podconfig.LoadOptions{NormalizeOptions: podconfig.NormalizeOptions{NodeName: "edge-7", Origin: "/etc/manifests/web.yaml"}}
+	for _, image := range []string{"image: ' nginx'", "image: nginx"} {
+		manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, " + image + "}]}\n"
+		pods, err := podconfig.Load([]byte(manifest), opts)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(pods[0].Name, pods[0].Spec.RestartPolicy, pods[0].Spec.Containers[0].ImagePullPolicy)
+	}
+	// Output:
+	// pod default/web-edge-7 is invalid: spec.containers[0].image: Invalid value: " nginx": must not have leading or trailing whitespace
+	// web-edge-7 Always Always
+}

@@ -1,0 +1,357 @@
+package podconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// scripted is a source that delivers what the test sends it, and ends with the
+// errors that the test sends it.
+type scripted struct {
+	name string
+	sets chan []*v1.Pod
+	errs chan error
+}
+
+func newScripted(name string) *scripted {
+	return &scripted{name, make(chan []*v1.Pod), make(chan error)}
+}
+
+func (s *scripted) Name() string { return s.name }
+
+func (s *scripted) Run(ctx context.Context, set func([]*v1.Pod)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case pods := <-s.sets:
+			set(pods)
+		case err := <-s.errs:
+			return err
+		}
+	}
+}
+
+func testPod(uid, name string, change ...func(*v1.Pod)) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: name, Namespace: "default"}}
+	for _, f := range change {
+		f(pod)
+	}
+	return pod
+}
+
+func image(name string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.Containers = []v1.Container{{Name: "c", Image: name}} }
+}
+
+func phase(ph v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Phase = ph } }
+
+func deleted(p *v1.Pod) {
+	now := metav1.Unix(1, 0)
+	p.DeletionTimestamp = &now
+}
+
+// bench runs a mux over scripted sources inside a synctest bubble.
+type bench struct {
+	t        *testing.T
+	mux      *Mux
+	sources  []*scripted
+	rejected []Rejection
+	stop     func()
+}
+
+func newBench(t *testing.T, names ...string) *bench {
+	b := &bench{t: t}
+	var sources []Source
+	for _, n := range names {
+		s := newScripted(n)
+		b.sources = append(b.sources, s)
+		sources = append(sources, s)
+	}
+	mux, err := NewMux(MuxOptions{Sources: sources, Rejected: func(r Rejection) { b.rejected = append(b.rejected, r) }})
+	require.NoError(t, err)
+	b.mux = mux
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- mux.Run(ctx) }()
+	b.stop = func() {
+		cancel()
+		require.NoError(t, <-done)
+		_, open := <-mux.Changes()
+		require.False(t, open)
+	}
+	return b
+}
+
+func (b *bench) set(source int, pods ...*v1.Pod) {
+	b.sources[source].sets <- pods
+	synctest.Wait()
+}
+
+// read takes all changes that there are, each in one line.
+func (b *bench) read() []string {
+	var lines []string
+	for {
+		synctest.Wait()
+		select {
+		case c := <-b.mux.Changes():
+			line := c.Op.String() + " " + c.Source
+			for _, p := range c.Pods {
+				line += " " + p.Name + "/" + string(p.UID)
+			}
+			lines = append(lines, line)
+		default:
+			return lines
+		}
+	}
+}
+
+func TestMuxScenarios(t *testing.T) {
+	t.Parallel()
+	for name, play := range map[string]func(b *bench){
+		"all operations in one batch": func(b *bench) {
+			b.set(0, testPod("1", "a"), testPod("2", "b"), testPod("3", "c"), testPod("4", "d"))
+			assert.Equal(b.t, []string{"ADD file a/1 b/2 c/3 d/4"}, b.read())
+			b.set(0, testPod("5", "e"), testPod("1", "a", image("x")), testPod("2", "b", deleted), testPod("4", "d", phase(v1.PodRunning)))
+			assert.Equal(b.t, []string{"ADD file e/5", "UPDATE file a/1", "DELETE file b/2", "REMOVE file c/3", "RECONCILE file d/4"}, b.read())
+			assert.Empty(b.t, b.read())
+		},
+		"nothing changes": func(b *bench) {
+			b.set(0, testPod("1", "a", image("x")))
+			b.read()
+			b.set(0, testPod("1", "a", image("x")))
+			assert.Empty(b.t, b.read())
+		},
+		"an empty first snapshot": func(b *bench) {
+			b.set(0)
+			assert.False(b.t, b.mux.AllSeen())
+			assert.Equal(b.t, []string{"ADD file"}, b.read())
+			assert.False(b.t, b.mux.AllSeen(), "http was not seen")
+			b.set(1)
+			assert.False(b.t, b.mux.AllSeen(), "the reader does not know yet")
+			assert.Equal(b.t, []string{"ADD http"}, b.read())
+			assert.True(b.t, b.mux.AllSeen())
+			b.set(1)
+			assert.Empty(b.t, b.read())
+		},
+		"seen only when all of the batch was read": func(b *bench) {
+			b.set(0, testPod("1", "a"))
+			b.set(1, testPod("2", "b"))
+			<-b.mux.Changes()
+			synctest.Wait()
+			assert.False(b.t, b.mux.AllSeen())
+			<-b.mux.Changes()
+			synctest.Wait()
+			assert.True(b.t, b.mux.AllSeen())
+		},
+		"a slow reader sees the last state": func(b *bench) {
+			for i := range 100 {
+				b.set(0, testPod("1", "a", image(fmt.Sprint(i))), testPod(fmt.Sprint("x", i), fmt.Sprint("x", i)))
+			}
+			assert.Equal(b.t, []string{"ADD file a/1 x99/x99"}, b.read())
+		},
+		"a batch that began is finished": func(b *bench) {
+			b.set(0, testPod("1", "a"), testPod("2", "b"))
+			b.read()
+			b.set(0, testPod("1", "a", image("x")))
+			assert.Equal(b.t, Update, (<-b.mux.Changes()).Op)
+			b.set(0, testPod("3", "c"))
+			assert.Equal(b.t, []string{"REMOVE file b/2", "ADD file c/3", "REMOVE file a/1"}, b.read())
+		},
+		"a pod gets another UID": func(b *bench) {
+			b.set(0, testPod("1", "a"))
+			b.read()
+			b.set(0, testPod("2", "a"))
+			assert.Equal(b.t, []string{"ADD file a/2", "REMOVE file a/1"}, b.read())
+		},
+		"a UID gets another name": func(b *bench) {
+			b.set(0, testPod("1", "a"))
+			b.read()
+			b.set(0, testPod("1", "b"))
+			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD file b/1"}, b.read())
+		},
+		"two sources want a name": func(b *bench) {
+			b.set(1, testPod("2", "a"))
+			assert.Equal(b.t, []string{"ADD http a/2"}, b.read())
+			b.set(0, testPod("1", "a"), testPod("3", "c"))
+			assert.Equal(b.t, []string{"ADD file c/3"}, b.read(), "who had it keeps it")
+			b.set(0, testPod("1", "a"), testPod("3", "c"))
+			require.Len(b.t, b.rejected, 1, "told once")
+			assert.Equal(b.t, "file", b.rejected[0].Source)
+			assert.ErrorIs(b.t, b.rejected[0].Err, ErrDuplicatePod)
+			assert.EqualError(b.t, b.rejected[0].Err, `pod default/a(1) from source "file": pod default/a(2) from source "http" has the same name: another pod has its place and keeps it until it goes away`)
+			b.set(1)
+			assert.Equal(b.t, []string{"ADD file a/1", "REMOVE http a/2"}, b.read())
+			b.set(1, testPod("2", "a"))
+			assert.Empty(b.t, b.read())
+			require.Len(b.t, b.rejected, 2)
+			assert.Equal(b.t, "http", b.rejected[1].Source)
+		},
+		"a pod passes from one source to another": func(b *bench) {
+			b.set(0, testPod("1", "a"))
+			b.set(1, testPod("1", "a"))
+			assert.Equal(b.t, []string{"ADD file a/1", "ADD http"}, b.read())
+			b.set(0)
+			assert.Equal(b.t, []string{"UPDATE http a/1"}, b.read(), "it is not ended")
+		},
+		"two sources want a UID": func(b *bench) {
+			b.set(0, testPod("1", "a"))
+			b.set(1, testPod("1", "b"))
+			assert.Equal(b.t, []string{"ADD file a/1", "ADD http"}, b.read())
+			require.Len(b.t, b.rejected, 1)
+			assert.ErrorContains(b.t, b.rejected[0].Err, "has the same UID")
+			b.set(0)
+			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD http b/1"}, b.read())
+		},
+		"duplicates within one source": func(b *bench) {
+			b.set(0, testPod("1", "a"), testPod("2", "a"), testPod("1", "c"), testPod("", "d"), nil)
+			assert.Equal(b.t, []string{"ADD file a/1"}, b.read())
+			require.Len(b.t, b.rejected, 3)
+			assert.ErrorContains(b.t, b.rejected[0].Err, `pod default/a(2) from source "file": pod default/a(1) of the same source has the same name`)
+			assert.ErrorContains(b.t, b.rejected[1].Err, `pod default/c(1) from source "file": pod default/a(1) of the same source has the same UID`)
+			assert.ErrorIs(b.t, b.rejected[2].Err, ErrUnnamedPod)
+			b.set(0, testPod("2", "a"))
+			assert.Equal(b.t, []string{"ADD file a/2", "REMOVE file a/1"}, b.read())
+		},
+		"deletion goes on": func(b *bench) {
+			b.set(0, testPod("1", "a"))
+			b.read()
+			b.set(0, testPod("1", "a", deleted))
+			assert.Equal(b.t, []string{"DELETE file a/1"}, b.read())
+			grace := int64(1)
+			b.set(0, testPod("1", "a", deleted, func(p *v1.Pod) { p.DeletionGracePeriodSeconds = &grace }))
+			assert.Equal(b.t, []string{"DELETE file a/1"}, b.read())
+			b.set(0)
+			assert.Equal(b.t, []string{"REMOVE file a/1"}, b.read())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, "file", "http")
+				play(b)
+				b.stop()
+			})
+		})
+	}
+}
+
+func TestMuxAnnotations(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "file")
+		given := testPod("1", "a", func(p *v1.Pod) { p.Annotations = map[string]string{"k": "v"} })
+		first := time.Now().Format(time.RFC3339Nano)
+		b.set(0, given)
+		pod := (<-b.mux.Changes()).Pods[0]
+		assert.Equal(t, map[string]string{"k": "v", runtime.AnnotationConfigSource: "file", runtime.AnnotationConfigSeen: first}, pod.Annotations)
+		assert.Equal(t, map[string]string{"k": "v"}, given.Annotations, "the source's pod is not touched")
+
+		time.Sleep(time.Hour)
+		b.set(0, testPod("1", "a", image("x")))
+		pod = (<-b.mux.Changes()).Pods[0]
+		assert.Equal(t, map[string]string{runtime.AnnotationConfigSource: "file", runtime.AnnotationConfigSeen: first}, pod.Annotations)
+		b.stop()
+	})
+}
+
+func TestMuxRestartsFailedSource(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "file", "http")
+		b.set(0, testPod("1", "a"))
+		b.read()
+		bad := b.sources[0]
+		wait := time.Second
+		for range 10 {
+			bad.errs <- errors.New("no")
+			began := time.Now()
+			b.set(1, testPod("2", "b")) // the other goes on
+			bad.sets <- []*v1.Pod{testPod("1", "a")}
+			assert.Equal(t, wait, time.Since(began))
+			wait = min(2*wait, time.Minute)
+		}
+		time.Sleep(time.Minute) // of health
+		bad.errs <- errors.New("no")
+		began := time.Now()
+		bad.sets <- nil
+		assert.Equal(t, time.Second, time.Since(began))
+		synctest.Wait()
+		assert.Equal(t, []string{"ADD http b/2", "REMOVE file a/1"}, b.read())
+		b.stop()
+	})
+}
+
+// sourceFunc is a source of one function.
+type sourceFunc func(ctx context.Context, set func([]*v1.Pod)) error
+
+func (sourceFunc) Name() string                                              { return "func" }
+func (f sourceFunc) Run(ctx context.Context, set func(pods []*v1.Pod)) error { return f(ctx, set) }
+
+func TestMuxSourceEnds(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		runs int // that happen within ten seconds
+		run  sourceFunc
+	}{
+		"complete": {1, func(_ context.Context, set func([]*v1.Pod)) error { set(nil); return nil }},
+		"silent":   {4, func(context.Context, func([]*v1.Pod)) error { return nil }},
+		"panics":   {4, func(context.Context, func([]*v1.Pod)) error { panic("x") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				runs := 0
+				var late func([]*v1.Pod)
+				m, err := NewMux(MuxOptions{Sources: []Source{sourceFunc(func(ctx context.Context, set func([]*v1.Pod)) error {
+					runs++
+					late = set
+					return tc.run(ctx, set)
+				})}})
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				changes := 0
+				go func() {
+					for range m.Changes() {
+						changes++
+						late([]*v1.Pod{testPod("1", "a")}) // Run has returned
+					}
+				}()
+				require.NoError(t, m.Run(ctx))
+				assert.Equal(t, tc.runs, runs)
+				assert.LessOrEqual(t, changes, 1)
+				require.ErrorIs(t, m.Run(ctx), ErrRunTwice)
+			})
+		})
+	}
+}
+
+func TestNewMuxErrors(t *testing.T) {
+	t.Parallel()
+	_, err := NewMux(MuxOptions{Sources: []Source{nil, newScripted(""), newScripted("a"), newScripted("a")}})
+	require.ErrorContains(t, err, "source 0 is nil")
+	require.ErrorContains(t, err, "source 1 has no name")
+	require.ErrorContains(t, err, `sources 2 and 3 have the same name "a"`)
+	m, err := NewMux(MuxOptions{})
+	require.NoError(t, err)
+	assert.True(t, m.AllSeen())
+}
+
+func TestOpString(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "Op(0)", Op(0).String())
+	assert.Equal(t, "RECONCILE", Reconcile.String())
+}

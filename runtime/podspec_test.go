@@ -1,0 +1,218 @@
+package runtime
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestOrigin(t *testing.T) {
+	with := func(annotations ...string) *v1.Pod {
+		pod := &v1.Pod{}
+		for i := 0; i < len(annotations); i += 2 {
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, annotations[i], annotations[i+1])
+		}
+		return pod
+	}
+	assert.False(t, IsStatic(with()), "without a source nothing is known")
+	assert.False(t, IsStatic(with(AnnotationConfigSource, "api")))
+	assert.True(t, IsStatic(with(AnnotationConfigSource, "file")))
+	assert.True(t, IsStatic(with(AnnotationConfigSource, "http")))
+	assert.False(t, IsMirror(with(AnnotationConfigSource, "api")))
+	assert.True(t, IsMirror(with(AnnotationConfigMirror, "")))
+}
+
+func TestContainers(t *testing.T) {
+	spec := &v1.PodSpec{
+		InitContainers:      []v1.Container{{Name: "i1"}, {Name: "i2"}},
+		Containers:          []v1.Container{{Name: "m1"}, {Name: "m2"}},
+		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e1"}}},
+	}
+	for stopAt, want := range []string{"", "i1:1", "i1:1 i2:1", "i1:1 i2:1 m1:0", "i1:1 i2:1 m1:0 m2:0", "i1:1 i2:1 m1:0 m2:0 e1:2"} {
+		got := ""
+		for kind, c := range Containers(spec) {
+			if stopAt == 0 {
+				break
+			}
+			if got != "" {
+				got += " "
+			}
+			got += fmt.Sprint(c.Name, ":", int(kind))
+			if stopAt--; stopAt == 0 {
+				break
+			}
+		}
+		assert.Equal(t, want, got)
+	}
+	for name, want := range map[string]ContainerKind{"i2": InitContainer, "m1": MainContainer, "e1": EphemeralContainer} {
+		c, kind := FindContainer(spec, name)
+		if assert.NotNil(t, c, name) {
+			assert.Equal(t, name, c.Name)
+			assert.Equal(t, want, kind)
+		}
+	}
+	c, _ := FindContainer(spec, "none")
+	assert.Nil(t, c)
+	c, _ = FindContainer(spec, "m2")
+	assert.Same(t, &spec.Containers[1], c)
+}
+
+func TestShouldRestart(t *testing.T) {
+	const (
+		always, onFailure, never = "Always", "OnFailure", "Never"
+		in, notIn                = v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
+	)
+	type rules = []v1.ContainerRestartRule
+	rule := func(action string, op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) v1.ContainerRestartRule {
+		return v1.ContainerRestartRule{
+			Action:    v1.ContainerRestartRuleAction(action),
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes},
+		}
+	}
+	for _, tc := range []struct {
+		name     string
+		pod, own string
+		rules    rules
+		kind     ContainerKind
+		// restarts after exit codes 0, 1, 42
+		want [3]bool
+	}{
+		{"always", always, "", nil, MainContainer, [3]bool{true, true, true}},
+		{"not defaulted", "", "", nil, MainContainer, [3]bool{true, true, true}},
+		{"on failure", onFailure, "", nil, MainContainer, [3]bool{false, true, true}},
+		{"never", never, "", nil, MainContainer, [3]bool{}},
+
+		{"own always", never, always, nil, MainContainer, [3]bool{true, true, true}},
+		{"own on failure", always, onFailure, nil, MainContainer, [3]bool{false, true, true}},
+		{"own never", always, never, nil, MainContainer, [3]bool{}},
+		{"own of a later API", onFailure, "Perhaps", nil, MainContainer, [3]bool{false, true, true}},
+
+		{"rule in", always, never, rules{rule("Restart", in, 42)}, MainContainer, [3]bool{false, false, true}},
+		{"rule in several", always, never, rules{rule("Restart", in, 1, 42)}, MainContainer, [3]bool{false, true, true}},
+		{"rule not in", always, never, rules{rule("Restart", notIn, 0, 1)}, MainContainer, [3]bool{false, false, true}},
+		{"rule and policy", never, onFailure, rules{rule("Restart", in, 0)}, MainContainer, [3]bool{true, true, true}},
+		{"second rule", never, never, rules{rule("Restart", in, 1), rule("Restart", in, 42)}, MainContainer, [3]bool{false, true, true}},
+		{"rule restarts all", never, never, rules{rule("RestartAllContainers", in, 42)}, MainContainer, [3]bool{false, false, true}},
+		{"first match decides", never, never, rules{rule("Later", in, 42), rule("Restart", in, 42)}, MainContainer, [3]bool{}},
+		{"rule without codes", never, never, rules{{Action: "Restart"}}, MainContainer, [3]bool{}},
+		{"rule of a later operator", never, never, rules{rule("Restart", "Above", 0)}, MainContainer, [3]bool{}},
+		{"rule without own policy", never, "", rules{rule("Restart", in, 42)}, MainContainer, [3]bool{}},
+
+		{"init under always", always, "", nil, InitContainer, [3]bool{false, true, true}},
+		{"init not defaulted", "", "", nil, InitContainer, [3]bool{false, true, true}},
+		{"init under on failure", onFailure, "", nil, InitContainer, [3]bool{false, true, true}},
+		{"init under never", never, "", nil, InitContainer, [3]bool{}},
+		{"init own on failure", never, onFailure, nil, InitContainer, [3]bool{false, true, true}},
+		{"init own never", always, never, nil, InitContainer, [3]bool{}},
+		{"init rule", never, never, rules{rule("Restart", in, 0, 42)}, InitContainer, [3]bool{false, false, true}},
+		{"sidecar under always", always, always, nil, InitContainer, [3]bool{true, true, true}},
+		{"sidecar under never", never, always, nil, InitContainer, [3]bool{true, true, true}},
+
+		{"ephemeral", always, "", nil, EphemeralContainer, [3]bool{}},
+		{"ephemeral own", always, always, nil, EphemeralContainer, [3]bool{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicy(tc.pod)}}
+			c := &v1.Container{RestartPolicyRules: tc.rules}
+			if tc.own != "" {
+				c.RestartPolicy = ptr.To(v1.ContainerRestartPolicy(tc.own))
+			}
+			for i, code := range []int32{0, 1, 42} {
+				assert.Equal(t, tc.want[i], ShouldRestart(pod, c, tc.kind, code), "exit code %d", code)
+			}
+		})
+	}
+}
+
+func TestGracePeriod(t *testing.T) {
+	for _, tc := range []struct {
+		deletion, spec *int64
+		want           int64
+	}{
+		{nil, nil, 30},
+		{nil, ptr.To[int64](5), 5},
+		{nil, ptr.To[int64](0), 0},
+		{ptr.To[int64](0), ptr.To[int64](5), 0},
+		{ptr.To[int64](60), nil, 60},
+	} {
+		pod := &v1.Pod{}
+		pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = tc.deletion, tc.spec
+		assert.Equal(t, tc.want, GracePeriod(pod))
+	}
+}
+
+func TestQOSClass(t *testing.T) {
+	// need reads "cpu memory" requests and limits; "-" leaves one out.
+	need := func(reqCPU, reqMem, limCPU, limMem string) v1.ResourceRequirements {
+		r := v1.ResourceRequirements{}
+		put := func(list *v1.ResourceList, name v1.ResourceName, q string) {
+			if q == "-" {
+				return
+			}
+			if *list == nil {
+				*list = v1.ResourceList{}
+			}
+			(*list)[name] = resource.MustParse(q)
+		}
+		put(&r.Requests, v1.ResourceCPU, reqCPU)
+		put(&r.Requests, v1.ResourceMemory, reqMem)
+		put(&r.Limits, v1.ResourceCPU, limCPU)
+		put(&r.Limits, v1.ResourceMemory, limMem)
+		return r
+	}
+	type all = []v1.ResourceRequirements
+	var (
+		none   = need("-", "-", "-", "-")
+		full   = need("1", "1Gi", "1", "1Gi")
+		spelt  = need("1000m", "1024Mi", "1", "1Gi")
+		limits = need("-", "-", "1", "1Gi")
+		zero   = need("0", "0", "0", "0")
+		other  = v1.ResourceRequirements{Limits: v1.ResourceList{"example.com/gpu": resource.MustParse("1")}}
+	)
+	for _, tc := range []struct {
+		name       string
+		pod        *v1.ResourceRequirements
+		init, main all
+		want       v1.PodQOSClass
+	}{
+		{"nothing", nil, nil, all{none}, v1.PodQOSBestEffort},
+		{"zeroes", nil, nil, all{zero}, v1.PodQOSBestEffort},
+		{"other resources", nil, nil, all{other}, v1.PodQOSBestEffort},
+		{"equal", nil, nil, all{full}, v1.PodQOSGuaranteed},
+		{"equal, spelt otherwise", nil, nil, all{spelt, full}, v1.PodQOSGuaranteed},
+		{"limits only", nil, nil, all{limits}, v1.PodQOSGuaranteed},
+		{"requests only", nil, nil, all{need("1", "1Gi", "-", "-")}, v1.PodQOSBurstable},
+		{"requests below limits", nil, nil, all{need("500m", "1Gi", "1", "1Gi")}, v1.PodQOSBurstable},
+		{"zero request", nil, nil, all{need("0", "1Gi", "1", "1Gi")}, v1.PodQOSBurstable},
+		{"cpu only", nil, nil, all{need("1", "-", "1", "-")}, v1.PodQOSBurstable},
+		{"memory only", nil, nil, all{need("-", "1Gi", "-", "1Gi")}, v1.PodQOSBurstable},
+		{"one of two", nil, nil, all{full, none}, v1.PodQOSBurstable},
+		{"init container without", nil, all{none}, all{full}, v1.PodQOSBurstable},
+		{"init container with", nil, all{spelt}, all{full}, v1.PodQOSGuaranteed},
+
+		{"pod equal", &full, nil, all{none}, v1.PodQOSGuaranteed},
+		{"pod equal, containers below", &full, nil, all{need("500m", "-", "-", "-")}, v1.PodQOSGuaranteed},
+		{"pod's requests only", ptr.To(need("1", "-", "-", "-")), nil, all{full}, v1.PodQOSBurstable},
+		{"pod's limits only", &limits, nil, all{full}, v1.PodQOSBurstable},
+		{"pod has resources, none given", &none, nil, all{full}, v1.PodQOSBestEffort},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &v1.Pod{Spec: v1.PodSpec{Resources: tc.pod}}
+			for _, r := range tc.init {
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers, v1.Container{Resources: r})
+			}
+			for _, r := range tc.main {
+				pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Resources: r})
+			}
+			pod.Spec.EphemeralContainers = make([]v1.EphemeralContainer, 1) // never count
+			assert.Equal(t, tc.want, QOSClass(pod))
+			pod.Status.QOSClass = v1.PodQOSBurstable
+			assert.Equal(t, v1.PodQOSBurstable, QOSClass(pod), "what was once decided stays")
+		})
+	}
+}
