@@ -33,17 +33,24 @@ func (s step) apply(told map[types.UID]*entry) {
 // operation, then by source. It is empty when there is nothing to tell. A UID
 // that passes to another full name is another pod: this batch removes the old one
 // and the next, planned when this one was applied, adds the new.
-func diff(old map[types.UID]*entry, want view) []step {
+func diff(old map[types.UID]*entry, want []*entry) []step {
 	var byOp [Reconcile + 1][]*entry
-	for _, e := range want.entries {
-		if op := compare(old[e.pod.UID], e); op != 0 && op != Remove {
+	kept := 0
+	for _, e := range want {
+		last := old[e.pod.UID]
+		switch op := compare(last, e); op {
+		case Remove: // found below
+		case 0:
+			kept++
+		case Add:
+			byOp[Add] = append(byOp[Add], e)
+		default:
 			byOp[op] = append(byOp[op], e)
+			kept++
 		}
 	}
-	for uid, e := range old {
-		if now := want.byUID[uid]; now == nil || now.key != e.key {
-			byOp[Remove] = append(byOp[Remove], e)
-		}
+	if kept < len(old) {
+		byOp[Remove] = missing(old, want)
 	}
 	slices.SortFunc(byOp[Remove], func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.origin.index, b.origin.index), a.key.compare(b.key), cmp.Compare(a.pod.UID, b.pod.UID))
@@ -61,6 +68,21 @@ func diff(old map[types.UID]*entry, want view) []step {
 		}
 	}
 	return batch
+}
+
+// missing returns what is in old and, by UID and full name, not wanted.
+func missing(old map[types.UID]*entry, want []*entry) []*entry {
+	keys := make(map[types.UID]fullName, len(want))
+	for _, e := range want {
+		keys[e.pod.UID] = e.key
+	}
+	var gone []*entry
+	for uid, e := range old {
+		if key, wanted := keys[uid]; !wanted || key != e.key {
+			gone = append(gone, e)
+		}
+	}
+	return gone
 }
 
 func newStep(op Op, entries []*entry) step {

@@ -20,8 +20,8 @@ var ErrRunTwice = errors.New("the pod config mux was already run")
 type MuxOptions struct {
 	// Logger; the zero value discards.
 	Logger logr.Logger
-	// Sources of pods. Their names must differ. Where two offer the same pod at the
-	// same moment, the one that stands first here gets it.
+	// Sources of pods. Their names must differ. Where two offer the same new pod at
+	// the same moment, one of them gets it, as a rule the one that stands first here.
 	Sources []Source
 	// Rejected, if not nil, is told of each pod that is held back, once for as long
 	// as it is. It runs in the goroutine of [Mux.Run] and must not block.

@@ -324,13 +324,17 @@ func TestMuxSourceEnds(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				changes := 0
+				read := make(chan struct{})
 				go func() {
+					defer close(read)
 					for range m.Changes() {
 						changes++
+						synctest.Wait()
 						late([]*v1.Pod{testPod("1", "a")}) // Run has returned
 					}
 				}()
 				require.NoError(t, m.Run(ctx))
+				<-read
 				assert.Equal(t, tc.runs, runs)
 				assert.LessOrEqual(t, changes, 1)
 				require.ErrorIs(t, m.Run(ctx), ErrRunTwice)

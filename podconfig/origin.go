@@ -60,30 +60,34 @@ type origin struct {
 	// order of the snapshot.
 	entries []*entry
 
-	// byUID and names have the entries of the last snapshot; what is stamped with
+	// byUID and byName have the entries of the last snapshot; what is stamped with
 	// an older generation is on its way out. They are kept from snapshot to
-	// snapshot so that an unchanged one costs no memory.
+	// snapshot so that an unchanged one costs no memory and little time.
 	generation uint64
-	byUID      map[types.UID]slot
-	names      map[fullName]nameSlot
+	byUID      map[types.UID]*slot
+	byName     map[fullName]*nameSlot
 	complaints complaints
 }
 
+// slot is the place of a UID in the snapshots of an origin.
 type slot struct {
-	entry *entry
+	generation uint64
+	entry      *entry
 	// given is the pod that the source handed over last: equal to the entry's in
 	// all that counts, not always the same one.
-	given      *v1.Pod
-	generation uint64
+	given *v1.Pod
+	// name is the place of the entry's full name.
+	name *nameSlot
 }
 
+// nameSlot is the place of a full name.
 type nameSlot struct {
-	uid        types.UID
 	generation uint64
+	holder     *slot
 }
 
 func newOrigin(index int, name string) *origin {
-	return &origin{index: index, name: name, byUID: map[types.UID]slot{}, names: map[fullName]nameSlot{}}
+	return &origin{index: index, name: name, byUID: map[types.UID]*slot{}, byName: map[fullName]*nameSlot{}}
 }
 
 // take replaces what the source says by a new snapshot. The result has the pods
@@ -103,30 +107,42 @@ func (o *origin) take(pods []*v1.Pod, now time.Time) []Rejection {
 			})
 			continue
 		}
-		last, known := o.byUID[pod.UID]
-		if known && last.generation == o.generation {
-			other := last.given
-			o.complaints.add(o.name, pod, other.UID, func() error { return o.duplicate(pod, other, "UID") })
+		s := o.byUID[pod.UID]
+		if s != nil && s.generation == o.generation {
+			o.complaints.add(o.name, pod, s.given.UID, func() error { return o.duplicate(pod, s.given, "UID") })
 			continue
 		}
-		if named := o.names[key]; named.generation == o.generation {
-			other := o.byUID[named.uid].given
+		var name *nameSlot
+		if s != nil && s.entry.key == key {
+			name = s.name
+		} else {
+			name = o.byName[key]
+		}
+		if name != nil && name.generation == o.generation {
+			other := name.holder.given
 			o.complaints.add(o.name, pod, other.UID, func() error { return o.duplicate(pod, other, "name") })
 			continue
 		}
-		e := last.entry
-		if last.given != pod {
-			e = o.entryOf(pod, last.entry, now)
+		if s == nil {
+			s = &slot{}
+			o.byUID[pod.UID] = s
 		}
-		o.byUID[pod.UID] = slot{e, pod, o.generation}
-		o.names[key] = nameSlot{pod.UID, o.generation}
-		o.entries = append(o.entries, e)
+		if name == nil {
+			name = &nameSlot{}
+			o.byName[key] = name
+		}
+		if s.given != pod {
+			s.entry, s.given = o.entryOf(pod, s.entry, now), pod
+		}
+		s.name, s.generation = name, o.generation
+		name.holder, name.generation = s, o.generation
+		o.entries = append(o.entries, s.entry)
 	}
 	if len(o.byUID) > len(o.entries) {
-		maps.DeleteFunc(o.byUID, func(_ types.UID, s slot) bool { return s.generation != o.generation })
+		maps.DeleteFunc(o.byUID, func(_ types.UID, s *slot) bool { return s.generation != o.generation })
 	}
-	if len(o.names) > len(o.entries) {
-		maps.DeleteFunc(o.names, func(_ fullName, s nameSlot) bool { return s.generation != o.generation })
+	if len(o.byName) > len(o.entries) {
+		maps.DeleteFunc(o.byName, func(_ fullName, n *nameSlot) bool { return n.generation != o.generation })
 	}
 	return o.complaints.news()
 }

@@ -9,69 +9,88 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// view is a set of pods in which every UID and every full name is unique.
-type view struct {
-	// entries in the order of the sources and, within one, of its snapshot.
-	entries []*entry
-	byUID   map[types.UID]*entry
-}
-
 // union decides which pods count where several sources offer the same: who holds
 // a full name keeps it for as long as it offers it; a free one goes to the first
 // source that wants it.
 type union struct {
+	// sole is the only origin with pods as of the last merge, if it was one: it
+	// holds all that it offers, and the maps are not kept up.
+	sole *origin
 	// holders is who has each full name; last is the outcome of the merge before
-	// while one is under way. Both are kept to save memory.
+	// while one is under way. They are kept to save memory, as are the others.
 	holders, last map[fullName]*entry
-	want          view
+	uids          map[types.UID]*entry
+	want          []*entry
 	complaints    complaints
 }
 
-// merge returns what is wanted in all, and the pods that lose out now and did not
-// before. The view is valid until the next call.
-func (u *union) merge(origins []*origin) (view, []Rejection) {
+// merge returns what is wanted in all, every UID and every full name once, in the
+// order of the origins; and the pods that lose out now and did not before. The
+// list is valid until the next call.
+func (u *union) merge(origins []*origin) ([]*entry, []Rejection) {
+	talkers := 0
+	var sole *origin
+	for _, o := range origins {
+		if len(o.entries) > 0 {
+			talkers++
+			sole = o
+		}
+	}
+	if talkers <= 1 {
+		u.sole = sole
+		clear(u.holders)
+		if sole == nil {
+			return nil, u.complaints.news()
+		}
+		return sole.entries, u.complaints.news()
+	}
 	if u.holders == nil {
-		u.holders, u.last = map[fullName]*entry{}, map[fullName]*entry{}
-		u.want.byUID = map[types.UID]*entry{}
+		u.holders, u.last, u.uids = map[fullName]*entry{}, map[fullName]*entry{}, map[types.UID]*entry{}
 	}
 	u.holders, u.last = u.last, u.holders
 	clear(u.holders)
-	clear(u.want.byUID)
-	u.want.entries = u.want.entries[:0]
+	clear(u.uids)
+	u.want = u.want[:0]
 
 	for _, o := range origins {
 		for _, e := range o.entries {
-			if h := u.last[e.key]; h != nil && h.origin == o && u.want.byUID[e.pod.UID] == nil {
+			if u.heldBy(e, o) && u.uids[e.pod.UID] == nil {
 				u.give(e)
 			}
 		}
 	}
+	u.sole = nil
 	for _, o := range origins {
 		for _, e := range o.entries {
 			switch holder := u.holders[e.key]; {
 			case holder == e:
 			case holder != nil:
 				u.refuse(e, holder, "name")
-			case u.want.byUID[e.pod.UID] != nil:
-				u.refuse(e, u.want.byUID[e.pod.UID], "UID")
+				continue
+			case u.uids[e.pod.UID] != nil:
+				u.refuse(e, u.uids[e.pod.UID], "UID")
+				continue
 			default:
 				u.give(e)
 			}
-		}
-	}
-	for _, o := range origins {
-		for _, e := range o.entries {
-			if u.holders[e.key] == e {
-				u.want.entries = append(u.want.entries, e)
-			}
+			u.want = append(u.want, e)
 		}
 	}
 	return u.want, u.complaints.news()
 }
 
+// heldBy reports whether the origin held the full name as of the last merge.
+func (u *union) heldBy(e *entry, o *origin) bool {
+	if u.sole != nil {
+		return u.sole == o
+	}
+	h := u.last[e.key]
+	return h != nil && h.origin == o
+}
+
 func (u *union) give(e *entry) {
 	u.holders[e.key] = e
-	u.want.byUID[e.pod.UID] = e
+	u.uids[e.pod.UID] = e
 }
 
 func (u *union) refuse(e, holder *entry, what string) {

@@ -25,6 +25,7 @@ func Example() {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	done := make(chan error)
 	go func() { done <- mux.Run(ctx) }()
 

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const patience = 30 * time.Second
 
 func manifestOf(name, image string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %s}]}\n", name, image)
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
 }
 
 func write(t *testing.T, path, content string) {
@@ -47,7 +47,7 @@ func start(t *testing.T, path string, every time.Duration) *rig {
 		every = time.Hour
 	}
 	r := &rig{t: t, sets: make(chan []*v1.Pod, 1000), problems: make(chan string, 1000)}
-	s := New(path, Options{NodeName: "Node", CheckFrequency: every, Problem: func(path string, err error) {
+	s := New(path, Options{NodeName: "node", CheckFrequency: every, Problem: func(path string, err error) {
 		r.problems <- fmt.Sprintf("%s: %v", filepath.Base(path), err)
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func TestDirectory(t *testing.T) {
 	r.expect("a=1", "b=1")
 	a := r.last[0]
 	assert.Equal(t, "default", a.Namespace)
-	assert.EqualValues(t, "Node", a.Spec.NodeName)
+	assert.EqualValues(t, "node", a.Spec.NodeName)
 
 	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "2"))
 	r.expect("a=1", "b=2")

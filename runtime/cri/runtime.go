@@ -46,6 +46,12 @@ type Options struct {
 	SerializePulls   bool
 	MaxParallelPulls int
 
+	// MaxParallelStarts is how many calls that start a sandbox or a container are
+	// under way at once; the others wait their turn, those of pods that have begun
+	// first. A call that takes longer than 3 s counts no more. Default: 2 for each
+	// processor, 8 at least.
+	MaxParallelStarts int
+
 	// RuntimeHandler finds the runtime handler of a runtime class. Default: the handler
 	// is called as the class is.
 	RuntimeHandler func(class string) (handler string, err error)
@@ -97,6 +103,9 @@ func (o *Options) setDefaults() {
 	if o.PullBackoffMax <= 0 {
 		o.PullBackoffMax = 300 * time.Second
 	}
+	if o.MaxParallelStarts <= 0 {
+		o.MaxParallelStarts = defaultStarts()
+	}
 	if o.SeccompProfileRoot == "" {
 		o.SeccompProfileRoot = "/var/lib/kubelet/seccomp"
 	}
@@ -117,9 +126,10 @@ type Runtime struct {
 	// until the runtime was asked.
 	readOnlyDeep atomic.Pointer[map[string]bool]
 	// node is what is found out about the machine, once.
-	node  func() *translate.Node
-	pulls *puller
-	pods  memory
+	node   func() *translate.Node
+	pulls  *puller
+	starts *gate
+	pods   memory
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -130,6 +140,7 @@ func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Option
 	opts.setDefaults()
 	r := &Runtime{rs: rs, is: is, opts: opts, endpoint: "the given client"}
 	r.pulls = newPuller(&r.opts)
+	r.starts = newGate(opts.MaxParallelStarts)
 	r.pods.idle = 2 * max(r.opts.PullBackoffMax, r.opts.Backoff.Max, 10*time.Minute)
 	r.node = sync.OnceValue(func() *translate.Node {
 		if opts.node != nil {

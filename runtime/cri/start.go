@@ -46,6 +46,11 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	}
 
 	about := s.about + ", container " + c.Name
+	leave, err := s.r.starts.enter(ctx, inSandbox)
+	if err != nil {
+		return fail(reasonCreate, err)
+	}
+	defer leave()
 	s.changed = true
 	created, err := call(ctx, s.r, "CreateContainer", about, 0, s.r.rs.CreateContainer,
 		&criv1.CreateContainerRequest{PodSandboxId: s.sandboxID, Config: config, SandboxConfig: s.config})
@@ -62,6 +67,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 		s.containerEvent(c, id, v1.EventTypeWarning, "Failed", "Error: "+reason(err))
 		return waitFor(reasonRun, err)
 	}
+	leave() // hooks take their own time
 	s.containerEvent(c, id, v1.EventTypeNormal, "Started", "Container started")
 
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {

@@ -215,6 +215,11 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
 		return fail(fmt.Errorf("%s: making its log directory: %w", s.about, err))
 	}
+	leave, err := s.r.starts.enter(ctx, newSandbox)
+	if err != nil {
+		return fmt.Errorf("%s: waiting for its turn to start: %w", s.about, err)
+	}
+	defer leave()
 	s.changed = true
 	// Twice the timeout, as in kubelet: the pod's network is set up in this call.
 	resp, err := call(ctx, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
