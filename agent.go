@@ -58,6 +58,7 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeletkit: learning about the host: %w", err)
 	}
+	opts.PodLogsDir = host.PodLogsDir
 	a := &Agent{opts: opts, log: opts.Logger, pods: podconfig.NewManager()}
 	if err := a.build(host, filepath.Join(opts.RootDir, "pods")); err != nil {
 		return nil, fmt.Errorf("kubeletkit: %w", err)
@@ -156,7 +157,7 @@ func first(list []string) string {
 
 // Run runs the agent until the context ends, and then returns nil, with all that
 // it started joined and the pods left running. It returns early with an error if
-// a part fails for good, or if the root directory is in use.
+// a part fails for good, or if another agent uses the root or the logs directory.
 func (a *Agent) Run(ctx context.Context) error {
 	if !a.started.CompareAndSwap(false, true) {
 		return ErrAlreadyRunning
@@ -166,6 +167,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("kubeletkit: %w", err)
 	}
 	defer unlock()
+	unlockLogs, err := lockLogs(a.opts.PodLogsDir)
+	if err != nil {
+		return fmt.Errorf("kubeletkit: %w", err)
+	}
+	defer unlockLogs()
 
 	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.opts.PodLogsDir)
 	g, gctx := errgroup.WithContext(ctx)
@@ -227,8 +233,9 @@ func (a *Agent) Healthy() error {
 	return nil
 }
 
-// Synced reports whether every source has said which pods it wants.
-func (a *Agent) Synced() bool { return a.mux.AllSeen() }
+// Synced reports whether every source has said which pods it wants, and all of
+// them have been taken in: [Agent.Pods] has them.
+func (a *Agent) Synced() bool { return a.loop.Synced() }
 
 func (a *Agent) admit(pod *v1.Pod, active []*v1.Pod) syncloop.Admission {
 	return syncloop.Admit(a.opts.Limits, pod, active)
@@ -236,7 +243,9 @@ func (a *Agent) admit(pod *v1.Pod, active []*v1.Pod) syncloop.Admission {
 
 // gone reports whether nobody wants the pod and no worker is concerned with it.
 func (a *Agent) gone(uid types.UID) bool {
-	if !a.mux.AllSeen() || a.workers.State(uid).Known() {
+	// Before the first housekeeping a pod may be unknown because it is not yet
+	// delivered, or is being taken in.
+	if st := a.workers.State(uid); !st.Synced || st.Known() {
 		return false
 	}
 	_, desired := a.pods.ByUID(uid)

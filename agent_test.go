@@ -37,6 +37,9 @@ type memory struct {
 	crashes map[types.UID]map[string]plan.Crash
 	away    error
 	ids     int
+	// slow is how long a pod takes to stop; trace has what started and stopped.
+	slow  time.Duration
+	trace []string
 }
 
 func newMemory() *memory {
@@ -100,6 +103,7 @@ func (m *memory) SyncPod(_ context.Context, req runtime.PodSync) (runtime.SyncRe
 		})
 	}
 	for _, start := range do.Start {
+		m.trace = append(m.trace, "started "+string(uid))
 		c := runtime.ContainerStatus{StartedAt: now, RestartCount: start.RestartCount}
 		c.ID, c.Name, c.SandboxID = runtime.ContainerID{Type: "memory", ID: m.id()}, start.Container.Name, s.Sandboxes[0].ID
 		c.State, c.CreatedAt, c.Hash = runtime.ContainerRunning, now, runtime.ContainerHash(start.Container)
@@ -108,10 +112,16 @@ func (m *memory) SyncPod(_ context.Context, req runtime.PodSync) (runtime.SyncRe
 	return runtime.SyncResult{Changed: do.CreateSandbox || len(do.Start) > 0, RetryAfter: do.RetryAfter, Waiting: do.Waiting}, nil
 }
 
-func (m *memory) KillPod(_ context.Context, req runtime.PodKill) error {
+func (m *memory) KillPod(ctx context.Context, req runtime.PodKill) error {
+	select {
+	case <-time.After(m.slow):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.pods[req.Status.UID]; s != nil {
+		m.trace = append(m.trace, "stopped "+string(s.UID))
 		for i := range s.Containers {
 			m.exit(&s.Containers[i], 137)
 		}
@@ -308,6 +318,93 @@ func TestASecondAgentAdopts(t *testing.T) {
 	})
 }
 
+// A manifest that was edited while the agent was away is another pod of the same
+// name. Both would bind the same ports.
+func TestAnEditedPodWaitsForTheOneThatAnEarlierAgentStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		static := func(uid types.UID) *v1.Pod {
+			pod := makePod("web")
+			pod.UID = uid
+			pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+			return pod
+		}
+		rt, root := newMemory(), t.TempDir()
+		first := startNode(t, root, rt)
+		first.source.pods <- []*v1.Pod{static("u1"), makePod("other")}
+		first.after(5 * time.Second)
+		first.stop(t)
+		rt.mu.Lock()
+		rt.slow, rt.trace = 20*time.Second, nil
+		rt.mu.Unlock()
+
+		// Another source does not deliver for long: what it may want goes on running.
+		late := newSource()
+		second, err := kubeletkit.New(kubeletkit.Options{
+			NodeName: "node", RootDir: root, PodLogsDir: filepath.Join(root, "logs"), Runtime: rt, Host: &runtime.Host{},
+			Sources: []podconfig.Source{named{name: "late", ch: late.pods}, named{name: "early", ch: first.source.pods}},
+		})
+		require.NoError(t, err)
+		n := &node{Agent: second, runtime: rt, source: first.source, done: make(chan error, 1)}
+		ctx, cancel := context.WithCancel(t.Context())
+		n.cancel = cancel
+		go func() { n.done <- n.Run(ctx) }()
+		defer n.stop(t)
+
+		n.source.pods <- []*v1.Pod{static("u2")}
+		assert.Empty(t, n.after(10 * time.Second)["web"].Status.Phase, "the old one still ends")
+		assert.Equal(t, v1.PodRunning, n.after(30 * time.Second)["web"].Status.Phase)
+		rt.mu.Lock()
+		assert.Equal(t, []string{"stopped u1", "started u2"}, rt.trace)
+		rt.mu.Unlock()
+		assert.False(t, n.Synced())
+
+		late.pods <- []*v1.Pod{makePod("other")}
+		n.after(time.Minute)
+		rt.mu.Lock()
+		assert.Equal(t, []string{"stopped u1", "started u2"}, rt.trace, "the other pod is adopted")
+		rt.mu.Unlock()
+		assert.Equal(t, 2, rt.held(), "nothing of the old one is left")
+		assert.NoDirExists(t, filepath.Join(root, "pods", "u1"))
+		assert.True(t, n.Synced())
+	})
+}
+
+// named is a source with another name and channel.
+type named struct {
+	source
+	name string
+	ch   chan []*v1.Pod
+}
+
+func (n named) Name() string { return n.name }
+func (n named) Run(ctx context.Context, set func([]*v1.Pod)) error {
+	return source{n.ch}.Run(ctx, set)
+}
+
+func TestLogsDirectoryIsForOneAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := t.TempDir()
+		start := func(name string) (stop context.CancelFunc, done chan error) {
+			a, err := kubeletkit.New(kubeletkit.Options{
+				NodeName: name, RootDir: t.TempDir(), PodLogsDir: logs, Runtime: newMemory(), Host: &runtime.Host{},
+				Sources: []podconfig.Source{newSource()},
+			})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			done = make(chan error, 1)
+			go func() { done <- a.Run(ctx) }()
+			synctest.Wait()
+			return cancel, done
+		}
+		stop, done := start("a")
+		stopOther, other := start("b")
+		require.ErrorContains(t, <-other, "would remove the logs of the other's pods")
+		stopOther()
+		stop()
+		require.NoError(t, <-done)
+	})
+}
+
 func TestTheRuntimeMayBeAwayAtTheStartAndLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := newMemory()
@@ -348,7 +445,7 @@ func TestRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, src := newMemory(), newSource()
 		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: t.TempDir(), Runtime: rt, Sources: []podconfig.Source{src}, Host: &runtime.Host{},
+			NodeName: "node", RootDir: t.TempDir(), PodLogsDir: t.TempDir(), Runtime: rt, Sources: []podconfig.Source{src}, Host: &runtime.Host{},
 			Limits: syncloop.Limits{MaxPods: 1},
 		})
 		require.NoError(t, err)
@@ -381,10 +478,11 @@ func Example() {
 	defer func() { _ = os.RemoveAll(root) }()
 	src := newSource()
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "edge-7",
-		RootDir:  root,
-		Runtime:  newMemory(), // cri.Dial returns the real one
-		Sources:  []podconfig.Source{src},
+		NodeName:   "edge-7",
+		RootDir:    root,
+		PodLogsDir: filepath.Join(root, "logs"),
+		Runtime:    newMemory(), // cri.Dial returns the real one
+		Sources:    []podconfig.Source{src},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -20,8 +20,10 @@
 //     it started. The pods go on running, and the next agent on the same
 //     runtime adopts them without a restart.
 //   - Nothing is global: many agents may run in one process, each with a root
-//     directory and a runtime of its own. A second agent on the same root directory
-//     is refused.
+//     directory, a pod logs directory and a runtime of its own. A second agent on
+//     the same directory is refused.
+//   - A pod that ran under the full name of a desired one when the agent started,
+//     but with another UID, is stopped before the desired one starts.
 //   - A runtime that is away, at the start or later, is waited for; nothing is
 //     stopped or forgotten meanwhile.
 //   - The runtime belongs to the agent: pods in it that no source wants are

@@ -27,8 +27,9 @@ type Options struct {
 	// RootDir holds what the agent keeps on disk: the pods' directories under
 	// "pods". Default /var/lib/kubeletkit.
 	RootDir string
-	// PodLogsDir is where the runtime writes the containers' output. Default
-	// /var/log/pods, as kubelet.
+	// PodLogsDir is where the runtime writes the containers' output. It must be this
+	// agent's alone: what is named <namespace>_<name>_<uid> in it and belongs to no
+	// pod of its own is removed. Default /var/log/pods, as kubelet.
 	PodLogsDir string
 
 	// Runtime runs the pods, as runtime/cri.Dial returns it. The agent does not

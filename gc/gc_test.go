@@ -110,8 +110,12 @@ func TestPlan(t *testing.T) {
 		},
 		containers: []string{"a0"},
 	}, {
-		name: "what was created and never started is not dead while its pod lives",
-		pod:  runtime.Pod{Containers: []runtime.Container{container("a1", "a", "s", created, 1), container("a0", "a", "s", created, 2)}},
+		name: "what was created may still be started",
+		pod:  runtime.Pod{Containers: []runtime.Container{container("a1", "a", "s", created, 1), container("b0", "b", "s", created, 2)}},
+	}, {
+		name:       "unless there is a newer instance: an agent ended before it was started",
+		pod:        runtime.Pod{Containers: []runtime.Container{container("a2", "a", "s", running, 1), container("a1", "a", "s", created, 2), container("a0", "a", "s", exited, 3)}},
+		containers: []string{"a1"},
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.pod.PodRef = ref("u")

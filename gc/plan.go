@@ -57,16 +57,21 @@ func planPod(out *Removal, pod *runtime.Pod, gone bool, policy Policy, now time.
 	case keep == 0:
 		keep = 1
 	}
+	seen := map[string]bool{}      // containers of which a newer instance was seen
 	dead := map[string]int{}       // dead instances seen, by container name; the newest come first
 	remaining := map[string]bool{} // sandboxes that still hold a container
 	for _, c := range pod.Containers {
-		if c.State == runtime.ContainerExited || c.State == runtime.ContainerCreated && gone {
+		// What was created and never started has nothing to tell. Nobody will start it
+		// once there is a newer instance: the agent ended between the two steps.
+		stillborn := c.State == runtime.ContainerCreated && (gone || seen[c.Name])
+		seen[c.Name] = true
+		if c.State == runtime.ContainerExited {
 			dead[c.Name]++
-			old := gone || now.Sub(c.CreatedAt) >= policy.MinAge
-			if dead[c.Name] > keep && old {
-				out.Containers = append(out.Containers, ContainerRemoval{Pod: pod.PodRef, Container: c})
-				continue
-			}
+		}
+		surplus := stillborn || c.State == runtime.ContainerExited && dead[c.Name] > keep
+		if surplus && (gone || now.Sub(c.CreatedAt) >= policy.MinAge) {
+			out.Containers = append(out.Containers, ContainerRemoval{Pod: pod.PodRef, Container: c})
+			continue
 		}
 		remaining[c.SandboxID] = true
 	}

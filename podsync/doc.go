@@ -22,7 +22,7 @@
 //
 // # Guarantees
 //
-// The Syncer keeps nothing but the last waiting reasons of each pod, which are
-// dropped when the pod has terminated. It is safe for concurrent use by
+// The Syncer keeps nothing but the last waiting reasons of each pod and when its
+// volumes were measured, which are dropped when the pod has terminated. It is safe for concurrent use by
 // different pods; for one pod the worker calls one method at a time.
 package podsync

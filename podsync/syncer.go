@@ -108,6 +108,8 @@ type Syncer struct {
 	mu sync.Mutex
 	// waiting has the reasons that the last SyncPod of a pod gave.
 	waiting map[types.UID]map[string]v1.ContainerStateWaiting
+	// measured is when the volumes of a pod were last measured.
+	measured map[types.UID]time.Time
 }
 
 var _ podworkers.PodSyncer = (*Syncer)(nil)
@@ -135,7 +137,11 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	if opts.Event == nil {
 		opts.Event = func(*v1.Pod, string, string, string) {}
 	}
-	return &Syncer{Deps: deps, opts: opts, log: opts.Logger, waiting: map[types.UID]map[string]v1.ContainerStateWaiting{}}, nil
+	return &Syncer{
+		Deps: deps, opts: opts, log: opts.Logger,
+		waiting:  map[types.UID]map[string]v1.ContainerStateWaiting{},
+		measured: map[types.UID]time.Time{},
+	}, nil
 }
 
 // PodDir is the directory of the pod with that UID.
@@ -172,12 +178,16 @@ type verdict struct{ reason, message string }
 // mustEnd returns why the pod must end although it has not finished, or nil and
 // the time until it is to be asked again, 0 for never.
 func (s *Syncer) mustEnd(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*verdict, time.Duration) {
-	past, look := pastDeadline(pod, api, time.Now())
+	now := time.Now()
+	past, look := pastDeadline(pod, api, now)
 	if past {
 		return &verdict{reasonDeadline, messageDeadline}, 0
 	}
 	if !volume.HasSizeLimit(pod) {
 		return nil, look
+	}
+	if wait := s.untilMeasured(pod.UID, now); wait > 0 {
+		return nil, soonest(look, wait)
 	}
 	message, err := s.Volumes.Exceeded(ctx, pod, s.PodDir(pod.UID))
 	if err != nil {
@@ -187,6 +197,19 @@ func (s *Syncer) mustEnd(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*
 		return &verdict{reasonEvicted, message}, 0
 	}
 	return nil, soonest(look, usagePeriod)
+}
+
+// untilMeasured is the time until the pod's volumes are to be measured; at 0 they
+// are now. Measuring walks all of their files, so a pod that is synced often is
+// not measured each time.
+func (s *Syncer) untilMeasured(uid types.UID, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.measured[uid]; ok && now.Sub(last) < usagePeriod {
+		return usagePeriod - now.Sub(last)
+	}
+	s.measured[uid] = now
+	return 0
 }
 
 // advance makes ready what the containers need and has the runtime act.
@@ -274,6 +297,7 @@ func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *r
 	s.Status.Terminate(pod)
 	s.mu.Lock()
 	delete(s.waiting, pod.UID)
+	delete(s.measured, pod.UID)
 	s.mu.Unlock()
 	return nil
 }

@@ -177,6 +177,10 @@ func TestActiveDeadline(t *testing.T) {
 }
 
 func TestAVolumeThatOutgrowsItsLimitEvictsThePod(t *testing.T) {
+	synctest.Test(t, testOutgrownVolume)
+}
+
+func testOutgrownVolume(t *testing.T) {
 	w := &world{}
 	s := newSyncer(t, w, podsync.Options{})
 	pod := makePod()
@@ -185,6 +189,11 @@ func TestAVolumeThatOutgrowsItsLimitEvictsThePod(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 10*time.Second, res.RetryAfter)
 	w.exceeded = "too much"
+	time.Sleep(4 * time.Second)
+	res, err = s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
+	require.NoError(t, err)
+	assert.Equal(t, podworkers.Result{RetryAfter: 6 * time.Second}, res, "it is not measured at each sync")
+	time.Sleep(res.RetryAfter)
 	res, err = s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
 	require.NoError(t, err)
 	assert.True(t, res.Terminal)

@@ -12,11 +12,14 @@ import (
 func (w *Workers) perform(ctx context.Context, c call) returned {
 	begun := time.Now()
 	log := w.log.WithValues("pod", c.ref, "phase", c.phase())
-	log.V(4).Info("Call begins", "type", c.typ)
+	if c.kind == callSync {
+		log = log.WithValues("type", c.typ)
+	}
+	log.V(4).Info("Call begins")
 
 	var r returned
 	r.err = guard(func() (err error) {
-		r.Result, err = w.ask(ctx, c)
+		r.Result, err = w.ask(ctx, c, &r.unread)
 		return err
 	})
 	r.mark, r.jitter = w.cache.Now(), jitter()
@@ -43,12 +46,15 @@ func (w *Workers) perform(ctx context.Context, c call) returned {
 	return r
 }
 
-// ask reads the pod's status and hands it to the syncer.
-func (w *Workers) ask(ctx context.Context, c call) (Result, error) {
+// ask reads the pod's status and hands it to the syncer. unread is set if it did
+// not get that far.
+func (w *Workers) ask(ctx context.Context, c call, unread *bool) (Result, error) {
+	*unread = true
 	status, err := w.cache.Newer(ctx, c.ref, c.after)
 	if err != nil {
 		return Result{}, err // it names the pod
 	}
+	*unread = false
 	switch c.kind {
 	case callSync:
 		return w.syncer.SyncPod(ctx, c.typ, c.pod, status)

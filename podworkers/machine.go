@@ -42,9 +42,10 @@ type machine struct {
 	// wanted. Its Done was moved to done.
 	next *Update
 
-	call      callKind  // under way
-	cancelled bool      // the call under way has been cancelled
-	deadline  time.Time // when the grace of the terminating call under way runs out
+	call      callKind   // under way
+	typ       UpdateType // of the SyncPod under way, or the last one
+	cancelled bool       // the call under way has been cancelled
+	deadline  time.Time  // when the grace of the terminating call under way runs out
 	mark      runtime.Mark
 
 	// When the next call is due: at once if ready; from floor on if hinted; at wake,
@@ -52,6 +53,7 @@ type machine struct {
 	ready, hinted bool
 	floor, wake   time.Time
 	changedSpec   bool // a Create or Change came since the last SyncPod was taken
+	created       bool // SyncPod was called, or is about to be, with Create
 	received      time.Time
 
 	failures int // calls in a row that failed
@@ -73,8 +75,11 @@ type (
 	// returned ends the call under way. mark was drawn when it had returned.
 	returned struct {
 		Result
-		err  error
-		mark runtime.Mark
+		err error
+		// unread says that the pod's status could not be read, so that the syncer was
+		// not called.
+		unread bool
+		mark   runtime.Mark
 		// jitter is random from [0,1).
 		jitter float64
 	}
@@ -291,6 +296,10 @@ func (m machine) onReturned(p policy, now time.Time, r returned) (machine, effec
 	m.call, m.cancelled, m.deadline = noCall, false, time.Time{}
 	if kind != callSync || r.Changed || r.err != nil || cancelled {
 		m.mark = r.mark
+	}
+	if kind == callSync && r.unread { // the next call has to tell what this one did not
+		m.created = m.created && m.typ != Create
+		m.changedSpec = m.changedSpec || m.typ == Change
 	}
 
 	switch {

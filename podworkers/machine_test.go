@@ -72,6 +72,16 @@ func TestMachine(t *testing.T) {
 	type step = func(s *script)
 
 	for name, steps := range map[string]step{
+		"what the syncer was not told, since the status could not be read, it is told later": func(s *script) {
+			unread := returned{err: errors.New("away"), unread: true, mark: 5}
+			s.update(Update{Type: Create, Pod: pod})
+			assert.Equal(s.t, Create, s.take(callSync).typ)
+			assert.Equal(s.t, Create, s.on(unread).after(10*time.Second).take(callSync).typ)
+			s.ok().update(Update{Type: Change, Pod: pod})
+			assert.Equal(s.t, Change, s.take(callSync).typ)
+			assert.Equal(s.t, Change, s.on(unread).after(10*time.Second).take(callSync).typ)
+			assert.Equal(s.t, Sync, s.fails().after(10*time.Second).take(callSync).typ, "this one was told, and failed")
+		},
 		"a pod is synced, then left alone until the resync": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod})
 			assert.Equal(s.t, Create, s.take(callSync).typ)

@@ -79,12 +79,15 @@ func (m machine) take(now time.Time) (machine, call, bool) {
 	switch {
 	case m.phase == PhaseSync:
 		c.kind, c.typ = callSync, Sync
-		if m.startedAt.IsZero() {
-			c.typ, m.startedAt = Create, now
+		if !m.created {
+			c.typ, m.created = Create, true
 		} else if m.changedSpec {
 			c.typ = Change
 		}
-		m.changedSpec = false
+		if m.startedAt.IsZero() {
+			m.startedAt = now
+		}
+		m.changedSpec, m.typ = false, c.typ
 	case m.phase == PhaseTerminated:
 		c.kind = callTerminated
 	default:

@@ -52,22 +52,24 @@ func Handler(agent Agent, opts Options) http.Handler {
 	return mux
 }
 
-// Healthz returns the handler of /healthz alone, for a port of its own.
+// Healthz returns a handler of /healthz alone, for a port of its own.
 func Healthz(agent Agent) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := agent.Healthy(); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		_, _ = w.Write([]byte("ok"))
 	})
+	return mux
 }
 
 // Serve serves the handler on the listener until the context ends, and then
 // returns nil when the requests under way are answered, or after a second.
 // It closes the listener.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	done := make(chan error, 1) // one value, of the one goroutine
 	go func() { done <- srv.Serve(l) }()
 	select {

@@ -60,6 +60,12 @@ func TestHealthz(t *testing.T) {
 	code, body = get(t, server.Handler(agent{err: errors.New("the loop hangs")}, server.Options{}), "/healthz")
 	assert.Equal(t, http.StatusInternalServerError, code)
 	assert.Contains(t, body, "the loop hangs")
+
+	code, body = get(t, server.Healthz(agent{}), "/healthz")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "ok", body)
+	code, _ = get(t, server.Healthz(agent{}), "/pods")
+	assert.Equal(t, http.StatusNotFound, code, "it tells nothing else")
 }
 
 func TestServeStopsWithItsContext(t *testing.T) {

@@ -2,10 +2,14 @@ package syncloop
 
 import (
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Admission is the verdict on a pod that wants to run on the node.
@@ -95,24 +99,36 @@ type hostPort struct {
 
 func hostPorts(pod *v1.Pod) []hostPort {
 	var ports []hostPort
-	add := func(list []v1.Container) {
-		for i := range list {
-			for _, p := range list[i].Ports {
-				if p.HostPort == 0 {
-					continue
-				}
-				hp := hostPort{ip: p.HostIP, port: p.HostPort, protocol: p.Protocol}
-				if hp.ip == "" || hp.ip == "::" {
-					hp.ip = anyAddress
-				}
-				if hp.protocol == "" {
-					hp.protocol = v1.ProtocolTCP
-				}
-				ports = append(ports, hp)
+	for kind, c := range runtime.Containers(&pod.Spec) {
+		if kind == runtime.EphemeralContainer || kind == runtime.InitContainer && !runtime.IsSidecar(c) {
+			continue // gone, or nearly so, when the pod does its work
+		}
+		for _, p := range c.Ports {
+			if p.HostPort == 0 {
+				continue
 			}
+			hp := hostPort{ip: p.HostIP, port: p.HostPort, protocol: p.Protocol}
+			if hp.ip == "" || hp.ip == "::" {
+				hp.ip = anyAddress
+			}
+			if hp.protocol == "" {
+				hp.protocol = v1.ProtocolTCP
+			}
+			ports = append(ports, hp)
 		}
 	}
-	add(pod.Spec.Containers)
-	add(pod.Spec.InitContainers)
 	return ports
 }
+
+// judgeUID refuses a UID that could not be the name of a directory: the pod's files
+// would lie, and be deleted, elsewhere.
+func judgeUID(uid types.UID) Admission {
+	s := string(uid)
+	if s == "" || s == "." || s == ".." || len(s) > maxNameLength || strings.ContainsAny(s, "/\\\x00") {
+		return Admission{Reason: "InvalidUID", Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID", s)}
+	}
+	return Admission{Admitted: true}
+}
+
+// maxNameLength is the longest name of a file, in bytes (NAME_MAX of Linux).
+const maxNameLength = 255

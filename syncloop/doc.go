@@ -23,6 +23,11 @@
 // directories of gone pods. It is not called before every source has been
 // seen, since until then it is not known what is wanted on the node.
 //
+// One kind of orphan does not wait for that: a pod that an earlier agent ran under
+// the full name of one that is added now. It is stopped first, and the new
+// one's worker waits for its end. What else ran before is left alone, since a
+// source that is yet to deliver may want it.
+//
 // # Guarantees
 //
 // One goroutine calls the handler, so handlers need no locks against each other.

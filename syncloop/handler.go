@@ -22,6 +22,10 @@ import (
 // one.
 const sweepPeriod = time.Minute
 
+// listTimeout bounds the handler's own looks at the runtime: the loop waits for
+// them, and a healthy runtime answers in milliseconds.
+const listTimeout = 10 * time.Second
+
 // PodManager holds the desired state; *podconfig.Manager is one.
 type PodManager interface {
 	Set(pod *v1.Pod)
@@ -92,14 +96,21 @@ type Handler struct {
 
 	// refused are desired pods that were not admitted; they have no worker.
 	refused map[types.UID]struct{}
+	// before are the pods that ran before this agent came and that no worker knows
+	// yet; nil when the first sweep has seen to them.
+	before []*runtime.Pod
 	// sweep says that the runtime or the disk may hold pods that nobody wants.
 	sweep     bool
 	lastSweep time.Time
-	// known are the pods that had a worker at the last cleanup.
+	// known are the pods that had a worker, or were given to one as orphans, at the
+	// last cleanup.
 	known map[types.UID]podworkers.State
 }
 
-var _ SyncHandler = (*Handler)(nil)
+var (
+	_ SyncHandler = (*Handler)(nil)
+	_ Preparer    = (*Handler)(nil)
+)
 
 // NewHandler returns a handler, or an error that names what is missing.
 func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
@@ -133,8 +144,22 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 	return &Handler{HandlerDeps: deps, opts: opts, log: opts.Logger, refused: map[types.UID]struct{}{}, sweep: true}, nil
 }
 
+// Prepare takes note of what an earlier agent has left running, so that
+// HandlePodAdditions finds the predecessors of pods.
+func (h *Handler) Prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	listed, err := h.Runtime.ListPods(ctx, true)
+	if err != nil {
+		return fmt.Errorf("looking for pods that run already: %w", err)
+	}
+	h.before = slices.DeleteFunc(slices.Clone(listed), func(pod *runtime.Pod) bool { return !pod.Running() })
+	return nil
+}
+
 // HandlePodAdditions admits the pods, the oldest first, and gives them to their
-// workers.
+// workers. A pod that ran under the same full name before this agent came is
+// stopped first.
 func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	active := h.active(pods)
 	for _, pod := range oldestFirst(pods) {
@@ -142,8 +167,13 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 		if runtime.IsMirror(pod) {
 			continue
 		}
+		h.endPredecessors(pod)
 		if !h.Workers.State(pod.UID).TerminationRequested() {
-			if verdict := h.opts.Admit(pod, active); !verdict.Admitted {
+			verdict := judgeUID(pod.UID)
+			if verdict.Admitted {
+				verdict = h.opts.Admit(pod, active)
+			}
+			if !verdict.Admitted {
 				h.refuse(pod, verdict)
 				continue
 			}
@@ -151,6 +181,26 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 		}
 		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod, Received: time.Now()})
 	}
+}
+
+// endPredecessors has what an earlier agent ran under the pod's full name stopped.
+// It is an orphan already, though not all sources have been seen: a full name is
+// one pod's at a time, and it is this one's now. The worker of the pod waits for
+// its end, as the two would bind the same ports and write the same directories.
+func (h *Handler) endPredecessors(pod *v1.Pod) {
+	ref := runtime.RefOf(pod)
+	h.before = slices.DeleteFunc(h.before, func(old *runtime.Pod) bool {
+		if h.Workers.State(old.UID).Known() {
+			return true
+		}
+		sameUID, sameName := old.UID == ref.UID, old.FullName() == ref.FullName()
+		if sameUID == sameName { // another pod, or this one, to be adopted
+			return false
+		}
+		h.log.Info("Stopping a pod of an earlier agent before its successor starts", "pod", old.PodRef, "successor", ref)
+		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: old})
+		return true
+	})
 }
 
 // HandlePodUpdates passes changes on to the workers.
@@ -228,8 +278,9 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 			states[pod.UID] = h.Workers.State(pod.UID)
 		}
 	}
+	working := make(map[types.UID]bool, len(states))
 	for uid := range states {
-		keep[uid] = true
+		keep[uid], working[uid] = true, true
 	}
 	for uid := range h.known {
 		if !keep[uid] { // it was forgotten since: see what it left behind
@@ -245,7 +296,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	h.Status.Prune(alive)
 
 	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= sweepPeriod {
-		if err := h.sweepOrphans(ctx, keep); err != nil {
+		if err := h.sweepOrphans(ctx, keep, working); err != nil {
 			h.sweep = true
 			return err
 		}
@@ -254,25 +305,31 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	return nil
 }
 
-// sweepOrphans stops running pods that have no worker, and removes what pods that
-// neither run nor have a worker left on disk and in the runtime.
-func (h *Handler) sweepOrphans(ctx context.Context, keep map[types.UID]bool) error {
-	listed, err := h.Runtime.ListPods(ctx, true)
+// sweepOrphans stops running pods that have no worker, also those that are desired
+// but were refused, and removes what pods that neither run nor are to be kept have
+// left on disk and in the runtime. Orphans are added to what is known, so that the
+// cleanup after their end sweeps again.
+func (h *Handler) sweepOrphans(ctx context.Context, keep, working map[types.UID]bool) error {
+	lctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	listed, err := h.Runtime.ListPods(lctx, true)
 	if err != nil {
 		return fmt.Errorf("looking for orphaned pods: %w", err)
 	}
 	left := false
 	for _, pod := range listed {
 		switch {
-		case keep[pod.UID]:
+		case working[pod.UID]:
 		case pod.Running():
+			h.log.Info("Stopping a pod that is not to run on this node", "pod", pod.PodRef, "refused", keep[pod.UID])
 			keep[pod.UID] = true
-			h.log.Info("Stopping a pod that is not desired on this node", "pod", pod.PodRef)
+			h.known[pod.UID] = podworkers.State{}
 			h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
-		default:
+		case !keep[pod.UID]:
 			left = true
 		}
 	}
+	h.before = nil
 	if left {
 		h.opts.Gone()
 	}
@@ -315,16 +372,16 @@ func (h *Handler) refuse(pod *v1.Pod, verdict Admission) {
 }
 
 // active returns the desired pods that take something from the node, without
-// those that are about to be judged.
+// those that are about to be judged and those whose full name a judged one takes
+// over: what they hold, their successors get.
 func (h *Handler) active(judged []*v1.Pod) []*v1.Pod {
-	not := make(map[types.UID]struct{}, len(judged))
+	uids, taken := make(map[types.UID]bool, len(judged)), make(map[string]bool, len(judged))
 	for _, pod := range judged {
-		not[pod.UID] = struct{}{}
+		uids[pod.UID], taken[runtime.RefOf(pod).FullName()] = true, true
 	}
 	return slices.DeleteFunc(slices.Clone(h.Pods.Pods()), func(pod *v1.Pod) bool {
 		_, refused := h.refused[pod.UID]
-		_, out := not[pod.UID]
-		return refused || out || h.Workers.State(pod.UID).Terminated() || h.finished(pod)
+		return refused || uids[pod.UID] || taken[runtime.RefOf(pod).FullName()] || h.Workers.State(pod.UID).Terminated() || h.finished(pod)
 	})
 }
 

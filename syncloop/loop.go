@@ -48,6 +48,13 @@ type SyncHandler interface {
 	HandlePodCleanups(ctx context.Context) error
 }
 
+// Preparer is a [SyncHandler] that looks around before it is handed anything.
+type Preparer interface {
+	// Prepare is called from the loop's goroutine when the runtime is fit for the
+	// first time, and again after a rest until it returns nil.
+	Prepare(ctx context.Context) error
+}
+
 // Config is the stream of desired state; *podconfig.Mux is one.
 type Config interface {
 	Changes() <-chan podconfig.Change
@@ -104,6 +111,7 @@ type Loop struct {
 	log  logr.Logger
 
 	started atomic.Bool
+	synced  atomic.Bool  // see Synced
 	last    atomic.Int64 // unix nanoseconds of the last time round; 0 before the first
 	health  *runtimeHealth
 }
@@ -158,9 +166,19 @@ func (l *Loop) Run(ctx context.Context) error {
 	housekeeping := time.NewTicker(l.opts.HousekeepingPeriod)
 	defer housekeeping.Stop()
 
+	prepare := func(context.Context) error { return nil }
+	if p, ok := l.deps.Handler.(Preparer); ok {
+		prepare = p.Prepare
+	}
 	rest := restInitial
 	for ctx.Err() == nil {
-		if err := l.unfit(); err != nil {
+		err := l.unfit()
+		if err == nil && prepare != nil {
+			if err = prepare(ctx); err == nil {
+				prepare = nil
+			}
+		}
+		if err != nil {
 			l.log.V(2).Info("Skipping pod synchronization", "reason", err.Error(), "retryAfter", rest)
 			if !l.pause(ctx, rest) {
 				break
@@ -202,6 +220,9 @@ func (l *Loop) pause(ctx context.Context, d time.Duration) bool {
 func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time) error {
 	h := l.deps.Handler
 	l.last.Store(time.Now().UnixNano())
+	if !l.synced.Load() && l.deps.Config.AllSeen() {
+		l.synced.Store(true)
+	}
 	select {
 	case <-ctx.Done():
 	case <-l.health.changed:
@@ -236,7 +257,7 @@ func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time
 			}
 		}
 	case <-housekeeping:
-		if !l.deps.Config.AllSeen() {
+		if !l.synced.Load() {
 			break // what is wanted here is not yet known
 		}
 		if err := h.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
@@ -294,6 +315,10 @@ func (l *Loop) LastIteration() time.Time {
 	}
 	return time.Time{}
 }
+
+// Synced reports whether every source has delivered, and the handler has been
+// given all of it. It lags behind by a sync period at most, and never goes back.
+func (l *Loop) Synced() bool { return l.synced.Load() }
 
 // RuntimeError is what the last check of the runtime said; nil if it is well.
 func (l *Loop) RuntimeError() error { return l.health.get() }

@@ -31,15 +31,11 @@ func (EmptyDir) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
 // a tmpfs whose size is the smaller of the volume's size limit and the pod's
 // memory limit, if there is one.
 func (EmptyDir) SetUp(_ context.Context, pod *v1.Pod, v *v1.Volume, dir string) (runtime.Volume, error) {
-	made := false
+	access := accessOf(pod)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+		if err := access.makeDir(dir); err != nil {
 			return runtime.Volume{}, err
 		}
-		if err := os.Mkdir(dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-			return runtime.Volume{}, err
-		}
-		made = true
 	} else if err != nil {
 		return runtime.Volume{}, err
 	}
@@ -51,44 +47,54 @@ func (EmptyDir) SetUp(_ context.Context, pod *v1.Pod, v *v1.Volume, dir string) 
 			return runtime.Volume{}, err
 		}
 		if !mounted {
-			if err := mountTmpfs(dir, memorySize(pod, v.EmptyDir.SizeLimit)); err != nil {
+			if err := mountTmpfs(dir, memorySize(pod, v.EmptyDir.SizeLimit), access); err != nil {
 				return runtime.Volume{}, fmt.Errorf("emptyDir in memory: %w", err)
 			}
-			made = true
 		}
 	default:
 		return runtime.Volume{}, fmt.Errorf("emptyDir medium %q: %w; use \"\" or \"Memory\"", v.EmptyDir.Medium, ErrUnsupported)
 	}
-	if made {
-		// Mkdir is subject to the umask.
-		if err := os.Chmod(dir, 0o777); err != nil {
-			return runtime.Volume{}, err
-		}
-	}
-	if err := setGroup(pod, dir); err != nil {
-		return runtime.Volume{}, err
-	}
 	return runtime.Volume{HostPath: dir, Relabel: true, Owned: true}, nil
 }
 
-// setGroup gives the directory to the pod's fsGroup, with the set-group-ID bit, so
-// that what is made in it belongs to the group too.
-func setGroup(pod *v1.Pod, dir string) error {
-	if pod.Spec.SecurityContext == nil || pod.Spec.SecurityContext.FSGroup == nil {
-		return nil
+// access is who may do what in a volume that is made for a pod.
+type access struct {
+	mode fs.FileMode
+	gid  int // -1 leaves the group
+}
+
+// accessOf lets everybody in. A pod's fsGroup gets the volume, with the
+// set-group-ID bit, so that what is made in it belongs to the group too.
+func accessOf(pod *v1.Pod) access {
+	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		return access{0o777 | fs.ModeSetgid, int(*sc.FSGroup)}
 	}
-	info, err := os.Stat(dir)
-	if err != nil {
+	return access{0o777, -1}
+}
+
+// makeDir makes a directory that has its mode and group from the first moment on,
+// so that after a crash it is either not there or whole.
+func (a access) makeDir(dir string) error {
+	parent, name := filepath.Split(dir)
+	if err := os.MkdirAll(parent, 0o750); err != nil {
 		return err
 	}
-	gid := int(*pod.Spec.SecurityContext.FSGroup)
-	if ownedByGroup(info, gid) && info.Mode()&fs.ModeSetgid != 0 {
-		return nil
+	unfinished := filepath.Join(parent, "."+name) // no volume's name begins with a dot
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
 	}
-	if err := os.Lchown(dir, -1, gid); err != nil {
-		return fmt.Errorf("giving the volume to fsGroup %d: %w", gid, err)
+	if err := os.Mkdir(unfinished, 0o700); err != nil {
+		return err
 	}
-	return os.Chmod(dir, info.Mode().Perm()|0o770|fs.ModeSetgid)
+	if a.gid >= 0 {
+		if err := os.Lchown(unfinished, -1, a.gid); err != nil {
+			return fmt.Errorf("giving the volume to fsGroup %d: %w", a.gid, err)
+		}
+	}
+	if err := os.Chmod(unfinished, a.mode); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, dir)
 }
 
 // memorySize is the size of a volume in memory, in bytes; 0 leaves it to the

@@ -65,8 +65,15 @@ func makeTarget(target string, dir bool) error {
 
 // mountTmpfs mounts a file system in memory. A size of 0 is the kernel's default,
 // half of the machine's memory.
-func mountTmpfs(dir string, size int64) error {
-	data := "mode=0777"
+func mountTmpfs(dir string, size int64, a access) error {
+	mode := uint32(a.mode.Perm())
+	if a.mode&fs.ModeSetgid != 0 {
+		mode |= unix.S_ISGID
+	}
+	data := fmt.Sprintf("mode=%04o", mode)
+	if a.gid >= 0 {
+		data += ",gid=" + strconv.Itoa(a.gid)
+	}
 	if size > 0 {
 		data += ",size=" + strconv.FormatInt(size, 10)
 	}

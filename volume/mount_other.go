@@ -12,7 +12,7 @@ func openNoWait(root *os.Root, path string) (*os.File, error) { return root.Open
 // bindOpened gives the checked path itself: there is no bind mount here.
 func bindOpened(f *os.File, _ string) (string, error) { return f.Name(), nil }
 
-func mountTmpfs(string, int64) error { return errors.ErrUnsupported }
+func mountTmpfs(string, int64, access) error { return errors.ErrUnsupported }
 
 func isMountPoint(string) (bool, error) { return false, nil }
 

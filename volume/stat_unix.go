@@ -16,8 +16,3 @@ func allocated(info fs.FileInfo) (id fileID, bytes int64, links uint64) {
 	}
 	return fileID{uint64(st.Dev), uint64(st.Ino)}, int64(st.Blocks) * 512, uint64(st.Nlink)
 }
-
-func ownedByGroup(info fs.FileInfo, gid int) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(st.Gid) == gid
-}

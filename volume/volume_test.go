@@ -230,15 +230,38 @@ func TestFSGroup(t *testing.T) {
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
 		t.Skip("giving a directory to another group needs root on Linux")
 	}
+	for _, medium := range []v1.StorageMedium{v1.StorageMediumDefault, v1.StorageMediumMemory} {
+		m, dir := newManager(t), t.TempDir()
+		p := pod(emptyDir("v", v1.EmptyDirVolumeSource{Medium: medium}))
+		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](4321)}
+		got, err := m.SetUp(t.Context(), p, dir)
+		require.NoError(t, err)
+		info, err := os.Stat(got["v"].HostPath)
+		require.NoError(t, err)
+		assert.Equal(t, uint32(4321), info.Sys().(*syscall.Stat_t).Gid)
+		assert.NotZero(t, info.Mode()&os.ModeSetgid)
+		assert.Equal(t, os.FileMode(0o777), info.Mode().Perm())
+
+		require.NoError(t, os.Chmod(got["v"].HostPath, 0o700))
+		_, err = m.SetUp(t.Context(), p, dir)
+		require.NoError(t, err)
+		info, err = os.Stat(got["v"].HostPath)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "what the pod does with its volume is its own business")
+		require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(p), dir))
+	}
+}
+
+func TestEmptyDirAfterACrashWhileItWasMade(t *testing.T) {
 	m, dir := newManager(t), t.TempDir()
-	p := pod(emptyDir("v", v1.EmptyDirVolumeSource{}))
-	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](4321)}
-	got, err := m.SetUp(t.Context(), p, dir)
+	unfinished := filepath.Join(dir, "volumes", "kubernetes.io~empty-dir", ".scratch")
+	require.NoError(t, os.MkdirAll(unfinished, 0o700))
+	got, err := m.SetUp(t.Context(), pod(emptyDir("scratch", v1.EmptyDirVolumeSource{})), dir)
 	require.NoError(t, err)
-	info, err := os.Stat(got["v"].HostPath)
+	info, err := os.Stat(got["scratch"].HostPath)
 	require.NoError(t, err)
-	assert.Equal(t, uint32(4321), info.Sys().(*syscall.Stat_t).Gid)
-	assert.NotZero(t, info.Mode()&os.ModeSetgid)
+	assert.Equal(t, os.FileMode(0o777), info.Mode().Perm())
+	assert.NoDirExists(t, unfinished)
 }
 
 func needsMount(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
@@ -77,15 +78,16 @@ func compose(ctx context.Context, s *settings, log logr.Logger) (agent *kubeletk
 			NodeName: node, CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"),
 		}))
 	} else {
-		log.Info("Warning: no pods will run: neither --pod-manifest-path nor staticPodPath is given")
+		log.Info("Warning: neither --pod-manifest-path nor staticPodPath is given: no pods will run, and those that run are stopped")
 	}
 	maxRestart := s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, cri.Options{
-		ImageEndpoint:  s.ImageServiceEndpoint,
-		CallTimeout:    s.RuntimeRequestTimeout.Duration,
-		SerializePulls: *s.SerializeImagePulls,
-		Backoff:        plan.Backoff{Max: maxRestart},
-		Logger:         log.WithName("cri"),
+		ImageEndpoint:    s.ImageServiceEndpoint,
+		CallTimeout:      s.RuntimeRequestTimeout.Duration,
+		SerializePulls:   *s.SerializeImagePulls,
+		MaxParallelPulls: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
+		Backoff:          plan.Backoff{Max: maxRestart},
+		Logger:           log.WithName("cri"),
 	})
 	if err != nil {
 		return nil, nil, err

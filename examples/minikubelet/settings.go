@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -13,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -67,6 +70,9 @@ func parse(args []string) (*settings, error) {
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}
+	if err := s.absolute(); err != nil {
+		return nil, err
+	}
 	return s, s.validate()
 }
 
@@ -82,6 +88,8 @@ func defaults(c *kubeletconfig.KubeletConfiguration) {
 	def(&c.MaxPods, 110)
 	def(&c.HealthzPort, ptr.To[int32](10248))
 	def(&c.EnableServer, ptr.To(true))
+	// Kubelet pulls one image at a time unless told otherwise; here they come side by
+	// side, at most MaxParallelImagePulls of them.
 	def(&c.SerializeImagePulls, ptr.To(false))
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
 }
@@ -100,24 +108,53 @@ func load(path string, into *kubeletconfig.KubeletConfiguration) (warnings []str
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	if err := yaml.UnmarshalStrict(data, into); err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", path, err)
-	}
-	if into.Kind != "KubeletConfiguration" || into.APIVersion != kubeletconfig.SchemeGroupVersion.String() {
-		return nil, fmt.Errorf("configuration %s: is %s %s, want %s KubeletConfiguration", path, into.APIVersion, into.Kind, kubeletconfig.SchemeGroupVersion)
-	}
 	var fields map[string]any
 	if err := yaml.Unmarshal(data, &fields); err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	const kind = "KubeletConfiguration"
+	if version := kubeletconfig.SchemeGroupVersion.String(); fields["kind"] != kind || fields["apiVersion"] != version {
+		return nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path, fields["apiVersion"], fields["kind"], version, kind)
+	}
+	// The decoder that kubelet reads it with: strict, and case counts.
+	scheme := runtime.NewScheme()
+	if err := kubeletconfig.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	if _, _, err := decoder.Decode(data, nil, into); err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	for _, field := range notImplemented("", fields) {
 		warnings = append(warnings, fmt.Sprintf("configuration %s: field %s is not implemented and has no effect", path, field))
 	}
 	// Paths in the file are relative to it, as kubelet reads them.
-	if into.StaticPodPath != "" && !filepath.IsAbs(into.StaticPodPath) {
-		into.StaticPodPath = filepath.Join(filepath.Dir(path), into.StaticPodPath)
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range []*string{&into.StaticPodPath, &into.PodLogsDir, into.ResolverConfig} {
+		if p != nil && *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
 	}
 	return warnings, nil
+}
+
+// absolute makes the paths of flags absolute: that of a manifest is part of
+// what its pod is known by.
+func (s *settings) absolute() error {
+	for _, p := range []*string{&s.RootDir, &s.StaticPodPath, &s.PodLogsDir} {
+		if *p == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return fmt.Errorf("path %s: %w", *p, err)
+		}
+		*p = abs
+	}
+	return nil
 }
 
 func (s *settings) validate() error {
@@ -130,6 +167,22 @@ func (s *settings) validate() error {
 	}
 	if d := s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; d < time.Second || d > 300*time.Second {
 		errs = append(errs, fmt.Errorf("crashLoopBackOff.maxContainerRestartPeriod %s: must be between 1s and 300s", d))
+	}
+	for field, d := range map[string]time.Duration{
+		"syncFrequency": s.SyncFrequency.Duration, "fileCheckFrequency": s.FileCheckFrequency.Duration,
+		"runtimeRequestTimeout": s.RuntimeRequestTimeout.Duration,
+	} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("%s %s: must be above 0", field, d))
+		}
+	}
+	if n := s.MaxParallelImagePulls; n != nil && (*n < 1 || *n > 1 && *s.SerializeImagePulls) {
+		errs = append(errs, fmt.Errorf("maxParallelImagePulls %d: must be at least 1, and no more beside serializeImagePulls", *n))
+	}
+	for _, dns := range s.ClusterDNS {
+		if net.ParseIP(dns) == nil {
+			errs = append(errs, fmt.Errorf("clusterDNS %q: not an IP address", dns))
+		}
 	}
 	if s.MaxPods < 0 {
 		errs = append(errs, fmt.Errorf("maxPods %d: must not be negative", s.MaxPods))
@@ -148,6 +201,9 @@ func (s *settings) reserved() (v1.ResourceList, error) {
 			q, err := resource.ParseQuantity(text)
 			if err != nil {
 				return nil, fmt.Errorf("%s.%s %q: %w", field, name, text, err)
+			}
+			if q.Sign() < 0 {
+				return nil, fmt.Errorf("%s.%s %q: must not be negative", field, name, text)
 			}
 			total := sum[v1.ResourceName(name)]
 			total.Add(q)

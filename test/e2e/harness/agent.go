@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -113,6 +114,14 @@ func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 		}
 		if a.process != nil && !a.process.exited() {
 			a.process.stop(syscall.SIGKILL, 10*time.Second)
+		}
+		// An agent that was built with -race, and one that has panicked and was
+		// started again, must not get away with it.
+		log, _ := os.ReadFile(a.LogPath())
+		for _, bad := range []string{"WARNING: DATA RACE", "\npanic: ", "\nfatal error: "} {
+			if i := bytes.Index(log, []byte(bad)); i >= 0 {
+				t.Errorf("the agent's log:\n%s", log[i:min(len(log), i+6000)])
+			}
 		}
 		a.client.CloseIdleConnections()
 	})

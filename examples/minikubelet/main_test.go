@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestExampleManifestsAreGood(t *testing.T) {
+	files, err := filepath.Glob("manifests/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	names := map[string]bool{}
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		pods, err := podconfig.Load(data, podconfig.LoadOptions{NormalizeOptions: podconfig.NormalizeOptions{NodeName: "node", Origin: path}})
+		require.NoError(t, err, path)
+		require.Len(t, pods, 1, path)
+		names[pods[0].Name] = true
+		assert.Equal(t, v1.RestartPolicyAlways, pods[0].Spec.RestartPolicy, "defaults are filled in")
+		assert.Equal(t, v1.PullIfNotPresent, pods[0].Spec.Containers[0].ImagePullPolicy)
+	}
+	assert.Equal(t, map[string]bool{"hello-node": true, "shared-volume-node": true}, names)
+}
+
+// freePort returns a port of loopback that nobody listened on a moment ago.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func get(t *testing.T, port int, path string) (code int, body string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	var resp *http.Response
+	require.Eventually(t, func() (ok bool) {
+		var err error
+		resp, err = client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(data)
+}
+
+// Nothing is global: agents with directories and sockets of their own run side by
+// side in one process. Their runtimes are away, which keeps none from its ports.
+func TestSeveralAgentsInOneProcess(t *testing.T) {
+	dir := t.TempDir()
+	args := func(name string, port, healthz int) []string {
+		root := filepath.Join(dir, name)
+		config := filepath.Join(dir, name+".yaml")
+		write(t, config, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\n", header, root, root))
+		return []string{
+			"--config", config, "--root-dir", root, "--hostname-override", name, "--address=127.0.0.1",
+			"--container-runtime-endpoint=unix://" + root + "/cri.sock",
+			fmt.Sprintf("--read-only-port=%d", port), fmt.Sprintf("--healthz-port=%d", healthz),
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a, b, healthz := freePort(t), freePort(t), freePort(t)
+	done := make(chan error, 2)
+	for _, args := range [][]string{args("a", a, 0), args("b", b, healthz)} {
+		go func() { done <- run(ctx, args) }()
+	}
+	for _, port := range []int{a, b, healthz} {
+		code, body := get(t, port, "/healthz")
+		assert.Equal(t, http.StatusOK, code)
+		assert.Equal(t, "ok", body)
+	}
+	_, body := get(t, a, "/pods")
+	var list v1.PodList
+	require.NoError(t, yaml.Unmarshal([]byte(body), &list))
+	assert.Equal(t, "PodList", list.Kind)
+	code, _ := get(t, healthz, "/pods")
+	assert.Equal(t, http.StatusNotFound, code, "the healthz port tells nothing else")
+
+	require.ErrorContains(t, run(ctx, args("a", 0, 0)), "in use by another agent")
+	require.ErrorContains(t, run(ctx, args("c", a, 0)), "readOnlyPort")
+
+	begun := time.Now()
+	cancel()
+	require.NoError(t, <-done)
+	require.NoError(t, <-done)
+	assert.Less(t, time.Since(begun), 5*time.Second)
+}
+
+func TestASignalDuringTheStartEndsIt(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := run(ctx, []string{"--root-dir", t.TempDir(), "--healthz-port=0"})
+	if err != nil {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+func TestRunOnceReportsWhenItIsCutShort(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	root := t.TempDir()
+	err := run(ctx, []string{"--runonce", "--root-dir", root, "--container-runtime-endpoint", root + "/cri.sock", "--pod-manifest-path", root})
+	require.ErrorContains(t, err, "not every pod got to run")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+func TestUsage(t *testing.T) {
+	fs := (func() *settings { s := &settings{}; defaults(&s.KubeletConfiguration); return s })().flags()
+	usage := fs.FlagUsages()
+	for _, name := range []string{"--config", "--pod-manifest-path", "--container-runtime-endpoint", "--runonce", "--v"} {
+		assert.Contains(t, usage, name)
+	}
+	assert.NotContains(t, usage, "bootstrap-kubeconfig", "what has no effect is not advertised")
+	assert.Less(t, strings.Count(usage, "\n"), 40)
+}

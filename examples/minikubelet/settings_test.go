@@ -1,0 +1,181 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// parsed runs parse over a configuration, unless it is "", and flags.
+func parsed(t *testing.T, config string, args ...string) (*settings, error) {
+	t.Helper()
+	if config != "" {
+		path := filepath.Join(t.TempDir(), "kubelet.yaml")
+		write(t, path, config)
+		args = append([]string{"--config", path}, args...)
+	}
+	return parse(args)
+}
+
+func TestSettings(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		config string
+		args   []string
+		check  func(t *testing.T, s *settings)
+	}{
+		{"kubelet's defaults", "", nil, func(t *testing.T, s *settings) {
+			assert.Equal(t, "/var/lib/kubelet", s.RootDir)
+			assert.Equal(t, "/var/log/pods", s.PodLogsDir)
+			assert.Equal(t, "unix:///run/containerd/containerd.sock", s.ContainerRuntimeEndpoint)
+			assert.Equal(t, 20*time.Second, s.FileCheckFrequency.Duration)
+			assert.Equal(t, time.Minute, s.SyncFrequency.Duration)
+			assert.Equal(t, int32(110), s.MaxPods)
+			assert.Equal(t, int32(10248), *s.HealthzPort)
+			assert.Zero(t, s.ReadOnlyPort)
+			assert.Equal(t, int32(1), s.MaxDeadPerName)
+			assert.Nil(t, s.ResolverConfig)
+			assert.Zero(t, s.Verbosity)
+			assert.Empty(t, s.Warnings)
+		}},
+		{"the same with an empty configuration", header, nil, func(t *testing.T, s *settings) {
+			assert.Equal(t, int32(110), s.MaxPods)
+			assert.Equal(t, int32(10248), *s.HealthzPort)
+			assert.Empty(t, s.StaticPodPath)
+			assert.Empty(t, s.Warnings)
+		}},
+		{"the file over the defaults", header + "maxPods: 7\nsyncFrequency: 5s\nhealthzPort: 0\nreadOnlyPort: 10255\nclusterDNS: [10.0.0.10]\nlogging: {verbosity: 3}\nmaxParallelImagePulls: 4\nresolvConf: \"\"\n", nil, func(t *testing.T, s *settings) {
+			assert.Equal(t, int32(7), s.MaxPods)
+			assert.Equal(t, 5*time.Second, s.SyncFrequency.Duration)
+			assert.Zero(t, *s.HealthzPort)
+			assert.Equal(t, int32(10255), s.ReadOnlyPort)
+			assert.Equal(t, []string{"10.0.0.10"}, s.ClusterDNS)
+			assert.Equal(t, 3, s.Verbosity)
+			assert.Equal(t, int32(4), *s.MaxParallelImagePulls)
+			require.NotNil(t, s.ResolverConfig)
+			assert.Empty(t, *s.ResolverConfig)
+		}},
+		{"flags over the file, wherever they stand", header + "maxPods: 7\nhealthzPort: 1\nclusterDNS: [10.0.0.10]\nlogging: {verbosity: 3}\nrunOnce: true\n",
+			[]string{"--max-pods=9", "--healthz-port=2", "--cluster-dns=10.0.0.11,10.0.0.12", "-v", "1", "--runonce=false"}, func(t *testing.T, s *settings) {
+				assert.Equal(t, int32(9), s.MaxPods)
+				assert.Equal(t, int32(2), *s.HealthzPort)
+				assert.Equal(t, []string{"10.0.0.11", "10.0.0.12"}, s.ClusterDNS)
+				assert.Equal(t, 1, s.Verbosity)
+				assert.False(t, s.RunOnce)
+			}},
+		{"the last of a flag given twice", "", []string{"--max-pods=1", "--max-pods=2"}, func(t *testing.T, s *settings) {
+			assert.Equal(t, int32(2), s.MaxPods)
+		}},
+		{"-v 2", "", []string{"-v", "2"}, verbosity(2)},
+		{"-v=2", "", []string{"-v=2"}, verbosity(2)},
+		{"-v2", "", []string{"-v2"}, verbosity(2)},
+		{"--v=2", "", []string{"--v=2"}, verbosity(2)},
+		{"--v 2", "", []string{"--v", "2"}, verbosity(2)},
+		{"-v=0 over the file", header + "logging: {verbosity: 3}\n", []string{"-v=0"}, verbosity(0)},
+		{"no resolver", "", []string{"--resolv-conf="}, func(t *testing.T, s *settings) {
+			require.NotNil(t, s.ResolverConfig)
+			assert.Empty(t, *s.ResolverConfig)
+		}},
+		{"paths of flags are relative to the working directory", "", []string{"--root-dir=root", "--pod-manifest-path=m"}, func(t *testing.T, s *settings) {
+			wd, err := os.Getwd()
+			require.NoError(t, err)
+			assert.Equal(t, filepath.Join(wd, "root"), s.RootDir)
+			assert.Equal(t, filepath.Join(wd, "m"), s.StaticPodPath)
+		}},
+		{"paths of the file are relative to the file", header + "staticPodPath: m\npodLogsDir: logs\nresolvConf: r\n", nil, func(t *testing.T, s *settings) {
+			dir := filepath.Dir(s.ConfigFile)
+			assert.Equal(t, filepath.Join(dir, "m"), s.StaticPodPath)
+			assert.Equal(t, filepath.Join(dir, "logs"), s.PodLogsDir)
+			assert.Equal(t, filepath.Join(dir, "r"), *s.ResolverConfig)
+		}},
+		{"what has no effect is named", header + "cgroupDriver: systemd\nlogging: {format: json, verbosity: 1}\nauthentication: {anonymous: {enabled: true}}\n",
+			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on", "--kubeconfig", "/x"}, func(t *testing.T, s *settings) {
+				all := strings.Join(s.Warnings, "\n")
+				for _, name := range []string{"field cgroupDriver ", "field logging.format ", "field authentication ", "--feature-gates ", "--register-node ", "--fail-swap-on ", "--kubeconfig "} {
+					assert.Contains(t, all, name)
+				}
+				assert.NotContains(t, all, "verbosity")
+				assert.Len(t, s.Warnings, 7)
+			}},
+		{"reservations add up", header + "systemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: 50m}\n", nil, func(t *testing.T, s *settings) {
+			r, err := s.reserved()
+			require.NoError(t, err)
+			assert.Equal(t, int64(150), r.Cpu().MilliValue())
+			assert.Equal(t, int64(1<<30), r.Memory().Value())
+		}},
+		{"JSON", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`, nil, func(t *testing.T, s *settings) {
+			assert.Equal(t, int32(5), s.MaxPods)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := parsed(t, tc.config, tc.args...)
+			require.NoError(t, err)
+			tc.check(t, s)
+		})
+	}
+}
+
+func verbosity(want int) func(*testing.T, *settings) {
+	return func(t *testing.T, s *settings) { assert.Equal(t, want, s.Verbosity) }
+}
+
+func TestSettingsThatAreWrong(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		config string
+		args   []string
+		want   []string // parts of the error
+	}{
+		{"unknown flag", "", []string{"--no-such-flag"}, []string{"unknown flag: --no-such-flag"}},
+		{"argument", "", []string{"manifests"}, []string{`unexpected argument "manifests"`}},
+		{"wrong type in a flag", "", []string{"--max-pods=many"}, []string{"--max-pods", `"many"`}},
+		{"a flag without its value", "", []string{"--root-dir"}, []string{"flag needs an argument: --root-dir"}},
+		{"no file", "", []string{"--config=/no/such/file"}, []string{"reading the configuration", "/no/such/file"}},
+		{"unknown field", header + "maxPodz: 3\n", nil, []string{"kubelet.yaml", `unknown field "maxPodz"`}},
+		{"unknown nested field", header + "logging: {verbosty: 3}\n", nil, []string{`unknown field "logging.verbosty"`}},
+		{"a field in another case", header + "StaticPodPath: /x\n", nil, []string{`unknown field "StaticPodPath"`}},
+		{"a field twice", header + "maxPods: 3\nmaxPods: 4\n", nil, []string{"kubelet.yaml", "maxPods"}},
+		{"wrong type in a field", header + "maxPods: many\n", nil, []string{"kubelet.yaml", "maxPods", "int32"}},
+		{"no duration", header + "syncFrequency: soon\n", nil, []string{"kubelet.yaml", "soon"}},
+		{"another kind", "apiVersion: v1\nkind: Pod\n", nil, []string{"want kubelet.config.k8s.io/v1beta1 and KubeletConfiguration"}},
+		{"no kind", "maxPods: 3\n", nil, []string{"kubelet.yaml", "want kubelet.config.k8s.io/v1beta1"}},
+		{"no YAML", "{", nil, []string{"kubelet.yaml"}},
+		{"several at once", header + "readOnlyPort: 70000\nmaxPods: -1\nsyncFrequency: -1s\nclusterDNS: [dns]\nsystemReserved: {cpu: lots}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1h}\n",
+			[]string{"--healthz-port=-1"}, []string{"readOnlyPort 70000", "healthzPort -1", "maxPods -1", "syncFrequency -1s", `clusterDNS "dns"`, "systemReserved.cpu", "maxContainerRestartPeriod 1h0m0s"}},
+		{"negative reservation", header + "kubeReserved: {memory: -1Gi}\n", nil, []string{"kubeReserved.memory", "negative"}},
+		{"parallel pulls in series", header + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n", nil, []string{"maxParallelImagePulls 3"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := parsed(t, tc.config, tc.args...)
+			require.Error(t, err)
+			for _, part := range tc.want {
+				assert.ErrorContains(t, err, part)
+			}
+		})
+	}
+}
+
+func TestHelpIsNoError(t *testing.T) {
+	_, err := parse([]string{"--help"})
+	require.ErrorIs(t, err, pflag.ErrHelp)
+}
+
+func TestNodeAddresses(t *testing.T) {
+	s, err := parse([]string{"--node-ip=192.0.2.7, 2001:DB8::7", "--hostname-override= Edge-7 "})
+	require.NoError(t, err)
+	node, err := s.nodeName()
+	require.NoError(t, err)
+	assert.Equal(t, "edge-7", node)
+	h, err := s.host(node)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"192.0.2.7", "2001:db8::7"}, h.IPs)
+	s.NodeIP = "here"
+	_, err = s.host(node)
+	require.ErrorContains(t, err, `--node-ip "here"`)
+}
