@@ -313,7 +313,7 @@ func TestASecondAgentAdopts(t *testing.T) {
 		second.source.pods <- []*v1.Pod{makePod("kept")}
 		after := second.after(5 * time.Second)
 		assert.Equal(t, before["kept"].Status.ContainerStatuses[0].ContainerID, after["kept"].Status.ContainerStatuses[0].ContainerID)
-		assert.Equal(t, before["kept"].Status.StartTime, after["kept"].Status.StartTime)
+		assert.True(t, before["kept"].Status.StartTime.Equal(after["kept"].Status.StartTime))
 		assert.Equal(t, 1, rt.held(), "what was dropped meanwhile is gone")
 	})
 }
@@ -371,7 +371,6 @@ func TestAnEditedPodWaitsForTheOneThatAnEarlierAgentStarted(t *testing.T) {
 
 // named is a source with another name and channel.
 type named struct {
-	source
 	name string
 	ch   chan []*v1.Pod
 }

@@ -80,11 +80,11 @@ func (o *Options) complete() error {
 			*dir.value = dir.def
 		}
 		if !filepath.IsAbs(*dir.value) {
-			errs = append(errs, fmt.Errorf("Options.%s %q: must be an absolute path", dir.name, *dir.value))
+			errs = append(errs, fmt.Errorf("field Options.%s %q: must be an absolute path", dir.name, *dir.value))
 		}
 	}
 	if o.PLEG != nil && o.Cache == nil {
-		errs = append(errs, errors.New("Options.Cache is required with Options.PLEG: the PLEG must fill the cache that the workers read"))
+		errs = append(errs, errors.New("with Options.PLEG, Options.Cache is required: the PLEG must fill the cache that the workers read"))
 	}
 	if o.SyncFrequency <= 0 {
 		o.SyncFrequency = time.Minute

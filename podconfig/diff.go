@@ -57,7 +57,7 @@ func diff(old map[types.UID]*entry, want []*entry) []step {
 	})
 
 	var batch []step
-	for op := Add; op <= Reconcile; op++ {
+	for op := Remove; op <= Reconcile; op++ {
 		for list := byOp[op]; len(list) > 0; {
 			n := slices.IndexFunc(list, func(e *entry) bool { return e.origin != list[0].origin })
 			if n < 0 {

@@ -31,18 +31,19 @@ type Source interface {
 // Op is what happened to the pods of a [Change].
 type Op int
 
-// The operations, in the order in which they stand in one batch.
+// The operations, in the order in which they stand in one batch: what a pod that
+// goes leaves behind, such as a host port, is free for those that come.
 const (
+	// Remove brings pods that are wanted no more.
+	Remove Op = iota + 1
 	// Add brings pods that the reader does not know.
-	Add Op = iota + 1
+	Add
 	// Update brings pods of known UID whose spec, labels, annotations or source
 	// changed.
 	Update
 	// Delete brings pods that are to end gracefully: their deletion timestamp is
 	// set. They stay desired until Remove.
 	Delete
-	// Remove brings pods that are wanted no more.
-	Remove
 	// Reconcile brings pods of which nothing but the status changed.
 	Reconcile
 )

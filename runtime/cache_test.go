@@ -273,7 +273,7 @@ func TestCacheBoundsAnInspection(t *testing.T) {
 		time.Sleep(2*time.Minute - 1)
 		synctest.Wait()
 		assert.False(t, a.done.Load())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		a.fails(t, context.DeadlineExceeded)
 		b.fails(t, context.DeadlineExceeded) // the pod's fault, not the leader's
 		s.idle(t)

@@ -91,8 +91,8 @@ func (g *generation) stopping() bool {
 }
 
 // startTime is when the pod was first seen by an agent on this node. Where no
-// earlier status tells, the age of what the runtime holds does: that survives a
-// restart of the agent.
+// earlier status tells, the pod's sandbox does, which was made with the
+// annotation that says it: so the time is the same after a restart of the agent.
 func (g *generation) startTime() *metav1.Time {
 	for _, known := range []*metav1.Time{g.prev.StartTime, g.Pod.Status.StartTime} {
 		if !known.IsZero() {
@@ -105,8 +105,10 @@ func (g *generation) startTime() *metav1.Time {
 			start = t
 		}
 	}
+	earlier(firstSeen(g.Pod.Annotations))
 	if g.Runtime != nil {
 		for i := range g.Runtime.Sandboxes {
+			earlier(firstSeen(g.Runtime.Sandboxes[i].Annotations))
 			earlier(g.Runtime.Sandboxes[i].CreatedAt)
 		}
 		for i := range g.Runtime.Containers {
@@ -115,6 +117,16 @@ func (g *generation) startTime() *metav1.Time {
 	}
 	t := metav1.NewTime(start)
 	return &t
+}
+
+// firstSeen reads the annotation that says when an agent first saw the pod; zero
+// if it does not tell.
+func firstSeen(annotations map[string]string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, annotations[runtime.AnnotationConfigSeen])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }
 
 // podResources are what the pod as a whole may use. Nothing is resized in place,

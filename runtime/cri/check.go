@@ -21,16 +21,20 @@ func (r *Runtime) Check(ctx context.Context) error {
 		return r.explain(ctx, err)
 	}
 
-	var errs []error
+	notReady := map[string]error{}
 	for _, want := range []string{criv1.RuntimeReady, criv1.NetworkReady} {
 		switch cond := condition(resp.GetStatus(), want); {
 		case cond == nil:
-			errs = append(errs, fmt.Errorf("container runtime at %s does not report whether %s", r.endpoint, want))
+			notReady[want] = fmt.Errorf("container runtime at %s does not report whether %s", r.endpoint, want)
 		case !cond.GetStatus():
-			errs = append(errs, fmt.Errorf("container runtime at %s is not %s: %s: %s", r.endpoint, want, cond.GetReason(), cond.GetMessage()))
+			notReady[want] = fmt.Errorf("container runtime at %s is not %s: %s: %s", r.endpoint, want, cond.GetReason(), cond.GetMessage())
 		}
 	}
-	return errors.Join(errs...)
+	runtimeErr, networkErr := notReady[criv1.RuntimeReady], notReady[criv1.NetworkReady]
+	if runtimeErr == nil && networkErr != nil {
+		return fmt.Errorf("%w: %w", runtime.ErrNetworkNotReady, networkErr)
+	}
+	return errors.Join(runtimeErr, networkErr)
 }
 
 func condition(st *criv1.RuntimeStatus, typ string) *criv1.RuntimeCondition {

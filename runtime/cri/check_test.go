@@ -28,9 +28,11 @@ func TestCheck(t *testing.T) {
 		{
 			name:  "no network",
 			conds: []*criv1.RuntimeCondition{ready, {Type: criv1.NetworkReady, Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"}},
-			want:  "container runtime at the given client is not NetworkReady: NetworkPluginNotReady: cni plugin not initialized",
+			want:  "pod network not ready: container runtime at the given client is not NetworkReady: NetworkPluginNotReady: cni plugin not initialized",
+			is:    runtime.ErrNetworkNotReady,
 		},
-		{name: "a condition is missing", conds: []*criv1.RuntimeCondition{ready}, want: "container runtime at the given client does not report whether NetworkReady"},
+		{name: "a condition is missing", conds: []*criv1.RuntimeCondition{ready}, want: "pod network not ready: container runtime at the given client does not report whether NetworkReady", is: runtime.ErrNetworkNotReady},
+		{name: "nothing works", conds: []*criv1.RuntimeCondition{{Type: criv1.RuntimeReady, Reason: "R", Message: "r"}, {Type: criv1.NetworkReady, Reason: "N", Message: "n"}}, want: "container runtime at the given client is not RuntimeReady: R: r\ncontainer runtime at the given client is not NetworkReady: N: n"},
 		{name: "not CRI", fail: status.Error(codes.Unimplemented, "unknown service runtime.v1.RuntimeService"), want: "container runtime at the given client: Status: unknown service runtime.v1.RuntimeService"},
 		{name: "not there", fail: status.Error(codes.Unavailable, "no such file"), is: runtime.ErrUnavailable,
 			want: "container runtime at the given client does not answer; is it running, is this its CRI socket, and may this user open it? Status: no such file: container runtime unavailable"},

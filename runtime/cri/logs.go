@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -72,9 +71,9 @@ func joinMessages(runtimes, containers string) string {
 }
 
 // readEnd returns the last bytes of a regular file, at most limit. It may lie in a
-// volume, so it follows no link and does not wait for the other end of a pipe.
+// volume, so no link is followed and no other end of a pipe is waited for.
 func readEnd(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|openAsIs, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ func seccomp(in *Container) (*criv1.SecurityProfile, error) {
 		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_RuntimeDefault}, nil
 	case v1.SeccompProfileTypeLocalhost:
 		if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
+			//lint:ignore ST1005 the text goes into the status, where kubelet has it so
 			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.")
 		}
 		return &criv1.SecurityProfile{

@@ -91,6 +91,7 @@ func containerSecurity(in *Container) (*criv1.LinuxContainerSecurityContext, err
 	if out.Seccomp, err = seccomp(in); err != nil {
 		return nil, err
 	}
+	//lint:ignore SA1019 runtimes of before CRI 0.29 read only this field
 	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, in.Spec); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package cri
+
+// openAsIs has no equal on this system.
+const openAsIs = 0
