@@ -96,11 +96,26 @@ type SandboxStatus struct {
 	IPs []string
 	// HostNetwork says that the sandbox uses the network of the host.
 	HostNetwork bool
+	// HostIPC says that the sandbox uses the IPC namespace of the host. It counts
+	// only where PID is known.
+	HostIPC bool
+	// PID is whose processes the containers see; "" where the runtime does not tell.
+	PID PIDNamespace
 	// RuntimeHandler that the sandbox was created with; "" is the default one.
 	RuntimeHandler string
 	Labels         map[string]string
 	Annotations    map[string]string
 }
+
+// PIDNamespace is whose processes a container sees.
+type PIDNamespace string
+
+// The process namespaces that a spec can ask for.
+const (
+	PIDContainer PIDNamespace = "container" // its own
+	PIDPod       PIDNamespace = "pod"       // those of all containers of the pod
+	PIDHost      PIDNamespace = "host"
+)
 
 // ContainerStatus is a container instance in detail.
 type ContainerStatus struct {

@@ -170,6 +170,18 @@ func GracePeriod(pod *v1.Pod) int64 {
 	}
 }
 
+// PIDNamespaceOf returns whose processes the pod's containers are to see.
+func PIDNamespaceOf(pod *v1.Pod) PIDNamespace {
+	switch {
+	case pod.Spec.HostPID:
+		return PIDHost
+	case pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace:
+		return PIDPod
+	default:
+		return PIDContainer
+	}
+}
+
 // HasHostNetwork reports whether the pod uses the network of the host.
 func HasHostNetwork(pod *v1.Pod) bool { return pod.Spec.HostNetwork }
 

@@ -114,6 +114,8 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 		},
 		IPs:            addresses(s.GetNetwork()),
 		HostNetwork:    options != nil && options.GetNetwork() == criv1.NamespaceMode_NODE,
+		HostIPC:        options.GetIpc() == criv1.NamespaceMode_NODE,
+		PID:            pidNamespace(options),
 		RuntimeHandler: s.GetRuntimeHandler(),
 		Labels:         s.GetLabels(),
 		Annotations:    s.GetAnnotations(),
@@ -242,4 +244,19 @@ func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
 		res.Requests = requests
 	}
 	return res
+}
+
+// pidNamespace is whose processes the containers of a sandbox see.
+func pidNamespace(options *criv1.NamespaceOption) runtime.PIDNamespace {
+	if options == nil {
+		return ""
+	}
+	switch options.GetPid() {
+	case criv1.NamespaceMode_NODE:
+		return runtime.PIDHost
+	case criv1.NamespaceMode_POD:
+		return runtime.PIDPod
+	default:
+		return runtime.PIDContainer
+	}
 }

@@ -15,8 +15,8 @@ type sandboxVerdict struct {
 }
 
 // judgeSandbox finds the sandbox that the pod's containers are to run in. It has
-// to be ready, the only one that is, on the network that the spec asks for and, if
-// that is not the host's, with an address.
+// to be ready, the only one that is, with the namespaces that the spec asks for and,
+// if the network is not the host's, with an address.
 func judgeSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxVerdict {
 	if len(status.Sandboxes) == 0 {
 		return sandboxVerdict{attempt: 0}
@@ -29,11 +29,18 @@ func judgeSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxVerdict {
 		next = max(next, status.Sandboxes[i].Attempt+1)
 	}
 	newest, onHost := &status.Sandboxes[0], runtime.HasHostNetwork(pod)
-	if newest.State != runtime.SandboxReady || ready > 1 ||
+	if newest.State != runtime.SandboxReady || ready > 1 || otherNamespaces(pod, newest) ||
 		newest.HostNetwork != onHost || !onHost && len(newest.IPs) == 0 {
 		return sandboxVerdict{attempt: next}
 	}
 	return sandboxVerdict{usable: true, attempt: newest.Attempt, id: newest.ID}
+}
+
+// otherNamespaces reports whether the spec has come to ask for other process or
+// IPC namespaces than the sandbox has, as it can where the pod keeps its UID. The
+// kubelet looks at the network only, and leaves such a pod as it is.
+func otherNamespaces(pod *v1.Pod, s *runtime.SandboxStatus) bool {
+	return s.PID != "" && (s.PID != runtime.PIDNamespaceOf(pod) || s.HostIPC != pod.Spec.HostIPC)
 }
 
 // planSandbox plans a pod that has no usable sandbox: what is left of it is
