@@ -1,0 +1,23 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestRestartsFollowEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		require.NoError(t, run(t.Context(), &out, 4*time.Second))
+		assert.Contains(t, out.String(), "instance 1 started 0s after the end of the one before\n")
+		assert.Contains(t, out.String(), "instance 2 started 1ms after the end of the one before\n", "that is the back-off")
+	})
+}

@@ -1,0 +1,113 @@
+// Package unittest shows how a controller is tested against the fakes: its test
+// runs a whole agent, with faults, in virtual time.
+//
+// The controller is a circuit breaker. It stands between a source of pods and the
+// agent, takes pods away that crash too often, and brings them back after a rest.
+// What it knows of crashes it learns as the agent's status sink. The source must
+// give its pods UIDs, by which the two sides know them.
+package unittest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// Breaker is a [podconfig.Source] and a [status.Sink].
+type Breaker struct {
+	podconfig.Source // what is wanted, crashing or not
+	next             status.Sink
+	limit            int32
+	rest             time.Duration
+	// wake has room for one: it is full when there is something new to deliver.
+	wake chan struct{}
+
+	mu   sync.Mutex
+	pods []*v1.Pod
+	said bool
+	// until is when each pod that was taken away may come back.
+	until map[types.UID]time.Time
+}
+
+// NewBreaker returns a breaker that lets a pod's containers be restarted fewer than
+// limit times, and takes it away for the length of rest then.
+func NewBreaker(source podconfig.Source, next status.Sink, limit int32, rest time.Duration) *Breaker {
+	return &Breaker{
+		Source: source, next: next, limit: limit, rest: rest,
+		wake: make(chan struct{}, 1), until: map[types.UID]time.Time{},
+	}
+}
+
+func (b *Breaker) poke() {
+	select {
+	case b.wake <- struct{}{}:
+	default: // it is to look already
+	}
+}
+
+// Deliver implements [status.Sink].
+func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) error {
+	restarts := int32(0)
+	for i := range st.ContainerStatuses {
+		restarts += st.ContainerStatuses[i].RestartCount
+	}
+	b.mu.Lock()
+	if _, away := b.until[pod.UID]; !away && restarts >= b.limit {
+		b.until[pod.UID] = time.Now().Add(b.rest)
+		b.poke()
+	}
+	b.mu.Unlock()
+	return b.next.Deliver(ctx, pod, st)
+}
+
+// Run implements [podconfig.Source].
+func (b *Breaker) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1) // one value, of the one goroutine
+	go func() {
+		ended <- b.Source.Run(ctx, func(pods []*v1.Pod) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.pods, b.said = pods, true
+			b.poke()
+		})
+	}()
+	for {
+		timer := time.NewTimer(b.deliver(set))
+		select {
+		case err := <-ended:
+			timer.Stop()
+			return err
+		case <-b.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// deliver hands over the pods that may run, and returns the time until another may.
+func (b *Breaker) deliver(set func(pods []*v1.Pod)) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	wait := time.Hour
+	pods := make([]*v1.Pod, 0, len(b.pods))
+	for _, pod := range b.pods {
+		if left := time.Until(b.until[pod.UID]); left > 0 {
+			wait = min(wait, left)
+			continue
+		}
+		delete(b.until, pod.UID)
+		pods = append(pods, pod)
+	}
+	if b.said {
+		set(pods)
+	}
+	return wait
+}

@@ -1,0 +1,300 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"path"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+)
+
+// CreateContainer makes an instance in a sandbox that is ready, of an image that is
+// there. Its name, made of its own, its sandbox' and its attempt, must be free.
+func (s *runtimeServer) CreateContainer(_ context.Context, req *criv1.CreateContainerRequest) (*criv1.CreateContainerResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	sb := s.s.sandboxes[req.GetPodSandboxId()]
+	config := req.GetConfig()
+	img := s.s.findImage(config.GetImage().GetImage())
+	switch {
+	case sb == nil:
+		return nil, notFound("sandbox", req.GetPodSandboxId())
+	case !sb.ready:
+		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %q is not running", sb.id)
+	case config.GetMetadata() == nil:
+		return nil, status.Error(codes.InvalidArgument, "the container has no metadata")
+	case img == nil:
+		return nil, notFound("image", config.GetImage().GetImage())
+	}
+	name := containerName(config.GetMetadata(), sb.config.GetMetadata())
+	if s.s.names[name] {
+		return nil, status.Errorf(codes.AlreadyExists, "container name %q is taken", name)
+	}
+	s.s.names[name] = true
+	c := &container{
+		sandbox: sb, config: config, imageID: img.GetId(), resources: config.GetLinux().GetResources(),
+		state: criv1.ContainerState_CONTAINER_CREATED, created: time.Now().UnixNano(), done: make(chan struct{}),
+	}
+	c.seq, c.id = s.s.newID("c")
+	s.s.containers[c.id] = c
+	sb.containers = append(sb.containers, c)
+	g := s.s.groupOf(config.GetLabels())
+	g.containers = append(g.containers, c)
+	s.s.emit(sb, c, criv1.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return &criv1.CreateContainerResponse{ContainerId: c.id}, nil
+}
+
+// StartContainer starts an instance once.
+func (s *runtimeServer) StartContainer(ctx context.Context, req *criv1.StartContainerRequest) (*criv1.StartContainerResponse, error) {
+	c, err := s.s.claimStart(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	b := s.s.behaviorOf(c)
+	err = nil
+	if b.StartDelay > 0 {
+		err = pause(ctx, b.StartDelay)
+	}
+	failed := err == nil && b.StartErr != nil
+	if failed {
+		err = b.StartErr
+	}
+	if err == nil {
+		err = c.write(b.Output)
+	}
+
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	c.starting = false
+	switch {
+	case s.s.containers[c.id] != c:
+		return nil, notFound("container", c.id)
+	case failed:
+		c.state, c.finished, c.exitCode = criv1.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), 128
+		c.reason, c.message = "StartError", err.Error()
+		close(c.done)
+		s.s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		return nil, err
+	case err != nil:
+		return nil, err
+	case !c.sandbox.ready:
+		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %q is not running", c.sandbox.id)
+	}
+	c.state, c.started, c.behavior = criv1.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano(), b
+	if b.RunFor > 0 && !s.s.closed {
+		c.end = time.AfterFunc(b.RunFor, func() { s.s.endByItself(c) })
+	}
+	s.s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return &criv1.StartContainerResponse{}, nil
+}
+
+// claimStart finds a container that may be started, and keeps others from it.
+func (s *service) claimStart(id string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.containers[id]
+	switch {
+	case c == nil:
+		return nil, notFound("container", id)
+	case c.starting:
+		return nil, status.Errorf(codes.FailedPrecondition, "container %q is being started", id)
+	case c.state != criv1.ContainerState_CONTAINER_CREATED:
+		return nil, status.Errorf(codes.FailedPrecondition, "container %q is in state %s", id, c.state)
+	case !c.sandbox.ready:
+		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %q is not running", c.sandbox.id)
+	}
+	c.starting = true
+	return c, nil
+}
+
+// StopContainer sends the stop signal, unless that was done before, and kills when
+// the grace period is over, at once if that is 0. It succeeds on one that does not
+// run, and on one that is gone.
+func (s *runtimeServer) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
+	grace := time.Duration(req.GetTimeout()) * time.Second
+	s.s.mu.Lock()
+	c := s.s.containers[req.GetContainerId()]
+	running := c != nil && c.state == criv1.ContainerState_CONTAINER_RUNNING
+	if running && grace > 0 {
+		s.s.signal(c)
+	}
+	s.s.mu.Unlock()
+	if !running {
+		return &criv1.StopContainerResponse{}, nil
+	}
+	if grace > 0 {
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-c.done:
+			return &criv1.StopContainerResponse{}, nil
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-t.C:
+		}
+	}
+	if err := s.s.kill(ctx, c); err != nil {
+		return nil, err
+	}
+	return &criv1.StopContainerResponse{}, nil
+}
+
+// RemoveContainer removes the instance, and kills it if it runs. It succeeds on
+// one that is gone.
+func (s *runtimeServer) RemoveContainer(ctx context.Context, req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
+	s.s.mu.Lock()
+	c := s.s.containers[req.GetContainerId()]
+	s.s.mu.Unlock()
+	if c == nil {
+		return &criv1.RemoveContainerResponse{}, nil
+	}
+	if err := s.s.kill(ctx, c); err != nil {
+		return nil, err
+	}
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	s.s.drop(c)
+	return &criv1.RemoveContainerResponse{}, nil
+}
+
+// ContainerStatus describes an instance.
+func (s *runtimeServer) ContainerStatus(_ context.Context, req *criv1.ContainerStatusRequest) (*criv1.ContainerStatusResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	c := s.s.containers[req.GetContainerId()]
+	if c == nil {
+		return nil, notFound("container", req.GetContainerId())
+	}
+	return &criv1.ContainerStatusResponse{Status: c.status(s.s)}, nil
+}
+
+func (c *container) status(s *service) *criv1.ContainerStatus {
+	st := &criv1.ContainerStatus{
+		Id: c.id, Metadata: c.config.GetMetadata(), State: c.state, CreatedAt: c.created, StartedAt: c.started,
+		FinishedAt: c.finished, ExitCode: c.exitCode, Reason: c.reason, Message: c.message,
+		Image: c.config.GetImage(), ImageRef: c.imageID, ImageId: c.imageID, LogPath: c.logPath(),
+		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(), Mounts: c.config.GetMounts(),
+	}
+	if img := s.images[c.imageID]; img != nil && len(img.GetRepoDigests()) > 0 {
+		st.ImageRef = img.GetRepoDigests()[0]
+	}
+	if c.resources != nil {
+		st.Resources = &criv1.ContainerResources{Linux: c.resources}
+	}
+	return st
+}
+
+func (c *container) logPath() string {
+	dir, file := c.sandbox.config.GetLogDirectory(), c.config.GetLogPath()
+	if dir == "" || file == "" {
+		return ""
+	}
+	return path.Join(dir, file)
+}
+
+// ListContainers lists instances in the order of their creation.
+func (s *runtimeServer) ListContainers(_ context.Context, req *criv1.ListContainersRequest) (*criv1.ListContainersResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	f := req.GetFilter()
+	resp := &criv1.ListContainersResponse{}
+	for _, c := range s.s.candidateContainers(f.GetLabelSelector()) {
+		if f.GetId() != "" && f.GetId() != c.id || f.GetPodSandboxId() != "" && f.GetPodSandboxId() != c.sandbox.id ||
+			f.GetState() != nil && f.GetState().GetState() != c.state || !selects(f.GetLabelSelector(), c.config.GetLabels()) {
+			continue
+		}
+		resp.Containers = append(resp.Containers, &criv1.Container{
+			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(),
+			ImageRef: c.imageID, ImageId: c.imageID, State: c.state, CreatedAt: c.created,
+			Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
+		})
+	}
+	return resp, nil
+}
+
+// candidateContainers are those that the selector may choose, in order. mu is
+// held.
+func (s *service) candidateContainers(selector map[string]string) []*container {
+	if uid := selector[kubelettypes.KubernetesPodUIDLabel]; uid != "" {
+		if g := s.groups[uid]; g != nil {
+			return g.containers
+		}
+		return nil
+	}
+	return s.allContainers()
+}
+
+// allContainers are in the order of their creation. mu is held.
+func (s *service) allContainers() []*container {
+	all := make([]*container, 0, len(s.containers))
+	for _, c := range s.containers {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *container) int { return cmp.Compare(a.seq, b.seq) })
+	return all
+}
+
+// UpdateContainerResources is reported in the status from then on.
+func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	c := s.s.containers[req.GetContainerId()]
+	if c == nil {
+		return nil, notFound("container", req.GetContainerId())
+	}
+	c.resources = req.GetLinux()
+	s.s.cond.Changed()
+	return &criv1.UpdateContainerResourcesResponse{}, nil
+}
+
+// ReopenContainerLog makes sure that the log of a running container is there.
+func (s *runtimeServer) ReopenContainerLog(_ context.Context, req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	c := s.s.containers[req.GetContainerId()]
+	switch {
+	case c == nil:
+		return nil, notFound("container", req.GetContainerId())
+	case c.state != criv1.ContainerState_CONTAINER_RUNNING:
+		return nil, status.Errorf(codes.FailedPrecondition, "container %q is not running", c.id)
+	}
+	if err := appendTo(c.logPath(), nil); err != nil {
+		return nil, err
+	}
+	return &criv1.ReopenContainerLogResponse{}, nil
+}
+
+// ExecSync has the behavior of the container answer. A command that takes longer
+// than the timeout is given up.
+func (s *runtimeServer) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
+	s.s.mu.Lock()
+	c := s.s.containers[req.GetContainerId()]
+	running := c != nil && c.state == criv1.ContainerState_CONTAINER_RUNNING
+	s.s.mu.Unlock()
+	switch {
+	case c == nil:
+		return nil, notFound("container", req.GetContainerId())
+	case !running:
+		return nil, status.Errorf(codes.FailedPrecondition, "container %q is not running", c.id)
+	case c.behavior.Exec == nil: // set before it ran, not changed after
+		return &criv1.ExecSyncResponse{}, nil
+	}
+	if t := req.GetTimeout(); t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(t)*time.Second)
+		defer cancel()
+	}
+	res, err := c.behavior.Exec(ctx, req.GetCmd())
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &criv1.ExecSyncResponse{Stdout: res.Output, ExitCode: res.ExitCode}, nil
+}

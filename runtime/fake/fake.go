@@ -1,0 +1,132 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+)
+
+// Options are the settings of a [Runtime]; the zero value is good.
+type Options struct {
+	// Name is what the runtime calls itself, the type of its container IDs.
+	// Default: "fake".
+	Name string
+	// Behavior says what a container does that no script is about. Default: it runs
+	// until it is stopped, and ends at once when told to.
+	Behavior func(c Container) Behavior
+	// Images that are there from the start, by the names under which they are asked
+	// for; a name without tag or digest is taken with ":latest". All others can be
+	// pulled, unless a [Fault] says otherwise.
+	Images []string
+	// IDPrefix stands before the IDs of sandboxes and containers, to tell several
+	// runtimes in one test apart. Default: none.
+	IDPrefix string
+	// Calls is how many calls are kept for [Runtime.Calls], the newest. Default:
+	// 100 000. Negative: none.
+	Calls int
+	// CRI are the settings of the client, runtime/cri, that the fake is used through:
+	// its back-offs, its timeouts, its recorder of events.
+	CRI cri.Options
+	// Dir is where [Runtime.Sync] has logs and pods' directories, as of
+	// testing.T.TempDir. It is not needed otherwise.
+	Dir string
+}
+
+// Runtime is a container runtime in memory. It fulfils [runtime.Runtime] through
+// the client of package runtime/cri, and is at the same time the server behind
+// it. It is safe for concurrent use.
+type Runtime struct {
+	*cri.Runtime
+	s    *service
+	conn *conn
+	dir  string
+}
+
+var _ runtime.Runtime = (*Runtime)(nil)
+
+// New returns a runtime that holds nothing.
+func New(opts Options) *Runtime {
+	s := newService(opts)
+	c := &conn{s: s}
+	return &Runtime{
+		Runtime: cri.New(criv1.NewRuntimeServiceClient(c), criv1.NewImageServiceClient(c), opts.CRI),
+		s:       s,
+		conn:    c,
+		dir:     opts.Dir,
+	}
+}
+
+// Clients returns CRI clients of the fake that need no socket, for what
+// [runtime.Runtime] does not offer: events, images, and calls in an order that no
+// agent would choose. Messages are copied as on a wire.
+func (r *Runtime) Clients() (criv1.RuntimeServiceClient, criv1.ImageServiceClient) {
+	return criv1.NewRuntimeServiceClient(r.conn), criv1.NewImageServiceClient(r.conn)
+}
+
+// Serve offers the same runtime on a listener, as a CRI v1 server, until ctx ends;
+// then it returns nil, with all calls ended and the listener closed. It may be
+// called for several listeners, and used side by side with the methods. While the
+// runtime is stopped ([Runtime.Stop]) the listener stays, and calls fail with
+// Unavailable.
+func (r *Runtime) Serve(ctx context.Context, l net.Listener) error {
+	srv := grpc.NewServer(
+		grpc.UnaryInterceptor(r.s.intercept),
+		grpc.StreamInterceptor(r.s.interceptStream),
+		grpc.WaitForHandlers(true),
+	)
+	criv1.RegisterRuntimeServiceServer(srv, r.s.rs)
+	criv1.RegisterImageServiceServer(srv, r.s.is)
+
+	var stopped sync.WaitGroup
+	sctx, cancel := context.WithCancel(ctx)
+	stopped.Go(func() {
+		<-sctx.Done()
+		srv.Stop()
+	})
+	err := srv.Serve(l)
+	cancel()
+	stopped.Wait()
+	if ctx.Err() != nil && (err == nil || errors.Is(err, grpc.ErrServerStopped)) {
+		return nil
+	}
+	return fmt.Errorf("fake runtime: serving on %s: %w", l.Addr(), err)
+}
+
+// Close ends what containers would still do by themselves. The runtime goes on
+// answering.
+func (r *Runtime) Close() error {
+	r.s.close()
+	return r.Runtime.Close()
+}
+
+// Host returns what pods of this runtime may know of their machine, with the
+// directory for their logs.
+func (r *Runtime) Host() *runtime.Host {
+	return &runtime.Host{NodeName: "node", Hostname: "host", IPs: []string{"192.0.2.1"}, PodLogsDir: filepath.Join(r.dir, "logs")}
+}
+
+// Sync brings the pod forward by one step: it reads its status and calls SyncPod.
+// For a pod without init containers the first step starts all. It is for tests
+// that want a pod to be there without an agent; [Options].Dir must be set.
+func (r *Runtime) Sync(ctx context.Context, pod *v1.Pod) (runtime.SyncResult, error) {
+	if r.dir == "" {
+		return runtime.SyncResult{}, errors.New("fake runtime: Sync needs Options.Dir")
+	}
+	status, err := r.InspectPod(ctx, runtime.RefOf(pod))
+	if err != nil {
+		return runtime.SyncResult{}, err
+	}
+	return r.SyncPod(ctx, runtime.PodSync{
+		Pod: pod, Status: status, Host: r.Host(), Dir: filepath.Join(r.dir, "pods", string(pod.UID)),
+	})
+}

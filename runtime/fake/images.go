@@ -1,0 +1,131 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Image is an image that the runtime holds.
+type Image struct {
+	// Name by which it is asked for; without tag or digest it gets the tag "latest".
+	Name string
+	// UID and Username are who its containers run as; neither means root.
+	UID      *int64
+	Username string
+	// Size in bytes. Default: 1 MiB.
+	Size uint64
+}
+
+// AddImage puts an image there, in the place of one of the same name.
+func (r *Runtime) AddImage(img Image) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.s.addImage(img)
+}
+
+// addImage is [Runtime.AddImage]; mu is held. An image is found by its name and by
+// its ID, which depends on the name alone.
+func (s *service) addImage(img Image) *criv1.Image {
+	name := tagged(img.Name)
+	sum := sha256.Sum256([]byte(name))
+	digest := "sha256:" + hex.EncodeToString(sum[:])
+	repo, _, _ := strings.Cut(name, "@")
+	if i := strings.LastIndexByte(repo, ':'); i > strings.LastIndexByte(repo, '/') {
+		repo = repo[:i]
+	}
+	made := &criv1.Image{
+		Id: digest, RepoTags: []string{name}, RepoDigests: []string{repo + "@" + digest},
+		Size: cmp.Or(img.Size, 1<<20), Username: img.Username,
+	}
+	if img.UID != nil {
+		made.Uid = &criv1.Int64Value{Value: *img.UID}
+	}
+	s.images[name], s.images[digest] = made, made
+	return made
+}
+
+// findImage returns the image of that name or ID, or nil. mu is held.
+func (s *service) findImage(name string) *criv1.Image {
+	if img := s.images[name]; img != nil {
+		return img
+	}
+	return s.images[tagged(name)]
+}
+
+// distinctImages returns each image once, in the order of their IDs. mu is held.
+func (s *service) distinctImages() []*criv1.Image {
+	var all []*criv1.Image
+	for key, img := range s.images {
+		if key == img.GetId() {
+			all = append(all, img)
+		}
+	}
+	slices.SortFunc(all, func(a, b *criv1.Image) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	return all
+}
+
+// ListImages lists the images that are there.
+func (s *imageServer) ListImages(_ context.Context, req *criv1.ListImagesRequest) (*criv1.ListImagesResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	if name := req.GetFilter().GetImage().GetImage(); name != "" {
+		if img := s.s.findImage(name); img != nil {
+			return &criv1.ListImagesResponse{Images: []*criv1.Image{img}}, nil
+		}
+		return &criv1.ListImagesResponse{}, nil
+	}
+	return &criv1.ListImagesResponse{Images: s.s.distinctImages()}, nil
+}
+
+// ImageStatus answers without an image if it is not there.
+func (s *imageServer) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (*criv1.ImageStatusResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	return &criv1.ImageStatusResponse{Image: s.s.findImage(req.GetImage().GetImage())}, nil
+}
+
+// PullImage succeeds for any name.
+func (s *imageServer) PullImage(_ context.Context, req *criv1.PullImageRequest) (*criv1.PullImageResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	img := s.s.findImage(req.GetImage().GetImage())
+	if img == nil {
+		img = s.s.addImage(Image{Name: req.GetImage().GetImage()})
+	}
+	return &criv1.PullImageResponse{ImageRef: img.GetId()}, nil
+}
+
+// RemoveImage succeeds if the image is not there.
+func (s *imageServer) RemoveImage(_ context.Context, req *criv1.RemoveImageRequest) (*criv1.RemoveImageResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	if img := s.s.findImage(req.GetImage().GetImage()); img != nil {
+		for key, other := range s.s.images {
+			if other == img {
+				delete(s.s.images, key)
+			}
+		}
+	}
+	return &criv1.RemoveImageResponse{}, nil
+}
+
+// ImageFsInfo tells the sum of the images' sizes.
+func (s *imageServer) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest) (*criv1.ImageFsInfoResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	used := uint64(0)
+	for _, img := range s.s.distinctImages() {
+		used += img.GetSize()
+	}
+	return &criv1.ImageFsInfoResponse{ImageFilesystems: []*criv1.FilesystemUsage{{
+		Timestamp: time.Now().UnixNano(), FsId: &criv1.FilesystemIdentifier{Mountpoint: "/fake"},
+		UsedBytes: &criv1.UInt64Value{Value: used}, InodesUsed: &criv1.UInt64Value{},
+	}}}, nil
+}

@@ -1,0 +1,191 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// errStopped is the cause with which calls under way end when the runtime stops.
+var errStopped = errors.New("the runtime has stopped")
+
+func unavailable() error {
+	return status.Error(codes.Unavailable, "the fake runtime is stopped")
+}
+
+// intercept is the way of every call, over a wire or not: it is recorded, meets
+// its faults, and is served.
+func (s *service) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	rec, hits, err := s.begin(path.Base(info.FullMethod), req, cancel)
+	var resp any
+	if err == nil {
+		err = strike(ctx, hits, false)
+	}
+	if err == nil {
+		if resp, err = serve(ctx, req); err == nil {
+			err = strike(ctx, hits, true)
+		}
+	}
+	if errors.Is(context.Cause(ctx), errStopped) {
+		err = unavailable() // also if it was done: the answer finds no way back
+	}
+	err = asStatus(err)
+	s.finish(rec, resp, err)
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// interceptStream does the same for streams over a wire.
+func (s *service) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
+	_, err := s.intercept(ss.Context(), &criv1.GetEventsRequest{}, &grpc.UnaryServerInfo{FullMethod: info.FullMethod},
+		func(context.Context, any) (any, error) { return nil, nil })
+	if err != nil {
+		return err
+	}
+	return serve(srv, ss)
+}
+
+// asStatus gives an error the form in which it crosses a wire. The runtime
+// package's errors get the codes from which a client makes them again.
+func asStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if st, ok := status.FromError(err); ok {
+		return st.Err()
+	}
+	switch {
+	case errors.Is(err, runtime.ErrUnavailable):
+		return status.Error(codes.Unavailable, err.Error())
+	case errors.Is(err, runtime.ErrNotFound):
+		return status.Error(codes.NotFound, err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, err.Error())
+	default:
+		return status.Error(codes.Unknown, err.Error())
+	}
+}
+
+// begin records a call and finds what happens to it.
+func (s *service) begin(method string, req any, cancel context.CancelCauseFunc) (*Call, []*fault, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastCall++
+	rec := &Call{Seq: s.lastCall, Method: method, Began: time.Now()}
+	s.describe(rec, req)
+	s.keep(rec)
+	var err error
+	var hits []*fault
+	if s.down {
+		err = unavailable()
+	} else {
+		s.underWay[rec.Seq] = cancel
+		for _, f := range s.faults {
+			if f.hits(rec) {
+				hits = append(hits, f)
+			}
+		}
+	}
+	s.cond.Changed()
+	return rec, hits, err
+}
+
+// keep puts a call into the record. mu is held.
+func (s *service) keep(rec *Call) {
+	switch {
+	case s.opts.Calls < 0:
+	case len(s.calls) < s.opts.Calls:
+		s.calls = append(s.calls, rec)
+	default:
+		s.calls[s.next] = rec
+		s.next = (s.next + 1) % len(s.calls)
+	}
+}
+
+// finish completes the record of a call.
+func (s *service) finish(rec *Call, resp any, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.underWay, rec.Seq)
+	rec.Ended, rec.Err = time.Now(), err
+	switch r := resp.(type) {
+	case *criv1.RunPodSandboxResponse:
+		rec.ID = cmp.Or(rec.ID, r.GetPodSandboxId())
+	case *criv1.CreateContainerResponse:
+		rec.ID = cmp.Or(rec.ID, r.GetContainerId())
+	}
+	s.cond.Changed()
+}
+
+// describe finds out what a call is about. mu is held.
+func (s *service) describe(rec *Call, req any) {
+	switch r := req.(type) {
+	case *criv1.RunPodSandboxRequest:
+		rec.Pod, rec.Attempt = podOf(r.GetConfig().GetMetadata()), r.GetConfig().GetMetadata().GetAttempt()
+	case *criv1.CreateContainerRequest:
+		rec.Container, rec.Attempt = r.GetConfig().GetMetadata().GetName(), r.GetConfig().GetMetadata().GetAttempt()
+		rec.Image = cmp.Or(r.GetConfig().GetImage().GetUserSpecifiedImage(), r.GetConfig().GetImage().GetImage())
+		if sb := s.sandboxes[r.GetPodSandboxId()]; sb != nil {
+			rec.Pod = sb.pod
+		}
+	case *criv1.ListPodSandboxRequest:
+		s.describePod(rec, r.GetFilter().GetLabelSelector())
+	case *criv1.ListContainersRequest:
+		s.describePod(rec, r.GetFilter().GetLabelSelector())
+	case *criv1.PullImageRequest:
+		rec.Image = cmp.Or(r.GetImage().GetUserSpecifiedImage(), r.GetImage().GetImage())
+		if m := r.GetSandboxConfig().GetMetadata(); m != nil {
+			rec.Pod = podOf(m)
+		}
+	case *criv1.StopContainerRequest:
+		rec.Grace = time.Duration(r.GetTimeout()) * time.Second
+		s.describeContainer(rec, r.GetContainerId())
+	case *criv1.ExecSyncRequest:
+		rec.Command = slices.Clone(r.GetCmd())
+		s.describeContainer(rec, r.GetContainerId())
+	case interface{ GetContainerId() string }:
+		s.describeContainer(rec, r.GetContainerId())
+	case interface{ GetPodSandboxId() string }:
+		if sb := s.sandboxes[r.GetPodSandboxId()]; sb != nil {
+			rec.Pod, rec.Attempt = sb.pod, sb.config.GetMetadata().GetAttempt()
+		}
+		rec.ID = r.GetPodSandboxId()
+	case interface{ GetImage() *criv1.ImageSpec }:
+		rec.Image = cmp.Or(r.GetImage().GetUserSpecifiedImage(), r.GetImage().GetImage())
+	}
+}
+
+// describePod finds the pod that a selector of labels asks for. mu is held.
+func (s *service) describePod(rec *Call, selector map[string]string) {
+	uid := selector[kubelettypes.KubernetesPodUIDLabel]
+	rec.Pod.UID = types.UID(uid)
+	if g := s.groups[uid]; uid != "" && g != nil && len(g.sandboxes) > 0 {
+		rec.Pod = g.sandboxes[0].pod
+	}
+}
+
+func (s *service) describeContainer(rec *Call, id string) {
+	rec.ID = id
+	if c := s.containers[id]; c != nil {
+		rec.Pod, rec.Container, rec.Image = c.sandbox.pod, c.name(), c.image()
+		rec.Attempt = c.config.GetMetadata().GetAttempt()
+	}
+}

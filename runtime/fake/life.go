@@ -1,0 +1,159 @@
+package fake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The annotation of kubelet that says where a container leaves its last words.
+const terminationMessagePath = "io.kubernetes.container.terminationMessagePath"
+
+// Exit codes of containers that were ended: 128 and the number of the signal.
+const (
+	codeTERM = 128 + 15
+	codeKILL = 128 + 9
+)
+
+// signal sends the stop signal to a container that runs. A second one does
+// nothing, as with containerd. mu is held.
+func (s *service) signal(c *container) {
+	b := &c.behavior
+	if c.signalled || b.IgnoresStop || b.Unkillable || s.closed {
+		return
+	}
+	c.signalled = true
+	code := int32(codeTERM)
+	if b.StopsClean {
+		code = 0
+	}
+	if b.StopDelay <= 0 {
+		s.end(c, code, "")
+		return
+	}
+	c.term = time.AfterFunc(b.StopDelay, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.end(c, code, "")
+	})
+}
+
+// kill ends a container, or waits for ctx to end if nothing can.
+func (s *service) kill(ctx context.Context, c *container) error {
+	s.mu.Lock()
+	unkillable := c.state == criv1.ContainerState_CONTAINER_RUNNING && c.behavior.Unkillable
+	if !unkillable {
+		s.end(c, codeKILL, "")
+	}
+	s.mu.Unlock()
+	if !unkillable {
+		return nil
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// endByItself is the end that its behavior has foreseen.
+func (s *service) endByItself(c *container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || c.state != criv1.ContainerState_CONTAINER_RUNNING {
+		return
+	}
+	if text := c.behavior.TerminationMessage; text != "" {
+		if err := c.leaveMessage(text); err != nil {
+			c.message = "the termination message could not be written: " + err.Error()
+		}
+	}
+	if c.behavior.OOM {
+		s.end(c, codeKILL, "OOMKilled")
+		return
+	}
+	s.end(c, c.behavior.ExitCode, "")
+}
+
+// end makes a container that runs one that has exited. Without a reason it is what
+// containerd says. mu is held.
+func (s *service) end(c *container, code int32, reason string) {
+	if c.state != criv1.ContainerState_CONTAINER_RUNNING {
+		return
+	}
+	if reason == "" {
+		reason = "Completed"
+		if code != 0 {
+			reason = "Error"
+		}
+	}
+	c.stopTimers()
+	c.state, c.finished, c.exitCode, c.reason = criv1.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), code, reason
+	close(c.done)
+	s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+// drop forgets a container that does not run. mu is held.
+func (s *service) drop(c *container) {
+	if s.containers[c.id] != c {
+		return
+	}
+	delete(s.containers, c.id)
+	delete(s.names, containerName(c.config.GetMetadata(), c.sandbox.config.GetMetadata()))
+	c.sandbox.containers = remove(c.sandbox.containers, c)
+	g := s.groupOf(c.config.GetLabels())
+	g.containers = remove(g.containers, c)
+	s.dropGroup(c.config.GetLabels())
+	s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_DELETED_EVENT)
+}
+
+// write puts output into the container's log, in the format of CRI.
+func (c *container) write(output string) error {
+	if output == "" || c.logPath() == "" {
+		return nil
+	}
+	var data bytes.Buffer
+	now := time.Now().Format(time.RFC3339Nano)
+	for line := range strings.Lines(output) {
+		data.WriteString(now + " stdout F " + strings.TrimSuffix(line, "\n") + "\n")
+	}
+	return appendTo(c.logPath(), data.Bytes())
+}
+
+// appendTo appends to a file, which is made if need be; its directory is the
+// client's duty.
+func appendTo(path string, data []byte) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	if err == nil {
+		_, err = f.Write(data)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return status.Errorf(codes.Internal, "writing a log: %v", err)
+	}
+	return nil
+}
+
+// leaveMessage writes to the file that is mounted at the container's termination
+// message path.
+func (c *container) leaveMessage(text string) error {
+	at := c.config.GetAnnotations()[terminationMessagePath]
+	for _, m := range c.config.GetMounts() {
+		if at != "" && filepath.Clean(m.GetContainerPath()) == filepath.Clean(at) {
+			return os.WriteFile(m.GetHostPath(), []byte(text), 0o666)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+)
+
+// Version names the runtime.
+func (s *runtimeServer) Version(context.Context, *criv1.VersionRequest) (*criv1.VersionResponse, error) {
+	return &criv1.VersionResponse{Version: "0.1.0", RuntimeName: s.s.opts.Name, RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
+}
+
+// Status tells the conditions that [Runtime.SetCondition] has set.
+func (s *runtimeServer) Status(context.Context, *criv1.StatusRequest) (*criv1.StatusResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	return &criv1.StatusResponse{
+		Status:          &criv1.RuntimeStatus{Conditions: slices.Clone(s.s.conditions)},
+		RuntimeHandlers: []*criv1.RuntimeHandler{{Features: &criv1.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}},
+	}, nil
+}
+
+// RuntimeConfig names the cgroup driver.
+func (s *runtimeServer) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest) (*criv1.RuntimeConfigResponse, error) {
+	return &criv1.RuntimeConfigResponse{Linux: &criv1.LinuxRuntimeConfiguration{CgroupDriver: criv1.CgroupDriver_CGROUPFS}}, nil
+}
+
+// UpdateRuntimeConfig is taken note of by nobody.
+func (s *runtimeServer) UpdateRuntimeConfig(context.Context, *criv1.UpdateRuntimeConfigRequest) (*criv1.UpdateRuntimeConfigResponse, error) {
+	return &criv1.UpdateRuntimeConfigResponse{}, nil
+}
+
+// RunPodSandbox makes a sandbox that is ready. Its name, made of the pod's and the
+// attempt, must be free.
+func (s *runtimeServer) RunPodSandbox(_ context.Context, req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	meta := req.GetConfig().GetMetadata()
+	if meta == nil {
+		return nil, status.Error(codes.InvalidArgument, "the sandbox has no metadata")
+	}
+	name := sandboxName(meta)
+	if s.s.names[name] {
+		return nil, status.Errorf(codes.AlreadyExists, "sandbox name %q is taken", name)
+	}
+	s.s.names[name] = true
+	sb := &sandbox{pod: podOf(meta), config: req.GetConfig(), handler: req.GetRuntimeHandler(), ready: true, created: time.Now().UnixNano()}
+	sb.seq, sb.id = s.s.newID("s")
+	if sb.network() != criv1.NamespaceMode_NODE {
+		sb.ip = fmt.Sprintf("10.%d.%d.%d", byte(sb.seq>>16), byte(sb.seq>>8), byte(sb.seq))
+	}
+	s.s.sandboxes[sb.id] = sb
+	g := s.s.groupOf(sb.config.GetLabels())
+	g.sandboxes = append(g.sandboxes, sb)
+	s.s.emit(sb, nil, criv1.ContainerEventType_CONTAINER_CREATED_EVENT)
+	s.s.emit(sb, nil, criv1.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return &criv1.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
+}
+
+func (sb *sandbox) network() criv1.NamespaceMode {
+	return sb.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork()
+}
+
+func (sb *sandbox) criState() criv1.PodSandboxState {
+	if sb.ready {
+		return criv1.PodSandboxState_SANDBOX_READY
+	}
+	return criv1.PodSandboxState_SANDBOX_NOTREADY
+}
+
+func (sb *sandbox) status() *criv1.PodSandboxStatus {
+	st := &criv1.PodSandboxStatus{
+		Id: sb.id, Metadata: sb.config.GetMetadata(), State: sb.criState(), CreatedAt: sb.created,
+		Network: &criv1.PodSandboxNetworkStatus{}, RuntimeHandler: sb.handler,
+		Linux:  &criv1.LinuxPodSandboxStatus{Namespaces: &criv1.Namespace{Options: sb.config.GetLinux().GetSecurityContext().GetNamespaceOptions()}},
+		Labels: sb.config.GetLabels(), Annotations: sb.config.GetAnnotations(),
+	}
+	if sb.ready {
+		st.Network.Ip = sb.ip
+	}
+	return st
+}
+
+// StopPodSandbox kills what runs in the sandbox. It succeeds on one that is not
+// ready, and on one that is gone.
+func (s *runtimeServer) StopPodSandbox(ctx context.Context, req *criv1.StopPodSandboxRequest) (*criv1.StopPodSandboxResponse, error) {
+	if err := s.s.stopSandbox(ctx, req.GetPodSandboxId()); err != nil {
+		return nil, err
+	}
+	return &criv1.StopPodSandboxResponse{}, nil
+}
+
+func (s *service) stopSandbox(ctx context.Context, id string) error {
+	s.mu.Lock()
+	sb := s.sandboxes[id]
+	var containers []*container
+	if sb != nil {
+		containers = slices.Clone(sb.containers)
+	}
+	s.mu.Unlock()
+	for _, c := range containers {
+		if err := s.kill(ctx, c); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lose(sb)
+	return nil
+}
+
+// lose makes a sandbox one that is not ready. mu is held.
+func (s *service) lose(sb *sandbox) {
+	if sb != nil && sb.ready {
+		sb.ready = false
+		s.emit(sb, nil, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	}
+}
+
+// RemovePodSandbox removes the sandbox with all its containers, which are killed
+// if they run. It succeeds on one that is gone.
+func (s *runtimeServer) RemovePodSandbox(ctx context.Context, req *criv1.RemovePodSandboxRequest) (*criv1.RemovePodSandboxResponse, error) {
+	if err := s.s.stopSandbox(ctx, req.GetPodSandboxId()); err != nil {
+		return nil, err
+	}
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	if sb := s.s.sandboxes[req.GetPodSandboxId()]; sb != nil {
+		for _, c := range slices.Clone(sb.containers) {
+			s.s.end(c, 137, "")
+			s.s.drop(c)
+		}
+		s.s.dropSandbox(sb)
+		s.s.emit(sb, nil, criv1.ContainerEventType_CONTAINER_DELETED_EVENT)
+	}
+	return &criv1.RemovePodSandboxResponse{}, nil
+}
+
+// dropSandbox forgets a sandbox without containers. mu is held.
+func (s *service) dropSandbox(sb *sandbox) {
+	delete(s.sandboxes, sb.id)
+	delete(s.names, sandboxName(sb.config.GetMetadata()))
+	g := s.groupOf(sb.config.GetLabels())
+	g.sandboxes = remove(g.sandboxes, sb)
+	s.dropGroup(sb.config.GetLabels())
+}
+
+// PodSandboxStatus describes a sandbox.
+func (s *runtimeServer) PodSandboxStatus(_ context.Context, req *criv1.PodSandboxStatusRequest) (*criv1.PodSandboxStatusResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	sb := s.s.sandboxes[req.GetPodSandboxId()]
+	if sb == nil {
+		return nil, notFound("sandbox", req.GetPodSandboxId())
+	}
+	return &criv1.PodSandboxStatusResponse{Status: sb.status(), Timestamp: time.Now().UnixNano()}, nil
+}
+
+// ListPodSandbox lists sandboxes in the order of their creation.
+func (s *runtimeServer) ListPodSandbox(_ context.Context, req *criv1.ListPodSandboxRequest) (*criv1.ListPodSandboxResponse, error) {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	f := req.GetFilter()
+	resp := &criv1.ListPodSandboxResponse{}
+	for _, sb := range s.s.candidateSandboxes(f.GetLabelSelector()) {
+		if f.GetId() != "" && f.GetId() != sb.id || f.GetState() != nil && f.GetState().GetState() != sb.criState() ||
+			!selects(f.GetLabelSelector(), sb.config.GetLabels()) {
+			continue
+		}
+		resp.Items = append(resp.Items, &criv1.PodSandbox{
+			Id: sb.id, Metadata: sb.config.GetMetadata(), State: sb.criState(), CreatedAt: sb.created,
+			Labels: sb.config.GetLabels(), Annotations: sb.config.GetAnnotations(), RuntimeHandler: sb.handler,
+		})
+	}
+	return resp, nil
+}
+
+// candidateSandboxes are those that the selector may choose, in order. mu is held.
+func (s *service) candidateSandboxes(selector map[string]string) []*sandbox {
+	if uid := selector[kubelettypes.KubernetesPodUIDLabel]; uid != "" {
+		if g := s.groups[uid]; g != nil {
+			return g.sandboxes
+		}
+		return nil
+	}
+	all := make([]*sandbox, 0, len(s.sandboxes))
+	for _, sb := range s.sandboxes {
+		all = append(all, sb)
+	}
+	slices.SortFunc(all, func(a, b *sandbox) int { return cmp.Compare(a.seq, b.seq) })
+	return all
+}

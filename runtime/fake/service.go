@@ -1,0 +1,243 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
+)
+
+// service is the state of the runtime. All of it is guarded by mu but what is set
+// once; what calls hand out is never changed after.
+type service struct {
+	opts Options
+	rs   *runtimeServer
+	is   *imageServer
+
+	mu sync.Mutex
+	// seq numbers sandboxes and containers in the order of their creation.
+	seq        int
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	// groups has what belongs to a pod, by the label with its UID, so that a question
+	// about one pod does not cost a walk over all.
+	groups map[string]*group
+	// names are taken by sandboxes and containers, as real runtimes reserve them.
+	names  map[string]bool
+	images map[string]*criv1.Image // by name and by ID
+
+	scripts    []*script
+	faults     []*fault
+	evFaults   []*eventFault
+	subs       map[*subscription]struct{}
+	conditions []*criv1.RuntimeCondition
+
+	// calls are the newest that were made, a ring once it is full; next is where the
+	// oldest stands then.
+	calls    []*Call
+	next     int
+	lastCall int
+	// underWay has how to end each call that was not answered yet.
+	underWay map[int]context.CancelCauseFunc
+	down     bool
+	closed   bool
+
+	// cond wakes those who wait for something to change.
+	cond cond.Cond
+}
+
+type runtimeServer struct {
+	criv1.UnimplementedRuntimeServiceServer
+	*state
+}
+
+type imageServer struct {
+	criv1.UnimplementedImageServiceServer
+	*state
+}
+
+// state keeps the methods of service out of the way of those that the servers
+// embed.
+type state struct{ s *service }
+
+type group struct {
+	sandboxes  []*sandbox
+	containers []*container
+}
+
+type sandbox struct {
+	seq        int
+	id         string
+	pod        runtime.PodRef
+	config     *criv1.PodSandboxConfig
+	handler    string
+	ready      bool
+	created    int64
+	ip         string // "" with the host's network
+	containers []*container
+}
+
+// container is one instance.
+type container struct {
+	seq     int
+	id      string
+	sandbox *sandbox
+	config  *criv1.ContainerConfig
+	imageID string
+	// resources in force; replaced as a whole.
+	resources *criv1.LinuxContainerResources
+
+	state                      criv1.ContainerState
+	created, started, finished int64
+	exitCode                   int32
+	reason, message            string
+
+	// starting says that StartContainer is under way.
+	starting bool
+	behavior Behavior
+	// end is what ends it by itself, term what ends it after the stop signal.
+	end, term *time.Timer
+	signalled bool
+	// done is closed when it has exited.
+	done chan struct{}
+}
+
+func newService(opts Options) *service {
+	if opts.Name == "" {
+		opts.Name = "fake"
+	}
+	if opts.Calls == 0 {
+		opts.Calls = 100_000
+	}
+	s := &service{
+		opts:       opts,
+		sandboxes:  map[string]*sandbox{},
+		containers: map[string]*container{},
+		groups:     map[string]*group{},
+		names:      map[string]bool{},
+		images:     map[string]*criv1.Image{},
+		subs:       map[*subscription]struct{}{},
+		underWay:   map[int]context.CancelCauseFunc{},
+		conditions: []*criv1.RuntimeCondition{
+			{Type: criv1.RuntimeReady, Status: true}, {Type: criv1.NetworkReady, Status: true},
+		},
+	}
+	s.rs, s.is = &runtimeServer{state: &state{s}}, &imageServer{state: &state{s}}
+	for _, name := range opts.Images {
+		s.addImage(Image{Name: name})
+	}
+	return s
+}
+
+// newID returns the number of what is created now, and its ID. mu is held.
+func (s *service) newID(prefix string) (int, string) {
+	s.seq++
+	return s.seq, fmt.Sprintf("%s%s%d", s.opts.IDPrefix, prefix, s.seq)
+}
+
+func (s *service) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, c := range s.containers {
+		c.stopTimers()
+	}
+}
+
+func (c *container) stopTimers() {
+	for _, t := range []*time.Timer{c.end, c.term} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+func (s *service) groupOf(labels map[string]string) *group {
+	uid := labels[kubelettypes.KubernetesPodUIDLabel]
+	g := s.groups[uid]
+	if g == nil {
+		g = &group{}
+		s.groups[uid] = g
+	}
+	return g
+}
+
+// dropGroup forgets the group if nothing is in it. mu is held.
+func (s *service) dropGroup(labels map[string]string) {
+	uid := labels[kubelettypes.KubernetesPodUIDLabel]
+	if g := s.groups[uid]; g != nil && len(g.sandboxes) == 0 && len(g.containers) == 0 {
+		delete(s.groups, uid)
+	}
+}
+
+func (c *container) name() string { return c.config.GetMetadata().GetName() }
+
+func (c *container) image() string {
+	return cmp.Or(c.config.GetImage().GetUserSpecifiedImage(), c.config.GetImage().GetImage())
+}
+
+func podOf(m *criv1.PodSandboxMetadata) runtime.PodRef {
+	return runtime.PodRef{UID: types.UID(m.GetUid()), Namespace: m.GetNamespace(), Name: m.GetName()}
+}
+
+func sandboxName(m *criv1.PodSandboxMetadata) string {
+	return fmt.Sprintf("%s_%s_%s_%d", m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt())
+}
+
+func containerName(m *criv1.ContainerMetadata, sb *criv1.PodSandboxMetadata) string {
+	return fmt.Sprintf("%s_%s_%d", m.GetName(), sandboxName(sb), m.GetAttempt())
+}
+
+func notFound(what, id string) error {
+	return status.Errorf(codes.NotFound, "%s %q: not found", what, id)
+}
+
+func selects(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+func remove[T comparable](list []T, item T) []T {
+	if i := slices.Index(list, item); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+func stateWord(st criv1.ContainerState) runtime.ContainerState {
+	switch st {
+	case criv1.ContainerState_CONTAINER_CREATED:
+		return runtime.ContainerCreated
+	case criv1.ContainerState_CONTAINER_RUNNING:
+		return runtime.ContainerRunning
+	case criv1.ContainerState_CONTAINER_EXITED:
+		return runtime.ContainerExited
+	default:
+		return runtime.ContainerUnknown
+	}
+}
+
+// tagged returns the name with the tag "latest" if it has neither tag nor digest,
+// as clients ask for images.
+func tagged(name string) string {
+	if strings.Contains(name[strings.LastIndexByte(name, '/')+1:], ":") || strings.Contains(name, "@") {
+		return name
+	}
+	return name + ":latest"
+}
