@@ -35,9 +35,10 @@
 //     and does not touch health, which is the progress of the list call.
 //   - An exit that a relist could see is reported at least once, even if the
 //     container is gone again at the next relist.
-//   - What others read into the cache is compared with the next list. So a state
-//     that passed between two relists, and that somebody has seen, does not stay
-//     in the cache: the pod is read again and its reader told.
+//   - What others read into the cache is compared with the next list, also if a
+//     later read has replaced it. So a state that passed between two relists, and
+//     that somebody has seen, stays neither in the cache nor with the reader: the
+//     pod is read again and its reader told.
 //
 // What comes and goes between two relists, leaves no trace in the runtime and was
 // read by nobody, is not seen; dead containers must therefore be left lying for

@@ -87,7 +87,7 @@ type Generic struct {
 	records records
 	dirty   dirtySet
 	flights flights
-	// checked is a mark: the statuses that the cache had when it was drawn have been
+	// checked is a mark: what had been read into the cache when it was drawn has been
 	// compared with a list.
 	checked runtime.Mark
 	// tasks are the goroutines that Run has started.
@@ -97,7 +97,7 @@ type Generic struct {
 // relisting is what a list call came to.
 type relisting struct {
 	pods []*runtime.Pod
-	// known are the statuses that the cache got since the last successful relist.
+	// known is what was read into the cache since the last successful relist.
 	known  []*runtime.PodStatus
 	window window
 	err    error

@@ -424,6 +424,46 @@ func TestStateThatOnlyAWorkerSaw(t *testing.T) {
 	}
 }
 
+// TestStateThatTheCacheHasLostAgain: a reader got a state that passed between two
+// relists, and by the next list the cache agrees with the list again, so nothing
+// but the memory of the read tells that the reader knows something else.
+func TestStateThatTheCacheHasLostAgain(t *testing.T) {
+	for _, listed := range []bool{true, false} {
+		for _, by := range []string{"a read", "Forget"} {
+			t.Run(fmt.Sprintf("listed=%t/by %s", listed, by), func(t *testing.T) {
+				inBubble(t, Options{}, func(r *rig) {
+					var before []any
+					if listed {
+						before = []any{sbx("s", "ready"), ctr("a", "running")}
+					}
+					r.set("p", before...)
+					r.run()
+					r.drain()
+					r.pass(1500 * time.Millisecond)
+
+					r.set("p", append(before, ctr("b", "running"))...)
+					got, err := r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
+					require.NoError(t, err)
+					require.Contains(t, view(got), "b=running")
+					r.set("p", before...)
+					if by == "Forget" {
+						r.cache.Forget("p")
+					} else {
+						_, err = r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
+						require.NoError(t, err)
+					}
+					require.NotContains(t, r.cached("p"), "b=running")
+
+					r.pass(time.Second)
+					assert.Equal(t, []string{"p[ContainerDied b ContainerRemoved b]"}, r.drain())
+					r.pass(10 * time.Second)
+					assert.Empty(t, r.drain(), "told once")
+				})
+			})
+		}
+	}
+}
+
 func TestPodIsDeliveredWhileListCallIsUnderWay(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.set("p", ctr("a", "running"))

@@ -37,8 +37,9 @@ type record struct {
 	// failures counts the inspections that failed since the last success.
 	failures int
 	// disputes counts the relists in a row, none of which found a change, whose list
-	// a status did not agree with.
+	// a status did not agree with; disputed is the last relist that counts.
 	disputes int
+	disputed uint64
 }
 
 // maxDisputes is how often in a row a list may refute what the runtime says when
@@ -67,8 +68,8 @@ type outcome struct {
 	disputed []runtime.PodRef
 }
 
-// relisted takes in what a relist saw. known are statuses that came into the
-// cache since the relist before, and before the list call of this one began.
+// relisted takes in what a relist saw. known are statuses that were read into
+// the cache since the relist before, and before the list call of this one began.
 // forget is [Cache.ForgetUntil].
 //
 // It allocates nothing for pods that are as they were.
@@ -131,7 +132,8 @@ func (rs *records) relisted(pods []*runtime.Pod, known []*runtime.PodStatus, w w
 
 // check compares a known status with the list. Others read pods too, so the
 // cache may know of a state that passed between two relists, and would keep it
-// for the truth if the lists alone were compared.
+// for the truth if the lists alone were compared; and where a later read has put
+// that right, the reader may still have got it.
 func (rs *records) check(status *runtime.PodStatus, w window, out *outcome) {
 	r := rs.pods[status.UID]
 	if r == nil {
@@ -147,13 +149,16 @@ func (rs *records) check(status *runtime.PodStatus, w window, out *outcome) {
 		r.disputes = 0
 		return
 	}
-	r.disputes++
-	switch {
-	case r.disputes <= maxDisputes:
+	if r.disputed != rs.round { // a relist counts once, also if it refutes two statuses
+		r.disputed = rs.round
+		r.disputes++
+		if r.disputes == maxDisputes+1 {
+			out.disputed = append(out.disputed, r.ref)
+		}
+	}
+	if r.disputes <= maxDisputes {
 		r.note(diff(listing(status), r.listed), w)
 		r.inspect(out)
-	case r.disputes == maxDisputes+1:
-		out.disputed = append(out.disputed, r.ref)
 	}
 }
 

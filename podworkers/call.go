@@ -38,7 +38,7 @@ func (w *Workers) perform(ctx context.Context, c call) returned {
 	case ctx.Err() != nil:
 		log.V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", report.Duration)
 	default:
-		log.Error(r.err, "Call failed; it will be made again")
+		log.Error(r.err, "Pod could not be brought up to date; it will be tried again")
 	}
 	if err := guard(func() error { w.onCall(report); return nil }); err != nil {
 		log.Error(err, "OnCall failed")

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -101,7 +102,9 @@ type harness struct {
 	*node
 	t   *testing.T
 	got []string
-	mu  sync.Mutex
+	// said is what was logged at verbosity 0.
+	said []string
+	mu   sync.Mutex
 }
 
 // scenario runs the test in a bubble with a running manager.
@@ -109,9 +112,15 @@ func scenario(t *testing.T, f func(h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		m, err := New(n, n, Options{Jitter: func() float64 { return 0.5 }})
+		h := &harness{node: n, t: t}
+		log := funcr.New(func(_, args string) {
+			h.mu.Lock()
+			h.said = append(h.said, args)
+			h.mu.Unlock()
+		}, funcr.Options{})
+		m, err := New(n, n, Options{Jitter: func() float64 { return 0.5 }, Logger: log})
 		require.NoError(t, err)
-		h := &harness{Manager: m, node: n, t: t}
+		h.Manager = m
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, m.Run(ctx)) })
@@ -151,6 +160,25 @@ func (h *harness) results() string {
 	out := strings.Join(h.got, ", ")
 	h.got = nil
 	return out
+}
+
+// Why a container is restarted is said to everybody, what goes well is not.
+func TestUnhealthyIsSaidOnce(t *testing.T) {
+	scenario(t, func(h *harness) {
+		h.AddPod(podWith(v1.Container{
+			LivenessProbe:  exec("live", v1.Probe{PeriodSeconds: 1, FailureThreshold: 2}),
+			ReadinessProbe: exec("ready", v1.Probe{PeriodSeconds: 1, FailureThreshold: 1}),
+		}))
+		h.run("1")
+		h.pass(10 * time.Second)
+		assert.Empty(t, h.said)
+		h.on("live", 1)
+		h.pass(10 * time.Second)
+		require.Len(t, h.said, 1)
+		for _, part := range []string{"default/web", `"container"="app"`, `"probe"="liveness"`, `"healthy"=false`} {
+			assert.Contains(t, h.said[0], part)
+		}
+	})
 }
 
 func TestLivenessFailsAfterItsThreshold(t *testing.T) {

@@ -90,7 +90,11 @@ func (m *Manager) judge(w *worker, id runtime.ContainerID, healthy bool, message
 	if !news {
 		return
 	}
-	m.log.V(2).Info("Probe verdict", "pod", w.ref, "container", w.container.Name, "containerID", id,
+	log := m.log.V(2)
+	if !healthy { // why a container is restarted or gets no traffic is for all to see
+		log = m.log
+	}
+	log.Info("Probe verdict", "pod", w.ref, "container", w.container.Name, "containerID", id,
 		"probe", w.kind, "healthy", healthy, "message", message)
 	m.emit(Result{
 		Pod: w.ref, Container: w.container.Name, ContainerID: id,

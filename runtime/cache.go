@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,8 +27,9 @@ type CacheOptions struct {
 // relist. At most one inspection of a pod is under way; callers who can use its
 // result share it.
 //
-// A pod of which the runtime knows nothing is not kept: it costs no memory, and
-// each question about it costs a read.
+// A pod of which the runtime knows nothing is not kept: each question about it
+// costs a read, and it costs no memory, except that a cache whose Since is used
+// remembers what was read of it until Since has told.
 //
 // A Cache starts no goroutine. It is safe for concurrent use.
 type Cache struct {
@@ -38,6 +40,8 @@ type Cache struct {
 	// last is the newest mark that was drawn.
 	last Mark
 	pods map[types.UID]*entry
+	// watched says that somebody calls Since, and so lets go of what was seen.
+	watched bool
 }
 
 // entry is what the cache knows of one pod. It is guarded by Cache.mu.
@@ -46,14 +50,22 @@ type entry struct {
 	// Forget, and when the runtime knows nothing of the pod. Its mark never goes
 	// down.
 	status *PodStatus
-	// stored is drawn when status is set, by the end of its read.
-	stored Mark
+	// seen are the newest read, and before it the last that showed something else;
+	// each is zero before it happened, and when Since has let go of it. Callers got
+	// them, so they are remembered whether or not status is still one of them.
+	seen [2]sighting
 	// flight is the inspection under way, if any.
 	flight *flight
 	// forgotten is the greatest mark of a Forget since flight began: the results of
 	// reads that began no later are not kept. As long as there is a flight, the
 	// entry stays in the cache.
 	forgotten Mark
+}
+
+// sighting is a status that was read. at is drawn by the end of the read.
+type sighting struct {
+	status *PodStatus
+	at     Mark
 }
 
 // flight is one inspection. mark is drawn before it starts; status and err are
@@ -98,16 +110,28 @@ func (c *Cache) Get(uid types.UID) (*PodStatus, bool) {
 	return nil, false
 }
 
-// Since returns those of the last known statuses whose read ended after the mark
-// was drawn, in no order.
+// Since returns, pod by pod, what was read after the mark: the newest status whose
+// read ended after it, and the last one that showed other containers, sandboxes or
+// states than the newest, if its read ended after the mark too. So whoever compares
+// them with what is true later learns of each pod of which some caller got a status
+// that is not true any more, also if the cache has replaced or forgotten it since.
+//
+// What it does not return it lets go of: it is meant for one caller, whose marks do
+// not go down.
 func (c *Cache) Since(mark Mark) []*PodStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.watched = true
 	var since []*PodStatus
-	for _, e := range c.pods {
-		if e.status != nil && e.stored > mark {
-			since = append(since, e.status)
+	for uid, e := range c.pods {
+		for i := range e.seen {
+			if s := &e.seen[i]; s.at > mark {
+				since = append(since, s.status)
+			} else {
+				*s = sighting{}
+			}
 		}
+		c.dropIfIdle(uid, e)
 	}
 	return since
 }
@@ -163,10 +187,13 @@ func (c *Cache) lead(ctx context.Context, ref PodRef, e *entry, f *flight) {
 		}
 		c.mu.Lock()
 		e.flight = nil
-		if f.err == nil && f.mark > e.forgotten {
-			e.status, e.stored = f.status, c.draw()
-			if len(f.status.Sandboxes) == 0 && len(f.status.Containers) == 0 {
-				e.status = nil
+		if f.err == nil {
+			e.saw(sighting{f.status, c.draw()})
+			if f.mark > e.forgotten {
+				e.status = f.status
+				if len(f.status.Sandboxes) == 0 && len(f.status.Containers) == 0 {
+					e.status = nil
+				}
 			}
 		}
 		c.dropIfIdle(ref.UID, e)
@@ -227,9 +254,27 @@ func (c *Cache) forget(uid types.UID, mark Mark) bool {
 
 // dropIfIdle removes an entry that holds nothing.
 func (c *Cache) dropIfIdle(uid types.UID, e *entry) {
-	if e.status == nil && e.flight == nil && c.pods[uid] == e {
+	if e.status != nil || e.flight != nil || c.pods[uid] != e {
+		return
+	}
+	if !c.watched || e.seen == [2]sighting{} {
 		delete(c.pods, uid)
 	}
+}
+
+// saw remembers what a read showed.
+func (e *entry) saw(s sighting) {
+	if was := e.seen[0].status; was != nil && !showSame(was, s.status) {
+		e.seen[1] = e.seen[0]
+	}
+	e.seen[0] = s
+}
+
+// showSame reports whether two statuses have the same containers and sandboxes in
+// the same states. Another order counts as a difference.
+func showSame(a, b *PodStatus) bool {
+	return slices.EqualFunc(a.Sandboxes, b.Sandboxes, func(a, b SandboxStatus) bool { return a.ID == b.ID && a.State == b.State }) &&
+		slices.EqualFunc(a.Containers, b.Containers, func(a, b ContainerStatus) bool { return a.ID == b.ID && a.State == b.State })
 }
 
 // Len returns how many pods the cache knows a status of.

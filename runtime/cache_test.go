@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,7 +81,7 @@ var testRef = PodRef{UID: "u", Namespace: "ns", Name: "p"}
 
 // seen is a status with one container of that name.
 func seen(name string) *PodStatus {
-	return &PodStatus{PodRef: testRef, Containers: []ContainerStatus{{Container: Container{Name: name}}}}
+	return &PodStatus{PodRef: testRef, Containers: []ContainerStatus{{Container: Container{ID: ContainerID{ID: name}, Name: name}}}}
 }
 
 func nameIn(s *PodStatus) string {
@@ -415,6 +416,72 @@ func TestCacheSince(t *testing.T) {
 	})
 }
 
+func TestCacheSinceTellsWhatCallersGot(t *testing.T) {
+	// A read shows a container of that name; "" is a pod that the runtime does not
+	// know, "-" a Forget, "-1" a Forget while the read is under way.
+	for _, tc := range []struct {
+		name          string
+		before, after []string // the mark
+		want          []string
+	}{
+		{"nothing", nil, nil, nil},
+		{"before the mark", []string{"1", "2"}, nil, nil},
+		{"one", nil, []string{"1"}, []string{"1"}},
+		{"replaced", nil, []string{"1", "2"}, []string{"2", "1"}},
+		{"replaced by the same", nil, []string{"1", "1"}, []string{"1"}},
+		{"replaced, and that by the same", nil, []string{"1", "2", "2"}, []string{"2", "1"}},
+		{"there and back", nil, []string{"1", "2", "1"}, []string{"1", "2"}},
+		{"many", nil, []string{"1", "2", "3"}, []string{"3", "2"}},
+		{"replaced what is older than the mark", []string{"1"}, []string{"2"}, []string{"2"}},
+		{"gone", nil, []string{"1", ""}, []string{"", "1"}},
+		{"never there", nil, []string{""}, []string{""}},
+		{"forgotten", nil, []string{"1", "-"}, []string{"1"}},
+		{"forgotten in between", nil, []string{"1", "2", "-", "2"}, []string{"2", "1"}},
+		{"forgotten while it was read", nil, []string{"-1"}, []string{"1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+				require.Empty(t, c.Since(0), "from now on it remembers pods that are gone")
+				read := func(what []string) {
+					for _, name := range what {
+						if name == "-" {
+							c.Forget("u")
+							continue
+						}
+						a := ask(t.Context(), c, c.Now())
+						call := s.next(t)
+						if name, during := strings.CutPrefix(name, "-"); during {
+							c.Forget("u")
+							call.answer <- answer{status: seen(name)}
+							a.wants(t, name)
+							continue
+						}
+						status := seen(name)
+						if name == "" {
+							status = &PodStatus{PodRef: testRef}
+						}
+						call.answer <- answer{status: status}
+						a.wants(t, name)
+					}
+				}
+				read(tc.before)
+				mark := c.Now()
+				read(tc.after)
+				for range 2 { // as long as the mark is the same
+					var got []string
+					for _, status := range c.Since(mark) {
+						got = append(got, nameIn(status))
+					}
+					assert.Equal(t, tc.want, got)
+				}
+				assert.Empty(t, c.Since(c.Now()))
+				c.Forget("u")
+				assert.Empty(t, c.pods)
+			})
+		})
+	}
+}
+
 // versioned is a runtime whose pods have versions that only go up.
 type versioned struct {
 	mu       sync.Mutex
@@ -495,6 +562,7 @@ func TestCacheAtOnce(t *testing.T) {
 	for i := range 3 {
 		c.Forget(types.UID(fmt.Sprint(i)))
 	}
+	assert.Empty(t, c.Since(c.Now()))
 	assert.Empty(t, c.pods)
 }
 

@@ -321,7 +321,11 @@ func (h *Handler) sweepOrphans(ctx context.Context, keep, working map[types.UID]
 		switch {
 		case working[pod.UID]:
 		case pod.Running():
-			h.log.Info("Stopping a pod that is not to run on this node", "pod", pod.PodRef, "refused", keep[pod.UID])
+			why := "no source names it"
+			if keep[pod.UID] {
+				why = "it was refused"
+			}
+			h.log.Info("Stopping a pod that is not to run on this node", "pod", pod.PodRef, "why", why)
 			keep[pod.UID] = true
 			h.known[pod.UID] = podworkers.State{}
 			h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: pod})

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -385,4 +386,69 @@ func TestUnchangedFilesAreNotRead(t *testing.T) {
 	assert.Equal(t, []string{"1"}, look())
 	s.suspect(path)
 	assert.Equal(t, []string{"2"}, look(), "an event makes it suspect")
+}
+
+// TestFileOfThisMomentIsYoung: one that is written while the look is under way is
+// not called broken either, one whose clock is ahead is.
+func TestFileOfThisMomentIsYoung(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	begun := time.Now().Add(-100 * time.Millisecond)
+	write(t, filepath.Join(dir, "a.yaml"), "")
+	var problems []string
+	s := newState(dir, "n", Options{Problem: func(path string, _ error) { problems = append(problems, filepath.Base(path)) }})
+	_, again := s.look(t.Context(), begun)
+	assert.Equal(t, ripe, again)
+	assert.Empty(t, problems)
+
+	ahead := time.Now().Add(time.Hour)
+	require.NoError(t, os.Chtimes(filepath.Join(dir, "a.yaml"), ahead, ahead))
+	s.suspectAll()
+	_, again = s.look(t.Context(), time.Now())
+	assert.Zero(t, again)
+	assert.Equal(t, []string{"a.yaml"}, problems)
+}
+
+func TestMissingPathIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "manifests")
+	var said []string
+	s := newState(dir, "n", Options{Logger: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
+	for range 2 {
+		said = nil
+		s.look(t.Context(), time.Now())
+		s.look(t.Context(), time.Now())
+		require.Len(t, said, 1)
+		assert.Contains(t, said[0], dir)
+		assert.Contains(t, said[0], "does not exist")
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		s.look(t.Context(), time.Now())
+		require.NoError(t, os.Remove(dir))
+	}
+}
+
+func TestWhatIsNotReadIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link.yaml")
+	require.NoError(t, os.Symlink(filepath.Join(dir, "target"), link))
+	for _, name := range []string{"readme", ".hidden", "a.yaml~"} {
+		write(t, filepath.Join(dir, name), "")
+	}
+	var said []string
+	s := newState(dir, "n", Options{Logger: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
+	look := func() []string {
+		said = nil
+		s.look(t.Context(), time.Now())
+		return said
+	}
+	first := strings.Join(look(), "\n")
+	assert.Contains(t, first, "leads nowhere")
+	assert.Contains(t, first, "does not end in")
+	assert.Len(t, said, 2)
+	assert.Empty(t, look())
+	write(t, filepath.Join(dir, "target"), manifestOf("a", "1"))
+	assert.NotContains(t, strings.Join(look(), "\n"), "leads nowhere")
+	require.NoError(t, os.Remove(filepath.Join(dir, "target")))
+	assert.Contains(t, strings.Join(look(), "\n"), "leads nowhere")
 }

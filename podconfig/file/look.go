@@ -36,7 +36,8 @@ type state struct {
 	union    union
 	// problems that last, by what they are about.
 	problems map[string]string
-	// ignored are the names that were already said not to be read.
+	// ignored are the names that were already said not to be read, "" for the path
+	// itself.
 	ignored map[string]bool
 }
 
@@ -119,10 +120,13 @@ func (s *state) list() (map[string]os.FileInfo, error) {
 	info, err := os.Stat(s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		s.say("", "Path of the manifests does not exist: it holds no pods, and those that it held are stopped")
 		return infos, nil
 	case err != nil:
 		return nil, fmt.Errorf("manifests cannot be read, the pods stay as they are: %w", err)
-	case !info.IsDir():
+	}
+	delete(s.ignored, "")
+	if !info.IsDir() {
 		infos[s.path] = info
 		return infos, nil
 	}
@@ -142,8 +146,12 @@ func (s *state) list() (map[string]os.FileInfo, error) {
 		// A link that leads nowhere, or a file that is gone since, is not there.
 		info, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
+			if e.Type()&fs.ModeSymlink != 0 {
+				s.say(e.Name(), "File is not read: it is a symbolic link that leads nowhere")
+			}
 			continue
 		}
+		delete(s.ignored, e.Name())
 		infos[path] = info // nil where it cannot be told
 	}
 	return infos, nil
@@ -165,11 +173,18 @@ func isManifest(name string) bool {
 
 // ignore says once that a file is not read, where its author may expect it is.
 func (s *state) ignore(name string) {
-	if s.ignored[name] || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") {
+	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") {
 		return
 	}
-	s.ignored[name] = true
-	s.opts.Logger.Info("File is not read: its name does not end in .yaml, .yml or .json", "file", filepath.Join(s.path, name))
+	s.say(name, "File is not read: its name does not end in .yaml, .yml or .json")
+}
+
+// say says once why a file of the directory is not read, or with "" the path itself.
+func (s *state) say(name, why string) {
+	if !s.ignored[name] {
+		s.ignored[name] = true
+		s.opts.Logger.Info(why, "file", filepath.Join(s.path, name))
+	}
 }
 
 // visit brings what is known of one file up to date. A result above 0 is when to
@@ -195,8 +210,12 @@ func (s *state) visit(path string, info os.FileInfo, now time.Time) time.Duratio
 		return 0
 	}
 	// A time stamp is as coarse as the clock of the kernel: what was written just
-	// now may be written once more and look the same.
+	// now may be written once more and look the same. What was written since the look
+	// began is as young as can be; what is from further in the future has no age.
 	age := now.Sub(info.ModTime())
+	if age < 0 && time.Until(info.ModTime()) <= 0 {
+		age = 0
+	}
 	m.info, m.trusted = info, age < 0 || age > ripe
 	if sum := sha256.Sum256(data); !m.parsed || sum != m.sum {
 		m.sum, m.parsed = sum, true

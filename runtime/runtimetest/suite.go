@@ -50,6 +50,9 @@ type Subject struct {
 	// Restart stops the runtime, calls absent while it is away, and starts it again
 	// with all it knew. Containers go on meanwhile. The same Runtime is used after.
 	Restart func(absent func()) error
+	// LosesExits says that what ends while the runtime is away may be reported with
+	// another code than its own; containerd says 255 then.
+	LosesExits bool
 	// Watch calls changed for each pod that changes in the runtime, soon after it does,
 	// as far as the runtime's own events tell. It returns nil when ctx ends, and
 	// closes ready when it listens.

@@ -1,0 +1,209 @@
+package process
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// hostFacts are what decides whether something asked for can be given.
+type hostFacts struct {
+	UID, GID int
+	Groups   []int
+	// Nameservers of the host's resolv.conf.
+	Nameservers []string
+	// SameFile reports whether two paths lead to the same file.
+	SameFile func(a, b string) bool
+}
+
+func (h *hostFacts) root() bool { return h.UID == 0 }
+
+// findings are what was found to be impossible: refused ones are an error, others
+// are warned of.
+type findings struct{ refused, warnings []string }
+
+func (f *findings) refuse(format string, args ...any) {
+	f.refused = append(f.refused, fmt.Sprintf(format, args...))
+}
+
+func (f *findings) warn(format string, args ...any) {
+	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
+}
+
+// err is one error of all that was refused.
+func (f *findings) err(about string) error {
+	if len(f.refused) == 0 {
+		return nil
+	}
+	return status.Errorf(codes.InvalidArgument, "%s: containers are host processes here: %s", about, strings.Join(f.refused, "; "))
+}
+
+// checkSandbox compares what a sandbox asks for with what a host process can have.
+func checkSandbox(c *criv1.PodSandboxConfig, host *hostFacts) *findings {
+	f := &findings{}
+	if c.GetMetadata().GetName() == "" || c.GetMetadata().GetUid() == "" || c.GetMetadata().GetNamespace() == "" {
+		f.refuse("the sandbox has no name, namespace or UID")
+	}
+	sec := c.GetLinux().GetSecurityContext()
+	if ns := sec.GetNamespaceOptions(); ns.GetNetwork() == criv1.NamespaceMode_POD {
+		f.warn("the pod has no network of its own: its address and its ports are the host's")
+	}
+	for _, p := range c.GetPortMappings() {
+		if p.GetHostPort() != 0 && p.GetHostPort() != p.GetContainerPort() {
+			f.refuse("host port %d cannot lead to container port %d, which is a port of the host itself; make them equal", p.GetHostPort(), p.GetContainerPort())
+		}
+	}
+	if n := len(c.GetLinux().GetSysctls()); n > 0 {
+		f.refuse("sysctls would be the host's")
+	}
+	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == criv1.NamespaceMode_POD {
+		f.refuse("a user namespace (hostUsers: false) cannot be had")
+	}
+	for _, s := range c.GetDnsConfig().GetServers() {
+		if !slices.Contains(host.Nameservers, s) {
+			f.warn("the pod's DNS configuration has no effect: the host's resolv.conf is used")
+			break
+		}
+	}
+	return f
+}
+
+// Paths that clients mount without being asked by the user.
+const (
+	defaultTerminationLog = "/dev/termination-log"
+	serviceAccountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
+	// terminationPathAnnotation is kubelet's, on containers.
+	terminationPathAnnotation = "io.kubernetes.container.terminationMessagePath"
+)
+
+// MountsAnnotation on a pod, with the value "env", lets its containers have mounts
+// at other paths than the host's: they are told where by the environment.
+const MountsAnnotation = "process.kubeletkit.io/mounts"
+
+// TerminationEnv tells a container where to leave its termination message.
+const TerminationEnv = "TERMINATION_MESSAGE_PATH"
+
+// MountEnv returns the variable that tells where the mount with a container path is:
+// "MOUNT_" and the path in capitals, with "_" for all that is neither letter nor digit.
+// For "/var/cache" it is MOUNT_VAR_CACHE.
+func MountEnv(containerPath string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		default:
+			return '_'
+		}
+	}, strings.Trim(filepath.ToSlash(containerPath), "/"))
+	return "MOUNT_" + name
+}
+
+// checkContainer compares what a container asks for with what a host process can
+// have. env is what it needs to be told instead.
+func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, host *hostFacts) (f *findings, env []string) {
+	f = &findings{}
+	if c.GetMetadata().GetName() == "" {
+		f.refuse("the container has no name")
+	}
+	if len(c.GetCommand()) == 0 {
+		f.refuse("no command is given, and images are not run, so there is no entry point to take one from; set the container's command")
+	}
+	if dir := c.GetWorkingDir(); dir != "" && !filepath.IsAbs(dir) {
+		f.refuse("working directory %q is not an absolute path", dir)
+	}
+	if p := c.GetLogPath(); p != "" && !filepath.IsLocal(p) {
+		f.refuse("log path %q leads out of the log directory", p)
+	}
+	env = checkMounts(f, c, sandbox, host)
+	for _, d := range c.GetDevices() {
+		if filepath.Clean(d.GetHostPath()) != filepath.Clean(d.GetContainerPath()) {
+			f.refuse("device %s cannot be at %s; use the host's path", d.GetHostPath(), d.GetContainerPath())
+		}
+	}
+	if len(c.GetCDIDevices()) > 0 {
+		f.refuse("CDI devices cannot be had")
+	}
+	checkSecurity(f, c.GetLinux().GetSecurityContext(), host)
+	return f, env
+}
+
+func checkMounts(f *findings, c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, host *hostFacts) (env []string) {
+	byEnv := sandbox.GetAnnotations()[MountsAnnotation] == "env"
+	termination := c.GetAnnotations()[terminationPathAnnotation]
+	if termination == "" {
+		termination = defaultTerminationLog
+	}
+	readOnly := false
+	for _, m := range c.GetMounts() {
+		at, from := filepath.Clean(m.GetContainerPath()), filepath.Clean(m.GetHostPath())
+		switch {
+		case m.GetImage() != nil && m.GetImage().GetImage() != "":
+			f.refuse("image %s cannot be mounted at %s", m.GetImage().GetImage(), at)
+		case at == filepath.Clean(termination):
+			env = append(env, TerminationEnv+"="+from)
+		case at == "/etc/hosts", at == "/etc/resolv.conf", at == "/etc/hostname":
+			// Clients add these to every container; the host's are used.
+		case m.GetHostPath() == "":
+			f.refuse("the mount at %s names no path of the host", at)
+		case at == from, host.SameFile(at, from):
+			readOnly = readOnly || m.GetReadonly()
+		case byEnv, at == serviceAccountPath:
+			env = append(env, MountEnv(at)+"="+from)
+			readOnly = readOnly || m.GetReadonly()
+		default:
+			f.refuse("%s cannot be mounted at %s: use the host's path in mountPath, or let the pod have the annotation %s: env and the program look for the path in $%s",
+				from, at, MountsAnnotation, MountEnv(at))
+		}
+	}
+	if readOnly {
+		f.warn("read-only mounts can be written, as far as the user may")
+	}
+	return env
+}
+
+func checkSecurity(f *findings, sec *criv1.LinuxContainerSecurityContext, host *hostFacts) {
+	if sec.GetPrivileged() && !host.root() {
+		f.refuse("privileged takes an agent that runs as root")
+	}
+	if caps := sec.GetCapabilities(); caps != nil {
+		if add := slices.Concat(caps.GetAddCapabilities(), caps.GetAddAmbientCapabilities()); len(add) > 0 && !host.root() {
+			f.refuse("capabilities (%s) cannot be added by an agent that does not run as root", strings.Join(add, ", "))
+		}
+		if len(caps.GetDropCapabilities()) > 0 && host.root() && !sec.GetPrivileged() {
+			f.warn("capabilities are not dropped; run it as another user than root instead")
+		}
+	}
+	if sec.GetReadonlyRootfs() {
+		f.warn("the root file system is the host's and is not made read-only")
+	}
+	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == criv1.NamespaceMode_POD {
+		f.refuse("a user namespace (hostUsers: false) cannot be had")
+	}
+	checkProfile(f, "seccomp", sec.GetSeccomp(), true)
+	checkProfile(f, "AppArmor", sec.GetApparmor(), false)
+	if p := sec.GetApparmorProfile(); sec.GetApparmor() == nil && strings.HasPrefix(p, "localhost/") {
+		f.refuse("AppArmor profile %q cannot be had", p)
+	}
+	if o := sec.GetSelinuxOptions(); o.GetLevel() != "" || o.GetRole() != "" || o.GetType() != "" || o.GetUser() != "" {
+		f.warn("SELinux options have no effect")
+	}
+}
+
+// checkProfile warns of a runtime's default, which is asked for by rote, and refuses
+// a profile of the user's own.
+func checkProfile(f *findings, kind string, p *criv1.SecurityProfile, warn bool) {
+	switch {
+	case p == nil || p.GetProfileType() == criv1.SecurityProfile_Unconfined:
+	case p.GetProfileType() == criv1.SecurityProfile_Localhost:
+		f.refuse("%s profile %q cannot be had", kind, p.GetLocalhostRef())
+	case warn:
+		f.warn("there is no default %s profile: nothing is confined", kind)
+	}
+}

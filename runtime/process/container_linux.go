@@ -1,0 +1,423 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// containerRecord is what is on disk of a container, besides its supervisor's files.
+type containerRecord struct {
+	ID        string                 `json:"id"`
+	SandboxID string                 `json:"sandboxID"`
+	Config    *criv1.ContainerConfig `json:"config"`
+	CreatedAt int64                  `json:"createdAt"` // Unix nanoseconds
+	LogPath   string                 `json:"logPath,omitempty"`
+	// Title is what the supervisor shows of itself in a list of processes.
+	Title    string           `json:"title"`
+	User     supervise.User   `json:"user"`
+	Cgroup   supervise.Cgroup `json:"cgroup"`
+	Warnings []string         `json:"warnings,omitempty"`
+}
+
+// container is one container. rec and dir never change.
+type container struct {
+	rec containerRecord
+	dir string
+	// busy holds one token while the container is being started or removed.
+	busy chan struct{}
+
+	mu        sync.Mutex
+	state     criv1.ContainerState
+	started   time.Time
+	process   supervise.State // valid while it runs
+	exit      *supervise.Exit
+	reason    string
+	message   string
+	resources *criv1.LinuxContainerResources
+	// gone is closed when the container has ended; it is there from the start on.
+	gone chan struct{}
+	cpu  cpuSample
+}
+
+func newContainer(rec containerRecord, dir string) *container {
+	return &container{
+		rec: rec, dir: dir, busy: make(chan struct{}, 1), gone: make(chan struct{}),
+		state:     criv1.ContainerState_CONTAINER_CREATED,
+		resources: rec.Config.GetLinux().GetResources(),
+	}
+}
+
+// acquire waits until nobody else starts or removes the container.
+func (c *container) acquire(ctx context.Context) error {
+	select {
+	case c.busy <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (c *container) release() { <-c.busy }
+
+func (c *container) about() string { return "container " + c.rec.Title }
+
+func (s *Server) containerDir(id string) string { return filepath.Join(s.opts.Dir, "containers", id) }
+
+const recordFile = "container.json"
+
+// CreateContainer implements CRI. What a host process cannot have is refused with
+// InvalidArgument, or warned of in the container's status.
+func (s *runtimeService) CreateContainer(_ context.Context, req *criv1.CreateContainerRequest) (_ *criv1.CreateContainerResponse, err error) {
+	b, err := s.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	config, pod := req.GetConfig(), b.rec.Config
+	meta := config.GetMetadata()
+	title := pod.GetMetadata().GetNamespace() + "/" + pod.GetMetadata().GetName() + "/" + meta.GetName()
+	found, env := checkContainer(config, pod, &s.host)
+	if err := found.err("container " + title); err != nil {
+		return nil, err
+	}
+	sec := config.GetLinux().GetSecurityContext()
+	user, home, warning, err := resolveUser(sec, &s.host)
+	if err != nil {
+		return nil, status.Errorf(status.Code(err), "container %s: %s", title, status.Convert(err).Message())
+	}
+	if warning != "" {
+		found.warn("%s", warning)
+	}
+	rec := containerRecord{
+		ID: newID(), SandboxID: b.rec.ID, Config: config, CreatedAt: time.Now().UnixNano(), Title: title, User: user,
+	}
+	if config.GetLogPath() != "" && pod.GetLogDirectory() != "" {
+		rec.LogPath = filepath.Join(pod.GetLogDirectory(), config.GetLogPath())
+		if err := os.MkdirAll(filepath.Dir(rec.LogPath), 0o755); err != nil {
+			return nil, status.Errorf(codes.Internal, "container %s: making its log directory: %v", title, err)
+		}
+	}
+	parent := pod.GetLinux().GetCgroupParent()
+	rec.Cgroup = s.cgroups.make(parent, rec.ID)
+	for _, err := range limit(rec.Cgroup, config.GetLinux().GetResources(), s.opts.PIDLimit) {
+		found.warn("%v", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = rec.Cgroup.Remove()
+		}
+	}()
+	spec := s.specOf(&rec, pod, home, env, found)
+	rec.Warnings = found.warnings
+
+	dir := s.containerDir(rec.ID)
+	if err := os.MkdirAll(dir, 0o700); err == nil {
+		if err = supervise.WriteFile(filepath.Join(dir, supervise.SpecFile), spec); err == nil {
+			err = supervise.WriteFile(filepath.Join(dir, recordFile), &rec)
+		}
+		if err != nil {
+			_ = os.RemoveAll(dir)
+			return nil, status.Errorf(codes.Internal, "container %s: recording it: %v", title, err)
+		}
+	} else {
+		return nil, status.Errorf(codes.Internal, "container %s: %v", title, err)
+	}
+	c := newContainer(rec, dir)
+	if err := s.addContainer(b, c); err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	s.warn(found.warnings, "container", title)
+	return &criv1.CreateContainerResponse{ContainerId: rec.ID}, nil
+}
+
+// addContainer makes a container known, unless its sandbox has gone or there is
+// another of its name and attempt.
+func (s *Server) addContainer(b *sandbox, c *container) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.mu.Lock()
+	closed := b.removed || b.rec.Stopped
+	b.mu.Unlock()
+	if closed {
+		return status.Errorf(codes.FailedPrecondition, "%s: sandbox %s is stopped", c.about(), b.rec.ID)
+	}
+	for _, other := range s.containersLocked(b.rec.ID) {
+		m, o := c.rec.Config.GetMetadata(), other.rec.Config.GetMetadata()
+		if m.GetName() == o.GetName() && m.GetAttempt() == o.GetAttempt() {
+			return status.Errorf(codes.AlreadyExists, "%s: attempt %d of it exists: %s", c.about(), m.GetAttempt(), other.rec.ID)
+		}
+	}
+	s.containers[c.rec.ID] = c
+	s.publishLocked(c.rec.ID, criv1.ContainerEventType_CONTAINER_CREATED_EVENT, b)
+	return nil
+}
+
+// specOf is what the supervisor is told.
+func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home string, told []string, found *findings) *supervise.Spec {
+	config := rec.Config
+	hostname := pod.GetHostname()
+	if hostname == "" {
+		hostname, _ = os.Hostname()
+	}
+	path := os.Getenv("PATH")
+	if path == "" {
+		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	env := environment{}
+	env.set("PATH", path)
+	env.set("HOSTNAME", hostname)
+	env.set("HOME", home)
+	if config.GetTty() {
+		env.set("TERM", "xterm")
+	}
+	for _, kv := range told {
+		name, value, _ := strings.Cut(kv, "=")
+		env.set(name, value)
+	}
+	for _, kv := range config.GetEnvs() {
+		env.set(kv.GetKey(), string(kv.GetValue()))
+	}
+	env.set(supervise.MarkerEnv, rec.ID)
+	spec := &supervise.Spec{
+		ID: rec.ID, Args: slices.Concat(config.GetCommand(), config.GetArgs()), Env: env.list,
+		Dir: config.GetWorkingDir(), LogPath: rec.LogPath, Cgroup: rec.Cgroup,
+		NoNewPrivs: config.GetLinux().GetSecurityContext().GetNoNewPrivs(),
+		Stdin:      config.GetStdin(), StdinOnce: config.GetStdinOnce(), TTY: config.GetTty(),
+	}
+	if spec.Dir == "" {
+		spec.Dir = "/"
+	}
+	if s.host.root() {
+		spec.User = &rec.User // else it is the server's own, and may not be set
+	}
+	if adj := int(config.GetLinux().GetResources().GetOomScoreAdj()); adj != 0 {
+		if own, err := oomScoreAdj(); err == nil && adj < own && !s.host.root() {
+			found.warn("the OOM score cannot be lowered by an agent that does not run as root")
+		} else {
+			spec.OOMScoreAdj = &adj
+		}
+	}
+	return spec
+}
+
+func oomScoreAdj() (int, error) {
+	data, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return 0, err
+	}
+	var n int
+	_, err = fmt.Sscan(string(data), &n)
+	return n, err
+}
+
+// environment is a list "name=value" in which each name stands once.
+type environment struct{ list []string }
+
+func (e *environment) set(name, value string) {
+	kv := name + "=" + value
+	for i := range e.list {
+		if strings.HasPrefix(e.list[i], name+"=") {
+			e.list[i] = kv
+			return
+		}
+	}
+	e.list = append(e.list, kv)
+}
+
+// StartContainer implements CRI. When it returns without an error the command was
+// executed.
+func (s *runtimeService) StartContainer(ctx context.Context, req *criv1.StartContainerRequest) (*criv1.StartContainerResponse, error) {
+	c, err := s.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer c.release()
+	b, err := s.sandbox(c.rec.SandboxID)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	st := c.state
+	c.mu.Unlock()
+	switch {
+	case b.state() != criv1.PodSandboxState_SANDBOX_READY:
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: sandbox %s is stopped", c.about(), b.rec.ID)
+	case st != criv1.ContainerState_CONTAINER_CREATED:
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: it was started before, and is %s now", c.about(), stateName(st))
+	}
+	state, err := supervise.Start(c.dir, c.rec.Title)
+	if err != nil {
+		s.notStarted(c, err)
+		s.publish(c.rec.ID, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, b)
+		return nil, status.Errorf(codes.Internal, "%s: %v", c.about(), err)
+	}
+	s.started(c, state)
+	s.publish(c.rec.ID, criv1.ContainerEventType_CONTAINER_STARTED_EVENT, b)
+	s.tasks.Go(func() { s.watch(c) })
+	return &criv1.StartContainerResponse{}, nil
+}
+
+func (s *Server) started(c *container, state supervise.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state, c.process, c.started = criv1.ContainerState_CONTAINER_RUNNING, state, state.StartedAt
+}
+
+// StopContainer implements CRI. A container that does not run, or does not exist,
+// is stopped.
+func (s *runtimeService) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
+	c, err := s.container(req.GetContainerId())
+	if status.Code(err) == codes.NotFound {
+		return &criv1.StopContainerResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.stop(ctx, c, time.Duration(req.GetTimeout())*time.Second); err != nil {
+		return nil, err
+	}
+	return &criv1.StopContainerResponse{}, nil
+}
+
+// RemoveContainer implements CRI: if it runs it is killed. A container that does
+// not exist is removed.
+func (s *runtimeService) RemoveContainer(ctx context.Context, req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
+	c, err := s.container(req.GetContainerId())
+	if status.Code(err) == codes.NotFound {
+		return &criv1.RemoveContainerResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.remove(ctx, c); err != nil {
+		return nil, err
+	}
+	return &criv1.RemoveContainerResponse{}, nil
+}
+
+func (s *Server) remove(ctx context.Context, c *container) error {
+	if err := s.stop(ctx, c, 0); err != nil {
+		return err
+	}
+	if err := c.acquire(ctx); err != nil {
+		return err
+	}
+	defer c.release()
+	c.mu.Lock()
+	running := c.state == criv1.ContainerState_CONTAINER_RUNNING
+	if !running {
+		c.state = criv1.ContainerState_CONTAINER_EXITED // it cannot be started any more
+	}
+	c.mu.Unlock()
+	if running {
+		return status.Errorf(codes.Unavailable, "%s: it was started while it was being removed", c.about())
+	}
+	if err := c.rec.Cgroup.Remove(); err != nil {
+		s.opts.Logger.Error(err, "Cannot remove a container's cgroup", "container", c.rec.Title)
+	}
+	// The record goes first: without it the rest is nothing.
+	if err := os.Remove(filepath.Join(c.dir, recordFile)); err != nil && !os.IsNotExist(err) {
+		return status.Errorf(codes.Internal, "%s: %v", c.about(), err)
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		return status.Errorf(codes.Internal, "%s: %v", c.about(), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.containers[c.rec.ID]; ok {
+		delete(s.containers, c.rec.ID)
+		s.publishLocked(c.rec.ID, criv1.ContainerEventType_CONTAINER_DELETED_EVENT, s.sandboxes[c.rec.SandboxID])
+	}
+	return nil
+}
+
+// ReopenContainerLog implements CRI.
+func (s *runtimeService) ReopenContainerLog(_ context.Context, req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
+	c, err := s.running(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if err := supervise.Call(c.dir, supervise.Request{Op: supervise.OpReopen}, supervisorPatience); err != nil {
+		return nil, status.Errorf(codes.Internal, "%s: opening its log anew: %v", c.about(), err)
+	}
+	return &criv1.ReopenContainerLogResponse{}, nil
+}
+
+// running returns a container that runs.
+func (s *Server) running(id string) (*container, error) {
+	c, err := s.container(id)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != criv1.ContainerState_CONTAINER_RUNNING {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: it is %s, not running", c.about(), stateName(c.state))
+	}
+	return c, nil
+}
+
+// UpdateContainerResources implements CRI: it changes limits where the container has
+// cgroups.
+func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
+	c, err := s.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == criv1.ContainerState_CONTAINER_EXITED {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: it has ended", c.about())
+	}
+	r := mergeResources(c.resources, req.GetLinux())
+	for _, err := range limit(c.rec.Cgroup, r, s.opts.PIDLimit) {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: %v", c.about(), err)
+	}
+	c.resources = r
+	return &criv1.UpdateContainerResourcesResponse{}, nil
+}
+
+// mergeResources returns old with what is set in update.
+func mergeResources(old, update *criv1.LinuxContainerResources) *criv1.LinuxContainerResources {
+	r := &criv1.LinuxContainerResources{
+		CpuPeriod: old.GetCpuPeriod(), CpuQuota: old.GetCpuQuota(), CpuShares: old.GetCpuShares(),
+		MemoryLimitInBytes: old.GetMemoryLimitInBytes(), OomScoreAdj: old.GetOomScoreAdj(),
+		CpusetCpus: old.GetCpusetCpus(), CpusetMems: old.GetCpusetMems(), HugepageLimits: old.GetHugepageLimits(),
+		Unified: old.GetUnified(), MemorySwapLimitInBytes: old.GetMemorySwapLimitInBytes(),
+	}
+	take := func(to *int64, from int64) {
+		if from != 0 {
+			*to = from
+		}
+	}
+	take(&r.CpuPeriod, update.GetCpuPeriod())
+	take(&r.CpuQuota, update.GetCpuQuota())
+	take(&r.CpuShares, update.GetCpuShares())
+	take(&r.MemoryLimitInBytes, update.GetMemoryLimitInBytes())
+	take(&r.MemorySwapLimitInBytes, update.GetMemorySwapLimitInBytes())
+	if v := update.GetCpusetCpus(); v != "" {
+		r.CpusetCpus = v
+	}
+	if v := update.GetCpusetMems(); v != "" {
+		r.CpusetMems = v
+	}
+	if v := update.GetUnified(); len(v) > 0 {
+		r.Unified = v
+	}
+	return r
+}

@@ -1,0 +1,107 @@
+// Package process is a container runtime that needs nothing installed: an embedded
+// CRI v1 server whose containers are processes of the host.
+//
+//	server, err := process.New(process.Options{Dir: "/var/lib/agent/process", Logger: log})
+//	go func() { errs <- server.Run(ctx) }()
+//	rt, err := cri.Dial(ctx, server.Endpoint(), cri.Options{Logger: log})
+//
+// It serves RuntimeService and ImageService on a unix socket of mode 0600, so an agent
+// comes to it the same way as to containerd, and crictl works with it. It needs Linux, and neither
+// root nor a network. Elsewhere it builds, and [New] returns [ErrNotSupported].
+//
+// # Vocabulary
+//
+//   - A sandbox is a record: no process runs for it. Its addresses are the host's.
+//   - A container is a process tree: its command, in a session and a process group of
+//     its own, and all that descends from it.
+//   - The supervisor of a container is the parent of its tree: this program, executed
+//     again by the server under the name "kubeletkit-supervisor". There is nothing for an embedder to
+//     do for that: importing this package is enough, since an init function sees the name and takes over
+//     before other packages' work. An embedder must therefore not start its program under that name itself.
+//   - A container's directory, in Dir/containers, has its record and its supervisor's files;
+//     package supervise lists them.
+//
+// # What a container gets
+//
+//   - Command, args, environment and working directory ("/" by default, which must exist). The
+//     environment is that of the spec, with PATH of the server, HOME, HOSTNAME and
+//     KUBELETKIT_CONTAINER_ID; nothing else of the server's environment.
+//   - A log in CRI's format; lines above 16 KiB are cut into parts. ReopenContainerLog loses no line. A log
+//     that cannot be written, on a full disk, loses lines; the container does not wait.
+//   - With root: runAsUser, runAsGroup, supplemental groups. Without: only the
+//     server's own user and group, and anything else is refused.
+//   - allowPrivilegeEscalation: false (no_new_privs), an OOM score, a terminal, an input.
+//   - CPU, memory and process limits where cgroups can be written, of version 1 or 2 or both. With
+//     version 2 the kernel passes controllers on only from a cgroup without processes: with systemd, use
+//     Delegate=yes and let [Options].CgroupRoot name a cgroup beside the server's own. Where a
+//     limit is not enforced the container's status says so, in its message while it runs.
+//
+// # What it cannot give
+//
+// Refused with InvalidArgument, since the container would not work or do harm: no
+// command (images have no entry point here); mounts at other paths than the
+// host's, see below; host ports that differ from the container's; sysctls; user namespaces; a
+// seccomp or AppArmor profile of one's own; CDI devices and devices at other paths; image volumes;
+// and without root privileged, added capabilities, and other users.
+//
+// Warned of, in the status, and in the log once for each kind: a network of the pod's own, its DNS
+// configuration, read-only root and read-only mounts, dropped capabilities (with root), the default
+// seccomp profile, SELinux options, groups that cannot be had, limits that cannot be enforced.
+//
+// Not there and not warned of, since every container asks for them: namespaces of the pod's own for
+// host name, process IDs and IPC, masked paths of /proc, /etc/hosts, /etc/hostname and /etc/resolv.conf, huge page
+// limits. Processes see the host as any process of their user does.
+//
+// This isolates nothing. It is for trusted programs, for development and for devices
+// without a container engine.
+//
+// # Mounts
+//
+// Nothing is mounted. A mount whose container path is its host path, or leads to the same file, is
+// there already. The termination message is left in the file that $TERMINATION_MESSAGE_PATH names.
+// A service account's token is found by [MountEnv]. All others are refused, because a program that
+// writes to /data would write to the host's /data without anyone noticing, unless the pod has the
+// annotation [MountsAnnotation] "env": it says that its programs look for the path in the environment,
+// for a mount at /data in $MOUNT_DATA.
+//
+// # Images
+//
+// The image is the host, whatever its name: every image is there, a pull succeeds at once, those pulled are
+// listed. An image that was removed is absent until it is pulled again. Its user is the server's, so
+// runAsNonRoot is refused by clients when the server is root and no runAsUser is given.
+//
+// # Guarantees
+//
+//   - When a container has ended, nothing of it is left: also what has left its session, has lost its
+//     parent, ignores signals or forks all the time. The supervisor is a subreaper, kills all below it
+//     until the kernel says that it has no child, and writes the exit down only then. When the command ends the
+//     container has; daemons that it leaves behind are killed.
+//   - StopContainer sends the stop signal to the command's process group, and SIGKILL to everything
+//     after the timeout. A call that is cancelled before leaves the container running.
+//   - Containers and their supervisors outlive the server, also its death by SIGKILL. The
+//     next server on the directory finds them, with the exits that happened meanwhile. A supervisor is known by a
+//     file lock that it holds for its life; a process is signalled only if its start time and the boot ID agree with the record,
+//     so never one that has got its pid.
+//   - If a supervisor is killed, its container is reported as exited with code 255 and
+//     reason Unknown, and the tree is killed: by cgroup where there is one, else by session and by the mark in the environment. Without a
+//     cgroup, a process that has both left its session and cleared its environment gets away then.
+//   - Files of state are replaced atomically. One that is damaged or foreign is renamed to
+//     *.bad and logged; a container whose record is lost is killed.
+//   - A second server on a directory is refused ([ErrInUse]).
+//   - Stop and remove succeed for what does not exist; a status of it is NotFound.
+//   - Events are never left out: a reader that lags behind by 1024 gets an error.
+//   - Exec, attach and port-forward are served on 127.0.0.1, each by a token that is good once.
+//     Sandboxes do not separate ports: forwarding reaches any port of the host's loopback.
+//
+// With systemd, KillMode=process keeps containers alive when the agent's service is restarted.
+//
+// # Cost
+//
+// A supervisor has about 1.9 MB of memory of its own, and 7 threads; the rest of
+// what it shows is shared with the server. Statistics come from cgroups, or else from one pass over /proc, where
+// shared pages count for each process, and I/O is not counted.
+//
+// # critest
+//
+// The CRI validation suite of kubernetes-sigs/cri-tools has not been recorded here yet.
+package process

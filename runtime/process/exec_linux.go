@@ -1,0 +1,202 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+const (
+	// maxExecOutput bounds each stream of an ExecSync; the rest is dropped. It is
+	// containerd's.
+	maxExecOutput = 16 << 20
+	// drainTimeout is how long output is waited for after the command has ended; what it
+	// has left running may hold the other end for ever.
+	drainTimeout = 200 * time.Millisecond
+)
+
+// errEnded says that the container has ended before the command in it.
+var errEnded = errors.New("the container has ended")
+
+// execution is a command that runs in a container.
+type execution struct{ conn *supervise.Conn }
+
+// execute starts a command in the container, through its supervisor. The files are
+// its standard streams, or its terminal alone; they stay the caller's.
+func execute(c *container, args []string, tty bool, files ...*os.File) (*execution, error) {
+	conn, err := supervise.Dial(c.dir, supervisorPatience)
+	if err != nil {
+		return nil, errors.Join(errEnded, err)
+	}
+	conn.SetDeadline(time.Now().Add(supervisorPatience))
+	err = conn.Send(supervise.Request{Op: supervise.OpExec, Args: args, TTY: tty}, files...)
+	if err == nil {
+		_, err = conn.Receive1()
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	return &execution{conn}, nil
+}
+
+// wait returns the exit code. If ctx ends first the command and its process group are
+// killed.
+func (e *execution) wait(ctx context.Context) (int, error) {
+	defer e.conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = e.conn.Close() })
+	defer stop()
+	r, err := e.conn.Receive1()
+	switch {
+	case err == nil && r.Code != nil:
+		return *r.Code, nil
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	default:
+		return 0, errEnded
+	}
+}
+
+// ExecSync implements CRI. When the timeout has passed, or the call is cancelled, the
+// command's process group is killed. Each stream is cut at 16 MiB.
+func (s *runtimeService) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
+	if len(req.GetCmd()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "no command is given")
+	}
+	c, err := s.running(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if req.GetTimeout() > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(req.GetTimeout())*time.Second)
+		defer cancel()
+	}
+	var out, errOut capture
+	code, err := run(ctx, c, req.GetCmd(), nil, &out, &errOut)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, status.Errorf(codes.DeadlineExceeded, "%s: the command did not end within %d s", c.about(), req.GetTimeout())
+	case errors.Is(err, context.Canceled):
+		return nil, status.FromContextError(err).Err()
+	case err != nil:
+		return nil, status.Errorf(codes.Unknown, "%s: executing a command: %v", c.about(), err)
+	}
+	return &criv1.ExecSyncResponse{Stdout: out.data, Stderr: errOut.data, ExitCode: int32(code)}, nil
+}
+
+// run runs a command without a terminal. in, out and errOut may be nil.
+func run(ctx context.Context, c *container, args []string, in io.Reader, out, errOut io.Writer) (int, error) {
+	p := &pipes{}
+	defer p.close()
+	stdin, err := p.from(in)
+	if err != nil {
+		return 0, err
+	}
+	stdout, err := p.to(out)
+	if err != nil {
+		return 0, err
+	}
+	stderr, err := p.to(errOut)
+	if err != nil {
+		return 0, err
+	}
+	e, err := execute(c, args, false, stdin, stdout, stderr)
+	if err != nil {
+		return 0, err
+	}
+	p.started()
+	code, err := e.wait(ctx)
+	p.drain()
+	return code, err
+}
+
+// pipes connect readers and writers with a process.
+type pipes struct {
+	theirs, ours []*os.File
+	outputs      sync.WaitGroup
+	copies       []func()
+}
+
+// from returns the file from which the process reads what r has; nothing if it is nil.
+// What is read from r after the process has ended is lost.
+func (p *pipes) from(r io.Reader) (*os.File, error) {
+	if r == nil {
+		null, err := os.Open(os.DevNull)
+		p.theirs = append(p.theirs, null)
+		return null, err
+	}
+	their, our, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	their.Fd() // makes it block, as programs expect
+	p.theirs, p.ours = append(p.theirs, their), append(p.ours, our)
+	p.copies = append(p.copies, func() {
+		// Ends when the reader does, which is when its connection is closed.
+		go func() {
+			_, _ = io.Copy(our, r)
+			_ = our.Close()
+		}()
+	})
+	return their, nil
+}
+
+// to returns the file to which the process writes what w gets; w may be nil.
+func (p *pipes) to(w io.Writer) (*os.File, error) {
+	if w == nil {
+		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		p.theirs = append(p.theirs, null)
+		return null, err
+	}
+	our, their, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	their.Fd() // makes it block, as programs expect
+	p.theirs, p.ours = append(p.theirs, their), append(p.ours, our)
+	p.copies = append(p.copies, func() {
+		p.outputs.Go(func() { _, _ = io.Copy(w, our) })
+	})
+	return their, nil
+}
+
+// started begins the copying. The process has its ends, ours of them are closed.
+func (p *pipes) started() {
+	supervise.CloseFiles(p.theirs)
+	p.theirs = nil
+	for _, f := range p.copies {
+		f()
+	}
+}
+
+// drain waits for output, a little.
+func (p *pipes) drain() {
+	for _, f := range p.ours {
+		_ = f.SetReadDeadline(time.Now().Add(drainTimeout))
+	}
+	p.outputs.Wait()
+}
+
+func (p *pipes) close() {
+	supervise.CloseFiles(p.theirs)
+	supervise.CloseFiles(p.ours)
+}
+
+// capture keeps what is written to it, up to maxExecOutput.
+type capture struct{ data []byte }
+
+func (c *capture) Write(b []byte) (int, error) {
+	c.data = append(c.data, b[:min(len(b), maxExecOutput-len(c.data))]...)
+	return len(b), nil
+}

@@ -1,0 +1,67 @@
+package process
+
+import (
+	"bytes"
+	"net"
+	"os"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// findHost finds out what is to be known of the host.
+func (s *Server) findHost() {
+	s.boot = supervise.BootID()
+	s.cgroups = findCgroups(&s.opts)
+	groups, err := os.Getgroups()
+	if err != nil {
+		s.opts.Logger.Error(err, "Cannot find out the groups of this process")
+	}
+	resolv, _ := os.ReadFile("/etc/resolv.conf")
+	s.host = hostFacts{
+		UID: os.Geteuid(), GID: os.Getegid(), Groups: groups,
+		Nameservers: nameservers(resolv),
+		SameFile: func(a, b string) bool {
+			ia, errA := os.Stat(a)
+			ib, errB := os.Stat(b)
+			return errA == nil && errB == nil && os.SameFile(ia, ib)
+		},
+	}
+	s.ips = s.opts.HostIPs
+	if len(s.ips) == 0 {
+		s.ips = []string{hostIP()}
+	}
+}
+
+// nameservers reads resolv.conf(5).
+func nameservers(data []byte) []string {
+	var all []string
+	for line := range bytes.Lines(data) {
+		if f := bytes.Fields(line); len(f) >= 2 && string(f[0]) == "nameserver" {
+			all = append(all, string(f[1]))
+		}
+	}
+	return all
+}
+
+// hostIP is the address from which this host would reach others; if there is none, any
+// that is not the loopback's, and else that.
+func hostIP() string {
+	// Nothing is sent: this asks the kernel for a route. The addresses are for
+	// documentation (RFC 5737, RFC 3849).
+	for _, to := range []string{"203.0.113.1:9", "[2001:db8::1]:9"} {
+		if c, err := net.Dial("udp", to); err == nil {
+			a, ok := c.LocalAddr().(*net.UDPAddr)
+			_ = c.Close()
+			if ok && a.IP.IsGlobalUnicast() {
+				return a.IP.String()
+			}
+		}
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	return "127.0.0.1"
+}

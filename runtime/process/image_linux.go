@@ -1,0 +1,165 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// image is what is remembered of an image: that somebody has asked for it. The image
+// itself is the host, whatever its name.
+type image struct {
+	PulledAt int64 `json:"pulledAt,omitempty"` // Unix nanoseconds
+	// Removed ones are absent until they are pulled again; all others are there.
+	Removed bool `json:"removed,omitempty"`
+}
+
+func (s *Server) imagesFile() string { return filepath.Join(s.opts.Dir, "images.json") }
+
+func (s *Server) recoverImages() error {
+	err := supervise.ReadFile(s.imagesFile(), &s.images)
+	var bad *supervise.BadFileError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.As(err, &bad):
+		s.setAside(s.imagesFile(), err)
+		s.images = map[string]*image{}
+		return nil
+	}
+	for name, i := range s.images {
+		if i == nil {
+			delete(s.images, name)
+		}
+	}
+	return err
+}
+
+// canonical adds the tag "latest" to a name without a tag or a digest.
+func canonical(name string) string {
+	if name == "" || strings.Contains(name, "@") || strings.Contains(name[strings.LastIndexByte(name, '/')+1:], ":") {
+		return name
+	}
+	return name + ":latest"
+}
+
+// described is an image as CRI has it.
+func (s *Server) described(name string) *criv1.Image {
+	i := &criv1.Image{Id: name, Size: 0, Spec: &criv1.ImageSpec{Image: name}, Uid: &criv1.Int64Value{Value: int64(s.host.UID)}}
+	if strings.Contains(name, "@") {
+		i.RepoDigests = []string{name}
+	} else {
+		i.RepoTags = []string{name}
+	}
+	return i
+}
+
+// ListImages implements CRI: those that were pulled.
+func (s *imageService) ListImages(_ context.Context, req *criv1.ListImagesRequest) (*criv1.ListImagesResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want := canonical(req.GetFilter().GetImage().GetImage())
+	resp := &criv1.ListImagesResponse{}
+	for name, i := range s.images {
+		if !i.Removed && (want == "" || want == name) {
+			resp.Images = append(resp.Images, s.described(name))
+		}
+	}
+	return resp, nil
+}
+
+// ImageStatus implements CRI: every image is there but those that were removed.
+func (s *imageService) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (*criv1.ImageStatusResponse, error) {
+	name := canonical(req.GetImage().GetImage())
+	if name == "" {
+		return nil, status.Error(codes.InvalidArgument, "no image is named")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resp := &criv1.ImageStatusResponse{}
+	if i := s.images[name]; i == nil || !i.Removed {
+		resp.Image = s.described(name)
+	}
+	if req.GetVerbose() {
+		resp.Info = info(map[string]any{"note": "images are not run: the image is the host"})
+	}
+	return resp, nil
+}
+
+// PullImage implements CRI: it succeeds at once.
+func (s *imageService) PullImage(_ context.Context, req *criv1.PullImageRequest) (*criv1.PullImageResponse, error) {
+	name := canonical(req.GetImage().GetImage())
+	if name == "" {
+		return nil, status.Error(codes.InvalidArgument, "no image is named")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.images[name]; i != nil && !i.Removed {
+		return &criv1.PullImageResponse{ImageRef: name}, nil
+	}
+	if err := s.rememberLocked(name, &image{PulledAt: time.Now().UnixNano()}); err != nil {
+		return nil, err
+	}
+	return &criv1.PullImageResponse{ImageRef: name}, nil
+}
+
+// RemoveImage implements CRI.
+func (s *imageService) RemoveImage(_ context.Context, req *criv1.RemoveImageRequest) (*criv1.RemoveImageResponse, error) {
+	name := canonical(req.GetImage().GetImage())
+	if name == "" {
+		return nil, status.Error(codes.InvalidArgument, "no image is named")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.images[name]; i == nil || !i.Removed {
+		if err := s.rememberLocked(name, &image{Removed: true}); err != nil {
+			return nil, err
+		}
+	}
+	return &criv1.RemoveImageResponse{}, nil
+}
+
+// maxImages bounds what is remembered; beyond it, something is forgotten.
+const maxImages = 10_000
+
+func (s *Server) rememberLocked(name string, i *image) error {
+	if len(s.images) >= maxImages {
+		for other := range s.images {
+			delete(s.images, other)
+			break
+		}
+	}
+	old, had := s.images[name]
+	s.images[name] = i
+	if err := supervise.WriteFile(s.imagesFile(), s.images); err != nil {
+		if delete(s.images, name); had {
+			s.images[name] = old
+		}
+		return status.Errorf(codes.Internal, "image %s: recording it: %v", name, err)
+	}
+	return nil
+}
+
+// ImageFsInfo implements CRI: images take no room; the file system is that of the
+// state.
+func (s *imageService) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest) (*criv1.ImageFsInfoResponse, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.opts.Dir, &st); err != nil {
+		return nil, status.Errorf(codes.Internal, "%s: %v", s.opts.Dir, err)
+	}
+	use := &criv1.FilesystemUsage{
+		Timestamp: time.Now().UnixNano(), FsId: &criv1.FilesystemIdentifier{Mountpoint: s.opts.Dir},
+		UsedBytes: &criv1.UInt64Value{}, InodesUsed: &criv1.UInt64Value{},
+	}
+	return &criv1.ImageFsInfoResponse{ImageFilesystems: []*criv1.FilesystemUsage{use}, ContainerFilesystems: []*criv1.FilesystemUsage{use}}, nil
+}

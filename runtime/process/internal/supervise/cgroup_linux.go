@@ -1,0 +1,229 @@
+package supervise
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// enter moves the calling thread into the directories of version 1 and returns how
+// to go back; what the thread forks meanwhile is born there. The thread is to be locked.
+func (c Cgroup) enter() (leave func(), err error) {
+	tid := []byte(strconv.Itoa(unix.Gettid()))
+	own, err := os.ReadFile("/proc/thread-self/cgroup")
+	if err != nil {
+		return func() {}, err
+	}
+	mounts, err := CgroupMounts()
+	if err != nil {
+		return func() {}, err
+	}
+	var back []string
+	leave = func() {
+		for _, dir := range back {
+			_ = os.WriteFile(filepath.Join(dir, "tasks"), tid, 0)
+		}
+	}
+	for controller, dir := range c.V1 {
+		mount := mounts[controller]
+		if err := os.WriteFile(filepath.Join(dir, "tasks"), tid, 0); err != nil {
+			leave()
+			return func() {}, err
+		}
+		back = append(back, mount.Path(cgroupPath(own, controller)))
+	}
+	return leave, nil
+}
+
+// open opens the directory of version 2; nil if there is none.
+func (c Cgroup) open() (*os.File, error) {
+	if c.V2 == "" {
+		return nil, nil
+	}
+	return os.Open(c.V2)
+}
+
+// stop keeps the tree from growing and kills it, as far as cgroups can.
+func (c Cgroup) stop() {
+	if c.V2 != "" {
+		_ = os.WriteFile(filepath.Join(c.V2, "cgroup.kill"), []byte("1"), 0) // Linux 5.14
+	}
+	if dir := c.V1["pids"]; dir != "" {
+		_ = os.WriteFile(filepath.Join(dir, "pids.max"), []byte("0"), 0)
+	}
+}
+
+// Kill is what is left to do when the supervisor is dead: all in the cgroups are
+// killed. It reports how many it has found.
+func (c Cgroup) Kill() int {
+	c.stop()
+	n := 0
+	for _, p := range c.Processes() {
+		if p.Kill(unix.SIGKILL) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Processes are those in the cgroups, without those below them.
+func (c Cgroup) Processes() []Process {
+	var all []Process
+	seen := map[int]bool{}
+	for _, dir := range c.dirs() {
+		data, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, f := range bytes.Fields(data) {
+			pid, err := strconv.Atoi(string(f))
+			if err != nil || seen[pid] || pid == os.Getpid() {
+				continue
+			}
+			seen[pid] = true
+			if p, err := ProcessOf(pid); err == nil {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+func (c Cgroup) dirs() []string {
+	var all []string
+	if c.V2 != "" {
+		all = append(all, c.V2)
+	}
+	for _, dir := range c.V1 {
+		all = append(all, dir)
+	}
+	return all
+}
+
+// Remove removes the directories; the processes are to be gone.
+func (c Cgroup) Remove() error {
+	var errs []error
+	for _, dir := range c.dirs() {
+		// The kernel may still be letting go of the last process.
+		var err error
+		for range 20 {
+			if err = removeCgroup(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+				err = nil
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// removeCgroup removes what the container has made below it, too.
+func removeCgroup(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			_ = removeCgroup(filepath.Join(dir, e.Name()))
+		}
+	}
+	return unix.Rmdir(dir)
+}
+
+// OOMKills is how many processes of the tree the kernel has killed for their memory.
+func (c Cgroup) OOMKills() uint64 {
+	if dir := c.V1["memory"]; dir != "" {
+		return ReadKeyed(filepath.Join(dir, "memory.oom_control"), "oom_kill")
+	}
+	if c.V2 != "" {
+		return ReadKeyed(filepath.Join(c.V2, "memory.events"), "oom_kill")
+	}
+	return 0
+}
+
+// ReadKeyed reads one number from a file of lines "key number"; 0 if there is none.
+func ReadKeyed(path, key string) uint64 {
+	data, _ := os.ReadFile(path)
+	for line := range bytes.Lines(data) {
+		name, value, ok := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
+		if ok && string(name) == key {
+			n, _ := strconv.ParseUint(string(value), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// CgroupMount is where a hierarchy is mounted, and which part of it that is.
+type CgroupMount struct{ Point, Root string }
+
+// Path is where a cgroup of the hierarchy is found; "" if it is not in the part that
+// is mounted.
+func (m CgroupMount) Path(cgroup string) string {
+	if m.Point == "" || cgroup == "" {
+		return ""
+	}
+	rel, err := filepath.Rel(m.Root, cgroup)
+	if err != nil || rel == ".." || len(rel) > 2 && rel[:3] == "../" {
+		return m.Point // in a cgroup namespace, or a bind mount: what is mounted is ours
+	}
+	return filepath.Join(m.Point, rel)
+}
+
+// CgroupMounts finds the hierarchies by controller; that of version 2 is "".
+func CgroupMounts() (map[string]CgroupMount, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseMounts(data), nil
+}
+
+// parseMounts reads proc_pid_mountinfo(5).
+func parseMounts(data []byte) map[string]CgroupMount {
+	mounts := map[string]CgroupMount{}
+	for line := range bytes.Lines(data) {
+		left, right, ok := bytes.Cut(line, []byte(" - "))
+		l, r := bytes.Fields(left), bytes.Fields(right)
+		if !ok || len(l) < 5 || len(r) < 3 {
+			continue
+		}
+		m := CgroupMount{Point: string(l[4]), Root: string(l[3])}
+		switch string(r[0]) {
+		case "cgroup2":
+			mounts[""] = m
+		case "cgroup":
+			for option := range bytes.SplitSeq(r[2], []byte{','}) {
+				mounts[string(option)] = m // "rw" among them, which is no controller
+			}
+		}
+	}
+	return mounts
+}
+
+// OwnCgroup is the path in a controller's hierarchy that this process is in.
+func OwnCgroup(controller string) string {
+	data, _ := os.ReadFile("/proc/self/cgroup")
+	return cgroupPath(data, controller)
+}
+
+// cgroupPath reads cgroups(7), /proc/pid/cgroup.
+func cgroupPath(data []byte, controller string) string {
+	for line := range bytes.Lines(data) {
+		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte{'\n'}), []byte{':'}, 3)
+		if len(parts) != 3 {
+			continue
+		}
+		for name := range bytes.SplitSeq(parts[1], []byte{','}) {
+			if string(name) == controller {
+				return string(parts[2])
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,263 @@
+package supervise
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ProcessOf describes a process that runs now.
+func ProcessOf(pid int) (Process, error) {
+	st, err := ReadStat(pid)
+	if err != nil {
+		return Process{}, err
+	}
+	return Process{PID: pid, Start: st.Start, Boot: BootID()}, nil
+}
+
+// Alive reports whether this very process runs; one that has ended and waits to be
+// reaped does not.
+func (p Process) Alive() bool {
+	st, err := ReadStat(p.PID)
+	return err == nil && p.is(st) && st.State != 'Z' && st.State != 'X'
+}
+
+func (p Process) is(st Stat) bool { return p.PID > 0 && st.Start == p.Start && BootID() == p.Boot }
+
+// Kill sends a signal to this very process, never to one that has got its pid.
+func (p Process) Kill(sig unix.Signal) error {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		if errors.Is(err, unix.ENOSYS) && p.Alive() {
+			return unix.Kill(p.PID, sig)
+		}
+		return err
+	}
+	defer unix.Close(fd)
+	// The descriptor stands for the process that had the pid when it was opened.
+	if !p.Alive() {
+		return unix.ESRCH
+	}
+	return unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// Reap takes the status of the process from the kernel if it is a child of this
+// one that has ended.
+func (p Process) Reap() {
+	if st, err := ReadStat(p.PID); err == nil && p.is(st) && st.State == 'Z' && st.PPID == os.Getpid() {
+		_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
+	}
+}
+
+// BootID identifies this boot of the machine; "" where the kernel does not tell.
+func BootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(bytes.TrimSpace(id))
+}
+
+// Stat is part of /proc/<pid>/stat.
+type Stat struct {
+	PID, PPID, PGID, Session int
+	State                    byte
+	// Times in clock ticks, of which there are 100 in a second on every architecture
+	// that Go runs on.
+	UTime, STime, ChildUTime, ChildSTime uint64
+	MinorFaults, MajorFaults             uint64
+	Start                                uint64
+	// RSS in pages.
+	RSS uint64
+}
+
+// ReadStat reads /proc/<pid>/stat.
+func ReadStat(pid int) (Stat, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return Stat{}, err
+	}
+	return parseStat(data)
+}
+
+// parseStat parses a line of the form of proc(5). The command's name, in
+// parentheses, may have anything in it.
+func parseStat(data []byte) (Stat, error) {
+	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	if open < 1 || end < open {
+		return Stat{}, fmt.Errorf("not a process's stat: %q", data)
+	}
+	fields := bytes.Fields(data[end+1:]) // from the third field on
+	if len(fields) < 22 || len(fields[0]) != 1 {
+		return Stat{}, fmt.Errorf("a process's stat with %d fields only: %q", len(fields)+2, data)
+	}
+	s := Stat{State: fields[0][0]}
+	var errs []error
+	integer := func(b []byte) int {
+		n, err := strconv.Atoi(string(bytes.TrimSpace(b)))
+		errs = append(errs, err)
+		return n
+	}
+	number := func(field int) uint64 {
+		n, err := strconv.ParseUint(string(fields[field-3]), 10, 64)
+		errs = append(errs, err)
+		return n
+	}
+	s.PID = integer(data[:open])
+	s.PPID, s.PGID, s.Session = integer(fields[1]), integer(fields[2]), integer(fields[3])
+	s.MinorFaults, s.MajorFaults = number(10), number(12)
+	s.UTime, s.STime = number(14), number(15)
+	s.ChildUTime, s.ChildSTime = number(16), number(17)
+	s.Start, s.RSS = number(22), number(24)
+	return s, errors.Join(errs...)
+}
+
+// Processes lists all processes that can be seen.
+func Processes() ([]Stat, error) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var all []Stat
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if st, err := ReadStat(pid); err == nil { // else it has ended meanwhile
+				all = append(all, st)
+			}
+		}
+	}
+	return all, nil
+}
+
+// descendants returns the pids below a process, as far as they can be seen in one
+// look: what forks meanwhile may be missing.
+func descendants(pid int) []int {
+	var all []int
+	next := []int{pid}
+	for len(next) > 0 {
+		parent := next[len(next)-1]
+		next = next[:len(next)-1]
+		kids, err := children(parent)
+		if err != nil {
+			continue
+		}
+		all = append(all, kids...)
+		next = append(next, kids...)
+	}
+	return all
+}
+
+// children lists the children of a process. The kernel has them by thread.
+func children(pid int) ([]int, error) {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task"
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var kids []int
+	for _, t := range tasks {
+		data, err := os.ReadFile(filepath.Join(dir, t.Name(), "children"))
+		if errors.Is(err, os.ErrNotExist) && len(tasks) == 1 {
+			return childrenByScan(pid) // a kernel without CONFIG_PROC_CHILDREN, or a process that has ended
+		}
+		for _, f := range strings.Fields(string(data)) {
+			if kid, err := strconv.Atoi(f); err == nil {
+				kids = append(kids, kid)
+			}
+		}
+	}
+	return kids, nil
+}
+
+func childrenByScan(pid int) ([]int, error) {
+	all, err := Processes()
+	var kids []int
+	for _, st := range all {
+		if st.PPID == pid {
+			kids = append(kids, st.PID)
+		}
+	}
+	return kids, err
+}
+
+// killDescendants sends SIGKILL to all below a process once, and reports how many
+// that were. Whole process groups are killed first: the kernel does that in one step
+// that no fork in the group gets away from.
+func killDescendants(pid int) int {
+	own, _ := unix.Getpgid(pid)
+	all := descendants(pid)
+	groups := map[int]bool{own: true, 0: true, 1: true}
+	for _, p := range all {
+		if group, err := unix.Getpgid(p); err == nil && !groups[group] {
+			groups[group] = true
+			_ = unix.Kill(-group, unix.SIGKILL)
+		}
+	}
+	for _, p := range all {
+		_ = unix.Kill(p, unix.SIGKILL)
+	}
+	return len(all)
+}
+
+// Orphans returns the processes that belong to a container but not to a living
+// supervisor: those in the session that its command has led, those that carry the
+// container's mark, and all below them.
+func Orphans(id string, command Process) []Process {
+	all, err := Processes()
+	if err != nil {
+		return nil
+	}
+	mark := []byte("\x00" + MarkerEnv + "=" + id + "\x00")
+	boot := BootID()
+	known := map[int]bool{}
+	sameBoot := command.PID > 0 && command.Boot == boot
+	for _, st := range all {
+		if st.State == 'Z' {
+			continue
+		}
+		// A session's ID is not used again while a process is in the session, and all in it
+		// are younger than its leader.
+		if sameBoot && st.Session == command.PID && st.Start >= command.Start && sessionIs(all, command) {
+			known[st.PID] = true
+			continue
+		}
+		env, err := os.ReadFile("/proc/" + strconv.Itoa(st.PID) + "/environ")
+		if err == nil && bytes.Contains(append([]byte{0}, env...), mark) {
+			known[st.PID] = true
+		}
+	}
+	for grown := true; grown; {
+		grown = false
+		for _, st := range all {
+			if !known[st.PID] && known[st.PPID] {
+				known[st.PID], grown = true, true
+			}
+		}
+	}
+	var out []Process
+	for _, st := range all {
+		if known[st.PID] && st.State != 'Z' {
+			out = append(out, Process{PID: st.PID, Start: st.Start, Boot: boot})
+		}
+	}
+	return out
+}
+
+// sessionIs reports that no other process has taken the pid of the command, and
+// with it the number of the session.
+func sessionIs(all []Stat, command Process) bool {
+	for _, st := range all {
+		if st.PID == command.PID {
+			return st.Start == command.Start
+		}
+	}
+	return true
+}

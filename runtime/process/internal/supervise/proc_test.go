@@ -1,0 +1,87 @@
+//go:build linux
+
+package supervise
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestParseStat(t *testing.T) {
+	st, err := parseStat([]byte("42 (a) b (c) S 1 40 39 0 -1 4194560 11 0 12 0 21 22 23 24 20 0 1 0 777 1000 55 0 0\n"))
+	require.NoError(t, err)
+	assert.Equal(t, Stat{
+		PID: 42, PPID: 1, PGID: 40, Session: 39, State: 'S', UTime: 21, STime: 22, ChildUTime: 23, ChildSTime: 24,
+		MinorFaults: 11, MajorFaults: 12, Start: 777, RSS: 55,
+	}, st)
+	for _, bad := range []string{"", "x", "1 (a) S", "1 a S 1 2 3", "x (a) S 1 40 39 0 -1 4194560 11 0 12 0 21 22 23 24 20 0 1 0 777 1000 55"} {
+		_, err := parseStat([]byte(bad))
+		assert.Error(t, err, bad)
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("42 (a) S 1 40 39 0 -1 4194560 11 0 12 0 21 22 23 24 20 0 1 0 777 1000 55 0 0\n"))
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = parseStat(data) })
+}
+
+func TestProcessIdentity(t *testing.T) {
+	self, err := ProcessOf(os.Getpid())
+	require.NoError(t, err)
+	assert.True(t, self.Alive())
+	for name, other := range map[string]Process{
+		"start": {self.PID, self.Start + 1, self.Boot},
+		"boot":  {self.PID, self.Start, "another"},
+		"none":  {},
+	} {
+		assert.False(t, other.Alive(), name)
+		assert.Error(t, other.Kill(unix.Signal(0)), name)
+	}
+}
+
+func TestCgroupFiles(t *testing.T) {
+	mounts := parseMounts([]byte(
+		"35 25 0:30 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n" +
+			"36 25 0:31 /here /sys/fs/cgroup/cpu,cpuacct rw shared:10 - cgroup cgroup rw,cpu,cpuacct\n" +
+			"junk\n"))
+	assert.Equal(t, CgroupMount{"/sys/fs/cgroup/unified", "/"}, mounts[""])
+	assert.Equal(t, "/sys/fs/cgroup/cpu,cpuacct/below", mounts["cpuacct"].Path("/here/below"))
+	assert.Equal(t, "/sys/fs/cgroup/cpu,cpuacct", mounts["cpu"].Path("/elsewhere"))
+	assert.Empty(t, mounts["memory"].Path("/x"))
+	own := []byte("9:name=systemd:/\n4:memory:/a/b:c\n3:cpu,cpuacct:/d\n0::/e\n")
+	assert.Equal(t, "/a/b:c", cgroupPath(own, "memory"))
+	assert.Equal(t, "/d", cgroupPath(own, "cpuacct"))
+	assert.Equal(t, "/e", cgroupPath(own, ""))
+}
+
+func TestReadFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	want := Exit{Code: 3, Signal: 9}
+	require.NoError(t, WriteFile(path, want))
+	var got Exit
+	require.NoError(t, ReadFile(path, &got))
+	assert.Equal(t, want, got)
+	for _, bad := range []string{"", "{", `{"code":1`, `{"who":1}`, `{"code":1} x`, "\x00\x00"} {
+		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
+		var damaged *BadFileError
+		assert.ErrorAs(t, ReadFile(path, &got), &damaged, bad)
+	}
+}
+
+func TestLookPath(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "run"), nil, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "data"), nil, 0o644))
+	got, err := lookPath("run", []string{"PATH=/none", "PATH=/no/such:" + dir}, "/")
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(dir, "run"), got)
+	_, err = lookPath("data", []string{"PATH=" + dir}, "/")
+	assert.ErrorIs(t, err, os.ErrPermission)
+	_, err = lookPath("none", nil, "/")
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}

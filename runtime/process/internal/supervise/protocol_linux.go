@@ -1,0 +1,203 @@
+package supervise
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Op is what a [Request] asks for.
+type Op string
+
+const (
+	// OpWatch is answered at once; the connection then stays open for as long as the
+	// supervisor lives.
+	OpWatch Op = "watch"
+	// OpSignal sends Signal to the command's process group.
+	OpSignal Op = "signal"
+	// OpKill kills the tree; the supervisor goes on until nothing is left of it.
+	OpKill Op = "kill"
+	// OpReopen opens the log anew.
+	OpReopen Op = "reopen"
+	// OpExec runs Args in the tree with the files that come along as its standard
+	// streams, or as its terminal. It is answered twice: with the PID, and with the
+	// exit code. If the connection ends before that, the command's group is killed.
+	OpExec Op = "exec"
+	// OpAttach copies the container's output to the one or two files that come along
+	// until the connection ends. The answer carries the container's input, if it has one.
+	OpAttach Op = "attach"
+)
+
+// Request is one request; each has a connection of its own.
+type Request struct {
+	Op     Op       `json:"op"`
+	Signal int      `json:"signal,omitempty"`
+	Args   []string `json:"args,omitempty"`
+	TTY    bool     `json:"tty,omitempty"`
+	// Stdin of an exec or attach is wanted.
+	Stdin bool `json:"stdin,omitempty"`
+}
+
+// Response answers a [Request].
+type Response struct {
+	Error string `json:"error,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+	// Code is set in the second answer to an exec.
+	Code *int `json:"code,omitempty"`
+}
+
+// maxMessage bounds a message; a command's arguments take no more than 2 MiB (execve(2)).
+const maxMessage = 8 << 20
+
+// maxFiles that come with a message.
+const maxFiles = 3
+
+// Conn is a connection between the server and a supervisor. It is not safe for
+// concurrent use, except for Close.
+type Conn struct{ c *net.UnixConn }
+
+// Dial connects to the supervisor of the container in dir.
+func Dial(dir string, timeout time.Duration) (*Conn, error) {
+	// The path of a socket has at most 107 bytes, that of a directory may be longer.
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	c, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), SocketFile), timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{c.(*net.UnixConn)}, nil
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error { return c.c.Close() }
+
+// SetDeadline bounds sends and receives.
+func (c *Conn) SetDeadline(t time.Time) { _ = c.c.SetDeadline(t) }
+
+// Send sends a message, with files that stay the caller's.
+func (c *Conn) Send(v any, files ...*os.File) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			raw, err := f.SyscallConn()
+			if err != nil {
+				return err
+			}
+			// Not Fd, which would make the file block.
+			if err := raw.Control(func(fd uintptr) { fds[i] = int(fd) }); err != nil {
+				return err
+			}
+		}
+		oob = unix.UnixRights(fds...)
+	}
+	msg := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
+	if _, _, err := c.c.WriteMsgUnix(msg, oob, nil); err != nil {
+		return err
+	}
+	_, err = c.c.Write(body)
+	return err
+}
+
+// Receive receives a message, and files that are the caller's to close.
+func (c *Conn) Receive(v any) (files []*os.File, err error) {
+	head, oob := make([]byte, 4), make([]byte, unix.CmsgSpace(maxFiles*4))
+	n, oobn, _, _, err := c.c.ReadMsgUnix(head, oob)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			CloseFiles(files)
+			files = nil
+		}
+	}()
+	if oobn > 0 {
+		if files, err = parseRights(oob[:oobn]); err != nil {
+			return files, err
+		}
+	}
+	if n == 0 {
+		return files, io.EOF
+	}
+	if _, err := io.ReadFull(c.c, head[n:]); err != nil {
+		return files, err
+	}
+	size := binary.BigEndian.Uint32(head)
+	if size > maxMessage {
+		return files, fmt.Errorf("a message of %d bytes, more than %d", size, maxMessage)
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(c.c, body); err != nil {
+		return files, err
+	}
+	return files, json.Unmarshal(body, v)
+}
+
+func parseRights(oob []byte) ([]*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return files, err
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+// Receive1 receives a response without files, and turns its error into one.
+func (c *Conn) Receive1() (Response, error) {
+	var r Response
+	files, err := c.Receive(&r)
+	CloseFiles(files)
+	if err == nil && r.Error != "" {
+		err = errors.New(r.Error)
+	}
+	return r, err
+}
+
+// CloseFiles closes all of them.
+func CloseFiles(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// Call makes a request that is answered at once.
+func Call(dir string, req Request, timeout time.Duration) error {
+	c, err := Dial(dir, timeout)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(timeout))
+	if err := c.Send(req); err != nil {
+		return err
+	}
+	_, err = c.Receive1()
+	return err
+}

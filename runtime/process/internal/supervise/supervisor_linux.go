@@ -1,0 +1,454 @@
+package supervise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// init makes this process a supervisor if it was started as one; see the package's
+// documentation for why here.
+func init() {
+	if len(os.Args) < 2 || os.Args[0] != Arg0 {
+		return
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+const (
+	// killEvery is how often the tree is killed until it is gone; killSlowly is for when
+	// the kernel does not let go of it.
+	killEvery  = 2 * time.Millisecond
+	killSlowly = 200 * time.Millisecond
+	// drainTimeout bounds how long output is waited for when the tree is gone: then only
+	// someone outside of it can hold the other end.
+	drainTimeout = time.Second
+)
+
+// supervisor is a running one. The goroutine of loop, locked to its thread, owns
+// it: it alone forks, since the death signal of what it forks is that of the thread,
+// and it alone takes exit statuses, so none is taken of a child that nobody knows yet.
+type supervisor struct {
+	spec    Spec
+	log     logFile
+	streams sync.WaitGroup
+	// reads are the ends that streams read from.
+	reads []*os.File
+	tty   *os.File // the terminal's master
+	// calls run in the loop's goroutine. Unbuffered; who sends selects on done.
+	calls chan func()
+	// done is closed when the loop has ended.
+	done chan struct{}
+
+	// Owned by the loop:
+
+	command int // pid
+	status  *unix.WaitStatus
+	ended   time.Time
+	execs   map[int]chan<- int // exit codes by pid; each has room for one
+	killing bool
+	cpu     time.Duration
+
+	stdin stdinPipe
+}
+
+// run is a supervisor's life. The directory is the working directory.
+func run() error {
+	runtime.LockOSThread()
+	unix.CloseOnExec(firstUserFD)
+	unix.CloseOnExec(readyFD)
+	say := os.NewFile(readyFD, "ready")
+	unix.Umask(0o027)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
+	}
+	signals := make(chan os.Signal, 1) // one is enough, all children are looked at each time
+	signal.Notify(signals, unix.SIGCHLD)
+	polite := make(chan os.Signal, 1) // a second one before the first was passed on says nothing new
+	signal.Notify(polite, unix.SIGTERM)
+	// Caught and dropped, for what is ignored stays ignored in what is executed; nobody
+	// reads this channel.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE,
+		unix.SIGALRM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGTTOU, unix.SIGTTIN)
+
+	s := &supervisor{
+		calls: make(chan func()), done: make(chan struct{}), execs: map[int]chan<- int{},
+	}
+	if err := ReadFile(SpecFile, &s.spec); err != nil {
+		return err
+	}
+	s.log.path = s.spec.LogPath
+	_ = os.Remove(SocketFile)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: SocketFile})
+	if err != nil {
+		return err
+	}
+
+	state, err := s.start()
+	if err != nil {
+		_ = os.Remove(SocketFile)
+		now := time.Now()
+		_ = s.spec.Cgroup.Remove()
+		message := err.Error()
+		return errors.Join(
+			WriteFile(ExitFile, Exit{Code: 128, Error: message, StartedAt: now, FinishedAt: now}),
+			tell(say, ready{Error: message}))
+	}
+	if err := WriteFile(StateFile, state); err != nil {
+		s.kill()
+		return errors.Join(err, tell(say, ready{Error: err.Error()}))
+	}
+	// Nobody may be there to hear it any more.
+	_ = tell(say, ready{State: state})
+
+	go s.serve(listener)
+	s.loop(signals, polite)
+	s.finish(listener, state)
+	return nil
+}
+
+func tell(f *os.File, r ready) error {
+	data, err := json.Marshal(r)
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// start executes the command.
+func (s *supervisor) start() (State, error) {
+	if err := s.log.open(); err != nil {
+		return State{}, fmt.Errorf("opening its log: %w", err)
+	}
+	var files []*os.File
+	var err error
+	if s.spec.TTY {
+		files, err = s.openTTY()
+	} else {
+		files, err = s.openPipes()
+	}
+	defer CloseFiles(files)
+	if err != nil {
+		return State{}, err
+	}
+	pid, err := s.fork(s.spec.Args, files, s.spec.TTY)
+	if err != nil {
+		return State{}, err
+	}
+	s.command = pid
+	state := State{StartedAt: time.Now()}
+	// It is not reaped yet, so even if it has ended it can be seen.
+	if state.Command, err = ProcessOf(pid); err == nil {
+		state.Supervisor, err = ProcessOf(os.Getpid())
+	}
+	if err != nil {
+		s.kill()
+		return State{}, err
+	}
+	return state, nil
+}
+
+// openPipes returns the command's three streams and starts to read what it says.
+func (s *supervisor) openPipes() ([]*os.File, error) {
+	in, err := os.Open(os.DevNull)
+	if s.spec.Stdin {
+		var w *os.File
+		if err == nil {
+			_ = in.Close()
+		}
+		if in, w, err = os.Pipe(); err == nil {
+			s.stdin.w = w
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	files := []*os.File{in}
+	for _, name := range []string{"stdout", "stderr"} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return files, err
+		}
+		files = append(files, w)
+		s.read(name, r)
+	}
+	return files, nil
+}
+
+func (s *supervisor) read(name string, r *os.File) {
+	s.reads = append(s.reads, r)
+	s.streams.Go(func() { s.log.pump(name, r) })
+}
+
+// openTTY returns the terminal three times.
+func (s *supervisor) openTTY() ([]*os.File, error) {
+	master, slave, err := OpenTTY()
+	if err != nil {
+		return nil, err
+	}
+	s.tty = master
+	s.read("stdout", master)
+	return []*os.File{slave, slave, slave}, nil
+}
+
+// fork executes a command in the tree, as the leader of a session. Its files are
+// three, or a terminal thrice.
+func (s *supervisor) fork(args []string, files []*os.File, tty bool) (int, error) {
+	path, err := lookPath(args[0], s.spec.Env, s.spec.Dir)
+	if err != nil {
+		return 0, err
+	}
+	// Go changes the directory after it has changed the user, and says of a failure only
+	// its number.
+	if st, err := os.Stat(s.spec.Dir); err != nil {
+		return 0, fmt.Errorf("working directory: %w", err)
+	} else if !st.IsDir() {
+		return 0, fmt.Errorf("working directory %s is not a directory", s.spec.Dir)
+	}
+	attr := &syscall.ProcAttr{
+		Dir: s.spec.Dir, Env: s.spec.Env,
+		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: tty, Pdeathsig: syscall.SIGKILL},
+	}
+	for _, f := range files {
+		fd := f.Fd()
+		// Programs expect their streams to block.
+		if err := unix.SetNonblock(int(fd), false); err != nil {
+			return 0, err
+		}
+		attr.Files = append(attr.Files, fd)
+	}
+	if u := s.spec.User; u != nil {
+		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+	}
+	if s.spec.NoNewPrivs {
+		// Of the thread, and so of what it forks; a supervisor has no use for privileges that
+		// it has not got.
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return 0, fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
+		}
+	}
+	if cg, err := s.spec.Cgroup.open(); err != nil {
+		return 0, fmt.Errorf("opening its cgroup: %w", err)
+	} else if cg != nil {
+		defer cg.Close()
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(cg.Fd())
+	}
+	leave, err := s.spec.Cgroup.enter()
+	if err != nil {
+		return 0, fmt.Errorf("entering its cgroup: %w", err)
+	}
+	defer leave()
+	if s.spec.OOMScoreAdj != nil {
+		const file = "/proc/self/oom_score_adj"
+		if own, err := os.ReadFile(file); err == nil {
+			// What may not be set is not: the server has said so.
+			if os.WriteFile(file, fmt.Append(nil, *s.spec.OOMScoreAdj), 0) == nil {
+				defer func() { _ = os.WriteFile(file, own, 0) }()
+			}
+		}
+	}
+	old := unix.Umask(0o022)
+	defer unix.Umask(old)
+	pid, err := syscall.ForkExec(path, args, attr)
+	if err != nil {
+		return 0, fmt.Errorf("executing %s: %w", path, err)
+	}
+	return pid, nil
+}
+
+// lookPath finds a command as a shell with the environment does.
+func lookPath(name string, env []string, dir string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil // relative to dir, where it is executed
+	}
+	path := ""
+	for _, kv := range env { // the last one counts
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	var found error = fs.ErrNotExist
+	for _, d := range filepath.SplitList(path) {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
+		}
+		file := filepath.Join(d, name)
+		st, err := os.Stat(file)
+		switch {
+		case err != nil || st.IsDir():
+		case st.Mode()&0o111 == 0:
+			found = fs.ErrPermission
+		default:
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("command %q is not on this host (PATH=%s): %w", name, path, found)
+}
+
+// loop goes on until the command has ended and nothing is left of the tree.
+func (s *supervisor) loop(signals, polite <-chan os.Signal) {
+	defer close(s.done)
+	tick := time.NewTimer(time.Hour)
+	defer tick.Stop()
+	passes := 0
+	for {
+		if left := s.reap(); s.status != nil && !left {
+			return
+		}
+		if s.status != nil {
+			s.killing = true
+		}
+		if s.killing {
+			s.kill()
+			passes++
+			if passes < 500 {
+				tick.Reset(killEvery)
+			} else {
+				tick.Reset(killSlowly)
+			}
+		}
+		select {
+		case <-signals:
+		case <-tick.C:
+		case <-polite:
+			s.signal(unix.SIGTERM)
+		case f := <-s.calls:
+			f()
+		}
+	}
+}
+
+// reap takes all exit statuses that there are, and reports whether a child is
+// left.
+func (s *supervisor) reap() bool {
+	for {
+		var ws unix.WaitStatus
+		var ru unix.Rusage
+		pid, err := unix.Wait4(-1, &ws, unix.WNOHANG, &ru)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return false
+		case pid == 0:
+			return true
+		}
+		s.cpu += time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+		if pid == s.command {
+			s.status, s.ended = &ws, time.Now()
+		}
+		if result, ok := s.execs[pid]; ok {
+			delete(s.execs, pid)
+			result <- exitCode(ws)
+		}
+	}
+}
+
+func exitCode(ws unix.WaitStatus) int {
+	if ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return ws.ExitStatus()
+}
+
+func (s *supervisor) kill() {
+	s.spec.Cgroup.stop()
+	killDescendants(os.Getpid())
+}
+
+// signal sends a signal to the command's group, unless the command has ended.
+func (s *supervisor) signal(sig unix.Signal) {
+	if s.status == nil {
+		_ = unix.Kill(-s.command, sig)
+	}
+}
+
+// finish records how it ended, when nothing of the tree is left.
+func (s *supervisor) finish(listener *net.UnixListener, state State) {
+	exit := Exit{
+		Code: exitCode(*s.status), StartedAt: state.StartedAt, FinishedAt: s.ended, CPU: s.cpu,
+		OOM: s.spec.Cgroup.OOMKills() > 0,
+	}
+	if s.status.Signaled() {
+		exit.Signal = int(s.status.Signal())
+	}
+	for _, r := range s.reads {
+		_ = r.SetReadDeadline(time.Now().Add(drainTimeout))
+	}
+	s.streams.Wait()
+	s.log.close()
+	// The record comes last but for the lock, which the end of the process gives up:
+	// whoever finds the lock free finds the record.
+	_ = s.spec.Cgroup.Remove()
+	_ = listener.Close()
+	for {
+		if WriteFile(ExitFile, exit) == nil {
+			return
+		}
+		time.Sleep(time.Second) // the disk is full; without the record the exit is lost
+		if _, err := os.Stat(SpecFile); err != nil {
+			return // the container was removed
+		}
+	}
+}
+
+// do runs f in the loop's goroutine; false if the loop has ended.
+func (s *supervisor) do(f func()) bool {
+	ran := make(chan struct{})
+	select {
+	case s.calls <- func() { defer close(ran); f() }:
+		<-ran
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
+// stdinPipe is the input of a command without a terminal.
+type stdinPipe struct {
+	mu sync.Mutex
+	w  *os.File
+}
+
+// OpenTTY opens a new terminal. Reads from the master can be interrupted.
+func OpenTTY() (master, slave *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
+	}
+	master = os.NewFile(uintptr(fd), "ptmx")
+	defer func() {
+		if err != nil {
+			_ = master.Close()
+		}
+	}()
+	n, err := unix.IoctlGetUint32(fd, unix.TIOCGPTN)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	return master, slave, err
+}
+
+// uniqueFiles are the files without repetitions.
+func uniqueFiles(files []*os.File) []*os.File { return slices.Compact(files) }

@@ -1,0 +1,250 @@
+//go:build linux
+
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestLifecycle(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	config := shell("main", `echo out; echo err >&2; echo "$GREETING in $PWD"; exit 7`)
+	config.Envs = []*criv1.KeyValue{{Key: "GREETING", Value: []byte("hello")}}
+	config.WorkingDir = "/tmp"
+	id, err := p.create(config)
+	require.NoError(t, err)
+	assert.Equal(t, criv1.ContainerState_CONTAINER_CREATED, n.status(id).GetState())
+
+	_, err = n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
+	require.NoError(t, err)
+	st := n.exited(id)
+	assert.EqualValues(t, 7, st.GetExitCode())
+	assert.Equal(t, "Error", st.GetReason())
+	assert.Positive(t, st.GetStartedAt())
+	assert.GreaterOrEqual(t, st.GetFinishedAt(), st.GetStartedAt())
+
+	var texts []string
+	for line := range strings.Lines(p.log("main")) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 4)
+		require.Len(t, parts, 4)
+		_, err := time.Parse(time.RFC3339Nano, parts[0])
+		require.NoError(t, err)
+		assert.Equal(t, "F", parts[2])
+		texts = append(texts, parts[1]+" "+parts[3])
+	}
+	assert.ElementsMatch(t, []string{"stdout out", "stderr err", "stdout hello in /tmp"}, texts)
+
+	_, err = n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
+	assert.Equal(t, codes.FailedPrecondition, status.Code(err), err)
+	for range 2 {
+		n.kill(id, 1)
+		_, err = n.rs.RemoveContainer(context.Background(), &criv1.RemoveContainerRequest{ContainerId: id})
+		require.NoError(t, err)
+		_, err = n.rs.StopPodSandbox(context.Background(), &criv1.StopPodSandboxRequest{PodSandboxId: p.id})
+		require.NoError(t, err)
+	}
+	_, err = n.rs.ContainerStatus(context.Background(), &criv1.ContainerStatusRequest{ContainerId: id})
+	assert.Equal(t, codes.NotFound, status.Code(err))
+	for range 2 {
+		_, err = n.rs.RemovePodSandbox(context.Background(), &criv1.RemovePodSandboxRequest{PodSandboxId: p.id})
+		require.NoError(t, err)
+	}
+	_, err = n.rs.PodSandboxStatus(context.Background(), &criv1.PodSandboxStatusRequest{PodSandboxId: p.id})
+	assert.Equal(t, codes.NotFound, status.Code(err))
+	left, err := os.ReadDir(filepath.Join(n.opts.Dir, "containers"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestStartFailures(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	for name, test := range map[string]struct {
+		change func(*criv1.ContainerConfig)
+		want   string
+	}{
+		"missing":   {func(c *criv1.ContainerConfig) { c.Command = []string{"no-such-command"} }, `command "no-such-command" is not on this host`},
+		"directory": {func(c *criv1.ContainerConfig) { c.WorkingDir = "/no/such/dir" }, "working directory"},
+		"not-exec":  {func(c *criv1.ContainerConfig) { c.Command = []string{"/etc/passwd"} }, "permission denied"},
+	} {
+		config := shell(name, "true")
+		test.change(config)
+		id, err := p.create(config)
+		require.NoError(t, err, name)
+		_, err = n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
+		require.ErrorContains(t, err, test.want, name)
+		st := n.status(id)
+		assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, st.GetState(), name)
+		assert.Equal(t, "StartError", st.GetReason(), name)
+		assert.EqualValues(t, 128, st.GetExitCode(), name)
+		assert.Contains(t, st.GetMessage(), test.want, name)
+	}
+	n.restart()
+	for _, c := range n.list() {
+		assert.Equal(t, "StartError", n.status(c.GetId()).GetReason())
+	}
+}
+
+func (n *node) list() []*criv1.Container {
+	resp, err := n.rs.ListContainers(context.Background(), &criv1.ListContainersRequest{})
+	require.NoError(n.t, err)
+	return resp.GetContainers()
+}
+
+func TestStop(t *testing.T) {
+	n := startNode(t, Options{})
+	for name, test := range map[string]struct {
+		script  string
+		timeout int64
+		signal  criv1.Signal
+		want    int32
+	}{
+		"polite":        {"trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done", 10, 0, 3},
+		"by-default":    {"echo up; exec sleep 1000", 10, 0, 128 + 15},
+		"own-signal":    {"trap 'exit 4' USR1; trap '' TERM; echo up; while :; do sleep 0.01; done", 10, criv1.Signal_SIGNAL_SIGUSR1, 4},
+		"stubborn":      {"trap '' TERM; echo up; while :; do sleep 0.01; done", 1, 0, 128 + 9},
+		"at-once":       {"trap '' TERM; echo up; while :; do sleep 0.01; done", 0, 0, 128 + 9},
+		"real-time":     {"trap 'exit 5' RTMIN; echo up; while :; do sleep 0.01; done", 10, criv1.Signal_SIGNAL_SIGRTMIN, 5},
+		"whole-group":   {"sleep 1000 & trap 'exit 6' TERM; echo up; wait", 10, 0, 6},
+		"orphan-leaves": {"(trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 1000' &) ; trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done", 10, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if name == "real-time" {
+				if sh, _ := os.Readlink("/bin/sh"); !strings.HasSuffix(sh, "dash") && !strings.HasSuffix(sh, "bash") {
+					t.Skip("this shell knows no real-time signals")
+				}
+				test.script = strings.Replace(test.script, "RTMIN", "34", 1)
+			}
+			p := n.pod()
+			config := shell("c", test.script)
+			config.StopSignal = test.signal
+			id := p.run(config)
+			p.says("c", "up")
+			state := n.state(id)
+			began := time.Now()
+			n.kill(id, test.timeout)
+			st := n.status(id)
+			assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, st.GetState())
+			assert.Equal(t, test.want, st.GetExitCode())
+			assert.Less(t, time.Since(began), time.Duration(test.timeout+5)*time.Second)
+			n.nothingLeft(id, state)
+		})
+	}
+}
+
+// TestNoGrandchildSurvives has one that has left its session, has no parent and
+// ignores SIGTERM; it ends with the container, however that ends.
+func TestNoGrandchildSurvives(t *testing.T) {
+	n := startNode(t, Options{})
+	const stray = `(setsid sh -c 'trap "" TERM HUP; echo stray $$; exec sleep 1000' &) ; `
+	for name, end := range map[string]string{"exit": "sleep 0.2; exit 0", "killed": "sleep 1000"} {
+		p := n.pod()
+		id := p.run(shell("c", stray+end))
+		p.says("c", "stray ")
+		state := n.state(id)
+		line := p.log("c")
+		pid, err := strconv.Atoi(strings.Fields(line[strings.Index(line, "stray ")+len("stray "):])[0])
+		require.NoError(t, err)
+		if name == "killed" {
+			n.kill(id, 1)
+		}
+		n.exited(id)
+		assert.False(t, alive(pid), name)
+		n.nothingLeft(id, state)
+	}
+}
+
+// TestForking stops what forks all the time: processes that are replaced by
+// their children as fast as can be, so that no list of them is ever true.
+func TestForking(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	id := p.run(shell("c", `
+		trap '' TERM
+		chain() { chain & }
+		i=0; while [ $i -lt 5 ]; do setsid sh -c 'trap "" TERM; chain() { chain & }; chain' & i=$((i+1)); done
+		echo up
+		i=0; while [ $i -lt 20 ]; do chain; i=$((i+1)); done
+		while :; do sleep 1; done`))
+	p.says("c", "up")
+	state := n.state(id)
+	n.kill(id, 1)
+	n.nothingLeft(id, state)
+}
+
+// TestForkBomb fills up its limit of processes.
+func TestForkBomb(t *testing.T) {
+	n := startNode(t, Options{PIDLimit: 200})
+	p := n.pod()
+	id, err := p.create(shell("c", `trap '' TERM; bomb() { while :; do bomb & done; }; bomb 2>/dev/null & echo up; while :; do :; done`))
+	require.NoError(t, err)
+	limits := n.limitsOf(id)
+	if limits == "" {
+		t.Skip("no pids cgroup can be made here")
+	}
+	_, err = n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		data, _ := os.ReadFile(filepath.Join(limits, "pids.current"))
+		count, _ := strconv.Atoi(strings.TrimSpace(string(data)))
+		return count >= 200
+	}, "it does not reach its limit")
+	state := n.state(id)
+	began := time.Now()
+	n.kill(id, 1)
+	assert.Less(t, time.Since(began), 8*time.Second)
+	n.nothingLeft(id, state)
+}
+
+// limitsOf is the cgroup in which the processes of a container are counted; "" for none.
+func (n *node) limitsOf(id string) string {
+	resp, err := n.rs.ContainerStatus(context.Background(), &criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	require.NoError(n.t, err)
+	if strings.Contains(fmt.Sprint(resp.GetInfo()), "limit of processes is not enforced") {
+		return ""
+	}
+	var rec containerRecord
+	require.NoError(n.t, readRecord(n.opts.Dir, id, &rec))
+	if dir := rec.Cgroup.V1["pids"]; dir != "" {
+		return dir
+	}
+	return rec.Cgroup.V2
+}
+
+func TestSignalOfCommand(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	id := p.run(shell("c", "kill -SEGV $$"))
+	st := n.exited(id)
+	assert.EqualValues(t, 128+int(unix.SIGSEGV), st.GetExitCode())
+}
+
+func TestStopCancelled(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	id := p.run(shell("c", "trap '' TERM; echo up; while :; do sleep 0.01; done"))
+	p.says("c", "up")
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_, err := n.rs.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id, Timeout: 1000})
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(id).GetState())
+	n.kill(id, 0)
+	assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, n.status(id).GetState())
+}

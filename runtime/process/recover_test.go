@@ -1,0 +1,244 @@
+//go:build linux
+
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// serveElsewhere runs a server in a process of its own, to be killed.
+func serveElsewhere(t *testing.T, dir string) (n *node, kill func()) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), serverEnv+"="+dir)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	n = &node{t: t, opts: Options{Dir: dir}}
+	n.dial()
+	killed := false
+	kill = func() {
+		if !killed {
+			killed = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			_ = n.conn.Close()
+		}
+	}
+	t.Cleanup(kill)
+	eventually(t, func() bool {
+		_, err := n.rs.Version(context.Background(), &criv1.VersionRequest{})
+		return err == nil
+	}, "the server does not come up")
+	return n, kill
+}
+
+// TestKilled kills a server with 20 containers, and starts another: nothing was
+// started again, and what has ended in its absence is known.
+func TestKilled(t *testing.T) {
+	dir := t.TempDir()
+	n, kill := serveElsewhere(t, dir)
+	stay, leave := map[string]supervise.State{}, map[string]int{}
+	created, err := n.pod().create(shell("c", "true"))
+	require.NoError(t, err)
+	for i := range 20 {
+		p := n.pod()
+		if i%2 == 0 {
+			id := p.run(shell("c", "echo up; exec sleep 1000"))
+			stay[id] = n.state(id)
+		} else {
+			id := p.run(shell("c", fmt.Sprintf("while [ ! -e %s/go ]; do sleep 0.02; done; exit %d", dir, i)))
+			leave[id] = i
+		}
+	}
+	kill()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
+	for id := range leave {
+		eventually(t, func() bool {
+			_, err := os.Stat(filepath.Join(dir, "containers", id, supervise.ExitFile))
+			return err == nil
+		}, "no exit recorded")
+	}
+
+	n = startNode(t, Options{Dir: dir})
+	assert.Len(t, n.list(), 21)
+	assert.Equal(t, criv1.ContainerState_CONTAINER_CREATED, n.status(created).GetState())
+	for id, before := range stay {
+		st := n.status(id)
+		assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, st.GetState())
+		assert.Equal(t, before.StartedAt.UnixNano(), st.GetStartedAt())
+		assert.Equal(t, before, n.state(id))
+		assert.True(t, before.Command.Alive())
+	}
+	for id, code := range leave {
+		st := n.status(id)
+		assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, st.GetState())
+		assert.EqualValues(t, code, st.GetExitCode())
+	}
+	for id, before := range stay {
+		n.kill(id, 5)
+		assert.EqualValues(t, 128+15, n.status(id).GetExitCode())
+		n.nothingLeft(id, before)
+		break
+	}
+}
+
+func TestSupervisorKilled(t *testing.T) {
+	n := startNode(t, Options{})
+	for _, while := range []string{"serving", "away"} {
+		t.Run(while, func(t *testing.T) {
+			p := n.pod()
+			id := p.run(shell("c", `(setsid sh -c 'trap "" TERM; sleep 1000' &) ; sleep 1000 & echo up; wait`))
+			p.says("c", "up")
+			state := n.state(id)
+			if while == "away" {
+				n.stop()
+			}
+			require.NoError(t, state.Supervisor.Kill(unix.SIGKILL))
+			if while == "away" {
+				eventually(t, func() bool { return !state.Supervisor.Alive() }, "the supervisor lives")
+				n.start()
+				p.n = n
+			}
+			st := n.exited(id)
+			assert.EqualValues(t, 255, st.GetExitCode())
+			assert.Equal(t, "Unknown", st.GetReason())
+			assert.Contains(t, st.GetMessage(), "its supervisor was killed")
+			n.nothingLeft(id, state)
+			n.restart()
+			assert.EqualValues(t, 255, n.status(id).GetExitCode())
+		})
+	}
+}
+
+// TestSupervisorSurvivesSignals sends those that a terminal or a service manager sends.
+func TestSupervisorSurvivesSignals(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	id := p.run(shell("c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done"))
+	p.says("c", "up")
+	state := n.state(id)
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
+		require.NoError(t, state.Supervisor.Kill(sig))
+	}
+	st, err := supervise.ReadStat(state.Supervisor.PID)
+	require.NoError(t, err)
+	assert.Equal(t, state.Supervisor.PID, st.Session, "a session of its own")
+	st, err = supervise.ReadStat(state.Command.PID)
+	require.NoError(t, err)
+	assert.Equal(t, state.Command.PID, st.Session, "a session of its own")
+	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(id).GetState())
+	require.NoError(t, state.Supervisor.Kill(unix.SIGTERM)) // passed on
+	assert.EqualValues(t, 9, n.exited(id).GetExitCode())
+}
+
+// TestReusedPID has a state file with the pid of a process that is another.
+func TestReusedPID(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	id := p.run(shell("c", "exec sleep 1000"))
+	state := n.state(id)
+	n.stop()
+	require.NoError(t, state.Supervisor.Kill(unix.SIGKILL))
+	eventually(t, func() bool { return !state.Supervisor.Alive() && !alive(state.Command.PID) }, "it lives")
+
+	other := exec.Command("sleep", "1000")
+	require.NoError(t, other.Start())
+	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+	state.Supervisor.PID, state.Command.PID = other.Process.Pid, other.Process.Pid
+	require.NoError(t, supervise.WriteFile(filepath.Join(n.opts.Dir, "containers", id, supervise.StateFile), state))
+	n.start()
+	assert.EqualValues(t, 255, n.exited(id).GetExitCode())
+	n.kill(id, 0)
+	n.clean()
+	assert.True(t, alive(other.Process.Pid), "a process that is none of its own was killed")
+}
+
+// TestDamagedState has files that are torn, or somebody else's.
+func TestDamagedState(t *testing.T) {
+	n := startNode(t, Options{})
+	p, q := n.pod(), n.pod()
+	torn := p.run(shell("torn", "exec sleep 1000"))
+	good := p.run(shell("good", "exec sleep 1000"))
+	inTornPod := q.run(shell("c", "exec sleep 1000"))
+	exited := p.run(shell("exited", "exit 3"))
+	n.exited(exited)
+	_, err := n.is.PullImage(context.Background(), &criv1.PullImageRequest{Image: &criv1.ImageSpec{Image: "a"}})
+	require.NoError(t, err)
+	states := map[string]supervise.State{torn: n.state(torn), inTornPod: n.state(inTornPod)}
+	n.stop()
+
+	dir := n.opts.Dir
+	halve := func(path string) {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, data[:len(data)/2], 0o600))
+	}
+	halve(filepath.Join(dir, "containers", torn, recordFile))
+	halve(filepath.Join(dir, "containers", exited, supervise.ExitFile))
+	halve(filepath.Join(dir, "sandboxes", q.id+".json"))
+	halve(filepath.Join(dir, "images.json"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sandboxes", "README"), []byte("hello"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "containers", "x"), []byte("hello"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "containers", strings.Repeat("a", 64)), 0o700))
+
+	n.start()
+	log := n.log.all()
+	for _, file := range []string{
+		"containers/" + torn + ".bad", "containers/" + exited + "/exit.json.bad", "containers/" + inTornPod + ".bad",
+		"sandboxes/" + q.id + ".json.bad", "images.json.bad", "sandboxes/README.bad", "containers/x.bad",
+	} {
+		_, err := os.Stat(filepath.Join(dir, file))
+		assert.NoError(t, err)
+		assert.Contains(t, log, filepath.Join(dir, file))
+	}
+	assert.NoDirExists(t, filepath.Join(dir, "containers", strings.Repeat("a", 64)))
+	assert.Len(t, n.list(), 2)
+	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(good).GetState())
+	assert.EqualValues(t, 255, n.status(exited).GetExitCode())
+	for id, st := range states {
+		n.nothingLeft(id, st)
+	}
+	n.restart()
+	assert.NotContains(t, n.log.all(), "set aside", "once is enough")
+}
+
+func TestInUse(t *testing.T) {
+	n := startNode(t, Options{})
+	s, err := New(Options{Dir: n.opts.Dir})
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Run(context.Background()), ErrInUse)
+	require.ErrorIs(t, s.Run(context.Background()), ErrRan)
+	info, err := os.Stat(strings.TrimPrefix(s.Endpoint(), "unix://"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+func TestAnotherBoot(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	id := p.run(shell("c", "exit 0"))
+	n.exited(id)
+	n.stop()
+	file := filepath.Join(n.opts.Dir, "sandboxes", p.id+".json")
+	var rec sandboxRecord
+	require.NoError(t, supervise.ReadFile(file, &rec))
+	rec.Boot = "another"
+	require.NoError(t, supervise.WriteFile(file, &rec))
+	n.start()
+	resp, err := n.rs.PodSandboxStatus(context.Background(), &criv1.PodSandboxStatusRequest{PodSandboxId: p.id})
+	require.NoError(t, err)
+	assert.Equal(t, criv1.PodSandboxState_SANDBOX_NOTREADY, resp.GetStatus().GetState())
+}

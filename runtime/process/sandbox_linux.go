@@ -1,0 +1,259 @@
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// sandboxRecord is what is on disk of a sandbox.
+type sandboxRecord struct {
+	ID             string                  `json:"id"`
+	Config         *criv1.PodSandboxConfig `json:"config"`
+	RuntimeHandler string                  `json:"runtimeHandler,omitempty"`
+	CreatedAt      int64                   `json:"createdAt"` // Unix nanoseconds
+	// Boot in which it was made: when the machine has started again it is not ready.
+	Boot     string   `json:"boot"`
+	Stopped  bool     `json:"stopped,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// sandbox is the place of a pod's containers; no process runs for it.
+type sandbox struct {
+	mu sync.Mutex // guards rec.Stopped and removed; all else of rec never changes
+	// removed says that no container may be made in it any more.
+	removed bool
+	rec     sandboxRecord
+}
+
+func (b *sandbox) state() criv1.PodSandboxState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rec.Stopped {
+		return criv1.PodSandboxState_SANDBOX_NOTREADY
+	}
+	return criv1.PodSandboxState_SANDBOX_READY
+}
+
+// newID returns 64 hexadecimal digits, as people know them from other runtimes.
+func newID() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails, see its documentation
+	return hex.EncodeToString(b[:])
+}
+
+func (s *Server) sandboxFile(id string) string {
+	return filepath.Join(s.opts.Dir, "sandboxes", id+".json")
+}
+
+// RunPodSandbox implements CRI: it makes a record, and no process.
+func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {
+	config := req.GetConfig()
+	if h := req.GetRuntimeHandler(); h != "" && h != Name {
+		return nil, status.Errorf(codes.InvalidArgument, "there is no runtime handler %q, only the default one and %q", h, Name)
+	}
+	meta := config.GetMetadata()
+	about := "sandbox of pod " + meta.GetNamespace() + "/" + meta.GetName()
+	found := checkSandbox(config, &s.host)
+	if err := found.err(about); err != nil {
+		return nil, err
+	}
+	if dir := config.GetLogDirectory(); dir != "" {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, status.Errorf(codes.Internal, "%s: making its log directory: %v", about, err)
+		}
+	}
+	b := &sandbox{rec: sandboxRecord{
+		ID: newID(), Config: config, RuntimeHandler: req.GetRuntimeHandler(),
+		CreatedAt: time.Now().UnixNano(), Boot: s.boot, Warnings: found.warnings,
+	}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.sandboxes {
+		o := other.rec.Config.GetMetadata()
+		if o.GetUid() == meta.GetUid() && o.GetName() == meta.GetName() && o.GetNamespace() == meta.GetNamespace() && o.GetAttempt() == meta.GetAttempt() {
+			return nil, status.Errorf(codes.AlreadyExists, "%s: attempt %d of it exists: %s", about, meta.GetAttempt(), other.rec.ID)
+		}
+	}
+	if err := supervise.WriteFile(s.sandboxFile(b.rec.ID), &b.rec); err != nil {
+		return nil, status.Errorf(codes.Internal, "%s: recording it: %v", about, err)
+	}
+	s.sandboxes[b.rec.ID] = b
+	s.warn(found.warnings, "pod", meta.GetNamespace()+"/"+meta.GetName())
+	s.publishLocked(b.rec.ID, criv1.ContainerEventType_CONTAINER_CREATED_EVENT, b)
+	s.publishLocked(b.rec.ID, criv1.ContainerEventType_CONTAINER_STARTED_EVENT, b)
+	return &criv1.RunPodSandboxResponse{PodSandboxId: b.rec.ID}, nil
+}
+
+// StopPodSandbox implements CRI: what runs in it is killed. A sandbox that does
+// not exist is stopped.
+func (s *runtimeService) StopPodSandbox(ctx context.Context, req *criv1.StopPodSandboxRequest) (*criv1.StopPodSandboxResponse, error) {
+	b, err := s.sandbox(req.GetPodSandboxId())
+	if status.Code(err) == codes.NotFound {
+		return &criv1.StopPodSandboxResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.stopSandbox(ctx, b); err != nil {
+		return nil, err
+	}
+	return &criv1.StopPodSandboxResponse{}, nil
+}
+
+func (s *Server) stopSandbox(ctx context.Context, b *sandbox) error {
+	b.mu.Lock()
+	was := b.rec.Stopped
+	b.rec.Stopped = true // no container is started in it from here on
+	rec := b.rec
+	b.mu.Unlock()
+	var g errgroup.Group
+	for _, c := range s.containersOf(rec.ID) {
+		g.Go(func() error { return s.stop(ctx, c, 0) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if was {
+		return nil
+	}
+	if err := supervise.WriteFile(s.sandboxFile(rec.ID), &rec); err != nil {
+		return status.Errorf(codes.Internal, "sandbox %s: recording that it is stopped: %v", rec.ID, err)
+	}
+	s.publish(rec.ID, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, b)
+	return nil
+}
+
+func (s *Server) containersOf(sandboxID string) []*container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.containersLocked(sandboxID)
+}
+
+func (s *Server) containersLocked(sandboxID string) []*container {
+	var all []*container
+	for _, c := range s.containers {
+		if c.rec.SandboxID == sandboxID {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// RemovePodSandbox implements CRI: what is in it is killed and removed. A sandbox
+// that does not exist is removed.
+func (s *runtimeService) RemovePodSandbox(ctx context.Context, req *criv1.RemovePodSandboxRequest) (*criv1.RemovePodSandboxResponse, error) {
+	b, err := s.sandbox(req.GetPodSandboxId())
+	if status.Code(err) == codes.NotFound {
+		return &criv1.RemovePodSandboxResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	b.removed = true
+	b.mu.Unlock()
+	if err := s.stopSandbox(ctx, b); err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, c := range s.containersOf(b.rec.ID) {
+		errs = append(errs, s.remove(ctx, c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(s.sandboxFile(b.rec.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, status.Errorf(codes.Internal, "sandbox %s: %v", b.rec.ID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.sandboxes[b.rec.ID]; ok {
+		delete(s.sandboxes, b.rec.ID)
+		s.publishLocked(b.rec.ID, criv1.ContainerEventType_CONTAINER_DELETED_EVENT, b)
+	}
+	return &criv1.RemovePodSandboxResponse{}, nil
+}
+
+// PodSandboxStatus implements CRI.
+func (s *runtimeService) PodSandboxStatus(_ context.Context, req *criv1.PodSandboxStatusRequest) (*criv1.PodSandboxStatusResponse, error) {
+	b, err := s.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	resp := &criv1.PodSandboxStatusResponse{Status: s.sandboxStatus(b), Timestamp: time.Now().UnixNano()}
+	for _, c := range s.containersOf(b.rec.ID) {
+		resp.ContainersStatuses = append(resp.ContainersStatuses, c.criStatus())
+	}
+	if req.GetVerbose() {
+		resp.Info = info(map[string]any{"config": b.rec.Config, "warnings": b.rec.Warnings})
+	}
+	return resp, nil
+}
+
+func (s *Server) sandboxStatus(b *sandbox) *criv1.PodSandboxStatus {
+	config := b.rec.Config
+	network := &criv1.PodSandboxNetworkStatus{}
+	st := b.state()
+	// As CRI has it, a sandbox that asks for the host's network has no address of its own.
+	onHost := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == criv1.NamespaceMode_NODE
+	if st == criv1.PodSandboxState_SANDBOX_READY && !onHost {
+		network.Ip = s.ips[0]
+		for _, ip := range s.ips[1:] {
+			network.AdditionalIps = append(network.AdditionalIps, &criv1.PodIP{Ip: ip})
+		}
+	}
+	// What was asked for, not what is: clients compare it with what they want to have.
+	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	return &criv1.PodSandboxStatus{
+		Id: b.rec.ID, Metadata: config.GetMetadata(), State: st, CreatedAt: b.rec.CreatedAt,
+		Network: network, Labels: config.GetLabels(), Annotations: config.GetAnnotations(),
+		RuntimeHandler: b.rec.RuntimeHandler,
+		Linux:          &criv1.LinuxPodSandboxStatus{Namespaces: &criv1.Namespace{Options: options}},
+	}
+}
+
+// ListPodSandbox implements CRI.
+func (s *runtimeService) ListPodSandbox(_ context.Context, req *criv1.ListPodSandboxRequest) (*criv1.ListPodSandboxResponse, error) {
+	return &criv1.ListPodSandboxResponse{Items: s.listSandboxes(req.GetFilter())}, nil
+}
+
+func (s *Server) listSandboxes(f *criv1.PodSandboxFilter) []*criv1.PodSandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*criv1.PodSandbox
+	for _, b := range s.sandboxes {
+		config, st := b.rec.Config, b.state()
+		if !strings.HasPrefix(b.rec.ID, f.GetId()) || f.GetState() != nil && f.GetState().GetState() != st ||
+			!selects(f.GetLabelSelector(), config.GetLabels()) {
+			continue
+		}
+		all = append(all, &criv1.PodSandbox{
+			Id: b.rec.ID, Metadata: config.GetMetadata(), State: st, CreatedAt: b.rec.CreatedAt,
+			Labels: config.GetLabels(), Annotations: config.GetAnnotations(), RuntimeHandler: b.rec.RuntimeHandler,
+		})
+	}
+	return all
+}
+
+func selects(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,343 @@
+//go:build linux
+
+package process
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/utils/exec"
+)
+
+func TestExecSync(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	config := shell("c", "sleep 1000")
+	config.Envs = []*criv1.KeyValue{{Key: "WHO", Value: []byte("me")}}
+	config.WorkingDir = "/tmp"
+	id := p.run(config)
+	do := func(timeout int64, cmd ...string) (*criv1.ExecSyncResponse, error) {
+		return n.rs.ExecSync(context.Background(), &criv1.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: timeout})
+	}
+	resp, err := do(0, "sh", "-c", "echo $WHO in $PWD; echo oops >&2; exit 3")
+	require.NoError(t, err)
+	assert.Equal(t, "me in /tmp\n", string(resp.GetStdout()))
+	assert.Equal(t, "oops\n", string(resp.GetStderr()))
+	assert.EqualValues(t, 3, resp.GetExitCode())
+
+	resp, err = do(0, "sh", "-c", "head -c 1000000 /dev/zero")
+	require.NoError(t, err)
+	assert.Equal(t, 1_000_000, len(resp.GetStdout()))
+
+	_, err = do(0, "no-such-command")
+	assert.ErrorContains(t, err, "is not on this host")
+
+	// What a command leaves running does not hold its answer up.
+	began := time.Now()
+	_, err = do(0, "sh", "-c", "sleep 1000 & exit 0")
+	require.NoError(t, err)
+	assert.Less(t, time.Since(began), 5*time.Second)
+
+	file := filepath.Join(t.TempDir(), "pid")
+	_, err = do(1, "sh", "-c", "echo $$ > "+file+"; exec sleep 1000")
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+	var pid int
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	_, err = fmt.Sscan(string(data), &pid)
+	require.NoError(t, err)
+	eventually(t, func() bool { return !alive(pid) }, "the command goes on after its timeout")
+
+	state := n.state(id)
+	n.kill(id, 1)
+	n.nothingLeft(id, state)
+	_, err = do(0, "true")
+	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
+}
+
+// out is a stream that a test reads.
+type out struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *out) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+func (o *out) Close() error { return nil }
+func (o *out) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// serverOf is the streams' backend of a server that runs in this process.
+func serverOf(t *testing.T) (*node, *streamRuntime) {
+	n := startNode(t, Options{})
+	return n, &streamRuntime{n.server}
+}
+
+func TestExecStreams(t *testing.T) {
+	n, streams := serverOf(t)
+	p := n.pod()
+	id := p.run(shell("c", "sleep 1000"))
+	ctx := context.Background()
+
+	var stdout, stderr out
+	err := streams.Exec(ctx, id, []string{"sh", "-c", "cat; echo done >&2; exit 5"}, strings.NewReader("input"), &stdout, &stderr, false, nil)
+	var exit exec.CodeExitError
+	require.ErrorAs(t, err, &exit)
+	assert.Equal(t, 5, exit.Code)
+	assert.Equal(t, "input", stdout.String())
+	assert.Equal(t, "done\n", stderr.String())
+
+	sizes := make(chan remotecommand.TerminalSize, 1)
+	sizes <- remotecommand.TerminalSize{Width: 123, Height: 45}
+	var screen out
+	in, write := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		done <- streams.Exec(ctx, id, []string{"sh", "-c", "read x; stty size; echo got $x; test -t 0 && test -t 1"}, in, &screen, nil, true, sizes)
+	}()
+	eventually(t, func() bool { return len(sizes) == 0 }, "nobody takes the size")
+	_, err = io.WriteString(write, "word\n")
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	_ = write.Close()
+	assert.Contains(t, screen.String(), "got word")
+	assert.Contains(t, screen.String(), "45 123")
+
+	cancelled, cancel := context.WithCancel(ctx)
+	time.AfterFunc(100*time.Millisecond, cancel)
+	require.ErrorIs(t, streams.Exec(cancelled, id, []string{"sleep", "1000"}, nil, &stdout, nil, false, nil), context.Canceled)
+}
+
+func TestAttach(t *testing.T) {
+	n, streams := serverOf(t)
+	p := n.pod()
+	config := shell("c", "echo up; while read x; do echo got $x; echo also $x >&2; done; echo end; exit 4")
+	config.Stdin, config.StdinOnce = true, true
+	id := p.run(config)
+	p.says("c", "up")
+	in, write := io.Pipe()
+	var stdout, stderr out
+	done := make(chan error, 1)
+	go func() { done <- streams.Attach(context.Background(), id, in, &stdout, &stderr, false, nil) }()
+	_, err := io.WriteString(write, "one\ntwo\n")
+	require.NoError(t, err)
+	p.says("c", "got two")
+	require.NoError(t, write.Close())
+	require.NoError(t, <-done)
+	assert.EqualValues(t, 4, n.exited(id).GetExitCode(), "its input has ended with who was attached")
+	assert.Equal(t, "got one\ngot two\nend\n", stdout.String())
+	assert.Equal(t, "also one\nalso two\n", stderr.String())
+
+	config = shell("tty", "test -t 0 || exit 9; read x; stty size; echo got $x")
+	config.Stdin, config.Tty = true, true
+	id = p.run(config)
+	sizes := make(chan remotecommand.TerminalSize, 1)
+	sizes <- remotecommand.TerminalSize{Width: 90, Height: 30}
+	var screen out
+	in, write = io.Pipe()
+	go func() { done <- streams.Attach(context.Background(), id, in, &screen, nil, true, sizes) }()
+	eventually(t, func() bool { return len(sizes) == 0 }, "nobody takes the size")
+	_, err = io.WriteString(write, "word\n")
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	_ = write.Close()
+	assert.EqualValues(t, 0, n.exited(id).GetExitCode())
+	assert.Contains(t, screen.String(), "got word")
+	assert.Contains(t, screen.String(), "30 90")
+	assert.Contains(t, p.log("tty"), "stdout F got word")
+}
+
+func TestPortForward(t *testing.T) {
+	n, streams := serverOf(t)
+	p := n.pod()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}
+	}()
+	ours, theirs := net.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		done <- streams.PortForward(context.Background(), p.id, int32(l.Addr().(*net.TCPAddr).Port), theirs)
+	}()
+	_, err = io.WriteString(ours, "hello")
+	require.NoError(t, err)
+	got := make([]byte, 5)
+	_, err = io.ReadFull(ours, got)
+	require.NoError(t, err)
+	assert.Equal(t, "hello", string(got))
+	_ = ours.Close()
+	require.NoError(t, <-done)
+}
+
+func TestStreamURLs(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	id := p.run(shell("c", "sleep 1000"))
+	resp, err := n.rs.Exec(context.Background(), &criv1.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true})
+	require.NoError(t, err)
+	assert.Regexp(t, `^http://127\.0\.0\.1:\d+/exec/[\w-]{8,}$`, resp.GetUrl())
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	bad, err := client.Get(resp.GetUrl()[:strings.LastIndex(resp.GetUrl(), "/")] + "/guessed")
+	require.NoError(t, err)
+	_ = bad.Body.Close()
+	assert.Equal(t, http.StatusNotFound, bad.StatusCode)
+	attach, err := n.rs.Attach(context.Background(), &criv1.AttachRequest{ContainerId: id, Stdout: true})
+	require.NoError(t, err)
+	assert.Contains(t, attach.GetUrl(), "/attach/")
+	forward, err := n.rs.PortForward(context.Background(), &criv1.PortForwardRequest{PodSandboxId: p.id, Port: []int32{80}})
+	require.NoError(t, err)
+	assert.Contains(t, forward.GetUrl(), "/portforward/")
+}
+
+func TestReopenLog(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	id := p.run(shell("c", "i=0; while :; do echo line $i; i=$((i+1)); sleep 0.01; done"))
+	p.says("c", "line 3")
+	path := filepath.Join(p.config.GetLogDirectory(), "c.log")
+	require.NoError(t, os.Rename(path, path+".1"))
+	_, err := n.rs.ReopenContainerLog(context.Background(), &criv1.ReopenContainerLogRequest{ContainerId: id})
+	require.NoError(t, err)
+	p.says("c", "line ")
+	n.kill(id, 0)
+	old, err := os.ReadFile(path + ".1")
+	require.NoError(t, err)
+	var got []string
+	for line := range strings.Lines(string(old) + p.log("c")) {
+		got = append(got, strings.TrimSpace(line[strings.Index(line, " F ")+3:]))
+	}
+	for i, line := range got {
+		assert.Equal(t, fmt.Sprintf("line %d", i), line, "no line is lost")
+	}
+	_, err = n.rs.ReopenContainerLog(context.Background(), &criv1.ReopenContainerLogRequest{ContainerId: id})
+	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
+}
+
+func TestEvents(t *testing.T) {
+	n := startNode(t, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stream, err := n.rs.GetContainerEvents(ctx, &criv1.GetEventsRequest{})
+	require.NoError(t, err)
+	_, err = stream.Header()
+	require.NoError(t, err)
+	p := n.pod()
+	id := p.run(shell("c", "exit 2"))
+	n.exited(id)
+	n.clean()
+	names := map[string]string{p.id: "pod", id: "container"}
+	var got []string
+	for range 8 {
+		e, err := stream.Recv()
+		require.NoError(t, err)
+		got = append(got, names[e.GetContainerId()]+" "+strings.TrimSuffix(strings.TrimPrefix(e.GetContainerEventType().String(), "CONTAINER_"), "_EVENT"))
+		if e.GetContainerEventType() == criv1.ContainerEventType_CONTAINER_STOPPED_EVENT && e.GetContainerId() == id {
+			require.Len(t, e.GetContainersStatuses(), 1)
+			assert.EqualValues(t, 2, e.GetContainersStatuses()[0].GetExitCode())
+		}
+	}
+	assert.ElementsMatch(t, []string{
+		"pod CREATED", "pod STARTED", "container CREATED", "container STARTED", "container STOPPED", "pod STOPPED", "container DELETED", "pod DELETED",
+	}, got)
+}
+
+func TestEventsAreNotLeftOut(t *testing.T) {
+	var b broadcaster
+	r := b.subscribe()
+	for range eventBuffer + 1 {
+		b.publish(&criv1.ContainerEventResponse{})
+	}
+	n := 0
+	for range r.events {
+		n++
+	}
+	assert.Equal(t, eventBuffer, n)
+	assert.False(t, b.wanted())
+}
+
+func TestStats(t *testing.T) {
+	n := startNode(t, Options{})
+	p := n.pod()
+	id := p.run(shell("c", "sh -c 'while :; do :; done' & sleep 1000"))
+	var st *criv1.ContainerStats
+	eventually(t, func() bool {
+		resp, err := n.rs.ContainerStats(context.Background(), &criv1.ContainerStatsRequest{ContainerId: id})
+		require.NoError(t, err)
+		st = resp.GetStats()
+		return st.GetCpu().GetUsageCoreNanoSeconds().GetValue() > 50_000_000 && st.GetCpu().GetUsageNanoCores().GetValue() > 1_000_000
+	}, "no CPU time is seen")
+	assert.Positive(t, st.GetMemory().GetWorkingSetBytes().GetValue())
+	pods, err := n.rs.ListPodSandboxStats(context.Background(), &criv1.ListPodSandboxStatsRequest{})
+	require.NoError(t, err)
+	require.Len(t, pods.GetStats(), 1)
+	assert.EqualValues(t, 3, pods.GetStats()[0].GetLinux().GetProcess().GetProcessCount().GetValue())
+	assert.Positive(t, pods.GetStats()[0].GetLinux().GetCpu().GetUsageCoreNanoSeconds().GetValue())
+	list, err := n.rs.ListContainerStats(context.Background(), &criv1.ListContainerStatsRequest{})
+	require.NoError(t, err)
+	assert.Len(t, list.GetStats(), 1)
+	descriptors, err := n.rs.ListMetricDescriptors(context.Background(), &criv1.ListMetricDescriptorsRequest{})
+	require.NoError(t, err)
+	metrics, err := n.rs.ListPodSandboxMetrics(context.Background(), &criv1.ListPodSandboxMetricsRequest{})
+	require.NoError(t, err)
+	require.Len(t, metrics.GetPodMetrics(), 1)
+	require.Len(t, metrics.GetPodMetrics()[0].GetContainerMetrics()[0].GetMetrics(), len(descriptors.GetDescriptors()))
+	for i, m := range metrics.GetPodMetrics()[0].GetContainerMetrics()[0].GetMetrics() {
+		assert.Equal(t, descriptors.GetDescriptors()[i].GetName(), m.GetName())
+		assert.Len(t, m.GetLabelValues(), len(descriptors.GetDescriptors()[i].GetLabelKeys()))
+	}
+}
+
+func TestImages(t *testing.T) {
+	n := startNode(t, Options{})
+	ctx := context.Background()
+	there := func(name string) bool {
+		resp, err := n.is.ImageStatus(ctx, &criv1.ImageStatusRequest{Image: &criv1.ImageSpec{Image: name}})
+		require.NoError(t, err)
+		return resp.GetImage() != nil
+	}
+	assert.True(t, there("registry.example/never/heard:of"))
+	pulled, err := n.is.PullImage(ctx, &criv1.PullImageRequest{Image: &criv1.ImageSpec{Image: "busybox"}})
+	require.NoError(t, err)
+	assert.Equal(t, "busybox:latest", pulled.GetImageRef())
+	n.restart()
+	list, err := n.is.ListImages(ctx, &criv1.ListImagesRequest{})
+	require.NoError(t, err)
+	require.Len(t, list.GetImages(), 1)
+	assert.Equal(t, []string{"busybox:latest"}, list.GetImages()[0].GetRepoTags())
+	for range 2 {
+		_, err = n.is.RemoveImage(ctx, &criv1.RemoveImageRequest{Image: &criv1.ImageSpec{Image: "busybox"}})
+		require.NoError(t, err)
+	}
+	assert.False(t, there("busybox"))
+	fs, err := n.is.ImageFsInfo(ctx, &criv1.ImageFsInfoRequest{})
+	require.NoError(t, err)
+	assert.Equal(t, n.opts.Dir, fs.GetImageFilesystems()[0].GetFsId().GetMountpoint())
+}

@@ -1,0 +1,317 @@
+package process
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// usage is what a container uses.
+type usage struct {
+	at                       time.Time
+	cpu                      time.Duration
+	rss, workingSet          uint64
+	minorFaults, majorFaults uint64
+	processes                uint64
+	memoryLimit              uint64 // 0 for none
+}
+
+// cpuSample is the last one, from which the present rate is found.
+type cpuSample struct {
+	at  time.Time
+	cpu time.Duration
+}
+
+// tick is a clock tick of /proc, USER_HZ: it is 100 per second on all architectures
+// that Go runs on.
+const tick = time.Second / 100
+
+// measure reads what containers use: one pass over all processes, however many
+// containers there are. What they have is attributed through their supervisors, from which all of a container descends.
+func measure(containers []*container) (map[*container]*usage, error) {
+	owners := map[int]*container{}
+	out := map[*container]*usage{}
+	now := time.Now()
+	for _, c := range containers {
+		c.mu.Lock()
+		u := &usage{at: now, memoryLimit: uint64(max(0, c.resources.GetMemoryLimitInBytes()))}
+		if c.state == criv1.ContainerState_CONTAINER_RUNNING {
+			owners[c.process.Supervisor.PID] = c
+		} else if c.exit != nil {
+			u.cpu = c.exit.CPU
+		}
+		c.mu.Unlock()
+		out[c] = u
+	}
+	if len(owners) == 0 {
+		return out, nil
+	}
+	all, err := supervise.Processes()
+	if err != nil {
+		return nil, err
+	}
+	attribute(all, owners, out)
+	for c, u := range out {
+		cgroupUsage(c.rec.Cgroup, u)
+	}
+	return out, nil
+}
+
+// attribute adds up what processes use for the containers whose supervisors they
+// descend from.
+func attribute(all []supervise.Stat, owners map[int]*container, out map[*container]*usage) {
+	parents := make(map[int]int, len(all))
+	for _, st := range all {
+		parents[st.PID] = st.PPID
+	}
+	page := uint64(os.Getpagesize())
+	for _, st := range all {
+		if c := owners[st.PID]; c != nil {
+			// Of the supervisor only what it has reaped counts.
+			out[c].cpu += time.Duration(st.ChildUTime+st.ChildSTime) * tick
+			continue
+		}
+		pid := st.PPID
+		for range all { // a list that was not read at one moment may have a loop
+			if c := owners[pid]; c != nil {
+				u := out[c]
+				u.cpu += time.Duration(st.UTime+st.STime+st.ChildUTime+st.ChildSTime) * tick
+				u.rss += st.RSS * page
+				u.minorFaults += st.MinorFaults
+				u.majorFaults += st.MajorFaults
+				u.processes++
+				break
+			}
+			next, ok := parents[pid]
+			if !ok || pid <= 1 {
+				break
+			}
+			pid = next
+		}
+	}
+	for _, c := range owners {
+		out[c].workingSet = out[c].rss
+	}
+}
+
+// cgroupUsage replaces sums over processes by what the kernel has counted.
+func cgroupUsage(cg supervise.Cgroup, u *usage) {
+	if dir := cg.V1["cpuacct"]; dir != "" {
+		if ns, ok := readNumber(filepath.Join(dir, "cpuacct.usage")); ok {
+			u.cpu = time.Duration(ns)
+		}
+	} else if cg.V2 != "" {
+		if us := supervise.ReadKeyed(filepath.Join(cg.V2, "cpu.stat"), "usage_usec"); us > 0 {
+			u.cpu = time.Duration(us) * time.Microsecond
+		}
+	}
+	if dir := cg.V1["memory"]; dir != "" {
+		if used, ok := readNumber(filepath.Join(dir, "memory.usage_in_bytes")); ok {
+			stat := filepath.Join(dir, "memory.stat")
+			u.workingSet = used - min(used, supervise.ReadKeyed(stat, "total_inactive_file"))
+			u.rss = supervise.ReadKeyed(stat, "total_rss")
+		}
+	} else if cg.V2 != "" {
+		if used, ok := readNumber(filepath.Join(cg.V2, "memory.current")); ok {
+			stat := filepath.Join(cg.V2, "memory.stat")
+			u.workingSet = used - min(used, supervise.ReadKeyed(stat, "inactive_file"))
+			u.rss = supervise.ReadKeyed(stat, "anon")
+		}
+	}
+}
+
+func readNumber(path string) (uint64, bool) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+	return n, err == nil
+}
+
+// minCPUSample is the shortest time over which a rate is worth telling.
+const minCPUSample = 100 * time.Millisecond
+
+// nanoCores is the rate since the last sample, which this one may replace. nil means
+// that there is no rate yet.
+func (c *container) nanoCores(u *usage) *criv1.UInt64Value {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.cpu
+	took := u.at.Sub(last.at)
+	if last.at.IsZero() {
+		c.cpu = cpuSample{u.at, u.cpu}
+		return nil
+	}
+	if took < minCPUSample {
+		return nil
+	}
+	c.cpu = cpuSample{u.at, u.cpu}
+	return value(uint64(float64(max(0, u.cpu-last.cpu)) / took.Seconds()))
+}
+
+func value(n uint64) *criv1.UInt64Value { return &criv1.UInt64Value{Value: n} }
+
+func (s *Server) statsOf(c *container, u *usage) *criv1.ContainerStats {
+	config, at := c.rec.Config, u.at.UnixNano()
+	st := &criv1.ContainerStats{
+		Attributes: &criv1.ContainerAttributes{Id: c.rec.ID, Metadata: config.GetMetadata(), Labels: config.GetLabels(), Annotations: config.GetAnnotations()},
+		Cpu:        &criv1.CpuUsage{Timestamp: at, UsageCoreNanoSeconds: value(uint64(u.cpu)), UsageNanoCores: c.nanoCores(u)},
+		Memory:     memoryOf(u),
+		// It writes to the host, and nobody counts how much.
+		WritableLayer: &criv1.FilesystemUsage{Timestamp: at, FsId: &criv1.FilesystemIdentifier{Mountpoint: s.opts.Dir}, UsedBytes: value(0), InodesUsed: value(0)},
+	}
+	return st
+}
+
+func memoryOf(u *usage) *criv1.MemoryUsage {
+	m := &criv1.MemoryUsage{
+		Timestamp: u.at.UnixNano(), WorkingSetBytes: value(u.workingSet), RssBytes: value(u.rss), UsageBytes: value(max(u.rss, u.workingSet)),
+		PageFaults: value(u.minorFaults + u.majorFaults), MajorPageFaults: value(u.majorFaults),
+	}
+	if u.memoryLimit > 0 {
+		m.AvailableBytes = value(u.memoryLimit - min(u.memoryLimit, u.workingSet))
+	}
+	return m
+}
+
+// ContainerStats implements CRI.
+func (s *runtimeService) ContainerStats(_ context.Context, req *criv1.ContainerStatsRequest) (*criv1.ContainerStatsResponse, error) {
+	c, err := s.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	used, err := measure([]*container{c})
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "reading /proc: %v", err)
+	}
+	return &criv1.ContainerStatsResponse{Stats: s.statsOf(c, used[c])}, nil
+}
+
+// ListContainerStats implements CRI.
+func (s *runtimeService) ListContainerStats(_ context.Context, req *criv1.ListContainerStatsRequest) (*criv1.ListContainerStatsResponse, error) {
+	f := req.GetFilter()
+	stats, err := s.containerStats(func(c *container) bool {
+		return strings.HasPrefix(c.rec.ID, f.GetId()) && strings.HasPrefix(c.rec.SandboxID, f.GetPodSandboxId()) && selects(f.GetLabelSelector(), c.rec.Config.GetLabels())
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp := &criv1.ListContainerStatsResponse{}
+	for _, st := range stats {
+		resp.Stats = append(resp.Stats, st.stats)
+	}
+	return resp, nil
+}
+
+type containerUsage struct {
+	container *container
+	used      *usage
+	stats     *criv1.ContainerStats
+}
+
+func (s *Server) containerStats(want func(*container) bool) ([]containerUsage, error) {
+	var chosen []*container
+	s.mu.Lock()
+	for _, c := range s.containers {
+		if want(c) {
+			chosen = append(chosen, c)
+		}
+	}
+	s.mu.Unlock()
+	used, err := measure(chosen)
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "reading /proc: %v", err)
+	}
+	var out []containerUsage
+	for _, c := range chosen {
+		out = append(out, containerUsage{c, used[c], s.statsOf(c, used[c])})
+	}
+	return out, nil
+}
+
+// PodSandboxStats implements CRI: the sum of its containers. A network of its own it
+// has not.
+func (s *runtimeService) PodSandboxStats(_ context.Context, req *criv1.PodSandboxStatsRequest) (*criv1.PodSandboxStatsResponse, error) {
+	b, err := s.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.podStats([]*sandbox{b})
+	if err != nil {
+		return nil, err
+	}
+	return &criv1.PodSandboxStatsResponse{Stats: all[0]}, nil
+}
+
+// ListPodSandboxStats implements CRI.
+func (s *runtimeService) ListPodSandboxStats(_ context.Context, req *criv1.ListPodSandboxStatsRequest) (*criv1.ListPodSandboxStatsResponse, error) {
+	f := req.GetFilter()
+	var chosen []*sandbox
+	s.mu.Lock()
+	for _, b := range s.sandboxes {
+		if strings.HasPrefix(b.rec.ID, f.GetId()) && selects(f.GetLabelSelector(), b.rec.Config.GetLabels()) {
+			chosen = append(chosen, b)
+		}
+	}
+	s.mu.Unlock()
+	all, err := s.podStats(chosen)
+	if err != nil {
+		return nil, err
+	}
+	return &criv1.ListPodSandboxStatsResponse{Stats: all}, nil
+}
+
+func (s *Server) podStats(chosen []*sandbox) ([]*criv1.PodSandboxStats, error) {
+	wanted := map[string]bool{}
+	for _, b := range chosen {
+		wanted[b.rec.ID] = true
+	}
+	stats, err := s.containerStats(func(c *container) bool { return wanted[c.rec.SandboxID] })
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var out []*criv1.PodSandboxStats
+	for _, b := range chosen {
+		config, sum := b.rec.Config, &usage{at: now}
+		linux := &criv1.LinuxPodSandboxStats{}
+		var cores uint64
+		rated := false
+		for _, st := range stats {
+			if st.container.rec.SandboxID != b.rec.ID {
+				continue
+			}
+			linux.Containers = append(linux.Containers, st.stats)
+			sum.cpu += st.used.cpu
+			sum.rss += st.used.rss
+			sum.workingSet += st.used.workingSet
+			sum.minorFaults += st.used.minorFaults
+			sum.majorFaults += st.used.majorFaults
+			sum.processes += st.used.processes
+			if n := st.stats.GetCpu().GetUsageNanoCores(); n != nil {
+				cores, rated = cores+n.GetValue(), true
+			}
+		}
+		linux.Cpu = &criv1.CpuUsage{Timestamp: now.UnixNano(), UsageCoreNanoSeconds: value(uint64(sum.cpu))}
+		if rated {
+			linux.Cpu.UsageNanoCores = value(cores)
+		}
+		linux.Memory = memoryOf(sum)
+		linux.Process = &criv1.ProcessUsage{Timestamp: now.UnixNano(), ProcessCount: value(sum.processes)}
+		out = append(out, &criv1.PodSandboxStats{
+			Attributes: &criv1.PodSandboxAttributes{Id: b.rec.ID, Metadata: config.GetMetadata(), Labels: config.GetLabels(), Annotations: config.GetAnnotations()},
+			Linux:      linux,
+		})
+	}
+	return out, nil
+}

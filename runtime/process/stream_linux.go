@@ -1,0 +1,360 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/utils/exec"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// streamServer serves exec, attach and port-forward on a port of the loopback. Who
+// comes without a token, which is good for once and for a minute, gets nothing.
+type streamServer struct {
+	streaming.Server
+	http     *http.Server
+	listener *trackedListener
+	handlers sync.WaitGroup
+}
+
+func newStreamServer(s *Server) (*streamServer, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	config := streaming.DefaultConfig
+	config.BaseURL = &url.URL{Scheme: "http", Host: l.Addr().String()}
+	server, err := streaming.NewServer(config, &streamRuntime{s})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	ss := &streamServer{Server: server, listener: &trackedListener{Listener: l, conns: map[*trackedConn]struct{}{}}}
+	ss.http = &http.Server{
+		ReadHeaderTimeout: 30 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ss.handlers.Add(1)
+			defer ss.handlers.Done()
+			server.ServeHTTP(w, r)
+		}),
+		BaseContext: func(net.Listener) context.Context { return s.life },
+	}
+	return ss, nil
+}
+
+func (ss *streamServer) serve() error {
+	if err := ss.http.Serve(ss.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// close ends all streams, and waits for them. It may be called again.
+func (ss *streamServer) close() {
+	_ = ss.http.Close()
+	_ = ss.listener.Close() // in case it was never served
+	ss.listener.closeConns()
+	ss.handlers.Wait()
+}
+
+// trackedListener knows its connections, also those that were taken out of the HTTP
+// server's hands.
+type trackedListener struct {
+	net.Listener
+	mu     sync.Mutex
+	closed bool
+	conns  map[*trackedConn]struct{}
+}
+
+type trackedConn struct {
+	net.Conn
+	l *trackedListener
+}
+
+func (l *trackedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	t := &trackedConn{c, l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
+	l.conns[t] = struct{}{}
+	return t, nil
+}
+
+func (c *trackedConn) Close() error {
+	c.l.mu.Lock()
+	delete(c.l.conns, c)
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (l *trackedListener) closeConns() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for c := range l.conns {
+		_ = c.Conn.Close()
+	}
+}
+
+// Exec implements CRI: it answers where the stream is to be had.
+func (s *runtimeService) Exec(_ context.Context, req *criv1.ExecRequest) (*criv1.ExecResponse, error) {
+	if len(req.GetCmd()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "no command is given")
+	}
+	if _, err := s.running(req.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return s.streams.GetExec(req)
+}
+
+// Attach implements CRI: it answers where the stream is to be had.
+func (s *runtimeService) Attach(_ context.Context, req *criv1.AttachRequest) (*criv1.AttachResponse, error) {
+	c, err := s.running(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if c.rec.Config.GetTty() != req.GetTty() {
+		return nil, status.Errorf(codes.InvalidArgument, "%s: tty is %t, and %t was asked for", c.about(), c.rec.Config.GetTty(), req.GetTty())
+	}
+	return s.streams.GetAttach(req)
+}
+
+// PortForward implements CRI: it answers where the stream is to be had.
+func (s *runtimeService) PortForward(_ context.Context, req *criv1.PortForwardRequest) (*criv1.PortForwardResponse, error) {
+	b, err := s.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	if b.state() != criv1.PodSandboxState_SANDBOX_READY {
+		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %s is stopped", b.rec.ID)
+	}
+	return s.streams.GetPortForward(req)
+}
+
+// streamRuntime is what the streams are of.
+type streamRuntime struct{ s *Server }
+
+var _ streaming.Runtime = (*streamRuntime)(nil)
+
+// Exec implements [streaming.Runtime].
+func (r *streamRuntime) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+	c, err := r.s.running(id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(r.s.life, cancel)
+	defer stop()
+	var code int
+	if tty {
+		code, err = runTTY(ctx, c, cmd, in, out, resize)
+	} else {
+		code, err = run(ctx, c, cmd, in, writerOf(out), writerOf(errOut))
+	}
+	if err == nil && code != 0 {
+		return exec.CodeExitError{Err: fmt.Errorf("exit code %d", code), Code: code}
+	}
+	return err
+}
+
+// writerOf keeps a missing stream from becoming a writer that is not nil.
+func writerOf(w io.WriteCloser) io.Writer {
+	if w == nil {
+		return nil
+	}
+	return w
+}
+
+// runTTY runs a command with a terminal of its own.
+func runTTY(ctx context.Context, c *container, cmd []string, in io.Reader, out io.Writer, resize <-chan remotecommand.TerminalSize) (int, error) {
+	master, slave, err := supervise.OpenTTY()
+	if err != nil {
+		return 0, err
+	}
+	defer master.Close()
+	e, err := execute(c, cmd, true, slave)
+	_ = slave.Close()
+	if err != nil {
+		return 0, err
+	}
+	var output sync.WaitGroup
+	if out != nil {
+		output.Go(func() { _, _ = io.Copy(out, master) })
+	}
+	if in != nil {
+		go func() { _, _ = io.Copy(master, in) }() // ends with the stream
+	}
+	resized := follow(ctx, master, resize)
+	defer resized()
+	code, err := e.wait(ctx)
+	_ = master.SetReadDeadline(time.Now().Add(drainTimeout))
+	output.Wait()
+	return code, err
+}
+
+// follow gives a terminal the sizes that come, until the returned function is called.
+func follow(ctx context.Context, tty *os.File, sizes <-chan remotecommand.TerminalSize) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			select {
+			case size, ok := <-sizes:
+				if !ok {
+					return
+				}
+				setSize(tty, size)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() { cancel(); done.Wait() }
+}
+
+func setSize(tty *os.File, size remotecommand.TerminalSize) {
+	raw, err := tty.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
+	})
+}
+
+// Attach implements [streaming.Runtime]. It returns when the container has ended, or
+// the reader has gone.
+func (r *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+	c, err := r.s.running(id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(r.s.life, cancel)
+	defer stop()
+	conn, err := supervise.Dial(c.dir, supervisorPatience)
+	if err != nil {
+		return errors.Join(errEnded, err)
+	}
+	defer conn.Close()
+	p := &pipes{}
+	defer p.close()
+	stdout, err := p.to(discardIfNil(out))
+	if err != nil {
+		return err
+	}
+	files := []*os.File{stdout}
+	if !tty {
+		stderr, err := p.to(discardIfNil(errOut))
+		if err != nil {
+			return err
+		}
+		files = append(files, stderr)
+	}
+	if err := conn.Send(supervise.Request{Op: supervise.OpAttach, Stdin: in != nil || tty}, files...); err != nil {
+		return err
+	}
+	p.started()
+	var resp supervise.Response
+	input, err := conn.Receive(&resp)
+	if err != nil || resp.Error != "" {
+		supervise.CloseFiles(input)
+		return errors.Join(errEnded, err, errors.New(resp.Error))
+	}
+	if len(input) == 1 {
+		defer input[0].Close()
+		if in != nil {
+			go func() { // ends with the stream
+				_, _ = io.Copy(input[0], in)
+				if !tty {
+					_ = input[0].Close() // the container sees the end, if its input is open once
+				}
+			}()
+		}
+		if tty {
+			resized := follow(ctx, input[0], resize)
+			defer resized()
+		}
+	}
+	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer unhook()
+	p.outputs.Wait() // both end when the container does, or when the connection is closed
+	return nil
+}
+
+// discardIfNil takes a stream that nobody wants to see.
+func discardIfNil(w io.WriteCloser) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}
+
+// PortForward implements [streaming.Runtime]: a pod's port is the host's.
+func (r *streamRuntime) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
+	defer stream.Close()
+	if _, err := r.s.sandbox(id); err != nil {
+		return err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(int(port))))
+	if err != nil {
+		return fmt.Errorf("port %d of the host: %w", port, err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(r.s.life, func() { _ = conn.Close() })
+	defer stop()
+	done := make(chan struct{}, 2) // one of each direction
+	go func() {
+		_, _ = io.Copy(conn, stream)
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
+		done <- struct{}{}
+	}()
+	go func() {
+		_, _ = io.Copy(stream, conn)
+		done <- struct{}{}
+	}()
+	// The answer may go on after the question has ended; when the answer has ended there
+	// is nothing to wait for.
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-time.After(portForwardLinger):
+	}
+	return nil
+}
+
+// portForwardLinger is how long the other direction of a forwarded connection may go
+// on when one has ended.
+const portForwardLinger = 10 * time.Second
