@@ -137,7 +137,7 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 		got, err := r.imageStatus(ctx, about, spec)
 		if err != nil {
 			message := fmt.Sprintf("Failed to inspect image %q: %s", job.want, reason(err))
-			r.event(job.pod, job.ref, v1.EventTypeWarning, "InspectFailed", message)
+			r.failure(ctx, job.pod, job.ref, "InspectFailed", message)
 			return translate.Image{}, &waitError{reason: reasonImageInspect, message: message, err: err}
 		}
 		if got != nil {

@@ -16,8 +16,15 @@ import (
 )
 
 // RemoveContainer implements [runtime.Remover]. The logs go first, with those that
-// were rotated away, so that they do not stay behind when it fails half-way.
+// were rotated away, so that they do not stay behind when it fails half-way. Callers
+// who name the same container at the same time share one removal, as runtimes
+// refuse the second.
 func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
+	_, err, _ := r.removals.Do(id.ID, func() (any, error) { return nil, r.removeContainer(ctx, id) })
+	return err
+}
+
+func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) error {
 	about := "container " + id.String()
 	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: id.ID})
 	if errors.Is(err, runtime.ErrNotFound) {
@@ -72,6 +79,11 @@ func removeLogs(log string) error {
 // RemoveSandbox implements [runtime.Remover]. The logs of its containers stay; they
 // go with the pod's log directory.
 func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
+	_, err, _ := r.removals.Do(id, func() (any, error) { return nil, r.removeSandbox(ctx, id) })
+	return err
+}
+
+func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	about := "sandbox " + id
 	// CRI wants it stopped; that is a call that costs next to nothing if it is.
 	if err := r.stopSandbox(ctx, about, id); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/singleflight"
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -130,6 +131,8 @@ type Runtime struct {
 	pulls  *puller
 	starts *gate
 	pods   memory
+	// removals under way, by the ID of what is removed.
+	removals singleflight.Group
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -181,5 +184,13 @@ func (r *Runtime) typeName(ctx context.Context) (string, error) {
 func (r *Runtime) event(pod runtime.PodRef, ref, eventType, reason, message string) {
 	if r.opts.Recorder != nil {
 		r.opts.Recorder.Event(pod, ref, eventType, reason, message)
+	}
+}
+
+// failure records a warning, unless ctx has ended: a call that was cancelled, say
+// because the pod was removed meanwhile, is no failure of anything.
+func (r *Runtime) failure(ctx context.Context, pod runtime.PodRef, ref, reason, message string) {
+	if ctx.Err() == nil {
+		r.event(pod, ref, v1.EventTypeWarning, reason, message)
 	}
 }

@@ -32,16 +32,19 @@ const (
 func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	c := st.Container
 	fail := func(why string, err error) error {
-		s.containerEvent(c, "", v1.EventTypeWarning, "Failed", "Error: "+reason(err))
+		s.r.failure(ctx, s.ref, s.pathOf(c.Name), "Failed", "Error: "+reason(err))
 		return waitFor(why, err)
 	}
 	image, err := s.images.get(ctx, c)
 	if err != nil {
-		s.containerEvent(c, "", v1.EventTypeWarning, "Failed", "Error: "+waitReason(err))
+		s.r.failure(ctx, s.ref, s.pathOf(c.Name), "Failed", "Error: "+waitReason(err))
 		return err
 	}
 	config, err := s.containerConfig(ctx, st, image)
 	if err != nil {
+		if cause := translate.Hidden(err); cause != nil {
+			s.r.opts.Logger.Error(cause, "Mount of the container cannot be prepared", "pod", s.ref, "container", c.Name)
+		}
 		return fail(reasonCreateConfig, err)
 	}
 
@@ -64,7 +67,9 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	// If this fails the container stays, as with kubelet: its status tells why, and it
 	// counts as a crash.
 	if _, err := call(ctx, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
-		s.containerEvent(c, id, v1.EventTypeWarning, "Failed", "Error: "+reason(err))
+		if ctx.Err() == nil {
+			s.containerEvent(c, id, v1.EventTypeWarning, "Failed", "Error: "+reason(err))
+		}
 		return waitFor(reasonRun, err)
 	}
 	leave() // hooks take their own time

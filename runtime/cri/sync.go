@@ -209,7 +209,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 		s.r.event(s.ref, "", v1.EventTypeWarning, w.Reason, w.Message)
 	}
 	fail := func(err error) error {
-		s.r.event(s.ref, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+reason(err))
+		s.r.failure(ctx, s.ref, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+reason(err))
 		return fmt.Errorf("CreatePodSandboxError: %w", err)
 	}
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
@@ -233,7 +233,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	}
 	status, err := s.r.inspectSandbox(ctx, s.about, s.sandboxID)
 	if err != nil {
-		s.r.event(s.ref, "", v1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
+		s.r.failure(ctx, s.ref, "", "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
 		return err
 	}
 	s.ips = status.IPs

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -190,6 +191,52 @@ func TestSandboxFailure(t *testing.T) {
 	assert.True(t, res.Changed)
 	assert.Contains(t, rec.take(), "FailedCreatePodSandBox: Failed to create pod sandbox: no CNI configuration")
 	assert.Nil(t, svc.byName("a"))
+}
+
+// A pod that is removed while it starts has not failed.
+func TestWhatIsCancelledIsNoFailure(t *testing.T) {
+	for _, at := range []string{"RunPodSandbox", "ImageStatus", "CreateContainer", "StartContainer"} {
+		t.Run(at, func(t *testing.T) {
+			svc := newService("app:1")
+			rec := &events{}
+			ctx, cancel := context.WithCancel(t.Context())
+			svc.before = func(_ context.Context, method, _ string) error {
+				if method != at {
+					return nil
+				}
+				cancel()
+				return status.Error(codes.Canceled, "context canceled")
+			}
+			s := newSyncer(t, svc.runtime(Options{Recorder: rec}), podOf("a"))
+			_, err := s.rt.SyncPod(ctx, s.request())
+			require.ErrorIs(t, err, context.Canceled)
+			for _, e := range rec.take() {
+				assert.NotContains(t, e, "ailed")
+			}
+		})
+	}
+}
+
+// The owner of a pod does not learn how the host looks; who reads the log does.
+func TestCauseOfASubPathErrorIsLogged(t *testing.T) {
+	svc := newService("app:1")
+	pod := podOf("a")
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: "s"}}
+	var logged []string
+	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+	s := newSyncer(t, svc.runtime(Options{Logger: log}), pod)
+	in := s.request()
+	in.Volumes = map[string]runtime.Volume{"v": {HostPath: "/host"}}
+	in.SubPath = func(context.Context, runtime.SubPath) (string, error) {
+		return "", errors.New("/host/s leads out of it")
+	}
+	res, err := s.rt.SyncPod(t.Context(), in)
+	require.Error(t, err)
+	assert.NotContains(t, err.Error(), "/host/s")
+	assert.NotContains(t, res.Waiting["a"].Message, "/host/s")
+	require.Len(t, logged, 1)
+	assert.Contains(t, logged[0], "/host/s leads out of it")
+	assert.Contains(t, logged[0], `"container"="a"`)
 }
 
 func TestDeadSandboxIsReplaced(t *testing.T) {

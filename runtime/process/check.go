@@ -186,10 +186,12 @@ func checkSecurity(f *findings, sec *criv1.LinuxContainerSecurityContext, host *
 	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == criv1.NamespaceMode_POD {
 		f.refuse("a user namespace (hostUsers: false) cannot be had")
 	}
-	checkProfile(f, "seccomp", sec.GetSeccomp(), true)
-	checkProfile(f, "AppArmor", sec.GetApparmor(), false)
-	if p := sec.GetApparmorProfile(); sec.GetApparmor() == nil && strings.HasPrefix(p, "localhost/") {
-		f.refuse("AppArmor profile %q cannot be had", p)
+	if !sec.GetPrivileged() { // CRI: what is privileged is not confined by profiles
+		checkProfile(f, "seccomp", sec.GetSeccomp(), true)
+		checkProfile(f, "AppArmor", sec.GetApparmor(), false)
+		if p := sec.GetApparmorProfile(); sec.GetApparmor() == nil && strings.HasPrefix(p, "localhost/") {
+			f.refuse("AppArmor profile %q cannot be had", p)
+		}
 	}
 	if o := sec.GetSelinuxOptions(); o.GetLevel() != "" || o.GetRole() != "" || o.GetType() != "" || o.GetUser() != "" {
 		f.warn("SELinux options have no effect")

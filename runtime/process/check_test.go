@@ -26,19 +26,20 @@ func TestCheckContainer(t *testing.T) {
 		refused, warnings string
 		env               []string
 	}{
-		"plain":           {change: func(*criv1.ContainerConfig) {}},
-		"no command":      {change: func(c *criv1.ContainerConfig) { c.Command, c.Args = nil, []string{"x"} }, refused: "no command is given"},
-		"relative dir":    {change: func(c *criv1.ContainerConfig) { c.WorkingDir = "x" }, refused: "not an absolute path"},
-		"log elsewhere":   {change: func(c *criv1.ContainerConfig) { c.LogPath = "../x" }, refused: "leads out of the log directory"},
-		"privileged":      {change: security(&criv1.LinuxContainerSecurityContext{Privileged: true}), refused: "privileged takes an agent that runs as root"},
-		"root privileged": {change: security(&criv1.LinuxContainerSecurityContext{Privileged: true}), host: root},
-		"add":             {change: security(&criv1.LinuxContainerSecurityContext{Capabilities: &criv1.Capability{AddCapabilities: []string{"NET_ADMIN"}}}), refused: "NET_ADMIN"},
-		"drop":            {change: security(&criv1.LinuxContainerSecurityContext{Capabilities: &criv1.Capability{DropCapabilities: []string{"ALL"}}})},
-		"root drop":       {change: security(&criv1.LinuxContainerSecurityContext{Capabilities: &criv1.Capability{DropCapabilities: []string{"ALL"}}}), host: root, warnings: "capabilities are not dropped"},
-		"read-only root":  {change: security(&criv1.LinuxContainerSecurityContext{ReadonlyRootfs: true}), warnings: "root file system"},
-		"seccomp":         {change: security(&criv1.LinuxContainerSecurityContext{Seccomp: &criv1.SecurityProfile{}}), warnings: "seccomp"},
-		"own seccomp":     {change: security(&criv1.LinuxContainerSecurityContext{Seccomp: &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Localhost, LocalhostRef: "x"}}), refused: `seccomp profile "x"`},
-		"selinux":         {change: security(&criv1.LinuxContainerSecurityContext{SelinuxOptions: &criv1.SELinuxOption{Type: "t"}}), warnings: "SELinux"},
+		"plain":              {change: func(*criv1.ContainerConfig) {}},
+		"no command":         {change: func(c *criv1.ContainerConfig) { c.Command, c.Args = nil, []string{"x"} }, refused: "no command is given"},
+		"relative dir":       {change: func(c *criv1.ContainerConfig) { c.WorkingDir = "x" }, refused: "not an absolute path"},
+		"log elsewhere":      {change: func(c *criv1.ContainerConfig) { c.LogPath = "../x" }, refused: "leads out of the log directory"},
+		"privileged":         {change: security(&criv1.LinuxContainerSecurityContext{Privileged: true}), refused: "privileged takes an agent that runs as root"},
+		"root privileged":    {change: security(&criv1.LinuxContainerSecurityContext{Privileged: true}), host: root},
+		"privileged seccomp": {change: security(&criv1.LinuxContainerSecurityContext{Privileged: true, Seccomp: &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Localhost, LocalhostRef: "x"}}), host: root},
+		"add":                {change: security(&criv1.LinuxContainerSecurityContext{Capabilities: &criv1.Capability{AddCapabilities: []string{"NET_ADMIN"}}}), refused: "NET_ADMIN"},
+		"drop":               {change: security(&criv1.LinuxContainerSecurityContext{Capabilities: &criv1.Capability{DropCapabilities: []string{"ALL"}}})},
+		"root drop":          {change: security(&criv1.LinuxContainerSecurityContext{Capabilities: &criv1.Capability{DropCapabilities: []string{"ALL"}}}), host: root, warnings: "capabilities are not dropped"},
+		"read-only root":     {change: security(&criv1.LinuxContainerSecurityContext{ReadonlyRootfs: true}), warnings: "root file system"},
+		"seccomp":            {change: security(&criv1.LinuxContainerSecurityContext{Seccomp: &criv1.SecurityProfile{}}), warnings: "seccomp"},
+		"own seccomp":        {change: security(&criv1.LinuxContainerSecurityContext{Seccomp: &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Localhost, LocalhostRef: "x"}}), refused: `seccomp profile "x"`},
+		"selinux":            {change: security(&criv1.LinuxContainerSecurityContext{SelinuxOptions: &criv1.SELinuxOption{Type: "t"}}), warnings: "SELinux"},
 		"device": {change: func(c *criv1.ContainerConfig) {
 			c.Devices = []*criv1.Device{{HostPath: "/dev/a", ContainerPath: "/dev/b"}}
 		}, refused: "device /dev/a"},

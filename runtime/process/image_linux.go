@@ -53,9 +53,13 @@ func canonical(name string) string {
 	return name + ":latest"
 }
 
+// imageSize is the least that can be said in bytes: an image takes no room, but clients,
+// kubelet's among them, take 0 for an answer that is not filled in and refuse it.
+const imageSize = 1
+
 // described is an image as CRI has it.
 func (s *Server) described(name string) *criv1.Image {
-	i := &criv1.Image{Id: name, Size: 0, Spec: &criv1.ImageSpec{Image: name}, Uid: &criv1.Int64Value{Value: int64(s.host.UID)}}
+	i := &criv1.Image{Id: name, Size: imageSize, Spec: &criv1.ImageSpec{Image: name}, Uid: &criv1.Int64Value{Value: int64(s.host.UID)}}
 	if strings.Contains(name, "@") {
 		i.RepoDigests = []string{name}
 	} else {

@@ -200,7 +200,8 @@ func reasonOf(e *supervise.Exit) (reason, message string) {
 		return reasonUnknown, e.Error
 	case e.Error != "":
 		return reasonStartError, e.Error
-	case e.OOM && e.Signal == int(unix.SIGKILL):
+	case e.OOM && e.Code == 128+int(unix.SIGKILL):
+		// Killed itself, or a shell whose child was and that ends with the child's code.
 		return reasonOOM, ""
 	case e.Code == 0:
 		return reasonCompleted, ""

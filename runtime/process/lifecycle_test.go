@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
 func TestLifecycle(t *testing.T) {
@@ -247,4 +249,27 @@ func TestStopCancelled(t *testing.T) {
 	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(id).GetState())
 	n.kill(id, 0)
 	assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, n.status(id).GetState())
+}
+
+func TestReasons(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		exit   supervise.Exit
+		reason string
+	}{
+		{"ends well", supervise.Exit{}, "Completed"},
+		{"fails", supervise.Exit{Code: 3}, "Error"},
+		{"killed", supervise.Exit{Code: 137, Signal: 9}, "Error"},
+		{"killed for its memory", supervise.Exit{Code: 137, Signal: 9, OOM: true}, "OOMKilled"},
+		{"a shell whose child was killed for its memory", supervise.Exit{Code: 137, OOM: true}, "OOMKilled"},
+		{"ends well although a child was killed for its memory", supervise.Exit{OOM: true}, "Completed"},
+		{"fails after a child was killed for its memory", supervise.Exit{Code: 1, OOM: true}, "Error"},
+		{"supervisor lost", supervise.Exit{Code: 255, Lost: true}, "Unknown"},
+		{"not started", supervise.Exit{Code: 128, Error: "no such file"}, "StartError"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			reason, _ := reasonOf(&c.exit)
+			assert.Equal(t, c.reason, reason)
+		})
+	}
 }

@@ -332,6 +332,7 @@ func TestImages(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list.GetImages(), 1)
 	assert.Equal(t, []string{"busybox:latest"}, list.GetImages()[0].GetRepoTags())
+	assert.NotZero(t, list.GetImages()[0].GetSize(), "clients take an image of size 0 for a bad answer")
 	for range 2 {
 		_, err = n.is.RemoveImage(ctx, &criv1.RemoveImageRequest{Image: &criv1.ImageSpec{Image: "busybox"}})
 		require.NoError(t, err)

@@ -45,11 +45,11 @@ func TestRuntimeSuite(t *testing.T) {
 		Exit: func(after time.Duration, code int32) []string {
 			return sh("sleep %.2f; exit %d", after.Seconds(), code)
 		},
-		Stubborn:  sh("%s", Stubborn),
-		Print:     func(text string) []string { return []string{"/bin/echo", text} },
-		ExecPrint: func(text string) []string { return []string{"/bin/echo", "-n", text} },
-		ExecExit:  func(code int32) []string { return sh("exit %d", code) },
-		ExecSleep: []string{"/bin/sleep", "600"},
+		Stubborn:   sh("%s", Stubborn),
+		Print:      func(text string) []string { return []string{"/bin/echo", text} },
+		ExecPrint:  func(text string) []string { return []string{"/bin/echo", "-n", text} },
+		ExecExit:   func(code int32) []string { return sh("exit %d", code) },
+		ExecSleep:  []string{"/bin/sleep", "600"},
 		LosesExits: true,
 		Restart: func(absent func()) error {
 			c.Kill(t)

@@ -125,7 +125,7 @@ func prepareSubPath(ctx context.Context, in *Container, i int, vol runtime.Volum
 
 // hiddenError keeps its cause out of its text: the owner of the pod is not to learn
 // from it how the host's file system looks. The cause is for the log, through
-// [errors.Unwrap].
+// [Hidden].
 type hiddenError struct {
 	text  string
 	cause error
@@ -133,6 +133,16 @@ type hiddenError struct {
 
 func (e *hiddenError) Error() string { return e.text }
 func (e *hiddenError) Unwrap() error { return e.cause }
+
+// Hidden returns the cause that an error of [ContainerConfig] keeps out of its
+// text, nil if it keeps none.
+func Hidden(err error) error {
+	var hidden *hiddenError
+	if errors.As(err, &hidden) {
+		return hidden.cause
+	}
+	return nil
+}
 
 // propagation says in which directions mounts below this one spread. Out of the
 // container they do only from privileged ones, as the API has it.
