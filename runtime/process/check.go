@@ -189,6 +189,7 @@ func checkSecurity(f *findings, sec *criv1.LinuxContainerSecurityContext, host *
 	if !sec.GetPrivileged() { // CRI: what is privileged is not confined by profiles
 		checkProfile(f, "seccomp", sec.GetSeccomp(), true)
 		checkProfile(f, "AppArmor", sec.GetApparmor(), false)
+		//lint:ignore SA1019 clients of before CRI 0.29 set only this field
 		if p := sec.GetApparmorProfile(); sec.GetApparmor() == nil && strings.HasPrefix(p, "localhost/") {
 			f.refuse("AppArmor profile %q cannot be had", p)
 		}

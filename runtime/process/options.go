@@ -47,11 +47,11 @@ func (o *Options) validate() error {
 	var errs []error
 	switch {
 	case o.Dir == "":
-		errs = append(errs, errors.New("Dir is required"))
+		errs = append(errs, errors.New("field Dir is required"))
 	case !filepath.IsAbs(o.Dir):
-		errs = append(errs, fmt.Errorf("Dir %q is not an absolute path", o.Dir))
+		errs = append(errs, fmt.Errorf("field Dir %q is not an absolute path", o.Dir))
 	case len(filepath.Clean(o.Dir)) > maxDir:
-		errs = append(errs, fmt.Errorf("Dir %q is longer than %d bytes, too long for a socket in it", o.Dir, maxDir))
+		errs = append(errs, fmt.Errorf("field Dir %q is longer than %d bytes, too long for a socket in it", o.Dir, maxDir))
 	}
 	if o.PIDLimit < 0 {
 		errs = append(errs, fmt.Errorf("PIDLimit %d is negative", o.PIDLimit))
