@@ -38,6 +38,7 @@ type Agent struct {
 	log     logr.Logger
 	started atomic.Bool
 
+	cache   *runtime.Cache
 	mux     *podconfig.Mux
 	pods    *podconfig.Manager
 	pleg    pleg.Generator
@@ -98,6 +99,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	if cache == nil {
 		cache = runtime.NewCache(rt, runtime.CacheOptions{})
 	}
+	a.cache = cache
 	if a.pleg = opts.PLEG; a.pleg == nil {
 		a.pleg = pleg.NewGeneric(rt, cache, pleg.Options{Logger: a.named("pleg")})
 	}

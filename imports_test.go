@@ -25,7 +25,7 @@ var law = map[string][]string{
 	"prober":     {"runtime"},
 	"gc":         {"runtime"},
 	"volume":     {"runtime"},
-	"server":     {},
+	"server":     {"runtime"},
 	"podsync":    {"runtime", "podworkers", "status", "volume"},
 	"syncloop":   {"runtime", "podconfig", "pleg", "podworkers", "prober"},
 	"":           {"runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop"},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -12,7 +14,9 @@ func (s *settings) flags() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("minikubelet", pflag.ContinueOnError)
 	fs.SortFlags = true
 	fs.StringVar(&s.ConfigFile, "config", "", "KubeletConfiguration (kubelet.config.k8s.io/v1beta1) to read; flags win over it")
-	fs.StringVar(&s.RootDir, "root-dir", "/var/lib/kubelet", "directory for the pods' files")
+	fs.Usage = func() { fmt.Fprintf(os.Stderr, "Usage of minikubelet:\n%s\n%s", fs.FlagUsages(), commandUsage) }
+	fs.StringVar(&s.RootDir, "root-dir", "", "directory for the pods' files, and for the socket of commands such as minikubelet pods (default for root: /var/lib/kubelet, without a runtime endpoint /var/lib/minikubelet; for others in their XDG state directory)")
+	fs.StringVar(&s.Show, "show", showAuto, "how to show the pods on stdout: auto (table on a terminal, else lines), table, lines (one for each change), or none")
 	fs.StringVar(&s.HostnameOverride, "hostname-override", "", "name of the node (default: the machine's)")
 	fs.StringVar(&s.NodeIP, "node-ip", "", "address of the node, or two of different families with a comma between (default: that of the default route)")
 	fs.IntVarP(&s.Verbosity, "v", "v", 0, "how much to log: 0 little, 2 each change, 4 for debugging")
@@ -21,7 +25,7 @@ func (s *settings) flags() *pflag.FlagSet {
 	fs.DurationVar(&s.MinContainerTTL, "minimum-container-ttl-duration", 0, "age at which a dead container may be removed")
 
 	fs.StringVar(&s.StaticPodPath, "pod-manifest-path", s.StaticPodPath, "manifest file, or directory of manifests, of the pods to run")
-	fs.StringVar(&s.ContainerRuntimeEndpoint, "container-runtime-endpoint", s.ContainerRuntimeEndpoint, "CRI socket of the container runtime")
+	fs.StringVar(&s.ContainerRuntimeEndpoint, "container-runtime-endpoint", s.ContainerRuntimeEndpoint, "CRI socket of the container runtime (default: a runtime of the agent's own, whose containers are processes of this machine)")
 	fs.StringVar(&s.ImageServiceEndpoint, "image-service-endpoint", s.ImageServiceEndpoint, "CRI socket for images (default: that of the runtime)")
 	fs.StringVar(&s.Address, "address", s.Address, "address that the read-only port is bound to")
 	fs.Int32Var(&s.ReadOnlyPort, "read-only-port", s.ReadOnlyPort, "port of /healthz and /pods, without authentication; 0 for none")
@@ -35,7 +39,7 @@ func (s *settings) flags() *pflag.FlagSet {
 	fs.StringSliceVar(&s.ClusterDNS, "cluster-dns", s.ClusterDNS, "name servers of pods with DNS policy ClusterFirst")
 	fs.StringVar(&s.ClusterDomain, "cluster-domain", s.ClusterDomain, "domain of the cluster")
 	fs.BoolVar(s.SerializeImagePulls, "serialize-image-pulls", *s.SerializeImagePulls, "pull one image at a time")
-	fs.BoolVar(&s.RunOnce, "runonce", s.RunOnce, "run the pods once and exit when each is running or has ended")
+	fs.BoolVar(&s.RunOnce, "runonce", s.RunOnce, "start the pods and exit when each is running or has ended; 1 if one failed or a manifest is broken; waits as long as it takes")
 	resolvConf := newOptionalString(&s.ResolverConfig)
 	fs.Var(resolvConf, "resolv-conf", `resolver configuration that pods get; "" for none (default "/etc/resolv.conf")`)
 

@@ -21,8 +21,10 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := run(ctx, os.Args[1:])
 	stop()
-	switch {
+	switch code := exitCode(0); {
 	case errors.Is(err, pflag.ErrHelp):
+	case errors.As(err, &code):
+		os.Exit(int(code))
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "minikubelet:", err)
 		os.Exit(1)
@@ -30,6 +32,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if isCommand(args) {
+		return runCommand(ctx, args, os.Stdout, os.Stderr)
+	}
 	settings, err := parse(args)
 	if err != nil {
 		return err
@@ -38,9 +43,14 @@ func run(ctx context.Context, args []string) error {
 		fmt.Println(version())
 		return nil
 	}
-	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-settings.Verbosity)}))
+	display := newDisplay(settings.Show, os.Stdout, os.Stderr)
+	log := logr.FromSlogHandler(slog.NewTextHandler(display.logs, &slog.HandlerOptions{Level: slog.Level(-settings.Verbosity)}))
 	for _, w := range settings.Warnings {
 		log.Info("Warning: " + w)
 	}
-	return serve(ctx, settings, log)
+	agent := func(ctx context.Context) error { return serve(ctx, settings, log, display) }
+	if settings.ContainerRuntimeEndpoint == "" {
+		return withEmbedded(ctx, settings, log, agent)
+	}
+	return agent(ctx)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -124,6 +125,30 @@ func TestRunOnceReportsWhenItIsCutShort(t *testing.T) {
 	err := run(ctx, []string{"--runonce", "--root-dir", root, "--container-runtime-endpoint", root + "/cri.sock", "--pod-manifest-path", root})
 	require.ErrorContains(t, err, "not every pod got to run")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A manifest that cannot be used is a pod that did not run.
+func TestRunOnceReportsBrokenManifests(t *testing.T) {
+	root := t.TempDir()
+	path := filepath.Join(root, "broken.yaml")
+	write(t, path, "[")
+	old := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(path, old, old))
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	config := filepath.Join(root, "config.yml.txt")
+	write(t, config, header+"podLogsDir: logs\n")
+	err := run(ctx, []string{"--runonce", "--config", config, "--root-dir", root, "--container-runtime-endpoint", root + "/cri.sock", "--pod-manifest-path", path})
+	require.ErrorContains(t, err, "manifest "+path+": yaml:")
+
+	var p problems
+	require.NoError(t, p.err())
+	p.note("b", errors.New("two"))
+	p.note("a", errors.New("one"))
+	require.EqualError(t, p.err(), "manifest a: one\nmanifest b: two")
+	p.note("a", nil)
+	p.note("b", nil)
+	require.NoError(t, p.err())
 }
 
 const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

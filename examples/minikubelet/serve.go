@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -20,12 +24,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 	"github.com/kubeletkit/kubeletkit/server"
+	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // serve runs the agent and its ports until the context ends.
-func serve(ctx context.Context, s *settings, log logr.Logger) error {
-	agent, closeRuntime, err := compose(ctx, s, log)
+func serve(ctx context.Context, s *settings, log logr.Logger, display *display) error {
+	var broken problems
+	agent, closeRuntime, err := compose(ctx, s, log, display, broken.note)
 	if err != nil {
 		return err
 	}
@@ -33,13 +39,28 @@ func serve(ctx context.Context, s *settings, log logr.Logger) error {
 	if s.RunOnce {
 		report, err := agent.RunOnce(ctx)
 		fmt.Print(report)
-		return err
+		return errors.Join(err, broken.err())
 	}
 	listeners, err := s.listen()
 	if err != nil {
 		return err
 	}
+	socket, err := listenSocket(ctx, s.RootDir, log)
+	if err != nil {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
+	if socket != nil {
+		control := server.Control(agent, agent, server.Options{Logger: log.WithName("server")})
+		g.Go(func() error { return server.Serve(ctx, socket, control) })
+	}
+	g.Go(func() error {
+		display.run(ctx, agent.Pods, agent.Synced)
+		return nil
+	})
 	for _, l := range listeners {
 		h := server.Healthz(agent)
 		if l.pods {
@@ -52,8 +73,40 @@ func serve(ctx context.Context, s *settings, log logr.Logger) error {
 	return g.Wait()
 }
 
-// compose makes the agent that the settings describe.
-func compose(ctx context.Context, s *settings, log logr.Logger) (agent *kubeletkit.Agent, closeRuntime func(), err error) {
+// problems are those of the manifests that last. The zero value has none.
+type problems struct {
+	mu     sync.Mutex
+	byPath map[string]error
+}
+
+// note takes in that a manifest has a problem, or with nil that it has none anymore.
+func (p *problems) note(path string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		delete(p.byPath, path)
+		return
+	}
+	if p.byPath == nil {
+		p.byPath = map[string]error{}
+	}
+	p.byPath[path] = err
+}
+
+// err is all of them, each with its path, and nil if there is none.
+func (p *problems) err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, path := range slices.Sorted(maps.Keys(p.byPath)) {
+		errs = append(errs, fmt.Errorf("manifest %s: %w", path, p.byPath[path]))
+	}
+	return errors.Join(errs...)
+}
+
+// compose makes the agent that the settings describe, and that tells the sink. It tells problem of manifests
+// that cannot be used.
+func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink, problem func(path string, err error)) (agent *kubeletkit.Agent, closeRuntime func(), err error) {
 	node, err := s.nodeName()
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +128,7 @@ func compose(ctx context.Context, s *settings, log logr.Logger) (agent *kubeletk
 	var sources []podconfig.Source
 	if s.StaticPodPath != "" {
 		sources = append(sources, file.New(s.StaticPodPath, file.Options{
-			NodeName: node, CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"),
+			NodeName: node, CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
 		}))
 	} else {
 		log.Info("Warning: neither --pod-manifest-path nor staticPodPath is given: no pods will run, and those that run are stopped")
@@ -100,6 +153,7 @@ func compose(ctx context.Context, s *settings, log logr.Logger) (agent *kubeletk
 		PodLogsDir:    s.PodLogsDir,
 		Runtime:       rt,
 		Sources:       sources,
+		StatusSink:    sink,
 		Host:          host,
 		Limits:        syncloop.Limits{MaxPods: int(s.MaxPods), Allocatable: host.Allocatable},
 		SyncFrequency: s.SyncFrequency.Duration,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type settings struct {
 	NodeIP           string
 	Verbosity        int
 	Version          bool
+	Show             string
 	MaxDeadPerName   int32
 	MinContainerTTL  time.Duration
 	// Warnings name what was given and understood but is not implemented.
@@ -70,6 +72,9 @@ func parse(args []string) (*settings, error) {
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}
+	embedded := s.ContainerRuntimeEndpoint == ""
+	def(&s.RootDir, defaultRootDir(embedded))
+	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, embedded))
 	if err := s.absolute(); err != nil {
 		return nil, err
 	}
@@ -78,8 +83,6 @@ func parse(args []string) (*settings, error) {
 
 // defaults fills in kubelet's defaults for the fields that are implemented.
 func defaults(c *kubeletconfig.KubeletConfiguration) {
-	def(&c.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
-	def(&c.PodLogsDir, "/var/log/pods")
 	def(&c.Address, "0.0.0.0")
 	def(&c.HealthzBindAddress, "127.0.0.1")
 	def(&c.SyncFrequency.Duration, time.Minute)
@@ -159,6 +162,12 @@ func (s *settings) absolute() error {
 
 func (s *settings) validate() error {
 	var errs []error
+	if s.RootDir == "" {
+		errs = append(errs, errors.New("there is no directory for the agent's files: give one with --root-dir"))
+	}
+	if !slices.Contains([]string{showAuto, showTable, showLines, showNone}, s.Show) {
+		errs = append(errs, fmt.Errorf("--show %q: must be auto, table, lines or none", s.Show))
+	}
 	if s.ReadOnlyPort < 0 || s.ReadOnlyPort > 65535 {
 		errs = append(errs, fmt.Errorf("readOnlyPort %d: must be between 0 and 65535", s.ReadOnlyPort))
 	}

@@ -31,9 +31,9 @@ func TestSettings(t *testing.T) {
 		check  func(t *testing.T, s *settings)
 	}{
 		{"kubelet's defaults", "", nil, func(t *testing.T, s *settings) {
-			assert.Equal(t, "/var/lib/kubelet", s.RootDir)
-			assert.Equal(t, "/var/log/pods", s.PodLogsDir)
-			assert.Equal(t, "unix:///run/containerd/containerd.sock", s.ContainerRuntimeEndpoint)
+			assert.Equal(t, defaultRootDir(true), s.RootDir)
+			assert.Equal(t, defaultPodLogsDir(os.Geteuid(), s.RootDir, true), s.PodLogsDir)
+			assert.Empty(t, s.ContainerRuntimeEndpoint)
 			assert.Equal(t, 20*time.Second, s.FileCheckFrequency.Duration)
 			assert.Equal(t, time.Minute, s.SyncFrequency.Duration)
 			assert.Equal(t, int32(110), s.MaxPods)

@@ -3,8 +3,6 @@
 package cri
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,69 +18,6 @@ import (
 )
 
 const at = "2026-01-02T03:04:05.000000006Z "
-
-func TestTailOf(t *testing.T) {
-	tests := []struct {
-		name  string
-		data  string
-		cut   bool
-		lines int
-		limit int
-		want  string
-	}{
-		{name: "nothing", lines: 5, limit: 100},
-		{name: "both streams", data: at + "stdout F one\n" + at + "stderr F two\n", lines: 5, limit: 100, want: "one\ntwo\n"},
-		{name: "partial lines are joined", data: at + "stdout P one\n" + at + "stdout F  two\n", lines: 5, limit: 100, want: "one two\n"},
-		{name: "further tags", data: at + "stdout P:x one\n" + at + "stdout F:y two\n", lines: 5, limit: 100, want: "onetwo\n"},
-		{name: "an empty line", data: at + "stdout F \n", lines: 5, limit: 100, want: "\n"},
-		{name: "the last lines", data: at + "stdout F one\n" + at + "stdout F two\n" + at + "stdout F three\n", lines: 2, limit: 100, want: "two\nthree\n"},
-		{name: "the last bytes", data: at + "stdout F one\n" + at + "stdout F two\n", lines: 5, limit: 5, want: "\ntwo\n"},
-		{name: "a last line without end", data: at + "stdout F one\n" + at + "stdout F tw", lines: 5, limit: 100, want: "one\ntw\n"},
-		{name: "other lines say nothing", data: "x\n" + at + "stdin F one\n" + at + "stdout\n" + at + "stdout F\n" + at + "stdout F two\n", lines: 9, limit: 100, want: "two\n"},
-		{name: "the rest of a line", data: "stdout F on\n" + at + "stdout F two\n", cut: true, lines: 5, limit: 100, want: "two\n"},
-		{name: "no line", data: at + "stdout F one\n", lines: 0, limit: 100},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, tt.want, string(tailOf([]byte(tt.data), !tt.cut, tt.lines, tt.limit)))
-		})
-	}
-}
-
-func FuzzTailOf(f *testing.F) {
-	f.Add([]byte(at+"stdout P one\n"+at+"stderr F two"), true, 3, 10)
-	f.Fuzz(func(t *testing.T, data []byte, whole bool, lines, limit int) {
-		lines, limit = lines&0xff, limit&0xffff
-		before := bytes.Clone(data)
-		out := tailOf(data, whole, lines, limit)
-		if len(out) > limit {
-			t.Fatalf("%d bytes, limit %d", len(out), limit)
-		}
-		if n := bytes.Count(out, []byte{'\n'}); n > lines {
-			t.Fatalf("%d lines, limit %d", n, lines)
-		}
-		if !bytes.Equal(data, before) {
-			t.Fatal("the input was changed")
-		}
-	})
-}
-
-func TestTailLogReadsTheEndOnly(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "0.log")
-	var log strings.Builder
-	for i := range 20000 {
-		fmt.Fprintf(&log, "%sstdout F line %d %s\n", at, i, strings.Repeat("x", i%300))
-	}
-	require.NoError(t, os.WriteFile(path, []byte(log.String()), 0o600))
-	got, err := tailLog(path, 3, 10000)
-	require.NoError(t, err)
-	assert.Equal(t, 3, bytes.Count(got, []byte{'\n'}))
-	assert.True(t, strings.HasPrefix(string(got), "line 19997 "), "%.20q", got)
-
-	whole, err := tailLog(path, 1000000, 1<<30)
-	require.NoError(t, err)
-	assert.Contains(t, string(whole), "\nline 19000 ")
-}
 
 func TestTerminationMessage(t *testing.T) {
 	dir := t.TempDir()

@@ -1,0 +1,37 @@
+package kubeletkit_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
+)
+
+var (
+	_ server.Agent      = (*kubeletkit.Agent)(nil)
+	_ server.Containers = (*kubeletkit.Agent)(nil)
+)
+
+func TestContainersOfAnAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, t.TempDir(), newMemory())
+		defer n.stop(t)
+		n.source.pods <- []*v1.Pod{makePod("web")}
+		pod := n.after(time.Second)["web"]
+		seen, ok := n.RuntimeStatus(pod.UID)
+		require.True(t, ok)
+		require.Len(t, seen.Containers, 1)
+		assert.Equal(t, runtime.ContainerRunning, seen.Containers[0].State)
+		_, err := n.Exec(t.Context(), seen.Containers[0].ID, []string{"true"}, 0)
+		require.NoError(t, err)
+		_, ok = n.RuntimeStatus("unknown")
+		assert.False(t, ok)
+	})
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The example manifests run as they are, with nothing installed, and commands find
+// the agent that runs them.
+func TestEmbeddedRuntime(t *testing.T) {
+	root, err := os.MkdirTemp("", "mk") // short, for the sockets in it
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, os.RemoveAll(root)) }()
+	manifests := filepath.Join(root, "manifests")
+	require.NoError(t, os.CopyFS(manifests, os.DirFS("manifests")))
+	config := filepath.Join(root, "config.yaml")
+	write(t, config, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n", header, root, manifests))
+	args := []string{"--config", config, "--root-dir", root, "--hostname-override=node", "--show=none"}
+
+	start := func() (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- run(ctx, args) }()
+		return func() { cancel(); require.NoError(t, <-done) }
+	}
+	command := func(args ...string) string {
+		var out strings.Builder
+		args = append([]string{args[0], "--root-dir", root}, args[1:]...)
+		if err := runCommand(t.Context(), args, &out, &strings.Builder{}); err != nil {
+			return err.Error()
+		}
+		return out.String()
+	}
+	eventually := func(what string, ok func() bool) {
+		t.Helper()
+		require.Eventually(t, ok, 30*time.Second, 20*time.Millisecond, what)
+	}
+	allRun := func() bool {
+		pods := command("pods")
+		return strings.Contains(pods, "1/1") && strings.Contains(pods, "2/2")
+	}
+
+	stop := start()
+	eventually("both pods are ready", allRun)
+	assert.ErrorContains(t, run(t.Context(), args), "in use by another agent")
+	assert.Equal(t, "hello-node\n", command("exec", "hello", "--", "sh", "-c", "echo $POD_NAME"))
+	assert.Contains(t, command("logs", "hello"), "hello from hello-node at ")
+	eventually("the reader reads", func() bool {
+		return strings.HasPrefix(command("logs", "shared-volume"), "written before anything else ran\n")
+	})
+	stop()
+
+	// Another agent takes the pods over.
+	first := func() string { out, _, _ := strings.Cut(command("logs", "hello"), "\n"); return out }
+	stop = start()
+	eventually("both pods are ready again", allRun)
+	assert.NotContains(t, command("pods"), "ago)", "nothing was restarted")
+	assert.Contains(t, first(), "hello from hello-node")
+
+	require.NoError(t, os.RemoveAll(manifests))
+	require.NoError(t, os.Mkdir(manifests, 0o700))
+	eventually("the pods are gone, with their containers", func() bool {
+		left, err := os.ReadDir(filepath.Join(root, "process", "containers"))
+		return err == nil && len(left) == 0 && command("pods") == ""
+	})
+	stop()
+}
