@@ -120,14 +120,10 @@ func (c *checker) metadata(path *field.Path) {
 	c.uid(path.Child("uid"))
 }
 
-// maxFileName is the longest name of a file, in bytes (NAME_MAX of Linux).
-const maxFileName = 255
-
 // uid checks that the UID can name the pod's directory, as it does on every node.
 func (c *checker) uid(path *field.Path) {
-	s := string(c.pod.UID)
-	if s == "." || s == ".." || len(s) > maxFileName || strings.ContainsAny(s, "/\\\x00") {
-		c.add(field.Invalid(path, s, "names the pod's directory, so it must be the name of a file; leave it out or use a UUID"))
+	if uid := c.pod.UID; uid != "" && !runtime.IsFileName(uid) {
+		c.add(field.Invalid(path, string(uid), "names the pod's directory, so it must be the name of a file; leave it out or use a UUID"))
 	}
 }
 

@@ -3,8 +3,10 @@ package runtime
 import (
 	"iter"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Annotations that kubelet puts on pods and that this library shares with it.
@@ -168,6 +170,16 @@ func GracePeriod(pod *v1.Pod) int64 {
 	default:
 		return DefaultGracePeriod
 	}
+}
+
+// maxFileName is the longest name of a file, in bytes (NAME_MAX of Linux).
+const maxFileName = 255
+
+// IsFileName reports whether the UID can name the pod's directory. With one that
+// cannot, the pod's files would lie, and be deleted, elsewhere.
+func IsFileName(uid types.UID) bool {
+	s := string(uid)
+	return s != "" && s != "." && s != ".." && len(s) <= maxFileName && !strings.ContainsAny(s, "/\\\x00")
 }
 
 // PIDNamespaceOf returns whose processes the pod's containers are to see.

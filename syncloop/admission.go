@@ -2,7 +2,6 @@ package syncloop
 
 import (
 	"fmt"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -120,15 +119,10 @@ func hostPorts(pod *v1.Pod) []hostPort {
 	return ports
 }
 
-// judgeUID refuses a UID that could not be the name of a directory: the pod's files
-// would lie, and be deleted, elsewhere.
+// judgeUID refuses a UID that could not be the name of a directory.
 func judgeUID(uid types.UID) Admission {
-	s := string(uid)
-	if s == "" || s == "." || s == ".." || len(s) > maxNameLength || strings.ContainsAny(s, "/\\\x00") {
-		return Admission{Reason: "InvalidUID", Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID", s)}
+	if !runtime.IsFileName(uid) {
+		return Admission{Reason: "InvalidUID", Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID", string(uid))}
 	}
 	return Admission{Admitted: true}
 }
-
-// maxNameLength is the longest name of a file, in bytes (NAME_MAX of Linux).
-const maxNameLength = 255

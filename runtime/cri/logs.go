@@ -82,10 +82,5 @@ func readEnd(path string, limit int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("not a regular file, but %s", info.Mode().Type())
 	}
-	return readFrom(f, max(0, info.Size()-limit), limit)
-}
-
-// readFrom returns at most limit bytes from an offset on.
-func readFrom(f io.ReaderAt, offset, limit int64) ([]byte, error) {
-	return io.ReadAll(io.NewSectionReader(f, offset, limit))
+	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-limit), limit))
 }

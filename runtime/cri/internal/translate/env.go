@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // environment is a set of variables in the order of their first appearance.
@@ -59,7 +61,7 @@ func containerEnv(ctx context.Context, in *Container) (*environment, error) {
 		v := &in.Spec.Env[i]
 		switch {
 		case v.Value != "" || v.ValueFrom == nil:
-			env.set(v.Name, expand(v.Value, env.get))
+			env.set(v.Name, runtime.Expand(v.Value, env.get))
 		default:
 			value, ok, err := src.one(ctx, in, v.ValueFrom)
 			if err != nil {

@@ -1,44 +1,6 @@
 package translate
 
-import "strings"
-
-// expand replaces each $(NAME) in s by what lookup has for the name, and leaves
-// those it does not know as they are. "$$" stands for a "$" that begins no
-// reference; any other "$" stands for itself, also one whose parenthesis is never
-// closed. Values are not expanded again.
-func expand(s string, lookup func(name string) (value string, ok bool)) string {
-	var b strings.Builder
-	for {
-		i := strings.IndexByte(s, '$')
-		if i < 0 || i == len(s)-1 {
-			b.WriteString(s)
-			return b.String()
-		}
-		b.WriteString(s[:i])
-		s = s[i:]
-		switch s[1] {
-		case '$':
-			b.WriteByte('$')
-			s = s[2:]
-		case '(':
-			end := strings.IndexByte(s, ')')
-			if end < 0 {
-				b.WriteString("$(")
-				s = s[2:]
-				continue
-			}
-			if value, ok := lookup(s[2:end]); ok {
-				b.WriteString(value)
-			} else {
-				b.WriteString(s[:end+1])
-			}
-			s = s[end+1:]
-		default:
-			b.WriteByte('$')
-			s = s[1:]
-		}
-	}
-}
+import "github.com/kubeletkit/kubeletkit/runtime"
 
 // expandAll expands each of the strings.
 func expandAll(all []string, lookup func(string) (string, bool)) []string {
@@ -47,7 +9,7 @@ func expandAll(all []string, lookup func(string) (string, bool)) []string {
 	}
 	out := make([]string, len(all))
 	for i, s := range all {
-		out[i] = expand(s, lookup)
+		out[i] = runtime.Expand(s, lookup)
 	}
 	return out
 }

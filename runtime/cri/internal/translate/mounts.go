@@ -80,7 +80,7 @@ func subPath(mount *v1.VolumeMount, lookup func(string) (string, bool)) (string,
 	sub := mount.SubPath
 	if mount.SubPathExpr != "" {
 		missing := map[string]bool{}
-		sub = expand(mount.SubPathExpr, func(name string) (string, bool) {
+		sub = runtime.Expand(mount.SubPathExpr, func(name string) (string, bool) {
 			value, _ := lookup(name)
 			if value == "" {
 				missing[name] = true

@@ -1,4 +1,4 @@
-package translate
+package runtime
 
 import (
 	"strings"
@@ -36,7 +36,7 @@ func TestExpand(t *testing.T) {
 		"$-$(A)":          "$-1",
 		"\xff$(A)$\xfe$$": "\xff1$\xfe$",
 	} {
-		assert.Equal(t, want, expand(in, lookup), "%q", in)
+		assert.Equal(t, want, Expand(in, lookup), "%q", in)
 	}
 }
 
@@ -48,19 +48,19 @@ func FuzzExpand(f *testing.F) {
 		none := func(string) (string, bool) { return "", false }
 		// What is escaped comes out as it was, whatever is known.
 		escaped := strings.ReplaceAll(s, "$", "$$")
-		if got := expand(escaped, func(string) (string, bool) { return "!", true }); got != s {
-			t.Errorf("expand(%q) = %q, want %q", escaped, got, s)
+		if got := Expand(escaped, func(string) (string, bool) { return "!", true }); got != s {
+			t.Errorf("Expand(%q) = %q, want %q", escaped, got, s)
 		}
 		// Nothing is lost where nothing is known, but the escapes.
-		if got := expand(s, none); strings.ReplaceAll(got, "$", "") != strings.ReplaceAll(s, "$", "") {
-			t.Errorf("expand(%q) = %q", s, got)
+		if got := Expand(s, none); strings.ReplaceAll(got, "$", "") != strings.ReplaceAll(s, "$", "") {
+			t.Errorf("Expand(%q) = %q", s, got)
 		}
 		// References are replaced as a whole, or not at all.
 		var names []string
-		expand(s, func(name string) (string, bool) { names = append(names, name); return "", true })
+		Expand(s, func(name string) (string, bool) { names = append(names, name); return "", true })
 		for _, name := range names {
 			if !strings.Contains(s, "$("+name+")") {
-				t.Errorf("expand(%q) has looked for %q", s, name)
+				t.Errorf("Expand(%q) has looked for %q", s, name)
 			}
 		}
 	})
