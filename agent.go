@@ -47,6 +47,7 @@ type Agent struct {
 	prober  *prober.Manager
 	gc      *gc.Collector
 	loop    *syncloop.Loop
+	objects *podconfig.Dependents
 }
 
 // New composes an agent. Its error names everything that is wrong with the
@@ -100,11 +101,23 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 		cache = runtime.NewCache(rt, runtime.CacheOptions{})
 	}
 	a.cache = cache
+	var (
+		objects = opts.Objects
+		kept    syncloop.Checkpoint
+		restore func(context.Context) []*v1.Pod
+	)
+	if opts.Checkpoint != nil {
+		kept, restore = opts.Checkpoint, opts.Checkpoint.Load
+		if objects != nil {
+			objects = opts.Checkpoint.Objects(objects)
+		}
+	}
 	if a.pleg = opts.PLEG; a.pleg == nil {
-		a.pleg = pleg.NewGeneric(rt, cache, pleg.Options{Logger: a.named("pleg")})
+		a.pleg = generatorOver(rt, cache, a.named("pleg"))
 	}
 	var err error
-	if a.mux, err = podconfig.NewMux(podconfig.MuxOptions{Sources: opts.Sources, Logger: a.named("config")}); err != nil {
+	rejected := func(r podconfig.Rejection) { event(r.Pod, v1.EventTypeWarning, "FailedValidation", r.Err.Error()) } // kubelet's reason
+	if a.mux, err = podconfig.NewMux(podconfig.MuxOptions{Sources: opts.Sources, Restore: restore, Rejected: rejected, Logger: a.named("config")}); err != nil {
 		return err
 	}
 	if a.status, err = status.NewManager(status.Options{
@@ -123,29 +136,75 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	}
 	syncer, err := podsync.New(
 		podsync.Deps{Runtime: rt, Cache: cache, Status: a.status, Volumes: volumes, Prober: a.prober},
-		podsync.Options{PodsDir: podsDir, Host: host, PullSecrets: opts.PullSecrets, NetworkReady: a.networkReady, Event: event, Logger: a.named("podsync")})
+		podsync.Options{PodsDir: podsDir, Host: host, Objects: objects, PullSecrets: opts.PullSecrets, NetworkReady: a.networkReady, Event: event, Logger: a.named("podsync")})
 	if err != nil {
 		return err
 	}
-	if a.workers, err = podworkers.New(syncer, cache, podworkers.Options{ResyncInterval: opts.SyncFrequency, Logger: a.named("workers")}); err != nil {
+	if a.workers, err = podworkers.New(syncer, cache, a.workerOptions()); err != nil {
 		return err
 	}
 	if a.gc, err = gc.New(rt, a.gone, gc.Options{Policy: opts.GC, LogsDir: host.PodLogsDir, Logger: a.named("gc")}); err != nil {
 		return err
 	}
 	handler, err := syncloop.NewHandler(
-		syncloop.HandlerDeps{Pods: a.pods, Workers: a.workers, Status: a.status, Runtime: rt, Prober: a.prober, Dirs: volumes},
+		syncloop.HandlerDeps{Pods: a.pods, Workers: a.workers, Status: a.status, Runtime: rt, Prober: a.prober, Dirs: volumes, Checkpoint: kept},
 		syncloop.HandlerOptions{PodsDir: podsDir, Admit: a.admit, Gone: a.gc.Kick, Event: event, Logger: a.named("handler")})
 	if err != nil {
 		return err
 	}
+	a.objects = podconfig.NewDependents(objects, a.pods, a.named("objects"))
 	a.loop, err = syncloop.New(
-		syncloop.Deps{Handler: handler, Config: a.mux, PLEG: a.pleg, Runtime: rt, Pods: a.pods, Probes: a.prober.Results()},
-		syncloop.Options{Logger: a.named("syncloop"), Observe: func(ev pleg.PodEvents) {
+		syncloop.Deps{Handler: handler, Config: a.mux, PLEG: a.pleg, Runtime: a.checker(rt), Pods: a.pods, Probes: a.prober.Results()},
+		syncloop.Options{Due: a.objects.Due, Logger: a.named("syncloop"), Observe: func(ev pleg.PodEvents) {
 			handler.Observe(ev)
 			a.prober.Notify(ev.Pod.UID)
 		}})
 	return err
+}
+
+// generatorOver returns the default PLEG for the runtime.
+func generatorOver(rt runtime.Runtime, cache *runtime.Cache, log logr.Logger) pleg.Generator {
+	opts := pleg.Options{Logger: log}
+	if evented, ok := rt.(pleg.EventedRuntime); ok {
+		return pleg.NewEvented(evented, cache, pleg.EventedOptions{Options: opts})
+	}
+	return pleg.NewGeneric(rt, cache, opts)
+}
+
+// checker has the PLEG look when the runtime turns out not to answer: one that lives on
+// events hears nothing of that.
+func (a *Agent) checker(rt runtime.Runtime) runtime.Checker {
+	g, ok := a.pleg.(interface{ Relist() })
+	if !ok {
+		return rt
+	}
+	return checkFunc(func(ctx context.Context) error {
+		err := rt.Check(ctx)
+		if err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
+			g.Relist()
+		}
+		return err
+	})
+}
+
+type checkFunc func(ctx context.Context) error
+
+func (f checkFunc) Check(ctx context.Context) error { return f(ctx) }
+
+// holder is a PLEG that leaves pods alone while they are being changed; pleg.Evented is
+// one.
+type holder interface {
+	Hold(uid types.UID)
+	Release(uid types.UID)
+}
+
+func (a *Agent) workerOptions() podworkers.Options {
+	opts := podworkers.Options{ResyncInterval: a.opts.SyncFrequency, Logger: a.named("workers")}
+	if h, ok := a.pleg.(holder); ok {
+		opts.OnBegin = func(pod runtime.PodRef) { h.Hold(pod.UID) }
+		opts.OnCall = func(c podworkers.Call) { h.Release(c.Pod.UID) }
+	}
+	return opts
 }
 
 func (a *Agent) named(part string) logr.Logger { return a.log.WithName(part) }
@@ -176,19 +235,23 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer unlockLogs()
 
 	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.opts.PodLogsDir)
-	g, gctx := errgroup.WithContext(ctx)
-	for _, part := range []struct {
+	type part struct {
 		name string
 		run  func(context.Context) error
-	}{
+	}
+	parts := []part{
 		{"status manager", a.status.Run},
 		{"prober", a.prober.Run},
 		{"pod workers", a.workers.Run},
 		{"PLEG", a.pleg.Run},
 		{"garbage collector", a.gc.Run},
+		{"watch of objects", a.objects.Run},
 		{"pod configuration", a.mux.Run},
 		{"sync loop", a.loop.Run},
-	} {
+	}
+	stopCheckpoint := a.runCheckpoint(ctx)
+	g, gctx := errgroup.WithContext(ctx)
+	for _, part := range parts {
 		g.Go(func() error {
 			err := part.run(gctx)
 			switch {
@@ -201,10 +264,37 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 		})
 	}
-	err = g.Wait()
+	err = errors.Join(g.Wait(), stopCheckpoint())
 	a.log.Info("Agent has stopped; its pods go on running")
 	return err
 }
+
+// runCheckpoint runs the store, if there is one, until the function that it returns is
+// called: it outlives those who have something kept, so that all of it is written.
+func (a *Agent) runCheckpoint(ctx context.Context) (stop func() error) {
+	if a.opts.Checkpoint == nil {
+		return func() error { return nil }
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1) // one value, of the one goroutine
+	go func() { ended <- a.opts.Checkpoint.Run(ctx) }()
+	return func() error {
+		cancel()
+		if err := <-ended; err != nil {
+			return fmt.Errorf("kubeletkit: the checkpoint store failed: %w", err)
+		}
+		return nil
+	}
+}
+
+// AddSource adds a source of pods, also while the agent runs. Until it has been
+// heard, the absence of a pod means nothing again, and nothing is cleaned up. The
+// errors are those of [podconfig.Mux.Add].
+func (a *Agent) AddSource(s podconfig.Source) error { return a.mux.Add(s) }
+
+// RemoveSource removes the source of that name and its pods, and reports whether there
+// was one. It returns when the source has ended; the pods end in their own time.
+func (a *Agent) RemoveSource(name string) bool { return a.mux.Remove(name) }
 
 // Pods returns the desired pods with their current status. The pods are copies
 // in so far as their status is; specs are shared and must not be changed.

@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
@@ -21,9 +21,9 @@ var (
 
 func TestContainersOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := startNode(t, t.TempDir(), newMemory())
+		n := startNode(t, t.TempDir(), fake.New(fake.Options{}))
 		defer n.stop(t)
-		n.source.pods <- []*v1.Pod{makePod("web")}
+		n.source.Set(makePod("web"))
 		pod := n.after(time.Second)["web"]
 		seen, ok := n.RuntimeStatus(pod.UID)
 		require.True(t, ok)

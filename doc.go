@@ -26,6 +26,8 @@
 //     but with another UID, is stopped before the desired one starts.
 //   - A runtime that is away, at the start or later, is waited for; nothing is
 //     stopped or forgotten meanwhile.
+//   - With [Options].Checkpoint the pods that were admitted come back after a reboot
+//     though no source can be reached, until their source says otherwise.
 //   - The runtime belongs to the agent: pods in it that no source wants are
 //     stopped and removed once every source has been seen. Two agents must not share one.
 package kubeletkit

@@ -26,10 +26,11 @@ var law = map[string][]string{
 	"gc":         {"runtime"},
 	"volume":     {"runtime"},
 	"server":     {"runtime"},
+	"metrics":    {"runtime", "pleg"},
 	"podsync":    {"runtime", "podworkers", "status", "volume"},
 	"syncloop":   {"runtime", "podconfig", "pleg", "podworkers", "prober"},
 	"":           {"runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop"},
-	"examples":   {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop", "server"},
+	"examples":   {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop", "server", "metrics"},
 }
 
 type goPackage struct {
@@ -62,6 +63,9 @@ func TestImportLaw(t *testing.T) {
 		}
 		if room == "examples" {
 			continue
+		}
+		if p.ImportPath != module+"/metrics/prometheus" && slices.Contains(p.Deps, "github.com/prometheus/client_golang/prometheus") {
+			t.Errorf("%s depends on the Prometheus client library; only metrics/prometheus may", p.ImportPath)
 		}
 		for _, dep := range p.Deps {
 			if strings.HasPrefix(dep, "k8s.io/client-go") || strings.HasPrefix(dep, "k8s.io/component-base") {

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -37,14 +38,23 @@ type Options struct {
 	Runtime runtime.Runtime
 	// Sources say which pods are wanted.
 	Sources []podconfig.Source
-	// PLEG finds what has changed in the runtime. nil: pleg.Generic. One that is given must fill Cache.
+	// PLEG finds what has changed in the runtime. nil: pleg.Evented if Runtime is a
+	// runtime.EventSource, else pleg.Generic. One that is given must fill Cache.
 	PLEG pleg.Generator
 	// Cache of runtime statuses. nil: one of its own. Give it together with a PLEG.
 	Cache *runtime.Cache
 	// StatusSink is told the status of each pod. nil: nobody is told; see
 	// [Agent.Pods].
 	StatusSink status.Sink
-	// PullSecrets returns the image pull secrets of a pod. nil: none has any.
+	// Objects has the secrets and config maps that pods refer to. Without it such
+	// references lead nowhere. nil: there are none.
+	Objects podconfig.ObjectSource
+	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
+	// they refer to, so that they come back after a reboot though no source can be
+	// reached. It belongs to this agent alone. nil: nothing is kept.
+	Checkpoint *checkpoint.Store
+	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
+	// the pod names.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
 	// Event is told what a user would want to see of a pod. nil: it is logged.
 	Event func(pod *v1.Pod, eventType, reason, message string)

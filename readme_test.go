@@ -43,9 +43,9 @@ func composing(ctx context.Context, log logr.Logger) error {
 	return agent.Run(ctx) // blocks; the pods go on running when it returns
 }
 
-func onePart(ctx context.Context, rt runtime.Runtime, errs chan<- error) {
+func onePart(ctx context.Context, rt *cri.Runtime, errs chan<- error) {
 	cache := runtime.NewCache(rt, runtime.CacheOptions{})
-	changes := pleg.NewGeneric(rt, cache, pleg.Options{})
+	changes := pleg.NewEvented(rt, cache, pleg.EventedOptions{}) // for a runtime without events: pleg.NewGeneric
 	go func() { errs <- changes.Run(ctx) }()
 	for pod := range changes.Watch() { // nothing is dropped, however slow this loop is
 		status, _ := cache.Get(pod.Pod.UID)
@@ -53,25 +53,17 @@ func onePart(ctx context.Context, rt runtime.Runtime, errs chan<- error) {
 	}
 }
 
-type broker struct{ messages <-chan []*v1.Pod }
-
-func (broker) Name() string { return "broker" }
-
-func (b broker) Run(ctx context.Context, set func([]*v1.Pod)) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case pods := <-b.messages:
-			set(pods) // all that is wanted; the mux finds out what changed
-		}
-	}
+func ownControlPlane(deliver func(to chan<- []*v1.Pod)) podconfig.Source {
+	messages := make(chan []*v1.Pod) // each is all that is wanted; the mux finds out what changed
+	source := podconfig.NewChannel("broker", messages)
+	go deliver(messages)
+	return source
 }
 
 var (
-	_                  = composing
-	_                  = onePart
-	_ podconfig.Source = broker{}
+	_ = composing
+	_ = onePart
+	_ = ownControlPlane
 )
 
 func TestSnippetsCompile(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // lookPeriod is how often RunOnce looks at the pods' phases.
@@ -40,8 +41,12 @@ func (r Report) String() string {
 }
 
 // RunOnce runs the agent until each pod that the sources want at first is Running
-// or has ended, and stops it then; the pods go on running. It returns an error
-// if a pod has failed, or if the context ended before, and in any case a report.
+// or has ended, and stops it then; the pods go on running. What fails on the way,
+// such as an image pull, is tried again with the back-off that it always has, until
+// the context ends: give it a deadline. What the sources say later counts no more.
+//
+// It returns an error if a pod has failed, or if the context ended before all was
+// done, which then has the context's cause; and in any case a report.
 func (a *Agent) RunOnce(ctx context.Context) (Report, error) {
 	rctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -49,17 +54,22 @@ func (a *Agent) RunOnce(ctx context.Context) (Report, error) {
 	go func() { ended <- a.Run(rctx) }()
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
+	var first snapshot
 	for {
 		select {
 		case err := <-ended:
 			if err == nil {
 				err = context.Cause(ctx)
 			}
-			return report(a.Pods()), fmt.Errorf("not every pod got to run: %w", err)
+			return report(first.of(a.Pods())), fmt.Errorf("not every pod got to run: %w", err)
 		case <-tick.C:
 		}
-		pods := a.Pods()
-		if !a.Synced() || slices.ContainsFunc(pods, unsettled) {
+		if first == nil && a.Synced() {
+			a.mux.Freeze()
+			first = newSnapshot(a.Pods())
+		}
+		pods := first.of(a.Pods())
+		if first == nil || slices.ContainsFunc(pods, unsettled) {
 			continue
 		}
 		cancel()
@@ -68,6 +78,25 @@ func (a *Agent) RunOnce(ctx context.Context) (Report, error) {
 		}
 		return report(pods), failures(pods)
 	}
+}
+
+// snapshot is the pods that were wanted at some moment; nil before there was one.
+type snapshot map[types.UID]struct{}
+
+func newSnapshot(pods []*v1.Pod) snapshot {
+	s := make(snapshot, len(pods))
+	for _, pod := range pods {
+		s[pod.UID] = struct{}{}
+	}
+	return s
+}
+
+// of returns those of the pods that are in the snapshot; all if there is none.
+func (s snapshot) of(pods []*v1.Pod) []*v1.Pod {
+	if s == nil {
+		return pods
+	}
+	return slices.DeleteFunc(pods, func(pod *v1.Pod) bool { _, in := s[pod.UID]; return !in })
 }
 
 func unsettled(pod *v1.Pod) bool {

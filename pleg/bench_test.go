@@ -65,9 +65,9 @@ func (s *shelf) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.PodS
 	return s.statuses[s.turn.Load()][ref.UID], nil
 }
 
-// BenchmarkRelist measures what a relist costs the agent itself, calls aside: from
+// BenchmarkRelistInMemory measures what a relist costs the agent itself, calls aside: from
 // the list call to the last event in the reader's hands.
-func BenchmarkRelist(b *testing.B) {
+func BenchmarkRelistInMemory(b *testing.B) {
 	for _, pods := range []int{110, 1000, 5000} {
 		for _, changes := range []bool{false, true} {
 			name := "unchanged"
@@ -76,14 +76,14 @@ func BenchmarkRelist(b *testing.B) {
 			}
 			for _, containers := range []int{1, 8} {
 				b.Run(fmt.Sprintf("pods=%d/containers=%d/%s", pods, containers, name), func(b *testing.B) {
-					benchmarkRelist(b, newShelf(pods, containers, changes), pods)
+					benchmarkRelistInMemory(b, newShelf(pods, containers, changes), pods)
 				})
 			}
 		}
 	}
 }
 
-func benchmarkRelist(b *testing.B, s *shelf, pods int) {
+func benchmarkRelistInMemory(b *testing.B, s *shelf, pods int) {
 	g := NewGeneric(s, runtime.NewCache(s, runtime.CacheOptions{}), Options{RelistPeriod: time.Hour})
 	ctx, stop := context.WithCancel(b.Context())
 	ended := make(chan struct{})

@@ -131,6 +131,10 @@ func find[T any, ID comparable](list []T, next int, id ID, of func(*T) ID) int {
 // agree reports whether a status shows the same containers and sandboxes, in the
 // same states, as a list.
 func agree(status *runtime.PodStatus, listed *runtime.Pod) bool {
+	var nothing runtime.Pod
+	if listed == nil {
+		listed = &nothing
+	}
 	if len(status.Sandboxes) != len(listed.Sandboxes) || len(status.Containers) != len(listed.Containers) {
 		return false
 	}

@@ -68,3 +68,54 @@ func Example() {
 	// default/shop(1) web ContainerDied
 	// exit code 3
 }
+
+// telling is a runtime that also tells when something happens.
+type telling struct {
+	oneContainer
+	hints chan runtime.Hint
+}
+
+func (t *telling) exit(code int32) {
+	t.oneContainer.exit(code)
+	t.hints <- runtime.Hint{Pod: ref, ID: "c1", Event: runtime.HintStopped}
+}
+
+func (t *telling) WatchEvents(ctx context.Context, established func(), hint func(runtime.Hint)) error {
+	established()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case h := <-t.hints:
+			hint(h)
+		}
+	}
+}
+
+func ExampleEvented() {
+	rt := &telling{oneContainer{state: runtime.ContainerRunning}, make(chan runtime.Hint)}
+	cache := runtime.NewCache(rt, runtime.CacheOptions{})
+	events := pleg.NewEvented(rt, cache, pleg.EventedOptions{})
+
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() { _ = events.Run(ctx) }()
+
+	for change := range events.Watch() { // until Run ends
+		for _, event := range change.Events {
+			fmt.Println(change.Pod, event.Name, event.Type)
+			switch event.Type {
+			case pleg.ContainerStarted:
+				rt.exit(3) // the reader learns of it at once
+			case pleg.ContainerDied:
+				status, _ := cache.Get(change.Pod.UID)
+				fmt.Println("exit code", status.ByID(event.ContainerID).ExitCode)
+				stop()
+			}
+		}
+	}
+	// Output:
+	// default/shop(1) web ContainerStarted
+	// default/shop(1) web ContainerDied
+	// exit code 3
+}

@@ -11,11 +11,12 @@ import (
 const patience = time.Second
 
 // flights decides which inspections are under way: those that are asked for
-// begin in order, limit of them side by side. One that takes longer than patience
-// goes on outside of the bound, so each place is free for others again after a
-// second at the latest. It belongs to one goroutine.
+// begin in order, as many side by side as the bound says, limit at most. One that
+// takes longer than patience goes on outside of the bound, so each place is free
+// for others again after a second at the latest. It belongs to one goroutine.
 type flights struct {
 	limit int
+	bound bound
 	// waiting are the records whose inspection is asked for, in order.
 	waiting []*record
 	// busy counts the flights that count against the limit.
@@ -43,7 +44,7 @@ func (fs *flights) wait(records []*record) {
 // wait for place, wake is the time until expire makes some.
 func (fs *flights) next(now time.Time) (f *flight, wake time.Duration) {
 	for len(fs.waiting) > 0 {
-		if fs.busy >= fs.limit {
+		if fs.busy >= fs.bound.value(fs.limit) {
 			// Some flight counts, so young is not empty and the first of it counts.
 			return nil, max(fs.young[0].began.Add(patience).Sub(now), 1)
 		}
@@ -64,11 +65,8 @@ func (fs *flights) next(now time.Time) (f *flight, wake time.Duration) {
 }
 
 // land takes off a flight that has ended.
-func (fs *flights) land(f *flight) {
-	if f.counts {
-		f.counts = false
-		fs.busy--
-	}
+func (fs *flights) land(f *flight, now time.Time) {
+	fs.release(f, now)
 	fs.trim()
 }
 
@@ -78,12 +76,24 @@ func (fs *flights) expire(now time.Time) {
 		if now.Sub(f.began) < patience {
 			break
 		}
-		if f.counts {
-			f.counts = false
-			fs.busy--
-		}
+		fs.release(f, now)
 	}
 	fs.trim()
+}
+
+// release lets a flight no longer count, and tells the bound how long it took.
+func (fs *flights) release(f *flight, now time.Time) {
+	if !f.counts {
+		return
+	}
+	f.counts = false
+	fs.busy--
+	switch {
+	case len(fs.waiting) > 0:
+		fs.bound.landed(now.Sub(f.began), fs.limit)
+	case fs.busy == 0:
+		fs.bound.ended()
+	}
 }
 
 // trim removes the first flights that no longer count, so that the first of

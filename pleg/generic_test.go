@@ -20,17 +20,21 @@ type rig struct {
 	*testing.T
 	*world
 	cache *runtime.Cache
-	g     *Generic
+	g     *engine
 	stop  context.CancelFunc
 	// ended is closed when Run has returned.
 	ended chan struct{}
 }
 
 func inBubble(t *testing.T, opts Options, test func(r *rig)) {
+	inRig(t, func(w *world, cache *runtime.Cache) *engine { return NewGeneric(w, cache, opts).engine }, test)
+}
+
+func inRig(t *testing.T, build func(*world, *runtime.Cache) *engine, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		cache := runtime.NewCache(w, runtime.CacheOptions{})
-		r := &rig{T: t, world: w, cache: cache, g: NewGeneric(w, cache, opts), ended: make(chan struct{})}
+		r := &rig{T: t, world: w, cache: cache, g: build(w, cache), ended: make(chan struct{})}
 		test(r)
 		if r.stop != nil {
 			r.halt()
@@ -378,9 +382,9 @@ func TestPodMadeDuringTheListCall(t *testing.T) {
 		require.NoError(t, err)
 		r.pass(100 * time.Millisecond)
 		assert.Equal(t, "b=running", r.cached("p"), "not forgotten")
-		assert.Equal(t, []string{"p[ContainerRemoved a]"}, r.drain())
+		assert.Equal(t, []string{"p[ContainerRemoved a ContainerStarted b]"}, r.drain())
 		r.pass(1100 * time.Millisecond)
-		assert.Equal(t, []string{"p[ContainerStarted b]"}, r.drain())
+		assert.Empty(t, r.drain())
 	})
 }
 
@@ -417,7 +421,7 @@ func TestStateThatOnlyAWorkerSaw(t *testing.T) {
 				require.Contains(t, r.cached("p"), "b=running")
 				r.set("p", before...)
 				r.pass(1500 * time.Millisecond)
-				assert.Equal(t, []string{"p[ContainerDied b ContainerRemoved b]"}, r.drain())
+				assert.Equal(t, []string{"p[ContainerStarted b ContainerDied b ContainerRemoved b]"}, r.drain())
 				assert.NotContains(t, r.cached("p"), "b=running")
 			})
 		})
@@ -455,7 +459,7 @@ func TestStateThatTheCacheHasLostAgain(t *testing.T) {
 					require.NotContains(t, r.cached("p"), "b=running")
 
 					r.pass(time.Second)
-					assert.Equal(t, []string{"p[ContainerDied b ContainerRemoved b]"}, r.drain())
+					assert.Equal(t, []string{"p[ContainerStarted b ContainerDied b ContainerRemoved b]"}, r.drain())
 					r.pass(10 * time.Second)
 					assert.Empty(t, r.drain(), "told once")
 				})

@@ -21,16 +21,30 @@ import (
 // events now and then. It keeps what the events say against what was to be seen.
 
 // play runs a script, in which each byte is a step, and returns what went wrong.
-func play(t *testing.T, script []byte) (err error) {
+func play(t *testing.T, evented bool, script []byte) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		p := &player{
-			w: w, cache: runtime.NewCache(w, runtime.CacheOptions{}),
+			w: w, cache: runtime.NewCache(w, runtime.CacheOptions{}), evented: evented,
 			died: map[string]bool{}, mustDie: map[string]bool{},
-			running: map[string]bool{}, views: map[types.UID]string{},
+			alive: map[string]types.UID{}, views: map[types.UID]string{},
+			random: rand.New(rand.NewPCG(1, 2)),
 		}
-		w.afterLists = p.listed
-		p.g = NewGeneric(w, p.cache, Options{MaxInspections: 2, InspectTimeout: 5 * time.Second})
+		w.afterLists = func(pods []*runtime.Pod) {
+			for _, pod := range pods {
+				p.saw(pod)
+			}
+		}
+		w.afterReads = func(ctx context.Context, status *runtime.PodStatus) {
+			if ctx.Value(foreign{}) == nil {
+				p.saw(listing(status))
+			}
+		}
+		opts := Options{MaxInspections: 2, InspectTimeout: 5 * time.Second}
+		p.g = NewGeneric(w, p.cache, opts).engine
+		if evented {
+			p.g = NewEvented(w, p.cache, EventedOptions{Options: opts, SafetyPeriod: 20 * time.Second}).engine
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -50,18 +64,26 @@ func play(t *testing.T, script []byte) (err error) {
 }
 
 type player struct {
-	w     *world
-	cache *runtime.Cache
-	g     *Generic
-	made  int
-	err   error
-	// died are the containers whose end was reported, mustDie those whose end a
-	// relist could see; running those that the last relist saw not exited.
-	died, mustDie, running map[string]bool
+	w       *world
+	cache   *runtime.Cache
+	g       *engine
+	evented bool
+	made    int
+	random  *rand.Rand
+	err     error
+	// died are the containers whose end was reported, mustDie those that the generator
+	// saw exited, in a list or a status; alive those that it saw in another state, with
+	// their pods.
+	died, mustDie map[string]bool
+	alive         map[string]types.UID
 	// views are what the reader knows of the pods: what the cache said when the
 	// reader took events of a pod.
 	views map[types.UID]string
 }
+
+// foreign is the key of a value in the contexts of reads that are not the
+// generator's.
+type foreign struct{}
 
 func (p *player) fail(format string, args ...any) {
 	if p.err == nil {
@@ -69,22 +91,14 @@ func (p *player) fail(format string, args ...any) {
 	}
 }
 
-// listed notes what a successful relist sees. The world is locked.
-func (p *player) listed(pods []*runtime.Pod) {
-	before := p.running
-	p.running = map[string]bool{}
-	for _, pod := range pods {
-		for _, c := range pod.Containers {
-			if c.State == runtime.ContainerExited {
-				p.mustDie[c.ID.ID] = true
-			} else {
-				p.running[c.ID.ID] = true
-			}
-			delete(before, c.ID.ID)
+// saw notes what the generator is shown. The world is locked.
+func (p *player) saw(pod *runtime.Pod) {
+	for _, c := range pod.Containers {
+		if c.State == runtime.ContainerExited {
+			p.mustDie[c.ID.ID] = true
+		} else {
+			p.alive[c.ID.ID] = pod.UID
 		}
-	}
-	for id := range before {
-		p.mustDie[id] = true
 	}
 }
 
@@ -93,8 +107,19 @@ func (p *player) step(ctx context.Context, b byte) {
 	uid := types.UID(fmt.Sprint("p", b>>5&3))
 	w := p.w
 	if b>>7 == 1 { // half of the steps let time pass
-		time.Sleep([]time.Duration{10, 50, 100, 300, 1000, 1100, 2500, 7000}[b&7] * time.Millisecond)
+		times := []time.Duration{10, 50, 100, 300, 1000, 1100, 2500, 7000}
+		if p.evented {
+			times = []time.Duration{10, 50, 100, 300, 1000, 2500, 8000, 30_000}
+		}
+		time.Sleep(times[b&7] * time.Millisecond)
 		return
+	}
+	if p.evented {
+		switch b & 31 { // what there are two of
+		case 16, 18, 25, 30:
+			p.streamStep(int(b>>5&3)<<2 | map[byte]int{16: 0, 18: 1, 25: 2, 30: 3}[b&31])
+			return
+		}
 	}
 	switch b & 31 {
 	case 0, 1, 2, 3:
@@ -165,9 +190,60 @@ func (p *player) step(ctx context.Context, b byte) {
 	}
 }
 
+// streamStep does one thing to the event stream.
+func (p *player) streamStep(what int) {
+	ev := &p.w.events
+	fate := func(f func() []time.Duration) { p.w.do(func() { ev.fate = f }) }
+	switch what {
+	case 0, 1:
+		p.w.breakStream(nil)
+	case 2:
+		p.w.breakStream(runtime.ErrUnavailable)
+	case 3:
+		p.w.do(func() { ev.refuses = nil })
+	case 4:
+		p.w.do(func() { ev.deaf = !ev.deaf })
+	case 5:
+		p.w.do(func() { ev.bare = !ev.bare })
+	case 6:
+		p.w.do(func() { ev.announces = !ev.announces })
+	case 7, 8: // a new listener is told old things of pods that are and that are not
+		p.w.do(func() {
+			for i := range 8 {
+				ev.backlog = append(ev.backlog, runtime.Hint{Pod: refOf(types.UID(fmt.Sprint("p", i))), ID: "old"}, runtime.Hint{ID: "older"})
+			}
+		})
+	case 9: // hints about nothing, or what is not true
+		p.w.do(func() {
+			if ev.ear != nil {
+				for i := range p.made {
+					ev.ear.hear(runtime.Hint{Pod: refOf("p1"), ID: fmt.Sprint("c", i), Event: runtime.HintStopped})
+				}
+				ev.ear.hear(runtime.Hint{Pod: refOf("p0")}, runtime.Hint{Pod: refOf("never")}, runtime.Hint{ID: "never"}, runtime.Hint{})
+			}
+		})
+	case 10, 11:
+		fate(nil)
+	case 12: // some are dropped
+		fate(func() []time.Duration { return make([]time.Duration, p.random.IntN(2)) })
+	case 13: // all are doubled
+		fate(func() []time.Duration { return make([]time.Duration, 2) })
+	case 14: // they overtake each other
+		fate(func() []time.Duration { return []time.Duration{time.Duration(p.random.IntN(100)) * time.Millisecond} })
+	case 15: // all at once
+		fate(func() []time.Duration {
+			var delays []time.Duration
+			for range p.random.IntN(4) {
+				delays = append(delays, time.Duration(p.random.IntN(2000))*time.Millisecond)
+			}
+			return delays
+		})
+	}
+}
+
 // work reads the pod as a worker does that has changed it.
 func (p *player) work(ctx context.Context, uid types.UID) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, foreign{}, true), 3*time.Second)
 	defer cancel()
 	_, _ = p.cache.Newer(ctx, refOf(uid), p.cache.Now())
 }
@@ -260,7 +336,7 @@ func (p *player) take() bool {
 
 // read lets the reader ask for what the cache does not have.
 func (p *player) read(uid types.UID) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), foreign{}, true), time.Second)
 	defer cancel()
 	status, err := p.cache.Newer(ctx, refOf(uid), 0)
 	p.views[uid] = view(status)
@@ -272,13 +348,18 @@ func (p *player) read(uid types.UID) {
 // unread is the view of a pod that the reader has to ask for again.
 const unread = "?"
 
-// settle ends all faults and lets generator and reader catch up, and compares.
+// settle ends all faults of the runtime, but not those of its event stream, lets
+// generator and reader catch up, with one relist if there are events, and compares.
 func (p *player) settle() {
 	p.w.do(func() {
 		clear(p.w.broken)
 		clear(p.w.hung)
 		p.w.listErr, p.w.listTakes, p.w.statusTakes = nil, 0, 0
 	})
+	if p.evented {
+		time.Sleep(4 * time.Second) // until all has happened and workers have read what they read
+		p.g.Relist()
+	}
 	for range 12 {
 		time.Sleep(time.Second)
 		for p.take() {
@@ -308,6 +389,12 @@ func (p *player) settle() {
 			p.fail("pod %s is gone, the reader knows %q", uid, got)
 		}
 	}
+	for id, uid := range p.alive {
+		c := p.w.status(refOf(uid)).ByID(runtime.ContainerID{Type: "test", ID: id})
+		if c == nil || c.State == runtime.ContainerExited {
+			p.mustDie[id] = true
+		}
+	}
 	for id := range p.mustDie {
 		if !p.died[id] {
 			p.fail("the end of %s was not reported", id)
@@ -325,15 +412,20 @@ func (p *player) settle() {
 }
 
 func TestReadersEndUpWithTheTruth(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		script := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(rt, "script")
-		if err := play(t, script); err != nil {
-			rt.Fatal(err)
-		}
-	})
+	for _, evented := range []bool{false, true} {
+		t.Run(fmt.Sprint("evented=", evented), rapid.MakeCheck(func(rt *rapid.T) {
+			script := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(rt, "script")
+			if err := play(t, evented, script); err != nil {
+				rt.Fatal(err)
+			}
+		}))
+	}
 }
 
-func FuzzReadersEndUpWithTheTruth(f *testing.F) {
+func FuzzReadersEndUpWithTheTruth(f *testing.F)        { fuzz(f, false) }
+func FuzzEventedReadersEndUpWithTheTruth(f *testing.F) { fuzz(f, true) }
+
+func fuzz(f *testing.F, evented bool) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		script := make([]byte, 300)
@@ -343,6 +435,6 @@ func FuzzReadersEndUpWithTheTruth(f *testing.F) {
 		f.Add(script)
 	}
 	f.Fuzz(func(t *testing.T, script []byte) {
-		require.NoError(t, play(t, script[:min(len(script), 1000)]))
+		require.NoError(t, play(t, evented, script[:min(len(script), 1000)]))
 	})
 }

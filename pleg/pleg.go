@@ -36,10 +36,10 @@ type Cache interface {
 	// Newer returns a status of the pod that was read after the mark, from memory
 	// or by asking the runtime.
 	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
-	// Since returns, of each pod, the newest status whose read ended after the mark
-	// and the last such one that showed something else, also if they are no longer
-	// known. Later calls have no lower marks.
-	Since(mark runtime.Mark) []*runtime.PodStatus
+	// Seen returns what was read of the pod since it was last asked, the older first:
+	// the newest status, and before it the last one that showed something else, also
+	// if they are no longer known. An empty UID asks about all pods.
+	Seen(uid types.UID) []*runtime.PodStatus
 	// ForgetUntil drops what is known of the pod from reads that began no later than
 	// the mark, and reports whether nothing newer is known or being read.
 	ForgetUntil(uid types.UID, mark runtime.Mark) bool

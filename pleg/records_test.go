@@ -1,8 +1,8 @@
 package pleg
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,16 +30,60 @@ func (b *book) draw() runtime.Mark { b.mark++; return b.mark }
 
 // relist returns what became ready and what is to be inspected.
 func (b *book) relist(pods ...*runtime.Pod) (ready []string, inspect []*record) {
+	ready, list := b.begin()
+	end, out := list(pods...)
+	return append(ready, end...), out.inspect
+}
+
+// begin begins a list call; list ends it.
+func (b *book) begin() (ready []string, list func(...*runtime.Pod) ([]string, outcome)) {
 	w := window{began: b.draw()}
-	w.ended = b.draw()
-	out := b.rs.relisted(pods, b.statuses, w, func(uid types.UID, mark runtime.Mark) bool {
-		if b.known[uid] > mark {
-			return false
-		}
-		delete(b.known, uid)
-		return true
-	})
-	return b.lines(out), out.inspect
+	out := b.rs.begin(b.statuses)
+	return b.lines(out), func(pods ...*runtime.Pod) ([]string, outcome) {
+		w.ended = b.draw()
+		out := b.rs.relisted(pods, w, func(uid types.UID, mark runtime.Mark) bool {
+			if b.known[uid] > mark {
+				return false
+			}
+			delete(b.known, uid)
+			return true
+		})
+		return b.lines(out), out
+	}
+}
+
+// read returns a status that is read now.
+func (b *book) read(parts ...any) *runtime.PodStatus {
+	status := statusOf(parts...)
+	status.Mark = b.draw()
+	return status
+}
+
+// land ends an inspection with a status that is read now and shows the pod as it
+// was listed.
+func (b *book) land(r *record) outcome {
+	listed := r.listed
+	if listed == nil {
+		listed = podOf()
+	}
+	return b.rs.landed(r, []*runtime.PodStatus{b.read(parts(listed)...)})
+}
+
+// hint hints at a pod.
+func (b *book) hint(h runtime.Hint, known ...*runtime.PodStatus) outcome {
+	return b.rs.hint(hinted{Hint: h, mark: b.draw()}, known)
+}
+
+// parts is the inverse of podOf.
+func parts(pod *runtime.Pod) []any {
+	var parts []any
+	for _, s := range pod.Sandboxes {
+		parts = append(parts, s)
+	}
+	for _, c := range pod.Containers {
+		parts = append(parts, c)
+	}
+	return parts
 }
 
 func (b *book) lines(out outcome) []string {
@@ -64,7 +108,7 @@ func TestRecordsPublishOnlyWhatWasInspected(t *testing.T) {
 	require.Len(t, inspect, 1)
 	after := b.fly(inspect[0])
 	assert.Equal(t, b.mark, after, "the status must have been read after the list call")
-	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.lines(inspect[0].landed(b.draw())))
+	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.lines(b.land(inspect[0])))
 
 	ready, inspect = b.relist(podOf(ctr("a", "running")))
 	assert.Empty(t, ready)
@@ -90,7 +134,7 @@ func TestRecordsKeepEventsOfFailedInspections(t *testing.T) {
 	require.Len(t, inspect, 1)
 	assert.Equal(t, 3, inspect[0].failures)
 	b.fly(inspect[0])
-	assert.Equal(t, []string{"u[ContainerStarted a ContainerDied b ContainerRemoved b]"}, b.lines(inspect[0].landed(b.draw())))
+	assert.Equal(t, []string{"u[ContainerStarted a ContainerDied b ContainerRemoved b]"}, b.lines(b.land(inspect[0])))
 }
 
 func TestRecordsWhileAnInspectionIsUnderWay(t *testing.T) {
@@ -109,13 +153,13 @@ func TestRecordsWhileAnInspectionIsUnderWay(t *testing.T) {
 			_, inspect := b.relist(podOf(ctr("a", "running")))
 			r := inspect[0]
 			b.fly(r)
-			read := b.draw()
+			status := b.read(ctr("a", "running"))
 			_, inspect = b.relist(podOf(ctr("a", "exited")))
 			require.Empty(t, inspect, "one inspection of a pod at a time")
 			if tc.newer {
-				read = b.draw()
+				status = b.read(ctr("a", "exited"))
 			}
-			out := r.landed(read)
+			out := b.rs.landed(r, []*runtime.PodStatus{status})
 			assert.Equal(t, tc.want, b.lines(out))
 			if !tc.again {
 				assert.Empty(t, out.inspect)
@@ -123,7 +167,7 @@ func TestRecordsWhileAnInspectionIsUnderWay(t *testing.T) {
 			}
 			require.Equal(t, []*record{r}, out.inspect)
 			b.fly(r)
-			assert.Equal(t, []string{"u[ContainerDied a]"}, b.lines(r.landed(b.draw())))
+			assert.Equal(t, []string{"u[ContainerDied a]"}, b.lines(b.land(r)))
 		})
 	}
 }
@@ -132,8 +176,8 @@ func TestRecordsOfGonePods(t *testing.T) {
 	b := newBook(t)
 	_, inspect := b.relist(podOf(ctr("a", "running")))
 	b.fly(inspect[0])
-	b.known["u"] = b.draw()
-	inspect[0].landed(b.known["u"])
+	b.land(inspect[0])
+	b.known["u"] = b.mark
 
 	ready, inspect := b.relist()
 	assert.Equal(t, []string{"u[ContainerDied a ContainerRemoved a]"}, ready)
@@ -150,22 +194,19 @@ func TestRecordsOfGonePodThatWasReadMeanwhile(t *testing.T) {
 	b := newBook(t)
 	_, inspect := b.relist(podOf(ctr("a", "running")))
 	b.fly(inspect[0])
-	inspect[0].landed(b.draw())
+	b.land(inspect[0])
 
 	b.known["u"] = b.mark + 2 // read between the two marks of the list call
 	ready, inspect := b.relist()
 	assert.Empty(t, ready, "the status that is known may be older than the list")
 	require.Len(t, inspect, 1)
-	b.known["u"] = b.draw()
 	b.fly(inspect[0])
-	assert.Equal(t, []string{"u[ContainerDied a ContainerRemoved a]"}, b.lines(inspect[0].landed(b.known["u"])))
-	assert.Len(t, b.rs.pods, 1, "until the status is forgotten")
+	assert.Equal(t, []string{"u[ContainerDied a ContainerRemoved a]"}, b.lines(b.land(inspect[0])))
+	assert.Empty(t, b.rs.pods, "the inspection has shown that it is gone")
 
 	ready, inspect = b.relist()
 	assert.Empty(t, ready)
 	assert.Empty(t, inspect)
-	assert.Empty(t, b.known)
-	assert.Empty(t, b.rs.pods)
 }
 
 func TestRecordsOfPodThatGoesWhileItsInspectionHangs(t *testing.T) {
@@ -173,6 +214,7 @@ func TestRecordsOfPodThatGoesWhileItsInspectionHangs(t *testing.T) {
 	_, inspect := b.relist(podOf(ctr("a", "running")))
 	r := inspect[0]
 	b.fly(r)
+	old := b.read(ctr("a", "running"))
 
 	ready, _ := b.relist()
 	assert.Equal(t, []string{"u[ContainerStarted a ContainerDied a ContainerRemoved a]"}, ready)
@@ -182,11 +224,11 @@ func TestRecordsOfPodThatGoesWhileItsInspectionHangs(t *testing.T) {
 	ready, inspect = b.relist(podOf(ctr("b", "running")))
 	assert.Empty(t, ready)
 	assert.Empty(t, inspect)
-	out := r.landed(1)
-	assert.Empty(t, out.ready)
+	out := b.rs.landed(r, []*runtime.PodStatus{old})
+	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.lines(out), "somebody may share that read, and is told until it is put right")
 	require.Equal(t, []*record{r}, out.inspect)
 	b.fly(r)
-	assert.Equal(t, []string{"u[ContainerStarted b]"}, b.lines(r.landed(b.draw())))
+	assert.Equal(t, []string{"u[ContainerStarted b ContainerDied a ContainerRemoved a]"}, b.lines(b.land(r)))
 
 	// And again, with nothing after it.
 	b.relist(podOf(ctr("b", "exited")))
@@ -213,7 +255,7 @@ func TestRecordsOfPodListedTwice(t *testing.T) {
 	_, inspect := b.relist(podOf(ctr("a", "running")), podOf(ctr("a", "exited")))
 	require.Len(t, inspect, 1)
 	b.fly(inspect[0])
-	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.lines(inspect[0].landed(b.draw())))
+	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.lines(b.land(inspect[0])))
 }
 
 func TestRelistedWithoutChangeAllocatesNothing(t *testing.T) {
@@ -227,17 +269,20 @@ func TestRelistedWithoutChangeAllocatesNothing(t *testing.T) {
 	_, inspect := b.relist(pods...)
 	for _, r := range inspect {
 		b.fly(r)
-		r.landed(b.draw())
+		b.land(r)
 	}
 	never := func(types.UID, runtime.Mark) bool { panic("no pod is gone") }
-	assert.Zero(t, testing.AllocsPerRun(10, func() { b.rs.relisted(pods, nil, window{}, never) }))
+	assert.Zero(t, testing.AllocsPerRun(10, func() {
+		b.rs.begin(nil)
+		b.rs.relisted(pods, window{}, never)
+	}))
 }
 
 func TestFlights(t *testing.T) {
 	fs := flights{limit: 2}
 	now := time.Now()
 	wanted := func(name string) *record {
-		return &record{ref: runtime.PodRef{Name: name}, busy: true, pending: []Event{{Type: ContainerDied}}}
+		return &record{ref: runtime.PodRef{Name: name}, busy: true, wanted: true, pending: []Event{{Type: ContainerDied}}}
 	}
 	next := func() (string, *flight, time.Duration) {
 		f, wake := fs.next(now)
@@ -257,7 +302,7 @@ func TestFlights(t *testing.T) {
 	require.Empty(t, name, "two at a time")
 	assert.Equal(t, 700*time.Millisecond, wake, "until the first loses its place")
 
-	fs.land(a)
+	fs.land(a, now)
 	name, c, _ := next()
 	require.Equal(t, "c", name)
 	_, _, wake = next()
@@ -269,28 +314,12 @@ func TestFlights(t *testing.T) {
 	require.Equal(t, "d", name, "b and c have lost their places")
 	name, e, _ := next()
 	require.Equal(t, "e", name)
-	fs.land(c)
+	fs.land(c, now)
 	assert.Equal(t, 2, fs.busy, "c did not count any more")
-	fs.land(e)
+	fs.land(e, now)
 	assert.Equal(t, 1, fs.busy)
 	_, _, wake = next()
 	assert.Zero(t, wake, "nobody waits")
-}
-
-func TestHealthTellsTheCause(t *testing.T) {
-	var h health
-	assert.ErrorIs(t, h.check(time.Minute), errNotRunning)
-	h.begin()
-	assert.ErrorIs(t, h.check(time.Minute), errNoReply)
-	cause := errors.New("cause")
-	assert.True(t, h.failed(cause))
-	assert.False(t, h.failed(cause))
-	assert.ErrorIs(t, h.check(time.Minute), cause)
-	assert.True(t, h.succeeded())
-	assert.False(t, h.succeeded())
-	assert.NoError(t, h.check(time.Minute))
-	h.end()
-	assert.ErrorIs(t, h.check(time.Minute), errNotRunning)
 }
 
 // statusOf is a status that shows what a list would.
@@ -306,47 +335,275 @@ func statusOf(parts ...any) *runtime.PodStatus {
 	return status
 }
 
-func TestRecordsCheckWhatTheCacheKnows(t *testing.T) {
+func TestRecordsCompareWhatOthersRead(t *testing.T) {
 	listed := podOf(sbx("s", "ready"), ctr("a", "running"))
 	for _, tc := range []struct {
-		name  string
-		known *runtime.PodStatus
-		want  string
+		name string
+		read *runtime.PodStatus
+		// told are the events that the status itself is about, want those of the list
+		// after it.
+		told, want string
 	}{
-		{"as listed", statusOf(sbx("s", "ready"), ctr("a", "running")), ""},
+		{"as listed", statusOf(sbx("s", "ready"), ctr("a", "running")), "", ""},
 		{"a container that came and went", statusOf(sbx("s", "ready"), ctr("b", "running"), ctr("a", "running")),
-			"u[ContainerDied b ContainerRemoved b]"},
-		{"another state for a while", statusOf(sbx("s", "not-ready"), ctr("a", "unknown")), "u[SandboxStarted s ContainerStarted a]"},
-		{"nothing", statusOf(), "u[SandboxStarted s ContainerStarted a]"},
+			"u[ContainerStarted b]", "u[ContainerDied b ContainerRemoved b]"},
+		{"a container that came, died and went", statusOf(sbx("s", "ready"), ctr("b", "exited"), ctr("a", "running")),
+			"u[ContainerDied b]", "u[ContainerRemoved b]"},
+		{"another state for a while", statusOf(sbx("s", "not-ready"), ctr("a", "unknown")),
+			"u[SandboxDied s ContainerChanged a]", "u[SandboxStarted s ContainerStarted a]"},
+		{"nothing", statusOf(), "u[SandboxDied s SandboxRemoved s ContainerDied a ContainerRemoved a]", "u[SandboxStarted s ContainerStarted a]"},
 		{"as many of others", statusOf(sbx("t", "not-ready"), ctr("b", "exited")),
+			"u[SandboxDied t SandboxDied s SandboxRemoved s ContainerDied b ContainerDied a ContainerRemoved a]",
 			"u[SandboxStarted s SandboxRemoved t ContainerStarted a ContainerRemoved b]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBook(t)
 			_, inspect := b.relist(listed)
 			b.fly(inspect[0])
-			inspect[0].landed(b.draw())
+			b.land(inspect[0])
 
-			b.statuses = []*runtime.PodStatus{tc.known}
+			tc.read.Mark = b.draw()
+			b.statuses = []*runtime.PodStatus{tc.read}
 			ready, inspect := b.relist(listed)
-			assert.Empty(t, ready)
 			if tc.want == "" {
+				assert.Empty(t, ready)
 				assert.Empty(t, inspect)
 				return
 			}
+			assert.Equal(t, []string{tc.told}, ready)
 			require.Len(t, inspect, 1)
 			b.fly(inspect[0])
-			assert.Equal(t, []string{tc.want}, b.lines(inspect[0].landed(b.draw())))
+			assert.Equal(t, []string{tc.want}, b.lines(b.land(inspect[0])))
 		})
 	}
 }
 
+// TestRecordsOfStatusAndListSideBySide: a status and a list overlap, either may be
+// the newer one and either may come first. All that happened is told once.
+func TestRecordsOfStatusAndListSideBySide(t *testing.T) {
+	before := podOf(sbx("s", "ready"), ctr("a", "running"), ctr("b", "exited"))
+	after := podOf(sbx("s", "ready"), ctr("c", "running"), ctr("a", "exited"))
+	happened := []string{"ContainerDied a", "ContainerRemoved b", "ContainerStarted c"}
+	for _, tc := range []struct {
+		name                string
+		listed, read, truth *runtime.Pod
+		want                []string
+	}{
+		{"nothing happened", before, before, before, nil},
+		{"the status is newer", before, after, after, happened},
+		{"the list is newer", after, before, after, happened},
+		{"each knows something", podOf(sbx("s", "ready"), ctr("a", "exited"), ctr("b", "exited")),
+			podOf(sbx("s", "not-ready"), ctr("a", "running"), ctr("b", "exited")),
+			podOf(sbx("s", "not-ready"), ctr("a", "exited"), ctr("b", "exited")), []string{"ContainerDied a", "SandboxDied s"}},
+		{"each shows what soon is gone", podOf(sbx("s", "ready"), ctr("c", "exited"), ctr("a", "running"), ctr("b", "exited")),
+			podOf(sbx("s", "ready"), ctr("d", "running"), ctr("a", "running"), ctr("b", "exited")), before,
+			[]string{"ContainerDied c", "ContainerDied d", "ContainerRemoved c", "ContainerRemoved d", "ContainerStarted d"}},
+		{"the pod is gone, as the status knows", before, podOf(), podOf(),
+			[]string{"ContainerDied a", "ContainerRemoved a", "ContainerRemoved b", "SandboxDied s", "SandboxRemoved s"}},
+	} {
+		for _, first := range []string{"list", "status"} {
+			t.Run(tc.name+"/first the "+first, func(t *testing.T) {
+				b := newBook(t)
+				var told []string
+				act := func(out outcome) {
+					for _, p := range out.ready {
+						told = append(told, words(p.Events)...)
+					}
+				}
+				_, inspect := b.relist(before)
+				r := inspect[0]
+				b.fly(r)
+				b.land(r)
+
+				out := b.hint(runtime.Hint{Pod: r.ref})
+				require.Equal(t, []*record{r}, out.inspect)
+				b.fly(r)
+				_, list := b.begin()
+				status := b.read(parts(tc.read)...)
+				if first == "list" {
+					_, out = list(tc.listed)
+					act(out)
+					require.Empty(t, out.inspect, "one is under way")
+					out = b.rs.landed(r, []*runtime.PodStatus{status})
+					act(out)
+				} else {
+					act(b.rs.landed(r, []*runtime.PodStatus{status}))
+					_, out = list(tc.listed)
+					act(out)
+				}
+				if tc.want == nil {
+					assert.Empty(t, out.inspect)
+				}
+				for _, r := range out.inspect {
+					b.fly(r)
+					act(b.rs.landed(r, []*runtime.PodStatus{b.read(parts(tc.truth)...)}))
+				}
+				slices.Sort(told)
+				assert.Equal(t, tc.want, told)
+
+				// The next relist finds nothing any more.
+				var pods []*runtime.Pod
+				if len(parts(tc.truth)) > 0 {
+					pods = append(pods, tc.truth)
+				}
+				ready, inspect := b.relist(pods...)
+				assert.Empty(t, ready)
+				assert.Empty(t, inspect)
+				assert.Len(t, b.rs.pods, len(pods))
+			})
+		}
+	}
+}
+
+func TestRecordsOfHintedPods(t *testing.T) {
+	b := newBook(t)
+	ref := runtime.PodRef{UID: "u", Name: "p"}
+	hint := func() []*record { return b.hint(runtime.Hint{Pod: ref}).inspect }
+	// A pod that is gone costs a read, whatever number of hints there are.
+	inspect := hint()
+	require.Len(t, inspect, 1)
+	require.Empty(t, hint())
+	r := inspect[0]
+	assert.Equal(t, b.mark, b.fly(r))
+	out := b.rs.landed(r, []*runtime.PodStatus{b.read()})
+	assert.Zero(t, out)
+	assert.Empty(t, b.rs.pods)
+
+	// Hints while it is read cost one more.
+	r = hint()[0]
+	b.fly(r)
+	status := b.read(sbx("s", "ready"), ctr("a", "running"))
+	require.Empty(t, hint())
+	require.Empty(t, hint())
+	out = b.rs.landed(r, []*runtime.PodStatus{status})
+	assert.Equal(t, []string{"u[SandboxStarted s ContainerStarted a]"}, b.lines(out))
+	assert.True(t, out.hit)
+	require.Equal(t, []*record{r}, out.inspect)
+	b.fly(r)
+	out = b.rs.landed(r, []*runtime.PodStatus{b.read(sbx("s", "ready"), ctr("a", "running"))})
+	assert.Zero(t, out, "they were about nothing new")
+
+	// A relist finds nothing new either, and the stream has missed nothing.
+	_, list := b.begin()
+	_, out = list(podOf(sbx("s", "ready"), ctr("a", "running")))
+	assert.Zero(t, out)
+
+	// What a hint is about to find is not missed, all else is.
+	require.Len(t, hint(), 1)
+	_, list = b.begin()
+	_, out = list(podOf(sbx("s", "ready"), ctr("a", "exited")))
+	assert.Empty(t, out.unheard)
+	b.fly(r)
+	b.land(r)
+	_, list = b.begin()
+	_, out = list(podOf(sbx("s", "ready"), ctr("b", "running")))
+	assert.Equal(t, []runtime.PodRef{podOf().PodRef}, out.unheard)
+}
+
+// TestRecordsOfHintsThatTellNothingNew: what is known need not be read.
+func TestRecordsOfHintsThatTellNothingNew(t *testing.T) {
+	view := podOf(sbx("s", "ready"), sbx("t", "not-ready"), ctr("c", "created"), ctr("r", "running"), ctr("e", "exited"), ctr("u", "unknown"))
+	news := func(id string, event runtime.HintEvent, known ...*runtime.PodStatus) bool {
+		b := newBook(t)
+		_, inspect := b.relist(view)
+		b.fly(inspect[0])
+		b.land(inspect[0])
+		for _, status := range known {
+			status.Mark = b.draw()
+		}
+		return len(b.hint(runtime.Hint{Pod: view.PodRef, ID: id, Event: event}, known...).inspect) > 0
+	}
+	const started, stopped, deleted = runtime.HintStarted, runtime.HintStopped, runtime.HintDeleted
+	for event, ids := range map[runtime.HintEvent]map[string]bool{
+		started: {"s": false, "t": true, "c": true, "r": false, "e": false, "u": true, "x": true, "": true},
+		stopped: {"s": true, "t": false, "c": true, "r": true, "e": false, "u": true, "x": true, "": true},
+		deleted: {"s": true, "t": true, "c": true, "r": true, "e": true, "u": true, "x": true, "": true},
+		"":      {"s": true, "t": true, "c": true, "r": true, "e": true, "u": true, "x": true, "": true},
+		"other": {"s": true, "e": true, "x": true},
+	} {
+		for id, want := range ids {
+			assert.Equal(t, want, news(id, event), "%q %q", event, id)
+		}
+	}
+	assert.False(t, news("n", started, statusOf(sbx("s", "ready"), ctr("n", "running"))), "a worker has seen it")
+}
+
+// TestRecordsOfPodHintedAtDuringTheListCall: the list does not show the pod, but the
+// hint may know better.
+func TestRecordsOfPodHintedAtDuringTheListCall(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		late bool // the hint comes after the list call has begun
+	}{{"before it", false}, {"during it", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBook(t)
+			_, inspect := b.relist(podOf(ctr("a", "exited")))
+			b.fly(inspect[0])
+			b.land(inspect[0])
+			var out outcome
+			if !tc.late {
+				out = b.hint(runtime.Hint{Pod: podOf().PodRef})
+			}
+			_, list := b.begin()
+			if tc.late {
+				out = b.hint(runtime.Hint{Pod: podOf().PodRef})
+			}
+			r := out.inspect[0]
+			ready, _ := list()
+			after, wanted := r.takeOff()
+			require.Equal(t, tc.late, wanted)
+			if !tc.late {
+				assert.Equal(t, []string{"u[ContainerRemoved a]"}, ready)
+				assert.Empty(t, b.rs.pods)
+				return
+			}
+			assert.Equal(t, b.mark, after, "after the list call as well")
+			out = b.rs.landed(r, []*runtime.PodStatus{b.read(ctr("b", "running"))})
+			assert.Equal(t, []string{"u[ContainerRemoved a ContainerStarted b]"}, b.lines(out))
+		})
+	}
+}
+
+// TestRecordsLookAgainAtWhatIsDead: the last hint about a pod may come before its
+// sandbox is gone.
+func TestRecordsLookAgainAtWhatIsDead(t *testing.T) {
+	b := newBook(t)
+	_, inspect := b.relist(podOf(sbx("s", "ready"), ctr("a", "running")))
+	r := inspect[0]
+	b.fly(r)
+	b.land(r)
+	look := func(parts ...any) outcome {
+		require.Len(t, b.hint(runtime.Hint{Pod: r.ref}).inspect, 1)
+		b.fly(r)
+		return b.rs.landed(r, []*runtime.PodStatus{b.read(parts...)})
+	}
+	assert.False(t, look(sbx("s", "ready"), ctr("a", "exited")).recheck, "it may go on")
+	assert.True(t, look(sbx("s", "not-ready")).recheck)
+
+	out := b.rs.again(b.draw())
+	require.Equal(t, []*record{r}, out.inspect)
+	assert.Equal(t, b.mark, b.fly(r))
+	out = b.rs.landed(r, []*runtime.PodStatus{b.read()})
+	assert.Equal(t, []string{"u[SandboxRemoved s]"}, b.lines(out))
+	assert.Empty(t, b.rs.again(b.draw()), "once")
+}
+
+func TestRecordsFindTheOwnersOfIDs(t *testing.T) {
+	b := newBook(t)
+	b.relist(podOf(sbx("s", "ready"), ctr("a", "running"), ctr("b", "exited")))
+	ids := map[string]struct{}{"a": {}, "s": {}, "x": {}}
+	assert.Equal(t, []runtime.PodRef{podOf().PodRef}, b.rs.owners(ids))
+	assert.Equal(t, map[string]struct{}{"x": {}}, ids)
+}
+
 func TestRecordsOfPodThatNoRelistSaw(t *testing.T) {
 	b := newBook(t)
-	b.known["u"] = b.draw()
-	b.statuses = []*runtime.PodStatus{statusOf(ctr("a", "running"))}
+	status := b.read(ctr("a", "running"))
+	b.known["u"] = b.mark
+	b.statuses = []*runtime.PodStatus{status, b.read()}
+	b.statuses[1].UID = "v" // the runtime has never known it
 	ready, inspect := b.relist()
-	assert.Equal(t, []string{"u[ContainerDied a ContainerRemoved a]"}, ready)
+	assert.Equal(t, []string{"u[ContainerStarted a]", "u[ContainerDied a ContainerRemoved a]"}, ready)
 	assert.Empty(t, inspect)
 	assert.Empty(t, b.known)
 	assert.Empty(t, b.rs.pods)
@@ -354,21 +611,39 @@ func TestRecordsOfPodThatNoRelistSaw(t *testing.T) {
 
 func TestRecordsGiveUpOnARuntimeThatContradictsItself(t *testing.T) {
 	b := newBook(t)
-	listed, told := podOf(ctr("a", "running")), []*runtime.PodStatus{statusOf(ctr("a", "unknown"))}
-	inspections := 0
+	listed := podOf(ctr("a", "running"))
+	inspections, disputed := 0, 0
 	relist := func(pod *runtime.Pod) {
-		_, inspect := b.relist(pod)
-		for _, r := range inspect {
+		_, list := b.begin()
+		_, out := list(pod)
+		disputed += len(out.disputed)
+		for _, r := range out.inspect {
 			inspections++
 			b.fly(r)
-			r.landed(b.draw())
+			b.rs.landed(r, []*runtime.PodStatus{b.read(ctr("a", "unknown"))})
 		}
-		b.statuses = told
 	}
 	for range 20 {
 		relist(listed)
 	}
 	assert.Equal(t, 1+maxDisputes, inspections)
+	assert.Equal(t, 1, disputed)
 	relist(podOf(ctr("a", "exited")))
 	assert.Equal(t, 1+maxDisputes+1, inspections, "changes are still found")
+}
+
+// TestRecordsOfHintWithAStatusOlderThanTheList: what the hint says is known, but a
+// status was read while the list call was under way, so the cache may be wrong.
+func TestRecordsOfHintWithAStatusOlderThanTheList(t *testing.T) {
+	b := newBook(t)
+	_, list := b.begin()
+	read := b.read(sbx("s", "ready"), ctr("a", "created"))
+	_, out := list(podOf(sbx("s", "ready"), ctr("a", "running")))
+	r := out.inspect[0]
+	b.fly(r)
+	b.land(r)
+	r.read = 0 // as if the inspection had not come after it
+	out = b.hint(runtime.Hint{Pod: r.ref, ID: "a", Event: runtime.HintStarted}, read)
+	assert.Empty(t, out.ready)
+	assert.Equal(t, []*record{r}, out.inspect)
 }

@@ -35,6 +35,10 @@ type world struct {
 	inspected  map[types.UID]int
 	now, most  int // inspections side by side
 	afterLists func([]*runtime.Pod)
+	// afterReads is called with each status before it is returned.
+	afterReads func(context.Context, *runtime.PodStatus)
+
+	events events
 }
 
 func newWorld() *world {
@@ -45,11 +49,20 @@ func refOf(uid types.UID) runtime.PodRef {
 	return runtime.PodRef{UID: uid, Namespace: "ns", Name: string(uid)}
 }
 
-// do changes the world.
+// do changes the world, and has it tell what has changed.
 func (w *world) do(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	before := maps.Clone(w.pods)
 	change()
+	for _, uid := range slices.Sorted(maps.Keys(before)) {
+		w.tell(uid, diff(before[uid], w.pods[uid]))
+	}
+	for _, uid := range slices.Sorted(maps.Keys(w.pods)) {
+		if before[uid] == nil {
+			w.tell(uid, diff(nil, w.pods[uid]))
+		}
+	}
 }
 
 // listCalls and inspections count the calls until now.
@@ -148,6 +161,9 @@ func (w *world) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.Po
 	}
 	if late {
 		status = w.status(ref)
+	}
+	if w.afterReads != nil {
+		w.afterReads(ctx, status)
 	}
 	return status, nil
 }

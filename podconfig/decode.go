@@ -2,76 +2,98 @@ package podconfig
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 )
 
-// MaxManifestSize is the greatest size of a manifest in bytes, that of kubelet.
+// MaxManifestSize is the greatest size of a manifest in bytes, that of kubelet. It
+// holds for what is read, and again for all of it written out as JSON, where a YAML
+// alias counts as what it stands for.
 const MaxManifestSize = 10 << 20
 
 // ErrManifestTooLarge says that a manifest is larger than [MaxManifestSize].
 var ErrManifestTooLarge = fmt.Errorf("manifest is larger than %d MiB", MaxManifestSize>>20)
 
-// errNoManifest says that there is nothing in a file, which is also what half
-// written files look like.
-var errNoManifest = errors.New("no pod in it: the manifest is empty")
+// The kinds of what a manifest may hold.
+const (
+	PodKind       = "Pod"
+	SecretKind    = "Secret"
+	ConfigMapKind = "ConfigMap"
+)
 
 // DecodeOptions are the settings of [Decode].
 type DecodeOptions struct {
+	// Kinds that are read, one by one and in lists: [PodKind], [SecretKind],
+	// [ConfigMapKind]. Any other in a manifest is an error. Default: pods alone.
+	Kinds []string
 	// Warn, if not nil, is told of unknown and duplicated fields, which then are no
 	// errors.
 	Warn func(error)
 }
 
-// Manifest is a pod as its author wrote it down, without defaults.
+// Manifest is a pod as its author wrote it down, without defaults; or, where
+// [DecodeOptions.Kinds] asks for them, a secret or config map.
 type Manifest struct {
 	Pod *v1.Pod
+	// Object is a *v1.Secret or a *v1.ConfigMap; Pod is nil then.
+	Object metav1.Object
 	// Content is the pod's JSON as written, less its status, with sorted keys: what
 	// decides its UID. It does not depend on the Go types, so no field that a new
 	// version of the API brings can change it.
 	Content []byte
 
-	// path of the pod in its document: nil, or items[i].
+	// path of the manifest in its document: nil, or items[i].
 	path *field.Path
 	// place names the document among several, as in "document 2 (line 14): ".
 	place string
 }
 
-// Decode reads manifests: a v1 Pod or PodList in JSON, or any number of them as
-// YAML documents. All are read or none. Errors name the field as kubectl does,
-// and wrap [ErrManifestTooLarge] where that is what is wrong.
+// Decode reads manifests: a v1 Pod, PodList or List of Pods (as kubectl writes
+// them) in JSON, or any number of these as YAML documents. All are read or none.
+// Errors name the field as kubectl does and, among several documents, the one that
+// it is in; they wrap [ErrManifestTooLarge] where that is what is wrong.
+//
+// YAML is read as kubectl and the API server read it: version 1.1, with aliases and
+// merge keys. A key that overrides one of a merge counts as a duplicated field.
 func Decode(data []byte, opts DecodeOptions) ([]Manifest, error) {
 	if len(data) > MaxManifestSize {
 		return nil, ErrManifestTooLarge
 	}
+	kinds := opts.Kinds
+	if len(kinds) == 0 {
+		kinds = []string{PodKind}
+	}
 	docs := splitDocuments(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))
-	var all []Manifest
-	for i, doc := range docs {
-		place := ""
-		if len(docs) > 1 {
-			place = fmt.Sprintf("document %d (line %d): ", i+1, doc.line)
-		}
-		manifests, err := decodeDocument(doc.text, place, opts)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, manifests...)
-	}
 	if len(docs) == 0 {
-		return nil, errNoManifest
+		// Half written files look like this, too.
+		return nil, fmt.Errorf("no %s in it: the manifest is empty", strings.ToLower(kinds[0]))
 	}
-	return all, nil
+	d := &decoder{kinds: kinds, documentKinds: slices.Clone(kinds), warn: opts.Warn, room: MaxManifestSize}
+	for _, kind := range kinds {
+		d.documentKinds = append(d.documentKinds, kind+"List")
+	}
+	d.documentKinds = append(d.documentKinds, listOfAny)
+	for i, doc := range docs {
+		if len(docs) > 1 {
+			d.place = fmt.Sprintf("document %d (line %d): ", i+1, doc.line)
+		}
+		if err := d.document(doc); err != nil {
+			return nil, fmt.Errorf("%s%w", d.place, err)
+		}
+	}
+	return d.manifests, nil
 }
 
-// document is one YAML document and the line of the file that it starts on.
+// document is one YAML document, with the marker that it begins with, and the line
+// of the file that it starts on.
 type document struct {
 	text []byte
 	line int
@@ -81,38 +103,31 @@ type document struct {
 // that hold nothing but comments.
 func splitDocuments(data []byte) []document {
 	var docs []document
-	current, start, line := []byte(nil), 1, 0
-	blank := true
-	flush := func() {
+	start, startLine, blank := 0, 1, true
+	flush := func(end int) {
 		if !blank {
-			docs = append(docs, document{current, start})
+			docs = append(docs, document{data[start:end], startLine})
 		}
-		current, blank = nil, true
+		start, blank = end, true
 	}
-	for rest := data; len(rest) > 0; {
-		end := bytes.IndexByte(rest, '\n') + 1
-		if end == 0 {
-			end = len(rest)
+	for at, line := 0, 1; at < len(data); line++ {
+		end := len(data)
+		if n := bytes.IndexByte(data[at:], '\n'); n >= 0 {
+			end = at + n + 1
 		}
-		text := rest[:end]
-		rest = rest[end:]
-		line++
-		if marker := markerOf(text); marker != "" {
-			flush()
-			start = line
-			if marker == "..." {
-				start = line + 1
-				continue
-			}
-			// What follows a marker on its line belongs to the document; three blanks
-			// keep its column.
-			text = append([]byte("   "), text[len(marker):]...)
+		marker := markerOf(data[at:end])
+		if marker != "" {
+			flush(at)
+			startLine = line
 		}
-		trimmed := bytes.TrimSpace(text)
-		blank = blank && (len(trimmed) == 0 || trimmed[0] == '#')
-		current = append(current, text...)
+		if marker == "..." {
+			start, startLine = end, line+1
+		} else if text := bytes.TrimSpace(data[at+len(marker) : end]); len(text) > 0 && text[0] != '#' {
+			blank = false
+		}
+		at = end
 	}
-	flush()
+	flush(len(data))
 	return docs
 }
 
@@ -126,96 +141,202 @@ func markerOf(line []byte) string {
 	return ""
 }
 
-// decodeDocument reads one document.
-func decodeDocument(doc []byte, place string, opts DecodeOptions) ([]Manifest, error) {
-	fail := func(err error) ([]Manifest, error) { return nil, fmt.Errorf("%s%w", place, err) }
-	content, err := canonicalJSON(doc, func(err error) error {
-		if opts.Warn == nil {
+// decoder reads documents one after the other.
+type decoder struct {
+	// kinds that are wanted, and with those of their lists what a document may be.
+	kinds         []string
+	documentKinds []string
+	manifests     []Manifest
+	warn          func(error)
+	// place of the document that is read.
+	place string
+	// room is how many bytes the rest may have when written out.
+	room int
+	// buf is for one object written out after the other.
+	buf []byte
+}
+
+// write writes an object as JSON, less one member. The result is good until the
+// next call.
+func (d *decoder) write(tree any, without string) (content []byte, err error) {
+	d.buf, err = canonicalJSON(d.buf[:0], tree, without, d.room)
+	return d.buf, err
+}
+
+// tolerate returns a problem that only strictness finds, or warns of it.
+func (d *decoder) tolerate(err error) error {
+	if d.warn == nil {
+		return err
+	}
+	d.warn(fmt.Errorf("%s%w", d.place, err))
+	return nil
+}
+
+// listOfAny is the kind of lists whose items say what they are.
+const listOfAny = "List"
+
+func (d *decoder) document(doc document) error {
+	tree, err := parse(doc, d.tolerate)
+	if err != nil {
+		return err
+	}
+	if !isObject(tree) {
+		return errors.New("not a manifest: want an object with apiVersion and kind")
+	}
+	if err := checkWord(tree, "kind", nil, d.documentKinds...); err != nil {
+		return err
+	}
+	if err := checkWord(tree, "apiVersion", nil, "v1"); err != nil {
+		return err
+	}
+	if slices.Contains(d.kinds, kindOf(tree)) {
+		return d.item(tree, kindOf(tree), nil)
+	}
+	return d.list(tree)
+}
+
+func kindOf(tree any) string {
+	kind, _ := member(tree, "kind").(string)
+	return kind
+}
+
+// item reads a manifest of the kind that stands at the path of its document.
+func (d *decoder) item(tree any, kind string, path *field.Path) error {
+	if kind == PodKind {
+		return d.pod(tree, path)
+	}
+	return d.object(tree, kind, path)
+}
+
+// checkWord checks that a member of an object is one of the words.
+func checkWord(tree any, name string, path *field.Path, words ...string) error {
+	path = path.Child(name)
+	switch word := member(tree, name).(type) {
+	case nil:
+		return field.Required(path, "want "+words[0])
+	case string:
+		if !slices.Contains(words, word) {
+			return field.NotSupported(path, clip(word), words)
+		}
+		return nil
+	default:
+		return field.Invalid(path, brief(word), "must be a string")
+	}
+}
+
+// list reads the items of a list of one kind, which need not say what they are, or
+// of a List, which must.
+func (d *decoder) list(tree any) error {
+	content, err := d.write(tree, "items")
+	if err != nil {
+		return err
+	}
+	var shell struct {
+		metav1.TypeMeta `json:",inline"`
+		metav1.ListMeta `json:"metadata"`
+	}
+	if err := d.strict(content, &shell, nil); err != nil {
+		return err
+	}
+	path := field.NewPath("items")
+	items, ok := member(tree, "items").([]any)
+	if !ok && member(tree, "items") != nil {
+		return field.Invalid(path, field.OmitValueType{}, "must be a list")
+	}
+	want := d.kinds
+	if shell.Kind != listOfAny {
+		want = []string{strings.TrimSuffix(shell.Kind, "List")}
+	}
+	for i, item := range items {
+		path := path.Index(i)
+		if !isObject(item) {
+			return field.Invalid(path, brief(item), "must be an object")
+		}
+		for _, w := range [...]struct {
+			name string
+			want []string
+		}{{"kind", want}, {"apiVersion", []string{"v1"}}} {
+			if said := member(item, w.name); shell.Kind != listOfAny && (said == nil || said == "") {
+				continue
+			}
+			if err := checkWord(item, w.name, path, w.want...); err != nil {
+				return err
+			}
+		}
+		if err := d.item(item, cmp.Or(kindOf(item), want[0]), path); err != nil {
 			return err
 		}
-		opts.Warn(fmt.Errorf("%s%w", place, err))
-		return nil
-	})
+	}
+	return nil
+}
+
+// pod reads a pod that stands at the path of its document.
+func (d *decoder) pod(tree any, path *field.Path) error {
+	content, err := d.write(tree, "")
 	if err != nil {
-		return fail(err)
+		return at(path, err)
 	}
-	var meta struct {
-		metav1.TypeMeta `json:",inline"`
-		Items           []json.RawMessage `json:"items"`
-	}
-	switch err := json.Unmarshal(content, &meta); {
-	case err != nil && meta.Kind == "":
-		return fail(errors.New("not a manifest: want an object with apiVersion and kind"))
-	case err != nil && meta.Kind == "PodList":
-		return fail(fmt.Errorf("items: %w", err))
-	case meta.Kind == "":
-		return fail(field.Required(field.NewPath("kind"), "want Pod or PodList"))
-	case meta.Kind != "Pod" && meta.Kind != "PodList":
-		return fail(field.NotSupported(field.NewPath("kind"), clip(meta.Kind), []string{"Pod", "PodList"}))
-	case meta.APIVersion != "v1":
-		return fail(field.NotSupported(field.NewPath("apiVersion"), clip(meta.APIVersion), []string{"v1"}))
-	}
-	if meta.Kind == "Pod" {
-		m, err := decodePod(content, nil, place, opts)
-		if err != nil {
-			return fail(err)
-		}
-		return []Manifest{m}, nil
-	}
-	if err := decodeStrict(content, &podListShell{}, nil, place, opts); err != nil {
-		return fail(err)
-	}
-	var all []Manifest
-	for i, item := range meta.Items {
-		m, err := decodePod(item, field.NewPath("items").Index(i), place, opts)
-		if err != nil {
-			return fail(err)
-		}
-		all = append(all, m)
-	}
-	return all, nil
-}
-
-// podListShell is a PodList whose items are read on their own.
-type podListShell struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []json.RawMessage `json:"items"`
-}
-
-// decodePod reads a pod that stands at the path of its document.
-func decodePod(content []byte, path *field.Path, place string, opts DecodeOptions) (Manifest, error) {
 	pod := &v1.Pod{}
-	if err := decodeStrict(content, pod, path, place, opts); err != nil {
-		return Manifest{}, err
+	if err := d.strict(content, pod, path); err != nil {
+		return err
 	}
-	// An item of a list need not say what it is; but it must not say otherwise.
-	if path != nil && (pod.Kind != "" && pod.Kind != "Pod" || pod.APIVersion != "" && pod.APIVersion != "v1") {
-		return Manifest{}, field.Invalid(path.Child("kind"), clip(pod.Kind), "want a v1 Pod")
+	size := len(content)
+	if bytes.Contains(content, []byte(`"status":`)) {
+		if content, err = d.write(tree, "status"); err != nil {
+			return at(path, err)
+		}
 	}
+	d.room -= size
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	return Manifest{Pod: pod, Content: withoutStatus(content), path: path, place: place}, nil
+	d.manifests = append(d.manifests, Manifest{Pod: pod, Content: bytes.Clone(content), path: path, place: d.place})
+	return nil
 }
 
-// decodeStrict decodes JSON and names the field of every problem.
-func decodeStrict(content []byte, into any, path *field.Path, place string, opts DecodeOptions) error {
-	strict, err := kjson.UnmarshalStrict(content, into)
+// object reads a secret or config map that stands at the path of its document.
+func (d *decoder) object(tree any, kind string, path *field.Path) error {
+	var object metav1.Object
+	var meta *metav1.TypeMeta
+	if kind == SecretKind {
+		secret := &v1.Secret{}
+		object, meta = secret, &secret.TypeMeta
+	} else {
+		configMap := &v1.ConfigMap{}
+		object, meta = configMap, &configMap.TypeMeta
+	}
+	content, err := d.write(tree, "")
+	if err != nil {
+		return at(path, err)
+	}
+	d.room -= len(content)
+	if err := d.strict(content, object, path); err != nil {
+		return err
+	}
+	*meta = metav1.TypeMeta{APIVersion: "v1", Kind: kind}
+	d.manifests = append(d.manifests, Manifest{Object: object, path: path, place: d.place})
+	return nil
+}
+
+// strict decodes JSON and names the field of every problem.
+func (d *decoder) strict(content []byte, into any, path *field.Path) error {
+	problems, err := kjson.UnmarshalStrict(content, into)
 	if err != nil {
 		if found := locate(content, into, path); found != nil {
+			if _, secret := into.(*v1.Secret); secret {
+				found.BadValue = field.OmitValueType{}
+			}
 			return found
 		}
 		return at(path, err)
 	}
-	if len(strict) == 0 {
+	if len(problems) == 0 {
 		return nil
 	}
-	if opts.Warn == nil {
-		return at(path, joinShort(strict))
+	for _, p := range problems {
+		if f, ok := p.(kjson.FieldError); ok && path != nil {
+			f.SetFieldPath(path.String() + "." + f.FieldPath())
+		}
 	}
-	for _, err := range strict {
-		opts.Warn(fmt.Errorf("%s%w", place, at(path, err)))
-	}
-	return nil
+	return d.tolerate(joinShort(problems))
 }
 
 // at puts the path in front of an error that does not say where it is.
@@ -224,67 +345,4 @@ func at(path *field.Path, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", path, err)
-}
-
-// canonicalJSON turns a document into JSON with sorted keys. onDuplicate decides
-// what becomes of a field that is given twice; nil lets the last one count.
-func canonicalJSON(doc []byte, onDuplicate func(error) error) ([]byte, error) {
-	var jsonErr error
-	if trimmed := bytes.TrimSpace(doc); len(trimmed) > 0 && trimmed[0] == '{' {
-		var generic any
-		var duplicates []error
-		if duplicates, jsonErr = kjson.UnmarshalStrict(doc, &generic); jsonErr == nil {
-			if len(duplicates) > 0 {
-				if err := onDuplicate(joinShort(duplicates)); err != nil {
-					return nil, err
-				}
-			}
-			return json.Marshal(generic)
-		}
-	}
-	// What begins like JSON may still be YAML in flow style.
-	content, err := yaml.YAMLToJSONStrict(doc)
-	if err == nil {
-		return content, nil
-	}
-	lenient, lerr := yaml.YAMLToJSON(doc)
-	switch {
-	case lerr != nil && jsonErr != nil:
-		return nil, describeSyntax(doc, jsonErr)
-	case lerr != nil:
-		return nil, yamlError(lerr)
-	}
-	if err := onDuplicate(yamlError(err)); err != nil {
-		return nil, err
-	}
-	return lenient, nil
-}
-
-// yamlError puts an error of the YAML library on one line.
-func yamlError(err error) error {
-	text := strings.ReplaceAll(err.Error(), "unmarshal errors:\n  ", "")
-	return errors.New(clip(strings.ReplaceAll(text, "\n  ", "; ")))
-}
-
-// describeSyntax tells the line of a JSON syntax error.
-func describeSyntax(doc []byte, err error) error {
-	if is, offset := kjson.SyntaxErrorOffset(err); is {
-		line := 1 + bytes.Count(doc[:min(max(offset, 0), int64(len(doc)))], []byte("\n"))
-		return fmt.Errorf("line %d: %w", line, err)
-	}
-	return err
-}
-
-// withoutStatus drops what is no part of what is desired.
-func withoutStatus(content []byte) []byte {
-	var top map[string]json.RawMessage
-	if json.Unmarshal(content, &top) != nil {
-		return content
-	}
-	if _, ok := top["status"]; !ok {
-		return content
-	}
-	delete(top, "status")
-	content, _ = json.Marshal(top)
-	return content
 }

@@ -31,16 +31,20 @@ func TestDecode(t *testing.T) {
 		names []string // of the pods
 		err   string   // part of the message
 	}{
-		"a pod":                 {in: minimal, names: []string{"web"}},
-		"JSON":                  {in: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"}}`, names: []string{"web"}},
-		"JSON after space":      {in: "\n {\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"web\"}}\n", names: []string{"web"}},
-		"byte order mark":       {in: "\xef\xbb\xbf" + minimal, names: []string{"web"}},
-		"carriage returns":      {in: strings.ReplaceAll(minimal, "\n", "\r\n"), names: []string{"web"}},
-		"a list":                {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n", names: []string{"a", "b"}},
-		"an empty list":         {in: "apiVersion: v1\nkind: PodList\nitems: []\n", names: nil},
-		"documents":             {in: "# head\n---\n" + minimal + "---\n# nothing\n--- # again\n" + minimal + "...\n", names: []string{"web", "web"}},
-		"document after marker": {in: "--- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n", names: []string{"a"}},
-		"marker inside a block": {in: minimal + "    args:\n    - |\n      ---\n      x\n", names: []string{"web"}},
+		"a pod":                    {in: minimal, names: []string{"web"}},
+		"JSON":                     {in: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"}}`, names: []string{"web"}},
+		"JSON after space":         {in: "\n {\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"web\"}}\n", names: []string{"web"}},
+		"byte order mark":          {in: "\xef\xbb\xbf" + minimal, names: []string{"web"}},
+		"carriage returns":         {in: strings.ReplaceAll(minimal, "\n", "\r\n"), names: []string{"web"}},
+		"a list":                   {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n", names: []string{"a", "b"}},
+		"an empty list":            {in: "apiVersion: v1\nkind: PodList\nitems: []\n", names: nil},
+		"a list as kubectl writes": {in: "apiVersion: v1\nkind: List\nmetadata: {resourceVersion: ''}\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n", names: []string{"a"}},
+		"no items":                 {in: "apiVersion: v1\nkind: PodList\n", names: nil},
+		"aliases":                  {in: strings.Replace(minimal, "name: web", "name: &n web\n  labels: {app: *n}", 1), names: []string{"web"}},
+		"merge key":                {in: minimal + "    env:\n    - &e {name: A, value: a}\n    - <<: [*e]\n", names: []string{"web"}},
+		"documents":                {in: "# head\n---\n" + minimal + "---\n# nothing\n--- # again\n" + minimal + "...\n", names: []string{"web", "web"}},
+		"document after marker":    {in: "--- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n", names: []string{"a"}},
+		"marker inside a block":    {in: minimal + "    args:\n    - |\n      ---\n      x\n", names: []string{"web"}},
 
 		"empty":                 {in: "", err: "the manifest is empty"},
 		"comments only":         {in: "# x\n---\n", err: "the manifest is empty"},
@@ -48,11 +52,11 @@ func TestDecode(t *testing.T) {
 		"no kind":               {in: "apiVersion: v1\n", err: "kind: Required value"},
 		"another kind":          {in: "apiVersion: v1\nkind: ConfigMap\n", err: `kind: Unsupported value: "ConfigMap": supported values: "Pod", "PodList"`},
 		"another version":       {in: "apiVersion: apps/v1\nkind: Pod\n", err: `apiVersion: Unsupported value: "apps/v1"`},
-		"another kind in list":  {in: "apiVersion: v1\nkind: PodList\nitems:\n- kind: Secret\n  metadata: {name: a}\n", err: `items[0].kind: Invalid value: "Secret": want a v1 Pod`},
+		"another kind in list":  {in: "apiVersion: v1\nkind: PodList\nitems:\n- kind: Secret\n  metadata: {name: a}\n", err: `items[0].kind: Unsupported value: "Secret": supported values: "Pod"`},
 		"unknown field":         {in: minimal + "    imagee: x\n", err: `unknown field "spec.containers[0].imagee"`},
-		"unknown field in list": {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a, nme: b}\n", err: `items[0]: unknown field "metadata.nme"`},
+		"unknown field in list": {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a, nme: b}\n", err: `unknown field "items[0].metadata.nme"`},
 		"unknown field of list": {in: "apiVersion: v1\nkind: PodList\nitem: []\n", err: `unknown field "item"`},
-		"duplicate field":       {in: minimal + "    image: x\n", err: `yaml: line 9: key "image" already set in map`},
+		"duplicate field":       {in: minimal + "    image: x\n", err: `line 9: duplicate field "spec.containers[0].image"`},
 		"duplicate JSON field":  {in: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","name":"b"}}`, err: `duplicate field "metadata.name"`},
 		"YAML syntax":           {in: "a: [", err: "yaml: line 1"},
 		"JSON syntax":           {in: "{\n\"a\": 1,\n\"b\" [\n}", err: "line 3: invalid character"},
@@ -68,8 +72,21 @@ func TestDecode(t *testing.T) {
 			err: `spec.containers[0].resources.limits[memory]: Invalid value: "12Q": quantities must match the regular expression`},
 		"quantity in list": {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n  spec: {volumes: [{name: v, emptyDir: {sizeLimit: much}}]}\n",
 			err: `items[0].spec.volumes[0].emptyDir.sizeLimit: Invalid value: "much"`},
-		"items not a list": {in: "apiVersion: v1\nkind: PodList\nitems: 3\n", err: "items"},
-		"bad time":         {in: "apiVersion: v1\nkind: Pod\nmetadata: {creationTimestamp: today}\n", err: `metadata.creationTimestamp: Invalid value: "today"`},
+		"items not a list":        {in: "apiVersion: v1\nkind: PodList\nitems: 3\n", err: "items: Invalid value: must be a list"},
+		"null in a list":          {in: "apiVersion: v1\nkind: PodList\nitems: [null]\n", err: "items[0]: Invalid value: null: must be an object"},
+		"another version in list": {in: "apiVersion: v1\nkind: PodList\nitems: [{kind: Pod, apiVersion: v2}]\n", err: `items[0].apiVersion: Unsupported value: "v2"`},
+		"another kind in a List":  {in: "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Service}]\n", err: `items[0].kind: Unsupported value: "Service"`},
+		"no kind in a List":       {in: "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1}]\n", err: "items[0].kind: Required value: want Pod"},
+		"a number as kind":        {in: "apiVersion: v1\nkind: 3\n", err: "kind: Invalid value: 3: must be a string"},
+		"duplicates in lists": {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata:\n    name: a\n    name: b\n- spec: {}\n  spec: {}\n",
+			err: `line 6: duplicate field "items[0].metadata.name"; line 8: duplicate field "items[1].spec"`},
+		"duplicate in a document": {in: minimal + "---\n" + minimal + "    image: x\n", err: `document 2 (line 9): line 18: duplicate field "spec.containers[0].image"`},
+		"duplicate after a head":  {in: "# head\n\n---\n" + minimal + "    image: x\n", err: `line 12: duplicate field "spec.containers[0].image"`},
+		"syntax in a document":    {in: minimal + "---\na: [\n---\n" + minimal, err: "document 2 (line 9): yaml: line 10:"},
+		"merge key overridden":    {in: minimal + "    env:\n    - &e {name: A, value: a}\n    - <<: *e\n      value: b\n", err: `line 12: key "value" already set in map`},
+		"a key of two types":      {in: minimal + "    env: [{1: a, '1': b}]\n", err: `field "1" is given twice, as text and as a number or truth value`},
+		"a key that is null":      {in: minimal + "    env: [{~: a}]\n", err: "a key must be a text, not <nil>"},
+		"bad time":                {in: "apiVersion: v1\nkind: Pod\nmetadata: {creationTimestamp: today}\n", err: `metadata.creationTimestamp: Invalid value: "today"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,7 +121,7 @@ func TestDecodeLenient(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "other", got[0].Pod.Spec.Containers[0].Image)
 	require.Len(t, warnings, 2)
-	assert.Contains(t, warnings[0], `key "image" already set`)
+	assert.Contains(t, warnings[0], `line 9: duplicate field "spec.containers[0].image"`)
 	assert.Contains(t, warnings[1], `unknown field "spec.containers[0].imagee"`)
 }
 

@@ -23,6 +23,11 @@ func SetDefaults(pod *v1.Pod) {
 		spec.SecurityContext = &v1.PodSecurityContext{}
 	}
 	defaultPtr(&spec.TerminationGracePeriodSeconds, runtime.DefaultGracePeriod)
+	if *spec.TerminationGracePeriodSeconds < 0 {
+		// It was not checked once, and pods that have it are still to be had.
+		shortest := int64(1)
+		spec.TerminationGracePeriodSeconds = &shortest
+	}
 	defaultPtr(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
 	// The two names of one field follow each other.
 	defaultTo(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)

@@ -4,44 +4,70 @@
 //
 // # Vocabulary
 //
-//   - A [Source] names pods: all that it wants, each time something changes.
+//   - A [Source] names pods: all that it wants, each time something changes. A
+//     [DeltaSource] may also say what has changed.
+//   - A snapshot is all that a source wants at one moment. A source has been seen
+//     when the reader knows all that came of its first one.
 //   - A [Change] is one step of the stream: an [Op] and the pods that it is about.
 //   - A batch is a run of changes that leads from what the reader was told to what
 //     the sources want now, ordered by Op.
 //   - A full name is namespace and name. At most one pod of a full name is in the
 //     stream, whatever the sources say.
+//   - A pod is held back while another has its full name or its UID.
+//   - A restored pod is one that an earlier life of the agent took on; it counts
+//     until its source is heard.
 //   - A static pod comes from another source than an API server. Its mirror pod,
 //     if there is one, is the copy that the API server has of it.
+//   - An [ObjectSource] has the secrets and config maps that pods refer to, on a node
+//     whose pods come without an API server. [Dependents] finds the pods that are
+//     to be looked at again when one of them changes.
 //
 // # A walk through
 //
 // A source of manifests hands the bytes that it finds to [Load], which decodes
 // them strictly, makes static pods of them ([Normalize]) and judges them
 // ([Validate]); every error names the field. The source gives the good pods to the
-// [Mux] that runs it. The Mux keeps the newest snapshot of each source, decides
-// who gets a full name that two of them want, compares the outcome with what its
-// reader was told, and offers the difference. The reader applies it to a
-// [Manager] and acts.
+// [Mux] that runs it. The Mux keeps what each source wants, decides who gets a full
+// name that two of them want, compares the outcome with what its reader was told,
+// and offers the difference. The reader applies it to a [Manager] and acts.
 //
-// An embedder with a control plane of its own implements Source in a few lines;
-// pods that did not pass through Load should pass through [Normalize] or at least
-// [SetDefaults].
+// After a reboot no source may be in reach. Then [MuxOptions] has the pods that the
+// earlier life kept on disk, as package podconfig/checkpoint does, restored before
+// any source is run.
+//
+// Secrets and config maps stand in manifests too; [LoadAll] reads them beside the
+// pods. They go to who looks them up, not into the stream: an ObjectSource, such as
+// that of package podconfig/file, or a Store of package podconfig/objects.
+//
+// An embedder with a control plane of its own sends lists of pods to a [NewChannel],
+// names pods that never change in a [NewStatic], or implements Source in a few
+// lines; if it hears of single pods, it implements DeltaSource, of which [Deltas]
+// makes a Source. Pods that did not pass through Load should pass through
+// [Normalize] or at least [SetDefaults]. Sources may come and go while the Mux runs:
+// [Mux.Add], [Mux.Remove].
 //
 // # Guarantees of the stream
 //
 //   - Applied in order, the changes that a reader took give exactly what the
 //     sources wanted at some moment, the latest one as soon as the reader has taken
-//     all. A slow reader misses intermediate states, never the last one, and holds
-//     up no source.
+//     all. A slow reader misses intermediate states, never the last one. It holds up
+//     no source, and costs no more memory than the pods that it knows and those that
+//     are wanted.
 //   - A UID is Added before, and Removed after, anything else is said of it, and
 //     never belongs to two full names at once.
-//   - Two sources that want the same full name or UID: who had it first keeps it,
-//     the other pod is reported once as a [Rejection] and takes over when the first
-//     goes away. Within one source the first in the snapshot wins.
-//   - [Mux.AllSeen] turns true when every source was heard and the reader has taken
-//     all that came of it. Until then the absence of a pod means nothing, and
-//     nothing of it may be cleaned up.
-//   - A source that fails is run again; the pods that it named stay meanwhile.
+//   - Two pods that want the same full name or UID: who had it first keeps it, the
+//     other is reported once as a [Rejection] and takes over when the first goes
+//     away. Of new ones the first source's wins, and within a source the first. A
+//     source that gives a pod another UID keeps its name.
+//   - [Mux.AllSeen] is true when every source has been seen. Until then the absence
+//     of a pod means nothing, and nothing of it may be cleaned up. A source that is
+//     added makes it false again; restored pods and deltas without a snapshot never
+//     make it true.
+//   - A restored pod holds its name and UID until its source is heard. Then that one
+//     rules: what it does not name is removed, what it changed is updated, and of the
+//     same nothing is said.
+//   - A source that fails is run again; the pods that it named stay meanwhile. Those
+//     of one that is removed do not.
 //
 // Pods in changes carry the annotations kubernetes.io/config.source, the name of
 // the source, and kubernetes.io/config.seen, when the source first named that UID;

@@ -16,17 +16,14 @@ import (
 // locate finds the field that makes JSON fail to decode into a value, which the
 // decoder itself does not tell for types that decode themselves, such as
 // quantities. It walks the two side by side and returns nil if it finds nothing.
-func locate(content []byte, into any, path *field.Path) error {
+func locate(content []byte, into any, path *field.Path) *field.Error {
 	d := json.NewDecoder(bytes.NewReader(content))
 	d.UseNumber()
 	var generic any
 	if d.Decode(&generic) != nil {
 		return nil
 	}
-	if err := misfit(reflect.TypeOf(into), generic, path); err != nil {
-		return err
-	}
-	return nil
+	return misfit(reflect.TypeOf(into), generic, path)
 }
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()

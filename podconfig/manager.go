@@ -21,6 +21,8 @@ type Manager struct {
 	mu      sync.RWMutex
 	pods    index
 	mirrors index
+	// desired is the last Snapshot; nil if something has changed since.
+	desired *Desired
 }
 
 // NewManager returns an empty Manager.
@@ -30,6 +32,7 @@ func NewManager() *Manager { return &Manager{} }
 func (m *Manager) Set(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.desired = nil
 	// A pod may turn into a mirror pod only by a mistake of its source; it must not
 	// stand on both sides then.
 	if runtime.IsMirror(pod) {
@@ -46,12 +49,13 @@ func (m *Manager) Set(pod *v1.Pod) {
 func (m *Manager) Remove(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.desired = nil
 	m.pods.remove(pod.UID)
 	m.mirrors.remove(pod.UID)
 }
 
 // Pods returns the pods that should run, without mirror pods, sorted by namespace,
-// name and UID.
+// name and UID. It copies nothing, as [Manager.Snapshot].
 func (m *Manager) Pods() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,17 +70,21 @@ type Desired struct {
 	OrphanedMirrors []*v1.Pod
 }
 
-// Snapshot returns the whole state as of one moment.
+// Snapshot returns the whole state as of one moment. It copies no pods, and the
+// slices are shared by all who ask until the state changes; only the first change
+// after that copies the list, of pointers, that it changes.
 func (m *Manager) Snapshot() Desired {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := Desired{Pods: m.pods.snapshot(), Mirrors: m.mirrors.snapshot()}
-	for _, mirror := range d.Mirrors {
-		if _, ok := m.pods.byName[keyOf(mirror)]; !ok {
-			d.OrphanedMirrors = append(d.OrphanedMirrors, mirror)
+	if m.desired == nil {
+		m.desired = &Desired{Pods: m.pods.snapshot(), Mirrors: m.mirrors.snapshot()}
+		for _, mirror := range m.desired.Mirrors {
+			if _, ok := m.pods.byName[keyOf(mirror)]; !ok {
+				m.desired.OrphanedMirrors = append(m.desired.OrphanedMirrors, mirror)
+			}
 		}
 	}
-	return d
+	return *m.desired
 }
 
 // ByUID returns the pod, never a mirror pod, of that UID.

@@ -166,12 +166,31 @@ func TestManagerConcurrently(t *testing.T) {
 	assert.Len(t, m.Pods(), 400)
 }
 
-func BenchmarkManagerSnapshot(b *testing.B) {
+// BenchmarkManager has 5000 static pods with their mirror pods.
+func BenchmarkManager(b *testing.B) {
+	const n = 5000
+	pods, mirrors := make([]*v1.Pod, n), make([]*v1.Pod, n)
 	m := NewManager()
-	for i := range 5000 {
-		m.Set(testPod(fmt.Sprint(i), fmt.Sprint(i)))
+	for i := range n {
+		name := fmt.Sprint("pod-", i)
+		pods[i], mirrors[i] = testPod(fmt.Sprint("uid-", i), name), testPod(fmt.Sprint("mirror-", i), name, mirror)
+		m.Set(pods[i])
+		m.Set(mirrors[i])
 	}
-	for b.Loop() {
-		_ = m.Pods()
+	for name, do := range map[string]func(i int){
+		"Snapshot":           func(int) { m.Snapshot() },
+		"Set":                func(i int) { m.Set(pods[i%n]) },
+		"Set, then Pods":     func(i int) { m.Set(pods[i%n]); m.Pods() },
+		"Set, then Snapshot": func(i int) { m.Set(pods[i%n]); m.Snapshot() },
+		"ByUID":              func(i int) { m.ByUID(pods[i%n].UID) },
+		"ByName":             func(i int) { m.ByName("default", pods[i%n].Name) },
+		"TranslateUID":       func(i int) { m.TranslateUID(mirrors[i%n].UID) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				do(i)
+			}
+		})
 	}
 }

@@ -4,107 +4,193 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrRunTwice is returned by [Mux.Run] when it was called before.
-var ErrRunTwice = errors.New("the pod config mux was already run")
+// Errors of a [Mux].
+var (
+	// ErrRunTwice is returned by [Mux.Run] when it was called before.
+	ErrRunTwice = errors.New("the pod config mux was already run")
+	// ErrMuxEnded is returned by [Mux.Add] when [Mux.Run] has ended, or is about to.
+	ErrMuxEnded = errors.New("the pod config mux has ended")
+)
 
 // MuxOptions are the settings of a [Mux].
 type MuxOptions struct {
 	// Logger; the zero value discards.
 	Logger logr.Logger
-	// Sources of pods. Their names must differ. Where two offer the same new pod at
-	// the same moment, one of them gets it, as a rule the one that stands first here.
+	// Sources of pods from the beginning; see also [Mux.Add]. Their names must
+	// differ. Where two offer the same new pod at the same moment, one of them gets
+	// it, as a rule the one that stands first here.
 	Sources []Source
+	// Restore, if not nil, returns the pods that an earlier life of the agent took
+	// from the stream and that were not removed, so that they run though their
+	// sources cannot be reached. [Mux.Run] calls it once, before it runs the sources.
+	// Each pod is as it was in the stream: its annotation kubernetes.io/config.source
+	// names its source, and kubernetes.io/config.seen, if it is there, stays. The
+	// pods of sources that are not registered are left out.
+	//
+	// A restored pod comes as [Restore], and counts until its source says which pods
+	// it wants: those that it does not name are removed then, changed ones updated,
+	// and of the same ones nothing is said.
+	Restore func(ctx context.Context) []*v1.Pod
 	// Rejected, if not nil, is told of each pod that is held back, once for as long
-	// as it is. It runs in the goroutine of [Mux.Run] and must not block.
+	// as it is, as a rule to make an event of it. It runs in the goroutine of
+	// [Mux.Run] and must not block.
 	Rejected func(Rejection)
 }
 
-// Mux makes of the full snapshots of any number of sources one ordered stream of
-// changes. It is safe for concurrent use.
+// Mux makes of what any number of sources say one ordered stream of changes. It is
+// safe for concurrent use.
 type Mux struct {
 	logger   logr.Logger
-	sources  []Source
+	restore  func(ctx context.Context) []*v1.Pod
 	rejected func(Rejection)
 
 	started atomic.Bool
 	changes chan Change
-	// dirty holds one token while some source has a snapshot that was not taken.
+	// dirty holds one token while something happened that was not taken in.
 	dirty chan struct{}
 
 	mu sync.Mutex
-	// pending has, by source, the newest snapshot that was not taken yet; an older
-	// one is replaced, so that a slow reader costs no memory.
-	pending []*snapshot
-	// announced says by source that its first snapshot has reached the reader.
-	announced []bool
+	// feeds are the registered sources; leaving those that were removed and whose
+	// end the reader has not been told.
+	feeds, leaving []*feed
+	registered     uint64 // how many ever were
+	// start runs a source; nil unless [Mux.Run] does. ended says that it did.
+	start func(f *feed)
+	ended bool
+	// frozen says that nothing more is taken from the sources.
+	frozen bool
 }
-
-type snapshot struct{ pods []*v1.Pod }
 
 // NewMux returns a mux over the sources. It does nothing until it is run.
 func NewMux(opts MuxOptions) (*Mux, error) {
 	if opts.Logger.IsZero() {
 		opts.Logger = logr.Discard()
 	}
+	m := &Mux{
+		logger:   opts.Logger,
+		restore:  opts.Restore,
+		rejected: opts.Rejected,
+		changes:  make(chan Change),
+		dirty:    make(chan struct{}, 1),
+	}
 	var errs []error
-	names := map[string]int{}
 	for i, s := range opts.Sources {
-		if s == nil {
-			errs = append(errs, fmt.Errorf("source %d is nil", i))
-			continue
-		}
-		name := s.Name()
-		if name == "" {
-			errs = append(errs, fmt.Errorf("source %d has no name", i))
-		} else if first, taken := names[name]; taken {
-			errs = append(errs, fmt.Errorf("sources %d and %d have the same name %q", first, i, name))
-		} else {
-			names[name] = i
+		if err := m.Add(s); err != nil {
+			errs = append(errs, fmt.Errorf("source %d: %w", i, err))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("pod config mux: %w", err)
 	}
-	return &Mux{
-		logger:    opts.Logger,
-		sources:   append([]Source(nil), opts.Sources...),
-		rejected:  opts.Rejected,
-		changes:   make(chan Change),
-		dirty:     make(chan struct{}, 1),
-		pending:   make([]*snapshot, len(opts.Sources)),
-		announced: make([]bool, len(opts.Sources)),
-	}, nil
+	return m, nil
+}
+
+// Add registers a source, and runs it if the mux runs. From then until its pods are
+// known, [Mux.AllSeen] is false. Its name must not be that of another registered
+// source. A source without which AllSeen is not to become true at all must be
+// added before [Mux.Run] is called. The error is [ErrMuxEnded] or says what is wrong
+// with the source.
+func (m *Mux) Add(source Source) error {
+	if source == nil {
+		return errors.New("the source is nil")
+	}
+	name := source.Name()
+	if name == "" {
+		return errors.New("the source has no name")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended {
+		return fmt.Errorf("adding source %q: %w", name, ErrMuxEnded)
+	}
+	if slices.ContainsFunc(m.feeds, func(f *feed) bool { return f.name == name }) {
+		return fmt.Errorf("there is another source of the same name %q", name)
+	}
+	m.registered++
+	f := &feed{mux: m, name: name, source: source, origin: newOrigin(m.registered, name)}
+	m.feeds = append(m.feeds, f)
+	if m.start != nil {
+		m.start(f)
+	}
+	return nil
+}
+
+// Remove takes a source away: its pods are wanted no more, its Run is cancelled, and
+// when Remove returns it has returned. Another source of the same name may be added
+// then; of pods that it offers unchanged before the reader was told of their end,
+// the reader hears nothing. The result is false if there is no such source. Remove
+// must not be called by the source itself.
+func (m *Mux) Remove(name string) bool {
+	m.mu.Lock()
+	i := slices.IndexFunc(m.feeds, func(f *feed) bool { return f.name == name })
+	if i < 0 {
+		m.mu.Unlock()
+		return false
+	}
+	f := m.feeds[i]
+	m.feeds = slices.Delete(m.feeds, i, i+1)
+	m.leaving = append(m.leaving, f)
+	m.mu.Unlock()
+	m.wake()
+	if f.cancel != nil { // it was started before it could be found, or never will be
+		f.cancel()
+		<-f.done
+	}
+	return true
+}
+
+// Freeze has the mux take nothing more from its sources, for who wants one snapshot.
+func (m *Mux) Freeze() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.frozen = true
+}
+
+// SourceState is what a [Mux] knows of a registered source.
+type SourceState struct {
+	Name string
+	// Seen says that the source has said which pods it wants, and the reader has
+	// taken all the changes that came of that.
+	Seen bool
+}
+
+// Sources returns the registered sources in the order in which they were added.
+func (m *Mux) Sources() []SourceState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	states := make([]SourceState, len(m.feeds))
+	for i, f := range m.feeds {
+		states[i] = SourceState{f.name, f.announced}
+	}
+	return states
 }
 
 // Changes is the stream, for one reader. It has no buffer: while the reader is
 // busy, what the sources say meanwhile is folded into the next batch. A batch is
 // a run of changes ordered by [Op]; once its first change was taken it is
-// finished before newer snapshots count. The channel is closed when
-// [Mux.Run] returns.
+// finished before newer news count. The channel is closed when [Mux.Run] returns.
 func (m *Mux) Changes() <-chan Change { return m.changes }
 
-// AllSeen reports whether every source has delivered a snapshot and the reader
-// has taken all the changes that came of it. Only then does the absence of a pod
-// mean that it is not wanted. A reader that asks between two receives gets no
-// early yes: everything it was told of it has also handled.
+// AllSeen reports whether every registered source has said which pods it wants, and
+// the reader has taken all the changes that came of it, and of the removal of
+// sources. Only then does the absence of a pod mean that it is not wanted. A reader
+// that asks between two receives gets no early yes: everything it was told of it
+// has also handled. A source that is added makes it false again.
 func (m *Mux) AllSeen() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, seen := range m.announced {
-		if !seen {
-			return false
-		}
-	}
-	return true
+	return len(m.leaving) == 0 && !slices.ContainsFunc(m.feeds, func(f *feed) bool { return !f.announced })
 }
 
 // Run runs the sources and delivers their changes until ctx ends; then it waits
@@ -116,31 +202,61 @@ func (m *Mux) Run(ctx context.Context) error {
 		return ErrRunTwice
 	}
 	defer close(m.changes)
+	d := newDelivery()
+	if m.restore != nil {
+		m.restoreInto(d, m.restore(ctx))
+	}
+
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for i, s := range m.sources {
+	m.mu.Lock()
+	m.start = func(f *feed) {
+		ctx, cancel := context.WithCancel(ctx)
+		f.cancel, f.done = cancel, make(chan struct{})
 		wg.Go(func() {
-			supervise(ctx, m.logger.WithValues("source", s.Name()), s, func(pods []*v1.Pod) { m.offer(i, pods) })
+			defer close(f.done)
+			defer cancel()
+			supervise(ctx, m.logger.WithValues("source", f.name), f.source, f)
 		})
 	}
-	m.deliver(ctx)
+	for _, f := range m.feeds {
+		m.start(f)
+	}
+	m.mu.Unlock()
+	m.deliver(ctx, d)
+
+	m.mu.Lock()
+	m.start, m.ended = nil, true // nothing is started during the wait
+	m.mu.Unlock()
 	return nil
 }
 
-// offer stores a snapshot and wakes the delivery.
-func (m *Mux) offer(source int, pods []*v1.Pod) {
+func (m *Mux) restoreInto(d *delivery, pods []*v1.Pod) {
 	m.mu.Lock()
-	m.pending[source] = &snapshot{pods}
+	origins := make([]*origin, len(m.feeds))
+	for i, f := range m.feeds {
+		origins[i] = f.origin
+	}
 	m.mu.Unlock()
+	strays, rejections := d.restore(pods, origins, time.Now())
+	for _, pod := range strays {
+		m.logger.Info("Pod is not restored, because the source that it came from is not configured any more",
+			"pod", runtime.RefOf(pod), "source", pod.Annotations[runtime.AnnotationConfigSource])
+	}
+	m.reject(rejections)
+	m.wake()
+}
+
+func (m *Mux) wake() {
 	select {
 	case m.dirty <- struct{}{}:
 	default: // a token is there already
 	}
 }
 
-// deliver is the one goroutine that owns what the reader was told.
-func (m *Mux) deliver(ctx context.Context) {
-	d := newDelivery(m.sources)
+// deliver is the one goroutine that owns what the sources say and what the reader
+// was told.
+func (m *Mux) deliver(ctx context.Context, d *delivery) {
 	for {
 		var next Change
 		var out chan Change // nil, which blocks, while there is nothing to say
@@ -152,104 +268,51 @@ func (m *Mux) deliver(ctx context.Context) {
 			return
 		case out <- next:
 			d.advance()
-			if len(d.batch) > 0 {
-				continue
-			}
-			m.announce(d.fresh)
 		case <-m.dirty:
-			if d.begun {
-				continue // planned anew when the batch is through
-			}
+			m.reject(d.absorb(m.take(), time.Now()))
 		}
-		for _, r := range d.plan(m.take(), time.Now()) {
-			m.reject(r)
+		if d.begun {
+			continue // planned anew when the batch is through
 		}
+		d.plan()
+		m.publish()
 	}
 }
 
-// take empties the pending snapshots into a map by source.
-func (m *Mux) take() map[int][]*v1.Pod {
+// take empties the inbox.
+func (m *Mux) take() inbox {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	taken := map[int][]*v1.Pod{}
-	for i, s := range m.pending {
-		if s != nil {
-			taken[i], m.pending[i] = s.pods, nil
+	var in inbox
+	for _, f := range m.leaving {
+		if !f.origin.left {
+			in.left = append(in.left, f.origin)
 		}
 	}
-	return taken
+	for _, f := range m.feeds {
+		if !f.news.empty() {
+			in.said = append(in.said, saying{f.origin, f.news})
+			f.news = news{}
+		}
+	}
+	return in
 }
 
-func (m *Mux) announce(sources []int) {
+// publish lets everybody know what the reader was told of the sources.
+func (m *Mux) publish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, i := range sources {
-		m.announced[i] = true
+	for _, f := range m.feeds {
+		f.announced = f.origin.announced
 	}
+	m.leaving = slices.DeleteFunc(m.leaving, func(f *feed) bool { return f.origin.left && f.origin.announced })
 }
 
-func (m *Mux) reject(r Rejection) {
-	m.logger.Error(r.Err, "Pod held back", "pod", r.Pod.Namespace+"/"+r.Pod.Name, "uid", r.Pod.UID, "source", r.Source)
-	if m.rejected != nil {
-		m.rejected(r)
-	}
-}
-
-// delivery is the state behind the stream, without goroutines: what each source
-// says, what the reader was told, and the batch that leads from one to the
-// other.
-type delivery struct {
-	origins []*origin
-	union   union
-	// told is what the reader knows, by UID: every step that it took, applied.
-	told map[types.UID]*entry
-	// batch is what is left to be told. begun says that part of it was.
-	batch []step
-	begun bool
-	// fresh are the sources whose first snapshot the batch covers.
-	fresh []int
-	// announced sources need no further sign that they have been seen.
-	announced []bool
-}
-
-func newDelivery(sources []Source) *delivery {
-	d := &delivery{told: map[types.UID]*entry{}, announced: make([]bool, len(sources))}
-	for i, s := range sources {
-		d.origins = append(d.origins, newOrigin(i, s.Name()))
-	}
-	return d
-}
-
-// plan takes new snapshots in and replaces the batch, which must not have begun.
-func (d *delivery) plan(snapshots map[int][]*v1.Pod, now time.Time) []Rejection {
-	var rejections []Rejection
-	for i, o := range d.origins {
-		if pods, ok := snapshots[i]; ok {
-			rejections = append(rejections, o.take(pods, now)...)
-		}
-	}
-	want, more := d.union.merge(d.origins)
-	rejections = append(rejections, more...)
-	d.batch = diff(d.told, want)
-	d.fresh = d.fresh[:0]
-	for i, o := range d.origins {
-		if o.seen && !d.announced[i] {
-			d.fresh = append(d.fresh, i)
-			d.batch = withSign(d.batch, o.name)
-		}
-	}
-	return rejections
-}
-
-// advance notes that the reader took the first step of the batch.
-func (d *delivery) advance() {
-	d.batch[0].apply(d.told)
-	d.batch[0] = step{}
-	d.batch = d.batch[1:]
-	d.begun = len(d.batch) > 0
-	if !d.begun {
-		for _, i := range d.fresh {
-			d.announced[i] = true
+func (m *Mux) reject(rejections []Rejection) {
+	for _, r := range rejections {
+		m.logger.Error(r.Err, "Pod held back", "pod", r.Pod.Namespace+"/"+r.Pod.Name, "uid", r.Pod.UID, "source", r.Source)
+		if m.rejected != nil {
+			m.rejected(r)
 		}
 	}
 }

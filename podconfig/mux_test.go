@@ -73,14 +73,18 @@ type bench struct {
 }
 
 func newBench(t *testing.T, names ...string) *bench {
+	return newBenchOf(t, MuxOptions{}, names...)
+}
+
+func newBenchOf(t *testing.T, opts MuxOptions, names ...string) *bench {
 	b := &bench{t: t}
-	var sources []Source
 	for _, n := range names {
 		s := newScripted(n)
 		b.sources = append(b.sources, s)
-		sources = append(sources, s)
+		opts.Sources = append(opts.Sources, s)
 	}
-	mux, err := NewMux(MuxOptions{Sources: sources, Rejected: func(r Rejection) { b.rejected = append(b.rejected, r) }})
+	opts.Rejected = func(r Rejection) { b.rejected = append(b.rejected, r) }
+	mux, err := NewMux(opts)
 	require.NoError(t, err)
 	b.mux = mux
 	ctx, cancel := context.WithCancel(t.Context())
@@ -219,11 +223,24 @@ func TestMuxScenarios(t *testing.T) {
 			b.set(0, testPod("1", "a"), testPod("2", "a"), testPod("1", "c"), testPod("", "d"), nil)
 			assert.Equal(b.t, []string{"ADD file a/1"}, b.read())
 			require.Len(b.t, b.rejected, 3)
-			assert.ErrorContains(b.t, b.rejected[0].Err, `pod default/a(2) from source "file": pod default/a(1) of the same source has the same name`)
-			assert.ErrorContains(b.t, b.rejected[1].Err, `pod default/c(1) from source "file": pod default/a(1) of the same source has the same UID`)
-			assert.ErrorIs(b.t, b.rejected[2].Err, ErrUnnamedPod)
+			assert.ErrorContains(b.t, b.rejected[0].Err, `pod default/c(1) from source "file": pod default/a(1) of the same source has the same UID`)
+			assert.ErrorIs(b.t, b.rejected[1].Err, ErrUnnamedPod)
+			assert.ErrorContains(b.t, b.rejected[2].Err, `pod default/a(2) from source "file": pod default/a(1) of the same source has the same name`)
+			b.set(0, testPod("2", "a"), testPod("1", "a"), testPod("1", "c"), testPod("", "d"))
+			assert.Empty(b.t, b.read(), "who had the name keeps it")
+			assert.Len(b.t, b.rejected, 3, "told once")
 			b.set(0, testPod("2", "a"))
 			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD file a/2"}, b.read())
+		},
+		"the same pod twice in a snapshot": func(b *bench) {
+			one, two := testPod("1", "a"), testPod("2", "b")
+			b.set(0, one, two)
+			b.read()
+			b.set(0, two, two)
+			assert.Equal(b.t, []string{"REMOVE file a/1"}, b.read())
+			assert.Len(b.t, b.rejected, 1)
+			b.set(0, one, two)
+			assert.Equal(b.t, []string{"ADD file a/1"}, b.read())
 		},
 		"deletion goes on": func(b *bench) {
 			b.set(0, testPod("1", "a"))
@@ -294,17 +311,11 @@ func TestMuxRestartsFailedSource(t *testing.T) {
 	})
 }
 
-// sourceFunc is a source of one function.
-type sourceFunc func(ctx context.Context, set func([]*v1.Pod)) error
-
-func (sourceFunc) Name() string                                              { return "func" }
-func (f sourceFunc) Run(ctx context.Context, set func(pods []*v1.Pod)) error { return f(ctx, set) }
-
 func TestMuxSourceEnds(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		runs int // that happen within ten seconds
-		run  sourceFunc
+		run  func(ctx context.Context, set func([]*v1.Pod)) error
 	}{
 		"complete": {1, func(_ context.Context, set func([]*v1.Pod)) error { set(nil); return nil }},
 		"silent":   {4, func(context.Context, func([]*v1.Pod)) error { return nil }},
@@ -315,11 +326,11 @@ func TestMuxSourceEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				runs := 0
 				var late func([]*v1.Pod)
-				m, err := NewMux(MuxOptions{Sources: []Source{sourceFunc(func(ctx context.Context, set func([]*v1.Pod)) error {
+				m, err := NewMux(MuxOptions{Sources: []Source{sourceFunc{"func", func(ctx context.Context, set func([]*v1.Pod)) error {
 					runs++
 					late = set
 					return tc.run(ctx, set)
-				})}})
+				}}}})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
@@ -346,9 +357,8 @@ func TestMuxSourceEnds(t *testing.T) {
 func TestNewMuxErrors(t *testing.T) {
 	t.Parallel()
 	_, err := NewMux(MuxOptions{Sources: []Source{nil, newScripted(""), newScripted("a"), newScripted("a")}})
-	require.ErrorContains(t, err, "source 0 is nil")
-	require.ErrorContains(t, err, "source 1 has no name")
-	require.ErrorContains(t, err, `sources 2 and 3 have the same name "a"`)
+	require.EqualError(t, err, "pod config mux: source 0: the source is nil\nsource 1: the source has no name\n"+
+		`source 3: there is another source of the same name "a"`)
 	m, err := NewMux(MuxOptions{})
 	require.NoError(t, err)
 	assert.True(t, m.AllSeen())

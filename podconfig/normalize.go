@@ -132,26 +132,55 @@ type LoadOptions struct {
 // then names the document and the field, and wraps an [InvalidError] where a pod
 // was understood and found wanting.
 func Load(data []byte, opts LoadOptions) ([]*v1.Pod, error) {
+	pods, _, err := LoadAll(data, opts)
+	return pods, err
+}
+
+// LoadAll is [Load] for a source that reads secrets and config maps too, as
+// [DecodeOptions.Kinds] has it: they pass through [NormalizeObject] and
+// [ValidateObject].
+func LoadAll(data []byte, opts LoadOptions) (pods []*v1.Pod, objects []metav1.Object, err error) {
 	manifests, err := Decode(data, opts.DecodeOptions)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	pods := make([]*v1.Pod, 0, len(manifests))
+	pods = make([]*v1.Pod, 0, len(manifests))
 	for _, m := range manifests {
-		norm := opts.NormalizeOptions
-		norm.Content = m.Content
-		if err := Normalize(m.Pod, norm); err != nil {
-			if e := (*field.Error)(nil); errors.As(err, &e) && m.path != nil {
-				e.Field = m.path.String() + "." + e.Field
-			}
-			return nil, fmt.Errorf("%s%w", m.place, err)
+		if m.Object != nil {
+			objects = append(objects, m.Object)
+			err = m.loadObject()
+		} else {
+			pods = append(pods, m.Pod)
+			err = m.loadPod(opts)
 		}
-		if errs := validate(m.Pod, m.path, opts.ValidateOptions); len(errs) > 0 {
-			return nil, fmt.Errorf("%s%w", m.place, &InvalidError{Pod: runtime.RefOf(m.Pod), Errs: errs})
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s%w", m.place, err)
 		}
-		pods = append(pods, m.Pod)
 	}
-	return pods, nil
+	return pods, objects, nil
+}
+
+func (m *Manifest) loadPod(opts LoadOptions) error {
+	norm := opts.NormalizeOptions
+	norm.Content = m.Content
+	if err := Normalize(m.Pod, norm); err != nil {
+		if e := (*field.Error)(nil); errors.As(err, &e) && m.path != nil {
+			e.Field = m.path.String() + "." + e.Field
+		}
+		return err
+	}
+	if errs := validate(m.Pod, m.path, opts.ValidateOptions); len(errs) > 0 {
+		return &InvalidError{Pod: runtime.RefOf(m.Pod), Errs: errs}
+	}
+	return nil
+}
+
+func (m *Manifest) loadObject() error {
+	NormalizeObject(m.Object)
+	if errs := validateObject(m.Object, m.path); len(errs) > 0 {
+		return fmt.Errorf("%s is invalid: %w", clip(RefOf(m.Object).String()), joinShort(errs))
+	}
+	return nil
 }
 
 // InvalidError says what is wrong with a pod.

@@ -124,6 +124,16 @@ volumes:
 	assert.Equal(t, specJSON(t, want, false), specJSON(t, in, true))
 }
 
+// TestNegativeGracePeriod has what the API server takes a negative one for.
+func TestNegativeGracePeriod(t *testing.T) {
+	t.Parallel()
+	grace := int64(-1)
+	pod := &v1.Pod{Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace}}
+	SetDefaults(pod)
+	assert.EqualValues(t, 1, *pod.Spec.TerminationGracePeriodSeconds)
+	assert.EqualValues(t, -1, grace, "may be somebody else's")
+}
+
 // TestPodResourceDefaults has the rules of KEP-2837.
 func TestPodResourceDefaults(t *testing.T) {
 	t.Parallel()

@@ -8,25 +8,44 @@ import (
 )
 
 // objectReferences refuses what a static pod may not refer to: anything that only
-// an API server could give it.
-func (c *checker) objectReferences(path *field.Path) {
-	refuse := func(path *field.Path, what string) {
-		c.forbidden(path, "static pods may not reference "+what)
-	}
+// an API server could give it. Where there is an object source, it gives what
+// environments and image pulls need.
+func (c *checker) objectReferences(path *field.Path, source bool) {
 	s := c.spec
 	if s.ServiceAccountName != "" {
-		refuse(path.Child("serviceAccountName"), "serviceaccounts")
+		c.refuseReference(path.Child("serviceAccountName"), "serviceaccounts")
 	}
-	for i := range s.ImagePullSecrets {
-		refuse(path.Child("imagePullSecrets").Index(i), "secrets")
+	if !source {
+		for i := range s.ImagePullSecrets {
+			c.refuseReference(path.Child("imagePullSecrets").Index(i), "secrets")
+		}
 	}
 	if len(s.ResourceClaims) > 0 {
-		refuse(path.Child("resourceClaims"), "resourceclaims")
+		c.refuseReference(path.Child("resourceClaims"), "resourceclaims")
 	}
-	indexes := map[runtime.ContainerKind]int{}
-	for kind, ctr := range runtime.Containers(s) {
-		path := path.Child(listOf(kind)).Index(indexes[kind])
-		indexes[kind]++
+	if !source {
+		c.environmentReferences(path)
+	}
+	for i := range s.Volumes {
+		v := &s.Volumes[i]
+		what := volumeObject(v)
+		if what == "" {
+			continue
+		}
+		if source && (v.Secret != nil || v.ConfigMap != nil) {
+			what += ": there are no volumes of them yet, environment variables can have their values"
+		}
+		c.refuseReference(path.Child("volumes").Index(i), what)
+	}
+}
+
+func (c *checker) refuseReference(path *field.Path, what string) {
+	c.forbidden(path, "static pods may not reference "+what)
+}
+
+func (c *checker) environmentReferences(path *field.Path) {
+	refuse := c.refuseReference
+	for path, ctr := range c.allContainers(path) {
 		for i := range ctr.EnvFrom {
 			path := path.Child("envFrom").Index(i)
 			if ctr.EnvFrom[i].SecretRef != nil {
@@ -44,11 +63,6 @@ func (c *checker) objectReferences(path *field.Path) {
 			if from != nil && from.ConfigMapKeyRef != nil {
 				refuse(path.Child("configMapKeyRef"), "configmaps")
 			}
-		}
-	}
-	for i := range s.Volumes {
-		if what := volumeObject(&s.Volumes[i]); what != "" {
-			refuse(path.Child("volumes").Index(i), what)
 		}
 	}
 }

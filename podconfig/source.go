@@ -8,7 +8,8 @@ import (
 )
 
 // Source says which pods should run, as far as it goes: a directory of
-// manifests, a URL, an API server, an embedder's own control plane.
+// manifests, a URL, an API server, an embedder's own control plane. One that hears
+// of single pods is a [DeltaSource].
 type Source interface {
 	// Name tells the source from the others of its [Mux], as in "file", "http" or
 	// "api". It becomes the pods' annotation kubernetes.io/config.source, and every
@@ -36,6 +37,10 @@ type Op int
 const (
 	// Remove brings pods that are wanted no more.
 	Remove Op = iota + 1
+	// Restore brings pods that the reader does not know, as the agent that ran here
+	// before knew them; see [MuxOptions]. They are to run, but their source has not
+	// been heard: it may know others, and may not know these.
+	Restore
 	// Add brings pods that the reader does not know.
 	Add
 	// Update brings pods of known UID whose spec, labels, annotations or source
@@ -51,6 +56,8 @@ const (
 // String returns the kubelet's name of the operation, as in "ADD".
 func (op Op) String() string {
 	switch op {
+	case Restore:
+		return "RESTORE"
 	case Add:
 		return "ADD"
 	case Update:
@@ -73,6 +80,6 @@ type Change struct {
 	// Source is the name of the source that all the pods come from.
 	Source string
 	// Pods that the operation is about. An Add without any says that the source
-	// has delivered for the first time and has nothing new.
+	// has been heard for the first time and has nothing new.
 	Pods []*v1.Pod
 }

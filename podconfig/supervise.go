@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The back-off between two runs of a failing source. A run of maxRestartDelay or
@@ -19,10 +20,10 @@ const (
 )
 
 // supervise runs a source until ctx ends or the source is complete.
-func supervise(ctx context.Context, logger logr.Logger, source Source, set func([]*v1.Pod)) {
+func supervise(ctx context.Context, logger logr.Logger, source Source, sink Sink) {
 	for delay := minRestartDelay; ; delay = min(2*delay, maxRestartDelay) {
 		began := time.Now()
-		delivered, err := runOnce(ctx, source, set)
+		delivered, err := runOnce(ctx, source, sink)
 		switch {
 		case ctx.Err() != nil:
 			if err != nil && context.Cause(ctx) != err && ctx.Err() != err {
@@ -50,29 +51,52 @@ func supervise(ctx context.Context, logger logr.Logger, source Source, set func(
 }
 
 // runOnce runs the source once. A panic becomes an error with its stack. What the
-// source sets after it has returned is ignored.
-func runOnce(ctx context.Context, source Source, set func([]*v1.Pod)) (delivered bool, err error) {
-	var mu sync.Mutex
-	over := false
+// source says after it has returned is ignored.
+func runOnce(ctx context.Context, source Source, sink Sink) (delivered bool, err error) {
+	run := &runSink{sink: sink}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("source %q panicked: %v\n%s", source.Name(), r, debug.Stack())
 		}
-		mu.Lock()
-		over = true
-		mu.Unlock()
+		delivered = run.end()
 	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err = source.Run(ctx, func(pods []*v1.Pod) {
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
-			delivered = true
-			set(pods)
-		}
-	})
-	mu.Lock()
-	defer mu.Unlock()
+	if s, ok := source.(deltaSource); ok {
+		err = s.DeltaSource.Run(ctx, run)
+	} else {
+		err = source.Run(ctx, run.Set)
+	}
 	return delivered, err
+}
+
+// runSink passes on what a source says during one run.
+type runSink struct {
+	sink Sink
+
+	mu        sync.Mutex
+	delivered bool // there was a Set
+	over      bool
+}
+
+func (s *runSink) Set(pods []*v1.Pod) { s.pass(func() { s.delivered = true; s.sink.Set(pods) }) }
+
+func (s *runSink) Update(pods ...*v1.Pod) { s.pass(func() { s.sink.Update(pods...) }) }
+
+func (s *runSink) Remove(uids ...types.UID) { s.pass(func() { s.sink.Remove(uids...) }) }
+
+func (s *runSink) pass(say func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		say()
+	}
+}
+
+// end has the sink ignore what comes, and reports whether there was a Set.
+func (s *runSink) end() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	return s.delivered
 }

@@ -1,138 +1,138 @@
 package podconfig
 
 import (
-	"fmt"
+	"cmp"
+	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// union decides which pods count where several sources offer the same: who holds
-// a full name keeps it for as long as it offers it; a free one goes to the first
-// source that wants it.
+// union decides which of the offered pods count. Every UID and every full name is
+// held by one slot at most: who holds them keeps them for as long as it offers
+// them; free ones go to the first source that wants them, and within a source to
+// the pod that came first.
+//
+// Offers and withdrawals are gathered until settle; in between, nothing that became
+// free is given away.
 type union struct {
-	// sole is the only origin with pods as of the last merge, if it was one: it
-	// holds all that it offers, and the maps are not kept up.
-	sole *origin
-	// holders is who has each full name; last is the outcome of the merge before
-	// while one is under way. They are kept to save memory, as are the others.
-	holders, last map[fullName]*entry
-	uids          map[types.UID]*entry
-	want          []*entry
-	complaints    complaints
+	uids  map[types.UID]*slot
+	names map[fullName]*slot
+	// waiting are the slots that hold nothing: new offers and those that lost out.
+	waiting []*slot
+	// freedNames and freedUIDs are who gave up what since the last settle: the same
+	// pod may be back, or its source have another one for its place, as when a pod
+	// gets a new UID.
+	freedNames map[fullName]former
+	freedUIDs  map[types.UID]*origin
+	// ledger is told of each pod that comes to count, changes or ceases to count.
+	ledger *ledger
 }
 
-// merge returns what is wanted in all, every UID and every full name once, in the
-// order of the origins; and the pods that lose out now and did not before. The
-// list is valid until the next call.
-func (u *union) merge(origins []*origin) ([]*entry, []Rejection) {
-	talkers := 0
-	var sole *origin
-	for _, o := range origins {
-		if len(o.entries) > 0 {
-			talkers++
-			sole = o
+// former is the pod that held a full name.
+type former struct {
+	origin *origin
+	uid    types.UID
+}
+
+func newUnion(l *ledger) *union {
+	return &union{
+		uids: map[types.UID]*slot{}, names: map[fullName]*slot{},
+		freedNames: map[fullName]former{}, freedUIDs: map[types.UID]*origin{},
+		ledger: l,
+	}
+}
+
+// want returns what counts of a UID; nil if nothing does.
+func (u *union) want(uid types.UID) *entry {
+	if s := u.uids[uid]; s != nil {
+		return s.entry
+	}
+	return nil
+}
+
+// offer makes e the offer of the slot.
+func (u *union) offer(s *slot, e *entry) {
+	if s.entry != nil && s.entry.key == e.key {
+		s.entry = e
+		if s.held {
+			u.ledger.note(e.pod.UID, e)
 		}
-	}
-	if talkers <= 1 {
-		u.sole = sole
-		clear(u.holders)
-		if sole == nil {
-			return nil, u.complaints.news()
-		}
-		return sole.entries, u.complaints.news()
-	}
-	if u.holders == nil {
-		u.holders, u.last, u.uids = map[fullName]*entry{}, map[fullName]*entry{}, map[types.UID]*entry{}
-	}
-	u.holders, u.last = u.last, u.holders
-	clear(u.holders)
-	clear(u.uids)
-	u.want = u.want[:0]
-
-	for _, o := range origins {
-		for _, e := range o.entries {
-			if u.heldBy(e, o) && u.uids[e.pod.UID] == nil {
-				u.give(e)
-			}
-		}
-	}
-	u.sole = nil
-	for _, o := range origins {
-		for _, e := range o.entries {
-			switch holder := u.holders[e.key]; {
-			case holder == e:
-			case holder != nil:
-				u.refuse(e, holder, "name")
-				continue
-			case u.uids[e.pod.UID] != nil:
-				u.refuse(e, u.uids[e.pod.UID], "UID")
-				continue
-			default:
-				u.give(e)
-			}
-			u.want = append(u.want, e)
-		}
-	}
-	return u.want, u.complaints.news()
-}
-
-// heldBy reports whether the origin held the full name as of the last merge.
-func (u *union) heldBy(e *entry, o *origin) bool {
-	if u.sole != nil {
-		return u.sole == o
-	}
-	h := u.last[e.key]
-	return h != nil && h.origin == o
-}
-
-func (u *union) give(e *entry) {
-	u.holders[e.key] = e
-	u.uids[e.pod.UID] = e
-}
-
-func (u *union) refuse(e, holder *entry, what string) {
-	u.complaints.add(e.origin.name, e.pod, holder.pod.UID, func() error {
-		return fmt.Errorf("pod %s from source %q: pod %s from source %q has the same %s: %w and keeps it until it goes away",
-			runtime.RefOf(e.pod), e.origin.name, runtime.RefOf(holder.pod), holder.origin.name, what, ErrDuplicatePod)
-	})
-}
-
-// complaints turns the pods that are rejected in each round into those that are
-// rejected newly, so that each is reported once for as long as it lasts.
-type complaints struct {
-	now, before map[complaint]struct{}
-	fresh       []Rejection
-}
-
-type complaint struct {
-	source string
-	ref    runtime.PodRef
-	other  types.UID
-}
-
-// add notes a rejected pod, and the one that it lost to.
-func (c *complaints) add(source string, pod *v1.Pod, other types.UID, err func() error) {
-	key := complaint{source, runtime.RefOf(pod), other}
-	if _, known := c.now[key]; known {
 		return
 	}
-	if c.now == nil {
-		c.now = map[complaint]struct{}{}
-	}
-	c.now[key] = struct{}{}
-	if _, known := c.before[key]; !known {
-		c.fresh = append(c.fresh, Rejection{Source: source, Pod: pod, Err: err()})
+	u.release(s)
+	s.entry, s.lostTo = e, ""
+	if !s.queued {
+		s.queued = true
+		u.waiting = append(u.waiting, s)
 	}
 }
 
-// news ends the round.
-func (c *complaints) news() []Rejection {
-	fresh := c.fresh
-	c.now, c.before = c.before, c.now
-	clear(c.now)
-	c.fresh = nil
-	return fresh
+// withdraw ends the offer of the slot.
+func (u *union) withdraw(s *slot) {
+	u.release(s)
+	s.entry = nil
+}
+
+func (u *union) release(s *slot) {
+	if !s.held {
+		return
+	}
+	uid := s.entry.pod.UID
+	delete(u.uids, uid)
+	delete(u.names, s.entry.key)
+	u.freedNames[s.entry.key], u.freedUIDs[uid] = former{s.origin, uid}, s.origin
+	s.held = false
+	u.ledger.note(uid, nil)
+}
+
+// settle gives away what is free, and returns the pods that lose out newly, once
+// for each pod that they lose to.
+func (u *union) settle() []Rejection {
+	slices.SortFunc(u.waiting, func(a, b *slot) int {
+		return cmp.Or(cmp.Compare(a.origin.index, b.origin.index), cmp.Compare(a.seq, b.seq))
+	})
+	if len(u.freedNames) > 0 {
+		for _, s := range u.waiting {
+			if s.entry != nil && u.freedNames[s.entry.key] == (former{s.origin, s.entry.pod.UID}) {
+				u.grant(s)
+			}
+		}
+		for _, s := range u.waiting {
+			if s.entry != nil && (u.freedNames[s.entry.key].origin == s.origin || u.freedUIDs[s.entry.pod.UID] == s.origin) {
+				u.grant(s)
+			}
+		}
+		clear(u.freedNames)
+		clear(u.freedUIDs)
+	}
+	var rejections []Rejection
+	u.waiting = slices.DeleteFunc(u.waiting, func(s *slot) bool {
+		if s.entry == nil || s.held || u.grant(s) {
+			s.queued = false
+			return true
+		}
+		holder, what := u.names[s.entry.key], "name"
+		if holder == nil {
+			holder, what = u.uids[s.entry.pod.UID], "UID"
+		}
+		if winner := holder.entry.pod.UID; s.lostTo != winner {
+			s.lostTo = winner
+			rejections = append(rejections, Rejection{Source: s.origin.name, Pod: s.entry.pod, Err: duplicate(s.origin, s.entry.pod, holder, what)})
+		}
+		return false
+	})
+	return rejections
+}
+
+// grant gives the slot its UID and full name if both are free, as they are not if it
+// has them.
+func (u *union) grant(s *slot) bool {
+	uid := s.entry.pod.UID
+	if u.names[s.entry.key] != nil || u.uids[uid] != nil {
+		return false
+	}
+	u.uids[uid], u.names[s.entry.key] = s, s
+	s.held = true
+	u.ledger.note(uid, s.entry)
+	return true
 }

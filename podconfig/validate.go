@@ -2,7 +2,9 @@ package podconfig
 
 import (
 	"fmt"
+	"iter"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -22,15 +24,18 @@ type ValidateOptions struct {
 	// secrets. Without it they are refused, as kubelet refuses static pods that do:
 	// on a node without an API server they could never start.
 	AllowObjects bool
+	// ObjectSource accepts what an [ObjectSource] can give: environment variables and
+	// pull secrets from secrets and config maps.
+	ObjectSource bool
 }
 
 // Validate checks a static pod that was normalised. It covers what a node acts on
 // and judges as the API server (as of 1.36) does on creation: metadata,
 // containers, ports, environment, volumes and mounts, probes and hooks,
-// resources, security, DNS and host names, tolerations. What only a scheduler or
-// another operating system cares about is not looked at, nor are the insides of
-// volumes that need an API server. The paths of the errors are those that kubectl
-// prints.
+// resources, security, DNS and host names, tolerations. What only a scheduler
+// cares about is not looked at, nor are Windows' options and the insides of
+// volumes that come from a network. The paths of the errors are those that kubectl
+// prints, also where these are less exact than they could be.
 func Validate(pod *v1.Pod, opts ValidateOptions) field.ErrorList {
 	return validate(pod, nil, opts)
 }
@@ -42,7 +47,8 @@ func validate(pod *v1.Pod, root *field.Path, opts ValidateOptions) field.ErrorLi
 	c.metadata(meta)
 	c.podSpec(spec)
 	if !opts.AllowObjects {
-		c.objectReferences(spec)
+		c.objectReferences(spec, opts.ObjectSource)
+		c.emptyProjections(spec.Child("volumes"))
 	}
 	return c.errs
 }
@@ -93,10 +99,16 @@ func (c *checker) nonNegative(path *field.Path, value int64) {
 
 // oneOf checks a required word against those that there are.
 func oneOf[T ~string](c *checker, path *field.Path, value T, words ...T) {
-	switch {
-	case value == "":
+	if value == "" {
 		c.required(path, "")
-	case !slices.Contains(words, value):
+		return
+	}
+	supported(c, path, value, words...)
+}
+
+// supported checks a word for which there is no way to leave it empty.
+func supported[T ~string](c *checker, path *field.Path, value T, words ...T) {
+	if !slices.Contains(words, value) {
 		c.add(field.NotSupported(path, value, words))
 	}
 }
@@ -110,6 +122,33 @@ func (u unique[K]) add(k K, twice func()) {
 		return
 	}
 	u[k] = sets.Empty{}
+}
+
+// allContainers yields the containers of all kinds and where they stand.
+func (c *checker) allContainers(spec *field.Path) iter.Seq2[*field.Path, *v1.Container] {
+	return func(yield func(*field.Path, *v1.Container) bool) {
+		indexes := map[runtime.ContainerKind]int{}
+		for kind, ctr := range runtime.Containers(c.spec) {
+			if !yield(spec.Child(listOf(kind)).Index(indexes[kind]), ctr) {
+				return
+			}
+			indexes[kind]++
+		}
+	}
+}
+
+// setFields returns the JSON names of those fields of a struct of pointers and
+// lists that are not nil.
+func setFields[T v1.VolumeSource | v1.VolumeProjection | v1.PodSecurityContext | v1.SecurityContext](s *T) []string {
+	var names []string
+	v := reflect.ValueOf(s).Elem()
+	for i := range v.NumField() {
+		if !v.Field(i).IsNil() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (c *checker) metadata(path *field.Path) {
@@ -129,15 +168,13 @@ func (c *checker) uid(path *field.Path) {
 
 func (c *checker) podSpec(path *field.Path) {
 	s := c.spec
-	if g := s.TerminationGracePeriodSeconds; g == nil {
+	if s.TerminationGracePeriodSeconds == nil {
 		c.required(path.Child("terminationGracePeriodSeconds"), "")
-	} else {
-		c.nonNegative(path.Child("terminationGracePeriodSeconds"), *g)
 	}
 	c.podVolumes(path.Child("volumes"))
 	c.containers(path)
 	c.podResources(path.Child("resources"))
-	c.resourceList(path.Child("overhead"), s.Overhead, nil)
+	c.requirements(path.Child("overhead"), &v1.ResourceRequirements{Limits: s.Overhead}, containerResource)
 	oneOf(c, path.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
 	c.podSecurity(path)
 	c.network(path)
@@ -158,19 +195,23 @@ func (c *checker) podSpec(path *field.Path) {
 	if p := s.PriorityClassName; p != "" {
 		c.invalid(path.Child("priorityClassName"), p, apivalidation.NameIsDNSSubdomain(p, false)...)
 	}
+	if p := s.PreemptionPolicy; p != nil {
+		oneOf(c, path.Child("preemptionPolicy"), *p, v1.PreemptLowerPriority, v1.PreemptNever)
+	}
+	if a := s.ServiceAccountName; a != "" {
+		c.invalid(path.Child("serviceAccountName"), a, apivalidation.ValidateServiceAccountName(a, false)...)
+	}
 	for i, g := range s.ReadinessGates {
 		c.invalid(path.Child("readinessGates").Index(i).Child("conditionType"), g.ConditionType, validation.IsQualifiedName(string(g.ConditionType))...)
 	}
 	c.add(metavalidation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 	if len(s.SchedulingGates) > 0 {
-		c.forbidden(path.Child("schedulingGates"), "a static pod is bound to its node and cannot wait for gates")
+		c.forbidden(path.Child("nodeName"), "cannot be set until all schedulingGates have been cleared, and a static pod has a node from the start")
 	}
 	if len(s.EphemeralContainers) > 0 {
 		c.forbidden(path.Child("ephemeralContainers"), "cannot be set on create")
 	}
-	if s.OS != nil {
-		oneOf(c, path.Child("os", "name"), s.OS.Name, v1.Linux, v1.Windows)
-	}
+	c.os(path)
 }
 
 // network checks DNS and the addresses that a pod brings.

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -43,6 +42,11 @@ func (c *checker) containers(path *field.Path) {
 		if runtime.IsSidecar(ctr) {
 			c.hooks(path, ctr)
 			continue
+		}
+		for j, p := range ctr.ResizePolicy {
+			if p.RestartPolicy == v1.RestartContainer {
+				c.invalid(path.Child("resizePolicy").Index(j).Child("restartPolicy"), p.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers")
+			}
 		}
 		const detail = "may not be set for init containers without restartPolicy=Always"
 		c.forbiddenIf(ctr.Lifecycle != nil, path.Child("lifecycle"), detail)
@@ -137,20 +141,26 @@ func (c *checker) env(path *field.Path, ctr *v1.Container) {
 			c.invalid(path, "", "may not have more than one field specified at a time")
 		}
 	}
-	for i := range ctr.EnvFrom {
-		from, path := &ctr.EnvFrom[i], path.Child("envFrom").Index(i)
+	c.envFrom(path.Child("envFrom"), ctr.EnvFrom)
+}
+
+func (c *checker) envFrom(path *field.Path, sources []v1.EnvFromSource) {
+	for i := range sources {
+		from, item := &sources[i], path.Index(i)
 		if from.Prefix != "" {
-			c.invalid(path.Child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName(from.Prefix)...)
+			c.invalid(item.Child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName(from.Prefix)...)
+		}
+		if from.ConfigMapRef != nil {
+			c.objectName(item.Child("configMapRef", "name"), from.ConfigMapRef.Name)
+		}
+		if from.SecretRef != nil {
+			c.objectName(item.Child("secretRef", "name"), from.SecretRef.Name)
 		}
 		switch {
 		case from.ConfigMapRef == nil && from.SecretRef == nil:
 			c.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
 		case from.ConfigMapRef != nil && from.SecretRef != nil:
 			c.invalid(path, "", "may not have more than one field specified at a time")
-		case from.ConfigMapRef != nil:
-			c.objectName(path.Child("configMapRef", "name"), from.ConfigMapRef.Name)
-		default:
-			c.objectName(path.Child("secretRef", "name"), from.SecretRef.Name)
 		}
 	}
 }
@@ -191,7 +201,7 @@ func (c *checker) objectName(path *field.Path, name string) {
 }
 
 func (c *checker) objectKey(path *field.Path, name, key string) {
-	c.objectName(path.Child("name"), name)
+	c.invalid(path.Child("name"), name, validation.IsDNS1123Subdomain(name)...)
 	if key == "" {
 		c.required(path.Child("key"), "")
 	} else {
@@ -211,16 +221,21 @@ func (c *checker) fileKey(path *field.Path, k *v1.FileKeySelector) {
 		c.noBacksteps(path.Child("path"), k.Path)
 	}
 	name := path.Child("volumeName")
-	if k.VolumeName == "" {
-		c.required(name, "")
-	} else if v := c.volumes[k.VolumeName]; v == nil {
+	c.label(name, k.VolumeName)
+	i := slices.IndexFunc(c.spec.Volumes, func(v v1.Volume) bool { return v.Name == k.VolumeName })
+	if i < 0 {
 		c.add(field.NotFound(name, k.VolumeName))
-	} else if v.EmptyDir == nil {
+	} else if c.spec.Volumes[i].EmptyDir == nil {
 		c.invalid(name, k.VolumeName, "referenced volume must be of type emptyDir")
 	}
 }
 
-// fieldRef checks a reference to a field of the pod.
+// podFields are the fields of a pod that there are to be referred to, though some
+// from nowhere in a pod.
+var podFields = append([]string{"spec.restartPolicy", "spec.schedulerName", "status.phase"}, slices.Concat(envFields, downwardFields)...)
+
+// fieldRef checks a reference to a field of the pod, from where the known ones may
+// be referred to.
 func (c *checker) fieldRef(path *field.Path, f *v1.ObjectFieldSelector, known []string) {
 	if f.FieldPath == "" {
 		c.required(path.Child("fieldPath"), "")
@@ -230,17 +245,22 @@ func (c *checker) fieldRef(path *field.Path, f *v1.ObjectFieldSelector, known []
 		c.invalid(path.Child("fieldPath"), f.FieldPath, fmt.Sprintf("unsupported pod version: %s", f.APIVersion))
 		return
 	}
-	name, rest, subscripted := strings.Cut(f.FieldPath, "['")
+	full := f.FieldPath
+	if full == "spec.host" {
+		full = "spec.nodeName" // its old name
+	}
+	name, rest, subscripted := strings.Cut(full, "['")
 	key, closed := strings.CutSuffix(rest, "']")
 	switch {
 	case subscripted && closed && name == "metadata.annotations":
 		c.invalid(path, key, validation.IsQualifiedName(strings.ToLower(key))...)
 	case subscripted && closed && name == "metadata.labels":
 		c.invalid(path, key, validation.IsQualifiedName(key)...)
-	case subscripted && closed:
-		c.invalid(path, name, "does not support subscript")
-	case !slices.Contains(known, f.FieldPath):
+	case slices.Contains(known, full):
+	case slices.Contains(podFields, full):
 		c.add(field.NotSupported(path.Child("fieldPath"), f.FieldPath, known))
+	default:
+		c.invalid(path.Child("fieldPath"), f.FieldPath, "no such field, or none that can be referred to; supported are "+strings.Join(known, ", "))
 	}
 }
 
@@ -262,7 +282,7 @@ func (c *checker) resourceFieldRef(path *field.Path, f *v1.ResourceFieldSelector
 	case !hugePages && !slices.Contains(resourceFields, f.Resource):
 		c.add(field.NotSupported(path.Child("resource"), f.Resource, resourceFields))
 	}
-	if f.Divisor.Cmp(resource.Quantity{}) == 0 {
+	if f.Divisor.IsZero() || !hugePages && !slices.Contains(resourceFields, f.Resource) {
 		return
 	}
 	divisors := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
@@ -296,21 +316,22 @@ const (
 func (c *checker) restartRules(path *field.Path, ctr *v1.Container) {
 	rules := path.Child("restartPolicyRules")
 	if p := ctr.RestartPolicy; p != nil {
-		oneOf(c, path.Child("restartPolicy"), *p, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure)
+		supported(c, path.Child("restartPolicy"), *p, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure)
 	} else if len(ctr.RestartPolicyRules) > 0 {
 		c.required(path.Child("restartPolicy"), "must specify restartPolicy when restart rules are used")
+		return
 	}
 	if n := len(ctr.RestartPolicyRules); n > maxRestartRules {
 		c.add(field.TooMany(rules, n, maxRestartRules))
 	}
 	for i, r := range ctr.RestartPolicyRules {
 		path := rules.Index(i)
-		oneOf(c, path.Child("action"), r.Action, v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)
+		supported(c, path.Child("action"), r.Action, v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)
 		if r.ExitCodes == nil {
 			c.required(path.Child("exitCodes"), "must be specified")
 			continue
 		}
-		oneOf(c, path.Child("exitCodes", "operator"), r.ExitCodes.Operator, v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)
+		supported(c, path.Child("exitCodes", "operator"), r.ExitCodes.Operator, v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)
 		if n := len(r.ExitCodes.Values); n > maxExitCodes {
 			c.add(field.TooMany(path.Child("exitCodes", "values"), n, maxExitCodes))
 		}

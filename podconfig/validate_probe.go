@@ -24,8 +24,8 @@ func (c *checker) hooks(path *field.Path, ctr *v1.Container) {
 	if h := ctr.Lifecycle.PreStop; h != nil {
 		c.handler(path.Child("preStop"), lifecycleHandler(h))
 	}
-	if ctr.Lifecycle.StopSignal != nil && c.spec.OS == nil {
-		c.forbidden(path.Child("stopSignal"), "may not be set for containers with empty `spec.os.name`")
+	if s := ctr.Lifecycle.StopSignal; s != nil {
+		c.stopSignal(path.Child("stopSignal"), *s)
 	}
 }
 
@@ -102,7 +102,7 @@ func (c *checker) httpGet(path *field.Path, h *v1.HTTPGetAction) {
 		c.required(path.Child("path"), "")
 	}
 	c.port(path.Child("port"), h.Port)
-	oneOf(c, path.Child("scheme"), h.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
+	supported(c, path.Child("scheme"), h.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
 	for _, header := range h.HTTPHeaders {
 		c.invalid(path.Child("httpHeaders"), header.Name, validation.IsHTTPHeaderName(header.Name)...)
 	}

@@ -22,7 +22,9 @@ func (c *checker) resources(path *field.Path, r *v1.ResourceRequirements) {
 		claims[claim.Name] = true
 	}
 	for i, claim := range r.Claims {
-		if !claims[claim.Name] {
+		if claim.Name == "" {
+			c.required(path.Child("claims").Index(i), "")
+		} else if !claims[claim.Name] {
 			c.add(field.NotFound(path.Child("claims").Index(i), claim.Name))
 		}
 	}
@@ -32,6 +34,10 @@ func (c *checker) resources(path *field.Path, r *v1.ResourceRequirements) {
 func (c *checker) podResources(path *field.Path) {
 	r := c.spec.Resources
 	if r == nil {
+		return
+	}
+	if isWindows(c.spec) {
+		c.forbidden(path, "may not be set for a windows pod")
 		return
 	}
 	if r.Claims != nil {
@@ -69,9 +75,9 @@ func (c *checker) podResources(path *field.Path) {
 func sortedNames(list v1.ResourceList) []v1.ResourceName { return slices.Sorted(maps.Keys(list)) }
 
 // requirements checks limits and requests and how they stand to each other.
-func (c *checker) requirements(path *field.Path, r *v1.ResourceRequirements, nameMsg func(v1.ResourceName) string) {
-	c.resourceList(path.Child("limits"), r.Limits, nameMsg)
-	c.resourceList(path.Child("requests"), r.Requests, nameMsg)
+func (c *checker) requirements(path *field.Path, r *v1.ResourceRequirements, wrongName nameCheck) {
+	c.resourceList(path.Child("limits"), r.Limits, wrongName)
+	c.resourceList(path.Child("requests"), r.Requests, wrongName)
 	compute, huge := false, false
 	note := func(name v1.ResourceName) {
 		compute = compute || name == v1.ResourceCPU || name == v1.ResourceMemory
@@ -99,18 +105,17 @@ func (c *checker) requirements(path *field.Path, r *v1.ResourceRequirements, nam
 	}
 }
 
-// resourceList checks names and quantities. Without a nameMsg they are those of
-// containers.
-func (c *checker) resourceList(path *field.Path, list v1.ResourceList, nameMsg func(v1.ResourceName) string) {
-	if nameMsg == nil {
-		nameMsg = containerResource
-	}
+// nameCheck returns what is wrong with the name of a resource at the path, or nil.
+type nameCheck func(*field.Path, v1.ResourceName) *field.Error
+
+// resourceList checks names and quantities.
+func (c *checker) resourceList(path *field.Path, list v1.ResourceList, wrongName nameCheck) {
 	for _, name := range sortedNames(list) {
 		path, q := path.Key(string(name)), list[name]
 		if msgs := validation.IsQualifiedName(string(name)); len(msgs) > 0 {
 			c.invalid(path, name, msgs...)
-		} else if msg := nameMsg(name); msg != "" {
-			c.invalid(path, name, msg)
+		} else if err := wrongName(path, name); err != nil {
+			c.add(err)
 		}
 		if q.Sign() < 0 {
 			c.invalid(path, q.String(), "must be greater than or equal to 0")
@@ -133,29 +138,26 @@ func wholePages(name v1.ResourceName, q resource.Quantity) bool {
 	return q.Value()%size.Value() == 0
 }
 
-// containerResource says what is wrong with the name of a container's resource.
-func containerResource(name v1.ResourceName) string {
-	if isHugePages(name) {
-		return ""
-	}
-	if !strings.Contains(string(name), "/") {
-		if name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage {
-			return ""
-		}
-		return "must be a standard resource for containers"
-	}
+// containerResource checks the name of a container's resource.
+func containerResource(path *field.Path, name v1.ResourceName) *field.Error {
 	const quotaPrefix = "requests."
-	if !isNative(name) && (strings.HasPrefix(string(name), quotaPrefix) || len(validation.IsQualifiedName(quotaPrefix+string(name))) > 0) {
-		return "doesn't follow extended resource name standard"
+	switch {
+	case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, isHugePages(name):
+		return nil
+	case !strings.Contains(string(name), "/"):
+		return field.Invalid(path, name, "must be a standard resource for containers")
+	case isNative(name):
+		return nil
+	case strings.HasPrefix(string(name), quotaPrefix), len(validation.IsQualifiedName(quotaPrefix+string(name))) > 0:
+		return field.Invalid(path, name, "doesn't follow extended resource name standard")
 	}
-	return ""
+	return nil
 }
 
-// podResource says what is wrong with the name of a pod's resource.
-func podResource(name v1.ResourceName) string {
+// podResource checks the name of a pod's resource.
+func podResource(path *field.Path, name v1.ResourceName) *field.Error {
 	if resourcehelper.IsSupportedPodLevelResource(name) {
-		return ""
+		return nil
 	}
-	supported := sets.List(resourcehelper.SupportedPodLevelResources())
-	return fmt.Sprintf("not supported for pods; supported are %v and hugepages", supported)
+	return field.NotSupported(path, name, sets.List(resourcehelper.SupportedPodLevelResources()))
 }

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-helpers/node/util/sysctl"
 )
 
 // hostUsers reports whether the pod shares the user namespace of the host.
@@ -19,12 +20,16 @@ func (c *checker) podSecurity(spec *field.Path) {
 	if !c.hostUsers() {
 		const detail = "when `hostUsers` is false"
 		c.forbiddenIf(c.spec.HostNetwork, spec.Child("hostNetwork"), detail)
-		c.forbiddenIf(c.spec.HostPID, spec.Child("hostPID"), detail)
-		c.forbiddenIf(c.spec.HostIPC, spec.Child("hostIPC"), detail)
+		// The API server writes these two so.
+		c.forbiddenIf(c.spec.HostPID, spec.Child("HostPID"), detail)
+		c.forbiddenIf(c.spec.HostIPC, spec.Child("HostIPC"), detail)
+		for path, ctr := range c.allContainers(spec) {
+			c.forbiddenIf(len(ctr.VolumeDevices) > 0, path.Child("volumeDevices"), detail)
+		}
 	}
 	path := spec.Child("securityContext")
 	if isTrue(c.spec, func(s *v1.PodSpec) *bool { return s.ShareProcessNamespace }) && c.spec.HostPID {
-		c.invalid(spec.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
+		c.invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
 	s := c.spec.SecurityContext
 	if s == nil {
@@ -38,13 +43,14 @@ func (c *checker) podSecurity(spec *field.Path) {
 		c.invalid(path.Child("supplementalGroups").Index(i), g, validation.IsValidGroupID(g)...)
 	}
 	if p := s.SupplementalGroupsPolicy; p != nil {
-		oneOf(c, path.Child("supplementalGroupsPolicy"), *p, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
+		supported(c, path.Child("supplementalGroupsPolicy"), *p, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
 	}
 	if p := s.FSGroupChangePolicy; p != nil {
-		oneOf(c, path.Child("fsGroupChangePolicy"), *p, v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
+		supported(c, path.Child("fsGroupChangePolicy"), *p, v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
 	}
 	if p := s.SELinuxChangePolicy; p != nil {
-		oneOf(c, path.Child("seLinuxChangePolicy"), *p, v1.SELinuxChangePolicyMountOption, v1.SELinuxChangePolicyRecursive)
+		// MountOption needs a feature gate that is off by default.
+		supported(c, path.Child("seLinuxChangePolicy"), *p, v1.SELinuxChangePolicyRecursive)
 	}
 	c.seccomp(path.Child("seccompProfile"), s.SeccompProfile)
 	c.appArmor(path.Child("appArmorProfile"), s.AppArmorProfile)
@@ -57,7 +63,7 @@ func (c *checker) containerSecurity(path *field.Path, s *v1.SecurityContext) {
 	}
 	c.ids(path, s.RunAsUser, s.RunAsGroup)
 	if p := s.ProcMount; p != nil {
-		oneOf(c, path.Child("procMount"), *p, v1.DefaultProcMount, v1.UnmaskedProcMount)
+		supported(c, path.Child("procMount"), *p, v1.DefaultProcMount, v1.UnmaskedProcMount)
 		if *p == v1.UnmaskedProcMount && c.hostUsers() {
 			c.invalid(path.Child("procMount"), *p, "`hostUsers` must be false to use `Unmasked`")
 		}
@@ -114,7 +120,7 @@ func (c *checker) appArmor(path *field.Path, p *v1.AppArmorProfile) {
 		c.invalid(path, *p.LocalhostProfile, "must not be padded with whitespace")
 	case local && len(*p.LocalhostProfile) > maxPath:
 		c.add(field.TooLong(path, "", maxPath))
-	case !local && p.LocalhostProfile != nil:
+	case p.LocalhostProfile != nil && (p.Type == v1.AppArmorProfileTypeRuntimeDefault || p.Type == v1.AppArmorProfileTypeUnconfined):
 		c.invalid(path, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
 	}
 }
@@ -136,17 +142,11 @@ func (c *checker) sysctls(path *field.Path, sysctls []v1.Sysctl) {
 		default:
 			names.add(s.Name, func() { c.duplicate(path, s.Name) })
 		}
-		dotted := strings.ReplaceAll(s.Name, "/", ".")
-		if c.spec.HostNetwork && strings.HasPrefix(dotted, "net.") {
+		switch namespace, _, _ := sysctl.GetNamespace(s.Name); {
+		case c.spec.HostNetwork && namespace == sysctl.NetNamespace:
 			c.invalid(path, s.Name, "may not be specified when 'hostNetwork' is true")
-		}
-		if c.spec.HostIPC && ipcSysctl(dotted) {
+		case c.spec.HostIPC && namespace == sysctl.IPCNamespace:
 			c.invalid(path, s.Name, "may not be specified when 'hostIPC' is true")
 		}
 	}
-}
-
-// ipcSysctl reports whether a sysctl belongs to the IPC namespace (namespaces(7)).
-func ipcSysctl(name string) bool {
-	return name == "kernel.sem" || strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.")
 }

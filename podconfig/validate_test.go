@@ -51,14 +51,14 @@ func TestValidate(t *testing.T) {
 		"same name":      {spec: "\n  - {name: main, image: x}", want: []string{`spec.containers[1].name: Duplicate value: "main"`}},
 		"same name as init": {spec: "\n  initContainers: [{name: main, image: x}]",
 			want: []string{`spec.initContainers[0].name: Duplicate value: "main"`}},
-		"no image":         {spec: "\n  - {name: x}", want: []string{`spec.containers[1].image: Required value`}},
-		"padded image":     {spec: "\n  - {name: x, image: ' a'}", want: []string{`spec.containers[1].image: Invalid value: " a": must not have leading or trailing whitespace`}},
-		"pull policy":      {container: "\n    imagePullPolicy: Sometimes", want: []string{c + `imagePullPolicy: Unsupported value: "Sometimes": supported values:`}},
-		"ephemeral":        {spec: "\n  ephemeralContainers: [{name: e, image: x}]", want: []string{`spec.ephemeralContainers: Forbidden: cannot be set on create`}},
-		"restart policy":   {spec: "\n  restartPolicy: Perhaps", want: []string{`spec.restartPolicy: Unsupported value: "Perhaps"`}},
-		"grace period":     {spec: "\n  terminationGracePeriodSeconds: -1", want: []string{`spec.terminationGracePeriodSeconds: Invalid value: -1: must be greater than or equal to 0`}},
-		"deadline":         {spec: "\n  activeDeadlineSeconds: 0", want: []string{`spec.activeDeadlineSeconds: Invalid value: 0`}},
-		"scheduling gates": {spec: "\n  schedulingGates: [{name: x}]", want: []string{`spec.schedulingGates: Forbidden`}},
+		"no image":              {spec: "\n  - {name: x}", want: []string{`spec.containers[1].image: Required value`}},
+		"padded image":          {spec: "\n  - {name: x, image: ' a'}", want: []string{`spec.containers[1].image: Invalid value: " a": must not have leading or trailing whitespace`}},
+		"pull policy":           {container: "\n    imagePullPolicy: Sometimes", want: []string{c + `imagePullPolicy: Unsupported value: "Sometimes": supported values:`}},
+		"ephemeral":             {spec: "\n  ephemeralContainers: [{name: e, image: x}]", want: []string{`spec.ephemeralContainers: Forbidden: cannot be set on create`}},
+		"restart policy":        {spec: "\n  restartPolicy: Perhaps", want: []string{`spec.restartPolicy: Unsupported value: "Perhaps"`}},
+		"negative grace period": {spec: "\n  terminationGracePeriodSeconds: -1"},
+		"deadline":              {spec: "\n  activeDeadlineSeconds: 0", want: []string{`spec.activeDeadlineSeconds: Invalid value: 0`}},
+		"scheduling gates":      {spec: "\n  schedulingGates: [{name: x}]", want: []string{`spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared`}},
 
 		"port range":     {container: "\n    ports: [{containerPort: 70000}]", want: []string{c + `ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive`}},
 		"no port":        {container: "\n    ports: [{name: a}]", want: []string{c + `ports[0].containerPort: Required value`}},
@@ -73,24 +73,33 @@ func TestValidate(t *testing.T) {
 		"env equals sign": {container: "\n    env: [{name: a=b}]", want: []string{c + `env[0].name: Invalid value: "a=b"`}},
 		"env two values":  {container: "\n    env: [{name: a, value: b, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]", want: []string{c + "env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty"}},
 		"env no source":   {container: "\n    env: [{name: a, valueFrom: {}}]", want: []string{c + "env[0].valueFrom: Invalid value: \"\": must specify one of"}},
-		"env field":       {container: "\n    env: [{name: a, valueFrom: {fieldRef: {fieldPath: spec.foo}}}]", want: []string{c + `env[0].valueFrom.fieldRef.fieldPath: Unsupported value: "spec.foo"`}},
+		"env field":       {container: "\n    env: [{name: a, valueFrom: {fieldRef: {fieldPath: spec.foo}}}, {name: b, valueFrom: {fieldRef: {fieldPath: status.phase}}}, {name: c, valueFrom: {fieldRef: {fieldPath: spec.host}}}]", want: []string{c + `env[0].valueFrom.fieldRef.fieldPath: Invalid value: "spec.foo": no such field`, c + `env[1].valueFrom.fieldRef.fieldPath: Unsupported value: "status.phase"`}},
 		"env resource":    {container: "\n    env: [{name: a, valueFrom: {resourceFieldRef: {resource: limits.x}}}]", want: []string{c + `env[0].valueFrom.resourceFieldRef.resource: Unsupported value: "limits.x"`}},
 		"env divisor":     {container: "\n    env: [{name: a, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 2}}}]", want: []string{c + `env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "2"`}},
 		"env file":        {container: "\n    env: [{name: a, valueFrom: {fileKeyRef: {volumeName: v, path: x, key: K}}}]", want: []string{c + `env[0].valueFrom.fileKeyRef.volumeName: Not found: "v"`}},
 
 		"volume name":      {spec: "\n  volumes: [{name: A, emptyDir: {}}]", want: []string{`spec.volumes[0].name: Invalid value: "A"`}},
 		"same volume name": {spec: "\n  volumes: [{name: a, emptyDir: {}}, {name: a, emptyDir: {}}]", want: []string{`spec.volumes[1].name: Duplicate value: "a"`}},
-		"two types":        {spec: "\n  volumes: [{name: a, emptyDir: {}, hostPath: {path: /x}}]", want: []string{`spec.volumes[0].emptyDir: Forbidden: may not specify more than 1 volume type`}},
+		"two types":        {spec: "\n  volumes: [{name: a, emptyDir: {}, hostPath: {path: /x}}]", want: []string{`spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type`}},
 		"host path":        {spec: "\n  volumes: [{name: a, hostPath: {path: /x/../y}}, {name: b, hostPath: {path: ''}}, {name: c, hostPath: {path: /x, type: Dir}}]", want: []string{`spec.volumes[0].hostPath.path: Invalid value: "/x/../y": must not contain '..'`, `spec.volumes[1].hostPath.path: Required value`, `spec.volumes[2].hostPath.type: Unsupported value: "Dir"`}},
 		"size limit":       {spec: "\n  volumes: [{name: a, emptyDir: {sizeLimit: -1}}]", want: []string{`spec.volumes[0].emptyDir.sizeLimit: Forbidden`}},
-		"downward file":    {spec: "\n  volumes: [{name: a, downwardAPI: {items: [{path: ../x, fieldRef: {fieldPath: metadata.foo}}]}}]", want: []string{`spec.volumes[0].downwardAPI.path: Invalid value: "../x": must not contain '..'`, `spec.volumes[0].downwardAPI.fieldRef.fieldPath: Unsupported value`}},
-		"unknown mount":    {container: "\n    volumeMounts: [{name: v, mountPath: /x}]", want: []string{c + `volumeMounts[0].name: Not found: "v"`}},
+		"downward file":    {spec: "\n  volumes: [{name: a, downwardAPI: {items: [{path: ../x, fieldRef: {fieldPath: metadata.foo}}]}}]", want: []string{`spec.volumes[0].downwardAPI.path: Invalid value: "../x": must not contain '..'`, `spec.volumes[0].downwardAPI.fieldRef.fieldPath: Invalid value: "metadata.foo"`}},
+		"two sources":      {spec: "\n  volumes: [{name: a, projected: {sources: [{downwardAPI: {items: [{path: x, fieldRef: {fieldPath: metadata.name}}]}}, {downwardAPI: {items: [{path: x, fieldRef: {fieldPath: metadata.uid}}]}}]}}]", want: []string{`spec.volumes[0].projected: Invalid value: "x": conflicting duplicate paths`}},
+		"bad volume":       {spec: "\n  volumes: [{name: v, emptyDir: {sizeLimit: -1}}]", container: "\n    volumeMounts: [{name: v, mountPath: /x}]", want: []string{`spec.volumes[0].emptyDir.sizeLimit: Forbidden`, c + `volumeMounts[0].name: Not found: "v"`}},
+		"devices": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x}]\n    volumeDevices: [{name: v, devicePath: /x}, {name: v, devicePath: ../y}]",
+			want: []string{
+				c + `volumeMounts[0].name: Invalid value: "v": must not already exist in volumeDevices`, c + `volumeMounts[0].mountPath: Invalid value: "/x": must not already exist as a path in volumeDevices`,
+				c + `volumeDevices[0].name: Invalid value: "v": can only use volume source type of`, c + `volumeDevices[0].name: Invalid value: "v": must not already exist in volumeMounts`,
+				c + `volumeDevices[0].devicePath: Invalid value: "/x": must not already exist as a path in volumeMounts`, c + `volumeDevices[1].name: Invalid value: "v": must be unique`,
+				c + `volumeDevices[1].name: Invalid value: "v": can only use`, c + `volumeDevices[1].devicePath: Invalid value: "../y": must not contain '..'`, c + `volumeDevices[1].name: Invalid value: "v": must not already`,
+			}},
+		"unknown mount": {container: "\n    volumeMounts: [{name: v, mountPath: /x}]", want: []string{c + `volumeMounts[0].name: Not found: "v"`}},
 		"mount path": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x}, {name: v, mountPath: /x}, {name: v}]",
 			want: []string{c + `volumeMounts[1].mountPath: Invalid value: "/x": must be unique`, c + `volumeMounts[2].mountPath: Required value`}},
 		"sub-path": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x, subPath: ../y}, {name: v, mountPath: /z, subPathExpr: /a}, {name: v, mountPath: /w, subPathExpr: b, subPath: a}]",
-			want: []string{c + `volumeMounts[0].subPath: Invalid value: "../y": must not contain '..'`, c + `volumeMounts[1].subPathExpr: Invalid value: "/a": must be a relative path`, c + `volumeMounts[2].subPathExpr: Invalid value: "b": subPathExpr and subPath are mutually exclusive`}},
+			want: []string{c + `volumeMounts.subPath: Invalid value: "../y": must not contain '..'`, c + `volumeMounts.subPathExpr: Invalid value: "/a": must be a relative path`, c + `volumeMounts[2].subPathExpr: Invalid value: "b": subPathExpr and subPath are mutually exclusive`}},
 		"propagation": {spec: "\n  volumes: [{name: v}]", container: "\n    volumeMounts: [{name: v, mountPath: /x, mountPropagation: Bidirectional}]",
-			want: []string{c + `volumeMounts[0].mountPropagation: Forbidden`}},
+			want: []string{c + `volumeMounts.mountPropagation: Forbidden`}},
 
 		"no handler":         {container: "\n    livenessProbe: {}", want: []string{c + `livenessProbe: Required value: must specify a handler type`}},
 		"two handlers":       {container: "\n    readinessProbe: {exec: {command: [x]}, tcpSocket: {port: 1}}", want: []string{c + `readinessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type`}},
@@ -98,9 +107,17 @@ func TestValidate(t *testing.T) {
 		"liveness threshold": {container: "\n    livenessProbe: {exec: {command: [x]}, successThreshold: 2}", want: []string{c + `livenessProbe.successThreshold: Invalid value: 2: must be 1`}},
 		"probe port":         {container: "\n    livenessProbe: {httpGet: {port: 0}}", want: []string{c + `livenessProbe.httpGet.port: Invalid value: 0`}},
 		"probe of init":      {spec: "\n  initContainers: [{name: i, image: a, livenessProbe: {exec: {command: [x]}}}]", want: []string{`spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always`}},
+		"stop signal":        {container: "\n    lifecycle: {stopSignal: SIGTERM}", want: []string{c + `lifecycle.stopSignal: Forbidden`}},
+		"wrong stop signal":  {spec: "\n  os: {name: linux}", container: "\n    lifecycle: {stopSignal: SIGRTMIN+16}", want: []string{c + `lifecycle.stopSignal: Unsupported value: "SIGRTMIN+16"`}},
 		"sleep":              {container: "\n    lifecycle: {preStop: {sleep: {seconds: 31}}}", want: []string{c + `lifecycle.preStop.sleep: Invalid value: 31`}},
-		"restart rules":      {container: "\n    restartPolicyRules: [{action: Restart}]", want: []string{c + `restartPolicy: Required value`, c + `restartPolicyRules[0].exitCodes: Required value`}},
+		"restart rules":      {container: "\n    restartPolicyRules: [{action: Restart}]", want: []string{c + `restartPolicy: Required value`}},
+		"restart rule":       {container: "\n    restartPolicy: Never\n    restartPolicyRules: [{action: Restart}]", want: []string{c + `restartPolicyRules[0].exitCodes: Required value`}},
 
+		"resize policy": {spec: "\n  initContainers: [{name: i, image: a, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]}]",
+			want: []string{`spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: "RestartContainer"`}},
+		"overhead":          {spec: "\n  overhead: {gpu: 1}", want: []string{`spec.overhead.limits[gpu]: Invalid value: "gpu"`}},
+		"pod resource":      {spec: "\n  resources: {limits: {a.b/c: 1}}", want: []string{`spec.resources.limits[a.b/c]: Unsupported value`}},
+		"preemption policy": {spec: "\n  preemptionPolicy: Sometimes", want: []string{`spec.preemptionPolicy: Unsupported value: "Sometimes"`}},
 		"negative resource": {container: "\n    resources: {requests: {cpu: -1}}", want: []string{c + `resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0`}},
 		"request over limit": {container: "\n    resources: {limits: {memory: 1Mi}, requests: {memory: 2Mi}}",
 			want: []string{c + `resources.requests: Invalid value: "2Mi": must be less than or equal to memory limit of 1Mi`}},
@@ -114,21 +131,20 @@ func TestValidate(t *testing.T) {
 		"sysctl of host":   {spec: "\n  hostNetwork: true\n  securityContext: {sysctls: [{name: net.x, value: a}]}", want: []string{`spec.securityContext.sysctls[0].name: Invalid value: "net.x": may not be specified when 'hostNetwork' is true`}},
 		"seccomp":          {container: "\n    securityContext: {seccompProfile: {type: Localhost}}", want: []string{c + `securityContext.seccompProfile.localhostProfile: Required value`}},
 		"escalation":       {container: "\n    securityContext: {privileged: true, allowPrivilegeEscalation: false}", want: []string{c + "securityContext: Invalid value: cannot set `allowPrivilegeEscalation` to false"}},
-		"shared processes": {spec: "\n  hostPID: true\n  shareProcessNamespace: true", want: []string{`spec.shareProcessNamespace: Invalid value: true`}},
-		"DNS policy":       {spec: "\n  dnsPolicy: None", want: []string{`spec.dnsConfig: Required value`}},
-		"name server":      {spec: "\n  dnsConfig: {nameservers: [a]}", want: []string{`spec.dnsConfig.nameservers[0]: Invalid value: "a"`}},
-		"hostname":         {spec: "\n  hostname: a.b", want: []string{`spec.hostname: Invalid value: "a.b"`}},
-		"host alias":       {spec: "\n  hostAliases: [{ip: x, hostnames: [_]}]", want: []string{`spec.hostAliases[0].ip: Invalid value: "x"`, `spec.hostAliases[0].hostnames[0]: Invalid value: "_"`}},
-		"toleration":       {spec: "\n  tolerations: [{operator: Exists, value: x}, {}]", want: []string{`spec.tolerations[0].operator: Invalid value: "x"`, `spec.tolerations[1].operator: Invalid value: ""`}},
-
-		"service account":     {spec: "\n  serviceAccountName: a", want: []string{`spec.serviceAccountName: Forbidden: static pods may not reference serviceaccounts`}},
-		"old service account": {spec: "\n  serviceAccount: a", want: []string{`spec.serviceAccountName: Forbidden: static pods may not reference serviceaccounts`}},
-		"pull secret":         {spec: "\n  imagePullSecrets: [{name: a}]", want: []string{`spec.imagePullSecrets[0]: Forbidden: static pods may not reference secrets`}},
-		"secret env":          {container: "\n    env: [{name: a, valueFrom: {secretKeyRef: {name: a, key: b}}}]", want: []string{c + `env[0].valueFrom.secretKeyRef: Forbidden: static pods may not reference secrets`}},
-		"config map env":      {container: "\n    envFrom: [{configMapRef: {name: a}}]", want: []string{c + `envFrom[0].configMapRef: Forbidden: static pods may not reference configmaps`}},
-		"secret volume":       {spec: "\n  volumes: [{name: a, secret: {secretName: b}}]", want: []string{`spec.volumes[0]: Forbidden: static pods may not reference secrets (via secret volumes)`}},
-		"projected token":     {spec: "\n  volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: x}}]}}]", want: []string{`spec.volumes[0]: Forbidden: static pods may not reference serviceaccounts (via projected volumes)`}},
-		"claim":               {spec: "\n  resourceClaims: [{name: a, resourceClaimName: b}]", want: []string{`spec.resourceClaims: Forbidden: static pods may not reference resourceclaims`}},
+		"shared processes": {spec: "\n  hostPID: true\n  shareProcessNamespace: true", want: []string{`spec.securityContext.shareProcessNamespace: Invalid value: true`}},
+		"users of the host": {spec: "\n  hostUsers: false\n  hostIPC: true", container: "\n    volumeDevices: [{name: v, devicePath: /x}]",
+			want: []string{c + `volumeDevices[0].name: Not found: "v"`, `spec.HostIPC: Forbidden`, c + `volumeDevices: Forbidden`}},
+		"SELinux": {spec: "\n  securityContext: {seLinuxChangePolicy: MountOption}", want: []string{`spec.securityContext.seLinuxChangePolicy: Unsupported value: "MountOption"`}},
+		"linux":   {spec: "\n  os: {name: linux}\n  securityContext: {windowsOptions: {}}", container: "\n    lifecycle: {stopSignal: SIGRTMAX-14}", want: []string{`spec.securityContext.windowsOptions: Forbidden: cannot be set for a linux pod`}},
+		"windows": {spec: "\n  os: {name: windows}\n  hostPID: true\n  resources: {}\n  securityContext: {runAsUser: 1}", container: "\n    securityContext: {privileged: false}\n    lifecycle: {stopSignal: SIGINT}",
+			want: []string{c + `lifecycle.stopSignal: Unsupported value: "SIGINT"`, `spec.resources: Forbidden`, `spec.hostPID: Forbidden`, `spec.securityContext.runAsUser: Forbidden: cannot be set for a windows pod`, c + `securityContext.privileged: Forbidden`}},
+		"another system": {spec: "\n  os: {name: plan9}", want: []string{`spec.os: Unsupported value: "plan9"`}},
+		"no system":      {spec: "\n  os: {}", want: []string{`spec.os.name: Required value`}},
+		"DNS policy":     {spec: "\n  dnsPolicy: None", want: []string{`spec.dnsConfig: Required value`}},
+		"name server":    {spec: "\n  dnsConfig: {nameservers: [a]}", want: []string{`spec.dnsConfig.nameservers[0]: Invalid value: "a"`}},
+		"hostname":       {spec: "\n  hostname: a.b", want: []string{`spec.hostname: Invalid value: "a.b"`}},
+		"host alias":     {spec: "\n  hostAliases: [{ip: x, hostnames: [_]}]", want: []string{`spec.hostAliases[0].ip: Invalid value: "x"`, `spec.hostAliases[0].hostnames[0]: Invalid value: "_"`}},
+		"toleration":     {spec: "\n  tolerations: [{operator: Exists, value: x}, {}]", want: []string{`spec.tolerations[0].operator: Invalid value: "x"`, `spec.tolerations[1].operator: Invalid value: ""`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,14 +174,6 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestObjectsAllowed(t *testing.T) {
-	t.Parallel()
-	opts := loadOptions()
-	opts.AllowObjects = true
-	_, err := Load([]byte(minimal+"    envFrom: [{secretRef: {name: a}}]\n"), opts)
-	require.NoError(t, err)
 }
 
 func TestInvalidErrorNamesPodAndPlace(t *testing.T) {

@@ -1,7 +1,6 @@
 package podconfig
 
 import (
-	"reflect"
 	"slices"
 	"strings"
 
@@ -11,83 +10,178 @@ import (
 
 func (c *checker) podVolumes(path *field.Path) {
 	c.volumes = map[string]*v1.Volume{}
-	names := unique[string]{}
 	for i := range c.spec.Volumes {
 		v, path := &c.spec.Volumes[i], path.Index(i)
+		before := len(c.errs)
+		c.volumeSource(path, &v.VolumeSource)
 		c.label(path.Child("name"), v.Name)
-		if v.Name != "" {
-			names.add(v.Name, func() { c.duplicate(path.Child("name"), v.Name) })
+		if c.volumes[v.Name] != nil {
+			c.duplicate(path.Child("name"), v.Name)
+		}
+		if len(c.errs) == before {
 			c.volumes[v.Name] = v
 		}
-		c.volumeSource(path, &v.VolumeSource)
+	}
+	c.tokens(path)
+}
+
+// tokens checks that there is somebody whose tokens are asked for.
+func (c *checker) tokens(volumes *field.Path) {
+	if c.spec.ServiceAccountName != "" {
+		return
+	}
+	for i := range c.spec.Volumes {
+		p := c.spec.Volumes[i].Projected
+		if p == nil {
+			continue
+		}
+		for j := range p.Sources {
+			c.forbiddenIf(p.Sources[j].ServiceAccountToken != nil,
+				volumes.Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"), "must not be specified when serviceAccountName is not set")
+		}
 	}
 }
 
 // volumeSource checks that a volume is of one type, and the types that a node
-// provides by itself.
+// provides by itself or from secrets and config maps.
 func (c *checker) volumeSource(path *field.Path, s *v1.VolumeSource) {
 	types := setFields(s)
-	switch len(types) {
-	case 0:
+	if len(types) == 0 {
 		c.required(path, "must specify a volume type")
-	case 1:
-	default:
-		for _, t := range types[1:] {
-			c.forbidden(path.Child(t), "may not specify more than 1 volume type")
+		return
+	}
+	// The first type counts, and emptyDir comes before hostPath.
+	if s.EmptyDir != nil && s.HostPath != nil {
+		types[0], types[1] = types[1], types[0]
+	}
+	for _, t := range types[1:] {
+		c.forbidden(path.Child(t), "may not specify more than 1 volume type")
+	}
+	path = path.Child(types[0])
+	switch types[0] {
+	case "emptyDir":
+		c.forbiddenIf(s.EmptyDir.SizeLimit != nil && s.EmptyDir.SizeLimit.Sign() < 0, path.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")
+	case "hostPath":
+		c.hostPath(path, s.HostPath)
+	case "secret":
+		if s.Secret.SecretName == "" {
+			c.required(path.Child("secretName"), "")
 		}
-	}
-	if s.EmptyDir != nil && s.EmptyDir.SizeLimit != nil && s.EmptyDir.SizeLimit.Sign() < 0 {
-		c.forbidden(path.Child("emptyDir", "sizeLimit"), "SizeLimit field must be a valid resource quantity")
-	}
-	if h := s.HostPath; h != nil {
-		c.hostPath(path.Child("hostPath"), h)
-	}
-	if d := s.DownwardAPI; d != nil {
-		path := path.Child("downwardAPI")
-		c.fileMode(path.Child("defaultMode"), d.DefaultMode)
-		c.downwardFiles(path, d.Items, nil)
-	}
-	if p := s.Projected; p != nil {
-		c.projected(path.Child("projected"), p)
-	}
-	if s.Image != nil {
+		c.fileMode(path.Child("defaultMode"), s.Secret.DefaultMode)
+		c.keys(path.Child("items"), s.Secret.Items)
+	case "configMap":
+		if s.ConfigMap.Name == "" {
+			c.required(path.Child("name"), "")
+		}
+		c.fileMode(path.Child("defaultMode"), s.ConfigMap.DefaultMode)
+		c.keys(path.Child("items"), s.ConfigMap.Items)
+	case "downwardAPI":
+		c.fileMode(path.Child("defaultMode"), s.DownwardAPI.DefaultMode)
+		for i := range s.DownwardAPI.Items {
+			c.downwardFile(path, &s.DownwardAPI.Items[i])
+		}
+	case "projected":
+		c.projected(path, s.Projected)
+	case "persistentVolumeClaim":
+		if s.PersistentVolumeClaim.ClaimName == "" {
+			c.required(path.Child("claimName"), "")
+		}
+	case "image":
 		if s.Image.Reference == "" {
-			c.required(path.Child("image", "reference"), "")
+			c.required(path.Child("reference"), "")
 		}
-		oneOf(c, path.Child("image", "pullPolicy"), s.Image.PullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
+		oneOf(c, path.Child("pullPolicy"), s.Image.PullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
 	}
 }
 
+// keys checks the files that keys of a secret or config map become.
+func (c *checker) keys(path *field.Path, items []v1.KeyToPath) {
+	for i, item := range items {
+		path := path.Index(i)
+		if item.Key == "" {
+			c.required(path.Child("key"), "")
+		}
+		c.volumeFile(path.Child("path"), item.Path)
+		c.fileMode(path.Child("mode"), item.Mode)
+	}
+}
+
+// projected checks the sources of a projected volume and that no two of them
+// bring the same file. A source that an API server alone provides is not looked
+// at, but for service account tokens.
 func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
 	c.fileMode(path.Child("defaultMode"), p.DefaultMode)
 	files := unique[string]{}
-	for i := range p.Sources {
-		path := path.Child("sources").Index(i)
-		switch len(setFields(&p.Sources[i])) {
-		case 0:
-			c.required(path, "must specify a source")
-		case 1:
-		default:
-			c.forbidden(path, "may not specify more than 1 source")
+	bring := func(file string) {
+		if file != "" {
+			files.add(file, func() { c.invalid(path, file, "conflicting duplicate paths") })
 		}
-		if d := p.Sources[i].DownwardAPI; d != nil {
-			c.downwardFiles(path.Child("downwardAPI"), d.Items, files)
+	}
+	for i := range p.Sources {
+		s, source := &p.Sources[i], path.Child("sources").Index(i)
+		if len(setFields(s)) > 1 {
+			c.forbidden(source, "may not specify more than 1 volume type per source")
+		}
+		if s.Secret != nil {
+			c.projectedObject(source.Child("secret"), s.Secret.Name, s.Secret.Items, bring)
+		}
+		if s.ConfigMap != nil {
+			c.projectedObject(source.Child("configMap"), s.ConfigMap.Name, s.ConfigMap.Items, bring)
+		}
+		if s.DownwardAPI != nil {
+			for j := range s.DownwardAPI.Items {
+				c.downwardFile(source.Child("downwardAPI"), &s.DownwardAPI.Items[j])
+				bring(s.DownwardAPI.Items[j].Path)
+			}
+		}
+		if t := s.ServiceAccountToken; t != nil {
+			c.token(path, source.Child("serviceAccountToken"), t)
 		}
 	}
 }
 
-// setFields returns the JSON names of those fields of a struct of pointers that
-// are not nil.
-func setFields[T v1.VolumeSource | v1.VolumeProjection](s *T) []string {
-	var names []string
-	v := reflect.ValueOf(s).Elem()
-	for i := range v.NumField() {
-		if !v.Field(i).IsNil() {
-			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			names = append(names, name)
+func (c *checker) projectedObject(path *field.Path, name string, items []v1.KeyToPath, bring func(file string)) {
+	if name == "" {
+		c.required(path.Child("name"), "")
+	}
+	c.keys(path.Child("items"), items)
+	for _, item := range items {
+		bring(item.Path)
+	}
+}
+
+// Limits of the life of a token, in seconds (API reference,
+// ServiceAccountTokenProjection).
+const (
+	minTokenSeconds = 10 * 60
+	maxTokenSeconds = 1 << 32
+)
+
+// token checks a service account's token in a volume.
+func (c *checker) token(volume, path *field.Path, t *v1.ServiceAccountTokenProjection) {
+	if s := t.ExpirationSeconds; s != nil && *s < minTokenSeconds {
+		c.invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes")
+	} else if s != nil && *s > maxTokenSeconds {
+		c.invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds")
+	}
+	// The API server names the path so.
+	c.volumeFile(volume.Child("path"), t.Path)
+}
+
+// emptyProjections refuses sources of projected volumes that bring nothing, as
+// kubelet refuses static pods with one; the API server lets them be.
+func (c *checker) emptyProjections(volumes *field.Path) {
+	for i := range c.spec.Volumes {
+		p := c.spec.Volumes[i].Projected
+		if p == nil {
+			continue
+		}
+		for j := range p.Sources {
+			if len(setFields(&p.Sources[j])) == 0 {
+				c.required(volumes.Index(i).Child("projected", "sources").Index(j), "must specify a source")
+			}
 		}
 	}
-	return names
 }
 
 func (c *checker) hostPath(path *field.Path, h *v1.HostPathVolumeSource) {
@@ -96,12 +190,10 @@ func (c *checker) hostPath(path *field.Path, h *v1.HostPathVolumeSource) {
 		return
 	}
 	c.noBacksteps(path.Child("path"), h.Path)
-	types := []v1.HostPathType{
-		v1.HostPathUnset, v1.HostPathBlockDev, v1.HostPathCharDev, v1.HostPathDirectory, v1.HostPathDirectoryOrCreate,
-		v1.HostPathFile, v1.HostPathFileOrCreate, v1.HostPathSocket,
-	}
-	if h.Type != nil && !slices.Contains(types, *h.Type) {
-		c.add(field.NotSupported(path.Child("type"), *h.Type, types))
+	if h.Type != nil {
+		supported(c, path.Child("type"), *h.Type,
+			v1.HostPathUnset, v1.HostPathBlockDev, v1.HostPathCharDev, v1.HostPathDirectory, v1.HostPathDirectoryOrCreate,
+			v1.HostPathFile, v1.HostPathFileOrCreate, v1.HostPathSocket)
 	}
 }
 
@@ -109,33 +201,32 @@ func (c *checker) hostPath(path *field.Path, h *v1.HostPathVolumeSource) {
 // labels and annotations.
 var downwardFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 
-// downwardFiles checks the files of a volume, or of a part of it; taken are the
-// paths that other parts have, nil if they may be doubled, as the API server lets
-// them be in a plain volume.
-func (c *checker) downwardFiles(path *field.Path, files []v1.DownwardAPIVolumeFile, taken unique[string]) {
-	for i := range files {
-		f := &files[i]
-		if f.Path == "" {
-			c.required(path.Child("path"), "")
-		}
-		c.relative(path.Child("path"), f.Path)
-		if strings.HasPrefix(f.Path, "..") && !strings.HasPrefix(f.Path, "../") && f.Path != ".." {
-			c.invalid(path.Child("path"), f.Path, "must not start with '..'")
-		}
-		switch {
-		case f.FieldRef != nil && f.ResourceFieldRef != nil:
+// downwardFile checks a file with something about the pod.
+func (c *checker) downwardFile(path *field.Path, f *v1.DownwardAPIVolumeFile) {
+	c.volumeFile(path.Child("path"), f.Path)
+	switch {
+	case f.FieldRef != nil:
+		c.fieldRef(path.Child("fieldRef"), f.FieldRef, downwardFields)
+		if f.ResourceFieldRef != nil {
 			c.invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
-		case f.FieldRef != nil:
-			c.fieldRef(path.Child("fieldRef"), f.FieldRef, downwardFields)
-		case f.ResourceFieldRef != nil:
-			c.resourceFieldRef(path.Child("resourceFieldRef"), f.ResourceFieldRef, true)
-		default:
-			c.required(path, "one of fieldRef and resourceFieldRef is required")
 		}
-		c.fileMode(path.Child("mode"), f.Mode)
-		if taken != nil {
-			taken.add(f.Path, func() { c.invalid(path.Child("path"), f.Path, "conflicting duplicate paths") })
-		}
+	case f.ResourceFieldRef != nil:
+		c.resourceFieldRef(path.Child("resourceFieldRef"), f.ResourceFieldRef, true)
+	default:
+		c.required(path, "one of fieldRef and resourceFieldRef is required")
+	}
+	c.fileMode(path.Child("mode"), f.Mode)
+}
+
+// volumeFile checks the path of a file that a volume brings. Names that begin with
+// two dots belong to who writes the volume.
+func (c *checker) volumeFile(path *field.Path, value string) {
+	if value == "" {
+		c.required(path, "")
+	}
+	c.relative(path, value)
+	if strings.HasPrefix(value, "..") && !strings.HasPrefix(value, "../") {
+		c.invalid(path, value, "must not start with '..'")
 	}
 }
 
@@ -146,76 +237,96 @@ func (c *checker) fileMode(path *field.Path, mode *int32) {
 }
 
 // mounts checks where volumes appear in a container.
-func (c *checker) mounts(path *field.Path, ctr *v1.Container) {
+func (c *checker) mounts(container *field.Path, ctr *v1.Container) {
+	list := container.Child("volumeMounts")
 	devices := map[string]bool{} // names and paths
-	for i, d := range ctr.VolumeDevices {
-		path := path.Child("volumeDevices").Index(i)
-		c.device(path, d)
+	for _, d := range ctr.VolumeDevices {
 		devices[d.Name], devices[d.DevicePath] = true, true
 	}
 	taken := unique[string]{}
 	for i := range ctr.VolumeMounts {
-		m, path := &ctr.VolumeMounts[i], path.Child("volumeMounts").Index(i)
+		m, path := &ctr.VolumeMounts[i], list.Index(i)
 		if m.Name == "" {
 			c.required(path.Child("name"), "")
-		} else if c.volumes[m.Name] == nil {
+		}
+		if c.volumes[m.Name] == nil {
 			c.add(field.NotFound(path.Child("name"), m.Name))
-		} else if devices[m.Name] {
-			c.invalid(path.Child("name"), m.Name, "must not already exist in volumeDevices")
 		}
 		if m.MountPath == "" {
 			c.required(path.Child("mountPath"), "")
-		} else if devices[m.MountPath] {
-			c.invalid(path.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices")
 		}
 		taken.add(m.MountPath, func() { c.invalid(path.Child("mountPath"), m.MountPath, "must be unique") })
-		c.relative(path.Child("subPath"), m.SubPath)
-		c.relative(path.Child("subPathExpr"), m.SubPathExpr)
+		if devices[m.Name] {
+			c.invalid(path.Child("name"), m.Name, "must not already exist in volumeDevices")
+		}
+		if devices[m.MountPath] {
+			c.invalid(path.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices")
+		}
+		// The API server does not say which of the mounts these are about.
+		c.relative(list.Child("subPath"), m.SubPath)
+		c.relative(list.Child("subPathExpr"), m.SubPathExpr)
 		if m.SubPath != "" && m.SubPathExpr != "" {
 			c.invalid(path.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
 		}
-		c.mountMode(path, m, ctr)
+		c.mountMode(list, m, ctr)
 	}
+	c.devices(container.Child("volumeDevices"), ctr)
 }
 
-func (c *checker) device(path *field.Path, d v1.VolumeDevice) {
-	switch v := c.volumes[d.Name]; {
-	case d.Name == "":
-		c.required(path.Child("name"), "")
-	case v == nil:
-		c.add(field.NotFound(path.Child("name"), d.Name))
-	case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
-		c.invalid(path.Child("name"), d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+// devices checks where volumes appear as block devices.
+func (c *checker) devices(list *field.Path, ctr *v1.Container) {
+	mounts := map[string]bool{} // names and paths
+	for i := range ctr.VolumeMounts {
+		mounts[ctr.VolumeMounts[i].Name], mounts[ctr.VolumeMounts[i].MountPath] = true, true
 	}
-	if d.DevicePath == "" {
-		c.required(path.Child("devicePath"), "")
+	names, paths := unique[string]{}, unique[string]{}
+	for i, d := range ctr.VolumeDevices {
+		name, path := list.Index(i).Child("name"), list.Index(i).Child("devicePath")
+		if d.Name == "" {
+			c.required(name, "")
+		} else {
+			names.add(d.Name, func() { c.invalid(name, d.Name, "must be unique") })
+		}
+		if v := c.volumes[d.Name]; v == nil {
+			c.add(field.NotFound(name, d.Name))
+		} else if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
+			c.invalid(name, d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+		}
+		if d.DevicePath == "" {
+			c.required(path, "")
+		}
+		paths.add(d.DevicePath, func() { c.invalid(path, d.DevicePath, "must be unique") })
+		c.noBacksteps(path, d.DevicePath)
+		if mounts[d.Name] {
+			c.invalid(name, d.Name, "must not already exist in volumeMounts")
+		}
+		if mounts[d.DevicePath] {
+			c.invalid(path, d.DevicePath, "must not already exist as a path in volumeMounts")
+		}
 	}
-	c.noBacksteps(path.Child("devicePath"), d.DevicePath)
 }
 
 // mountMode checks propagation and recursive read-only mounts.
-func (c *checker) mountMode(path *field.Path, m *v1.VolumeMount, ctr *v1.Container) {
+func (c *checker) mountMode(list *field.Path, m *v1.VolumeMount, ctr *v1.Container) {
 	propagation := v1.MountPropagationNone
 	if m.MountPropagation != nil {
 		propagation = *m.MountPropagation
-		oneOf(c, path.Child("mountPropagation"), propagation, v1.MountPropagationBidirectional, v1.MountPropagationHostToContainer, v1.MountPropagationNone)
+		supported(c, list.Child("mountPropagation"), propagation, v1.MountPropagationBidirectional, v1.MountPropagationHostToContainer, v1.MountPropagationNone)
 	}
 	if propagation == v1.MountPropagationBidirectional && !isTrue(ctr.SecurityContext, func(s *v1.SecurityContext) *bool { return s.Privileged }) {
-		c.forbidden(path.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers")
+		c.forbidden(list.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers")
 	}
 	if m.RecursiveReadOnly == nil {
 		return
 	}
-	path = path.Child("recursiveReadOnly")
-	oneOf(c, path, *m.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyIfPossible)
-	if *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
-		return
-	}
-	if !m.ReadOnly {
-		c.forbidden(path, "may only be specified when readOnly is true")
-	}
-	if propagation != v1.MountPropagationNone {
-		c.forbidden(path, "may only be specified when mountPropagation is None or not specified")
+	path := list.Child("recursiveReadOnly")
+	switch *m.RecursiveReadOnly {
+	case v1.RecursiveReadOnlyDisabled:
+	case v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyIfPossible:
+		c.forbiddenIf(!m.ReadOnly, path, "may only be specified when readOnly is true")
+		c.forbiddenIf(propagation != v1.MountPropagationNone, path, "may only be specified when mountPropagation is None or not specified")
+	default:
+		c.add(field.NotSupported(path, *m.RecursiveReadOnly, []v1.RecursiveReadOnlyMode{v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyEnabled, v1.RecursiveReadOnlyIfPossible}))
 	}
 }
 

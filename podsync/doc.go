@@ -5,9 +5,10 @@
 //
 // SyncPod generates the pod's API status from what the runtime says, ends a pod
 // that has finished or run past its active deadline, makes its directories,
-// sets up its volumes, has its probes run and hands the rest to the runtime. If
-// the runtime had something to report, such as a back-off, the status is
-// generated once more, so that the reason shows at once and not a sync later.
+// sets up its volumes, looks up its pull secrets, has its probes run and hands the
+// rest to the runtime. If the runtime had something to report, such as a back-off,
+// the status is generated once more, so that the reason shows at once and not a
+// sync later.
 //
 // SyncTerminatingPod stops the probes that could restart a container, has the
 // runtime stop the pod, and returns nil only when a read made after that shows

@@ -87,7 +87,10 @@ type Options struct {
 	PodsDir string
 	// Host is what pods may know of the machine. Required.
 	Host *runtime.Host
-	// PullSecrets returns the image pull secrets of a pod. nil: there are none.
+	// Objects has the secrets and config maps that pods refer to. nil: there are none.
+	Objects runtime.Objects
+	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
+	// the pod names.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
 	// NetworkReady returns an error while only pods with the host's network may be
 	// started. nil: the network is always ready.
@@ -136,6 +139,9 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	}
 	if opts.Event == nil {
 		opts.Event = func(*v1.Pod, string, string, string) {}
+	}
+	if opts.PullSecrets == nil {
+		opts.PullSecrets = pullSecrets(opts.Objects, opts.Event)
 	}
 	return &Syncer{
 		Deps: deps, opts: opts, log: opts.Logger,
@@ -230,11 +236,9 @@ func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.Pod
 		s.opts.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
 		return waitingAll(pod, "FailedMount", err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
 	}
-	var secrets []v1.Secret
-	if s.opts.PullSecrets != nil {
-		if secrets, err = s.opts.PullSecrets(ctx, pod); err != nil {
-			return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
-		}
+	secrets, err := s.opts.PullSecrets(ctx, pod)
+	if err != nil {
+		return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
 	}
 	var probes runtime.ProbeResults
 	if s.Prober != nil {
@@ -246,6 +250,7 @@ func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.Pod
 		Status:      observed,
 		Probes:      probes,
 		PullSecrets: secrets,
+		Objects:     s.opts.Objects,
 		Volumes:     volumes,
 		SubPath:     s.Volumes.SubPath,
 		Dir:         dir,

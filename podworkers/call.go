@@ -16,6 +16,9 @@ func (w *Workers) perform(ctx context.Context, c call) returned {
 		log = log.WithValues("type", c.typ)
 	}
 	log.V(4).Info("Call begins")
+	if err := guard(func() error { w.onBegin(c.ref); return nil }); err != nil {
+		log.Error(err, "OnBegin failed")
+	}
 
 	var r returned
 	r.err = guard(func() (err error) {

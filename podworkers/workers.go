@@ -40,9 +40,11 @@ type Options struct {
 	// BackoffPeriod is the longest back-off. Default: 10 seconds, which kubelet
 	// waits after each failure.
 	BackoffPeriod time.Duration
-	// OnCall is told of each call of the syncer that has returned, from the pod's
-	// goroutine; it must not block. For metrics and events. nil: nobody is told.
-	OnCall func(Call)
+	// OnBegin is told when a call of the syncer is about to begin, OnCall when it has
+	// returned and the next read of the pod's status would be newer. Both come from the
+	// pod's goroutine, by turns, and must not block. nil: nobody is told.
+	OnBegin func(pod runtime.PodRef)
+	OnCall  func(Call)
 	// Logger. Default: discards.
 	Logger logr.Logger
 }
@@ -65,10 +67,11 @@ type Call struct {
 // Workers drives each pod through its life. It is safe for concurrent use; make
 // it with [New].
 type Workers struct {
-	syncer PodSyncer
-	cache  StatusCache
-	onCall func(Call)
-	log    logr.Logger
+	syncer  PodSyncer
+	cache   StatusCache
+	onBegin func(runtime.PodRef)
+	onCall  func(Call)
+	log     logr.Logger
 
 	mu   sync.Mutex
 	book *book
@@ -115,7 +118,10 @@ func New(syncer PodSyncer, cache StatusCache, opts Options) (*Workers, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	w := &Workers{syncer: syncer, cache: cache, onCall: opts.OnCall, log: opts.Logger, book: newBook(p), hands: map[types.UID]*hand{}}
+	w := &Workers{syncer: syncer, cache: cache, onBegin: opts.OnBegin, onCall: opts.OnCall, log: opts.Logger, book: newBook(p), hands: map[types.UID]*hand{}}
+	if w.onBegin == nil {
+		w.onBegin = func(runtime.PodRef) {}
+	}
 	if w.onCall == nil {
 		w.onCall = func(Call) {}
 	}

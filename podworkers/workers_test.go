@@ -356,7 +356,12 @@ func TestPanicIsAFailedCall(t *testing.T) {
 	var logs []string
 	log := funcr.New(func(_, args string) { mu.Lock(); logs = append(logs, args); mu.Unlock() }, funcr.Options{})
 	var calls []Call
-	inBubble(t, Options{Logger: log, OnCall: func(c Call) { mu.Lock(); calls = append(calls, c); mu.Unlock() }}, func(t *testing.T, n *fakeNode, w *Workers) {
+	var begun []types.UID
+	inBubble(t, Options{
+		Logger:  log,
+		OnBegin: func(ref runtime.PodRef) { mu.Lock(); begun = append(begun, ref.UID); mu.Unlock() },
+		OnCall:  func(c Call) { mu.Lock(); calls = append(calls, c); mu.Unlock() },
+	}, func(t *testing.T, n *fakeNode, w *Workers) {
 		bad := true
 		n.sync = func(_ context.Context, _ UpdateType, pod *v1.Pod) (Result, error) {
 			if pod.UID == "bad" && bad {
@@ -382,6 +387,11 @@ func TestPanicIsAFailedCall(t *testing.T) {
 	assert.Contains(t, logs[0], "workers_test.go")
 	assert.Contains(t, logs[1], "Done function")
 	require.Len(t, calls, 5)
+	var ended []types.UID
+	for _, c := range calls {
+		ended = append(ended, c.Pod.UID)
+	}
+	assert.ElementsMatch(t, ended, begun)
 	for _, c := range calls[:2] {
 		if c.Pod.UID == "bad" {
 			assert.ErrorContains(t, c.Err, "boom")

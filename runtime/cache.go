@@ -28,8 +28,8 @@ type CacheOptions struct {
 // result share it.
 //
 // A pod of which the runtime knows nothing is not kept: each question about it
-// costs a read, and it costs no memory, except that a cache whose Since is used
-// remembers what was read of it until Since has told.
+// costs a read, and it costs no memory, except that a cache whose Seen is used
+// remembers what was read of it until Seen has told.
 //
 // A Cache starts no goroutine. It is safe for concurrent use.
 type Cache struct {
@@ -40,7 +40,7 @@ type Cache struct {
 	// last is the newest mark that was drawn.
 	last Mark
 	pods map[types.UID]*entry
-	// watched says that somebody calls Since, and so lets go of what was seen.
+	// watched says that somebody calls Seen, and so lets go of what was seen.
 	watched bool
 }
 
@@ -51,21 +51,15 @@ type entry struct {
 	// down.
 	status *PodStatus
 	// seen are the newest read, and before it the last that showed something else;
-	// each is zero before it happened, and when Since has let go of it. Callers got
+	// each is nil before it happened, and when Seen has let go of it. Callers got
 	// them, so they are remembered whether or not status is still one of them.
-	seen [2]sighting
+	seen [2]*PodStatus
 	// flight is the inspection under way, if any.
 	flight *flight
 	// forgotten is the greatest mark of a Forget since flight began: the results of
 	// reads that began no later are not kept. As long as there is a flight, the
 	// entry stays in the cache.
 	forgotten Mark
-}
-
-// sighting is a status that was read. at is drawn by the end of the read.
-type sighting struct {
-	status *PodStatus
-	at     Mark
 }
 
 // flight is one inspection. mark is drawn before it starts; status and err are
@@ -110,30 +104,42 @@ func (c *Cache) Get(uid types.UID) (*PodStatus, bool) {
 	return nil, false
 }
 
-// Since returns, pod by pod, what was read after the mark: the newest status whose
-// read ended after it, and the last one that showed other containers, sandboxes or
-// states than the newest, if its read ended after the mark too. So whoever compares
-// them with what is true later learns of each pod of which some caller got a status
-// that is not true any more, also if the cache has replaced or forgotten it since.
+// Seen returns what was read of the pod since it was last asked, the older first:
+// the newest status, and before it the last one that showed other containers,
+// sandboxes or states. An empty UID asks about all pods. So whoever compares the
+// statuses with what is true later learns of each pod of which some caller got a
+// status that is not true any more, also if the cache has replaced or forgotten it
+// since.
 //
-// What it does not return it lets go of: it is meant for one caller, whose marks do
-// not go down.
-func (c *Cache) Since(mark Mark) []*PodStatus {
+// It lets go of what it returns: it is meant for one caller.
+func (c *Cache) Seen(uid types.UID) []*PodStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watched = true
-	var since []*PodStatus
-	for uid, e := range c.pods {
-		for i := range e.seen {
-			if s := &e.seen[i]; s.at > mark {
-				since = append(since, s.status)
-			} else {
-				*s = sighting{}
-			}
-		}
-		c.dropIfIdle(uid, e)
+	if uid != "" {
+		return c.tell(nil, uid, c.pods[uid])
 	}
-	return since
+	var all []*PodStatus
+	for uid, e := range c.pods {
+		all = c.tell(all, uid, e)
+	}
+	return all
+}
+
+// tell appends what was seen of a pod, and lets go of it.
+func (c *Cache) tell(to []*PodStatus, uid types.UID, e *entry) []*PodStatus {
+	if e == nil {
+		return to
+	}
+	if e.seen[1] != nil {
+		to = append(to, e.seen[1])
+	}
+	if e.seen[0] != nil {
+		to = append(to, e.seen[0])
+	}
+	e.seen = [2]*PodStatus{}
+	c.dropIfIdle(uid, e)
+	return to
 }
 
 // Newer returns a status of the pod that was read after the mark, from memory if
@@ -188,7 +194,7 @@ func (c *Cache) lead(ctx context.Context, ref PodRef, e *entry, f *flight) {
 		c.mu.Lock()
 		e.flight = nil
 		if f.err == nil {
-			e.saw(sighting{f.status, c.draw()})
+			e.saw(f.status)
 			if f.mark > e.forgotten {
 				e.status = f.status
 				if len(f.status.Sandboxes) == 0 && len(f.status.Containers) == 0 {
@@ -257,17 +263,17 @@ func (c *Cache) dropIfIdle(uid types.UID, e *entry) {
 	if e.status != nil || e.flight != nil || c.pods[uid] != e {
 		return
 	}
-	if !c.watched || e.seen == [2]sighting{} {
+	if !c.watched || e.seen == [2]*PodStatus{} {
 		delete(c.pods, uid)
 	}
 }
 
 // saw remembers what a read showed.
-func (e *entry) saw(s sighting) {
-	if was := e.seen[0].status; was != nil && !showSame(was, s.status) {
-		e.seen[1] = e.seen[0]
+func (e *entry) saw(status *PodStatus) {
+	if was := e.seen[0]; was != nil && !showSame(was, status) {
+		e.seen[1] = was
 	}
-	e.seen[0] = s
+	e.seen[0] = status
 }
 
 // showSame reports whether two statuses have the same containers and sandboxes in

@@ -399,49 +399,48 @@ func TestCacheForgetUntil(t *testing.T) {
 	}
 }
 
-func TestCacheSince(t *testing.T) {
+func TestCacheSeen(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
-		begin := c.Now()
 		a := ask(t.Context(), c, 0)
 		call := s.next(t)
-		underWay := c.Now()
-		assert.Empty(t, c.Since(0))
+		assert.Empty(t, c.Seen(""), "the end of the read counts, not its beginning")
 		call.answer <- answer{status: seen("1")}
 		a.wants(t, "1")
-		assert.Equal(t, []*PodStatus{a.status}, c.Since(begin))
-		assert.Equal(t, []*PodStatus{a.status}, c.Since(underWay), "the end of the read counts, not its beginning")
-		assert.Empty(t, c.Since(c.Now()))
-		c.Forget("u")
-		assert.Empty(t, c.Since(0))
+		assert.Empty(t, c.Seen("other"))
+		assert.Equal(t, []*PodStatus{a.status}, c.Seen("u"))
+		assert.Empty(t, c.Seen("u"), "told once")
+		assert.Empty(t, c.Seen(""))
+		_, known := c.Get("u")
+		assert.True(t, known)
 	})
 }
 
-func TestCacheSinceTellsWhatCallersGot(t *testing.T) {
+func TestCacheSeenTellsWhatCallersGot(t *testing.T) {
 	// A read shows a container of that name; "" is a pod that the runtime does not
 	// know, "-" a Forget, "-1" a Forget while the read is under way.
 	for _, tc := range []struct {
 		name          string
-		before, after []string // the mark
+		before, after []string // the last time that somebody asked
 		want          []string
 	}{
 		{"nothing", nil, nil, nil},
-		{"before the mark", []string{"1", "2"}, nil, nil},
+		{"told already", []string{"1", "2"}, nil, nil},
 		{"one", nil, []string{"1"}, []string{"1"}},
-		{"replaced", nil, []string{"1", "2"}, []string{"2", "1"}},
+		{"replaced", nil, []string{"1", "2"}, []string{"1", "2"}},
 		{"replaced by the same", nil, []string{"1", "1"}, []string{"1"}},
-		{"replaced, and that by the same", nil, []string{"1", "2", "2"}, []string{"2", "1"}},
-		{"there and back", nil, []string{"1", "2", "1"}, []string{"1", "2"}},
-		{"many", nil, []string{"1", "2", "3"}, []string{"3", "2"}},
-		{"replaced what is older than the mark", []string{"1"}, []string{"2"}, []string{"2"}},
-		{"gone", nil, []string{"1", ""}, []string{"", "1"}},
+		{"replaced, and that by the same", nil, []string{"1", "2", "2"}, []string{"1", "2"}},
+		{"there and back", nil, []string{"1", "2", "1"}, []string{"2", "1"}},
+		{"many", nil, []string{"1", "2", "3"}, []string{"2", "3"}},
+		{"replaced what was told already", []string{"1"}, []string{"2"}, []string{"2"}},
+		{"gone", nil, []string{"1", ""}, []string{"1", ""}},
 		{"never there", nil, []string{""}, []string{""}},
 		{"forgotten", nil, []string{"1", "-"}, []string{"1"}},
-		{"forgotten in between", nil, []string{"1", "2", "-", "2"}, []string{"2", "1"}},
+		{"forgotten in between", nil, []string{"1", "2", "-", "2"}, []string{"1", "2"}},
 		{"forgotten while it was read", nil, []string{"-1"}, []string{"1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *stub, c *Cache) {
-				require.Empty(t, c.Since(0), "from now on it remembers pods that are gone")
+				require.Empty(t, c.Seen(""), "from now on it remembers pods that are gone")
 				read := func(what []string) {
 					for _, name := range what {
 						if name == "-" {
@@ -465,16 +464,14 @@ func TestCacheSinceTellsWhatCallersGot(t *testing.T) {
 					}
 				}
 				read(tc.before)
-				mark := c.Now()
+				c.Seen("")
 				read(tc.after)
-				for range 2 { // as long as the mark is the same
-					var got []string
-					for _, status := range c.Since(mark) {
-						got = append(got, nameIn(status))
-					}
-					assert.Equal(t, tc.want, got)
+				var got []string
+				for _, status := range c.Seen("") {
+					got = append(got, nameIn(status))
 				}
-				assert.Empty(t, c.Since(c.Now()))
+				assert.Equal(t, tc.want, got)
+				assert.Empty(t, c.Seen(""))
 				c.Forget("u")
 				assert.Empty(t, c.pods)
 			})
@@ -526,7 +523,6 @@ func TestCacheAtOnce(t *testing.T) {
 	var callers sync.WaitGroup
 	for range 16 {
 		callers.Go(func() {
-			var known Mark
 			for range 500 {
 				uid := types.UID(fmt.Sprint(rand.IntN(3)))
 				ctx, cancel := context.WithCancel(t.Context())
@@ -540,8 +536,9 @@ func TestCacheAtOnce(t *testing.T) {
 				case 3:
 					go cancel()
 				case 4:
-					known = c.Now()
-					_ = c.Since(known)
+					_ = c.Seen("")
+				case 5:
+					_ = c.Seen(uid)
 				}
 				least := v.bump(uid)
 				after := c.Now()
@@ -562,7 +559,7 @@ func TestCacheAtOnce(t *testing.T) {
 	for i := range 3 {
 		c.Forget(types.UID(fmt.Sprint(i)))
 	}
-	assert.Empty(t, c.Since(c.Now()))
+	_ = c.Seen("")
 	assert.Empty(t, c.pods)
 }
 

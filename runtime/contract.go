@@ -41,8 +41,10 @@ type Lister interface {
 
 // Inspector describes one pod.
 type Inspector interface {
-	// InspectPod returns the status of the pod by its UID. A pod that the runtime
-	// does not know yields a status without sandboxes and containers, no error.
+	// InspectPod returns the status of the pod by its UID. It shows the same sandboxes
+	// and containers, in the same states, as [Lister.ListPods] with all set would at
+	// that moment. A pod that the runtime does not know yields a status without
+	// sandboxes and containers, no error.
 	InspectPod(ctx context.Context, ref PodRef) (*PodStatus, error)
 }
 
@@ -116,6 +118,9 @@ type PodSync struct {
 	Probes ProbeResults
 	// PullSecrets are the pod's image pull secrets.
 	PullSecrets []v1.Secret
+	// Objects has the secrets and config maps that environment variables refer to.
+	// nil: there is no place that could have any.
+	Objects Objects
 	// Volumes that have been set up for the pod, by their name in the spec.
 	Volumes map[string]Volume
 	// SubPath makes a path inside a volume ready to be mounted and returns where it
@@ -127,6 +132,15 @@ type PodSync struct {
 	Dir string
 	// Host is what the spec's downward references and its DNS need to know.
 	Host *Host
+}
+
+// Objects finds secrets and config maps. An error of apimachinery's NotFound kind
+// says that there is no such object, so that a reference that is optional counts
+// for nothing; any other, that this cannot be told at the moment. What is returned
+// is shared and must not be changed.
+type Objects interface {
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 }
 
 // SyncResult is what came of a sync.

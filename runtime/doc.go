@@ -23,7 +23,8 @@
 // one only. Implementations must be safe for concurrent use, must return soon
 // after their context ends, and must treat the values that they are handed as
 // read-only; the values they return are read-only for the caller too, since
-// they are shared.
+// they are shared. [EventSource] is an optional contract: a runtime that tells what
+// happens in it as it happens.
 //
 // # Order
 //

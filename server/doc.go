@@ -2,7 +2,8 @@
 // ([Handler]) is
 //
 //   - GET /healthz: "ok", or 500 and what is wrong;
-//   - GET /pods: a v1.PodList of the node's pods with their status.
+//   - GET /pods: a v1.PodList of the node's pods with their status;
+//   - GET /metrics: what the handler of [Options].Metrics answers, if there is one.
 //
 // It has no authentication; bind it to loopback unless the network is trusted.
 // [Control] adds what only the agent's own user should reach:

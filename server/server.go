@@ -29,6 +29,9 @@ type Agent interface {
 type Options struct {
 	// Logger. Default: discards.
 	Logger logr.Logger
+	// Metrics answers GET /metrics of [Handler], as promhttp's handlers do. Default: the
+	// path is not found.
+	Metrics http.Handler
 }
 
 // Handler returns the read-only API.
@@ -39,6 +42,9 @@ func Handler(agent Agent, opts Options) http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /healthz", Healthz(agent))
+	if opts.Metrics != nil {
+		mux.Handle("GET /metrics", opts.Metrics)
+	}
 	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) {
 		list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{}}
 		for _, pod := range agent.Pods() {

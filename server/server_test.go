@@ -68,6 +68,18 @@ func TestHealthz(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, code, "it tells nothing else")
 }
 
+func TestMetrics(t *testing.T) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "metrics of ", r.URL.Path) })
+	opts := server.Options{Metrics: h}
+	code, body := get(t, server.Handler(agent{}, opts), "/metrics")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "metrics of /metrics", body)
+	code, _ = get(t, server.Handler(agent{}, opts), "/metrics/cadvisor")
+	assert.Equal(t, http.StatusNotFound, code)
+	code, _ = get(t, server.Handler(agent{}, server.Options{}), "/metrics")
+	assert.Equal(t, http.StatusNotFound, code)
+}
+
 func TestServeStopsWithItsContext(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"fmt"
+	goruntime "runtime"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -28,10 +29,14 @@ type Limits struct {
 }
 
 // Admit judges a pod beside those that are active, by the predicates that kubelet
-// applies to resources: the number of pods, the resources that their requests
-// reserve, and ports of the host that two would claim. Node selectors, affinity
-// and taints are the business of a scheduler and do not count here.
+// applies: the operating system that it is for, the number of pods, the resources
+// that their requests reserve, and ports of the host that two would claim. Node
+// selectors, affinity and taints are the business of a scheduler and do not count
+// here.
 func Admit(limits Limits, pod *v1.Pod, active []*v1.Pod) Admission {
+	if os := pod.Spec.OS; os != nil && string(os.Name) != goruntime.GOOS {
+		return Admission{Reason: "PodOSNotSupported", Message: fmt.Sprintf("spec.os.name is %s, and the node runs %s", os.Name, goruntime.GOOS)}
+	}
 	if limits.MaxPods > 0 && len(active) >= limits.MaxPods {
 		return Admission{Reason: "OutOfpods", Message: fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(active), limits.MaxPods)}
 	}

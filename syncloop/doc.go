@@ -28,6 +28,10 @@
 // one's worker waits for its end. What else ran before is left alone, since a
 // source that is yet to deliver may want it.
 //
+// Pods that are restored from the disk after a reboot are admitted and run as new
+// ones are, but as their source has not been heard, nothing is cleaned up on their
+// account. A [Checkpoint] is told which pods to keep for that.
+//
 // # Guarantees
 //
 // One goroutine calls the handler, so handlers need no locks against each other.

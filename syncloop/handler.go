@@ -63,14 +63,30 @@ type PodDirs interface {
 	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
 }
 
-// HandlerDeps are the parts that a [Handler] works with. Prober may be nil.
+// Checkpoint keeps pods on disk, to be restored after a reboot;
+// *podconfig/checkpoint.Store is one. Its methods must not wait for the disk.
+type Checkpoint interface {
+	// Keep is told each pod that was admitted, and again when it changes in more than
+	// its status.
+	Keep(pod *v1.Pod)
+	// Drop is told each pod that was refused or that its source wants no more. It may
+	// never have been kept.
+	Drop(uid types.UID)
+	// Prune is told, once every source has delivered, which pods are desired and
+	// admitted: all others are dropped.
+	Prune(keep func(uid types.UID) bool)
+}
+
+// HandlerDeps are the parts that a [Handler] works with. Prober and Checkpoint may
+// be nil.
 type HandlerDeps struct {
-	Pods    PodManager
-	Workers Workers
-	Status  Statuses
-	Runtime runtime.Lister
-	Prober  ProbeCleaner
-	Dirs    PodDirs
+	Pods       PodManager
+	Workers    Workers
+	Status     Statuses
+	Runtime    runtime.Lister
+	Prober     ProbeCleaner
+	Dirs       PodDirs
+	Checkpoint Checkpoint
 }
 
 // HandlerOptions are the settings of a [Handler].
@@ -179,6 +195,7 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 			}
 			active = append(active, pod)
 		}
+		h.keep(pod)
 		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod, Received: time.Now()})
 	}
 }
@@ -210,6 +227,7 @@ func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
 			continue
 		}
+		h.keep(pod)
 		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: pod, Received: time.Now()})
 	}
 }
@@ -221,6 +239,7 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 		if runtime.IsMirror(pod) {
 			continue
 		}
+		h.drop(pod)
 		if _, refused := h.refused[pod.UID]; refused {
 			delete(h.refused, pod.UID)
 			continue
@@ -269,6 +288,13 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 		if _, refused := h.refused[pod.UID]; !refused {
 			wanted = append(wanted, pod)
 		}
+	}
+	if h.Checkpoint != nil {
+		taken := make(map[types.UID]bool, len(wanted))
+		for _, pod := range wanted {
+			taken[pod.UID] = true
+		}
+		h.Checkpoint.Prune(func(uid types.UID) bool { return taken[uid] })
 	}
 	states := h.Workers.SyncKnownPods(wanted)
 	for _, pod := range wanted {
@@ -368,11 +394,24 @@ func (h *Handler) removeDirs(ctx context.Context, keep map[types.UID]bool) error
 func (h *Handler) refuse(pod *v1.Pod, verdict Admission) {
 	h.log.Info("Pod refused", "pod", runtime.RefOf(pod), "reason", verdict.Reason, "message", verdict.Message)
 	h.refused[pod.UID] = struct{}{}
+	h.drop(pod)
 	h.opts.Event(pod, v1.EventTypeWarning, verdict.Reason, verdict.Message)
 	s := pod.Status.DeepCopy()
 	s.Phase, s.Reason, s.Message = v1.PodFailed, verdict.Reason, "Pod was rejected: "+verdict.Message
 	s.QOSClass = runtime.QOSClass(pod)
 	h.Status.Set(pod, *s)
+}
+
+func (h *Handler) keep(pod *v1.Pod) {
+	if h.Checkpoint != nil {
+		h.Checkpoint.Keep(pod)
+	}
+}
+
+func (h *Handler) drop(pod *v1.Pod) {
+	if h.Checkpoint != nil {
+		h.Checkpoint.Drop(pod.UID)
+	}
 }
 
 // active returns the desired pods that take something from the node, without

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,16 +30,17 @@ type handlerBench struct {
 	status  statuses
 	runtime *lister
 	dirs    *dirs
+	kept    *checkpoint
 	podsDir string
 	gone    int
 }
 
 func newHandler(t *testing.T, opts syncloop.HandlerOptions) *handlerBench {
 	t.Helper()
-	b := &handlerBench{pods: podSet{}, workers: &workers{states: map[types.UID]podworkers.State{}}, status: statuses{}, runtime: &lister{}, dirs: &dirs{}, podsDir: t.TempDir()}
+	b := &handlerBench{pods: podSet{}, workers: &workers{states: map[types.UID]podworkers.State{}}, status: statuses{}, runtime: &lister{}, dirs: &dirs{}, kept: &checkpoint{}, podsDir: t.TempDir()}
 	opts.PodsDir, opts.Gone = b.podsDir, func() { b.gone++ }
 	var err error
-	b.Handler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: b.dirs}, opts)
+	b.Handler, err = syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: b.dirs, Checkpoint: b.kept}, opts)
 	require.NoError(t, err)
 	return b
 }
@@ -51,6 +53,25 @@ func TestAdditionsOldestFirst(t *testing.T) {
 	b.HandlePodAdditions([]*v1.Pod{young, static, old})
 	assert.Equal(t, []string{"create static", "create old", "create young"}, b.workers.take())
 	assert.Len(t, b.pods, 3)
+}
+
+func TestTheCheckpointHasWhatRunsHere(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{Admit: func(pod *v1.Pod, _ []*v1.Pod) syncloop.Admission {
+		return syncloop.Admission{Admitted: pod.Name != "big", Reason: "Full"}
+	}})
+	web, big, mirror := makePod("web"), makePod("big"), makePod("mirror")
+	mirror.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"}
+	all := []*v1.Pod{web, big, mirror}
+	b.HandlePodAdditions(all)
+	assert.Equal(t, []string{"keep uid-web", "drop uid-big"}, b.kept.take())
+	b.HandlePodUpdates(all)
+	assert.Equal(t, []string{"keep uid-web"}, b.kept.take())
+	b.HandlePodReconcile(all)
+	b.HandlePodSyncs(all)
+	require.NoError(t, b.HandlePodCleanups(t.Context()))
+	assert.Equal(t, []string{"prune uid-big", "prune uid-gone"}, b.kept.take(), "a status is not kept")
+	b.HandlePodRemoves(all)
+	assert.Equal(t, []string{"drop uid-web", "drop uid-big"}, b.kept.take())
 }
 
 func TestMirrorPodsHaveNoWorker(t *testing.T) {
@@ -191,6 +212,8 @@ func TestAdmit(t *testing.T) {
 		{"same port", node, port("a", "", 80, v1.ProtocolTCP), []*v1.Pod{port("b", "", 80, "")}, "NodePorts"},
 		{"other protocol", node, port("a", "", 80, v1.ProtocolUDP), []*v1.Pod{port("b", "", 80, v1.ProtocolTCP)}, ""},
 		{"other address", node, port("a", "10.0.0.1", 80, ""), []*v1.Pod{port("b", "10.0.0.2", 80, "")}, ""},
+		{"this operating system", node, with("a", func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.OSName(goruntime.GOOS)} }), nil, ""},
+		{"another operating system", node, with("a", func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: "plan9"} }), nil, "PodOSNotSupported"},
 		{"any address", node, port("a", "10.0.0.1", 80, ""), []*v1.Pod{port("b", "0.0.0.0", 80, "")}, "NodePorts"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

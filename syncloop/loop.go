@@ -32,7 +32,8 @@ var ErrAlreadyRunning = errors.New("syncloop: Run was called before; a Loop runs
 // SyncHandler does what the loop finds to be done. Its methods are called from
 // one goroutine and must not wait for a pod.
 type SyncHandler interface {
-	// HandlePodAdditions takes pods that are newly desired.
+	// HandlePodAdditions takes pods that are newly desired, or were so in an earlier
+	// life of the agent and have not been heard of since.
 	HandlePodAdditions(pods []*v1.Pod)
 	// HandlePodUpdates takes pods whose spec or metadata changed, or whose deletion
 	// was asked for.
@@ -58,7 +59,8 @@ type Preparer interface {
 // Config is the stream of desired state; *podconfig.Mux is one.
 type Config interface {
 	Changes() <-chan podconfig.Change
-	// AllSeen reports whether every source has delivered.
+	// AllSeen reports whether every source there is has delivered. It may turn false
+	// again, when a source is added.
 	AllSeen() bool
 }
 
@@ -220,9 +222,7 @@ func (l *Loop) pause(ctx context.Context, d time.Duration) bool {
 func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time) error {
 	h := l.deps.Handler
 	l.last.Store(time.Now().UnixNano())
-	if !l.synced.Load() && l.deps.Config.AllSeen() {
-		l.synced.Store(true)
-	}
+	l.synced.Store(l.deps.Config.AllSeen())
 	select {
 	case <-ctx.Done():
 	case <-l.health.changed:
@@ -257,7 +257,7 @@ func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time
 			}
 		}
 	case <-housekeeping:
-		if !l.synced.Load() {
+		if !l.deps.Config.AllSeen() { // asked anew: a source may have been added meanwhile
 			break // what is wanted here is not yet known
 		}
 		if err := h.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
@@ -282,7 +282,9 @@ func (l *Loop) dispatch(change podconfig.Change) {
 	}
 	l.log.V(2).Info("Desired state changed", "op", change.Op, "source", change.Source, "pods", len(change.Pods))
 	switch change.Op {
-	case podconfig.Add:
+	case podconfig.Add, podconfig.Restore:
+		// A restored pod is a new one like any other. That its source has not been heard
+		// is what AllSeen says.
 		h.HandlePodAdditions(change.Pods)
 	case podconfig.Update, podconfig.Delete:
 		// A deletion that is to be graceful is an update with a deletion timestamp.
@@ -317,7 +319,8 @@ func (l *Loop) LastIteration() time.Time {
 }
 
 // Synced reports whether every source has delivered, and the handler has been
-// given all of it. It lags behind by a sync period at most, and never goes back.
+// given all of it. It lags behind by a sync period at most, and goes back only when
+// a source is added.
 func (l *Loop) Synced() bool { return l.synced.Load() }
 
 // RuntimeError is what the last check of the runtime said; nil if it is well.

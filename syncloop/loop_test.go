@@ -54,13 +54,13 @@ func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *benc
 func TestChangesGoToTheHandler(t *testing.T) {
 	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
 		pods := []*v1.Pod{makePod("a")}
-		for _, op := range []podconfig.Op{podconfig.Add, podconfig.Update, podconfig.Delete, podconfig.Remove, podconfig.Reconcile} {
+		for _, op := range []podconfig.Op{podconfig.Restore, podconfig.Add, podconfig.Update, podconfig.Delete, podconfig.Remove, podconfig.Reconcile} {
 			b.config.changes <- podconfig.Change{Op: op, Source: "file", Pods: pods}
 		}
 		b.config.changes <- podconfig.Change{Op: podconfig.Add, Source: "file"} // a source without pods was seen
 		b.config.changes <- podconfig.Change{Op: 99, Pods: pods}
 		synctest.Wait()
-		assert.Equal(t, []string{"add [a]", "update [a]", "update [a]", "remove [a]", "reconcile [a]"}, b.handler.take())
+		assert.Equal(t, []string{"add [a]", "add [a]", "update [a]", "update [a]", "remove [a]", "reconcile [a]"}, b.handler.take())
 	})
 }
 
@@ -90,6 +90,25 @@ func TestNoHousekeepingBeforeAllSourcesAreSeen(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		assert.Len(t, b.handler.take(), 2, "a failure is tried again")
+	})
+}
+
+func TestNoHousekeepingWhileAnAddedSourceIsUnseen(t *testing.T) {
+	inLoop(t, syncloop.Options{SyncPeriod: time.Hour}, func(t *testing.T, b *bench) {
+		b.config.see()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		assert.Len(t, b.handler.take(), 2)
+		assert.True(t, b.Synced())
+		b.config.set(false)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		assert.Empty(t, b.handler.take())
+		assert.False(t, b.Synced())
+		b.config.see()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Len(t, b.handler.take(), 1)
 	})
 }
 

@@ -91,10 +91,11 @@ func (c *config) AllSeen() bool {
 	defer c.mu.Unlock()
 	return c.seen
 }
-func (c *config) see() {
+func (c *config) see() { c.set(true) }
+func (c *config) set(seen bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seen = true
+	c.seen = seen
 }
 
 // events is a stream of runtime events that the test writes.
@@ -226,6 +227,19 @@ type dirs struct{ script }
 func (d *dirs) Remove(_ context.Context, ref runtime.PodRef, _ string) error {
 	d.add("remove %s", ref.UID)
 	return nil
+}
+
+// checkpoint keeps pods in name only.
+type checkpoint struct{ script }
+
+func (c *checkpoint) Keep(pod *v1.Pod)   { c.add("keep %s", pod.UID) }
+func (c *checkpoint) Drop(uid types.UID) { c.add("drop %s", uid) }
+func (c *checkpoint) Prune(keep func(types.UID) bool) {
+	for _, uid := range []types.UID{"uid-web", "uid-big", "uid-gone"} {
+		if !keep(uid) {
+			c.add("prune %s", uid)
+		}
+	}
 }
 
 var errAway = errors.New("runtime is away")

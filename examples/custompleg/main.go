@@ -60,7 +60,7 @@ func run(ctx context.Context, out io.Writer, length time.Duration) error {
 	err = agent.Run(ctx)
 	instances, lists := rt.Instances(fake.Target{}), 0
 	for _, c := range rt.Calls(fake.Target{}) {
-		if c.Method == "ListContainers" && c.Pod.UID == "" {
+		if c.Pod.UID == "" && (c.Method == "ListContainers" || c.Method == "StreamContainers") {
 			lists++
 		}
 	}

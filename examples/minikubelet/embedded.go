@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
@@ -16,7 +17,9 @@ import (
 // before the function begins and stays until it has ended; if the runtime fails,
 // the function's context ends.
 func withEmbedded(ctx context.Context, s *settings, log logr.Logger, f func(context.Context) error) error {
-	rt, err := process.New(process.Options{Dir: filepath.Join(s.RootDir, "process"), Logger: log.WithName("process")})
+	rt, err := process.New(process.Options{
+		Dir: filepath.Join(s.RootDir, "process"), PIDLimit: max(0, ptr.Deref(s.PodPidsLimit, 0)), Logger: log.WithName("process"),
+	})
 	if err != nil {
 		return fmt.Errorf("no --container-runtime-endpoint is given, and the embedded runtime cannot be used: %w", err)
 	}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 )
 
 // flags binds kubelet's flags to the settings. Those that are understood but not
@@ -25,6 +27,9 @@ func (s *settings) flags() *pflag.FlagSet {
 	fs.DurationVar(&s.MinContainerTTL, "minimum-container-ttl-duration", 0, "age at which a dead container may be removed")
 
 	fs.StringVar(&s.StaticPodPath, "pod-manifest-path", s.StaticPodPath, "manifest file, or directory of manifests, of the pods to run")
+	fs.StringVar(&s.ObjectsPath, "objects-path", "", "directory of the secrets and config maps that pods refer to, as manifests best of mode 0600; kubelet has no such flag (default: they stand among the manifests of the pods)")
+	fs.StringVar(&s.CheckpointDir, checkpointDir, "", "directory that keeps the pods, to run them after a reboot also while their sources cannot be reached; \"\" for none; of this agent, kubelet has no such flag (default: podcheckpoint below the root directory)")
+	fs.StringVar(&s.CheckpointKey, "checkpoint-key-file", "", "file of 16, 24 or 32 bytes, or as many in base64, that encrypts the secrets and config maps in it (default: they are not encrypted)")
 	fs.StringVar(&s.ContainerRuntimeEndpoint, "container-runtime-endpoint", s.ContainerRuntimeEndpoint, "CRI socket of the container runtime (default: a runtime of the agent's own, whose containers are processes of this machine)")
 	fs.StringVar(&s.ImageServiceEndpoint, "image-service-endpoint", s.ImageServiceEndpoint, "CRI socket for images (default: that of the runtime)")
 	fs.StringVar(&s.Address, "address", s.Address, "address that the read-only port is bound to")
@@ -33,13 +38,18 @@ func (s *settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress, "address that the healthz port is bound to")
 	fs.BoolVar(s.EnableServer, "enable-server", *s.EnableServer, "kubelet's switch of its authenticated port, which this agent does not have")
 	fs.DurationVar(&s.FileCheckFrequency.Duration, "file-check-frequency", s.FileCheckFrequency.Duration, "time between two full looks at the manifests")
+	fs.StringVar(&s.StaticPodURL, "manifest-url", s.StaticPodURL, "URL of manifests of pods to run, beside those of --pod-manifest-path")
+	fs.Var(cliflag.NewColonSeparatedMultimapStringString(&s.StaticPodURLHeader), "manifest-url-header", "comma-separated list of name:value HTTP headers for --manifest-url; may be repeated, and names too")
+	fs.DurationVar(&s.HTTPCheckFrequency.Duration, "http-check-frequency", s.HTTPCheckFrequency.Duration, "time between two requests of the manifest URL")
 	fs.DurationVar(&s.SyncFrequency.Duration, "sync-frequency", s.SyncFrequency.Duration, "time between two looks at a pod to which nothing happens")
 	fs.DurationVar(&s.RuntimeRequestTimeout.Duration, "runtime-request-timeout", s.RuntimeRequestTimeout.Duration, "time limit of a call to the runtime, but for pulls, stops and execs")
 	fs.Int32Var(&s.MaxPods, "max-pods", s.MaxPods, "pods that may run on the node; 0 for no limit")
 	fs.StringSliceVar(&s.ClusterDNS, "cluster-dns", s.ClusterDNS, "name servers of pods with DNS policy ClusterFirst")
 	fs.StringVar(&s.ClusterDomain, "cluster-domain", s.ClusterDomain, "domain of the cluster")
 	fs.BoolVar(s.SerializeImagePulls, "serialize-image-pulls", *s.SerializeImagePulls, "pull one image at a time")
-	fs.BoolVar(&s.RunOnce, "runonce", s.RunOnce, "start the pods and exit when each is running or has ended; 1 if one failed or a manifest is broken; waits as long as it takes")
+	fs.BoolVar(&s.RunOnce, "runonce", s.RunOnce, "start the pods and exit when each is running or has ended; 1 if one failed, a manifest is broken or the time is up")
+	fs.DurationVar(&s.RunOnceTimeout, "runonce-timeout", 15*time.Minute, "how long --runonce tries; 0 for without end; of this agent, kubelet tried each pod ten times, about as long")
+	fs.Var(gates{&s.FeatureGates}, "feature-gates", "kubelet's feature gates; those with an effect: EventedPLEG (default true): learn of changes by the runtime's events, where it has them")
 	resolvConf := newOptionalString(&s.ResolverConfig)
 	fs.Var(resolvConf, "resolv-conf", `resolver configuration that pods get; "" for none (default "/etc/resolv.conf")`)
 
@@ -84,10 +94,10 @@ const (
 		cloud-provider config-dir container-log-max-files container-log-max-size cpu-cfs-quota-period cpu-manager-policy
 		cpu-manager-policy-options cpu-manager-reconcile-period enforce-node-allocatable event-burst event-qps eviction-hard
 		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
-		eviction-soft-grace-period experimental-mounter-path feature-gates hairpin-mode http-check-frequency
+		eviction-soft-grace-period experimental-mounter-path hairpin-mode
 		image-credential-provider-bin-dir image-credential-provider-config image-gc-high-threshold image-gc-low-threshold
 		kube-api-burst kube-api-content-type kube-api-qps kube-reserved kube-reserved-cgroup kubeconfig kubelet-cgroups lock-file
-		log-flush-frequency logging-format manifest-url manifest-url-header max-open-files maximum-dead-containers
+		log-flush-frequency logging-format max-open-files maximum-dead-containers
 		memory-manager-policy minimum-image-ttl-duration node-labels node-status-max-images node-status-update-frequency
 		oom-score-adj pod-cidr pod-max-pids pods-per-core port provider-id qos-reserved register-with-taints registry-burst
 		registry-qps reserved-cpus reserved-memory runtime-cgroups streaming-connection-idle-timeout system-cgroups

@@ -7,10 +7,11 @@ import (
 
 // implemented are the fields of a KubeletConfiguration that have an effect here;
 // a name without a dot stands for all below it.
-const implemented = `apiVersion kind staticPodPath containerRuntimeEndpoint imageServiceEndpoint podLogsDir address readOnlyPort
+const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHeader httpCheckFrequency
+	containerRuntimeEndpoint imageServiceEndpoint podLogsDir address readOnlyPort
 	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods clusterDNS
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls crashLoopBackOff logging.verbosity
-	systemReserved kubeReserved runOnce`
+	systemReserved kubeReserved runOnce featureGates.EventedPLEG podPidsLimit`
 
 // notImplemented returns the dotted paths of the fields that have no effect, sorted.
 func notImplemented(prefix string, fields map[string]any) []string {

@@ -119,7 +119,7 @@ func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
 		time.Sleep(2 * showDelay)
 		synctest.Wait()
 		assert.EqualValues(t, 1, drawn.Load())
-		time.Sleep(showPeriod)
+		time.Sleep(d.period)
 		synctest.Wait()
 		assert.EqualValues(t, 2, drawn.Load())
 		cancel()

@@ -18,8 +18,9 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/podconfig/file"
+	podhttp "github.com/kubeletkit/kubeletkit/podconfig/http"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -30,13 +31,22 @@ import (
 
 // serve runs the agent and its ports until the context ends.
 func serve(ctx context.Context, s *settings, log logr.Logger, display *display) error {
+	m, err := newMetrics()
+	if err != nil {
+		return err
+	}
 	var broken problems
-	agent, closeRuntime, err := compose(ctx, s, log, display, broken.note)
+	agent, closeRuntime, err := compose(ctx, s, log, display, m.pleg, broken.note)
 	if err != nil {
 		return err
 	}
 	defer closeRuntime()
 	if s.RunOnce {
+		if s.RunOnceTimeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, s.RunOnceTimeout, fmt.Errorf("the %s of --runonce-timeout are over", s.RunOnceTimeout))
+			defer cancel()
+		}
 		report, err := agent.RunOnce(ctx)
 		fmt.Print(report)
 		return errors.Join(err, broken.err())
@@ -64,7 +74,7 @@ func serve(ctx context.Context, s *settings, log logr.Logger, display *display) 
 	for _, l := range listeners {
 		h := server.Healthz(agent)
 		if l.pods {
-			h = server.Handler(agent, server.Options{Logger: log.WithName("server")})
+			h = server.Handler(agent, server.Options{Logger: log.WithName("server"), Metrics: m.handler})
 		}
 		log.Info("Serving", "address", l.Addr().String(), "pods", l.pods)
 		g.Go(func() error { return server.Serve(ctx, l.Listener, h) })
@@ -104,9 +114,9 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// compose makes the agent that the settings describe, and that tells the sink. It tells problem of manifests
-// that cannot be used.
-func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink, problem func(path string, err error)) (agent *kubeletkit.Agent, closeRuntime func(), err error) {
+// compose makes the agent that the settings describe, and that tells the sink and the metrics. It tells problem
+// of manifests that cannot be used.
+func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink, metrics pleg.Metrics, problem func(path string, err error)) (agent *kubeletkit.Agent, closeRuntime func(), err error) {
 	node, err := s.nodeName()
 	if err != nil {
 		return nil, nil, err
@@ -126,12 +136,26 @@ func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink
 		}
 	}
 	var sources []podconfig.Source
-	if s.StaticPodPath != "" {
-		sources = append(sources, file.New(s.StaticPodPath, file.Options{
-			NodeName: node, CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
-		}))
-	} else {
-		log.Info("Warning: neither --pod-manifest-path nor staticPodPath is given: no pods will run, and those that run are stopped")
+	manifests, objects := s.files(node, log, problem)
+	if manifests != nil {
+		sources = append(sources, manifests)
+	}
+	if s.StaticPodURL != "" {
+		source, err := podhttp.New(s.StaticPodURL, podhttp.Options{
+			NodeName: node, Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
+			AllowObjects: objects != nil, Logger: log.WithName("http"), Problem: problem,
+		})
+		if err != nil {
+			return nil, nil, fmt.Errorf("--manifest-url or staticPodURL: %w", err)
+		}
+		sources = append(sources, source)
+	}
+	if len(sources) == 0 {
+		log.Info("Warning: neither a directory of manifests (--pod-manifest-path, staticPodPath) nor a URL (--manifest-url, staticPodURL) is given: no pods will run, and those that run are stopped")
+	}
+	kept, err := s.checkpoint(log)
+	if err != nil {
+		return nil, nil, err
 	}
 	maxRestart := s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, cri.Options{
@@ -147,12 +171,17 @@ func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink
 		return nil, nil, err
 	}
 	closeRuntime = func() { _ = rt.Close() }
+	cache := runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})
 	agent, err = kubeletkit.New(kubeletkit.Options{
 		NodeName:      node,
 		RootDir:       s.RootDir,
 		PodLogsDir:    s.PodLogsDir,
 		Runtime:       rt,
+		Cache:         cache,
+		PLEG:          s.pleg(rt, cache, pleg.Options{Logger: log.WithName("pleg"), Metrics: metrics}),
 		Sources:       sources,
+		Objects:       objects,
+		Checkpoint:    kept,
 		StatusSink:    sink,
 		Host:          host,
 		Limits:        syncloop.Limits{MaxPods: int(s.MaxPods), Allocatable: host.Allocatable},

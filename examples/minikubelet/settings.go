@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,6 +28,9 @@ type settings struct {
 	kubeletconfig.KubeletConfiguration
 
 	ConfigFile       string
+	ObjectsPath      string
+	CheckpointDir    string
+	CheckpointKey    string
 	RootDir          string
 	HostnameOverride string
 	NodeIP           string
@@ -35,6 +39,7 @@ type settings struct {
 	Show             string
 	MaxDeadPerName   int32
 	MinContainerTTL  time.Duration
+	RunOnceTimeout   time.Duration
 	// Warnings name what was given and understood but is not implemented.
 	Warnings []string
 }
@@ -69,12 +74,25 @@ func parse(args []string) (*settings, error) {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("flag --%s is not implemented and has no effect", f.Name))
 		}
 	})
+	if fs.Changed("feature-gates") {
+		for _, name := range slices.Sorted(maps.Keys(s.FeatureGates)) {
+			if name != eventedPLEG {
+				s.Warnings = append(s.Warnings, fmt.Sprintf("feature gate %s is not implemented and has no effect", name))
+			}
+		}
+	}
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}
 	embedded := s.ContainerRuntimeEndpoint == ""
+	if !embedded && s.PodPidsLimit != nil {
+		s.Warnings = append(s.Warnings, "field podPidsLimit has an effect only without a container runtime endpoint")
+	}
 	def(&s.RootDir, defaultRootDir(embedded))
 	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, embedded))
+	if !fs.Changed(checkpointDir) && s.RootDir != "" {
+		s.CheckpointDir = filepath.Join(s.RootDir, "podcheckpoint")
+	}
 	if err := s.absolute(); err != nil {
 		return nil, err
 	}
@@ -87,6 +105,7 @@ func defaults(c *kubeletconfig.KubeletConfiguration) {
 	def(&c.HealthzBindAddress, "127.0.0.1")
 	def(&c.SyncFrequency.Duration, time.Minute)
 	def(&c.FileCheckFrequency.Duration, 20*time.Second)
+	def(&c.HTTPCheckFrequency.Duration, 20*time.Second)
 	def(&c.RuntimeRequestTimeout.Duration, 2*time.Minute)
 	def(&c.MaxPods, 110)
 	def(&c.HealthzPort, ptr.To[int32](10248))
@@ -147,7 +166,7 @@ func load(path string, into *kubeletconfig.KubeletConfiguration) (warnings []str
 // absolute makes the paths of flags absolute: that of a manifest is part of
 // what its pod is known by.
 func (s *settings) absolute() error {
-	for _, p := range []*string{&s.RootDir, &s.StaticPodPath, &s.PodLogsDir} {
+	for _, p := range []*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.CheckpointDir, &s.CheckpointKey} {
 		if *p == "" {
 			continue
 		}
@@ -179,7 +198,7 @@ func (s *settings) validate() error {
 	}
 	for field, d := range map[string]time.Duration{
 		"syncFrequency": s.SyncFrequency.Duration, "fileCheckFrequency": s.FileCheckFrequency.Duration,
-		"runtimeRequestTimeout": s.RuntimeRequestTimeout.Duration,
+		"httpCheckFrequency": s.HTTPCheckFrequency.Duration, "runtimeRequestTimeout": s.RuntimeRequestTimeout.Duration,
 	} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("%s %s: must be above 0", field, d))

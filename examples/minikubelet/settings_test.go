@@ -12,6 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func evented(want bool) func(*testing.T, *settings) {
+	return func(t *testing.T, s *settings) {
+		assert.Equal(t, want, s.evented())
+		assert.Empty(t, s.Warnings)
+	}
+}
+
 // parsed runs parse over a configuration, unless it is "", and flags.
 func parsed(t *testing.T, config string, args ...string) (*settings, error) {
 	t.Helper()
@@ -35,6 +42,7 @@ func TestSettings(t *testing.T) {
 			assert.Equal(t, defaultPodLogsDir(os.Geteuid(), s.RootDir, true), s.PodLogsDir)
 			assert.Empty(t, s.ContainerRuntimeEndpoint)
 			assert.Equal(t, 20*time.Second, s.FileCheckFrequency.Duration)
+			assert.Equal(t, 20*time.Second, s.HTTPCheckFrequency.Duration)
 			assert.Equal(t, time.Minute, s.SyncFrequency.Duration)
 			assert.Equal(t, int32(110), s.MaxPods)
 			assert.Equal(t, int32(10248), *s.HealthzPort)
@@ -72,6 +80,10 @@ func TestSettings(t *testing.T) {
 		{"the last of a flag given twice", "", []string{"--max-pods=1", "--max-pods=2"}, func(t *testing.T, s *settings) {
 			assert.Equal(t, int32(2), s.MaxPods)
 		}},
+		{"events by default", "", nil, evented(true)},
+		{"no events by flag", "", []string{"--feature-gates=EventedPLEG=false"}, evented(false)},
+		{"no events by file", header + "featureGates: {EventedPLEG: false}\n", nil, evented(false)},
+		{"events by flag over the file", header + "featureGates: {EventedPLEG: false}\n", []string{"--feature-gates", "EventedPLEG=true"}, evented(true)},
 		{"-v 2", "", []string{"-v", "2"}, verbosity(2)},
 		{"-v=2", "", []string{"-v=2"}, verbosity(2)},
 		{"-v2", "", []string{"-v2"}, verbosity(2)},
@@ -94,10 +106,23 @@ func TestSettings(t *testing.T) {
 			assert.Equal(t, filepath.Join(dir, "logs"), s.PodLogsDir)
 			assert.Equal(t, filepath.Join(dir, "r"), *s.ResolverConfig)
 		}},
+		{"a URL of manifests", header + "staticPodURL: https://host/file\nstaticPodURLHeader: {X-Token: [a, b]}\nhttpCheckFrequency: 5s\n", nil, func(t *testing.T, s *settings) {
+			assert.Equal(t, "https://host/file", s.StaticPodURL)
+			assert.Equal(t, map[string][]string{"X-Token": {"a", "b"}}, s.StaticPodURLHeader)
+			assert.Equal(t, 5*time.Second, s.HTTPCheckFrequency.Duration)
+			assert.Empty(t, s.Warnings)
+		}},
+		{"a URL of manifests by flags", header + "staticPodURLHeader: {X-Token: [a, b]}\n",
+			[]string{"--manifest-url=https://host/flag", "--manifest-url-header", "a:hello,b:again", "--manifest-url-header=b:beautiful", "--http-check-frequency=7s"}, func(t *testing.T, s *settings) {
+				assert.Equal(t, "https://host/flag", s.StaticPodURL)
+				assert.Equal(t, map[string][]string{"a": {"hello"}, "b": {"again", "beautiful"}}, s.StaticPodURLHeader)
+				assert.Equal(t, 7*time.Second, s.HTTPCheckFrequency.Duration)
+				assert.Empty(t, s.Warnings)
+			}},
 		{"what has no effect is named", header + "cgroupDriver: systemd\nlogging: {format: json, verbosity: 1}\nauthentication: {anonymous: {enabled: true}}\n",
 			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on", "--kubeconfig", "/x"}, func(t *testing.T, s *settings) {
 				all := strings.Join(s.Warnings, "\n")
-				for _, name := range []string{"field cgroupDriver ", "field logging.format ", "field authentication ", "--feature-gates ", "--register-node ", "--fail-swap-on ", "--kubeconfig "} {
+				for _, name := range []string{"field cgroupDriver ", "field logging.format ", "field authentication ", "feature gate A ", "--register-node ", "--fail-swap-on ", "--kubeconfig "} {
 					assert.Contains(t, all, name)
 				}
 				assert.NotContains(t, all, "verbosity")

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// showPeriod is how often the pods are looked at without a reason: ages change, and
-	// pods go without a last status.
-	showPeriod = time.Second
+	// tablePeriod and linesPeriod are how often the pods are looked at without a
+	// reason: in a table ages change, and pods go without a last status.
+	tablePeriod, linesPeriod = time.Second, 5 * time.Second
 	// showDelay is how long further changes are waited for, so that a burst is shown once.
 	showDelay = 50 * time.Millisecond
 )
@@ -34,6 +34,8 @@ type display struct {
 	logs io.Writer
 	// draw shows the pods; nil shows nothing.
 	draw func(pods []*v1.Pod)
+	// period is how often to look without a reason.
+	period time.Duration
 	// changed holds one token while there is something new to look at: more would say
 	// no more.
 	changed chan struct{}
@@ -43,7 +45,7 @@ type display struct {
 // is a terminal, else by a line for each change. If errOut is the same terminal,
 // the log is written above the table.
 func newDisplay(show string, out, errOut *os.File) *display {
-	d := &display{logs: errOut, changed: make(chan struct{}, 1)}
+	d := &display{logs: errOut, period: linesPeriod, changed: make(chan struct{}, 1)}
 	if show == showAuto {
 		show = showLines
 		if _, _, isTerminal := terminalSize(out); isTerminal && os.Getenv("TERM") != "dumb" {
@@ -61,6 +63,7 @@ func newDisplay(show string, out, errOut *os.File) *display {
 		if sameFile(out, errOut) {
 			d.logs = s
 		}
+		d.period = tablePeriod
 		d.draw = func(pods []*v1.Pod) { s.show(table(rowsOf(pods, time.Now()))) }
 	case showLines:
 		d.draw = lines(out)
@@ -105,7 +108,7 @@ func (d *display) run(ctx context.Context, pods func() []*v1.Pod, ready func() b
 		<-ctx.Done()
 		return
 	}
-	tick := time.NewTicker(showPeriod)
+	tick := time.NewTicker(d.period)
 	defer tick.Stop()
 	for {
 		select {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
 // ErrRunning is returned by [Source.Run] while another call of it goes on.
@@ -32,8 +34,16 @@ type Options struct {
 	CheckFrequency time.Duration
 	// Lenient accepts unknown and duplicated fields with a warning in the log.
 	Lenient bool
-	// AllowObjects accepts pods that refer to secrets and other API objects.
+	// AllowObjects accepts pods whose environments and image pulls refer to secrets and
+	// config maps: there is an object source to look them up in.
 	AllowObjects bool
+	// Objects reads the secrets and config maps too that stand among the manifests, see
+	// [Source.Objects], and implies AllowObjects. Without it they are refused.
+	Objects bool
+	// Await has a path that does not exist say nothing, until it has existed: what lies
+	// on a disk that is mounted late is not taken for empty. Default: it holds no
+	// pods, as with kubelet. A path that goes away later holds none in either case.
+	Await bool
 	// Problem, if not nil, is told of each problem once for as long as it lasts,
 	// with the path of the file or directory it is about, and with a nil error when
 	// it is gone. It runs in the goroutine of [Source.Run] and must not block.
@@ -45,8 +55,12 @@ type Source struct {
 	path    string
 	opts    Options
 	running atomic.Bool
+	// store and onlyObjects are those of state.
+	store       *objects.Store
+	onlyObjects bool
 	// state outlives a run, so that the last good pods do.
-	state *state
+	state  *state
+	kernel kernel
 }
 
 // New returns a source of the pods at the path, which need not exist yet. It does
@@ -61,7 +75,11 @@ func New(path string, opts Options) *Source {
 	if opts.CheckFrequency <= 0 {
 		opts.CheckFrequency = 20 * time.Second
 	}
-	return &Source{path: filepath.Clean(path), opts: opts}
+	s := &Source{path: filepath.Clean(path), opts: opts, kernel: inotify()}
+	if opts.Objects {
+		s.store = objects.NewStore()
+	}
+	return s
 }
 
 // Name returns the name of the source.
@@ -77,8 +95,8 @@ const (
 )
 
 // Run reads the manifests and hands over their pods whenever they change, until
-// ctx ends; then it returns nil. A path that does not exist holds no pods. A path
-// that cannot be read says nothing: the pods known so far stay, and if there never
+// ctx ends; then it returns nil. A path that does not exist holds no pods, but see
+// [Options.Await]. A path that cannot be read says nothing: the pods known so far stay, and if there never
 // were any, the source counts as unseen. The only other errors are [ErrRunning]
 // and that of finding out the host name.
 func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
@@ -96,8 +114,9 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 			node = strings.ToLower(strings.TrimSpace(host))
 		}
 		s.state = newState(s.path, node, s.opts)
+		s.state.store, s.state.onlyObjects = s.store, s.onlyObjects
 	}
-	w := &watch{path: s.path, problem: s.state.report}
+	w := &watch{path: s.path, logger: s.opts.Logger, kernel: s.kernel}
 	defer w.close()
 
 	delivered := false
@@ -120,11 +139,10 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 			s.state.suspect(event.Name)
 			w.gather(ctx, settle, s.state.suspect)
 		case err, ok := <-w.errors():
-			if !ok {
-				w.close()
-			} else {
+			if ok {
 				s.opts.Logger.Info("Events of the manifest directory were lost; looking at all of it", "path", s.path, "error", err.Error())
 			}
+			w.close() // what is watched may be among what was lost
 			s.state.suspectAll()
 		}
 		// The watch comes before the look, so that nothing falls between the two.

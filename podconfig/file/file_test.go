@@ -47,10 +47,21 @@ func start(t *testing.T, path string, every time.Duration) *rig {
 	if every == 0 {
 		every = time.Hour
 	}
+	return launch(t, path, Options{CheckFrequency: every}, nil)
+}
+
+// launch runs a source with these options, prepared by the function if it is not nil.
+func launch(t *testing.T, path string, opts Options, prepare func(*Source)) *rig {
+	t.Helper()
 	r := &rig{t: t, sets: make(chan []*v1.Pod, 1000), problems: make(chan string, 1000)}
-	s := New(path, Options{NodeName: "node", CheckFrequency: every, Problem: func(path string, err error) {
+	opts.NodeName = "node"
+	opts.Problem = func(path string, err error) {
 		r.problems <- fmt.Sprintf("%s: %v", filepath.Base(path), err)
-	}})
+	}
+	s := New(path, opts)
+	if prepare != nil {
+		prepare(s)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, func(pods []*v1.Pod) { r.sets <- pods }) }()
@@ -407,6 +418,26 @@ func TestFileOfThisMomentIsYoung(t *testing.T) {
 	_, again = s.look(t.Context(), time.Now())
 	assert.Zero(t, again)
 	assert.Equal(t, []string{"a.yaml"}, problems)
+}
+
+func TestMissingPathIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "manifests")
+	var said []string
+	s := newState(dir, "n", Options{Await: true, Logger: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
+	for range 2 {
+		s.look(t.Context(), time.Now())
+		assert.False(t, s.known)
+	}
+	require.Len(t, said, 1)
+	assert.Contains(t, said[0], "it is waited for")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	s.look(t.Context(), time.Now())
+	assert.True(t, s.known)
+	require.NoError(t, os.Remove(dir))
+	s.look(t.Context(), time.Now())
+	require.Len(t, said, 2)
+	assert.Contains(t, said[1], "it holds no pods", "it has existed")
 }
 
 func TestMissingPathIsSaidOnce(t *testing.T) {

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -16,8 +17,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
 // state is what a source knows of its files. One goroutine owns it.
@@ -25,6 +28,10 @@ type state struct {
 	path string
 	node string
 	opts Options
+	// store is given the secrets and config maps; nil if none are read.
+	store *objects.Store
+	// onlyObjects says that there are to be no pods among them.
+	onlyObjects bool
 
 	// known says that the path could be looked at.
 	known bool
@@ -33,7 +40,9 @@ type state struct {
 	// suspects are paths that an event was about: they are read even if they look
 	// unchanged.
 	suspects map[string]bool
-	union    union
+	// union is that of the pods, objects that of the secrets and config maps.
+	union   union[*v1.Pod]
+	objects union[metav1.Object]
 	// problems that last, by what they are about.
 	problems map[string]string
 	// ignored are the names that were already said not to be read, "" for the path
@@ -50,8 +59,11 @@ type manifest struct {
 	// sum is that of the content that was parsed last, if any was.
 	sum    [sha256.Size]byte
 	parsed bool
-	// pods are those of the last content that was good.
-	pods []*v1.Pod
+	// pods and objects are those of the last content that was good.
+	pods    []*v1.Pod
+	objects []metav1.Object
+	// exposed says that others than the owner can get at secrets in it.
+	exposed bool
 	// err is what is wrong with that content, nil if it is good.
 	err error
 }
@@ -59,6 +71,7 @@ type manifest struct {
 func newState(path, node string, opts Options) *state {
 	return &state{
 		path: path, node: node, opts: opts,
+		union: newPodUnion(), objects: newObjectUnion(),
 		files: map[string]*manifest{}, suspects: map[string]bool{},
 		problems: map[string]string{}, ignored: map[string]bool{},
 	}
@@ -75,12 +88,15 @@ func (s *state) suspectAll() {
 }
 
 // pods returns the pods of all files, in the order of the file names.
-func (s *state) pods() []*v1.Pod { return s.union.pods }
+func (s *state) pods() []*v1.Pod { return s.union.items }
 
-// look reads what changed. It returns whether the pods differ from before and, if
-// not 0, when to look again.
+// look reads what changed, and gives the objects to the store. It returns whether
+// the pods differ from before and, if not 0, when to look again.
 func (s *state) look(ctx context.Context, now time.Time) (changed bool, again time.Duration) {
 	infos, err := s.list()
+	if errors.Is(err, errAwaited) {
+		return false, 0
+	}
 	if s.report("path", s.path, err); err != nil {
 		return false, 0
 	}
@@ -100,30 +116,53 @@ func (s *state) look(ctx context.Context, now time.Time) (changed bool, again ti
 		}
 	}
 	clear(s.suspects)
+	if s.store != nil {
+		if s.objects.update(s.files) || !s.known {
+			s.store.Set(s.objects.items...)
+		}
+		s.reportConflicts("conflict of objects ", s.objects.conflicts)
+	}
 	s.known = true
 	changed = s.union.update(s.files)
-	for path, err := range s.union.conflicts {
-		s.report("conflict "+path, path, err)
-	}
-	for key := range s.problems {
-		if path, ok := strings.CutPrefix(key, "conflict "); ok && s.union.conflicts[path] == nil {
-			s.report(key, path, nil)
-		}
-	}
+	s.reportConflicts("conflict of pods ", s.union.conflicts)
 	return changed, again
 }
 
+// reportConflicts reports those that there are under their prefix, and the end of
+// those that there were.
+func (s *state) reportConflicts(prefix string, conflicts map[string]error) {
+	for path, err := range conflicts {
+		s.report(prefix+path, path, err)
+	}
+	for key := range s.problems {
+		if path, ok := strings.CutPrefix(key, prefix); ok && conflicts[path] == nil {
+			s.report(key, path, nil)
+		}
+	}
+}
+
+// errAwaited says that the path is not there yet.
+var errAwaited = errors.New("the path is waited for")
+
 // list returns the manifest files that are there. A path that does not exist has
-// none.
+// none, unless it is waited for.
 func (s *state) list() (map[string]os.FileInfo, error) {
 	infos := map[string]os.FileInfo{}
 	info, err := os.Stat(s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		s.say("", "Path of the manifests does not exist: it holds no pods, and those that it held are stopped")
+		if s.opts.Await && !s.known {
+			s.say("", "Path of the manifests does not exist: it is waited for, and what it held before stays")
+			return nil, errAwaited
+		}
+		if s.onlyObjects {
+			s.say("", "Path of the secrets and config maps does not exist: it holds none")
+		} else {
+			s.say("", "Path of the manifests does not exist: it holds no pods, and those that it held are stopped")
+		}
 		return infos, nil
 	case err != nil:
-		return nil, fmt.Errorf("manifests cannot be read, the pods stay as they are: %w", err)
+		return nil, fmt.Errorf("manifests cannot be read, what they held stays as it was: %w", err)
 	}
 	delete(s.ignored, "")
 	if !info.IsDir() {
@@ -135,7 +174,7 @@ func (s *state) list() (map[string]os.FileInfo, error) {
 		return infos, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("manifest directory cannot be read, the pods stay as they are: %w", err)
+		return nil, fmt.Errorf("manifest directory cannot be read, what it held stays as it was: %w", err)
 	}
 	for _, e := range entries {
 		if !isManifest(e.Name()) {
@@ -221,6 +260,7 @@ func (s *state) visit(path string, info os.FileInfo, now time.Time) time.Duratio
 		m.sum, m.parsed = sum, true
 		m.parse(s, path, data)
 	}
+	s.checkMode(path, m)
 	if m.err != nil && age >= 0 && age < ripe {
 		return ripe - age // perhaps it is being written
 	}
@@ -232,22 +272,39 @@ func (s *state) visit(path string, info os.FileInfo, now time.Time) time.Duratio
 func (m *manifest) parse(s *state, path string, data []byte) {
 	opts := podconfig.LoadOptions{
 		NormalizeOptions: podconfig.NormalizeOptions{NodeName: s.node, Kind: podconfig.KindFile, Origin: path},
-		ValidateOptions:  podconfig.ValidateOptions{AllowObjects: s.opts.AllowObjects},
+		DecodeOptions:    podconfig.DecodeOptions{Kinds: s.kinds()},
+		ValidateOptions:  podconfig.ValidateOptions{ObjectSource: s.opts.AllowObjects || s.opts.Objects},
 	}
 	if s.opts.Lenient {
 		opts.Warn = func(err error) {
 			s.opts.Logger.Info("Manifest has fields that are not understood", "file", path, "problem", err.Error())
 		}
 	}
-	pods, err := podconfig.Load(data, opts)
+	pods, objects, err := podconfig.LoadAll(data, opts)
+	if err == nil {
+		err = mayReplace(m.objects, objects)
+	}
 	m.err = err
 	if err == nil {
-		m.pods = pods
+		m.pods, m.objects = pods, objects
+	}
+}
+
+// kinds are those that the files may hold.
+func (s *state) kinds() []string {
+	kinds := []string{podconfig.PodKind, podconfig.SecretKind, podconfig.ConfigMapKind}
+	switch {
+	case s.store == nil:
+		return kinds[:1]
+	case s.onlyObjects:
+		return kinds[1:]
+	default:
+		return kinds
 	}
 }
 
 func unchanged(a, b os.FileInfo) bool {
-	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
 }
 
 // read returns the content of a regular file and the file as it was opened.
@@ -265,8 +322,10 @@ func read(path string) ([]byte, os.FileInfo, error) {
 	if !info.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("not a regular file but of mode %s", info.Mode())
 	}
-	data, err := io.ReadAll(io.LimitReader(f, podconfig.MaxManifestSize+1))
-	return data, info, err
+	// One byte more than is allowed shows that there is too much.
+	buf := bytes.NewBuffer(make([]byte, 0, min(info.Size(), podconfig.MaxManifestSize)+bytes.MinRead))
+	_, err = buf.ReadFrom(io.LimitReader(f, podconfig.MaxManifestSize+1))
+	return buf.Bytes(), info, err
 }
 
 // report notes what is wrong with something, or with nil that nothing is, and
@@ -281,7 +340,7 @@ func (s *state) report(key, path string, err error) {
 		s.opts.Logger.Info("Problem with manifests is gone", "path", path)
 	default:
 		s.problems[key] = err.Error()
-		s.opts.Logger.Error(err, "Problem with manifests; the last good pods stay", "path", path)
+		s.opts.Logger.Error(err, "Problem with manifests; what was good last stays", "path", path)
 	}
 	if s.opts.Problem != nil {
 		s.opts.Problem(path, err)

@@ -7,87 +7,121 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// union is the pods of all files, each once. Where two files have a pod of the
-// same name or UID, the one that had it first keeps it, so that a new file does
-// not end a running pod; between new ones the file names decide.
-type union struct {
-	pods []*v1.Pod
-	// holders are the files that have each pod, by full name and by UID.
-	holders holders
-	// conflicts are the files with pods that are left out, and why.
+// union is what all files hold of something, pods or objects, each once. Where two
+// files have an item of the same name or UID, the one that had it first keeps it,
+// so that a new file does not end a running pod; between new ones the file names
+// decide.
+type union[T comparable] struct {
+	// of returns what a file holds.
+	of func(m *manifest) []T
+	// keys are what no other item may have; the second may be empty.
+	keys func(item T) [2]key
+	// about names the item in messages.
+	about func(item T) string
+
+	items []T
+	// holders are the files that have each item, by its keys.
+	holders map[key]string
+	// conflicts are the files with items that are left out, and why.
 	conflicts map[string]error
 }
 
-type holders struct {
-	names map[string]string
-	uids  map[types.UID]string
+// key is a field of an item whose value must be its own.
+type key struct{ kind, field, namespace, value string }
+
+func newPodUnion() union[*v1.Pod] {
+	return union[*v1.Pod]{
+		of: func(m *manifest) []*v1.Pod { return m.pods },
+		keys: func(pod *v1.Pod) [2]key {
+			return [2]key{
+				{podconfig.PodKind, "metadata.name", pod.Namespace, pod.Name},
+				{podconfig.PodKind, "metadata.uid", "", string(pod.UID)},
+			}
+		},
+		about: func(pod *v1.Pod) string { return "pod " + runtime.RefOf(pod).String() },
+	}
 }
 
-// update makes the union that of the files and reports whether its pods changed.
-func (u *union) update(files map[string]*manifest) (changed bool) {
-	paths := slices.Sorted(maps.Keys(files))
-	next := holders{map[string]string{}, map[types.UID]string{}}
-	taken := map[*v1.Pod]bool{}
-	take := func(path string, pod *v1.Pod) {
-		taken[pod] = true
-		next.names[runtime.RefOf(pod).FullName()] = path
-		next.uids[pod.UID] = path
+func newObjectUnion() union[metav1.Object] {
+	return union[metav1.Object]{
+		of: func(m *manifest) []metav1.Object { return m.objects },
+		keys: func(object metav1.Object) [2]key {
+			ref := podconfig.RefOf(object)
+			return [2]key{{ref.Kind, "metadata.name", ref.Namespace, ref.Name}}
+		},
+		about: func(object metav1.Object) string { return podconfig.RefOf(object).String() },
 	}
-	free := func(pod *v1.Pod) (by, what string) {
-		if by, ok := next.names[runtime.RefOf(pod).FullName()]; ok {
-			return by, "name"
+}
+
+// update makes the union that of the files and reports whether its items changed.
+func (u *union[T]) update(files map[string]*manifest) (changed bool) {
+	paths := slices.Sorted(maps.Keys(files))
+	next := map[key]string{}
+	taken := map[T]bool{}
+	take := func(path string, item T) {
+		taken[item] = true
+		for _, k := range u.keys(item) {
+			if k != (key{}) {
+				next[k] = path
+			}
 		}
-		if by, ok := next.uids[pod.UID]; ok {
-			return by, "UID"
+	}
+	// rival returns who has what the item needs, and what that is.
+	rival := func(item T) (path string, what key) {
+		for _, k := range u.keys(item) {
+			if path, ok := next[k]; ok {
+				return path, k
+			}
 		}
-		return "", ""
+		return "", key{}
 	}
 	for _, path := range paths {
-		for _, pod := range files[path].pods {
-			by, _ := free(pod)
-			if by == "" && u.holders.names[runtime.RefOf(pod).FullName()] == path {
-				take(path, pod)
+		for _, item := range u.of(files[path]) {
+			by, _ := rival(item)
+			if by == "" && u.holders[u.keys(item)[0]] == path {
+				take(path, item)
 			}
 		}
 	}
 	u.conflicts = map[string]error{}
 	for _, path := range paths {
-		for _, pod := range files[path].pods {
-			if taken[pod] {
+		for _, item := range u.of(files[path]) {
+			if taken[item] {
 				continue
 			}
-			if by, what := free(pod); by != "" {
-				u.conflicts[path] = conflict(pod, what, by)
+			if by, what := rival(item); by != "" {
+				u.conflicts[path] = u.conflict(item, what, by)
 				continue
 			}
-			take(path, pod)
+			take(path, item)
 		}
 	}
 	u.holders = next
 
-	var pods []*v1.Pod
+	var items []T
 	for _, path := range paths {
-		for _, pod := range files[path].pods {
-			if taken[pod] {
-				pods = append(pods, pod)
+		for _, item := range u.of(files[path]) {
+			if taken[item] {
+				items = append(items, item)
 			}
 		}
 	}
-	changed = !slices.Equal(pods, u.pods)
-	u.pods = pods
+	changed = !slices.Equal(items, u.items)
+	u.items = items
 	return changed
 }
 
-func conflict(pod *v1.Pod, what, by string) error {
-	field, value := "metadata.name", pod.Namespace+"/"+pod.Name
-	if what == "UID" {
-		field, value = "metadata.uid", string(pod.UID)
+func (u *union[T]) conflict(item T, what key, by string) error {
+	value := what.value
+	if what.namespace != "" {
+		value = what.namespace + "/" + value
 	}
-	return fmt.Errorf("%s: Duplicate value: %q: pod %s is left out because %s has a pod of the same %s; remove one of them",
-		field, value, runtime.RefOf(pod), filepath.Base(by), what)
+	return fmt.Errorf("%s: Duplicate value: %q: %s is left out because %s has the same; remove one of them",
+		what.field, value, u.about(item), filepath.Base(by))
 }

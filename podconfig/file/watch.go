@@ -2,13 +2,17 @@ package file
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr"
 )
 
 // watch asks the kernel to tell of changes at a path. It is best effort: where
@@ -16,60 +20,87 @@ import (
 // watched too, for a directory that comes and goes, and for a file that is
 // replaced by another.
 type watch struct {
-	path    string
-	problem func(key, path string, err error)
+	path   string
+	logger logr.Logger
+	kernel kernel
 
 	watcher *fsnotify.Watcher // nil while there is none
 	// target is the directory that was at the path when it was watched.
 	target os.FileInfo
+	// refusal is what was said last of a kernel that refuses, "" if it does not.
+	refusal string
 }
 
-// Keys of the problems that a watch reports.
-const (
-	watchProblem  = "watch"
-	parentProblem = "watch of the parent"
-)
+// kernel is what a watch asks for events. Tests have one that refuses.
+type kernel struct {
+	open func() (*fsnotify.Watcher, error)
+	add  func(w *fsnotify.Watcher, path string) error
+}
+
+func inotify() kernel { return kernel{fsnotify.NewWatcher, (*fsnotify.Watcher).Add} }
 
 // ensure makes the watch what it should be for what is at the path now.
 func (w *watch) ensure() {
+	err := w.cover()
+	switch {
+	case err == nil && w.refusal != "":
+		w.refusal = ""
+		w.logger.Info("The kernel tells of changes of the manifests again", "path", w.path)
+	case err != nil && err.Error() != w.refusal:
+		w.refusal = err.Error()
+		w.logger.Error(err, "The kernel does not tell of changes of the manifests; they are found by the periodic look alone", "path", w.path)
+	}
+}
+
+// cover watches the path and its parent as far as they exist.
+func (w *watch) cover() error {
 	if w.watcher == nil {
-		watcher, err := fsnotify.NewWatcher()
+		watcher, err := w.kernel.open()
 		if err != nil {
-			w.problem(watchProblem, w.path, refused(err))
-			return
+			return refused(err)
 		}
 		w.watcher = watcher
 	}
 	watched := w.watcher.WatchList()
+	var parentErr error
 	if parent := filepath.Dir(w.path); parent != w.path && !slices.Contains(watched, parent) {
-		// A parent that does not exist is no problem of its own.
-		if err := w.watcher.Add(parent); err == nil || os.IsNotExist(err) {
-			w.problem(parentProblem, parent, nil)
-		} else {
-			w.problem(parentProblem, parent, refused(err))
-		}
+		parentErr = w.add(parent)
 	}
 	info, err := os.Stat(w.path)
 	if err != nil || !info.IsDir() {
-		w.problem(watchProblem, w.path, nil)
-		return
+		return parentErr
 	}
 	if slices.Contains(watched, w.path) {
 		if w.target != nil && os.SameFile(w.target, info) {
-			return
+			return parentErr
 		}
 		_ = w.watcher.Remove(w.path) // another directory is there now
 	}
-	if err := w.watcher.Add(w.path); err != nil {
-		w.problem(watchProblem, w.path, refused(err))
-		return
+	if err := w.add(w.path); err != nil {
+		return err
 	}
 	w.target = info
-	w.problem(watchProblem, w.path, nil)
+	return parentErr
 }
 
+// add watches a path. That it does not exist is no error.
+func (w *watch) add(path string) error {
+	if err := w.kernel.add(w.watcher, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return refused(err)
+	}
+	return nil
+}
+
+// refused says which limit was reached, if one was.
 func refused(err error) error {
-	return fmt.Errorf("the kernel does not tell of changes, they are found by looking (see fs.inotify in sysctl): %w", err)
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%w: the limit of inotify watches is reached; raise the sysctl fs.inotify.max_user_watches", err)
+	case errors.Is(err, syscall.EMFILE):
+		return fmt.Errorf("%w: the limit of inotify instances or of open files is reached; raise the sysctl fs.inotify.max_user_instances or the agent's open file limit", err)
+	default:
+		return err
+	}
 }
 
 // concerns reports whether an event is about the path or what is in it, not about

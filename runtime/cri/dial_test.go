@@ -65,25 +65,33 @@ func (statusServer) ExecSync(context.Context, *criv1.ExecSyncRequest) (*criv1.Ex
 	return &criv1.ExecSyncResponse{Stdout: make([]byte, 2<<20)}, nil
 }
 
-func serve(t *testing.T, path string) (stop func()) {
-	t.Helper()
+// serve serves CRI on a socket until stop is called.
+func serve(tb testing.TB, path string, rs criv1.RuntimeServiceServer, opts ...grpc.ServerOption) (stop func()) {
+	tb.Helper()
 	lis, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	srv := grpc.NewServer()
-	criv1.RegisterRuntimeServiceServer(srv, statusServer{})
+	require.NoError(tb, err)
+	srv := grpc.NewServer(opts...)
+	criv1.RegisterRuntimeServiceServer(srv, rs)
 	criv1.RegisterImageServiceServer(srv, statusServer{})
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(lis) }()
 	return func() { srv.Stop(); <-done }
 }
 
+// shortDir returns a directory for a test, whose path is short, as those of sockets
+// have to be.
+func shortDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "cri")
+	require.NoError(tb, err)
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // TestSocketComesAndGoes has a real socket, and so real time: it waits for what has
 // to happen, with a bound.
 func TestSocketComesAndGoes(t *testing.T) {
-	dir, err := os.MkdirTemp("", "cri") // short, as socket paths have to be
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "s")
+	path := filepath.Join(shortDir(t), "s")
 	rt, err := Dial(t.Context(), path, Options{MaxMessageSize: 1 << 20})
 	require.NoError(t, err)
 	defer rt.Close()
@@ -94,7 +102,7 @@ func TestSocketComesAndGoes(t *testing.T) {
 	assert.ErrorContains(t, err, "container runtime at unix://"+path+" does not answer; is it running, is this its CRI socket, and may this user open it?")
 
 	for range 2 {
-		stop := serve(t, path)
+		stop := serve(t, path, statusServer{})
 		require.Eventually(t, func() bool { return check() == nil }, 10*time.Second, 20*time.Millisecond)
 		_, err := rt.ListPods(t.Context(), true)
 		assert.Equal(t, codes.Unimplemented, status.Code(err), "the gRPC status can be asked for")

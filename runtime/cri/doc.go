@@ -19,8 +19,10 @@
 // Decisions are made by package plan, configurations by the internal package
 // translate; here calls are made, in as small a number as CRI allows:
 //
-//   - A list of all pods: 2. A status of one pod: 2, and then 1 for each container
-//     and each ready sandbox, side by side.
+//   - A list of all pods: 2, streamed where the runtime can (KEP-5825; containerd
+//     2.4 does), so that no list is too long. A status of one pod: 2, and then 1 for each
+//     container and each ready sandbox, side by side.
+//   - A watch of events: 1, as long as it lasts.
 //   - A new pod: RunPodSandbox, PodSandboxStatus for its addresses (not with the
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer
 //     for each container.
@@ -43,8 +45,10 @@
 //     connection to exist: without one, calls fail with [runtime.ErrUnavailable], and
 //     work again when the socket is back.
 //   - An error says the call, the pod and the container, and unwraps to
-//     [runtime.ErrNotFound], [runtime.ErrUnavailable] or the context's error where it is
-//     one of these, and to the gRPC status.
+//     [runtime.ErrNotFound], [runtime.ErrUnavailable], [errors.ErrUnsupported] for a call
+//     that the runtime does not have, or the context's error where it is one of these,
+//     and to the gRPC status. One about a message above a limit says both sizes, and which
+//     limit to raise.
 //   - Crash and pull back-offs are kept by pod UID in memory, until [Runtime.KillPod]
 //     has succeeded or nobody has asked for the pod for twice the longest of them.
 //     After a restart of the agent they begin anew, as with kubelet.
@@ -59,6 +63,8 @@
 //   - A preStop hook that has ended is not run again when a kill is asked for again.
 //   - The instances of one container, and the sandboxes of a pod, are ordered by their
 //     attempt before their time of creation.
+//   - Lists are streamed without a feature gate, and a response may have 128 MiB, in
+//     kubelet 16.
 //   - Without a record of it, the grace period of a container whose spec is gone is 30
 //     seconds; in kubelet it is 2.
 //   - Resources are reported as cgroup limits give them back, CPU requests of 2

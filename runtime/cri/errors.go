@@ -2,7 +2,9 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -43,7 +45,8 @@ func (e *callError) Unwrap() []error {
 }
 
 // wrapCall gives an error of a call its class: [runtime.ErrNotFound],
-// [runtime.ErrUnavailable], or that of a context that ended. ctxErr is that of the
+// [runtime.ErrUnavailable], [errors.ErrUnsupported] for a call that the runtime does
+// not have, or that of a context that ended. ctxErr is that of the
 // call's own context, which knows better than the status why it ended: a runtime
 // that cuts the stream at its deadline makes it look cancelled.
 func wrapCall(call, about string, err, ctxErr error) error {
@@ -57,12 +60,29 @@ func wrapCall(call, about string, err, ctxErr error) error {
 		e.class = runtime.ErrNotFound
 	case code == codes.Unavailable:
 		e.class = runtime.ErrUnavailable
+	case code == codes.Unimplemented:
+		e.class = errors.ErrUnsupported
+	case code == codes.ResourceExhausted:
+		e.message += adviceOnSize(e.message)
 	case code == codes.Canceled:
 		e.class = context.Canceled
 	case code == codes.DeadlineExceeded:
 		e.class = context.DeadlineExceeded
 	}
 	return e
+}
+
+// adviceOnSize says what to do about a message above a limit. gRPC's own words have
+// its size and the limit; nothing but words depends on recognising them.
+func adviceOnSize(message string) string {
+	switch {
+	case !strings.Contains(message, "larger than max"):
+		return ""
+	case strings.Contains(message, "trying to send"):
+		return ": bytes of the reply, and the runtime's own limit; raise that (max_send_message_size in containerd, grpc_max_send_msg_size in CRI-O)"
+	default:
+		return ": bytes of the reply, and the limit; raise cri.Options.MaxMessageSize"
+	}
 }
 
 // reason returns what the runtime said, fit for a status that the owner of the

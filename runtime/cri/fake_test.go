@@ -265,6 +265,16 @@ func (s *runtimeClient) ListPodSandbox(ctx context.Context, req *criv1.ListPodSa
 	return resp, nil
 }
 
+// There are no streaming list calls, as in runtimes made before KEP-5825.
+
+func (s *runtimeClient) StreamPodSandboxes(context.Context, *criv1.StreamPodSandboxesRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[criv1.StreamPodSandboxesResponse], error) {
+	return nil, status.Error(codes.Unimplemented, "unknown method StreamPodSandboxes")
+}
+
+func (s *runtimeClient) StreamContainers(context.Context, *criv1.StreamContainersRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[criv1.StreamContainersResponse], error) {
+	return nil, status.Error(codes.Unimplemented, "unknown method StreamContainers")
+}
+
 func selects(selector, labels map[string]string) bool {
 	for k, v := range selector {
 		if labels[k] != v {

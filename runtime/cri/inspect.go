@@ -37,6 +37,8 @@ func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.
 	if err != nil {
 		return nil, err
 	}
+	sortSandboxes(l.sandboxes)
+	sortContainers(l.containers)
 	sandboxes := make([]*runtime.SandboxStatus, len(l.sandboxes))
 	containers := make([]*runtime.ContainerStatus, len(l.containers))
 	g, gctx := errgroup.WithContext(ctx)

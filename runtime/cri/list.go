@@ -14,7 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 )
 
-// listing is what the two list calls of CRI return, each newest first.
+// listing is what the two list calls of CRI return, in no order.
 type listing struct {
 	sandboxes  []*criv1.PodSandbox
 	containers []*criv1.Container
@@ -35,28 +35,35 @@ func (r *Runtime) list(ctx context.Context, about string, uid types.UID, onlyRun
 		sf.State = &criv1.PodSandboxStateValue{State: criv1.PodSandboxState_SANDBOX_READY}
 		cf.State = &criv1.ContainerStateValue{State: criv1.ContainerState_CONTAINER_RUNNING}
 	}
+	long := uid == ""
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		resp, err := call(gctx, r, "ListPodSandbox", about, 0, r.rs.ListPodSandbox, &criv1.ListPodSandboxRequest{Filter: sf})
-		l.sandboxes = resp.GetItems()
+	g.Go(func() (err error) {
+		l.sandboxes, err = fetch(r, long, func() ([]*criv1.PodSandbox, error) {
+			return streamed(gctx, r, "StreamPodSandboxes", r.rs.StreamPodSandboxes, &criv1.StreamPodSandboxesRequest{Filter: sf}, (*criv1.StreamPodSandboxesResponse).GetPodSandboxes)
+		}, func() ([]*criv1.PodSandbox, error) {
+			resp, err := call(gctx, r, "ListPodSandbox", about, 0, r.rs.ListPodSandbox, &criv1.ListPodSandboxRequest{Filter: sf})
+			return resp.GetItems(), err
+		})
 		return err
 	})
-	g.Go(func() error {
-		resp, err := call(gctx, r, "ListContainers", about, 0, r.rs.ListContainers, &criv1.ListContainersRequest{Filter: cf})
-		l.containers = resp.GetContainers()
+	g.Go(func() (err error) {
+		l.containers, err = fetch(r, long, func() ([]*criv1.Container, error) {
+			return streamed(gctx, r, "StreamContainers", r.rs.StreamContainers, &criv1.StreamContainersRequest{Filter: cf}, (*criv1.StreamContainersResponse).GetContainers)
+		}, func() ([]*criv1.Container, error) {
+			resp, err := call(gctx, r, "ListContainers", about, 0, r.rs.ListContainers, &criv1.ListContainersRequest{Filter: cf})
+			return resp.GetContainers(), err
+		})
 		return err
 	})
 	if err := g.Wait(); err != nil {
 		return listing{}, err
 	}
-	sortSandboxes(l.sandboxes)
-	sortContainers(l.containers)
 	return l, nil
 }
 
-// ListPods implements [runtime.Lister] with two calls. What does not carry
-// kubelet's labels belongs to no pod and is left out, so that nobody takes it for
-// an orphan.
+// ListPods implements [runtime.Lister] with two calls, which are streamed where the
+// runtime can. What does not carry kubelet's labels belongs to no pod and is left
+// out, so that nobody takes it for an orphan.
 func (r *Runtime) ListPods(ctx context.Context, all bool) ([]*runtime.Pod, error) {
 	typ, err := r.typeName(ctx)
 	if err != nil {
@@ -69,35 +76,71 @@ func (r *Runtime) ListPods(ctx context.Context, all bool) ([]*runtime.Pod, error
 	return assemble(typ, l), nil
 }
 
-// assemble groups sandboxes and containers by pod, in the order of the listing.
+// assemble groups sandboxes and containers by pod. It is a relist's whole cost
+// beyond the calls: how often it allocates depends on how many pods there are, not
+// on how many containers they have.
 func assemble(typ string, l listing) []*runtime.Pod {
 	var pods []*runtime.Pod
-	byUID := map[types.UID]*runtime.Pod{}
-	podOf := func(labels map[string]string) *runtime.Pod {
+	index := map[types.UID]int{}
+	ownerOf := func(labels map[string]string) int {
 		ref, ok := translate.RefFromLabels(labels)
 		if !ok {
-			return nil
+			return nobody
 		}
-		pod := byUID[ref.UID]
-		if pod == nil {
-			pod = &runtime.Pod{PodRef: ref}
-			byUID[ref.UID] = pod
-			pods = append(pods, pod)
+		i, known := index[ref.UID]
+		if !known {
+			i = len(pods)
+			index[ref.UID] = i
+			pods = append(pods, &runtime.Pod{PodRef: ref})
 		}
-		return pod
+		return i
 	}
-	for _, s := range l.sandboxes {
-		if pod := podOf(s.GetLabels()); pod != nil {
+	sandboxOwners, containerOwners := make([]int, len(l.sandboxes)), make([]int, len(l.containers))
+	for i, s := range l.sandboxes {
+		sandboxOwners[i] = ownerOf(s.GetLabels())
+	}
+	for i, c := range l.containers {
+		containerOwners[i] = ownerOf(c.GetLabels())
+	}
+	sandboxes := distribute(l.sandboxes, sandboxOwners, len(pods))
+	containers := distribute(l.containers, containerOwners, len(pods))
+	for i, pod := range pods {
+		sortSandboxes(sandboxes[i])
+		sortContainers(containers[i])
+		pod.Sandboxes = slices.Grow(pod.Sandboxes, len(sandboxes[i]))
+		for _, s := range sandboxes[i] {
 			pod.Sandboxes = append(pod.Sandboxes, sandboxOf(s))
 		}
-	}
-	for _, c := range l.containers {
-		if pod := podOf(c.GetLabels()); pod != nil {
-			record, _ := translate.ReadRecord(c.GetAnnotations())
-			pod.Containers = append(pod.Containers, containerOf(typ, c, record.Hash))
+		pod.Containers = slices.Grow(pod.Containers, len(containers[i]))
+		for _, c := range containers[i] {
+			hash, _ := translate.ReadHash(c.GetAnnotations())
+			pod.Containers = append(pod.Containers, containerOf(typ, c, hash))
 		}
 	}
 	return pods
+}
+
+// nobody owns what is of no pod.
+const nobody = -1
+
+// distribute returns what each of n owners has, where the owner of item i is of[i].
+func distribute[T any](items []T, of []int, n int) [][]T {
+	counts := make([]int, n)
+	for _, owner := range of {
+		if owner != nobody {
+			counts[owner]++
+		}
+	}
+	shares, room := make([][]T, n), make([]T, len(items))
+	for owner, count := range counts {
+		shares[owner], room = room[:0:count], room[count:]
+	}
+	for i, owner := range of {
+		if owner != nobody {
+			shares[owner] = append(shares[owner], items[i])
+		}
+	}
+	return shares
 }
 
 func sandboxOf(s *criv1.PodSandbox) runtime.Sandbox {
@@ -152,7 +195,7 @@ func unixTime(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// sortSandboxes puts the newest first. Attempts of one pod only ever grow, while
+// sortSandboxes puts the newest of one pod's first. Attempts only ever grow, while
 // the clock of a machine may be set back; so they come before the times.
 func sortSandboxes(list []*criv1.PodSandbox) {
 	slices.SortFunc(list, func(a, b *criv1.PodSandbox) int {
@@ -164,32 +207,36 @@ func sortSandboxes(list []*criv1.PodSandbox) {
 	})
 }
 
-// sortContainers puts the newest first by time of creation, except that the
-// instances of one container stand in the order of their attempts: a clock that
+// sortContainers puts the newest of one pod's first by time of creation, except that
+// the instances of one container stand in the order of their attempts: a clock that
 // was set back does not make an old instance the newest of its name.
 func sortContainers(list []*criv1.Container) {
+	byAttempt := func(a, b *criv1.Container) int {
+		return cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt())
+	}
 	slices.SortFunc(list, func(a, b *criv1.Container) int {
 		return cmp.Or(
 			cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()),
-			cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
+			byAttempt(a, b),
 			cmp.Compare(a.GetId(), b.GetId()),
 		)
 	})
-	type key struct{ uid, name string }
-	keyOf := func(c *criv1.Container) key {
-		return key{c.GetLabels()[translate.LabelPodUID], containerName(c.GetLabels(), c.GetMetadata())}
+	if slices.IsSortedFunc(list, byAttempt) {
+		return // as of most pods, whose containers have not crashed
 	}
-	instances := map[key][]*criv1.Container{}
-	for _, c := range list {
-		instances[keyOf(c)] = append(instances[keyOf(c)], c)
-	}
-	for _, same := range instances {
-		slices.SortStableFunc(same, func(a, b *criv1.Container) int {
-			return cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt())
-		})
-	}
-	for i, c := range list {
-		k := keyOf(c)
-		list[i], instances[k] = instances[k][0], instances[k][1:]
+	name := func(c *criv1.Container) string { return containerName(c.GetLabels(), c.GetMetadata()) }
+	// An insertion sort for each name, over the places that its instances have.
+	for i := range list {
+		at := i
+		for before := at - 1; before >= 0; before-- {
+			if name(list[before]) != name(list[at]) {
+				continue
+			}
+			if byAttempt(list[before], list[at]) <= 0 {
+				break
+			}
+			list[before], list[at] = list[at], list[before]
+			at = before
+		}
 	}
 }

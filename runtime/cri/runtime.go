@@ -33,7 +33,10 @@ type Options struct {
 	// only; calls that wait on purpose, for a grace period or a command, get it on
 	// top. Default: 2 minutes, kubelet's runtimeRequestTimeout.
 	CallTimeout time.Duration
-	// MaxMessageSize of a response in bytes. Default: 16 MiB, as in kubelet and containerd.
+	// MaxMessageSize of a response in bytes; nothing is reserved for it. A container takes
+	// about 1 kB of a list that is not streamed, and a node whose list is larger can do
+	// nothing any more (kubernetes#63858). Default: 128 MiB, above what runtimes send by
+	// default (containerd 16 MiB, CRI-O 80 MiB).
 	MaxMessageSize int
 
 	// Backoff of containers that crash. Default: see [plan.Backoff].
@@ -59,10 +62,6 @@ type Options struct {
 	// CgroupParent of a pod, in the form that the runtime's cgroup driver wants; the
 	// cgroup must exist. Default: the runtime chooses.
 	CgroupParent func(pod *v1.Pod) string
-	// ConfigMap and Secret find what environment variables refer to; an error of
-	// apimachinery's NotFound kind says that there is none. Default: there are none.
-	ConfigMap func(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
-	Secret    func(ctx context.Context, namespace, name string) (*v1.Secret, error)
 
 	// SeccompProfileRoot is the directory of localhost seccomp profiles. Default:
 	// /var/lib/kubelet/seccomp.
@@ -96,7 +95,7 @@ func (o *Options) setDefaults() {
 		o.CallTimeout = 2 * time.Minute
 	}
 	if o.MaxMessageSize <= 0 {
-		o.MaxMessageSize = 16 << 20
+		o.MaxMessageSize = 128 << 20
 	}
 	if o.PullBackoffInitial <= 0 {
 		o.PullBackoffInitial = 10 * time.Second
@@ -112,8 +111,8 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Runtime runs pods over a CRI v1 service. It fulfils [runtime.Runtime], starts
-// no goroutine that outlives the call it serves, and is safe for concurrent use.
+// Runtime runs pods over a CRI v1 service. It fulfils [runtime.Runtime] and
+// [runtime.EventSource], starts no goroutine that outlives the call it serves, and is safe for concurrent use.
 type Runtime struct {
 	rs       criv1.RuntimeServiceClient
 	is       criv1.ImageServiceClient
@@ -126,6 +125,9 @@ type Runtime struct {
 	// readOnlyDeep has the runtime handlers that can mount read-only recursively, nil
 	// until the runtime was asked.
 	readOnlyDeep atomic.Pointer[map[string]bool]
+	// unstreamed says that the runtime has been asked for the streaming list calls and
+	// has none.
+	unstreamed atomic.Bool
 	// node is what is found out about the machine, once.
 	node   func() *translate.Node
 	pulls  *puller
@@ -135,7 +137,10 @@ type Runtime struct {
 	removals singleflight.Group
 }
 
-var _ runtime.Runtime = (*Runtime)(nil)
+var (
+	_ runtime.Runtime     = (*Runtime)(nil)
+	_ runtime.EventSource = (*Runtime)(nil)
+)
 
 // New returns a Runtime over the given clients, which stay the caller's to
 // close. It makes no call.

@@ -113,7 +113,7 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 	in := &translate.Container{
 		Pod: s.pod, Spec: c, Kind: st.Kind, RestartCount: st.RestartCount,
 		PodIPs: s.ips, Image: image, Volumes: s.Volumes, SubPath: s.SubPath,
-		Lookup: translate.Lookup{ConfigMap: s.r.opts.ConfigMap, Secret: s.r.opts.Secret},
+		Objects: s.Objects,
 	}
 	if in.RestartCount == 0 {
 		// The runtime knows no instance, but may have lost its state: logs stay.

@@ -72,12 +72,19 @@ type Behavior struct {
 
 	// Output is written to the log when it starts, line by line.
 	Output string
+	// Uses is what it uses while it runs.
+	Uses Usage
 	// TerminationMessage is left when it ends by itself.
 	TerminationMessage string
 
 	// Exec answers commands in the container. The error, if any, is that of the call.
 	// nil: every command succeeds and says nothing.
 	Exec func(ctx context.Context, cmd []string) (runtime.ExecResult, error)
+	// Session is the container's end of the streams of exec and attach, see
+	// [Runtime.ServeStreams]; it returns the exit code of the command. ctx ends with
+	// the container. nil: a command is answered by Exec, and an attached client hears
+	// nothing until the container ends.
+	Session func(ctx context.Context, s Session) (exitCode int32, err error)
 }
 
 // Exits is the behavior of a container that ends with the code after a while. A

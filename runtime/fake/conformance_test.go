@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
-	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -55,7 +54,7 @@ func exec(ctx context.Context, cmd []string) (runtime.ExecResult, error) {
 }
 
 // subject is the fake as the suite wants it, used through rt.
-func subject(t *testing.T, f *fake.Runtime, rt runtime.Runtime, events criv1.RuntimeServiceClient, dir string) *runtimetest.Subject {
+func subject(t *testing.T, f *fake.Runtime, rt runtime.Runtime, dir string) *runtimetest.Subject {
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
 	f.Inject(fake.Fault{Call: "PullImage", Target: fake.Target{Image: "missing:1"}, Err: errors.New("no such image")})
 	host := *f.Host()
@@ -77,26 +76,6 @@ func subject(t *testing.T, f *fake.Runtime, rt runtime.Runtime, events criv1.Run
 			f.Start(fake.Keep)
 			return nil
 		},
-		Watch: func(ctx context.Context, ready chan<- struct{}, changed func(types.UID)) error {
-			stream, err := events.GetContainerEvents(ctx, &criv1.GetEventsRequest{})
-			if err == nil {
-				_, err = stream.Header()
-			}
-			if err != nil {
-				return err
-			}
-			close(ready)
-			for {
-				ev, err := stream.Recv()
-				if ctx.Err() != nil {
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				changed(types.UID(ev.GetPodSandboxStatus().GetMetadata().GetUid()))
-			}
-		},
 		NetworkDown: func(down bool) { f.SetCondition(criv1.NetworkReady, !down, "NetworkPluginNotReady", "no CNI") },
 	}
 }
@@ -105,8 +84,7 @@ func TestConformance(t *testing.T) {
 	dir := t.TempDir()
 	runtimetest.Suite(t, runtimetest.Factory{VirtualTime: true, New: func(t *testing.T) *runtimetest.Subject {
 		f := fake.New(fake.Options{Behavior: program})
-		events, _ := f.Clients()
-		return subject(t, f, f, events, dir)
+		return subject(t, f, f, dir)
 	}})
 }
 
@@ -120,14 +98,14 @@ func TestConformanceOverTheWire(t *testing.T) {
 		f := fake.New(fake.Options{Behavior: program})
 		conn := serve(t, f)
 		rt := cri.New(criv1.NewRuntimeServiceClient(conn), criv1.NewImageServiceClient(conn), cri.Options{})
-		return subject(t, f, rt, criv1.NewRuntimeServiceClient(conn), t.TempDir())
+		return subject(t, f, rt, t.TempDir())
 	}})
 }
 
 // serve puts the fake behind a connection for the length of the test.
 func serve(t testing.TB, f *fake.Runtime) *grpc.ClientConn {
 	t.Helper()
-	l := bufconn.Listen(1 << 16)
+	l := bufconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	go func() { served <- f.Serve(ctx, l) }()

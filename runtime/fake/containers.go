@@ -1,16 +1,13 @@
 package fake
 
 import (
-	"cmp"
 	"context"
 	"path"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
 // CreateContainer makes an instance in a sandbox that is ready, of an image that is
@@ -18,7 +15,7 @@ import (
 func (s *runtimeServer) CreateContainer(_ context.Context, req *criv1.CreateContainerRequest) (*criv1.CreateContainerResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
-	sb := s.s.sandboxes[req.GetPodSandboxId()]
+	sb := s.s.sandboxes.byID[req.GetPodSandboxId()]
 	config := req.GetConfig()
 	img := s.s.findImage(config.GetImage().GetImage())
 	switch {
@@ -31,22 +28,29 @@ func (s *runtimeServer) CreateContainer(_ context.Context, req *criv1.CreateCont
 	case img == nil:
 		return nil, notFound("image", config.GetImage().GetImage())
 	}
-	name := containerName(config.GetMetadata(), sb.config.GetMetadata())
-	if s.s.names[name] {
-		return nil, status.Errorf(codes.AlreadyExists, "container name %q is taken", name)
+	c := newContainer(sb, config, img.GetId())
+	if s.s.names[c.fullName()] {
+		return nil, status.Errorf(codes.AlreadyExists, "container name %q is taken", c.fullName())
 	}
-	s.s.names[name] = true
-	c := &container{
-		sandbox: sb, config: config, imageID: img.GetId(), resources: config.GetLinux().GetResources(),
+	s.s.addContainer(c)
+	return &criv1.CreateContainerResponse{ContainerId: c.id}, nil
+}
+
+// newContainer returns an instance that the runtime does not hold yet.
+func newContainer(sb *sandbox, config *criv1.ContainerConfig, imageID string) *container {
+	return &container{
+		sandbox: sb, config: config, imageID: imageID, resources: config.GetLinux().GetResources(),
 		state: criv1.ContainerState_CONTAINER_CREATED, created: time.Now().UnixNano(), done: make(chan struct{}),
 	}
-	c.seq, c.id = s.s.newID("c")
-	s.s.containers[c.id] = c
-	sb.containers = append(sb.containers, c)
-	g := s.s.groupOf(config.GetLabels())
-	g.containers = append(g.containers, c)
-	s.s.emit(sb, c, criv1.ContainerEventType_CONTAINER_CREATED_EVENT)
-	return &criv1.CreateContainerResponse{ContainerId: c.id}, nil
+}
+
+// addContainer takes an instance in, whose name is free. mu is held.
+func (s *service) addContainer(c *container) {
+	c.seq, c.id = s.newID("c")
+	s.names[c.fullName()] = true
+	s.containers.add(c)
+	c.sandbox.containers = append(c.sandbox.containers, c)
+	s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_CREATED_EVENT)
 }
 
 // StartContainer starts an instance once.
@@ -72,10 +76,11 @@ func (s *runtimeServer) StartContainer(ctx context.Context, req *criv1.StartCont
 	defer s.s.mu.Unlock()
 	c.starting = false
 	switch {
-	case s.s.containers[c.id] != c:
+	case s.s.containers.byID[c.id] != c:
 		return nil, notFound("container", c.id)
 	case failed:
-		c.state, c.finished, c.exitCode = criv1.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), 128
+		c.setState(criv1.ContainerState_CONTAINER_EXITED)
+		c.finished, c.exitCode = time.Now().UnixNano(), 128
 		c.reason, c.message = "StartError", err.Error()
 		close(c.done)
 		s.s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT)
@@ -85,11 +90,7 @@ func (s *runtimeServer) StartContainer(ctx context.Context, req *criv1.StartCont
 	case !c.sandbox.ready:
 		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %q is not running", c.sandbox.id)
 	}
-	c.state, c.started, c.behavior = criv1.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano(), b
-	if b.RunFor > 0 && !s.s.closed {
-		c.end = time.AfterFunc(b.RunFor, func() { s.s.endByItself(c) })
-	}
-	s.s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_STARTED_EVENT)
+	s.s.run(c, b)
 	return &criv1.StartContainerResponse{}, nil
 }
 
@@ -97,7 +98,7 @@ func (s *runtimeServer) StartContainer(ctx context.Context, req *criv1.StartCont
 func (s *service) claimStart(id string) (*container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.containers[id]
+	c := s.containers.byID[id]
 	switch {
 	case c == nil:
 		return nil, notFound("container", id)
@@ -118,7 +119,7 @@ func (s *service) claimStart(id string) (*container, error) {
 func (s *runtimeServer) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
 	grace := time.Duration(req.GetTimeout()) * time.Second
 	s.s.mu.Lock()
-	c := s.s.containers[req.GetContainerId()]
+	c := s.s.containers.byID[req.GetContainerId()]
 	running := c != nil && c.state == criv1.ContainerState_CONTAINER_RUNNING
 	if running && grace > 0 {
 		s.s.signal(c)
@@ -148,7 +149,7 @@ func (s *runtimeServer) StopContainer(ctx context.Context, req *criv1.StopContai
 // one that is gone.
 func (s *runtimeServer) RemoveContainer(ctx context.Context, req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
 	s.s.mu.Lock()
-	c := s.s.containers[req.GetContainerId()]
+	c := s.s.containers.byID[req.GetContainerId()]
 	s.s.mu.Unlock()
 	if c == nil {
 		return &criv1.RemoveContainerResponse{}, nil
@@ -166,7 +167,7 @@ func (s *runtimeServer) RemoveContainer(ctx context.Context, req *criv1.RemoveCo
 func (s *runtimeServer) ContainerStatus(_ context.Context, req *criv1.ContainerStatusRequest) (*criv1.ContainerStatusResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
-	c := s.s.containers[req.GetContainerId()]
+	c := s.s.containers.byID[req.GetContainerId()]
 	if c == nil {
 		return nil, notFound("container", req.GetContainerId())
 	}
@@ -199,51 +200,28 @@ func (c *container) logPath() string {
 
 // ListContainers lists instances in the order of their creation.
 func (s *runtimeServer) ListContainers(_ context.Context, req *criv1.ListContainersRequest) (*criv1.ListContainersResponse, error) {
-	s.s.mu.Lock()
-	defer s.s.mu.Unlock()
-	f := req.GetFilter()
 	resp := &criv1.ListContainersResponse{}
-	for _, c := range s.s.candidateContainers(f.GetLabelSelector()) {
-		if f.GetId() != "" && f.GetId() != c.id || f.GetPodSandboxId() != "" && f.GetPodSandboxId() != c.sandbox.id ||
-			f.GetState() != nil && f.GetState().GetState() != c.state || !selects(f.GetLabelSelector(), c.config.GetLabels()) {
-			continue
-		}
-		resp.Containers = append(resp.Containers, &criv1.Container{
-			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(),
-			ImageRef: c.imageID, ImageId: c.imageID, State: c.state, CreatedAt: c.created,
-			Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
-		})
-	}
+	resp.ProtoReflect().SetUnknown(join(s.s.listContainers(req.GetFilter())))
 	return resp, nil
 }
 
-// candidateContainers are those that the selector may choose, in order. mu is
-// held.
-func (s *service) candidateContainers(selector map[string]string) []*container {
-	if uid := selector[kubelettypes.KubernetesPodUIDLabel]; uid != "" {
-		if g := s.groups[uid]; g != nil {
-			return g.containers
+func (s *service) listContainers(f *criv1.ContainerFilter) []item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var items []item
+	for _, c := range s.selectContainers(f.GetId(), f.GetPodSandboxId(), f.GetLabelSelector()) {
+		if f.GetState() == nil || f.GetState().GetState() == c.state {
+			items = append(items, c.listed())
 		}
-		return nil
 	}
-	return s.allContainers()
-}
-
-// allContainers are in the order of their creation. mu is held.
-func (s *service) allContainers() []*container {
-	all := make([]*container, 0, len(s.containers))
-	for _, c := range s.containers {
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b *container) int { return cmp.Compare(a.seq, b.seq) })
-	return all
+	return items
 }
 
 // UpdateContainerResources is reported in the status from then on.
 func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
-	c := s.s.containers[req.GetContainerId()]
+	c := s.s.containers.byID[req.GetContainerId()]
 	if c == nil {
 		return nil, notFound("container", req.GetContainerId())
 	}
@@ -256,7 +234,7 @@ func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *criv1.U
 func (s *runtimeServer) ReopenContainerLog(_ context.Context, req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
-	c := s.s.containers[req.GetContainerId()]
+	c := s.s.containers.byID[req.GetContainerId()]
 	switch {
 	case c == nil:
 		return nil, notFound("container", req.GetContainerId())
@@ -267,34 +245,4 @@ func (s *runtimeServer) ReopenContainerLog(_ context.Context, req *criv1.ReopenC
 		return nil, err
 	}
 	return &criv1.ReopenContainerLogResponse{}, nil
-}
-
-// ExecSync has the behavior of the container answer. A command that takes longer
-// than the timeout is given up.
-func (s *runtimeServer) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
-	s.s.mu.Lock()
-	c := s.s.containers[req.GetContainerId()]
-	running := c != nil && c.state == criv1.ContainerState_CONTAINER_RUNNING
-	s.s.mu.Unlock()
-	switch {
-	case c == nil:
-		return nil, notFound("container", req.GetContainerId())
-	case !running:
-		return nil, status.Errorf(codes.FailedPrecondition, "container %q is not running", c.id)
-	case c.behavior.Exec == nil: // set before it ran, not changed after
-		return &criv1.ExecSyncResponse{}, nil
-	}
-	if t := req.GetTimeout(); t > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(t)*time.Second)
-		defer cancel()
-	}
-	res, err := c.behavior.Exec(ctx, req.GetCmd())
-	if err == nil && ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &criv1.ExecSyncResponse{Stdout: res.Output, ExitCode: res.ExitCode}, nil
 }

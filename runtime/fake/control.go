@@ -9,22 +9,23 @@ import (
 // Exit ends the matching containers that run, also those that nothing else can
 // end, as if by themselves, and returns how many there were.
 func (r *Runtime) Exit(t Target, code int32) int {
-	return r.endAll(t, func(c *container) { r.s.end(c, code, "") })
+	return r.each(t, func(c *container) { r.s.end(c, code, "") })
 }
 
 // OOMKill ends the matching containers that run as the kernel does for want of
 // memory, and returns how many there were.
 func (r *Runtime) OOMKill(t Target) int {
-	return r.endAll(t, func(c *container) { r.s.end(c, codeKILL, "OOMKilled") })
+	return r.each(t, func(c *container) { r.s.end(c, codeKILL, "OOMKilled") })
 }
 
-func (r *Runtime) endAll(t Target, end func(*container)) int {
+// each does something to the matching containers that run, and counts them.
+func (r *Runtime) each(t Target, do func(*container)) int {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	n := 0
-	for _, c := range r.s.allContainers() {
+	for _, c := range r.s.containers.about(t) {
 		if c.state == criv1.ContainerState_CONTAINER_RUNNING && t.matches(c.sandbox.pod, c.name(), c.image()) {
-			end(c)
+			do(c)
 			n++
 		}
 	}
@@ -37,7 +38,7 @@ func (r *Runtime) KillSandbox(t Target) int {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	n := 0
-	for _, sb := range r.s.candidateSandboxes(nil) {
+	for _, sb := range r.s.sandboxes.about(t) {
 		if !sb.ready || !t.matches(sb.pod, "", "") {
 			continue
 		}
@@ -85,6 +86,7 @@ func (r *Runtime) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = true
+	s.unheard, s.overtaken = nil, nil
 	for _, cancel := range s.underWay {
 		cancel(errStopped)
 	}
@@ -103,11 +105,11 @@ func (r *Runtime) Start(m Memory) {
 	if !s.down {
 		return
 	}
-	for _, sb := range s.candidateSandboxes(nil) {
+	for _, sb := range slices.Clone(s.sandboxes.all) {
 		if m == Keep {
 			break
 		}
-		sb.ready = false
+		s.lose(sb)
 		for _, c := range slices.Clone(sb.containers) {
 			// containerd's code and reason for one whose end nobody has seen.
 			s.end(c, 255, "Unknown")

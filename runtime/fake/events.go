@@ -2,18 +2,42 @@ package fake
 
 import (
 	"context"
+	"slices"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxQueued is how many events wait for a listener, at most. One that is as far
-// behind gets an error and has to listen again: the loss is told, not hidden.
+// maxQueued is how many events wait for a listener, at most, unless
+// [EventStream].Room says otherwise. One that is as far behind gets an error and has
+// to listen again: the loss is told, not hidden.
 const maxQueued = 10_000
+
+// EventStream says how the runtime's stream of events treats those who listen. The
+// zero value says at once that it stands, tells nothing of the time before, and cuts
+// off who is 10 000 events behind. [Containerd] is another kind. A runtime that has
+// no such stream at all is one [Options].Without GetContainerEvents.
+type EventStream struct {
+	// Keep is for how long events are kept while nobody listens, the newest 10 000 of
+	// them. Who comes then gets them first, as old as they are. 0: they are not kept.
+	Keep time.Duration
+	// Room is how many events wait for a listener. When there is no room for more,
+	// calls that make events return only when there is again: a slow listener holds up
+	// the runtime. What containers do by themselves is not held up. 0: calls never
+	// wait, and the listener is cut off.
+	Room int
+	// Unannounced has the stream send no header before its first event, so that
+	// nobody knows when it stands.
+	Unannounced bool
+}
+
+// Containerd is the stream of events of containerd 2: it keeps events for 5 minutes,
+// has room for 100, and is not announced.
+func Containerd() EventStream {
+	return EventStream{Keep: 5 * time.Minute, Room: 100, Unannounced: true}
+}
 
 // subscription is one listener. Its fields are guarded by the service's mu.
 type subscription struct {
@@ -25,15 +49,30 @@ type subscription struct {
 	err error
 }
 
-func (s *service) subscribe() *subscription {
+// kept is an event that nobody has listened to yet.
+type kept struct {
+	event *criv1.ContainerEventResponse
+	since time.Time
+}
+
+// subscribe makes a listener, until ctx ends or its end is called.
+func (s *service) subscribe(ctx context.Context) *subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := &subscription{s: s, wake: make(chan struct{}, 1)}
 	if s.down {
 		sub.err = unavailable()
-	} else {
-		s.subs[sub] = struct{}{}
+		return sub
 	}
+	for _, k := range s.unheard {
+		if time.Since(k.since) < s.opts.Events.Keep {
+			sub.queue = append(sub.queue, k.event)
+		}
+	}
+	s.unheard = nil
+	s.subs[sub] = struct{}{}
+	context.AfterFunc(ctx, sub.end)
+	s.cond.Changed()
 	return sub
 }
 
@@ -51,6 +90,7 @@ func (sub *subscription) fail(err error) {
 		sub.err = err
 	}
 	delete(sub.s.subs, sub)
+	sub.s.cond.Changed()
 	sub.poke()
 }
 
@@ -58,80 +98,157 @@ func (sub *subscription) end() {
 	sub.s.mu.Lock()
 	defer sub.s.mu.Unlock()
 	delete(sub.s.subs, sub)
+	sub.s.cond.Changed()
 }
 
-// next waits for an event. It is called from one goroutine.
-func (sub *subscription) next(ctx context.Context) (*criv1.ContainerEventResponse, error) {
+// wait returns when there is an event, and nil. It is called from one goroutine.
+func (sub *subscription) wait(ctx context.Context) error {
 	for {
-		sub.s.mu.Lock()
-		if len(sub.queue) > 0 {
-			ev := sub.queue[0]
-			sub.queue[0] = nil
-			sub.queue = sub.queue[1:]
-			sub.s.mu.Unlock()
-			return ev, nil
+		if err := ctx.Err(); err != nil {
+			return status.FromContextError(err).Err()
 		}
-		err := sub.err
+		sub.s.mu.Lock()
+		some, err := len(sub.queue) > 0, sub.err
 		sub.s.mu.Unlock()
+		if some {
+			return nil
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		select {
 		case <-sub.wake:
 		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 	}
 }
 
-// GetContainerEvents streams what happens from now on. It sends its header when it
-// listens.
-func (s *runtimeServer) GetContainerEvents(_ *criv1.GetEventsRequest, stream grpc.ServerStreamingServer[criv1.ContainerEventResponse]) error {
-	sub := s.s.subscribe()
-	defer sub.end()
-	if err := stream.SendHeader(metadata.MD{}); err != nil {
-		return err
+// next waits for an event and takes it. It is called from one goroutine.
+func (sub *subscription) next(ctx context.Context) (*criv1.ContainerEventResponse, error) {
+	if err := sub.wait(ctx); err != nil {
+		return nil, err
 	}
-	for {
-		ev, err := sub.next(stream.Context())
-		if err != nil {
-			return err
-		}
-		if err := stream.Send(ev); err != nil {
-			return err
-		}
+	sub.s.mu.Lock()
+	defer sub.s.mu.Unlock()
+	ev := sub.queue[0]
+	sub.queue[0] = nil
+	sub.queue = sub.queue[1:]
+	sub.s.cond.Changed()
+	return ev, nil
+}
+
+// awaitRoom is how calls that have made an event wait for slow listeners.
+func (s *service) awaitRoom(ctx context.Context) error {
+	if s.opts.Events.Room == 0 {
+		return nil
 	}
+	err := s.cond.Until(ctx, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for sub := range s.subs {
+			if len(sub.queue) > s.opts.Events.Room {
+				return false
+			}
+		}
+		return true
+	}, nil)
+	if err != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return nil
 }
 
 // emit tells of a container, or of its sandbox if c is nil. mu is held.
 func (s *service) emit(sb *sandbox, c *container, kind criv1.ContainerEventType) {
 	s.cond.Changed()
-	if len(s.subs) == 0 && len(s.evFaults) == 0 {
-		return
+	if s.down || len(s.subs) == 0 && len(s.evFaults) == 0 && len(s.overtaken) == 0 && s.opts.Events.Keep == 0 {
+		return // nobody will ever see it
 	}
 	id, name, image := sb.id, "", ""
 	if c != nil {
 		id, name, image = c.id, c.name(), c.image()
 	}
-	copies := s.copies(sb.pod, name, image, kind)
-	if copies == 0 || len(s.subs) == 0 {
+	fate := s.fateOf(sb.pod, name, image, kind)
+	if fate.copies == 0 {
 		return
 	}
-	ev := &criv1.ContainerEventResponse{
-		ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: sb.status(),
+	ev := &criv1.ContainerEventResponse{ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano()}
+	if !fate.bare {
+		ev.PodSandboxStatus = sb.status()
+		for _, c := range sb.containers {
+			ev.ContainersStatuses = append(ev.ContainersStatuses, c.status(s))
+		}
 	}
-	for _, c := range sb.containers {
-		ev.ContainersStatuses = append(ev.ContainersStatuses, c.status(s))
+	events := slices.Repeat([]*criv1.ContainerEventResponse{ev}, fate.copies)
+	switch {
+	case fate.delay > 0:
+		time.AfterFunc(fate.delay, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.send(events)
+		})
+	case fate.behind > 0:
+		s.overtaken = append(s.overtaken, &overtaken{events, fate.behind})
+	default:
+		s.send(events)
+		s.letFollow()
+	}
+}
+
+// send hands events to all who listen. mu is held.
+func (s *service) send(events []*criv1.ContainerEventResponse) {
+	if s.down || s.closed {
+		return
+	}
+	if len(s.subs) == 0 && s.opts.Events.Keep > 0 {
+		now := time.Now()
+		for _, ev := range events {
+			s.unheard = append(s.unheard, kept{ev, now})
+		}
+		first := slices.IndexFunc(s.unheard, func(k kept) bool { return now.Sub(k.since) < s.opts.Events.Keep })
+		s.unheard = s.unheard[max(first, len(s.unheard)-maxQueued):]
 	}
 	for sub := range s.subs {
-		for range copies {
-			sub.queue = append(sub.queue, ev)
-		}
-		if len(sub.queue) > maxQueued {
+		sub.queue = append(sub.queue, events...)
+		if s.opts.Events.Room == 0 && len(sub.queue) > maxQueued {
 			sub.queue = nil
 			sub.fail(status.Error(codes.ResourceExhausted, "the listener is too far behind; events were lost"))
 			continue
 		}
 		sub.poke()
 	}
+	s.cond.Changed()
+}
+
+// BreakEvents ends all streams of events with the error, as when the connection is
+// lost, and returns how many there were. What a listener has not read yet, it still
+// gets.
+func (r *Runtime) BreakEvents(err error) int {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	n := len(r.s.subs)
+	for sub := range r.s.subs {
+		sub.fail(asStatus(err))
+	}
+	return n
+}
+
+// Listeners returns how many listen to the events, and how many events the slowest of
+// them has not taken yet.
+func (r *Runtime) Listeners() (n, behind int) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	for sub := range r.s.subs {
+		behind = max(behind, len(sub.queue))
+	}
+	return len(r.s.subs), behind
+}
+
+// UntilHeard returns when at least one listens to the events, and all who do have
+// taken every event. That they have acted on them it does not say.
+func (r *Runtime) UntilHeard(ctx context.Context) error {
+	return r.Until(ctx, func() bool {
+		n, behind := r.Listeners()
+		return n > 0 && behind == 0
+	})
 }

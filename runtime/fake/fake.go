@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"sync"
@@ -31,6 +32,15 @@ type Options struct {
 	// IDPrefix stands before the IDs of sandboxes and containers, to tell several
 	// runtimes in one test apart. Default: none.
 	IDPrefix string
+	// Without are names of CRI calls that the runtime does not have, as in
+	// "GetContainerEvents": they answer Unimplemented, as a runtime does that is too old
+	// for them. [ListStreams] has those that are new in CRI v0.37. Default: none.
+	Without []string
+	// PortForward is the pods' end of forwarded ports, see [Runtime.ServeStreams]. ctx
+	// ends with the sandbox' readiness. nil: nothing listens on any port.
+	PortForward func(ctx context.Context, pod runtime.PodRef, port int32, stream io.ReadWriteCloser) error
+	// Events says how the stream of events treats those who listen.
+	Events EventStream
 	// Calls is how many calls are kept for [Runtime.Calls], the newest. Default:
 	// 100 000. Negative: none.
 	Calls int
@@ -42,9 +52,9 @@ type Options struct {
 	Dir string
 }
 
-// Runtime is a container runtime in memory. It fulfils [runtime.Runtime] through
-// the client of package runtime/cri, and is at the same time the server behind
-// it. It is safe for concurrent use.
+// Runtime is a container runtime in memory. It fulfils [runtime.Runtime] and
+// [runtime.EventSource] through the client of package runtime/cri, and is at the same
+// time the server behind it. It is safe for concurrent use.
 type Runtime struct {
 	*cri.Runtime
 	s    *service
@@ -52,7 +62,10 @@ type Runtime struct {
 	dir  string
 }
 
-var _ runtime.Runtime = (*Runtime)(nil)
+var (
+	_ runtime.Runtime     = (*Runtime)(nil)
+	_ runtime.EventSource = (*Runtime)(nil)
+)
 
 // New returns a runtime that holds nothing.
 func New(opts Options) *Runtime {
@@ -81,7 +94,6 @@ func (r *Runtime) Clients() (criv1.RuntimeServiceClient, criv1.ImageServiceClien
 func (r *Runtime) Serve(ctx context.Context, l net.Listener) error {
 	srv := grpc.NewServer(
 		grpc.UnaryInterceptor(r.s.intercept),
-		grpc.StreamInterceptor(r.s.interceptStream),
 		grpc.WaitForHandlers(true),
 	)
 	criv1.RegisterRuntimeServiceServer(srv, r.s.rs)
@@ -110,9 +122,13 @@ func (r *Runtime) Close() error {
 }
 
 // Host returns what pods of this runtime may know of their machine, with the
-// directory for their logs.
+// directory for their logs if there is [Options].Dir.
 func (r *Runtime) Host() *runtime.Host {
-	return &runtime.Host{NodeName: "node", Hostname: "host", IPs: []string{"192.0.2.1"}, PodLogsDir: filepath.Join(r.dir, "logs")}
+	host := &runtime.Host{NodeName: "node", Hostname: "host", IPs: []string{"192.0.2.1"}}
+	if r.dir != "" {
+		host.PodLogsDir = filepath.Join(r.dir, "logs")
+	}
+	return host
 }
 
 // Sync brings the pod forward by one step: it reads its status and calls SyncPod.

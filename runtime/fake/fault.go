@@ -7,16 +7,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc/status"
-	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Fault is something that goes wrong with calls. A call may meet several, one
 // after the other in the order in which they were injected; the first error ends
 // it.
 type Fault struct {
-	// Call is the name of the CRI call, as in "StartContainer"; "" stands for all.
+	// Call is the name of the CRI call, as in "StartContainer"; "" stands for all. That
+	// of a list, as in "ListContainers", stands for the streamed one too.
 	Call string
 	// Target that the call is about. Calls that are about no pod, such as Status and
 	// the lists of everything, are matched by an empty target only.
@@ -49,7 +47,7 @@ type fault struct {
 // hits reports whether the fault strikes a call that begins. The service's mu is
 // held.
 func (f *fault) hits(c *Call) bool {
-	if f.Call != "" && f.Call != c.Method || !f.Target.matches(c.Pod, c.Container, c.Image) {
+	if f.Call != "" && f.Call != c.Method && f.Call != listStreams()[c.Method] || !f.Target.matches(c.Pod, c.Container, c.Image) {
 		return false
 	}
 	f.seen++
@@ -106,57 +104,4 @@ func (r *Runtime) Inject(f Fault) (remove func()) {
 		s.faults = slices.DeleteFunc(s.faults, func(f *fault) bool { return f == in })
 		close(in.removed)
 	})
-}
-
-// EventFault is something that goes wrong with the events that the runtime sends
-// to those who listen. The state that calls report is not touched.
-type EventFault struct {
-	// Target that the event is about. Events of sandboxes have no container.
-	Target Target
-	// Only this kind of event; nil stands for all.
-	Kind *criv1.ContainerEventType
-	// Skip and Times as in [Fault].
-	Skip, Times int
-
-	// Lose drops the event.
-	Lose bool
-	// Copies is how many times more than once the event is sent.
-	Copies int
-}
-
-type eventFault struct {
-	EventFault
-	seen int
-}
-
-// InjectEvents has events meet the fault from now on, until remove is called.
-func (r *Runtime) InjectEvents(f EventFault) (remove func()) {
-	s, in := r.s, &eventFault{EventFault: f}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.evFaults = append(s.evFaults, in)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.evFaults = slices.DeleteFunc(s.evFaults, func(f *eventFault) bool { return f == in })
-	}
-}
-
-// copies returns how many times an event is to be sent. mu is held.
-func (s *service) copies(pod runtime.PodRef, container, image string, kind criv1.ContainerEventType) int {
-	n := 1
-	for _, f := range s.evFaults {
-		if f.Kind != nil && *f.Kind != kind || !f.Target.matches(pod, container, image) {
-			continue
-		}
-		f.seen++
-		switch {
-		case f.seen <= f.Skip || f.Times > 0 && f.seen > f.Skip+f.Times:
-		case f.Lose:
-			return 0
-		default:
-			n += f.Copies
-		}
-	}
-	return n
 }

@@ -73,15 +73,20 @@ func (s *service) distinctImages() []*criv1.Image {
 
 // ListImages lists the images that are there.
 func (s *imageServer) ListImages(_ context.Context, req *criv1.ListImagesRequest) (*criv1.ListImagesResponse, error) {
-	s.s.mu.Lock()
-	defer s.s.mu.Unlock()
-	if name := req.GetFilter().GetImage().GetImage(); name != "" {
-		if img := s.s.findImage(name); img != nil {
-			return &criv1.ListImagesResponse{Images: []*criv1.Image{img}}, nil
-		}
-		return &criv1.ListImagesResponse{}, nil
+	return &criv1.ListImagesResponse{Images: s.s.listImages(req.GetFilter())}, nil
+}
+
+func (s *service) listImages(f *criv1.ImageFilter) []*criv1.Image {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := f.GetImage().GetImage()
+	if name == "" {
+		return s.distinctImages()
 	}
-	return &criv1.ListImagesResponse{Images: s.s.distinctImages()}, nil
+	if img := s.findImage(name); img != nil {
+		return []*criv1.Image{img}
+	}
+	return nil
 }
 
 // ImageStatus answers without an image if it is not there.

@@ -25,40 +25,59 @@ func unavailable() error {
 	return status.Error(codes.Unavailable, "the fake runtime is stopped")
 }
 
-// intercept is the way of every call, over a wire or not: it is recorded, meets
-// its faults, and is served.
+// pending is a call that has begun: it is recorded, and it is known what it meets.
+type pending struct {
+	s      *service
+	ctx    context.Context // that of the call
+	cancel context.CancelCauseFunc
+	rec    *Call
+	hits   []*fault
+	// err is why it will not be served.
+	err error
+}
+
+// intercept is the way of every call that gets one answer, over a wire or not.
 func (s *service) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	rec, hits, err := s.begin(path.Base(info.FullMethod), req, cancel)
+	return s.begin(ctx, path.Base(info.FullMethod), req).run(func(ctx context.Context) (any, error) { return serve(ctx, req) })
+}
+
+// run has a call meet its faults, and serves it. It is called once.
+func (p *pending) run(serve func(ctx context.Context) (any, error)) (any, error) {
+	defer p.cancel(nil)
 	var resp any
+	err := p.err
 	if err == nil {
-		err = strike(ctx, hits, false)
+		err = strike(p.ctx, p.hits, false)
 	}
 	if err == nil {
-		if resp, err = serve(ctx, req); err == nil {
-			err = strike(ctx, hits, true)
-		}
+		resp, err = serve(p.ctx)
 	}
-	if errors.Is(context.Cause(ctx), errStopped) {
+	if err == nil && makesEvents(resp) {
+		err = p.s.awaitRoom(p.ctx)
+	}
+	if err == nil {
+		err = strike(p.ctx, p.hits, true)
+	}
+	if errors.Is(context.Cause(p.ctx), errStopped) {
 		err = unavailable() // also if it was done: the answer finds no way back
 	}
 	err = asStatus(err)
-	s.finish(rec, resp, err)
+	p.s.finish(p.rec, resp, err)
 	if err != nil {
 		return nil, err
 	}
 	return resp, nil
 }
 
-// interceptStream does the same for streams over a wire.
-func (s *service) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
-	_, err := s.intercept(ss.Context(), &criv1.GetEventsRequest{}, &grpc.UnaryServerInfo{FullMethod: info.FullMethod},
-		func(context.Context, any) (any, error) { return nil, nil })
-	if err != nil {
-		return err
+// makesEvents reports whether a call with this answer has made events that listeners
+// may hold it up with. Calls that stop something do not wait for them in containerd.
+func makesEvents(resp any) bool {
+	switch resp.(type) {
+	case *criv1.RunPodSandboxResponse, *criv1.CreateContainerResponse, *criv1.StartContainerResponse,
+		*criv1.RemoveContainerResponse, *criv1.RemovePodSandboxResponse:
+		return true
 	}
-	return serve(srv, ss)
+	return false
 }
 
 // asStatus gives an error the form in which it crosses a wire. The runtime
@@ -85,27 +104,29 @@ func asStatus(err error) error {
 }
 
 // begin records a call and finds what happens to it.
-func (s *service) begin(method string, req any, cancel context.CancelCauseFunc) (*Call, []*fault, error) {
+func (s *service) begin(ctx context.Context, method string, req any) *pending {
+	ctx, cancel := context.WithCancelCause(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastCall++
-	rec := &Call{Seq: s.lastCall, Method: method, Began: time.Now()}
-	s.describe(rec, req)
-	s.keep(rec)
-	var err error
-	var hits []*fault
-	if s.down {
-		err = unavailable()
-	} else {
-		s.underWay[rec.Seq] = cancel
+	p := &pending{s: s, ctx: ctx, cancel: cancel, rec: &Call{Seq: s.lastCall, Method: method, Began: time.Now()}}
+	s.describe(p.rec, req)
+	s.keep(p.rec)
+	switch {
+	case s.down:
+		p.err = unavailable()
+	case slices.Contains(s.opts.Without, method):
+		p.err = status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	default:
+		s.underWay[p.rec.Seq] = cancel
 		for _, f := range s.faults {
-			if f.hits(rec) {
-				hits = append(hits, f)
+			if f.hits(p.rec) {
+				p.hits = append(p.hits, f)
 			}
 		}
 	}
 	s.cond.Changed()
-	return rec, hits, err
+	return p
 }
 
 // keep puts a call into the record. mu is held.
@@ -143,12 +164,16 @@ func (s *service) describe(rec *Call, req any) {
 	case *criv1.CreateContainerRequest:
 		rec.Container, rec.Attempt = r.GetConfig().GetMetadata().GetName(), r.GetConfig().GetMetadata().GetAttempt()
 		rec.Image = cmp.Or(r.GetConfig().GetImage().GetUserSpecifiedImage(), r.GetConfig().GetImage().GetImage())
-		if sb := s.sandboxes[r.GetPodSandboxId()]; sb != nil {
+		if sb := s.sandboxes.byID[r.GetPodSandboxId()]; sb != nil {
 			rec.Pod = sb.pod
 		}
 	case *criv1.ListPodSandboxRequest:
 		s.describePod(rec, r.GetFilter().GetLabelSelector())
 	case *criv1.ListContainersRequest:
+		s.describePod(rec, r.GetFilter().GetLabelSelector())
+	case *criv1.StreamPodSandboxesRequest:
+		s.describePod(rec, r.GetFilter().GetLabelSelector())
+	case *criv1.StreamContainersRequest:
 		s.describePod(rec, r.GetFilter().GetLabelSelector())
 	case *criv1.PullImageRequest:
 		rec.Image = cmp.Or(r.GetImage().GetUserSpecifiedImage(), r.GetImage().GetImage())
@@ -158,13 +183,16 @@ func (s *service) describe(rec *Call, req any) {
 	case *criv1.StopContainerRequest:
 		rec.Grace = time.Duration(r.GetTimeout()) * time.Second
 		s.describeContainer(rec, r.GetContainerId())
-	case *criv1.ExecSyncRequest:
+	case interface { // ExecSync, Exec
+		GetContainerId() string
+		GetCmd() []string
+	}:
 		rec.Command = slices.Clone(r.GetCmd())
 		s.describeContainer(rec, r.GetContainerId())
 	case interface{ GetContainerId() string }:
 		s.describeContainer(rec, r.GetContainerId())
 	case interface{ GetPodSandboxId() string }:
-		if sb := s.sandboxes[r.GetPodSandboxId()]; sb != nil {
+		if sb := s.sandboxes.byID[r.GetPodSandboxId()]; sb != nil {
 			rec.Pod, rec.Attempt = sb.pod, sb.config.GetMetadata().GetAttempt()
 		}
 		rec.ID = r.GetPodSandboxId()
@@ -177,14 +205,14 @@ func (s *service) describe(rec *Call, req any) {
 func (s *service) describePod(rec *Call, selector map[string]string) {
 	uid := selector[kubelettypes.KubernetesPodUIDLabel]
 	rec.Pod.UID = types.UID(uid)
-	if g := s.groups[uid]; uid != "" && g != nil && len(g.sandboxes) > 0 {
-		rec.Pod = g.sandboxes[0].pod
+	if sandboxes := s.sandboxes.byPod[uid]; uid != "" && len(sandboxes) > 0 {
+		rec.Pod = sandboxes[0].pod
 	}
 }
 
 func (s *service) describeContainer(rec *Call, id string) {
 	rec.ID = id
-	if c := s.containers[id]; c != nil {
+	if c := s.containers.byID[id]; c != nil {
 		rec.Pod, rec.Container, rec.Image = c.sandbox.pod, c.name(), c.image()
 		rec.Attempt = c.config.GetMetadata().GetAttempt()
 	}

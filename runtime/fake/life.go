@@ -23,6 +23,18 @@ const (
 	codeKILL = 128 + 9
 )
 
+// run makes a container that was created one that runs. mu is held.
+func (s *service) run(c *container, b Behavior) {
+	now := time.Now()
+	c.setState(criv1.ContainerState_CONTAINER_RUNNING)
+	c.started, c.behavior = now.UnixNano(), b
+	c.usage, c.settled = b.Uses, now
+	if b.RunFor > 0 && !s.closed {
+		c.end = time.AfterFunc(b.RunFor, func() { s.endByItself(c) })
+	}
+	s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_STARTED_EVENT)
+}
+
 // signal sends the stop signal to a container that runs. A second one does
 // nothing, as with containerd. mu is held.
 func (s *service) signal(c *container) {
@@ -97,22 +109,22 @@ func (s *service) end(c *container, code int32, reason string) {
 		}
 	}
 	c.stopTimers()
-	c.state, c.finished, c.exitCode, c.reason = criv1.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), code, reason
+	c.settleUsage()
+	c.usage = Usage{}
+	c.setState(criv1.ContainerState_CONTAINER_EXITED)
+	c.finished, c.exitCode, c.reason = time.Now().UnixNano(), code, reason
 	close(c.done)
 	s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
 // drop forgets a container that does not run. mu is held.
 func (s *service) drop(c *container) {
-	if s.containers[c.id] != c {
+	if s.containers.byID[c.id] != c {
 		return
 	}
-	delete(s.containers, c.id)
-	delete(s.names, containerName(c.config.GetMetadata(), c.sandbox.config.GetMetadata()))
+	s.containers.remove(c)
+	delete(s.names, c.fullName())
 	c.sandbox.containers = remove(c.sandbox.containers, c)
-	g := s.groupOf(c.config.GetLabels())
-	g.containers = remove(g.containers, c)
-	s.dropGroup(c.config.GetLabels())
 	s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 

@@ -28,7 +28,7 @@ type Call struct {
 	Attempt uint32
 	// Grace of StopContainer.
 	Grace time.Duration
-	// Command of ExecSync.
+	// Command of ExecSync and Exec.
 	Command []string
 	// Began and Ended; the latter is zero while the call is under way.
 	Began, Ended time.Time
@@ -142,7 +142,7 @@ func (r *Runtime) Instances(t Target) []Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []Instance
-	for _, c := range s.allContainers() {
+	for _, c := range s.containers.about(t) {
 		if !t.matches(c.sandbox.pod, c.name(), c.image()) {
 			continue
 		}
@@ -173,7 +173,7 @@ func (r *Runtime) ReadySandboxes(t Target) int {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	n := 0
-	for _, sb := range r.s.sandboxes {
+	for _, sb := range r.s.sandboxes.about(t) {
 		if sb.ready && t.matches(sb.pod, "", "") {
 			n++
 		}

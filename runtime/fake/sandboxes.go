@@ -1,7 +1,6 @@
 package fake
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
 // Version names the runtime.
@@ -47,22 +45,28 @@ func (s *runtimeServer) RunPodSandbox(_ context.Context, req *criv1.RunPodSandbo
 	if meta == nil {
 		return nil, status.Error(codes.InvalidArgument, "the sandbox has no metadata")
 	}
-	name := sandboxName(meta)
-	if s.s.names[name] {
+	if name := sandboxName(meta); s.s.names[name] {
 		return nil, status.Errorf(codes.AlreadyExists, "sandbox name %q is taken", name)
 	}
-	s.s.names[name] = true
-	sb := &sandbox{pod: podOf(meta), config: req.GetConfig(), handler: req.GetRuntimeHandler(), ready: true, created: time.Now().UnixNano()}
-	sb.seq, sb.id = s.s.newID("s")
+	sb := s.s.addSandbox(req.GetConfig(), req.GetRuntimeHandler())
+	return &criv1.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
+}
+
+// addSandbox makes a sandbox that is ready, whose name is free. mu is held.
+func (s *service) addSandbox(config *criv1.PodSandboxConfig, handler string) *sandbox {
+	sb := &sandbox{
+		pod: podOf(config.GetMetadata()), config: config, handler: handler,
+		ready: true, lost: make(chan struct{}), created: time.Now().UnixNano(),
+	}
+	sb.seq, sb.id = s.newID("s")
 	if sb.network() != criv1.NamespaceMode_NODE {
 		sb.ip = fmt.Sprintf("10.%d.%d.%d", byte(sb.seq>>16), byte(sb.seq>>8), byte(sb.seq))
 	}
-	s.s.sandboxes[sb.id] = sb
-	g := s.s.groupOf(sb.config.GetLabels())
-	g.sandboxes = append(g.sandboxes, sb)
-	s.s.emit(sb, nil, criv1.ContainerEventType_CONTAINER_CREATED_EVENT)
-	s.s.emit(sb, nil, criv1.ContainerEventType_CONTAINER_STARTED_EVENT)
-	return &criv1.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
+	s.names[sandboxName(config.GetMetadata())] = true
+	s.sandboxes.add(sb)
+	s.emit(sb, nil, criv1.ContainerEventType_CONTAINER_CREATED_EVENT)
+	s.emit(sb, nil, criv1.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return sb
 }
 
 func (sb *sandbox) network() criv1.NamespaceMode {
@@ -100,7 +104,7 @@ func (s *runtimeServer) StopPodSandbox(ctx context.Context, req *criv1.StopPodSa
 
 func (s *service) stopSandbox(ctx context.Context, id string) error {
 	s.mu.Lock()
-	sb := s.sandboxes[id]
+	sb := s.sandboxes.byID[id]
 	var containers []*container
 	if sb != nil {
 		containers = slices.Clone(sb.containers)
@@ -120,9 +124,24 @@ func (s *service) stopSandbox(ctx context.Context, id string) error {
 // lose makes a sandbox one that is not ready. mu is held.
 func (s *service) lose(sb *sandbox) {
 	if sb != nil && sb.ready {
-		sb.ready = false
+		sb.ready, sb.item = false, nil
+		close(sb.lost)
 		s.emit(sb, nil, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
+}
+
+// readySandbox returns a sandbox that is ready.
+func (s *service) readySandbox(id string) (*sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sb := s.sandboxes.byID[id]
+	switch {
+	case sb == nil:
+		return nil, notFound("sandbox", id)
+	case !sb.ready:
+		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %q is not running", id)
+	}
+	return sb, nil
 }
 
 // RemovePodSandbox removes the sandbox with all its containers, which are killed
@@ -133,7 +152,7 @@ func (s *runtimeServer) RemovePodSandbox(ctx context.Context, req *criv1.RemoveP
 	}
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
-	if sb := s.s.sandboxes[req.GetPodSandboxId()]; sb != nil {
+	if sb := s.s.sandboxes.byID[req.GetPodSandboxId()]; sb != nil {
 		for _, c := range slices.Clone(sb.containers) {
 			s.s.end(c, 137, "")
 			s.s.drop(c)
@@ -146,18 +165,15 @@ func (s *runtimeServer) RemovePodSandbox(ctx context.Context, req *criv1.RemoveP
 
 // dropSandbox forgets a sandbox without containers. mu is held.
 func (s *service) dropSandbox(sb *sandbox) {
-	delete(s.sandboxes, sb.id)
+	s.sandboxes.remove(sb)
 	delete(s.names, sandboxName(sb.config.GetMetadata()))
-	g := s.groupOf(sb.config.GetLabels())
-	g.sandboxes = remove(g.sandboxes, sb)
-	s.dropGroup(sb.config.GetLabels())
 }
 
 // PodSandboxStatus describes a sandbox.
 func (s *runtimeServer) PodSandboxStatus(_ context.Context, req *criv1.PodSandboxStatusRequest) (*criv1.PodSandboxStatusResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
-	sb := s.s.sandboxes[req.GetPodSandboxId()]
+	sb := s.s.sandboxes.byID[req.GetPodSandboxId()]
 	if sb == nil {
 		return nil, notFound("sandbox", req.GetPodSandboxId())
 	}
@@ -166,35 +182,19 @@ func (s *runtimeServer) PodSandboxStatus(_ context.Context, req *criv1.PodSandbo
 
 // ListPodSandbox lists sandboxes in the order of their creation.
 func (s *runtimeServer) ListPodSandbox(_ context.Context, req *criv1.ListPodSandboxRequest) (*criv1.ListPodSandboxResponse, error) {
-	s.s.mu.Lock()
-	defer s.s.mu.Unlock()
-	f := req.GetFilter()
 	resp := &criv1.ListPodSandboxResponse{}
-	for _, sb := range s.s.candidateSandboxes(f.GetLabelSelector()) {
-		if f.GetId() != "" && f.GetId() != sb.id || f.GetState() != nil && f.GetState().GetState() != sb.criState() ||
-			!selects(f.GetLabelSelector(), sb.config.GetLabels()) {
-			continue
-		}
-		resp.Items = append(resp.Items, &criv1.PodSandbox{
-			Id: sb.id, Metadata: sb.config.GetMetadata(), State: sb.criState(), CreatedAt: sb.created,
-			Labels: sb.config.GetLabels(), Annotations: sb.config.GetAnnotations(), RuntimeHandler: sb.handler,
-		})
-	}
+	resp.ProtoReflect().SetUnknown(join(s.s.listSandboxes(req.GetFilter())))
 	return resp, nil
 }
 
-// candidateSandboxes are those that the selector may choose, in order. mu is held.
-func (s *service) candidateSandboxes(selector map[string]string) []*sandbox {
-	if uid := selector[kubelettypes.KubernetesPodUIDLabel]; uid != "" {
-		if g := s.groups[uid]; g != nil {
-			return g.sandboxes
+func (s *service) listSandboxes(f *criv1.PodSandboxFilter) []item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var items []item
+	for _, sb := range s.selectSandboxes(f.GetId(), f.GetLabelSelector()) {
+		if f.GetState() == nil || f.GetState().GetState() == sb.criState() {
+			items = append(items, sb.listed())
 		}
-		return nil
 	}
-	all := make([]*sandbox, 0, len(s.sandboxes))
-	for _, sb := range s.sandboxes {
-		all = append(all, sb)
-	}
-	slices.SortFunc(all, func(a, b *sandbox) int { return cmp.Compare(a.seq, b.seq) })
-	return all
+	return items
 }

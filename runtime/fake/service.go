@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-	kubelettypes "k8s.io/kubelet/pkg/types"
+	"k8s.io/cri-streaming/pkg/streaming"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
@@ -29,11 +29,8 @@ type service struct {
 	mu sync.Mutex
 	// seq numbers sandboxes and containers in the order of their creation.
 	seq        int
-	sandboxes  map[string]*sandbox
-	containers map[string]*container
-	// groups has what belongs to a pod, by the label with its UID, so that a question
-	// about one pod does not cost a walk over all.
-	groups map[string]*group
+	sandboxes  index[*sandbox]
+	containers index[*container]
 	// names are taken by sandboxes and containers, as real runtimes reserve them.
 	names  map[string]bool
 	images map[string]*criv1.Image // by name and by ID
@@ -41,7 +38,9 @@ type service struct {
 	scripts    []*script
 	faults     []*fault
 	evFaults   []*eventFault
+	overtaken  []*overtaken
 	subs       map[*subscription]struct{}
+	unheard    []kept // while there is no subscription
 	conditions []*criv1.RuntimeCondition
 
 	// calls are the newest that were made, a ring once it is full; next is where the
@@ -53,6 +52,13 @@ type service struct {
 	underWay map[int]context.CancelCauseFunc
 	down     bool
 	closed   bool
+	// streams are what hands out the addresses of exec, attach and port-forward; nil
+	// while nobody serves them.
+	streams streaming.Server
+
+	// touched is the newest sandbox that a call of [Runtime.ExitNext] or the like was about
+	// last.
+	touched int
 
 	// cond wakes those who wait for something to change.
 	cond cond.Cond
@@ -72,11 +78,6 @@ type imageServer struct {
 // embed.
 type state struct{ s *service }
 
-type group struct {
-	sandboxes  []*sandbox
-	containers []*container
-}
-
 type sandbox struct {
 	seq        int
 	id         string
@@ -84,9 +85,11 @@ type sandbox struct {
 	config     *criv1.PodSandboxConfig
 	handler    string
 	ready      bool
+	lost       chan struct{} // closed when it is not ready any more
 	created    int64
 	ip         string // "" with the host's network
 	containers []*container
+	item       item // see listed
 }
 
 // container is one instance.
@@ -99,7 +102,8 @@ type container struct {
 	// resources in force; replaced as a whole.
 	resources *criv1.LinuxContainerResources
 
-	state                      criv1.ContainerState
+	state                      criv1.ContainerState // set by setState
+	item                       item                 // see listed
 	created, started, finished int64
 	exitCode                   int32
 	reason, message            string
@@ -107,6 +111,10 @@ type container struct {
 	// starting says that StartContainer is under way.
 	starting bool
 	behavior Behavior
+	// usage is what it uses now; usedCPU has added up by the time of settled.
+	usage   Usage
+	usedCPU time.Duration
+	settled time.Time
 	// end is what ends it by itself, term what ends it after the stop signal.
 	end, term *time.Timer
 	signalled bool
@@ -123,9 +131,8 @@ func newService(opts Options) *service {
 	}
 	s := &service{
 		opts:       opts,
-		sandboxes:  map[string]*sandbox{},
-		containers: map[string]*container{},
-		groups:     map[string]*group{},
+		sandboxes:  newIndex[*sandbox](),
+		containers: newIndex[*container](),
 		names:      map[string]bool{},
 		images:     map[string]*criv1.Image{},
 		subs:       map[*subscription]struct{}{},
@@ -151,7 +158,7 @@ func (s *service) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, c := range s.containers {
+	for _, c := range s.containers.all {
 		c.stopTimers()
 	}
 }
@@ -161,24 +168,6 @@ func (c *container) stopTimers() {
 		if t != nil {
 			t.Stop()
 		}
-	}
-}
-
-func (s *service) groupOf(labels map[string]string) *group {
-	uid := labels[kubelettypes.KubernetesPodUIDLabel]
-	g := s.groups[uid]
-	if g == nil {
-		g = &group{}
-		s.groups[uid] = g
-	}
-	return g
-}
-
-// dropGroup forgets the group if nothing is in it. mu is held.
-func (s *service) dropGroup(labels map[string]string) {
-	uid := labels[kubelettypes.KubernetesPodUIDLabel]
-	if g := s.groups[uid]; g != nil && len(g.sandboxes) == 0 && len(g.containers) == 0 {
-		delete(s.groups, uid)
 	}
 }
 
@@ -196,8 +185,9 @@ func sandboxName(m *criv1.PodSandboxMetadata) string {
 	return fmt.Sprintf("%s_%s_%s_%d", m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt())
 }
 
-func containerName(m *criv1.ContainerMetadata, sb *criv1.PodSandboxMetadata) string {
-	return fmt.Sprintf("%s_%s_%d", m.GetName(), sandboxName(sb), m.GetAttempt())
+// fullName is what no other container may have.
+func (c *container) fullName() string {
+	return fmt.Sprintf("%s_%s_%d", c.name(), sandboxName(c.sandbox.config.GetMetadata()), c.config.GetMetadata().GetAttempt())
 }
 
 func notFound(what, id string) error {

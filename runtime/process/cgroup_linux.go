@@ -6,10 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
-
-	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
@@ -69,7 +67,7 @@ func (r *cgroupRoot) make(parent, id string) supervise.Cgroup {
 		up := filepath.Dir(dir)
 		if os.MkdirAll(up, 0o755) == nil {
 			for _, d := range []string{filepath.Dir(up), up} {
-				for _, controller := range []string{"+cpu", "+memory", "+pids"} {
+				for _, controller := range []string{"+cpu", "+cpuset", "+memory", "+pids"} {
 					_ = os.WriteFile(filepath.Join(d, "cgroup.subtree_control"), []byte(controller), 0)
 				}
 			}
@@ -95,84 +93,76 @@ func makeCgroup(dir string) bool {
 	return true
 }
 
-// limit applies resources to cgroups. The errors say what could not be, one for each kind.
-func limit(c supervise.Cgroup, r *criv1.LinuxContainerResources, pids int64) []error {
-	var errs []error
-	set := func(kind string, wanted bool, settings ...setting) {
-		if !wanted {
-			return
-		}
-		err := fmt.Errorf("%s is not enforced: no cgroup for it can be written", kind)
-		for _, s := range settings {
-			if s.dir == "" {
-				continue
-			}
-			if e := os.WriteFile(filepath.Join(s.dir, s.file), []byte(s.value), 0); e == nil {
-				err = nil
-			} else if !errors.Is(e, fs.ErrNotExist) && !errors.Is(e, fs.ErrPermission) && err != nil {
-				err = fmt.Errorf("%s is not enforced: %w", kind, e)
-			}
-		}
-		if err != nil {
-			errs = append(errs, err)
-		}
+// errNoCgroup says that there is no file in which a limit could be written.
+var errNoCgroup = errors.New("no cgroup for it can be written")
+
+// write writes a limit's settings of both versions, of which one is enough.
+func (l limit) write(c supervise.Cgroup) error {
+	v1, v2 := l.writeVersion(c, true), l.writeVersion(c, false)
+	switch {
+	case v1 == nil || v2 == nil:
+		return nil
+	case errors.Is(v1, errNoCgroup):
+		return v2
 	}
-	cpu, memory := c.V1["cpu"], c.V1["memory"]
-	period := r.GetCpuPeriod()
-	if period <= 0 {
-		period = 100_000 // microseconds, the kernel's
-	}
-	quota, quotaV2 := r.GetCpuQuota(), "max"
-	if quota > 0 {
-		quotaV2 = strconv.FormatInt(quota, 10)
-	}
-	shares := r.GetCpuShares()
-	if shares > 0 {
-		// Without them a container gets no less than what the host's other processes get, so
-		// that is no reason for a warning.
-		_ = cpuShares(cpu, c.V2, shares)
-	}
-	if quota != 0 && cpu != "" {
-		_ = os.WriteFile(filepath.Join(cpu, "cpu.cfs_period_us"), fmt.Append(nil, period), 0)
-	}
-	set("the CPU limit", quota > 0,
-		setting{cpu, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10)},
-		setting{c.V2, "cpu.max", fmt.Sprintf("%s %d", quotaV2, period)})
-	mem := r.GetMemoryLimitInBytes()
-	set("the memory limit", mem > 0,
-		setting{memory, "memory.limit_in_bytes", strconv.FormatInt(mem, 10)},
-		setting{c.V2, "memory.max", strconv.FormatInt(mem, 10)})
-	if n, ok := r.GetUnified()["pids.max"]; ok {
-		if v, err := strconv.ParseInt(n, 10, 64); err == nil {
-			pids = v
-		}
-	}
-	set("the limit of processes", pids > 0,
-		setting{c.V1["pids"], "pids.max", strconv.FormatInt(pids, 10)},
-		setting{c.V2, "pids.max", strconv.FormatInt(pids, 10)})
-	for key, value := range r.GetUnified() {
-		if key != "pids.max" && filepath.IsLocal(key) && !strings.Contains(key, "/") {
-			set("the setting "+key, true, setting{c.V2, key, value})
-		}
-	}
-	set("the set of CPUs", r.GetCpusetCpus() != "", setting{c.V2, "cpuset.cpus", r.GetCpusetCpus()})
-	set("the set of memory nodes", r.GetCpusetMems() != "", setting{c.V2, "cpuset.mems", r.GetCpusetMems()})
-	return errs
+	return v1
 }
 
-// setting is one file of a cgroup; dir may be "".
-type setting struct{ dir, file, value string }
+// writeVersion writes the settings that are of version 1, or those that are not.
+func (l limit) writeVersion(c supervise.Cgroup, v1 bool) error {
+	err := errNoCgroup
+	for _, s := range l.settings {
+		if (s.controller != "") != v1 {
+			continue
+		}
+		dir := c.V2
+		if v1 {
+			dir = c.V1[s.controller]
+		}
+		if dir == "" {
+			return errNoCgroup
+		}
+		if err = writeSetting(filepath.Join(dir, s.file), s.value); err != nil {
+			return err
+		}
+	}
+	return err
+}
 
-// cpuShares sets the weight; the two scales are [2, 262144] and [1, 10000], mapped as
-// runc maps them (KEP-2254).
-func cpuShares(v1, v2 string, shares int64) error {
-	var errs []error
-	shares = min(max(shares, 2), 262144)
-	if v1 != "" {
-		errs = append(errs, os.WriteFile(filepath.Join(v1, "cpu.shares"), fmt.Append(nil, shares), 0))
+// writeSetting writes a file of a cgroup, which must be there. Errors do not have its
+// path in them, so those of all containers are one.
+func writeSetting(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return errNoCgroup
 	}
-	if v2 != "" {
-		errs = append(errs, os.WriteFile(filepath.Join(v2, "cpu.weight"), fmt.Append(nil, 1+(shares-2)*9999/262142), 0))
+	if err == nil {
+		_, err = f.WriteString(value)
+		err = errors.Join(err, f.Close())
 	}
-	return errors.Join(errs...)
+	var bare *fs.PathError
+	if errors.As(err, &bare) {
+		return fmt.Errorf("%s of %s to %s: %w", bare.Op, filepath.Base(path), value, bare.Err)
+	}
+	return err
+}
+
+// shortfall is a limit that is not enforced, and why.
+type shortfall struct {
+	limit
+	err error
+}
+
+// enforce writes limits into the cgroups of a container, and returns what is missed of
+// them. What fails is tried once more at the end: version 1 wants the limits of memory, and
+// of memory with swap, in an order that depends on whether they grow.
+func enforce(c supervise.Cgroup, limits []limit) []shortfall {
+	again := slices.DeleteFunc(slices.Clone(limits), func(l limit) bool { return l.write(c) == nil })
+	var missed []shortfall
+	for _, l := range again {
+		if err := l.write(c); err != nil && !(l.optional && errors.Is(err, errNoCgroup)) {
+			missed = append(missed, shortfall{l, err})
+		}
+	}
+	return missed
 }

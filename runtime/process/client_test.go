@@ -25,6 +25,7 @@ import (
 
 // TestClient runs a pod the way an agent does.
 func TestClient(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	ctx := context.Background()
 	rt, err := cri.Dial(ctx, n.server.Endpoint(), cri.Options{})
@@ -83,6 +84,7 @@ func TestClient(t *testing.T) {
 }
 
 func TestUsers(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	config := shell("c", "id -u; id -g; id -G; echo $HOME")
@@ -110,6 +112,7 @@ func TestUsers(t *testing.T) {
 }
 
 func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	config := shell("c", `x=a; while :; do x="$x$x"; done`)

@@ -79,7 +79,7 @@ const recordFile = "container.json"
 
 // CreateContainer implements CRI. What a host process cannot have is refused with
 // InvalidArgument, or warned of in the container's status.
-func (s *runtimeService) CreateContainer(_ context.Context, req *criv1.CreateContainerRequest) (_ *criv1.CreateContainerResponse, err error) {
+func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest) (_ *criv1.CreateContainerResponse, err error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -110,12 +110,12 @@ func (s *runtimeService) CreateContainer(_ context.Context, req *criv1.CreateCon
 	}
 	parent := pod.GetLinux().GetCgroupParent()
 	rec.Cgroup = s.cgroups.make(parent, rec.ID)
-	for _, err := range limit(rec.Cgroup, config.GetLinux().GetResources(), s.opts.PIDLimit) {
-		found.warn("%v", err)
+	for _, m := range enforce(rec.Cgroup, limitsOf(config.GetLinux().GetResources(), s.opts.PIDLimit)) {
+		found.warn("%s is not enforced: %v", m.kind, m.err)
 	}
 	defer func() {
 		if err != nil {
-			_ = rec.Cgroup.Remove()
+			_ = rec.Cgroup.Remove(ctx)
 		}
 	}()
 	spec := s.specOf(&rec, pod, home, env, found)
@@ -327,7 +327,7 @@ func (s *Server) remove(ctx context.Context, c *container) error {
 	if running {
 		return status.Errorf(codes.Unavailable, "%s: it was started while it was being removed", c.about())
 	}
-	if err := c.rec.Cgroup.Remove(); err != nil {
+	if err := c.rec.Cgroup.Remove(ctx); err != nil {
 		s.opts.Logger.Error(err, "Cannot remove a container's cgroup", "container", c.rec.Title)
 	}
 	// The record goes first: without it the rest is nothing.
@@ -347,12 +347,12 @@ func (s *Server) remove(ctx context.Context, c *container) error {
 }
 
 // ReopenContainerLog implements CRI.
-func (s *runtimeService) ReopenContainerLog(_ context.Context, req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
+func (s *runtimeService) ReopenContainerLog(ctx context.Context, req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
 	c, err := s.running(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	if err := supervise.Call(c.dir, supervise.Request{Op: supervise.OpReopen}, supervisorPatience); err != nil {
+	if err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpReopen}, supervisorPatience); err != nil {
 		return nil, status.Errorf(codes.Internal, "%s: opening its log anew: %v", c.about(), err)
 	}
 	return &criv1.ReopenContainerLogResponse{}, nil
@@ -370,54 +370,4 @@ func (s *Server) running(id string) (*container, error) {
 		return nil, status.Errorf(codes.FailedPrecondition, "%s: it is %s, not running", c.about(), stateName(c.state))
 	}
 	return c, nil
-}
-
-// UpdateContainerResources implements CRI: it changes limits where the container has
-// cgroups.
-func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
-	c, err := s.container(req.GetContainerId())
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state == criv1.ContainerState_CONTAINER_EXITED {
-		return nil, status.Errorf(codes.FailedPrecondition, "%s: it has ended", c.about())
-	}
-	r := mergeResources(c.resources, req.GetLinux())
-	for _, err := range limit(c.rec.Cgroup, r, s.opts.PIDLimit) {
-		return nil, status.Errorf(codes.FailedPrecondition, "%s: %v", c.about(), err)
-	}
-	c.resources = r
-	return &criv1.UpdateContainerResourcesResponse{}, nil
-}
-
-// mergeResources returns old with what is set in update.
-func mergeResources(old, update *criv1.LinuxContainerResources) *criv1.LinuxContainerResources {
-	r := &criv1.LinuxContainerResources{
-		CpuPeriod: old.GetCpuPeriod(), CpuQuota: old.GetCpuQuota(), CpuShares: old.GetCpuShares(),
-		MemoryLimitInBytes: old.GetMemoryLimitInBytes(), OomScoreAdj: old.GetOomScoreAdj(),
-		CpusetCpus: old.GetCpusetCpus(), CpusetMems: old.GetCpusetMems(), HugepageLimits: old.GetHugepageLimits(),
-		Unified: old.GetUnified(), MemorySwapLimitInBytes: old.GetMemorySwapLimitInBytes(),
-	}
-	take := func(to *int64, from int64) {
-		if from != 0 {
-			*to = from
-		}
-	}
-	take(&r.CpuPeriod, update.GetCpuPeriod())
-	take(&r.CpuQuota, update.GetCpuQuota())
-	take(&r.CpuShares, update.GetCpuShares())
-	take(&r.MemoryLimitInBytes, update.GetMemoryLimitInBytes())
-	take(&r.MemorySwapLimitInBytes, update.GetMemorySwapLimitInBytes())
-	if v := update.GetCpusetCpus(); v != "" {
-		r.CpusetCpus = v
-	}
-	if v := update.GetCpusetMems(); v != "" {
-		r.CpusetMems = v
-	}
-	if v := update.GetUnified(); len(v) > 0 {
-		r.Unified = v
-	}
-	return r
 }

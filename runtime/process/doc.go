@@ -35,6 +35,8 @@
 //     version 2 the kernel passes controllers on only from a cgroup without processes: with systemd, use
 //     Delegate=yes and let [Options].CgroupRoot name a cgroup beside the server's own. Where a
 //     limit is not enforced the container's status says so, in its message while it runs.
+//     UpdateContainerResources changes limits while the container runs, and is refused for those for which it has
+//     no cgroup.
 //
 // # What it cannot give
 //
@@ -90,15 +92,19 @@
 //   - A second server on a directory is refused ([ErrInUse]).
 //   - Stop and remove succeed for what does not exist; a status of it is NotFound.
 //   - Events are never left out: a reader that lags behind by 1024 gets an error.
-//   - Exec, attach and port-forward are served on 127.0.0.1, each by a token that is good once.
+//   - Exec, attach and port-forward are served on 127.0.0.1, each by a token that is good once, over
+//     SPDY, and over WebSocket by its protocols up to v4.channel.k8s.io. A client that offers newer ones only is
+//     refused before its token is used up, so that it can come again with SPDY, as kubectl does. A command that is
+//     executed is killed when its client goes.
 //     Sandboxes do not separate ports: forwarding reaches any port of the host's loopback.
 //
 // With systemd, KillMode=process keeps containers alive when the agent's service is restarted.
 //
 // # Cost
 //
-// A supervisor has about 1.9 MB of memory of its own, and 7 threads; the rest of
-// what it shows is shared with the server. Statistics come from cgroups, or else from one pass over /proc, where
+// A supervisor in minikubelet has about 2.4 MB of memory of its own, 3.5 MB when its
+// container writes much, and 7 threads; the rest of what it shows is shared with the server. What a start
+// costs is in docs/performance.md. Statistics come from cgroups, or else from one pass over /proc, where
 // shared pages count for each process, and I/O is not counted.
 //
 // # critest

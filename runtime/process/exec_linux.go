@@ -32,11 +32,16 @@ type execution struct{ conn *supervise.Conn }
 
 // execute starts a command in the container, through its supervisor. The files are
 // its standard streams, or its terminal alone; they stay the caller's.
-func execute(c *container, args []string, tty bool, files ...*os.File) (*execution, error) {
-	conn, err := supervise.Dial(c.dir, supervisorPatience)
+func execute(ctx context.Context, c *container, args []string, tty bool, files ...*os.File) (*execution, error) {
+	conn, err := supervise.Dial(ctx, c.dir, supervisorPatience)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		return nil, errors.Join(errEnded, err)
 	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
 	conn.SetDeadline(time.Now().Add(supervisorPatience))
 	err = conn.Send(supervise.Request{Op: supervise.OpExec, Args: args, TTY: tty}, files...)
 	if err == nil {
@@ -44,7 +49,7 @@ func execute(c *container, args []string, tty bool, files ...*os.File) (*executi
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, err
+		return nil, errors.Join(ctx.Err(), err)
 	}
 	conn.SetDeadline(time.Time{})
 	return &execution{conn}, nil
@@ -111,7 +116,7 @@ func run(ctx context.Context, c *container, args []string, in io.Reader, out, er
 	if err != nil {
 		return 0, err
 	}
-	e, err := execute(c, args, false, stdin, stdout, stderr)
+	e, err := execute(ctx, c, args, false, stdin, stdout, stderr)
 	if err != nil {
 		return 0, err
 	}

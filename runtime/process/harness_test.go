@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -113,6 +114,12 @@ func (n *node) restart() {
 
 func (n *node) clean() {
 	ctx := context.Background()
+	// A supervisor says something if it panics, or if the race detector finds something.
+	said, _ := filepath.Glob(filepath.Join(n.opts.Dir, "containers", "*", supervise.ErrorFile))
+	for _, file := range said {
+		words, _ := os.ReadFile(file)
+		assert.Empty(n.t, string(words), file)
+	}
 	pods, err := n.rs.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{})
 	if err != nil {
 		return

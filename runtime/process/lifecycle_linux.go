@@ -52,18 +52,24 @@ func (s *Server) stop(ctx context.Context, c *container, timeout time.Duration) 
 	}
 	if timeout > 0 {
 		sig := stopSignal(c.rec.Config.GetStopSignal())
-		err := supervise.Call(c.dir, supervise.Request{Op: supervise.OpSignal, Signal: int(sig)}, supervisorPatience)
-		if err == nil {
+		err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpSignal, Signal: int(sig)}, supervisorPatience)
+		switch {
+		case ctx.Err() != nil:
+			return status.FromContextError(ctx.Err()).Err()
+		case err == nil:
 			ended, err := c.await(ctx, timeout)
 			if err != nil || ended {
 				return err
 			}
-		} else {
+		default:
 			s.opts.Logger.V(1).Info("A supervisor does not take the stop signal", "container", c.rec.Title, "err", err.Error())
 		}
 	}
-	err := supervise.Call(c.dir, supervise.Request{Op: supervise.OpKill}, supervisorPatience)
-	if err == nil {
+	err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpKill}, supervisorPatience)
+	switch {
+	case ctx.Err() != nil:
+		return status.FromContextError(ctx.Err()).Err()
+	case err == nil:
 		if ended, err := c.await(ctx, supervisorPatience); err != nil || ended {
 			return err
 		}
@@ -108,7 +114,7 @@ func stopSignal(s criv1.Signal) unix.Signal {
 // watch waits until the container has ended, or the server's life does.
 func (s *Server) watch(c *container) {
 	for s.life.Err() == nil {
-		if conn, err := supervise.Dial(c.dir, supervisorPatience); err == nil {
+		if conn, err := supervise.Dial(s.life, c.dir, supervisorPatience); err == nil {
 			stop := context.AfterFunc(s.life, func() { _ = conn.Close() })
 			if conn.Send(supervise.Request{Op: supervise.OpWatch}) == nil {
 				var r supervise.Response
@@ -131,17 +137,14 @@ func (s *Server) watch(c *container) {
 		lock, err := supervise.Lock(c.dir)
 		if err == nil {
 			s.ended(c, nil)
-			_ = lock.Close()
+			supervise.Unlock(lock)
 			return
 		}
 		if !errors.Is(err, supervise.ErrLocked) {
 			s.opts.Logger.Error(err, "Cannot look after a container; trying again", "container", c.rec.Title)
 		}
 		// It lives: it is about to end, or does not answer.
-		select {
-		case <-s.life.Done():
-		case <-time.After(lookAgain):
-		}
+		supervise.Pause(s.life, lookAgain)
 	}
 }
 
@@ -175,10 +178,8 @@ func (s *Server) ended(c *container, exit *supervise.Exit) {
 // does not stay a zombie if it is a child of this process.
 func (s *Server) reap(p supervise.Process) {
 	for p.Alive() {
-		select {
-		case <-s.life.Done():
+		if !supervise.Pause(s.life, lookAgain) {
 			return
-		case <-time.After(lookAgain):
 		}
 	}
 	p.Reap()
@@ -225,13 +226,11 @@ func (s *Server) unsupervised(c *container, p supervise.State) (_ supervise.Exit
 		if left == 0 {
 			break
 		}
-		select {
-		case <-s.life.Done():
+		if !supervise.Pause(s.life, lookAgain) {
 			return supervise.Exit{}, false
-		case <-time.After(lookAgain):
 		}
 	}
-	_ = c.rec.Cgroup.Remove()
+	_ = c.rec.Cgroup.Remove(s.life)
 	exit := supervise.Exit{
 		Code: unknownExitCode, Lost: true, Error: "its supervisor was killed, so how it ended is not known",
 		StartedAt: p.StartedAt, FinishedAt: time.Now(),

@@ -23,6 +23,7 @@ import (
 )
 
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	config := shell("main", `echo out; echo err >&2; echo "$GREETING in $PWD"; exit 7`)
@@ -74,6 +75,7 @@ func TestLifecycle(t *testing.T) {
 }
 
 func TestStartFailures(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	for name, test := range map[string]struct {
@@ -109,6 +111,7 @@ func (n *node) list() []*criv1.Container {
 }
 
 func TestStop(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	for name, test := range map[string]struct {
 		script  string
@@ -153,6 +156,7 @@ func TestStop(t *testing.T) {
 // TestNoGrandchildSurvives has one that has left its session, has no parent and
 // ignores SIGTERM; it ends with the container, however that ends.
 func TestNoGrandchildSurvives(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	const stray = `(setsid sh -c 'trap "" TERM HUP; echo stray $$; exec sleep 1000' &) ; `
 	for name, end := range map[string]string{"exit": "sleep 0.2; exit 0", "killed": "sleep 1000"} {
@@ -175,6 +179,7 @@ func TestNoGrandchildSurvives(t *testing.T) {
 // TestForking stops what forks all the time: processes that are replaced by
 // their children as fast as can be, so that no list of them is ever true.
 func TestForking(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", `
@@ -192,6 +197,7 @@ func TestForking(t *testing.T) {
 
 // TestForkBomb fills up its limit of processes.
 func TestForkBomb(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{PIDLimit: 200})
 	p := n.pod()
 	id, err := p.create(shell("c", `trap '' TERM; bomb() { while :; do bomb & done; }; bomb 2>/dev/null & echo up; while :; do :; done`))
@@ -230,6 +236,7 @@ func (n *node) limitsOf(id string) string {
 }
 
 func TestSignalOfCommand(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "kill -SEGV $$"))
@@ -238,15 +245,25 @@ func TestSignalOfCommand(t *testing.T) {
 }
 
 func TestStopCancelled(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "trap '' TERM; echo up; while :; do sleep 0.01; done"))
 	p.says("c", "up")
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	_, err := n.rs.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id, Timeout: 1000})
-	assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
-	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(id).GetState())
+	state := n.state(id)
+	stop := func(timeout int64) {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_, err := n.rs.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id, Timeout: timeout})
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(id).GetState())
+	}
+	stop(1000) // waits for the command
+	require.NoError(t, state.Supervisor.Kill(unix.SIGSTOP))
+	stop(1000) // waits for the supervisor
+	stop(0)
+	assert.True(t, state.Supervisor.Alive())
+	require.NoError(t, state.Supervisor.Kill(unix.SIGCONT))
 	n.kill(id, 0)
 	assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, n.status(id).GetState())
 }

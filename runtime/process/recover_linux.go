@@ -21,7 +21,8 @@ var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 const badSuffix = ".bad"
 
 // recover reads what an earlier server has left, and finds out what became of it.
-// Nothing uses the server meanwhile.
+// Nothing uses the server meanwhile. If the server's life ends first it returns that error, and
+// the next server finds everything as it is.
 func (s *Server) recover() error {
 	for _, d := range []string{"sandboxes", "containers"} {
 		if err := os.MkdirAll(filepath.Join(s.opts.Dir, d), 0o700); err != nil {
@@ -80,6 +81,9 @@ func (s *Server) recoverContainers() error {
 		return err
 	}
 	for _, e := range entries {
+		if s.life.Err() != nil {
+			break
+		}
 		path := filepath.Join(dir, e.Name())
 		switch {
 		case strings.HasSuffix(e.Name(), badSuffix):
@@ -96,7 +100,7 @@ func (s *Server) recoverContainers() error {
 			// before it starts, and removed after it has ended.
 			if lock, err := supervise.Lock(path); err == nil {
 				_ = os.RemoveAll(path)
-				_ = lock.Close()
+				supervise.Unlock(lock)
 				continue
 			}
 			s.abandon(e.Name(), path, err)
@@ -112,23 +116,26 @@ func (s *Server) recoverContainers() error {
 		}
 		c := newContainer(rec, path)
 		s.containers[rec.ID] = c
+		s.recoverResources(c)
 		s.adopt(c)
 	}
-	return nil
+	return s.life.Err()
 }
+
+// abandonTries bounds how often is looked whether all of an abandoned container is gone.
+const abandonTries = 100
 
 // abandon is for a container of which no record can be read: nobody could ever ask
 // for it, so what runs of it is killed, and its directory set aside.
 func (s *Server) abandon(id, path string, why error) {
 	var st supervise.State
 	_ = supervise.ReadFile(filepath.Join(path, supervise.StateFile), &st)
-	s.setAside(path, why)
 	var spec supervise.Spec
-	_ = supervise.ReadFile(filepath.Join(path+badSuffix, supervise.SpecFile), &spec)
-	for range 100 {
+	_ = supervise.ReadFile(filepath.Join(path, supervise.SpecFile), &spec)
+	for range abandonTries {
 		// A supervisor ends by itself when nothing is left of its tree, and its command dies with it.
 		if st.Supervisor.Alive() {
-			_ = supervise.Call(path+badSuffix, supervise.Request{Op: supervise.OpKill}, time.Second)
+			_ = supervise.Call(s.life, path, supervise.Request{Op: supervise.OpKill}, time.Second)
 		}
 		left := spec.Cgroup.Kill()
 		for _, p := range supervise.Orphans(id, st.Command) {
@@ -139,9 +146,12 @@ func (s *Server) abandon(id, path string, why error) {
 		if left == 0 && !st.Supervisor.Alive() {
 			break
 		}
-		time.Sleep(lookAgain)
+		if !supervise.Pause(s.life, lookAgain) {
+			return // not set aside, so the next server goes on
+		}
 	}
-	_ = spec.Cgroup.Remove()
+	_ = spec.Cgroup.Remove(s.life)
+	s.setAside(path, why)
 }
 
 // startPatience is how long a supervisor that an earlier server has started may take
@@ -186,17 +196,19 @@ func (s *Server) adopt(c *container) {
 				s.setAside(statePath, stateErr)
 			}
 			s.started(c, state)
-			_ = supervise.Call(c.dir, supervise.Request{Op: supervise.OpKill}, supervisorPatience)
+			_ = supervise.Call(s.life, c.dir, supervise.Request{Op: supervise.OpKill}, supervisorPatience)
 			s.tasks.Go(func() { s.watch(c) })
 			return
 		}
-		time.Sleep(lookAgain)
+		if !supervise.Pause(s.life, lookAgain) {
+			return
+		}
 	}
 }
 
 // adoptEnded is for a container that no supervisor has.
 func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, stateErr error) {
-	defer lock.Close()
+	defer supervise.Unlock(lock)
 	exitPath := filepath.Join(c.dir, supervise.ExitFile)
 	var exit supervise.Exit
 	err := supervise.ReadFile(exitPath, &exit)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,7 @@ func serveElsewhere(t *testing.T, dir string) (n *node, kill func()) {
 // TestKilled kills a server with 20 containers, and starts another: nothing was
 // started again, and what has ended in its absence is known.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n, kill := serveElsewhere(t, dir)
 	stay, leave := map[string]supervise.State{}, map[string]int{}
@@ -59,7 +61,7 @@ func TestKilled(t *testing.T) {
 			id := p.run(shell("c", "echo up; exec sleep 1000"))
 			stay[id] = n.state(id)
 		} else {
-			id := p.run(shell("c", fmt.Sprintf("while [ ! -e %s/go ]; do sleep 0.02; done; exit %d", dir, i)))
+			id := p.run(shell("c", fmt.Sprintf("while [ ! -e %s/go ]; do sleep 0.1; done; exit %d", dir, i)))
 			leave[id] = i
 		}
 	}
@@ -96,6 +98,7 @@ func TestKilled(t *testing.T) {
 }
 
 func TestSupervisorKilled(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	for _, while := range []string{"serving", "away"} {
 		t.Run(while, func(t *testing.T) {
@@ -125,6 +128,7 @@ func TestSupervisorKilled(t *testing.T) {
 
 // TestSupervisorSurvivesSignals sends those that a terminal or a service manager sends.
 func TestSupervisorSurvivesSignals(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done"))
@@ -146,6 +150,7 @@ func TestSupervisorSurvivesSignals(t *testing.T) {
 
 // TestReusedPID has a state file with the pid of a process that is another.
 func TestReusedPID(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "exec sleep 1000"))
@@ -168,6 +173,7 @@ func TestReusedPID(t *testing.T) {
 
 // TestDamagedState has files that are torn, or somebody else's.
 func TestDamagedState(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p, q := n.pod(), n.pod()
 	torn := p.run(shell("torn", "exec sleep 1000"))
@@ -216,6 +222,7 @@ func TestDamagedState(t *testing.T) {
 }
 
 func TestInUse(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	s, err := New(Options{Dir: n.opts.Dir})
 	require.NoError(t, err)
@@ -227,6 +234,7 @@ func TestInUse(t *testing.T) {
 }
 
 func TestAnotherBoot(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "exit 0"))
@@ -241,4 +249,39 @@ func TestAnotherBoot(t *testing.T) {
 	resp, err := n.rs.PodSandboxStatus(context.Background(), &criv1.PodSandboxStatusRequest{PodSandboxId: p.id})
 	require.NoError(t, err)
 	assert.Equal(t, criv1.PodSandboxState_SANDBOX_NOTREADY, resp.GetStatus().GetState())
+}
+
+// TestRecoveryCutShort ends the life of a server that waits for what an earlier one
+// has left; it goes at once, and leaves everything to the next.
+func TestRecoveryCutShort(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{})
+	p := n.pod()
+	starting, err := p.create(shell("starting", "true"))
+	require.NoError(t, err)
+	torn := p.run(shell("torn", "exec sleep 1000"))
+	state := n.state(torn)
+	n.stop()
+	// One has a supervisor that does not say what it has started, the other one that hangs.
+	dir := filepath.Join(n.opts.Dir, "containers")
+	lock, err := supervise.Lock(filepath.Join(dir, starting))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, torn, recordFile), []byte("{"), 0o600))
+	require.NoError(t, state.Supervisor.Kill(unix.SIGSTOP))
+
+	s, err := New(n.opts)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	require.NoError(t, s.Run(ctx))
+	assert.Less(t, time.Since(began), startPatience/2)
+	assert.DirExists(t, filepath.Join(dir, torn), "not set aside, since it may run")
+
+	supervise.Unlock(lock)
+	require.NoError(t, state.Supervisor.Kill(unix.SIGCONT))
+	n.start()
+	assert.DirExists(t, filepath.Join(dir, torn)+badSuffix)
+	n.nothingLeft(torn, state)
+	assert.Equal(t, criv1.ContainerState_CONTAINER_CREATED, n.status(starting).GetState())
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,7 @@ import (
 )
 
 func TestExecSync(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	config := shell("c", "sleep 1000")
@@ -96,6 +98,7 @@ func serverOf(t *testing.T) (*node, *streamRuntime) {
 }
 
 func TestExecStreams(t *testing.T) {
+	t.Parallel()
 	n, streams := serverOf(t)
 	p := n.pod()
 	id := p.run(shell("c", "sleep 1000"))
@@ -131,6 +134,7 @@ func TestExecStreams(t *testing.T) {
 }
 
 func TestAttach(t *testing.T) {
+	t.Parallel()
 	n, streams := serverOf(t)
 	p := n.pod()
 	config := shell("c", "echo up; while read x; do echo got $x; echo also $x >&2; done; echo end; exit 4")
@@ -170,6 +174,7 @@ func TestAttach(t *testing.T) {
 }
 
 func TestPortForward(t *testing.T) {
+	t.Parallel()
 	n, streams := serverOf(t)
 	p := n.pod()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -198,6 +203,7 @@ func TestPortForward(t *testing.T) {
 }
 
 func TestStreamURLs(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "sleep 1000"))
@@ -209,6 +215,22 @@ func TestStreamURLs(t *testing.T) {
 	require.NoError(t, err)
 	_ = bad.Body.Close()
 	assert.Equal(t, http.StatusNotFound, bad.StatusCode)
+	upgrade := func(protocol, version string) int {
+		req, err := http.NewRequest(http.MethodGet, resp.GetUrl(), nil)
+		require.NoError(t, err)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", protocol)
+		if version != "" {
+			req.Header.Set("Sec-WebSocket-Protocol", version)
+		}
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	assert.Equal(t, http.StatusBadRequest, upgrade("websocket", "v5.channel.k8s.io"))
+	assert.Equal(t, http.StatusBadRequest, upgrade("SPDY/3.1", ""), "without a protocol version, but with a token that is still good")
+	assert.Equal(t, http.StatusNotFound, upgrade("SPDY/3.1", ""), "good for once")
 	attach, err := n.rs.Attach(context.Background(), &criv1.AttachRequest{ContainerId: id, Stdout: true})
 	require.NoError(t, err)
 	assert.Contains(t, attach.GetUrl(), "/attach/")
@@ -217,7 +239,29 @@ func TestStreamURLs(t *testing.T) {
 	assert.Contains(t, forward.GetUrl(), "/portforward/")
 }
 
+func TestSpeaks(t *testing.T) {
+	for _, c := range []struct {
+		path, upgrade string
+		offered       []string
+		want          bool
+	}{
+		{"/exec/x", "SPDY/3.1", []string{"v5.channel.k8s.io"}, true},
+		{"/exec/x", "WebSocket", nil, true},
+		{"/exec/x", "websocket", []string{"v5.channel.k8s.io"}, false},
+		{"/exec/x", "websocket", []string{"v5.channel.k8s.io, v4.channel.k8s.io"}, true},
+		{"/exec/x", "websocket", []string{"v5.channel.k8s.io", "base64.channel.k8s.io"}, true},
+		{"/attach/x", "websocket", []string{"channel.k8s.io"}, true},
+		{"/portforward/x", "websocket", []string{"channel.k8s.io"}, false},
+		{"/portforward/x", "websocket", []string{"v4.base64.channel.k8s.io"}, true},
+		{"/portforward/x", "websocket", []string{"SPDY/3.1+portforward.k8s.io"}, false},
+	} {
+		r := &http.Request{URL: &url.URL{Path: c.path}, Header: http.Header{"Upgrade": {c.upgrade}, "Sec-Websocket-Protocol": c.offered}}
+		assert.Equal(t, c.want, speaks(r), "%v", c)
+	}
+}
+
 func TestReopenLog(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "i=0; while :; do echo line $i; i=$((i+1)); sleep 0.01; done"))
@@ -242,6 +286,7 @@ func TestReopenLog(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -284,6 +329,7 @@ func TestEventsAreNotLeftOut(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id := p.run(shell("c", "sh -c 'while :; do :; done' & sleep 1000"))
@@ -316,6 +362,7 @@ func TestStats(t *testing.T) {
 }
 
 func TestImages(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	ctx := context.Background()
 	there := func(name string) bool {

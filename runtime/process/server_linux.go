@@ -11,11 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
 // Server is a CRI server whose containers are host processes; see the package's
@@ -78,23 +79,28 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.ran.Swap(true) {
 		return ErrRan
 	}
+	if err := os.MkdirAll(s.opts.Dir, 0o700); err != nil {
+		return fmt.Errorf("process: %w", err)
+	}
+	lock, err := supervise.Lock(s.opts.Dir)
+	if errors.Is(err, supervise.ErrLocked) {
+		return fmt.Errorf("%w %s", ErrInUse, s.opts.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("process: %w", err)
+	}
+	defer supervise.Unlock(lock)
 	ctx, cancel := context.WithCancel(ctx)
 	s.life = ctx
 	defer func() {
 		cancel()
 		s.tasks.Wait()
 	}()
-	if err := os.MkdirAll(s.opts.Dir, 0o700); err != nil {
-		return fmt.Errorf("process: %w", err)
-	}
-	lock, err := lockDir(s.opts.Dir)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
 
 	s.findHost()
-	if err := s.recover(); err != nil {
+	if err := s.recover(); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("process: finding the containers that are there: %w", err)
 	}
 	if s.streams, err = newStreamServer(s); err != nil {
@@ -133,22 +139,6 @@ func (s *Server) Run(ctx context.Context) (err error) {
 
 // maxMessageSize is kubelet's and containerd's.
 const maxMessageSize = 16 << 20
-
-// lockDir keeps a second server away.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("process: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w %s", ErrInUse, dir)
-		}
-		return nil, fmt.Errorf("process: locking %s: %w", f.Name(), err)
-	}
-	return f, nil
-}
 
 // listen listens on a socket that only this user can open. The directory was locked,
 // so a socket that is there is a dead server's.

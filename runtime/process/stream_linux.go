@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,11 +51,43 @@ func newStreamServer(s *Server) (*streamServer, error) {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ss.handlers.Add(1)
 			defer ss.handlers.Done()
+			if !speaks(r) {
+				http.Error(w, "none of these WebSocket protocols is spoken here; v4.channel.k8s.io is, and SPDY", http.StatusBadRequest)
+				return
+			}
 			server.ServeHTTP(w, r)
 		}),
 		BaseContext: func(net.Listener) context.Context { return s.life },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			ctx, c.(*trackedConn).gone = context.WithCancel(ctx)
+			return ctx
+		},
 	}
 	return ss, nil
+}
+
+// speaks reports whether the streaming server knows one of the WebSocket protocols that
+// a client offers, if any. The server would find that out only after it has taken the token, so that
+// clients that then fall back to SPDY, as those of client-go do after v5.channel.k8s.io, would come in vain.
+func speaks(r *http.Request) bool {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return true
+	}
+	offered := strings.Join(r.Header.Values("Sec-Websocket-Protocol"), ",")
+	if offered == "" {
+		return true
+	}
+	for protocol := range strings.SplitSeq(offered, ",") {
+		switch strings.TrimSpace(protocol) {
+		case "v4.channel.k8s.io", "v4.base64.channel.k8s.io":
+			return true
+		case "channel.k8s.io", "base64.channel.k8s.io":
+			if !strings.HasPrefix(r.URL.Path, "/portforward/") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (ss *streamServer) serve() error {
@@ -73,7 +106,7 @@ func (ss *streamServer) close() {
 }
 
 // trackedListener knows its connections, also those that were taken out of the HTTP
-// server's hands.
+// server's hands. The server does not tell of these when their client has gone, so they do themselves.
 type trackedListener struct {
 	net.Listener
 	mu     sync.Mutex
@@ -84,6 +117,8 @@ type trackedListener struct {
 type trackedConn struct {
 	net.Conn
 	l *trackedListener
+	// gone ends the context of the connection's requests. Set before it is read from.
+	gone context.CancelFunc
 }
 
 func (l *trackedListener) Accept() (net.Conn, error) {
@@ -91,7 +126,7 @@ func (l *trackedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &trackedConn{c, l}
+	t := &trackedConn{Conn: c, l: l, gone: func() {}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -102,7 +137,16 @@ func (l *trackedListener) Accept() (net.Conn, error) {
 	return t, nil
 }
 
+func (c *trackedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.gone()
+	}
+	return n, err
+}
+
 func (c *trackedConn) Close() error {
+	c.gone()
 	c.l.mu.Lock()
 	delete(c.l.conns, c)
 	c.l.mu.Unlock()
@@ -195,7 +239,7 @@ func runTTY(ctx context.Context, c *container, cmd []string, in io.Reader, out i
 		return 0, err
 	}
 	defer master.Close()
-	e, err := execute(c, cmd, true, slave)
+	e, err := execute(ctx, c, cmd, true, slave)
 	_ = slave.Close()
 	if err != nil {
 		return 0, err
@@ -256,7 +300,7 @@ func (r *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out
 	defer cancel()
 	stop := context.AfterFunc(r.s.life, cancel)
 	defer stop()
-	conn, err := supervise.Dial(c.dir, supervisorPatience)
+	conn, err := supervise.Dial(ctx, c.dir, supervisorPatience)
 	if err != nil {
 		return errors.Join(errEnded, err)
 	}

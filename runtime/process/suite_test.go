@@ -22,6 +22,7 @@ import (
 // TestSuite shows that the server behind runtime/cri is what the suite says a
 // runtime is.
 func TestSuite(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, Options{})
 	rt, err := cri.Dial(t.Context(), n.server.Endpoint(), cri.Options{})
 	require.NoError(t, err)

@@ -53,9 +53,12 @@ type Subject struct {
 	// LosesExits says that what ends while the runtime is away may be reported with
 	// another code than its own; containerd says 255 then.
 	LosesExits bool
+	// Unannounced says that a stream of events that stands is known to only when the first
+	// event has come, as with containerd.
+	Unannounced bool
 	// Watch calls changed for each pod that changes in the runtime, soon after it does,
 	// as far as the runtime's own events tell. It returns nil when ctx ends, and
-	// closes ready when it listens.
+	// closes ready when it listens. nil: the Runtime's, if it is a [runtime.EventSource].
 	Watch func(ctx context.Context, ready chan<- struct{}, changed func(uid types.UID)) error
 	// NetworkDown makes the pod network of the runtime fail, or undoes that.
 	NetworkDown func(down bool)
@@ -177,7 +180,7 @@ var (
 	needPrint        = need("printing command", func(s *Subject) bool { return s.Print != nil })
 	needExec         = need("commands for Exec", func(s *Subject) bool { return s.ExecPrint != nil && s.ExecExit != nil })
 	needExecSleep    = need("slow command for Exec", func(s *Subject) bool { return s.ExecSleep != nil })
-	needWatch        = need("events", func(s *Subject) bool { return s.Watch != nil })
+	needWatch        = need("events", func(s *Subject) bool { _, ok := s.Runtime.(runtime.EventSource); return ok || s.Watch != nil })
 	needRestart      = need("way to be restarted", func(s *Subject) bool { return s.Restart != nil })
 	needNetworkDown  = need("way to lose its network", func(s *Subject) bool { return s.NetworkDown != nil })
 )

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -32,7 +31,7 @@ type defective struct {
 	kill    func(ctx context.Context, req runtime.PodKill) error
 	exec    func(err error) error
 	remove  func(ctx context.Context, id runtime.ContainerID, err error) error
-	watch   func(ctx context.Context, ready chan<- struct{}, changed func(types.UID)) error
+	watch   func(ctx context.Context, established func()) error
 }
 
 func (d *defective) ListPods(ctx context.Context, all bool) ([]*runtime.Pod, error) {
@@ -82,6 +81,13 @@ func (d *defective) RemoveContainer(ctx context.Context, id runtime.ContainerID)
 		err = d.remove(ctx, id, err)
 	}
 	return err
+}
+
+func (d *defective) WatchEvents(ctx context.Context, established func(), hint func(runtime.Hint)) error {
+	if d.watch != nil {
+		return d.watch(ctx, established)
+	}
+	return d.Runtime.WatchEvents(ctx, established, hint)
 }
 
 // defects are by name: what is broken, and a test that must find it.
@@ -152,9 +158,15 @@ var defects = map[string]struct {
 		d.remove = func(context.Context, runtime.ContainerID, error) error { return nil }
 	}},
 	"is silent": {"EventsAreHints", func(d *defective) {
-		d.watch = func(ctx context.Context, ready chan<- struct{}, _ func(types.UID)) error {
-			close(ready)
+		d.watch = func(ctx context.Context, established func()) error {
+			established()
 			<-ctx.Done()
+			return ctx.Err()
+		}
+	}},
+	"gives no reason for the end of its events": {"EventsAreHints", func(d *defective) {
+		d.watch = func(ctx context.Context, established func()) error {
+			_ = d.Runtime.WatchEvents(ctx, established, func(runtime.Hint) {})
 			return nil
 		}
 	}},
@@ -188,7 +200,7 @@ func TestSuite(t *testing.T) {
 			defect.apply(d)
 		}
 		return &runtimetest.Subject{
-			Runtime: d, Host: d.Host(), Dir: dir, Image: "image:1", Watch: d.watch,
+			Runtime: d, Host: d.Host(), Dir: dir, Image: "image:1",
 			Sleep: []string{"sleep"}, Stubborn: []string{"stubborn"},
 			Exit: func(after time.Duration, code int32) []string {
 				return []string{"exit", after.String(), strconv.Itoa(int(code))}

@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -116,14 +117,36 @@ func testChangesSeen(e *env) {
 	assert.Equal(e, int32(5), e.status(pod).Newest("main").ExitCode, "the status is not older than the list")
 }
 
+// watch is Watch, if need be made of WatchEvents.
+func (e *env) watch(ctx context.Context, ready chan<- struct{}, changed func(types.UID)) error {
+	source, ok := e.Runtime.(runtime.EventSource)
+	if e.Watch != nil || !ok {
+		return e.Watch(ctx, ready, changed)
+	}
+	established := func() { close(ready) } // panics if it is called twice
+	if e.Unannounced {
+		established()
+		established = nil
+	}
+	err := source.WatchEvents(ctx, established, func(h runtime.Hint) { changed(h.Pod.UID) })
+	switch {
+	case err == nil:
+		return errors.New("WatchEvents returned nil")
+	case ctx.Err() != nil:
+		return nil
+	default:
+		return err
+	}
+}
+
 func testEvents(e *env) {
 	pod := e.pod(v1.RestartPolicyNever, e.container("main", e.Exit(500*time.Millisecond, 0)))
 	ctx, cancel := context.WithCancel(e.ctx)
 	hints := make(chan struct{}, 1) // one that was not taken yet says the same as two
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
-		done <- e.Watch(ctx, ready, func(uid types.UID) {
-			if uid == pod.UID {
+		done <- e.watch(ctx, ready, func(uid types.UID) {
+			if uid == pod.UID || uid == "" { // some events do not say of which pod they are
 				select {
 				case hints <- struct{}{}:
 				default:

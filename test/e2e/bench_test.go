@@ -78,22 +78,7 @@ func agentRound(b *testing.B, c *Cluster, agent *Agent, pods []*v1.Pod, look fun
 	agent.WaitHealthy(b)
 	begin := time.Now()
 	agent.Put(b, pods...)
-	Eventually(b, 5*time.Minute, "all pods running", func() error {
-		list, err := agent.Pods()
-		if err != nil {
-			return err
-		}
-		running := 0
-		for i := range list.Items {
-			if Running(&list.Items[i]) == nil {
-				running++
-			}
-		}
-		if running != len(pods) {
-			return fmt.Errorf("%d of %d", running, len(pods))
-		}
-		return nil
-	})
+	awaitRunning(b, agent, len(pods))
 	took := time.Since(begin)
 	if look != nil {
 		look()

@@ -21,7 +21,13 @@ import (
 // newSuite starts a cluster and an agent for one test.
 func newSuite(t *testing.T, options AgentOptions) *suite {
 	t.Helper()
-	c := NewCluster(t)
+	return newSuiteOn(t, Current, options)
+}
+
+// newSuiteOn is newSuite on a containerd of the kind.
+func newSuiteOn(t *testing.T, kind Containerd, options AgentOptions) *suite {
+	t.Helper()
+	c := NewClusterWith(t, ClusterOptions{Containerd: kind})
 	c.Preload(t, "pause:1", "busybox:1")
 	return &suite{Cluster: c, agent: c.StartAgent(t, options)}
 }
@@ -107,7 +113,10 @@ func TestAgentKilledDuringStart(t *testing.T) {
 // adopts them, and catches up with what happened meanwhile.
 func TestAgentKilledDuringRun(t *testing.T) {
 	t.Parallel()
-	s := newSuite(t, AgentOptions{})
+	testAgentKilledDuringRun(t, newSuite(t, AgentOptions{}))
+}
+
+func testAgentKilledDuringRun(t *testing.T, s *suite) {
 	steady := MakePod("steady", Sidecar(Sh("side", Forever)), Main(Sh("a", Forever), Sh("b", Forever)),
 		Volume("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}))
 	done := MakePod("done", Policy(v1.RestartPolicyNever), Main(Sh("c", "exit 3")))
@@ -184,7 +193,10 @@ func TestAgentKilledDuringRemoval(t *testing.T) {
 // back.
 func TestRuntimeKilled(t *testing.T) {
 	t.Parallel()
-	s := newSuite(t, AgentOptions{})
+	testRuntimeKilled(t, newSuite(t, AgentOptions{}))
+}
+
+func testRuntimeKilled(t *testing.T, s *suite) {
 	steady := makePods(3, "steady", Main(Sh("c", Forever)))
 	crashes, removed := MakePod("crashes", Main(Sh("c", Forever))), MakePod("removed", Main(Sh("c", Forever)))
 	s.agent.Put(t, steady...)
@@ -228,7 +240,7 @@ func TestRuntimeKilled(t *testing.T) {
 // start by themselves. This agent has the default crash-loop back-off.
 func TestRuntimeAbsentAtStart(t *testing.T) {
 	t.Parallel()
-	c := NewClusterDown(t)
+	c := NewClusterWith(t, ClusterOptions{Down: true})
 	s := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{Config: map[string]any{"crashLoopBackOff": map[string]any{}}})}
 	dir := t.TempDir()
 	crashes := MakePod("crashes", Main(Sh("c", "date +%s >> /shared/log; exit 1")), Shared(dir))

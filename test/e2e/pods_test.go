@@ -28,16 +28,17 @@ type suite struct {
 	agent *Agent
 }
 
+// podTest is a test that disturbs no pods but its own.
+type podTest struct {
+	name string
+	run  func(*testing.T, *suite)
+}
+
 // TestPods runs what needs no disturbance on one agent, side by side.
 func TestPods(t *testing.T) {
 	t.Parallel()
-	c := NewCluster(t)
-	c.Preload(t, "pause:1", "busybox:1")
-	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{})}
-	tests := []struct {
-		name string
-		run  func(*testing.T, *suite)
-	}{
+	s := newSuite(t, AgentOptions{})
+	s.runAll(t, []podTest{
 		{"Start", testStart},
 		{"RestartPolicies", testRestartPolicies},
 		{"Crash", testCrash},
@@ -63,7 +64,12 @@ func TestPods(t *testing.T) {
 		{"ImagePolicies", testImagePolicies},
 		{"ImageBackOff", testImageBackOff},
 		{"Probes", testProbes},
-	}
+	})
+	assert.False(t, s.agent.Exited())
+}
+
+// runAll runs the tests side by side, and returns when all are done.
+func (s *suite) runAll(t *testing.T, tests []podTest) {
 	// The group is a subtest of its own so that what follows it finds all of them
 	// done, and the agent still running.
 	t.Run("all", func(t *testing.T) {
@@ -75,7 +81,6 @@ func TestPods(t *testing.T) {
 		}
 	})
 	s.agent.AwaitNoPodDirs(t, within)
-	assert.False(t, s.agent.Exited())
 }
 
 // put writes the pod's manifest, and removes the pod when the test ends.

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,10 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"k8s.io/apimachinery/pkg/types"
-	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
@@ -25,7 +19,11 @@ import (
 // a runtime is.
 func TestRuntimeSuite(t *testing.T) {
 	t.Parallel()
-	c := NewCluster(t)
+	testRuntimeSuite(t, Current)
+}
+
+func testRuntimeSuite(t *testing.T, kind Containerd) {
+	c := NewClusterWith(t, ClusterOptions{Containerd: kind})
 	c.Preload(t, "pause:1", "busybox:1")
 	rt, err := cri.Dial(t.Context(), c.Endpoint(), cri.Options{})
 	require.NoError(t, err)
@@ -45,20 +43,18 @@ func TestRuntimeSuite(t *testing.T) {
 		Exit: func(after time.Duration, code int32) []string {
 			return sh("sleep %.2f; exit %d", after.Seconds(), code)
 		},
-		Stubborn:   sh("%s", Stubborn),
-		Print:      func(text string) []string { return []string{"/bin/echo", text} },
-		ExecPrint:  func(text string) []string { return []string{"/bin/echo", "-n", text} },
-		ExecExit:   func(code int32) []string { return sh("exit %d", code) },
-		ExecSleep:  []string{"/bin/sleep", "600"},
-		LosesExits: true,
+		Stubborn:    sh("%s", Stubborn),
+		Print:       func(text string) []string { return []string{"/bin/echo", text} },
+		ExecPrint:   func(text string) []string { return []string{"/bin/echo", "-n", text} },
+		ExecExit:    func(code int32) []string { return sh("exit %d", code) },
+		ExecSleep:   []string{"/bin/sleep", "600"},
+		LosesExits:  true,
+		Unannounced: true,
 		Restart: func(absent func()) error {
 			c.Kill(t)
 			absent()
 			c.Start(t)
 			return nil
-		},
-		Watch: func(ctx context.Context, ready chan<- struct{}, changed func(types.UID)) error {
-			return watchEvents(ctx, c.Endpoint(), ready, changed)
 		},
 		NetworkDown: func(down bool) {
 			from, to := network, network+".off"
@@ -66,31 +62,16 @@ func TestRuntimeSuite(t *testing.T) {
 				from, to = to, from
 			}
 			require.NoError(t, os.Rename(from, to))
+			Eventually(t, within, "containerd has noticed", func() error {
+				if err := c.Ready(); (err != nil) != down {
+					return fmt.Errorf("network down: %v, but: %v", down, err)
+				}
+				return nil
+			})
 		},
 	}
+	if kind == Old {
+		subject.Runtime = struct{ runtime.Runtime }{rt} // without the events, which the suite would wait for
+	}
 	runtimetest.Suite(t, runtimetest.Factory{New: func(*testing.T) *runtimetest.Subject { return subject }, Timeout: time.Minute})
-}
-
-// watchEvents reads the runtime's event stream until the context ends.
-func watchEvents(ctx context.Context, endpoint string, ready chan<- struct{}, changed func(types.UID)) error {
-	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	stream, err := criv1.NewRuntimeServiceClient(conn).GetContainerEvents(ctx, &criv1.GetEventsRequest{})
-	if err != nil {
-		return err
-	}
-	close(ready)
-	for {
-		event, err := stream.Recv()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return errors.Join(errors.New("reading the event stream"), err)
-		}
-		changed(types.UID(event.GetPodSandboxStatus().GetMetadata().GetUid()))
-	}
 }

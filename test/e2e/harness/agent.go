@@ -50,18 +50,23 @@ type AgentOptions struct {
 	Args []string
 }
 
-// Agent is a node agent on a cluster.
+// Agent is a node agent on a cluster, or one whose containers are processes of the
+// host, see [NewProcessAgent].
 type Agent struct {
 	// Root is the agent's root directory, Manifests the directory of its pods,
 	// Logs that of the container logs.
 	Root, Manifests, Logs string
+	// Runtime looks at the agent's containers, behind its back.
+	Runtime *Client
 
-	c       *Cluster
-	options AgentOptions
-	config  map[string]any
-	url     string
-	client  http.Client
-	process *process
+	net *NetNS
+	// endpoint is "" if the agent has a runtime of its own.
+	endpoint string
+	options  AgentOptions
+	config   map[string]any
+	url      string
+	client   http.Client
+	process  *process
 }
 
 // StartAgent starts an agent that ends with the test, its pods with it.
@@ -76,19 +81,24 @@ func (c *Cluster) StartAgent(t testing.TB, options AgentOptions) *Agent {
 // NewAgent makes an agent that is not started yet.
 func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 	t.Helper()
-	if options.Binary == "" {
-		options.Binary = MinikubeletBinary(t)
-	}
 	if options.Dir == "" {
 		options.Dir = filepath.Join(c.Dir, "agent")
+	}
+	return newAgent(t, c.Client, c.Net, c.Endpoint(), options)
+}
+
+func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, options AgentOptions) *Agent {
+	t.Helper()
+	if options.Binary == "" {
+		options.Binary = MinikubeletBinary(t)
 	}
 	port := 10300 + agentPorts.Add(1)
 	a := &Agent{
 		Root: filepath.Join(options.Dir, "root"), Manifests: filepath.Join(options.Dir, "manifests"),
-		Logs: filepath.Join(options.Dir, "logs"), c: c, options: options,
+		Logs: filepath.Join(options.Dir, "logs"), Runtime: runtime, net: net, endpoint: endpoint, options: options,
 		url: fmt.Sprintf("http://127.0.0.1:%d", port),
 		client: http.Client{
-			Transport: &http.Transport{DialContext: c.Net.DialContext},
+			Transport: &http.Transport{DialContext: net.DialContext},
 			Timeout:   10 * time.Second,
 		},
 	}
@@ -143,11 +153,14 @@ func (a *Agent) Start(t testing.TB) {
 	if err := os.WriteFile(config, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{
-		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests,
-		"--container-runtime-endpoint", a.c.Endpoint(), "--hostname-override", NodeName, "-v", "4",
-	}, a.options.Args...)
-	if a.process, err = start(a.c.Net, a.LogPath(), nil, a.options.Binary, args...); err != nil {
+	args := []string{
+		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests, "--hostname-override", NodeName, "-v", "4",
+	}
+	if a.endpoint != "" {
+		args = append(args, "--container-runtime-endpoint", a.endpoint)
+	}
+	args = append(args, a.options.Args...)
+	if a.process, err = start(a.net, a.LogPath(), nil, a.options.Binary, args...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -159,8 +172,10 @@ func (a *Agent) WaitHealthy(t testing.TB) {
 		if a.process.exited() {
 			t.Fatalf("the agent ended: %v\n%s", a.process.err, tail(a.LogPath(), 20))
 		}
-		_, err := a.get("/healthz")
-		return err
+		if _, err := a.get("/healthz"); err != nil || a.endpoint != "" {
+			return err
+		}
+		return a.Runtime.Ready()
 	})
 }
 
@@ -297,12 +312,12 @@ func (a *Agent) AwaitGone(t testing.TB, timeout time.Duration, pods ...*v1.Pod) 
 				return fmt.Errorf("the agent reports %s", list.Items[i].Name)
 			}
 		}
-		for _, s := range a.c.Sandboxes(t, "") {
+		for _, s := range a.Runtime.Sandboxes(t, "") {
 			if names[s.Labels[labelPodName]] {
 				return fmt.Errorf("sandbox of %s, state %v", s.Labels[labelPodName], s.State)
 			}
 		}
-		for _, ctr := range a.c.Containers(t, "") {
+		for _, ctr := range a.Runtime.Containers(t, "") {
 			if names[ctr.Labels[labelPodName]] {
 				return fmt.Errorf("container %s of %s, state %v", ctr.Metadata.Name, ctr.Labels[labelPodName], ctr.State)
 			}
@@ -360,4 +375,21 @@ func (a *Agent) get(path string) ([]byte, error) {
 		err = fmt.Errorf("%s: %s: %s", path, resp.Status, body)
 	}
 	return body, err
+}
+
+// HideManifests takes the directory of manifests out of the agent's sight, as when
+// what it lies on is not mounted; ShowManifests brings it back.
+func (a *Agent) HideManifests(t testing.TB) {
+	t.Helper()
+	if err := os.Rename(a.Manifests, a.Manifests+".hidden"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ShowManifests brings the directory of manifests back.
+func (a *Agent) ShowManifests(t testing.TB) {
+	t.Helper()
+	if err := os.Rename(a.Manifests+".hidden", a.Manifests); err != nil {
+		t.Fatal(err)
+	}
 }

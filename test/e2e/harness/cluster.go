@@ -2,7 +2,6 @@ package harness
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 )
 
 // registryAddr is where the registry of a cluster listens in the cluster's
-// network namespace. containerd speaks plain HTTP to loopback addresses.
+// network namespace.
 const registryAddr = "127.0.0.1:5000"
 
 // Cluster is a containerd with a network namespace, a CNI bridge, an image
@@ -26,28 +25,34 @@ type Cluster struct {
 	// sockets in it.
 	Dir string
 
+	kind       Containerd
 	bin        string
 	containerd *process
+}
+
+// ClusterOptions are what a cluster may be given beside its defaults.
+type ClusterOptions struct {
+	Containerd Containerd
+	// Down leaves it to the test to start containerd.
+	Down bool
 }
 
 // NewCluster starts a cluster that ends with the test.
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
-	c := NewClusterDown(t)
-	c.Start(t)
-	return c
+	return NewClusterWith(t, ClusterOptions{})
 }
 
-// NewClusterDown makes a cluster whose containerd is not started yet.
-func NewClusterDown(t testing.TB) *Cluster {
+// NewClusterWith makes a cluster that ends with the test.
+func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 	t.Helper()
 	Need(t, "runc", "busybox", "ip", "iptables")
-	plugins := cniDir(t)
+	plugins, bin := cniDir(t), options.Containerd.dir(t)
 	dir, err := os.MkdirTemp("", "kk")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{Dir: dir, bin: toolsDir(t)}
+	c := &Cluster{Dir: dir, kind: options.Containerd, bin: bin}
 	if c.Net, err = NewNetNS(); err != nil {
 		os.RemoveAll(dir)
 		Skip(t, "needs network namespaces: %v", err)
@@ -75,6 +80,9 @@ func NewClusterDown(t testing.TB) *Cluster {
 		server.Close()
 		c.Net.Close()
 	})
+	if !options.Down {
+		c.Start(t)
+	}
 	return c
 }
 
@@ -137,12 +145,7 @@ func (c *Cluster) close(t testing.TB) {
 			t.Log(err)
 		}
 	}
-	var ids []string
-	entries, _ := os.ReadDir(filepath.Join(c.Dir, "state/io.containerd.runtime.v2.task/k8s.io"))
-	for _, e := range entries {
-		ids = append(ids, e.Name())
-	}
-	killTasks(c.socket(), ids)
+	c.killTasks()
 	if os.Getenv("KUBELETKIT_E2E_KEEP") == "1" {
 		t.Logf("kept %s", c.Dir)
 		return
@@ -176,33 +179,7 @@ func (c *Cluster) writeConfig(plugins string) error {
 	if err != nil {
 		return err
 	}
-	// restrict_oom_score_adj: without CAP_SYS_RESOURCE runc cannot give a
-	// container a lower oom_score_adj than its own.
-	config := fmt.Sprintf(`version = 3
-root = '%[1]s/root'
-state = '%[1]s/state'
-imports = []
-disabled_plugins = [
-  'io.containerd.internal.v1.opt', 'io.containerd.internal.v1.tracing', 'io.containerd.nri.v1.nri',
-  'io.containerd.snapshotter.v1.blockfile', 'io.containerd.snapshotter.v1.btrfs', 'io.containerd.snapshotter.v1.devmapper',
-  'io.containerd.snapshotter.v1.erofs', 'io.containerd.snapshotter.v1.zfs',
-]
-[grpc]
-  address = '%[2]s'
-[plugins.'io.containerd.shim.v1.manager']
-  socket_dir = '%[1]s/s'
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-  sandbox = '%[3]s'
-[plugins.'io.containerd.cri.v1.runtime']
-  restrict_oom_score_adj = true
-  disable_apparmor = true
-  netns_mounts_under_state_dir = true
-  cdi_spec_dirs = []
-[plugins.'io.containerd.cri.v1.runtime'.cni]
-  bin_dirs = ['%[4]s']
-  conf_dir = '%[1]s/cni'
-`, c.Dir, c.socket(), c.Registry.Image("pause:1"), plugins)
-	for name, content := range map[string]string{"cni/10-kubeletkit.conflist": string(data), "containerd.toml": config} {
+	for name, content := range map[string]string{"cni/10-kubeletkit.conflist": string(data), "containerd.toml": c.kind.config(c, plugins)} {
 		path := filepath.Join(c.Dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -212,4 +189,29 @@ disabled_plugins = [
 		}
 	}
 	return nil
+}
+
+// Reboot does to the cluster what a restart of the machine would: every process of
+// it is killed, and what lies in memory, below /run, is gone; then containerd is
+// started again. The disk stays.
+func (c *Cluster) Reboot(t testing.TB) {
+	t.Helper()
+	c.Kill(t)
+	c.killTasks()
+	state := filepath.Join(c.Dir, "state")
+	unmountAll(state)
+	if err := os.RemoveAll(state); err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t)
+}
+
+// killTasks kills the shims and the processes of all containers.
+func (c *Cluster) killTasks() {
+	var ids []string
+	entries, _ := os.ReadDir(filepath.Join(c.Dir, "state/io.containerd.runtime.v2.task/k8s.io"))
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	killTasks(c.socket(), ids)
 }

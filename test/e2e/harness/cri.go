@@ -284,3 +284,31 @@ func (c *Client) Configs(t testing.TB, pod string) (*cri.PodSandboxConfig, []*cr
 	slices.Reverse(configs)
 	return sandbox.Config, configs
 }
+
+// EndAll stops all containers with a grace period in seconds, all at once, and
+// removes them with their sandboxes.
+func (c *Client) EndAll(grace int64) error {
+	ctx, cancel := timeoutContext()
+	defer cancel()
+	sandboxes, err := c.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	containers, err := c.Runtime.ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	of := map[string][]string{}
+	for _, ctr := range containers.Containers {
+		of[ctr.PodSandboxId] = append(of[ctr.PodSandboxId], ctr.Id)
+	}
+	return inParallel(len(sandboxes.Items), len(sandboxes.Items), func(i int) error {
+		id := sandboxes.Items[i].Id
+		var errs []error
+		for _, ctr := range of[id] {
+			_, err := c.Runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: ctr, Timeout: grace})
+			errs = append(errs, err)
+		}
+		return errors.Join(append(errs, c.RemoveSandbox(ctx, id))...)
+	})
+}

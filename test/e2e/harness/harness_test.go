@@ -17,7 +17,13 @@ import (
 // client, a container's exit code is seen, a host port answers, the pod survives
 // containerd, and is gone when it is removed.
 func TestBareClient(t *testing.T) {
-	c := NewCluster(t)
+	for name, kind := range map[string]Containerd{"current": Current, "old": Old} {
+		t.Run(name, func(t *testing.T) { testBareClient(t, kind) })
+	}
+}
+
+func testBareClient(t *testing.T, kind Containerd) {
+	c := NewClusterWith(t, ClusterOptions{Containerd: kind})
 	image := c.Registry.Image("busybox:1")
 	c.Preload(t, "busybox:1")
 	container := func(name, script string) *cri.ContainerConfig {

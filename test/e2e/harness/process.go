@@ -104,6 +104,14 @@ func processes(match func(proc string) bool) []int {
 	return pids
 }
 
+// ProcessesWith are the processes that have the text in their command lines.
+func ProcessesWith(text string) []int {
+	return processes(func(proc string) bool {
+		cmdline, _ := os.ReadFile(proc + "/cmdline")
+		return strings.Contains(string(cmdline), text)
+	})
+}
+
 // killTasks kills the shims of a containerd by its address, and the processes of
 // the containers by their IDs, which their control groups are named after. It
 // is for what is left when the orderly way has failed.

@@ -57,7 +57,7 @@ type build struct {
 	out  []byte
 }
 
-var tools, kubelet, minikubelet build
+var current, old, kubelet, apiserver, minikubelet build
 
 func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) string {
 	t.Helper()
@@ -78,19 +78,19 @@ func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) s
 	return b.dir
 }
 
-// toolsDir returns a directory with containerd and its shim, built from the
-// module test/tools.
-func toolsDir(t testing.TB) string {
-	return tools.get(t, "containerd", func() (string, *exec.Cmd) {
-		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), "containerd")
-	})
-}
-
 // KubeletBinary returns a kubelet built from the module test/tools/kubelet.
 func KubeletBinary(t testing.TB) string {
 	return filepath.Join(kubelet.get(t, "kubelet", func() (string, *exec.Cmd) {
 		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), "kubelet")
 	}), "kubelet")
+}
+
+// APIServerBinary returns a kube-apiserver of the kubelet's version, built from the
+// same module.
+func APIServerBinary(t testing.TB) string {
+	return filepath.Join(apiserver.get(t, "kube-apiserver", func() (string, *exec.Cmd) {
+		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), "kube-apiserver")
+	}), "kube-apiserver")
 }
 
 // MinikubeletBinary returns minikubelet, built from the tree the tests stand

@@ -46,7 +46,7 @@ func (e *environment) keyValues() []*criv1.KeyValue {
 // are: the API has checked those of env, and the keys of config maps and secrets are not restricted.
 func containerEnv(ctx context.Context, in *Container) (*environment, error) {
 	env := &environment{values: map[string]string{}}
-	src := sources{lookup: in.Lookup, namespace: in.Pod.Spec.Namespace}
+	src := sources{objects: in.Objects, namespace: in.Pod.Spec.Namespace}
 	for i := range in.Spec.EnvFrom {
 		from := &in.Spec.EnvFrom[i]
 		data, err := src.all(ctx, from)
@@ -78,7 +78,7 @@ func containerEnv(ctx context.Context, in *Container) (*environment, error) {
 // sources resolves references of one container's variables. Each object is looked
 // up once, so that variables from the same one fit together.
 type sources struct {
-	lookup    Lookup
+	objects   runtime.Objects
 	namespace string
 	// configMaps and secrets that were found.
 	configMaps map[string]map[string]string
@@ -136,17 +136,17 @@ func (s *sources) key(kind, name, key string, optional bool, data map[string]str
 	return value, ok, nil
 }
 
-// errNoLookup is why nothing can be found where there is nothing to look in.
-var errNoLookup = errors.New("no cluster to read it from")
+// errNoObjects is why nothing can be found where there is nothing to look in.
+var errNoObjects = errors.New("this node has no source of config maps and secrets")
 
 func (s *sources) configMap(ctx context.Context, name string, optional bool) (map[string]string, error) {
 	if data, ok := s.configMaps[name]; ok {
 		return data, nil
 	}
-	if s.lookup.ConfigMap == nil {
-		return nil, s.missing("configMap", name, optional, errNoLookup)
+	if s.objects == nil {
+		return nil, s.missing("configMap", name, optional, errNoObjects)
 	}
-	cm, err := s.lookup.ConfigMap(ctx, s.namespace, name)
+	cm, err := s.objects.ConfigMap(ctx, s.namespace, name)
 	if err != nil {
 		return nil, s.missing("configMap", name, optional, err)
 	}
@@ -162,10 +162,10 @@ func (s *sources) secret(ctx context.Context, name string, optional bool) (map[s
 	if data, ok := s.secrets[name]; ok {
 		return data, nil
 	}
-	if s.lookup.Secret == nil {
-		return nil, s.missing("secret", name, optional, errNoLookup)
+	if s.objects == nil {
+		return nil, s.missing("secret", name, optional, errNoObjects)
 	}
-	secret, err := s.lookup.Secret(ctx, s.namespace, name)
+	secret, err := s.objects.Secret(ctx, s.namespace, name)
 	if err != nil {
 		return nil, s.missing("secret", name, optional, err)
 	}
@@ -181,10 +181,14 @@ func (s *sources) secret(ctx context.Context, name string, optional bool) (map[s
 }
 
 // missing turns a failed lookup into the error to return, nil if the object may
-// well not be there.
+// well not be there. That an object is not there is said as kubelet says it.
 func (s *sources) missing(kind, name string, optional bool, err error) error {
-	if optional && (err == errNoLookup || apierrors.IsNotFound(err)) {
+	notFound := apierrors.IsNotFound(err)
+	switch {
+	case optional && (notFound || err == errNoObjects):
 		return nil
+	case notFound:
+		return err
 	}
 	return fmt.Errorf("couldn't get %s %v/%v: %w", kind, s.namespace, name, err)
 }

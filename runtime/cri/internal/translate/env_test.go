@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -39,27 +38,26 @@ func sample(change ...func(c *Container)) *Container {
 
 var optional = new(true)
 
-func fakeLookup(calls *int) Lookup {
-	notFound := func(name string) error { return apierrors.NewNotFound(schema.GroupResource{}, name) }
-	return Lookup{
-		ConfigMap: func(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
-			*calls++
-			switch namespace + "/" + name {
-			case "shop/conf":
-				return &v1.ConfigMap{Data: map[string]string{"B": "conf-b", "A": "conf-a", "odd=key": "x"}}, nil
-			case "shop/broken":
-				return nil, errors.New("connection refused")
-			}
-			return nil, notFound(name)
-		},
-		Secret: func(_ context.Context, namespace, name string) (*v1.Secret, error) {
-			*calls++
-			if namespace+"/"+name == "shop/pass" {
-				return &v1.Secret{Data: map[string][]byte{"A": []byte("secret-a"), "Z": []byte("\xff")}}, nil
-			}
-			return nil, notFound(name)
-		},
+// fakeObjects are a few objects, and how often they were asked for.
+type fakeObjects struct{ calls int }
+
+func (f *fakeObjects) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	f.calls++
+	switch namespace + "/" + name {
+	case "shop/conf":
+		return &v1.ConfigMap{Data: map[string]string{"B": "conf-b", "A": "conf-a", "odd=key": "x"}}, nil
+	case "shop/broken":
+		return nil, errors.New("connection refused")
 	}
+	return nil, apierrors.NewNotFound(v1.Resource("configmap"), name)
+}
+
+func (f *fakeObjects) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
+	f.calls++
+	if namespace+"/"+name == "shop/pass" {
+		return &v1.Secret{Data: map[string][]byte{"A": []byte("secret-a"), "Z": []byte("\xff")}}, nil
+	}
+	return nil, apierrors.NewNotFound(v1.Resource("secret"), name)
 }
 
 func configMapKey(name, key string, optional *bool) *v1.EnvVarSource {
@@ -83,9 +81,9 @@ func fromSecret(prefix, name string, optional *bool) v1.EnvFromSource {
 }
 
 func TestEnvironment(t *testing.T) {
-	var calls int
+	objects := &fakeObjects{}
 	in := sample(func(c *Container) {
-		c.Lookup = fakeLookup(&calls)
+		c.Objects = objects
 		c.Extras.Envs = []*criv1.KeyValue{{Key: "DEVICE", Value: []byte("0")}, {Key: "A", Value: []byte("hidden")}, {Key: "DEVICE", Value: []byte("1")}}
 		c.Spec.EnvFrom = []v1.EnvFromSource{
 			fromConfigMap("", "conf", nil), fromSecret("S_", "pass", nil),
@@ -115,29 +113,28 @@ func TestEnvironment(t *testing.T) {
 		"C=conf-b", "D=secret-a", "NOTHING=",
 	}, got)
 	assert.Equal(t, []string{"1", "conf-a", "conf-a+conf-b+secret-a+$(DEVICE)"}, config.Args)
-	assert.Equal(t, 6, calls, "what is there is read once")
+	assert.Equal(t, 6, objects.calls, "what is there is read once")
 }
 
 func TestEnvironmentErrors(t *testing.T) {
-	var calls int
-	lookup := fakeLookup(&calls)
+	some := &fakeObjects{}
 	for name, tc := range map[string]struct {
-		lookup Lookup
-		from   v1.EnvFromSource
-		source *v1.EnvVarSource
-		want   string
+		objects runtime.Objects
+		from    v1.EnvFromSource
+		source  *v1.EnvVarSource
+		want    string
 	}{
-		"config map, no lookup":           {source: configMapKey("conf", "A", nil), want: `couldn't get configMap shop/conf: no cluster to read it from`},
-		"config map, no lookup, optional": {source: configMapKey("conf", "A", optional)},
-		"secret, no lookup":               {source: secretKey("pass", "A", nil), want: `couldn't get secret shop/pass: no cluster to read it from`},
-		"secret, no lookup, optional":     {source: secretKey("pass", "A", optional)},
-		"all, no lookup":                  {from: fromConfigMap("", "conf", nil), want: `couldn't get configMap shop/conf: no cluster to read it from`},
-		"all secret, no lookup":           {from: fromSecret("", "pass", nil), want: `couldn't get secret shop/pass: no cluster to read it from`},
-		"no such map":                     {lookup: lookup, source: configMapKey("gone", "A", nil), want: `couldn't get configMap shop/gone:  "gone" not found`},
-		"no such secret":                  {lookup: lookup, from: fromSecret("", "gone", nil), want: `couldn't get secret shop/gone:  "gone" not found`},
-		"no such key":                     {lookup: lookup, source: configMapKey("conf", "x", nil), want: `couldn't find key x in ConfigMap shop/conf`},
-		"no such key in secret":           {lookup: lookup, source: secretKey("pass", "x", nil), want: `couldn't find key x in Secret shop/pass`},
-		"failing, though optional":        {lookup: lookup, source: configMapKey("broken", "x", optional), want: `couldn't get configMap shop/broken: connection refused`},
+		"config map, no objects":           {source: configMapKey("conf", "A", nil), want: `couldn't get configMap shop/conf: this node has no source of config maps and secrets`},
+		"config map, no objects, optional": {source: configMapKey("conf", "A", optional)},
+		"secret, no objects":               {source: secretKey("pass", "A", nil), want: `couldn't get secret shop/pass: this node has no source of config maps and secrets`},
+		"secret, no objects, optional":     {source: secretKey("pass", "A", optional)},
+		"all, no objects":                  {from: fromConfigMap("", "conf", nil), want: `couldn't get configMap shop/conf: this node has no source of config maps and secrets`},
+		"all secret, no objects":           {from: fromSecret("", "pass", nil), want: `couldn't get secret shop/pass: this node has no source of config maps and secrets`},
+		"no such map":                      {objects: some, source: configMapKey("gone", "A", nil), want: `configmap "gone" not found`},
+		"no such secret":                   {objects: some, from: fromSecret("", "gone", nil), want: `secret "gone" not found`},
+		"no such key":                      {objects: some, source: configMapKey("conf", "x", nil), want: `couldn't find key x in ConfigMap shop/conf`},
+		"no such key in secret":            {objects: some, source: secretKey("pass", "x", nil), want: `couldn't find key x in Secret shop/pass`},
+		"failing, though optional":         {objects: some, source: configMapKey("broken", "x", optional), want: `couldn't get configMap shop/broken: connection refused`},
 		"file": {source: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "vol", Path: "a.env", Key: "A", Optional: optional}},
 			want: `fileKeyRef to file "a.env" in volume "vol": variables from files are not supported`},
 		"version": {source: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.name"}}, want: `unsupported pod version: v2`},
@@ -146,7 +143,7 @@ func TestEnvironmentErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ContainerConfig(t.Context(), sample(func(c *Container) {
-				c.Lookup = tc.lookup
+				c.Objects = tc.objects
 				c.Spec.EnvFrom = []v1.EnvFromSource{tc.from}
 				c.Spec.Env = []v1.EnvVar{{Name: "X", ValueFrom: tc.source}}
 			}))

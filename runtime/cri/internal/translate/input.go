@@ -96,9 +96,9 @@ type Container struct {
 	// leaves its termination message in. "" mounts none, and neither does a container
 	// without terminationMessagePath.
 	TerminationLogPath string
-	// Lookup finds what environment variables refer to.
-	Lookup Lookup
-	Extras Extras
+	// Objects has what environment variables refer to; nil knows of nothing.
+	Objects runtime.Objects
+	Extras  Extras
 }
 
 // Image is what is known of a container's image.
@@ -127,14 +127,6 @@ func (i Image) user() (*int64, string) {
 		return new(int64), ""
 	}
 	return i.UID, i.Username
-}
-
-// Lookup finds config maps and secrets. An error of k8s.io/apimachinery's
-// NotFound kind says that there is no such object, which is fine where the
-// reference is optional. A nil function knows of none.
-type Lookup struct {
-	ConfigMap func(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
-	Secret    func(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
 // Extras is what others than the spec add to a container, such as device

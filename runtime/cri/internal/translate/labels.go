@@ -139,8 +139,8 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 			}
 		}
 	}
-	read(annotationHash, func(s string) (err error) {
-		r.Hash, err = strconv.ParseUint(s, 16, 64)
+	read(annotationHash, func(string) (err error) {
+		r.Hash, err = ReadHash(annotations)
 		return err
 	})
 	read(annotationRestartCount, func(s string) error {
@@ -169,6 +169,15 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 		return nil
 	})
 	return r, errors.Join(errs...)
+}
+
+// ReadHash reads no more than [Record.Hash], and allocates nothing unless it fails.
+func ReadHash(annotations map[string]string) (uint64, error) {
+	s, ok := annotations[annotationHash]
+	if !ok {
+		return 0, nil
+	}
+	return strconv.ParseUint(s, 16, 64)
 }
 
 // seconds returns a parser that stores a number of seconds.

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -103,8 +104,9 @@ func (c Cgroup) dirs() []string {
 	return all
 }
 
-// Remove removes the directories; the processes are to be gone.
-func (c Cgroup) Remove() error {
+// Remove removes the directories; the processes are to be gone. It tries again for a
+// tenth of a second, and once only if ctx has ended.
+func (c Cgroup) Remove(ctx context.Context) error {
 	var errs []error
 	for _, dir := range c.dirs() {
 		// The kernel may still be letting go of the last process.
@@ -114,7 +116,9 @@ func (c Cgroup) Remove() error {
 				err = nil
 				break
 			}
-			time.Sleep(5 * time.Millisecond)
+			if !Pause(ctx, 5*time.Millisecond) {
+				break
+			}
 		}
 		errs = append(errs, err)
 	}

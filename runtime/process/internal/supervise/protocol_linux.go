@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -63,15 +64,17 @@ const maxFiles = 3
 // concurrent use, except for Close.
 type Conn struct{ c *net.UnixConn }
 
-// Dial connects to the supervisor of the container in dir.
-func Dial(dir string, timeout time.Duration) (*Conn, error) {
+// Dial connects to the supervisor of the container in dir, unless ctx ends or the
+// timeout passes before. The connection does not depend on ctx.
+func Dial(ctx context.Context, dir string, timeout time.Duration) (*Conn, error) {
 	// The path of a socket has at most 107 bytes, that of a directory may be longer.
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	c, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), SocketFile), timeout)
+	dialer := net.Dialer{Timeout: timeout}
+	c, err := dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), SocketFile))
 	if err != nil {
 		return nil, err
 	}
@@ -187,17 +190,32 @@ func CloseFiles(files []*os.File) {
 	}
 }
 
-// Call makes a request that is answered at once.
-func Call(dir string, req Request, timeout time.Duration) error {
-	c, err := Dial(dir, timeout)
+// Call makes a request that is answered at once. If ctx ends first its error is
+// returned, and it is not known whether the supervisor has done what was asked for.
+func Call(ctx context.Context, dir string, req Request, timeout time.Duration) error {
+	c, err := Dial(ctx, dir, timeout)
 	if err != nil {
-		return err
+		return errors.Join(ctx.Err(), err)
 	}
 	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
 	c.SetDeadline(time.Now().Add(timeout))
-	if err := c.Send(req); err != nil {
-		return err
+	if err = c.Send(req); err == nil {
+		_, err = c.Receive1()
 	}
-	_, err = c.Receive1()
-	return err
+	if err != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	return nil
+}
+
+// Pause waits for d, and reports whether ctx goes on.
+func Pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -105,7 +106,9 @@ func run() error {
 	if err != nil {
 		_ = os.Remove(SocketFile)
 		now := time.Now()
-		_ = s.spec.Cgroup.Remove()
+		ctx, stop := untilToldToEnd()
+		defer stop()
+		_ = s.spec.Cgroup.Remove(ctx)
 		message := err.Error()
 		return errors.Join(
 			WriteFile(ExitFile, Exit{Code: 128, Error: message, StartedAt: now, FinishedAt: now}),
@@ -122,6 +125,12 @@ func run() error {
 	s.loop(signals, polite)
 	s.finish(listener, state)
 	return nil
+}
+
+// untilToldToEnd is for a supervisor that has nothing to supervise any more: SIGTERM,
+// passed on to the command before, is for itself then.
+func untilToldToEnd() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), unix.SIGTERM)
 }
 
 func tell(f *os.File, r ready) error {
@@ -396,13 +405,15 @@ func (s *supervisor) finish(listener *net.UnixListener, state State) {
 	s.log.close()
 	// The record comes last but for the lock, which the end of the process gives up:
 	// whoever finds the lock free finds the record.
-	_ = s.spec.Cgroup.Remove()
+	ctx, stop := untilToldToEnd()
+	defer stop()
+	_ = s.spec.Cgroup.Remove(ctx)
 	_ = listener.Close()
-	for {
-		if WriteFile(ExitFile, exit) == nil {
+	for WriteFile(ExitFile, exit) != nil {
+		// The disk is full, and without the record the exit is lost.
+		if !Pause(ctx, time.Second) {
 			return
 		}
-		time.Sleep(time.Second) // the disk is full; without the record the exit is lost
 		if _, err := os.Stat(SpecFile); err != nil {
 			return // the container was removed
 		}

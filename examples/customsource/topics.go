@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+// Topics is a [podconfig.Source]: each topic that begins with the prefix has a
+// manifest, in YAML or JSON, of pods that are wanted.
+type Topics struct {
+	Broker       *Broker
+	Prefix, Node string
+	// Problem is told of manifests that cannot be used.
+	Problem func(topic string, err error)
+}
+
+// Name implements [podconfig.Source].
+func (t *Topics) Name() string { return "topics" }
+
+// Run implements [podconfig.Source].
+func (t *Topics) Run(ctx context.Context, set func([]*v1.Pod)) error {
+	pods := map[string][]*v1.Pod{} // by topic
+	unsubscribe := t.Broker.Subscribe(func(messages []Message) {
+		for _, m := range messages {
+			t.take(m, pods)
+		}
+		// The full list, each time; the mux finds out what changed. The first one must
+		// have all that the broker kept: what is not in it is ended.
+		var all []*v1.Pod
+		for _, topic := range slices.Sorted(maps.Keys(pods)) {
+			all = append(all, pods[topic]...)
+		}
+		set(all)
+	})
+	defer unsubscribe()
+	<-ctx.Done()
+	return nil
+}
+
+// take brings the pods of a topic up to date. Those of a manifest that cannot be
+// used stay as they were.
+func (t *Topics) take(m Message, pods map[string][]*v1.Pod) {
+	switch {
+	case !strings.HasPrefix(m.Topic, t.Prefix):
+	case len(m.Payload) == 0:
+		delete(pods, m.Topic)
+	default:
+		var opts podconfig.LoadOptions
+		opts.NodeName, opts.Kind, opts.Origin = t.Node, podconfig.KindHTTP, m.Topic
+		loaded, err := podconfig.Load(m.Payload, opts)
+		if err != nil {
+			t.Problem(m.Topic, err)
+			return
+		}
+		pods[m.Topic] = loaded
+	}
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/file"
+)
+
+// files returns what is read from disk: the pods, and the secrets and config maps
+// that they refer to, each nil if there is no path to read from. Objects that have
+// no directory of their own are read among the manifests: whoever can write there
+// can run anything on this machine, and so read any secret anyway.
+func (s *settings) files(node string, log logr.Logger, problem func(path string, err error)) (podconfig.Source, podconfig.ObjectSource) {
+	opts := file.Options{
+		NodeName: node, CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
+		AllowObjects: true, Objects: s.ObjectsPath == "" || s.ObjectsPath == s.StaticPodPath,
+		Await: !s.RunOnce, // that would never be over
+	}
+	var pods *file.Source
+	if s.StaticPodPath != "" {
+		pods = file.New(s.StaticPodPath, opts)
+	}
+	switch {
+	case pods == nil && s.ObjectsPath == "":
+		return nil, nil
+	case pods == nil:
+		return nil, file.NewObjects(s.ObjectsPath, opts)
+	case opts.Objects:
+		return pods, pods.Objects()
+	default:
+		return pods, file.NewObjects(s.ObjectsPath, opts)
+	}
+}

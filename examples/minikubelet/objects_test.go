@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+// Secrets stand among the manifests of pods, or in a directory of their own, and
+// then only there.
+func TestWhereObjectsAreRead(t *testing.T) {
+	dir := t.TempDir()
+	pods, objects := filepath.Join(dir, "pods"), filepath.Join(dir, "objects")
+	for at, name := range map[string]string{pods: "among", objects: "apart"} {
+		require.NoError(t, os.Mkdir(at, 0o700))
+		write(t, filepath.Join(at, "s.yaml"), "apiVersion: v1\nkind: Secret\nmetadata: {name: "+name+"}\n")
+	}
+	for name, tc := range map[string]struct {
+		args  []string
+		pods  bool
+		found string
+	}{
+		"no paths":        {},
+		"manifests":       {args: []string{"--pod-manifest-path", pods}, pods: true, found: "among"},
+		"both":            {args: []string{"--pod-manifest-path", pods, "--objects-path", objects}, pods: true, found: "apart"},
+		"the same path":   {args: []string{"--pod-manifest-path", pods, "--objects-path", pods + "/."}, pods: true, found: "among"},
+		"objects without": {args: []string{"--objects-path", objects}, found: "apart"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := parse(append(tc.args, "--root-dir", dir))
+			require.NoError(t, err)
+			manifests, source := s.files("node", logr.Discard(), func(string, error) {})
+			assert.Equal(t, tc.pods, manifests != nil)
+			if tc.found == "" {
+				assert.Nil(t, source)
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			done := make(chan error, 2)
+			ran := 1
+			if manifests != nil {
+				ran++
+				mux, err := podconfig.NewMux(podconfig.MuxOptions{Sources: []podconfig.Source{manifests}})
+				require.NoError(t, err)
+				go func() { done <- mux.Run(ctx) }()
+			}
+			go func() { done <- source.Watch(ctx, func([]podconfig.ObjectRef) {}) }()
+			for _, name := range []string{"among", "apart"} {
+				_, err := source.Secret(ctx, "default", name)
+				assert.Equal(t, name == tc.found, err == nil, "%s: %v", name, err)
+			}
+			cancel()
+			for range ran {
+				require.NoError(t, <-done)
+			}
+		})
+	}
+}

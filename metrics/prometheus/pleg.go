@@ -1,0 +1,128 @@
+package prommetrics
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// PLEG is a [pleg.Metrics]. Names, types, buckets and help are those of kubelet 1.36
+// (pkg/kubelet/metrics/metrics.go), and the values mean what they mean there, except:
+//
+//   - kubelet_pleg_relist_duration_seconds is the time of the list call; in kubelet it
+//     includes the inspections of all pods that changed.
+//   - kubelet_pleg_discard_events stays 0, since nothing is dropped.
+//   - kubelet_evented_pleg_connection_success_count counts streams that are known to
+//     stand; kubelet counts attempts, too.
+//   - kubelet_running_containers goes back to 0 when the last container of a state is
+//     gone; in kubelet it stays.
+//   - kubeletkit_pleg_missed_pods_total is not kubelet's: an alert on its rate tells of
+//     a runtime that keeps events to itself.
+type PLEG struct {
+	relistDuration, relistInterval prometheus.Histogram
+	lastSeen                       prometheus.Gauge
+	discarded                      prometheus.Counter
+	connected, connectErrors       prometheus.Counter
+	eventAge                       prometheus.Histogram
+	runningPods                    prometheus.Gauge
+	containers                     *prometheus.GaugeVec
+	missed                         prometheus.Counter
+}
+
+var _ pleg.Metrics = (*PLEG)(nil)
+
+// NewPLEG registers the metrics of one generator. The error says which metric the
+// registry did not take; it has taken none then.
+func NewPLEG(reg prometheus.Registerer) (*PLEG, error) {
+	m := &PLEG{
+		relistDuration: histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."),
+		relistInterval: histogram("pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG."),
+		lastSeen:       prometheus.NewGauge(prometheus.GaugeOpts(kubelet("pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active."))),
+		discarded:      prometheus.NewCounter(prometheus.CounterOpts(kubelet("pleg_discard_events", "The number of discard events in PLEG."))),
+		connected:      prometheus.NewCounter(prometheus.CounterOpts(kubelet("evented_pleg_connection_success_count", "The number of times a streaming client was obtained to receive CRI Events."))),
+		connectErrors:  prometheus.NewCounter(prometheus.CounterOpts(kubelet("evented_pleg_connection_error_count", "The number of errors encountered during the establishment of streaming connection with the CRI runtime."))),
+		eventAge:       histogram("evented_pleg_connection_latency_seconds", "The latency of streaming connection with the CRI runtime, measured in seconds."),
+		runningPods:    prometheus.NewGauge(prometheus.GaugeOpts(kubelet("running_pods", "Number of pods that have a running pod sandbox"))),
+		containers:     prometheus.NewGaugeVec(prometheus.GaugeOpts(kubelet("running_containers", "Number of containers currently running")), []string{"container_state"}),
+		missed: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "kubeletkit", Subsystem: "pleg", Name: "missed_pods_total",
+			Help: "Pods that a relist found changed though a healthy stream of CRI events had said nothing of them.",
+		}),
+	}
+	if err := reg.Register(m); err != nil {
+		return nil, fmt.Errorf("registering the metrics of the pod lifecycle event generator: %w; each generator needs a registry, or a label, of its own", err)
+	}
+	return m, nil
+}
+
+// kubelet returns the options of one of its metrics. The word in brackets is how
+// kubelet shows that Kubernetes does not promise to keep it.
+func kubelet(name, help string) prometheus.Opts {
+	return prometheus.Opts{Subsystem: "kubelet", Name: name, Help: "[ALPHA] " + help}
+}
+
+func histogram(name, help string) prometheus.Histogram {
+	o := kubelet(name, help)
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Subsystem: o.Subsystem, Name: o.Name, Help: o.Help, Buckets: prometheus.DefBuckets})
+}
+
+// all is what is registered: as one collector, so that it is all or nothing.
+func (m *PLEG) all() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.relistDuration, m.relistInterval, m.lastSeen, m.discarded, m.connected, m.connectErrors, m.eventAge,
+		m.runningPods, m.containers, m.missed,
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (m *PLEG) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (m *PLEG) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(ch)
+	}
+}
+
+// Relisted implements pleg.Metrics.
+func (m *PLEG) Relisted(r pleg.Relisted) {
+	m.relistDuration.Observe(r.Took.Seconds())
+	if r.Interval > 0 {
+		m.relistInterval.Observe(r.Interval.Seconds())
+	}
+	if r.Err != nil {
+		return
+	}
+	m.lastSeen.Set(float64(r.Began.Unix()))
+	m.runningPods.Set(float64(r.Sandboxes))
+	for _, state := range []runtime.ContainerState{runtime.ContainerCreated, runtime.ContainerRunning, runtime.ContainerExited, runtime.ContainerUnknown} {
+		m.containers.WithLabelValues(string(state)).Set(float64(r.Containers[state]))
+	}
+}
+
+// Connected implements pleg.Metrics.
+func (m *PLEG) Connected(err error) {
+	if err != nil {
+		m.connectErrors.Inc()
+		return
+	}
+	m.connected.Inc()
+}
+
+// Hinted implements pleg.Metrics.
+func (m *PLEG) Hinted(age time.Duration) {
+	if age > 0 {
+		m.eventAge.Observe(age.Seconds())
+	}
+}
+
+// Missed implements pleg.Metrics.
+func (m *PLEG) Missed(pods int) { m.missed.Add(float64(max(0, pods))) }

@@ -1,0 +1,116 @@
+package prommetrics_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// scrape returns what the registry tells.
+func scrape(t *testing.T, reg prometheus.Gatherer) string {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, rec.Code)
+	return rec.Body.String()
+}
+
+// TestNamesAreKubelets compares with testdata/metrics.txt. In it, what is called
+// kubelet_* was written by the metrics package of kubelet 1.36.3, given the same values.
+func TestNamesAreKubelets(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	m, err := prommetrics.NewPLEG(reg)
+	require.NoError(t, err)
+	began := time.Unix(1_700_000_000, 600_000_000)
+	m.Relisted(pleg.Relisted{Took: 20 * time.Millisecond, Began: began.Add(-time.Minute), Sandboxes: 9, Containers: map[runtime.ContainerState]int{runtime.ContainerExited: 4, runtime.ContainerUnknown: 1}})
+	m.Relisted(pleg.Relisted{Took: 40 * time.Millisecond, Began: began, Interval: time.Second, Sandboxes: 2, Containers: map[runtime.ContainerState]int{runtime.ContainerRunning: 3, runtime.ContainerExited: 1}})
+	m.Relisted(pleg.Relisted{Took: 2 * time.Minute, Err: errors.New("hung"), Began: began.Add(time.Second), Interval: 3 * time.Second})
+	m.Connected(nil)
+	m.Connected(errors.New("reset"))
+	m.Connected(nil)
+	m.Hinted(0)
+	m.Hinted(3 * time.Millisecond)
+	m.Missed(2)
+	m.Missed(-1)
+	want, err := os.ReadFile("testdata/metrics.txt")
+	require.NoError(t, err)
+	assert.Equal(t, string(want), scrape(t, reg))
+}
+
+func TestARegistryTakesAllOrNone(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_running_pods", Help: "Number of pods that have a running pod sandbox"})))
+	before := scrape(t, reg)
+	m, err := prommetrics.NewPLEG(reg)
+	assert.Nil(t, m)
+	assert.ErrorContains(t, err, "kubelet_running_pods")
+	assert.Equal(t, before, scrape(t, reg))
+}
+
+func TestTwoGeneratorsNeedTwoLabels(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	for _, node := range []string{"a", "b"} {
+		m, err := prommetrics.NewPLEG(prometheus.WrapRegistererWith(prometheus.Labels{"node": node}, reg))
+		require.NoError(t, err)
+		m.Missed(1)
+	}
+	assert.Contains(t, scrape(t, reg), `kubeletkit_pleg_missed_pods_total{node="b"} 1`)
+	_, err := prommetrics.NewPLEG(prometheus.WrapRegistererWith(prometheus.Labels{"node": "a"}, reg))
+	assert.ErrorContains(t, err, "each generator needs a registry, or a label, of its own")
+	assert.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
+}
+
+func TestPLEGIsSafeForConcurrentUse(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	m, err := prommetrics.NewPLEG(reg)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				m.Relisted(pleg.Relisted{Took: time.Second, Interval: time.Second})
+				m.Connected(nil)
+				m.Hinted(time.Second)
+				m.Missed(1)
+			}
+		})
+	}
+	wg.Go(func() { scrape(t, reg) })
+	wg.Wait()
+	assert.Contains(t, scrape(t, reg), "kubeletkit_pleg_missed_pods_total 400")
+}
+
+func ExampleNewPLEG() {
+	reg := prometheus.NewRegistry()
+	m, err := prommetrics.NewPLEG(reg) // for pleg.Options.Metrics
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	m.Relisted(pleg.Relisted{Took: 12 * time.Millisecond, Sandboxes: 3})
+
+	rec := httptest.NewRecorder()
+	h := promhttp.HandlerFor(reg, promhttp.HandlerOpts{}) // for server.Options.Metrics
+	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(rec.Body.String()) {
+		if strings.HasPrefix(line, "kubelet_running_pods") {
+			fmt.Print(line)
+		}
+	}
+	// Output: kubelet_running_pods 3
+}

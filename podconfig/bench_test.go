@@ -1,0 +1,185 @@
+package podconfig
+
+import (
+	"context"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// manyPods are pods of common size.
+func manyPods(b *testing.B, n int) []*v1.Pod {
+	b.Helper()
+	loaded, err := Load([]byte(commonManifest), loadOptions())
+	if err != nil {
+		b.Fatal(err)
+	}
+	pods := make([]*v1.Pod, n)
+	for i := range pods {
+		pods[i] = loaded[0].DeepCopy()
+		pods[i].Name, pods[i].UID = fmt.Sprint("pod-", i), types.UID(fmt.Sprint("uid-", i))
+	}
+	return pods
+}
+
+const commonManifest = minimal + `    ports: [{containerPort: 80}]
+    resources: {limits: {cpu: 1, memory: 1Gi}}
+    livenessProbe: {httpGet: {port: 80}}
+    env: [{name: A, value: b}, {name: C, value: d}]
+    volumeMounts: [{name: e, mountPath: /e}]
+  volumes: [{name: e, emptyDir: {}}]
+`
+
+// BenchmarkFewOfMany changes some pods of 5000 that come from one source, with
+// another source beside it, and has the reader take the changes. What the source
+// itself does to make them is not counted.
+func BenchmarkFewOfMany(b *testing.B) {
+	const n = 5000
+	// next says how the source tells that the changed pods take the place of those at
+	// their positions.
+	run := func(name string, count, changes int, next func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod)) {
+		b.Run(fmt.Sprintf("%s, %d", name, count), func(b *testing.B) {
+			pods := manyPods(b, n)
+			m, err := NewMux(MuxOptions{Sources: []Source{newScripted("api"), newScripted("file")}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			d := newDelivery()
+			m.feeds[0].Set(slices.Clone(pods))
+			m.feeds[1].Set(manyPods(b, 1))
+			deliver(b, m, d, 2)
+			b.ReportAllocs()
+			for round := 0; b.Loop(); round++ {
+				b.StopTimer()
+				changed := map[int]*v1.Pod{}
+				for k := range count {
+					at := (round + k*7) % n
+					changed[at] = pods[at].DeepCopy()
+					changed[at].Spec.Containers[0].Image = fmt.Sprint("image:", round)
+				}
+				next(m.feeds[0], pods, changed)
+				b.StartTimer()
+				deliver(b, m, d, changes)
+			}
+		})
+	}
+	same := func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod) {
+		for at, pod := range changed {
+			pods[at] = pod
+		}
+		source.Set(slices.Clone(pods))
+	}
+	run("snapshot of the same pods", 0, 0, same)
+	run("snapshot of the same pods", 1, 1, same)
+	run("snapshot of the same pods", 100, 1, same)
+	run("snapshot of copies", 1, 1, func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod) {
+		for i, pod := range pods {
+			pods[i] = pod.DeepCopy()
+		}
+		same(source, pods, changed)
+	})
+	run("another at the end", 1, 2, func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod) {
+		for _, pod := range changed {
+			pod.UID += "'"
+			pod.Name += "x"
+			copy(pods, pods[1:])
+			pods[n-1] = pod
+		}
+		source.Set(slices.Clone(pods))
+	})
+	delta := func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod) {
+		for at, pod := range changed {
+			pods[at] = pod
+			source.Update(pod)
+		}
+	}
+	run("deltas", 1, 1, delta)
+	run("deltas", 100, 1, delta)
+}
+
+// deliver has the reader take what there is, which is so many changes.
+func deliver(b *testing.B, m *Mux, d *delivery, changes int) {
+	d.absorb(m.take(), time.Unix(0, 0))
+	d.plan()
+	if len(d.batch) != changes {
+		b.Fatalf("%d changes, want %d", len(d.batch), changes)
+	}
+	for len(d.batch) > 0 {
+		d.advance()
+	}
+}
+
+// BenchmarkSlowReader sends updates of 1000 pods, and comings and goings of ever new
+// ones, through a running mux whose reader takes one change each 10 ms. It reports
+// the updates of one second and by how much the live heap grew in all of the run.
+func BenchmarkSlowReader(b *testing.B) {
+	pods := manyPods(b, 1000)
+	work := make(chan int)
+	m, err := NewMux(MuxOptions{Sources: []Source{Deltas(deltaFunc{"broker", func(ctx context.Context, sink Sink) error {
+		sink.Set(pods)
+		for n := range work {
+			pod := *pods[n%len(pods)]
+			pod.Labels = map[string]string{"n": fmt.Sprint(n)}
+			extra := *pods[0]
+			extra.Name, extra.UID = fmt.Sprint("extra-", n), types.UID(fmt.Sprint("extra-", n))
+			sink.Update(&pod, &extra)
+			sink.Remove(types.UID(fmt.Sprint("extra-", n-10)))
+		}
+		<-ctx.Done()
+		return nil
+	}})}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	<-m.Changes()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for range m.Changes() {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	live := func() float64 {
+		goruntime.GC()
+		var s goruntime.MemStats
+		goruntime.ReadMemStats(&s)
+		return float64(s.HeapAlloc)
+	}
+	for n := range 2000 { // every pod was updated once
+		work <- n
+	}
+	before := live()
+	b.ReportAllocs()
+	n := 2000
+	for b.Loop() {
+		work <- n
+		n++
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "updates/s")
+	b.ReportMetric((live()-before)/1024, "heap-growth-KiB")
+	close(work)
+	cancel()
+	<-read
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkLoad reads a manifest of common size.
+func BenchmarkLoad(b *testing.B) {
+	data := []byte(commonManifest)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Load(data, loadOptions()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

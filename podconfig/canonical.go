@@ -1,0 +1,301 @@
+package podconfig
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v2"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+)
+
+// parse reads a document into maps, lists and scalars, as either library for JSON
+// or YAML makes them. onDuplicate decides what becomes of a field that is given
+// twice; where it returns nil the last one counts.
+func parse(doc document, onDuplicate func(error) error) (any, error) {
+	var tree any
+	var jsonErr error
+	if text := bytes.TrimPrefix(doc.text, []byte("---")); bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		duplicates, err := kjson.UnmarshalStrict(text, &tree)
+		if err == nil {
+			if len(duplicates) > 0 {
+				return tree, onDuplicate(joinShort(duplicates))
+			}
+			return tree, nil
+		}
+		jsonErr = jsonSyntax(document{text, doc.line}, err)
+	}
+	// What begins like JSON may still be YAML in flow style.
+	err := yaml.UnmarshalStrict(doc.text, &tree)
+	duplicates := (*yaml.TypeError)(nil)
+	switch {
+	case err == nil:
+		return tree, nil
+	case errors.As(err, &duplicates):
+		if err := onDuplicate(duplicateKeys(doc, duplicates.Errors)); err != nil {
+			return nil, err
+		}
+		tree = nil
+		err := yaml.Unmarshal(doc.text, &tree)
+		return tree, err
+	case jsonErr != nil:
+		return nil, jsonErr
+	default:
+		return nil, errors.New(clip(doc.inFile(err.Error())))
+	}
+}
+
+// lineAtStart finds the line in a message of the YAML library, which counts from
+// 1 at the beginning of what it was given.
+var lineAtStart = regexp.MustCompile(`^(yaml: )?line ([0-9]+)`)
+
+// inFile makes the line in a message of the YAML library that of the file.
+func (d document) inFile(msg string) string {
+	m := lineAtStart.FindStringSubmatch(msg)
+	if m == nil {
+		return msg
+	}
+	n, _ := strconv.Atoi(m[2])
+	return fmt.Sprintf("%sline %d%s", m[1], n+d.line-1, msg[len(m[0]):])
+}
+
+// duplicateKeys makes an error of what the YAML library has to say of keys that
+// are given twice. It knows their lines; their paths are looked for in a second
+// reading that keeps both.
+func duplicateKeys(doc document, msgs []string) error {
+	var tree yaml.MapSlice
+	var paths []*field.Path
+	if yaml.Unmarshal(doc.text, &tree) == nil {
+		paths = repeated(nil, tree, nil)
+	}
+	errs := make([]error, 0, len(msgs))
+	for i, msg := range msgs {
+		msg = doc.inFile(msg)
+		// A key that overrides one of a merge (<<) is no repetition in the text.
+		if line, _, ok := strings.Cut(msg, ": "); ok && len(paths) == len(msgs) {
+			msg = fmt.Sprintf("%s: duplicate field %q", line, paths[i])
+		}
+		errs = append(errs, errors.New(msg))
+	}
+	return joinShort(errs)
+}
+
+// repeated appends the paths of the keys that an object has twice, in the order in
+// which the YAML library comes upon them.
+func repeated(paths []*field.Path, value any, at *field.Path) []*field.Path {
+	switch v := value.(type) {
+	case yaml.MapSlice:
+		seen := map[string]bool{}
+		for _, item := range v {
+			key := fmt.Sprint(item.Key)
+			path := at.Child(key)
+			paths = repeated(paths, item.Value, path)
+			if seen[key] {
+				paths = append(paths, path)
+			}
+			seen[key] = true
+		}
+	case []any:
+		for i, item := range v {
+			paths = repeated(paths, item, at.Index(i))
+		}
+	}
+	return paths
+}
+
+// jsonSyntax tells the line of a JSON syntax error.
+func jsonSyntax(doc document, err error) error {
+	if is, offset := kjson.SyntaxErrorOffset(err); is {
+		line := doc.line + bytes.Count(doc.text[:min(max(offset, 0), int64(len(doc.text)))], []byte("\n"))
+		return fmt.Errorf("line %d: %w", line, err)
+	}
+	return err
+}
+
+// member returns what an object has under a name, nil if it has nothing.
+func member(tree any, name string) any {
+	switch object := tree.(type) {
+	case map[string]any:
+		return object[name]
+	case map[any]any:
+		return object[name]
+	default:
+		return nil
+	}
+}
+
+func isObject(tree any) bool {
+	switch tree.(type) {
+	case map[string]any, map[any]any:
+		return true
+	default:
+		return false
+	}
+}
+
+// canonicalJSON appends a tree as JSON with sorted keys, to the byte what
+// encoding/json makes of it: UIDs are derived from it. The member of that name of
+// the object at the top is left out. A buffer of more than limit bytes, to which a
+// few YAML aliases can blow it up, is refused with [ErrManifestTooLarge].
+func canonicalJSON(buf []byte, tree any, without string, limit int) ([]byte, error) {
+	w := &jsonWriter{buf: buf, limit: limit}
+	err := w.value(tree, without)
+	if err == nil {
+		err = w.room(0)
+	}
+	return w.buf, err
+}
+
+type jsonWriter struct {
+	buf   []byte
+	limit int
+}
+
+// room refuses to grow beyond the limit by that many bytes.
+func (w *jsonWriter) room(bytes int) error {
+	if len(w.buf)+bytes > w.limit {
+		return fmt.Errorf("%w, with each YAML alias written out", ErrManifestTooLarge)
+	}
+	return nil
+}
+
+func (w *jsonWriter) value(v any, without string) error {
+	if err := w.room(1); err != nil {
+		return err
+	}
+	switch v := v.(type) {
+	case nil:
+		w.buf = append(w.buf, "null"...)
+	case bool:
+		w.buf = strconv.AppendBool(w.buf, v)
+	case int:
+		w.buf = strconv.AppendInt(w.buf, int64(v), 10)
+	case int64:
+		w.buf = strconv.AppendInt(w.buf, v, 10)
+	case string:
+		return w.string(v)
+	case []any:
+		return w.list(v)
+	case map[string]any:
+		members := make([]jsonMember, 0, len(v))
+		for name, value := range v {
+			members = append(members, jsonMember{name, value})
+		}
+		return w.object(members, without)
+	case map[any]any:
+		members := make([]jsonMember, 0, len(v))
+		for key, value := range v {
+			name, err := keyText(key)
+			if err != nil {
+				return err
+			}
+			members = append(members, jsonMember{name, value})
+		}
+		return w.object(members, without)
+	default:
+		text, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		w.buf = append(w.buf, text...)
+	}
+	return nil
+}
+
+func (w *jsonWriter) string(s string) error {
+	if err := w.room(len(s)); err != nil {
+		return err
+	}
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, err := json.Marshal(s) // which knows the escapes
+			w.buf = append(w.buf, text...)
+			return err
+		}
+	}
+	w.buf = append(w.buf, '"')
+	w.buf = append(w.buf, s...)
+	w.buf = append(w.buf, '"')
+	return nil
+}
+
+func (w *jsonWriter) list(items []any) error {
+	w.buf = append(w.buf, '[')
+	for i, item := range items {
+		if i > 0 {
+			w.buf = append(w.buf, ',')
+		}
+		if err := w.value(item, ""); err != nil {
+			return err
+		}
+	}
+	w.buf = append(w.buf, ']')
+	return nil
+}
+
+type jsonMember struct {
+	name  string
+	value any
+}
+
+func (w *jsonWriter) object(members []jsonMember, without string) error {
+	slices.SortFunc(members, func(a, b jsonMember) int { return cmp.Compare(a.name, b.name) })
+	w.buf = append(w.buf, '{')
+	first := true
+	for i, m := range members {
+		if i > 0 && m.name == members[i-1].name {
+			return fmt.Errorf("field %q is given twice, as text and as a number or truth value; write it once", clip(m.name))
+		}
+		if without != "" && m.name == without {
+			continue
+		}
+		if !first {
+			w.buf = append(w.buf, ',')
+		}
+		first = false
+		if err := w.string(m.name); err != nil {
+			return err
+		}
+		w.buf = append(w.buf, ':')
+		if err := w.value(m.value, ""); err != nil {
+			return err
+		}
+	}
+	w.buf = append(w.buf, '}')
+	return nil
+}
+
+// keyText is a YAML key as JSON has it, where keys are texts: that of
+// sigs.k8s.io/yaml, with which kubectl and the API server read YAML.
+func keyText(key any) (string, error) {
+	switch k := key.(type) {
+	case string:
+		return k, nil
+	case int:
+		return strconv.Itoa(k), nil
+	case int64:
+		return strconv.FormatInt(k, 10), nil
+	case bool:
+		return strconv.FormatBool(k), nil
+	case float64:
+		switch {
+		case math.IsInf(k, 1):
+			return ".inf", nil
+		case math.IsInf(k, -1):
+			return "-.inf", nil
+		case math.IsNaN(k):
+			return ".nan", nil
+		}
+		return strconv.FormatFloat(k, 'g', -1, 32), nil
+	default:
+		return "", fmt.Errorf("a key must be a text, not %v", key)
+	}
+}

@@ -1,0 +1,50 @@
+package podconfig
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestChannelAndStatic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sent := make(chan []*v1.Pod)
+		mux, err := NewMux(MuxOptions{Sources: []Source{NewChannel("mine", sent), NewStatic("fixed", testPod("1", "a"))}})
+		require.NoError(t, err)
+		b := &bench{t: t, mux: mux}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- mux.Run(ctx) }()
+		assert.Equal(t, []string{"ADD fixed a/1"}, b.read())
+		assert.False(t, mux.AllSeen())
+		sent <- nil
+		assert.Equal(t, []string{"ADD mine"}, b.read())
+		assert.True(t, mux.AllSeen())
+		sent <- []*v1.Pod{testPod("2", "b"), testPod("3", "c")}
+		assert.Equal(t, []string{"ADD mine b/2 c/3"}, b.read())
+		sent <- []*v1.Pod{testPod("3", "c", image("x"))}
+		assert.Equal(t, []string{"REMOVE mine b/2", "UPDATE mine c/3"}, b.read())
+		close(sent)
+		time.Sleep(time.Hour)
+		assert.Empty(t, b.read(), "what was sent last stays")
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+func TestChannelEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		require.NoError(t, NewChannel("mine", make(chan []*v1.Pod)).Run(ctx, nil))
+		assert.Equal(t, time.Minute, time.Since(began))
+	})
+}

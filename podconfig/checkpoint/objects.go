@@ -1,0 +1,254 @@
+package checkpoint
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+// lookupTimeout bounds questions to the source of objects that only serve the
+// records.
+const lookupTimeout = 10 * time.Second
+
+// Objects returns a source that has what inner has, and keeps records of the
+// secrets and config maps that kept pods refer to. It answers from the records
+// before inner has called changed for the first time, and where a lookup fails
+// otherwise than that there is no such object. It is to be called before
+// [Store.Run], and once.
+func (s *Store) Objects(inner podconfig.ObjectSource) podconfig.ObjectSource {
+	o := &objects{store: s, inner: inner}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.source = o
+	return o
+}
+
+type objects struct {
+	store *Store
+	inner podconfig.ObjectSource
+
+	mu sync.Mutex
+	// heard says that inner can answer.
+	heard bool
+}
+
+// Secret implements [podconfig.ObjectSource].
+func (o *objects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	return lookup(ctx, o, podconfig.ObjectRef{Kind: podconfig.SecretKind, Namespace: namespace, Name: name}, o.inner.Secret)
+}
+
+// ConfigMap implements [podconfig.ObjectSource].
+func (o *objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	return lookup(ctx, o, podconfig.ObjectRef{Kind: podconfig.ConfigMapKind, Namespace: namespace, Name: name}, o.inner.ConfigMap)
+}
+
+func lookup[T metav1.Object](ctx context.Context, o *objects, ref podconfig.ObjectRef, ask func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
+	o.mu.Lock()
+	heard := o.heard
+	o.mu.Unlock()
+	if !heard {
+		if object, ok := o.store.object(ref).(T); ok {
+			return object, nil
+		}
+	}
+	object, err := ask(ctx, ref.Namespace, ref.Name)
+	switch {
+	case err == nil:
+		o.store.keepObject(ref, object)
+	case apierrors.IsNotFound(err):
+		if heard {
+			o.store.keepObject(ref, nil)
+		}
+	default:
+		if kept, ok := o.store.object(ref).(T); ok {
+			return kept, nil
+		}
+	}
+	return object, err
+}
+
+// Watch implements [podconfig.ObjectSource].
+func (o *objects) Watch(ctx context.Context, changed func(refs []podconfig.ObjectRef)) error {
+	return o.inner.Watch(ctx, func(refs []podconfig.ObjectRef) {
+		o.mu.Lock()
+		o.heard = true
+		o.mu.Unlock()
+		o.store.refresh(refs)
+		changed(refs)
+	})
+}
+
+// object returns what the record of the object holds, or nil.
+func (s *Store) object(ref podconfig.ObjectRef) metav1.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[ref]
+}
+
+// keepObject wants the object to have a record if a kept pod refers to it; nil says
+// that there is no such object.
+func (s *Store) keepObject(ref podconfig.ObjectRef, object metav1.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.held[ref]
+	switch {
+	case object == nil && was != nil:
+		delete(s.held, ref)
+		s.set(fileOf(ref), nil)
+	case object != nil && was != object && s.wanted(ref):
+		s.held[ref] = object
+		s.set(fileOf(ref), recordOf(object))
+	}
+}
+
+// wanted reports whether a kept pod refers to the object. mu is held.
+func (s *Store) wanted(ref podconfig.ObjectRef) bool {
+	for _, pod := range s.kept {
+		if pod.Namespace == ref.Namespace && slices.Contains(podconfig.References(pod), ref) {
+			return true
+		}
+	}
+	return false
+}
+
+// refresh has Run look again at the objects, or at all if none is named, as far as
+// kept pods refer to them.
+func (s *Store) refresh(refs []podconfig.ObjectRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(refs) == 0 {
+		for _, pod := range s.kept {
+			refs = append(refs, podconfig.References(pod)...)
+		}
+	}
+	for _, ref := range refs {
+		s.stale[ref] = struct{}{}
+	}
+	s.wake()
+}
+
+// renew looks up the stale objects, which keeps them. What cannot be told in time is
+// looked up with the next ones.
+func (s *Store) renew(ctx context.Context) {
+	s.mu.Lock()
+	source := s.source
+	var refs []podconfig.ObjectRef
+	for ref := range s.stale {
+		if source != nil && s.wanted(ref) {
+			refs = append(refs, ref)
+		}
+	}
+	clear(s.stale)
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	for i, ref := range refs {
+		if ctx.Err() != nil {
+			s.mu.Lock()
+			for _, ref := range refs[i:] {
+				s.stale[ref] = struct{}{}
+			}
+			s.mu.Unlock()
+			return
+		}
+		var err error
+		if ref.Kind == podconfig.SecretKind {
+			_, err = source.Secret(ctx, ref.Namespace, ref.Name)
+		} else {
+			_, err = source.ConfigMap(ctx, ref.Namespace, ref.Name)
+		}
+		if err != nil {
+			// The pods that refer to it say so themselves.
+			s.log.V(2).Info("An object that a pod refers to has no checkpoint", "object", ref, "err", err)
+		}
+	}
+}
+
+// dropObjects drops the records of objects that no kept pod refers to. mu is held.
+func (s *Store) dropObjects() {
+	if len(s.held) == 0 {
+		return
+	}
+	used := map[podconfig.ObjectRef]bool{}
+	for _, pod := range s.kept {
+		for _, ref := range podconfig.References(pod) {
+			used[ref] = true
+		}
+	}
+	for ref := range s.held {
+		if !used[ref] {
+			delete(s.held, ref)
+			s.set(fileOf(ref), nil)
+		}
+	}
+}
+
+// objectRecord is the content of the record of an object.
+type objectRecord struct {
+	Secret    *v1.Secret    `json:"secret,omitempty"`
+	ConfigMap *v1.ConfigMap `json:"configMap,omitempty"`
+}
+
+func recordOf(object metav1.Object) objectRecord {
+	var r objectRecord
+	r.Secret, _ = object.(*v1.Secret)
+	r.ConfigMap, _ = object.(*v1.ConfigMap)
+	return r
+}
+
+func (r objectRecord) object() metav1.Object {
+	switch {
+	case r.Secret != nil && r.ConfigMap == nil:
+		return r.Secret
+	case r.ConfigMap != nil && r.Secret == nil:
+		return r.ConfigMap
+	default:
+		return nil
+	}
+}
+
+// fileOf names the record of an object; its full name may be too long for that.
+func fileOf(ref podconfig.ObjectRef) file {
+	return file{object: true, name: fmt.Sprintf("%x", sha256.Sum256([]byte(ref.String())))}
+}
+
+// loadObject reads the record of an object. mu is held.
+func (s *Store) loadObject(name string, record []byte) error {
+	data, err := unpack(name, record, s.key)
+	if err != nil {
+		return err
+	}
+	var r objectRecord
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("%w: %w", errForeign, err)
+	}
+	object := r.object()
+	if object == nil {
+		return errForeign
+	}
+	ref := podconfig.RefOf(object)
+	if f := fileOf(ref); f.name != name {
+		return fmt.Errorf("%w of that name: it holds %s", errForeign, ref)
+	}
+	if errs := podconfig.ValidateObject(object); len(errs) > 0 {
+		return fmt.Errorf("%s in it is not valid: %w", ref, errs.ToAggregate())
+	}
+	s.held[ref] = object
+	f := file{object: true, name: name}
+	if s.key != nil && !isSealed(record) { // it was written before there was a key
+		s.set(f, r)
+	} else {
+		s.onDisk[f] = sha256.Sum256(data)
+	}
+	return nil
+}

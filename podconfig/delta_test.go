@@ -1,0 +1,221 @@
+package podconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+)
+
+// speaker is a delta source that says what the test has it say.
+type speaker struct {
+	name string
+	says chan func(Sink) error
+}
+
+func (s *speaker) Name() string { return s.name }
+
+func (s *speaker) Run(ctx context.Context, sink Sink) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case say := <-s.says:
+			if err := say(sink); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *speaker) say(what func(Sink)) {
+	s.says <- func(sink Sink) error { what(sink); return nil }
+	synctest.Wait()
+}
+
+func TestDeltas(t *testing.T) {
+	t.Parallel()
+	for name, play := range map[string]func(b *bench, s *speaker){
+		"all operations": func(b *bench, s *speaker) {
+			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("2", "b"), testPod("3", "c")}) })
+			assert.Equal(b.t, []string{"ADD broker a/1 b/2 c/3"}, b.read())
+			s.say(func(sink Sink) {
+				sink.Update(testPod("4", "d"), testPod("1", "a", image("x")), nil, testPod("2", "b", deleted))
+				sink.Remove("3", "nobody")
+			})
+			assert.Equal(b.t, []string{"REMOVE broker c/3", "ADD broker d/4", "UPDATE broker a/1", "DELETE broker b/2"}, b.read())
+			s.say(func(sink Sink) { sink.Update(testPod("1", "a", image("x"), phase(v1.PodRunning))) })
+			assert.Equal(b.t, []string{"RECONCILE broker a/1"}, b.read())
+			s.say(func(sink Sink) { sink.Update(testPod("1", "a", image("x"), phase(v1.PodRunning))) })
+			assert.Empty(b.t, b.read())
+		},
+		"only Set makes it seen": func(b *bench, s *speaker) {
+			s.say(func(sink Sink) { sink.Update(testPod("1", "a"), testPod("2", "b")) })
+			assert.Equal(b.t, []string{"ADD broker a/1 b/2"}, b.read())
+			assert.False(b.t, b.mux.AllSeen())
+			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}); sink.Update(testPod("3", "c")) })
+			assert.Equal(b.t, []string{"REMOVE broker b/2", "ADD broker c/3"}, b.read())
+			assert.True(b.t, b.mux.AllSeen())
+		},
+		"they coalesce": func(b *bench, s *speaker) {
+			s.say(func(sink Sink) {
+				sink.Update(testPod("9", "gone"))
+				sink.Set(nil)
+				for i := range 100 {
+					sink.Update(testPod("1", "a", image(fmt.Sprint(i))), testPod("2", "b"))
+					sink.Remove("2")
+				}
+			})
+			assert.Equal(b.t, []string{"ADD broker a/1"}, b.read())
+		},
+		"a name passes on": func(b *bench, s *speaker) {
+			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}) })
+			b.read()
+			s.say(func(sink Sink) { sink.Update(testPod("2", "a")) })
+			assert.Empty(b.t, b.read())
+			require.Len(b.t, b.rejected, 1)
+			assert.ErrorContains(b.t, b.rejected[0].Err, "pod default/a(1) of the same source has the same name")
+			s.say(func(sink Sink) { sink.Update(testPod("2", "a", image("x"))) })
+			s.say(func(sink Sink) { sink.Remove("1") })
+			assert.Equal(b.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, b.read())
+			assert.Len(b.t, b.rejected, 1, "told once")
+		},
+		"a pod gets another name": func(b *bench, s *speaker) {
+			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}) })
+			b.read()
+			s.say(func(sink Sink) { sink.Update(testPod("1", "b")) })
+			assert.Equal(b.t, []string{"REMOVE broker a/1", "ADD broker b/1"}, b.read())
+		},
+		"a snapshot again": func(b *bench, s *speaker) {
+			pods := []*v1.Pod{testPod("1", "a"), testPod("2", "b"), testPod("3", "c")}
+			s.say(func(sink Sink) { sink.Set(pods) })
+			b.read()
+			s.say(func(sink Sink) { sink.Update(testPod("1", "a", image("x"))); sink.Remove("2") })
+			assert.Equal(b.t, []string{"REMOVE broker b/2", "UPDATE broker a/1"}, b.read())
+			s.say(func(sink Sink) { sink.Set(pods) })
+			assert.Equal(b.t, []string{"ADD broker b/2", "UPDATE broker a/1"}, b.read(), "it counts as a whole")
+		},
+		"no name, no UID": func(b *bench, s *speaker) {
+			s.say(func(sink Sink) {
+				sink.Set([]*v1.Pod{testPod("1", "a")})
+				sink.Update(testPod("", "b"), testPod("1", ""))
+			})
+			assert.Equal(b.t, []string{"ADD broker a/1"}, b.read())
+			require.Len(b.t, b.rejected, 2)
+			assert.ErrorIs(b.t, b.rejected[0].Err, ErrUnnamedPod)
+			assert.ErrorIs(b.t, b.rejected[1].Err, ErrUnnamedPod)
+		},
+		"after a failure": func(b *bench, s *speaker) {
+			var late Sink
+			s.say(func(sink Sink) { late = sink; sink.Set([]*v1.Pod{testPod("1", "a")}) })
+			s.says <- func(Sink) error { return errors.New("connection lost") }
+			time.Sleep(2 * time.Second)
+			late.Update(testPod("2", "b"))
+			late.Remove("1")
+			late.Set(nil)
+			assert.Equal(b.t, []string{"ADD broker a/1"}, b.read(), "what that run says counts no more")
+			s.say(func(sink Sink) { sink.Update(testPod("3", "c")) })
+			assert.Equal(b.t, []string{"ADD broker c/3"}, b.read(), "what it said stays")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &speaker{"broker", make(chan func(Sink) error)}
+				b := newBenchOf(t, MuxOptions{Sources: []Source{Deltas(s)}})
+				play(b, s)
+				b.stop()
+			})
+		})
+	}
+}
+
+func TestDeltasAfterRestore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &speaker{"broker", make(chan func(Sink) error)}
+		opts := restoring(testPod("1", "a", from("broker")), testPod("2", "b", from("broker")), testPod("3", "c", from("broker")))
+		opts.Sources = []Source{Deltas(s)}
+		b := newBenchOf(t, opts)
+		assert.Equal(t, []string{"RESTORE broker a/1 b/2 c/3"}, b.read())
+		s.say(func(sink Sink) { sink.Remove("1"); sink.Update(testPod("2", "b", image("x"))) })
+		assert.Equal(t, []string{"REMOVE broker a/1", "UPDATE broker b/2"}, b.read())
+		assert.False(t, b.mux.AllSeen(), "the rest is not known yet")
+		s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("2", "b", image("x"))}) })
+		assert.Equal(t, []string{"REMOVE broker c/3"}, b.read())
+		assert.True(t, b.mux.AllSeen())
+		b.stop()
+	})
+}
+
+// TestDeltasAlone runs a delta source without a mux.
+func TestDeltasAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &speaker{"broker", make(chan func(Sink) error)}
+		source := Deltas(s)
+		assert.Equal(t, "broker", source.Name())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error)
+		var got [][]*v1.Pod
+		go func() { done <- source.Run(ctx, func(pods []*v1.Pod) { got = append(got, pods) }) }()
+		s.say(func(sink Sink) { sink.Update(testPod("0", "early")) })
+		assert.Empty(t, got, "the whole is not known")
+		s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("2", "b"), nil}) })
+		s.say(func(sink Sink) { sink.Update(testPod("3", "c"), testPod("1", "z"), nil) })
+		s.say(func(sink Sink) { sink.Remove("2", "9") })
+		var lines []string
+		for _, pods := range got {
+			line := ""
+			for _, p := range pods {
+				if p != nil {
+					line += p.Name + " "
+				}
+			}
+			lines = append(lines, line)
+		}
+		assert.Equal(t, []string{"a b ", "z b c ", "z c "}, lines)
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+// TestSlowReaderCostsNoMemory has a delta source churn through ever new pods while
+// the reader is stuck in the middle of a batch: what is kept is bounded by what is
+// wanted and what the reader knows, not by what happened.
+func TestSlowReaderCostsNoMemory(t *testing.T) {
+	t.Parallel()
+	m, err := NewMux(MuxOptions{})
+	require.NoError(t, err)
+	require.NoError(t, m.Add(newScripted("a")))
+	require.NoError(t, m.Add(newScripted("b")))
+	d := newDelivery()
+	now := time.Unix(0, 0)
+	m.feeds[0].Set([]*v1.Pod{testPod("0", "p")})
+	m.feeds[1].Set([]*v1.Pod{testPod("x", "q")})
+	d.absorb(m.take(), now)
+	d.plan()
+	d.advance()
+	require.True(t, d.begun)
+	for i := range 10_000 {
+		f := m.feeds[i%2]
+		f.Update(testPod(fmt.Sprint("u", i), fmt.Sprint("n", i%7)), testPod("0", "p", image(fmt.Sprint(i))))
+		f.Remove(testPod(fmt.Sprint("u", i-14), "").UID)
+		if i%10 == 0 {
+			d.absorb(m.take(), now)
+		}
+	}
+	d.absorb(m.take(), now)
+	assert.Less(t, len(d.ledger.open), 50)
+	assert.Less(t, len(d.union.waiting), 50)
+	for _, o := range d.origins {
+		assert.Less(t, len(o.slots), 50)
+	}
+}

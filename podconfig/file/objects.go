@@ -1,0 +1,86 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Objects returns the secrets and config maps that the source has found among the
+// manifests, while it is run for its pods. It is nil without [Options.Objects].
+//
+// Objects are there before the pods that come with them.
+func (s *Source) Objects() podconfig.ObjectSource {
+	if s.store == nil {
+		return nil // not a store that is nil
+	}
+	return s.store
+}
+
+// Objects is a source of secrets and config maps that stand in a directory of their
+// own, or in a single file.
+type Objects struct {
+	runtime.Objects
+	source *Source
+}
+
+var _ podconfig.ObjectSource = (*Objects)(nil)
+
+// NewObjects returns a source of the secrets and config maps at the path, which need
+// not exist yet. It does nothing until it is watched. Of the options, those about
+// pods and the name of the source have no effect.
+func NewObjects(path string, opts Options) *Objects {
+	opts.Objects = true
+	s := New(path, opts)
+	s.onlyObjects = true
+	return &Objects{Objects: s.store, source: s}
+}
+
+// Watch reads the objects and tells of their changes until ctx ends; then it
+// returns nil. Its errors are those of [Source.Run]: only one call may go on.
+func (o *Objects) Watch(ctx context.Context, changed func(refs []podconfig.ObjectRef)) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return o.source.Run(gctx, func([]*v1.Pod) {}) })
+	g.Go(func() error { return o.source.store.Watch(gctx, changed) })
+	return g.Wait()
+}
+
+// mayReplace checks that a file's objects may take the place of those that it had.
+func mayReplace(old, objects []metav1.Object) error {
+	before := make(map[podconfig.ObjectRef]metav1.Object, len(old))
+	for _, o := range old {
+		before[podconfig.RefOf(o)] = o
+	}
+	for _, o := range objects {
+		was := before[podconfig.RefOf(o)]
+		if was == nil {
+			continue
+		}
+		if errs := podconfig.ValidateObjectUpdate(o, was); len(errs) > 0 {
+			return fmt.Errorf("%s cannot be changed: %w", podconfig.RefOf(o), errs.ToAggregate())
+		}
+	}
+	return nil
+}
+
+// checkMode says once, as long as it is so, that a file with secrets is not its
+// owner's alone.
+func (s *state) checkMode(path string, m *manifest) {
+	mode := m.info.Mode().Perm()
+	exposed := mode&0o077 != 0 && goruntime.GOOS != "windows" && slices.ContainsFunc(m.objects, isSecret)
+	if exposed && !m.exposed {
+		s.opts.Logger.Info("Warning: file with secrets is open to others than its owner; give it mode 0600",
+			"path", path, "mode", fmt.Sprintf("%04o", mode))
+	}
+	m.exposed = exposed
+}
+
+func isSecret(o metav1.Object) bool { return podconfig.RefOf(o).Kind == podconfig.SecretKind }

@@ -1,0 +1,193 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestWatchLimit has a kernel that refuses to watch: the periodic look goes on, and
+// one line says why nothing is faster. When the kernel has room again, it is watched.
+func TestWatchLimit(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		kernel func(refuses *atomic.Bool) kernel
+		hint   string
+	}{
+		"of instances": {func(refuses *atomic.Bool) kernel {
+			return kernel{add: inotify().add, open: func() (*fsnotify.Watcher, error) {
+				if refuses.Load() {
+					return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE)
+				}
+				return fsnotify.NewWatcher()
+			}}
+		}, "fs.inotify.max_user_instances"},
+		"of watches": {func(refuses *atomic.Bool) kernel {
+			return kernel{open: inotify().open, add: func(w *fsnotify.Watcher, path string) error {
+				if refuses.Load() {
+					return syscall.ENOSPC
+				}
+				return w.Add(path)
+			}}
+		}, "fs.inotify.max_user_watches"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "a.yaml"), manifestOf("a", "1"))
+			var refuses atomic.Bool
+			refuses.Store(true)
+			lines := make(chan string, 1000)
+			logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
+			r := launch(t, dir, Options{CheckFrequency: time.Millisecond, Logger: logger}, func(s *Source) { s.kernel = tc.kernel(&refuses) })
+			r.expect("a=1")
+			for i := range 3 {
+				write(t, filepath.Join(dir, "a.yaml"), manifestOf("a", fmt.Sprint("x", i)))
+				r.expect(fmt.Sprint("a=x", i))
+			}
+			refuses.Store(false)
+			var said []string
+			await(t, lines, func(line string) bool {
+				said = append(said, line)
+				return strings.Contains(line, "tells of changes of the manifests again")
+			})
+			require.Len(t, said, 2, "told once")
+			assert.Contains(t, said[0], "found by the periodic look alone")
+			assert.Contains(t, said[0], tc.hint)
+			assert.Empty(t, r.problems, "the manifests are all right")
+		})
+	}
+}
+
+// TestLostEvents makes more changes than the kernel keeps in its queue while the
+// source is busy. What was lost is found all the same, without the periodic look.
+func TestLostEvents(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	if err != nil {
+		t.Skip("no inotify here: ", err)
+	}
+	queue, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	if queue > 1<<18 {
+		t.Skip("the queue of the kernel is too long to fill: ", queue)
+	}
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "manifests")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	write(t, filepath.Join(dir, "a.yaml"), manifestOf("a", "1"))
+
+	lines, begun, busy, sets := make(chan string, 1000), make(chan struct{}, 1000), make(chan struct{}), make(chan []string, 1000)
+	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
+	s := New(dir, Options{NodeName: "node", CheckFrequency: time.Hour, Logger: logger})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- s.Run(ctx, func(pods []*v1.Pod) {
+			begun <- struct{}{}
+			<-busy
+			sets <- describe(pods)
+		})
+	}()
+	<-begun
+	// The same event twice in a row is kept once.
+	for i := range queue + 10_000 {
+		path := filepath.Join(dir, strconv.Itoa(i%2))
+		if i < 2 {
+			write(t, path, "")
+		}
+		require.NoError(t, os.Chmod(path, 0o600))
+	}
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "1"))
+	close(busy)
+	await(t, sets, func(got []string) bool { return slices.Equal(got, []string{"b=1"}) })
+	await(t, lines, func(line string) bool { return strings.Contains(line, "Events of the manifest directory were lost") })
+	// The new directory is watched.
+	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "2"))
+	await(t, sets, func(got []string) bool { return slices.Equal(got, []string{"b=2"}) })
+	cancel()
+	require.NoError(t, <-done)
+}
+
+// await reads the channel until what is wanted comes.
+func await[T any](t *testing.T, c <-chan T, wanted func(T) bool) {
+	t.Helper()
+	var got []T
+	for deadline := time.After(patience); ; {
+		select {
+		case v := <-c:
+			if wanted(v) {
+				return
+			}
+			got = append(got, v)
+		case <-deadline:
+			require.Fail(t, "it never came", got)
+		}
+	}
+}
+
+// TestLinkedDirectory turns a link from one directory to another, as tools do that
+// check out a repository.
+func TestLinkedDirectory(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	link := filepath.Join(parent, "current")
+	turn := func(version string) {
+		dir := filepath.Join(parent, version)
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		write(t, filepath.Join(dir, "a.yaml"), manifestOf("a", version))
+		require.NoError(t, os.Symlink(version, link+".new"))
+		require.NoError(t, os.Rename(link+".new", link))
+	}
+	turn("1")
+	r := start(t, link, 0)
+	r.expect("a=1")
+	turn("2")
+	r.expect("a=2")
+	write(t, filepath.Join(parent, "2", "a.yaml"), manifestOf("a", "3"))
+	r.expect("a=3")
+}
+
+// TestMissingParent has a path of which not even the parent is there.
+func TestMissingParent(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "etc", "manifests")
+	r := start(t, dir, 5*time.Millisecond)
+	r.expect()
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	write(t, filepath.Join(dir, "a.yaml"), manifestOf("a", "1"))
+	r.expect("a=1")
+	assert.Empty(t, r.problems)
+}
+
+// TestWrittenInPlace has a file that is written piece by piece, none of which is a
+// manifest.
+func TestWrittenInPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := start(t, dir, 0)
+	r.expect()
+	f, err := os.Create(filepath.Join(dir, "a.yaml"))
+	require.NoError(t, err)
+	defer f.Close()
+	for _, piece := range strings.SplitAfter(manifestOf("a", "1"), "\n") {
+		_, err := f.WriteString(piece)
+		require.NoError(t, err)
+	}
+	r.expect("a=1")
+}

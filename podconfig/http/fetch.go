@@ -1,0 +1,128 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+// maxRedirects is how many redirects are followed, that of Go and so of kubelet.
+const maxRedirects = 10
+
+// fetch asks the server once.
+func (s *Source) fetch(ctx context.Context) (*answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout,
+		fmt.Errorf("no complete answer within %s", s.opts.Timeout))
+	defer cancel()
+	transport, err := s.client.transport()
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = s.opts.Header.Clone()
+	s.state.last.condition(req)
+	resp, err := (&http.Client{Transport: transport, CheckRedirect: s.redirect}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	a, err := s.state.last.read(resp)
+	if err != nil {
+		return nil, fmt.Errorf("GET %s: %w", resp.Request.URL.Redacted(), err)
+	}
+	return a, nil
+}
+
+// read makes an answer of a response to a request that was made with condition.
+func (a *answer) read(resp *http.Response) (*answer, error) {
+	switch {
+	case resp.StatusCode == http.StatusNotModified && a.describes(resp.Request):
+		return &answer{unchanged: true}, nil
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("the server answered %s", resp.Status)
+	}
+	if resp.ContentLength > podconfig.MaxManifestSize {
+		return nil, podconfig.ErrManifestTooLarge
+	}
+	// One byte more than is allowed shows that there is too much.
+	body, err := io.ReadAll(io.LimitReader(resp.Body, podconfig.MaxManifestSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > podconfig.MaxManifestSize {
+		return nil, podconfig.ErrManifestTooLarge
+	}
+	next := &answer{body: body, url: resp.Request.URL.String()}
+	if !fresh(resp.Header) {
+		next.etag, next.modified = resp.Header.Get("Etag"), resp.Header.Get("Last-Modified")
+	}
+	return next, nil
+}
+
+// describes reports whether the answer came from where the request goes, so that its
+// validators hold there. There need not have been an answer.
+func (a *answer) describes(req *http.Request) bool {
+	return a != nil && a.url == req.URL.String() && (a.etag != "" || a.modified != "")
+}
+
+// condition asks to be spared the body if it is still that of the answer.
+func (a *answer) condition(req *http.Request) {
+	req.Header.Del("If-None-Match")
+	req.Header.Del("If-Modified-Since")
+	if !a.describes(req) {
+		return
+	}
+	if a.etag != "" {
+		req.Header.Set("If-None-Match", a.etag)
+	}
+	if a.modified != "" {
+		req.Header.Set("If-Modified-Since", a.modified)
+	}
+}
+
+// fresh reports whether what is served was changed so short a time before that
+// another change may leave its validators as they are: Last-Modified has whole
+// seconds (RFC 9110, 8.8.2.2), and servers make ETags of it.
+func fresh(h http.Header) bool {
+	modified, err := http.ParseTime(h.Get("Last-Modified"))
+	if err != nil {
+		return false // there is none that a server could have made an ETag of
+	}
+	date, err := http.ParseTime(h.Get("Date"))
+	return err != nil || date.Sub(modified) < 2*time.Second
+}
+
+// redirect decides whether a redirect is followed, and with which headers.
+func (s *Source) redirect(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return fmt.Errorf("stopped after %d redirects", maxRedirects)
+	}
+	from := via[len(via)-1].URL
+	if from.Scheme == "https" && req.URL.Scheme != "https" {
+		return errors.New("the server redirects from https to " + req.URL.Scheme + ", which is not safe")
+	}
+	for _, r := range append(via[1:len(via):len(via)], req) {
+		if sameOrigin(r.URL, s.url) {
+			continue
+		}
+		// Once the way has led elsewhere, who is there has chosen the rest of it.
+		for name := range s.opts.Header {
+			req.Header.Del(name)
+		}
+		req.Header.Del("Referer") // the query of a URL may be a secret too
+		break
+	}
+	s.state.last.condition(req)
+	return nil
+}
+
+func sameOrigin(a, b *url.URL) bool { return a.Scheme == b.Scheme && a.Host == b.Host }

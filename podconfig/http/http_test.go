@@ -1,0 +1,501 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func manifestOf(name, image string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
+}
+
+// server answers requests in memory. What a test changes it changes under the lock.
+type server struct {
+	mu       sync.Mutex
+	answer   func(*http.Request) (*http.Response, error)
+	requests []*http.Request
+	// times of the requests since the beginning.
+	times []time.Duration
+	began time.Time
+}
+
+func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	s.requests = append(s.requests, r)
+	s.times = append(s.times, time.Since(s.began))
+	answer := s.answer
+	s.mu.Unlock()
+	resp, err := answer(r)
+	if resp != nil {
+		resp.Request = r
+	}
+	return resp, err
+}
+
+// last returns the request that was made last.
+func (s *server) last() *http.Request { return s.requests[len(s.requests)-1] }
+
+func reply(status int, body string, header ...string) (*http.Response, error) {
+	h := http.Header{}
+	for i := 0; i+1 < len(header); i += 2 {
+		h.Add(header[i], header[i+1])
+	}
+	return &http.Response{StatusCode: status, Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), Header: h,
+		Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+// answers sets what the server answers from now on, and forgets the requests.
+func (s *server) answers(f func(*http.Request) (*http.Response, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer, s.requests, s.times = f, nil, nil
+}
+
+// serves makes the server answer with a body.
+func (s *server) serves(body string, header ...string) {
+	s.answers(func(*http.Request) (*http.Response, error) { return reply(http.StatusOK, body, header...) })
+}
+
+// rig runs a source in virtual time and keeps what it says.
+type rig struct {
+	t        *testing.T
+	server   *server
+	source   *Source
+	mu       sync.Mutex
+	sets     []string
+	pods     []*v1.Pod
+	problems []string
+	stop     func()
+}
+
+const testURL = "https://user:secret@host/pods"
+
+// start runs a source of the server, which has answered once when it returns.
+func start(t *testing.T, s *server, opts Options) *rig {
+	t.Helper()
+	r := &rig{t: t, server: s}
+	s.began = time.Now()
+	opts.NodeName, opts.Transport = "node", s
+	opts.Problem = func(url string, err error) {
+		assert.Equal(t, "https://user:xxxxx@host/pods", url)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.problems = append(r.problems, fmt.Sprint(err))
+	}
+	var err error
+	r.source, err = New(testURL, opts)
+	require.NoError(t, err)
+	r.run()
+	synctest.Wait()
+	return r
+}
+
+func (r *rig) run() {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan error)
+	go func() {
+		done <- r.source.Run(ctx, func(pods []*v1.Pod) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.pods = pods
+			var names []string
+			for _, p := range pods {
+				names = append(names, strings.TrimSuffix(p.Name, "-node")+"="+p.Spec.Containers[0].Image)
+			}
+			r.sets = append(r.sets, strings.Join(names, " "))
+		})
+	}()
+	r.stop = func() { cancel(); assert.NoError(r.t, <-done) }
+}
+
+// after lets time pass and takes what the source has said since it was last taken.
+func (r *rig) after(d time.Duration) (sets, problems []string) {
+	time.Sleep(d)
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sets, problems = r.sets, r.problems
+	r.sets, r.problems = nil, nil
+	return sets, problems
+}
+
+// virtual runs a test in virtual time.
+func virtual(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
+
+func TestPodsFollowTheServer(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &server{}
+		s.serves(manifestOf("a", "1"))
+		r := start(t, s, Options{Header: http.Header{"x-token": {"1", "2"}}})
+		defer r.stop()
+		sets, problems := r.after(0)
+		assert.Equal(t, []string{"a=1"}, sets)
+		assert.Empty(t, problems)
+		assert.Equal(t, "http", r.source.Name())
+		assert.Equal(t, "http", r.pods[0].Annotations["kubernetes.io/config.source"])
+		assert.Empty(t, r.pods[0].Spec.Tolerations, "those from a URL do not tolerate what those from files do")
+		assert.Equal(t, []string{"1", "2"}, s.last().Header.Values("X-Token"))
+
+		for _, step := range []struct{ body, want string }{
+			{manifestOf("a", "1"), "none"},
+			{manifestOf("a", "2"), "a=2"},
+			{manifestOf("a", "2") + "---\n" + manifestOf("b", "1"), "a=2 b=1"},
+			{`{"apiVersion":"v1","kind":"PodList","items":[]}`, ""},
+			{`{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"c"},"spec":{"containers":[{"name":"c","image":"1"}]}}]}`, "c=1"},
+		} {
+			s.serves(step.body)
+			sets, problems := r.after(20 * time.Second)
+			if step.want == "none" {
+				assert.Empty(t, sets)
+			} else {
+				assert.Equal(t, []string{step.want}, sets)
+			}
+			assert.Empty(t, problems)
+		}
+	})
+}
+
+// TestLastGoodPodsStay has what can go wrong.
+func TestLastGoodPodsStay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer func(*http.Request) (*http.Response, error)
+		err    string
+	}{
+		"no connection":       {func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }, "connection refused"},
+		"no answer":           {func(r *http.Request) (*http.Response, error) { return hang(r) }, "no complete answer within 10s"},
+		"half an answer":      {func(r *http.Request) (*http.Response, error) { return hangInBody(r) }, "no complete answer within 10s"},
+		"broken off":          {func(*http.Request) (*http.Response, error) { return broken() }, "unexpected EOF"},
+		"not found":           {func(*http.Request) (*http.Response, error) { return reply(404, manifestOf("x", "1")) }, "the server answered 404 Not Found"},
+		"overload":            {func(*http.Request) (*http.Response, error) { return reply(503, "") }, "503 Service Unavailable"},
+		"no content":          {func(*http.Request) (*http.Response, error) { return reply(204, "") }, "204 No Content"},
+		"part of it":          {func(*http.Request) (*http.Response, error) { return reply(206, manifestOf("x", "1")) }, "206 Partial Content"},
+		"nothing asked for":   {func(*http.Request) (*http.Response, error) { return reply(304, "") }, "304 Not Modified"},
+		"redirect to nowhere": {func(*http.Request) (*http.Response, error) { return reply(302, "") }, "302 Found"},
+		"empty":               {func(*http.Request) (*http.Response, error) { return reply(200, "") }, "the manifest is empty"},
+		"blank":               {func(*http.Request) (*http.Response, error) { return reply(200, "\n# x\n---\n") }, "the manifest is empty"},
+		"a web page": {func(*http.Request) (*http.Response, error) {
+			return reply(200, "<!DOCTYPE html>\n<html><body>Log in</body></html>\n")
+		}, "not a manifest"},
+		"garbage":      {func(*http.Request) (*http.Response, error) { return reply(200, "\x00\x01\x02") }, "control characters are not allowed"},
+		"another kind": {func(*http.Request) (*http.Response, error) { return reply(200, "apiVersion: v1\nkind: Status\n") }, `kind: Unsupported value: "Status"`},
+		"one pod of two wrong": {func(*http.Request) (*http.Response, error) {
+			return reply(200, manifestOf("b", "1")+"---\n"+manifestOf("B", "1"))
+		}, `document 2 (line 5): pod default/B-node is invalid: metadata.name`},
+		"an unknown field": {func(*http.Request) (*http.Response, error) { return reply(200, manifestOf("a", "1")+"spek: {}\n") }, `unknown field "spek"`},
+		"too large": {func(*http.Request) (*http.Response, error) {
+			return reply(200, manifestOf("b", "1")+strings.Repeat("#\n", podconfig.MaxManifestSize/2))
+		}, "manifest is larger than 10 MiB"},
+		"much too large": {func(*http.Request) (*http.Response, error) {
+			resp, err := reply(200, manifestOf("b", "1"))
+			resp.ContentLength = 1 << 40
+			return resp, err
+		}, "manifest is larger than 10 MiB"},
+		"less safe": {func(r *http.Request) (*http.Response, error) { return reply(302, "", "Location", "http://host/pods") }, "redirects from https to http"},
+		"a circle":  {func(r *http.Request) (*http.Response, error) { return reply(302, "", "Location", "/pods") }, "stopped after 10 redirects"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := &server{}
+				s.serves(manifestOf("a", "1"))
+				r := start(t, s, Options{})
+				defer r.stop()
+				sets, _ := r.after(0)
+				require.Equal(t, []string{"a=1"}, sets)
+				uid := r.pods[0].UID
+
+				s.answers(tc.answer)
+				sets, problems := r.after(time.Minute)
+				assert.Empty(t, sets)
+				require.Len(t, problems, 1, "told once")
+				assert.Contains(t, problems[0], tc.err)
+				assert.Contains(t, problems[0], "/pods")
+				assert.NotContains(t, problems[0], "secret")
+
+				s.serves(manifestOf("a", "1"))
+				_, problems = r.after(30 * time.Second)
+				assert.Equal(t, []string{"<nil>"}, problems)
+				assert.Equal(t, uid, r.pods[0].UID)
+				s.serves(manifestOf("a", "2"))
+				sets, _ = r.after(20 * time.Second)
+				assert.Equal(t, []string{"a=2"}, sets)
+			})
+		})
+	}
+}
+
+func hang(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}
+
+type reader func(p []byte) (int, error)
+
+func (f reader) Read(p []byte) (int, error) { return f(p) }
+
+func hangInBody(r *http.Request) (*http.Response, error) {
+	resp, err := reply(200, "")
+	resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(manifestOf("b", "1")), reader(func([]byte) (int, error) {
+		<-r.Context().Done()
+		return 0, context.Cause(r.Context())
+	})))
+	return resp, err
+}
+
+func broken() (*http.Response, error) {
+	resp, err := reply(200, "")
+	resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(manifestOf("b", "1")), reader(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF })))
+	return resp, err
+}
+
+// TestUnseenUntilRead: a server that gives no pods is another thing than one that
+// wants none.
+func TestUnseenUntilRead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &server{answer: func(*http.Request) (*http.Response, error) { return reply(200, "") }}
+		r := start(t, s, Options{})
+		defer r.stop()
+		sets, problems := r.after(time.Minute)
+		assert.Empty(t, sets)
+		assert.Len(t, problems, 1)
+		s.serves("apiVersion: v1\nkind: PodList\n")
+		sets, _ = r.after(20 * time.Second)
+		assert.Equal(t, []string{""}, sets)
+	})
+}
+
+func TestRetriesComeSooner(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &server{answer: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route to host") }}
+		r := start(t, s, Options{})
+		defer r.stop()
+		r.after(71 * time.Second)
+		seconds := func(n ...time.Duration) []time.Duration {
+			for i := range n {
+				n[i] *= time.Second
+			}
+			return n
+		}
+		assert.Equal(t, seconds(0, 1, 3, 7, 15, 31, 51, 71), s.times)
+		s.serves(manifestOf("a", "1"))
+		r.after(20 * time.Second)
+		s.answers(func(*http.Request) (*http.Response, error) { return nil, errors.New("no route to host") })
+		r.after(22 * time.Second)
+		assert.Equal(t, seconds(111, 112), s.times)
+	})
+}
+
+// conditions are the validators that a request has.
+func conditions(r *http.Request) []string {
+	return []string{r.Header.Get("If-None-Match"), r.Header.Get("If-Modified-Since")}
+}
+
+func TestUnchangedAnswers(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &server{}
+		const monday, later = "Mon, 03 Jan 2000 00:00:00 GMT", "Mon, 03 Jan 2000 00:00:02 GMT"
+		s.serves(manifestOf("a", "1"), "Etag", `"1"`, "Last-Modified", monday, "Date", later)
+		r := start(t, s, Options{})
+		defer r.stop()
+		assert.Equal(t, []string{"", ""}, conditions(s.last()))
+		s.answers(func(r *http.Request) (*http.Response, error) {
+			assert.Equal(t, []string{`"1"`, monday}, conditions(r))
+			return reply(304, "")
+		})
+		r.after(0)
+		sets, problems := r.after(time.Minute)
+		assert.Empty(t, sets)
+		assert.Empty(t, problems)
+		assert.Len(t, s.requests, 3)
+
+		// A bad answer has validators too, and stays what is wrong.
+		s.serves("[", "Etag", `"2"`)
+		_, problems = r.after(20 * time.Second)
+		assert.Len(t, problems, 1)
+		s.answers(func(r *http.Request) (*http.Response, error) {
+			assert.Equal(t, []string{`"2"`, ""}, conditions(r))
+			return reply(304, "")
+		})
+		_, problems = r.after(20 * time.Second)
+		assert.Empty(t, problems)
+
+		// What was changed just now may be changed again without a sign.
+		s.serves(manifestOf("a", "2"), "Etag", `"3"`, "Last-Modified", later, "Date", later)
+		sets, problems = r.after(20 * time.Second)
+		assert.Equal(t, []string{"a=2"}, sets)
+		assert.Equal(t, []string{"<nil>"}, problems)
+		s.serves(manifestOf("a", "3"), "Etag", `"3"`, "Last-Modified", later, "Date", later)
+		sets, _ = r.after(20 * time.Second)
+		assert.Equal(t, []string{"a=3"}, sets)
+		assert.Equal(t, []string{"", ""}, conditions(s.last()))
+	})
+}
+
+// TestUnchangedBodyIsNotParsed proves it by what the pods are.
+func TestUnchangedBodyIsNotParsed(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &server{}
+		s.serves(manifestOf("a", "1"))
+		r := start(t, s, Options{})
+		defer r.stop()
+		pods := r.pods
+		r.after(time.Hour)
+		assert.Same(t, pods[0], r.source.state.pods[0])
+		assert.Len(t, s.requests, 181)
+	})
+}
+
+func TestRedirects(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &server{}
+		const final = "https://elsewhere/b"
+		locations := map[string]string{testURL: "https://user:secret@host/a", "https://user:secret@host/a": final}
+		answer := func(r *http.Request) (*http.Response, error) {
+			if to := locations[r.URL.String()]; to != "" {
+				return reply(302, "", "Location", to)
+			}
+			return reply(200, manifestOf("a", "1"), "Etag", `"1"`)
+		}
+		s.answers(answer)
+		r := start(t, s, Options{Header: http.Header{"x-token": {"1"}, "Authorization": {"Bearer 1"}}})
+		defer r.stop()
+		require.Len(t, s.requests, 3)
+		for _, req := range s.requests[:2] {
+			assert.Equal(t, "1", req.Header.Get("X-Token"), req.URL)
+			assert.Equal(t, "Bearer 1", req.Header.Get("Authorization"), req.URL)
+			assert.Empty(t, req.Header.Get("If-None-Match"))
+		}
+		assert.Equal(t, http.Header{}, s.requests[2].Header)
+
+		// The validators belong to where the answer came from.
+		s.answers(answer)
+		r.after(20 * time.Second)
+		require.Len(t, s.requests, 3)
+		assert.Empty(t, s.requests[0].Header.Get("If-None-Match"))
+		assert.Equal(t, http.Header{"If-None-Match": {`"1"`}}, s.requests[2].Header)
+
+		// Who was led back from elsewhere stays without the headers.
+		locations[final] = "https://host/c"
+		s.answers(answer)
+		r.after(20 * time.Second)
+		require.Len(t, s.requests, 4)
+		assert.Equal(t, http.Header{}, s.requests[3].Header)
+	})
+}
+
+func TestFailuresAreLoggedLessAndLess(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var loud, quiet []string
+		logger := funcr.New(func(_, args string) {
+			if strings.Contains(args, `"level"=4`) {
+				quiet = append(quiet, args)
+			} else {
+				loud = append(loud, args)
+			}
+		}, funcr.Options{Verbosity: 4})
+		s := &server{answer: func(*http.Request) (*http.Response, error) { return reply(500, "") }}
+		r := start(t, s, Options{Logger: logger, CheckFrequency: time.Second})
+		defer r.stop()
+		r.after(199 * time.Second)
+		require.Len(t, loud, 9)
+		for i, n := range []int{1, 2, 4, 8, 16, 32, 64, 128, 192} {
+			assert.Contains(t, loud[i], fmt.Sprintf(`"failures"=%d`, n))
+			assert.Contains(t, loud[i], "500 Internal Server Error")
+			assert.NotContains(t, loud[i], "secret")
+		}
+		assert.Len(t, quiet, 191)
+		s.serves(manifestOf("a", "1"))
+		r.after(time.Second)
+		require.Len(t, loud, 10)
+		assert.Contains(t, loud[9], "Pods can be read again")
+		assert.Contains(t, loud[9], `"failures"=200`)
+	})
+}
+
+func TestLenient(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		logger := funcr.New(func(_, args string) { logged.WriteString(args) }, funcr.Options{})
+		s := &server{}
+		s.serves(manifestOf("a", "1") + "spek: {}\n")
+		r := start(t, s, Options{Logger: logger, Lenient: true})
+		defer r.stop()
+		assert.Equal(t, []string{"a=1"}, r.sets)
+		assert.Contains(t, logged.String(), "spek")
+	})
+}
+
+// TestRunAgain: what a run has learnt serves the next one.
+func TestRunAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &server{}
+		s.serves(manifestOf("a", "1"))
+		r := start(t, s, Options{})
+		require.ErrorIs(t, r.source.Run(t.Context(), nil), ErrRunning)
+		r.stop()
+		r.after(0)
+		s.answers(func(*http.Request) (*http.Response, error) { return nil, errors.New("no") })
+		r.run()
+		sets, _ := r.after(time.Second)
+		assert.Equal(t, []string{"a=1"}, sets)
+		r.stop()
+	})
+}
+
+// TestEndsAtOnce also while a request is under way.
+func TestEndsAtOnce(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		r := start(t, &server{answer: hang}, Options{})
+		r.stop()
+		assert.Zero(t, time.Since(r.server.began))
+		assert.Empty(t, r.problems)
+	})
+}
+
+func TestNewErrors(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		url  string
+		opts Options
+		err  string
+	}{
+		"no scheme":           {"host/pods", Options{}, `URL "host/pods" must begin with http:// or https:// and a host`},
+		"no host":             {"https:///pods", Options{}, "and a host"},
+		"a file":              {"file:///pods", Options{}, "must begin with http"},
+		"no URL":              {"https://u:secret@host:x/", Options{}, "the URL does not parse"},
+		"half a pair":         {"https://host", Options{CertFile: "x"}, "CertFile and KeyFile go together"},
+		"files and transport": {"https://host", Options{CAFile: "x", Transport: http.DefaultTransport}, "have no effect on a Transport"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := New(tc.url, tc.opts)
+			require.ErrorContains(t, err, tc.err)
+			assert.NotContains(t, err.Error(), "secret")
+		})
+	}
+	s, err := New("http://host", Options{Name: "n"})
+	require.NoError(t, err)
+	assert.Equal(t, "n", s.Name())
+}

@@ -1,0 +1,157 @@
+package objects
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func secret(name, value string) *v1.Secret {
+	return &v1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Data:       map[string][]byte{"value": []byte(value)},
+	}
+}
+
+func configMap(name, value string) *v1.ConfigMap {
+	return &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Data:       map[string]string{"value": value},
+	}
+}
+
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	s := NewStore()
+	first := secret("a", "1")
+	s.Set(first, secret("a", "2"), configMap("a", "3"), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
+
+	got, err := s.Secret(t.Context(), "default", "a")
+	require.NoError(t, err)
+	assert.Same(t, first, got)
+	m, err := s.ConfigMap(t.Context(), "default", "a")
+	require.NoError(t, err)
+	assert.Equal(t, "3", m.Data["value"])
+
+	_, err = s.Secret(t.Context(), "default", "b")
+	assert.True(t, apierrors.IsNotFound(err))
+	require.EqualError(t, err, `secret "b" not found`)
+	_, err = s.ConfigMap(t.Context(), "other", "a")
+	assert.True(t, apierrors.IsNotFound(err))
+	require.EqualError(t, err, `configmap "a" not found`)
+}
+
+func TestLookupWaitsForTheFirstSet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := NewStore()
+		began := time.Now()
+		_, err := s.Secret(t.Context(), "default", "a")
+		require.ErrorIs(t, err, ErrNotSet)
+		assert.False(t, apierrors.IsNotFound(err), "it may well be there")
+		assert.Equal(t, patience, time.Since(began))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.ConfigMap(ctx, "default", "a")
+		require.ErrorIs(t, err, context.Canceled)
+
+		time.AfterFunc(patience/2, func() { s.Set(secret("a", "1")) })
+		_, err = s.Secret(t.Context(), "default", "a")
+		require.NoError(t, err)
+	})
+}
+
+// watching is a call of Watch and what it has told.
+type watching struct {
+	told [][]podconfig.ObjectRef
+	stop func()
+}
+
+func watch(t *testing.T, s *Store, during func()) *watching {
+	w := &watching{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- s.Watch(ctx, func(refs []podconfig.ObjectRef) {
+			w.told = append(w.told, refs)
+			during()
+		})
+	}()
+	w.stop = func() { cancel(); require.NoError(t, <-done) }
+	synctest.Wait()
+	return w
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := NewStore()
+		early := watch(t, s, func() {})
+		assert.Empty(t, early.told)
+		a, b := secret("a", "1"), configMap("b", "1")
+		s.Set(a, b)
+		synctest.Wait()
+		late := watch(t, s, func() {})
+		assert.Equal(t, [][]podconfig.ObjectRef{nil}, early.told, "lookups can be answered")
+		assert.Equal(t, [][]podconfig.ObjectRef{nil}, late.told)
+
+		for _, step := range []struct {
+			objects []metav1.Object
+			want    []podconfig.ObjectRef
+		}{
+			{[]metav1.Object{b, a}, nil},
+			{[]metav1.Object{b, secret("a", "1")}, nil},
+			{[]metav1.Object{b, secret("a", "2")}, []podconfig.ObjectRef{podconfig.RefOf(a)}},
+			{[]metav1.Object{secret("a", "2")}, []podconfig.ObjectRef{podconfig.RefOf(b)}},
+			{[]metav1.Object{secret("a", "2"), secret("b", "")}, []podconfig.ObjectRef{{Kind: "Secret", Namespace: "default", Name: "b"}}},
+			{nil, []podconfig.ObjectRef{podconfig.RefOf(a), {Kind: "Secret", Namespace: "default", Name: "b"}}},
+		} {
+			early.told = nil
+			s.Set(step.objects...)
+			synctest.Wait()
+			if step.want == nil {
+				assert.Empty(t, early.told)
+				continue
+			}
+			require.Len(t, early.told, 1)
+			assert.ElementsMatch(t, step.want, early.told[0])
+		}
+		early.stop()
+		assert.Len(t, late.told, 5)
+		late.stop()
+		assert.Empty(t, s.watchers)
+	})
+}
+
+func TestWatcherThatIsBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := NewStore()
+		s.Set()
+		release := make(chan struct{})
+		w := watch(t, s, func() { <-release })
+		for _, value := range []string{"1", "2", "3"} {
+			s.Set(secret("a", value), configMap("b", value))
+		}
+		close(release)
+		synctest.Wait()
+		require.Len(t, w.told, 2)
+		assert.ElementsMatch(t, []podconfig.ObjectRef{podconfig.RefOf(secret("a", "")), podconfig.RefOf(configMap("b", ""))}, w.told[1])
+		assert.False(t, slices.ContainsFunc(w.told[1:], func(refs []podconfig.ObjectRef) bool { return refs == nil }), "that would say that all may have changed")
+		w.stop()
+	})
+}

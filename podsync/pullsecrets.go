@@ -1,0 +1,37 @@
+package podsync
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// pullSecrets returns a function that looks up the pull secrets that a pod names.
+// As in kubelet, those that cannot be had are left out, with an event: the image may
+// be there already, or its registry may not ask for any.
+func pullSecrets(objects runtime.Objects, event func(pod *v1.Pod, eventType, reason, message string)) func(context.Context, *v1.Pod) ([]v1.Secret, error) {
+	return func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error) {
+		var found []v1.Secret
+		var failed []string
+		for _, ref := range pod.Spec.ImagePullSecrets {
+			if ref.Name == "" || objects == nil { // the API lets empty names pass
+				continue
+			}
+			secret, err := objects.Secret(ctx, pod.Namespace, ref.Name)
+			if err != nil {
+				failed = append(failed, ref.Name)
+				continue
+			}
+			found = append(found, *secret)
+		}
+		if len(failed) > 0 && ctx.Err() == nil {
+			event(pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(failed, ", ")))
+		}
+		return found, nil
+	}
+}

@@ -1,0 +1,102 @@
+package podsync_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// fakeObjects has the secret ns/there.
+type fakeObjects struct{}
+
+func (fakeObjects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case name == "away":
+		return nil, errors.New("connection refused")
+	case namespace != "ns" || name != "there":
+		return nil, apierrors.NewNotFound(v1.Resource("secret"), name)
+	}
+	return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, nil
+}
+
+func (fakeObjects) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, error) {
+	return nil, apierrors.NewNotFound(v1.Resource("configmap"), name)
+}
+
+// capture keeps what the runtime is asked for.
+type capture struct {
+	*world
+	req runtime.PodSync
+}
+
+func (c *capture) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
+	c.req = req
+	return c.world.SyncPod(ctx, req)
+}
+
+func TestPullSecrets(t *testing.T) {
+	own := func(context.Context, *v1.Pod) ([]v1.Secret, error) {
+		return []v1.Secret{{ObjectMeta: metav1.ObjectMeta{Name: "own"}}}, nil
+	}
+	for name, tc := range map[string]struct {
+		opts   podsync.Options
+		refs   []string
+		want   []string
+		events []string
+	}{
+		"none named":   {opts: podsync.Options{Objects: fakeObjects{}}},
+		"there":        {opts: podsync.Options{Objects: fakeObjects{}}, refs: []string{"there", ""}, want: []string{"there"}},
+		"no objects":   {refs: []string{"there"}},
+		"own function": {opts: podsync.Options{Objects: fakeObjects{}, PullSecrets: own}, refs: []string{"there"}, want: []string{"own"}},
+		"some missing": {
+			opts: podsync.Options{Objects: fakeObjects{}}, refs: []string{"gone", "there", "away"}, want: []string{"there"},
+			events: []string{"FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (gone, away); attempting to pull the image may not succeed."},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var events []string
+			tc.opts.Event = func(_ *v1.Pod, _, reason, message string) { events = append(events, reason+": "+message) }
+			tc.opts.PodsDir, tc.opts.Host = t.TempDir(), &runtime.Host{}
+			w := &capture{world: &world{statuses: map[types.UID]v1.PodStatus{}}}
+			s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w}, tc.opts)
+			require.NoError(t, err)
+			pod := makePod()
+			for _, ref := range tc.refs {
+				pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, v1.LocalObjectReference{Name: ref})
+			}
+			_, err = s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
+			require.NoError(t, err)
+			var got []string
+			for _, secret := range w.req.PullSecrets {
+				got = append(got, secret.Name)
+			}
+			assert.Equal(t, tc.want, got)
+			assert.Equal(t, tc.events, events)
+			assert.Equal(t, tc.opts.Objects, w.req.Objects)
+		})
+	}
+}
+
+func TestPullSecretsOfACancelledSync(t *testing.T) {
+	w := &world{}
+	s := newSyncer(t, w, podsync.Options{Objects: fakeObjects{}, Event: func(*v1.Pod, string, string, string) { t.Error("that is no failure of the pod") }})
+	pod := makePod()
+	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "there"}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.SyncPod(ctx, podworkers.Create, pod, nothing())
+	require.NoError(t, err, "what to make of it is up to the runtime")
+}

@@ -1,0 +1,57 @@
+package fake
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// running returns a container that runs.
+func (s *service) running(id string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.containers.byID[id]
+	switch {
+	case c == nil:
+		return nil, notFound("container", id)
+	case c.state != criv1.ContainerState_CONTAINER_RUNNING:
+		return nil, status.Errorf(codes.FailedPrecondition, "container %q is not running", id)
+	}
+	return c, nil
+}
+
+// exec has the behavior of a container that runs answer a command.
+func (c *container) exec(ctx context.Context, cmd []string) (runtime.ExecResult, error) {
+	if c.behavior.Exec == nil { // set before it ran, not changed after
+		return runtime.ExecResult{}, nil
+	}
+	res, err := c.behavior.Exec(ctx, cmd)
+	if err == nil {
+		err = ctx.Err()
+	}
+	return res, err
+}
+
+// ExecSync has the behavior of the container answer. A command that takes longer
+// than the timeout is given up.
+func (s *runtimeServer) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
+	c, err := s.s.running(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if t := req.GetTimeout(); t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(t)*time.Second)
+		defer cancel()
+	}
+	res, err := c.exec(ctx, req.GetCmd())
+	if err != nil {
+		return nil, err
+	}
+	return &criv1.ExecSyncResponse{Stdout: res.Output, ExitCode: res.ExitCode}, nil
+}

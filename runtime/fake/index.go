@@ -1,0 +1,109 @@
+package fake
+
+import (
+	"cmp"
+	"slices"
+
+	kubelettypes "k8s.io/kubelet/pkg/types"
+)
+
+// index finds sandboxes, or containers, so that a question about one pod costs as much
+// as the pod is big. The service's mu guards it.
+type index[T indexed] struct {
+	byID map[string]T
+	// all, and those of each pod by the label with its UID, are in the order of their
+	// creation.
+	all   []T
+	byPod map[string][]T
+}
+
+// indexed has the number and the ID that newID gave out, and labels that do not
+// change.
+type indexed interface {
+	comparable
+	key() (seq int, id string)
+	labels() map[string]string
+}
+
+func newIndex[T indexed]() index[T] {
+	return index[T]{byID: map[string]T{}, byPod: map[string][]T{}}
+}
+
+// add takes in what was created after all that is there.
+func (x *index[T]) add(item T) {
+	_, id := item.key()
+	x.byID[id] = item
+	x.all = append(x.all, item)
+	uid := item.labels()[kubelettypes.KubernetesPodUIDLabel]
+	x.byPod[uid] = append(x.byPod[uid], item)
+}
+
+func (x *index[T]) remove(item T) {
+	seq, id := item.key()
+	delete(x.byID, id)
+	i, _ := slices.BinarySearchFunc(x.all, seq, func(other T, seq int) int {
+		n, _ := other.key()
+		return cmp.Compare(n, seq)
+	})
+	x.all = slices.Delete(x.all, i, i+1)
+	uid := item.labels()[kubelettypes.KubernetesPodUIDLabel]
+	if x.byPod[uid] = remove(x.byPod[uid], item); len(x.byPod[uid]) == 0 {
+		delete(x.byPod, uid)
+	}
+}
+
+// candidates are those that can be of that ID, unless it is empty, and that the
+// selector can choose, in order. The list is good until mu is released.
+func (x *index[T]) candidates(id string, selector map[string]string) []T {
+	if id != "" {
+		if item, ok := x.byID[id]; ok {
+			return []T{item}
+		}
+		return nil
+	}
+	if uid := selector[kubelettypes.KubernetesPodUIDLabel]; uid != "" {
+		return x.byPod[uid]
+	}
+	return x.all
+}
+
+// about are those that the target can be about. The list is good until mu is released.
+func (x *index[T]) about(t Target) []T {
+	if list := x.byPod[string(t.UID)]; t.UID != "" && len(list) > 0 {
+		return list
+	}
+	return x.all // a pod without kubelet's labels has its UID in the metadata only
+}
+
+// selectSandboxes are those of the ID, unless it is empty, with the labels. mu is held.
+func (s *service) selectSandboxes(id string, labels map[string]string) []*sandbox {
+	var out []*sandbox
+	for _, sb := range s.sandboxes.candidates(id, labels) {
+		if selects(labels, sb.labels()) {
+			out = append(out, sb)
+		}
+	}
+	return out
+}
+
+// selectContainers are those of the ID and in the sandbox, unless these are empty, with
+// the labels. mu is held.
+func (s *service) selectContainers(id, sandboxID string, labels map[string]string) []*container {
+	candidates := s.containers.candidates(id, labels)
+	if sb := s.sandboxes.byID[sandboxID]; sb != nil && id == "" {
+		candidates = sb.containers
+	}
+	var out []*container
+	for _, c := range candidates {
+		if (sandboxID == "" || sandboxID == c.sandbox.id) && selects(labels, c.labels()) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (sb *sandbox) key() (int, string)        { return sb.seq, sb.id }
+func (sb *sandbox) labels() map[string]string { return sb.config.GetLabels() }
+
+func (c *container) key() (int, string)        { return c.seq, c.id }
+func (c *container) labels() map[string]string { return c.config.GetLabels() }

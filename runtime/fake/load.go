@@ -1,0 +1,253 @@
+package fake
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Annotations by which kubelet, and runtime/cri, find out what a container was made
+// from.
+const (
+	annotationHash           = "io.kubernetes.container.hash"
+	annotationRestartCount   = "io.kubernetes.container.restartCount"
+	annotationMessagePolicy  = "io.kubernetes.container.terminationMessagePolicy"
+	annotationPodGracePeriod = "io.kubernetes.pod.terminationGracePeriod"
+)
+
+// Pods makes n pods in the namespace "default", "pod-0" and so on, with so many
+// containers each, "c0" and so on: always the same ones.
+func Pods(n, containers int) []*v1.Pod {
+	pods := make([]*v1.Pod, n)
+	for i := range pods {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("pod-%d", i), Namespace: "default", UID: types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", i)),
+		}}
+		for c := range containers {
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: fmt.Sprintf("c%d", c), Image: "image:1"})
+		}
+		pods[i] = pod
+	}
+	return pods
+}
+
+// Seed has the pods run, as if an agent had started them: their sandboxes are ready,
+// their containers run, and their images are there. An agent that wants them adopts
+// them. Init containers have run and were removed, sidecars run. It makes no calls and
+// takes no time, whatever a [Behavior] says of starting; events are sent. It fails,
+// and does nothing, if one of the pods had a sandbox before.
+func (r *Runtime) Seed(pods ...*v1.Pod) error {
+	logs := "" // what nobody has a place for is not written
+	if r.dir != "" {
+		logs = r.Host().PodLogsDir
+	}
+	made, err := r.s.seed(pods, logs)
+	if err != nil {
+		return err
+	}
+	behaviors := r.s.behaviorsOf(made)
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	for i, c := range made {
+		r.s.addContainer(c)
+		r.s.run(c, behaviors[i])
+	}
+	return nil
+}
+
+// seed makes the sandboxes of pods, and the containers that are to be in them.
+func (s *service) seed(pods []*v1.Pod, logs string) ([]*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	configs := make([]*criv1.PodSandboxConfig, len(pods))
+	for i, pod := range pods {
+		configs[i] = sandboxConfig(pod, logs)
+		if s.names[sandboxName(configs[i].GetMetadata())] {
+			return nil, fmt.Errorf("fake runtime: seeding pod %s: it has a sandbox already", runtime.RefOf(pod))
+		}
+	}
+	var made []*container
+	for i, pod := range pods {
+		sb := s.addSandbox(configs[i], "")
+		for kind, c := range runtime.Containers(&pod.Spec) {
+			if kind == runtime.EphemeralContainer || kind == runtime.InitContainer && !runtime.IsSidecar(c) {
+				continue
+			}
+			img := s.findImage(c.Image)
+			if img == nil {
+				img = s.addImage(Image{Name: c.Image})
+			}
+			made = append(made, newContainer(sb, containerConfig(pod, c, img), img.GetId()))
+		}
+	}
+	return made, nil
+}
+
+// sandboxConfig is what runtime/cri makes of a pod, as far as it tells which it is.
+func sandboxConfig(pod *v1.Pod, logs string) *criv1.PodSandboxConfig {
+	labels := podLabels(pod)
+	maps.Copy(labels, pod.Labels)
+	network := criv1.NamespaceMode_POD
+	if runtime.HasHostNetwork(pod) {
+		network = criv1.NamespaceMode_NODE
+	}
+	if logs != "" {
+		logs = filepath.Join(logs, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+	}
+	return &criv1.PodSandboxConfig{
+		Metadata: &criv1.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
+		Hostname: pod.Name, LogDirectory: logs,
+		Labels: labels, Annotations: maps.Clone(pod.Annotations),
+		Linux: &criv1.LinuxPodSandboxConfig{SecurityContext: &criv1.LinuxSandboxSecurityContext{
+			NamespaceOptions: &criv1.NamespaceOption{Network: network, Pid: criv1.NamespaceMode_CONTAINER},
+		}},
+	}
+}
+
+func podLabels(pod *v1.Pod) map[string]string {
+	return map[string]string{
+		kubelettypes.KubernetesPodNameLabel:      pod.Name,
+		kubelettypes.KubernetesPodNamespaceLabel: pod.Namespace,
+		kubelettypes.KubernetesPodUIDLabel:       string(pod.UID),
+	}
+}
+
+// containerConfig is what runtime/cri makes of a container, as far as a client finds
+// out what it was made from.
+func containerConfig(pod *v1.Pod, c *v1.Container, img *criv1.Image) *criv1.ContainerConfig {
+	labels := podLabels(pod)
+	labels[kubelettypes.KubernetesContainerNameLabel] = c.Name
+	annotations := map[string]string{
+		annotationHash:           strconv.FormatUint(runtime.ContainerHash(c), 16),
+		annotationRestartCount:   "0",
+		terminationMessagePath:   c.TerminationMessagePath,
+		annotationMessagePolicy:  string(c.TerminationMessagePolicy),
+		annotationPodGracePeriod: strconv.FormatInt(runtime.GracePeriod(pod), 10),
+	}
+	config := &criv1.ContainerConfig{
+		Metadata: &criv1.ContainerMetadata{Name: c.Name},
+		Image:    &criv1.ImageSpec{Image: img.GetId(), UserSpecifiedImage: c.Image},
+		Command:  c.Command, Args: c.Args, WorkingDir: c.WorkingDir, Labels: labels, Annotations: annotations,
+		LogPath: logPath(c.Name, 0),
+	}
+	for _, e := range c.Env {
+		config.Envs = append(config.Envs, &criv1.KeyValue{Key: e.Name, Value: []byte(e.Value)})
+	}
+	return config
+}
+
+func logPath(container string, attempt uint32) string {
+	return fmt.Sprintf("%s/%d.log", container, attempt)
+}
+
+// ExitNext ends all containers of the next n pods as if by themselves, at once, and
+// returns which pods these are: those with something that runs, in the order of their
+// creation from the one after the last that such a call was about, and round again.
+// Fewer than n are returned if there are no more.
+func (r *Runtime) ExitNext(n int, code int32) []runtime.PodRef {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	var refs []runtime.PodRef
+	for _, sb := range r.s.nextSandboxes(n) {
+		refs = append(refs, sb.pod)
+		for _, c := range sb.containers {
+			r.s.end(c, code, "")
+		}
+	}
+	return refs
+}
+
+// RestartNext is [Runtime.ExitNext] with a new instance in the place of each that has
+// ended, as an agent would start it, and returns which pods these are. Of instances
+// that had ended before nothing is left.
+func (r *Runtime) RestartNext(n int, code int32) []runtime.PodRef {
+	s := r.s
+	s.mu.Lock()
+	var refs []runtime.PodRef
+	var made []*container
+	for _, sb := range s.nextSandboxes(n) {
+		refs = append(refs, sb.pod)
+		for _, c := range sb.containers {
+			if c.state == criv1.ContainerState_CONTAINER_RUNNING {
+				made = append(made, newContainer(sb, successor(c.config), c.imageID))
+			}
+		}
+	}
+	s.mu.Unlock()
+	behaviors := s.behaviorsOf(made)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, c := range made {
+		if s.sandboxes.byID[c.sandbox.id] == c.sandbox && c.sandbox.ready && !s.names[c.fullName()] {
+			s.replace(c, code)
+			s.run(c, behaviors[i])
+		}
+	}
+	return refs
+}
+
+// replace ends the instances before a new one, and leaves only the last of them. mu is
+// held.
+func (s *service) replace(c *container, code int32) {
+	for _, old := range slices.Clone(c.sandbox.containers) {
+		switch {
+		case old.name() != c.name():
+		case old.state == criv1.ContainerState_CONTAINER_RUNNING:
+			s.end(old, code, "")
+		default:
+			s.drop(old)
+		}
+	}
+	s.addContainer(c)
+}
+
+// successor is the configuration of the next instance.
+func successor(old *criv1.ContainerConfig) *criv1.ContainerConfig {
+	attempt := old.GetMetadata().GetAttempt() + 1
+	annotations := map[string]string{}
+	maps.Copy(annotations, old.GetAnnotations())
+	annotations[annotationRestartCount] = strconv.FormatUint(uint64(attempt), 10)
+	return &criv1.ContainerConfig{
+		Metadata: &criv1.ContainerMetadata{Name: old.GetMetadata().GetName(), Attempt: attempt},
+		Image:    old.GetImage(), Command: old.GetCommand(), Args: old.GetArgs(), WorkingDir: old.GetWorkingDir(),
+		Envs: old.GetEnvs(), Mounts: old.GetMounts(), Labels: old.GetLabels(), Annotations: annotations,
+		LogPath: logPath(old.GetMetadata().GetName(), attempt), Linux: old.GetLinux(),
+	}
+}
+
+// behaviorsOf is that of each instance, see behaviorOf.
+func (s *service) behaviorsOf(list []*container) []Behavior {
+	out := make([]Behavior, len(list))
+	for i, c := range list {
+		out[i] = s.behaviorOf(c)
+	}
+	return out
+}
+
+// nextSandboxes are those in which something runs, see [Runtime.ExitNext]. mu is held.
+func (s *service) nextSandboxes(n int) []*sandbox {
+	all := s.sandboxes.all
+	first, _ := slices.BinarySearchFunc(all, s.touched+1, func(sb *sandbox, seq int) int { return cmp.Compare(sb.seq, seq) })
+	var out []*sandbox
+	for _, sb := range slices.Concat(all[first:], all[:first]) {
+		if len(out) == n {
+			break
+		}
+		if slices.ContainsFunc(sb.containers, func(c *container) bool { return c.state == criv1.ContainerState_CONTAINER_RUNNING }) {
+			out = append(out, sb)
+			s.touched = sb.seq
+		}
+	}
+	return out
+}

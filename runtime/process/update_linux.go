@@ -1,0 +1,66 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// resourcesFile has a container's resources if they are no more those of its record.
+const resourcesFile = "resources.json"
+
+// UpdateContainerResources implements CRI. It changes limits where the container has
+// cgroups for them, also while it runs, and else refuses with FailedPrecondition, naming each limit
+// that is as it was; others may have changed then, until the next update. The OOM score and the limits of
+// huge pages stay, as with other runtimes.
+func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
+	c, err := s.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == criv1.ContainerState_CONTAINER_EXITED {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: it has ended", c.about())
+	}
+	merged := mergeResources(c.resources, req.GetLinux())
+	before := limitsOf(c.resources, s.opts.PIDLimit)
+	var refused []string
+	for _, m := range enforce(c.rec.Cgroup, limitsOf(merged, s.opts.PIDLimit)) {
+		same := slices.ContainsFunc(before, func(b limit) bool { return reflect.DeepEqual(b, m.limit) })
+		if !same { // else its being missed was said when the container was made
+			refused = append(refused, fmt.Sprintf("%s cannot be changed: %v", m.kind, m.err))
+		}
+	}
+	if refused != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: %s", c.about(), strings.Join(refused, "; "))
+	}
+	if err := supervise.WriteFile(filepath.Join(c.dir, resourcesFile), merged); err != nil {
+		return nil, status.Errorf(codes.Internal, "%s: recording its resources: %v", c.about(), err)
+	}
+	c.resources = merged
+	return &criv1.UpdateContainerResourcesResponse{}, nil
+}
+
+// recoverResources reads what an update has left.
+func (s *Server) recoverResources(c *container) {
+	path := filepath.Join(c.dir, resourcesFile)
+	updated := &criv1.LinuxContainerResources{}
+	switch err := supervise.ReadFile(path, updated); {
+	case err == nil:
+		c.resources = updated
+	case !errors.Is(err, fs.ErrNotExist):
+		s.setAside(path, err)
+	}
+}

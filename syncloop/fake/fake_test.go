@@ -1,0 +1,230 @@
+package fake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/pleg"
+	plegfake "github.com/kubeletkit/kubeletkit/pleg/fake"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	proberfake "github.com/kubeletkit/kubeletkit/prober/fake"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	runtimefake "github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/syncloop/fake"
+	volumefake "github.com/kubeletkit/kubeletkit/volume/fake"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var _ podsync.StatusManager = (*fake.Statuses)(nil)
+
+func makePod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
+	}
+}
+
+// node is a loop in virtual time with fakes all around.
+type node struct {
+	runtime *runtimefake.Runtime
+	config  *fake.Config
+	events  *plegfake.PLEG
+	pods    *podconfig.Manager
+}
+
+func onNode(t *testing.T, h syncloop.SyncHandler, n *node, test func(ctx context.Context)) {
+	t.Helper()
+	if n.runtime == nil {
+		n.runtime, n.pods = runtimefake.New(runtimefake.Options{}), podconfig.NewManager()
+	}
+	n.config, n.events = fake.NewConfig(), plegfake.New(plegfake.Options{})
+	loop, err := syncloop.New(syncloop.Deps{Handler: h, Config: n.config, PLEG: n.events, Runtime: n.runtime, Pods: n.pods}, syncloop.Options{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2) // one value of each of the two goroutines
+	go func() { ended <- n.events.Run(ctx) }()
+	go func() { ended <- loop.Run(ctx) }()
+	test(ctx)
+	cancel()
+	require.NoError(t, errors.Join(<-ended, <-ended))
+}
+
+func TestHandlerAndConfigWithTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, n := fake.NewHandler(), &node{}
+		h.Fail(fake.Prepare, "", 1, errors.New("not yet"))
+		h.Fail(fake.HandlePodCleanups, "", 1, errors.New("disk full"))
+		onNode(t, h, n, func(ctx context.Context) {
+			web, db := makePod("web"), makePod("db")
+			n.pods.Set(web)
+			for _, op := range []podconfig.Op{podconfig.Add, podconfig.Update, podconfig.Delete, podconfig.Reconcile, podconfig.Remove} {
+				require.NoError(t, n.config.Push(ctx, podconfig.Change{Op: op, Pods: []*v1.Pod{web, db}}))
+			}
+			n.events.Push(runtime.RefOf(web), pleg.Event{Type: pleg.ContainerDied})
+			_, err := h.UntilCalled(ctx, fake.HandlePodSyncs, "uid-web")
+			require.NoError(t, err)
+			_, err = h.UntilCalled(ctx, fake.HandlePodReconcile, "uid-db")
+			require.NoError(t, err)
+			assert.Equal(t, []string{
+				"Prepare", "Prepare", "HandlePodAdditions default/web default/db", "HandlePodUpdates default/web default/db",
+				"HandlePodUpdates default/web default/db", "HandlePodReconcile default/web default/db",
+				"HandlePodRemoves default/web default/db", "HandlePodSyncs default/web",
+			}, h.Transcript(""))
+
+			h.Forget()
+			time.Sleep(time.Minute)
+			assert.Empty(t, h.Transcript(""))
+			n.config.See()
+			require.NoError(t, h.Until(ctx, func() bool { return len(h.Calls("")) == 3 }), "one that fails is tried again")
+
+			release := h.Hold(fake.HandlePodUpdates, "uid-db")
+			require.NoError(t, n.config.Push(ctx, podconfig.Change{Op: podconfig.Update, Pods: []*v1.Pod{db}}))
+			short, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			require.ErrorIs(t, n.config.Push(short, podconfig.Change{Op: podconfig.Update, Pods: []*v1.Pod{web}}), context.DeadlineExceeded)
+			release()
+			require.NoError(t, n.config.Push(ctx, podconfig.Change{Op: podconfig.Update, Pods: []*v1.Pod{web}}))
+		})
+	})
+}
+
+func TestTheEndOfTheConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := fake.NewConfig()
+		loop, err := syncloop.New(syncloop.Deps{
+			Handler: fake.NewHandler(), Config: config, PLEG: quiet{}, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podconfig.NewManager(),
+		}, syncloop.Options{})
+		require.NoError(t, err)
+		config.Close()
+		config.Close()
+		require.ErrorContains(t, loop.Run(t.Context()), "desired state ended")
+	})
+}
+
+// quiet is a runtime of which there are no events.
+type quiet struct{}
+
+func (quiet) Healthy() error               { return nil }
+func (quiet) Watch() <-chan pleg.PodEvents { return nil }
+
+// TestWorkersAndStatusesWithTheHandler has a pod that is wanted, one that is not, and one
+// that only the disk knows.
+func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w, st, dirs, pods := fake.NewWorkers(), fake.NewStatuses(), volumefake.NewVolumes(), podconfig.NewManager()
+		rt := runtimefake.New(runtimefake.Options{})
+		old := runtimefake.Pods(1, 1)[0]
+		require.NoError(t, rt.Seed(old))
+		h, err := syncloop.NewHandler(
+			syncloop.HandlerDeps{Pods: pods, Workers: w, Status: st, Runtime: rt, Prober: proberfake.New(), Dirs: dirs},
+			syncloop.HandlerOptions{PodsDir: filepath.Join(dir, "pods"), Admit: func(pod *v1.Pod, _ []*v1.Pod) syncloop.Admission {
+				return syncloop.Admission{Admitted: pod.Name != "big", Reason: "OutOfpods"}
+			}})
+		require.NoError(t, err)
+		n := &node{runtime: rt, pods: pods}
+		onNode(t, h, n, func(ctx context.Context) {
+			web, big := makePod("web"), makePod("big")
+			require.NoError(t, n.config.Push(ctx, podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{web, big}}))
+			refused, err := st.Until(ctx, "uid-big", func(s v1.PodStatus) bool { return s.Phase == v1.PodFailed })
+			require.NoError(t, err)
+			assert.Equal(t, "OutOfpods", refused.Reason)
+			assert.True(t, w.State("uid-web").CouldHaveRunningContainers())
+			assert.False(t, w.State("uid-web").Synced)
+			assert.False(t, w.State("uid-big").Known())
+
+			n.config.See()
+			call, err := w.UntilCalled(ctx, fake.UpdatePod, old.UID)
+			require.NoError(t, err)
+			assert.Equal(t, "UpdatePod default/pod-0 kill orphan", call.String())
+			assert.Equal(t, podworkers.PhaseTerminating, w.State(old.UID).Phase)
+			assert.True(t, w.State("uid-web").Synced)
+
+			require.NoError(t, n.config.Push(ctx, podconfig.Change{Op: podconfig.Remove, Pods: []*v1.Pod{web, big}}))
+			require.NoError(t, w.Until(ctx, func() bool { return w.State("uid-web").TerminationRequested() }))
+			assert.Equal(t, podworkers.Create, w.Updates("uid-web")[0].Type)
+			assert.Equal(t, podworkers.Kill, w.Updates("uid-web")[1].Type)
+			gone := w.State("uid-web")
+			gone.Phase = podworkers.PhaseTerminated
+			w.SetState("uid-web", gone)
+			require.NoError(t, w.Until(ctx, func() bool { return !w.State("uid-web").Known() }), "housekeeping forgets it")
+			w.SetState(old.UID, podworkers.State{})
+			assert.False(t, w.State(old.UID).Known())
+			assert.Len(t, w.Updates(""), 3)
+			_, ok := st.Get("uid-big")
+			assert.False(t, ok, "it was pruned")
+		})
+	})
+}
+
+func TestStatuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, web := fake.NewStatuses(), makePod("web")
+		_, ok := s.Get(web.UID)
+		assert.False(t, ok)
+		go func() {
+			for _, phase := range []v1.PodPhase{v1.PodPending, v1.PodRunning} {
+				time.Sleep(time.Minute)
+				s.Set(web, v1.PodStatus{Phase: phase})
+			}
+			time.Sleep(time.Minute)
+			s.Terminate(web)
+		}()
+		began := time.Now()
+		_, err := s.Until(t.Context(), web.UID, func(st v1.PodStatus) bool { return st.Phase == v1.PodRunning })
+		require.NoError(t, err)
+		require.NoError(t, s.UntilTerminated(t.Context(), web.UID))
+		assert.Equal(t, 3*time.Minute, time.Since(began))
+		assert.Equal(t, []v1.PodStatus{{Phase: v1.PodPending}, {Phase: v1.PodRunning}}, s.History(web.UID))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = s.Until(ctx, web.UID, func(st v1.PodStatus) bool { return st.Phase == v1.PodFailed })
+		require.ErrorContains(t, err, `phase "Running" of pod uid-web, set 2 times`)
+		s.Forget(web.UID)
+		assert.Empty(t, s.History(web.UID))
+		assert.False(t, s.Terminated(web.UID))
+	})
+}
+
+func Example() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	config, handler := fake.NewConfig(), fake.NewHandler()
+	events := plegfake.New(plegfake.Options{})
+	loop, err := syncloop.New(syncloop.Deps{
+		Handler: handler, Config: config, PLEG: events, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podconfig.NewManager(),
+	}, syncloop.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ended := make(chan error)
+	go func() { ended <- events.Run(ctx) }()
+	go func() { ended <- loop.Run(ctx) }()
+
+	fmt.Println(config.Push(ctx, podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{makePod("web")}}))
+	call, err := handler.UntilCalled(ctx, fake.HandlePodAdditions, "uid-web")
+	fmt.Println(&call, err)
+	cancel()
+	fmt.Println(<-ended, <-ended)
+	// Output:
+	// <nil>
+	// HandlePodAdditions default/web <nil>
+	// <nil> <nil>
+}
