@@ -105,9 +105,13 @@ func (r *Runtime) stopPod(ctx context.Context, ref runtime.PodRef, pod *v1.Pod, 
 	return errors.Join(append(errs, failed...)...)
 }
 
+// stopSandbox stops a sandbox. Callers who name the same one at the same time share
+// one call: of two, containerd lets one fail, as its network can be taken down once.
 func (r *Runtime) stopSandbox(ctx context.Context, about, id string) error {
-	_, err := call(ctx, r, "StopPodSandbox", about, 0, r.rs.StopPodSandbox, &criv1.StopPodSandboxRequest{PodSandboxId: id})
-	return unlessNotFound(err)
+	return r.stops.do(ctx, about, id, func() error {
+		_, err := call(ctx, r, "StopPodSandbox", about, 0, r.rs.StopPodSandbox, &criv1.StopPodSandboxRequest{PodSandboxId: id})
+		return unlessNotFound(err)
+	})
 }
 
 // graceOf is the grace period of a container, in seconds: its pod's, or what was

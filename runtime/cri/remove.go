@@ -20,8 +20,7 @@ import (
 // who name the same container at the same time share one removal, as runtimes
 // refuse the second.
 func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
-	_, err, _ := r.removals.Do(id.ID, func() (any, error) { return nil, r.removeContainer(ctx, id) })
-	return err
+	return r.removals.do(ctx, "removing container "+id.String(), id.ID, func() error { return r.removeContainer(ctx, id) })
 }
 
 func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) error {
@@ -79,8 +78,7 @@ func removeLogs(log string) error {
 // RemoveSandbox implements [runtime.Remover]. The logs of its containers stay; they
 // go with the pod's log directory.
 func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
-	_, err, _ := r.removals.Do(id, func() (any, error) { return nil, r.removeSandbox(ctx, id) })
-	return err
+	return r.removals.do(ctx, "removing sandbox "+id, id, func() error { return r.removeSandbox(ctx, id) })
 }
 
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/singleflight"
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -133,8 +132,8 @@ type Runtime struct {
 	pulls  *puller
 	starts *gate
 	pods   memory
-	// removals under way, by the ID of what is removed.
-	removals singleflight.Group
+	// stops of sandboxes and removals under way, by the ID of what is stopped or removed.
+	stops, removals shares
 }
 
 var (

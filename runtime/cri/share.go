@@ -1,0 +1,57 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// shares lets callers who want the same done at the same time have it done once.
+// Unlike golang.org/x/sync/singleflight it lets a caller leave, and starts no
+// goroutine. Its zero value is ready.
+type shares struct {
+	mu   sync.Mutex
+	runs map[string]*sharedRun
+}
+
+// sharedRun is a run under way; its results may be read when done is closed.
+type sharedRun struct {
+	done   chan struct{}
+	err    error
+	gaveUp bool
+}
+
+// do runs f, or waits for another caller's run under the same key, until ctx ends.
+// What ended because that caller gave up says nothing to those who did not: one of
+// them runs f again.
+func (s *shares) do(ctx context.Context, about, key string, f func() error) error {
+	for {
+		s.mu.Lock()
+		run, another := s.runs[key]
+		if !another {
+			run = &sharedRun{done: make(chan struct{})}
+			if s.runs == nil {
+				s.runs = map[string]*sharedRun{}
+			}
+			s.runs[key] = run
+		}
+		s.mu.Unlock()
+		if !another {
+			run.err = f()
+			run.gaveUp = ctx.Err() != nil
+			s.mu.Lock()
+			delete(s.runs, key)
+			s.mu.Unlock()
+			close(run.done)
+			return run.err
+		}
+		select {
+		case <-run.done:
+			if run.err == nil || !run.gaveUp {
+				return run.err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", about, ended(ctx))
+		}
+	}
+}
