@@ -235,11 +235,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer unlockLogs()
 
 	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.opts.PodLogsDir)
-	type part struct {
+	stopCheckpoint := a.runCheckpoint(ctx)
+	g, gctx := errgroup.WithContext(ctx)
+	for _, part := range []struct {
 		name string
 		run  func(context.Context) error
-	}
-	parts := []part{
+	}{
 		{"status manager", a.status.Run},
 		{"prober", a.prober.Run},
 		{"pod workers", a.workers.Run},
@@ -248,10 +249,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		{"watch of objects", a.objects.Run},
 		{"pod configuration", a.mux.Run},
 		{"sync loop", a.loop.Run},
-	}
-	stopCheckpoint := a.runCheckpoint(ctx)
-	g, gctx := errgroup.WithContext(ctx)
-	for _, part := range parts {
+	} {
 		g.Go(func() error {
 			err := part.run(gctx)
 			switch {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // lookPeriod is how often RunOnce looks at the pods' phases.
@@ -54,22 +53,22 @@ func (a *Agent) RunOnce(ctx context.Context) (Report, error) {
 	go func() { ended <- a.Run(rctx) }()
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
-	var first snapshot
+	frozen := false
 	for {
 		select {
 		case err := <-ended:
 			if err == nil {
 				err = context.Cause(ctx)
 			}
-			return report(first.of(a.Pods())), fmt.Errorf("not every pod got to run: %w", err)
+			return report(a.Pods()), fmt.Errorf("not every pod got to run: %w", err)
 		case <-tick.C:
 		}
-		if first == nil && a.Synced() {
+		if !frozen && a.Synced() {
 			a.mux.Freeze()
-			first = newSnapshot(a.Pods())
+			frozen = true
 		}
-		pods := first.of(a.Pods())
-		if first == nil || slices.ContainsFunc(pods, unsettled) {
+		pods := a.Pods()
+		if !frozen || slices.ContainsFunc(pods, unsettled) {
 			continue
 		}
 		cancel()
@@ -78,25 +77,6 @@ func (a *Agent) RunOnce(ctx context.Context) (Report, error) {
 		}
 		return report(pods), failures(pods)
 	}
-}
-
-// snapshot is the pods that were wanted at some moment; nil before there was one.
-type snapshot map[types.UID]struct{}
-
-func newSnapshot(pods []*v1.Pod) snapshot {
-	s := make(snapshot, len(pods))
-	for _, pod := range pods {
-		s[pod.UID] = struct{}{}
-	}
-	return s
-}
-
-// of returns those of the pods that are in the snapshot; all if there is none.
-func (s snapshot) of(pods []*v1.Pod) []*v1.Pod {
-	if s == nil {
-		return pods
-	}
-	return slices.DeleteFunc(pods, func(pod *v1.Pod) bool { _, in := s[pod.UID]; return !in })
 }
 
 func unsettled(pod *v1.Pod) bool {

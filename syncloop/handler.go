@@ -290,11 +290,10 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 		}
 	}
 	if h.Checkpoint != nil {
-		taken := make(map[types.UID]bool, len(wanted))
-		for _, pod := range wanted {
-			taken[pod.UID] = true
-		}
-		h.Checkpoint.Prune(func(uid types.UID) bool { return taken[uid] })
+		h.Checkpoint.Prune(func(uid types.UID) bool {
+			_, refused := h.refused[uid]
+			return keep[uid] && !refused
+		})
 	}
 	states := h.Workers.SyncKnownPods(wanted)
 	for _, pod := range wanted {
