@@ -2,6 +2,8 @@ package podconfig
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -40,9 +42,10 @@ func (d *Dependents) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	for delay := minRestartDelay; ; delay = min(2*delay, maxRestartDelay) {
+	var restarts backOff
+	for {
 		began := time.Now()
-		err := d.source.Watch(ctx, d.note)
+		err := d.watch(ctx)
 		if err == nil && ctx.Err() == nil {
 			d.log.V(1).Info("Secrets and config maps do not change any more")
 			<-ctx.Done()
@@ -50,18 +53,23 @@ func (d *Dependents) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(began) >= maxRestartDelay {
-			delay = minRestartDelay
-		}
+		delay := restarts.after(began)
 		d.log.Error(err, "Watch of secrets and config maps failed; it is begun anew", "retryIn", delay)
-		timer := time.NewTimer(delay)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, delay) {
 			return nil
-		case <-timer.C:
 		}
 	}
+}
+
+// watch watches the source once. A panic becomes an error with its stack, as it does
+// with sources of pods.
+func (d *Dependents) watch(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the source of secrets and config maps panicked: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return d.source.Watch(ctx, d.note)
 }
 
 func (d *Dependents) note(refs []ObjectRef) {

@@ -75,13 +75,14 @@ func TestDependentsRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fails := func(context.Context, func([]ObjectRef)) error { return errors.New("away") }
+		panics := func(context.Context, func([]ObjectRef)) error { panic("oops") }
 		failsLate := func(_ context.Context, changed func([]ObjectRef)) error {
 			changed(nil)
 			time.Sleep(maxRestartDelay)
 			return errors.New("away again")
 		}
 		completes := func(context.Context, func([]ObjectRef)) error { return nil }
-		src := &scriptedObjects{start: time.Now(), watches: []func(context.Context, func([]ObjectRef)) error{fails, fails, failsLate, fails, completes}}
+		src := &scriptedObjects{start: time.Now(), watches: []func(context.Context, func([]ObjectRef)) error{fails, panics, failsLate, fails, completes}}
 		pods := NewManager()
 		pods.Set(podWithSecrets("a", "s"))
 		d := NewDependents(src, pods, logr.Discard())

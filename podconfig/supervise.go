@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The back-off between two runs of a failing source. A run of maxRestartDelay or
+// The back-off between two runs of what fails. A run of maxRestartDelay or
 // longer counts as health and starts it anew.
 const (
 	minRestartDelay = time.Second
@@ -21,7 +21,8 @@ const (
 
 // supervise runs a source until ctx ends or the source is complete.
 func supervise(ctx context.Context, logger logr.Logger, source Source, sink Sink) {
-	for delay := minRestartDelay; ; delay = min(2*delay, maxRestartDelay) {
+	var restarts backOff
+	for {
 		began := time.Now()
 		delivered, err := runOnce(ctx, source, sink)
 		switch {
@@ -36,17 +37,35 @@ func supervise(ctx context.Context, logger logr.Logger, source Source, sink Sink
 		case err == nil:
 			err = fmt.Errorf("source %q ended without ever delivering its pods", source.Name())
 		}
-		if time.Since(began) >= maxRestartDelay {
-			delay = minRestartDelay
-		}
+		delay := restarts.after(began)
 		logger.Error(err, "Pod source failed; the pods it named stay, and it is run again", "retryIn", delay)
-		timer := time.NewTimer(delay)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, delay) {
 			return
-		case <-timer.C:
 		}
+	}
+}
+
+// backOff is the pause before what fails is run again. Its zero value is ready.
+type backOff struct{ last time.Duration }
+
+// after returns the pause that follows a run which began at the time.
+func (b *backOff) after(began time.Time) time.Duration {
+	if time.Since(began) >= maxRestartDelay {
+		b.last = 0
+	}
+	b.last = min(max(2*b.last, minRestartDelay), maxRestartDelay)
+	return b.last
+}
+
+// sleep reports whether the time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

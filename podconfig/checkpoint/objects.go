@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -121,15 +122,24 @@ func (s *Store) wanted(ref podconfig.ObjectRef) bool {
 	return false
 }
 
+// references are the objects that kept pods refer to. mu is held.
+func (s *Store) references() map[podconfig.ObjectRef]struct{} {
+	refs := map[podconfig.ObjectRef]struct{}{}
+	for _, pod := range s.kept {
+		for _, ref := range podconfig.References(pod) {
+			refs[ref] = struct{}{}
+		}
+	}
+	return refs
+}
+
 // refresh has Run look again at the objects, or at all if none is named, as far as
 // kept pods refer to them.
 func (s *Store) refresh(refs []podconfig.ObjectRef) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(refs) == 0 {
-		for _, pod := range s.kept {
-			refs = append(refs, podconfig.References(pod)...)
-		}
+		refs = slices.Collect(maps.Keys(s.references()))
 	}
 	for _, ref := range refs {
 		s.stale[ref] = struct{}{}
@@ -143,9 +153,12 @@ func (s *Store) renew(ctx context.Context) {
 	s.mu.Lock()
 	source := s.source
 	var refs []podconfig.ObjectRef
-	for ref := range s.stale {
-		if source != nil && s.wanted(ref) {
-			refs = append(refs, ref)
+	if source != nil && len(s.stale) > 0 {
+		wanted := s.references()
+		for ref := range s.stale {
+			if _, is := wanted[ref]; is {
+				refs = append(refs, ref)
+			}
 		}
 	}
 	clear(s.stale)
@@ -179,14 +192,9 @@ func (s *Store) dropObjects() {
 	if len(s.held) == 0 {
 		return
 	}
-	used := map[podconfig.ObjectRef]bool{}
-	for _, pod := range s.kept {
-		for _, ref := range podconfig.References(pod) {
-			used[ref] = true
-		}
-	}
+	wanted := s.references()
 	for ref := range s.held {
-		if !used[ref] {
+		if _, is := wanted[ref]; !is {
 			delete(s.held, ref)
 			s.set(fileOf(ref), nil)
 		}

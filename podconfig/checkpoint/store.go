@@ -121,26 +121,24 @@ func (s *Store) Load(context.Context) []*v1.Pod {
 		pod     *v1.Pod
 		written time.Time
 	}
-	newest := map[string]dated{} // by full name
+	var found []dated
 	err := s.pods.read(func(name string, record []byte, written time.Time) error {
 		pod, err := s.podOf(name, record)
-		if err != nil {
-			return err
+		if err == nil {
+			found = append(found, dated{pod, written})
 		}
-		s.kept[pod.UID] = pod
-		full := runtime.RefOf(pod).FullName()
-		was, two := newest[full]
-		if two && was.written.After(written) {
-			pod, was.pod = was.pod, pod
-			written = was.written
-		}
-		if two { // the older was to be removed, and there was no time for it
-			delete(s.kept, was.pod.UID)
-			s.set(file{name: string(was.pod.UID)}, nil)
-		}
-		newest[full] = dated{pod, written}
-		return nil
+		return err
 	}, problem)
+	slices.SortStableFunc(found, func(a, b dated) int { return a.written.Compare(b.written) })
+	newest := map[string]types.UID{} // by full name
+	for _, f := range found {
+		full := runtime.RefOf(f.pod).FullName()
+		if older, two := newest[full]; two { // it was to be removed, and there was no time for it
+			s.forget(older)
+		}
+		newest[full] = f.pod.UID
+		s.kept[f.pod.UID] = f.pod
+	}
 	if err != nil {
 		s.log.Error(err, "Checkpoints of pods cannot be read; pods come back only when their source does", "path", s.pods.path)
 	}
@@ -198,12 +196,10 @@ func (s *Store) Keep(pod *v1.Pod) {
 func (s *Store) Drop(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, kept := s.kept[uid]; !kept {
-		return
+	if _, kept := s.kept[uid]; kept {
+		s.forget(uid)
+		s.dropObjects()
 	}
-	delete(s.kept, uid)
-	s.set(file{name: string(uid)}, nil)
-	s.dropObjects()
 }
 
 // Prune drops the kept pods that keep does not want: those of which nobody says that
@@ -215,14 +211,19 @@ func (s *Store) Prune(keep func(uid types.UID) bool) {
 	dropped := false
 	for uid := range s.kept {
 		if !keep(uid) {
-			delete(s.kept, uid)
-			s.set(file{name: string(uid)}, nil)
+			s.forget(uid)
 			dropped = true
 		}
 	}
 	if dropped {
 		s.dropObjects()
 	}
+}
+
+// forget wants the pod to have no record. mu is held.
+func (s *Store) forget(uid types.UID) {
+	delete(s.kept, uid)
+	s.set(file{name: string(uid)}, nil)
 }
 
 // set wants a record to have the content, or with nil to be gone. mu is held.
@@ -263,8 +264,10 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-retry.C:
 		}
 		err := s.flush() // pods first: what they refer to may take its time
-		s.renew(ctx)
-		err = errors.Join(err, s.flush())
+		if err == nil {
+			s.renew(ctx)
+			err = s.flush()
+		}
 		switch {
 		case err != nil && !failed:
 			s.log.Error(err, "Cannot write checkpoints; pods are not touched by that, but a reboot would not bring back what has changed; trying again", "path", s.dir)
