@@ -87,10 +87,10 @@ func (n *news) take() bulletin {
 	return b
 }
 
-// tell changes the news.
-func (n *news) tell(change func(*bulletin)) {
+// tell has the news changed, with mu held, and wakes who reads them.
+func (n *news) tell(change func(*news)) {
 	n.mu.Lock()
-	change(&n.bulletin)
+	change(n)
 	n.mu.Unlock()
 	n.rouse()
 }

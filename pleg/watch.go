@@ -47,9 +47,9 @@ func (e *engine) watch(ctx context.Context) {
 			e.opts.Metrics.Connected(err)
 		}
 		never := errors.Is(err, errors.ErrUnsupported)
-		e.news.tell(func(b *bulletin) {
-			b.stream = streamState{n: b.stream.n, never: never}
-			b.broken = err
+		e.news.tell(func(n *news) {
+			n.stream = streamState{n: n.stream.n, never: never}
+			n.broken = err
 		})
 		if never {
 			return
@@ -69,24 +69,24 @@ func (e *engine) watch(ctx context.Context) {
 func (e *engine) subscribe(ctx context.Context) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	e.news.tell(func(b *bulletin) {
-		b.stream = streamState{n: b.stream.n + 1, open: true, giveUp: giveUp}
+	e.news.tell(func(n *news) {
+		n.stream = streamState{n: n.stream.n + 1, open: true, giveUp: giveUp}
 	})
 	// tell has the news changed by what has come from the stream, which therefore stands.
-	tell := func(change func(*bulletin)) {
+	tell := func(change func(*news)) {
 		first := false
-		e.news.tell(func(b *bulletin) {
-			first = !b.stream.up
-			b.stream.up = true
-			change(b)
+		e.news.tell(func(n *news) {
+			first = !n.stream.up
+			n.stream.up = true
+			change(n)
 		})
 		if first && e.opts.Metrics != nil {
 			e.opts.Metrics.Connected(nil)
 		}
 	}
-	err := e.source.WatchEvents(ctx, func() { tell(func(*bulletin) {}) }, func(h runtime.Hint) {
+	err := e.source.WatchEvents(ctx, func() { tell(func(*news) {}) }, func(h runtime.Hint) {
 		mark := e.cache.Now()
-		tell(func(*bulletin) { e.news.hint(h, mark) })
+		tell(func(n *news) { n.hint(h, mark) })
 		if e.opts.Metrics != nil {
 			e.opts.Metrics.Hinted(h.Age)
 		}
