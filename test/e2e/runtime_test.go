@@ -19,11 +19,7 @@ import (
 // a runtime is.
 func TestRuntimeSuite(t *testing.T) {
 	t.Parallel()
-	testRuntimeSuite(t, Current)
-}
-
-func testRuntimeSuite(t *testing.T, kind Containerd) {
-	c := NewClusterWith(t, ClusterOptions{Containerd: kind})
+	c := NewCluster(t)
 	c.Preload(t, "pause:1", "busybox:1")
 	rt, err := cri.Dial(t.Context(), c.Endpoint(), cri.Options{})
 	require.NoError(t, err)
@@ -69,9 +65,6 @@ func testRuntimeSuite(t *testing.T, kind Containerd) {
 				return nil
 			})
 		},
-	}
-	if kind == Old {
-		subject.Runtime = struct{ runtime.Runtime }{rt} // without the events, which the suite would wait for
 	}
 	runtimetest.Suite(t, runtimetest.Factory{New: func(*testing.T) *runtimetest.Subject { return subject }, Timeout: time.Minute})
 }
