@@ -56,6 +56,8 @@ type engine struct {
 	// strayed says that a hint has come, since the last list call began, of which only a
 	// relist can tell what it was about.
 	strayed bool
+	// counted is what the metrics were told last.
+	counted Counts
 	// tasks are the goroutines that Run has started.
 	tasks sync.WaitGroup
 }
@@ -236,11 +238,7 @@ func (e *engine) list(ctx context.Context, now time.Time) {
 		defer cancel()
 		l.pods, l.err = e.lister.ListPods(lctx, true)
 		l.window.ended = e.cache.Now()
-		if e.opts.Metrics != nil {
-			l.metrics.Took, l.metrics.Err = time.Since(now), l.err
-			l.metrics.count(l.pods)
-			e.opts.Metrics.Relisted(l.metrics)
-		}
+		l.metrics.Took, l.metrics.Err = time.Since(now), l.err
 		select {
 		case e.lists <- l:
 		case <-ctx.Done():
@@ -276,6 +274,19 @@ func (e *engine) listed(l relisting) {
 	if l.err == nil && e.health.succeeded(e.alarms.relist.Sub(now)) {
 		e.opts.Logger.Info("The runtime lists its pods again")
 	}
+	if e.opts.Metrics != nil {
+		l.metrics.Due = e.alarms.relist
+		e.opts.Metrics.Relisted(l.metrics)
+		if l.err == nil {
+			e.count()
+		}
+	}
+}
+
+// count tells the metrics what there is.
+func (e *engine) count() {
+	e.counted = e.records.counts
+	e.opts.Metrics.Counted(e.counted)
 }
 
 // act does what the records ask for.
@@ -350,6 +361,9 @@ func (e *engine) landed(l landing) {
 	}
 	if l.err == nil {
 		e.act(e.records.landed(r, append(e.cache.Seen(r.ref.UID), l.status)))
+		if e.opts.Metrics != nil && e.records.counts != e.counted {
+			e.count()
+		}
 		return
 	}
 	r.failed()

@@ -59,6 +59,7 @@ type gauge struct {
 
 type told struct {
 	relists   []Relisted
+	counts    []Counts
 	connected []error
 	ages      []time.Duration
 	missed    []int
@@ -66,6 +67,7 @@ type told struct {
 }
 
 func (g *gauge) Relisted(r Relisted) { g.note(func(t *told) { t.relists = append(t.relists, r) }) }
+func (g *gauge) Counted(c Counts)    { g.note(func(t *told) { t.counts = append(t.counts, c) }) }
 func (g *gauge) Connected(err error) {
 	g.note(func(t *told) { t.connected = append(t.connected, err) })
 }
@@ -83,7 +85,7 @@ func (g *gauge) note(what func(*told)) {
 // now returns what it was told until now.
 func (g *gauge) now() (t told) {
 	g.note(func(all *told) {
-		t = told{slices.Clone(all.relists), slices.Clone(all.connected), slices.Clone(all.ages), slices.Clone(all.missed), slices.Clone(all.logged)}
+		t = told{slices.Clone(all.relists), slices.Clone(all.counts), slices.Clone(all.connected), slices.Clone(all.ages), slices.Clone(all.missed), slices.Clone(all.logged)}
 	})
 	return t
 }
@@ -577,14 +579,40 @@ func TestMetrics(t *testing.T) {
 		r.do(func() { r.listErr = errInjected })
 		r.pass(1500 * time.Millisecond)
 		require.Len(t, metrics.now().relists, 3)
-		containers := map[runtime.ContainerState]int{"running": 2, "exited": 1}
+		after := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
 		assert.Equal(t, []Relisted{
-			{Took: 100 * time.Millisecond, Began: began, Sandboxes: 1, Containers: containers},
-			{Took: 100 * time.Millisecond, Began: began.Add(1100 * time.Millisecond), Interval: 1100 * time.Millisecond, Sandboxes: 1, Containers: containers},
-			{Err: errInjected, Began: began.Add(2200 * time.Millisecond), Interval: 1100 * time.Millisecond},
+			{Took: 100 * time.Millisecond, Began: began, Due: after(1100)},
+			{Took: 100 * time.Millisecond, Began: after(1100), Interval: 1100 * time.Millisecond, Due: after(2200)},
+			{Err: errInjected, Began: after(2200), Interval: 1100 * time.Millisecond, Due: after(3200)},
 		}, metrics.now().relists)
+		assert.Equal(t, slices.Repeat([]Counts{{Pods: 1, Running: 2, Exited: 1}}, 2), metrics.now().counts)
 	})
 }
+
+// TestCountsFollowEvents shows that what there is is told when it changes, however
+// long it is until the next relist.
+func TestCountsFollowEvents(t *testing.T) {
+	metrics := &gauge{}
+	inEvented(t, EventedOptions{Options: metrics.opts()}, func(r *rig) {
+		r.set("p", sbx("s", "ready"), ctr("a", "running"))
+		r.run()
+		r.pass(10 * time.Second)
+		relists := len(metrics.now().relists)
+		assert.Equal(t, Counts{Pods: 1, Running: 1}, last(metrics.now().counts))
+		r.set("p", sbx("s", "ready"), ctr("a", "exited"))
+		r.hint(runtime.Hint{Pod: refOf("p")})
+		r.pass(time.Second)
+		assert.Equal(t, Counts{Pods: 1, Exited: 1}, last(metrics.now().counts))
+		r.set("p", sbx("s", "not-ready"))
+		r.hint(runtime.Hint{Pod: refOf("p")})
+		r.pass(time.Second)
+		assert.Equal(t, Counts{}, last(metrics.now().counts))
+		assert.Len(t, metrics.now().relists, relists)
+		assert.Greater(t, time.Until(last(metrics.now().relists).Due), 4*time.Minute)
+	})
+}
+
+func last[T any](s []T) T { return s[len(s)-1] }
 
 func TestMetricsOfTheStream(t *testing.T) {
 	metrics := &gauge{}

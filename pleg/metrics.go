@@ -11,8 +11,11 @@ import (
 // of the generator, must not block, and are safe for concurrent use.
 // metrics/prometheus has one under kubelet's names.
 type Metrics interface {
-	// Relisted is told of each relist, when its list call has returned.
+	// Relisted is told of each relist, when what its list call said has been taken in.
 	Relisted(Relisted)
+	// Counted is told what there is, after each relist that succeeded and when it has
+	// changed since.
+	Counted(Counts)
 	// Connected is told when an event stream is known to stand (nil), and when one has
 	// broken or could not be opened (why). Where the runtime does not announce its
 	// stream, it is known to stand when it has delivered the first event.
@@ -34,24 +37,37 @@ type Relisted struct {
 	// began, 0 for the first.
 	Began    time.Time
 	Interval time.Duration
-	// Sandboxes counts pods with a ready sandbox, Containers the containers by state.
-	// They are zero where the list call failed.
-	Sandboxes  int
-	Containers map[runtime.ContainerState]int
+	// Due is when the next relist is due at the latest: until then the generator needs
+	// none to know what is there.
+	Due time.Time
 }
 
-// count counts what the pods have.
-func (r *Relisted) count(pods []*runtime.Pod) {
-	if r.Err != nil {
+// Counts are how many there are in the runtime, by what is known of it.
+type Counts struct {
+	// Pods counts those with a ready sandbox.
+	Pods int
+	// Created, Running, Exited and Unknown count the containers in these states.
+	Created, Running, Exited, Unknown int
+}
+
+// add adds n times what the pod has; it may be nil.
+func (c *Counts) add(pod *runtime.Pod, n int) {
+	if pod == nil {
 		return
 	}
-	r.Containers = map[runtime.ContainerState]int{}
-	for _, pod := range pods {
-		for i := range pod.Containers {
-			r.Containers[pod.Containers[i].State]++
+	for i := range pod.Containers {
+		switch pod.Containers[i].State {
+		case runtime.ContainerCreated:
+			c.Created += n
+		case runtime.ContainerRunning:
+			c.Running += n
+		case runtime.ContainerExited:
+			c.Exited += n
+		default:
+			c.Unknown += n
 		}
-		if slices.ContainsFunc(pod.Sandboxes, func(s runtime.Sandbox) bool { return s.State == runtime.SandboxReady }) {
-			r.Sandboxes++
-		}
+	}
+	if slices.ContainsFunc(pod.Sandboxes, func(s runtime.Sandbox) bool { return s.State == runtime.SandboxReady }) {
+		c.Pods += n
 	}
 }

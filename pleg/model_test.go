@@ -377,7 +377,9 @@ func (p *player) settle() {
 			p.fail("pod %s: the cache knows %q, the truth is %q", uid, view(status), truth)
 		}
 	}
+	var there Counts
 	for _, pod := range p.w.snapshot() {
+		there.add(pod, 1)
 		truth := view(p.w.status(pod.PodRef))
 		if got := p.views[pod.UID]; got != truth {
 			p.fail("pod %s: the reader knows %q, the truth is %q", pod.PodRef, got, truth)
@@ -402,6 +404,9 @@ func (p *player) settle() {
 	}
 	if have, want := len(p.g.records.pods), len(p.w.pods); have != want {
 		p.fail("%d records of %d pods", have, want)
+	}
+	if p.g.records.counts != there {
+		p.fail("counted %+v, there are %+v", p.g.records.counts, there)
 	}
 	if have, most := p.cache.Len(), len(p.w.pods); have > most {
 		p.fail("%d cached statuses of %d pods", have, most)

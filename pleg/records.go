@@ -23,6 +23,8 @@ type records struct {
 	listing bool
 	// ended was drawn when the last list call that succeeded had returned.
 	ended runtime.Mark
+	// counts are those of all views.
+	counts Counts
 }
 
 // record is what is remembered of one pod.
@@ -167,7 +169,7 @@ func (rs *records) list(r *record, pod *runtime.Pod, out *outcome) {
 		return
 	}
 	if rs.unsure(r) {
-		r.note(r.turn(join(r.view, pod, r.gone)), rs.ended)
+		r.note(rs.turn(r, join(r.view, pod, r.gone)), rs.ended)
 		r.want(rs.ended)
 		return
 	}
@@ -186,8 +188,7 @@ func (rs *records) list(r *record, pod *runtime.Pod, out *outcome) {
 	}
 	r.settle()
 	r.gone = appendRemovals(r.gone, events)
-	r.view = pod
-	r.note(events, rs.ended)
+	r.note(rs.turn(r, pod), rs.ended)
 }
 
 // unlist compares a record with a list that does not show the pod, and reports
@@ -200,7 +201,7 @@ func (rs *records) unlist(r *record, w window, forget func(types.UID, runtime.Ma
 		return false
 	}
 	asked := r.wanted && r.mark > w.began
-	if events := r.turn(nil); len(events) > 0 {
+	if events := rs.turn(r, nil); len(events) > 0 {
 		out.found(r)
 		r.gone = appendRemovals(r.gone, events)
 		r.note(events, w.ended)
@@ -291,7 +292,7 @@ func (rs *records) compare(r *record, status *runtime.PodStatus) []Event {
 		next = join(r.view, next, r.gone)
 		r.want(rs.ended)
 	}
-	events := r.turn(next)
+	events := rs.turn(r, next)
 	if rs.listing {
 		r.turned = rs.calls
 		r.gone = appendRemovals(r.gone, events)
@@ -312,12 +313,14 @@ func (rs *records) add(ref runtime.PodRef) *record {
 	return r
 }
 
-// turn replaces view, and returns what has changed with it.
-func (r *record) turn(next *runtime.Pod) []Event {
+// turn replaces the view of a pod, and returns what has changed with it.
+func (rs *records) turn(r *record, next *runtime.Pod) []Event {
 	events := diff(r.view, next)
 	if next != nil && len(next.Sandboxes) == 0 && len(next.Containers) == 0 {
 		next = nil
 	}
+	rs.counts.add(r.view, -1)
+	rs.counts.add(next, 1)
 	r.view = next
 	return events
 }

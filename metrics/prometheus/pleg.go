@@ -2,6 +2,7 @@ package prommetrics
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,10 @@ import (
 //
 //   - kubelet_pleg_relist_duration_seconds is the time of the list call; in kubelet it
 //     includes the inspections of all pods that changed.
+//   - kubelet_pleg_last_seen_seconds is now until the next relist is overdue, however long
+//     the generator needs none; in kubelet it is when the last relist began.
+//   - kubelet_running_pods and kubelet_running_containers follow each change that is
+//     seen; in kubelet they are of the last relist.
 //   - kubelet_pleg_discard_events stays 0, since nothing is dropped.
 //   - kubelet_evented_pleg_connection_success_count counts streams that are known to
 //     stand; kubelet counts attempts, too.
@@ -24,7 +29,8 @@ import (
 //     a runtime that keeps events to itself.
 type PLEG struct {
 	relistDuration, relistInterval prometheus.Histogram
-	lastSeen                       prometheus.Gauge
+	lastSeen                       prometheus.GaugeFunc
+	seen                           atomic.Pointer[span]
 	discarded                      prometheus.Counter
 	connected, connectErrors       prometheus.Counter
 	eventAge                       prometheus.Histogram
@@ -41,7 +47,6 @@ func NewPLEG(reg prometheus.Registerer) (*PLEG, error) {
 	m := &PLEG{
 		relistDuration: histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."),
 		relistInterval: histogram("pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG."),
-		lastSeen:       prometheus.NewGauge(prometheus.GaugeOpts(kubelet("pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active."))),
 		discarded:      prometheus.NewCounter(prometheus.CounterOpts(kubelet("pleg_discard_events", "The number of discard events in PLEG."))),
 		connected:      prometheus.NewCounter(prometheus.CounterOpts(kubelet("evented_pleg_connection_success_count", "The number of times a streaming client was obtained to receive CRI Events."))),
 		connectErrors:  prometheus.NewCounter(prometheus.CounterOpts(kubelet("evented_pleg_connection_error_count", "The number of errors encountered during the establishment of streaming connection with the CRI runtime."))),
@@ -53,6 +58,7 @@ func NewPLEG(reg prometheus.Registerer) (*PLEG, error) {
 			Help: "Pods that a relist found changed though a healthy stream of CRI events had said nothing of them.",
 		}),
 	}
+	m.lastSeen = prometheus.NewGaugeFunc(prometheus.GaugeOpts(kubelet("pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.")), m.lastSeenAt)
 	if err := reg.Register(m); err != nil {
 		return nil, fmt.Errorf("registering the metrics of the pod lifecycle event generator: %w; each generator needs a registry, or a label, of its own", err)
 	}
@@ -101,10 +107,36 @@ func (m *PLEG) Relisted(r pleg.Relisted) {
 	if r.Err != nil {
 		return
 	}
-	m.lastSeen.Set(float64(r.Began.Unix()))
-	m.runningPods.Set(float64(r.Sandboxes))
-	for _, state := range []runtime.ContainerState{runtime.ContainerCreated, runtime.ContainerRunning, runtime.ContainerExited, runtime.ContainerUnknown} {
-		m.containers.WithLabelValues(string(state)).Set(float64(r.Containers[state]))
+	m.seen.Store(&span{r.Began, r.Due})
+}
+
+// span is from when a relist that succeeded began until when the next is due.
+type span struct{ began, due time.Time }
+
+// lastSeenAt is the time in seconds until which all is known to be well.
+func (m *PLEG) lastSeenAt() float64 {
+	seen := m.seen.Load()
+	if seen == nil {
+		return 0
+	}
+	at := time.Now()
+	if seen.due.Before(at) {
+		at = seen.due
+	}
+	if at.Before(seen.began) {
+		at = seen.began
+	}
+	return float64(at.Unix())
+}
+
+// Counted implements pleg.Metrics.
+func (m *PLEG) Counted(c pleg.Counts) {
+	m.runningPods.Set(float64(c.Pods))
+	for state, n := range map[runtime.ContainerState]int{
+		runtime.ContainerCreated: c.Created, runtime.ContainerRunning: c.Running,
+		runtime.ContainerExited: c.Exited, runtime.ContainerUnknown: c.Unknown,
+	} {
+		m.containers.WithLabelValues(string(state)).Set(float64(n))
 	}
 }
 

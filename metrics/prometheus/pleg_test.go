@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +19,6 @@ import (
 
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/pleg"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // scrape returns what the registry tells.
@@ -37,9 +37,11 @@ func TestNamesAreKubelets(t *testing.T) {
 	m, err := prommetrics.NewPLEG(reg)
 	require.NoError(t, err)
 	began := time.Unix(1_700_000_000, 600_000_000)
-	m.Relisted(pleg.Relisted{Took: 20 * time.Millisecond, Began: began.Add(-time.Minute), Sandboxes: 9, Containers: map[runtime.ContainerState]int{runtime.ContainerExited: 4, runtime.ContainerUnknown: 1}})
-	m.Relisted(pleg.Relisted{Took: 40 * time.Millisecond, Began: began, Interval: time.Second, Sandboxes: 2, Containers: map[runtime.ContainerState]int{runtime.ContainerRunning: 3, runtime.ContainerExited: 1}})
-	m.Relisted(pleg.Relisted{Took: 2 * time.Minute, Err: errors.New("hung"), Began: began.Add(time.Second), Interval: 3 * time.Second})
+	m.Relisted(pleg.Relisted{Took: 20 * time.Millisecond, Began: began.Add(-time.Minute), Due: began})
+	m.Counted(pleg.Counts{Pods: 9, Exited: 4, Unknown: 1})
+	m.Relisted(pleg.Relisted{Took: 40 * time.Millisecond, Began: began, Interval: time.Second})
+	m.Counted(pleg.Counts{Pods: 2, Running: 3, Exited: 1})
+	m.Relisted(pleg.Relisted{Took: 2 * time.Minute, Err: errors.New("hung"), Began: began.Add(time.Second), Interval: 3 * time.Second, Due: began.Add(time.Hour)})
 	m.Connected(nil)
 	m.Connected(errors.New("reset"))
 	m.Connected(nil)
@@ -84,6 +86,7 @@ func TestPLEGIsSafeForConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for range 100 {
 				m.Relisted(pleg.Relisted{Took: time.Second, Interval: time.Second})
+				m.Counted(pleg.Counts{Pods: 1})
 				m.Connected(nil)
 				m.Hinted(time.Second)
 				m.Missed(1)
@@ -95,6 +98,36 @@ func TestPLEGIsSafeForConcurrentUse(t *testing.T) {
 	assert.Contains(t, scrape(t, reg), "kubeletkit_pleg_missed_pods_total 400")
 }
 
+// TestLastSeenIsNowUntilARelistIsOverdue: with events, relists are far apart.
+func TestLastSeenIsNowUntilARelistIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewPedanticRegistry()
+		m, err := prommetrics.NewPLEG(reg)
+		require.NoError(t, err)
+		seen := func() float64 {
+			families, err := reg.Gather()
+			require.NoError(t, err)
+			for _, f := range families {
+				if f.GetName() == "kubelet_pleg_last_seen_seconds" {
+					return f.GetMetric()[0].GetGauge().GetValue()
+				}
+			}
+			return -1
+		}
+		assert.Zero(t, seen())
+		began := time.Now()
+		m.Relisted(pleg.Relisted{Began: began, Due: began.Add(5 * time.Minute)})
+		assert.EqualValues(t, began.Unix(), seen())
+		time.Sleep(4 * time.Minute)
+		assert.EqualValues(t, time.Now().Unix(), seen())
+		time.Sleep(time.Hour)
+		assert.EqualValues(t, began.Add(5*time.Minute).Unix(), seen())
+		m.Relisted(pleg.Relisted{Began: time.Now(), Err: errors.New("hung"), Due: time.Now().Add(time.Hour)})
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, began.Add(5*time.Minute).Unix(), seen(), "a relist that failed saw nothing")
+	})
+}
+
 func ExampleNewPLEG() {
 	reg := prometheus.NewRegistry()
 	m, err := prommetrics.NewPLEG(reg) // for pleg.Options.Metrics
@@ -102,7 +135,7 @@ func ExampleNewPLEG() {
 		fmt.Println(err)
 		return
 	}
-	m.Relisted(pleg.Relisted{Took: 12 * time.Millisecond, Sandboxes: 3})
+	m.Counted(pleg.Counts{Pods: 3})
 
 	rec := httptest.NewRecorder()
 	h := promhttp.HandlerFor(reg, promhttp.HandlerOpts{}) // for server.Options.Metrics
