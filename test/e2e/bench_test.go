@@ -27,7 +27,8 @@ const atOnce = 8
 //
 //	go test -run '^$' -bench ColdStart -benchtime 5x -timeout 30m
 //
-// KUBELETKIT_E2E_PODS sets N, as in "25,100".
+// KUBELETKIT_E2E_PODS sets N, as in "25,100"; KUBELETKIT_E2E_AGENT_ARGS has flags for
+// the agent, to see what something costs.
 func BenchmarkColdStart(b *testing.B) {
 	counts := os.Getenv("KUBELETKIT_E2E_PODS")
 	if counts == "" {
@@ -45,7 +46,7 @@ func BenchmarkColdStart(b *testing.B) {
 func benchmarkColdStart(b *testing.B, n int) {
 	c := NewCluster(b)
 	c.Preload(b, "pause:1", "busybox:1")
-	agent := c.NewAgent(b, AgentOptions{})
+	agent := c.NewAgent(b, AgentOptions{Args: append([]string{"-v", "0"}, strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))...)})
 	pods := make([]*v1.Pod, n)
 	for i := range pods {
 		pods[i] = MakePod(fmt.Sprintf("cold-%d", i), Grace(0), Main(Sh("c", Forever)))
