@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -321,7 +322,14 @@ func testGrace(t *testing.T, s *suite) {
 	polite := s.put(t, MakePod("grace-polite", Grace(50), Main(Sh("c", Forever))))
 	s.agent.Await(t, stubborn, within, Running)
 	s.agent.Await(t, polite, within, Running)
-	time.Sleep(500 * time.Millisecond) // until the shells have set their traps
+	Eventually(t, within, "the polite shell has set its trap", func() error {
+		const term = 1 << (15 - 1) // SIGTERM in a mask of signals
+		fields := strings.Fields(s.Exec(t, FullName(polite), "c", "grep", "SigCgt", "/proc/1/status"))
+		if mask, err := strconv.ParseUint(fields[len(fields)-1], 16, 64); err != nil || mask&term == 0 {
+			return fmt.Errorf("%v, %v", fields, err)
+		}
+		return nil
+	})
 
 	s.agent.Remove(t, polite)
 	assert.Less(t, s.awaitStopped(t, polite), 20*time.Second, "ended by SIGTERM, long before SIGKILL")
@@ -446,7 +454,12 @@ func testRemoveAndReturn(t *testing.T, s *suite) {
 	started(1)
 	// The same manifest has the same UID; the second life starts after the first.
 	s.agent.Remove(t, pod)
-	time.Sleep(50 * time.Millisecond)
+	Eventually(t, within, "the agent has noticed", func() error {
+		if _, err := s.agent.Pod(pod); err == nil {
+			return fmt.Errorf("it still reports pod %s", pod.Name)
+		}
+		return nil
+	})
 	s.agent.Put(t, pod)
 	started(3)
 	second := s.agent.Await(t, pod, within, Running)
