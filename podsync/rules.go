@@ -31,6 +31,16 @@ func pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, lef
 	return left <= 0, max(left, 0)
 }
 
+// hasProbes reports whether there are probes that have a say in the pod's status.
+func hasProbes(pod *v1.Pod) bool {
+	for _, c := range runtime.Containers(&pod.Spec) {
+		if c.StartupProbe != nil || c.ReadinessProbe != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // soonest is the shorter of two durations of which 0 means never.
 func soonest(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {

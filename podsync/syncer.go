@@ -113,6 +113,16 @@ type Syncer struct {
 	waiting map[types.UID]map[string]v1.ContainerStateWaiting
 	// measured is when the volumes of a pod were last measured.
 	measured map[types.UID]time.Time
+	// bases has what the status of a pod was made from by its last SyncPod.
+	bases map[types.UID]basis
+}
+
+// basis is what the status of a pod that is to run was made from, beside the reasons
+// in Syncer.waiting: with them goes a new status. Neither is changed once it was
+// handed out, so that the same pointer is the same value.
+type basis struct {
+	pod      *v1.Pod
+	observed *runtime.PodStatus
 }
 
 var _ podworkers.PodSyncer = (*Syncer)(nil)
@@ -147,6 +157,7 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 		Deps: deps, opts: opts, log: opts.Logger,
 		waiting:  map[types.UID]map[string]v1.ContainerStateWaiting{},
 		measured: map[types.UID]time.Time{},
+		bases:    map[types.UID]basis{},
 	}, nil
 }
 
@@ -156,20 +167,32 @@ func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.Pods
 // SyncPod brings the pod one step nearer to its spec. The result is terminal
 // when the pod has finished by itself or must not run any longer.
 func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, observed *runtime.PodStatus) (podworkers.Result, error) {
-	if typ == podworkers.Create {
+	var (
+		api   v1.PodStatus
+		known bool
+	)
+	switch typ {
+	case podworkers.Create:
 		// The phase of an earlier incarnation of the UID was final, but not for this one.
 		s.Status.Forget(pod.UID)
+	case podworkers.Sync:
+		api, known = s.stillTrue(pod, observed)
 	}
-	api := s.generate(pod, observed, phaseSync, nil)
+	if !known {
+		api = s.generate(pod, observed, phaseSync, nil)
+	}
 	end, look := s.mustEnd(ctx, pod, &api)
 	if end != nil {
 		api.Phase, api.Reason, api.Message = v1.PodFailed, end.reason, end.message
 		s.opts.Event(pod, v1.EventTypeWarning, end.reason, end.message)
 	}
-	s.Status.Set(pod, api)
+	if !known || end != nil {
+		s.Status.Set(pod, api)
+	}
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return podworkers.Result{Terminal: true}, nil
 	}
+	s.setBasis(pod, observed)
 
 	res, err := s.advance(ctx, pod, observed)
 	if s.setWaiting(pod.UID, res.Waiting) {
@@ -303,6 +326,7 @@ func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *r
 	s.mu.Lock()
 	delete(s.waiting, pod.UID)
 	delete(s.measured, pod.UID)
+	delete(s.bases, pod.UID)
 	s.mu.Unlock()
 	return nil
 }
@@ -336,6 +360,25 @@ func (s *Syncer) generate(pod *v1.Pod, observed *runtime.PodStatus, ph phase, ov
 	return status.Generate(in)
 }
 
+// stillTrue returns the status that the pod has if it was made from the same as it
+// would be now: to make it again would yield the same. What probes say may have
+// changed since, so a pod that has any is not spared.
+func (s *Syncer) stillTrue(pod *v1.Pod, observed *runtime.PodStatus) (v1.PodStatus, bool) {
+	s.mu.Lock()
+	same := s.bases[pod.UID] == basis{pod, observed}
+	s.mu.Unlock()
+	if !same || observed == nil || hasProbes(pod) {
+		return v1.PodStatus{}, false
+	}
+	return s.Status.Get(pod.UID)
+}
+
+func (s *Syncer) setBasis(pod *v1.Pod, observed *runtime.PodStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bases[pod.UID] = basis{pod, observed}
+}
+
 func (s *Syncer) waitingOf(uid types.UID) map[string]v1.ContainerStateWaiting {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,8 +401,8 @@ func (s *Syncer) setWaiting(uid types.UID, now map[string]v1.ContainerStateWaiti
 }
 
 func makeDirs(dir string) error {
-	for _, d := range []string{dir, filepath.Join(dir, "volumes"), filepath.Join(dir, "containers")} {
-		if err := os.MkdirAll(d, 0o750); err != nil {
+	for _, d := range []string{"volumes", "containers"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o750); err != nil {
 			return err
 		}
 	}

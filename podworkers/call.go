@@ -6,18 +6,28 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/go-logr/logr"
 )
 
 // perform makes the call. It logs a failure, unless the call was cancelled.
 func (w *Workers) perform(ctx context.Context, c call) returned {
 	begun := time.Now()
-	log := w.log.WithValues("pod", c.ref, "phase", c.phase())
-	if c.kind == callSync {
-		log = log.WithValues("type", c.typ)
+	// Made only when there is something to say: it costs as much as a look at a pod
+	// that is in order.
+	log := func() logr.Logger {
+		l := w.log.WithValues("pod", c.ref, "phase", c.phase())
+		if c.kind == callSync {
+			l = l.WithValues("type", c.typ)
+		}
+		return l
 	}
-	log.V(4).Info("Call begins")
+	verbose := w.log.V(4).Enabled()
+	if verbose {
+		log().V(4).Info("Call begins")
+	}
 	if err := guard(func() error { w.onBegin(c.ref); return nil }); err != nil {
-		log.Error(err, "OnBegin failed")
+		log().Error(err, "OnBegin failed")
 	}
 
 	var r returned
@@ -35,16 +45,18 @@ func (w *Workers) perform(ctx context.Context, c call) returned {
 	var crash *panicError
 	switch {
 	case r.err == nil:
-		log.V(4).Info("Call has returned", "took", report.Duration)
+		if verbose {
+			log().V(4).Info("Call has returned", "took", report.Duration)
+		}
 	case errors.As(r.err, &crash):
-		log.Error(r.err, "Pod worker recovered from a panic; the call will be made again", "stack", string(crash.stack))
+		log().Error(r.err, "Pod worker recovered from a panic; the call will be made again", "stack", string(crash.stack))
 	case ctx.Err() != nil:
-		log.V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", report.Duration)
+		log().V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", report.Duration)
 	default:
-		log.Error(r.err, "Pod could not be brought up to date; it will be tried again")
+		log().Error(r.err, "Pod could not be brought up to date; it will be tried again")
 	}
 	if err := guard(func() error { w.onCall(report); return nil }); err != nil {
-		log.Error(err, "OnCall failed")
+		log().Error(err, "OnCall failed")
 	}
 	return r
 }

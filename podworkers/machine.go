@@ -357,7 +357,7 @@ func (m machine) synced(p policy, now time.Time, r returned) machine {
 	wait := orForever(r.RetryAfter)
 	if !r.Changed {
 		m.changes = 0
-		wait = min(wait, p.resync(r.jitter))
+		wait = min(wait, p.resync(now, r.jitter))
 	} else if m.changes++; m.changes > p.freeChanges {
 		// It changes something each time it looks: do not let it spin.
 		pause := p.pause(m.changes)

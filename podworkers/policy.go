@@ -29,12 +29,19 @@ type policy struct {
 	freeChanges    int
 }
 
-// resync is the time until a pod is looked at though nothing happened.
-func (p policy) resync(jitter float64) time.Duration {
+// resync is the time until a pod is looked at though nothing happened. It ends with
+// a 60th of the interval, a second as a rule, so that one awakening of an idle agent,
+// which costs as much as a look, serves several pods.
+func (p policy) resync(now time.Time, jitter float64) time.Duration {
 	if p.resyncInterval == forever {
 		return forever
 	}
-	return jittered(p.resyncInterval, jitter)
+	wait := jittered(p.resyncInterval, jitter)
+	if grid := p.resyncInterval / 60; grid > 0 {
+		over := time.Duration(now.Add(wait).UnixNano()) % grid
+		wait += (grid - over) % grid
+	}
+	return wait
 }
 
 // backoff is the time until the next try after that many failures in a row.

@@ -30,8 +30,9 @@ var (
 // Options are the settings of [Workers]; the zero value is good.
 type Options struct {
 	// ResyncInterval is how long a pod that is in order is left alone if nothing
-	// happens to it; up to a half is added at random. Default: 1 minute, the
-	// syncFrequency of kubelet. Negative: for ever.
+	// happens to it; up to a half is added at random, and up to a 60th so that looks at
+	// several pods fall together. Default: 1 minute, the syncFrequency of kubelet.
+	// Negative: for ever.
 	ResyncInterval time.Duration
 	// BackoffBase is the time until a failed call is tried again. It doubles with
 	// each failure in a row, up to BackoffPeriod, and up to a half is added at
@@ -207,7 +208,10 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.book.synced = true
-	for uid := range w.book.pods {
+	for uid, m := range w.book.pods {
+		if want[uid] && !m.undesired {
+			continue // no news for it: an idle pod costs nothing, and its timer stays as it is
+		}
 		w.apply(uid, listed{desired: want[uid]}) // ends nothing, so nobody is to be told
 	}
 	states := make(map[types.UID]State, len(w.book.pods))

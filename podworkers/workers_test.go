@@ -509,3 +509,52 @@ func TestHammer(t *testing.T) {
 	assert.Empty(t, w.hands)
 	assert.Empty(t, w.book.names)
 }
+
+func TestHousekeepingLeavesDesiredPodsAlone(t *testing.T) {
+	inBubble(t, Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *Workers) {
+		pod := apiPod("u", "p")
+		w.UpdatePod(Update{Type: Create, Pod: pod})
+		desired := []*v1.Pod{pod}
+		for range 91 / 2 { // as the loop does, until the longest resync interval is over
+			time.Sleep(2 * time.Second)
+			assert.False(t, w.SyncKnownPods(desired)["u"].Orphan)
+		}
+		time.Sleep(time.Second)
+		assert.Len(t, n.took(), 2, "create, and one resync")
+
+		n.terminating = func(ctx context.Context, _ *v1.Pod, _ Termination) error { return after(time.Hour)(ctx) }
+		assert.True(t, w.SyncKnownPods(nil)["u"].Orphan)
+		synctest.Wait()
+		assert.False(t, w.SyncKnownPods(desired)["u"].Orphan, "it is named again, and still has to end")
+		assert.Equal(t, PhaseTerminating, w.State("u").Phase)
+		time.Sleep(2 * time.Hour)
+		assert.True(t, w.State("u").Finished)
+	})
+}
+
+// BenchmarkSyncKnownPods is the housekeeping of 100 pods that are in order.
+func BenchmarkSyncKnownPods(b *testing.B) {
+	const pods = 100
+	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
+	var synced sync.WaitGroup
+	synced.Add(pods)
+	w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), Options{ResyncInterval: -1, OnCall: func(Call) { synced.Done() }})
+	require.NoError(b, err)
+	ctx, cancel := context.WithCancel(b.Context())
+	var run sync.WaitGroup
+	run.Go(func() { _ = w.Run(ctx) })
+	desired := make([]*v1.Pod, pods)
+	for i := range desired {
+		desired[i] = apiPod(types.UID(fmt.Sprintf("u%d", i)), fmt.Sprintf("p%d", i))
+		w.UpdatePod(Update{Type: Create, Pod: desired[i]})
+	}
+	synced.Wait()
+	b.ReportAllocs()
+	for b.Loop() {
+		if len(w.SyncKnownPods(desired)) != pods {
+			b.Fatal("a pod is missing")
+		}
+	}
+	cancel()
+	run.Wait()
+}

@@ -1,10 +1,15 @@
 package runtime_test
 
 import (
+	"encoding/json"
+	"hash/fnv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/dump"
+	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -26,5 +31,24 @@ func TestContainerHashIsKubelets(t *testing.T) {
 		assert.Equal(t, tc.want, runtime.ContainerHash(c), "%s %s", tc.name, tc.image)
 		c.Command, c.Env = []string{"x"}, []v1.EnvVar{{Name: "A", Value: "1"}}
 		assert.Equal(t, tc.want, runtime.ContainerHash(c), "no other field counts")
+	}
+}
+
+func TestContainerHashIsThatOfTheDump(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &v1.Container{Name: rapid.String().Draw(t, "name"), Image: rapid.String().Draw(t, "image")}
+		picked, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
+		require.NoError(t, err)
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(dump.ForHash(picked)))
+		assert.Equal(t, uint64(h.Sum32()), runtime.ContainerHash(c))
+	})
+}
+
+func BenchmarkContainerHash(b *testing.B) {
+	c := &v1.Container{Name: "web", Image: "registry.example:5000/shop/web:1.2.3"}
+	b.ReportAllocs()
+	for b.Loop() {
+		runtime.ContainerHash(c)
 	}
 }

@@ -280,19 +280,21 @@ func (h *Handler) Observe(ev pleg.PodEvents) {
 // HandlePodCleanups is the housekeeping. Only when something hints at an orphan,
 // and once a minute, does it ask the runtime and read the disk.
 func (h *Handler) HandlePodCleanups(ctx context.Context) error {
-	desired := h.Pods.Pods()
-	wanted := make([]*v1.Pod, 0, len(desired))
-	keep := make(map[types.UID]bool, len(desired))
-	for _, pod := range desired {
-		keep[pod.UID] = true
-		if _, refused := h.refused[pod.UID]; !refused {
-			wanted = append(wanted, pod)
-		}
+	desired := func(uid types.UID) bool {
+		_, ok := h.Pods.ByUID(uid)
+		return ok
+	}
+	wanted := h.Pods.Pods()
+	if len(h.refused) > 0 {
+		wanted = slices.DeleteFunc(slices.Clone(wanted), func(pod *v1.Pod) bool {
+			_, refused := h.refused[pod.UID]
+			return refused
+		})
 	}
 	if h.Checkpoint != nil {
 		h.Checkpoint.Prune(func(uid types.UID) bool {
 			_, refused := h.refused[uid]
-			return keep[uid] && !refused
+			return !refused && desired(uid)
 		})
 	}
 	states := h.Workers.SyncKnownPods(wanted)
@@ -303,25 +305,24 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 			states[pod.UID] = h.Workers.State(pod.UID)
 		}
 	}
-	working := make(map[types.UID]bool, len(states))
-	for uid := range states {
-		keep[uid], working[uid] = true, true
+	alive := func(uid types.UID) bool {
+		_, known := states[uid]
+		return known || desired(uid)
 	}
 	for uid := range h.known {
-		if !keep[uid] { // it was forgotten since: see what it left behind
+		if !alive(uid) { // it was forgotten since: see what it left behind
 			h.sweep = true
 			break
 		}
 	}
 	h.known = states
-	alive := func(uid types.UID) bool { return keep[uid] }
 	if h.Prober != nil {
 		h.Prober.Cleanup(alive)
 	}
 	h.Status.Prune(alive)
 
 	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= sweepPeriod {
-		if err := h.sweepOrphans(ctx, keep, working); err != nil {
+		if err := h.sweepOrphans(ctx, alive); err != nil {
 			h.sweep = true
 			return err
 		}
@@ -334,7 +335,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 // but were refused, and removes what pods that neither run nor are to be kept have
 // left on disk and in the runtime. Orphans are added to what is known, so that the
 // cleanup after their end sweeps again.
-func (h *Handler) sweepOrphans(ctx context.Context, keep, working map[types.UID]bool) error {
+func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	listed, err := h.Runtime.ListPods(lctx, true)
@@ -343,18 +344,18 @@ func (h *Handler) sweepOrphans(ctx context.Context, keep, working map[types.UID]
 	}
 	left := false
 	for _, pod := range listed {
+		_, working := h.known[pod.UID]
 		switch {
-		case working[pod.UID]:
+		case working:
 		case pod.Running():
 			why := "no source names it"
-			if keep[pod.UID] {
+			if alive(pod.UID) {
 				why = "it was refused"
 			}
 			h.log.Info("Stopping a pod that is not to run on this node", "pod", pod.PodRef, "why", why)
-			keep[pod.UID] = true
 			h.known[pod.UID] = podworkers.State{}
 			h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
-		case !keep[pod.UID]:
+		case !alive(pod.UID):
 			left = true
 		}
 	}
@@ -362,11 +363,11 @@ func (h *Handler) sweepOrphans(ctx context.Context, keep, working map[types.UID]
 	if left {
 		h.opts.Gone()
 	}
-	return h.removeDirs(ctx, keep)
+	return h.removeDirs(ctx, alive)
 }
 
 // removeDirs removes the directories of pods that are not to be kept.
-func (h *Handler) removeDirs(ctx context.Context, keep map[types.UID]bool) error {
+func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) error {
 	entries, err := os.ReadDir(h.opts.PodsDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -377,7 +378,7 @@ func (h *Handler) removeDirs(ctx context.Context, keep map[types.UID]bool) error
 	var errs []error
 	for _, e := range entries {
 		uid := types.UID(e.Name())
-		if keep[uid] || !e.IsDir() {
+		if alive(uid) || !e.IsDir() {
 			continue
 		}
 		dir := filepath.Join(h.opts.PodsDir, e.Name())

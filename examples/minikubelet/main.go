@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -48,9 +49,19 @@ func run(ctx context.Context, args []string) error {
 	for _, w := range settings.Warnings {
 		log.Info("Warning: " + w)
 	}
+	saveMemory()
 	agent := func(ctx context.Context) error { return serve(ctx, settings, log, display) }
 	if settings.ContainerRuntimeEndpoint == "" {
 		return withEmbedded(ctx, settings, log, agent)
 	}
 	return agent(ctx)
+}
+
+// saveMemory has garbage collected when it is half of what is in use, and not when it
+// is as much: an agent makes little of it, and what it holds is what the node lacks.
+// Who sets GOGC or GOMEMLIMIT knows better.
+func saveMemory() {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(50)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -166,4 +167,18 @@ func TestUsage(t *testing.T) {
 	}
 	assert.NotContains(t, usage, "bootstrap-kubeconfig", "what has no effect is not advertised")
 	assert.Less(t, strings.Count(usage, "\n"), 40)
+}
+
+func TestMemoryIsSavedUnlessTheEnvironmentHasASay(t *testing.T) {
+	was := debug.SetGCPercent(100)
+	t.Cleanup(func() { debug.SetGCPercent(was) })
+	for _, tc := range []struct {
+		gogc, limit string
+		want        int
+	}{{"", "", 50}, {"100", "", 100}, {"", "50MiB", 100}, {"off", "50MiB", 100}} {
+		t.Setenv("GOGC", tc.gogc)
+		t.Setenv("GOMEMLIMIT", tc.limit)
+		saveMemory()
+		assert.Equal(t, tc.want, debug.SetGCPercent(100), "GOGC=%s GOMEMLIMIT=%s", tc.gogc, tc.limit)
+	}
 }

@@ -101,6 +101,7 @@ func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
 		var drawn atomic.Int32
 		var ready atomic.Bool
 		d := newDisplay(showNone, os.Stdout, os.Stderr)
+		require.Greater(t, d.period, 2*readyPeriod)
 		d.draw = func([]*v1.Pod) { drawn.Add(1) }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -115,13 +116,16 @@ func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, drawn.Load(), "not every source has been seen")
 		ready.Store(true)
+		time.Sleep(readyPeriod)
+		synctest.Wait()
+		assert.EqualValues(t, 1, drawn.Load(), "what there is is shown as soon as that is all")
 		require.NoError(t, d.Deliver(ctx, nil, v1.PodStatus{}))
 		time.Sleep(2 * showDelay)
 		synctest.Wait()
-		assert.EqualValues(t, 1, drawn.Load())
+		assert.EqualValues(t, 2, drawn.Load())
 		time.Sleep(d.period)
 		synctest.Wait()
-		assert.EqualValues(t, 2, drawn.Load())
+		assert.EqualValues(t, 3, drawn.Load())
 		cancel()
 		<-done
 	})

@@ -13,8 +13,11 @@ import (
 
 const (
 	// tablePeriod and linesPeriod are how often the pods are looked at without a
-	// reason: in a table ages change, and pods go without a last status.
-	tablePeriod, linesPeriod = time.Second, 5 * time.Second
+	// reason: in a table ages change, and a pod that was refused goes without a last
+	// status.
+	tablePeriod, linesPeriod = time.Second, 30 * time.Second
+	// readyPeriod is how often it is asked whether what there is is all.
+	readyPeriod = time.Second
 	// showDelay is how long further changes are waited for, so that a burst is shown once.
 	showDelay = 50 * time.Millisecond
 )
@@ -122,8 +125,11 @@ func (d *display) run(ctx context.Context, pods func() []*v1.Pod, ready func() b
 			case <-time.After(showDelay):
 			}
 		}
-		if ready() {
-			d.draw(pods())
+		if !ready() {
+			tick.Reset(min(d.period, readyPeriod))
+			continue
 		}
+		tick.Reset(d.period)
+		d.draw(pods())
 	}
 }

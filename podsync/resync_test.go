@@ -1,0 +1,183 @@
+package podsync_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+func TestAStatusIsMadeAnewOnlyFromSomethingNew(t *testing.T) {
+	w := &world{}
+	s := newSyncer(t, w, podsync.Options{})
+	pod, seen := makePod(), observed(runtime.ContainerRunning, 0)
+	made := func(typ podworkers.UpdateType) int {
+		t.Helper()
+		w.history, w.calls = nil, nil
+		_, err := s.SyncPod(t.Context(), typ, pod, seen)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"set up volumes", "sync web"}, w.calls, "all else is looked at each time")
+		return len(w.history)
+	}
+	assert.Equal(t, 1, made(podworkers.Create))
+	assert.Equal(t, 0, made(podworkers.Sync), "nothing has changed")
+
+	seen = observed(runtime.ContainerRunning, 0)
+	assert.Equal(t, 1, made(podworkers.Sync), "the runtime was asked again")
+	assert.Equal(t, 0, made(podworkers.Sync))
+
+	pod = pod.DeepCopy()
+	pod.Generation++
+	assert.Equal(t, 1, made(podworkers.Change), "the pod has changed")
+	assert.Equal(t, pod.Generation, w.last().ObservedGeneration)
+	assert.Equal(t, 0, made(podworkers.Sync))
+
+	w.sync.Waiting = map[string]v1.ContainerStateWaiting{"main": {Reason: "CrashLoopBackOff"}}
+	assert.Equal(t, 1, made(podworkers.Sync), "a container waits")
+	assert.Equal(t, 0, made(podworkers.Sync))
+	w.sync.Waiting = nil
+	assert.Equal(t, 1, made(podworkers.Sync), "and does not any more")
+
+	w.Forget(pod.UID)
+	assert.Equal(t, 1, made(podworkers.Sync), "nobody knows the status")
+	assert.Equal(t, 1, made(podworkers.Create), "another incarnation begins")
+
+	require.NoError(t, s.SyncTerminatedPod(t.Context(), pod, seen))
+	assert.Equal(t, 1, made(podworkers.Sync), "all about the pod was forgotten")
+}
+
+func TestADirectoryThatIsGoneIsPutBackThoughNothingHasChanged(t *testing.T) {
+	s := newSyncer(t, &world{}, podsync.Options{})
+	pod, seen := makePod(), observed(runtime.ContainerRunning, 0)
+	for _, lost := range []string{"", "volumes", "containers"} {
+		require.NoError(t, os.RemoveAll(filepath.Join(s.PodDir(pod.UID), lost)))
+		_, err := s.SyncPod(t.Context(), podworkers.Sync, pod, seen)
+		require.NoError(t, err)
+		assert.DirExists(t, filepath.Join(s.PodDir(pod.UID), "volumes"))
+		assert.DirExists(t, filepath.Join(s.PodDir(pod.UID), "containers"))
+	}
+}
+
+func TestADeadlineEndsAPodThatHasNotChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		s := newSyncer(t, w, podsync.Options{})
+		pod, seen := makePod(), observed(runtime.ContainerRunning, 0)
+		pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](3600)
+		for range 3 {
+			res, err := s.SyncPod(t.Context(), podworkers.Sync, pod, seen)
+			require.NoError(t, err)
+			require.False(t, res.Terminal)
+		}
+		assert.Len(t, w.history, 1)
+		time.Sleep(time.Hour)
+		for range 2 {
+			res, err := s.SyncPod(t.Context(), podworkers.Sync, pod, seen)
+			require.NoError(t, err)
+			assert.True(t, res.Terminal)
+			assert.Equal(t, "DeadlineExceeded", w.last().Reason)
+		}
+	})
+}
+
+// verdicts are what probes have found.
+type verdicts struct{ ready bool }
+
+func (v *verdicts) Started(runtime.ContainerID) bool             { return true }
+func (v *verdicts) Ready(runtime.ContainerID) bool               { return v.ready }
+func (v *verdicts) Unhealthy(runtime.ContainerID) (string, bool) { return "", false }
+func (v *verdicts) AddPod(*v1.Pod)                               {}
+func (v *verdicts) StopLivenessAndStartup(*v1.Pod)               {}
+func (v *verdicts) RemovePod(*v1.Pod)                            {}
+
+func TestWhatProbesSayIsAskedEachTime(t *testing.T) {
+	w, probes := &world{statuses: map[types.UID]v1.PodStatus{}}, &verdicts{}
+	s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w, Prober: probes},
+		podsync.Options{PodsDir: t.TempDir(), Host: &runtime.Host{}})
+	require.NoError(t, err)
+	pod, seen := makePod(), observed(runtime.ContainerRunning, 0)
+	pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{}
+	for _, ready := range []bool{false, true, true, false} {
+		probes.ready = ready
+		_, err := s.SyncPod(t.Context(), podworkers.Sync, pod, seen)
+		require.NoError(t, err)
+		assert.Equal(t, ready, w.last().ContainerStatuses[0].Ready)
+	}
+}
+
+// A Syncer that remembers nothing of a pod makes its status from scratch. It must come
+// to the one that another has left alone.
+func TestAStatusMadeAnewFromTheSameIsTheSame(t *testing.T) {
+	for _, state := range []runtime.ContainerState{runtime.ContainerCreated, runtime.ContainerRunning, runtime.ContainerExited, runtime.ContainerUnknown} {
+		for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure} {
+			synctest.Test(t, func(t *testing.T) {
+				statuses, err := status.NewManager(status.Options{})
+				require.NoError(t, err)
+				w := &world{}
+				syncer := func() *podsync.Syncer {
+					s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: statuses, Volumes: w},
+						podsync.Options{PodsDir: t.TempDir(), Host: &runtime.Host{IPs: []string{"192.0.2.1"}}})
+					require.NoError(t, err)
+					return s
+				}
+				s, pod, seen := syncer(), makePod(), observed(state, 1)
+				pod.Spec.RestartPolicy = policy
+				for range 3 {
+					_, err := s.SyncPod(t.Context(), podworkers.Sync, pod, seen)
+					require.NoError(t, err)
+					time.Sleep(time.Minute)
+				}
+				left, ok := statuses.Get(pod.UID)
+				require.True(t, ok)
+				_, err = syncer().SyncPod(t.Context(), podworkers.Sync, pod, seen)
+				require.NoError(t, err)
+				fresh, _ := statuses.Get(pod.UID)
+				assert.Equal(t, left, fresh, "%v, restartPolicy %v", state, policy)
+			})
+		}
+	}
+}
+
+// BenchmarkResync is a look at a pod to which nothing has happened, with the parts of
+// an agent.
+func BenchmarkResync(b *testing.B) {
+	dir := b.TempDir()
+	rt := fake.New(fake.Options{Dir: dir, Calls: -1})
+	b.Cleanup(func() { _ = rt.Close() })
+	pod := fake.Pods(1, 1)[0]
+	pod.Spec.RestartPolicy = v1.RestartPolicyAlways
+	require.NoError(b, rt.Seed(pod))
+	cache := runtime.NewCache(rt, runtime.CacheOptions{})
+	seen, err := cache.Newer(b.Context(), runtime.RefOf(pod), 0)
+	require.NoError(b, err)
+	statuses, err := status.NewManager(status.Options{})
+	require.NoError(b, err)
+	volumes, err := volume.New(volume.Options{})
+	require.NoError(b, err)
+	probes, err := prober.New(rt, cache, prober.Options{})
+	require.NoError(b, err)
+	s, err := podsync.New(podsync.Deps{Runtime: rt, Cache: cache, Status: statuses, Volumes: volumes, Prober: probes},
+		podsync.Options{PodsDir: filepath.Join(dir, "pods"), Host: rt.Host()})
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		if res, err := s.SyncPod(b.Context(), podworkers.Sync, pod, seen); err != nil || res.Changed {
+			b.Fatalf("changed: %t, error: %v", res.Changed, err)
+		}
+	}
+}
