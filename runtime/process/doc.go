@@ -85,8 +85,13 @@
 //     file lock that it holds for its life; a process is signalled only if its start time and the boot ID agree with the record,
 //     so never one that has got its pid.
 //   - If a supervisor is killed, its container is reported as exited with code 255 and
-//     reason Unknown, and the tree is killed: by cgroup where there is one, else by session and by the mark in the environment. Without a
-//     cgroup, a process that has both left its session and cleared its environment gets away then.
+//     reason Unknown, and the tree is killed, also if it forks all the time: by cgroup where there is one, by
+//     session, and by the mark in the environment. They are stopped, and killed when their children were found. It
+//     ends when a look at all processes has found nothing and no process has come or gone meanwhile, or, since
+//     on a busy machine one always does, when ten looks in a row have found nothing. Without a
+//     cgroup, a process that has both left its session and cleared its environment gets away then, unless its
+//     parent is still there; and so may one that looks have never met, of a chain of processes that end as
+//     soon as they have forked.
 //   - Files of state are replaced atomically. One that is damaged or foreign is renamed to
 //     *.bad and logged; a container whose record is lost is killed.
 //   - A second server on a directory is refused ([ErrInUse]).

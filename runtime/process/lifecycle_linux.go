@@ -216,16 +216,8 @@ func reasonOf(e *supervise.Exit) (reason, message string) {
 // life ends first.
 func (s *Server) unsupervised(c *container, p supervise.State) (_ supervise.Exit, done bool) {
 	s.opts.Logger.Info("The supervisor of a container was killed; what is left of the container is killed too", "container", c.rec.Title)
-	for {
-		left := c.rec.Cgroup.Kill()
-		for _, orphan := range supervise.Orphans(c.rec.ID, p.Command) {
-			if orphan.Kill(unix.SIGKILL) == nil {
-				left++
-			}
-		}
-		if left == 0 {
-			break
-		}
+	hunt := supervise.NewHunt(c.rec.ID, p.Command, c.rec.Cgroup)
+	for !hunt.Pass() {
 		if !supervise.Pause(s.life, lookAgain) {
 			return supervise.Exit{}, false
 		}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -132,18 +130,13 @@ func (s *Server) abandon(id, path string, why error) {
 	_ = supervise.ReadFile(filepath.Join(path, supervise.StateFile), &st)
 	var spec supervise.Spec
 	_ = supervise.ReadFile(filepath.Join(path, supervise.SpecFile), &spec)
+	hunt := supervise.NewHunt(id, st.Command, spec.Cgroup)
 	for range abandonTries {
 		// A supervisor ends by itself when nothing is left of its tree, and its command dies with it.
 		if st.Supervisor.Alive() {
 			_ = supervise.Call(s.life, path, supervise.Request{Op: supervise.OpKill}, time.Second)
 		}
-		left := spec.Cgroup.Kill()
-		for _, p := range supervise.Orphans(id, st.Command) {
-			if p.Kill(unix.SIGKILL) == nil {
-				left++
-			}
-		}
-		if left == 0 && !st.Supervisor.Alive() {
+		if hunt.Pass() && !st.Supervisor.Alive() {
 			break
 		}
 		if !supervise.Pause(s.life, lookAgain) {

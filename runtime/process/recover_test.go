@@ -126,6 +126,40 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
+// TestSupervisorKilledWhileForking kills the supervisor of chains, each process of
+// which ends when it has forked the next: by the time that a list of processes is read, most in it have ended.
+func TestSupervisorKilledWhileForking(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"cgroup", "none"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			n := startNode(t, Options{NoCgroups: where == "none"})
+			p := n.pod()
+			// All that the container runs has the one end open, so the other one tells whether
+			// any of it is there.
+			fifo := filepath.Join(n.opts.Dir, "fifo")
+			require.NoError(t, unix.Mkfifo(fifo, 0o600))
+			r, err := unix.Open(fifo, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+			require.NoError(t, err)
+			defer unix.Close(r)
+			// It counts so that the dead are not more than init can bury.
+			const chain = `trap "" TERM HUP; chain() { i=0; while [ $i -lt 500 ]; do i=$((i+1)); done; chain & }; chain`
+			id := p.run(shell("c", "exec 3>"+fifo+"; setsid sh -c '"+chain+"' & "+chain+"; echo up; sleep 1000"))
+			p.says("c", "up")
+			_, err = unix.Read(r, make([]byte, 1))
+			require.ErrorIs(t, err, unix.EAGAIN, "some of it is there")
+			state := n.state(id)
+			require.NoError(t, state.Supervisor.Kill(unix.SIGKILL))
+			st := n.exited(id)
+			assert.Equal(t, "Unknown", st.GetReason())
+			left, err := unix.Read(r, make([]byte, 1))
+			assert.NoError(t, err, "some of it is still there")
+			assert.Zero(t, left)
+			n.nothingLeft(id, state)
+		})
+	}
+}
+
 // TestSupervisorSurvivesSignals sends those that a terminal or a service manager sends.
 func TestSupervisorSurvivesSignals(t *testing.T) {
 	t.Parallel()

@@ -115,7 +115,7 @@ func run() error {
 			tell(say, ready{Error: message}))
 	}
 	if err := WriteFile(StateFile, state); err != nil {
-		s.kill()
+		s.end()
 		return errors.Join(err, tell(say, ready{Error: err.Error()}))
 	}
 	// Nobody may be there to hear it any more.
@@ -168,7 +168,7 @@ func (s *supervisor) start() (State, error) {
 		state.Supervisor, err = ProcessOf(os.Getpid())
 	}
 	if err != nil {
-		s.kill()
+		s.end()
 		return State{}, err
 	}
 	return state, nil
@@ -380,6 +380,14 @@ func exitCode(ws unix.WaitStatus) int {
 func (s *supervisor) kill() {
 	s.spec.Cgroup.stop()
 	killDescendants(os.Getpid())
+}
+
+// end kills the tree when there is no loop yet, and returns when nothing of it is left.
+func (s *supervisor) end() {
+	for s.reap() {
+		s.kill()
+		time.Sleep(killEvery)
+	}
 }
 
 // signal sends a signal to the command's group, unless the command has ended.

@@ -1,0 +1,183 @@
+package supervise
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Orphans returns the processes that belong to a container but not to a living
+// supervisor: those in the session that its command has led, those that carry the
+// container's mark, and all below them. It is one look: what forks meanwhile may be missing.
+func Orphans(id string, command Process) []Process {
+	return slices.Collect(maps.Keys(look(id, command, func(Stat) {}).found))
+}
+
+// Hunt kills what is left of a container whose supervisor has ended. Nobody is the parent of all of
+// it any more, and a list of processes takes longer than a process that is replaced by its child
+// lives. So each one is stopped when it is seen, with its process group, which the kernel does in one step that no
+// fork in the group gets away from; and killed when a whole pass was made since, in which its children were found
+// by their parent.
+type Hunt struct {
+	id      string
+	command Process
+	cgroup  Cgroup
+	before  sight // of the pass before
+	quiet   int   // passes since something was found
+}
+
+// sight is what one look at all processes has shown.
+type sight struct {
+	// found are the container's, with their process groups.
+	found map[Process]int
+	// unclear are zombies, and those without an environment: one that is executing something has none
+	// for a moment. Those that were so before have nothing to do with the container.
+	unclear map[Process]bool
+	// missed says that there was a process that could not be looked at, mostly because it has ended.
+	missed bool
+}
+
+// huntQuiet is how many passes in a row find nothing before a hunt ends where other
+// processes come and go all the time, so that no pass is certain. Of two chains of processes that each live for
+// 70 µs hardly a pass missed both.
+const huntQuiet = 10
+
+// NewHunt does nothing yet.
+func NewHunt(id string, command Process, cgroup Cgroup) *Hunt {
+	return &Hunt{id: id, command: command, cgroup: cgroup}
+}
+
+// Pass goes over all processes once, and reports whether nothing is left of the
+// container: it has found nothing, and nobody has escaped its eyes who may belong to it. Otherwise it is to be
+// called again, after a pause that lets the killed end.
+func (h *Hunt) Pass() (done bool) {
+	left := h.cgroup.Kill()
+	now := look(h.id, h.command, stop)
+	for p, group := range now.found {
+		if _, held := h.before.found[p]; held {
+			if isOwn(group) {
+				_ = unix.Kill(-group, unix.SIGKILL)
+			}
+			_ = p.Kill(unix.SIGKILL)
+		}
+	}
+	certain := !now.missed
+	for p := range now.unclear {
+		certain = certain && h.before.unclear[p]
+	}
+	h.before = now
+	if left+len(now.found) > 0 {
+		h.quiet = 0
+		return false
+	}
+	h.quiet++
+	return certain || h.quiet >= huntQuiet
+}
+
+// stop keeps a process and its group from forking. Whatever it is, it is in a session
+// that the container's command, or something below it, has made, and so is all of its group.
+func stop(st Stat) {
+	if isOwn(st.PGID) {
+		_ = unix.Kill(-st.PGID, unix.SIGSTOP)
+	} else {
+		_ = unix.Kill(st.PID, unix.SIGSTOP)
+	}
+}
+
+// isOwn reports whether a process group can be a container's: not that of this
+// process, and none to which kill(2) gives a meaning of its own.
+func isOwn(group int) bool { return group > 1 && group != unix.Getpgrp() }
+
+// look goes over all processes once. Those of the container are given to seen at once, since some are not there any
+// more a millisecond later; those that are only below others, at the end.
+func look(id string, command Process, seen func(Stat)) sight {
+	now := sight{found: map[Process]int{}, unclear: map[Process]bool{}}
+	mark := []byte("\x00" + MarkerEnv + "=" + id + "\x00")
+	boot := BootID()
+	// A session's ID is not used again while a process is in the session, and all in it
+	// are younger than its leader.
+	inSession := func(st Stat) bool {
+		if command.PID <= 0 || command.Boot != boot || st.Session != command.PID || st.Start < command.Start {
+			return false
+		}
+		leader, err := ReadStat(command.PID)
+		return err != nil || leader.Start == command.Start
+	}
+	var all []Stat
+	known := map[int]bool{}
+	add := func(st Stat) {
+		seen(st)
+		known[st.PID] = true
+		now.found[Process{PID: st.PID, Start: st.Start, Boot: boot}] = st.PGID
+	}
+	err := eachPID(func(pid int) {
+		st, err := ReadStat(pid)
+		if err != nil {
+			now.missed = true
+			return
+		}
+		p := Process{PID: pid, Start: st.Start, Boot: boot}
+		if st.State == 'Z' || st.State == 'X' {
+			now.unclear[p] = true
+			return
+		}
+		all = append(all, st)
+		if inSession(st) {
+			add(st)
+			return
+		}
+		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		switch {
+		case errors.Is(err, fs.ErrPermission): // another user's
+		case err != nil:
+			now.missed = true
+		case len(env) == 0:
+			now.unclear[p] = true
+		case bytes.Contains(append([]byte{0}, env...), mark):
+			add(st)
+		}
+	})
+	now.missed = now.missed || err != nil
+	for grown := true; grown; {
+		grown = false
+		for _, st := range all {
+			if !known[st.PID] && known[st.PPID] {
+				add(st)
+				grown = true
+			}
+		}
+	}
+	return now
+}
+
+// eachPID calls f for all processes that can be seen, in the order of their pids, and a
+// few at a time: f comes soon after the kernel has listed the pid.
+func eachPID(f func(pid int)) error {
+	d, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(d)
+	var buf [128]byte // four pids
+	for {
+		n, err := unix.ReadDirent(d, buf[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return err
+		}
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			if pid, err := strconv.Atoi(name); err == nil {
+				f(pid)
+			}
+		}
+	}
+}
