@@ -83,14 +83,14 @@
 //   - Containers and their supervisors outlive the server, also its death by SIGKILL. The
 //     next server on the directory finds them, with the exits that happened meanwhile. A supervisor is known by a
 //     file lock that it holds for its life; a process is signalled only if its start time and the boot ID agree with the record,
-//     so never one that has got its pid.
+//     so never one that has got its pid; of the process groups of what is killed without a supervisor, see below, that is not sure.
 //   - If a supervisor is killed, its container is reported as exited with code 255 and
 //     reason Unknown, and the tree is killed, also if it forks all the time: by cgroup where there is one, by
-//     session, and by the mark in the environment. They are stopped, and killed when their children were found. It
+//     session, and by the mark in the environment. They are stopped with their process groups, and killed when their children were found. It
 //     ends when a look at all processes has found nothing and no process has come or gone meanwhile, or, since
 //     on a busy machine one always does, when ten looks in a row have found nothing. Without a
 //     cgroup, a process that has both left its session and cleared its environment gets away then, unless its
-//     parent is still there; and so may one that looks have never met, of a chain of processes that end as
+//     parent is still there; one that the agent may not signal always does; and so may one that looks have never met, of a chain of processes that end as
 //     soon as they have forked.
 //   - Files of state are replaced atomically. One that is damaged or foreign is renamed to
 //     *.bad and logged; a container whose record is lost is killed.

@@ -23,6 +23,8 @@ const (
 	supervisorPatience = 10 * time.Second
 	// lookAgain is how often is looked whether a process has ended where nothing tells.
 	lookAgain = 5 * time.Millisecond
+	// huntTries is how often is looked that often whether all of a container is gone that lost its supervisor.
+	huntTries = 1000
 
 	// unknownExitCode of containers whose supervisor was killed, so that nobody knows how
 	// they ended; containerd has the same.
@@ -217,8 +219,13 @@ func reasonOf(e *supervise.Exit) (reason, message string) {
 func (s *Server) unsupervised(c *container, p supervise.State) (_ supervise.Exit, done bool) {
 	s.opts.Logger.Info("The supervisor of a container was killed; what is left of the container is killed too", "container", c.rec.Title)
 	hunt := supervise.NewHunt(c.rec.ID, p.Command, c.rec.Cgroup)
-	for !hunt.Pass() {
-		if !supervise.Pause(s.life, lookAgain) {
+	for tries := 1; !hunt.Pass(); tries++ {
+		pause := lookAgain
+		if tries > huntTries { // the kernel keeps something of it
+			pause = time.Second
+		}
+		if !supervise.Pause(s.life, pause) {
+			hunt.End()
 			return supervise.Exit{}, false
 		}
 	}

@@ -131,6 +131,7 @@ func (s *Server) abandon(id, path string, why error) {
 	var spec supervise.Spec
 	_ = supervise.ReadFile(filepath.Join(path, supervise.SpecFile), &spec)
 	hunt := supervise.NewHunt(id, st.Command, spec.Cgroup)
+	defer hunt.End()
 	for range abandonTries {
 		// A supervisor ends by itself when nothing is left of its tree, and its command dies with it.
 		if st.Supervisor.Alive() {

@@ -16,7 +16,7 @@ import (
 // supervisor: those in the session that its command has led, those that carry the
 // container's mark, and all below them. It is one look: what forks meanwhile may be missing.
 func Orphans(id string, command Process) []Process {
-	return slices.Collect(maps.Keys(look(id, command, func(Stat) {}).found))
+	return slices.Collect(maps.Keys(look(id, command, func(Process, int) {}).found))
 }
 
 // Hunt kills what is left of a container whose supervisor has ended. Nobody is the parent of all of
@@ -39,8 +39,9 @@ type sight struct {
 	// unclear are zombies, and those without an environment: one that is executing something has none
 	// for a moment. Those that were so before have nothing to do with the container.
 	unclear map[Process]bool
-	// missed says that there was a process that could not be looked at, mostly because it has ended.
-	missed bool
+	// missed says that there was a process that could not be looked at, mostly because it has ended; blind,
+	// that not even their list could be read.
+	missed, blind bool
 }
 
 // huntQuiet is how many passes in a row find nothing before a hunt ends where other
@@ -58,13 +59,16 @@ func NewHunt(id string, command Process, cgroup Cgroup) *Hunt {
 // called again, after a pause that lets the killed end.
 func (h *Hunt) Pass() (done bool) {
 	left := h.cgroup.Kill()
-	now := look(h.id, h.command, stop)
+	now := look(h.id, h.command, func(p Process, group int) { send(p, group, unix.SIGSTOP) })
 	for p, group := range now.found {
 		if _, held := h.before.found[p]; held {
-			if isOwn(group) {
-				_ = unix.Kill(-group, unix.SIGKILL)
-			}
-			_ = p.Kill(unix.SIGKILL)
+			send(p, group, unix.SIGKILL)
+		}
+	}
+	// The kernel lets go on what is stopped in a group when the last parent outside of that group ends.
+	for p, group := range now.found {
+		if _, held := h.before.found[p]; !held {
+			send(p, group, unix.SIGSTOP)
 		}
 	}
 	certain := !now.missed
@@ -72,22 +76,31 @@ func (h *Hunt) Pass() (done bool) {
 		certain = certain && h.before.unclear[p]
 	}
 	h.before = now
-	if left+len(now.found) > 0 {
+	switch {
+	case left+len(now.found) > 0:
 		h.quiet = 0
+		return false
+	case now.blind:
 		return false
 	}
 	h.quiet++
 	return certain || h.quiet >= huntQuiet
 }
 
-// stop keeps a process and its group from forking. Whatever it is, it is in a session
-// that the container's command, or something below it, has made, and so is all of its group.
-func stop(st Stat) {
-	if isOwn(st.PGID) {
-		_ = unix.Kill(-st.PGID, unix.SIGSTOP)
-	} else {
-		_ = unix.Kill(st.PID, unix.SIGSTOP)
+// End kills what the last pass has stopped, for who does not go on.
+func (h *Hunt) End() {
+	for p, group := range h.before.found {
+		send(p, group, unix.SIGKILL)
 	}
+}
+
+// send sends a signal to a process of a container and to its group. A group cannot be told from one that has got
+// its number; it was there when this process was looked at.
+func send(p Process, group int, sig unix.Signal) {
+	if isOwn(group) {
+		_ = unix.Kill(-group, sig)
+	}
+	_ = p.Kill(sig)
 }
 
 // isOwn reports whether a process group can be a container's: not that of this
@@ -95,8 +108,9 @@ func stop(st Stat) {
 func isOwn(group int) bool { return group > 1 && group != unix.Getpgrp() }
 
 // look goes over all processes once. Those of the container are given to seen at once, since some are not there any
-// more a millisecond later; those that are only below others, at the end.
-func look(id string, command Process, seen func(Stat)) sight {
+// more a millisecond later; those that are only below others, at the end. This process is none of them, nor is
+// what it may not signal, as what has become root where this has not: that cannot be ended, and not be waited for.
+func look(id string, command Process, seen func(p Process, group int)) sight {
 	now := sight{found: map[Process]int{}, unclear: map[Process]bool{}}
 	mark := []byte("\x00" + MarkerEnv + "=" + id + "\x00")
 	boot := BootID()
@@ -107,16 +121,26 @@ func look(id string, command Process, seen func(Stat)) sight {
 			return false
 		}
 		leader, err := ReadStat(command.PID)
-		return err != nil || leader.Start == command.Start
+		if err != nil {
+			return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
+		}
+		return leader.Start == command.Start
 	}
 	var all []Stat
 	known := map[int]bool{}
 	add := func(st Stat) {
-		seen(st)
 		known[st.PID] = true
-		now.found[Process{PID: st.PID, Start: st.Start, Boot: boot}] = st.PGID
+		if unix.Kill(st.PID, 0) == unix.EPERM {
+			return
+		}
+		p := Process{PID: st.PID, Start: st.Start, Boot: boot}
+		now.found[p] = st.PGID
+		seen(p, st.PGID)
 	}
-	err := eachPID(func(pid int) {
+	now.blind = eachPID(func(pid int) {
+		if pid == os.Getpid() {
+			return
+		}
 		st, err := ReadStat(pid)
 		if err != nil {
 			now.missed = true
@@ -142,8 +166,7 @@ func look(id string, command Process, seen func(Stat)) sight {
 		case bytes.Contains(append([]byte{0}, env...), mark):
 			add(st)
 		}
-	})
-	now.missed = now.missed || err != nil
+	}) != nil
 	for grown := true; grown; {
 		grown = false
 		for _, st := range all {
@@ -164,7 +187,7 @@ func eachPID(f func(pid int)) error {
 		return err
 	}
 	defer unix.Close(d)
-	var buf [128]byte // four pids
+	var buf [280]byte // one entry of any name, and eight or so of pids
 	for {
 		n, err := unix.ReadDirent(d, buf[:])
 		if err == unix.EINTR {
