@@ -14,10 +14,12 @@ type codec struct {
 	buffers mem.BufferPool
 }
 
-func newCodec() (codec, error) {
-	// Powers of two: 256 B, and 4 kB to 4 MB; what is larger is allocated as it is needed.
-	buffers, err := mem.NewBinaryTieredBufferPool(8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22)
-	return codec{encoding.GetCodecV2("proto"), buffers}, err
+func newCodec() codec {
+	sizes := []int{256}
+	for size := 4 << 10; size <= 4<<20; size *= 2 {
+		sizes = append(sizes, size)
+	}
+	return codec{encoding.GetCodecV2("proto"), mem.NewTieredBufferPool(sizes...)}
 }
 
 // Unmarshal implements [encoding.CodecV2].

@@ -73,13 +73,9 @@ func targetOf(endpoint string) (string, error) {
 
 // connect returns a lazy connection to a target.
 func connect(target string, opts *Options) (*grpc.ClientConn, error) {
-	protobuf, err := newCodec()
-	if err != nil {
-		return nil, fmt.Errorf("container runtime endpoint %q: making buffers for replies: %w", target, err)
-	}
 	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(opts.MaxMessageSize), grpc.ForceCodecV2(protobuf)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(opts.MaxMessageSize), grpc.ForceCodecV2(newCodec())),
 		// A local socket costs nothing to try, so a runtime that has come back is found
 		// within a second; gRPC's defaults would let it wait for up to two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{

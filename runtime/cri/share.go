@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -37,13 +38,7 @@ func (s *shares) do(ctx context.Context, about, key string, f func() error) erro
 		}
 		s.mu.Unlock()
 		if !another {
-			run.err = f()
-			run.gaveUp = ctx.Err() != nil
-			s.mu.Lock()
-			delete(s.runs, key)
-			s.mu.Unlock()
-			close(run.done)
-			return run.err
+			return s.lead(ctx, key, run, f)
 		}
 		select {
 		case <-run.done:
@@ -55,3 +50,19 @@ func (s *shares) do(ctx context.Context, about, key string, f func() error) erro
 		}
 	}
 }
+
+// lead runs f and ends the run, also when f panics: that is no result, either.
+func (s *shares) lead(ctx context.Context, key string, run *sharedRun, f func() error) error {
+	run.err, run.gaveUp = errPanicked, true
+	defer func() {
+		s.mu.Lock()
+		delete(s.runs, key)
+		s.mu.Unlock()
+		close(run.done)
+	}()
+	run.err = f()
+	run.gaveUp = ctx.Err() != nil
+	return run.err
+}
+
+var errPanicked = errors.New("the call panicked")

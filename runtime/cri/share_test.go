@@ -75,6 +75,25 @@ func TestSharedFailureIsEverybodys(t *testing.T) {
 	})
 }
 
+// TestPanicEndsASharedRun shows that who recovers from a panic finds no run that never
+// ends.
+func TestPanicEndsASharedRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s shares
+		leads, followed := make(chan struct{}), make(chan error, 1)
+		go func() {
+			defer func() { recover() }()
+			_ = s.do(t.Context(), "pod p", "key", func() error { <-leads; panic("oops") })
+		}()
+		synctest.Wait()
+		go func() { followed <- s.do(t.Context(), "pod p", "key", func() error { return nil }) }()
+		synctest.Wait()
+		close(leads)
+		assert.NoError(t, <-followed)
+		assert.NoError(t, s.do(t.Context(), "pod p", "key", func() error { return nil }))
+	})
+}
+
 // delayStops has StopPodSandbox take a second, and then fail if err is not nil.
 func delayStops(svc *service, err error) {
 	svc.before = func(ctx context.Context, method, _ string) error {
