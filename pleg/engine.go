@@ -56,8 +56,8 @@ type engine struct {
 	// strayed says that a hint has come, since the last list call began, of which only a
 	// relist can tell what it was about.
 	strayed bool
-	// counted is what the metrics were told last.
-	counted Counts
+	// counted is what the metrics were told last, nil before they were told.
+	counted *Counts
 	// tasks are the goroutines that Run has started.
 	tasks sync.WaitGroup
 }
@@ -148,6 +148,7 @@ func (e *engine) loop(ctx context.Context) {
 		now := time.Now()
 		e.tick(ctx, now)
 		e.launch(ctx, now)
+		e.count()
 		if next := e.alarms.next(); next.IsZero() {
 			alarm.Stop()
 			set = next
@@ -277,16 +278,17 @@ func (e *engine) listed(l relisting) {
 	if e.opts.Metrics != nil {
 		l.metrics.Due = e.alarms.relist
 		e.opts.Metrics.Relisted(l.metrics)
-		if l.err == nil {
-			e.count()
-		}
 	}
 }
 
-// count tells the metrics what there is.
+// count tells the metrics what there is, unless they know or nobody does.
 func (e *engine) count() {
-	e.counted = e.records.counts
-	e.opts.Metrics.Counted(e.counted)
+	if e.opts.Metrics == nil || e.records.round == 0 || e.counted != nil && *e.counted == e.records.counts {
+		return
+	}
+	counts := e.records.counts
+	e.counted = &counts
+	e.opts.Metrics.Counted(counts)
 }
 
 // act does what the records ask for.
@@ -361,9 +363,6 @@ func (e *engine) landed(l landing) {
 	}
 	if l.err == nil {
 		e.act(e.records.landed(r, append(e.cache.Seen(r.ref.UID), l.status)))
-		if e.opts.Metrics != nil && e.records.counts != e.counted {
-			e.count()
-		}
 		return
 	}
 	r.failed()

@@ -13,8 +13,8 @@ import (
 type Metrics interface {
 	// Relisted is told of each relist, when what its list call said has been taken in.
 	Relisted(Relisted)
-	// Counted is told what there is, after each relist that succeeded and when it has
-	// changed since.
+	// Counted is told what there is, after the first relist that succeeded and whenever
+	// it has changed since.
 	Counted(Counts)
 	// Connected is told when an event stream is known to stand (nil), and when one has
 	// broken or could not be opened (why). Where the runtime does not announce its

@@ -105,6 +105,10 @@ func (m *PLEG) Relisted(r pleg.Relisted) {
 		m.relistInterval.Observe(r.Interval.Seconds())
 	}
 	if r.Err != nil {
+		// It was not well any more when this began, whatever was expected.
+		if last := m.seen.Load(); last != nil && r.Began.Before(last.due) {
+			m.seen.Store(&span{last.began, r.Began})
+		}
 		return
 	}
 	m.seen.Store(&span{r.Began, r.Due})

@@ -125,6 +125,15 @@ func TestLastSeenIsNowUntilARelistIsOverdue(t *testing.T) {
 		m.Relisted(pleg.Relisted{Began: time.Now(), Err: errors.New("hung"), Due: time.Now().Add(time.Hour)})
 		time.Sleep(time.Minute)
 		assert.EqualValues(t, began.Add(5*time.Minute).Unix(), seen(), "a relist that failed saw nothing")
+
+		began = time.Now()
+		m.Relisted(pleg.Relisted{Began: began, Due: began.Add(5 * time.Minute)})
+		time.Sleep(time.Minute)
+		for range 3 {
+			m.Relisted(pleg.Relisted{Began: time.Now(), Err: errors.New("gone"), Due: time.Now().Add(time.Second)})
+			time.Sleep(time.Second)
+		}
+		assert.EqualValues(t, began.Add(time.Minute).Unix(), seen(), "until the first that failed")
 	})
 }
 
