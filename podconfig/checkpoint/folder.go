@@ -26,12 +26,9 @@ type folder struct {
 	aside string
 }
 
-// write puts a record there in one step. When it returns nil, the record outlives a
-// loss of power.
+// write puts a record there in one step, into a folder that was made. After the next
+// sync, the record outlives a loss of power.
 func (f folder) write(name string, record []byte) (err error) {
-	if err := f.make(); err != nil {
-		return err
-	}
 	file, err := os.CreateTemp(f.path, scratch+"*") // 0600
 	if err != nil {
 		return err
@@ -51,11 +48,20 @@ func (f folder) write(name string, record []byte) (err error) {
 	if err == nil {
 		err = os.Rename(file.Name(), f.file(name))
 	}
-	if err != nil {
+	return err
+}
+
+// remove takes a record away, for good after the next sync; it is no error if there
+// is none.
+func (f folder) remove(name string) error {
+	if err := os.Remove(f.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return syncDir(f.path)
+	return nil
 }
+
+// sync makes what was written and removed outlive a loss of power.
+func (f folder) sync() error { return syncDir(f.path) }
 
 // make makes the directory, if need be, so that it outlives a loss of power.
 func (f folder) make() error {
@@ -67,18 +73,6 @@ func (f folder) make() error {
 	}
 	dir := filepath.Dir(f.path)
 	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
-}
-
-// remove takes a record away; it is no error if there is none.
-func (f folder) remove(name string) error {
-	err := os.Remove(f.file(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return syncDir(f.path)
 }
 
 // syncDir makes what happened in a directory outlive a loss of power.

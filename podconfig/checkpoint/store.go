@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -263,11 +264,9 @@ func (s *Store) Run(ctx context.Context) error {
 			}
 		case <-retry.C:
 		}
-		err := s.flush() // pods first: what they refer to may take its time
-		if err == nil {
-			s.renew(ctx)
-			err = s.flush()
-		}
+		_ = s.flush() // pods first: what they refer to may take its time
+		s.renew(ctx)
+		err := s.flush() // with what has failed before
 		switch {
 		case err != nil && !failed:
 			s.log.Error(err, "Cannot write checkpoints; pods are not touched by that, but a reboot would not bring back what has changed; trying again", "path", s.dir)
@@ -289,82 +288,111 @@ func (s *Store) flush() error {
 	work := s.pending
 	s.pending = map[file]any{}
 	s.mu.Unlock()
-	var errs []error
-	// Removals first: there are never two records of pods of one full name, and they
-	// make space.
-	for _, f := range slices.SortedFunc(maps.Keys(work), func(a, b file) int {
-		return cmp.Or(cmp.Compare(rank(work[a]), rank(work[b])), cmp.Compare(a.name, b.name))
-	}) {
-		c := work[f]
-		if err := s.bring(f, c); err != nil {
-			errs = append(errs, err)
-			s.mu.Lock()
-			if _, newer := s.pending[f]; !newer {
-				s.pending[f] = c
-			}
-			s.mu.Unlock()
+	var removals, writes []file
+	for f, c := range work {
+		if c == nil {
+			removals = append(removals, f)
+		} else {
+			writes = append(writes, f)
 		}
 	}
+	// Removals first: there are never two records of pods of one full name, and they
+	// make space.
+	errs := append(s.bringAll(removals, work), s.bringAll(writes, work)...)
 	if len(errs) > 3 { // a full disk says the same of each
 		errs = append(errs[:3], fmt.Errorf("and %d more", len(errs)-3))
 	}
 	return errors.Join(errs...)
 }
 
+// atOnce is how many records are written at once: the file system then waits for the
+// disk once for many of them.
+const atOnce = 16
+
+// bringAll brings records up to date and returns what failed, which stays pending.
+func (s *Store) bringAll(files []file, work map[file]any) (failed []error) {
+	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
+	for _, in := range []folder{s.pods, s.objects} {
+		of := slices.DeleteFunc(slices.Clone(files), func(f file) bool { return s.folderOf(f) != in })
+		if len(of) == 0 {
+			continue
+		}
+		sums, errs := make([][sha256.Size]byte, len(of)), make([]error, len(of))
+		err := in.make()
+		if err == nil {
+			var writers errgroup.Group
+			writers.SetLimit(atOnce)
+			for i, f := range of {
+				writers.Go(func() error {
+					sums[i], errs[i] = s.bring(f, work[f])
+					return nil
+				})
+			}
+			_ = writers.Wait()
+			err = in.sync()
+		}
+		s.mu.Lock()
+		for i, f := range of {
+			switch errs[i] = cmp.Or(errs[i], err); {
+			case errs[i] != nil:
+				failed = append(failed, fmt.Errorf("checkpoint of %s: %w", nameOf(f, work[f]), errs[i]))
+				if _, newer := s.pending[f]; !newer {
+					s.pending[f] = work[f]
+				}
+			case work[f] == nil:
+				delete(s.onDisk, f)
+			default:
+				s.onDisk[f] = sums[i]
+			}
+		}
+		s.mu.Unlock()
+	}
+	return failed
+}
+
+func (s *Store) folderOf(f file) folder {
+	if f.object {
+		return s.objects
+	}
+	return s.pods
+}
+
 // nameOf says what a record is about.
-func nameOf(content any) string {
+func nameOf(f file, content any) string {
 	switch c := content.(type) {
 	case *v1.Pod:
 		return "pod " + runtime.RefOf(c).String()
 	case objectRecord:
 		return podconfig.RefOf(c.object()).String()
 	default:
-		return "nothing"
+		return f.name + ", which is to be removed"
 	}
 }
 
-func rank(content any) int {
-	if content == nil {
-		return 0
-	}
-	return 1
-}
-
-// bring brings one record up to date.
-func (s *Store) bring(f file, c any) error {
-	in, key := s.pods, cipher.AEAD(nil)
-	if f.object {
-		in, key = s.objects, s.key
-	}
+// bring brings one record up to date, and returns the checksum of its content.
+func (s *Store) bring(f file, c any) (sum [sha256.Size]byte, err error) {
+	in := s.folderOf(f)
 	if c == nil {
-		if err := in.remove(f.name); err != nil {
-			return fmt.Errorf("removing the checkpoint %s: %w", f.name, err)
-		}
-		s.mu.Lock()
-		delete(s.onDisk, f)
-		s.mu.Unlock()
-		return nil
+		return sum, in.remove(f.name)
 	}
 	data, err := json.Marshal(c)
 	if err != nil {
-		return fmt.Errorf("checkpoint of %s: %w", nameOf(c), err)
+		return sum, err
 	}
-	sum := sha256.Sum256(data)
+	sum = sha256.Sum256(data)
 	s.mu.Lock()
 	before, there := s.onDisk[f]
 	s.mu.Unlock()
 	if there && before == sum {
-		return nil
+		return sum, nil
+	}
+	var key cipher.AEAD
+	if f.object {
+		key = s.key
 	}
 	record, err := pack(f.name, data, key)
-	if err == nil {
-		err = in.write(f.name, record)
-	}
 	if err != nil {
-		return fmt.Errorf("checkpoint of %s: %w", nameOf(c), err)
+		return sum, err
 	}
-	s.mu.Lock()
-	s.onDisk[f] = sum
-	s.mu.Unlock()
-	return nil
+	return sum, in.write(f.name, record)
 }
