@@ -55,31 +55,33 @@ func crowd(b *testing.B, c *Cluster, options AgentOptions, n int, spec ...Option
 	return agent, pods
 }
 
-// lookPerPod is less than any runtime takes to start a pod.
-const lookPerPod = 20 * time.Millisecond
-
-// awaitRunning waits until n pods are reported Running. It looks the more rarely the
-// more are missing: a list of all pods costs both who asks and the agent more than a start
-// may be disturbed by.
+// awaitRunning waits until n pods are reported Running. It looks again after half of
+// the time that the rest will take by the pace until now: a list of all pods costs both who
+// asks and the agent more than a start may be disturbed by.
 func awaitRunning(b *testing.B, agent *Agent, n int) {
 	b.Helper()
-	for deadline := time.Now().Add(10 * time.Minute); ; {
+	const soonest, first = 20 * time.Millisecond, 500 * time.Millisecond
+	for began := time.Now(); ; {
+		running := 0
 		list, err := agent.Pods()
-		missing := n
 		if err == nil {
 			for i := range list.Items {
 				if Running(&list.Items[i]) == nil {
-					missing--
+					running++
 				}
 			}
 		}
-		if missing == 0 {
+		took := time.Since(began)
+		switch {
+		case running >= n:
 			return
+		case took > 10*time.Minute:
+			b.Fatalf("%d of %d pods run after %v: %v", running, n, took, err)
+		case running == 0:
+			time.Sleep(first)
+		default:
+			time.Sleep(max(soonest, took*time.Duration(n-running)/time.Duration(2*running)))
 		}
-		if time.Now().After(deadline) {
-			b.Fatalf("%d of %d pods do not run: %v", missing, n, err)
-		}
-		time.Sleep(time.Duration(missing) * lookPerPod)
 	}
 }
 
