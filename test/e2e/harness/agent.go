@@ -203,24 +203,46 @@ func (a *Agent) Exited() bool { return a.process.exited() }
 // Put writes the pod's manifest, in one step, to the file of the pod's name.
 func (a *Agent) Put(t testing.TB, pods ...*v1.Pod) {
 	t.Helper()
-	for _, pod := range pods {
+	a.Stage(t, pods...)()
+}
+
+// Stage writes the manifests of the pods beside the agent's directory; drop puts them
+// into it.
+func (a *Agent) Stage(t testing.TB, pods ...*v1.Pod) (drop func()) {
+	t.Helper()
+	names := make([]string, len(pods))
+	for i, pod := range pods {
 		data, err := yaml.Marshal(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.PutFile(t, pod.Name+".yaml", string(data))
+		names[i] = pod.Name + ".yaml"
+		if err := os.WriteFile(a.staged(names[i]), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		t.Helper()
+		for _, name := range names {
+			a.place(t, name)
+		}
 	}
 }
 
 // PutFile writes a manifest file in one step.
 func (a *Agent) PutFile(t testing.TB, name, content string) {
 	t.Helper()
-	temp := filepath.Join(a.options.Dir, "new-"+name)
-	err := os.WriteFile(temp, []byte(content), 0o644)
-	if err == nil {
-		err = os.Rename(temp, filepath.Join(a.Manifests, name))
+	if err := os.WriteFile(a.staged(name), []byte(content), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	if err != nil {
+	a.place(t, name)
+}
+
+func (a *Agent) staged(name string) string { return filepath.Join(a.options.Dir, "new-"+name) }
+
+func (a *Agent) place(t testing.TB, name string) {
+	t.Helper()
+	if err := os.Rename(a.staged(name), filepath.Join(a.Manifests, name)); err != nil {
 		t.Fatal(err)
 	}
 }
