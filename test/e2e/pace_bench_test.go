@@ -60,7 +60,7 @@ func crowd(b *testing.B, c *Cluster, options AgentOptions, n int, spec ...Option
 // asks and the agent more than a start may be disturbed by.
 func awaitRunning(b *testing.B, agent *Agent, n int) {
 	b.Helper()
-	const soonest, first = 20 * time.Millisecond, 500 * time.Millisecond
+	const soonest, latest = 20 * time.Millisecond, time.Second
 	for began := time.Now(); ; {
 		running := 0
 		list, err := agent.Pods()
@@ -77,10 +77,9 @@ func awaitRunning(b *testing.B, agent *Agent, n int) {
 			return
 		case took > 10*time.Minute:
 			b.Fatalf("%d of %d pods run after %v: %v", running, n, took, err)
-		case running == 0:
-			time.Sleep(first)
 		default:
-			time.Sleep(max(soonest, took*time.Duration(n-running)/time.Duration(2*running)))
+			half := took * time.Duration(n-running) / time.Duration(2*max(running, 1))
+			time.Sleep(min(max(half, soonest), latest))
 		}
 	}
 }
