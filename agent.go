@@ -199,10 +199,17 @@ type holder interface {
 }
 
 func (a *Agent) workerOptions() podworkers.Options {
+	release := func(types.UID) {}
 	opts := podworkers.Options{ResyncInterval: a.opts.SyncFrequency, Logger: a.named("workers")}
 	if h, ok := a.pleg.(holder); ok {
 		opts.OnBegin = func(pod runtime.PodRef) { h.Hold(pod.UID) }
-		opts.OnCall = func(c podworkers.Call) { h.Release(c.Pod.UID) }
+		release = h.Release
+	}
+	opts.OnCall = func(c podworkers.Call) {
+		release(c.Pod.UID)
+		if c.Phase == podworkers.PhaseTerminated && c.Err == nil {
+			a.loop.PodEnded()
+		}
 	}
 	return opts
 }

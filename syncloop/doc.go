@@ -5,7 +5,8 @@
 //
 // [Loop] selects over five inputs: changes of the desired state (podconfig),
 // changes in the runtime (pleg), probe results, a sync tick (1 s) and a
-// housekeeping tick (2 s). It does no work of its own on a pod and never blocks
+// housekeeping tick (2 s), which comes earlier when pods have ended (250 ms after
+// [Loop.PodEnded]). It does no work of its own on a pod and never blocks
 // on one: a handler passes the pod to its worker and returns.
 //
 // While the runtime does not answer, or the PLEG is unhealthy, the loop rests:

@@ -116,6 +116,12 @@ type Loop struct {
 	synced  atomic.Bool  // see Synced
 	last    atomic.Int64 // unix nanoseconds of the last time round; 0 before the first
 	health  *runtimeHealth
+	// ended has room for one: it is full when pods have ended since housekeeping was
+	// last asked for.
+	ended chan struct{}
+	// gathering says that housekeeping is about to come for pods that have ended. It
+	// belongs to the goroutine of Run.
+	gathering bool
 }
 
 // New returns a loop, or an error that names what is missing.
@@ -141,7 +147,7 @@ func New(deps Deps, opts Options) (*Loop, error) {
 	if opts.Logger.IsZero() {
 		opts.Logger = logr.Discard()
 	}
-	return &Loop{deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth()}, nil
+	return &Loop{deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: make(chan struct{}, 1)}, nil
 }
 
 func setDefault(d *time.Duration, def time.Duration) {
@@ -167,6 +173,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer syncTick.Stop()
 	housekeeping := time.NewTicker(l.opts.HousekeepingPeriod)
 	defer housekeeping.Stop()
+	soon := time.NewTimer(0)
+	defer soon.Stop()
+	soon.Stop()
 
 	prepare := func(context.Context) error { return nil }
 	if p, ok := l.deps.Handler.(Preparer); ok {
@@ -189,7 +198,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			continue
 		}
 		rest = restInitial
-		if err := l.once(ctx, syncTick.C, housekeeping.C); err != nil {
+		if err := l.once(ctx, syncTick.C, housekeeping.C, soon); err != nil {
 			return err
 		}
 	}
@@ -218,11 +227,29 @@ func (l *Loop) pause(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// once waits for one input and handles it.
-func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time) error {
+// PodEnded says that nothing runs of a pod any more, and that its worker has done what
+// there was to do. Housekeeping then comes soon, so that what is left of the pod goes
+// with it; several pods share one. It may be called from any goroutine and never blocks.
+func (l *Loop) PodEnded() {
+	select {
+	case l.ended <- struct{}{}:
+	default: // one that is to come serves this pod too
+	}
+}
+
+// gatherEnds is how long housekeeping waits for more pods to end: it lists the
+// runtime's pods, which costs as much as the end of several.
+const gatherEnds = 250 * time.Millisecond
+
+// once waits for one input and handles it. soon is the timer for pods that have ended.
+func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time, soon *time.Timer) error {
 	h := l.deps.Handler
 	l.last.Store(time.Now().UnixNano())
 	l.synced.Store(l.deps.Config.AllSeen())
+	ended := l.ended
+	if l.gathering {
+		ended = nil // it keeps for the next time
+	}
 	select {
 	case <-ctx.Done():
 	case <-l.health.changed:
@@ -256,15 +283,26 @@ func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time
 				h.HandlePodSyncs(pods)
 			}
 		}
+	case <-ended:
+		soon.Reset(gatherEnds)
+		l.gathering = true
+	case <-soon.C:
+		l.gathering = false
+		l.clean(ctx)
 	case <-housekeeping:
-		if !l.deps.Config.AllSeen() { // asked anew: a source may have been added meanwhile
-			break // what is wanted here is not yet known
-		}
-		if err := h.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
-			l.log.Error(err, "Housekeeping failed; it is tried again at the next tick")
-		}
+		l.clean(ctx)
 	}
 	return nil
+}
+
+// clean has the handler clean up, unless it is not known yet what is wanted.
+func (l *Loop) clean(ctx context.Context) {
+	if !l.deps.Config.AllSeen() { // asked anew: a source may have been added meanwhile
+		return
+	}
+	if err := l.deps.Handler.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
+		l.log.Error(err, "Housekeeping failed; it is tried again at the next tick")
+	}
 }
 
 // closed is the outcome of an input that ended: fine while stopping, else an error.

@@ -112,6 +112,31 @@ func TestNoHousekeepingWhileAnAddedSourceIsUnseen(t *testing.T) {
 	})
 }
 
+func TestHousekeepingFollowsTheEndOfPods(t *testing.T) {
+	inLoop(t, syncloop.Options{HousekeepingPeriod: time.Hour}, func(t *testing.T, b *bench) {
+		b.PodEnded()
+		time.Sleep(time.Second)
+		assert.Empty(t, b.handler.take(), "not all sources are seen")
+		b.config.see()
+		for range 3 {
+			b.PodEnded()
+			time.Sleep(50 * time.Millisecond)
+		}
+		assert.Empty(t, b.handler.take(), "others may follow")
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		assert.Len(t, b.handler.take(), 1)
+		time.Sleep(time.Minute)
+		assert.Len(t, b.handler.take(), 1, "one ended after the first was taken up, and may have come too late")
+		for range 100 {
+			b.PodEnded()
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		assert.InDelta(t, 4, len(b.handler.take()), 1, "four a second at most")
+	})
+}
+
 func TestRestsWhileTheRuntimeIsAway(t *testing.T) {
 	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
 		b.runtime.set(errAway)

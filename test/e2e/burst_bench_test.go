@@ -34,7 +34,7 @@ func BenchmarkBurst(b *testing.B) {
 	}
 	c := NewCluster(b)
 	c.Preload(b, "pause:1", "busybox:1")
-	agent, _ := crowd(b, c, AgentOptions{Config: map[string]any{"maxPods": n}, Args: []string{"-v", "0"}}, n)
+	agent, _ := crowd(b, c, AgentOptions{Config: map[string]any{"maxPods": n}}, n)
 	agent.Stop(b)
 	rt, err := cri.Dial(b.Context(), c.Endpoint(), cri.Options{})
 	if err != nil {

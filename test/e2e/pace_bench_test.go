@@ -37,7 +37,8 @@ type contestant struct {
 	options AgentOptions
 }
 
-// crowd starts an agent and n pods that run forever, and waits until all do.
+// crowd starts an agent, which logs as little as by default, and n pods that run
+// forever, and waits until all do.
 func crowd(b *testing.B, c *Cluster, options AgentOptions, n int, spec ...Option) (*Agent, []*v1.Pod) {
 	b.Helper()
 	dir, err := os.MkdirTemp(c.Dir, "agent")
@@ -45,6 +46,7 @@ func crowd(b *testing.B, c *Cluster, options AgentOptions, n int, spec ...Option
 		b.Fatal(err)
 	}
 	options.Dir = dir
+	options.Args = slices.Concat([]string{"-v", "0"}, options.Args)
 	agent := c.StartAgent(b, options)
 	pods := make([]*v1.Pod, n)
 	for i := range pods {
@@ -218,7 +220,6 @@ func BenchmarkIdle(b *testing.B) {
 	costs := map[string][]float64{}
 	for b.Loop() {
 		for _, who := range contestants() {
-			who.options.Args = append(who.options.Args, "-v", "0")
 			agent, _ := crowd(b, c, who.options, pods)
 			time.Sleep(15 * time.Second) // what follows the starts is over
 			begin := agent.Cost(b)
@@ -276,7 +277,6 @@ func BenchmarkMemory(b *testing.B) {
 				continue
 			}
 			var rss [2]int64
-			who.options.Args = append(who.options.Args, "-v", "0")
 			for i, n := range []int{20, 100} {
 				agent, _ := crowd(b, c, who.options, n)
 				time.Sleep(20 * time.Second)
