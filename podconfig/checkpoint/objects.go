@@ -189,6 +189,7 @@ func (s *Store) renew(ctx context.Context) {
 
 // dropObjects drops the records of objects that no kept pod refers to. mu is held.
 func (s *Store) dropObjects() {
+	s.loose = false
 	if len(s.held) == 0 {
 		return
 	}

@@ -66,6 +66,8 @@ type Store struct {
 	onDisk map[file][sha256.Size]byte
 	// held are the objects that have a record, or are to have one.
 	held map[podconfig.ObjectRef]metav1.Object
+	// loose says that there may be some among held that no kept pod refers to any more.
+	loose bool
 	// source is what Objects returned; stale are objects to be looked up there.
 	source *objects
 	stale  map[podconfig.ObjectRef]struct{}
@@ -199,7 +201,6 @@ func (s *Store) Drop(uid types.UID) {
 	defer s.mu.Unlock()
 	if _, kept := s.kept[uid]; kept {
 		s.forget(uid)
-		s.dropObjects()
 	}
 }
 
@@ -209,21 +210,19 @@ func (s *Store) Drop(uid types.UID) {
 func (s *Store) Prune(keep func(uid types.UID) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	dropped := false
 	for uid := range s.kept {
 		if !keep(uid) {
 			s.forget(uid)
-			dropped = true
 		}
-	}
-	if dropped {
-		s.dropObjects()
 	}
 }
 
-// forget wants the pod to have no record. mu is held.
+// forget wants the pod to have no record. mu is held. Whether another one refers to
+// its objects is left to the next flush: to ask for each of many pods that go at
+// once would take as long as all of them have references, each time.
 func (s *Store) forget(uid types.UID) {
 	delete(s.kept, uid)
+	s.loose = true
 	s.set(file{name: string(uid)}, nil)
 }
 
@@ -285,6 +284,9 @@ func (s *Store) Run(ctx context.Context) error {
 // flush brings the disk up to date. What fails stays pending.
 func (s *Store) flush() error {
 	s.mu.Lock()
+	if s.loose {
+		s.dropObjects()
+	}
 	work := s.pending
 	s.pending = map[file]any{}
 	s.mu.Unlock()
