@@ -45,8 +45,7 @@ type sight struct {
 }
 
 // huntQuiet is how many passes in a row find nothing before a hunt ends where other
-// processes come and go all the time, so that no pass is certain. Of two chains of processes that each live for
-// 70 µs hardly a pass missed both.
+// processes come and go all the time, so that no pass is certain: more would be surer, and take seconds on a busy machine.
 const huntQuiet = 10
 
 // NewHunt does nothing yet.
