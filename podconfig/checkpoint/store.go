@@ -338,6 +338,7 @@ func (s *Store) bringAll(files []file, work map[file]any) (failed []error) {
 			switch errs[i] = cmp.Or(errs[i], err); {
 			case errs[i] != nil:
 				failed = append(failed, fmt.Errorf("checkpoint of %s: %w", nameOf(f, work[f]), errs[i]))
+				delete(s.onDisk, f) // it may be there, and not for good
 				if _, newer := s.pending[f]; !newer {
 					s.pending[f] = work[f]
 				}
