@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
@@ -118,28 +120,13 @@ func inspectAll(ctx context.Context, rt runtime.Runtime, pods []*runtime.Pod, bo
 	if _, err := rt.ListPods(ctx, true); err != nil {
 		return err
 	}
-	next := make(chan runtime.PodRef)
-	errs := make(chan error, bound)
-	for range bound {
-		go func() {
-			var err error
-			for ref := range next {
-				if _, e := rt.InspectPod(ctx, ref); e != nil {
-					err = e
-				}
-			}
-			errs <- err
-		}()
-	}
+	var inspections errgroup.Group
+	inspections.SetLimit(bound)
 	for _, pod := range pods {
-		next <- pod.PodRef
+		inspections.Go(func() error {
+			_, err := rt.InspectPod(ctx, pod.PodRef)
+			return err
+		})
 	}
-	close(next)
-	var err error
-	for range bound {
-		if e := <-errs; e != nil {
-			err = e
-		}
-	}
-	return err
+	return inspections.Wait()
 }
