@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -193,4 +194,17 @@ type InvalidError struct {
 // many.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("pod %s/%s is invalid: %v", clip(e.Pod.Namespace), clip(e.Pod.Name), joinShort(e.Errs))
+}
+
+// NodeName returns the name that is given to a source, or without one that which
+// kubelet would give the node: the host name in lower case.
+func NodeName(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("no node name given, and the host name is unknown: %w", err)
+	}
+	return strings.ToLower(strings.TrimSpace(host)), nil
 }

@@ -1,6 +1,8 @@
 package podconfig
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -169,4 +171,15 @@ func specJSON(t *testing.T, in string, defaults bool) string {
 	out, err := yaml.Marshal(pod.Spec)
 	require.NoError(t, err)
 	return string(out)
+}
+
+func TestNodeName(t *testing.T) {
+	given, err := NodeName("Edge-7")
+	require.NoError(t, err)
+	assert.Equal(t, "Edge-7", given, "as it was given")
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	own, err := NodeName("")
+	require.NoError(t, err)
+	assert.Equal(t, strings.ToLower(host), own)
 }

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
@@ -105,13 +104,9 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 	}
 	defer s.running.Store(false)
 	if s.state == nil {
-		node := s.opts.NodeName
-		if node == "" {
-			host, err := os.Hostname()
-			if err != nil {
-				return fmt.Errorf("file source %s: no node name given, and the host name is unknown: %w", s.path, err)
-			}
-			node = strings.ToLower(strings.TrimSpace(host))
+		node, err := podconfig.NodeName(s.opts.NodeName)
+		if err != nil {
+			return fmt.Errorf("file source %s: %w", s.path, err)
 		}
 		s.state = newState(s.path, node, s.opts)
 		s.state.store, s.state.onlyObjects = s.store, s.onlyObjects

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 // ErrRunning is returned by [Source.Run] while another call of it goes on.
@@ -123,13 +123,9 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 	defer s.running.Store(false)
 	defer s.client.close()
 	if s.state == nil {
-		node := s.opts.NodeName
-		if node == "" {
-			host, err := os.Hostname()
-			if err != nil {
-				return fmt.Errorf("http source %s: no node name given, and the host name is unknown: %w", s.url.Redacted(), err)
-			}
-			node = strings.ToLower(strings.TrimSpace(host))
+		node, err := podconfig.NodeName(s.opts.NodeName)
+		if err != nil {
+			return fmt.Errorf("http source %s: %w", s.url.Redacted(), err)
 		}
 		s.state = &state{url: s.url, node: node, opts: s.opts}
 		if s.url.Scheme == "http" {
