@@ -162,12 +162,13 @@ func (l *Loop) Run(ctx context.Context) error {
 	if !l.started.CompareAndSwap(false, true) {
 		return ErrAlreadyRunning
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	// The loop itself keeps to the caller's context: who closes an input because that one
+	// ended may be seen before a context derived from it has ended too.
+	watched, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel() // before the wait
-	wg.Go(func() { l.watchRuntime(ctx) })
+	wg.Go(func() { l.watchRuntime(watched) })
 
 	syncTick := time.NewTicker(l.opts.SyncPeriod)
 	defer syncTick.Stop()

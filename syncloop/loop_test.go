@@ -212,6 +212,30 @@ func TestAnInputThatEndsIsAnError(t *testing.T) {
 	})
 }
 
+// TestAnInputThatEndsWithTheContextIsNone has an input that is closed because the loop's
+// context ended, as by a PLEG that runs under the same one, before contexts derived from
+// it have heard.
+func TestAnInputThatEndsWithTheContextIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ev := &events{ch: make(chan pleg.PodEvents)}
+		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: &config{changes: make(chan podconfig.Change)}, PLEG: ev, Runtime: &checker{}, Pods: podSet{}}, syncloop.Options{})
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(untold{ctx}) }()
+		synctest.Wait()
+		cancel()
+		close(ev.ch)
+		require.NoError(t, <-ended)
+	})
+}
+
+// untold is a context whose end no derived context is told of.
+type untold struct{ context.Context }
+
+func (untold) Value(any) any                { return nil }
+func (untold) AfterFunc(func()) func() bool { return func() bool { return true } }
+
 func TestNewNamesAllThatIsMissing(t *testing.T) {
 	_, err := syncloop.New(syncloop.Deps{}, syncloop.Options{})
 	for _, name := range []string{"Handler", "Config", "PLEG", "Runtime", "Pods"} {
