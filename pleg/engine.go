@@ -257,6 +257,7 @@ func (e *engine) listed(l relisting) {
 		}
 	} else {
 		out := e.records.relisted(l.pods, l.window, e.cache.ForgetUntil)
+		e.cache.Listed(l.pods, l.window.began)
 		e.act(out)
 		if l.strayed || e.strayed {
 			out.unheard = nil

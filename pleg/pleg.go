@@ -43,6 +43,9 @@ type Cache interface {
 	// ForgetUntil drops what is known of the pod from reads that began no later than
 	// the mark, and reports whether nothing newer is known or being read.
 	ForgetUntil(uid types.UID, mark runtime.Mark) bool
+	// Listed is told of each list of all pods, and of a mark that was drawn before it was
+	// read.
+	Listed(pods []*runtime.Pod, after runtime.Mark)
 }
 
 // PodEvents is what happened to one pod since the reader last took it.

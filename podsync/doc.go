@@ -4,7 +4,7 @@
 // # Steps
 //
 // SyncPod generates the pod's API status from what the runtime says, ends a pod
-// that has finished or run past its active deadline, makes its directories,
+// that has finished or run past its active deadline, makes its directory,
 // sets up its volumes, looks up its pull secrets, has its probes run and hands the
 // rest to the runtime. If the runtime had something to report, such as a back-off,
 // the status is generated once more, so that the reason shows at once and not a

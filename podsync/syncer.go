@@ -251,8 +251,8 @@ func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.Pod
 		}
 	}
 	dir := s.PodDir(pod.UID)
-	if err := makeDirs(dir); err != nil {
-		return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: making its directories: %w", ref, err)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: making its directory: %w", ref, err)
 	}
 	volumes, err := s.Volumes.SetUp(ctx, pod, dir)
 	if err != nil {
@@ -398,13 +398,4 @@ func (s *Syncer) setWaiting(uid types.UID, now map[string]v1.ContainerStateWaiti
 		s.waiting[uid] = now
 	}
 	return true
-}
-
-func makeDirs(dir string) error {
-	for _, d := range []string{"volumes", "containers"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o750); err != nil {
-			return err
-		}
-	}
-	return nil
 }

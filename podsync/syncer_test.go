@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,7 +120,7 @@ func TestSyncPreparesThenActs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, podworkers.Result{Changed: true, RetryAfter: time.Second}, res)
 	assert.Equal(t, []string{"set up volumes", "sync web"}, w.calls)
-	assert.DirExists(t, filepath.Join(s.PodDir("u1"), "volumes"))
+	assert.DirExists(t, s.PodDir("u1"))
 	assert.Equal(t, v1.PodPending, w.last().Phase)
 }
 
@@ -233,7 +232,7 @@ func TestWhatIsMissingKeepsThePodPendingWithAReason(t *testing.T) {
 		s := newSyncer(t, w, podsync.Options{})
 		require.NoError(t, os.WriteFile(s.PodDir("u1"), nil, 0o600))
 		_, err := s.SyncPod(t.Context(), podworkers.Create, makePod(), nothing())
-		require.ErrorContains(t, err, "making its directories")
+		require.ErrorContains(t, err, "making its directory")
 	})
 }
 

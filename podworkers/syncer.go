@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -61,8 +62,11 @@ type Termination struct {
 }
 
 // StatusCache gives statuses that were read after a mark; [*runtime.Cache] is
-// one. Now must not block.
+// one. Now and First must not block.
 type StatusCache interface {
 	Now() runtime.Mark
+	// First returns the mark for the first question about a pod that was not known: Now
+	// will do.
+	First(uid types.UID) runtime.Mark
 	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
 }

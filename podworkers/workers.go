@@ -187,7 +187,7 @@ func (w *Workers) UpdatePod(u Update) {
 	ev := updated{Update: u}
 	if _, known := w.book.pods[ref.UID]; !known {
 		// What was read before may show what an earlier incarnation has left.
-		ev.mark = w.cache.Now()
+		ev.mark = w.cache.First(ref.UID)
 	}
 	done := w.apply(ref.UID, ev)
 	w.mu.Unlock()

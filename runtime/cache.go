@@ -29,7 +29,8 @@ type CacheOptions struct {
 //
 // A pod of which the runtime knows nothing is not kept: each question about it
 // costs a read, and it costs no memory, except that a cache whose Seen is used
-// remembers what was read of it until Seen has told.
+// remembers what was read of it until Seen has told. The first question about a pod that
+// the last list did not show costs no read either, see First.
 //
 // A Cache starts no goroutine. It is safe for concurrent use.
 type Cache struct {
@@ -42,6 +43,11 @@ type Cache struct {
 	pods map[types.UID]*entry
 	// watched says that somebody calls Seen, and so lets go of what was seen.
 	watched bool
+	// listed is the mark of the last list, 0 before the first. listable are the pods
+	// of which there may be something that it does not tell: those which it showed, and
+	// those which were asked about since, with a mark no older than the last question.
+	listed   Mark
+	listable map[types.UID]Mark
 }
 
 // entry is what the cache knows of one pod. It is guarded by Cache.mu.
@@ -92,6 +98,58 @@ func (c *Cache) Now() Mark {
 func (c *Cache) draw() Mark {
 	c.last++
 	return c.last
+}
+
+// Listed takes in a list of all pods that the runtime holds, which was read after the
+// mark. A pod that is not among them had nothing then.
+func (c *Cache) Listed(pods []*Pod, after Mark) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if after <= c.listed {
+		return // one that is newer is known
+	}
+	c.listed = after
+	for uid, asked := range c.listable {
+		if asked < after {
+			delete(c.listable, uid)
+		}
+	}
+	if c.listable == nil {
+		c.listable = make(map[types.UID]Mark, len(pods))
+	}
+	for _, pod := range pods {
+		if _, ok := c.listable[pod.UID]; !ok {
+			c.listable[pod.UID] = 0
+		}
+	}
+}
+
+// First returns the mark for the first question of somebody who begins with the pod.
+// That is Now, since what is known may be what another has left there; but an earlier one
+// if the last list did not show the pod and nobody has asked about it since: with that
+// mark, [Cache.Newer] answers from the list, without a read.
+func (c *Cache) First(uid types.UID) Mark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.absent(uid) {
+		return c.listed - 1
+	}
+	return c.draw()
+}
+
+// absent reports whether the last list says that there is nothing of the pod, and it
+// is the last word.
+func (c *Cache) absent(uid types.UID) bool {
+	_, listable := c.listable[uid]
+	return c.listed > 0 && !listable && c.pods[uid] == nil
+}
+
+// asked notes a question about the pod. From now on the list says nothing about it:
+// who asks may be about to change it.
+func (c *Cache) asked(uid types.UID) {
+	if c.listed > 0 {
+		c.listable[uid] = c.last
+	}
 }
 
 // Get returns the last known status without asking the runtime, or false.
@@ -153,6 +211,12 @@ func (c *Cache) Newer(ctx context.Context, ref PodRef, after Mark) (*PodStatus, 
 		c.mu.Lock()
 		e := c.pods[ref.UID]
 		if e == nil {
+			if c.absent(ref.UID) && after == c.listed-1 { // the mark of First
+				status := &PodStatus{PodRef: ref, Mark: c.listed}
+				c.asked(ref.UID)
+				c.mu.Unlock()
+				return status, nil
+			}
 			e = &entry{}
 			c.pods[ref.UID] = e
 		}
@@ -265,6 +329,7 @@ func (c *Cache) dropIfIdle(uid types.UID, e *entry) {
 	}
 	if !c.watched || e.seen == [2]*PodStatus{} {
 		delete(c.pods, uid)
+		c.asked(uid)
 	}
 }
 

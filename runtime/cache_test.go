@@ -327,6 +327,103 @@ func TestCacheKeepsNothingOfPodsThatAreNot(t *testing.T) {
 	})
 }
 
+func TestCacheAnswersTheFirstQuestionFromTheList(t *testing.T) {
+	others := []*Pod{{PodRef: PodRef{UID: "other"}}}
+	// reads reports whether the first question about the pod takes a read.
+	reads := func(t *testing.T, s *stub, c *Cache) bool {
+		t.Helper()
+		after := c.First("u")
+		a := ask(t.Context(), c, after)
+		synctest.Wait()
+		if !a.done.Load() {
+			s.next(t).answer <- answer{status: &PodStatus{}}
+			a.wants(t, "")
+			return true
+		}
+		a.wants(t, "")
+		assert.Equal(t, testRef, a.status.PodRef)
+		assert.Greater(t, a.status.Mark, after)
+		s.idle(t)
+		return false
+	}
+	for _, test := range []struct {
+		name  string
+		given func(t *testing.T, s *stub, c *Cache)
+		reads bool
+	}{
+		{"without a list", func(*testing.T, *stub, *Cache) {}, true},
+		{"not in the list", func(_ *testing.T, _ *stub, c *Cache) { c.Listed(others, c.Now()) }, false},
+		{"in the list", func(_ *testing.T, _ *stub, c *Cache) { c.Listed([]*Pod{{PodRef: testRef}}, c.Now()) }, true},
+		{"in the list before", func(_ *testing.T, _ *stub, c *Cache) {
+			c.Listed([]*Pod{{PodRef: testRef}}, c.Now())
+			c.Listed(others, c.Now())
+		}, false},
+		{"in a list that began later and was told first", func(_ *testing.T, _ *stub, c *Cache) {
+			early := c.Now()
+			c.Listed([]*Pod{{PodRef: testRef}}, c.Now())
+			c.Listed(others, early)
+		}, true},
+		{"asked about since the list", func(t *testing.T, s *stub, c *Cache) {
+			c.Listed(others, c.Now())
+			assert.False(t, reads(t, s, c))
+		}, true},
+		{"read since the list", func(t *testing.T, s *stub, c *Cache) {
+			c.Listed(others, c.Now())
+			a := ask(t.Context(), c, c.Now())
+			s.next(t).answer <- answer{status: &PodStatus{}}
+			a.wants(t, "")
+		}, true},
+		{"known and forgotten since the list", func(t *testing.T, s *stub, c *Cache) {
+			c.Listed(others, c.Now())
+			a := ask(t.Context(), c, c.Now())
+			s.next(t).answer <- answer{status: seen("x")}
+			a.wants(t, "x")
+			c.Forget("u")
+		}, true},
+		{"asked about while the list was read", func(t *testing.T, s *stub, c *Cache) {
+			c.Listed(others, c.Now())
+			began := c.Now()
+			assert.False(t, reads(t, s, c))
+			c.Listed(others, began)
+		}, true},
+		{"asked about before the list", func(t *testing.T, s *stub, c *Cache) {
+			c.Listed(others, c.Now())
+			assert.False(t, reads(t, s, c))
+			c.Listed(others, c.Now())
+		}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+				test.given(t, s, c)
+				assert.Equal(t, test.reads, reads(t, s, c))
+			})
+		})
+	}
+}
+
+func TestCacheAnswersFromTheListOnlyWhoAsksForThat(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+		before := c.Now()
+		c.Now()
+		c.Listed(nil, c.Now())
+		for _, after := range []Mark{0, before, c.Now()} {
+			a := ask(t.Context(), c, after)
+			s.next(t).answer <- answer{status: &PodStatus{}}
+			a.wants(t, "")
+		}
+		first := c.First("another")
+		c.Listed(nil, c.Now())
+		_, err := c.Newer(cancelled(t), PodRef{UID: "another"}, first)
+		require.ErrorIs(t, err, context.Canceled, "a read was tried")
+	})
+}
+
+func cancelled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
 func TestCacheForget(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
 		c.Forget("never heard of")

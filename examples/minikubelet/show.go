@@ -19,7 +19,7 @@ const (
 	// readyPeriod is how often it is asked whether what there is is all.
 	readyPeriod = time.Second
 	// showDelay is how long further changes are waited for, so that a burst is shown once.
-	showDelay = 50 * time.Millisecond
+	showDelay = 200 * time.Millisecond
 )
 
 // The values of --show.

@@ -57,32 +57,59 @@ func crowd(b *testing.B, c *Cluster, options AgentOptions, n int, spec ...Option
 	return agent, pods
 }
 
-// awaitRunning waits until n pods are reported Running. It looks again after half of
-// the time that the rest will take by the pace until now: a list of all pods costs both who
-// asks and the agent more than a start may be disturbed by.
+// awaitRunning waits until n pods are reported Running. A list of all pods costs both
+// who asks and the agent more than a start may be disturbed by, so until there are n
+// running containers it looks at their number alone, which is among the metrics; and again after
+// half of the time that the rest will take by the pace until now.
 func awaitRunning(b *testing.B, agent *Agent, n int) {
 	b.Helper()
-	const soonest, latest = 20 * time.Millisecond, time.Second
+	const soonest, latest = 10 * time.Millisecond, time.Second
 	for began := time.Now(); ; {
-		running := 0
-		list, err := agent.Pods()
-		if err == nil {
-			for i := range list.Items {
-				if Running(&list.Items[i]) == nil {
-					running++
-				}
+		running, err := agent.RunningContainers()
+		if err == nil && running >= n {
+			if running, err = runningPods(agent); running >= n {
+				return
 			}
 		}
 		took := time.Since(began)
-		switch {
-		case running >= n:
-			return
-		case took > 10*time.Minute:
-			b.Fatalf("%d of %d pods run after %v: %v", running, n, took, err)
-		default:
-			half := took * time.Duration(n-running) / time.Duration(2*max(running, 1))
-			time.Sleep(min(max(half, soonest), latest))
+		if took > 10*time.Minute {
+			b.Fatalf("%d of %d run after %v: %v", running, n, took, err)
 		}
+		half := took * time.Duration(n-running) / time.Duration(2*max(running, 1))
+		time.Sleep(min(max(half, soonest), latest))
+	}
+}
+
+// runningPods returns how many pods are reported Running.
+func runningPods(agent *Agent) (int, error) {
+	list, err := agent.Pods()
+	if err != nil {
+		return 0, err
+	}
+	running := 0
+	for i := range list.Items {
+		if Running(&list.Items[i]) == nil {
+			running++
+		}
+	}
+	return running, nil
+}
+
+// awaitQuiet waits until the agent has nothing to do: a runtime tells who subscribes to
+// its events what has happened for minutes, which is then looked into.
+func awaitQuiet(b *testing.B, agent *Agent) {
+	b.Helper()
+	const look = 500 * time.Millisecond
+	for last, began := agent.Cost(b).CPU, time.Now(); ; {
+		time.Sleep(look)
+		now := agent.Cost(b).CPU
+		if now-last <= look/50 {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			b.Fatal("the agent has been busy for a minute")
+		}
+		last = now
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -98,7 +100,8 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 		Logs: filepath.Join(options.Dir, "logs"), Runtime: runtime, net: net, endpoint: endpoint, options: options,
 		url: fmt.Sprintf("http://127.0.0.1:%d", port),
 		client: http.Client{
-			Transport: &http.Transport{DialContext: net.DialContext},
+			// To compress what is looked at would disturb what is measured.
+			Transport: &http.Transport{DialContext: net.DialContext, DisableCompression: true},
 			Timeout:   10 * time.Second,
 		},
 	}
@@ -271,6 +274,22 @@ func (a *Agent) Pods() (*v1.PodList, error) {
 		return nil, fmt.Errorf("/pods: %w", err)
 	}
 	return &list, nil
+}
+
+// RunningContainers returns how many containers the agent's metrics say are running,
+// sandboxes left out.
+func (a *Agent) RunningContainers() (int, error) {
+	const name = `kubelet_running_containers{container_state="running"} `
+	body, err := a.get("/metrics")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(body)) {
+		if value, ok := strings.CutPrefix(line, name); ok {
+			return strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	return 0, nil // a gauge that was never set
 }
 
 // errNoPod says that the agent does not report the pod.
