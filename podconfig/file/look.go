@@ -11,11 +11,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,7 +26,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
-// state is what a source knows of its files. One goroutine owns it.
+// state is what a source knows of its files. One goroutine owns it; while it visits
+// files, others read from it, and each writes to the one file that it visits.
 type state struct {
 	path string
 	node string
@@ -106,11 +110,20 @@ func (s *state) look(ctx context.Context, now time.Time) (changed bool, again ti
 			s.report(path, path, nil)
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(infos)) {
-		if ctx.Err() != nil {
-			return false, 0
+	for path := range infos {
+		if m := s.files[path]; m == nil {
+			s.files[path] = &manifest{}
+		} else if m.trusted && !s.suspects[path] && unchanged(m.info, infos[path]) {
+			delete(infos, path)
 		}
-		later := s.visit(path, infos[path], now)
+	}
+	paths := slices.Sorted(maps.Keys(infos))
+	errs := s.visit(ctx, paths)
+	if ctx.Err() != nil {
+		return false, 0
+	}
+	for i, path := range paths {
+		later := s.settle(path, errs[i], now)
 		if later > 0 && (again == 0 || later < again) {
 			again = later
 		}
@@ -226,18 +239,49 @@ func (s *state) say(name, why string) {
 	}
 }
 
-// visit brings what is known of one file up to date. A result above 0 is when to
-// come back.
-func (s *state) visit(path string, info os.FileInfo, now time.Time) time.Duration {
-	m := s.files[path]
-	if m != nil && m.trusted && !s.suspects[path] && unchanged(m.info, info) {
-		return 0
+// visit reads files anew, side by side, and returns what reading each came to.
+func (s *state) visit(ctx context.Context, paths []string) []error {
+	errs := make([]error, len(paths))
+	var g errgroup.Group
+	g.SetLimit(goruntime.GOMAXPROCS(0))
+	for i, path := range paths {
+		if ctx.Err() != nil {
+			break
+		}
+		m := s.files[path]
+		g.Go(func() error {
+			errs[i] = m.reread(s, path)
+			return nil
+		})
 	}
-	if m == nil {
-		m = &manifest{}
-		s.files[path] = m
-	}
+	_ = g.Wait() // the errors are in errs
+	return errs
+}
+
+// reread brings what is known of one file up to date. An error, or a panic, which is one
+// too, leaves all as it was. It only reads from the state.
+func (m *manifest) reread(s *state, path string) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("reading it panicked: %v\n%s", v, debug.Stack())
+		}
+	}()
 	data, info, err := read(path)
+	if err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(data); !m.parsed || sum != m.sum {
+		m.parse(s, path, data)
+		m.sum, m.parsed = sum, true
+	}
+	m.info, m.trusted = info, false // until settle has judged its age
+	return nil
+}
+
+// settle draws the conclusions from a visit that came to err. A result above 0 is when
+// to come back.
+func (s *state) settle(path string, err error, now time.Time) time.Duration {
+	m := s.files[path]
 	if errors.Is(err, fs.ErrNotExist) {
 		delete(s.files, path)
 		s.report(path, path, nil)
@@ -251,15 +295,11 @@ func (s *state) visit(path string, info os.FileInfo, now time.Time) time.Duratio
 	// A time stamp is as coarse as the clock of the kernel: what was written just
 	// now may be written once more and look the same. What was written since the look
 	// began is as young as can be; what is from further in the future has no age.
-	age := now.Sub(info.ModTime())
-	if age < 0 && time.Until(info.ModTime()) <= 0 {
+	age := now.Sub(m.info.ModTime())
+	if age < 0 && time.Until(m.info.ModTime()) <= 0 {
 		age = 0
 	}
-	m.info, m.trusted = info, age < 0 || age > ripe
-	if sum := sha256.Sum256(data); !m.parsed || sum != m.sum {
-		m.sum, m.parsed = sum, true
-		m.parse(s, path, data)
-	}
+	m.trusted = age < 0 || age > ripe
 	s.checkMode(path, m)
 	if m.err != nil && age >= 0 && age < ripe {
 		return ripe - age // perhaps it is being written

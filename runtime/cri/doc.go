@@ -27,13 +27,13 @@
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer
 //     for each container.
 //
-// Labels, annotations, log paths and files are kubelet's, so each may take over the
+// Labels, annotations and log paths are kubelet's, so each may take over the
 // other's pods. Sandboxes and containers without those labels are never touched.
 //
 // # What it puts on disk
 //
 // In [runtime.PodSync].Dir: the file etc-hosts, and
-// containers/<container>/<8 hex digits> for the termination message of each
+// termination-log.<container>.<8 hex digits> for the termination message of each
 // instance, which is removed with the instance. In [runtime.Host].PodLogsDir: the
 // pod's log directory and one directory for each container, in which the runtime
 // writes. [Runtime.RemoveContainer] removes the logs of the instance; the directories

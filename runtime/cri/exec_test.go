@@ -84,12 +84,13 @@ func TestRemoveContainer(t *testing.T) {
 
 func TestRemoveTerminationLogRemovesOnlyItsOwn(t *testing.T) {
 	dir := t.TempDir()
-	for _, path := range []string{"pod/containers/a/0123abcd", "pod/containers/b/0123abcd", "pod/containers/a/message", "data/a/0123abcd"} {
+	const own = "pod/termination-log.a.0123abcd"
+	for _, path := range []string{own, "pod/termination-log.b.0123abcd", "pod/termination-log.a.0123", "pod/termination-log.a.message1", "pod/0123abcd", "pod/containers/a/0123abcd"} {
 		full := filepath.Join(dir, path)
 		require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
 		require.NoError(t, os.WriteFile(full, nil, 0o600))
 		removeTerminationLog("a", "/m", []*criv1.Mount{{ContainerPath: "/m", HostPath: full}})
-		if path == "pod/containers/a/0123abcd" {
+		if path == own {
 			assert.NoFileExists(t, full)
 		} else {
 			assert.FileExists(t, full)

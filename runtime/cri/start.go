@@ -196,18 +196,21 @@ func (s *podSync) hostsFile() (string, error) {
 	return path, nil
 }
 
+// terminationLogPrefix is how the names of the files begin that makeTerminationLog makes.
+const terminationLogPrefix = "termination-log."
+
 // makeTerminationLog makes the file in which one instance of a container leaves its
-// termination message, at a path as kubelet has it.
+// termination message. Unlike kubelet's it lies in the pod's directory itself: each
+// directory more costs a start as much as a file does.
 func makeTerminationLog(podDir, container string) (string, error) {
-	dir := filepath.Join(podDir, "containers", container)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(podDir, 0o750); err != nil {
 		return "", err
 	}
 	var unique [4]byte
 	if _, err := rand.Read(unique[:]); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, hex.EncodeToString(unique[:]))
+	path := filepath.Join(podDir, terminationLogPrefix+container+"."+hex.EncodeToString(unique[:]))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
 		return "", err
@@ -218,12 +221,12 @@ func makeTerminationLog(podDir, container string) (string, error) {
 
 // removeTerminationLog removes the file that makeTerminationLog has made for an
 // instance of the container, if what is mounted at its message path is one: a crash
-// loop leaves one with every turn. Failing to is no harm, it goes with the pod.
+// loop leaves one with every turn. Failing to is no harm, it goes with the pod, as those
+// of kubelet do.
 func removeTerminationLog(container, messagePath string, mounts []*criv1.Mount) {
 	path := mountedAt(mounts, messagePath)
-	dir := filepath.Dir(path)
-	if _, err := hex.DecodeString(filepath.Base(path)); err != nil || len(filepath.Base(path)) != 8 ||
-		filepath.Base(dir) != container || filepath.Base(filepath.Dir(dir)) != "containers" {
+	unique, own := strings.CutPrefix(filepath.Base(path), terminationLogPrefix+container+".")
+	if _, err := hex.DecodeString(unique); err != nil || !own || len(unique) != 8 {
 		return
 	}
 	_ = os.Remove(path)
