@@ -44,8 +44,8 @@ type Cache struct {
 	// watched says that somebody calls Seen, and so lets go of what was seen.
 	watched bool
 	// listed is the mark of the last list, 0 before the first. listable are the pods
-	// of which there may be something that it does not tell: those which it showed, and
-	// those which were asked about since, with a mark no older than the last question.
+	// of which there may be something: those which it showed, with its mark, and those
+	// which were asked about since, with one no older than the last question.
 	listed   Mark
 	listable map[types.UID]Mark
 }
@@ -109,17 +109,20 @@ func (c *Cache) Listed(pods []*Pod, after Mark) {
 		return // one that is newer is known
 	}
 	c.listed = after
-	for uid, asked := range c.listable {
-		if asked < after {
-			delete(c.listable, uid)
-		}
-	}
 	if c.listable == nil {
 		c.listable = make(map[types.UID]Mark, len(pods))
 	}
 	for _, pod := range pods {
-		if _, ok := c.listable[pod.UID]; !ok {
-			c.listable[pod.UID] = 0
+		if c.listable[pod.UID] < after {
+			c.listable[pod.UID] = after
+		}
+	}
+	if len(c.listable) == len(pods) {
+		return // nothing but what was listed: the rule, and nothing to look for
+	}
+	for uid, mark := range c.listable {
+		if mark < after {
+			delete(c.listable, uid)
 		}
 	}
 }
