@@ -119,9 +119,9 @@ type Loop struct {
 	// ended has room for one: it is full when pods have ended since housekeeping was
 	// last asked for.
 	ended chan struct{}
-	// gathering says that housekeeping is about to come for pods that have ended. It
+	// soon has housekeeping come for pods that have ended; nil when there are none. It
 	// belongs to the goroutine of Run.
-	gathering bool
+	soon <-chan time.Time
 }
 
 // New returns a loop, or an error that names what is missing.
@@ -174,9 +174,6 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer syncTick.Stop()
 	housekeeping := time.NewTicker(l.opts.HousekeepingPeriod)
 	defer housekeeping.Stop()
-	soon := time.NewTimer(0)
-	defer soon.Stop()
-	soon.Stop()
 
 	prepare := func(context.Context) error { return nil }
 	if p, ok := l.deps.Handler.(Preparer); ok {
@@ -199,7 +196,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			continue
 		}
 		rest = restInitial
-		if err := l.once(ctx, syncTick.C, housekeeping.C, soon); err != nil {
+		if err := l.once(ctx, syncTick.C, housekeeping.C); err != nil {
 			return err
 		}
 	}
@@ -242,13 +239,13 @@ func (l *Loop) PodEnded() {
 // runtime's pods, which costs as much as the end of several.
 const gatherEnds = 250 * time.Millisecond
 
-// once waits for one input and handles it. soon is the timer for pods that have ended.
-func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time, soon *time.Timer) error {
+// once waits for one input and handles it.
+func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time) error {
 	h := l.deps.Handler
 	l.last.Store(time.Now().UnixNano())
 	l.synced.Store(l.deps.Config.AllSeen())
 	ended := l.ended
-	if l.gathering {
+	if l.soon != nil {
 		ended = nil // it keeps for the next time
 	}
 	select {
@@ -285,10 +282,9 @@ func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time
 			}
 		}
 	case <-ended:
-		soon.Reset(gatherEnds)
-		l.gathering = true
-	case <-soon.C:
-		l.gathering = false
+		l.soon = time.After(gatherEnds)
+	case <-l.soon:
+		l.soon = nil
 		l.clean(ctx)
 	case <-housekeeping:
 		l.clean(ctx)

@@ -137,6 +137,9 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 		}
 	}
 	if s.Dir != "" {
+		if err := os.MkdirAll(s.Dir, 0o750); err != nil {
+			return nil, fmt.Errorf("making the pod's directory: %w", err)
+		}
 		if translate.NeedsHostsFile(in) {
 			if in.HostsPath, err = s.hostsFile(); err != nil {
 				return nil, fmt.Errorf("writing its hosts file: %w", err)
@@ -181,9 +184,6 @@ func (s *podSync) hostsFile() (string, error) {
 	}
 	path := filepath.Join(s.Dir, "etc-hosts")
 	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, content) {
-		if err := os.MkdirAll(s.Dir, 0o750); err != nil {
-			return "", err
-		}
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			return "", err
 		}
@@ -203,9 +203,6 @@ const terminationLogPrefix = "termination-log."
 // termination message. Unlike kubelet's it lies in the pod's directory itself: each
 // directory more costs a start as much as a file does.
 func makeTerminationLog(podDir, container string) (string, error) {
-	if err := os.MkdirAll(podDir, 0o750); err != nil {
-		return "", err
-	}
 	var unique [4]byte
 	if _, err := rand.Read(unique[:]); err != nil {
 		return "", err
