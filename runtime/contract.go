@@ -56,6 +56,7 @@ type Syncer interface {
 	// become ready. It is called for one pod at a time, never twice at once for the
 	// same UID. Where some containers fail, the others are still brought forward;
 	// the errors are joined, and [SyncResult.Waiting] has the API's reason for each.
+	// When ctx ends, what is under way may take a few seconds to come to a clean end.
 	SyncPod(ctx context.Context, req PodSync) (SyncResult, error)
 }
 

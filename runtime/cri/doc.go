@@ -44,6 +44,9 @@
 //   - A Runtime starts no goroutine that outlives a call of its methods, and needs no
 //     connection to exist: without one, calls fail with [runtime.ErrUnavailable], and
 //     work again when the socket is back.
+//   - When its context ends, SyncPod makes no further call, but lets one that starts
+//     something go on for up to 3 seconds: what is cut off is left half done by runtimes,
+//     and sometimes cannot be removed any more (containerd#11037).
 //   - An error says the call, the pod and the container, and unwraps to
 //     [runtime.ErrNotFound], [runtime.ErrUnavailable], [errors.ErrUnsupported] for a call
 //     that the runtime does not have, or the context's error where it is one of these,
@@ -59,6 +62,7 @@
 //   - The images of a pod's containers are fetched side by side, while its sandbox is
 //     made; containers still start in order.
 //   - Containers to be stopped for a restart are stopped side by side.
+//   - A start under way is not cut off because its pod is removed or the agent stops.
 //   - KillPod with a grace period of 0 kills at once; kubelet leaves 2 seconds.
 //   - A preStop hook that has ended is not run again when a kill is asked for again.
 //   - The instances of one container, and the sandboxes of a pod, are ordered by their

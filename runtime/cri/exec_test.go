@@ -71,6 +71,17 @@ func TestRemoveContainer(t *testing.T) {
 	message := c.config.Mounts[1].HostPath
 	require.FileExists(t, message)
 	svc.calls()
+	svc.before = func(_ context.Context, method, _ string) error {
+		if method == "RemoveContainer" {
+			return status.Error(codes.FailedPrecondition, "cannot delete running task")
+		}
+		return nil
+	}
+	err = s.rt.RemoveContainer(t.Context(), id)
+	assert.EqualError(t, err, "pod default/web(uid-1), container a: RemoveContainer: cannot delete running task; "+
+		"the runtime lists it as ended: if this goes on, restart the runtime, which leaves containers running")
+	svc.before = nil
+	svc.calls()
 	require.NoError(t, s.rt.RemoveContainer(t.Context(), id))
 	assert.Equal(t, []string{"RemoveContainer c2"}, svc.calls())
 	left, err := fileNames(dir)

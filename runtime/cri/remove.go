@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -46,6 +48,17 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 		removeTerminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath, s.GetMounts())
 	}
 	_, err = call(ctx, r, "RemoveContainer", about, 0, r.rs.RemoveContainer, &criv1.RemoveContainerRequest{ContainerId: id.ID})
+	return unlessGone(err)
+}
+
+// unlessGone is the error of a removal: none if there was nothing to remove. A runtime
+// that refuses to remove what it lists as ended contradicts itself; containerd does
+// so for good about a container whose start was cut off at the wrong moment
+// (containerd#11037), and only its own start puts that right.
+func unlessGone(err error) error {
+	if status.Code(err) == codes.FailedPrecondition {
+		return fmt.Errorf("%w; the runtime lists it as ended: if this goes on, restart the runtime, which leaves containers running", err)
+	}
 	return unlessNotFound(err)
 }
 
@@ -88,5 +101,5 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	_, err := call(ctx, r, "RemovePodSandbox", about, 0, r.rs.RemovePodSandbox, &criv1.RemovePodSandboxRequest{PodSandboxId: id})
-	return unlessNotFound(err)
+	return unlessGone(err)
 }

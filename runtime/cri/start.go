@@ -55,7 +55,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	}
 	defer leave()
 	s.changed = true
-	created, err := call(ctx, s.r, "CreateContainer", about, 0, s.r.rs.CreateContainer,
+	created, err := begin(ctx, s.r, "CreateContainer", about, 0, s.r.rs.CreateContainer,
 		&criv1.CreateContainerRequest{PodSandboxId: s.sandboxID, Config: config, SandboxConfig: s.config})
 	if err != nil {
 		removeTerminationLog(c.Name, c.TerminationMessagePath, config.GetMounts())
@@ -66,7 +66,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 
 	// If this fails the container stays, as with kubelet: its status tells why, and it
 	// counts as a crash.
-	if _, err := call(ctx, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
+	if _, err := begin(ctx, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
 		if ctx.Err() == nil {
 			s.containerEvent(c, id, v1.EventTypeWarning, "Failed", "Error: "+reason(err))
 		}

@@ -222,7 +222,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	defer leave()
 	s.changed = true
 	// Twice the timeout, as in kubelet: the pod's network is set up in this call.
-	resp, err := call(ctx, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
+	resp, err := begin(ctx, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
 	if err != nil {
 		return fail(err)
