@@ -20,6 +20,10 @@ import (
 // ErrAlreadyRunning is returned by a second call of [Collector.Run].
 var ErrAlreadyRunning = errors.New("gc: Run was called before; a Collector runs once")
 
+// firstRetry is the time until a failed collection is tried again. It doubles with
+// each further failure, up to the period.
+const firstRetry = time.Second
+
 // Runtime is what the collector needs of a container runtime.
 type Runtime interface {
 	runtime.Lister
@@ -30,7 +34,8 @@ type Runtime interface {
 type Options struct {
 	Policy
 	// Period between two collections. Default 1 minute, kubelet's
-	// ContainerGCPeriod.
+	// ContainerGCPeriod. After one that left something behind it is a second, twice
+	// that after the next, and so on.
 	Period time.Duration
 	// LogsDir is where the runtime writes logs, a directory for each pod. "": log
 	// directories are left alone.
@@ -84,18 +89,25 @@ func (c *Collector) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return ErrAlreadyRunning
 	}
-	tick := time.NewTicker(c.opts.Period)
-	defer tick.Stop()
+	next := time.NewTimer(c.opts.Period)
+	defer next.Stop()
+	retry := firstRetry
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-next.C:
 		case <-c.kick:
 		}
-		if err := c.Collect(ctx); err != nil && ctx.Err() == nil {
-			c.log.Error(err, "Garbage collection left something behind; it is tried again", "period", c.opts.Period)
+		wait := c.opts.Period
+		if err := c.Collect(ctx); err == nil {
+			retry = firstRetry
+		} else if ctx.Err() == nil {
+			wait = min(retry, wait)
+			retry = 2 * wait
+			c.log.Error(err, "Garbage collection left something behind; it is tried again", "after", wait)
 		}
+		next.Reset(wait)
 	}
 }
 

@@ -13,5 +13,6 @@
 // [Plan] decides over values. [Collector] lists the runtime, carries the plan
 // out and removes the log directories of gone pods; it does so once a minute,
 // kubelet's period, and at once after [Collector.Kick]. One container that
-// cannot be removed does not keep the others.
+// cannot be removed does not keep the others, and is tried again after 1, 2, 4… seconds;
+// kubelet waits for the next minute.
 package gc

@@ -219,11 +219,40 @@ func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {
 		synctest.Wait()
 		assert.LessOrEqual(t, h.listed(), 2)
 		before := h.listed()
+		time.Sleep(time.Minute - time.Second)
+		assert.Equal(t, before, h.listed(), "a period begins with the end of a collection")
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, before+1, h.listed())
 		cancel()
 		require.NoError(t, <-done)
 		require.ErrorIs(t, c.Run(ctx), gc.ErrAlreadyRunning)
+	})
+}
+
+// What cannot be removed now often can be in a second, and else is no reason to
+// ask each second.
+func TestFailuresAreRetriedSoonerThanThePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{pods: []*runtime.Pod{gonePod("u1")}, failing: map[string]error{"c-u1": errors.New("busy")}}
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Period: 10 * time.Second})
+		require.NoError(t, err)
+		go func() { assert.NoError(t, c.Run(t.Context())) }()
+		began := time.Now()
+		c.Kick()
+		for i, at := range []time.Duration{0, 1, 3, 7, 15, 25, 35} {
+			time.Sleep(at*time.Second - time.Since(began) + time.Millisecond)
+			assert.Equal(t, i+1, h.listed(), "after %d s", at)
+		}
+		h.mu.Lock()
+		h.failing = nil
+		h.mu.Unlock()
+		time.Sleep(25 * time.Second)
+		assert.Equal(t, 9, h.listed(), "when all is well, each period")
+		h.mu.Lock()
+		h.pods, h.failing = []*runtime.Pod{gonePod("u1")}, map[string]error{"c-u1": errors.New("busy")}
+		h.mu.Unlock()
+		time.Sleep(7 * time.Second)
+		assert.Equal(t, 11, h.listed(), "a new failure is tried again soon")
 	})
 }
 
