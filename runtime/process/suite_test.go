@@ -34,11 +34,12 @@ func TestSuite(t *testing.T) {
 		Dir:         filepath.Join(n.opts.Dir, "pod-dirs"),
 		Image:       "host",
 		HostNetwork: true,
-		Sleep:       sh("trap 'exit 0' TERM; while :; do sleep 0.02; done"),
+		Sleep:       sh("trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done"),
 		Exit: func(after time.Duration, code int32) []string {
 			return sh("sleep %.2f; exit %d", after.Seconds(), code)
 		},
-		Stubborn:  sh("trap '' TERM; while :; do sleep 0.02; done"),
+		Stubborn:  sh("trap '' TERM; echo ready; while :; do sleep 0.02; done"),
+		SaysReady: true,
 		Print:     func(text string) []string { return []string{"echo", text} },
 		ExecPrint: func(text string) []string { return []string{"printf", "%s", text} },
 		ExecExit:  func(code int32) []string { return sh("exit %d", code) },

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -158,10 +159,11 @@ func (e *env) drive(pod *v1.Pod, what string, cond func(s *runtime.PodStatus) bo
 	})
 }
 
-// start brings the pod to where all main containers run.
+// start brings the pod to where all main containers run, and are ready for signals if
+// they say when they are.
 func (e *env) start(pod *v1.Pod) *runtime.PodStatus {
 	e.Helper()
-	return e.drive(pod, "all containers run", func(s *runtime.PodStatus) bool {
+	s := e.drive(pod, "all containers run", func(s *runtime.PodStatus) bool {
 		for i := range pod.Spec.Containers {
 			if !running(s, pod.Spec.Containers[i].Name) {
 				return false
@@ -169,6 +171,22 @@ func (e *env) start(pod *v1.Pod) *runtime.PodStatus {
 		}
 		return true
 	})
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if e.SaysReady && (slices.Equal(c.Command, e.Sleep) || slices.Equal(c.Command, e.Stubborn)) {
+			e.readLog(s.Newest(c.Name).LogPath)
+		}
+	}
+	return s
+}
+
+// startReady is start for tests in which it matters that signals find their handlers.
+func (e *env) startReady(pod *v1.Pod) {
+	e.Helper()
+	e.start(pod)
+	if !e.SaysReady {
+		time.Sleep(settle)
+	}
 }
 
 // kill stops the pod with its own grace period, or another one in seconds.

@@ -107,7 +107,7 @@ func testExitCodes(e *env) {
 
 func testKill(e *env) {
 	pod := e.pod(v1.RestartPolicyAlways, e.container("a", e.Sleep), e.container("b", e.Sleep))
-	e.start(pod)
+	e.startReady(pod)
 	began := time.Now()
 	s := e.kill(pod)
 	assert.Less(e, time.Since(began), 25*time.Second, "what heeds SIGTERM does not use up its grace period")

@@ -13,14 +13,13 @@ import (
 )
 
 // settle is what a process gets to set up its signal handlers after its
-// container runs.
+// container runs, if it does not say when it has.
 const settle = 500 * time.Millisecond
 
 func (e *env) startStubborn() *v1.Pod {
 	e.Helper()
 	pod := e.pod(v1.RestartPolicyAlways, e.container("main", e.Stubborn))
-	e.start(pod)
-	time.Sleep(settle)
+	e.startReady(pod)
 	return pod
 }
 

@@ -36,6 +36,10 @@ type Subject struct {
 	Exit func(after time.Duration, code int32) []string
 	// Stubborn is a command that goes on after SIGTERM.
 	Stubborn []string
+	// SaysReady says that Sleep and Stubborn write a line to stdout as soon as they are
+	// ready for SIGTERM, which is when tests go on. Otherwise half a second has to do where it
+	// matters, and a test may fail on a busy machine.
+	SaysReady bool
 	// Print returns a command that writes a line with the text to stdout, and ends
 	// with code 0.
 	Print func(text string) []string

@@ -83,18 +83,23 @@ func adopted(t *testing.T, before, after *v1.Pod) {
 	}
 }
 
-// An agent that is killed at any point of starting pods is followed by one that
-// finishes the work.
-func TestAgentKilledDuringStart(t *testing.T) {
+// An agent that is killed or stopped at any point of starting pods is followed by
+// one that finishes the work.
+func TestAgentEndsDuringStart(t *testing.T) {
 	t.Parallel()
 	s := newSuite(t, AgentOptions{})
-	for round := range 4 {
+	for round := range 6 {
 		pods := makePods(6, fmt.Sprintf("start-%d", round), Init(Sh("init", "true")), Main(Sh("a", Forever), Sh("b", Forever)))
 		s.agent.Put(t, pods...)
 		pause := time.Duration(100+rand.IntN(900)) * time.Millisecond
-		t.Logf("killed after %v", pause)
+		kill := round%2 == 0
+		t.Logf("ends after %v, killed: %v", pause, kill)
 		time.Sleep(pause)
-		s.agent.Kill(t)
+		if kill {
+			s.agent.Kill(t)
+		} else {
+			s.agent.Stop(t)
+		}
 		s.agent.Start(t)
 		s.agent.WaitHealthy(t)
 		s.awaitAll(t, pods, Running)
@@ -102,6 +107,12 @@ func TestAgentKilledDuringStart(t *testing.T) {
 			sandboxes, containers := s.running(t, pod)
 			assert.Equal(t, 1, sandboxes, pod.Name)
 			assert.Equal(t, 2, containers, pod.Name)
+		}
+		if lost := s.LostTasks(t); len(lost) > 0 {
+			assert.True(t, kill, "an agent that is stopped cuts off no start: %v", lost)
+			t.Logf("containerd has lost track of %v: restarting it", lost)
+			s.Cluster.Kill(t)
+			s.Cluster.Start(t)
 		}
 		s.agent.Remove(t, pods...)
 		s.agent.AwaitGone(t, 2*within, pods...)

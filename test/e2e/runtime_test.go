@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,8 @@ func TestRuntimeSuite(t *testing.T) {
 	require.NoError(t, err)
 	defer rt.Close()
 	dir := t.TempDir()
+	// Its process is the first of its namespace, on which SIGTERM has no effect before there is a
+	// handler for it.
 	sh := func(format string, args ...any) []string {
 		return []string{"/bin/sh", "-c", fmt.Sprintf(format, args...)}
 	}
@@ -35,11 +38,12 @@ func TestRuntimeSuite(t *testing.T) {
 		Dir:          filepath.Join(dir, "pods"),
 		Image:        c.Registry.Image("busybox:1"),
 		MissingImage: c.Registry.Image("missing:1"),
-		Sleep:        sh("%s", Forever),
+		Sleep:        sh("%s", strings.Replace(Forever, ";", "; echo ready;", 1)),
 		Exit: func(after time.Duration, code int32) []string {
 			return sh("sleep %.2f; exit %d", after.Seconds(), code)
 		},
-		Stubborn:    sh("%s", Stubborn),
+		Stubborn:    sh("%s", strings.Replace(Stubborn, ";", "; echo ready;", 1)),
+		SaysReady:   true,
 		Print:       func(text string) []string { return []string{"/bin/echo", text} },
 		ExecPrint:   func(text string) []string { return []string{"/bin/echo", "-n", text} },
 		ExecExit:    func(code int32) []string { return sh("exit %d", code) },

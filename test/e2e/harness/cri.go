@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -109,6 +110,26 @@ func (c *Client) Newest(t testing.TB, pod, container string) *cri.Container {
 	}
 	t.Fatalf("pod %s has no container %s in the runtime", pod, container)
 	return nil
+}
+
+// LostTasks returns the containers of which containerd believes that they have no
+// process, though they have: their start was cut off at one certain moment. It removes
+// neither them nor their sandboxes before its next start (containerd#11037).
+func (c *Client) LostTasks(t testing.TB) []string {
+	t.Helper()
+	ctx, cancel := timeoutContext()
+	defer cancel()
+	var lost []string
+	for _, ctr := range c.Containers(t, "") {
+		if ctr.State != cri.ContainerState_CONTAINER_EXITED {
+			continue
+		}
+		resp, err := c.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: ctr.Id})
+		if err == nil && strings.Contains(resp.Status.Message, "failed to get task pid") {
+			lost = append(lost, ctr.Id)
+		}
+	}
+	return lost
 }
 
 // PID returns the process ID, on the host, of the container's first process.
