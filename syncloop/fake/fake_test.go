@@ -164,6 +164,7 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 			gone.Phase = podworkers.PhaseTerminated
 			w.SetState("uid-web", gone)
 			require.NoError(t, w.Until(ctx, func() bool { return !w.State("uid-web").Known() }), "housekeeping forgets it")
+			synctest.Wait() // it goes on with the statuses
 			w.SetState(old.UID, podworkers.State{})
 			assert.False(t, w.State(old.UID).Known())
 			assert.Len(t, w.Updates(""), 3)
