@@ -122,7 +122,8 @@ func TestRuntimeWithoutStreamedLists(t *testing.T) {
 	require.NoError(t, list())
 	assert.Subset(t, calls.take(), unary)
 	require.NoError(t, list())
-	assert.Equal(t, unary, calls.take())
+	// What the failing list gave up may be noted as late as now.
+	assert.Subset(t, unary, calls.take(), "it is asked once more, not each time")
 }
 
 // TestListsAreAskedForAgainAfterAnUpdate has a runtime that learns to stream.

@@ -173,9 +173,13 @@ func testUnknownVolume(t *testing.T, s *suite) {
 	got := s.agent.Await(t, pod, within, Phase(v1.PodPending))
 	assert.Nil(t, Status(got, "c").State.Running)
 	assert.Empty(t, s.Containers(t, FullName(pod)))
-	log, err := os.ReadFile(s.agent.LogPath())
-	require.NoError(t, err)
-	assert.Contains(t, string(log), "exotic")
+	Eventually(t, within, "the log says so", func() error {
+		log, err := os.ReadFile(s.agent.LogPath())
+		if err == nil && !strings.Contains(string(log), "exotic") {
+			err = fmt.Errorf("no word of the volume")
+		}
+		return err
+	})
 }
 
 func testEnvironment(t *testing.T, s *suite) {
