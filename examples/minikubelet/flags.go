@@ -18,7 +18,7 @@ func (s *settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.ConfigFile, "config", "", "KubeletConfiguration (kubelet.config.k8s.io/v1beta1) to read; flags win over it")
 	fs.Usage = func() { fmt.Fprintf(os.Stderr, "Usage of minikubelet:\n%s\n%s", fs.FlagUsages(), commandUsage) }
 	fs.StringVar(&s.RootDir, "root-dir", "", "directory for the pods' files, and for the socket of commands such as minikubelet pods (default for root: /var/lib/kubelet, without a runtime endpoint /var/lib/minikubelet; for others in their XDG state directory)")
-	fs.StringVar(&s.Show, "show", showAuto, "how to show the pods on stdout: auto (table on a terminal, else lines), table, lines (one for each change), or none")
+	fs.StringVar(&s.Show, "show", showAuto, "how to show the pods on stdout: auto (table on a terminal, else lines), table, lines (one for each pod that has changed), or none")
 	fs.StringVar(&s.HostnameOverride, "hostname-override", "", "name of the node (default: the machine's)")
 	fs.StringVar(&s.NodeIP, "node-ip", "", "address of the node, or two of different families with a comma between (default: that of the default route)")
 	fs.IntVarP(&s.Verbosity, "v", "v", 0, "how much to log: 0 little, 2 each change, 4 for debugging")

@@ -44,9 +44,10 @@
 //   - A Runtime starts no goroutine that outlives a call of its methods, and needs no
 //     connection to exist: without one, calls fail with [runtime.ErrUnavailable], and
 //     work again when the socket is back.
-//   - When its context ends, SyncPod makes no further call, but lets one that starts
-//     something go on for up to 3 seconds: what is cut off is left half done by runtimes,
-//     and sometimes cannot be removed any more (containerd#11037).
+//   - When its context ends, SyncPod begins nothing more. A sandbox that is being made, or
+//     a container on its way from CreateContainer to the end of its postStart hook, gets up
+//     to 3 seconds: runtimes leave half done what is cut off, sometimes so that it cannot be removed
+//     any more (containerd#11037), and a hook that was cut off is not run again.
 //   - An error says the call, the pod and the container, and unwraps to
 //     [runtime.ErrNotFound], [runtime.ErrUnavailable], [errors.ErrUnsupported] for a call
 //     that the runtime does not have, or the context's error where it is one of these,

@@ -108,7 +108,7 @@ func call[Q, R any](
 	resp, err := method(ctx, req)
 	if err != nil {
 		var none R
-		return none, wrapCall(name, about, err, ctx.Err())
+		return none, wrapCall(name, about, err, errOf(ctx))
 	}
 	return resp, nil
 }

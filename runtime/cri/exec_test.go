@@ -79,7 +79,7 @@ func TestRemoveContainer(t *testing.T) {
 	}
 	err = s.rt.RemoveContainer(t.Context(), id)
 	assert.EqualError(t, err, "pod default/web(uid-1), container a: RemoveContainer: cannot delete running task; "+
-		"the runtime lists it as ended: if this goes on, restart the runtime, which leaves containers running")
+		"the runtime does not list it as running: if this goes on, restart the runtime, which leaves containers running")
 	svc.before = nil
 	svc.calls()
 	require.NoError(t, s.rt.RemoveContainer(t.Context(), id))

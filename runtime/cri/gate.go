@@ -39,8 +39,12 @@ type gate struct {
 
 func newGate(places int) *gate { return &gate{free: places} }
 
-// enter waits for a place. leave gives it back; it may be called more than once.
+// enter waits for a place, and fails if ctx has ended. leave gives the place back; it may
+// be called more than once.
 func (g *gate) enter(ctx context.Context, u urgency) (leave func(), err error) {
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
+	}
 	g.mu.Lock()
 	if g.free > 0 {
 		g.free--

@@ -52,12 +52,12 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 }
 
 // unlessGone is the error of a removal: none if there was nothing to remove. A runtime
-// that refuses to remove what it lists as ended contradicts itself; containerd does
-// so for good about a container whose start was cut off at the wrong moment
+// that refuses to remove what it does not list as running contradicts itself; containerd
+// does so for good about a container whose start was cut off at the wrong moment
 // (containerd#11037), and only its own start puts that right.
 func unlessGone(err error) error {
 	if status.Code(err) == codes.FailedPrecondition {
-		return fmt.Errorf("%w; the runtime lists it as ended: if this goes on, restart the runtime, which leaves containers running", err)
+		return fmt.Errorf("%w; the runtime does not list it as running: if this goes on, restart the runtime, which leaves containers running", err)
 	}
 	return unlessNotFound(err)
 }

@@ -55,7 +55,9 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	}
 	defer leave()
 	s.changed = true
-	created, err := begin(ctx, s.r, "CreateContainer", about, 0, s.r.rs.CreateContainer,
+	longer, stop := linger(ctx)
+	defer stop()
+	created, err := call(longer, s.r, "CreateContainer", about, 0, s.r.rs.CreateContainer,
 		&criv1.CreateContainerRequest{PodSandboxId: s.sandboxID, Config: config, SandboxConfig: s.config})
 	if err != nil {
 		removeTerminationLog(c.Name, c.TerminationMessagePath, config.GetMounts())
@@ -66,7 +68,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 
 	// If this fails the container stays, as with kubelet: its status tells why, and it
 	// counts as a crash.
-	if _, err := begin(ctx, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
+	if _, err := call(longer, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
 		if ctx.Err() == nil {
 			s.containerEvent(c, id, v1.EventTypeWarning, "Failed", "Error: "+reason(err))
 		}
@@ -78,7 +80,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
-	return s.postStart(ctx, st, about, id)
+	return s.postStart(longer, st, about, id)
 }
 
 // postStart runs the hook, and stops the container if it fails.
@@ -92,6 +94,9 @@ func (s *podSync) postStart(ctx context.Context, st *plan.Start, about, id strin
 		return nil
 	}
 	err = fmt.Errorf("postStart hook: %w", err)
+	if ctx.Err() != nil {
+		return waitFor(reasonPostStartHook, err) // it was cut off, and a stop would be
+	}
 	// What the hook has said may be secret: it goes to the status, not to an event.
 	s.containerEvent(c, id, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	stopErr := s.r.stopContainer(ctx, &containerStop{

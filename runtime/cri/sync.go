@@ -221,8 +221,10 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	}
 	defer leave()
 	s.changed = true
+	longer, stop := linger(ctx)
+	defer stop()
 	// Twice the timeout, as in kubelet: the pod's network is set up in this call.
-	resp, err := begin(ctx, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
+	resp, err := call(longer, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
 	if err != nil {
 		return fail(err)

@@ -1,0 +1,139 @@
+package cri
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// slowAt makes one call of the service take a while.
+func slowAt(svc *service, at string, takes time.Duration) {
+	svc.before = func(ctx context.Context, method, _ string) error {
+		if method != at {
+			return nil
+		}
+		select {
+		case <-time.After(takes):
+			return nil
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// What has begun to start is not cut off by the end of the context; what would come
+// after it is not done.
+func TestStartsAreNotCutOff(t *testing.T) {
+	sandbox := []string{"RunPodSandbox web/0"}
+	create := append(sandbox[:1:1], "CreateContainer a/0")
+	start := append(create[:2:2], "StartContainer a")
+	hook := append(start[:3:3], "2s ExecSync hook")
+	for name, tt := range map[string]struct {
+		at           string
+		takes, after time.Duration
+		calls        []string
+		state        runtime.ContainerState
+	}{
+		"sandbox":       {"RunPodSandbox", 2 * time.Second, 2 * time.Second, sandbox, ""},
+		"create":        {"CreateContainer", 2 * time.Second, 2 * time.Second, append(create[:2:2], "2s StartContainer a", "2s ExecSync hook"), runtime.ContainerRunning},
+		"start":         {"StartContainer", 2 * time.Second, 2 * time.Second, hook, runtime.ContainerRunning},
+		"hook":          {"ExecSync", 2 * time.Second, 2 * time.Second, append(start[:3:3], "ExecSync hook"), runtime.ContainerRunning},
+		"too long":      {"StartContainer", time.Hour, time.Second + lingering, start, runtime.ContainerCreated},
+		"too long hook": {"ExecSync", time.Hour, time.Second + lingering, append(start[:3:3], "ExecSync hook"), runtime.ContainerRunning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				svc, rec := newService("app:1"), &events{}
+				svc.exec = func(context.Context, *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
+					return &criv1.ExecSyncResponse{}, nil
+				}
+				slowAt(svc, tt.at, tt.takes)
+				pod := podOf("a", "b")
+				pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: preStopExec("hook").PreStop}
+				s := newSyncer(t, svc.runtime(Options{Recorder: rec}), pod)
+				req := s.request()
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, cancel)
+				began := time.Now()
+				_, err := s.rt.SyncPod(ctx, req)
+				require.ErrorIs(t, err, context.Canceled)
+				assert.Equal(t, tt.after, time.Since(began))
+				assert.Equal(t, tt.calls, svc.calls())
+				for _, e := range rec.take() {
+					assert.NotContains(t, e, "ailed")
+				}
+				if tt.state != "" {
+					assert.Equal(t, tt.state, s.status().Newest("a").State)
+				}
+			})
+		})
+	}
+}
+
+// A deadline that has passed is told as one, also when what has begun took longer.
+func TestStartsAtADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService("app:1")
+		slowAt(svc, "RunPodSandbox", time.Hour)
+		s := newSyncer(t, svc.runtime(Options{}), podOf("a"))
+		req := s.request()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := s.rt.SyncPod(ctx, req)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second+lingering, time.Since(began))
+		_, err = s.rt.SyncPod(ctx, req)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second+lingering, time.Since(began))
+		assert.Equal(t, []string{"RunPodSandbox web/0"}, svc.calls(), "nothing is begun after it")
+	})
+}
+
+func TestStartsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService("app:1")
+		slowAt(svc, "StartContainer", time.Hour)
+		s := newSyncer(t, svc.runtime(Options{CallTimeout: time.Minute}), podOf("a"))
+		began := time.Now()
+		_, err := s.sync()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Minute, time.Since(began))
+	})
+}
+
+func TestLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		longer, stop := linger(ctx)
+		began := time.Now()
+		cancel()
+		<-longer.Done()
+		assert.Equal(t, lingering, time.Since(began))
+		stop()
+
+		// Stopped before and while it lingers, it leaves nothing behind.
+		ctx, cancel = context.WithCancel(t.Context())
+		longer, stop = linger(ctx)
+		stop()
+		cancel()
+		assert.ErrorIs(t, longer.Err(), context.Canceled)
+		ctx, cancel = context.WithCancel(t.Context())
+		longer, stop = linger(ctx)
+		cancel()
+		synctest.Wait()
+		require.NoError(t, longer.Err())
+		stop()
+		assert.ErrorIs(t, longer.Err(), context.Canceled)
+		assert.Equal(t, lingering, time.Since(began))
+	})
+}
