@@ -65,8 +65,7 @@ type Termination struct {
 // one. Now and First must not block.
 type StatusCache interface {
 	Now() runtime.Mark
-	// First returns the mark for the first question about a pod that was not known: Now
-	// will do.
+	// First returns the mark for the first question about a pod that begins: Now will do.
 	First(uid types.UID) runtime.Mark
 	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
 }

@@ -187,7 +187,11 @@ func (w *Workers) UpdatePod(u Update) {
 	ev := updated{Update: u}
 	if _, known := w.book.pods[ref.UID]; !known {
 		// What was read before may show what an earlier incarnation has left.
-		ev.mark = w.cache.First(ref.UID)
+		ev.mark = w.cache.Now()
+		if u.Type == Create {
+			// Others are about a pod that somebody has seen, maybe after the last list.
+			ev.mark = w.cache.First(ref.UID)
+		}
 	}
 	done := w.apply(ref.UID, ev)
 	w.mu.Unlock()

@@ -351,6 +351,24 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
+// What the last list did not show is not read before a pod begins. But who names an orphan,
+// or ends a pod, may have seen it since.
+func TestOnlyAPodThatBeginsIsBelievedAbsent(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+		cache := w.cache.(*runtime.Cache)
+		cache.Listed(nil, cache.Now())
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+		assert.Equal(t, []string{"0s create u"}, n.took())
+		assert.Equal(t, 0, n.reads)
+		w.UpdatePod(Update{Type: Kill, Orphan: orphan("o", "o")})
+		assert.Equal(t, []string{"0s orphan o"}, n.took())
+		assert.Equal(t, 1, n.reads)
+		w.UpdatePod(Update{Type: Kill, Pod: apiPod("k", "k")})
+		n.took()
+		assert.Greater(t, n.reads, 1)
+	})
+}
+
 func TestPanicIsAFailedCall(t *testing.T) {
 	var mu sync.Mutex
 	var logs []string
