@@ -98,6 +98,7 @@ func (c *Collector) Run(ctx context.Context) error {
 			return nil
 		case <-next.C:
 		case <-c.kick:
+			retry = firstRetry // there is something new to remove
 		}
 		wait := c.opts.Period
 		if err := c.Collect(ctx); err == nil {

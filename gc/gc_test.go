@@ -229,6 +229,23 @@ func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {
 	})
 }
 
+// Pods that end one after the other do not put off what is left of the first.
+func TestKicksDoNotUseUpTheBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{pods: []*runtime.Pod{gonePod("u1")}, failing: map[string]error{"c-u1": errors.New("busy")}}
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{})
+		require.NoError(t, err)
+		go func() { assert.NoError(t, c.Run(t.Context())) }()
+		for range 8 {
+			c.Kick()
+			time.Sleep(250 * time.Millisecond)
+		}
+		before := h.listed()
+		time.Sleep(time.Second)
+		assert.Equal(t, before+1, h.listed())
+	})
+}
+
 // What cannot be removed now often can be in a second, and else is no reason to
 // ask each second.
 func TestFailuresAreRetriedSoonerThanThePeriod(t *testing.T) {
