@@ -20,7 +20,7 @@ var ErrRunning = errors.New("the file source is already running")
 
 // Options are the settings of a [Source]; the zero value is good.
 type Options struct {
-	// Logger; the zero value discards.
+	// Logger; the zero value discards. It is used from several goroutines.
 	Logger logr.Logger
 	// NodeName is the node that the pods run on; it becomes part of their names.
 	// Default: the host name in lower case.

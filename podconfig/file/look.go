@@ -263,7 +263,7 @@ func (s *state) visit(ctx context.Context, paths []string) []error {
 func (m *manifest) reread(s *state, path string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("reading it panicked: %v\n%s", v, debug.Stack())
+			err = &panicError{value: v, stack: debug.Stack()}
 		}
 	}()
 	data, info, err := read(path)
@@ -368,6 +368,17 @@ func read(path string) ([]byte, os.FileInfo, error) {
 	return buf.Bytes(), info, err
 }
 
+// panicError is a manifest at which the program panicked. The stack is no part of its
+// text, which is the same each time.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("reading it panicked, which is a bug of this program: %v", e.value)
+}
+
 // report notes what is wrong with something, or with nil that nothing is, and
 // tells of it if that is news.
 func (s *state) report(key, path string, err error) {
@@ -380,7 +391,11 @@ func (s *state) report(key, path string, err error) {
 		s.opts.Logger.Info("Problem with manifests is gone", "path", path)
 	default:
 		s.problems[key] = err.Error()
-		s.opts.Logger.Error(err, "Problem with manifests; what was good last stays", "path", path)
+		log := s.opts.Logger
+		if crash := (*panicError)(nil); errors.As(err, &crash) {
+			log = log.WithValues("stack", string(crash.stack))
+		}
+		log.Error(err, "Problem with manifests; what was good last stays", "path", path)
 	}
 	if s.opts.Problem != nil {
 		s.opts.Problem(path, err)

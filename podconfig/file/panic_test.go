@@ -20,14 +20,21 @@ func TestAPanicIsTheErrorOfItsFile(t *testing.T) {
 	bad := filepath.Join(dir, "bad.yaml")
 	require.NoError(t, os.WriteFile(bad, []byte(pod+"unheardOf: 1\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "good.yaml"), []byte(pod), 0o600))
+	var said, told []string
 	log := funcr.NewJSON(func(line string) {
 		if strings.Contains(line, "not understood") {
 			panic("oops")
 		}
+		said = append(said, line)
 	}, funcr.Options{})
-	s := newState(dir, "edge-7", Options{Lenient: true, Logger: log})
-	s.look(t.Context(), time.Now())
+	s := newState(dir, "edge-7", Options{Lenient: true, Logger: log, Problem: func(_ string, err error) { told = append(told, err.Error()) }})
+	for range 3 {
+		s.look(t.Context(), time.Now())
+	}
 	require.Len(t, s.pods(), 1)
 	assert.Equal(t, "web-edge-7", s.pods()[0].Name)
-	assert.Contains(t, s.problems[bad], "reading it panicked: oops")
+	assert.Equal(t, map[string]string{bad: "reading it panicked, which is a bug of this program: oops"}, s.problems)
+	assert.Equal(t, []string{s.problems[bad]}, told, "once for as long as it lasts")
+	require.Len(t, said, 1)
+	assert.Contains(t, said[0], "panic_test.go", "the log has the stack")
 }
