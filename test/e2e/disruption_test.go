@@ -108,14 +108,16 @@ func TestAgentEndsDuringStart(t *testing.T) {
 			assert.Equal(t, 1, sandboxes, pod.Name)
 			assert.Equal(t, 2, containers, pod.Name)
 		}
-		if lost := s.LostTasks(t); len(lost) > 0 {
-			assert.True(t, kill, "an agent that is stopped cuts off no start: %v", lost)
-			t.Logf("containerd has lost track of %v: restarting it", lost)
-			s.Cluster.Kill(t)
-			s.Cluster.Start(t)
-		}
 		s.agent.Remove(t, pods...)
-		s.agent.AwaitGone(t, 2*within, pods...)
+		Eventually(t, 2*within, "everything of the pods gone", func() error {
+			if lost := s.LostTasks(t); len(lost) > 0 {
+				assert.True(t, kill, "an agent that is stopped cuts off no start: %v", lost)
+				t.Logf("containerd has lost track of %v: restarting it", lost)
+				s.Cluster.Kill(t)
+				s.Cluster.Start(t)
+			}
+			return s.agent.Left(t, pods...)
+		})
 	}
 	s.agent.AwaitNoPodDirs(t, within)
 }

@@ -335,41 +335,45 @@ func (a *Agent) Await(t testing.TB, pod *v1.Pod, timeout time.Duration, conditio
 	return got
 }
 
-// AwaitGone waits until nothing is left of the pods: neither in the agent's
-// report, nor in the runtime, nor in the agent's directories.
+// AwaitGone waits until nothing is left of the pods.
 func (a *Agent) AwaitGone(t testing.TB, timeout time.Duration, pods ...*v1.Pod) {
+	t.Helper()
+	Eventually(t, timeout, "everything of the pods gone", func() error { return a.Left(t, pods...) })
+}
+
+// Left returns what is left of the pods, in the agent's report, in the runtime or in
+// the agent's directories; nil if there is nothing.
+func (a *Agent) Left(t testing.TB, pods ...*v1.Pod) error {
 	t.Helper()
 	names := map[string]bool{}
 	for _, pod := range pods {
 		names[FullName(pod)] = true
 	}
-	Eventually(t, timeout, "everything of the pods gone", func() error {
-		list, err := a.Pods()
-		if err != nil {
-			return err
+	list, err := a.Pods()
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if names[list.Items[i].Name] {
+			return fmt.Errorf("the agent reports %s", list.Items[i].Name)
 		}
-		for i := range list.Items {
-			if names[list.Items[i].Name] {
-				return fmt.Errorf("the agent reports %s", list.Items[i].Name)
-			}
+	}
+	for _, s := range a.Runtime.Sandboxes(t, "") {
+		if names[s.Labels[labelPodName]] {
+			return fmt.Errorf("sandbox of %s, state %v", s.Labels[labelPodName], s.State)
 		}
-		for _, s := range a.Runtime.Sandboxes(t, "") {
-			if names[s.Labels[labelPodName]] {
-				return fmt.Errorf("sandbox of %s, state %v", s.Labels[labelPodName], s.State)
-			}
+	}
+	for _, ctr := range a.Runtime.Containers(t, "") {
+		if names[ctr.Labels[labelPodName]] {
+			return fmt.Errorf("container %s of %s, state %v", ctr.Metadata.Name, ctr.Labels[labelPodName], ctr.State)
 		}
-		for _, ctr := range a.Runtime.Containers(t, "") {
-			if names[ctr.Labels[labelPodName]] {
-				return fmt.Errorf("container %s of %s, state %v", ctr.Metadata.Name, ctr.Labels[labelPodName], ctr.State)
-			}
+	}
+	for name := range names {
+		if left, _ := filepath.Glob(filepath.Join(a.Logs, "*_"+name+"_*")); left != nil {
+			return fmt.Errorf("logs %v", left)
 		}
-		for name := range names {
-			if left, _ := filepath.Glob(filepath.Join(a.Logs, "*_"+name+"_*")); left != nil {
-				return fmt.Errorf("logs %v", left)
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // AwaitNoPodDirs waits until the agent's root has no pod directory left but for
