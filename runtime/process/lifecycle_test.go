@@ -104,6 +104,30 @@ func TestStartFailures(t *testing.T) {
 	}
 }
 
+// A stop that could not be recorded has failed, each time that it is asked for; a
+// removal needs no record.
+func TestStopThatCannotBeRecorded(t *testing.T) {
+	n := startNode(t, Options{})
+	stopped, removed := n.pod(), n.pod()
+	stop := func(id string) error {
+		_, err := n.rs.StopPodSandbox(t.Context(), &criv1.StopPodSandboxRequest{PodSandboxId: id})
+		return err
+	}
+	dir := filepath.Join(n.opts.Dir, "sandboxes")
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	for range 2 {
+		assert.ErrorContains(t, stop(stopped.id), "recording that it is stopped")
+	}
+	_, err := n.rs.RemovePodSandbox(t.Context(), &criv1.RemovePodSandboxRequest{PodSandboxId: removed.id})
+	assert.NoError(t, err)
+	require.NoError(t, os.Rename(dir+".away", dir))
+	assert.NoError(t, stop(stopped.id))
+	n.restart()
+	resp, err := n.rs.PodSandboxStatus(t.Context(), &criv1.PodSandboxStatusRequest{PodSandboxId: stopped.id})
+	require.NoError(t, err)
+	assert.Equal(t, criv1.PodSandboxState_SANDBOX_NOTREADY, resp.Status.State)
+}
+
 func (n *node) list() []*criv1.Container {
 	resp, err := n.rs.ListContainers(context.Background(), &criv1.ListContainersRequest{})
 	require.NoError(n.t, err)

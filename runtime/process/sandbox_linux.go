@@ -33,7 +33,9 @@ type sandboxRecord struct {
 
 // sandbox is the place of a pod's containers; no process runs for it.
 type sandbox struct {
-	mu sync.Mutex // guards rec.Stopped and removed; all else of rec never changes
+	mu sync.Mutex // guards rec.Stopped, told and removed; all else of rec never changes
+	// told says that it is on disk, and an event has said, that it is stopped.
+	told bool
 	// removed says that no container may be made in it any more.
 	removed bool
 	rec     sandboxRecord
@@ -108,17 +110,18 @@ func (s *runtimeService) StopPodSandbox(ctx context.Context, req *criv1.StopPodS
 	if err != nil {
 		return nil, err
 	}
-	if err := s.stopSandbox(ctx, b); err != nil {
+	if err := s.stopSandbox(ctx, b, true); err != nil {
 		return nil, err
 	}
 	return &criv1.StopPodSandboxResponse{}, nil
 }
 
-func (s *Server) stopSandbox(ctx context.Context, b *sandbox) error {
+// stopSandbox kills what runs in the sandbox, and records that it is stopped unless
+// the record is about to go.
+func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error {
 	b.mu.Lock()
-	was := b.rec.Stopped
 	b.rec.Stopped = true // no container is started in it from here on
-	rec := b.rec
+	rec, told := b.rec, b.told
 	b.mu.Unlock()
 	var g errgroup.Group
 	for _, c := range s.containersOf(rec.ID) {
@@ -127,13 +130,20 @@ func (s *Server) stopSandbox(ctx context.Context, b *sandbox) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if was {
+	if told {
 		return nil
 	}
-	if err := supervise.WriteFile(s.sandboxFile(rec.ID), &rec); err != nil {
-		return status.Errorf(codes.Internal, "sandbox %s: recording that it is stopped: %v", rec.ID, err)
+	if record {
+		if err := supervise.WriteFile(s.sandboxFile(rec.ID), &rec); err != nil {
+			return status.Errorf(codes.Internal, "sandbox %s: recording that it is stopped: %v", rec.ID, err)
+		}
 	}
-	s.publish(rec.ID, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, b)
+	b.mu.Lock()
+	told, b.told = b.told, true
+	b.mu.Unlock()
+	if !told {
+		s.publish(rec.ID, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, b)
+	}
 	return nil
 }
 
@@ -166,7 +176,7 @@ func (s *runtimeService) RemovePodSandbox(ctx context.Context, req *criv1.Remove
 	b.mu.Lock()
 	b.removed = true
 	b.mu.Unlock()
-	if err := s.stopSandbox(ctx, b); err != nil {
+	if err := s.stopSandbox(ctx, b, false); err != nil {
 		return nil, err
 	}
 	var errs []error

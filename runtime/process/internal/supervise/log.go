@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -50,8 +51,13 @@ func appendLine(out, pending, text []byte, stream, tag string, now time.Time) []
 type logFile struct {
 	path string // "" for none
 
-	mu       sync.Mutex
-	f        *os.File
+	mu sync.Mutex
+	f  *os.File
+	// lost counts the bytes of lines that could not be written, for the reason why, since the
+	// last that could. torn says that what was written ends within a line.
+	lost     int
+	why      error
+	torn     bool
 	attached map[*attachment]struct{}
 }
 
@@ -78,7 +84,7 @@ func (l *logFile) open() error {
 	if l.f != nil {
 		_ = l.f.Close()
 	}
-	l.f = f
+	l.f, l.torn = f, false
 	return nil
 }
 
@@ -123,12 +129,13 @@ func (l *logFile) detach(a *attachment) {
 }
 
 // write puts finished lines into the log, and raw bytes before those who are
-// attached. What does not go into the log, because the disk is full, is lost.
+// attached. What does not go into the log, because the disk is full, is lost; the log
+// says how much as soon as it can be written again.
 func (l *logFile) write(stream string, lines, raw []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f != nil && len(lines) > 0 {
-		_, _ = l.f.Write(lines)
+		l.append(l.f, lines, time.Now())
 	}
 	for a := range l.attached {
 		f := a.out
@@ -142,6 +149,28 @@ func (l *logFile) write(stream string, lines, raw []byte) {
 		if _, err := f.Write(raw); err != nil {
 			l.drop(a)
 		}
+	}
+}
+
+// append writes lines to the log. It is called with the lock held.
+func (l *logFile) append(w io.Writer, lines []byte, now time.Time) {
+	if l.lost > 0 {
+		var note []byte
+		if l.torn {
+			note = append(note, '\n')
+		}
+		note = appendLine(note, nil, fmt.Appendf(nil, "%d bytes of this log are lost: %v", l.lost, l.why), "stderr", "F", now)
+		n, err := w.Write(note)
+		if err != nil {
+			l.torn = n > 0 || l.torn
+			l.lost += len(lines)
+			return
+		}
+		l.lost, l.why, l.torn = 0, nil, false
+	}
+	if n, err := w.Write(lines); err != nil {
+		l.lost, l.why = len(lines)-n, err
+		l.torn = n > 0 && lines[n-1] != '\n'
 	}
 }
 

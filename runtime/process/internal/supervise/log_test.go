@@ -2,7 +2,9 @@ package supervise
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,6 +40,50 @@ func TestAppendLog(t *testing.T) {
 		}
 		assert.Equal(t, want.String(), string(out), name)
 		assert.Equal(t, test.pending, string(pending), name)
+	}
+}
+
+// disk takes as many bytes as there is room for.
+type disk struct {
+	strings.Builder
+	room int
+}
+
+func (d *disk) Write(p []byte) (int, error) {
+	n := min(len(p), d.room)
+	d.room -= n
+	d.Builder.Write(p[:n])
+	if n < len(p) {
+		return n, syscall.ENOSPC
+	}
+	return n, nil
+}
+
+// What a full disk does not take is lost, and the log says so in a line of its own when there is
+// room again.
+func TestLogOnAFullDisk(t *testing.T) {
+	line := func(stream, text string) string {
+		return string(appendLine(nil, nil, []byte(text), stream, "F", now))
+	}
+	one, two, end := line("stdout", "one"), line("stdout", "two"), line("stdout", "end")
+	lost := func(n int) string {
+		return line("stderr", fmt.Sprintf("%d bytes of this log are lost: no space left on device", n))
+	}
+	for name, test := range map[string]struct {
+		room [3]int // that there is more before each line
+		want string
+	}{
+		"enough":           {[3]int{1000, 0, 0}, one + two + end},
+		"none for one":     {[3]int{len(one), 0, 1000}, one + lost(len(two)) + end},
+		"for half of one":  {[3]int{len(one) + 5, 0, 1000}, one + two[:5] + "\n" + lost(len(two)-5) + end},
+		"not for the note": {[3]int{0, 7, 1000}, lost(0)[:7] + "\n" + lost(len(one)+len(two)) + end},
+	} {
+		d, l := &disk{}, &logFile{}
+		for i, text := range []string{one, two, end} {
+			d.room += test.room[i]
+			l.append(d, []byte(text), now)
+		}
+		assert.Equal(t, test.want, d.String(), name)
 	}
 }
 
