@@ -91,10 +91,13 @@ const (
 	// ripe is the age from which a file that does not parse is called broken; a
 	// younger one may be half written.
 	ripe = 250 * time.Millisecond
+	// holdBack is how long the first pods wait for files that may be half written.
+	holdBack = time.Second
 )
 
 // Run reads the manifests and hands over their pods whenever they change, until
-// ctx ends; then it returns nil. A path that does not exist holds no pods, but see
+// ctx ends; then it returns nil. The first are held back, for a second at most, while a
+// file may be half written. A path that does not exist holds no pods, but see
 // [Options.Await]. A path that cannot be read says nothing: the pods known so far stay, and if there never
 // were any, the source counts as unseen. The only other errors are [ErrRunning]
 // and that of finding out the host name.
@@ -114,7 +117,7 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 	w := &watch{path: s.path, logger: s.opts.Logger, kernel: s.kernel}
 	defer w.close()
 
-	delivered := false
+	delivered, began := false, time.Now()
 	period := time.NewTimer(s.opts.CheckFrequency)
 	defer period.Stop()
 	soon := time.NewTimer(0)
@@ -145,6 +148,12 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 		changed, again := s.state.look(ctx, time.Now())
 		if ctx.Err() != nil {
 			return nil
+		}
+		// One that may be half written is waited for once: what comes first is taken for all
+		// there is.
+		if !delivered && again > 0 && time.Since(began) < holdBack {
+			soon.Reset(again)
+			continue
 		}
 		if s.state.known && (changed || !delivered) {
 			set(s.state.pods())

@@ -483,3 +483,14 @@ func TestWhatIsNotReadIsSaidOnce(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "target")))
 	assert.Contains(t, strings.Join(look(), "\n"), "leads nowhere")
 }
+
+// The first pods are taken for all there is, so they wait until it is clear whether a
+// file is broken or half written.
+func TestTheFirstPodsComeWithTheFirstProblems(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(`{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "b.yaml"), []byte("{"), 0o600))
+	r := start(t, dir, 0)
+	assert.Len(t, <-r.sets, 1)
+	assert.Len(t, r.problems, 1, "told before")
+}

@@ -395,7 +395,11 @@ func (s *state) report(key, path string, err error) {
 		if crash := (*panicError)(nil); errors.As(err, &crash) {
 			log = log.WithValues("stack", string(crash.stack))
 		}
-		log.Error(err, "Problem with manifests; what was good last stays", "path", path)
+		if m := s.files[path]; key == path && m != nil && m.pods == nil && m.objects == nil {
+			log.Error(err, "Problem with manifests; no good version of the file is known, so that its pods do not run", "path", path)
+		} else {
+			log.Error(err, "Problem with manifests; what was good last stays", "path", path)
+		}
 	}
 	if s.opts.Problem != nil {
 		s.opts.Problem(path, err)
