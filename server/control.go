@@ -134,6 +134,8 @@ func (c *control) run(w http.ResponseWriter, req *http.Request) {
 func stateOf(pod *v1.Pod, container string) string {
 	s := statusOf(&pod.Status, container)
 	switch {
+	case s == nil && pod.Status.Phase == v1.PodFailed:
+		return fmt.Sprintf("the pod has failed: %s: %s", pod.Status.Reason, pod.Status.Message)
 	case s == nil:
 		return "it was not started yet"
 	case s.State.Terminated != nil:

@@ -136,6 +136,12 @@ func TestLogs(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, code)
 	assert.Contains(t, body, `container "main" in pod "web" is waiting to start`)
 
+	waiting := n.pod.Status
+	n.pod.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu", Message: "no room"}
+	_, body = get(t, h, path)
+	assert.Contains(t, body, `container "main" in pod "web" was not started: the pod has failed: OutOfcpu: no room`)
+	n.pod.Status = waiting
+
 	log := n.start("main")
 	code, body = get(t, h, path)
 	assert.Equal(t, http.StatusInternalServerError, code)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -249,20 +250,23 @@ type listener struct {
 // listen opens the ports. Either all are open, or none is and the error says why.
 func (s *settings) listen() ([]listener, error) {
 	var out []listener
-	open := func(host string, port int32, pods bool, field string) error {
+	open := func(host string, port int32, pods bool, field, flag string) error {
 		if port == 0 {
 			return nil
 		}
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("opening the port of %s: %w, maybe by another agent; choose another with %s, or none with 0", field, err, flag)
+		}
 		if err != nil {
 			return fmt.Errorf("opening the port of %s: %w", field, err)
 		}
 		out = append(out, listener{Listener: l, pods: pods})
 		return nil
 	}
-	err := open(s.Address, s.ReadOnlyPort, true, "readOnlyPort")
+	err := open(s.Address, s.ReadOnlyPort, true, "readOnlyPort", "--read-only-port")
 	if err == nil {
-		err = open(s.HealthzBindAddress, *s.HealthzPort, false, "healthzPort")
+		err = open(s.HealthzBindAddress, *s.HealthzPort, false, "healthzPort", "--healthz-port")
 	}
 	if err != nil {
 		for _, l := range out {

@@ -94,8 +94,9 @@ func (s *podSync) postStart(ctx context.Context, st *plan.Start, about, id strin
 		return nil
 	}
 	err = fmt.Errorf("postStart hook: %w", err)
-	if ctx.Err() != nil {
-		return waitFor(reasonPostStartHook, err) // it was cut off, and a stop would be
+	if ctx.Err() != nil { // it was cut off, and a stop would be
+		s.r.opts.Logger.Info("postStart hook was cut off, as the agent stops or the pod is removed; it is not run again", "pod", s.ref, "container", c.Name)
+		return waitFor(reasonPostStartHook, err)
 	}
 	// What the hook has said may be secret: it goes to the status, not to an event.
 	s.containerEvent(c, id, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
