@@ -40,7 +40,7 @@ type MuxOptions struct {
 	//
 	// A restored pod comes as [Restore], and counts until its source says which pods
 	// it wants: those that it does not name are removed then, changed ones updated,
-	// and of the same ones nothing is said.
+	// and of the same ones nothing is said. See [Rememberer] for who wants to say more of them.
 	Restore func(ctx context.Context) []*v1.Pod
 	// Rejected, if not nil, is told of each pod that is held back, once for as long
 	// as it is, as a rule to make an event of it. It runs in the goroutine of
@@ -233,11 +233,17 @@ func (m *Mux) Run(ctx context.Context) error {
 
 func (m *Mux) restoreInto(d *delivery, pods []*v1.Pod) {
 	m.mu.Lock()
-	origins := make([]*origin, len(m.feeds))
-	for i, f := range m.feeds {
-		origins[i] = f.origin
-	}
+	feeds := slices.Clone(m.feeds)
 	m.mu.Unlock()
+	origins := make([]*origin, len(feeds))
+	for i, f := range feeds {
+		origins[i] = f.origin
+		if r, ok := f.source.(Rememberer); ok {
+			r.Restored(slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
+				return pod == nil || pod.Annotations[runtime.AnnotationConfigSource] != f.name
+			}))
+		}
+	}
 	strays, rejections := d.restore(pods, origins, time.Now())
 	for _, pod := range strays {
 		m.logger.Info("Pod is not restored, because the source that it came from is not configured any more",

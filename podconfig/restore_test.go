@@ -205,3 +205,40 @@ func TestRestoreComesBeforeTheSources(t *testing.T) {
 		assert.Equal(t, []string{"restore", "run"}, order)
 	})
 }
+
+// remembering is a source that names what was restored of it.
+type remembering struct{ restored []*v1.Pod }
+
+func (r *remembering) Name() string            { return "file" }
+func (r *remembering) Restored(pods []*v1.Pod) { r.restored = pods }
+func (r *remembering) Run(ctx context.Context, set func([]*v1.Pod)) error {
+	set(r.restored)
+	<-ctx.Done()
+	return nil
+}
+
+func TestASourceLearnsWhatWasRestored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &remembering{}
+		opts := restoring(testPod("1", "a", from("file")), nil, testPod("2", "b", from("http")))
+		opts.Sources = []Source{r}
+		m, err := NewMux(opts)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		var told []string
+		for c := range m.Changes() {
+			told = append(told, fmt.Sprint(c.Op, len(c.Pods)))
+			if c.Op == Add {
+				break
+			}
+		}
+		assert.Equal(t, []string{"RESTORE 1", "ADD 0"}, told, "it is the same pod")
+		require.Len(t, r.restored, 1)
+		assert.Equal(t, "a", r.restored[0].Name)
+		cancel()
+		require.NoError(t, <-done)
+	})
+}

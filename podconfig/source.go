@@ -29,6 +29,15 @@ type Source interface {
 	Run(ctx context.Context, set func(pods []*v1.Pod)) error
 }
 
+// Rememberer is a [Source] that wants to know which of its pods were restored, say because it
+// cannot tell at once what became of them.
+type Rememberer interface {
+	// Restored is called by [Mux.Run] once, before it runs the source, with the pods that
+	// [MuxOptions].Restore has returned of it. They must not be changed; naming them
+	// again, by their pointers, has them go on. A source that is added later is not told.
+	Restored(pods []*v1.Pod)
+}
+
 // Op is what happened to the pods of a [Change].
 type Op int
 

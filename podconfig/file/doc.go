@@ -18,8 +18,10 @@
 //     file systems, and where a limit of inotify is reached, which is logged once.
 //   - A file that did not change is not parsed again.
 //   - While a file is broken or cannot be read, the last good pods of that file
-//     stay, and those of all other files are untouched. This goes for the life of
-//     the [Source]: one that starts with a broken file has no pods of it.
+//     stay, and those of all other files are untouched. A [Source] that starts with a broken
+//     file knows none of it. Then restored pods, see [Source.Restored], that no other
+//     file has had since go on until every file was good once: there is no telling which
+//     of them are of that file.
 //   - A file that does not parse is called broken only when it was left alone for a
 //     quarter of a second, so that one that is being written is not complained of.
 //   - Each problem is told once for as long as it lasts, and so is its end.

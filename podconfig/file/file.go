@@ -57,6 +57,8 @@ type Source struct {
 	// store and onlyObjects are those of state.
 	store       *objects.Store
 	onlyObjects bool
+	// restored are the pods that were restored of this source.
+	restored []*v1.Pod
 	// state outlives a run, so that the last good pods do.
 	state  *state
 	kernel kernel
@@ -83,6 +85,12 @@ func New(path string, opts Options) *Source {
 
 // Name returns the name of the source.
 func (s *Source) Name() string { return s.opts.Name }
+
+// Restored implements [podconfig.Rememberer]: while a file is broken of which no good version
+// is known, restored pods that no other file has go on, since they may be its.
+func (s *Source) Restored(pods []*v1.Pod) { s.restored = pods }
+
+var _ podconfig.Rememberer = (*Source)(nil)
 
 // Delays between something that happened and the look at it.
 const (
@@ -113,6 +121,7 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 		}
 		s.state = newState(s.path, node, s.opts)
 		s.state.store, s.state.onlyObjects = s.store, s.onlyObjects
+		s.state.restored = s.restored
 	}
 	w := &watch{path: s.path, logger: s.opts.Logger, kernel: s.kernel}
 	defer w.close()

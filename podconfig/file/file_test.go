@@ -494,3 +494,50 @@ func TestTheFirstPodsComeWithTheFirstProblems(t *testing.T) {
 	assert.Len(t, <-r.sets, 1)
 	assert.Len(t, r.problems, 1, "told before")
 }
+
+// A source that starts with a broken file cannot tell which of the restored pods are of it:
+// those that no other file has go on until all files were good.
+func TestRestoredPodsOfABrokenFileGoOn(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path+".new", []byte(content), 0o600))
+		past := time.Now().Add(-time.Minute) // it is not being written
+		require.NoError(t, os.Chtimes(path+".new", past, past))
+		require.NoError(t, os.Rename(path+".new", path))
+	}
+	manifest := func(name, image string) string {
+		return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: %s}]}}", name, image)
+	}
+	write("a.yaml", manifest("a", "old"))
+	write("b.yaml", manifest("b", "old"))
+	write("c.yaml", manifest("c", "old"))
+	before := newState(dir, "node", Options{})
+	before.look(t.Context(), time.Now())
+	require.Len(t, before.pods(), 3)
+
+	write("a.yaml", manifest("a", "new"))
+	write("b.yaml", "{")
+	require.NoError(t, os.Remove(filepath.Join(dir, "c.yaml")))
+	s := newState(dir, "node", Options{})
+	s.restored = before.pods()
+	look := func() (names []string) {
+		s.suspectAll()
+		s.look(t.Context(), time.Now())
+		for _, pod := range s.pods() {
+			names = append(names, pod.Name+" "+pod.Spec.Containers[0].Image)
+		}
+		return names
+	}
+	assert.Equal(t, []string{"a-node new", "b-node old", "c-node old"}, look(), "c may have moved to the broken file")
+	assert.Same(t, before.pods()[1], s.pods()[1])
+	write("d.yaml", manifest("c", "new"))
+	assert.Equal(t, []string{"a-node new", "c-node new", "b-node old"}, look())
+	require.NoError(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	assert.Equal(t, []string{"c-node new", "b-node old"}, look(), "what a file has had is its own")
+	write("b.yaml", manifest("b", "new"))
+	assert.Equal(t, []string{"b-node new", "c-node new"}, look())
+	write("e.yaml", "{")
+	require.NoError(t, os.Remove(filepath.Join(dir, "d.yaml")))
+	assert.Equal(t, []string{"b-node new"}, look(), "from there on all is known")
+}

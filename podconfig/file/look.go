@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // state is what a source knows of its files. One goroutine owns it; while it visits
@@ -47,6 +48,9 @@ type state struct {
 	// union is that of the pods, objects that of the secrets and config maps.
 	union   union[*v1.Pod]
 	objects union[metav1.Object]
+	// restored are pods of an earlier life of the agent that may be of a file which was not
+	// good in this one yet; kept are those of them that are among the pods.
+	restored, kept []*v1.Pod
 	// problems that last, by what they are about.
 	problems map[string]string
 	// ignored are the names that were already said not to be read, "" for the path
@@ -63,7 +67,8 @@ type manifest struct {
 	// sum is that of the content that was parsed last, if any was.
 	sum    [sha256.Size]byte
 	parsed bool
-	// pods and objects are those of the last content that was good.
+	// pods and objects are those of the last content that was good, if any was.
+	good    bool
 	pods    []*v1.Pod
 	objects []metav1.Object
 	// exposed says that others than the owner can get at secrets in it.
@@ -92,7 +97,35 @@ func (s *state) suspectAll() {
 }
 
 // pods returns the pods of all files, in the order of the file names.
-func (s *state) pods() []*v1.Pod { return s.union.items }
+// Restored ones that may be of a broken file come last.
+func (s *state) pods() []*v1.Pod {
+	if len(s.kept) == 0 {
+		return s.union.items
+	}
+	return slices.Concat(s.union.items, s.kept)
+}
+
+// keepRestored finds the restored pods that are to go on, and returns whether they differ from
+// before. One that a file has had in this life is no business of others any more.
+func (s *state) keepRestored() (changed bool) {
+	var kept []*v1.Pod
+	for _, m := range s.files {
+		if !m.good {
+			kept = slices.DeleteFunc(slices.Clone(s.restored), s.union.has)
+			break
+		}
+	}
+	s.restored = kept
+	if changed = !slices.Equal(kept, s.kept); changed && len(kept) > 0 {
+		names := make([]string, len(kept))
+		for i, pod := range kept {
+			names[i] = runtime.RefOf(pod).String()
+		}
+		s.opts.Logger.Info("Restored pods go on, as they may be of a file that is broken; mend it or take it away to have the say about them", "path", s.path, "pods", names)
+	}
+	s.kept = kept
+	return changed
+}
 
 // look reads what changed, and gives the objects to the store. It returns whether
 // the pods differ from before and, if not 0, when to look again.
@@ -137,6 +170,7 @@ func (s *state) look(ctx context.Context, now time.Time) (changed bool, again ti
 	}
 	s.known = true
 	changed = s.union.update(s.files)
+	changed = s.keepRestored() || changed
 	s.reportConflicts("conflict of pods ", s.union.conflicts)
 	return changed, again
 }
@@ -326,7 +360,7 @@ func (m *manifest) parse(s *state, path string, data []byte) {
 	}
 	m.err = err
 	if err == nil {
-		m.pods, m.objects = pods, objects
+		m.pods, m.objects, m.good = pods, objects, true
 	}
 }
 
@@ -395,9 +429,13 @@ func (s *state) report(key, path string, err error) {
 		if crash := (*panicError)(nil); errors.As(err, &crash) {
 			log = log.WithValues("stack", string(crash.stack))
 		}
-		if m := s.files[path]; key == path && m != nil && m.pods == nil && m.objects == nil {
-			log.Error(err, "Problem with manifests; no good version of the file is known, so that its pods do not run", "path", path)
-		} else {
+		m := s.files[path]
+		switch unknown := key == path && m != nil && !m.good; {
+		case unknown && len(s.restored) > 0:
+			log.Error(err, "Problem with manifests; no good version of the file is known, restored pods that no other file has go on meanwhile", "path", path)
+		case unknown:
+			log.Error(err, "Problem with manifests; no good version of the file is known, its pods do not run", "path", path)
+		default:
 			log.Error(err, "Problem with manifests; what was good last stays", "path", path)
 		}
 	}

@@ -59,6 +59,16 @@ func newObjectUnion() union[metav1.Object] {
 	}
 }
 
+// has reports whether a file has the item's name or UID.
+func (u *union[T]) has(item T) bool {
+	for _, k := range u.keys(item) {
+		if _, ok := u.holders[k]; ok && k != (key{}) {
+			return true
+		}
+	}
+	return false
+}
+
 // update makes the union that of the files and reports whether its items changed.
 func (u *union[T]) update(files map[string]*manifest) (changed bool) {
 	paths := slices.Sorted(maps.Keys(files))
