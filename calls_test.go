@@ -73,10 +73,10 @@ func TestCallsOfAStart(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"RunPodSandbox", "PodSandboxStatus", // the address, which containers may ask for
 		"ImageStatus", "CreateContainer", "StartContainer",
-		"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus", // what came of it
+		"ListPodSandbox", "ListContainers", "ContainerStatus", // what came of it
 	}, calls)
 	calls, _ = callsOf(t, func(rt *fake.Runtime) { rt.Exit(fake.Target{Pod: "web"}, 1) })
-	look := []string{"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus"}
+	look := []string{"ListPodSandbox", "ListContainers", "ContainerStatus"}
 	want := append(look, "ImageStatus", "CreateContainer", "StartContainer", "ContainerStatus") // of the dead one too
 	assert.ElementsMatch(t, append(want, look...), calls)
 }

@@ -21,7 +21,7 @@
 //
 //   - A list of all pods: 2, streamed where the runtime can (KEP-5825; containerd
 //     2.4 does), so that no list is too long. A status of one pod: 2, and then 1 for each
-//     container and each ready sandbox, side by side.
+//     container, side by side, and for a ready sandbox that was not asked about yet.
 //   - A watch of events: 1, as long as it lasts.
 //   - A new pod: RunPodSandbox, PodSandboxStatus for its addresses (not with the
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -22,8 +23,8 @@ import (
 const inspectAtOnce = 8
 
 // InspectPod implements [runtime.Inspector]: two list calls side by side, then
-// one status call for each container and each ready sandbox, side by side. What is
-// removed meanwhile is left out.
+// one status call for each container, and for the ready sandbox if it has not been
+// asked about before, side by side. What is removed meanwhile is left out.
 func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
 	if ref.UID == "" {
 		return nil, fmt.Errorf("pod %s: InspectPod: a UID is required", ref)
@@ -49,8 +50,11 @@ func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.
 			sandboxes[i] = listedSandbox(s)
 			continue
 		}
+		if sandboxes[i] = r.pods.readySandbox(ref.UID, s.GetId()); sandboxes[i] != nil {
+			continue
+		}
 		g.Go(func() (err error) {
-			sandboxes[i], err = r.inspectSandbox(gctx, about, s.GetId())
+			sandboxes[i], err = r.inspectSandbox(gctx, about, ref.UID, s.GetId())
 			return unlessNotFound(err)
 		})
 	}
@@ -97,7 +101,7 @@ func listedSandbox(s *criv1.PodSandbox) *runtime.SandboxStatus {
 	}
 }
 
-func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtime.SandboxStatus, error) {
+func (r *Runtime) inspectSandbox(ctx context.Context, about string, uid types.UID, id string) (*runtime.SandboxStatus, error) {
 	resp, err := call(ctx, r, "PodSandboxStatus", about, 0, r.rs.PodSandboxStatus, &criv1.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
 		return nil, err
@@ -107,7 +111,7 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 		return nil, fmt.Errorf("%s: PodSandboxStatus: the runtime returned no status of sandbox %s", about, id)
 	}
 	options := s.GetLinux().GetNamespaces().GetOptions()
-	return &runtime.SandboxStatus{
+	status := &runtime.SandboxStatus{
 		Sandbox: runtime.Sandbox{
 			ID:        id,
 			Attempt:   s.GetMetadata().GetAttempt(),
@@ -121,7 +125,9 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 		RuntimeHandler: s.GetRuntimeHandler(),
 		Labels:         s.GetLabels(),
 		Annotations:    s.GetAnnotations(),
-	}, nil
+	}
+	r.pods.remember(uid, status)
+	return status, nil
 }
 
 // addresses returns the sandbox's addresses, the primary one first; none at all if

@@ -77,11 +77,53 @@ func TestInspectLeavesOutWhatIsRemovedMeanwhile(t *testing.T) {
 		}
 		return nil
 	}
+	s.rt = svc.runtime(Options{}) // one that has not asked about the sandbox yet
 	st := s.status()
 	require.Len(t, st.Containers, 1)
 	assert.Equal(t, "b", st.Containers[0].Name)
 	assert.Empty(t, st.Sandboxes)
 	assert.Empty(t, st.IPs)
+}
+
+// Of a ready sandbox nothing changes but its state, which the list tells.
+func TestInspectAsksOnceAboutAReadySandbox(t *testing.T) {
+	svc := newService("app:1")
+	s := running(t, svc, Options{}, podOf("a"))
+	asked := func(s *syncer) (*runtime.PodStatus, int) {
+		svc.calls(true)
+		st := s.status()
+		n := 0
+		for _, c := range svc.calls(true) {
+			if c == "PodSandboxStatus s1" {
+				n++
+			}
+		}
+		return st, n
+	}
+	fresh := &syncer{t: t, rt: svc.runtime(Options{}), pod: s.pod, dir: s.dir}
+	first, n := asked(fresh)
+	assert.Equal(t, 1, n)
+	for _, again := range []*syncer{fresh, s} {
+		st, n := asked(again)
+		assert.Equal(t, 0, n)
+		assert.Equal(t, first, st)
+	}
+	svc.mu.Lock()
+	svc.sandboxes["s1"].state = criv1.PodSandboxState_SANDBOX_NOTREADY
+	svc.mu.Unlock()
+	st, _ := asked(fresh)
+	assert.Equal(t, runtime.SandboxNotReady, st.Sandboxes[0].State)
+	assert.Empty(t, st.IPs)
+
+	// One without an address is asked about until it has one.
+	svc.mu.Lock()
+	svc.sandboxes["s1"].state, svc.ip = criv1.PodSandboxState_SANDBOX_READY, "not yet"
+	svc.mu.Unlock()
+	fresh.rt = svc.runtime(Options{})
+	for range 2 {
+		_, n := asked(fresh)
+		assert.Equal(t, 1, n)
+	}
 }
 
 func TestInspectFails(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
@@ -29,6 +30,27 @@ type podMemory struct {
 	pulls map[string]pullFailure
 	// hooked has the IDs of containers whose preStop hook has been run to its end.
 	hooked map[string]bool
+	// sandbox is that of the pod's sandboxes that was found ready last, as it was then.
+	sandbox *runtime.SandboxStatus
+}
+
+// readySandbox returns what PodSandboxStatus has said of the sandbox while it was ready, nil
+// if that is not known. It must not be changed.
+func (m *memory) readySandbox(uid types.UID, id string) *runtime.SandboxStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.pods[uid]; p != nil && p.sandbox != nil && p.sandbox.ID == id {
+		return p.sandbox
+	}
+	return nil
+}
+
+// remember keeps what PodSandboxStatus has said of a sandbox. Of one that is ready and
+// has its addresses none of it changes any more but the state, which lists tell.
+func (m *memory) remember(uid types.UID, s *runtime.SandboxStatus) {
+	if s.State == runtime.SandboxReady && (s.HostNetwork || len(s.IPs) > 0) {
+		m.with(uid, func(p *podMemory) { p.sandbox = s })
+	}
 }
 
 // pullFailure is the last failure to pull an image.

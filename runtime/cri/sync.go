@@ -233,7 +233,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	if runtime.HasHostNetwork(s.Pod) {
 		return nil
 	}
-	status, err := s.r.inspectSandbox(ctx, s.about, s.sandboxID)
+	status, err := s.r.inspectSandbox(ctx, s.about, s.Pod.UID, s.sandboxID)
 	if err != nil {
 		s.r.failure(ctx, s.ref, "", "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
 		return err

@@ -100,7 +100,7 @@ func TestColdStartMakesTheFewestCalls(t *testing.T) {
 	}, svc.calls(true))
 
 	st := s.status()
-	assert.ElementsMatch(t, []string{"ListPodSandbox", "ListContainers", "PodSandboxStatus s1", "ContainerStatus c2"}, svc.calls(true))
+	assert.ElementsMatch(t, []string{"ListPodSandbox", "ListContainers", "ContainerStatus c2"}, svc.calls(true))
 	assert.Equal(t, []string{"10.0.0.7", "fd00::7"}, st.IPs)
 	res, err := s.rt.SyncPod(t.Context(), runtime.PodSync{Pod: s.pod, Status: st, Host: &runtime.Host{}})
 	require.NoError(t, err)
