@@ -40,24 +40,28 @@ func newDelivery() *delivery {
 	return &delivery{union: newUnion(l), ledger: l}
 }
 
+// cameFrom returns those of the pods that came from the source in an earlier life of
+// the agent.
+func cameFrom(pods []*v1.Pod, source string) []*v1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
+		return pod == nil || pod.Annotations[runtime.AnnotationConfigSource] != source
+	})
+}
+
 // restore takes in pods of an earlier life of the agent, each to the one of the
 // origins that it came from. strays are the pods of others.
 func (d *delivery) restore(pods []*v1.Pod, origins []*origin, now time.Time) (strays []*v1.Pod, rejections []Rejection) {
-	strays = slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool { return pod == nil })
+	names := map[string]bool{}
 	for _, o := range origins {
-		var own []*v1.Pod
-		strays = slices.DeleteFunc(strays, func(pod *v1.Pod) bool {
-			is := pod.Annotations[runtime.AnnotationConfigSource] == o.name
-			if is {
-				own = append(own, pod)
-			}
-			return is
-		})
-		if len(own) > 0 {
+		names[o.name] = true
+		if own := cameFrom(pods, o.name); len(own) > 0 {
 			d.register(o)
 			rejections = append(rejections, o.restore(d.union, own, stamp(now))...)
 		}
 	}
+	strays = slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
+		return pod == nil || names[pod.Annotations[runtime.AnnotationConfigSource]]
+	})
 	return strays, append(rejections, d.union.settle()...)
 }
 

@@ -239,9 +239,7 @@ func (m *Mux) restoreInto(d *delivery, pods []*v1.Pod) {
 	for i, f := range feeds {
 		origins[i] = f.origin
 		if r, ok := f.source.(Rememberer); ok {
-			r.Restored(slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
-				return pod == nil || pod.Annotations[runtime.AnnotationConfigSource] != f.name
-			}))
+			r.Restored(cameFrom(pods, f.name))
 		}
 	}
 	strays, rejections := d.restore(pods, origins, time.Now())

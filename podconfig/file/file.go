@@ -160,11 +160,8 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 		}
 		// One that may be half written is waited for once: what comes first is taken for all
 		// there is.
-		if !delivered && again > 0 && time.Since(began) < holdBack {
-			soon.Reset(again)
-			continue
-		}
-		if s.state.known && (changed || !delivered) {
+		held := !delivered && again > 0 && time.Since(began) < holdBack
+		if s.state.known && !held && (changed || !delivered) {
 			set(s.state.pods())
 			delivered = true
 		}

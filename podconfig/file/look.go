@@ -49,8 +49,8 @@ type state struct {
 	union   union[*v1.Pod]
 	objects union[metav1.Object]
 	// restored are pods of an earlier life of the agent that may be of a file which was not
-	// good in this one yet; kept are those of them that are among the pods.
-	restored, kept []*v1.Pod
+	// good in this one yet.
+	restored []*v1.Pod
 	// problems that last, by what they are about.
 	problems map[string]string
 	// ignored are the names that were already said not to be read, "" for the path
@@ -99,31 +99,29 @@ func (s *state) suspectAll() {
 // pods returns the pods of all files, in the order of the file names.
 // Restored ones that may be of a broken file come last.
 func (s *state) pods() []*v1.Pod {
-	if len(s.kept) == 0 {
+	if len(s.restored) == 0 {
 		return s.union.items
 	}
-	return slices.Concat(s.union.items, s.kept)
+	return slices.Concat(s.union.items, s.restored)
 }
 
-// keepRestored finds the restored pods that are to go on, and returns whether they differ from
-// before. One that a file has had in this life is no business of others any more.
+// keepRestored leaves of the restored pods those that are to go on, and returns whether there
+// were more. One that a file has had in this life is no business of others any more.
 func (s *state) keepRestored() (changed bool) {
-	var kept []*v1.Pod
-	for _, m := range s.files {
-		if !m.good {
-			kept = slices.DeleteFunc(slices.Clone(s.restored), s.union.has)
-			break
-		}
+	before := len(s.restored)
+	if unknown := func(m *manifest) bool { return !m.good }; slices.ContainsFunc(slices.Collect(maps.Values(s.files)), unknown) {
+		s.restored = slices.DeleteFunc(slices.Clone(s.restored), s.union.has)
+	} else {
+		s.restored = nil
 	}
-	s.restored = kept
-	if changed = !slices.Equal(kept, s.kept); changed && len(kept) > 0 {
-		names := make([]string, len(kept))
-		for i, pod := range kept {
+	changed = len(s.restored) != before
+	if len(s.restored) > 0 && (changed || !s.known) {
+		names := make([]string, len(s.restored))
+		for i, pod := range s.restored {
 			names[i] = runtime.RefOf(pod).String()
 		}
 		s.opts.Logger.Info("Restored pods go on, as they may be of a file that is broken; mend it or take it away to have the say about them", "path", s.path, "pods", names)
 	}
-	s.kept = kept
 	return changed
 }
 
@@ -168,9 +166,9 @@ func (s *state) look(ctx context.Context, now time.Time) (changed bool, again ti
 		}
 		s.reportConflicts("conflict of objects ", s.objects.conflicts)
 	}
-	s.known = true
 	changed = s.union.update(s.files)
 	changed = s.keepRestored() || changed
+	s.known = true
 	s.reportConflicts("conflict of pods ", s.union.conflicts)
 	return changed, again
 }

@@ -160,18 +160,23 @@ func (l *logFile) append(w io.Writer, lines []byte, now time.Time) {
 			note = append(note, '\n')
 		}
 		note = appendLine(note, nil, fmt.Appendf(nil, "%d bytes of this log are lost: %v", l.lost, l.why), "stderr", "F", now)
-		n, err := w.Write(note)
-		if err != nil {
-			l.torn = n > 0 || l.torn
+		if _, err := l.put(w, note); err != nil {
 			l.lost += len(lines)
 			return
 		}
-		l.lost, l.why, l.torn = 0, nil, false
+		l.lost, l.why = 0, nil
 	}
-	if n, err := w.Write(lines); err != nil {
+	if n, err := l.put(w, lines); err != nil {
 		l.lost, l.why = len(lines)-n, err
-		l.torn = n > 0 && lines[n-1] != '\n'
 	}
+}
+
+// put writes, and notes whether what is written now ends within a line.
+func (l *logFile) put(w io.Writer, lines []byte) (n int, err error) {
+	if n, err = w.Write(lines); n > 0 {
+		l.torn = lines[n-1] != '\n'
+	}
+	return n, err
 }
 
 // pump copies a stream until it ends.
