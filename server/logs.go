@@ -108,7 +108,7 @@ func chooseInstance(pod *v1.Pod, seen *runtime.PodStatus, container string, prev
 		return nil, fmt.Errorf("previous terminated container %q in pod %q not found", container, pod.Name)
 	}
 	instance := seen.Newest(container)
-	if instance == nil && pod.Status.Phase == v1.PodFailed {
+	if instance == nil && pod.Status.Phase == v1.PodFailed && statusOf(&pod.Status, container) == nil {
 		return nil, fmt.Errorf("container %q in pod %q was not started: %s", container, pod.Name, stateOf(pod, container))
 	}
 	if instance == nil || instance.State == runtime.ContainerCreated {
