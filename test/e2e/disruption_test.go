@@ -144,7 +144,7 @@ func testAgentKilledDuringRun(t *testing.T, s *suite) {
 	// Nothing happened meanwhile.
 	for _, stop := range []func(testing.TB){s.agent.Kill, func(t testing.TB) {
 		took := s.agent.Stop(t)
-		assert.Less(t, took, 10*time.Second, "SIGTERM ends the agent in seconds")
+		assert.Less(t, took, 5*time.Second, "SIGTERM ends the agent in seconds")
 	}} {
 		stop(t)
 		sandboxes, containers := s.running(t, steady)
@@ -277,8 +277,9 @@ func TestRuntimeAbsentAtStart(t *testing.T) {
 	for i := range at {
 		fmt.Sscan(lines[i], &at[i])
 	}
-	assert.GreaterOrEqual(t, at[2]-at[1], int64(9), "the second restart comes after 10 s")
-	assert.Less(t, at[1]-at[0], at[2]-at[1], "the first at once")
+	assert.Less(t, at[1]-at[0], int64(10), "the first restart is at once")
+	assert.GreaterOrEqual(t, at[2]-at[1], int64(9), "the second after 10 s")
+	assert.LessOrEqual(t, at[2]-at[1], int64(20))
 }
 
 // This one has the machine for itself, before those that run side by side.

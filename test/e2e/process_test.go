@@ -186,6 +186,7 @@ func TestProcessGrandchildren(t *testing.T) {
 			took := time.Since(begin)
 			if name == "stubborn" {
 				assert.GreaterOrEqual(t, took, grace, "the grace period is the command's")
+				assert.Less(t, took, grace+10*time.Second)
 			} else {
 				assert.Less(t, took, grace, "they do not get what the command does not need of it")
 			}
