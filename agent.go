@@ -25,9 +25,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// ErrAlreadyRunning is returned by a second call of [Agent.Run].
-var ErrAlreadyRunning = errors.New("kubeletkit: Run was called before; an Agent runs once")
-
 // minLoopStale is how old the last round of the loop may be before the agent
 // counts as unhealthy, at least (kubelet: minimum of SyncLoopHealthCheck).
 const minLoopStale = 5 * time.Minute
@@ -228,7 +225,7 @@ func first(list []string) string {
 // a part fails for good, or if another agent uses the root or the logs directory.
 func (a *Agent) Run(ctx context.Context) error {
 	if !a.started.CompareAndSwap(false, true) {
-		return ErrAlreadyRunning
+		return runtime.ErrAlreadyRunning
 	}
 	unlock, err := lockRoot(a.opts.RootDir)
 	if err != nil {

@@ -251,7 +251,7 @@ func TestRootDirectoryIsForOneAgent(t *testing.T) {
 		synctest.Wait()
 		other := startNode(t, root, fake.New(fake.Options{}))
 		require.ErrorContains(t, <-other.done, "in use by another agent")
-		require.ErrorIs(t, n.Run(t.Context()), kubeletkit.ErrAlreadyRunning)
+		require.ErrorIs(t, n.Run(t.Context()), runtime.ErrAlreadyRunning)
 		n.stop(t)
 		again := startNode(t, root, fake.New(fake.Options{}))
 		synctest.Wait()

@@ -17,9 +17,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrAlreadyRunning is returned by a second call of [Collector.Run].
-var ErrAlreadyRunning = errors.New("gc: Run was called before; a Collector runs once")
-
 // firstRetry is the time until a failed collection is tried again. It doubles with
 // each further failure, up to the period.
 const firstRetry = time.Second
@@ -87,7 +84,7 @@ func (c *Collector) Kick() {
 // Run collects until the context ends, and then returns nil.
 func (c *Collector) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
-		return ErrAlreadyRunning
+		return runtime.ErrAlreadyRunning
 	}
 	next := time.NewTimer(c.opts.Period)
 	defer next.Stop()

@@ -225,7 +225,7 @@ func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {
 		assert.Equal(t, before+1, h.listed())
 		cancel()
 		require.NoError(t, <-done)
-		require.ErrorIs(t, c.Run(ctx), gc.ErrAlreadyRunning)
+		require.ErrorIs(t, c.Run(ctx), runtime.ErrAlreadyRunning)
 	})
 }
 

@@ -121,7 +121,7 @@ func (e *engine) Relist() {
 // Run implements [Generator].
 func (e *engine) Run(ctx context.Context) error {
 	if !e.started.CompareAndSwap(false, true) {
-		return ErrAlreadyRunning
+		return runtime.ErrAlreadyRunning
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	e.health.begin()

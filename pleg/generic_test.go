@@ -197,10 +197,10 @@ func TestRunRunsOnce(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		assert.Error(t, r.g.Healthy(), "not before Run")
 		r.run()
-		assert.ErrorIs(t, r.g.Run(r.Context()), ErrAlreadyRunning)
+		assert.ErrorIs(t, r.g.Run(r.Context()), runtime.ErrAlreadyRunning)
 		assert.NoError(t, r.g.Healthy())
 		r.halt()
-		assert.ErrorIs(t, r.g.Run(r.Context()), ErrAlreadyRunning)
+		assert.ErrorIs(t, r.g.Run(r.Context()), runtime.ErrAlreadyRunning)
 	})
 }
 

@@ -2,22 +2,17 @@ package pleg
 
 import (
 	"context"
-	"errors"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrAlreadyRunning is returned by the second call of a generator's Run, also
-// when the first has ended: a generator runs once.
-var ErrAlreadyRunning = errors.New("pod lifecycle event generator: Run was called before")
-
 // Generator reports what changed in the runtime. Its methods may be called from
 // any goroutine.
 type Generator interface {
 	// Run generates events until ctx ends and then returns nil, with all that it
-	// started joined. A second call returns [ErrAlreadyRunning].
+	// started joined. A second call returns [runtime.ErrAlreadyRunning].
 	Run(ctx context.Context) error
 	// Watch returns the channel of events, always the same one. It is meant for one
 	// reader, who may be as slow as it likes. It is closed when Run ends; what was

@@ -17,8 +17,6 @@ import (
 
 // Errors of a [Mux].
 var (
-	// ErrRunTwice is returned by [Mux.Run] when it was called before.
-	ErrRunTwice = errors.New("the pod config mux was already run")
 	// ErrMuxEnded is returned by [Mux.Add] when [Mux.Run] has ended, or is about to.
 	ErrMuxEnded = errors.New("the pod config mux has ended")
 )
@@ -196,10 +194,10 @@ func (m *Mux) AllSeen() bool {
 // Run runs the sources and delivers their changes until ctx ends; then it waits
 // for the sources and returns nil. A source that fails is run again after a
 // back-off of 1 s, doubling to 1 min; the others do not notice. A second call
-// returns [ErrRunTwice].
+// returns [runtime.ErrAlreadyRunning].
 func (m *Mux) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
-		return ErrRunTwice
+		return runtime.ErrAlreadyRunning
 	}
 	defer close(m.changes)
 	d := newDelivery()

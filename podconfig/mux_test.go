@@ -348,7 +348,7 @@ func TestMuxSourceEnds(t *testing.T) {
 				<-read
 				assert.Equal(t, tc.runs, runs)
 				assert.LessOrEqual(t, changes, 1)
-				require.ErrorIs(t, m.Run(ctx), ErrRunTwice)
+				require.ErrorIs(t, m.Run(ctx), runtime.ErrAlreadyRunning)
 			})
 		})
 	}

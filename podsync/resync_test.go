@@ -97,12 +97,15 @@ func TestADeadlineEndsAPodThatHasNotChanged(t *testing.T) {
 // verdicts are what probes have found.
 type verdicts struct{ ready bool }
 
-func (v *verdicts) Started(runtime.ContainerID) bool             { return true }
-func (v *verdicts) Ready(runtime.ContainerID) bool               { return v.ready }
-func (v *verdicts) Unhealthy(runtime.ContainerID) (string, bool) { return "", false }
-func (v *verdicts) AddPod(*v1.Pod)                               {}
-func (v *verdicts) StopLivenessAndStartup(*v1.Pod)               {}
-func (v *verdicts) RemovePod(*v1.Pod)                            {}
+func (*verdicts) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
+	return runtime.SpecProbe(c, kind) != nil
+}
+func (v *verdicts) Started(runtime.ContainerID) bool                        { return true }
+func (v *verdicts) Ready(runtime.ContainerID) bool                          { return v.ready }
+func (v *verdicts) Unhealthy(runtime.ContainerID) (runtime.ProbeKind, bool) { return "", false }
+func (v *verdicts) AddPod(*v1.Pod)                                          {}
+func (v *verdicts) StopLivenessAndStartup(*v1.Pod)                          {}
+func (v *verdicts) RemovePod(*v1.Pod)                                       {}
 
 func TestWhatProbesSayIsAskedEachTime(t *testing.T) {
 	w, probes := &world{statuses: map[types.UID]v1.PodStatus{}}, &verdicts{}

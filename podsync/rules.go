@@ -32,9 +32,9 @@ func pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, lef
 }
 
 // hasProbes reports whether there are probes that have a say in the pod's status.
-func hasProbes(pod *v1.Pod) bool {
+func hasProbes(probes runtime.ProbeResults, pod *v1.Pod) bool {
 	for _, c := range runtime.Containers(&pod.Spec) {
-		if c.StartupProbe != nil || c.ReadinessProbe != nil {
+		if runtime.HasProbe(probes, pod, c, runtime.StartupProbe) || runtime.HasProbe(probes, pod, c, runtime.ReadinessProbe) {
 			return true
 		}
 	}

@@ -263,15 +263,13 @@ func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.Pod
 	if err != nil {
 		return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
 	}
-	var probes runtime.ProbeResults
 	if s.Prober != nil {
 		s.Prober.AddPod(pod)
-		probes = s.Prober
 	}
 	return s.Runtime.SyncPod(ctx, runtime.PodSync{
 		Pod:         pod,
 		Status:      observed,
-		Probes:      probes,
+		Probes:      s.probes(),
 		PullSecrets: secrets,
 		Objects:     s.opts.Objects,
 		Volumes:     volumes,
@@ -331,6 +329,14 @@ func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *r
 	return nil
 }
 
+// probes is what the prober has found; nil if there is no prober.
+func (s *Syncer) probes() runtime.ProbeResults {
+	if s.Prober == nil {
+		return nil
+	}
+	return s.Prober
+}
+
 // The phases of a pod's life that its status depends on.
 type phase int
 
@@ -350,9 +356,7 @@ func (s *Syncer) generate(pod *v1.Pod, observed *runtime.PodStatus, ph phase, ov
 		Terminating: ph >= phaseTerminating,
 		Terminated:  ph >= phaseTerminated,
 		Override:    override,
-	}
-	if s.Prober != nil {
-		in.Probes = s.Prober
+		Probes:      s.probes(),
 	}
 	if prev, ok := s.Status.Get(pod.UID); ok {
 		in.Previous = &prev
@@ -367,7 +371,7 @@ func (s *Syncer) stillTrue(pod *v1.Pod, observed *runtime.PodStatus) (v1.PodStat
 	s.mu.Lock()
 	same := s.bases[pod.UID] == basis{pod, observed}
 	s.mu.Unlock()
-	if !same || observed == nil || hasProbes(pod) {
+	if !same || observed == nil || hasProbes(s.probes(), pod) {
 		return v1.PodStatus{}, false
 	}
 	return s.Status.Get(pod.UID)

@@ -17,8 +17,6 @@ import (
 
 // Errors of this package.
 var (
-	// ErrAlreadyRun is what a second call of Run returns.
-	ErrAlreadyRun = errors.New("podworkers: Run was called before; make new Workers")
 	// ErrTerminating is the cause with which the context of a SyncPod ends when its
 	// pod is to end.
 	ErrTerminating = errors.New("the pod is to be terminated")
@@ -142,12 +140,12 @@ func orDefault(d, def time.Duration) time.Duration {
 // Run begins the work on the pods that were given before, and on those that
 // come. It blocks until ctx ends, cancels all calls then, waits for them to
 // return, and returns nil. Pods that run go on running. A second call returns
-// [ErrAlreadyRun].
+// [runtime.ErrAlreadyRunning].
 func (w *Workers) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.ran {
 		w.mu.Unlock()
-		return ErrAlreadyRun
+		return runtime.ErrAlreadyRunning
 	}
 	w.ran, w.ctx = true, ctx
 	for uid := range w.book.pods {

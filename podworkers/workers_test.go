@@ -437,7 +437,7 @@ func TestBeforeAndAfterRun(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- w.Run(ctx) }()
 		assert.ElementsMatch(t, []string{"0s create a", "0s terminating(30) b", "0s terminated b", "0s terminated c"}, n.took())
-		assert.ErrorIs(t, w.Run(ctx), ErrAlreadyRun)
+		assert.ErrorIs(t, w.Run(ctx), runtime.ErrAlreadyRunning)
 
 		cancel()
 		require.NoError(t, <-ended)

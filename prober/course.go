@@ -8,28 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Kind is the kind of a probe.
-type Kind string
-
-// The kinds of probes, in the words in which [runtime.ProbeResults] names them.
-const (
-	Startup   Kind = "startup"
-	Liveness  Kind = "liveness"
-	Readiness Kind = "readiness"
-)
-
-var kinds = [...]Kind{Startup, Liveness, Readiness}
-
-func probeOf(c *v1.Container, kind Kind) *v1.Probe {
-	switch kind {
-	case Startup:
-		return c.StartupProbe
-	case Liveness:
-		return c.LivenessProbe
-	default:
-		return c.ReadinessProbe
-	}
-}
+var kinds = [...]runtime.ProbeKind{runtime.StartupProbe, runtime.LivenessProbe, runtime.ReadinessProbe}
 
 // settings are the numbers of a probe, with the API's defaults.
 type settings struct {
@@ -56,7 +35,7 @@ func settingsOf(p *v1.Probe) settings {
 // course is one probe of one container on its way from instance to instance. It
 // does nothing by itself: it is told what is observed and says when to probe.
 type course struct {
-	kind Kind
+	kind runtime.ProbeKind
 	settings
 
 	// id is the instance that is followed; zero before there was one.
@@ -94,7 +73,7 @@ func (c *course) follow(v view) (due time.Time, ok bool) {
 	switch {
 	case c.settled, v.instance.State != runtime.ContainerRunning:
 		return time.Time{}, false
-	case v.started == (c.kind == Startup):
+	case v.started == (c.kind == runtime.StartupProbe):
 		return time.Time{}, false
 	}
 	if c.due.IsZero() {
@@ -127,6 +106,6 @@ func (c *course) record(success bool) (verdict, ok bool) {
 	if c.run < threshold {
 		return false, false
 	}
-	c.settled = c.kind == Startup || c.kind == Liveness && !success
+	c.settled = c.kind == runtime.StartupProbe || c.kind == runtime.LivenessProbe && !success
 	return success, true
 }

@@ -24,26 +24,26 @@ func TestCourseFollow(t *testing.T) {
 	run := instance("1", runtime.ContainerRunning, noon)
 	for _, tc := range []struct {
 		name   string
-		kind   Kind
+		kind   runtime.ProbeKind
 		probe  v1.Probe
 		settle bool
 		view   view
 		want   time.Duration // after noon; -1: none
 	}{
-		{name: "no instance", kind: Liveness, view: view{}, want: -1},
-		{name: "created", kind: Liveness, view: view{instance: instance("1", runtime.ContainerCreated, time.Time{}), started: true}, want: -1},
-		{name: "exited", kind: Liveness, view: view{instance: instance("1", runtime.ContainerExited, noon), started: true}, want: -1},
-		{name: "at once", kind: Liveness, view: view{instance: run, started: true}, want: 0},
-		{name: "seen late", kind: Liveness, view: view{instance: run, started: true, now: noon.Add(7 * time.Second)}, want: 7 * time.Second},
-		{name: "delay", kind: Liveness, probe: v1.Probe{InitialDelaySeconds: 5}, view: view{instance: run, started: true, now: noon.Add(2 * time.Second)}, want: 5 * time.Second},
-		{name: "delay is over", kind: Liveness, probe: v1.Probe{InitialDelaySeconds: 5}, view: view{instance: run, started: true, now: noon.Add(8 * time.Second)}, want: 8 * time.Second},
-		{name: "runtime's clock is ahead", kind: Liveness, probe: v1.Probe{InitialDelaySeconds: 5}, view: view{instance: instance("1", runtime.ContainerRunning, noon.Add(time.Hour)), started: true}, want: 5 * time.Second},
-		{name: "jitter", kind: Liveness, probe: v1.Probe{PeriodSeconds: 20}, view: view{instance: run, started: true, jitter: 0.25}, want: 5 * time.Second},
-		{name: "liveness waits for startup", kind: Liveness, view: view{instance: run}, want: -1},
-		{name: "readiness waits for startup", kind: Readiness, view: view{instance: run}, want: -1},
-		{name: "startup", kind: Startup, view: view{instance: run}, want: 0},
-		{name: "startup is over", kind: Startup, view: view{instance: run, started: true}, want: -1},
-		{name: "settled", kind: Liveness, settle: true, view: view{instance: run, started: true}, want: -1},
+		{name: "no instance", kind: runtime.LivenessProbe, view: view{}, want: -1},
+		{name: "created", kind: runtime.LivenessProbe, view: view{instance: instance("1", runtime.ContainerCreated, time.Time{}), started: true}, want: -1},
+		{name: "exited", kind: runtime.LivenessProbe, view: view{instance: instance("1", runtime.ContainerExited, noon), started: true}, want: -1},
+		{name: "at once", kind: runtime.LivenessProbe, view: view{instance: run, started: true}, want: 0},
+		{name: "seen late", kind: runtime.LivenessProbe, view: view{instance: run, started: true, now: noon.Add(7 * time.Second)}, want: 7 * time.Second},
+		{name: "delay", kind: runtime.LivenessProbe, probe: v1.Probe{InitialDelaySeconds: 5}, view: view{instance: run, started: true, now: noon.Add(2 * time.Second)}, want: 5 * time.Second},
+		{name: "delay is over", kind: runtime.LivenessProbe, probe: v1.Probe{InitialDelaySeconds: 5}, view: view{instance: run, started: true, now: noon.Add(8 * time.Second)}, want: 8 * time.Second},
+		{name: "runtime's clock is ahead", kind: runtime.LivenessProbe, probe: v1.Probe{InitialDelaySeconds: 5}, view: view{instance: instance("1", runtime.ContainerRunning, noon.Add(time.Hour)), started: true}, want: 5 * time.Second},
+		{name: "jitter", kind: runtime.LivenessProbe, probe: v1.Probe{PeriodSeconds: 20}, view: view{instance: run, started: true, jitter: 0.25}, want: 5 * time.Second},
+		{name: "liveness waits for startup", kind: runtime.LivenessProbe, view: view{instance: run}, want: -1},
+		{name: "readiness waits for startup", kind: runtime.ReadinessProbe, view: view{instance: run}, want: -1},
+		{name: "startup", kind: runtime.StartupProbe, view: view{instance: run}, want: 0},
+		{name: "startup is over", kind: runtime.StartupProbe, view: view{instance: run, started: true}, want: -1},
+		{name: "settled", kind: runtime.LivenessProbe, settle: true, view: view{instance: run, started: true}, want: -1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := course{kind: tc.kind, settings: settingsOf(&tc.probe), id: run.ID, settled: tc.settle}
@@ -62,7 +62,7 @@ func TestCourseFollow(t *testing.T) {
 }
 
 func TestCourseBeginsAnewWithANewInstance(t *testing.T) {
-	c := course{kind: Liveness, settings: settingsOf(&v1.Probe{FailureThreshold: 1, InitialDelaySeconds: 3})}
+	c := course{kind: runtime.LivenessProbe, settings: settingsOf(&v1.Probe{FailureThreshold: 1, InitialDelaySeconds: 3})}
 	c.follow(view{instance: instance("1", runtime.ContainerRunning, noon), started: true, now: noon})
 	c.begin(noon.Add(3 * time.Second))
 	verdict, ok := c.record(false)
@@ -80,18 +80,18 @@ func TestCourseRecord(t *testing.T) {
 	const none = "-"
 	for _, tc := range []struct {
 		name     string
-		kind     Kind
+		kind     runtime.ProbeKind
 		probe    v1.Probe
 		outcomes string // of attempts: s succeeds, f fails
 		want     string // verdict of each: s, f or - for none
 		settled  bool
 	}{
-		{"API's defaults", Readiness, v1.Probe{}, "fffs", "--fs", false},
-		{"success threshold", Readiness, v1.Probe{SuccessThreshold: 2, FailureThreshold: 1}, "sfsss", "-f-ss", false},
-		{"runs are broken", Liveness, v1.Probe{FailureThreshold: 3}, "ffsffsfff", "--s--s--f", true},
-		{"liveness goes on while it succeeds", Liveness, v1.Probe{}, "ss", "ss", false},
-		{"startup succeeds once", Startup, v1.Probe{FailureThreshold: 5}, "ffffs", "----s", true},
-		{"startup fails for good", Startup, v1.Probe{FailureThreshold: 2}, "ff", "-f", true},
+		{"API's defaults", runtime.ReadinessProbe, v1.Probe{}, "fffs", "--fs", false},
+		{"success threshold", runtime.ReadinessProbe, v1.Probe{SuccessThreshold: 2, FailureThreshold: 1}, "sfsss", "-f-ss", false},
+		{"runs are broken", runtime.LivenessProbe, v1.Probe{FailureThreshold: 3}, "ffsffsfff", "--s--s--f", true},
+		{"liveness goes on while it succeeds", runtime.LivenessProbe, v1.Probe{}, "ss", "ss", false},
+		{"startup succeeds once", runtime.StartupProbe, v1.Probe{FailureThreshold: 5}, "ffffs", "----s", true},
+		{"startup fails for good", runtime.StartupProbe, v1.Probe{FailureThreshold: 2}, "ff", "-f", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := course{kind: tc.kind, settings: settingsOf(&tc.probe)}
@@ -117,7 +117,7 @@ func TestCourseRecordIsTheRunOfOutcomes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := v1.Probe{SuccessThreshold: rapid.Int32Range(1, 4).Draw(t, "success"), FailureThreshold: rapid.Int32Range(1, 4).Draw(t, "failure")}
 		outcomes := rapid.SliceOfN(rapid.Bool(), 1, 30).Draw(t, "outcomes")
-		c := course{kind: Readiness, settings: settingsOf(&p)}
+		c := course{kind: runtime.ReadinessProbe, settings: settingsOf(&p)}
 		for i, o := range outcomes {
 			run := 1
 			for j := i - 1; j >= 0 && outcomes[j] == o; j-- {

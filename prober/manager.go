@@ -14,9 +14,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrRunTwice is returned by a second call of [Manager.Run].
-var ErrRunTwice = errors.New("prober: Run was called before; make a new Manager")
-
 // StatusReader tells the last known status of a pod, without asking the runtime.
 // [runtime.Cache] is one.
 type StatusReader interface {
@@ -40,19 +37,6 @@ type Options struct {
 	Jitter func() float64
 }
 
-// Result is a verdict that has changed.
-type Result struct {
-	Pod       runtime.PodRef
-	Container string
-	// ContainerID is the instance that the verdict is about.
-	ContainerID runtime.ContainerID
-	Kind        Kind
-	// Healthy says that the instance has started, is ready, or lives.
-	Healthy bool
-	// Message is what the last attempt had to say; it may come from the container.
-	Message string
-}
-
 // Manager runs the probes of pods. Its methods are safe for concurrent use.
 // It implements [runtime.ProbeResults].
 type Manager struct {
@@ -62,7 +46,7 @@ type Manager struct {
 	hostIP string
 	jitter func() float64
 
-	results chan Result
+	results chan runtime.ProbeResult
 	// wake holds a token when there is a new result to send; when it is full there is
 	// one already.
 	wake chan struct{}
@@ -79,7 +63,7 @@ type Manager struct {
 	verdicts map[runtime.ContainerID]*verdict
 	// unsent has the results that the reader has not taken, one for each instance and
 	// kind, and order their keys, the oldest first.
-	unsent map[resultKey]Result
+	unsent map[resultKey]runtime.ProbeResult
 	order  []resultKey
 }
 
@@ -95,7 +79,7 @@ type pod struct {
 
 type workerKey struct {
 	container string
-	kind      Kind
+	kind      runtime.ProbeKind
 }
 
 // verdict is what is known of an instance. It is guarded by Manager.mu.
@@ -103,12 +87,12 @@ type verdict struct {
 	uid            types.UID
 	started, ready bool
 	// unhealthy is the kind of probe that has failed for good, "" if none has.
-	unhealthy Kind
+	unhealthy runtime.ProbeKind
 }
 
 type resultKey struct {
 	id   runtime.ContainerID
-	kind Kind
+	kind runtime.ProbeKind
 }
 
 // New returns a manager that probes nothing yet: exec probes go to rt, and pods
@@ -142,21 +126,21 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
 		check:    newChecker(rt, opts.UserAgent),
 		hostIP:   opts.HostIP,
 		jitter:   opts.Jitter,
-		results:  make(chan Result), // unbuffered: what waits can still be replaced by what is newer
+		results:  make(chan runtime.ProbeResult), // unbuffered: what waits can still be replaced by what is newer
 		wake:     make(chan struct{}, 1),
 		pods:     map[types.UID]*pod{},
 		verdicts: map[runtime.ContainerID]*verdict{},
-		unsent:   map[resultKey]Result{},
+		unsent:   map[resultKey]runtime.ProbeResult{},
 	}, nil
 }
 
 // Run probes until ctx ends, waits for its probes to end, and returns nil. A
-// second call returns [ErrRunTwice].
+// second call returns [runtime.ErrAlreadyRunning].
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	if m.ran {
 		m.mu.Unlock()
-		return ErrRunTwice
+		return runtime.ErrAlreadyRunning
 	}
 	m.ran, m.ctx, m.since = true, ctx, time.Now()
 	for _, p := range m.pods {
@@ -207,7 +191,7 @@ func (m *Manager) AddPod(spec *v1.Pod) {
 			continue
 		}
 		for _, k := range kinds {
-			if probeOf(c, k) != nil && !(p.stopping && k != Readiness) {
+			if runtime.SpecProbe(c, k) != nil && !(p.stopping && k != runtime.ReadinessProbe) {
 				wanted[workerKey{c.Name, k}] = c
 			}
 		}
@@ -227,8 +211,8 @@ func (m *Manager) AddPod(spec *v1.Pod) {
 }
 
 // sameProbe reports whether nothing that matters to the probe differs.
-func sameProbe(a, b *v1.Container, kind Kind) bool {
-	return equality.Semantic.DeepEqual(probeOf(a, kind), probeOf(b, kind)) &&
+func sameProbe(a, b *v1.Container, kind runtime.ProbeKind) bool {
+	return equality.Semantic.DeepEqual(runtime.SpecProbe(a, kind), runtime.SpecProbe(b, kind)) &&
 		equality.Semantic.DeepEqual(a.Ports, b.Ports) &&
 		equality.Semantic.DeepEqual(a.Env, b.Env) &&
 		(a.StartupProbe == nil) == (b.StartupProbe == nil)
@@ -259,7 +243,7 @@ func (m *Manager) StopLivenessAndStartup(spec *v1.Pod) {
 	}
 	p.stopping = true
 	for key := range p.workers {
-		if key.kind != Readiness {
+		if key.kind != runtime.ReadinessProbe {
 			p.remove(key)
 		}
 	}
@@ -322,6 +306,11 @@ func (m *Manager) Notify(uid types.UID) {
 	}
 }
 
+// HasProbe implements [runtime.ProbeResults].
+func (m *Manager) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
+	return runtime.SpecProbe(c, kind) != nil
+}
+
 // Started implements [runtime.ProbeResults].
 func (m *Manager) Started(id runtime.ContainerID) bool {
 	m.mu.Lock()
@@ -339,12 +328,12 @@ func (m *Manager) Ready(id runtime.ContainerID) bool {
 }
 
 // Unhealthy implements [runtime.ProbeResults].
-func (m *Manager) Unhealthy(id runtime.ContainerID) (probe string, yes bool) {
+func (m *Manager) Unhealthy(id runtime.ContainerID) (kind runtime.ProbeKind, yes bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v := m.verdicts[id]
 	if v == nil || v.unhealthy == "" {
 		return "", false
 	}
-	return string(v.unhealthy), true
+	return v.unhealthy, true
 }

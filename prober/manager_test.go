@@ -199,7 +199,7 @@ func TestLivenessFailsAfterItsThreshold(t *testing.T) {
 		assert.Equal(t, "1m22s liveness 1 false", h.results())
 		probe, bad := h.Unhealthy(id("1"))
 		assert.True(t, bad)
-		assert.Equal(t, "liveness", probe)
+		assert.Equal(t, runtime.LivenessProbe, probe)
 
 		h.node.set("u1", "1", runtime.ContainerExited, time.Now())
 		h.Notify("u1")
@@ -273,7 +273,7 @@ func TestStartupFails(t *testing.T) {
 		assert.Equal(t, "1s startup 1 false", h.results())
 		probe, bad := h.Unhealthy(id("1"))
 		assert.True(t, bad)
-		assert.Equal(t, "startup", probe)
+		assert.Equal(t, runtime.StartupProbe, probe)
 	})
 }
 
@@ -450,7 +450,7 @@ func TestAfterARestartOfTheAgent(t *testing.T) {
 		assert.False(t, m.Ready(id("1")))
 		cancel()
 		wg.Wait()
-		assert.ErrorIs(t, m.Run(ctx), ErrRunTwice)
+		assert.ErrorIs(t, m.Run(ctx), runtime.ErrAlreadyRunning)
 		m.AddPod(pod.DeepCopy()) // after Run: nothing is started
 	})
 }
@@ -479,11 +479,11 @@ func TestResultsCoalesce(t *testing.T) {
 		time.Sleep(9500 * time.Millisecond) // ten attempts, the last a success
 		synctest.Wait()
 
-		assert.Equal(t, Result{
+		assert.Equal(t, runtime.ProbeResult{
 			Pod: runtime.PodRef{UID: "u1", Namespace: "default", Name: "web"}, Container: "app",
-			ContainerID: id("1"), Kind: Readiness, Healthy: true,
+			ContainerID: id("1"), Kind: runtime.ReadinessProbe, Healthy: true,
 		}, <-m.Results())
-		assert.Equal(t, Liveness, (<-m.Results()).Kind)
+		assert.Equal(t, runtime.LivenessProbe, (<-m.Results()).Kind)
 		synctest.Wait()
 		select {
 		case r := <-m.Results():
@@ -500,9 +500,9 @@ func TestAResultThatWasReplacedIsKept(t *testing.T) {
 	n := newNode()
 	m, err := New(n, n, Options{})
 	require.NoError(t, err)
-	m.emit(Result{ContainerID: id("1"), Kind: Readiness, Healthy: true})
+	m.emit(runtime.ProbeResult{ContainerID: id("1"), Kind: runtime.ReadinessProbe, Healthy: true})
 	_, taken, key := m.first()
-	m.emit(Result{ContainerID: id("1"), Kind: Readiness, Healthy: false})
+	m.emit(runtime.ProbeResult{ContainerID: id("1"), Kind: runtime.ReadinessProbe, Healthy: false})
 	m.sent(key, taken)
 	out, next, _ := m.first()
 	assert.NotNil(t, out)
@@ -519,7 +519,7 @@ func TestAStoppedWorkerDoesNotJudge(t *testing.T) {
 	require.NoError(t, err)
 	pod := podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{})})
 	m.AddPod(pod)
-	w := m.pods["u1"].workers[workerKey{"app", Liveness}]
+	w := m.pods["u1"].workers[workerKey{"app", runtime.LivenessProbe}]
 	m.StopLivenessAndStartup(pod)
 	m.judge(w, id("1"), false, "")
 	_, bad := m.Unhealthy(id("1"))

@@ -13,7 +13,7 @@ func randomFraction() float64 { return rand.Float64() }
 // Results is where verdicts are sent when they change. The channel is never closed:
 // its reader selects on its own context too. A slow reader holds nothing up; it gets
 // the latest result of each instance and kind.
-func (m *Manager) Results() <-chan Result { return m.results }
+func (m *Manager) Results() <-chan runtime.ProbeResult { return m.results }
 
 // send hands results to the reader until ctx ends.
 func (m *Manager) send(ctx context.Context) {
@@ -31,18 +31,18 @@ func (m *Manager) send(ctx context.Context) {
 }
 
 // first is the result to send next; the channel is nil if there is none.
-func (m *Manager) first() (chan<- Result, Result, resultKey) {
+func (m *Manager) first() (chan<- runtime.ProbeResult, runtime.ProbeResult, resultKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.order) == 0 {
-		return nil, Result{}, resultKey{}
+		return nil, runtime.ProbeResult{}, resultKey{}
 	}
 	key := m.order[0]
 	return m.results, m.unsent[key], key
 }
 
 // sent drops a result unless it was replaced meanwhile.
-func (m *Manager) sent(key resultKey, r Result) {
+func (m *Manager) sent(key resultKey, r runtime.ProbeResult) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.unsent[key] == r {
@@ -52,7 +52,7 @@ func (m *Manager) sent(key resultKey, r Result) {
 }
 
 // emit has a result sent. It is called with the lock held.
-func (m *Manager) emit(r Result) {
+func (m *Manager) emit(r runtime.ProbeResult) {
 	key := resultKey{r.ContainerID, r.Kind}
 	if _, waits := m.unsent[key]; !waits {
 		m.order = append(m.order, key)
@@ -76,13 +76,13 @@ func (m *Manager) judge(w *worker, id runtime.ContainerID, healthy bool, message
 	v := m.verdictOf(w, id)
 	news := false
 	switch {
-	case w.kind == Readiness:
+	case w.kind == runtime.ReadinessProbe:
 		news = v.ready != healthy
 		v.ready = healthy
 	case !healthy:
 		news = v.unhealthy == ""
 		v.unhealthy = w.kind
-	case w.kind == Startup:
+	case w.kind == runtime.StartupProbe:
 		news = !v.started
 		v.started = true
 		p.poke() // the other probes have waited for this
@@ -96,7 +96,7 @@ func (m *Manager) judge(w *worker, id runtime.ContainerID, healthy bool, message
 	}
 	log.Info("Probe verdict", "pod", w.ref, "container", w.container.Name, "containerID", id,
 		"probe", w.kind, "healthy", healthy, "message", message)
-	m.emit(Result{
+	m.emit(runtime.ProbeResult{
 		Pod: w.ref, Container: w.container.Name, ContainerID: id,
 		Kind: w.kind, Healthy: healthy, Message: message,
 	})

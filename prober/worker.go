@@ -15,7 +15,7 @@ type worker struct {
 	ref       runtime.PodRef
 	pod       *v1.Pod
 	container *v1.Container
-	kind      Kind
+	kind      runtime.ProbeKind
 
 	// wake holds a token when the status is to be looked at; when it is full it is going
 	// to be already.
@@ -27,12 +27,12 @@ type worker struct {
 	course course
 }
 
-func newWorker(m *Manager, pod *v1.Pod, c *v1.Container, kind Kind) *worker {
+func newWorker(m *Manager, pod *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *worker {
 	return &worker{
 		m: m, ref: runtime.RefOf(pod), pod: pod, container: c, kind: kind,
 		wake:   make(chan struct{}, 1),
 		quit:   make(chan struct{}),
-		course: course{kind: kind, settings: settingsOf(probeOf(c, kind))},
+		course: course{kind: kind, settings: settingsOf(runtime.SpecProbe(c, kind))},
 	}
 }
 
@@ -128,7 +128,7 @@ func (w *worker) attempt(ctx context.Context) {
 	w.course.begin(time.Now())
 	t := target{
 		container: w.container,
-		probe:     probeOf(w.container, w.kind),
+		probe:     runtime.SpecProbe(w.container, w.kind),
 		id:        id,
 		host:      podAddress(w.pod, ips, w.m.hostIP),
 		timeout:   w.course.timeout,

@@ -2,21 +2,9 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-)
-
-// Errors that callers may test for with [errors.Is].
-var (
-	// ErrNotFound says that the runtime knows no such pod, sandbox or container.
-	ErrNotFound = errors.New("not found in the runtime")
-	// ErrUnavailable says that the runtime cannot be reached at the moment.
-	ErrUnavailable = errors.New("container runtime unavailable")
-	// ErrNetworkNotReady says that the runtime is fit to run pods, but only those
-	// that use the network of the host.
-	ErrNetworkNotReady = errors.New("pod network not ready")
 )
 
 // Runtime is all that an agent asks of a container runtime. Implementations are
@@ -56,6 +44,7 @@ type Syncer interface {
 	// become ready. It is called for one pod at a time, never twice at once for the
 	// same UID. Where some containers fail, the others are still brought forward;
 	// the errors are joined, and [SyncResult.Waiting] has the API's reason for each.
+	// An error that wraps a [*TerminalError] fails the pod for good.
 	// When ctx ends, what is under way may take a few seconds to come to a clean end.
 	SyncPod(ctx context.Context, req PodSync) (SyncResult, error)
 }
@@ -133,6 +122,9 @@ type PodSync struct {
 	Dir string
 	// Host is what the spec's downward references and its DNS need to know.
 	Host *Host
+	// Event receives what happens to the pod meanwhile: pulls, starts, failures. nil:
+	// events are discarded.
+	Event EventFunc
 }
 
 // Objects finds secrets and config maps. An error of apimachinery's NotFound kind
@@ -166,6 +158,8 @@ type PodKill struct {
 	Status *PodStatus
 	// GracePeriod overrides the pod's own, in seconds, if not nil. 0 kills at once.
 	GracePeriod *int64
+	// Event receives what happens to the pod meanwhile. nil: events are discarded.
+	Event EventFunc
 }
 
 // Volume is a volume that stands ready on the host.
@@ -195,19 +189,6 @@ type SubPath struct {
 	ReadOnly bool
 	// Dir is the pod's directory.
 	Dir string
-}
-
-// ProbeResults is what the probes of containers have found. It is asked only
-// about containers whose spec has a probe of that kind; an instance that was not
-// probed yet has neither passed nor failed.
-type ProbeResults interface {
-	// Started reports whether the startup probe has succeeded.
-	Started(id ContainerID) bool
-	// Ready reports whether the readiness probe succeeds.
-	Ready(id ContainerID) bool
-	// Unhealthy reports whether the liveness or the startup probe has failed for
-	// good, and then which, as in "liveness": the container is to be restarted.
-	Unhealthy(id ContainerID) (probe string, yes bool)
 }
 
 // Host is what a pod needs to know of the machine under it. It is a value that

@@ -202,13 +202,13 @@ func (g *generation) probed(c *v1.Container, kind runtime.ContainerKind, s *v1.C
 	// An ID that cannot be read is one that no probe knows.
 	id, _ := runtime.ParseContainerID(s.ContainerID)
 	started := s.State.Running != nil &&
-		(c.StartupProbe == nil || g.Probes == nil || g.Probes.Started(id))
+		(!runtime.HasProbe(g.Probes, g.Pod, c, runtime.StartupProbe) || g.Probes.Started(id))
 	s.Started = &started
 	if kind == runtime.InitContainer && !runtime.IsSidecar(c) {
 		s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 		return
 	}
-	s.Ready = started && (c.ReadinessProbe == nil || g.Probes == nil || g.Probes.Ready(id))
+	s.Ready = started && (!runtime.HasProbe(g.Probes, g.Pod, c, runtime.ReadinessProbe) || g.Probes.Ready(id))
 }
 
 // volumeMounts are the container's mounts under the names of their volumes.

@@ -15,14 +15,14 @@ import (
 
 // Run delivers statuses until ctx ends, then waits for the deliveries under way and
 // returns nil. What is undelivered by then stays so. A second call returns
-// [ErrRunTwice].
+// [runtime.ErrAlreadyRunning].
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	again := m.started
 	m.started = true
 	m.mu.Unlock()
 	if again {
-		return ErrRunTwice
+		return runtime.ErrAlreadyRunning
 	}
 	if m.sink == nil {
 		<-ctx.Done()

@@ -93,9 +93,12 @@ func must(_ int, err error) {
 // probes are verdicts by container ID.
 type probes struct{ started, ready string }
 
-func (p probes) Started(id runtime.ContainerID) bool                   { return strings.Contains(p.started, id.ID) }
-func (p probes) Ready(id runtime.ContainerID) bool                     { return strings.Contains(p.ready, id.ID) }
-func (p probes) Unhealthy(runtime.ContainerID) (kind string, yes bool) { return "", false }
+func (probes) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
+	return runtime.SpecProbe(c, kind) != nil
+}
+func (p probes) Started(id runtime.ContainerID) bool                              { return strings.Contains(p.started, id.ID) }
+func (p probes) Ready(id runtime.ContainerID) bool                                { return strings.Contains(p.ready, id.ID) }
+func (p probes) Unhealthy(runtime.ContainerID) (kind runtime.ProbeKind, yes bool) { return "", false }
 
 // render writes a status in few lines: the phase, the conditions with the second
 // of their transition, and the containers.

@@ -20,8 +20,6 @@ var (
 	// ErrGone is what a [Sink] wraps to say that the pod is not there any more: the
 	// status is not delivered again.
 	ErrGone = errors.New("the pod is gone")
-	// ErrRunTwice is returned by a second call of [Manager.Run].
-	ErrRunTwice = errors.New("status: Run was called before; make a new Manager")
 )
 
 // Sink is where statuses are delivered to.

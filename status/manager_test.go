@@ -365,7 +365,7 @@ func TestRunEndsWithItsDeliveries(t *testing.T) {
 		}()
 		assert.NoError(t, m.Run(ctx))
 		assert.True(t, ended)
-		assert.ErrorIs(t, m.Run(ctx), ErrRunTwice)
+		assert.ErrorIs(t, m.Run(ctx), runtime.ErrAlreadyRunning)
 	})
 }
 

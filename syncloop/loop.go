@@ -14,7 +14,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -25,9 +24,6 @@ const (
 	restInitial               = 100 * time.Millisecond
 	restMax                   = 5 * time.Second
 )
-
-// ErrAlreadyRunning is returned by a second call of [Loop.Run].
-var ErrAlreadyRunning = errors.New("syncloop: Run was called before; a Loop runs once")
 
 // SyncHandler does what the loop finds to be done. Its methods are called from
 // one goroutine and must not wait for a pod.
@@ -84,7 +80,7 @@ type Deps struct {
 	// Pods finds the desired pod that an event is about.
 	Pods Pods
 	// Probes are the results of liveness, startup and readiness probes. nil: none.
-	Probes <-chan prober.Result
+	Probes <-chan runtime.ProbeResult
 }
 
 // Options are the settings of a [Loop]; the zero value is kubelet's.
@@ -160,7 +156,7 @@ func setDefault(d *time.Duration, def time.Duration) {
 // with an error if an input is closed.
 func (l *Loop) Run(ctx context.Context) error {
 	if !l.started.CompareAndSwap(false, true) {
-		return ErrAlreadyRunning
+		return runtime.ErrAlreadyRunning
 	}
 	// The loop itself keeps to the caller's context: who closes an input because that one
 	// ended may be seen before a context derived from it has ended too.

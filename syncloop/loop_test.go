@@ -14,7 +14,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -26,7 +25,7 @@ type bench struct {
 	config  *config
 	pleg    *events
 	runtime *checker
-	probes  chan prober.Result
+	probes  chan runtime.ProbeResult
 	pods    podSet
 	stop    func() error
 }
@@ -36,7 +35,7 @@ func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *benc
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{
 			handler: &recorder{}, config: &config{changes: make(chan podconfig.Change)}, pleg: &events{ch: make(chan pleg.PodEvents)},
-			runtime: &checker{}, probes: make(chan prober.Result), pods: podSet{},
+			runtime: &checker{}, probes: make(chan runtime.ProbeResult), pods: podSet{},
 		}
 		var err error
 		b.Loop, err = syncloop.New(syncloop.Deps{Handler: b.handler, Config: b.config, PLEG: b.pleg, Runtime: b.runtime, Pods: b.pods, Probes: b.probes}, opts)
@@ -72,7 +71,7 @@ func TestEventsAndProbeResultsSyncDesiredPods(t *testing.T) {
 		b.pleg.ch <- pleg.PodEvents{Pod: ref, Events: []pleg.Event{{Type: pleg.ContainerDied}}}
 		b.pleg.ch <- pleg.PodEvents{Pod: ref, Events: []pleg.Event{{Type: pleg.ContainerRemoved}, {Type: pleg.SandboxRemoved}}}
 		b.pleg.ch <- pleg.PodEvents{Pod: runtime.PodRef{UID: "unknown"}, Events: []pleg.Event{{Type: pleg.ContainerDied}}}
-		b.probes <- prober.Result{Pod: ref}
+		b.probes <- runtime.ProbeResult{Pod: ref}
 		synctest.Wait()
 		assert.Equal(t, []string{"sync [a]", "sync [a]"}, b.handler.take(), "neither for removals nor for pods that nobody wants")
 	})
@@ -208,7 +207,7 @@ func TestAnInputThatEndsIsAnError(t *testing.T) {
 		require.NoError(t, err)
 		close(cfg.changes)
 		require.ErrorContains(t, l.Run(t.Context()), "desired state ended")
-		require.ErrorIs(t, l.Run(t.Context()), syncloop.ErrAlreadyRunning)
+		require.ErrorIs(t, l.Run(t.Context()), runtime.ErrAlreadyRunning)
 	})
 }
 

@@ -112,7 +112,7 @@ func (p *PLEG) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.started {
 		p.mu.Unlock()
-		return pleg.ErrAlreadyRunning
+		return runtime.ErrAlreadyRunning
 	}
 	p.started, p.running = true, true
 	p.mu.Unlock()

@@ -62,7 +62,7 @@ func TestEventsAreMergedUntilTheyAreTaken(t *testing.T) {
 		stop()
 		_, open := <-p.Watch()
 		assert.False(t, open)
-		require.ErrorIs(t, p.Run(t.Context()), pleg.ErrAlreadyRunning)
+		require.ErrorIs(t, p.Run(t.Context()), runtime.ErrAlreadyRunning)
 		require.NoError(t, p.UntilTaken(t.Context()), "what nobody has taken is gone with the run")
 	})
 }

@@ -25,9 +25,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrRunTwice is returned by a second call of [Store.Run].
-var ErrRunTwice = errors.New("the checkpoint store was already run")
-
 // Pauses after a write that failed; they double from the first to the last.
 const (
 	firstPause = time.Second
@@ -240,10 +237,10 @@ func (s *Store) wake() {
 }
 
 // Run writes and removes records until the context ends, and tries for a last time
-// then to write what is left. A second call returns [ErrRunTwice].
+// then to write what is left. A second call returns [runtime.ErrAlreadyRunning].
 func (s *Store) Run(ctx context.Context) error {
 	if !s.started.CompareAndSwap(false, true) {
-		return ErrRunTwice
+		return runtime.ErrAlreadyRunning
 	}
 	pause := firstPause
 	retry := time.NewTimer(0)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func makePod(name string, change ...func(*v1.Pod)) *v1.Pod {
@@ -87,7 +88,7 @@ func life(t *testing.T, dir string, opts Options, during func(s *Store, restored
 	during(s, restored)
 	cancel()
 	require.NoError(t, <-done)
-	assert.ErrorIs(t, s.Run(ctx), ErrRunTwice)
+	assert.ErrorIs(t, s.Run(ctx), runtime.ErrAlreadyRunning)
 }
 
 func names(pods []*v1.Pod) []string {

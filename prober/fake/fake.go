@@ -2,7 +2,7 @@
 //
 //	probes := fake.New()
 //	go probes.Run(ctx)
-//	probes.Set(prober.Result{Pod: web, Container: "main", ContainerID: id, Kind: prober.Liveness, Healthy: false})
+//	probes.Set(runtime.ProbeResult{Pod: web, Container: "main", ContainerID: id, Kind: runtime.LivenessProbe, Healthy: false})
 //
 // It can stand wherever a [prober.Manager] does: as the [runtime.ProbeResults] of a
 // sync, as the prober of a pod syncer, and as the source of results for a loop.
@@ -17,28 +17,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
 )
 
 type key struct {
 	id   runtime.ContainerID
-	kind prober.Kind
+	kind runtime.ProbeKind
 }
 
 // Prober has the verdicts that it was told. Of an instance that it was told
 // nothing about, probes have neither succeeded nor failed. It is safe for
 // concurrent use.
 type Prober struct {
-	out chan prober.Result
+	out chan runtime.ProbeResult
 	// wake has room for one: it is full when Run is to look.
 	wake chan struct{}
 	cond cond.Cond
 
 	mu       sync.Mutex
 	started  bool
-	verdicts map[key]prober.Result
+	verdicts map[key]runtime.ProbeResult
 	// unsent are the keys of those that the reader was not given, in order.
 	unsent []key
 	pods   map[types.UID]*v1.Pod
@@ -51,14 +50,14 @@ var _ runtime.ProbeResults = (*Prober)(nil)
 // New returns a prober without verdicts.
 func New() *Prober {
 	return &Prober{
-		out: make(chan prober.Result), wake: make(chan struct{}, 1),
-		verdicts: map[key]prober.Result{}, pods: map[types.UID]*v1.Pod{}, stopped: map[types.UID]bool{},
+		out: make(chan runtime.ProbeResult), wake: make(chan struct{}, 1),
+		verdicts: map[key]runtime.ProbeResult{}, pods: map[types.UID]*v1.Pod{}, stopped: map[types.UID]bool{},
 	}
 }
 
 // Set makes a result the verdict on its instance and kind, and has it sent. If the
 // last one was not taken yet, this takes its place.
-func (p *Prober) Set(r prober.Result) {
+func (p *Prober) Set(r runtime.ProbeResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := key{r.ContainerID, r.Kind}
@@ -75,17 +74,17 @@ func (p *Prober) Set(r prober.Result) {
 
 // Results is where verdicts are sent, as long as Run runs. The channel is never
 // closed.
-func (p *Prober) Results() <-chan prober.Result { return p.out }
+func (p *Prober) Results() <-chan runtime.ProbeResult { return p.out }
 
 // Run sends results until ctx ends and then returns nil. A second call returns
-// [prober.ErrRunTwice].
+// [runtime.ErrAlreadyRunning].
 func (p *Prober) Run(ctx context.Context) error {
 	p.mu.Lock()
 	second := p.started
 	p.started = true
 	p.mu.Unlock()
 	if second {
-		return prober.ErrRunTwice
+		return runtime.ErrAlreadyRunning
 	}
 	for {
 		out, next := p.next()
@@ -99,16 +98,16 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-func (p *Prober) next() (chan<- prober.Result, prober.Result) {
+func (p *Prober) next() (chan<- runtime.ProbeResult, runtime.ProbeResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.unsent) == 0 {
-		return nil, prober.Result{}
+		return nil, runtime.ProbeResult{}
 	}
 	return p.out, p.verdicts[p.unsent[0]]
 }
 
-func (p *Prober) sent(r prober.Result) {
+func (p *Prober) sent(r runtime.ProbeResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.verdicts[key{r.ContainerID, r.Kind}] == r { // else there is a newer one
@@ -126,7 +125,7 @@ func (p *Prober) UntilTaken(ctx context.Context) error {
 	}, nil)
 }
 
-func (p *Prober) verdict(id runtime.ContainerID, kind prober.Kind) (healthy, known bool) {
+func (p *Prober) verdict(id runtime.ContainerID, kind runtime.ProbeKind) (healthy, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r, known := p.verdicts[key{id, kind}]
@@ -135,21 +134,26 @@ func (p *Prober) verdict(id runtime.ContainerID, kind prober.Kind) (healthy, kno
 
 // Started implements [runtime.ProbeResults].
 func (p *Prober) Started(id runtime.ContainerID) bool {
-	healthy, _ := p.verdict(id, prober.Startup)
+	healthy, _ := p.verdict(id, runtime.StartupProbe)
 	return healthy
 }
 
 // Ready implements [runtime.ProbeResults].
 func (p *Prober) Ready(id runtime.ContainerID) bool {
-	healthy, _ := p.verdict(id, prober.Readiness)
+	healthy, _ := p.verdict(id, runtime.ReadinessProbe)
 	return healthy
 }
 
+// HasProbe implements [runtime.ProbeResults]: the probes are those of the spec.
+func (p *Prober) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
+	return runtime.SpecProbe(c, kind) != nil
+}
+
 // Unhealthy implements [runtime.ProbeResults].
-func (p *Prober) Unhealthy(id runtime.ContainerID) (probe string, yes bool) {
-	for _, kind := range []prober.Kind{prober.Liveness, prober.Startup} {
+func (p *Prober) Unhealthy(id runtime.ContainerID) (kind runtime.ProbeKind, yes bool) {
+	for _, kind := range []runtime.ProbeKind{runtime.LivenessProbe, runtime.StartupProbe} {
 		if healthy, known := p.verdict(id, kind); known && !healthy {
-			return string(kind), true
+			return kind, true
 		}
 	}
 	return "", false
@@ -182,7 +186,7 @@ func (p *Prober) RemovePod(pod *v1.Pod) {
 func (p *Prober) remove(uid types.UID) {
 	delete(p.pods, uid)
 	delete(p.stopped, uid)
-	maps.DeleteFunc(p.verdicts, func(_ key, r prober.Result) bool { return r.Pod.UID == uid })
+	maps.DeleteFunc(p.verdicts, func(_ key, r runtime.ProbeResult) bool { return r.Pod.UID == uid })
 	p.unsent = slices.DeleteFunc(p.unsent, func(k key) bool { _, known := p.verdicts[k]; return !known })
 	p.cond.Changed()
 }

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/prober/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -25,8 +24,8 @@ var (
 	main = runtime.ContainerID{Type: "fake", ID: "c1"}
 )
 
-func result(kind prober.Kind, healthy bool) prober.Result {
-	return prober.Result{Pod: runtime.RefOf(web), Container: "main", ContainerID: main, Kind: kind, Healthy: healthy}
+func result(kind runtime.ProbeKind, healthy bool) runtime.ProbeResult {
+	return runtime.ProbeResult{Pod: runtime.RefOf(web), Container: "main", ContainerID: main, Kind: kind, Healthy: healthy}
 }
 
 func TestVerdicts(t *testing.T) {
@@ -36,17 +35,17 @@ func TestVerdicts(t *testing.T) {
 	_, bad := p.Unhealthy(main)
 	assert.False(t, bad, "unknown is not unhealthy")
 
-	p.Set(result(prober.Startup, true))
-	p.Set(result(prober.Readiness, true))
-	p.Set(result(prober.Liveness, true))
+	p.Set(result(runtime.StartupProbe, true))
+	p.Set(result(runtime.ReadinessProbe, true))
+	p.Set(result(runtime.LivenessProbe, true))
 	assert.True(t, p.Started(main))
 	assert.True(t, p.Ready(main))
 	_, bad = p.Unhealthy(main)
 	assert.False(t, bad)
-	p.Set(result(prober.Liveness, false))
+	p.Set(result(runtime.LivenessProbe, false))
 	probe, bad := p.Unhealthy(main)
 	assert.True(t, bad)
-	assert.Equal(t, "liveness", probe)
+	assert.Equal(t, runtime.LivenessProbe, probe)
 }
 
 func TestResultsAreSent(t *testing.T) {
@@ -54,18 +53,18 @@ func TestResultsAreSent(t *testing.T) {
 		p := fake.New()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		p.Set(result(prober.Readiness, false))
+		p.Set(result(runtime.ReadinessProbe, false))
 		go func() { done <- p.Run(ctx) }()
 		synctest.Wait()
-		p.Set(result(prober.Liveness, false))
-		p.Set(result(prober.Readiness, true))
+		p.Set(result(runtime.LivenessProbe, false))
+		p.Set(result(runtime.ReadinessProbe, true))
 		synctest.Wait()
-		assert.Equal(t, result(prober.Readiness, true), <-p.Results(), "the latest, once")
-		assert.Equal(t, result(prober.Liveness, false), <-p.Results())
+		assert.Equal(t, result(runtime.ReadinessProbe, true), <-p.Results(), "the latest, once")
+		assert.Equal(t, result(runtime.LivenessProbe, false), <-p.Results())
 		require.NoError(t, p.UntilTaken(ctx))
 		cancel()
 		require.NoError(t, <-done)
-		require.ErrorIs(t, p.Run(t.Context()), prober.ErrRunTwice)
+		require.ErrorIs(t, p.Run(t.Context()), runtime.ErrAlreadyRunning)
 	})
 }
 
@@ -73,7 +72,7 @@ func TestPods(t *testing.T) {
 	p := fake.New()
 	p.AddPod(web)
 	require.NoError(t, p.UntilProbed(t.Context(), "1"))
-	p.Set(result(prober.Readiness, true))
+	p.Set(result(runtime.ReadinessProbe, true))
 	probed, live := p.Probed("1")
 	assert.True(t, probed && live)
 	p.StopLivenessAndStartup(web)
@@ -93,7 +92,7 @@ func TestPods(t *testing.T) {
 
 func Example() {
 	p := fake.New()
-	p.Set(result(prober.Liveness, false))
+	p.Set(result(runtime.LivenessProbe, false))
 	probe, unhealthy := p.Unhealthy(main)
 	fmt.Println(probe, unhealthy)
 	// Output: liveness true

@@ -258,9 +258,12 @@ func TestLivenessFailureRestarts(t *testing.T) {
 
 type unhealthy struct{ id runtime.ContainerID }
 
+func (unhealthy) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
+	return runtime.SpecProbe(c, kind) != nil
+}
 func (unhealthy) Started(runtime.ContainerID) bool { return true }
 func (unhealthy) Ready(runtime.ContainerID) bool   { return true }
-func (u unhealthy) Unhealthy(id runtime.ContainerID) (string, bool) {
+func (u unhealthy) Unhealthy(id runtime.ContainerID) (runtime.ProbeKind, bool) {
 	return "liveness", id == u.id
 }
 

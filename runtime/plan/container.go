@@ -75,7 +75,7 @@ func (p *planner) fault(c *v1.Container, kind runtime.ContainerKind, n *runtime.
 		return ReasonUnknown, fmt.Sprintf("Container is in %q state, try killing it before restart", n.State)
 	case changed(c, n):
 		return ReasonChanged, label + " definition changed"
-	case p.Probes == nil || c.LivenessProbe == nil && c.StartupProbe == nil:
+	case !runtime.HasProbe(p.Probes, p.Pod, c, runtime.LivenessProbe) && !runtime.HasProbe(p.Probes, p.Pod, c, runtime.StartupProbe):
 		return "", ""
 	}
 	probe, unhealthy := p.Probes.Unhealthy(n.ID)
@@ -83,7 +83,7 @@ func (p *planner) fault(c *v1.Container, kind runtime.ContainerKind, n *runtime.
 		return "", ""
 	}
 	reason = ReasonLivenessProbe
-	if probe == "startup" {
+	if probe == runtime.StartupProbe {
 		reason = ReasonStartupProbe
 	}
 	return reason, fmt.Sprintf("%s failed %s probe", label, probe)

@@ -86,7 +86,7 @@ func (p *planner) stepSidecar(c *v1.Container) progress {
 		p.start(Start{Container: c, Kind: runtime.InitContainer})
 		return initPending
 	}
-	if c.StartupProbe != nil && p.Probes != nil && !p.Probes.Started(n.ID) {
+	if runtime.HasProbe(p.Probes, p.Pod, c, runtime.StartupProbe) && !p.Probes.Started(n.ID) {
 		return initPending
 	}
 	return initDone

@@ -210,11 +210,14 @@ func parseProbes(text string) runtime.ProbeResults {
 	return p
 }
 
+func (probes) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
+	return runtime.SpecProbe(c, kind) != nil
+}
 func (p probes) Started(id runtime.ContainerID) bool { return p[id.ID] == "started" }
 func (p probes) Ready(runtime.ContainerID) bool      { return false }
-func (p probes) Unhealthy(id runtime.ContainerID) (string, bool) {
+func (p probes) Unhealthy(id runtime.ContainerID) (runtime.ProbeKind, bool) {
 	result := p[id.ID]
-	return result, result == "liveness" || result == "startup"
+	return runtime.ProbeKind(result), result == "liveness" || result == "startup"
 }
 
 // transcript writes actions in the notation.
