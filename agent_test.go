@@ -81,7 +81,7 @@ func (n *node) after(d time.Duration) map[string]*v1.Pod {
 // held returns the names of the pods of which the runtime holds something, dead or not.
 func held(t *testing.T, rt *fake.Runtime) []string {
 	t.Helper()
-	pods, err := rt.ListPods(t.Context(), true)
+	pods, err := rt.ListPods(t.Context())
 	require.NoError(t, err)
 	var names []string
 	for _, p := range pods {

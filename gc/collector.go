@@ -111,7 +111,7 @@ func (c *Collector) Run(ctx context.Context) error {
 
 // Collect collects once. Its error joins all that could not be removed.
 func (c *Collector) Collect(ctx context.Context) error {
-	pods, err := c.rt.ListPods(ctx, true)
+	pods, err := c.rt.ListPods(ctx)
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}

@@ -142,7 +142,7 @@ type holder struct {
 	lists   int
 }
 
-func (h *holder) ListPods(context.Context, bool) ([]*runtime.Pod, error) {
+func (h *holder) ListPods(context.Context) ([]*runtime.Pod, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lists++

@@ -51,7 +51,7 @@ func newShelf(pods, containers int, changes bool) *shelf {
 	return s
 }
 
-func (s *shelf) ListPods(context.Context, bool) ([]*runtime.Pod, error) {
+func (s *shelf) ListPods(context.Context) ([]*runtime.Pod, error) {
 	turn := s.turn.Load()
 	if s.changes {
 		turn = 1 - turn

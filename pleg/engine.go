@@ -237,7 +237,7 @@ func (e *engine) list(ctx context.Context, now time.Time) {
 	e.tasks.Go(func() {
 		lctx, cancel := context.WithTimeout(ctx, e.opts.ListTimeout)
 		defer cancel()
-		l.pods, l.err = e.lister.ListPods(lctx, true)
+		l.pods, l.err = e.lister.ListPods(lctx)
 		l.window.ended = e.cache.Now()
 		l.metrics.Took, l.metrics.Err = time.Since(now), l.err
 		select {

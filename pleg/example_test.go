@@ -28,7 +28,7 @@ func (o *oneContainer) container() runtime.Container {
 
 var ref = runtime.PodRef{UID: "1", Namespace: "default", Name: "shop"}
 
-func (o *oneContainer) ListPods(context.Context, bool) ([]*runtime.Pod, error) {
+func (o *oneContainer) ListPods(context.Context) ([]*runtime.Pod, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return []*runtime.Pod{{PodRef: ref, Containers: []runtime.Container{o.container()}}}, nil

@@ -32,8 +32,8 @@ type counting struct {
 	listed chan struct{}
 }
 
-func (c counting) ListPods(ctx context.Context, all bool) ([]*runtime.Pod, error) {
-	pods, err := c.Lister.ListPods(ctx, all)
+func (c counting) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
+	pods, err := c.Lister.ListPods(ctx)
 	select {
 	case c.listed <- struct{}{}:
 	case <-ctx.Done():

@@ -119,7 +119,7 @@ func (w *world) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (w *world) ListPods(ctx context.Context, _ bool) ([]*runtime.Pod, error) {
+func (w *world) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lists++

@@ -21,17 +21,16 @@ type Runtime interface {
 
 // Lister lists the pods that a runtime holds.
 type Lister interface {
-	// ListPods returns every pod that has a sandbox or a container. With
-	// all unset, only what is running counts: ready sandboxes and running
-	// containers, and the pods that have some. The order is unspecified.
-	ListPods(ctx context.Context, all bool) ([]*Pod, error)
+	// ListPods returns every pod that has a sandbox or a container, in any state. The
+	// order of the pods is unspecified.
+	ListPods(ctx context.Context) ([]*Pod, error)
 }
 
 // Inspector describes one pod.
 type Inspector interface {
 	// InspectPod returns the status of the pod by its UID. It shows the same sandboxes
-	// and containers, in the same states, as [Lister.ListPods] with all set would at
-	// that moment. A pod that the runtime does not know yields a status without
+	// and containers, in the same states, as [Lister.ListPods] would at that
+	// moment. A pod that the runtime does not know yields a status without
 	// sandboxes and containers, no error.
 	InspectPod(ctx context.Context, ref PodRef) (*PodStatus, error)
 }

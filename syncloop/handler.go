@@ -165,7 +165,7 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 func (h *Handler) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	listed, err := h.Runtime.ListPods(ctx, true)
+	listed, err := h.Runtime.ListPods(ctx)
 	if err != nil {
 		return fmt.Errorf("looking for pods that run already: %w", err)
 	}
@@ -338,7 +338,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	listed, err := h.Runtime.ListPods(lctx, true)
+	listed, err := h.Runtime.ListPods(lctx)
 	if err != nil {
 		return fmt.Errorf("looking for orphaned pods: %w", err)
 	}

@@ -216,7 +216,7 @@ type lister struct {
 	err  error
 }
 
-func (l *lister) ListPods(context.Context, bool) ([]*runtime.Pod, error) {
+func (l *lister) ListPods(context.Context) ([]*runtime.Pod, error) {
 	l.add("list")
 	return l.pods, l.err
 }

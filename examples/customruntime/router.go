@@ -33,9 +33,9 @@ func (r *Router) each(ask func(rt runtime.Runtime) error) error {
 
 // ListPods fails if one list does: a list that is not complete looks like pods
 // that are gone.
-func (r *Router) ListPods(ctx context.Context, all bool) (pods []*runtime.Pod, err error) {
+func (r *Router) ListPods(ctx context.Context) (pods []*runtime.Pod, err error) {
 	err = r.each(func(rt runtime.Runtime) error {
-		some, err := rt.ListPods(ctx, all)
+		some, err := rt.ListPods(ctx)
 		pods = append(pods, some...)
 		return err
 	})

@@ -70,24 +70,14 @@ func copies(pods []*runtime.Pod) []*runtime.Pod {
 }
 
 // ListPods implements [runtime.Lister].
-func (r *Runtime) ListPods(ctx context.Context, all bool) ([]*runtime.Pod, error) {
+func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 	var pods []*runtime.Pod
 	err := r.Do(ctx, calls.Call{Method: ListPods}, func() error {
 		pods = r.Pods()
-		if all {
-			return nil
-		}
-		for _, p := range pods {
-			p.Sandboxes = slices.DeleteFunc(p.Sandboxes, func(s runtime.Sandbox) bool { return s.State != runtime.SandboxReady })
-			p.Containers = slices.DeleteFunc(p.Containers, func(c runtime.Container) bool { return c.State != runtime.ContainerRunning })
-		}
-		pods = slices.DeleteFunc(pods, empty)
 		return nil
 	})
 	return pods, err
 }
-
-func empty(p *runtime.Pod) bool { return len(p.Sandboxes) == 0 && len(p.Containers) == 0 }
 
 // RemoveContainer implements [runtime.Remover]: one that runs is refused.
 func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
@@ -143,3 +133,5 @@ func (r *Runtime) remove(from func(*runtime.Pod) error) error {
 	r.pods = slices.DeleteFunc(r.pods, empty)
 	return nil
 }
+
+func empty(p *runtime.Pod) bool { return len(p.Sandboxes) == 0 && len(p.Containers) == 0 }

@@ -104,7 +104,7 @@ func TestSocketComesAndGoes(t *testing.T) {
 	for range 2 {
 		stop := serve(t, path, statusServer{})
 		require.Eventually(t, func() bool { return check() == nil }, 10*time.Second, 20*time.Millisecond)
-		_, err := rt.ListPods(t.Context(), true)
+		_, err := rt.ListPods(t.Context())
 		assert.Equal(t, codes.Unimplemented, status.Code(err), "the gRPC status can be asked for")
 		_, err = rt.Exec(t.Context(), runtime.ContainerID{ID: "c"}, []string{"yes"}, 0)
 		assert.ErrorContains(t, err, "larger than max")

@@ -34,7 +34,7 @@ func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.
 		return nil, err
 	}
 	about := "pod " + ref.String()
-	l, err := r.list(ctx, about, ref.UID, false)
+	l, err := r.list(ctx, about, ref.UID)
 	if err != nil {
 		return nil, err
 	}

@@ -204,7 +204,7 @@ func TestListPods(t *testing.T) {
 	}}}
 	svc.calls(true)
 
-	pods, err := s.rt.ListPods(t.Context(), true)
+	pods, err := s.rt.ListPods(t.Context())
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"ListPodSandbox", "ListContainers"}, svc.calls(true))
 	require.Len(t, pods, 1, "what has not kubelet's labels is nobody's pod")
@@ -213,14 +213,12 @@ func TestListPods(t *testing.T) {
 	assert.Equal(t, runtime.ContainerRunning, pods[0].Containers[0].State, "the newest first")
 	assert.Equal(t, runtime.ContainerHash(&s.pod.Spec.Containers[0]), pods[0].Containers[0].Hash)
 
-	pods, err = s.rt.ListPods(t.Context(), false)
+	assert.Equal(t, runtime.ContainerExited, pods[0].Containers[1].State)
+	require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: s.pod, Status: s.status()}))
+	pods, err = s.rt.ListPods(t.Context())
 	require.NoError(t, err)
 	require.Len(t, pods, 1)
-	assert.Len(t, pods[0].Containers, 1)
-	require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: s.pod, Status: s.status()}))
-	pods, err = s.rt.ListPods(t.Context(), false)
-	require.NoError(t, err)
-	assert.Empty(t, pods)
+	assert.False(t, pods[0].Running(), "a list shows what is dead, too")
 }
 
 func TestOrder(t *testing.T) {

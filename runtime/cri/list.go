@@ -21,7 +21,7 @@ type listing struct {
 }
 
 // list makes the two list calls side by side, for one pod if uid is not empty.
-func (r *Runtime) list(ctx context.Context, about string, uid types.UID, onlyRunning bool) (listing, error) {
+func (r *Runtime) list(ctx context.Context, about string, uid types.UID) (listing, error) {
 	var (
 		sf = &criv1.PodSandboxFilter{}
 		cf = &criv1.ContainerFilter{}
@@ -30,10 +30,6 @@ func (r *Runtime) list(ctx context.Context, about string, uid types.UID, onlyRun
 	if uid != "" {
 		sf.LabelSelector = map[string]string{translate.LabelPodUID: string(uid)}
 		cf.LabelSelector = sf.LabelSelector
-	}
-	if onlyRunning {
-		sf.State = &criv1.PodSandboxStateValue{State: criv1.PodSandboxState_SANDBOX_READY}
-		cf.State = &criv1.ContainerStateValue{State: criv1.ContainerState_CONTAINER_RUNNING}
 	}
 	long := uid == ""
 	g, gctx := errgroup.WithContext(ctx)
@@ -64,12 +60,12 @@ func (r *Runtime) list(ctx context.Context, about string, uid types.UID, onlyRun
 // ListPods implements [runtime.Lister] with two calls, which are streamed where the
 // runtime can. What does not carry kubelet's labels belongs to no pod and is left
 // out, so that nobody takes it for an orphan.
-func (r *Runtime) ListPods(ctx context.Context, all bool) ([]*runtime.Pod, error) {
+func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 	typ, err := r.typeName(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l, err := r.list(ctx, "", "", !all)
+	l, err := r.list(ctx, "", "")
 	if err != nil {
 		return nil, err
 	}

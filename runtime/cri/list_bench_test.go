@@ -149,7 +149,7 @@ func BenchmarkListPods(b *testing.B) {
 		b.Run(fmt.Sprintf("containers=%d/calls", containers), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				l, err := rt.list(b.Context(), "", "", false)
+				l, err := rt.list(b.Context(), "", "")
 				require.NoError(b, err)
 				require.Len(b, l.containers, 1000*containers)
 			}
@@ -157,7 +157,7 @@ func BenchmarkListPods(b *testing.B) {
 		b.Run(fmt.Sprintf("containers=%d/pods", containers), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				pods, err := rt.ListPods(b.Context(), true)
+				pods, err := rt.ListPods(b.Context())
 				require.NoError(b, err)
 				require.Len(b, pods, 1000)
 			}
@@ -178,7 +178,7 @@ func BenchmarkLists(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				l, err := rt.list(b.Context(), "", "", false)
+				l, err := rt.list(b.Context(), "", "")
 				require.NoError(b, err)
 				require.Len(b, l.containers, 5000)
 			}

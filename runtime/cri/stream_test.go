@@ -78,7 +78,7 @@ func TestListsAreStreamed(t *testing.T) {
 	var calls called
 	rt := newCrowd(10, 2, 3).dial(t, Options{}, calls.options()...)
 	for range 2 {
-		pods, err := rt.ListPods(t.Context(), true)
+		pods, err := rt.ListPods(t.Context())
 		require.NoError(t, err)
 		require.Len(t, pods, 10)
 		for _, p := range pods {
@@ -89,7 +89,7 @@ func TestListsAreStreamed(t *testing.T) {
 	}
 
 	calls.failing(status.Error(codes.Internal, "store"), "StreamContainers")
-	_, err := rt.ListPods(t.Context(), true)
+	_, err := rt.ListPods(t.Context())
 	assert.EqualError(t, err, "StreamContainers: store")
 	assert.NotContains(t, calls.take(), "ListContainers", "only a call that is missing has a stand-in")
 
@@ -102,7 +102,7 @@ func TestRuntimeWithoutStreamedLists(t *testing.T) {
 	var calls called
 	rt := newCrowd(10, 2, 0).dial(t, Options{}, calls.options()...)
 	list := func() error {
-		pods, err := rt.ListPods(t.Context(), true)
+		pods, err := rt.ListPods(t.Context())
 		if err == nil {
 			assert.Len(t, pods, 10)
 		}
@@ -134,30 +134,30 @@ func TestListsAreAskedForAgainAfterAnUpdate(t *testing.T) {
 	unknown := status.Error(codes.Unimplemented, "unknown method")
 	rt := newCrowd(10, 2, 3).dial(t, Options{}, calls.options()...)
 	calls.failing(unknown, "StreamContainers", "StreamPodSandboxes")
-	_, err := rt.ListPods(t.Context(), true)
+	_, err := rt.ListPods(t.Context())
 	require.NoError(t, err)
 	assert.True(t, rt.unstreamed.Load())
 	calls.failing(status.Error(codes.ResourceExhausted, "trying to send message larger than max (16784723 vs. 16777216)"), "ListContainers")
-	_, err = rt.ListPods(t.Context(), true)
+	_, err = rt.ListPods(t.Context())
 	assert.EqualError(t, err, "ListContainers: trying to send message larger than max (16784723 vs. 16777216): bytes of the reply, and the runtime's own limit; raise that (max_send_message_size in containerd, grpc_max_send_msg_size in CRI-O)")
 	calls.take()
-	_, err = rt.ListPods(t.Context(), true)
+	_, err = rt.ListPods(t.Context())
 	require.NoError(t, err, "now it streams, and the size does not matter")
 	assert.Equal(t, []string{"StreamContainers", "StreamPodSandboxes"}, calls.take())
 }
 
 func TestListsThatAreTooLarge(t *testing.T) {
 	rt := newCrowd(100, 1, 0).dial(t, Options{MaxMessageSize: 64 << 10})
-	_, err := rt.ListPods(t.Context(), true)
+	_, err := rt.ListPods(t.Context())
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.Regexp(t, `^ListContainers: grpc: received message larger than max \(1\d{5} vs\. 65536\): bytes of the reply, and the limit; raise cri\.Options\.MaxMessageSize$`, err.Error())
 
 	rt = newCrowd(100, 1, 0).dial(t, Options{}, grpc.MaxSendMsgSize(64<<10))
-	_, err = rt.ListPods(t.Context(), true)
+	_, err = rt.ListPods(t.Context())
 	assert.Regexp(t, `^ListContainers: trying to send message larger than max \(1\d{5} vs\. 65536\): bytes of the reply, and the runtime's own limit; raise that `, err.Error())
 
 	rt = newCrowd(100, 1, 10).dial(t, Options{MaxMessageSize: 64 << 10})
-	pods, err := rt.ListPods(t.Context(), true)
+	pods, err := rt.ListPods(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, pods, 100)
 }

@@ -119,7 +119,7 @@ func BenchmarkInspect(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("list %d", n), func(b *testing.B) {
 			for b.Loop() {
-				if _, err := rt.ListPods(b.Context(), true); err != nil {
+				if _, err := rt.ListPods(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}

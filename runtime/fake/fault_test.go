@@ -107,7 +107,7 @@ func TestRestart(t *testing.T) {
 				mustSync(t, rt, pod)
 				rt.Stop()
 				require.ErrorIs(t, rt.Check(t.Context()), runtime.ErrUnavailable)
-				_, err := rt.ListPods(t.Context(), true)
+				_, err := rt.ListPods(t.Context())
 				require.ErrorIs(t, err, runtime.ErrUnavailable)
 				time.Sleep(time.Hour)
 				rt.Start(tc.memory)

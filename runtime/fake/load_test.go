@@ -62,7 +62,7 @@ func TestManyPodsOverTheWire(t *testing.T) {
 	conn := serve(t, f)
 	rt := cri.New(criv1.NewRuntimeServiceClient(conn), criv1.NewImageServiceClient(conn), cri.Options{})
 	for range 2 { // the second time from what was kept of the first
-		list, err := rt.ListPods(t.Context(), true)
+		list, err := rt.ListPods(t.Context())
 		require.NoError(t, err)
 		require.Len(t, list, len(pods))
 	}
@@ -73,9 +73,12 @@ func TestManyPodsOverTheWire(t *testing.T) {
 	after, err := rt.InspectPod(t.Context(), runtime.RefOf(pods[77]))
 	require.NoError(t, err)
 	require.Len(t, after.Containers, 2)
-	list, err := rt.ListPods(t.Context(), false)
+	list, err := rt.ListPods(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, list, len(pods))
+	for _, pod := range list {
+		assert.True(t, pod.Running(), pod.Name)
+	}
 }
 
 func TestManyPodsChangeAtOnce(t *testing.T) {

@@ -203,9 +203,9 @@ func (e *env) kill(pod *v1.Pod, grace ...int64) *runtime.PodStatus {
 }
 
 // listed finds the pod in a list; nil if it is not there.
-func (e *env) listed(pod *v1.Pod, all bool) *runtime.Pod {
+func (e *env) listed(pod *v1.Pod) *runtime.Pod {
 	e.Helper()
-	pods, err := e.Runtime.ListPods(e.ctx, all)
+	pods, err := e.Runtime.ListPods(e.ctx)
 	require.NoError(e, err, "ListPods")
 	var found *runtime.Pod
 	for _, p := range pods {

@@ -16,7 +16,7 @@ func testStarts(e *env) {
 	before := e.status(pod)
 	assert.Empty(e, before.Sandboxes)
 	assert.Empty(e, before.Containers)
-	assert.Nil(e, e.listed(pod, true))
+	assert.Nil(e, e.listed(pod))
 
 	began := time.Now()
 	res, err := e.syncWith(e.ctx, pod, before)
@@ -46,7 +46,7 @@ func testStarts(e *env) {
 	assert.True(e, c.FinishedAt.IsZero())
 	assert.NotEmpty(e, c.Image)
 
-	listed := e.listed(pod, false)
+	listed := e.listed(pod)
 	require.NotNil(e, listed, "what runs is listed")
 	assert.Equal(e, runtime.RefOf(pod), listed.PodRef)
 	require.Len(e, listed.Containers, 1)
@@ -119,8 +119,9 @@ func testKill(e *env) {
 	}
 	require.Len(e, s.Sandboxes, 1)
 	assert.Equal(e, runtime.SandboxNotReady, s.Sandboxes[0].State)
-	assert.Nil(e, e.listed(pod, false))
-	assert.NotNil(e, e.listed(pod, true))
+	listed := e.listed(pod)
+	require.NotNil(e, listed, "what is dead is listed until it is removed")
+	assert.False(e, listed.Running())
 }
 
 func testKillTwice(e *env) {
@@ -160,7 +161,7 @@ func testRemove(e *env) {
 	s = e.status(pod)
 	assert.Empty(e, s.Containers, "a sandbox takes its containers along")
 	assert.Empty(e, s.Sandboxes)
-	assert.Nil(e, e.listed(pod, true))
+	assert.Nil(e, e.listed(pod))
 }
 
 // start2 brings the pod to where the named containers were started, whatever has
@@ -181,23 +182,25 @@ func testRemoveRunningSandbox(e *env) {
 	assert.Empty(e, s.Containers)
 }
 
-func testListFilters(e *env) {
+func testListStates(e *env) {
 	pod := e.pod(v1.RestartPolicyNever, e.container("done", e.Exit(0, 0)), e.container("runs", e.Sleep))
 	e.start2(pod, "done", "runs")
 	e.wait(pod, "done has exited", func(s *runtime.PodStatus) bool { return exited(s, "done") })
-	names := func(p *runtime.Pod) []string {
-		var out []string
-		for i := range p.Containers {
-			out = append(out, p.Containers[i].Name)
+	states := func() map[string]runtime.ContainerState {
+		e.Helper()
+		listed := e.listed(pod)
+		require.NotNil(e, listed)
+		require.Len(e, listed.Containers, 2)
+		out := map[string]runtime.ContainerState{}
+		for _, c := range listed.Containers {
+			out[c.Name] = c.State
 		}
-		slices.Sort(out)
 		return out
 	}
-	assert.Equal(e, []string{"done", "runs"}, names(e.listed(pod, true)))
-	assert.Equal(e, []string{"runs"}, names(e.listed(pod, false)), "without all, only what runs")
+	assert.Equal(e, map[string]runtime.ContainerState{"done": runtime.ContainerExited, "runs": runtime.ContainerRunning}, states())
 	e.kill(pod)
-	assert.Equal(e, []string{"done", "runs"}, names(e.listed(pod, true)))
-	assert.Nil(e, e.listed(pod, false))
+	assert.Equal(e, map[string]runtime.ContainerState{"done": runtime.ContainerExited, "runs": runtime.ContainerExited}, states())
+	assert.False(e, e.listed(pod).Running(), "no container runs and no sandbox is ready")
 }
 
 func testStaleStatus(e *env) {

@@ -79,7 +79,7 @@ func testCancelled(e *env) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	cancel()
 	for name, call := range map[string]func() error{
-		"ListPods":   func() error { _, err := e.Runtime.ListPods(ctx, true); return err },
+		"ListPods":   func() error { _, err := e.Runtime.ListPods(ctx); return err },
 		"InspectPod": func() error { _, err := e.Runtime.InspectPod(ctx, status.PodRef); return err },
 		"SyncPod": func() error {
 			_, err := e.syncWith(ctx, fresh, &runtime.PodStatus{PodRef: runtime.RefOf(fresh)})

@@ -142,7 +142,7 @@ var cases = []testCase{
 	{"GracePeriodShortened", needStubborn, testGracePeriodShortened},
 	{"Remove", nil, testRemove},
 	{"RemoveSandboxOfARunningPod", nil, testRemoveRunningSandbox},
-	{"ListFilters", nil, testListFilters},
+	{"ListStates", nil, testListStates},
 	{"InitContainersInOrder", nil, testInitOrder},
 	{"FailedInitContainerHoldsBack", nil, testFailedInit},
 	{"SidecarsEnclose", nil, testSidecars},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // it as it is.
 type defective struct {
 	*fake.Runtime
-	list    func(ctx context.Context, all bool) ([]*runtime.Pod, error)
+	list    func(pods []*runtime.Pod) []*runtime.Pod
 	inspect func(s *runtime.PodStatus)
 	sync    func(req *runtime.PodSync, res *runtime.SyncResult) (after func())
 	kill    func(ctx context.Context, req runtime.PodKill) error
@@ -34,11 +35,12 @@ type defective struct {
 	watch   func(ctx context.Context, established func()) error
 }
 
-func (d *defective) ListPods(ctx context.Context, all bool) ([]*runtime.Pod, error) {
+func (d *defective) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
+	pods, err := d.Runtime.ListPods(ctx)
 	if d.list != nil {
-		return d.list(ctx, all)
+		pods = d.list(pods)
 	}
-	return d.Runtime.ListPods(ctx, all)
+	return pods, err
 }
 
 func (d *defective) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
@@ -95,8 +97,28 @@ var defects = map[string]struct {
 	found string
 	apply func(d *defective)
 }{
-	"lists what does not run": {"ListFilters", func(d *defective) {
-		d.list = func(ctx context.Context, _ bool) ([]*runtime.Pod, error) { return d.Runtime.ListPods(ctx, true) }
+	"lists only pods that run": {"ListStates", func(d *defective) {
+		d.list = func(pods []*runtime.Pod) []*runtime.Pod {
+			return slices.DeleteFunc(pods, func(p *runtime.Pod) bool { return !p.Running() })
+		}
+	}},
+	"lists only containers that run": {"ListStates", func(d *defective) {
+		d.list = func(pods []*runtime.Pod) []*runtime.Pod {
+			for _, p := range pods {
+				p.Containers = slices.DeleteFunc(p.Containers, func(c runtime.Container) bool { return c.State != runtime.ContainerRunning })
+			}
+			return pods
+		}
+	}},
+	"lists exited containers as running": {"ListStates", func(d *defective) {
+		d.list = func(pods []*runtime.Pod) []*runtime.Pod {
+			for _, p := range pods {
+				for i := range p.Containers {
+					p.Containers[i].State = runtime.ContainerRunning
+				}
+			}
+			return pods
+		}
 	}},
 	"loses exit codes": {"ExitCodes", func(d *defective) {
 		d.inspect = func(s *runtime.PodStatus) {

@@ -29,13 +29,14 @@ func testManyPods(e *env) {
 		g.Go(func() error { return e.startQuietly(ctx, pod) })
 	}
 	for range 4 { // others look meanwhile
-		g.Go(func() error { _, err := e.Runtime.ListPods(ctx, true); return err })
+		g.Go(func() error { _, err := e.Runtime.ListPods(ctx); return err })
 	}
 	require.NoError(e, g.Wait())
 	ids := map[runtime.ContainerID]bool{}
 	for _, pod := range pods {
-		p := e.listed(pod, false)
+		p := e.listed(pod)
 		require.NotNil(e, p)
+		assert.True(e, p.Running())
 		require.Len(e, p.Containers, 2)
 		ids[p.Containers[0].ID], ids[p.Containers[1].ID] = true, true
 	}
@@ -48,7 +49,9 @@ func testManyPods(e *env) {
 	}
 	require.NoError(e, g.Wait())
 	for _, pod := range pods {
-		assert.Nil(e, e.listed(pod, false))
+		p := e.listed(pod)
+		require.NotNil(e, p)
+		assert.False(e, p.Running())
 	}
 }
 
@@ -91,7 +94,7 @@ func testConcurrentRemoval(e *env) {
 		g.Go(func() error { _, err := e.Runtime.InspectPod(ctx, s.PodRef); return err })
 	}
 	require.NoError(e, g.Wait())
-	assert.Nil(e, e.listed(pod, true))
+	assert.Nil(e, e.listed(pod))
 }
 
 // testChangesSeen looks at lists, as a relisting PLEG does: what they say of an
@@ -103,7 +106,7 @@ func testChangesSeen(e *env) {
 	last := 0
 	deadline := time.Now().Add(e.f.Timeout)
 	for last < 3 {
-		p := e.listed(pod, true)
+		p := e.listed(pod)
 		require.NotNil(e, p)
 		require.LessOrEqual(e, len(p.Containers), 1)
 		if len(p.Containers) > 0 {
@@ -182,7 +185,7 @@ func testEvents(e *env) {
 	s := e.kill(pod)
 	until("the end of the sandbox", func() bool { return !e.status(pod).Running() })
 	require.NoError(e, e.Runtime.RemoveSandbox(e.ctx, s.Sandboxes[0].ID))
-	until("the removal", func() bool { return e.listed(pod, true) == nil })
+	until("the removal", func() bool { return e.listed(pod) == nil })
 }
 
 func testRestart(e *env) {

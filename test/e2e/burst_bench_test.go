@@ -43,7 +43,7 @@ func BenchmarkBurst(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer rt.Close()
-	pods, err := rt.ListPods(b.Context(), true)
+	pods, err := rt.ListPods(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func reportAll(ctx context.Context, rt runtime.Runtime, n, bound int) error {
 
 // inspectAll inspects the pods, so many at a time.
 func inspectAll(ctx context.Context, rt runtime.Runtime, pods []*runtime.Pod, bound int) error {
-	if _, err := rt.ListPods(ctx, true); err != nil {
+	if _, err := rt.ListPods(ctx); err != nil {
 		return err
 	}
 	var inspections errgroup.Group
