@@ -117,7 +117,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	if a.mux, err = podconfig.NewMux(podconfig.MuxOptions{Sources: opts.Sources, Restore: restore, Rejected: rejected, Logger: a.named("config")}); err != nil {
 		return err
 	}
-	if a.status, err = status.NewManager(status.Options{
+	if a.status, err = status.New(status.Options{
 		Sink:   opts.StatusSink,
 		MayRun: func(uid types.UID) bool { return a.workers.State(uid).CouldHaveRunningContainers() },
 		Logger: a.named("status"),

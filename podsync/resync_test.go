@@ -128,7 +128,7 @@ func TestAStatusMadeAnewFromTheSameIsTheSame(t *testing.T) {
 	for _, state := range []runtime.ContainerState{runtime.ContainerCreated, runtime.ContainerRunning, runtime.ContainerExited, runtime.ContainerUnknown} {
 		for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure} {
 			synctest.Test(t, func(t *testing.T) {
-				statuses, err := status.NewManager(status.Options{})
+				statuses, err := status.New(status.Options{})
 				require.NoError(t, err)
 				w := &world{}
 				syncer := func() *podsync.Syncer {
@@ -167,7 +167,7 @@ func BenchmarkResync(b *testing.B) {
 	cache := runtime.NewCache(rt, runtime.CacheOptions{})
 	seen, err := cache.Newer(b.Context(), runtime.RefOf(pod), 0)
 	require.NoError(b, err)
-	statuses, err := status.NewManager(status.Options{})
+	statuses, err := status.New(status.Options{})
 	require.NoError(b, err)
 	volumes, err := volume.New(volume.Options{})
 	require.NoError(b, err)

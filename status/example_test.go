@@ -22,7 +22,7 @@ func (p printer) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) error {
 
 func Example() {
 	sink := printer{make(chan struct{})}
-	m, err := status.NewManager(status.Options{Sink: sink})
+	m, err := status.New(status.Options{Sink: sink})
 	if err != nil {
 		panic(err)
 	}

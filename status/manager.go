@@ -1,7 +1,6 @@
 package status
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,22 +13,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// Errors of the package, to be tested for with [errors.Is].
-var (
-	// ErrGone is what a [Sink] wraps to say that the pod is not there any more: the
-	// status is not delivered again.
-	ErrGone = errors.New("the pod is gone")
-)
-
-// Sink is where statuses are delivered to.
-type Sink interface {
-	// Deliver makes the status known. Both values are read-only, also after the
-	// return. It is called for several pods at once, never twice at once for
-	// the same UID; it should return soon after ctx ends. An error has the latest status
-	// delivered again after a while, unless it wraps [ErrGone].
-	Deliver(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error
-}
 
 // Options are the settings of a [Manager]; the zero value is good.
 type Options struct {
@@ -103,8 +86,10 @@ const (
 	backingOff              // waits for record.retry
 )
 
-// NewManager returns a manager that knows no pods.
-func NewManager(opts Options) (*Manager, error) {
+var _ StatusManager = (*Manager)(nil)
+
+// New returns a manager that has no pods.
+func New(opts Options) (*Manager, error) {
 	m := &Manager{
 		log:      opts.Logger,
 		sink:     opts.Sink,

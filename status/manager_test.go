@@ -69,7 +69,7 @@ func managed(t *testing.T, opts Options, f func(m *Manager, k *sink)) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &sink{start: time.Now(), busy: map[types.UID]bool{}, last: map[types.UID]v1.PodStatus{}}
 		opts.Sink = k
-		m, err := NewManager(opts)
+		m, err := New(opts)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -188,7 +188,7 @@ func TestForget(t *testing.T) {
 }
 
 func TestSetKeepsWhatDoesNotGoBack(t *testing.T) {
-	m, err := NewManager(Options{})
+	m, err := New(Options{})
 	require.NoError(t, err)
 	pod := named("a")
 	pod.Generation = 3
@@ -313,7 +313,7 @@ func TestTerminate(t *testing.T) {
 }
 
 func TestSetRefusesResurrections(t *testing.T) {
-	m, err := NewManager(Options{})
+	m, err := New(Options{})
 	require.NoError(t, err)
 	pod := podOf(v1.RestartPolicyOnFailure, "app")
 	set := func(state string) string {
@@ -355,7 +355,7 @@ func TestRunEndsWithItsDeliveries(t *testing.T) {
 			ended = true
 			return ctx.Err()
 		}}
-		m, err := NewManager(Options{Sink: k})
+		m, err := New(Options{Sink: k})
 		require.NoError(t, err)
 		m.Set(named("a"), phased(v1.PodRunning, ""))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -369,14 +369,14 @@ func TestRunEndsWithItsDeliveries(t *testing.T) {
 	})
 }
 
-func TestNewManagerRefuses(t *testing.T) {
-	_, err := NewManager(Options{Concurrency: -1, RetryMin: 2 * time.Second, RetryMax: time.Second})
+func TestNewRefuses(t *testing.T) {
+	_, err := New(Options{Concurrency: -1, RetryMin: 2 * time.Second, RetryMax: time.Second})
 	assert.ErrorContains(t, err, "Concurrency is -1")
 	assert.ErrorContains(t, err, "RetryMax 1s is below RetryMin 2s")
 }
 
 func TestBackoff(t *testing.T) {
-	m, err := NewManager(Options{RetryMin: time.Second, RetryMax: 5 * time.Second})
+	m, err := New(Options{RetryMin: time.Second, RetryMax: 5 * time.Second})
 	require.NoError(t, err)
 	var got []time.Duration
 	for i := range 5 {

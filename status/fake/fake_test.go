@@ -25,7 +25,7 @@ var web = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default
 func TestWithTheManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := fake.NewSink()
-		m, err := status.NewManager(status.Options{Sink: sink})
+		m, err := status.New(status.Options{Sink: sink})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -1,0 +1,104 @@
+package status
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// ErrGone says that a [Sink] has no such pod any more. A sink returns an error that
+// wraps it, and the status is not delivered again.
+var ErrGone = errors.New("the pod is gone")
+
+// StatusManager keeps the latest status of each pod and delivers it to a [Sink].
+// All methods are safe for concurrent use, before, during and after Run. Package
+// status/statustest tests implementations.
+//
+// An implementation may also have the methods of [Rechecker], [EndReporter] and
+// [HealthChecker].
+type StatusManager interface {
+	// Run delivers statuses until ctx ends. It returns nil after all deliveries have
+	// returned. A second call returns an error that wraps
+	// [runtime.ErrAlreadyRunning].
+	Run(ctx context.Context) error
+	// Get returns the latest status of the pod, or false if there is none. The status
+	// is read-only: it shares memory with the manager.
+	Get(uid types.UID) (v1.PodStatus, bool)
+	// Set makes s the latest status of the pod. The manager copies s and keeps a
+	// reference to pod, which must not change afterwards. A final phase stays final,
+	// a Running pod does not become Pending, and a status that restarts a container
+	// which must not be restarted is refused and logged.
+	Set(pod *v1.Pod, s v1.PodStatus)
+	// Terminate makes the status of the pod final: its phase becomes Failed unless it
+	// is Succeeded or Failed, and its containers have ended. It is called when all
+	// containers of the pod have stopped and its volumes are torn down. The first
+	// call causes a delivery even if the status stays the same.
+	Terminate(pod *v1.Pod)
+	// Forget drops the status of a pod that is gone. A status that has not been
+	// delivered is delivered, or tried once more if the sink fails; a final phase
+	// that was held back is included. A later Set of the same UID starts from nothing
+	// and is delivered after that. Forget does nothing for a pod without a status.
+	Forget(uid types.UID)
+	// Prune calls Forget for each pod for which keep returns false. keep must not call
+	// the manager.
+	Prune(keep func(uid types.UID) bool)
+}
+
+// Rechecker is implemented by a [StatusManager] that holds back final phases while
+// containers of the pod may run.
+type Rechecker interface {
+	// Recheck delivers the final phases that were held back of pods that cannot have
+	// running containers any more. Call it when the answer of [Options.MayRun] may
+	// have changed. The cost is proportional to the number of pods held back.
+	Recheck()
+}
+
+// EndReporter is implemented by a [StatusManager] that delivers the end of pods to
+// an [EndSink].
+type EndReporter interface {
+	// PodEnded reports that a pod is gone. It is needed for pods that may have no
+	// status in the manager: an orphan, or a pod that was removed before it started.
+	// If the manager has a status of the pod, PodEnded is the same as Forget.
+	PodEnded(pod runtime.PodRef)
+}
+
+// HealthChecker is implemented by a [StatusManager] that can detect deliveries
+// that hang.
+type HealthChecker interface {
+	// Healthy returns an error that names the pods of which a delivery has not
+	// returned although its deadline has passed, or nil. A sink that fails is not an
+	// error.
+	Healthy() error
+}
+
+// Sink receives statuses: an API server, a file, a message bus. It may also
+// implement [EndSink].
+type Sink interface {
+	// Deliver delivers the status of the pod. Both values are read-only, also after
+	// Deliver has returned. Calls for different pods run concurrently; calls for the
+	// same UID do not. Deliver should return soon after ctx ends, which is at the
+	// latest after [Options.DeliveryTimeout].
+	//
+	// If Deliver returns an error, the latest status is delivered again after a
+	// back-off, unless the error wraps [ErrGone].
+	Deliver(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error
+}
+
+// EndSink is implemented by a [Sink] that needs to know when pods are gone. It is
+// found with [runtime.Optional].
+type EndSink interface {
+	// PodGone is called at least once for each pod that is gone from the node: its
+	// containers have stopped and no source contains it. last is its last status, nil
+	// if it never had one; it is read-only.
+	//
+	// Per UID the order of calls is: the statuses of the pod, PodGone, and then the
+	// statuses of a later pod of the same UID. The last status may be missing if its
+	// delivery failed. PodGone runs under the same rules as Deliver, and is repeated
+	// until it returns nil or an error that wraps [ErrGone]. Calls that are due when
+	// the agent stops are lost.
+	PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error
+}
