@@ -114,7 +114,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	}
 	var err error
 	rejected := func(r podconfig.Rejection) { event(r.Pod, v1.EventTypeWarning, "FailedValidation", r.Err.Error()) } // kubelet's reason
-	if a.mux, err = podconfig.NewMux(podconfig.MuxOptions{Sources: opts.Sources, Restore: restore, Rejected: rejected, Logger: a.named("config")}); err != nil {
+	if a.mux, err = podconfig.New(podconfig.Options{NodeName: opts.NodeName, Sources: opts.Sources, Restore: restore, Rejected: rejected, Logger: a.named("config")}); err != nil {
 		return err
 	}
 	if a.status, err = status.New(status.Options{

@@ -10,7 +10,7 @@
 //		NodeName: "edge-7",
 //		RootDir:  "/var/lib/edge-agent",
 //		Runtime:  rt,
-//		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{NodeName: "edge-7"})},
+//		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{})},
 //	})
 //	err = agent.Run(ctx)
 //

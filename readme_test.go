@@ -34,7 +34,7 @@ func composing(ctx context.Context, log logr.Logger) error {
 		NodeName: "edge-7",
 		RootDir:  "/var/lib/edge-agent",
 		Runtime:  rt,
-		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{NodeName: "edge-7"})},
+		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{})},
 		Logger:   log,
 	})
 	if err != nil {

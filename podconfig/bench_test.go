@@ -45,7 +45,7 @@ func BenchmarkFewOfMany(b *testing.B) {
 	run := func(name string, count, changes int, next func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod)) {
 		b.Run(fmt.Sprintf("%s, %d", name, count), func(b *testing.B) {
 			pods := manyPods(b, n)
-			m, err := NewMux(MuxOptions{Sources: []Source{newScripted("api"), newScripted("file")}})
+			m, err := New(Options{Sources: []Source{newScripted("api"), newScripted("file")}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func BenchmarkFewOfMany(b *testing.B) {
 	delta := func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod) {
 		for at, pod := range changed {
 			pods[at] = pod
-			source.Update(pod)
+			update(source, pod)
 		}
 	}
 	run("deltas", 1, 1, delta)
@@ -120,19 +120,19 @@ func deliver(b *testing.B, m *Mux, d *delivery, changes int) {
 func BenchmarkSlowReader(b *testing.B) {
 	pods := manyPods(b, 1000)
 	work := make(chan int)
-	m, err := NewMux(MuxOptions{Sources: []Source{Deltas(deltaFunc{"broker", func(ctx context.Context, sink Sink) error {
+	m, err := New(Options{Sources: []Source{sourceFunc{"broker", func(ctx context.Context, sink Sink) error {
 		sink.Set(pods)
 		for n := range work {
 			pod := *pods[n%len(pods)]
 			pod.Labels = map[string]string{"n": fmt.Sprint(n)}
 			extra := *pods[0]
 			extra.Name, extra.UID = fmt.Sprint("extra-", n), types.UID(fmt.Sprint("extra-", n))
-			sink.Update(&pod, &extra)
-			sink.Remove(types.UID(fmt.Sprint("extra-", n-10)))
+			update(sink, &pod, &extra)
+			remove(sink, types.UID(fmt.Sprint("extra-", n-10)))
 		}
 		<-ctx.Done()
 		return nil
-	}})}})
+	}}}})
 	if err != nil {
 		b.Fatal(err)
 	}

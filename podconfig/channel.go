@@ -26,7 +26,7 @@ func NewChannel(name string, pods <-chan []*v1.Pod) *Channel { return &Channel{n
 func (c *Channel) Name() string { return c.name }
 
 // Run implements [Source].
-func (c *Channel) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
+func (c *Channel) Run(ctx context.Context, sink Sink) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -35,7 +35,7 @@ func (c *Channel) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 			if !open {
 				return nil
 			}
-			set(pods)
+			sink.Set(pods)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func NewStatic(name string, pods ...*v1.Pod) *Static { return &Static{name, slic
 func (s *Static) Name() string { return s.name }
 
 // Run implements [Source]. It returns at once: the source has no more to say.
-func (s *Static) Run(_ context.Context, set func(pods []*v1.Pod)) error {
-	set(slices.Clone(s.pods))
+func (s *Static) Run(_ context.Context, sink Sink) error {
+	sink.Set(slices.Clone(s.pods))
 	return nil
 }

@@ -15,7 +15,7 @@ func TestChannelAndStatic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sent := make(chan []*v1.Pod)
-		mux, err := NewMux(MuxOptions{Sources: []Source{NewChannel("mine", sent), NewStatic("fixed", testPod("1", "a"))}})
+		mux, err := New(Options{Sources: []Source{NewChannel("mine", sent), NewStatic("fixed", testPod("1", "a"))}})
 		require.NoError(t, err)
 		b := &bench{t: t, mux: mux}
 		ctx, cancel := context.WithCancel(t.Context())

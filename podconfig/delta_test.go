@@ -11,9 +11,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// speaker is a delta source that says what the test has it say.
+func update(sink Sink, pods ...*v1.Pod) { sink.Apply(Delta{Update: pods}) }
+
+func remove(sink Sink, uids ...types.UID) { sink.Apply(Delta{Remove: uids}) }
+
+// speaker is a source that says what the test has it say.
 type speaker struct {
 	name string
 	says chan func(Sink) error
@@ -46,30 +51,30 @@ func TestDeltas(t *testing.T) {
 			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("2", "b"), testPod("3", "c")}) })
 			assert.Equal(b.t, []string{"ADD broker a/1 b/2 c/3"}, b.read())
 			s.say(func(sink Sink) {
-				sink.Update(testPod("4", "d"), testPod("1", "a", image("x")), nil, testPod("2", "b", deleted))
-				sink.Remove("3", "nobody")
+				update(sink, testPod("4", "d"), testPod("1", "a", image("x")), nil, testPod("2", "b", deleted))
+				remove(sink, "3", "nobody")
 			})
 			assert.Equal(b.t, []string{"REMOVE broker c/3", "ADD broker d/4", "UPDATE broker a/1", "DELETE broker b/2"}, b.read())
-			s.say(func(sink Sink) { sink.Update(testPod("1", "a", image("x"), phase(v1.PodRunning))) })
+			s.say(func(sink Sink) { update(sink, testPod("1", "a", image("x"), phase(v1.PodRunning))) })
 			assert.Equal(b.t, []string{"RECONCILE broker a/1"}, b.read())
-			s.say(func(sink Sink) { sink.Update(testPod("1", "a", image("x"), phase(v1.PodRunning))) })
+			s.say(func(sink Sink) { update(sink, testPod("1", "a", image("x"), phase(v1.PodRunning))) })
 			assert.Empty(b.t, b.read())
 		},
 		"only Set makes it seen": func(b *bench, s *speaker) {
-			s.say(func(sink Sink) { sink.Update(testPod("1", "a"), testPod("2", "b")) })
+			s.say(func(sink Sink) { update(sink, testPod("1", "a"), testPod("2", "b")) })
 			assert.Equal(b.t, []string{"ADD broker a/1 b/2"}, b.read())
 			assert.False(b.t, b.mux.AllSeen())
-			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}); sink.Update(testPod("3", "c")) })
+			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}); update(sink, testPod("3", "c")) })
 			assert.Equal(b.t, []string{"REMOVE broker b/2", "ADD broker c/3"}, b.read())
 			assert.True(b.t, b.mux.AllSeen())
 		},
 		"they coalesce": func(b *bench, s *speaker) {
 			s.say(func(sink Sink) {
-				sink.Update(testPod("9", "gone"))
+				update(sink, testPod("9", "gone"))
 				sink.Set(nil)
 				for i := range 100 {
-					sink.Update(testPod("1", "a", image(fmt.Sprint(i))), testPod("2", "b"))
-					sink.Remove("2")
+					update(sink, testPod("1", "a", image(fmt.Sprint(i))), testPod("2", "b"))
+					remove(sink, "2")
 				}
 			})
 			assert.Equal(b.t, []string{"ADD broker a/1"}, b.read())
@@ -77,26 +82,37 @@ func TestDeltas(t *testing.T) {
 		"a name passes on": func(b *bench, s *speaker) {
 			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}) })
 			b.read()
-			s.say(func(sink Sink) { sink.Update(testPod("2", "a")) })
+			s.say(func(sink Sink) { update(sink, testPod("2", "a")) })
 			assert.Empty(b.t, b.read())
 			require.Len(b.t, b.rejected, 1)
 			assert.ErrorContains(b.t, b.rejected[0].Err, "pod default/a(1) of the same source has the same name")
-			s.say(func(sink Sink) { sink.Update(testPod("2", "a", image("x"))) })
-			s.say(func(sink Sink) { sink.Remove("1") })
+			s.say(func(sink Sink) { update(sink, testPod("2", "a", image("x"))) })
+			s.say(func(sink Sink) { remove(sink, "1") })
 			assert.Equal(b.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, b.read())
 			assert.Len(b.t, b.rejected, 1, "told once")
+		},
+		"a name passes on in one step": func(b *bench, s *speaker) {
+			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("3", "c")}) })
+			b.read()
+			s.say(func(sink Sink) { sink.Apply(Delta{Update: []*v1.Pod{testPod("2", "a")}, Remove: []types.UID{"1"}}) })
+			assert.Equal(b.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, b.read())
+			s.say(func(sink Sink) {
+				sink.Apply(Delta{Update: []*v1.Pod{testPod("3", "a"), testPod("2", "c")}, Remove: []types.UID{"3", "2"}})
+			})
+			assert.Equal(b.t, []string{"REMOVE broker c/3 a/2", "ADD broker a/3 c/2"}, b.read(), "a UID that is removed and updated is updated")
+			assert.Empty(b.t, b.rejected)
 		},
 		"a pod gets another name": func(b *bench, s *speaker) {
 			s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}) })
 			b.read()
-			s.say(func(sink Sink) { sink.Update(testPod("1", "b")) })
+			s.say(func(sink Sink) { update(sink, testPod("1", "b")) })
 			assert.Equal(b.t, []string{"REMOVE broker a/1", "ADD broker b/1"}, b.read())
 		},
 		"a snapshot again": func(b *bench, s *speaker) {
 			pods := []*v1.Pod{testPod("1", "a"), testPod("2", "b"), testPod("3", "c")}
 			s.say(func(sink Sink) { sink.Set(pods) })
 			b.read()
-			s.say(func(sink Sink) { sink.Update(testPod("1", "a", image("x"))); sink.Remove("2") })
+			s.say(func(sink Sink) { update(sink, testPod("1", "a", image("x"))); remove(sink, "2") })
 			assert.Equal(b.t, []string{"REMOVE broker b/2", "UPDATE broker a/1"}, b.read())
 			s.say(func(sink Sink) { sink.Set(pods) })
 			assert.Equal(b.t, []string{"ADD broker b/2", "UPDATE broker a/1"}, b.read(), "it counts as a whole")
@@ -104,7 +120,7 @@ func TestDeltas(t *testing.T) {
 		"no name, no UID": func(b *bench, s *speaker) {
 			s.say(func(sink Sink) {
 				sink.Set([]*v1.Pod{testPod("1", "a")})
-				sink.Update(testPod("", "b"), testPod("1", ""))
+				update(sink, testPod("", "b"), testPod("1", ""))
 			})
 			assert.Equal(b.t, []string{"ADD broker a/1"}, b.read())
 			require.Len(b.t, b.rejected, 2)
@@ -116,11 +132,11 @@ func TestDeltas(t *testing.T) {
 			s.say(func(sink Sink) { late = sink; sink.Set([]*v1.Pod{testPod("1", "a")}) })
 			s.says <- func(Sink) error { return errors.New("connection lost") }
 			time.Sleep(2 * time.Second)
-			late.Update(testPod("2", "b"))
-			late.Remove("1")
+			update(late, testPod("2", "b"))
+			remove(late, "1")
 			late.Set(nil)
 			assert.Equal(b.t, []string{"ADD broker a/1"}, b.read(), "what that run says counts no more")
-			s.say(func(sink Sink) { sink.Update(testPod("3", "c")) })
+			s.say(func(sink Sink) { update(sink, testPod("3", "c")) })
 			assert.Equal(b.t, []string{"ADD broker c/3"}, b.read(), "what it said stays")
 		},
 	} {
@@ -128,7 +144,7 @@ func TestDeltas(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := &speaker{"broker", make(chan func(Sink) error)}
-				b := newBenchOf(t, MuxOptions{Sources: []Source{Deltas(s)}})
+				b := newBenchOf(t, Options{Sources: []Source{s}})
 				play(b, s)
 				b.stop()
 			})
@@ -141,10 +157,10 @@ func TestDeltasAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &speaker{"broker", make(chan func(Sink) error)}
 		opts := restoring(testPod("1", "a", from("broker")), testPod("2", "b", from("broker")), testPod("3", "c", from("broker")))
-		opts.Sources = []Source{Deltas(s)}
+		opts.Sources = []Source{s}
 		b := newBenchOf(t, opts)
 		assert.Equal(t, []string{"RESTORE broker a/1 b/2 c/3"}, b.read())
-		s.say(func(sink Sink) { sink.Remove("1"); sink.Update(testPod("2", "b", image("x"))) })
+		s.say(func(sink Sink) { remove(sink, "1"); update(sink, testPod("2", "b", image("x"))) })
 		assert.Equal(t, []string{"REMOVE broker a/1", "UPDATE broker b/2"}, b.read())
 		assert.False(t, b.mux.AllSeen(), "the rest is not known yet")
 		s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("2", "b", image("x"))}) })
@@ -159,18 +175,19 @@ func TestDeltasAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &speaker{"broker", make(chan func(Sink) error)}
-		source := Deltas(s)
-		assert.Equal(t, "broker", source.Name())
+		assert.Equal(t, "broker", s.Name())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		done := make(chan error)
 		var got [][]*v1.Pod
-		go func() { done <- source.Run(ctx, func(pods []*v1.Pod) { got = append(got, pods) }) }()
-		s.say(func(sink Sink) { sink.Update(testPod("0", "early")) })
+		go func() {
+			done <- s.Run(ctx, NewSnapshotSink("node", func(pods []*v1.Pod) { got = append(got, pods) }))
+		}()
+		s.say(func(sink Sink) { update(sink, testPod("0", "early")) })
 		assert.Empty(t, got, "the whole is not known")
 		s.say(func(sink Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("2", "b"), nil}) })
-		s.say(func(sink Sink) { sink.Update(testPod("3", "c"), testPod("1", "z"), nil) })
-		s.say(func(sink Sink) { sink.Remove("2", "9") })
+		s.say(func(sink Sink) { update(sink, testPod("3", "c"), testPod("1", "z"), nil) })
+		s.say(func(sink Sink) { remove(sink, "2", "9") })
 		var lines []string
 		for _, pods := range got {
 			line := ""
@@ -192,7 +209,7 @@ func TestDeltasAlone(t *testing.T) {
 // wanted and what the reader knows, not by what happened.
 func TestSlowReaderCostsNoMemory(t *testing.T) {
 	t.Parallel()
-	m, err := NewMux(MuxOptions{})
+	m, err := New(Options{})
 	require.NoError(t, err)
 	require.NoError(t, m.Add(newScripted("a")))
 	require.NoError(t, m.Add(newScripted("b")))
@@ -206,8 +223,8 @@ func TestSlowReaderCostsNoMemory(t *testing.T) {
 	require.True(t, d.begun)
 	for i := range 10_000 {
 		f := m.feeds[i%2]
-		f.Update(testPod(fmt.Sprint("u", i), fmt.Sprint("n", i%7)), testPod("0", "p", image(fmt.Sprint(i))))
-		f.Remove(testPod(fmt.Sprint("u", i-14), "").UID)
+		update(f, testPod(fmt.Sprint("u", i), fmt.Sprint("n", i%7)), testPod("0", "p", image(fmt.Sprint(i))))
+		remove(f, testPod(fmt.Sprint("u", i-14), "").UID)
 		if i%10 == 0 {
 			d.absorb(m.take(), now)
 		}

@@ -4,8 +4,8 @@
 //
 // # Vocabulary
 //
-//   - A [Source] names pods: all that it wants, each time something changes. A
-//     [DeltaSource] may also say what has changed.
+//   - A [Source] delivers pods to a [Sink]: a snapshot, which is the full list, or a
+//     [Delta], which is a change of single pods.
 //   - A snapshot is all that a source wants at one moment. A source has been seen
 //     when the reader knows all that came of its first one.
 //   - A [Change] is one step of the stream: an [Op] and the pods that it is about.
@@ -31,7 +31,7 @@
 // name that two of them want, compares the outcome with what its reader was told,
 // and offers the difference. The reader applies it to a [Manager] and acts.
 //
-// After a reboot no source may be in reach. Then [MuxOptions] has the pods that the
+// After a reboot no source may be in reach. Then [Options] has the pods that the
 // earlier life kept on disk, as package podconfig/checkpoint does, restored before
 // any source is run.
 //
@@ -41,8 +41,7 @@
 //
 // An embedder with a control plane of its own sends lists of pods to a [NewChannel],
 // names pods that never change in a [NewStatic], or implements Source in a few
-// lines; if it hears of single pods, it implements DeltaSource, of which [Deltas]
-// makes a Source. Pods that did not pass through Load should pass through
+// lines. Pods that did not pass through Load should pass through
 // [Normalize] or at least [SetDefaults]. Sources may come and go while the Mux runs:
 // [Mux.Add], [Mux.Remove].
 //

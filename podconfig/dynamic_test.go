@@ -138,8 +138,8 @@ func TestMuxAddRefuses(t *testing.T) {
 func TestMuxRemoveBeforeRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		never := sourceFunc{"never", func(context.Context, func([]*v1.Pod)) error { panic("it was removed") }}
-		m, err := NewMux(MuxOptions{Sources: []Source{never}, Restore: restoring(testPod("1", "a", from("never"))).Restore})
+		never := sourceFunc{"never", func(context.Context, Sink) error { panic("it was removed") }}
+		m, err := New(Options{Sources: []Source{never}, Restore: restoring(testPod("1", "a", from("never"))).Restore})
 		require.NoError(t, err)
 		require.True(t, m.Remove("never"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -161,11 +161,11 @@ func TestMuxRemoveJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		ended := false
-		require.NoError(t, b.mux.Add(sourceFunc{"slow", func(ctx context.Context, set func([]*v1.Pod)) error {
-			set([]*v1.Pod{testPod("1", "a")})
+		require.NoError(t, b.mux.Add(sourceFunc{"slow", func(ctx context.Context, sink Sink) error {
+			sink.Set([]*v1.Pod{testPod("1", "a")})
 			<-ctx.Done()
 			time.Sleep(10 * time.Second)
-			set([]*v1.Pod{testPod("2", "b")})
+			sink.Set([]*v1.Pod{testPod("2", "b")})
 			ended = true
 			return errors.New("nobody wants to know")
 		}}))
@@ -187,7 +187,7 @@ func TestMuxRemoveJoins(t *testing.T) {
 // reads.
 func TestMuxSourcesComeAndGo(t *testing.T) {
 	t.Parallel()
-	m, err := NewMux(MuxOptions{})
+	m, err := New(Options{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -212,8 +212,8 @@ func TestMuxSourcesComeAndGo(t *testing.T) {
 		wg.Go(func() {
 			for i := range 50 {
 				name := fmt.Sprintf("s%d", w)
-				if err := m.Add(sourceFunc{name, func(ctx context.Context, set func([]*v1.Pod)) error {
-					set([]*v1.Pod{testPod(fmt.Sprint(i%3), fmt.Sprint("p", i%2)), testPod("u"+name, name)})
+				if err := m.Add(sourceFunc{name, func(ctx context.Context, sink Sink) error {
+					sink.Set([]*v1.Pod{testPod(fmt.Sprint(i%3), fmt.Sprint("p", i%2)), testPod("u"+name, name)})
 					<-ctx.Done()
 					return nil
 				}}); err != nil {
@@ -236,7 +236,7 @@ func TestMuxSourcesComeAndGo(t *testing.T) {
 func TestAFrozenMuxKeepsWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sets := make(chan []*v1.Pod)
-		m, err := NewMux(MuxOptions{Sources: []Source{NewChannel("test", sets)}})
+		m, err := New(Options{Sources: []Source{NewChannel("test", sets)}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

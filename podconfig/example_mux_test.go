@@ -34,9 +34,9 @@ func (b broker) Run(ctx context.Context, sink podconfig.Sink) error {
 			return nil
 		case o := <-b.orders:
 			if o.start != nil {
-				sink.Update(o.start)
+				sink.Apply(podconfig.Delta{Update: []*v1.Pod{o.start}})
 			} else {
-				sink.Remove(o.stop)
+				sink.Apply(podconfig.Delta{Remove: []types.UID{o.stop}})
 			}
 		}
 	}
@@ -55,9 +55,9 @@ func show(c podconfig.Change) {
 }
 
 // A source that hears of single pods.
-func ExampleDeltas() {
+func ExampleSink() {
 	b := broker{known: []*v1.Pod{pod("web")}, orders: make(chan order)}
-	mux, err := podconfig.NewMux(podconfig.MuxOptions{Sources: []podconfig.Source{podconfig.Deltas(b)}})
+	mux, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{b}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -83,7 +83,7 @@ func ExampleDeltas() {
 
 // A source that comes while the mux runs, and goes again.
 func ExampleMux_Add() {
-	mux, err := podconfig.NewMux(podconfig.MuxOptions{})
+	mux, err := podconfig.New(podconfig.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -93,7 +93,7 @@ func ExampleMux_Add() {
 	go func() { done <- mux.Run(ctx) }()
 	fmt.Println("all seen:", mux.AllSeen())
 
-	if err := mux.Add(podconfig.Deltas(broker{known: []*v1.Pod{pod("web")}})); err != nil {
+	if err := mux.Add(broker{known: []*v1.Pod{pod("web")}}); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Println("all seen:", mux.AllSeen(), mux.Sources())

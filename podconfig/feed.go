@@ -30,9 +30,12 @@ func (f *feed) Set(pods []*v1.Pod) {
 	f.say(func(n *news) { *n = news{whole: true, pods: pods} })
 }
 
-func (f *feed) Update(pods ...*v1.Pod) {
+func (f *feed) Apply(d Delta) {
 	f.say(func(n *news) {
-		for _, pod := range pods {
+		for _, uid := range d.Remove {
+			n.put(uid, nil)
+		}
+		for _, pod := range d.Update {
 			if pod != nil {
 				n.put(pod.UID, pod)
 			}
@@ -40,13 +43,7 @@ func (f *feed) Update(pods ...*v1.Pod) {
 	})
 }
 
-func (f *feed) Remove(uids ...types.UID) {
-	f.say(func(n *news) {
-		for _, uid := range uids {
-			n.put(uid, nil)
-		}
-	})
-}
+func (f *feed) NodeName() string { return f.mux.nodeName }
 
 func (f *feed) say(what func(n *news)) {
 	f.mux.mu.Lock()

@@ -257,6 +257,8 @@ func drawPod(t *rapid.T) *v1.Pod {
 	return p
 }
 
+func drawUID(t *rapid.T) types.UID { return types.UID(rapid.StringMatching("[1-5]").Draw(t, "uid")) }
+
 func drawPods(t *rapid.T) []*v1.Pod {
 	return rapid.SliceOfN(rapid.Custom(drawPod), 0, 4).Draw(t, "pods")
 }
@@ -266,7 +268,7 @@ func drawPods(t *rapid.T) []*v1.Pod {
 func muxProperty(t *rapid.T) {
 	w := &world{delivery: newDelivery(), reader: newReplay(), refused: map[string]bool{}, now: time.Unix(0, 0)}
 	var err error
-	w.mux, err = NewMux(MuxOptions{})
+	w.mux, err = New(Options{})
 	require.NoError(t, err)
 	add := func(name string) {
 		if w.mux.Add(newScripted(name)) == nil { // never run
@@ -310,13 +312,24 @@ func muxProperty(t *rapid.T) {
 			for _, p := range pods {
 				s.deltas = append(s.deltas, delta{p.UID, p})
 			}
-			f.Update(pods...)
+			update(f, pods...)
+		},
+		"replace": func(t *rapid.T) {
+			f, s := pick(t)
+			d := Delta{Update: drawPods(t), Remove: rapid.SliceOfN(rapid.Custom(drawUID), 0, 3).Draw(t, "uids")}
+			for _, uid := range d.Remove {
+				s.deltas = append(s.deltas, delta{uid, nil})
+			}
+			for _, p := range d.Update {
+				s.deltas = append(s.deltas, delta{p.UID, p})
+			}
+			f.Apply(d)
 		},
 		"remove": func(t *rapid.T) {
 			f, s := pick(t)
-			uid := types.UID(rapid.StringMatching("[1-5]").Draw(t, "uid"))
+			uid := drawUID(t)
 			s.deltas = append(s.deltas, delta{uid, nil})
-			f.Remove(uid)
+			remove(f, uid)
 		},
 		"add source": func(t *rapid.T) { add(rapid.StringMatching("s[0-3]").Draw(t, "name")) },
 		"remove source": func(t *rapid.T) {
@@ -366,30 +379,31 @@ func TestMuxConcurrently(t *testing.T) {
 			return pods
 		}
 		if i%2 == 0 {
-			sources = append(sources, sourceFunc{name, func(_ context.Context, set func([]*v1.Pod)) error {
+			sources = append(sources, sourceFunc{name, func(_ context.Context, sink Sink) error {
 				defer all.Done()
 				for n := range rounds {
 					said[i] = next(n)
-					set(said[i])
+					sink.Set(said[i])
 				}
 				return nil
 			}})
 			continue
 		}
-		sources = append(sources, Deltas(deltaFunc{name, func(_ context.Context, sink Sink) error {
+		sources = append(sources, sourceFunc{name, func(_ context.Context, sink Sink) error {
 			defer all.Done()
 			sink.Set(nil)
 			for n := range rounds {
+				d := Delta{Update: next(n)}
 				for _, p := range said[i] {
-					sink.Remove(p.UID)
+					d.Remove = append(d.Remove, p.UID)
 				}
-				said[i] = next(n)
-				sink.Update(said[i]...)
+				said[i] = d.Update
+				sink.Apply(d)
 			}
 			return nil
-		}}))
+		}})
 	}
-	m, err := NewMux(MuxOptions{Sources: sources})
+	m, err := New(Options{Sources: sources})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -419,19 +433,11 @@ func TestMuxConcurrently(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// sourceFunc is a source of one function, deltaFunc a delta source.
+// sourceFunc is a source of one function.
 type sourceFunc struct {
-	name string
-	run  func(ctx context.Context, set func([]*v1.Pod)) error
-}
-
-func (s sourceFunc) Name() string                                            { return s.name }
-func (s sourceFunc) Run(ctx context.Context, set func(pods []*v1.Pod)) error { return s.run(ctx, set) }
-
-type deltaFunc struct {
 	name string
 	run  func(ctx context.Context, sink Sink) error
 }
 
-func (s deltaFunc) Name() string                             { return s.name }
-func (s deltaFunc) Run(ctx context.Context, sink Sink) error { return s.run(ctx, sink) }
+func (s sourceFunc) Name() string                             { return s.name }
+func (s sourceFunc) Run(ctx context.Context, sink Sink) error { return s.run(ctx, sink) }

@@ -15,14 +15,23 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
+var (
+	_ PodConfig      = (*Mux)(nil)
+	_ SourceRegistry = (*Mux)(nil)
+	_ Freezer        = (*Mux)(nil)
+)
+
 // Errors of a [Mux].
 var (
 	// ErrMuxEnded is returned by [Mux.Add] when [Mux.Run] has ended, or is about to.
 	ErrMuxEnded = errors.New("the pod config mux has ended")
 )
 
-// MuxOptions are the settings of a [Mux].
-type MuxOptions struct {
+// Options are the settings of a [Mux]. The zero value is valid.
+type Options struct {
+	// NodeName is the name of the node that the pods run on. Sources that make pods of
+	// manifests require it; see [Sink].
+	NodeName string
 	// Logger; the zero value discards.
 	Logger logr.Logger
 	// Sources of pods from the beginning; see also [Mux.Add]. Their names must
@@ -38,7 +47,7 @@ type MuxOptions struct {
 	//
 	// A restored pod comes as [Restore], and counts until its source says which pods
 	// it wants: those that it does not name are removed then, changed ones updated,
-	// and of the same ones nothing is said. See [Rememberer] for who wants to say more of them.
+	// and of the same ones nothing is said. See [SourceRestorer] for who wants to say more of them.
 	Restore func(ctx context.Context) []*v1.Pod
 	// Rejected, if not nil, is told of each pod that is held back, once for as long
 	// as it is, as a rule to make an event of it. It runs in the goroutine of
@@ -46,9 +55,43 @@ type MuxOptions struct {
 	Rejected func(Rejection)
 }
 
-// Mux makes of what any number of sources say one ordered stream of changes. It is
-// safe for concurrent use.
+// PodConfig is the stream of the pods that should run on the node. [Mux] is the
+// default; its methods document the contract. Implementations are safe for
+// concurrent use. Optional interfaces: [SourceRegistry], [Freezer].
+type PodConfig interface {
+	// Run produces the changes until ctx ends, then closes the channel of Changes and
+	// returns nil. A second call returns an error that wraps [runtime.ErrAlreadyRunning].
+	Run(ctx context.Context) error
+	// Changes returns the stream of changes, for one reader.
+	Changes() <-chan Change
+	// AllSeen reports whether the reader has received the pods of all sources. Only
+	// then does the absence of a pod mean that it is not wanted. It may become false
+	// again when a source is added.
+	AllSeen() bool
+}
+
+// SourceRegistry is an optional interface of a [PodConfig] whose sources may come
+// and go.
+type SourceRegistry interface {
+	// Add registers a source, and runs it if the PodConfig runs.
+	Add(Source) error
+	// Remove removes the source of that name with its pods, and reports whether there
+	// was one. It returns when the source's Run has returned.
+	Remove(name string) bool
+	// Sources returns the registered sources in the order in which they were added.
+	Sources() []SourceState
+}
+
+// Freezer is an optional interface of a [PodConfig] that can stop at one snapshot.
+type Freezer interface {
+	// Freeze makes the PodConfig ignore everything that its sources deliver from now on.
+	Freeze()
+}
+
+// Mux merges any number of sources into one ordered stream of changes. It is safe for
+// concurrent use.
 type Mux struct {
+	nodeName string
 	logger   logr.Logger
 	restore  func(ctx context.Context) []*v1.Pod
 	rejected func(Rejection)
@@ -70,12 +113,10 @@ type Mux struct {
 	frozen bool
 }
 
-// NewMux returns a mux over the sources. It does nothing until it is run.
-func NewMux(opts MuxOptions) (*Mux, error) {
-	if opts.Logger.IsZero() {
-		opts.Logger = logr.Discard()
-	}
+// New returns a mux over the sources. It does nothing until it is run.
+func New(opts Options) (*Mux, error) {
 	m := &Mux{
+		nodeName: opts.NodeName,
 		logger:   opts.Logger,
 		restore:  opts.Restore,
 		rejected: opts.Rejected,
@@ -236,7 +277,7 @@ func (m *Mux) restoreInto(d *delivery, pods []*v1.Pod) {
 	origins := make([]*origin, len(feeds))
 	for i, f := range feeds {
 		origins[i] = f.origin
-		if r, ok := f.source.(Rememberer); ok {
+		if r, ok := f.source.(SourceRestorer); ok {
 			r.Restored(cameFrom(pods, f.name))
 		}
 	}

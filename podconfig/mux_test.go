@@ -31,13 +31,13 @@ func newScripted(name string) *scripted {
 
 func (s *scripted) Name() string { return s.name }
 
-func (s *scripted) Run(ctx context.Context, set func([]*v1.Pod)) error {
+func (s *scripted) Run(ctx context.Context, sink Sink) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case pods := <-s.sets:
-			set(pods)
+			sink.Set(pods)
 		case err := <-s.errs:
 			return err
 		}
@@ -73,10 +73,10 @@ type bench struct {
 }
 
 func newBench(t *testing.T, names ...string) *bench {
-	return newBenchOf(t, MuxOptions{}, names...)
+	return newBenchOf(t, Options{}, names...)
 }
 
-func newBenchOf(t *testing.T, opts MuxOptions, names ...string) *bench {
+func newBenchOf(t *testing.T, opts Options, names ...string) *bench {
 	b := &bench{t: t}
 	for _, n := range names {
 		s := newScripted(n)
@@ -84,7 +84,7 @@ func newBenchOf(t *testing.T, opts MuxOptions, names ...string) *bench {
 		opts.Sources = append(opts.Sources, s)
 	}
 	opts.Rejected = func(r Rejection) { b.rejected = append(b.rejected, r) }
-	mux, err := NewMux(opts)
+	mux, err := New(opts)
 	require.NoError(t, err)
 	b.mux = mux
 	ctx, cancel := context.WithCancel(t.Context())
@@ -315,21 +315,21 @@ func TestMuxSourceEnds(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		runs int // that happen within ten seconds
-		run  func(ctx context.Context, set func([]*v1.Pod)) error
+		run  func(ctx context.Context, sink Sink) error
 	}{
-		"complete": {1, func(_ context.Context, set func([]*v1.Pod)) error { set(nil); return nil }},
-		"silent":   {4, func(context.Context, func([]*v1.Pod)) error { return nil }},
-		"panics":   {4, func(context.Context, func([]*v1.Pod)) error { panic("x") }},
+		"complete": {1, func(_ context.Context, sink Sink) error { sink.Set(nil); return nil }},
+		"silent":   {4, func(context.Context, Sink) error { return nil }},
+		"panics":   {4, func(context.Context, Sink) error { panic("x") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				runs := 0
-				var late func([]*v1.Pod)
-				m, err := NewMux(MuxOptions{Sources: []Source{sourceFunc{"func", func(ctx context.Context, set func([]*v1.Pod)) error {
+				var late Sink
+				m, err := New(Options{Sources: []Source{sourceFunc{"func", func(ctx context.Context, sink Sink) error {
 					runs++
-					late = set
-					return tc.run(ctx, set)
+					late = sink
+					return tc.run(ctx, sink)
 				}}}})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -341,7 +341,7 @@ func TestMuxSourceEnds(t *testing.T) {
 					for range m.Changes() {
 						changes++
 						synctest.Wait()
-						late([]*v1.Pod{testPod("1", "a")}) // Run has returned
+						late.Set([]*v1.Pod{testPod("1", "a")}) // Run has returned
 					}
 				}()
 				require.NoError(t, m.Run(ctx))
@@ -356,10 +356,10 @@ func TestMuxSourceEnds(t *testing.T) {
 
 func TestNewMuxErrors(t *testing.T) {
 	t.Parallel()
-	_, err := NewMux(MuxOptions{Sources: []Source{nil, newScripted(""), newScripted("a"), newScripted("a")}})
+	_, err := New(Options{Sources: []Source{nil, newScripted(""), newScripted("a"), newScripted("a")}})
 	require.EqualError(t, err, "pod config mux: source 0: the source is nil\nsource 1: the source has no name\n"+
 		`source 3: there is another source of the same name "a"`)
-	m, err := NewMux(MuxOptions{})
+	m, err := New(Options{})
 	require.NoError(t, err)
 	assert.True(t, m.AllSeen())
 }

@@ -24,8 +24,8 @@ func from(source string) func(*v1.Pod) {
 	}
 }
 
-func restoring(pods ...*v1.Pod) MuxOptions {
-	return MuxOptions{Restore: func(context.Context) []*v1.Pod { return pods }}
+func restoring(pods ...*v1.Pod) Options {
+	return Options{Restore: func(context.Context) []*v1.Pod { return pods }}
 }
 
 func TestMuxRestore(t *testing.T) {
@@ -142,7 +142,7 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 				p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("1024Mi")}
 			})
 		}
-		life := func(opts MuxOptions) []Change {
+		life := func(opts Options) []Change {
 			b := newBenchOf(t, opts, "file")
 			synctest.Wait()
 			var changes []Change
@@ -158,7 +158,7 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 			b.stop()
 			return changes
 		}
-		first := life(MuxOptions{})
+		first := life(Options{})
 		require.Len(t, first, 1)
 		data, err := json.Marshal(first[0].Pods[0])
 		require.NoError(t, err)
@@ -180,13 +180,13 @@ func TestRestoreComesBeforeTheSources(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
-		m, err := NewMux(MuxOptions{
+		m, err := New(Options{
 			Restore: func(context.Context) []*v1.Pod {
 				time.Sleep(time.Second) // of a slow disk
 				order = append(order, "restore")
 				return []*v1.Pod{testPod("1", "a", from("s")), testPod("2", "b", from("late"))}
 			},
-			Sources: []Source{sourceFunc{"s", func(context.Context, func([]*v1.Pod)) error {
+			Sources: []Source{sourceFunc{"s", func(context.Context, Sink) error {
 				order = append(order, "run")
 				return fmt.Errorf("no")
 			}}},
@@ -211,8 +211,8 @@ type remembering struct{ restored []*v1.Pod }
 
 func (r *remembering) Name() string            { return "file" }
 func (r *remembering) Restored(pods []*v1.Pod) { r.restored = pods }
-func (r *remembering) Run(ctx context.Context, set func([]*v1.Pod)) error {
-	set(r.restored)
+func (r *remembering) Run(ctx context.Context, sink Sink) error {
+	sink.Set(r.restored)
 	<-ctx.Done()
 	return nil
 }
@@ -223,7 +223,7 @@ func TestASourceLearnsWhatWasRestored(t *testing.T) {
 		r := &remembering{}
 		opts := restoring(testPod("1", "a", from("file")), nil, testPod("2", "b", from("http")))
 		opts.Sources = []Source{r}
-		m, err := NewMux(opts)
+		m, err := New(opts)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -5,36 +5,62 @@ import (
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// Source says which pods should run, as far as it goes: a directory of
-// manifests, a URL, an API server, an embedder's own control plane. One that hears
-// of single pods is a [DeltaSource].
+// Source delivers the pods of one origin: a directory of manifests, a URL, an API
+// server, an embedder's own control plane.
 type Source interface {
-	// Name tells the source from the others of its [Mux], as in "file", "http" or
-	// "api". It becomes the pods' annotation kubernetes.io/config.source, and every
-	// name but "api" makes them static pods. It must not change.
+	// Name identifies the source in its [Mux], as in "file", "http" or "api". It must
+	// not change. It becomes the pods' annotation kubernetes.io/config.source, and every
+	// name but "api" makes them static pods.
 	Name() string
-	// Run delivers the source's pods until ctx ends. Each call of set hands over
-	// the full list of the pods that the source wants now; an empty list says that
-	// it wants none, which is another thing than not having called set yet. set
-	// never blocks, may be called from any goroutine, and does nothing once Run has
-	// returned. The slice and the pods in it belong to the Mux from then on and
-	// must not be changed by anybody; handing over the same pod again, by its
-	// pointer, is the cheap way to say that it did not change.
+	// Run delivers the source's pods to the sink until ctx ends. It may be called
+	// again after it has returned, never before.
 	//
-	// When Run returns an error before ctx has ended, it is called again after a
-	// back-off, and the pods that were set last stay. When it returns nil, the
-	// source is complete: they stay for good.
-	Run(ctx context.Context, set func(pods []*v1.Pod)) error
+	// If Run returns an error before ctx ends, it is called again after a back-off;
+	// the pods delivered so far stay. The new run should call Set as soon as it knows
+	// its pods, because changes may have been missed between the runs. If Run returns
+	// nil, the source is complete: its pods stay for good.
+	Run(ctx context.Context, sink Sink) error
 }
 
-// Rememberer is a [Source] that wants to know which of its pods were restored, say because it
-// cannot tell at once what became of them.
-type Rememberer interface {
-	// Restored is called by [Mux.Run] once, before it runs the source, with the pods that
-	// [MuxOptions].Restore has returned of it. They must not be changed; naming them
-	// again, by their pointers, has them go on. A source that is added later is not told.
+// Sink receives the pods of a [Source]. Its methods do not block, are safe for
+// concurrent use, and have no effect once Run has returned. Slices and pods passed
+// to it must not be changed afterwards.
+type Sink interface {
+	// Set delivers a snapshot: the full list of the pods that the source wants now.
+	// The empty list means that it wants none. A source has been seen only after
+	// its first Set, so each run should call it once.
+	//
+	// Passing a pod again by the same pointer is the cheap way to leave it unchanged.
+	Set(pods []*v1.Pod)
+	// Apply delivers a change of single pods, in one atomic step. Its cost is
+	// proportional to the number of pods in the delta, not to the number of pods that
+	// the source has. A delta before the first Set is applied too.
+	Apply(Delta)
+	// NodeName returns the name of the node that the pods run on, see
+	// [Options.NodeName]. It is empty if none was given.
+	NodeName() string
+}
+
+// Delta is a change of single pods of a source. Remove takes effect before Update,
+// and both in one step, so that a full name can pass from one UID to another.
+type Delta struct {
+	// Update adds pods and replaces those of the same UID. A pod that is to end
+	// gracefully is updated with its deletion timestamp set. Nil pods are ignored.
+	Update []*v1.Pod
+	// Remove removes the pods of these UIDs. Unknown UIDs are ignored.
+	Remove []types.UID
+}
+
+// SourceRestorer is an optional interface of a [Source] that keeps restored pods
+// alive, for example while it cannot tell whether they are still wanted.
+type SourceRestorer interface {
+	// Restored is called once by [Mux.Run], before it runs the source, with the pods of
+	// this source that [Options.Restore] returned. They must not be changed. The source
+	// keeps one by delivering it again, by the same pointer. Restored is not called
+	// for a source that is added after that.
 	Restored(pods []*v1.Pod)
 }
 
@@ -47,7 +73,7 @@ const (
 	// Remove brings pods that are wanted no more.
 	Remove Op = iota + 1
 	// Restore brings pods that the reader does not know, as the agent that ran here
-	// before knew them; see [MuxOptions]. They are to run, but their source has not
+	// before knew them; see [Options]. They are to run, but their source has not
 	// been heard: it may know others, and may not know these.
 	Restore
 	// Add brings pods that the reader does not know.

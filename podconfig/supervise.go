@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // The back-off between two runs of what fails. A run of maxRestartDelay or
@@ -81,12 +80,7 @@ func runOnce(ctx context.Context, source Source, sink Sink) (delivered bool, err
 	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if s, ok := source.(deltaSource); ok {
-		err = s.DeltaSource.Run(ctx, run)
-	} else {
-		err = source.Run(ctx, run.Set)
-	}
-	return delivered, err
+	return delivered, source.Run(ctx, run)
 }
 
 // runSink passes on what a source says during one run.
@@ -100,9 +94,9 @@ type runSink struct {
 
 func (s *runSink) Set(pods []*v1.Pod) { s.pass(func() { s.delivered = true; s.sink.Set(pods) }) }
 
-func (s *runSink) Update(pods ...*v1.Pod) { s.pass(func() { s.sink.Update(pods...) }) }
+func (s *runSink) Apply(d Delta) { s.pass(func() { s.sink.Apply(d) }) }
 
-func (s *runSink) Remove(uids ...types.UID) { s.pass(func() { s.sink.Remove(uids...) }) }
+func (s *runSink) NodeName() string { return s.sink.NodeName() }
 
 func (s *runSink) pass(say func()) {
 	s.mu.Lock()

@@ -64,7 +64,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	router.Default = rt
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "node", Runtime: router, Sources: []podconfig.Source{file.New(*manifests, file.Options{NodeName: "node"})},
+		NodeName: "node", Runtime: router, Sources: []podconfig.Source{file.New(*manifests, file.Options{})},
 	})
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func run(ctx context.Context, out io.Writer) error {
 	broker := NewBroker()
 	broker.Publish("nodes/edge-7/pods/web", manifest("web", "web:1"))
 	broker.Publish("nodes/edge-8/pods/web", manifest("web", "web:1"))
-	topics := &Topics{Broker: broker, Prefix: "nodes/edge-7/pods/", Node: "edge-7", Problem: func(topic string, err error) {
+	topics := &Topics{Broker: broker, Prefix: "nodes/edge-7/pods/", Problem: func(topic string, err error) {
 		fmt.Fprintf(out, "%s: %v\n", topic, err)
 	}}
 	agent, err := kubeletkit.New(kubeletkit.Options{

@@ -14,8 +14,8 @@ import (
 // Topics is a [podconfig.Source]: each topic that begins with the prefix has a
 // manifest, in YAML or JSON, of pods that are wanted.
 type Topics struct {
-	Broker       *Broker
-	Prefix, Node string
+	Broker *Broker
+	Prefix string
 	// Problem is told of manifests that cannot be used.
 	Problem func(topic string, err error)
 }
@@ -24,11 +24,11 @@ type Topics struct {
 func (t *Topics) Name() string { return "topics" }
 
 // Run implements [podconfig.Source].
-func (t *Topics) Run(ctx context.Context, set func([]*v1.Pod)) error {
+func (t *Topics) Run(ctx context.Context, sink podconfig.Sink) error {
 	pods := map[string][]*v1.Pod{} // by topic
 	unsubscribe := t.Broker.Subscribe(func(messages []Message) {
 		for _, m := range messages {
-			t.take(m, pods)
+			t.take(m, sink.NodeName(), pods)
 		}
 		// The full list, each time; the mux finds out what changed. The first one must
 		// have all that the broker kept: what is not in it is ended.
@@ -36,7 +36,7 @@ func (t *Topics) Run(ctx context.Context, set func([]*v1.Pod)) error {
 		for _, topic := range slices.Sorted(maps.Keys(pods)) {
 			all = append(all, pods[topic]...)
 		}
-		set(all)
+		sink.Set(all)
 	})
 	defer unsubscribe()
 	<-ctx.Done()
@@ -45,14 +45,14 @@ func (t *Topics) Run(ctx context.Context, set func([]*v1.Pod)) error {
 
 // take brings the pods of a topic up to date. Those of a manifest that cannot be
 // used stay as they were.
-func (t *Topics) take(m Message, pods map[string][]*v1.Pod) {
+func (t *Topics) take(m Message, node string, pods map[string][]*v1.Pod) {
 	switch {
 	case !strings.HasPrefix(m.Topic, t.Prefix):
 	case len(m.Payload) == 0:
 		delete(pods, m.Topic)
 	default:
 		var opts podconfig.LoadOptions
-		opts.NodeName, opts.Kind, opts.Origin = t.Node, podconfig.KindHTTP, m.Topic
+		opts.NodeName, opts.Kind, opts.Origin = node, podconfig.KindHTTP, m.Topic
 		loaded, err := podconfig.Load(m.Payload, opts)
 		if err != nil {
 			t.Problem(m.Topic, err)

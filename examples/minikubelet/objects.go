@@ -11,9 +11,9 @@ import (
 // that they refer to, each nil if there is no path to read from. Objects that have
 // no directory of their own are read among the manifests: whoever can write there
 // can run anything on this machine, and so read any secret anyway.
-func (s *settings) files(node string, log logr.Logger, problem func(path string, err error)) (podconfig.Source, podconfig.ObjectSource) {
+func (s *settings) files(log logr.Logger, problem func(path string, err error)) (podconfig.Source, podconfig.ObjectSource) {
 	opts := file.Options{
-		NodeName: node, CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
+		CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
 		AllowObjects: true, Objects: s.ObjectsPath == "" || s.ObjectsPath == s.StaticPodPath,
 		Await: !s.RunOnce, // that would never be over
 	}

@@ -37,7 +37,7 @@ func TestWhereObjectsAreRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, err := parse(append(tc.args, "--root-dir", dir))
 			require.NoError(t, err)
-			manifests, source := s.files("node", logr.Discard(), func(string, error) {})
+			manifests, source := s.files(logr.Discard(), func(string, error) {})
 			assert.Equal(t, tc.pods, manifests != nil)
 			if tc.found == "" {
 				assert.Nil(t, source)
@@ -48,7 +48,7 @@ func TestWhereObjectsAreRead(t *testing.T) {
 			ran := 1
 			if manifests != nil {
 				ran++
-				mux, err := podconfig.NewMux(podconfig.MuxOptions{Sources: []podconfig.Source{manifests}})
+				mux, err := podconfig.New(podconfig.Options{NodeName: "node", Sources: []podconfig.Source{manifests}})
 				require.NoError(t, err)
 				go func() { done <- mux.Run(ctx) }()
 			}

@@ -137,13 +137,13 @@ func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink
 		}
 	}
 	var sources []podconfig.Source
-	manifests, objects := s.files(node, log, problem)
+	manifests, objects := s.files(log, problem)
 	if manifests != nil {
 		sources = append(sources, manifests)
 	}
 	if s.StaticPodURL != "" {
 		source, err := podhttp.New(s.StaticPodURL, podhttp.Options{
-			NodeName: node, Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
+			Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
 			AllowObjects: objects != nil, Logger: log.WithName("http"), Problem: problem,
 		})
 		if err != nil {

@@ -67,20 +67,20 @@ func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) err
 }
 
 // Run implements [podconfig.Source].
-func (b *Breaker) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
+func (b *Breaker) Run(ctx context.Context, sink podconfig.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1) // one value, of the one goroutine
 	go func() {
-		ended <- b.Source.Run(ctx, func(pods []*v1.Pod) {
+		ended <- b.Source.Run(ctx, podconfig.NewSnapshotSink(sink.NodeName(), func(pods []*v1.Pod) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.pods, b.said = pods, true
 			b.poke()
-		})
+		}))
 	}()
 	for {
-		timer := time.NewTimer(b.deliver(set))
+		timer := time.NewTimer(b.deliver(sink))
 		select {
 		case err := <-ended:
 			timer.Stop()
@@ -93,7 +93,7 @@ func (b *Breaker) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 }
 
 // deliver hands over the pods that may run, and returns the time until another may.
-func (b *Breaker) deliver(set func(pods []*v1.Pod)) time.Duration {
+func (b *Breaker) deliver(sink podconfig.Sink) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wait := time.Hour
@@ -107,7 +107,7 @@ func (b *Breaker) deliver(set func(pods []*v1.Pod)) time.Duration {
 		pods = append(pods, pod)
 	}
 	if b.said {
-		set(pods)
+		sink.Set(pods)
 	}
 	return wait
 }

@@ -13,7 +13,7 @@
 //
 // # Use
 //
-// Give [Store.Load] to [github.com/kubeletkit/kubeletkit/podconfig.MuxOptions] as
+// Give [Store.Load] to [github.com/kubeletkit/kubeletkit/podconfig.Options] as
 // Restore, run [Store.Run], call Keep for each pod that was admitted and Drop for
 // each that its source wants no more; once all sources have been heard, call Prune
 // with what is desired, for what has gone unseen. [github.com/kubeletkit/kubeletkit.Agent] does

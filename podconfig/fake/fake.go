@@ -1,4 +1,4 @@
-// Package fake is a source of pods that a test speaks for.
+// Package fake provides a [podconfig.Source] whose pods a test sets.
 //
 //	src := fake.NewSource("api")
 //	agent, err := kubeletkit.New(kubeletkit.Options{Sources: []podconfig.Source{src}, …})
@@ -120,7 +120,7 @@ func (s *Source) Complete() {
 }
 
 // Run implements [podconfig.Source].
-func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
+func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 	s.mu.Lock()
 	s.running, s.delivered = true, 0
 	s.runs++
@@ -146,7 +146,7 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 			return failure
 		}
 		if news {
-			set(pods)
+			sink.Set(pods)
 			s.mu.Lock()
 			s.delivered = said
 			s.cond.Changed()

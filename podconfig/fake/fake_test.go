@@ -33,13 +33,13 @@ func deliveries(t *testing.T, s *fake.Source) (got <-chan string, done <-chan er
 	ctx, cancel := context.WithCancel(t.Context())
 	names, ended := make(chan string, 100), make(chan error, 1)
 	go func() {
-		ended <- s.Run(ctx, func(pods []*v1.Pod) {
+		ended <- s.Run(ctx, podconfig.NewSnapshotSink("", func(pods []*v1.Pod) {
 			text := ""
 			for _, p := range pods {
 				text += p.Name + " "
 			}
 			names <- text
-		})
+		}))
 	}()
 	synctest.Wait()
 	return names, ended, cancel
@@ -99,7 +99,7 @@ func TestFailures(t *testing.T) {
 func TestWithTheMux(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fake.NewSource("api")
-		mux, err := podconfig.NewMux(podconfig.MuxOptions{Sources: []podconfig.Source{s}})
+		mux, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{s}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -125,7 +125,9 @@ func Example() {
 	src := fake.NewSource("api")
 	src.Set(makePod("web"))
 	done := make(chan error)
-	go func() { done <- src.Run(ctx, func(pods []*v1.Pod) { fmt.Println("wanted:", len(pods)) }) }()
+	go func() {
+		done <- src.Run(ctx, podconfig.NewSnapshotSink("", func(pods []*v1.Pod) { fmt.Println("wanted:", len(pods)) }))
+	}()
 	fmt.Println(src.UntilDelivered(ctx))
 	cancel()
 	fmt.Println(<-done)

@@ -17,8 +17,9 @@ func Example() {
 	manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: nginx}]}\n"
 	_ = os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(manifest), 0o600)
 
-	mux, err := podconfig.NewMux(podconfig.MuxOptions{
-		Sources: []podconfig.Source{file.New(dir, file.Options{NodeName: "edge-7"})},
+	mux, err := podconfig.New(podconfig.Options{
+		NodeName: "edge-7",
+		Sources:  []podconfig.Source{file.New(dir, file.Options{})},
 	})
 	if err != nil {
 		fmt.Println(err)

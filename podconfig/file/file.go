@@ -22,9 +22,6 @@ var ErrRunning = errors.New("the file source is already running")
 type Options struct {
 	// Logger; the zero value discards. It is used from several goroutines.
 	Logger logr.Logger
-	// NodeName is the node that the pods run on; it becomes part of their names.
-	// Default: the host name in lower case.
-	NodeName string
 	// Name of the source in the stream of changes. Default: "file".
 	Name string
 	// CheckFrequency is the time between two full looks, which find what the kernel
@@ -86,11 +83,11 @@ func New(path string, opts Options) *Source {
 // Name returns the name of the source.
 func (s *Source) Name() string { return s.opts.Name }
 
-// Restored implements [podconfig.Rememberer]: while a file is broken of which no good version
+// Restored implements [podconfig.SourceRestorer]: while a file is broken of which no good version
 // is known, restored pods that no other file has go on, since they may be its.
 func (s *Source) Restored(pods []*v1.Pod) { s.restored = pods }
 
-var _ podconfig.Rememberer = (*Source)(nil)
+var _ podconfig.SourceRestorer = (*Source)(nil)
 
 // Delays between something that happened and the look at it.
 const (
@@ -108,16 +105,16 @@ const (
 // file may be half written. A path that does not exist holds no pods, but see
 // [Options.Await]. A path that cannot be read says nothing: the pods known so far stay, and if there never
 // were any, the source counts as unseen. The only other errors are [ErrRunning]
-// and that of finding out the host name.
-func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
+// and that of a sink without a node name.
+func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 	if !s.running.CompareAndSwap(false, true) {
 		return ErrRunning
 	}
 	defer s.running.Store(false)
 	if s.state == nil {
-		node, err := podconfig.NodeName(s.opts.NodeName)
-		if err != nil {
-			return fmt.Errorf("file source %s: %w", s.path, err)
+		node := sink.NodeName()
+		if node == "" && !s.onlyObjects {
+			return fmt.Errorf("file source %s: no node name given; set podconfig.Options.NodeName", s.path)
 		}
 		s.state = newState(s.path, node, s.opts)
 		s.state.store, s.state.onlyObjects = s.store, s.onlyObjects
@@ -162,7 +159,7 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 		// there is.
 		held := !delivered && again > 0 && time.Since(began) < holdBack
 		if s.state.known && !held && (changed || !delivered) {
-			set(s.state.pods())
+			sink.Set(s.state.pods())
 			delivered = true
 		}
 		period.Reset(s.opts.CheckFrequency)

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,7 +56,6 @@ func start(t *testing.T, path string, every time.Duration) *rig {
 func launch(t *testing.T, path string, opts Options, prepare func(*Source)) *rig {
 	t.Helper()
 	r := &rig{t: t, sets: make(chan []*v1.Pod, 1000), problems: make(chan string, 1000)}
-	opts.NodeName = "node"
 	opts.Problem = func(path string, err error) {
 		r.problems <- fmt.Sprintf("%s: %v", filepath.Base(path), err)
 	}
@@ -64,11 +65,14 @@ func launch(t *testing.T, path string, opts Options, prepare func(*Source)) *rig
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, func(pods []*v1.Pod) { r.sets <- pods }) }()
+	go func() { done <- s.Run(ctx, sink(func(pods []*v1.Pod) { r.sets <- pods })) }()
 	r.stop = func() { cancel(); assert.NoError(t, <-done) }
 	t.Cleanup(func() { r.stop() })
 	return r
 }
+
+// sink returns a sink of the node "node".
+func sink(set func(pods []*v1.Pod)) podconfig.Sink { return podconfig.NewSnapshotSink("node", set) }
 
 // expect waits for a set of exactly these pods, each as name=image.
 func (r *rig) expect(want ...string) {
@@ -316,19 +320,25 @@ func TestUnreadablePathSaysNothing(t *testing.T) {
 	assert.Empty(t, r.sets)
 }
 
+func TestNodeNameIsRequired(t *testing.T) {
+	t.Parallel()
+	err := New("/manifests", Options{}).Run(t.Context(), podconfig.NewSnapshotSink("", nil))
+	require.EqualError(t, err, "file source /manifests: no node name given; set podconfig.Options.NodeName")
+}
+
 func TestRunTwice(t *testing.T) {
 	t.Parallel()
-	s := New(t.TempDir(), Options{NodeName: "n"})
+	s := New(t.TempDir(), Options{})
 	assert.Equal(t, "file", s.Name())
 	ctx, cancel := context.WithCancel(t.Context())
 	seen, done := make(chan struct{}), make(chan error)
 	var once atomic.Bool
 	go func() {
-		done <- s.Run(ctx, func([]*v1.Pod) {
+		done <- s.Run(ctx, sink(func([]*v1.Pod) {
 			if once.CompareAndSwap(false, true) {
 				close(seen)
 			}
-		})
+		}))
 	}()
 	<-seen
 	require.ErrorIs(t, s.Run(ctx, nil), ErrRunning)
@@ -338,7 +348,7 @@ func TestRunTwice(t *testing.T) {
 	// What a run has learnt serves the next one.
 	again := make(chan []*v1.Pod, 1)
 	ctx, cancel = context.WithCancel(t.Context())
-	go func() { done <- s.Run(ctx, func(pods []*v1.Pod) { again <- pods }) }()
+	go func() { done <- s.Run(ctx, sink(func(pods []*v1.Pod) { again <- pods })) }()
 	<-again
 	cancel()
 	require.NoError(t, <-done)

@@ -48,7 +48,7 @@ func NewObjects(path string, opts Options) *Objects {
 // returns nil. Its errors are those of [Source.Run]: only one call may go on.
 func (o *Objects) Watch(ctx context.Context, changed func(refs []podconfig.ObjectRef)) error {
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return o.source.Run(gctx, func([]*v1.Pod) {}) })
+	g.Go(func() error { return o.source.Run(gctx, podconfig.NewSnapshotSink("", func([]*v1.Pod) {})) })
 	g.Go(func() error { return o.source.store.Watch(gctx, changed) })
 	return g.Wait()
 }

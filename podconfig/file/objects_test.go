@@ -46,7 +46,7 @@ func TestObjectsAmongManifests(t *testing.T) {
 	path := filepath.Join(dir, "a.yaml")
 	write(t, path, consumer("a", "db")+"---\n"+secretOf("db", "1"))
 
-	s := New(dir, Options{NodeName: "node", CheckFrequency: time.Hour, Objects: true})
+	s := New(dir, Options{CheckFrequency: time.Hour, Objects: true})
 	src := s.Objects()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -54,9 +54,9 @@ func TestObjectsAmongManifests(t *testing.T) {
 	defer cancel()
 	seen := make(chan string, 100)
 	wg.Go(func() {
-		assert.NoError(t, s.Run(ctx, func(pods []*v1.Pod) {
+		assert.NoError(t, s.Run(ctx, sink(func(pods []*v1.Pod) {
 			seen <- fmt.Sprint(len(pods), " pods, ", valueOf(t, src, "db"))
-		}))
+		})))
 	})
 	assert.Equal(t, "2 pods, 1", <-seen, "the objects come before the pods")
 

@@ -92,15 +92,15 @@ func TestLostEvents(t *testing.T) {
 
 	lines, begun, busy, sets := make(chan string, 1000), make(chan struct{}, 1000), make(chan struct{}), make(chan []string, 1000)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
-	s := New(dir, Options{NodeName: "node", CheckFrequency: time.Hour, Logger: logger})
+	s := New(dir, Options{CheckFrequency: time.Hour, Logger: logger})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- s.Run(ctx, func(pods []*v1.Pod) {
+		done <- s.Run(ctx, sink(func(pods []*v1.Pod) {
 			begun <- struct{}{}
 			<-busy
 			sets <- describe(pods)
-		})
+		}))
 	}()
 	<-begun
 	// The same event twice in a row is kept once.

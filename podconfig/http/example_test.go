@@ -17,12 +17,12 @@ func Example() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, manifest) }))
 	defer server.Close()
 
-	source, err := podhttp.New(server.URL, podhttp.Options{NodeName: "edge-7", Header: http.Header{"Authorization": {"Bearer token"}}})
+	source, err := podhttp.New(server.URL, podhttp.Options{Header: http.Header{"Authorization": {"Bearer token"}}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	mux, err := podconfig.NewMux(podconfig.MuxOptions{Sources: []podconfig.Source{source}})
+	mux, err := podconfig.New(podconfig.Options{NodeName: "edge-7", Sources: []podconfig.Source{source}})
 	if err != nil {
 		fmt.Println(err)
 		return

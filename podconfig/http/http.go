@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 )
@@ -22,9 +21,6 @@ var ErrRunning = errors.New("the http source is already running")
 type Options struct {
 	// Logger; the zero value discards.
 	Logger logr.Logger
-	// NodeName is the node that the pods run on; it becomes part of their names.
-	// Default: the host name in lower case.
-	NodeName string
 	// Name of the source in the stream of changes. Default: "http".
 	Name string
 	// CheckFrequency is the time between two requests. Default: 20 s, the
@@ -114,18 +110,18 @@ func New(rawURL string, opts Options) (*Source, error) {
 func (s *Source) Name() string { return s.opts.Name }
 
 // Run reads the URL and hands over its pods whenever they change, until ctx ends;
-// then it returns nil. The only errors are [ErrRunning] and that of finding out the
-// host name.
-func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
+// then it returns nil. The only errors are [ErrRunning] and that of a sink without
+// a node name.
+func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 	if !s.running.CompareAndSwap(false, true) {
 		return ErrRunning
 	}
 	defer s.running.Store(false)
 	defer s.client.close()
 	if s.state == nil {
-		node, err := podconfig.NodeName(s.opts.NodeName)
-		if err != nil {
-			return fmt.Errorf("http source %s: %w", s.url.Redacted(), err)
+		node := sink.NodeName()
+		if node == "" {
+			return fmt.Errorf("http source %s: no node name given; set podconfig.Options.NodeName", s.url.Redacted())
 		}
 		s.state = &state{url: s.url, node: node, opts: s.opts}
 		if s.url.Scheme == "http" {
@@ -147,7 +143,7 @@ func (s *Source) Run(ctx context.Context, set func(pods []*v1.Pod)) error {
 		}
 		changed := s.state.take(answer, err)
 		if s.state.known && (changed || !delivered) {
-			set(s.state.pods)
+			sink.Set(s.state.pods)
 			delivered = true
 		}
 		timer.Reset(s.state.wait())

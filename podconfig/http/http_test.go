@@ -94,7 +94,7 @@ func start(t *testing.T, s *server, opts Options) *rig {
 	t.Helper()
 	r := &rig{t: t, server: s}
 	s.began = time.Now()
-	opts.NodeName, opts.Transport = "node", s
+	opts.Transport = s
 	opts.Problem = func(url string, err error) {
 		assert.Equal(t, "https://user:xxxxx@host/pods", url)
 		r.mu.Lock()
@@ -113,7 +113,7 @@ func (r *rig) run() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error)
 	go func() {
-		done <- r.source.Run(ctx, func(pods []*v1.Pod) {
+		done <- r.source.Run(ctx, sink(func(pods []*v1.Pod) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.pods = pods
@@ -122,10 +122,13 @@ func (r *rig) run() {
 				names = append(names, strings.TrimSuffix(p.Name, "-node")+"="+p.Spec.Containers[0].Image)
 			}
 			r.sets = append(r.sets, strings.Join(names, " "))
-		})
+		}))
 	}()
 	r.stop = func() { cancel(); assert.NoError(r.t, <-done) }
 }
+
+// sink returns a sink of the node "node".
+func sink(set func(pods []*v1.Pod)) podconfig.Sink { return podconfig.NewSnapshotSink("node", set) }
 
 // after lets time pass and takes what the source has said since it was last taken.
 func (r *rig) after(d time.Duration) (sets, problems []string) {
@@ -498,4 +501,12 @@ func TestNewErrors(t *testing.T) {
 	s, err := New("http://host", Options{Name: "n"})
 	require.NoError(t, err)
 	assert.Equal(t, "n", s.Name())
+}
+
+func TestNodeNameIsRequired(t *testing.T) {
+	t.Parallel()
+	s, err := New(testURL, Options{})
+	require.NoError(t, err)
+	err = s.Run(t.Context(), podconfig.NewSnapshotSink("", nil))
+	require.EqualError(t, err, "http source https://user:xxxxx@host/pods: no node name given; set podconfig.Options.NodeName")
 }

@@ -98,7 +98,7 @@ func TestClientCertificates(t *testing.T) {
 	defer srv.Close()
 
 	dir := t.TempDir()
-	opts := Options{NodeName: "node", CheckFrequency: time.Millisecond, CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
+	opts := Options{CheckFrequency: time.Millisecond, CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
 	use := func(a *authority, name string) {
 		cert, key := a.leaf(name)
 		write(t, opts.KeyFile, key)
@@ -110,7 +110,7 @@ func TestClientCertificates(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- s.Run(ctx, func(pods []*v1.Pod) { sets <- pods[0].Name }) }()
+	go func() { done <- s.Run(ctx, sink(func(pods []*v1.Pod) { sets <- pods[0].Name })) }()
 	await := func(c chan string, want string) {
 		t.Helper()
 		for deadline := time.After(30 * time.Second); ; {
@@ -163,11 +163,11 @@ func TestOneConnection(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Close()
-	s, err := New(srv.URL, Options{NodeName: "node", CheckFrequency: time.Millisecond})
+	s, err := New(srv.URL, Options{CheckFrequency: time.Millisecond})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- s.Run(ctx, func([]*v1.Pod) {}) }()
+	go func() { done <- s.Run(ctx, sink(func([]*v1.Pod) {})) }()
 	<-enough
 	cancel()
 	require.NoError(t, <-done)
@@ -186,11 +186,11 @@ func TestTimeout(t *testing.T) {
 			<-r.Context().Done()
 		}))
 		problems := make(chan string, 1000)
-		s, err := New(srv.URL, Options{NodeName: "node", Timeout: 20 * time.Millisecond, Problem: func(_ string, err error) { problems <- err.Error() }})
+		s, err := New(srv.URL, Options{Timeout: 20 * time.Millisecond, Problem: func(_ string, err error) { problems <- err.Error() }})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- s.Run(ctx, func([]*v1.Pod) {}) }()
+		go func() { done <- s.Run(ctx, sink(func([]*v1.Pod) {})) }()
 		assert.Contains(t, <-problems, "no complete answer within 20ms")
 		cancel()
 		require.NoError(t, <-done)
