@@ -110,7 +110,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 		}
 	}
 	if a.pleg = opts.PLEG; a.pleg == nil {
-		a.pleg = generatorOver(rt, cache, a.named("pleg"))
+		a.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Logger: a.named("pleg")}})
 	}
 	var err error
 	rejected := func(r podconfig.Rejection) { event(r.Pod, v1.EventTypeWarning, "FailedValidation", r.Err.Error()) } // kubelet's reason
@@ -157,15 +157,6 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 			a.prober.Notify(ev.Pod.UID)
 		}})
 	return err
-}
-
-// generatorOver returns the default PLEG for the runtime.
-func generatorOver(rt runtime.Runtime, cache *runtime.Cache, log logr.Logger) pleg.Generator {
-	opts := pleg.Options{Logger: log}
-	if evented, ok := rt.(pleg.EventedRuntime); ok {
-		return pleg.NewEvented(evented, cache, pleg.EventedOptions{Options: opts})
-	}
-	return pleg.NewGeneric(rt, cache, opts)
 }
 
 // checker has the PLEG look when the runtime turns out not to answer: one that lives on

@@ -3,6 +3,7 @@ package pleg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,7 @@ type engine struct {
 	// strayed says that a hint has come, since the last list call began, of which only a
 	// relist can tell what it was about.
 	strayed bool
-	// counted is what the metrics were told last, nil before they were told.
+	// counted is what Metrics received last, nil before that.
 	counted *Counts
 	// tasks are the goroutines that Run has started.
 	tasks sync.WaitGroup
@@ -121,7 +122,7 @@ func (e *engine) Relist() {
 // Run implements [Generator].
 func (e *engine) Run(ctx context.Context) error {
 	if !e.started.CompareAndSwap(false, true) {
-		return runtime.ErrAlreadyRunning
+		return fmt.Errorf("pleg: %w", runtime.ErrAlreadyRunning)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	e.health.begin()
@@ -276,19 +277,20 @@ func (e *engine) listed(l relisting) {
 	if l.err == nil && e.health.succeeded(e.alarms.relist.Sub(now)) {
 		e.opts.Logger.Info("The runtime lists its pods again")
 	}
-	if e.opts.Metrics != nil {
-		l.metrics.Due = e.alarms.relist
-		e.opts.Metrics.Relisted(l.metrics)
-	}
+	l.metrics.Due = e.alarms.relist
+	e.opts.Metrics.Relisted(l.metrics)
 }
 
-// count tells the metrics what there is, unless they know or nobody does.
+// count passes the counts on to Metrics when they have changed.
 func (e *engine) count() {
-	if e.opts.Metrics == nil || e.records.round == 0 || e.counted != nil && *e.counted == e.records.counts {
+	counts := e.records.counts
+	if e.records.round == 0 || e.counted != nil && *e.counted == counts {
 		return
 	}
-	counts := e.records.counts
-	e.counted = &counts
+	if e.counted == nil {
+		e.counted = new(Counts)
+	}
+	*e.counted = counts
 	e.opts.Metrics.Counted(counts)
 }
 

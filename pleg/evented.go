@@ -1,6 +1,9 @@
 package pleg
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -31,23 +34,35 @@ func (o *EventedOptions) setDefaults() {
 	}
 }
 
-// Evented is a [Generator] that learns of changes from the runtime's event stream,
-// at once, and relists only as a safety net. Without a stream, because the runtime
-// has none or because it is broken, it is what [Generic] is. Build it with
-// [NewEvented].
+// Evented is a [Generator] that inspects a pod as soon as the runtime's event stream
+// reports a change of it, and relists only as a safety net. While there is no stream, it
+// relists as often as [Generic]. Build it with [NewEvented].
 type Evented struct{ *engine }
 
-var _ Generator = Evented{}
-
-// EventedRuntime is what an [Evented] needs of a runtime.
-type EventedRuntime interface {
-	runtime.Lister
-	runtime.EventSource
-}
+var (
+	_ Generator = (*Evented)(nil)
+	_ Relister  = (*Evented)(nil)
+	_ Holder    = (*Evented)(nil)
+)
 
 // NewEvented returns a generator over the runtime's lists and its event stream. It
 // reads changed pods into the cache, which must read from the same runtime.
-func NewEvented(rt EventedRuntime, cache Cache, opts EventedOptions) *Evented {
+//
+// The event stream is optional: it is that of rt, or of a runtime that rt wraps, if one
+// of them is a [runtime.EventSource]; see [runtime.Optional]. Without one the generator
+// relists every RelistPeriod, and logs that once.
+func NewEvented(rt runtime.Lister, cache Cache, opts EventedOptions) *Evented {
 	opts.setDefaults()
-	return &Evented{newEngine(rt, rt, cache, opts)}
+	events, ok := runtime.Optional[runtime.EventSource](rt)
+	if !ok {
+		events = noEvents{}
+	}
+	return &Evented{newEngine(rt, events, cache, opts)}
+}
+
+// noEvents is the event source of a runtime that has none.
+type noEvents struct{}
+
+func (noEvents) WatchEvents(context.Context, func(), func(runtime.Hint)) error {
+	return fmt.Errorf("%w: the runtime does not implement runtime.EventSource", errors.ErrUnsupported)
 }

@@ -38,8 +38,8 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Logger.IsZero() {
-		o.Logger = logr.Discard()
+	if o.Metrics == nil {
+		o.Metrics = NopMetrics{}
 	}
 	for _, d := range []struct {
 		value *time.Duration
@@ -64,7 +64,10 @@ func (o *Options) setDefaults() {
 // relists periodically and reports the differences. Build it with [NewGeneric].
 type Generic struct{ *engine }
 
-var _ Generator = Generic{}
+var (
+	_ Generator = (*Generic)(nil)
+	_ Relister  = (*Generic)(nil)
+)
 
 // NewGeneric returns a generator over the lister. It reads changed pods into the
 // cache, which must read from the same runtime.

@@ -256,7 +256,8 @@ func TestPodGoneWhileItsInspectionFails(t *testing.T) {
 		r.set("p")
 		r.pass(time.Second)
 		assert.Equal(t, []string{"p[ContainerDied a ContainerRemoved a]"}, r.drain())
-		assert.Zero(t, r.cache.Len())
+		assert.Empty(t, r.cached("p"))
+		assert.Empty(t, r.cache.Seen(""))
 		assert.Empty(t, r.g.records.pods)
 	})
 }
@@ -451,7 +452,7 @@ func TestStateThatTheCacheHasLostAgain(t *testing.T) {
 					require.Contains(t, view(got), "b=running")
 					r.set("p", before...)
 					if by == "Forget" {
-						r.cache.Forget("p")
+						r.cache.ForgetUntil("p", r.cache.Now())
 					} else {
 						_, err = r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
 						require.NoError(t, err)

@@ -119,9 +119,7 @@ func (e *engine) judge() {
 		e.opts.Logger.Info("A relist found a change of which the event stream had not told", "pod", ref)
 	}
 	e.acquit()
-	if e.opts.Metrics != nil {
-		e.opts.Metrics.Missed(missed)
-	}
+	e.opts.Metrics.Missed(missed)
 	giveUp := e.pace.missed()
 	e.relistBy(time.Now().Add(e.pace.period))
 	if giveUp {

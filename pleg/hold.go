@@ -11,10 +11,10 @@ import (
 // pod do not have it inspected: nobody could act on them sooner, and the read that
 // follows shows what they are about. Holds count, each needs its Release. Relists
 // look at the pod as always.
-func (e Evented) Hold(uid types.UID) { e.news.hold(uid) }
+func (e *Evented) Hold(uid types.UID) { e.news.hold(uid) }
 
 // Release ends a [Evented.Hold].
-func (e Evented) Release(uid types.UID) { e.news.release(uid, e.cache.Now()) }
+func (e *Evented) Release(uid types.UID) { e.news.release(uid, e.cache.Now()) }
 
 // hold has hints about the pod wait.
 func (n *news) hold(uid types.UID) {

@@ -28,6 +28,27 @@ type Metrics interface {
 	Missed(pods int)
 }
 
+// NopMetrics is a [Metrics] that does nothing. Embed it in an implementation, so that a
+// later version of the interface with more methods does not break it.
+type NopMetrics struct{}
+
+var _ Metrics = NopMetrics{}
+
+// Relisted implements [Metrics].
+func (NopMetrics) Relisted(Relisted) {}
+
+// Counted implements [Metrics].
+func (NopMetrics) Counted(Counts) {}
+
+// Connected implements [Metrics].
+func (NopMetrics) Connected(error) {}
+
+// Hinted implements [Metrics].
+func (NopMetrics) Hinted(time.Duration) {}
+
+// Missed implements [Metrics].
+func (NopMetrics) Missed(int) {}
+
 // Relisted is what is known of one relist.
 type Relisted struct {
 	// Took is the duration of the list call. Err is what it failed with.

@@ -179,7 +179,7 @@ func (p *player) step(ctx context.Context, b byte) {
 	case 24, 25: // a worker reads the pod
 		go p.work(ctx, uid)
 	case 26:
-		p.cache.Forget(uid)
+		p.cache.ForgetUntil(uid, p.cache.Now())
 	case 27:
 		p.g.Relist()
 	case 28, 29, 30:
@@ -348,6 +348,16 @@ func (p *player) read(uid types.UID) {
 // unread is the view of a pod that the reader has to ask for again.
 const unread = "?"
 
+// uids returns the UIDs of all pods that a script can name: those which it makes, and
+// those which only hints are about.
+func (p *player) uids() []types.UID {
+	uids := []types.UID{"never"}
+	for i := range 8 {
+		uids = append(uids, types.UID(fmt.Sprint("p", i)))
+	}
+	return uids
+}
+
 // settle ends all faults of the runtime, but not those of its event stream, lets
 // generator and reader catch up, with one relist if there are events, and compares.
 func (p *player) settle() {
@@ -408,7 +418,13 @@ func (p *player) settle() {
 	if p.g.records.counts != there {
 		p.fail("counted %+v, there are %+v", p.g.records.counts, there)
 	}
-	if have, most := p.cache.Len(), len(p.w.pods); have > most {
+	have := 0
+	for _, uid := range p.uids() {
+		if _, known := p.cache.Get(uid); known {
+			have++
+		}
+	}
+	if most := len(p.w.pods); have > most {
 		p.fail("%d cached statuses of %d pods", have, most)
 	}
 	if err := p.g.Healthy(); err != nil {

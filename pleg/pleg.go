@@ -24,6 +24,28 @@ type Generator interface {
 	Healthy() error
 }
 
+// Relister is an optional interface of a [Generator]: a generator that lists the
+// runtime's pods can do so at once. [Generic] and [Evented] have it. Callers find it
+// with [runtime.Optional].
+type Relister interface {
+	// Relist requests a relist now instead of at the end of the period. It does not
+	// block. A relist that begins after the call finds everything that happened before
+	// the call; all requests before that beginning share it.
+	Relist()
+}
+
+// Holder is an optional interface of a [Generator] that inspects pods because the
+// runtime reports an event. A worker that changes a pod causes such events itself, and
+// reads the status of the pod when it is done; Hold saves the inspections in between.
+// [Evented] has it. Callers find it with [runtime.Optional].
+type Holder interface {
+	// Hold defers inspections of the pod because of events until Release. Relists are
+	// not affected. Holds are counted: each Hold needs one Release.
+	Hold(uid types.UID)
+	// Release ends one Hold. With the last one, the deferred events are handled.
+	Release(uid types.UID)
+}
+
 // Cache is what a generator needs of [runtime.Cache].
 type Cache interface {
 	// Now draws a mark.

@@ -43,9 +43,7 @@ func (e *engine) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if e.opts.Metrics != nil {
-			e.opts.Metrics.Connected(err)
-		}
+		e.opts.Metrics.Connected(err)
 		never := errors.Is(err, errors.ErrUnsupported)
 		e.news.tell(func(n *news) {
 			n.stream = streamState{n: n.stream.n, never: never}
@@ -80,16 +78,14 @@ func (e *engine) subscribe(ctx context.Context) error {
 			n.stream.up = true
 			change(n)
 		})
-		if first && e.opts.Metrics != nil {
+		if first {
 			e.opts.Metrics.Connected(nil)
 		}
 	}
 	err := e.source.WatchEvents(ctx, func() { tell(func(*news) {}) }, func(h runtime.Hint) {
 		mark := e.cache.Now()
 		tell(func(n *news) { n.hint(h, mark) })
-		if e.opts.Metrics != nil {
-			e.opts.Metrics.Hinted(h.Age)
-		}
+		e.opts.Metrics.Hinted(h.Age)
 	})
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

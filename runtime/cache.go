@@ -292,14 +292,6 @@ func (c *Cache) lead(ctx context.Context, ref PodRef, e *entry, f *flight) {
 	finished = true
 }
 
-// Forget drops what is known of the pod. A read that is under way does not bring
-// it back.
-func (c *Cache) Forget(uid types.UID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forget(uid, c.draw())
-}
-
 // ForgetUntil drops what is known of the pod from reads that began no later than
 // the mark was drawn, also when they are still under way. It reports whether
 // that is all there was: false means that a newer status is known, or being
@@ -308,10 +300,6 @@ func (c *Cache) Forget(uid types.UID) {
 func (c *Cache) ForgetUntil(uid types.UID, mark Mark) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.forget(uid, mark)
-}
-
-func (c *Cache) forget(uid types.UID, mark Mark) bool {
 	e := c.pods[uid]
 	if e == nil {
 		return true
@@ -349,17 +337,4 @@ func (e *entry) saw(status *PodStatus) {
 func showSame(a, b *PodStatus) bool {
 	return slices.EqualFunc(a.Sandboxes, b.Sandboxes, func(a, b SandboxStatus) bool { return a.ID == b.ID && a.State == b.State }) &&
 		slices.EqualFunc(a.Containers, b.Containers, func(a, b ContainerStatus) bool { return a.ID == b.ID && a.State == b.State })
-}
-
-// Len returns how many pods the cache knows a status of.
-func (c *Cache) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := 0
-	for _, e := range c.pods {
-		if e.status != nil {
-			n++
-		}
-	}
-	return n
 }

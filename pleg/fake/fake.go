@@ -112,7 +112,7 @@ func (p *PLEG) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.started {
 		p.mu.Unlock()
-		return runtime.ErrAlreadyRunning
+		return fmt.Errorf("fake pod lifecycle event generator: %w", runtime.ErrAlreadyRunning)
 	}
 	p.started, p.running = true, true
 	p.mu.Unlock()
