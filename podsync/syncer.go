@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -276,7 +277,13 @@ func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.Pod
 		SubPath:     s.Volumes.SubPath,
 		Dir:         dir,
 		Host:        s.opts.Host,
+		Event:       s.eventsOf(pod),
 	})
+}
+
+// eventsOf passes what the runtime does with a pod on to Options.Event.
+func (s *Syncer) eventsOf(pod *v1.Pod) runtime.EventFunc {
+	return func(e runtime.Event) { s.opts.Event(pod, e.Type, e.Reason, e.Message) }
 }
 
 // SyncTerminatingPod stops the pod. It returns nil only when nothing of it runs.
@@ -286,7 +293,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	if s.Prober != nil {
 		s.Prober.StopLivenessAndStartup(pod)
 	}
-	if err := s.Runtime.KillPod(ctx, runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod}); err != nil {
+	if err := s.Runtime.KillPod(ctx, runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Event: s.eventsOf(pod)}); err != nil {
 		return fmt.Errorf("pod %s: stopping it: %w", ref, err)
 	}
 	if s.Prober != nil {
@@ -307,7 +314,8 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 // SyncTerminatingOrphan stops a pod of which nothing but its containers is left.
 // The grace period is the one that was recorded with them, unless one is given.
 func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod, observed *runtime.PodStatus, gracePeriod *int64) error {
-	if err := s.Runtime.KillPod(ctx, runtime.PodKill{Status: observed, GracePeriod: gracePeriod}); err != nil {
+	bare := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: orphan.UID, Namespace: orphan.Namespace, Name: orphan.Name}}
+	if err := s.Runtime.KillPod(ctx, runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Event: s.eventsOf(bare)}); err != nil {
 		return fmt.Errorf("orphaned pod %s: stopping it: %w", orphan.PodRef, err)
 	}
 	return nil

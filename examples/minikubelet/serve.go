@@ -165,7 +165,6 @@ func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink
 		SerializePulls:   *s.SerializeImagePulls,
 		MaxParallelPulls: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
 		Backoff:          plan.Backoff{Max: maxRestart},
-		Recorder:         eventLog{log},
 		Logger:           log.WithName("cri"),
 	})
 	if err != nil {
@@ -195,13 +194,6 @@ func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink
 		return nil, nil, err
 	}
 	return agent, closeRuntime, nil
-}
-
-// eventLog logs what the runtime has done with pods.
-type eventLog struct{ log logr.Logger }
-
-func (e eventLog) Event(pod runtime.PodRef, ref, eventType, reason, message string) {
-	e.log.Info("Event", "pod", pod, "ref", ref, "type", eventType, "reason", reason, "message", message)
 }
 
 // deadToKeep translates the flag, in which 0 keeps none, for gc, in which 0 is the

@@ -12,7 +12,8 @@
 //     only with their context.
 //   - A waiting reason is the API's word for why a container does not run though it
 //     should: ErrImagePull, CreateContainerConfigError, CrashLoopBackOff.
-//   - An event is what kubelet would write as an Event object; see [Recorder].
+//   - An event is a [runtime.Event], with kubelet's reason and message. Events go to the
+//     hook in [runtime.PodSync].Event and [runtime.PodKill].Event.
 //
 // # What it does
 //

@@ -2,111 +2,46 @@ package cri
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 )
 
-// errStreamEnded is how a stream ends for which the runtime had no error.
-var errStreamEnded = errors.New("the runtime has ended the stream of events; CRI-O does so at once unless enable_pod_events is set")
-
-// WatchEvents implements [runtime.EventSource] with GetContainerEvents (KEP-3386). Both
-// callbacks are called from the goroutine of the caller.
-//
-// When established is called depends on the runtime: those that send a header as
-// soon as they listen are known to, others, like containerd and CRI-O, when they have
-// sent the first event, which may take any time. containerd then begins with what has
-// happened in the 5 minutes before, if nobody else was listening.
-//
-// Nothing bounds the call but ctx. It needs no keepalive: the kernel ends the
-// connection when the process at the other end of a local socket is gone, whatever
-// became of it. A runtime that hangs with its socket open is silent, as is one in
-// which nothing happens; only another call can tell the two apart.
-func (r *Runtime) WatchEvents(ctx context.Context, established func(), hint func(runtime.Hint)) error {
-	const name = "GetContainerEvents"
-	ctx, cancel := context.WithCancel(ctx) // ends the stream with the call
-	defer cancel()
-	stream, err := r.rs.GetContainerEvents(ctx, &criv1.GetEventsRequest{})
-	if err != nil {
-		return wrapCall(name, "", err, ctx.Err())
-	}
-	stands := func() {
-		if established != nil {
-			established()
-			established = nil
-		}
-	}
-	// A header that comes with the first event is waited for until then. There is none
-	// if the stream has ended; Recv has the reason.
-	if header, err := stream.Header(); err == nil && header != nil {
-		stands()
-	}
-	for {
-		event, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return fmt.Errorf("%s: %w", name, errStreamEnded)
-		case err != nil:
-			return wrapCall(name, "", err, ctx.Err())
-		}
-		stands()
-		hint(hintOf(event, time.Now()))
-	}
+// emitter emits events about a pod, or about the part of it that path names.
+type emitter struct {
+	pod  runtime.PodRef
+	path string
+	emit runtime.EventFunc
 }
 
-// hintOf takes from an event what it is about. Everything in it may be missing, and
-// its type be unknown: then the pod is to be looked at, whatever has happened.
-func hintOf(event *criv1.ContainerEventResponse, now time.Time) runtime.Hint {
-	h := runtime.Hint{Pod: podOfEvent(event), ID: event.GetContainerId(), Event: happened(event)}
-	if at := event.GetCreatedAt(); at > 0 {
-		h.Age = max(0, now.Sub(time.Unix(0, at))) // below 0 if the clock was set back
+// container returns an emitter of events about one of the pod's containers. The
+// spec may be nil.
+func (e emitter) container(spec *v1.Pod, name string) emitter {
+	e.path = "spec.containers{" + name + "}"
+	if spec == nil {
+		return e
 	}
-	return h
+	switch _, kind := runtime.FindContainer(&spec.Spec, name); kind {
+	case runtime.InitContainer:
+		e.path = "spec.initContainers{" + name + "}"
+	case runtime.EphemeralContainer:
+		e.path = "spec.ephemeralContainers{" + name + "}"
+	}
+	return e
 }
 
-// happened is what an event says. An event about nothing says nothing: its type is the
-// number of a creation.
-func happened(event *criv1.ContainerEventResponse) runtime.HintEvent {
-	if event.GetContainerId() == "" {
-		return ""
-	}
-	switch event.GetContainerEventType() {
-	case criv1.ContainerEventType_CONTAINER_CREATED_EVENT:
-		return runtime.HintCreated
-	case criv1.ContainerEventType_CONTAINER_STARTED_EVENT:
-		return runtime.HintStarted
-	case criv1.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		return runtime.HintStopped
-	case criv1.ContainerEventType_CONTAINER_DELETED_EVENT:
-		return runtime.HintDeleted
-	default:
-		return ""
-	}
+func (e emitter) event(eventType, reason, message string) {
+	e.emit.Emit(runtime.Event{Pod: e.pod, FieldPath: e.path, Type: eventType, Reason: reason, Message: message})
 }
 
-// podOfEvent returns the pod that an event is about, as far as the event says. The
-// labels come first: it is by them that pods are listed.
-func podOfEvent(event *criv1.ContainerEventResponse) runtime.PodRef {
-	sandbox := event.GetPodSandboxStatus()
-	if ref, _ := translate.RefFromLabels(sandbox.GetLabels()); ref.UID != "" {
-		return ref
+func (e emitter) normal(reason, message string)  { e.event(v1.EventTypeNormal, reason, message) }
+func (e emitter) warning(reason, message string) { e.event(v1.EventTypeWarning, reason, message) }
+
+// failure emits a warning unless ctx has ended: a call that was cancelled, because
+// the pod was removed for example, is no failure of the pod.
+func (e emitter) failure(ctx context.Context, reason, message string) {
+	if ctx.Err() == nil {
+		e.warning(reason, message)
 	}
-	if meta := sandbox.GetMetadata(); meta.GetUid() != "" {
-		return runtime.PodRef{UID: types.UID(meta.GetUid()), Namespace: meta.GetNamespace(), Name: meta.GetName()}
-	}
-	// containerd leaves the sandbox out when it is being removed. The containers are all
-	// of the same pod.
-	for _, c := range event.GetContainersStatuses() {
-		if ref, _ := translate.RefFromLabels(c.GetLabels()); ref.UID != "" {
-			return ref
-		}
-	}
-	return runtime.PodRef{}
 }

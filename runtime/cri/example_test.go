@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
@@ -25,16 +26,9 @@ func ExampleDial() {
 	// Output: not yet
 }
 
-// events prints what kubelet would write as Event objects.
-type events struct{}
-
-func (events) Event(pod runtime.PodRef, ref, eventType, reason, message string) {
-	fmt.Println(eventType, reason, pod.Name, ref, message)
-}
-
 func ExampleOptions() {
 	rt, err := cri.Dial(context.Background(), "/run/crio/crio.sock", cri.Options{
-		Recorder:         events{},
+		CallTimeout:      time.Minute,
 		MaxParallelPulls: 3,
 	})
 	if err != nil {

@@ -447,16 +447,16 @@ func (s *imageClient) PullImage(ctx context.Context, req *criv1.PullImageRequest
 	return &criv1.PullImageResponse{ImageRef: s.images[req.Image.Image].Id}, nil
 }
 
-// events records what a Recorder is told.
+// events records events.
 type events struct {
 	mu   sync.Mutex
 	list []string
 }
 
-func (e *events) Event(_ runtime.PodRef, ref, _, reason, message string) {
+func (e *events) event(ev runtime.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.list = append(e.list, strings.TrimSpace(ref+" "+reason+": "+message))
+	e.list = append(e.list, strings.TrimSpace(ev.FieldPath+" "+ev.Reason+": "+ev.Message))
 }
 
 func (e *events) take() []string {

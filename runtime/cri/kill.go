@@ -44,7 +44,7 @@ func (r *Runtime) KillPod(ctx context.Context, req runtime.PodKill) error {
 		}
 		req.Status = status
 	}
-	if err := r.stopPod(ctx, ref, req.Pod, req.Status, req.GracePeriod); err != nil {
+	if err := r.stopPod(ctx, req, ref); err != nil {
 		return err
 	}
 	r.pods.forget(ref.UID)
@@ -52,8 +52,10 @@ func (r *Runtime) KillPod(ctx context.Context, req runtime.PodKill) error {
 }
 
 // stopPod stops all containers of the status that may run, in their order, and
-// then all sandboxes. pod may be nil.
-func (r *Runtime) stopPod(ctx context.Context, ref runtime.PodRef, pod *v1.Pod, status *runtime.PodStatus, override *int64) error {
+// then all sandboxes.
+func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.PodRef) error {
+	pod, status, override := req.Pod, req.Status, req.GracePeriod
+	events := emitter{pod: ref, emit: req.Event}
 	running := slices.DeleteFunc(slices.Clone(status.Containers), func(c runtime.ContainerStatus) bool {
 		return c.State != runtime.ContainerRunning && c.State != runtime.ContainerUnknown
 	})
@@ -68,7 +70,7 @@ func (r *Runtime) stopPod(ctx context.Context, ref runtime.PodRef, pod *v1.Pod, 
 		var members sync.WaitGroup
 		for i := range group {
 			stop := &containerStop{
-				ref: ref, pod: pod, status: status, container: &group[i],
+				ref: ref, pod: pod, status: status, container: &group[i], events: events.container(pod, group[i].Name),
 				grace: graceOf(pod, &group[i]), turn: turn,
 			}
 			if override != nil {
@@ -133,6 +135,8 @@ type containerStop struct {
 	pod       *v1.Pod // may be nil
 	status    *runtime.PodStatus
 	container *runtime.ContainerStatus
+	// events emits events about the container.
+	events emitter
 	// grace in seconds, counted from the beginning.
 	grace int64
 	// atOnce leaves out even the least grace.
@@ -152,7 +156,7 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 	if message == "" {
 		message = "Stopping container " + name
 	}
-	r.event(stop.ref, pathOf(stop.pod, name), v1.EventTypeNormal, "Killing", strings.ReplaceAll(message, id, name))
+	stop.events.normal("Killing", strings.ReplaceAll(message, id, name))
 
 	deadline := time.Now().Add(time.Duration(stop.grace) * time.Second)
 	if stop.grace > 0 {
@@ -224,6 +228,6 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 	case err != nil:
 		// What the hook has said may be secret: it is logged, and not in the event.
 		r.opts.Logger.Error(err, "PreStop hook failed", "pod", stop.ref, "container", stop.container.Name)
-		r.event(stop.ref, pathOf(stop.pod, stop.container.Name), v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		stop.events.warning("FailedPreStopHook", "PreStopHook failed")
 	}
 }

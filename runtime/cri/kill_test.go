@@ -224,15 +224,14 @@ func TestKillPodTellsOfFailures(t *testing.T) {
 	svc.exec = func(context.Context, *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
 		return &criv1.ExecSyncResponse{ExitCode: 1}, nil
 	}
-	s := running(t, svc, Options{Recorder: rec}, pod)
-	rec.take()
+	s := running(t, svc, Options{}, pod)
 	svc.before = func(_ context.Context, method, _ string) error {
 		if method == "StopContainer" {
 			return errors.New("shim is gone")
 		}
 		return nil
 	}
-	err := s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: s.status()})
+	err := s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: s.status(), Event: rec.event})
 	assert.EqualError(t, err, "pod default/web(uid-1), container a: StopContainer: shim is gone")
 	assert.Equal(t, []string{
 		"spec.containers{a} Killing: Stopping container a",

@@ -59,7 +59,8 @@ func TestStartsAreNotCutOff(t *testing.T) {
 				slowAt(svc, tt.at, tt.takes)
 				pod := podOf("a", "b")
 				pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: preStopExec("hook").PreStop}
-				s := newSyncer(t, svc.runtime(Options{Recorder: rec}), pod)
+				s := newSyncer(t, svc.runtime(Options{}), pod)
+				s.event = rec.event
 				req := s.request()
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)

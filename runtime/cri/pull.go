@@ -85,9 +85,11 @@ func (p *puller) acquire(ctx context.Context) (release func(), err error) {
 
 // imageJob is all that getting an image for a container takes.
 type imageJob struct {
-	pod  runtime.PodRef
-	ref  string // of the container, for events
-	want string // as the spec names it
+	pod runtime.PodRef
+	// events emits events about the container.
+	events emitter
+	// want is the image as the spec names it.
+	want string
 	// policy is not empty.
 	policy  v1.PullPolicy
 	keys    func() (keyring, error)
@@ -128,7 +130,7 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 	repository, image, err := parseImage(job.want)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", job.want, err)
-		r.event(job.pod, job.ref, v1.EventTypeWarning, "InspectFailed", message)
+		job.events.warning("InspectFailed", message)
 		return translate.Image{}, &waitError{reason: reasonInvalidImageName, message: message}
 	}
 	spec := &criv1.ImageSpec{Image: image, UserSpecifiedImage: job.want, Annotations: job.sandbox.GetAnnotations()}
@@ -137,16 +139,16 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 		got, err := r.imageStatus(ctx, about, spec)
 		if err != nil {
 			message := fmt.Sprintf("Failed to inspect image %q: %s", job.want, reason(err))
-			r.failure(ctx, job.pod, job.ref, "InspectFailed", message)
+			job.events.failure(ctx, "InspectFailed", message)
 			return translate.Image{}, &waitError{reason: reasonImageInspect, message: message, err: err}
 		}
 		if got != nil {
-			r.event(job.pod, job.ref, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", job.want))
+			job.events.normal("Pulled", fmt.Sprintf("Container image %q already present on machine", job.want))
 			return translate.ImageOf(got.GetId(), got), nil
 		}
 		if job.policy == v1.PullNever {
 			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", job.want)
-			r.event(job.pod, job.ref, v1.EventTypeWarning, "ErrImageNeverPull", message)
+			job.events.warning("ErrImageNeverPull", message)
 			return translate.Image{}, &waitError{reason: reasonImageNeverPull, message: message}
 		}
 	}
@@ -154,7 +156,7 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 		return translate.Image{}, err
 	}
 
-	r.event(job.pod, job.ref, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", job.want))
+	job.events.normal("Pulling", fmt.Sprintf("Pulling image %q", job.want))
 	queued := time.Now()
 	release, err := r.pulls.acquire(ctx)
 	if err != nil {
@@ -176,7 +178,7 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 	if err != nil {
 		return translate.Image{}, waitFor(reasonImageInspect, err)
 	}
-	r.event(job.pod, job.ref, v1.EventTypeNormal, "Pulled", fmt.Sprintf(
+	job.events.normal("Pulled", fmt.Sprintf(
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", job.want, took, waited, got.GetSize()))
 	return translate.ImageOf(pulledRef, got), nil
 }
@@ -225,7 +227,7 @@ func (r *Runtime) pullBackoff(job *imageJob) error {
 		return nil
 	}
 	message := fmt.Sprintf("Back-off pulling image %q", job.want)
-	r.event(job.pod, job.ref, v1.EventTypeNormal, "BackOff", message)
+	job.events.normal("BackOff", message)
 	return &waitError{reason: reasonImagePullBackOff, message: message + ": " + last.message, retryAfter: wait, backingOff: true}
 }
 
@@ -235,7 +237,7 @@ func (r *Runtime) pullFailed(ctx context.Context, job *imageJob, err error) erro
 		return waitFor(reasonImagePull, err)
 	}
 	e := judgePull(job.want, err)
-	r.event(job.pod, job.ref, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", job.want, reason(err)))
+	job.events.warning("Failed", fmt.Sprintf("Failed to pull image %q: %s", job.want, reason(err)))
 	r.pods.with(job.pod.UID, func(p *podMemory) {
 		last := p.pulls[job.want]
 		now := time.Now()

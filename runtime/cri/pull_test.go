@@ -102,7 +102,8 @@ func TestPullBackoff(t *testing.T) {
 			return nil
 		}
 		rec := &events{}
-		s := newSyncer(t, svc.runtime(Options{Recorder: rec}), podOf("a"))
+		s := newSyncer(t, svc.runtime(Options{}), podOf("a"))
+		s.event = rec.event
 		for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
 			res, err := s.sync()
 			require.ErrorContains(t, err, "pod default/web(uid-1), container a: ErrImagePull: PullImage: refused")

@@ -22,8 +22,6 @@ import (
 type Options struct {
 	// Logger for what no caller gets to see as an error. Default: none.
 	Logger logr.Logger
-	// Recorder is told what happens to pods, as kubelet tells it in events. Default: none.
-	Recorder Recorder
 
 	// ImageEndpoint serves images where another daemon does so. Default: the endpoint
 	// of the containers.
@@ -80,13 +78,6 @@ type Options struct {
 	node *translate.Node
 	// transport of HTTP hooks, in tests.
 	transport http.RoundTripper
-}
-
-// Recorder takes events about pods. ref is the path of the part that the event
-// is about, as in "spec.containers{web}", or "" for the whole pod; eventType is
-// "Normal" or "Warning"; reason is kubelet's. It must not block.
-type Recorder interface {
-	Event(pod runtime.PodRef, ref, eventType, reason, message string)
 }
 
 func (o *Options) setDefaults() {
@@ -183,18 +174,4 @@ func (r *Runtime) typeName(ctx context.Context) (string, error) {
 	}
 	r.name.Store(&name)
 	return name, nil
-}
-
-func (r *Runtime) event(pod runtime.PodRef, ref, eventType, reason, message string) {
-	if r.opts.Recorder != nil {
-		r.opts.Recorder.Event(pod, ref, eventType, reason, message)
-	}
-}
-
-// failure records a warning, unless ctx has ended: a call that was cancelled, say
-// because the pod was removed meanwhile, is no failure of anything.
-func (r *Runtime) failure(ctx context.Context, pod runtime.PodRef, ref, reason, message string) {
-	if ctx.Err() == nil {
-		r.event(pod, ref, v1.EventTypeWarning, reason, message)
-	}
 }

@@ -31,13 +31,14 @@ const (
 // startContainer creates a container and starts it. Its error is a *waitError.
 func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	c := st.Container
+	events := s.containerEvents(c.Name)
 	fail := func(why string, err error) error {
-		s.r.failure(ctx, s.ref, s.pathOf(c.Name), "Failed", "Error: "+reason(err))
+		events.failure(ctx, "Failed", "Error: "+reason(err))
 		return waitFor(why, err)
 	}
 	image, err := s.images.get(ctx, c)
 	if err != nil {
-		s.r.failure(ctx, s.ref, s.pathOf(c.Name), "Failed", "Error: "+waitReason(err))
+		events.failure(ctx, "Failed", "Error: "+waitReason(err))
 		return err
 	}
 	config, err := s.containerConfig(ctx, st, image)
@@ -64,18 +65,18 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 		return fail(reasonCreate, err)
 	}
 	id := created.GetContainerId()
-	s.containerEvent(c, id, v1.EventTypeNormal, "Created", "Container created")
+	events.normal("Created", "Container created")
 
 	// If this fails the container stays, as with kubelet: its status tells why, and it
 	// counts as a crash.
 	if _, err := call(longer, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
-		if ctx.Err() == nil {
-			s.containerEvent(c, id, v1.EventTypeWarning, "Failed", "Error: "+reason(err))
-		}
+		// Runtimes repeat the ID in messages. The name replaces it, so that equal events
+		// can be counted.
+		events.failure(ctx, "Failed", "Error: "+strings.ReplaceAll(reason(err), id, c.Name))
 		return waitFor(reasonRun, err)
 	}
 	leave() // hooks take their own time
-	s.containerEvent(c, id, v1.EventTypeNormal, "Started", "Container started")
+	events.normal("Started", "Container started")
 
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
@@ -99,9 +100,9 @@ func (s *podSync) postStart(ctx context.Context, st *plan.Start, about, id strin
 		return waitFor(reasonPostStartHook, err)
 	}
 	// What the hook has said may be secret: it goes to the status, not to an event.
-	s.containerEvent(c, id, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+	s.containerEvents(c.Name).warning("FailedPostStartHook", "PostStartHook failed")
 	stopErr := s.r.stopContainer(ctx, &containerStop{
-		ref: s.ref, pod: s.Pod, status: s.Status,
+		ref: s.ref, pod: s.Pod, status: s.Status, events: s.containerEvents(c.Name),
 		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},
 		grace:     runtime.GracePeriod(s.Pod), message: "FailedPostStartHook",
 	})
@@ -247,15 +248,6 @@ func fileNames(dir string) ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// containerEvent tells an event of a container. Runtimes like to name its ID in
-// messages; the name takes its place, so that equal events can be counted.
-func (s *podSync) containerEvent(c *v1.Container, id, eventType, why, message string) {
-	if id != "" {
-		message = strings.ReplaceAll(message, id, c.Name)
-	}
-	s.r.event(s.ref, s.pathOf(c.Name), eventType, why, message)
 }
 
 // waitReason is the API's word in an error, or else its text.

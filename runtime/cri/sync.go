@@ -30,8 +30,11 @@ func (r *Runtime) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.Syn
 	if req.Pod == nil || req.Host == nil {
 		return runtime.SyncResult{}, errors.New("SyncPod: a pod and its host are required")
 	}
-	s := &podSync{r: r, PodSync: req, ref: runtime.RefOf(req.Pod), waiting: map[string]v1.ContainerStateWaiting{}}
-	s.about = "pod " + s.ref.String()
+	ref := runtime.RefOf(req.Pod)
+	s := &podSync{
+		r: r, PodSync: req, ref: ref, about: "pod " + ref.String(), events: emitter{pod: ref, emit: req.Event},
+		waiting: map[string]v1.ContainerStateWaiting{},
+	}
 	if s.Status == nil {
 		s.Status = &runtime.PodStatus{PodRef: s.ref}
 	}
@@ -50,6 +53,8 @@ type podSync struct {
 	r     *Runtime
 	ref   runtime.PodRef
 	about string
+	// events emits events about the pod.
+	events emitter
 
 	// What comes of it.
 	changed    bool
@@ -70,8 +75,7 @@ func (s *podSync) run(ctx context.Context) error {
 	acts := s.plan()
 	for name, why := range acts.Waiting {
 		s.wait(name, why, 0)
-		s.r.event(s.ref, s.pathOf(name), v1.EventTypeWarning, "BackOff",
-			fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, s.ref))
+		s.containerEvents(name).warning("BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, s.ref))
 	}
 	s.retry(acts.RetryAfter)
 
@@ -79,10 +83,10 @@ func (s *podSync) run(ctx context.Context) error {
 	if acts.KillPod {
 		if acts.CreateSandbox || s.Status.Running() {
 			if acts.CreateSandbox {
-				s.r.event(s.ref, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+				s.events.normal("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 			}
 			s.changed = true
-			if err := s.r.stopPod(ctx, s.ref, s.Pod, s.Status, nil); err != nil {
+			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Event: s.Event}, s.ref); err != nil {
 				return err
 			}
 		}
@@ -124,7 +128,7 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 		s.changed = true
 		wg.Go(func() {
 			errs[i] = s.r.stopContainer(ctx, &containerStop{
-				ref: s.ref, pod: s.Pod, status: s.Status, container: &k.Container,
+				ref: s.ref, pod: s.Pod, status: s.Status, container: &k.Container, events: s.containerEvents(k.Container.Name),
 				grace: k.GracePeriod, message: k.Message,
 			})
 		})
@@ -143,7 +147,7 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 	if err := s.prepare(ctx, acts); err != nil {
 		err = fmt.Errorf("%s: CreatePodSandboxError: failed to generate sandbox config: %w", s.about, err)
-		s.r.event(s.ref, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
+		s.events.warning("FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
 		return err
 	}
 	// Whatever happens, no pull is left behind.
@@ -206,10 +210,10 @@ func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 // makeSandbox creates the sandbox and learns its addresses.
 func (s *podSync) makeSandbox(ctx context.Context) error {
 	for _, w := range translate.Warnings(s.pod) {
-		s.r.event(s.ref, "", v1.EventTypeWarning, w.Reason, w.Message)
+		s.events.warning(w.Reason, w.Message)
 	}
 	fail := func(err error) error {
-		s.r.failure(ctx, s.ref, "", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+reason(err))
+		s.events.failure(ctx, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+reason(err))
 		return fmt.Errorf("CreatePodSandboxError: %w", err)
 	}
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
@@ -235,7 +239,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	}
 	status, err := s.r.inspectSandbox(ctx, s.about, s.Pod.UID, s.sandboxID)
 	if err != nil {
-		s.r.failure(ctx, s.ref, "", "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
+		s.events.failure(ctx, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
 		return err
 	}
 	s.ips = status.IPs
@@ -254,7 +258,7 @@ func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 		}
 		res := &imageResult{done: make(chan struct{})}
 		s.images.jobs[key] = res
-		job := &imageJob{pod: s.ref, ref: s.pathOf(c.Name), want: c.Image, policy: key.policy, keys: keys, sandbox: s.config}
+		job := &imageJob{pod: s.ref, events: s.containerEvents(c.Name), want: c.Image, policy: key.policy, keys: keys, sandbox: s.config}
 		s.images.wg.Go(func() {
 			defer close(res.done)
 			res.image, res.err = s.r.ensureImage(ctx, job)
@@ -275,19 +279,5 @@ func (s *podSync) retry(after time.Duration) {
 	}
 }
 
-// pathOf is where a container stands in the spec, for events.
-func (s *podSync) pathOf(name string) string { return pathOf(s.Pod, name) }
-
-func pathOf(pod *v1.Pod, name string) string {
-	if pod == nil {
-		return "spec.containers{" + name + "}"
-	}
-	switch _, kind := runtime.FindContainer(&pod.Spec, name); kind {
-	case runtime.InitContainer:
-		return "spec.initContainers{" + name + "}"
-	case runtime.EphemeralContainer:
-		return "spec.ephemeralContainers{" + name + "}"
-	default:
-		return "spec.containers{" + name + "}"
-	}
-}
+// containerEvents returns an emitter of events about one of the pod's containers.
+func (s *podSync) containerEvents(name string) emitter { return s.events.container(s.Pod, name) }

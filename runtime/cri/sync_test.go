@@ -51,6 +51,8 @@ type syncer struct {
 	pod  *v1.Pod
 	dir  string
 	more func(*runtime.PodSync)
+	// event receives the events of sync.
+	event runtime.EventFunc
 }
 
 func newSyncer(t *testing.T, rt *Runtime, pod *v1.Pod) *syncer {
@@ -66,7 +68,7 @@ func (s *syncer) status() *runtime.PodStatus {
 
 func (s *syncer) request() runtime.PodSync {
 	req := runtime.PodSync{
-		Pod: s.pod, Status: s.status(), Dir: filepath.Join(s.dir, "pod"),
+		Pod: s.pod, Status: s.status(), Dir: filepath.Join(s.dir, "pod"), Event: s.event,
 		Host: &runtime.Host{NodeName: "n1", Hostname: "n1", IPs: []string{"192.0.2.1"}, PodLogsDir: filepath.Join(s.dir, "logs")},
 	}
 	if s.more != nil {
@@ -121,7 +123,8 @@ func TestStartsInSpecOrderAndSharesImages(t *testing.T) {
 	rec := &events{}
 	pod := podOf("b", "a")
 	pod.Spec.InitContainers = []v1.Container{containerNamed("init")}
-	s := newSyncer(t, svc.runtime(Options{Recorder: rec}), pod)
+	s := newSyncer(t, svc.runtime(Options{}), pod)
+	s.event = rec.event
 
 	s.mustSync()
 	assert.Equal(t, []string{"RunPodSandbox web/0", "CreateContainer init/0", "StartContainer init"}, svc.calls())
@@ -185,7 +188,8 @@ func TestSandboxFailure(t *testing.T) {
 		}
 		return nil
 	}
-	s := newSyncer(t, svc.runtime(Options{Recorder: rec}), podOf("a"))
+	s := newSyncer(t, svc.runtime(Options{}), podOf("a"))
+	s.event = rec.event
 	res, err := s.sync()
 	assert.ErrorContains(t, err, "CreatePodSandboxError: pod default/web(uid-1): RunPodSandbox: no CNI configuration")
 	assert.True(t, res.Changed)
@@ -207,7 +211,8 @@ func TestWhatIsCancelledIsNoFailure(t *testing.T) {
 				cancel()
 				return status.Error(codes.Canceled, "context canceled")
 			}
-			s := newSyncer(t, svc.runtime(Options{Recorder: rec}), podOf("a"))
+			s := newSyncer(t, svc.runtime(Options{}), podOf("a"))
+			s.event = rec.event
 			_, err := s.rt.SyncPod(ctx, s.request())
 			require.ErrorIs(t, err, context.Canceled)
 			for _, e := range rec.take() {
@@ -257,7 +262,8 @@ func TestCrashLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := newService("app:1")
 		rec := &events{}
-		s := newSyncer(t, svc.runtime(Options{Recorder: rec}), podOf("a"))
+		s := newSyncer(t, svc.runtime(Options{}), podOf("a"))
+		s.event = rec.event
 		s.mustSync()
 		svc.exit("a", 1)
 		s.mustSync() // the first restart is at once
@@ -307,7 +313,9 @@ func TestPostStart(t *testing.T) {
 		svc.exec = func(context.Context, *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
 			return &criv1.ExecSyncResponse{ExitCode: 3, Stderr: []byte("secret\n")}, nil
 		}
-		res, err := newSyncer(t, svc.runtime(Options{Recorder: rec}), pod).sync()
+		s := newSyncer(t, svc.runtime(Options{}), pod)
+		s.event = rec.event
+		res, err := s.sync()
 		require.Error(t, err)
 		assert.Equal(t, v1.ContainerStateWaiting{Reason: "PostStartHookError", Message: `postStart hook: exec ["hook"]: exit code 3: secret`}, res.Waiting["a"])
 		assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, svc.byName("a").state)

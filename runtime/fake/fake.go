@@ -44,8 +44,10 @@ type Options struct {
 	// Calls is how many calls are kept for [Runtime.Calls], the newest. Default:
 	// 100 000. Negative: none.
 	Calls int
+	// Event receives the events of [Runtime.Sync].
+	Event runtime.EventFunc
 	// CRI are the settings of the client, runtime/cri, that the fake is used through:
-	// its back-offs, its timeouts, its recorder of events.
+	// its back-offs and its timeouts.
 	CRI cri.Options
 	// Dir is where [Runtime.Sync] has logs and pods' directories, as of
 	// testing.T.TempDir. It is not needed otherwise.
@@ -60,6 +62,8 @@ type Runtime struct {
 	s    *service
 	conn *conn
 	dir  string
+	// event receives the events of Sync.
+	event runtime.EventFunc
 }
 
 var (
@@ -76,6 +80,7 @@ func New(opts Options) *Runtime {
 		s:       s,
 		conn:    c,
 		dir:     opts.Dir,
+		event:   opts.Event,
 	}
 }
 
@@ -144,5 +149,6 @@ func (r *Runtime) Sync(ctx context.Context, pod *v1.Pod) (runtime.SyncResult, er
 	}
 	return r.SyncPod(ctx, runtime.PodSync{
 		Pod: pod, Status: status, Host: r.Host(), Dir: filepath.Join(r.dir, "pods", string(pod.UID)),
+		Event: r.event,
 	})
 }

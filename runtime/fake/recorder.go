@@ -7,21 +7,15 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
 )
 
-// Event is what a user would see of a pod.
+// Event is an event that a [Recorder] has received.
 type Event struct {
-	Pod runtime.PodRef
-	// Ref is the path of the part that the event is about, or "".
-	Ref string
-	// Type is "Normal" or "Warning".
-	Type, Reason, Message string
-	At                    time.Time
+	runtime.Event
+	// At is when it was received.
+	At time.Time
 }
 
 // String returns the event in one line, as in "Warning default/web BackOff: …".
@@ -29,9 +23,9 @@ func (e *Event) String() string {
 	return fmt.Sprintf("%s %s/%s %s: %s", e.Type, e.Pod.Namespace, e.Pod.Name, e.Reason, e.Message)
 }
 
-// Recorder remembers events about pods: those of the client, as the Recorder of
-// [Options].CRI, and with its method Pod those of the parts of an agent. Its zero value
-// is ready; it is safe for concurrent use.
+// Recorder keeps events about pods. Its method Event is a [runtime.EventFunc] for
+// the parts of an agent and for [Options].Event. The zero value is ready to use; it
+// is safe for concurrent use.
 type Recorder struct {
 	cond cond.Cond
 
@@ -39,19 +33,12 @@ type Recorder struct {
 	events []Event
 }
 
-var _ cri.Recorder = (*Recorder)(nil)
-
-// Event implements [cri.Recorder].
-func (r *Recorder) Event(pod runtime.PodRef, ref, eventType, reason, message string) {
+// Event records an event.
+func (r *Recorder) Event(e runtime.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.events = append(r.events, Event{pod, ref, eventType, reason, message, time.Now()})
+	r.events = append(r.events, Event{e, time.Now()})
 	r.cond.Changed()
-}
-
-// Pod is the function that an agent and its parts have as their option Event.
-func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
-	r.Event(runtime.RefOf(pod), "", eventType, reason, message)
 }
 
 // Events returns the events about the target's pods, in order. Its container and image

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -17,17 +17,17 @@ func TestRecorder(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		var rec fake.Recorder
-		rt := fake.New(fake.Options{Dir: dir, CRI: cri.Options{Recorder: &rec}})
+		rt := fake.New(fake.Options{Dir: dir, Event: rec.Event})
 		web := makePod("web", "main")
 		go func() {
 			time.Sleep(time.Minute)
 			_, err := rt.Sync(t.Context(), web)
 			assert.NoError(t, err)
-			rec.Pod(makePod("other"), "Warning", "Evicted", "too big")
+			rec.Event(runtime.Event{Pod: runtime.RefOf(makePod("other")), Type: "Warning", Reason: "Evicted", Message: "too big"})
 		}()
 		ev, err := rec.UntilEvent(t.Context(), fake.Target{Pod: "web", Container: "main"}, "Started")
 		require.NoError(t, err)
-		assert.Equal(t, "spec.containers{main}", ev.Ref)
+		assert.Equal(t, "spec.containers{main}", ev.FieldPath)
 		evicted, err := rec.UntilEvent(t.Context(), fake.Target{}, "Evicted")
 		require.NoError(t, err)
 		assert.Equal(t, "Warning default/other Evicted: too big", evicted.String())
