@@ -89,10 +89,11 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	opts, rt := a.opts, a.opts.Runtime
 	event := opts.Event
 	if event == nil {
-		event = func(pod *v1.Pod, eventType, reason, message string) {
-			a.log.Info("Event", "pod", runtime.RefOf(pod), "type", eventType, "reason", reason, "message", message)
+		event = func(e runtime.Event) {
+			a.log.Info("Event", "pod", e.Pod, "path", e.FieldPath, "type", e.Type, "reason", e.Reason, "message", e.Message, "count", e.Count)
 		}
 	}
+	event = runtime.MergeEvents(event)
 	cache := opts.Cache
 	if cache == nil {
 		cache = runtime.NewCache(rt, runtime.CacheOptions{})
@@ -113,7 +114,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 		a.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Logger: a.named("pleg")}})
 	}
 	var err error
-	rejected := func(r podconfig.Rejection) { event(r.Pod, v1.EventTypeWarning, "FailedValidation", r.Err.Error()) } // kubelet's reason
+	rejected := func(r podconfig.Rejection) { event(runtime.Event{Pod: runtime.RefOf(r.Pod), Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: r.Err.Error()}) } // kubelet's reason
 	if a.mux, err = podconfig.New(podconfig.Options{NodeName: opts.NodeName, Sources: opts.Sources, Restore: restore, Rejected: rejected, Logger: a.named("config")}); err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	}
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{Pods: a.pods, Workers: a.workers, Status: a.status, Runtime: rt, Prober: a.prober, Dirs: volumes, Checkpoint: kept},
-		syncloop.HandlerOptions{PodsDir: podsDir, Admit: a.admit, Gone: a.gc.Kick, Event: event, Logger: a.named("handler")})
+		syncloop.HandlerOptions{PodsDir: podsDir, Admit: a.opts.Limits, Host: host, Gone: a.gc.Kick, Event: event, Logger: a.named("handler")})
 	if err != nil {
 		return err
 	}
@@ -321,10 +322,6 @@ func (a *Agent) Healthy() error {
 // Synced reports whether every source has said which pods it wants, and all of
 // them have been taken in: [Agent.Pods] has them.
 func (a *Agent) Synced() bool { return a.loop.Synced() }
-
-func (a *Agent) admit(pod *v1.Pod, active []*v1.Pod) syncloop.Admission {
-	return syncloop.Admit(a.opts.Limits, pod, active)
-}
 
 // gone reports whether nobody wants the pod and no worker is concerned with it.
 func (a *Agent) gone(uid types.UID) bool {

@@ -56,8 +56,9 @@ type Options struct {
 	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
 	// the pod names.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
-	// Event is told what a user would want to see of a pod. nil: it is logged.
-	Event func(pod *v1.Pod, eventType, reason, message string)
+	// Event receives what a user would want to see of pods, with repeats merged. nil:
+	// events are logged.
+	Event runtime.EventFunc
 
 	// Host is what pods may know of the machine. nil: what [DetectHost] finds.
 	Host *runtime.Host

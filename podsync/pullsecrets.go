@@ -13,7 +13,7 @@ import (
 // pullSecrets returns a function that looks up the pull secrets that a pod names.
 // As in kubelet, those that cannot be had are left out, with an event: the image may
 // be there already, or its registry may not ask for any.
-func pullSecrets(objects runtime.Objects, event func(pod *v1.Pod, eventType, reason, message string)) func(context.Context, *v1.Pod) ([]v1.Secret, error) {
+func pullSecrets(objects runtime.Objects, event runtime.EventFunc) func(context.Context, *v1.Pod) ([]v1.Secret, error) {
 	return func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error) {
 		var found []v1.Secret
 		var failed []string
@@ -29,8 +29,8 @@ func pullSecrets(objects runtime.Objects, event func(pod *v1.Pod, eventType, rea
 			found = append(found, *secret)
 		}
 		if len(failed) > 0 && ctx.Err() == nil {
-			event(pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
-				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(failed, ", ")))
+			event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: "FailedToRetrieveImagePullSecret", Message: fmt.Sprintf(
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(failed, ", "))})
 		}
 		return found, nil
 	}

@@ -68,7 +68,7 @@ func TestPullSecrets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var events []string
-			tc.opts.Event = func(_ *v1.Pod, _, reason, message string) { events = append(events, reason+": "+message) }
+			tc.opts.Event = func(e runtime.Event) { events = append(events, e.Reason+": "+e.Message) }
 			tc.opts.PodsDir, tc.opts.Host = t.TempDir(), &runtime.Host{}
 			w := &capture{world: &world{statuses: map[types.UID]v1.PodStatus{}}}
 			s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w}, tc.opts)
@@ -92,7 +92,7 @@ func TestPullSecrets(t *testing.T) {
 
 func TestPullSecretsOfACancelledSync(t *testing.T) {
 	w := &world{}
-	s := newSyncer(t, w, podsync.Options{Objects: fakeObjects{}, Event: func(*v1.Pod, string, string, string) { t.Error("that is no failure of the pod") }})
+	s := newSyncer(t, w, podsync.Options{Objects: fakeObjects{}, Event: func(runtime.Event) { t.Error("that is no failure of the pod") }})
 	pod := makePod()
 	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "there"}}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -96,16 +95,16 @@ type Options struct {
 	// NetworkReady returns an error while only pods with the host's network may be
 	// started. nil: the network is always ready.
 	NetworkReady func() error
-	// Event is told what a user would want to see of a pod: type ("Normal" or
-	// "Warning"), reason and message. nil: nobody is told.
-	Event func(pod *v1.Pod, eventType, reason, message string)
-	// Logger. Default: discards.
+	// Event receives failed mounts, evictions and the like. It is handed to the runtime
+	// with each call, for pulls, starts and kills.
+	Event runtime.EventFunc
+	// Logger of what keeps a pod from being measured.
 	Logger logr.Logger
 }
 
 // Syncer is the default [podworkers.PodSyncer].
 type Syncer struct {
-	Deps
+	deps Deps
 	opts Options
 	log  logr.Logger
 
@@ -145,17 +144,11 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if opts.Logger.IsZero() {
-		opts.Logger = logr.Discard()
-	}
-	if opts.Event == nil {
-		opts.Event = func(*v1.Pod, string, string, string) {}
-	}
 	if opts.PullSecrets == nil {
 		opts.PullSecrets = pullSecrets(opts.Objects, opts.Event)
 	}
 	return &Syncer{
-		Deps: deps, opts: opts, log: opts.Logger,
+		deps: deps, opts: opts, log: opts.Logger,
 		waiting:  map[types.UID]map[string]v1.ContainerStateWaiting{},
 		measured: map[types.UID]time.Time{},
 		bases:    map[types.UID]basis{},
@@ -175,7 +168,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	switch typ {
 	case podworkers.Create:
 		// The phase of an earlier incarnation of the UID was final, but not for this one.
-		s.Status.Forget(pod.UID)
+		s.deps.Status.Forget(pod.UID)
 	case podworkers.Sync:
 		api, known = s.stillTrue(pod, observed)
 	}
@@ -185,10 +178,10 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	end, look := s.mustEnd(ctx, pod, &api)
 	if end != nil {
 		api.Phase, api.Reason, api.Message = v1.PodFailed, end.reason, end.message
-		s.opts.Event(pod, v1.EventTypeWarning, end.reason, end.message)
+		s.warn(pod, end.reason, end.message)
 	}
 	if !known || end != nil {
-		s.Status.Set(pod, api)
+		s.deps.Status.Set(pod, api)
 	}
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return podworkers.Result{Terminal: true}, nil
@@ -197,7 +190,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 
 	res, err := s.advance(ctx, pod, observed)
 	if s.setWaiting(pod.UID, res.Waiting) {
-		s.Status.Set(pod, s.generate(pod, observed, phaseSync, nil))
+		s.deps.Status.Set(pod, s.generate(pod, observed, phaseSync, nil))
 	}
 	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, look)}, err
 }
@@ -219,7 +212,7 @@ func (s *Syncer) mustEnd(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*
 	if wait := s.untilMeasured(pod.UID, now); wait > 0 {
 		return nil, soonest(look, wait)
 	}
-	message, err := s.Volumes.Exceeded(ctx, pod, s.PodDir(pod.UID))
+	message, err := s.deps.Volumes.Exceeded(ctx, pod, s.PodDir(pod.UID))
 	if err != nil {
 		s.log.Error(err, "Cannot tell whether a volume has outgrown its size limit", "pod", runtime.RefOf(pod))
 	}
@@ -247,7 +240,7 @@ func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.Pod
 	ref := runtime.RefOf(pod)
 	if s.opts.NetworkReady != nil && !runtime.HasHostNetwork(pod) {
 		if err := s.opts.NetworkReady(); err != nil {
-			s.opts.Event(pod, v1.EventTypeWarning, "NetworkNotReady", err.Error())
+			s.warn(pod, "NetworkNotReady", err.Error())
 			return waitingAll(pod, "ContainerCreating", err), fmt.Errorf("pod %s: %w", ref, err)
 		}
 	}
@@ -255,67 +248,65 @@ func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.Pod
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: making its directory: %w", ref, err)
 	}
-	volumes, err := s.Volumes.SetUp(ctx, pod, dir)
+	volumes, err := s.deps.Volumes.SetUp(ctx, pod, dir)
 	if err != nil {
-		s.opts.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
+		s.warn(pod, "FailedMount", err.Error())
 		return waitingAll(pod, "FailedMount", err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
 	}
 	secrets, err := s.opts.PullSecrets(ctx, pod)
 	if err != nil {
 		return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
 	}
-	if s.Prober != nil {
-		s.Prober.AddPod(pod)
+	if s.deps.Prober != nil {
+		s.deps.Prober.AddPod(pod)
 	}
-	return s.Runtime.SyncPod(ctx, runtime.PodSync{
+	return s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
 		Pod:         pod,
 		Status:      observed,
 		Probes:      s.probes(),
 		PullSecrets: secrets,
 		Objects:     s.opts.Objects,
 		Volumes:     volumes,
-		SubPath:     s.Volumes.SubPath,
+		SubPath:     s.deps.Volumes.SubPath,
 		Dir:         dir,
 		Host:        s.opts.Host,
-		Event:       s.eventsOf(pod),
+		Event:       s.opts.Event,
 	})
 }
 
-// eventsOf passes what the runtime does with a pod on to Options.Event.
-func (s *Syncer) eventsOf(pod *v1.Pod) runtime.EventFunc {
-	return func(e runtime.Event) { s.opts.Event(pod, e.Type, e.Reason, e.Message) }
+func (s *Syncer) warn(pod *v1.Pod, reason, message string) {
+	s.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason, Message: message})
 }
 
 // SyncTerminatingPod stops the pod. It returns nil only when nothing of it runs.
 func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus, t podworkers.Termination) error {
 	ref := runtime.RefOf(pod)
-	s.Status.Set(pod, s.generate(pod, observed, phaseTerminating, t.Status))
-	if s.Prober != nil {
-		s.Prober.StopLivenessAndStartup(pod)
+	s.deps.Status.Set(pod, s.generate(pod, observed, phaseTerminating, t.Status))
+	if s.deps.Prober != nil {
+		s.deps.Prober.StopLivenessAndStartup(pod)
 	}
-	if err := s.Runtime.KillPod(ctx, runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Event: s.eventsOf(pod)}); err != nil {
+	if err := s.deps.Runtime.KillPod(ctx, runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Event: s.opts.Event}); err != nil {
 		return fmt.Errorf("pod %s: stopping it: %w", ref, err)
 	}
-	if s.Prober != nil {
-		s.Prober.RemovePod(pod)
+	if s.deps.Prober != nil {
+		s.deps.Prober.RemovePod(pod)
 	}
-	after, err := s.Cache.Newer(ctx, ref, s.Cache.Now())
+	after, err := s.deps.Cache.Newer(ctx, ref, s.deps.Cache.Now())
 	if err != nil {
 		return fmt.Errorf("pod %s: looking whether it has stopped: %w", ref, err)
 	}
 	if after.ContainersRunning() {
-		s.Status.Set(pod, s.generate(pod, after, phaseTerminating, t.Status))
+		s.deps.Status.Set(pod, s.generate(pod, after, phaseTerminating, t.Status))
 		return fmt.Errorf("pod %s: containers still run after it was stopped; it will be stopped again", ref)
 	}
-	s.Status.Set(pod, s.generate(pod, after, phaseTerminated, t.Status))
+	s.deps.Status.Set(pod, s.generate(pod, after, phaseTerminated, t.Status))
 	return nil
 }
 
 // SyncTerminatingOrphan stops a pod of which nothing but its containers is left.
 // The grace period is the one that was recorded with them, unless one is given.
 func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod, observed *runtime.PodStatus, gracePeriod *int64) error {
-	bare := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: orphan.UID, Namespace: orphan.Namespace, Name: orphan.Name}}
-	if err := s.Runtime.KillPod(ctx, runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Event: s.eventsOf(bare)}); err != nil {
+	if err := s.deps.Runtime.KillPod(ctx, runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Event: s.opts.Event}); err != nil {
 		return fmt.Errorf("orphaned pod %s: stopping it: %w", orphan.PodRef, err)
 	}
 	return nil
@@ -324,11 +315,11 @@ func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod,
 // SyncTerminatedPod settles what is left of a pod that has stopped.
 func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
 	ref := runtime.RefOf(pod)
-	s.Status.Set(pod, s.generate(pod, observed, phaseTerminated, nil))
-	if err := s.Volumes.TearDown(ctx, ref, s.PodDir(pod.UID)); err != nil {
+	s.deps.Status.Set(pod, s.generate(pod, observed, phaseTerminated, nil))
+	if err := s.deps.Volumes.TearDown(ctx, ref, s.PodDir(pod.UID)); err != nil {
 		return fmt.Errorf("pod %s: taking down its volumes: %w", ref, err)
 	}
-	s.Status.Terminate(pod)
+	s.deps.Status.Terminate(pod)
 	s.mu.Lock()
 	delete(s.waiting, pod.UID)
 	delete(s.measured, pod.UID)
@@ -339,10 +330,10 @@ func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *r
 
 // probes is what the prober has found; nil if there is no prober.
 func (s *Syncer) probes() runtime.ProbeResults {
-	if s.Prober == nil {
+	if s.deps.Prober == nil {
 		return nil
 	}
-	return s.Prober
+	return s.deps.Prober
 }
 
 // The phases of a pod's life that its status depends on.
@@ -366,7 +357,7 @@ func (s *Syncer) generate(pod *v1.Pod, observed *runtime.PodStatus, ph phase, ov
 		Override:    override,
 		Probes:      s.probes(),
 	}
-	if prev, ok := s.Status.Get(pod.UID); ok {
+	if prev, ok := s.deps.Status.Get(pod.UID); ok {
 		in.Previous = &prev
 	}
 	return status.Generate(in)
@@ -382,7 +373,7 @@ func (s *Syncer) stillTrue(pod *v1.Pod, observed *runtime.PodStatus) (v1.PodStat
 	if !same || observed == nil || hasProbes(s.probes(), pod) {
 		return v1.PodStatus{}, false
 	}
-	return s.Status.Get(pod.UID)
+	return s.deps.Status.Get(pod.UID)
 }
 
 func (s *Syncer) setBasis(pod *v1.Pod, observed *runtime.PodStatus) {

@@ -1,25 +1,69 @@
 package syncloop
 
 import (
+	"errors"
 	"fmt"
 	goruntime "runtime"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Admission is the verdict on a pod that wants to run on the node.
-type Admission struct {
-	Admitted bool
-	// Reason and Message are for the status of a pod that was refused.
-	Reason, Message string
+// Admitter decides whether a pod may run on the node. Admit is called from the
+// goroutine of the loop, before the pod starts for the first time in the life of
+// the agent, and must not block.
+type Admitter interface {
+	// Admit returns nil if the pod may run. An error that wraps a
+	// [*runtime.TerminalError] refuses the pod with that reason and message; any other
+	// error refuses it with the reason UnexpectedAdmissionError, as in kubelet. A
+	// refused pod becomes Failed and is not admitted again until its source removes
+	// and adds it.
+	Admit(req AdmitRequest) error
 }
 
-// Limits are what a node has to give; a zero field does not limit.
+// AdmitRequest is what an [Admitter] decides about. All of it is shared and must not
+// be changed.
+type AdmitRequest struct {
+	// Pod is the pod that is to run.
+	Pod *v1.Pod
+	// Active are the pods that hold resources of the node, without Pod.
+	Active []*v1.Pod
+	// Host is the machine; nil if the handler was not given one.
+	Host *runtime.Host
+}
+
+// AdmitterFunc is a function that is an [Admitter].
+type AdmitterFunc func(req AdmitRequest) error
+
+// Admit calls f.
+func (f AdmitterFunc) Admit(req AdmitRequest) error { return f(req) }
+
+// Chain returns an Admitter that asks the given ones in order, and returns the first
+// error. Those after it are not asked.
+func Chain(admitters ...Admitter) Admitter {
+	return AdmitterFunc(func(req AdmitRequest) error {
+		for _, a := range admitters {
+			if err := a.Admit(req); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Refuse returns the error of an [Admitter] that refuses a pod. The reason is one word
+// in CamelCase, the message is for people.
+func Refuse(reason, message string) error {
+	return &runtime.TerminalError{Reason: reason, Message: message}
+}
+
+// Limits are what the node has to give. It is an [Admitter] with kubelet's predicates:
+// the operating system of the pod, the number of pods, host ports that two pods claim,
+// and the resources that their requests reserve. A zero field does not limit. Node
+// selectors, affinity and taints are left to a scheduler.
 type Limits struct {
 	// MaxPods is how many pods may be active.
 	MaxPods int
@@ -28,23 +72,22 @@ type Limits struct {
 	Allocatable v1.ResourceList
 }
 
-// Admit judges a pod beside those that are active, by the predicates that kubelet
-// applies: the operating system that it is for, the number of pods, the resources
-// that their requests reserve, and ports of the host that two would claim. Node
-// selectors, affinity and taints are the business of a scheduler and do not count
-// here.
-func Admit(limits Limits, pod *v1.Pod, active []*v1.Pod) Admission {
+var _ Admitter = Limits{}
+
+// Admit implements [Admitter].
+func (l Limits) Admit(req AdmitRequest) error {
+	pod, active := req.Pod, req.Active
 	if os := pod.Spec.OS; os != nil && string(os.Name) != goruntime.GOOS {
-		return Admission{Reason: "PodOSNotSupported", Message: fmt.Sprintf("spec.os.name is %s, and the node runs %s", os.Name, goruntime.GOOS)}
+		return Refuse("PodOSNotSupported", fmt.Sprintf("spec.os.name is %s, and the node runs %s", os.Name, goruntime.GOOS))
 	}
-	if limits.MaxPods > 0 && len(active) >= limits.MaxPods {
-		return Admission{Reason: "OutOfpods", Message: fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(active), limits.MaxPods)}
+	if l.MaxPods > 0 && len(active) >= l.MaxPods {
+		return Refuse("OutOfpods", fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(active), l.MaxPods))
 	}
 	if port, other := portConflict(pod, active); other != nil {
-		return Admission{Reason: "NodePorts", Message: fmt.Sprintf("host port %s is used by pod %s/%s", port, other.Namespace, other.Name)}
+		return Refuse("NodePorts", fmt.Sprintf("host port %s is used by pod %s/%s", port, other.Namespace, other.Name))
 	}
 	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
-		capacity, limited := limits.Allocatable[name]
+		capacity, limited := l.Allocatable[name]
 		if !limited {
 			continue
 		}
@@ -59,13 +102,11 @@ func Admit(limits Limits, pod *v1.Pod, active []*v1.Pod) Admission {
 		free := capacity.DeepCopy()
 		free.Sub(used)
 		if want.Cmp(free) > 0 {
-			return Admission{
-				Reason:  "OutOf" + string(name),
-				Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %s, used: %s, capacity: %s", name, want.String(), used.String(), capacity.String()),
-			}
+			return Refuse("OutOf"+string(name),
+				fmt.Sprintf("Node didn't have enough resource: %s, requested: %s, used: %s, capacity: %s", name, want.String(), used.String(), capacity.String()))
 		}
 	}
-	return Admission{Admitted: true}
+	return nil
 }
 
 func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
@@ -124,10 +165,19 @@ func hostPorts(pod *v1.Pod) []hostPort {
 	return ports
 }
 
-// judgeUID refuses a UID that could not be the name of a directory.
-func judgeUID(uid types.UID) Admission {
-	if !runtime.IsFileName(uid) {
-		return Admission{Reason: "InvalidUID", Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID", string(uid))}
+// admit asks the admitter, after a check that the UID can be the name of the pod's
+// directory. It returns nil or a refusal: a panic of the admitter is one too.
+func admit(a Admitter, req AdmitRequest) *runtime.TerminalError {
+	if uid := req.Pod.UID; !runtime.IsFileName(uid) {
+		return &runtime.TerminalError{Reason: "InvalidUID",
+			Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID", string(uid))}
 	}
-	return Admission{Admitted: true}
+	err := runtime.Recover(func() error { return a.Admit(req) })
+	if err == nil {
+		return nil
+	}
+	if refusal := (*runtime.TerminalError)(nil); errors.As(err, &refusal) {
+		return refusal
+	}
+	return &runtime.TerminalError{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 }

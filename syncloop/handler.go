@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -77,8 +78,24 @@ type Checkpoint interface {
 	Prune(keep func(uid types.UID) bool)
 }
 
+// Rechecker is an optional interface of [Statuses]: it looks again at final phases that
+// are held back because containers of the pod may run. The handler calls it in each
+// cleanup, when the workers have been told all that is desired.
+type Rechecker interface {
+	Recheck()
+}
+
+// EndReporter is an optional interface of [Statuses]: PodEnded reports a pod that is
+// gone from the desired state, the workers and the runtime. The handler calls it also for
+// pods that Statuses may never have known: orphans, and pods that ended before they
+// started. It must not block, and may be called again for the same pod.
+type EndReporter interface {
+	PodEnded(ref runtime.PodRef)
+}
+
 // HandlerDeps are the parts that a [Handler] works with. Prober and Checkpoint may
-// be nil.
+// be nil. The optional interfaces of Status are [Rechecker] and [EndReporter]; they are
+// found through wrappers, see [runtime.Optional].
 type HandlerDeps struct {
 	Pods       PodManager
 	Workers    Workers
@@ -93,22 +110,31 @@ type HandlerDeps struct {
 type HandlerOptions struct {
 	// PodsDir holds a directory for each pod. Required.
 	PodsDir string
-	// Admit judges a pod that is new, beside the active ones. nil: all are admitted.
-	Admit func(pod *v1.Pod, active []*v1.Pod) Admission
+	// Admit decides which new pods may run. nil: all may.
+	Admit Admitter
+	// Host is handed to Admit; it may be nil.
+	Host *runtime.Host
+	// RecreateUpdated has a pod stopped and started anew when it is updated under its UID
+	// in a field that does not act on running containers, such as a command. Otherwise,
+	// and for pods with the restart policy Never, whose containers would not start again,
+	// an event names the fields.
+	RecreateUpdated bool
 	// Gone is called when pods have been forgotten, so that what is left of them in
-	// the runtime can be collected. It must not block. nil: nobody is told.
+	// the runtime can be collected. It must not block. nil: no callback.
 	Gone func()
-	// Event as in podsync.
-	Event func(pod *v1.Pod, eventType, reason, message string)
-	// Logger. Default: discards.
+	// Event receives refusals and updates that are not applied.
+	Event runtime.EventFunc
+	// Logger of refusals and orphans.
 	Logger logr.Logger
 }
 
 // Handler is the default [SyncHandler]. Its methods are called from one goroutine.
 type Handler struct {
-	HandlerDeps
-	opts HandlerOptions
-	log  logr.Logger
+	deps    HandlerDeps
+	opts    HandlerOptions
+	log     logr.Logger
+	recheck func()
+	ended   func(runtime.PodRef)
 
 	// refused are desired pods that were not admitted; they have no worker.
 	refused map[types.UID]struct{}
@@ -118,9 +144,12 @@ type Handler struct {
 	// sweep says that the runtime or the disk may hold pods that nobody wants.
 	sweep     bool
 	lastSweep time.Time
-	// known are the pods that had a worker, or were given to one as orphans, at the
-	// last cleanup.
-	known map[types.UID]podworkers.State
+	// known are the pods that have a worker or a record of it: those of the last cleanup
+	// and those given to a worker since.
+	known map[types.UID]runtime.PodRef
+	// remains are the pods without a worker of which the runtime held something dead at
+	// the last sweep; their end has been reported.
+	remains map[types.UID]bool
 }
 
 var (
@@ -146,18 +175,33 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 		return nil, errors.Join(errs...)
 	}
 	if opts.Admit == nil {
-		opts.Admit = func(*v1.Pod, []*v1.Pod) Admission { return Admission{Admitted: true} }
+		opts.Admit = Chain()
 	}
 	if opts.Gone == nil {
 		opts.Gone = func() {}
 	}
-	if opts.Event == nil {
-		opts.Event = func(*v1.Pod, string, string, string) {}
+	h := &Handler{
+		deps: deps, opts: opts, log: opts.Logger,
+		recheck: func() {}, ended: func(runtime.PodRef) {},
+		refused: map[types.UID]struct{}{}, sweep: true, known: map[types.UID]runtime.PodRef{},
 	}
-	if opts.Logger.IsZero() {
-		opts.Logger = logr.Discard()
+	if r, ok := runtime.Optional[Rechecker](deps.Status); ok {
+		h.recheck = r.Recheck
 	}
-	return &Handler{HandlerDeps: deps, opts: opts, log: opts.Logger, refused: map[types.UID]struct{}{}, sweep: true}, nil
+	if r, ok := runtime.Optional[EndReporter](deps.Status); ok {
+		h.ended = r.PodEnded
+	}
+	return h, nil
+}
+
+// update gives an update to the pod's worker.
+func (h *Handler) update(u podworkers.Update) {
+	if u.Pod != nil {
+		h.known[u.Pod.UID], u.Received = runtime.RefOf(u.Pod), time.Now()
+	} else {
+		h.known[u.Orphan.UID] = u.Orphan.PodRef
+	}
+	h.deps.Workers.UpdatePod(u)
 }
 
 // Prepare takes note of what an earlier agent has left running, so that
@@ -165,7 +209,7 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 func (h *Handler) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	listed, err := h.Runtime.ListPods(ctx)
+	listed, err := h.deps.Runtime.ListPods(ctx)
 	if err != nil {
 		return fmt.Errorf("looking for pods that run already: %w", err)
 	}
@@ -179,24 +223,20 @@ func (h *Handler) Prepare(ctx context.Context) error {
 func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	active := h.active(pods)
 	for _, pod := range oldestFirst(pods) {
-		h.Pods.Set(pod)
+		h.deps.Pods.Set(pod)
 		if runtime.IsMirror(pod) {
 			continue
 		}
 		h.endPredecessors(pod)
-		if !h.Workers.State(pod.UID).TerminationRequested() {
-			verdict := judgeUID(pod.UID)
-			if verdict.Admitted {
-				verdict = h.opts.Admit(pod, active)
-			}
-			if !verdict.Admitted {
-				h.refuse(pod, verdict)
+		if !h.deps.Workers.State(pod.UID).TerminationRequested() {
+			if refusal := admit(h.opts.Admit, AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host}); refusal != nil {
+				h.refuse(pod, refusal)
 				continue
 			}
 			active = append(active, pod)
 		}
 		h.keep(pod)
-		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod, Received: time.Now()})
+		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
 	}
 }
 
@@ -207,7 +247,7 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 func (h *Handler) endPredecessors(pod *v1.Pod) {
 	ref := runtime.RefOf(pod)
 	h.before = slices.DeleteFunc(h.before, func(old *runtime.Pod) bool {
-		if h.Workers.State(old.UID).Known() {
+		if h.deps.Workers.State(old.UID).Known() {
 			return true
 		}
 		sameUID, sameName := old.UID == ref.UID, old.FullName() == ref.FullName()
@@ -215,7 +255,7 @@ func (h *Handler) endPredecessors(pod *v1.Pod) {
 			return false
 		}
 		h.log.Info("Stopping a pod of an earlier agent before its successor starts", "pod", old.PodRef, "successor", ref)
-		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: old})
+		h.update(podworkers.Update{Type: podworkers.Kill, Orphan: old})
 		return true
 	})
 }
@@ -223,19 +263,49 @@ func (h *Handler) endPredecessors(pod *v1.Pod) {
 // HandlePodUpdates passes changes on to the workers.
 func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 	for _, pod := range pods {
-		h.Pods.Set(pod)
+		old, _ := h.deps.Pods.ByUID(pod.UID)
+		h.deps.Pods.Set(pod)
 		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
 			continue
 		}
 		h.keep(pod)
-		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: pod, Received: time.Now()})
+		if old == nil || !h.recreate(old, pod) {
+			h.update(podworkers.Update{Type: podworkers.Change, Pod: pod})
+		}
 	}
+}
+
+// recreate stops the pod and starts it anew if what changed does not act on what runs,
+// and if that is wanted. It reports whether it did; an event says what is not applied
+// otherwise.
+func (h *Handler) recreate(old, pod *v1.Pod) bool {
+	if h.deps.Workers.State(pod.UID).TerminationRequested() {
+		return false
+	}
+	fields := notApplied(old, pod)
+	if len(fields) == 0 {
+		return false
+	}
+	changed := strings.Join(fields, ", ")
+	if h.opts.RecreateUpdated && pod.Spec.RestartPolicy != v1.RestartPolicyNever {
+		h.emit(pod, v1.EventTypeNormal, "RecreatingPod", "Stopping the pod to start it anew, since these fields changed: "+changed)
+		h.update(podworkers.Update{Type: podworkers.Kill, Pod: old})
+		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
+		return true
+	}
+	h.emit(pod, v1.EventTypeWarning, "UpdateNotApplied", "Changed fields that do not act on what runs: "+changed+
+		"; a container takes its own when it is started again, the pod takes all when it is removed and added")
+	return false
+}
+
+func (h *Handler) emit(pod *v1.Pod, eventType, reason, message string) {
+	h.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: eventType, Reason: reason, Message: message})
 }
 
 // HandlePodRemoves has the pods stopped.
 func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 	for _, pod := range pods {
-		h.Pods.Remove(pod)
+		h.deps.Pods.Remove(pod)
 		if runtime.IsMirror(pod) {
 			continue
 		}
@@ -244,7 +314,7 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 			delete(h.refused, pod.UID)
 			continue
 		}
-		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Received: time.Now()})
+		h.update(podworkers.Update{Type: podworkers.Kill, Pod: pod})
 	}
 }
 
@@ -252,7 +322,7 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 // gates; the worker merges it.
 func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
-		h.Pods.Set(pod)
+		h.deps.Pods.Set(pod)
 		if len(pod.Spec.ReadinessGates) > 0 {
 			h.HandlePodSyncs([]*v1.Pod{pod})
 		}
@@ -265,14 +335,14 @@ func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
 		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
 			continue
 		}
-		h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, Received: time.Now()})
+		h.update(podworkers.Update{Type: podworkers.Sync, Pod: pod})
 	}
 }
 
 // Observe takes note of an event about a pod that nobody wants here, so that the
 // next cleanup looks for it. It is to be called from the loop's goroutine.
 func (h *Handler) Observe(ev pleg.PodEvents) {
-	if _, desired := h.Pods.ByUID(ev.Pod.UID); !desired && !h.Workers.State(ev.Pod.UID).Known() {
+	if _, desired := h.deps.Pods.ByUID(ev.Pod.UID); !desired && !h.deps.Workers.State(ev.Pod.UID).Known() {
 		h.sweep = true
 	}
 }
@@ -281,45 +351,54 @@ func (h *Handler) Observe(ev pleg.PodEvents) {
 // and once a minute, does it ask the runtime and read the disk.
 func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	desired := func(uid types.UID) bool {
-		_, ok := h.Pods.ByUID(uid)
+		_, ok := h.deps.Pods.ByUID(uid)
 		return ok
 	}
-	wanted := h.Pods.Pods()
+	wanted := h.deps.Pods.Pods()
 	if len(h.refused) > 0 {
 		wanted = slices.DeleteFunc(slices.Clone(wanted), func(pod *v1.Pod) bool {
 			_, refused := h.refused[pod.UID]
 			return refused
 		})
 	}
-	if h.Checkpoint != nil {
-		h.Checkpoint.Prune(func(uid types.UID) bool {
+	if h.deps.Checkpoint != nil {
+		h.deps.Checkpoint.Prune(func(uid types.UID) bool {
 			_, refused := h.refused[uid]
 			return !refused && desired(uid)
 		})
 	}
-	states := h.Workers.SyncKnownPods(wanted)
+	states := h.deps.Workers.SyncKnownPods(wanted)
 	for _, pod := range wanted {
 		// A pod whose former incarnation of the same UID has ended starts anew.
 		if _, known := states[pod.UID]; !known {
-			h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod, Received: time.Now()})
-			states[pod.UID] = h.Workers.State(pod.UID)
+			h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
+			states[pod.UID] = h.deps.Workers.State(pod.UID)
 		}
 	}
 	alive := func(uid types.UID) bool {
 		_, known := states[uid]
 		return known || desired(uid)
 	}
-	for uid := range h.known {
+	for uid, ref := range h.known {
+		if _, known := states[uid]; known {
+			continue
+		}
+		delete(h.known, uid)
 		if !alive(uid) { // it was forgotten since: see what it left behind
 			h.sweep = true
-			break
+			h.ended(ref)
 		}
 	}
-	h.known = states
-	if h.Prober != nil {
-		h.Prober.Cleanup(alive)
+	for uid, state := range states {
+		if _, known := h.known[uid]; !known {
+			h.known[uid] = refOf(uid, state)
+		}
 	}
-	h.Status.Prune(alive)
+	h.recheck()
+	if h.deps.Prober != nil {
+		h.deps.Prober.Cleanup(alive)
+	}
+	h.deps.Status.Prune(alive)
 
 	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= sweepPeriod {
 		if err := h.sweepOrphans(ctx, alive); err != nil {
@@ -338,11 +417,11 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	listed, err := h.Runtime.ListPods(lctx)
+	listed, err := h.deps.Runtime.ListPods(lctx)
 	if err != nil {
 		return fmt.Errorf("looking for orphaned pods: %w", err)
 	}
-	left := false
+	remains := map[types.UID]bool{}
 	for _, pod := range listed {
 		_, working := h.known[pod.UID]
 		switch {
@@ -353,14 +432,16 @@ func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) 
 				why = "it was refused"
 			}
 			h.log.Info("Stopping a pod that is not to run on this node", "pod", pod.PodRef, "why", why)
-			h.known[pod.UID] = podworkers.State{}
-			h.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
+			h.update(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
 		case !alive(pod.UID):
-			left = true
+			remains[pod.UID] = true
+			if !h.remains[pod.UID] { // maybe of an earlier agent, which did not get to report it
+				h.ended(pod.PodRef)
+			}
 		}
 	}
-	h.before = nil
-	if left {
+	h.before, h.remains = nil, remains
+	if len(remains) > 0 {
 		h.opts.Gone()
 	}
 	return h.removeDirs(ctx, alive)
@@ -378,11 +459,11 @@ func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) er
 	var errs []error
 	for _, e := range entries {
 		uid := types.UID(e.Name())
-		if alive(uid) || !e.IsDir() {
+		if _, ending := h.known[uid]; ending || alive(uid) || !e.IsDir() {
 			continue
 		}
 		dir := filepath.Join(h.opts.PodsDir, e.Name())
-		if err := h.Dirs.Remove(ctx, runtime.PodRef{UID: uid}, dir); err != nil {
+		if err := h.deps.Dirs.Remove(ctx, runtime.PodRef{UID: uid}, dir); err != nil {
 			errs = append(errs, fmt.Errorf("removing the directory of gone pod %s: %w", uid, err))
 			continue
 		}
@@ -391,26 +472,32 @@ func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) er
 	return errors.Join(errs...)
 }
 
-func (h *Handler) refuse(pod *v1.Pod, verdict Admission) {
-	h.log.Info("Pod refused", "pod", runtime.RefOf(pod), "reason", verdict.Reason, "message", verdict.Message)
+func (h *Handler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
+	h.log.Info("Pod refused", "pod", runtime.RefOf(pod), "reason", refusal.Reason, "message", refusal.Message)
 	h.refused[pod.UID] = struct{}{}
 	h.drop(pod)
-	h.opts.Event(pod, v1.EventTypeWarning, verdict.Reason, verdict.Message)
+	h.emit(pod, v1.EventTypeWarning, refusal.Reason, refusal.Message)
 	s := pod.Status.DeepCopy()
-	s.Phase, s.Reason, s.Message = v1.PodFailed, verdict.Reason, "Pod was rejected: "+verdict.Message
+	s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
 	s.QOSClass = runtime.QOSClass(pod)
-	h.Status.Set(pod, *s)
+	h.deps.Status.Set(pod, *s)
+}
+
+// refOf returns the reference of a pod of which only the state of its worker is known.
+func refOf(uid types.UID, s podworkers.State) runtime.PodRef {
+	name, namespace, _ := strings.Cut(s.FullName, "_") // neither can have an underscore
+	return runtime.PodRef{UID: uid, Name: name, Namespace: namespace}
 }
 
 func (h *Handler) keep(pod *v1.Pod) {
-	if h.Checkpoint != nil {
-		h.Checkpoint.Keep(pod)
+	if h.deps.Checkpoint != nil {
+		h.deps.Checkpoint.Keep(pod)
 	}
 }
 
 func (h *Handler) drop(pod *v1.Pod) {
-	if h.Checkpoint != nil {
-		h.Checkpoint.Drop(pod.UID)
+	if h.deps.Checkpoint != nil {
+		h.deps.Checkpoint.Drop(pod.UID)
 	}
 }
 
@@ -422,15 +509,15 @@ func (h *Handler) active(judged []*v1.Pod) []*v1.Pod {
 	for _, pod := range judged {
 		uids[pod.UID], taken[runtime.RefOf(pod).FullName()] = true, true
 	}
-	return slices.DeleteFunc(slices.Clone(h.Pods.Pods()), func(pod *v1.Pod) bool {
+	return slices.DeleteFunc(slices.Clone(h.deps.Pods.Pods()), func(pod *v1.Pod) bool {
 		_, refused := h.refused[pod.UID]
-		return refused || uids[pod.UID] || taken[runtime.RefOf(pod).FullName()] || h.Workers.State(pod.UID).Terminated() || h.finished(pod)
+		return refused || uids[pod.UID] || taken[runtime.RefOf(pod).FullName()] || h.deps.Workers.State(pod.UID).Terminated() || h.finished(pod)
 	})
 }
 
 // finished reports whether the pod has ended by itself and only waits to go.
 func (h *Handler) finished(pod *v1.Pod) bool {
-	s, ok := h.Status.Get(pod.UID)
+	s, ok := h.deps.Status.Get(pod.UID)
 	return ok && (s.Phase == v1.PodFailed || s.Phase == v1.PodSucceeded)
 }
 

@@ -56,9 +56,12 @@ func TestAdditionsOldestFirst(t *testing.T) {
 }
 
 func TestTheCheckpointHasWhatRunsHere(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{Admit: func(pod *v1.Pod, _ []*v1.Pod) syncloop.Admission {
-		return syncloop.Admission{Admitted: pod.Name != "big", Reason: "Full"}
-	}})
+	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+		if req.Pod.Name == "big" {
+			return syncloop.Refuse("Full", "")
+		}
+		return nil
+	})})
 	web, big, mirror := makePod("web"), makePod("big"), makePod("mirror")
 	mirror.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"}
 	all := []*v1.Pod{web, big, mirror}
@@ -99,7 +102,7 @@ func TestLifeOfAPod(t *testing.T) {
 
 func TestARefusedPodFailsAndHasNoWorker(t *testing.T) {
 	limits := syncloop.Limits{MaxPods: 1}
-	b := newHandler(t, syncloop.HandlerOptions{Admit: func(pod *v1.Pod, active []*v1.Pod) syncloop.Admission { return syncloop.Admit(limits, pod, active) }})
+	b := newHandler(t, syncloop.HandlerOptions{Admit: limits})
 	first, second := makePod("first"), makePod("second")
 	b.HandlePodAdditions([]*v1.Pod{first, second})
 	assert.Equal(t, []string{"create first"}, b.workers.take())
@@ -217,16 +220,32 @@ func TestAdmit(t *testing.T) {
 		{"any address", node, port("a", "10.0.0.1", 80, ""), []*v1.Pod{port("b", "0.0.0.0", 80, "")}, "NodePorts"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := syncloop.Admit(tc.limits, tc.pod, tc.active)
-			assert.Equal(t, tc.reason, got.Reason, got.Message)
-			assert.Equal(t, tc.reason == "", got.Admitted)
+			err := tc.limits.Admit(syncloop.AdmitRequest{Pod: tc.pod, Active: tc.active})
+			if tc.reason == "" {
+				assert.NoError(t, err)
+				return
+			}
+			var refusal *runtime.TerminalError
+			require.ErrorAs(t, err, &refusal)
+			assert.Equal(t, tc.reason, refusal.Reason, refusal.Message)
 		})
 	}
 }
 
-func ExampleAdmit() {
+// Admitters of an embedder stand beside the limits of the node.
+func ExampleChain() {
+	team := syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+		if req.Pod.Labels["team"] == "" {
+			return syncloop.Refuse("NoTeam", "pods on this node need a label team")
+		}
+		return nil
+	})
+	admit := syncloop.Chain(syncloop.Limits{MaxPods: 1}, team)
+
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	verdict := syncloop.Admit(syncloop.Limits{MaxPods: 1}, pod, []*v1.Pod{{}})
-	fmt.Println(verdict.Admitted, verdict.Reason)
-	// Output: false OutOfpods
+	fmt.Println(admit.Admit(syncloop.AdmitRequest{Pod: pod}))
+	fmt.Println(admit.Admit(syncloop.AdmitRequest{Pod: pod, Active: []*v1.Pod{{}}}))
+	// Output:
+	// NoTeam: pods on this node need a label team
+	// OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1
 }

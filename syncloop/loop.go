@@ -25,14 +25,14 @@ const (
 	restMax                   = 5 * time.Second
 )
 
-// SyncHandler does what the loop finds to be done. Its methods are called from
-// one goroutine and must not wait for a pod.
+// SyncHandler handles the inputs of the loop. Its methods are called from one goroutine
+// and must not wait for a pod. Optional interfaces are [Preparer] and [Observer].
 type SyncHandler interface {
-	// HandlePodAdditions takes pods that are newly desired, or were so in an earlier
-	// life of the agent and have not been heard of since.
+	// HandlePodAdditions takes pods that are newly desired, and pods that are restored
+	// from the disk.
 	HandlePodAdditions(pods []*v1.Pod)
-	// HandlePodUpdates takes pods whose spec or metadata changed, or whose deletion
-	// was asked for.
+	// HandlePodUpdates takes pods whose spec or metadata changed, or whose deletion was
+	// requested.
 	HandlePodUpdates(pods []*v1.Pod)
 	// HandlePodRemoves takes pods that are not desired any more.
 	HandlePodRemoves(pods []*v1.Pod)
@@ -40,23 +40,31 @@ type SyncHandler interface {
 	HandlePodReconcile(pods []*v1.Pod)
 	// HandlePodSyncs takes pods that something happened to.
 	HandlePodSyncs(pods []*v1.Pod)
-	// HandlePodCleanups does the housekeeping. It is called only when every source
-	// has been seen.
+	// HandlePodCleanups does the housekeeping. It is called only after every source has
+	// delivered.
 	HandlePodCleanups(ctx context.Context) error
 }
 
-// Preparer is a [SyncHandler] that looks around before it is handed anything.
+// Preparer is an optional interface of a [SyncHandler], found by [runtime.Optional]: it
+// looks at the runtime before it is handed anything.
 type Preparer interface {
 	// Prepare is called from the loop's goroutine when the runtime is fit for the
 	// first time, and again after a rest until it returns nil.
 	Prepare(ctx context.Context) error
 }
 
-// Config is the stream of desired state; *podconfig.Mux is one.
+// Observer is an optional interface of a [SyncHandler], found by [runtime.Optional].
+type Observer interface {
+	// Observe is called with each event of the runtime before it is handled, from the
+	// goroutine of the loop.
+	Observe(ev pleg.PodEvents)
+}
+
+// Config is the stream of desired state; a podconfig.PodConfig is one.
 type Config interface {
 	Changes() <-chan podconfig.Change
-	// AllSeen reports whether every source there is has delivered. It may turn false
-	// again, when a source is added.
+	// AllSeen reports whether every source has delivered. It becomes false again when a
+	// source is added.
 	AllSeen() bool
 }
 
@@ -66,7 +74,7 @@ type RuntimeEvents interface {
 	Healthy() error
 }
 
-// Pods finds what is desired of a pod; *podconfig.Manager is one.
+// Pods finds the desired pod of a UID; a podmanager.PodManager is one.
 type Pods interface {
 	ByUID(uid types.UID) (*v1.Pod, bool)
 }
@@ -93,12 +101,13 @@ type Options struct {
 	CheckPeriod time.Duration
 	// CheckTimeout bounds one check of the runtime. Default 10 s.
 	CheckTimeout time.Duration
-	// Due returns the pods that want to be synced at a sync tick, for embedders with
-	// deadlines of their own: workers keep their own timers. nil: none.
+	// Due returns the pods that are to be synced at a sync tick, for embedders with
+	// deadlines of their own. Workers keep their own timers. nil: none.
 	Due func(now time.Time) []*v1.Pod
-	// Observe is called with each event of the runtime, before it is handled. nil: nobody is told.
+	// Observe is called with each event of the runtime, before it is handled. nil: no
+	// callback. See also [Observer].
 	Observe func(pleg.PodEvents)
-	// Logger. Default: discards.
+	// Logger of failures and, at V(2), of what the loop handles.
 	Logger logr.Logger
 }
 
@@ -112,6 +121,7 @@ type Loop struct {
 	synced  atomic.Bool  // see Synced
 	last    atomic.Int64 // unix nanoseconds of the last time round; 0 before the first
 	health  *runtimeHealth
+	observe []func(pleg.PodEvents)
 	// ended has room for one: it is full when pods have ended since housekeeping was
 	// last asked for.
 	ended chan struct{}
@@ -140,10 +150,14 @@ func New(deps Deps, opts Options) (*Loop, error) {
 	setDefault(&opts.HousekeepingPeriod, defaultHousekeepingPeriod)
 	setDefault(&opts.CheckPeriod, 5*time.Second)
 	setDefault(&opts.CheckTimeout, 10*time.Second)
-	if opts.Logger.IsZero() {
-		opts.Logger = logr.Discard()
+	observe := []func(pleg.PodEvents){}
+	if opts.Observe != nil {
+		observe = append(observe, opts.Observe)
 	}
-	return &Loop{deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: make(chan struct{}, 1)}, nil
+	if o, ok := runtime.Optional[Observer](deps.Handler); ok {
+		observe = append(observe, o.Observe)
+	}
+	return &Loop{observe: observe, deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: make(chan struct{}, 1)}, nil
 }
 
 func setDefault(d *time.Duration, def time.Duration) {
@@ -156,10 +170,10 @@ func setDefault(d *time.Duration, def time.Duration) {
 // with an error if an input is closed.
 func (l *Loop) Run(ctx context.Context) error {
 	if !l.started.CompareAndSwap(false, true) {
-		return runtime.ErrAlreadyRunning
+		return fmt.Errorf("syncloop: %w", runtime.ErrAlreadyRunning)
 	}
-	// The loop itself keeps to the caller's context: who closes an input because that one
-	// ended may be seen before a context derived from it has ended too.
+	// The loop itself keeps to the caller's context: an input that is closed because the
+	// caller's context ended may be received before a context derived from it has ended.
 	watched, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -172,7 +186,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer housekeeping.Stop()
 
 	prepare := func(context.Context) error { return nil }
-	if p, ok := l.deps.Handler.(Preparer); ok {
+	if p, ok := runtime.Optional[Preparer](l.deps.Handler); ok {
 		prepare = p.Prepare
 	}
 	rest := restInitial
@@ -199,7 +213,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// unfit says why no pod should be touched now, or nil.
+// unfit returns why no pod should be touched now, or nil.
 func (l *Loop) unfit() error {
 	if err := l.health.get(); err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
 		return err
@@ -221,9 +235,9 @@ func (l *Loop) pause(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// PodEnded says that nothing runs of a pod any more, and that its worker has done what
-// there was to do. Housekeeping then comes soon, so that what is left of the pod goes
-// with it; several pods share one. It may be called from any goroutine and never blocks.
+// PodEnded reports that a pod has terminated and that its worker is through with it.
+// Housekeeping follows after 250 ms, so that it removes what the pod left behind;
+// several pods share one. It may be called from any goroutine and does not block.
 func (l *Loop) PodEnded() {
 	select {
 	case l.ended <- struct{}{}:
@@ -232,7 +246,7 @@ func (l *Loop) PodEnded() {
 }
 
 // gatherEnds is how long housekeeping waits for more pods to end: it lists the
-// runtime's pods, which costs as much as the end of several.
+// pods of the runtime, which costs as much as the end of several.
 const gatherEnds = 250 * time.Millisecond
 
 // once waits for one input and handles it.
@@ -257,8 +271,8 @@ func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time
 		if !ok {
 			return l.closed(ctx, "the stream of runtime events")
 		}
-		if l.opts.Observe != nil {
-			l.opts.Observe(ev)
+		for _, observe := range l.observe {
+			observe(ev)
 		}
 		if pod, ok := l.deps.Pods.ByUID(ev.Pod.UID); ok && worthSync(ev) {
 			h.HandlePodSyncs([]*v1.Pod{pod})
@@ -288,7 +302,7 @@ func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time
 	return nil
 }
 
-// clean has the handler clean up, unless it is not known yet what is wanted.
+// clean calls the handler's housekeeping, unless a source has not delivered yet.
 func (l *Loop) clean(ctx context.Context) {
 	if !l.deps.Config.AllSeen() { // asked anew: a source may have been added meanwhile
 		return
@@ -314,8 +328,8 @@ func (l *Loop) dispatch(change podconfig.Change) {
 	l.log.V(2).Info("Desired state changed", "op", change.Op, "source", change.Source, "pods", len(change.Pods))
 	switch change.Op {
 	case podconfig.Add, podconfig.Restore:
-		// A restored pod is a new one like any other. That its source has not been heard
-		// is what AllSeen says.
+		// A restored pod is a new one like any other. AllSeen is false until its source
+		// has delivered.
 		h.HandlePodAdditions(change.Pods)
 	case podconfig.Update, podconfig.Delete:
 		// A deletion that is to be graceful is an update with a deletion timestamp.
@@ -340,8 +354,8 @@ func worthSync(ev pleg.PodEvents) bool {
 	return false
 }
 
-// LastIteration is when the loop last went round; zero before the first time. It
-// is at most a sync period old while the loop and the runtime are well.
+// LastIteration returns when the loop last waited for an input; zero before the first
+// time. It is at most a sync period old while the loop and the runtime are well.
 func (l *Loop) LastIteration() time.Time {
 	if ns := l.last.Load(); ns != 0 {
 		return time.Unix(0, ns)
@@ -349,10 +363,10 @@ func (l *Loop) LastIteration() time.Time {
 	return time.Time{}
 }
 
-// Synced reports whether every source has delivered, and the handler has been
-// given all of it. It lags behind by a sync period at most, and goes back only when
-// a source is added.
+// Synced reports whether every source has delivered and the handler has received all
+// of it. It lags behind by a sync period at most. It becomes false again only when a
+// source is added.
 func (l *Loop) Synced() bool { return l.synced.Load() }
 
-// RuntimeError is what the last check of the runtime said; nil if it is well.
+// RuntimeError returns the error of the last check of the runtime; nil if it was well.
 func (l *Loop) RuntimeError() error { return l.health.get() }

@@ -112,9 +112,7 @@ func TestSyncedOnlyWhenAllIsHandedOver(t *testing.T) {
 }
 
 func TestASuccessorTakesOverWhatItsPredecessorHolds(t *testing.T) {
-	admit := func(pod *v1.Pod, active []*v1.Pod) syncloop.Admission {
-		return syncloop.Admit(syncloop.Limits{MaxPods: 2}, pod, active)
-	}
+	admit := syncloop.Limits{MaxPods: 2}
 	withPort := func(name string, uid types.UID) *v1.Pod {
 		pod := makePod(name)
 		pod.UID = uid
@@ -137,7 +135,7 @@ func TestASuccessorTakesOverWhatItsPredecessorHolds(t *testing.T) {
 }
 
 func TestARefusedPodThatRunsIsStopped(t *testing.T) {
-	refuse := func(*v1.Pod, []*v1.Pod) syncloop.Admission { return syncloop.Admission{Reason: "Full"} }
+	refuse := syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "") })
 	b := newHandler(t, syncloop.HandlerOptions{Admit: refuse})
 	pod := makePod("web")
 	b.runtime.pods = []*runtime.Pod{runs(pod.UID, "web", runtime.ContainerRunning)}
@@ -182,6 +180,9 @@ func TestPortsOfInitContainersDoNotConflictButThoseOfSidecarsDo(t *testing.T) {
 		pod.Spec.InitContainers = []v1.Container{{Name: "i", RestartPolicy: policy, Ports: []v1.ContainerPort{{HostPort: 80}}}}
 		return pod
 	}
-	assert.True(t, syncloop.Admit(syncloop.Limits{}, with(nil), []*v1.Pod{with(&always)}).Admitted)
-	assert.False(t, syncloop.Admit(syncloop.Limits{}, with(&always), []*v1.Pod{with(&always)}).Admitted)
+	admit := func(pod, active *v1.Pod) error {
+		return syncloop.Limits{}.Admit(syncloop.AdmitRequest{Pod: pod, Active: []*v1.Pod{active}})
+	}
+	assert.NoError(t, admit(with(nil), with(&always)))
+	assert.Error(t, admit(with(&always), with(&always)))
 }

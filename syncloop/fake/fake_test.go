@@ -134,9 +134,12 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 		require.NoError(t, rt.Seed(old))
 		h, err := syncloop.NewHandler(
 			syncloop.HandlerDeps{Pods: pods, Workers: w, Status: st, Runtime: rt, Prober: proberfake.New(), Dirs: dirs},
-			syncloop.HandlerOptions{PodsDir: filepath.Join(dir, "pods"), Admit: func(pod *v1.Pod, _ []*v1.Pod) syncloop.Admission {
-				return syncloop.Admission{Admitted: pod.Name != "big", Reason: "OutOfpods"}
-			}})
+			syncloop.HandlerOptions{PodsDir: filepath.Join(dir, "pods"), Admit: syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+				if req.Pod.Name == "big" {
+					return syncloop.Refuse("OutOfpods", "")
+				}
+				return nil
+			})})
 		require.NoError(t, err)
 		n := &node{runtime: rt, pods: pods}
 		onNode(t, h, n, func(ctx context.Context) {

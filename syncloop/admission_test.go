@@ -1,0 +1,105 @@
+package syncloop_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+func TestAdmissionIsAChain(t *testing.T) {
+	var asked []string
+	ask := func(name string, err error) syncloop.Admitter {
+		return syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+			asked = append(asked, name)
+			assert.Equal(t, "node-1", req.Host.NodeName)
+			return err
+		})
+	}
+	var seen []runtime.Event
+	opts := syncloop.HandlerOptions{
+		Host:  &runtime.Host{NodeName: "node-1"},
+		Event: func(e runtime.Event) { seen = append(seen, e) },
+		Admit: syncloop.Chain(ask("first", nil), ask("second", fmt.Errorf("policy: %w", syncloop.Refuse("Denied", "not here"))), ask("third", nil)),
+	}
+	b := newHandler(t, opts)
+	web := makePod("web")
+	b.HandlePodAdditions([]*v1.Pod{web})
+	assert.Equal(t, []string{"first", "second"}, asked, "in order, up to the first refusal")
+	assert.Equal(t, "Denied", b.status[web.UID].Reason)
+	assert.Equal(t, "Pod was rejected: not here", b.status[web.UID].Message)
+	assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(web), Type: "Warning", Reason: "Denied", Message: "not here"}}, seen)
+	assert.Empty(t, b.workers.take())
+}
+
+func TestAnAdmitterThatFailsRefuses(t *testing.T) {
+	for name, f := range map[string]syncloop.AdmitterFunc{
+		"error": func(syncloop.AdmitRequest) error { return errors.New("policy server away") },
+		"panic": func(syncloop.AdmitRequest) error { panic("policy server away") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newHandler(t, syncloop.HandlerOptions{Admit: f})
+			web := makePod("web")
+			b.HandlePodAdditions([]*v1.Pod{web})
+			assert.Equal(t, v1.PodFailed, b.status[web.UID].Phase)
+			assert.Equal(t, "UnexpectedAdmissionError", b.status[web.UID].Reason)
+			assert.Contains(t, b.status[web.UID].Message, "policy server away")
+		})
+	}
+}
+
+// endings is a status manager that is told of the end of pods, behind a wrapper.
+type endings struct {
+	statuses
+	*script
+}
+
+func (e endings) PodEnded(ref runtime.PodRef) {
+	e.add("ended %s/%s %s", ref.Namespace, ref.Name, ref.UID)
+}
+func (e endings) Recheck() { e.add("recheck") }
+
+type wrapped struct{ syncloop.Statuses }
+
+func (w wrapped) Unwrap() any { return w.Statuses }
+
+func TestTheEndOfEachPodIsReported(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	e := endings{statuses{}, &script{}}
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: wrapped{e}, Runtime: b.runtime, Dirs: b.dirs},
+		syncloop.HandlerOptions{PodsDir: b.podsDir})
+	require.NoError(t, err)
+	clean := func() []string {
+		t.Helper()
+		require.NoError(t, h.HandlePodCleanups(t.Context()))
+		return e.take()
+	}
+	web := makePod("web")
+	dead := &runtime.Pod{PodRef: runtime.PodRef{UID: "d", Name: "dead", Namespace: "ns"}, Containers: []runtime.Container{{Name: "c", State: runtime.ContainerExited}}}
+	orphan := runs("o", "orphan", runtime.ContainerRunning)
+	b.runtime.pods = []*runtime.Pod{dead, orphan}
+	h.HandlePodAdditions([]*v1.Pod{web})
+	assert.Equal(t, []string{"recheck", "ended ns/dead d"}, clean(), "what an earlier agent left, which may not have reported it")
+	assert.Equal(t, []string{"recheck"}, clean(), "once")
+
+	// It is added and removed between two cleanups, and never starts.
+	short := makePod("short")
+	h.HandlePodAdditions([]*v1.Pod{short})
+	h.HandlePodRemoves([]*v1.Pod{short})
+	b.workers.states[short.UID] = podworkersTerminated
+	b.workers.states["o"] = podworkersTerminated
+	b.runtime.pods = nil
+	assert.ElementsMatch(t, []string{"recheck", "ended ns/short uid-short", "ended ns/orphan o"}, clean())
+
+	h.HandlePodRemoves([]*v1.Pod{web})
+	assert.Equal(t, []string{"recheck"}, clean(), "it still ends")
+	b.workers.states[web.UID] = podworkersTerminated
+	assert.Equal(t, []string{"ended ns/web uid-web", "recheck"}, clean())
+	assert.Equal(t, []string{"recheck"}, clean())
+}

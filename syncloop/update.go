@@ -1,0 +1,84 @@
+package syncloop
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Fields of a spec that act on a pod that runs, by their names in Go. docs/differences.md
+// has the table. All others act when containers or sandbox are made.
+var (
+	// appliedToContainer: the image replaces the container, probes are replaced, the
+	// others are read when they are needed.
+	appliedToContainer = []string{"Name", "Image", "ImagePullPolicy", "StartupProbe", "LivenessProbe", "ReadinessProbe",
+		"Lifecycle", "RestartPolicy", "RestartPolicyRules", "TerminationMessagePath", "TerminationMessagePolicy"}
+	// appliedToPod: read when they are needed, of interest to a scheduler only, or
+	// compared container by container.
+	appliedToPod = []string{"InitContainers", "Containers", "EphemeralContainers", "RestartPolicy", "TerminationGracePeriodSeconds",
+		"ActiveDeadlineSeconds", "ReadinessGates", "ImagePullSecrets", "NodeName", "NodeSelector", "Affinity", "SchedulerName",
+		"Tolerations", "TopologySpreadConstraints", "SchedulingGates", "Priority", "PriorityClassName", "PreemptionPolicy", "Overhead"}
+)
+
+// notApplied returns the paths of the fields that differ between two specs of one pod
+// and do not act on the containers and the sandbox that run, as in
+// "spec.containers{main}.env". It is empty if the change gives the pod another sandbox,
+// since then everything is made anew.
+func notApplied(old, updated *v1.Pod) []string {
+	if namespacesOf(old) != namespacesOf(updated) {
+		return nil
+	}
+	paths := differences("spec", &old.Spec, &updated.Spec, appliedToPod)
+	before := map[string]*v1.Container{}
+	for kind, c := range runtime.Containers(&old.Spec) {
+		if lasting(kind, c) {
+			before[c.Name] = c
+		}
+	}
+	for kind, c := range runtime.Containers(&updated.Spec) {
+		was := before[c.Name]
+		if !lasting(kind, c) || was == nil || was.Image != c.Image {
+			continue
+		}
+		list := "spec.containers{"
+		if kind == runtime.InitContainer {
+			list = "spec.initContainers{"
+		}
+		paths = append(paths, differences(list+c.Name+"}", was, c, appliedToContainer)...)
+	}
+	return paths
+}
+
+// lasting reports whether the container runs as long as its pod.
+func lasting(kind runtime.ContainerKind, c *v1.Container) bool {
+	return kind == runtime.MainContainer || kind == runtime.InitContainer && runtime.IsSidecar(c)
+}
+
+// namespaces are what a change of makes a new sandbox (runtime/plan).
+type namespaces struct{ network, pid, ipc, shared bool }
+
+func namespacesOf(pod *v1.Pod) namespaces {
+	shared := pod.Spec.ShareProcessNamespace
+	return namespaces{pod.Spec.HostNetwork, pod.Spec.HostPID, pod.Spec.HostIPC, shared != nil && *shared}
+}
+
+// differences returns the paths of the fields in which two structs differ, under the
+// names of the API, but for the fields to skip.
+func differences[T any](path string, a, b *T, skip []string) []string {
+	var paths []string
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range x.NumField() {
+		field := x.Type().Field(i)
+		if slices.Contains(skip, field.Name) || equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			continue
+		}
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		paths = append(paths, path+"."+name)
+	}
+	return paths
+}
