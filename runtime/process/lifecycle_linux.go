@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/filelock"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -139,10 +140,10 @@ func (s *Server) watch(c *container) {
 		lock, err := supervise.Lock(c.dir)
 		if err == nil {
 			s.ended(c, nil)
-			supervise.Unlock(lock)
+			filelock.Unlock(lock)
 			return
 		}
-		if !errors.Is(err, supervise.ErrLocked) {
+		if !errors.Is(err, filelock.ErrLocked) {
 			s.opts.Logger.Error(err, "Cannot look after a container; trying again", "container", c.rec.Title)
 		}
 		// It lives: it is about to end, or does not answer.

@@ -16,8 +16,6 @@ const Name = "process"
 var (
 	// ErrNotSupported is returned where this runtime does not work: it needs Linux.
 	ErrNotSupported = errors.New("the process runtime is not supported on this operating system: it needs Linux; give the endpoint of a container runtime instead")
-	// ErrRan is returned by a second call of [Server.Run].
-	ErrRan = errors.New("process: the server was run before")
 	// ErrInUse is returned by [Server.Run] where another server has the directory.
 	ErrInUse = errors.New("process: another server uses the directory")
 )

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/internal/filelock"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -99,7 +100,7 @@ func (s *Server) recoverContainers() error {
 			// before it starts, and removed after it has ended.
 			if lock, err := supervise.Lock(path); err == nil {
 				_ = os.RemoveAll(path)
-				supervise.Unlock(lock)
+				filelock.Unlock(lock)
 				continue
 			}
 			s.abandon(e.Name(), path, err)
@@ -203,7 +204,7 @@ func (s *Server) adopt(c *container) {
 
 // adoptEnded is for a container that no supervisor has.
 func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, stateErr error) {
-	defer supervise.Unlock(lock)
+	defer filelock.Unlock(lock)
 	exitPath := filepath.Join(c.dir, supervise.ExitFile)
 	var exit supervise.Exit
 	err := supervise.ReadFile(exitPath, &exit)

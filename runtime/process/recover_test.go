@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/filelock"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -261,7 +263,7 @@ func TestInUse(t *testing.T) {
 	s, err := New(Options{Dir: n.opts.Dir})
 	require.NoError(t, err)
 	require.ErrorIs(t, s.Run(context.Background()), ErrInUse)
-	require.ErrorIs(t, s.Run(context.Background()), ErrRan)
+	require.ErrorIs(t, s.Run(context.Background()), runtime.ErrAlreadyRunning)
 	info, err := os.Stat(strings.TrimPrefix(s.Endpoint(), "unix://"))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -312,7 +314,7 @@ func TestRecoveryCutShort(t *testing.T) {
 	assert.Less(t, time.Since(began), startPatience/2)
 	assert.DirExists(t, filepath.Join(dir, torn), "not set aside, since it may run")
 
-	supervise.Unlock(lock)
+	filelock.Unlock(lock)
 	require.NoError(t, state.Supervisor.Kill(unix.SIGCONT))
 	n.start()
 	assert.DirExists(t, filepath.Join(dir, torn)+badSuffix)

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/filelock"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -74,22 +76,22 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Run finds the containers that are there, and serves until ctx ends. Calls under
 // way are then cancelled; containers go on running, and another Run of another
 // Server on the same directory, in this process or in another, finds them. It returns nil when ctx
-// has ended, and [ErrRan], [ErrInUse] or an error of the file system or of a socket.
+// has ended, and [runtime.ErrAlreadyRunning], [ErrInUse] or an error of the file system or of a socket.
 func (s *Server) Run(ctx context.Context) (err error) {
 	if s.ran.Swap(true) {
-		return ErrRan
+		return fmt.Errorf("process: %w", runtime.ErrAlreadyRunning)
 	}
 	if err := os.MkdirAll(s.opts.Dir, 0o700); err != nil {
 		return fmt.Errorf("process: %w", err)
 	}
 	lock, err := supervise.Lock(s.opts.Dir)
-	if errors.Is(err, supervise.ErrLocked) {
+	if errors.Is(err, filelock.ErrLocked) {
 		return fmt.Errorf("%w %s", ErrInUse, s.opts.Dir)
 	}
 	if err != nil {
 		return fmt.Errorf("process: %w", err)
 	}
-	defer supervise.Unlock(lock)
+	defer filelock.Unlock(lock)
 	ctx, cancel := context.WithCancel(ctx)
 	s.life = ctx
 	defer func() {

@@ -10,34 +10,13 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/internal/filelock"
 )
 
-// ErrLocked says that another process has the directory: a container's is its supervisor's.
-var ErrLocked = errors.New("the directory is locked by another process")
-
-// Lock locks a directory: a container's, which no supervisor may have, or a server's. The lock lasts
-// until the file, and every copy of it that was handed down, is closed.
-func Lock(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, ErrLocked
-		}
-		return nil, fmt.Errorf("locking %s: %w", f.Name(), err)
-	}
-	return f, nil
-}
-
-// Unlock gives up a lock that was not handed down. Closing it alone is not enough:
-// what another thread has just forked has a copy of it until it executes something.
-func Unlock(lock *os.File) {
-	_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN)
-	_ = lock.Close()
-}
+// Lock locks the directory of a container or of a server. The error wraps
+// [filelock.ErrLocked] if a supervisor, or another server, has locked it.
+func Lock(dir string) (*os.File, error) { return filelock.Lock(filepath.Join(dir, LockFile)) }
 
 // ready is what a supervisor says when its command runs, or could not.
 type ready struct {
@@ -54,7 +33,7 @@ func (e *CommandError) Error() string { return e.Message }
 // Start starts the supervisor of the container in dir, whose [Spec] is there, and
 // returns when its command runs. The supervisor is in a session of its own and does
 // not end with the caller. It is the caller's child, see [Process.Reap]. The error is a *CommandError if
-// the supervisor ran, and has ended because the command cannot run; and [ErrLocked] if another one
+// the supervisor ran, and has ended because the command cannot run, and wraps [filelock.ErrLocked] if another one
 // has the directory.
 func Start(dir, title string) (State, error) {
 	lock, err := Lock(dir)

@@ -1,0 +1,53 @@
+package kubeletkit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/kubeletkit/kubeletkit/internal/filelock"
+)
+
+// lockRoot makes the root directory and locks it for this agent. The lock ends with
+// the process, however it ends.
+func lockRoot(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("making the root directory: %w", err)
+	}
+	f, err := filelock.Lock(filepath.Join(dir, "lock"))
+	if errors.Is(err, filelock.ErrLocked) {
+		return nil, fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of its own: %w", dir, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking the root directory: %w", err)
+	}
+	return func() { filelock.Unlock(f) }, nil
+}
+
+// lockLogs makes the pod logs directory and locks it for this agent: of two agents
+// with one directory, each would take the logs of the other's pods for those of pods
+// that are gone, and remove them. The directory itself is locked, so that the agent
+// leaves no file in it. If this user may not make or open the directory, the agent
+// cannot remove anything from it, and goes on without a lock.
+func lockLogs(dir string) (unlock func(), err error) {
+	none := func() {}
+	if err := os.MkdirAll(dir, 0o755); err != nil && !notOurs(err) {
+		return nil, fmt.Errorf("making the pod logs directory: %w", err)
+	}
+	f, err := filelock.LockDir(dir)
+	switch {
+	case errors.Is(err, filelock.ErrLocked):
+		return nil, fmt.Errorf("pod logs directory %s is in use by another agent, and each would remove the logs of the other's pods; give this one a directory of its own: %w", dir, err)
+	case err != nil:
+		return none, nil
+	}
+	return func() { filelock.Unlock(f) }, nil
+}
+
+// notOurs reports whether the error means that this user may not write there.
+func notOurs(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
+}
