@@ -16,6 +16,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
@@ -37,14 +39,14 @@ type Agent struct {
 
 	cache   *runtime.Cache
 	mux     *podconfig.Mux
-	pods    *podconfig.Manager
+	pods    *podmanager.Manager
 	pleg    pleg.Generator
 	workers *podworkers.Workers
 	status  *status.Manager
 	prober  *prober.Manager
 	gc      *gc.Collector
 	loop    *syncloop.Loop
-	objects *podconfig.Dependents
+	objects *objects.Dependents
 }
 
 // New composes an agent. Its error names everything that is wrong with the
@@ -58,7 +60,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, fmt.Errorf("kubeletkit: learning about the host: %w", err)
 	}
 	opts.PodLogsDir = host.PodLogsDir
-	a := &Agent{opts: opts, log: opts.Logger, pods: podconfig.NewManager()}
+	a := &Agent{opts: opts, log: opts.Logger, pods: podmanager.New()}
 	if err := a.build(host, filepath.Join(opts.RootDir, "pods")); err != nil {
 		return nil, fmt.Errorf("kubeletkit: %w", err)
 	}
@@ -100,14 +102,14 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	}
 	a.cache = cache
 	var (
-		objects = opts.Objects
+		source  = opts.Objects
 		kept    syncloop.Checkpoint
 		restore func(context.Context) []*v1.Pod
 	)
 	if opts.Checkpoint != nil {
 		kept, restore = opts.Checkpoint, opts.Checkpoint.Load
-		if objects != nil {
-			objects = opts.Checkpoint.Objects(objects)
+		if source != nil {
+			source = opts.Checkpoint.Objects(source)
 		}
 	}
 	if a.pleg = opts.PLEG; a.pleg == nil {
@@ -136,7 +138,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	}
 	syncer, err := podsync.New(
 		podsync.Deps{Runtime: rt, Cache: cache, Status: a.status, Volumes: volumes, Prober: a.prober},
-		podsync.Options{PodsDir: podsDir, Host: host, Objects: objects, PullSecrets: opts.PullSecrets, NetworkReady: a.networkReady, Event: event, Logger: a.named("podsync")})
+		podsync.Options{PodsDir: podsDir, Host: host, Objects: source, PullSecrets: opts.PullSecrets, NetworkReady: a.networkReady, Event: event, Logger: a.named("podsync")})
 	if err != nil {
 		return err
 	}
@@ -152,7 +154,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	if err != nil {
 		return err
 	}
-	a.objects = podconfig.NewDependents(objects, a.pods, a.named("objects"))
+	a.objects = objects.NewDependents(source, a.pods, a.named("objects"))
 	a.loop, err = syncloop.New(
 		syncloop.Deps{Handler: handler, Config: a.mux, PLEG: a.pleg, Runtime: a.checker(rt), Pods: a.pods, Probes: a.prober.Results()},
 		syncloop.Options{Due: a.objects.Due, Logger: a.named("syncloop"), Observe: func(ev pleg.PodEvents) {

@@ -25,7 +25,7 @@ import (
 // changes.
 func TestAContainerWaitsForItsSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root, store := t.TempDir(), objects.NewStore()
+		root, store := t.TempDir(), objects.New()
 		n := &node{runtime: fake.New(fake.Options{}), source: podconfigfake.NewSource("test"), root: root, done: make(chan error, 1)}
 		var err error
 		n.Agent, err = kubeletkit.New(kubeletkit.Options{

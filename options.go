@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -48,7 +49,7 @@ type Options struct {
 	StatusSink status.Sink
 	// Objects has the secrets and config maps that pods refer to. Without it such
 	// references lead nowhere. nil: there are none.
-	Objects podconfig.ObjectSource
+	Objects objects.Source
 	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
 	// they refer to, so that they come back after a reboot though no source can be
 	// reached. It belongs to this agent alone. nil: nothing is kept.

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -44,7 +45,7 @@ func TestPodsComeBackWithoutTheirSource(t *testing.T) {
 			s.Set()
 			for i := range names {
 				pod := makePod(names[i])
-				podconfig.SetDefaults(pod)
+				manifest.SetDefaults(pod)
 				pod.Spec.NodeName = "node"
 				s.Put(pod)
 			}

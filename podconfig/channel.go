@@ -10,7 +10,7 @@ import (
 // Channel is a source of pods that another part of the program sends, such as a
 // control plane of the embedder's own. Each value that is sent is the full list of
 // the pods that are wanted from then on. They pass to the [Mux] as they are: what
-// sends them has let [Load] read them, or has called [SetDefaults] on pods that have
+// sends them has let manifest.Load read them, or has called manifest.SetDefaults on pods that have
 // a name, a namespace and a UID.
 type Channel struct {
 	name string

@@ -1,6 +1,5 @@
-// Package podconfig says what should run on a node. It makes one ordered stream
-// of changes of what any number of sources want, turns manifests into pods, and
-// holds the desired state.
+// Package podconfig merges any number of sources of pods into one ordered stream of
+// changes.
 //
 // # Vocabulary
 //
@@ -18,31 +17,23 @@
 //     until its source is heard.
 //   - A static pod comes from another source than an API server. Its mirror pod,
 //     if there is one, is the copy that the API server has of it.
-//   - An [ObjectSource] has the secrets and config maps that pods refer to, on a node
-//     whose pods come without an API server. [Dependents] finds the pods that are
-//     to be looked at again when one of them changes.
 //
 // # A walk through
 //
-// A source of manifests hands the bytes that it finds to [Load], which decodes
-// them strictly, makes static pods of them ([Normalize]) and judges them
-// ([Validate]); every error names the field. The source gives the good pods to the
-// [Mux] that runs it. The Mux keeps what each source wants, decides who gets a full
+// A source of manifests reads pods with package podconfig/manifest, and gives the
+// good ones to the [Mux] that runs it. The Mux keeps what each source wants, decides who gets a full
 // name that two of them want, compares the outcome with what its reader was told,
-// and offers the difference. The reader applies it to a [Manager] and acts.
+// and offers the difference. The reader applies it to a pod manager, such as that of
+// package podmanager, and acts.
 //
 // After a reboot no source may be in reach. Then [Options] has the pods that the
 // earlier life kept on disk, as package podconfig/checkpoint does, restored before
 // any source is run.
 //
-// Secrets and config maps stand in manifests too; [LoadAll] reads them beside the
-// pods. They go to who looks them up, not into the stream: an ObjectSource, such as
-// that of package podconfig/file, or a Store of package podconfig/objects.
-//
 // An embedder with a control plane of its own sends lists of pods to a [NewChannel],
 // names pods that never change in a [NewStatic], or implements Source in a few
-// lines. Pods that did not pass through Load should pass through
-// [Normalize] or at least [SetDefaults]. Sources may come and go while the Mux runs:
+// lines. Pods that were not read by manifest.Load should pass through
+// manifest.Normalize or at least manifest.SetDefaults. Sources may come and go while the Mux runs:
 // [Mux.Add], [Mux.Remove].
 //
 // # Guarantees of the stream

@@ -38,6 +38,8 @@ func (n fullName) compare(o fullName) int {
 	return cmp.Or(cmp.Compare(n.namespace, o.namespace), cmp.Compare(n.name, o.name))
 }
 
+func keyOf(pod *v1.Pod) fullName { return fullName{pod.Namespace, pod.Name} }
+
 // entry is a pod as a source offers it. It is immutable; a slot has the same entry
 // for as long as nothing about the pod changes that counts.
 type entry struct {

@@ -27,7 +27,7 @@ const sweepPeriod = time.Minute
 // them, and a healthy runtime answers in milliseconds.
 const listTimeout = 10 * time.Second
 
-// PodManager holds the desired state; *podconfig.Manager is one.
+// PodManager holds the desired state; *podmanager.Manager is one.
 type PodManager interface {
 	Set(pod *v1.Pod)
 	Remove(pod *v1.Pod)

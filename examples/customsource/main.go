@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-func manifest(name, image string) string {
+func manifestOf(name, image string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %q}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: main, image: %q}]}}", name, image)
 }
 
@@ -41,8 +41,8 @@ func run(ctx context.Context, out io.Writer) error {
 	rt := fake.New(fake.Options{})
 	defer rt.Close()
 	broker := NewBroker()
-	broker.Publish("nodes/edge-7/pods/web", manifest("web", "web:1"))
-	broker.Publish("nodes/edge-8/pods/web", manifest("web", "web:1"))
+	broker.Publish("nodes/edge-7/pods/web", manifestOf("web", "web:1"))
+	broker.Publish("nodes/edge-8/pods/web", manifestOf("web", "web:1"))
 	topics := &Topics{Broker: broker, Prefix: "nodes/edge-7/pods/", Problem: func(topic string, err error) {
 		fmt.Fprintf(out, "%s: %v\n", topic, err)
 	}}
@@ -63,8 +63,8 @@ func run(ctx context.Context, out io.Writer) error {
 		}
 	}
 	show()
-	broker.Publish("nodes/edge-7/pods/db", manifest("db", "db:1"))
-	broker.Publish("nodes/edge-7/pods/web", manifest("web", "web:2"))
+	broker.Publish("nodes/edge-7/pods/db", manifestOf("db", "db:1"))
+	broker.Publish("nodes/edge-7/pods/web", manifestOf("web", "web:2"))
 	show()
 	broker.Publish("nodes/edge-7/pods/db", "{apiVersion: v1, kind: Pod, spek: {}}")
 	broker.Publish("nodes/edge-7/pods/web", "")

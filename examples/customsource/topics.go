@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Topics is a [podconfig.Source]: each topic that begins with the prefix has a
@@ -51,9 +51,7 @@ func (t *Topics) take(m Message, node string, pods map[string][]*v1.Pod) {
 	case len(m.Payload) == 0:
 		delete(pods, m.Topic)
 	default:
-		var opts podconfig.LoadOptions
-		opts.NodeName, opts.Kind, opts.Origin = node, podconfig.KindHTTP, m.Topic
-		loaded, err := podconfig.Load(m.Payload, opts)
+		loaded, err := manifest.Load(m.Payload, manifest.Options{NodeName: node, Source: manifest.SourceHTTP, Origin: m.Topic})
 		if err != nil {
 			t.Problem(m.Topic, err)
 			return

@@ -14,13 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +32,7 @@ func TestExampleManifestsAreGood(t *testing.T) {
 	for _, path := range files {
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)
-		pods, err := podconfig.Load(data, podconfig.LoadOptions{NormalizeOptions: podconfig.NormalizeOptions{NodeName: "node", Origin: path}})
+		pods, err := manifest.Load(data, manifest.Options{NodeName: "node", Origin: path})
 		require.NoError(t, err, path)
 		require.Len(t, pods, 1, path)
 		names[pods[0].Name] = true

@@ -12,14 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
 // Secrets stand among the manifests of pods, or in a directory of their own, and
 // then only there.
 func TestWhereObjectsAreRead(t *testing.T) {
 	dir := t.TempDir()
-	pods, objects := filepath.Join(dir, "pods"), filepath.Join(dir, "objects")
-	for at, name := range map[string]string{pods: "among", objects: "apart"} {
+	pods, apart := filepath.Join(dir, "pods"), filepath.Join(dir, "objects")
+	for at, name := range map[string]string{pods: "among", apart: "apart"} {
 		require.NoError(t, os.Mkdir(at, 0o700))
 		write(t, filepath.Join(at, "s.yaml"), "apiVersion: v1\nkind: Secret\nmetadata: {name: "+name+"}\n")
 	}
@@ -30,9 +31,9 @@ func TestWhereObjectsAreRead(t *testing.T) {
 	}{
 		"no paths":        {},
 		"manifests":       {args: []string{"--pod-manifest-path", pods}, pods: true, found: "among"},
-		"both":            {args: []string{"--pod-manifest-path", pods, "--objects-path", objects}, pods: true, found: "apart"},
+		"both":            {args: []string{"--pod-manifest-path", pods, "--objects-path", apart}, pods: true, found: "apart"},
 		"the same path":   {args: []string{"--pod-manifest-path", pods, "--objects-path", pods + "/."}, pods: true, found: "among"},
-		"objects without": {args: []string{"--objects-path", objects}, found: "apart"},
+		"objects without": {args: []string{"--objects-path", apart}, found: "apart"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := parse(append(tc.args, "--root-dir", dir))
@@ -52,7 +53,7 @@ func TestWhereObjectsAreRead(t *testing.T) {
 				require.NoError(t, err)
 				go func() { done <- mux.Run(ctx) }()
 			}
-			go func() { done <- source.Watch(ctx, func([]podconfig.ObjectRef) {}) }()
+			go func() { done <- source.Watch(ctx, func([]objects.Ref) {}) }()
 			for _, name := range []string{"among", "apart"} {
 				_, err := source.Secret(ctx, "default", name)
 				assert.Equal(t, name == tc.found, err == nil, "%s: %v", name, err)

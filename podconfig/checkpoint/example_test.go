@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
 // A pod that was admitted is there again in the next life of the agent.
@@ -23,7 +23,7 @@ func Example() {
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "8a1d"},
 		Spec:       v1.PodSpec{NodeName: "edge-7", Containers: []v1.Container{{Name: "web", Image: "nginx:1.29"}}},
 	}
-	podconfig.SetDefaults(pod)
+	manifest.SetDefaults(pod)
 
 	for range 2 {
 		store, err := checkpoint.New(dir, checkpoint.Options{})

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 // lookupTimeout bounds questions to the source of objects that only serve the
@@ -26,34 +26,35 @@ const lookupTimeout = 10 * time.Second
 // before inner has called changed for the first time, and where a lookup fails
 // otherwise than that there is no such object. It is to be called before
 // [Store.Run], and once.
-func (s *Store) Objects(inner podconfig.ObjectSource) podconfig.ObjectSource {
-	o := &objects{store: s, inner: inner}
+func (s *Store) Objects(inner objects.Source) objects.Source {
+	o := &keptObjects{store: s, inner: inner}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.source = o
 	return o
 }
 
-type objects struct {
+// keptObjects is a source with records.
+type keptObjects struct {
 	store *Store
-	inner podconfig.ObjectSource
+	inner objects.Source
 
 	mu sync.Mutex
 	// heard says that inner can answer.
 	heard bool
 }
 
-// Secret implements [podconfig.ObjectSource].
-func (o *objects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return lookup(ctx, o, podconfig.ObjectRef{Kind: podconfig.SecretKind, Namespace: namespace, Name: name}, o.inner.Secret)
+// Secret implements [objects.Source].
+func (o *keptObjects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	return lookup(ctx, o, objects.Ref{Kind: objects.SecretKind, Namespace: namespace, Name: name}, o.inner.Secret)
 }
 
-// ConfigMap implements [podconfig.ObjectSource].
-func (o *objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return lookup(ctx, o, podconfig.ObjectRef{Kind: podconfig.ConfigMapKind, Namespace: namespace, Name: name}, o.inner.ConfigMap)
+// ConfigMap implements [objects.Source].
+func (o *keptObjects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	return lookup(ctx, o, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name}, o.inner.ConfigMap)
 }
 
-func lookup[T metav1.Object](ctx context.Context, o *objects, ref podconfig.ObjectRef, ask func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
+func lookup[T metav1.Object](ctx context.Context, o *keptObjects, ref objects.Ref, ask func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
 	o.mu.Lock()
 	heard := o.heard
 	o.mu.Unlock()
@@ -78,9 +79,9 @@ func lookup[T metav1.Object](ctx context.Context, o *objects, ref podconfig.Obje
 	return object, err
 }
 
-// Watch implements [podconfig.ObjectSource].
-func (o *objects) Watch(ctx context.Context, changed func(refs []podconfig.ObjectRef)) error {
-	return o.inner.Watch(ctx, func(refs []podconfig.ObjectRef) {
+// Watch implements [objects.Source].
+func (o *keptObjects) Watch(ctx context.Context, changed func(refs []objects.Ref)) error {
+	return o.inner.Watch(ctx, func(refs []objects.Ref) {
 		o.mu.Lock()
 		o.heard = true
 		o.mu.Unlock()
@@ -90,7 +91,7 @@ func (o *objects) Watch(ctx context.Context, changed func(refs []podconfig.Objec
 }
 
 // object returns what the record of the object holds, or nil.
-func (s *Store) object(ref podconfig.ObjectRef) metav1.Object {
+func (s *Store) object(ref objects.Ref) metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held[ref]
@@ -98,7 +99,7 @@ func (s *Store) object(ref podconfig.ObjectRef) metav1.Object {
 
 // keepObject wants the object to have a record if a kept pod refers to it; nil says
 // that there is no such object.
-func (s *Store) keepObject(ref podconfig.ObjectRef, object metav1.Object) {
+func (s *Store) keepObject(ref objects.Ref, object metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.held[ref]
@@ -113,9 +114,9 @@ func (s *Store) keepObject(ref podconfig.ObjectRef, object metav1.Object) {
 }
 
 // wanted reports whether a kept pod refers to the object. mu is held.
-func (s *Store) wanted(ref podconfig.ObjectRef) bool {
+func (s *Store) wanted(ref objects.Ref) bool {
 	for _, pod := range s.kept {
-		if pod.Namespace == ref.Namespace && slices.Contains(podconfig.References(pod), ref) {
+		if pod.Namespace == ref.Namespace && slices.Contains(objects.References(pod), ref) {
 			return true
 		}
 	}
@@ -123,10 +124,10 @@ func (s *Store) wanted(ref podconfig.ObjectRef) bool {
 }
 
 // references are the objects that kept pods refer to. mu is held.
-func (s *Store) references() map[podconfig.ObjectRef]struct{} {
-	refs := map[podconfig.ObjectRef]struct{}{}
+func (s *Store) references() map[objects.Ref]struct{} {
+	refs := map[objects.Ref]struct{}{}
 	for _, pod := range s.kept {
-		for _, ref := range podconfig.References(pod) {
+		for _, ref := range objects.References(pod) {
 			refs[ref] = struct{}{}
 		}
 	}
@@ -135,7 +136,7 @@ func (s *Store) references() map[podconfig.ObjectRef]struct{} {
 
 // refresh has Run look again at the objects, or at all if none is named, as far as
 // kept pods refer to them.
-func (s *Store) refresh(refs []podconfig.ObjectRef) {
+func (s *Store) refresh(refs []objects.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(refs) == 0 {
@@ -152,7 +153,7 @@ func (s *Store) refresh(refs []podconfig.ObjectRef) {
 func (s *Store) renew(ctx context.Context) {
 	s.mu.Lock()
 	source := s.source
-	var refs []podconfig.ObjectRef
+	var refs []objects.Ref
 	if source != nil && len(s.stale) > 0 {
 		wanted := s.references()
 		for ref := range s.stale {
@@ -175,7 +176,7 @@ func (s *Store) renew(ctx context.Context) {
 			return
 		}
 		var err error
-		if ref.Kind == podconfig.SecretKind {
+		if ref.Kind == objects.SecretKind {
 			_, err = source.Secret(ctx, ref.Namespace, ref.Name)
 		} else {
 			_, err = source.ConfigMap(ctx, ref.Namespace, ref.Name)
@@ -227,7 +228,7 @@ func (r objectRecord) object() metav1.Object {
 }
 
 // fileOf names the record of an object; its full name may be too long for that.
-func fileOf(ref podconfig.ObjectRef) file {
+func fileOf(ref objects.Ref) file {
 	return file{object: true, name: fmt.Sprintf("%x", sha256.Sum256([]byte(ref.String())))}
 }
 
@@ -245,11 +246,11 @@ func (s *Store) loadObject(name string, record []byte) error {
 	if object == nil {
 		return errForeign
 	}
-	ref := podconfig.RefOf(object)
+	ref := objects.RefOf(object)
 	if f := fileOf(ref); f.name != name {
 		return fmt.Errorf("%w of that name: it holds %s", errForeign, ref)
 	}
-	if errs := podconfig.ValidateObject(object); len(errs) > 0 {
+	if errs := manifest.ValidateObject(object); len(errs) > 0 {
 		return fmt.Errorf("%s in it is not valid: %w", ref, errs.ToAggregate())
 	}
 	s.held[ref] = object

@@ -21,7 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -62,12 +63,12 @@ type Store struct {
 	// onDisk has the checksum of each record's content, as far as it is known.
 	onDisk map[file][sha256.Size]byte
 	// held are the objects that have a record, or are to have one.
-	held map[podconfig.ObjectRef]metav1.Object
+	held map[objects.Ref]metav1.Object
 	// loose says that there may be some among held that no kept pod refers to any more.
 	loose bool
 	// source is what Objects returned; stale are objects to be looked up there.
-	source *objects
-	stale  map[podconfig.ObjectRef]struct{}
+	source *keptObjects
+	stale  map[objects.Ref]struct{}
 }
 
 // file names a record.
@@ -98,8 +99,8 @@ func New(dir string, opts Options) (*Store, error) {
 		kept:    map[types.UID]*v1.Pod{},
 		pending: map[file]any{},
 		onDisk:  map[file][sha256.Size]byte{},
-		held:    map[podconfig.ObjectRef]metav1.Object{},
-		stale:   map[podconfig.ObjectRef]struct{}{},
+		held:    map[objects.Ref]metav1.Object{},
+		stale:   map[objects.Ref]struct{}{},
 	}, nil
 }
 
@@ -167,7 +168,7 @@ func (s *Store) podOf(name string, record []byte) (*v1.Pod, error) {
 	if string(pod.UID) != name || !runtime.IsFileName(pod.UID) {
 		return nil, fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, pod.UID)
 	}
-	if errs := podconfig.Validate(pod, podconfig.ValidateOptions{AllowObjects: true}); len(errs) > 0 {
+	if errs := manifest.Validate(pod, manifest.Options{AllowObjects: true}); len(errs) > 0 {
 		return nil, fmt.Errorf("pod %s in it is not valid: %w", runtime.RefOf(pod), errs.ToAggregate())
 	}
 	s.onDisk[file{name: name}] = sha256.Sum256(data)
@@ -185,7 +186,7 @@ func (s *Store) Keep(pod *v1.Pod) {
 		return
 	}
 	s.kept[pod.UID] = pod
-	for _, ref := range podconfig.References(pod) {
+	for _, ref := range objects.References(pod) {
 		s.stale[ref] = struct{}{}
 	}
 	s.set(file{name: string(pod.UID)}, pod)
@@ -363,7 +364,7 @@ func nameOf(f file, content any) string {
 	case *v1.Pod:
 		return "pod " + runtime.RefOf(c).String()
 	case objectRecord:
-		return podconfig.RefOf(c.object()).String()
+		return objects.RefOf(c.object()).String()
 	default:
 		return f.name + ", which is to be removed"
 	}

@@ -22,7 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -34,7 +35,7 @@ func makePod(name string, change ...func(*v1.Pod)) *v1.Pod {
 		},
 		Spec: v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "c", Image: "busybox:1"}}},
 	}
-	podconfig.SetDefaults(pod)
+	manifest.SetDefaults(pod)
 	for _, c := range change {
 		c(pod)
 	}
@@ -207,7 +208,7 @@ type objectSource struct {
 	mu      sync.Mutex
 	err     error
 	secrets map[string]*v1.Secret
-	changed chan []podconfig.ObjectRef
+	changed chan []objects.Ref
 }
 
 func (o *objectSource) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
@@ -223,7 +224,7 @@ func (o *objectSource) ConfigMap(_ context.Context, _, name string) (*v1.ConfigM
 	return nil, apierrors.NewNotFound(v1.Resource("configmaps"), name)
 }
 
-func (o *objectSource) Watch(ctx context.Context, changed func([]podconfig.ObjectRef)) error {
+func (o *objectSource) Watch(ctx context.Context, changed func([]objects.Ref)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -239,27 +240,27 @@ func TestObjectsComeBack(t *testing.T) {
 	unreachable := errors.New("unreachable")
 	// step runs a store over the source, which can answer from the beginning if it
 	// has secrets.
-	step := func(t *testing.T, dir string, opts Options, source *objectSource, during func(s *Store, objects podconfig.ObjectSource)) {
-		source.changed = make(chan []podconfig.ObjectRef)
+	step := func(t *testing.T, dir string, opts Options, source *objectSource, during func(s *Store, src objects.Source)) {
+		source.changed = make(chan []objects.Ref)
 		s, err := New(dir, opts)
 		require.NoError(t, err)
-		objects := s.Objects(source)
+		src := s.Objects(source)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		s.Load(ctx)
 		running.Go(func() { assert.NoError(t, s.Run(ctx)) })
-		running.Go(func() { assert.NoError(t, objects.Watch(ctx, func([]podconfig.ObjectRef) {})) })
+		running.Go(func() { assert.NoError(t, src.Watch(ctx, func([]objects.Ref) {})) })
 		if source.secrets != nil {
 			source.changed <- nil
 			synctest.Wait() // until it has been heard
 		}
-		during(s, objects)
+		during(s, src)
 		synctest.Wait()
 		cancel()
 		running.Wait()
 	}
-	value := func(t *testing.T, objects podconfig.ObjectSource, name string) string {
-		s, err := objects.Secret(t.Context(), "default", name)
+	value := func(t *testing.T, src objects.Source, name string) string {
+		s, err := src.Secret(t.Context(), "default", name)
 		require.NoError(t, err)
 		return string(s.Data["key"])
 	}
@@ -268,10 +269,10 @@ func TestObjectsComeBack(t *testing.T) {
 		opts := Options{Key: key}
 		pod := makePod("a", withSecret("s"))
 		there := &objectSource{secrets: map[string]*v1.Secret{"s": secret("s", "hidden"), "unused": secret("unused", "x")}}
-		step(t, dir, opts, there, func(s *Store, objects podconfig.ObjectSource) {
+		step(t, dir, opts, there, func(s *Store, src objects.Source) {
 			s.Keep(pod)
 			synctest.Wait()
-			assert.Equal(t, "x", value(t, objects, "unused"))
+			assert.Equal(t, "x", value(t, src, "unused"))
 		})
 		files, err := filepath.Glob(filepath.Join(dir, "objects/*"))
 		require.NoError(t, err)
@@ -281,41 +282,41 @@ func TestObjectsComeBack(t *testing.T) {
 		assert.NotContains(t, string(data), "aGlkZGVu", "base64 of hidden")
 
 		away := &objectSource{err: unreachable}
-		step(t, dir, opts, away, func(_ *Store, objects podconfig.ObjectSource) {
-			assert.Equal(t, "hidden", value(t, objects, "s"))
-			_, err := objects.Secret(t.Context(), "default", "unused")
+		step(t, dir, opts, away, func(_ *Store, src objects.Source) {
+			assert.Equal(t, "hidden", value(t, src, "s"))
+			_, err := src.Secret(t.Context(), "default", "unused")
 			assert.ErrorIs(t, err, unreachable)
 		})
 		late := &objectSource{}
-		step(t, dir, opts, late, func(_ *Store, objects podconfig.ObjectSource) {
-			assert.Equal(t, "hidden", value(t, objects, "s"), "the source has not been heard")
+		step(t, dir, opts, late, func(_ *Store, src objects.Source) {
+			assert.Equal(t, "hidden", value(t, src, "s"), "the source has not been heard")
 			late.mu.Lock()
 			late.secrets = map[string]*v1.Secret{"s": secret("s", "changed")}
 			late.mu.Unlock()
 			late.changed <- nil
 			synctest.Wait()
-			assert.Equal(t, "changed", value(t, objects, "s"))
+			assert.Equal(t, "changed", value(t, src, "s"))
 		})
-		step(t, dir, opts, &objectSource{err: unreachable}, func(_ *Store, objects podconfig.ObjectSource) {
-			assert.Equal(t, "changed", value(t, objects, "s"), "without anybody having asked for it")
+		step(t, dir, opts, &objectSource{err: unreachable}, func(_ *Store, src objects.Source) {
+			assert.Equal(t, "changed", value(t, src, "s"), "without anybody having asked for it")
 		})
 		var l logs
-		step(t, dir, Options{Key: key[:16], Logger: l.logger()}, &objectSource{err: unreachable}, func(_ *Store, objects podconfig.ObjectSource) {
-			_, err := objects.Secret(t.Context(), "default", "s")
+		step(t, dir, Options{Key: key[:16], Logger: l.logger()}, &objectSource{err: unreachable}, func(_ *Store, src objects.Source) {
+			_, err := src.Secret(t.Context(), "default", "s")
 			assert.ErrorIs(t, err, unreachable)
 		})
 		assert.Contains(t, l.take(), "cannot be decrypted")
-		step(t, dir, opts, there, func(*Store, podconfig.ObjectSource) {})
+		step(t, dir, opts, there, func(*Store, objects.Source) {})
 		gone := &objectSource{secrets: map[string]*v1.Secret{}}
-		step(t, dir, opts, gone, func(_ *Store, objects podconfig.ObjectSource) {
-			_, err := objects.Secret(t.Context(), "default", "s")
+		step(t, dir, opts, gone, func(_ *Store, src objects.Source) {
+			_, err := src.Secret(t.Context(), "default", "s")
 			assert.True(t, apierrors.IsNotFound(err))
 		})
 		files, err = filepath.Glob(filepath.Join(dir, "objects/*"))
 		require.NoError(t, err)
 		assert.Empty(t, files, "a source that was heard rules")
 
-		step(t, dir, opts, there, func(s *Store, _ podconfig.ObjectSource) {
+		step(t, dir, opts, there, func(s *Store, _ objects.Source) {
 			synctest.Wait()
 			s.Drop(pod.UID)
 		})

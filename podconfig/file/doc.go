@@ -4,7 +4,7 @@
 // In a directory the files whose names end in .yaml, .yml or .json are read; hidden
 // files, editors' backups and directories are not. Symbolic links are followed, so
 // that a mounted ConfigMap works. A file holds any number of pods, see
-// [github.com/kubeletkit/kubeletkit/podconfig.Decode].
+// [github.com/kubeletkit/kubeletkit/podconfig/manifest.Decode].
 //
 // Secrets and config maps that pods refer to may stand in a directory of their own,
 // see [NewObjects], or among the manifests, see [Options.Objects]. They are read,

@@ -75,7 +75,7 @@ func New(path string, opts Options) *Source {
 	}
 	s := &Source{path: filepath.Clean(path), opts: opts, kernel: inotify()}
 	if opts.Objects {
-		s.store = objects.NewStore()
+		s.store = objects.New()
 	}
 	return s
 }

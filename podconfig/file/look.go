@@ -22,7 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -41,7 +41,7 @@ type state struct {
 	// known says that the path could be looked at.
 	known bool
 	// files by path.
-	files map[string]*manifest
+	files map[string]*manifestFile
 	// suspects are paths that an event was about: they are read even if they look
 	// unchanged.
 	suspects map[string]bool
@@ -58,8 +58,8 @@ type state struct {
 	ignored map[string]bool
 }
 
-// manifest is a file and what became of it.
-type manifest struct {
+// manifestFile is a file and what became of it.
+type manifestFile struct {
 	// info is the file as last read. trusted says that an unchanged info means
 	// unchanged content: the file was not written to about when it was read.
 	info    os.FileInfo
@@ -81,7 +81,7 @@ func newState(path, node string, opts Options) *state {
 	return &state{
 		path: path, node: node, opts: opts,
 		union: newPodUnion(), objects: newObjectUnion(),
-		files: map[string]*manifest{}, suspects: map[string]bool{},
+		files: map[string]*manifestFile{}, suspects: map[string]bool{},
 		problems: map[string]string{}, ignored: map[string]bool{},
 	}
 }
@@ -109,7 +109,7 @@ func (s *state) pods() []*v1.Pod {
 // were more. One that a file has had in this life is no business of others any more.
 func (s *state) keepRestored() (changed bool) {
 	before := len(s.restored)
-	if unknown := func(m *manifest) bool { return !m.good }; slices.ContainsFunc(slices.Collect(maps.Values(s.files)), unknown) {
+	if unknown := func(m *manifestFile) bool { return !m.good }; slices.ContainsFunc(slices.Collect(maps.Values(s.files)), unknown) {
 		s.restored = slices.DeleteFunc(slices.Clone(s.restored), s.union.has)
 	} else {
 		s.restored = nil
@@ -143,7 +143,7 @@ func (s *state) look(ctx context.Context, now time.Time) (changed bool, again ti
 	}
 	for path := range infos {
 		if m := s.files[path]; m == nil {
-			s.files[path] = &manifest{}
+			s.files[path] = &manifestFile{}
 		} else if m.trusted && !s.suspects[path] && unchanged(m.info, infos[path]) {
 			delete(infos, path)
 		}
@@ -292,7 +292,7 @@ func (s *state) visit(ctx context.Context, paths []string) []error {
 
 // reread brings what is known of one file up to date. An error, or a panic, which is one
 // too, leaves all as it was. It only reads from the state.
-func (m *manifest) reread(s *state, path string) (err error) {
+func (m *manifestFile) reread(s *state, path string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicError{value: v, stack: debug.Stack()}
@@ -341,30 +341,30 @@ func (s *state) settle(path string, err error, now time.Time) time.Duration {
 }
 
 // parse replaces the pods by those of the content, if that is good.
-func (m *manifest) parse(s *state, path string, data []byte) {
-	opts := podconfig.LoadOptions{
-		NormalizeOptions: podconfig.NormalizeOptions{NodeName: s.node, Kind: podconfig.KindFile, Origin: path},
-		DecodeOptions:    podconfig.DecodeOptions{Kinds: s.kinds()},
-		ValidateOptions:  podconfig.ValidateOptions{ObjectSource: s.opts.AllowObjects || s.opts.Objects},
+func (m *manifestFile) parse(s *state, path string, data []byte) {
+	opts := manifest.Options{
+		NodeName: s.node, Source: manifest.SourceFile, Origin: path,
+		Kinds:        s.kinds(),
+		ObjectSource: s.opts.AllowObjects || s.opts.Objects,
 	}
 	if s.opts.Lenient {
 		opts.Warn = func(err error) {
 			s.opts.Logger.Info("Manifest has fields that are not understood", "file", path, "problem", err.Error())
 		}
 	}
-	pods, objects, err := podconfig.LoadAll(data, opts)
+	pods, found, err := manifest.LoadAll(data, opts)
 	if err == nil {
-		err = mayReplace(m.objects, objects)
+		err = mayReplace(m.objects, found)
 	}
 	m.err = err
 	if err == nil {
-		m.pods, m.objects, m.good = pods, objects, true
+		m.pods, m.objects, m.good = pods, found, true
 	}
 }
 
 // kinds are those that the files may hold.
 func (s *state) kinds() []string {
-	kinds := []string{podconfig.PodKind, podconfig.SecretKind, podconfig.ConfigMapKind}
+	kinds := []string{manifest.PodKind, objects.SecretKind, objects.ConfigMapKind}
 	switch {
 	case s.store == nil:
 		return kinds[:1]
@@ -395,8 +395,8 @@ func read(path string) ([]byte, os.FileInfo, error) {
 		return nil, nil, fmt.Errorf("not a regular file but of mode %s", info.Mode())
 	}
 	// One byte more than is allowed shows that there is too much.
-	buf := bytes.NewBuffer(make([]byte, 0, min(info.Size(), podconfig.MaxManifestSize)+bytes.MinRead))
-	_, err = buf.ReadFrom(io.LimitReader(f, podconfig.MaxManifestSize+1))
+	buf := bytes.NewBuffer(make([]byte, 0, min(info.Size(), manifest.MaxSize)+bytes.MinRead))
+	_, err = buf.ReadFrom(io.LimitReader(f, manifest.MaxSize+1))
 	return buf.Bytes(), info, err
 }
 

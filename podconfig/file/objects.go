@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -18,7 +20,7 @@ import (
 // manifests, while it is run for its pods. It is nil without [Options.Objects].
 //
 // Objects are there before the pods that come with them.
-func (s *Source) Objects() podconfig.ObjectSource {
+func (s *Source) Objects() objects.Source {
 	if s.store == nil {
 		return nil // not a store that is nil
 	}
@@ -32,7 +34,7 @@ type Objects struct {
 	source *Source
 }
 
-var _ podconfig.ObjectSource = (*Objects)(nil)
+var _ objects.Source = (*Objects)(nil)
 
 // NewObjects returns a source of the secrets and config maps at the path, which need
 // not exist yet. It does nothing until it is watched. Of the options, those about
@@ -46,7 +48,7 @@ func NewObjects(path string, opts Options) *Objects {
 
 // Watch reads the objects and tells of their changes until ctx ends; then it
 // returns nil. Its errors are those of [Source.Run]: only one call may go on.
-func (o *Objects) Watch(ctx context.Context, changed func(refs []podconfig.ObjectRef)) error {
+func (o *Objects) Watch(ctx context.Context, changed func(refs []objects.Ref)) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return o.source.Run(gctx, podconfig.NewSnapshotSink("", func([]*v1.Pod) {})) })
 	g.Go(func() error { return o.source.store.Watch(gctx, changed) })
@@ -54,18 +56,18 @@ func (o *Objects) Watch(ctx context.Context, changed func(refs []podconfig.Objec
 }
 
 // mayReplace checks that a file's objects may take the place of those that it had.
-func mayReplace(old, objects []metav1.Object) error {
-	before := make(map[podconfig.ObjectRef]metav1.Object, len(old))
+func mayReplace(old, now []metav1.Object) error {
+	before := make(map[objects.Ref]metav1.Object, len(old))
 	for _, o := range old {
-		before[podconfig.RefOf(o)] = o
+		before[objects.RefOf(o)] = o
 	}
-	for _, o := range objects {
-		was := before[podconfig.RefOf(o)]
+	for _, o := range now {
+		was := before[objects.RefOf(o)]
 		if was == nil {
 			continue
 		}
-		if errs := podconfig.ValidateObjectUpdate(o, was); len(errs) > 0 {
-			return fmt.Errorf("%s cannot be changed: %w", podconfig.RefOf(o), errs.ToAggregate())
+		if errs := manifest.ValidateObjectUpdate(o, was); len(errs) > 0 {
+			return fmt.Errorf("%s cannot be changed: %w", objects.RefOf(o), errs.ToAggregate())
 		}
 	}
 	return nil
@@ -73,7 +75,7 @@ func mayReplace(old, objects []metav1.Object) error {
 
 // checkMode says once, as long as it is so, that a file with secrets is not its
 // owner's alone.
-func (s *state) checkMode(path string, m *manifest) {
+func (s *state) checkMode(path string, m *manifestFile) {
 	mode := m.info.Mode().Perm()
 	exposed := mode&0o077 != 0 && goruntime.GOOS != "windows" && slices.ContainsFunc(m.objects, isSecret)
 	if exposed && !m.exposed {
@@ -83,4 +85,4 @@ func (s *state) checkMode(path string, m *manifest) {
 	m.exposed = exposed
 }
 
-func isSecret(o metav1.Object) bool { return podconfig.RefOf(o).Kind == podconfig.SecretKind }
+func isSecret(o metav1.Object) bool { return objects.RefOf(o).Kind == objects.SecretKind }

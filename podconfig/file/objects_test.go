@@ -16,7 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
@@ -31,7 +30,7 @@ func consumer(name, secret string) string {
 }
 
 // valueOf is the value of a secret in the namespace "default", or the error.
-func valueOf(t *testing.T, src podconfig.ObjectSource, name string) string {
+func valueOf(t *testing.T, src objects.Source, name string) string {
 	t.Helper()
 	s, err := src.Secret(t.Context(), "default", name)
 	if err != nil {
@@ -60,13 +59,13 @@ func TestObjectsAmongManifests(t *testing.T) {
 	})
 	assert.Equal(t, "2 pods, 1", <-seen, "the objects come before the pods")
 
-	changes := make(chan []podconfig.ObjectRef, 100)
-	wg.Go(func() { assert.NoError(t, src.Watch(ctx, func(refs []podconfig.ObjectRef) { changes <- refs })) })
+	changes := make(chan []objects.Ref, 100)
+	wg.Go(func() { assert.NoError(t, src.Watch(ctx, func(refs []objects.Ref) { changes <- refs })) })
 	assert.Nil(t, <-changes)
 	write(t, filepath.Join(dir, "b.yaml"), "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: conf, namespace: shop}}\n")
-	assert.Equal(t, []podconfig.ObjectRef{{Kind: "ConfigMap", Namespace: "shop", Name: "conf"}}, <-changes)
+	assert.Equal(t, []objects.Ref{{Kind: "ConfigMap", Namespace: "shop", Name: "conf"}}, <-changes)
 	require.NoError(t, os.Remove(path))
-	assert.Equal(t, []podconfig.ObjectRef{{Kind: "Secret", Namespace: "default", Name: "db"}}, <-changes)
+	assert.Equal(t, []objects.Ref{{Kind: "Secret", Namespace: "default", Name: "db"}}, <-changes)
 	assert.Equal(t, "0 pods, "+`secret "db" not found`, <-seen)
 }
 
@@ -91,15 +90,15 @@ func TestDirectoryOfObjects(t *testing.T) {
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	changes := make(chan []podconfig.ObjectRef, 100)
-	go func() { done <- src.Watch(ctx, func(refs []podconfig.ObjectRef) { changes <- refs }) }()
+	changes := make(chan []objects.Ref, 100)
+	go func() { done <- src.Watch(ctx, func(refs []objects.Ref) { changes <- refs }) }()
 	assert.Equal(t, `secret "db" not found`, valueOf(t, src, "db"), "a directory that is not there has nothing")
 	assert.Nil(t, <-changes)
-	require.ErrorIs(t, src.Watch(ctx, func([]podconfig.ObjectRef) {}), ErrRunning)
+	require.ErrorIs(t, src.Watch(ctx, func([]objects.Ref) {}), ErrRunning)
 
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	write(t, filepath.Join(dir, "db.yaml"), secretOf("db", "1"))
-	assert.Equal(t, []podconfig.ObjectRef{{Kind: "Secret", Namespace: "default", Name: "db"}}, <-changes)
+	assert.Equal(t, []objects.Ref{{Kind: "Secret", Namespace: "default", Name: "db"}}, <-changes)
 	assert.Equal(t, "1", valueOf(t, src, "db"))
 	write(t, filepath.Join(dir, "pod.yaml"), manifestOf("a", "1"))
 	assert.Equal(t, `pod.yaml: kind: Unsupported value: "Pod": supported values: "Secret", "ConfigMap", "SecretList", "ConfigMapList", "List"`, <-problems)
@@ -115,7 +114,7 @@ func TestUnreadableObjectsAreNotMissing(t *testing.T) {
 	src := NewObjects(dir, Options{CheckFrequency: time.Hour})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- src.Watch(ctx, func([]podconfig.ObjectRef) {}) }()
+	go func() { done <- src.Watch(ctx, func([]objects.Ref) {}) }()
 	_, err := src.Secret(ctx, "default", "db")
 	require.ErrorIs(t, err, objects.ErrNotSet)
 	assert.False(t, apierrors.IsNotFound(err))
@@ -127,7 +126,7 @@ func TestUnreadableObjectsAreNotMissing(t *testing.T) {
 // young.
 func drive(t *testing.T, dir string, opts Options) (s *state, look func()) {
 	s = newState(dir, "n", opts)
-	s.store = objects.NewStore()
+	s.store = objects.New()
 	return s, func() {
 		s.suspectAll() // the clock of the file system is coarse
 		s.look(t.Context(), time.Now().Add(time.Hour))

@@ -9,7 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -19,7 +20,7 @@ import (
 // decide.
 type union[T comparable] struct {
 	// of returns what a file holds.
-	of func(m *manifest) []T
+	of func(m *manifestFile) []T
 	// keys are what no other item may have; the second may be empty.
 	keys func(item T) [2]key
 	// about names the item in messages.
@@ -37,11 +38,11 @@ type key struct{ kind, field, namespace, value string }
 
 func newPodUnion() union[*v1.Pod] {
 	return union[*v1.Pod]{
-		of: func(m *manifest) []*v1.Pod { return m.pods },
+		of: func(m *manifestFile) []*v1.Pod { return m.pods },
 		keys: func(pod *v1.Pod) [2]key {
 			return [2]key{
-				{podconfig.PodKind, "metadata.name", pod.Namespace, pod.Name},
-				{podconfig.PodKind, "metadata.uid", "", string(pod.UID)},
+				{manifest.PodKind, "metadata.name", pod.Namespace, pod.Name},
+				{manifest.PodKind, "metadata.uid", "", string(pod.UID)},
 			}
 		},
 		about: func(pod *v1.Pod) string { return "pod " + runtime.RefOf(pod).String() },
@@ -50,12 +51,12 @@ func newPodUnion() union[*v1.Pod] {
 
 func newObjectUnion() union[metav1.Object] {
 	return union[metav1.Object]{
-		of: func(m *manifest) []metav1.Object { return m.objects },
+		of: func(m *manifestFile) []metav1.Object { return m.objects },
 		keys: func(object metav1.Object) [2]key {
-			ref := podconfig.RefOf(object)
+			ref := objects.RefOf(object)
 			return [2]key{{ref.Kind, "metadata.name", ref.Namespace, ref.Name}}
 		},
-		about: func(object metav1.Object) string { return podconfig.RefOf(object).String() },
+		about: func(object metav1.Object) string { return objects.RefOf(object).String() },
 	}
 }
 
@@ -70,7 +71,7 @@ func (u *union[T]) has(item T) bool {
 }
 
 // update makes the union that of the files and reports whether its items changed.
-func (u *union[T]) update(files map[string]*manifest) (changed bool) {
+func (u *union[T]) update(files map[string]*manifestFile) (changed bool) {
 	paths := slices.Sorted(maps.Keys(files))
 	next := map[key]string{}
 	taken := map[T]bool{}

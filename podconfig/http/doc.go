@@ -2,7 +2,7 @@
 //
 // What is served is what a manifest file may hold: a v1 Pod or PodList in JSON or
 // YAML, or several YAML documents, see
-// [github.com/kubeletkit/kubeletkit/podconfig.Decode]. A PodList without items says
+// [github.com/kubeletkit/kubeletkit/podconfig/manifest.Decode]. A PodList without items says
 // that no pods are wanted.
 //
 // # Guarantees

@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
 // maxRedirects is how many redirects are followed, that of Go and so of kubelet.
@@ -50,16 +50,16 @@ func (a *answer) read(resp *http.Response) (*answer, error) {
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("the server answered %s", resp.Status)
 	}
-	if resp.ContentLength > podconfig.MaxManifestSize {
-		return nil, podconfig.ErrManifestTooLarge
+	if resp.ContentLength > manifest.MaxSize {
+		return nil, manifest.ErrTooLarge
 	}
 	// One byte more than is allowed shows that there is too much.
-	body, err := io.ReadAll(io.LimitReader(resp.Body, podconfig.MaxManifestSize+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, manifest.MaxSize+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > podconfig.MaxManifestSize {
-		return nil, podconfig.ErrManifestTooLarge
+	if len(body) > manifest.MaxSize {
+		return nil, manifest.ErrTooLarge
 	}
 	next := &answer{body: body, url: resp.Request.URL.String()}
 	if !fresh(resp.Header) {

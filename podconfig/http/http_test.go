@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -209,7 +209,7 @@ func TestLastGoodPodsStay(t *testing.T) {
 		}, `document 2 (line 5): pod default/B-node is invalid: metadata.name`},
 		"an unknown field": {func(*http.Request) (*http.Response, error) { return reply(200, manifestOf("a", "1")+"spek: {}\n") }, `unknown field "spek"`},
 		"too large": {func(*http.Request) (*http.Response, error) {
-			return reply(200, manifestOf("b", "1")+strings.Repeat("#\n", podconfig.MaxManifestSize/2))
+			return reply(200, manifestOf("b", "1")+strings.Repeat("#\n", manifest.MaxSize/2))
 		}, "manifest is larger than 10 MiB"},
 		"much too large": {func(*http.Request) (*http.Response, error) {
 			resp, err := reply(200, manifestOf("b", "1"))

@@ -6,9 +6,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 // state is what a source knows of its URL. One goroutine owns it.
@@ -68,16 +67,16 @@ func (s *state) parse(body []byte) (changed bool) {
 		return false
 	}
 	s.sum = sum
-	opts := podconfig.LoadOptions{
-		NormalizeOptions: podconfig.NormalizeOptions{NodeName: s.node, Kind: podconfig.KindHTTP, Origin: s.url.String()},
-		ValidateOptions:  podconfig.ValidateOptions{ObjectSource: s.opts.AllowObjects},
+	opts := manifest.Options{
+		NodeName: s.node, Source: manifest.SourceHTTP, Origin: s.url.String(),
+		ObjectSource: s.opts.AllowObjects,
 	}
 	if s.opts.Lenient {
 		opts.Warn = func(err error) {
 			s.opts.Logger.Info("Manifest has fields that are not understood", "url", s.url.Redacted(), "problem", err.Error())
 		}
 	}
-	pods, err := podconfig.Load(body, opts)
+	pods, err := manifest.Load(body, opts)
 	if s.err = err; err != nil {
 		s.err = fmt.Errorf("GET %s: %w", s.url.Redacted(), err)
 		return false

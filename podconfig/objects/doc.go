@@ -1,7 +1,7 @@
 // Package objects holds secrets and config maps for the pods of a node that has no
 // API server to ask for them.
 //
-// A [Store] is a podconfig.ObjectSource: whoever knows of objects calls [Store.Set]
+// A [Store] is a Source: whoever knows of objects calls [Store.Set]
 // with all of them whenever something has changed, and the agent looks them up and
 // is told what is new. Package podconfig/file fills one from manifests; an
 // embedder with a control plane of its own fills one with what that sends.

@@ -13,8 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 // ErrNotSet says that there was no [Store.Set] yet.
@@ -30,14 +28,14 @@ type Store struct {
 	ready chan struct{}
 
 	mu       sync.RWMutex
-	objects  map[podconfig.ObjectRef]metav1.Object // nil before the first Set
+	objects  map[Ref]metav1.Object // nil before the first Set
 	watchers map[*watcher]struct{}
 }
 
-var _ podconfig.ObjectSource = (*Store)(nil)
+var _ Source = (*Store)(nil)
 
-// NewStore returns a Store that was not Set yet.
-func NewStore() *Store {
+// New returns a Store that was not Set yet.
+func New() *Store {
 	return &Store{ready: make(chan struct{}), watchers: map[*watcher]struct{}{}}
 }
 
@@ -45,11 +43,11 @@ func NewStore() *Store {
 // *v1.ConfigMap, which must not be changed any more; others are passed over, and of
 // two with the same kind, namespace and name the first counts. An object that did
 // not change is best given again by the same pointer. Objects that come from
-// outside should have passed podconfig.ValidateObject.
+// outside should have passed manifest.ValidateObject.
 func (s *Store) Set(objects ...metav1.Object) {
-	next := make(map[podconfig.ObjectRef]metav1.Object, len(objects))
+	next := make(map[Ref]metav1.Object, len(objects))
 	for _, o := range objects {
-		ref := podconfig.RefOf(o)
+		ref := RefOf(o)
 		if _, twice := next[ref]; ref.Kind != "" && !twice {
 			next[ref] = o
 		}
@@ -68,8 +66,8 @@ func (s *Store) Set(objects ...metav1.Object) {
 }
 
 // diff returns what differs between the two.
-func diff(before, after map[podconfig.ObjectRef]metav1.Object) []podconfig.ObjectRef {
-	var refs []podconfig.ObjectRef
+func diff(before, after map[Ref]metav1.Object) []Ref {
+	var refs []Ref
 	for ref, o := range after {
 		if was, ok := before[ref]; !ok || was != o && !reflect.DeepEqual(was, o) {
 			refs = append(refs, ref)
@@ -86,7 +84,7 @@ func diff(before, after map[podconfig.ObjectRef]metav1.Object) []podconfig.Objec
 // Secret returns the secret, an error of apimachinery's NotFound kind, [ErrNotSet],
 // or the error of ctx.
 func (s *Store) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	o, err := s.lookup(ctx, podconfig.ObjectRef{Kind: podconfig.SecretKind, Namespace: namespace, Name: name})
+	o, err := s.lookup(ctx, Ref{Kind: SecretKind, Namespace: namespace, Name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -95,14 +93,14 @@ func (s *Store) Secret(ctx context.Context, namespace, name string) (*v1.Secret,
 
 // ConfigMap is for config maps what [Store.Secret] is for secrets.
 func (s *Store) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	o, err := s.lookup(ctx, podconfig.ObjectRef{Kind: podconfig.ConfigMapKind, Namespace: namespace, Name: name})
+	o, err := s.lookup(ctx, Ref{Kind: ConfigMapKind, Namespace: namespace, Name: name})
 	if err != nil {
 		return nil, err
 	}
 	return o.(*v1.ConfigMap), nil
 }
 
-func (s *Store) lookup(ctx context.Context, ref podconfig.ObjectRef) (metav1.Object, error) {
+func (s *Store) lookup(ctx context.Context, ref Ref) (metav1.Object, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, err
 	}
@@ -135,10 +133,10 @@ func (s *Store) await(ctx context.Context) error {
 	}
 }
 
-// Watch is that of podconfig.ObjectSource; it returns nil when ctx has ended. There
+// Watch is that of Source; it returns nil when ctx has ended. There
 // may be several watchers.
-func (s *Store) Watch(ctx context.Context, changed func(refs []podconfig.ObjectRef)) error {
-	w := &watcher{wake: make(chan struct{}, 1), refs: map[podconfig.ObjectRef]struct{}{}}
+func (s *Store) Watch(ctx context.Context, changed func(refs []Ref)) error {
+	w := &watcher{wake: make(chan struct{}, 1), refs: map[Ref]struct{}{}}
 	s.mu.Lock()
 	s.watchers[w] = struct{}{}
 	if s.objects != nil {
@@ -171,10 +169,10 @@ type watcher struct {
 
 	mu   sync.Mutex
 	all  bool
-	refs map[podconfig.ObjectRef]struct{}
+	refs map[Ref]struct{}
 }
 
-func (w *watcher) add(all bool, refs []podconfig.ObjectRef) {
+func (w *watcher) add(all bool, refs []Ref) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = w.all || all
@@ -187,7 +185,7 @@ func (w *watcher) add(all bool, refs []podconfig.ObjectRef) {
 	}
 }
 
-func (w *watcher) take() (all bool, refs []podconfig.ObjectRef) {
+func (w *watcher) take() (all bool, refs []Ref) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all, refs = w.all, slices.Collect(maps.Keys(w.refs))

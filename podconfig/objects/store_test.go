@@ -9,15 +9,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kubeletkit/kubeletkit/podconfig"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func secret(name, value string) *v1.Secret {
 	return &v1.Secret{
@@ -35,7 +30,7 @@ func configMap(name, value string) *v1.ConfigMap {
 
 func TestLookup(t *testing.T) {
 	t.Parallel()
-	s := NewStore()
+	s := New()
 	first := secret("a", "1")
 	s.Set(first, secret("a", "2"), configMap("a", "3"), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
 
@@ -57,7 +52,7 @@ func TestLookup(t *testing.T) {
 func TestLookupWaitsForTheFirstSet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := NewStore()
+		s := New()
 		began := time.Now()
 		_, err := s.Secret(t.Context(), "default", "a")
 		require.ErrorIs(t, err, ErrNotSet)
@@ -77,7 +72,7 @@ func TestLookupWaitsForTheFirstSet(t *testing.T) {
 
 // watching is a call of Watch and what it has told.
 type watching struct {
-	told [][]podconfig.ObjectRef
+	told [][]Ref
 	stop func()
 }
 
@@ -86,7 +81,7 @@ func watch(t *testing.T, s *Store, during func()) *watching {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- s.Watch(ctx, func(refs []podconfig.ObjectRef) {
+		done <- s.Watch(ctx, func(refs []Ref) {
 			w.told = append(w.told, refs)
 			during()
 		})
@@ -99,26 +94,26 @@ func watch(t *testing.T, s *Store, during func()) *watching {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := NewStore()
+		s := New()
 		early := watch(t, s, func() {})
 		assert.Empty(t, early.told)
 		a, b := secret("a", "1"), configMap("b", "1")
 		s.Set(a, b)
 		synctest.Wait()
 		late := watch(t, s, func() {})
-		assert.Equal(t, [][]podconfig.ObjectRef{nil}, early.told, "lookups can be answered")
-		assert.Equal(t, [][]podconfig.ObjectRef{nil}, late.told)
+		assert.Equal(t, [][]Ref{nil}, early.told, "lookups can be answered")
+		assert.Equal(t, [][]Ref{nil}, late.told)
 
 		for _, step := range []struct {
 			objects []metav1.Object
-			want    []podconfig.ObjectRef
+			want    []Ref
 		}{
 			{[]metav1.Object{b, a}, nil},
 			{[]metav1.Object{b, secret("a", "1")}, nil},
-			{[]metav1.Object{b, secret("a", "2")}, []podconfig.ObjectRef{podconfig.RefOf(a)}},
-			{[]metav1.Object{secret("a", "2")}, []podconfig.ObjectRef{podconfig.RefOf(b)}},
-			{[]metav1.Object{secret("a", "2"), secret("b", "")}, []podconfig.ObjectRef{{Kind: "Secret", Namespace: "default", Name: "b"}}},
-			{nil, []podconfig.ObjectRef{podconfig.RefOf(a), {Kind: "Secret", Namespace: "default", Name: "b"}}},
+			{[]metav1.Object{b, secret("a", "2")}, []Ref{RefOf(a)}},
+			{[]metav1.Object{secret("a", "2")}, []Ref{RefOf(b)}},
+			{[]metav1.Object{secret("a", "2"), secret("b", "")}, []Ref{{Kind: "Secret", Namespace: "default", Name: "b"}}},
+			{nil, []Ref{RefOf(a), {Kind: "Secret", Namespace: "default", Name: "b"}}},
 		} {
 			early.told = nil
 			s.Set(step.objects...)
@@ -140,7 +135,7 @@ func TestWatch(t *testing.T) {
 func TestWatcherThatIsBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := NewStore()
+		s := New()
 		s.Set()
 		release := make(chan struct{})
 		w := watch(t, s, func() { <-release })
@@ -150,8 +145,8 @@ func TestWatcherThatIsBusy(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		require.Len(t, w.told, 2)
-		assert.ElementsMatch(t, []podconfig.ObjectRef{podconfig.RefOf(secret("a", "")), podconfig.RefOf(configMap("b", ""))}, w.told[1])
-		assert.False(t, slices.ContainsFunc(w.told[1:], func(refs []podconfig.ObjectRef) bool { return refs == nil }), "that would say that all may have changed")
+		assert.ElementsMatch(t, []Ref{RefOf(secret("a", "")), RefOf(configMap("b", ""))}, w.told[1])
+		assert.False(t, slices.ContainsFunc(w.told[1:], func(refs []Ref) bool { return refs == nil }), "that would say that all may have changed")
 		w.stop()
 	})
 }

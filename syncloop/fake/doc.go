@@ -9,5 +9,5 @@
 //
 // The other parts are in other rooms: pleg/fake has the events of the runtime, prober/fake
 // the results of probes, volume/fake what removes directories, runtime/fake the
-// runtime; and podconfig.Manager, which holds the desired pods, needs no fake.
+// runtime; and podmanager.Manager, which holds the desired pods, needs no fake.
 package fake

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	plegfake "github.com/kubeletkit/kubeletkit/pleg/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	proberfake "github.com/kubeletkit/kubeletkit/prober/fake"
@@ -45,13 +46,13 @@ type node struct {
 	runtime *runtimefake.Runtime
 	config  *fake.Config
 	events  *plegfake.PLEG
-	pods    *podconfig.Manager
+	pods    *podmanager.Manager
 }
 
 func onNode(t *testing.T, h syncloop.SyncHandler, n *node, test func(ctx context.Context)) {
 	t.Helper()
 	if n.runtime == nil {
-		n.runtime, n.pods = runtimefake.New(runtimefake.Options{}), podconfig.NewManager()
+		n.runtime, n.pods = runtimefake.New(runtimefake.Options{}), podmanager.New()
 	}
 	n.config, n.events = fake.NewConfig(), plegfake.New(plegfake.Options{})
 	loop, err := syncloop.New(syncloop.Deps{Handler: h, Config: n.config, PLEG: n.events, Runtime: n.runtime, Pods: n.pods}, syncloop.Options{})
@@ -108,7 +109,7 @@ func TestTheEndOfTheConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := fake.NewConfig()
 		loop, err := syncloop.New(syncloop.Deps{
-			Handler: fake.NewHandler(), Config: config, PLEG: quiet{}, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podconfig.NewManager(),
+			Handler: fake.NewHandler(), Config: config, PLEG: quiet{}, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podmanager.New(),
 		}, syncloop.Options{})
 		require.NoError(t, err)
 		config.Close()
@@ -128,7 +129,7 @@ func (quiet) Watch() <-chan pleg.PodEvents { return nil }
 func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w, st, dirs, pods := fake.NewWorkers(), fake.NewStatuses(), volumefake.NewVolumes(), podconfig.NewManager()
+		w, st, dirs, pods := fake.NewWorkers(), fake.NewStatuses(), volumefake.NewVolumes(), podmanager.New()
 		rt := runtimefake.New(runtimefake.Options{})
 		old := runtimefake.Pods(1, 1)[0]
 		require.NoError(t, rt.Seed(old))
@@ -212,7 +213,7 @@ func Example() {
 	config, handler := fake.NewConfig(), fake.NewHandler()
 	events := plegfake.New(plegfake.Options{})
 	loop, err := syncloop.New(syncloop.Deps{
-		Handler: handler, Config: config, PLEG: events, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podconfig.NewManager(),
+		Handler: handler, Config: config, PLEG: events, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podmanager.New(),
 	}, syncloop.Options{})
 	if err != nil {
 		fmt.Println(err)

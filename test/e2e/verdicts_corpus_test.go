@@ -20,8 +20,8 @@ import (
 // replaced by every value that might be thought of, one field at a time, and
 // random heaps of such edits. It is the same in each run.
 
-// manifest is one pod of the corpus, as the tree of its JSON.
-type manifest struct {
+// corpusPod is one pod of the corpus, as the tree of its JSON.
+type corpusPod struct {
 	// name says how the pod was made of which good one.
 	name string
 	pod  map[string]any
@@ -33,10 +33,10 @@ type manifest struct {
 const randomManifests = 2000
 
 // corpus returns the good pods, then what was made of them.
-func corpus(t *testing.T) (good, edited []manifest) {
+func corpus(t *testing.T) (good, edited []corpusPod) {
 	good = goodManifests(t)
 	seen := map[string]bool{}
-	add := func(m manifest) {
+	add := func(m corpusPod) {
 		if key := string(render(t, m.pod)); !seen[key] {
 			seen[key] = true
 			edited = append(edited, m)
@@ -68,7 +68,7 @@ func corpus(t *testing.T) (good, edited []manifest) {
 	return good, edited
 }
 
-func goodManifests(t *testing.T) (good []manifest) {
+func goodManifests(t *testing.T) (good []corpusPod) {
 	paths, err := filepath.Glob("testdata/verdicts/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -77,7 +77,7 @@ func goodManifests(t *testing.T) (good []manifest) {
 		require.NoError(t, err)
 		data, err = yaml.YAMLToJSONStrict(data)
 		require.NoError(t, err, path)
-		good = append(good, manifest{name: strings.TrimSuffix(filepath.Base(path), ".yaml"), pod: parse(t, data)})
+		good = append(good, corpusPod{name: strings.TrimSuffix(filepath.Base(path), ".yaml"), pod: parse(t, data)})
 	}
 	return good
 }
@@ -107,7 +107,7 @@ type edit struct {
 }
 
 // on makes a new manifest.
-func (e edit) on(m manifest) manifest {
+func (e edit) on(m corpusPod) corpusPod {
 	what := "absent"
 	if !e.absent {
 		data, _ := json.Marshal(e.value)
@@ -117,7 +117,7 @@ func (e edit) on(m manifest) manifest {
 		}
 	}
 	name := fmt.Sprintf("%s, %s = %s", m.name, pathString(e.path), what)
-	return manifest{name: name, pod: replaced(m.pod, e.path, e).(map[string]any), edits: m.edits + 1}
+	return corpusPod{name: name, pod: replaced(m.pod, e.path, e).(map[string]any), edits: m.edits + 1}
 }
 
 // replaced returns a tree that differs from the given one at the path, and shares
@@ -247,7 +247,7 @@ func isQuantity(path []any) bool {
 
 // transplants put fields of other pods, and of other containers, where the
 // manifest has none or another one.
-func transplants(good []manifest, m manifest) (all []edit) {
+func transplants(good []corpusPod, m corpusPod) (all []edit) {
 	spec, ok := m.pod["spec"].(map[string]any)
 	if !ok {
 		return nil

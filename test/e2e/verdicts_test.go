@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
@@ -35,16 +35,16 @@ const verdictNode = "n"
 type difference struct {
 	why string
 	// ignores reports whether a cause of a refusal is one of these.
-	ignores func(m manifest, c cause) bool
+	ignores func(m corpusPod, c cause) bool
 	// rewrites what the API server says as what podconfig says.
 	rewrites func(c cause) cause
 	// respec reports whether the two may fill in the spec differently.
-	respec func(m manifest) bool
+	respec func(m corpusPod) bool
 }
 
-func at(expr string) func(manifest, cause) bool {
+func at(expr string) func(corpusPod, cause) bool {
 	path := regexp.MustCompile(`^(` + expr + `)`)
-	return func(_ manifest, c cause) bool { return path.MatchString(c.field) }
+	return func(_ corpusPod, c cause) bool { return path.MatchString(c.field) }
 }
 
 // differences are all that there are. docs/differences.md has them too.
@@ -60,7 +60,7 @@ var differences = []difference{
 	{
 		why: "Annotations of alpha and beta times (seccomp, AppArmor, tolerations) and the deletion cost are not read here: fields say it now, or a controller reads it. " +
 			"The kubelet does not act on those of static pods either. The API server copies AppArmor's into the field.",
-		ignores: func(m manifest, c cause) bool {
+		ignores: func(m corpusPod, c cause) bool {
 			return hasOldAnnotation(m) && (strings.HasPrefix(c.field, "metadata.annotations") ||
 				c.kind == field.ErrorTypeForbidden && oldProfile.MatchString(c.field))
 		},
@@ -103,7 +103,7 @@ var (
 	oldProfile      = regexp.MustCompile(`\.(seccompProfile|appArmorProfile)\.(type|localhostProfile)$`)
 )
 
-func hasOldAnnotation(m manifest) bool {
+func hasOldAnnotation(m corpusPod) bool {
 	meta, _ := m.pod["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
 	for key := range annotations {
@@ -130,7 +130,7 @@ func TestVerdicts(t *testing.T) {
 	observed := make([]bool, len(differences))
 	accepted := 0
 	start := time.Now()
-	next := make(chan manifest)
+	next := make(chan corpusPod)
 	var wg sync.WaitGroup
 	for range 2 * runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
@@ -187,18 +187,18 @@ type verdict struct {
 	text     string
 }
 
-// judge is podconfig's verdict. The pods are like those of a URL, which get no
+// judge is the verdict of package manifest. The pods are like those of a URL, which get no
 // tolerations that the manifest does not have.
 func judge(data []byte) verdict {
-	pods, err := podconfig.Load(data, podconfig.LoadOptions{
-		NormalizeOptions: podconfig.NormalizeOptions{NodeName: verdictNode, Kind: podconfig.KindHTTP, Origin: "corpus"},
-		ValidateOptions:  podconfig.ValidateOptions{AllowObjects: true},
+	pods, err := manifest.Load(data, manifest.Options{
+		NodeName: verdictNode, Source: manifest.SourceHTTP, Origin: "corpus",
+		AllowObjects: true,
 	})
 	if err == nil {
 		return verdict{pod: pods[0], text: "good"}
 	}
 	v := verdict{text: err.Error()}
-	var invalid *podconfig.InvalidError
+	var invalid *manifest.InvalidError
 	var one *field.Error
 	switch {
 	case errors.As(err, &invalid):
@@ -269,7 +269,7 @@ func static(pod map[string]any) (namespace string, out map[string]any) {
 
 // compare returns what two verdicts on a manifest disagree about, and notes which
 // differences it has ignored.
-func compare(m manifest, ours, theirs verdict, observed []bool) string {
+func compare(m corpusPod, ours, theirs verdict, observed []bool) string {
 	counts := func(c cause) bool {
 		for i, d := range differences {
 			if d.ignores != nil && d.ignores(m, c) {
@@ -324,7 +324,7 @@ func filter(causes []cause, keep func(cause) bool) (kept []cause) {
 }
 
 // compareSpecs compares the defaults that were filled in.
-func compareSpecs(m manifest, ours, theirs verdict, observed []bool) string {
+func compareSpecs(m corpusPod, ours, theirs verdict, observed []bool) string {
 	if ours.pod == nil || theirs.pod == nil || equality.Semantic.DeepEqual(ours.pod.Spec, theirs.pod.Spec) {
 		return ""
 	}

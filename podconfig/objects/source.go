@@ -1,4 +1,4 @@
-package podconfig
+package objects
 
 import (
 	"context"
@@ -10,12 +10,18 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ObjectSource has the secrets and config maps that pods refer to: files on disk
+// The kinds of objects.
+const (
+	SecretKind    = "Secret"
+	ConfigMapKind = "ConfigMap"
+)
+
+// Source has the secrets and config maps that pods refer to: files on disk
 // ([github.com/kubeletkit/kubeletkit/podconfig/file.Objects]), an API server, an
 // embedder's own control plane
-// ([github.com/kubeletkit/kubeletkit/podconfig/objects.Store]). What it hands out
+// ([Store]). What it hands out
 // is shared and must not be changed.
-type ObjectSource interface {
+type Source interface {
 	runtime.Objects
 	// Watch tells of changes until ctx ends. It calls changed, in one call at a time,
 	// with each object that has come, changed or gone since Watch was called. Without
@@ -24,25 +30,25 @@ type ObjectSource interface {
 	//
 	// When Watch returns an error before ctx has ended, it is called again after a
 	// back-off. When it returns nil, nothing will ever change again.
-	Watch(ctx context.Context, changed func(refs []ObjectRef)) error
+	Watch(ctx context.Context, changed func(refs []Ref)) error
 }
 
-// ObjectRef names a secret or config map.
-type ObjectRef struct {
+// Ref names a secret or config map.
+type Ref struct {
 	// Kind is [SecretKind] or [ConfigMapKind].
 	Kind            string
 	Namespace, Name string
 }
 
 // String returns the reference as it stands in messages, as in "secret default/db".
-func (r ObjectRef) String() string {
+func (r Ref) String() string {
 	return strings.ToLower(r.Kind) + " " + r.Namespace + "/" + r.Name
 }
 
 // RefOf returns the reference to a *v1.Secret or a *v1.ConfigMap; for anything else
 // its kind is empty.
-func RefOf(object metav1.Object) ObjectRef {
-	ref := ObjectRef{Namespace: object.GetNamespace(), Name: object.GetName()}
+func RefOf(object metav1.Object) Ref {
+	ref := Ref{Namespace: object.GetNamespace(), Name: object.GetName()}
 	switch object.(type) {
 	case *v1.Secret:
 		ref.Kind = SecretKind
@@ -55,11 +61,11 @@ func RefOf(object metav1.Object) ObjectRef {
 // References returns the secrets and config maps that a pod refers to, each once,
 // whether or not it can do without: those of its images, of its containers'
 // environments, and of secret, config map and projected volumes.
-func References(pod *v1.Pod) []ObjectRef {
-	var refs []ObjectRef
-	seen := map[ObjectRef]bool{}
+func References(pod *v1.Pod) []Ref {
+	var refs []Ref
+	seen := map[Ref]bool{}
 	add := func(kind, name string) {
-		ref := ObjectRef{kind, pod.Namespace, name}
+		ref := Ref{kind, pod.Namespace, name}
 		if name != "" && !seen[ref] {
 			seen[ref] = true
 			refs = append(refs, ref)

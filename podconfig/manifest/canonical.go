@@ -1,4 +1,4 @@
-package podconfig
+package manifest
 
 import (
 	"bytes"
@@ -144,7 +144,7 @@ func isObject(tree any) bool {
 // canonicalJSON appends a tree as JSON with sorted keys, to the byte what
 // encoding/json makes of it: UIDs are derived from it. The member of that name of
 // the object at the top is left out. A buffer of more than limit bytes, to which a
-// few YAML aliases can blow it up, is refused with [ErrManifestTooLarge].
+// few YAML aliases can blow it up, is refused with [ErrTooLarge].
 func canonicalJSON(buf []byte, tree any, without string, limit int) ([]byte, error) {
 	w := &jsonWriter{buf: buf, limit: limit}
 	err := w.value(tree, without)
@@ -162,7 +162,7 @@ type jsonWriter struct {
 // room refuses to grow beyond the limit by that many bytes.
 func (w *jsonWriter) room(bytes int) error {
 	if len(w.buf)+bytes > w.limit {
-		return fmt.Errorf("%w, with each YAML alias written out", ErrManifestTooLarge)
+		return fmt.Errorf("%w, with each YAML alias written out", ErrTooLarge)
 	}
 	return nil
 }

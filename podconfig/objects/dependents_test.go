@@ -1,4 +1,4 @@
-package podconfig
+package objects
 
 import (
 	"context"
@@ -20,12 +20,12 @@ import (
 // scriptedObjects is a source that only its watches matter of: each is a function.
 type scriptedObjects struct {
 	runtime.Objects
-	watches []func(ctx context.Context, changed func([]ObjectRef)) error
+	watches []func(ctx context.Context, changed func([]Ref)) error
 	began   []time.Duration // since start
 	start   time.Time
 }
 
-func (s *scriptedObjects) Watch(ctx context.Context, changed func([]ObjectRef)) error {
+func (s *scriptedObjects) Watch(ctx context.Context, changed func([]Ref)) error {
 	s.began = append(s.began, time.Since(s.start))
 	watch := s.watches[0]
 	if len(s.watches) > 1 {
@@ -42,12 +42,13 @@ func podWithSecrets(name string, secrets ...string) *v1.Pod {
 	return pod
 }
 
+type podList []*v1.Pod
+
+func (l podList) Pods() []*v1.Pod { return l }
+
 func TestDependents(t *testing.T) {
 	t.Parallel()
-	pods := NewManager()
-	for _, pod := range []*v1.Pod{podWithSecrets("a", "s1"), podWithSecrets("b", "s1", "s2"), podWithSecrets("c")} {
-		pods.Set(pod)
-	}
+	pods := podList{podWithSecrets("a", "s1"), podWithSecrets("b", "s1", "s2"), podWithSecrets("c")}
 	d := NewDependents(&scriptedObjects{}, pods, logr.Logger{})
 	due := func() []string {
 		var names []string
@@ -56,7 +57,7 @@ func TestDependents(t *testing.T) {
 		}
 		return names
 	}
-	ref := func(name string) []ObjectRef { return []ObjectRef{{SecretKind, "ns", name}} }
+	ref := func(name string) []Ref { return []Ref{{SecretKind, "ns", name}} }
 	assert.Empty(t, due())
 	d.note(ref("s2"))
 	assert.Equal(t, []string{"b"}, due())
@@ -65,7 +66,7 @@ func TestDependents(t *testing.T) {
 	d.note(ref("s2"))
 	assert.Equal(t, []string{"a", "b"}, due())
 	d.note(ref("other"))
-	d.note([]ObjectRef{{ConfigMapKind, "ns", "s1"}, {SecretKind, "elsewhere", "s1"}})
+	d.note([]Ref{{ConfigMapKind, "ns", "s1"}, {SecretKind, "elsewhere", "s1"}})
 	assert.Empty(t, due())
 	d.note(nil)
 	assert.Equal(t, []string{"a", "b"}, due(), "all that refer to anything")
@@ -74,17 +75,16 @@ func TestDependents(t *testing.T) {
 func TestDependentsRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		fails := func(context.Context, func([]ObjectRef)) error { return errors.New("away") }
-		panics := func(context.Context, func([]ObjectRef)) error { panic("oops") }
-		failsLate := func(_ context.Context, changed func([]ObjectRef)) error {
+		fails := func(context.Context, func([]Ref)) error { return errors.New("away") }
+		panics := func(context.Context, func([]Ref)) error { panic("oops") }
+		failsLate := func(_ context.Context, changed func([]Ref)) error {
 			changed(nil)
-			time.Sleep(maxRestartDelay)
+			time.Sleep(restarts.Max)
 			return errors.New("away again")
 		}
-		completes := func(context.Context, func([]ObjectRef)) error { return nil }
-		src := &scriptedObjects{start: time.Now(), watches: []func(context.Context, func([]ObjectRef)) error{fails, panics, failsLate, fails, completes}}
-		pods := NewManager()
-		pods.Set(podWithSecrets("a", "s"))
+		completes := func(context.Context, func([]Ref)) error { return nil }
+		src := &scriptedObjects{start: time.Now(), watches: []func(context.Context, func([]Ref)) error{fails, panics, failsLate, fails, completes}}
+		pods := podList{podWithSecrets("a", "s")}
 		d := NewDependents(src, pods, logr.Discard())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -103,7 +103,7 @@ func TestDependentsOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		d := NewDependents(nil, NewManager(), logr.Discard())
+		d := NewDependents(nil, podList{}, logr.Discard())
 		require.NoError(t, d.Run(ctx))
 		assert.Empty(t, d.Due(time.Now()))
 	})
@@ -112,10 +112,10 @@ func TestDependentsOfNothing(t *testing.T) {
 func TestDependentsRunEndsDuringBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedObjects{watches: []func(context.Context, func([]ObjectRef)) error{
-			func(context.Context, func([]ObjectRef)) error { return errors.New("away") },
+		src := &scriptedObjects{watches: []func(context.Context, func([]Ref)) error{
+			func(context.Context, func([]Ref)) error { return errors.New("away") },
 		}}
-		d := NewDependents(src, NewManager(), logr.Discard())
+		d := NewDependents(src, podList{}, logr.Discard())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		require.NoError(t, d.Run(ctx))

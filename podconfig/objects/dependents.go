@@ -1,4 +1,4 @@
-package podconfig
+package objects
 
 import (
 	"context"
@@ -9,31 +9,41 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	v1 "k8s.io/api/core/v1"
 )
+
+// Pods returns the pods that should run on the node.
+type Pods interface {
+	Pods() []*v1.Pod
+}
 
 // Dependents finds the pods whose secrets and config maps have changed, so that a
 // container that waits for one of them is started soon after it appears. What runs
 // keeps the environment that it was started with.
 type Dependents struct {
-	source ObjectSource
-	pods   *Manager
+	source Source
+	pods   Pods
 	log    logr.Logger
 
 	mu sync.Mutex
 	// all says that any object may have changed; changed are those that have.
 	all     bool
-	changed map[ObjectRef]struct{}
+	changed map[Ref]struct{}
 }
 
 // NewDependents returns the Dependents of a source's objects among the pods. Without
 // a source, nil, there are none. The zero Logger discards.
-func NewDependents(source ObjectSource, pods *Manager, logger logr.Logger) *Dependents {
+func NewDependents(source Source, pods Pods, logger logr.Logger) *Dependents {
 	if logger.IsZero() {
 		logger = logr.Discard()
 	}
-	return &Dependents{source: source, pods: pods, log: logger, changed: map[ObjectRef]struct{}{}}
+	return &Dependents{source: source, pods: pods, log: logger, changed: map[Ref]struct{}{}}
 }
+
+// restarts is the delay before a watch that failed is begun anew. A watch of Max or
+// longer counts as health.
+var restarts = backoff.Exponential{Min: time.Second, Max: time.Minute}
 
 // Run watches the source until ctx ends, and then returns nil. A watch that fails
 // is begun anew after a second, and longer if it goes on failing.
@@ -42,7 +52,7 @@ func (d *Dependents) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	var restarts backOff
+	failures := 0
 	for {
 		began := time.Now()
 		err := d.watch(ctx)
@@ -53,7 +63,11 @@ func (d *Dependents) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		delay := restarts.after(began)
+		if time.Since(began) >= restarts.Max {
+			failures = 0
+		}
+		failures++
+		delay := restarts.After(failures)
 		d.log.Error(err, "Watch of secrets and config maps failed; it is begun anew", "retryIn", delay)
 		if !sleep(ctx, delay) {
 			return nil
@@ -72,7 +86,19 @@ func (d *Dependents) watch(ctx context.Context) (err error) {
 	return d.source.Watch(ctx, d.note)
 }
 
-func (d *Dependents) note(refs []ObjectRef) {
+// sleep reports whether the time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+func (d *Dependents) note(refs []Ref) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.all = d.all || len(refs) == 0
@@ -90,12 +116,12 @@ func (d *Dependents) Due(time.Time) []*v1.Pod {
 		d.mu.Unlock()
 		return nil
 	}
-	d.all, d.changed = false, map[ObjectRef]struct{}{}
+	d.all, d.changed = false, map[Ref]struct{}{}
 	d.mu.Unlock()
 
 	var due []*v1.Pod
 	for _, pod := range d.pods.Pods() {
-		if slices.ContainsFunc(References(pod), func(ref ObjectRef) bool {
+		if slices.ContainsFunc(References(pod), func(ref Ref) bool {
 			_, has := changed[ref]
 			return all || has
 		}) {

@@ -1,17 +1,17 @@
-package podconfig_test
+package manifest_test
 
 import (
 	"fmt"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
 // A manifest with a mistake, and the same without it.
 func ExampleLoad() {
-	opts := podconfig.LoadOptions{NormalizeOptions: podconfig.NormalizeOptions{NodeName: "edge-7", Origin: "/etc/manifests/web.yaml"}}
+	opts := manifest.Options{NodeName: "edge-7", Origin: "/etc/manifests/web.yaml"}
 	for _, image := range []string{"image: ' nginx'", "image: nginx"} {
-		manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, " + image + "}]}\n"
-		pods, err := podconfig.Load([]byte(manifest), opts)
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, " + image + "}]}\n"
+		pods, err := manifest.Load([]byte(text), opts)
 		if err != nil {
 			fmt.Println(err)
 			continue

@@ -1,4 +1,4 @@
-package podconfig
+package manifest
 
 import (
 	"strings"
@@ -20,8 +20,8 @@ spec:
     image: busybox
 `
 
-func loadOptions() LoadOptions {
-	return LoadOptions{NormalizeOptions: NormalizeOptions{NodeName: "node", Origin: "/manifests/web.yaml"}}
+func loadOptions() Options {
+	return Options{NodeName: "node", Origin: "/manifests/web.yaml"}
 }
 
 func TestDecode(t *testing.T) {
@@ -90,7 +90,7 @@ func TestDecode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Decode([]byte(tc.in), DecodeOptions{})
+			got, err := Decode([]byte(tc.in), Options{})
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				return
@@ -108,15 +108,15 @@ func TestDecode(t *testing.T) {
 
 func TestDecodeTooLarge(t *testing.T) {
 	t.Parallel()
-	_, err := Decode(make([]byte, MaxManifestSize+1), DecodeOptions{})
-	require.ErrorIs(t, err, ErrManifestTooLarge)
+	_, err := Decode(make([]byte, MaxSize+1), Options{})
+	require.ErrorIs(t, err, ErrTooLarge)
 	require.EqualError(t, err, "manifest is larger than 10 MiB")
 }
 
 func TestDecodeLenient(t *testing.T) {
 	t.Parallel()
 	var warnings []string
-	opts := DecodeOptions{Warn: func(err error) { warnings = append(warnings, err.Error()) }}
+	opts := Options{Warn: func(err error) { warnings = append(warnings, err.Error()) }}
 	got, err := Decode([]byte(minimal+"    image: other\n    imagee: x\n"), opts)
 	require.NoError(t, err)
 	assert.Equal(t, "other", got[0].Pod.Spec.Containers[0].Image)
@@ -148,7 +148,7 @@ func TestMessagesAreBounded(t *testing.T) {
 
 func TestUIDFollowsContent(t *testing.T) {
 	t.Parallel()
-	uid := func(in string, change func(o *LoadOptions)) string {
+	uid := func(in string, change func(o *Options)) string {
 		opts := loadOptions()
 		if change != nil {
 			change(&opts)
@@ -165,9 +165,9 @@ func TestUIDFollowsContent(t *testing.T) {
 	assert.Equal(t, base, uid(minimal+"status: {phase: Running}\n", nil), "status")
 	assert.NotEqual(t, base, uid(strings.Replace(minimal, "busybox", "busybox:2", 1), nil), "image")
 	assert.NotEqual(t, base, uid(minimal+"    stdin: false\n", nil), "a default spelt out")
-	assert.NotEqual(t, base, uid(minimal, func(o *LoadOptions) { o.NodeName = "other" }), "node")
-	assert.NotEqual(t, base, uid(minimal, func(o *LoadOptions) { o.Origin = "/other" }), "file")
-	assert.NotEqual(t, base, uid(minimal, func(o *LoadOptions) { o.Kind = KindHTTP }), "kind")
+	assert.NotEqual(t, base, uid(minimal, func(o *Options) { o.NodeName = "other" }), "node")
+	assert.NotEqual(t, base, uid(minimal, func(o *Options) { o.Origin = "/other" }), "file")
+	assert.NotEqual(t, base, uid(minimal, func(o *Options) { o.Source = SourceHTTP }), "kind")
 	assert.Equal(t, "given", uid(strings.Replace(minimal, "name: web", "name: web\n  uid: given", 1), nil), "given")
 }
 

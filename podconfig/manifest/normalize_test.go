@@ -1,8 +1,6 @@
-package podconfig
+package manifest
 
 import (
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,7 +19,7 @@ func TestNormalize(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "web", DeletionTimestamp: &now},
 		Status:     v1.PodStatus{Phase: v1.PodRunning, PodIP: "1.2.3.4"},
 	}
-	require.NoError(t, Normalize(pod, NormalizeOptions{NodeName: "Edge-7", Origin: "/m/web.yaml"}))
+	require.NoError(t, Normalize(pod, Options{NodeName: "Edge-7", Origin: "/m/web.yaml"}))
 	assert.Equal(t, "web-edge-7", pod.Name)
 	assert.Equal(t, "default", pod.Namespace)
 	assert.Equal(t, "Edge-7", pod.Spec.NodeName)
@@ -43,7 +41,7 @@ func TestNormalizeKeepsWhatIsGiven(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u"},
 		Spec:       v1.PodSpec{Tolerations: tolerations},
 	}
-	require.NoError(t, Normalize(pod, NormalizeOptions{NodeName: "n", Kind: KindHTTP, Origin: "http://x"}))
+	require.NoError(t, Normalize(pod, Options{NodeName: "n", Source: SourceHTTP, Origin: "http://x"}))
 	assert.Equal(t, "shop", pod.Namespace)
 	assert.EqualValues(t, "u", pod.UID)
 	assert.Equal(t, "u", pod.Annotations[runtime.AnnotationConfigHash])
@@ -53,8 +51,8 @@ func TestNormalizeKeepsWhatIsGiven(t *testing.T) {
 
 func TestNormalizeErrors(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, Normalize(&v1.Pod{}, NormalizeOptions{NodeName: "n"}), "metadata.name: Required value")
-	require.ErrorContains(t, Normalize(&v1.Pod{}, NormalizeOptions{}), "no node name")
+	require.ErrorContains(t, Normalize(&v1.Pod{}, Options{NodeName: "n"}), "metadata.name: Required value")
+	require.ErrorContains(t, Normalize(&v1.Pod{}, Options{}), "no node name")
 	_, err := Load([]byte("apiVersion: v1\nkind: PodList\nitems: [{}]"), loadOptions())
 	require.ErrorContains(t, err, "items[0].metadata.name: Required value")
 }
@@ -171,15 +169,4 @@ func specJSON(t *testing.T, in string, defaults bool) string {
 	out, err := yaml.Marshal(pod.Spec)
 	require.NoError(t, err)
 	return string(out)
-}
-
-func TestNodeName(t *testing.T) {
-	given, err := NodeName("Edge-7")
-	require.NoError(t, err)
-	assert.Equal(t, "Edge-7", given, "as it was given")
-	host, err := os.Hostname()
-	require.NoError(t, err)
-	own, err := NodeName("")
-	require.NoError(t, err)
-	assert.Equal(t, strings.ToLower(host), own)
 }

@@ -1,4 +1,4 @@
-package podconfig
+package podmanager
 
 import (
 	"cmp"
@@ -11,30 +11,25 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Manager holds the desired state: the pods that should run on this node, and
-// beside them the mirror pods, by which an API server knows the static ones. A
-// mirror pod has the full name of its static pod and a UID of its own.
-//
-// Pods and slices that a Manager hands out are shared and must not be changed. It
-// is safe for concurrent use.
+// Manager is the default [PodManager], in memory. It also implements [Mirrors].
 type Manager struct {
 	mu      sync.RWMutex
 	pods    index
 	mirrors index
-	// desired is the last Snapshot; nil if something has changed since.
+	// desired is the last Snapshot. It is nil if the state has changed since.
 	desired *Desired
 }
 
-// NewManager returns an empty Manager.
-func NewManager() *Manager { return &Manager{} }
+// New returns an empty Manager.
+func New() *Manager { return &Manager{} }
 
-// Set adds the pod, or replaces the one of the same UID.
+// Set adds the pod, or replaces the pod of the same UID.
 func (m *Manager) Set(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.desired = nil
-	// A pod may turn into a mirror pod only by a mistake of its source; it must not
-	// stand on both sides then.
+	// A pod turns into a mirror pod only if its source is faulty. Then it must not be
+	// in both indexes.
 	if runtime.IsMirror(pod) {
 		m.pods.remove(pod.UID)
 		m.mirrors.set(pod)
@@ -44,8 +39,8 @@ func (m *Manager) Set(pod *v1.Pod) {
 	}
 }
 
-// Remove removes the pod or mirror pod that has the UID of the given one, if it is
-// there. Another pod of the same full name stays.
+// Remove removes the pod or mirror pod that has the UID of the given pod. Another pod
+// of the same full name stays.
 func (m *Manager) Remove(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -54,25 +49,17 @@ func (m *Manager) Remove(pod *v1.Pod) {
 	m.mirrors.remove(pod.UID)
 }
 
-// Pods returns the pods that should run, without mirror pods, sorted by namespace,
-// name and UID. It copies nothing, as [Manager.Snapshot].
+// Pods returns the desired pods without mirror pods, sorted by namespace, name and
+// UID. It copies nothing.
 func (m *Manager) Pods() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pods.snapshot()
 }
 
-// Desired is the state of a [Manager] at one moment.
-type Desired struct {
-	// Pods that should run, and Mirrors, each sorted by namespace, name and UID.
-	Pods, Mirrors []*v1.Pod
-	// OrphanedMirrors are those of the mirrors whose static pod is gone.
-	OrphanedMirrors []*v1.Pod
-}
-
-// Snapshot returns the whole state as of one moment. It copies no pods, and the
-// slices are shared by all who ask until the state changes; only the first change
-// after that copies the list, of pointers, that it changes.
+// Snapshot returns the whole state as of one moment. It copies no pods. Until the
+// state changes, all calls return the same slices. The first change after a call
+// copies the list of pointers that it changes.
 func (m *Manager) Snapshot() Desired {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +74,7 @@ func (m *Manager) Snapshot() Desired {
 	return *m.desired
 }
 
-// ByUID returns the pod, never a mirror pod, of that UID.
+// ByUID returns the pod of the UID. It never returns a mirror pod.
 func (m *Manager) ByUID(uid types.UID) (*v1.Pod, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -95,8 +82,8 @@ func (m *Manager) ByUID(uid types.UID) (*v1.Pod, bool) {
 	return pod, ok
 }
 
-// ByName returns the pod, never a mirror pod, of that full name. While two of the
-// same name are there, one on its way out, it is the one that was set last.
+// ByName returns the pod of the full name. It never returns a mirror pod. If two pods
+// have the name, it returns the pod that was set last.
 func (m *Manager) ByName(namespace, name string) (*v1.Pod, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -112,13 +99,13 @@ func (m *Manager) MirrorOf(pod *v1.Pod) (*v1.Pod, bool) {
 	return mirror, ok
 }
 
-// StaticOf returns the static pod that a mirror pod mirrors.
+// StaticOf returns the static pod of a mirror pod.
 func (m *Manager) StaticOf(mirror *v1.Pod) (*v1.Pod, bool) {
 	return m.ByName(mirror.Namespace, mirror.Name)
 }
 
-// TranslateUID returns the UID of the static pod if uid is that of its mirror pod,
-// else uid. What comes from users may be either.
+// TranslateUID returns the UID of the static pod if uid is that of its mirror pod.
+// Otherwise it returns uid. Users of an API server know only the mirror pod's UID.
 func (m *Manager) TranslateUID(uid types.UID) types.UID {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -130,15 +117,22 @@ func (m *Manager) TranslateUID(uid types.UID) types.UID {
 	return uid
 }
 
+// fullName is a namespace and a name. At most one pod of a full name may run.
+type fullName struct{ namespace, name string }
+
+func (n fullName) compare(o fullName) int {
+	return cmp.Or(cmp.Compare(n.namespace, o.namespace), cmp.Compare(n.name, o.name))
+}
+
 func keyOf(pod *v1.Pod) fullName { return fullName{pod.Namespace, pod.Name} }
 
-// index holds pods by UID and by full name, and in order.
+// index holds pods by UID, by full name, and in order.
 type index struct {
 	byUID  map[types.UID]*v1.Pod
 	byName map[fullName]*v1.Pod
-	// sorted has all pods in order. While shared is set it was handed out and is
-	// copied before it changes, so that readers pay nothing and a write pays at most
-	// one copy of pointers.
+	// sorted holds all pods in order. If shared is set, callers hold the slice, and it
+	// is copied before it changes. So a read copies nothing, and a write copies the
+	// pointers at most once.
 	sorted []*v1.Pod
 	shared bool
 }
@@ -152,7 +146,7 @@ func (x *index) snapshot() []*v1.Pod {
 	return x.sorted[:len(x.sorted):len(x.sorted)]
 }
 
-// own makes sorted safe to write to.
+// own copies sorted if callers hold it.
 func (x *index) own() {
 	if x.shared {
 		x.sorted, x.shared = slices.Clone(x.sorted), false
@@ -189,10 +183,10 @@ func (x *index) remove(uid types.UID) {
 
 	key := keyOf(pod)
 	if x.byName[key].UID != uid {
-		return // a newer pod has the name
+		return // a pod that was set later has the name
 	}
 	delete(x.byName, key)
-	// An older pod of the same name stands beside it in the order.
+	// A pod of the same name that was set earlier is next to it in the order.
 	for _, i := range [...]int{at - 1, at} {
 		if i >= 0 && i < len(x.sorted) && keyOf(x.sorted[i]) == key {
 			x.byName[key] = x.sorted[i]

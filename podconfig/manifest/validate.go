@@ -1,4 +1,4 @@
-package podconfig
+package manifest
 
 import (
 	"fmt"
@@ -18,17 +18,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ValidateOptions are the settings of [Validate].
-type ValidateOptions struct {
-	// AllowObjects accepts pods that refer to objects of an API server, such as
-	// secrets. Without it they are refused, as kubelet refuses static pods that do:
-	// on a node without an API server they could never start.
-	AllowObjects bool
-	// ObjectSource accepts what an [ObjectSource] can give: environment variables and
-	// pull secrets from secrets and config maps.
-	ObjectSource bool
-}
-
 // Validate checks a static pod that was normalised. It covers what a node acts on
 // and judges as the API server (as of 1.36) does on creation: metadata,
 // containers, ports, environment, volumes and mounts, probes and hooks,
@@ -36,11 +25,11 @@ type ValidateOptions struct {
 // cares about is not looked at, nor are Windows' options and the insides of
 // volumes that come from a network. The paths of the errors are those that kubectl
 // prints, also where these are less exact than they could be.
-func Validate(pod *v1.Pod, opts ValidateOptions) field.ErrorList {
+func Validate(pod *v1.Pod, opts Options) field.ErrorList {
 	return validate(pod, nil, opts)
 }
 
-func validate(pod *v1.Pod, root *field.Path, opts ValidateOptions) field.ErrorList {
+func validate(pod *v1.Pod, root *field.Path, opts Options) field.ErrorList {
 	meta, spec := root.Child("metadata"), root.Child("spec")
 	c := &checker{pod: pod, spec: &pod.Spec}
 	c.errs = apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, meta)

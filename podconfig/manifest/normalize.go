@@ -1,4 +1,4 @@
-package podconfig
+package manifest
 
 import (
 	"encoding/hex"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -16,27 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// The kinds of origin that a static pod's UID tells apart.
-const (
-	KindFile = "file"
-	KindHTTP = "http"
-)
-
-// NormalizeOptions say where a static pod comes from.
-type NormalizeOptions struct {
-	// NodeName is the node that the pod runs on. Required.
-	NodeName string
-	// Kind is [KindFile], which is the default, or [KindHTTP].
-	Kind string
-	// Origin is the path of the file or the URL.
-	Origin string
-	// Content decides the pod's UID if its manifest gives none: [Manifest.Content].
-	// Without it that is the JSON of the pod, less its status.
-	Content []byte
-}
 
 // Normalize turns a pod as its author wrote it into a static pod of this node, in
 // place, as kubelet does:
@@ -53,18 +34,22 @@ type NormalizeOptions struct {
 //   - the status is dropped but for the phase Pending, and so is a deletion
 //     timestamp, as the API server drops it from a pod that is created;
 //   - the API's defaults are filled in, see [SetDefaults].
-func Normalize(pod *v1.Pod, opts NormalizeOptions) error {
+func Normalize(pod *v1.Pod, opts Options) error { return normalize(pod, nil, opts) }
+
+// normalize is Normalize for a pod of which the content was decoded; nil stands for
+// the JSON of the pod, less its status.
+func normalize(pod *v1.Pod, content []byte, opts Options) error {
 	if opts.NodeName == "" {
 		return errors.New("normalize a pod: no node name given")
 	}
-	if opts.Kind == "" {
-		opts.Kind = KindFile
+	if opts.Source == "" {
+		opts.Source = SourceFile
 	}
 	if pod.Name == "" {
 		return field.Required(field.NewPath("metadata", "name"), "static pods need a name")
 	}
 	if pod.UID == "" {
-		uid, err := contentUID(pod, opts)
+		uid, err := contentUID(pod, content, opts)
 		if err != nil {
 			return err
 		}
@@ -78,9 +63,9 @@ func Normalize(pod *v1.Pod, opts NormalizeOptions) error {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	pod.Annotations[runtime.AnnotationConfigSource] = opts.Kind
+	pod.Annotations[runtime.AnnotationConfigSource] = opts.Source
 	pod.Annotations[runtime.AnnotationConfigHash] = string(pod.UID)
-	if opts.Kind == KindFile {
+	if opts.Source == SourceFile {
 		tolerateNoExecute(&pod.Spec)
 	}
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
@@ -90,8 +75,7 @@ func Normalize(pod *v1.Pod, opts NormalizeOptions) error {
 }
 
 // contentUID derives a UID from what the pod says and where it says it.
-func contentUID(pod *v1.Pod, opts NormalizeOptions) (types.UID, error) {
-	content := opts.Content
+func contentUID(pod *v1.Pod, content []byte, opts Options) (types.UID, error) {
 	if content == nil {
 		desired := *pod
 		desired.Status = v1.PodStatus{}
@@ -102,7 +86,7 @@ func contentUID(pod *v1.Pod, opts NormalizeOptions) (types.UID, error) {
 	}
 	h := fnv.New128a()
 	_, _ = h.Write(content)
-	if opts.Kind == KindFile {
+	if opts.Source == SourceFile {
 		_, _ = io.WriteString(h, "host:"+opts.NodeName+"file:"+opts.Origin)
 	} else {
 		_, _ = io.WriteString(h, "url:"+opts.Origin)
@@ -121,34 +105,27 @@ func tolerateNoExecute(spec *v1.PodSpec) {
 	}
 }
 
-// LoadOptions are the settings of [Load].
-type LoadOptions struct {
-	NormalizeOptions
-	DecodeOptions
-	ValidateOptions
-}
-
 // Load is what a source of manifests does with the bytes that it finds: [Decode],
 // [Normalize] and [Validate]. All pods are good or none is returned; the error
 // then names the document and the field, and wraps an [InvalidError] where a pod
 // was understood and found wanting.
-func Load(data []byte, opts LoadOptions) ([]*v1.Pod, error) {
+func Load(data []byte, opts Options) ([]*v1.Pod, error) {
 	pods, _, err := LoadAll(data, opts)
 	return pods, err
 }
 
 // LoadAll is [Load] for a source that reads secrets and config maps too, as
-// [DecodeOptions.Kinds] has it: they pass through [NormalizeObject] and
+// [Options.Kinds] has it: they pass through [NormalizeObject] and
 // [ValidateObject].
-func LoadAll(data []byte, opts LoadOptions) (pods []*v1.Pod, objects []metav1.Object, err error) {
-	manifests, err := Decode(data, opts.DecodeOptions)
+func LoadAll(data []byte, opts Options) (pods []*v1.Pod, found []metav1.Object, err error) {
+	items, err := Decode(data, opts)
 	if err != nil {
 		return nil, nil, err
 	}
-	pods = make([]*v1.Pod, 0, len(manifests))
-	for _, m := range manifests {
+	pods = make([]*v1.Pod, 0, len(items))
+	for _, m := range items {
 		if m.Object != nil {
-			objects = append(objects, m.Object)
+			found = append(found, m.Object)
 			err = m.loadObject()
 		} else {
 			pods = append(pods, m.Pod)
@@ -158,28 +135,26 @@ func LoadAll(data []byte, opts LoadOptions) (pods []*v1.Pod, objects []metav1.Ob
 			return nil, nil, fmt.Errorf("%s%w", m.place, err)
 		}
 	}
-	return pods, objects, nil
+	return pods, found, nil
 }
 
-func (m *Manifest) loadPod(opts LoadOptions) error {
-	norm := opts.NormalizeOptions
-	norm.Content = m.Content
-	if err := Normalize(m.Pod, norm); err != nil {
+func (m *Item) loadPod(opts Options) error {
+	if err := normalize(m.Pod, m.content, opts); err != nil {
 		if e := (*field.Error)(nil); errors.As(err, &e) && m.path != nil {
 			e.Field = m.path.String() + "." + e.Field
 		}
 		return err
 	}
-	if errs := validate(m.Pod, m.path, opts.ValidateOptions); len(errs) > 0 {
+	if errs := validate(m.Pod, m.path, opts); len(errs) > 0 {
 		return &InvalidError{Pod: runtime.RefOf(m.Pod), Errs: errs}
 	}
 	return nil
 }
 
-func (m *Manifest) loadObject() error {
+func (m *Item) loadObject() error {
 	NormalizeObject(m.Object)
 	if errs := validateObject(m.Object, m.path); len(errs) > 0 {
-		return fmt.Errorf("%s is invalid: %w", clip(RefOf(m.Object).String()), joinShort(errs))
+		return fmt.Errorf("%s is invalid: %w", clip(objects.RefOf(m.Object).String()), joinShort(errs))
 	}
 	return nil
 }
@@ -194,17 +169,4 @@ type InvalidError struct {
 // many.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("pod %s/%s is invalid: %v", clip(e.Pod.Namespace), clip(e.Pod.Name), joinShort(e.Errs))
-}
-
-// NodeName returns the name that is given to a source, or without one that which
-// kubelet would give the node: the host name in lower case.
-func NodeName(given string) (string, error) {
-	if given != "" {
-		return given, nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("no node name given, and the host name is unknown: %w", err)
-	}
-	return strings.ToLower(strings.TrimSpace(host)), nil
 }

@@ -1,4 +1,4 @@
-package podconfig
+package manifest
 
 import (
 	"bytes"
@@ -8,49 +8,36 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 )
 
-// MaxManifestSize is the greatest size of a manifest in bytes, that of kubelet. It
+// MaxSize is the greatest size of a manifest in bytes, that of kubelet. It
 // holds for what is read, and again for all of it written out as JSON, where a YAML
 // alias counts as what it stands for.
-const MaxManifestSize = 10 << 20
+const MaxSize = 10 << 20
 
-// ErrManifestTooLarge says that a manifest is larger than [MaxManifestSize].
-var ErrManifestTooLarge = fmt.Errorf("manifest is larger than %d MiB", MaxManifestSize>>20)
+// ErrTooLarge says that a manifest is larger than [MaxSize].
+var ErrTooLarge = fmt.Errorf("manifest is larger than %d MiB", MaxSize>>20)
 
-// The kinds of what a manifest may hold.
-const (
-	PodKind       = "Pod"
-	SecretKind    = "Secret"
-	ConfigMapKind = "ConfigMap"
-)
+// PodKind is the kind of pods, beside objects.SecretKind and objects.ConfigMapKind.
+const PodKind = "Pod"
 
-// DecodeOptions are the settings of [Decode].
-type DecodeOptions struct {
-	// Kinds that are read, one by one and in lists: [PodKind], [SecretKind],
-	// [ConfigMapKind]. Any other in a manifest is an error. Default: pods alone.
-	Kinds []string
-	// Warn, if not nil, is told of unknown and duplicated fields, which then are no
-	// errors.
-	Warn func(error)
-}
-
-// Manifest is a pod as its author wrote it down, without defaults; or, where
-// [DecodeOptions.Kinds] asks for them, a secret or config map.
-type Manifest struct {
+// Item is a pod as its author wrote it down, without defaults; or, where
+// [Options.Kinds] asks for them, a secret or config map.
+type Item struct {
 	Pod *v1.Pod
 	// Object is a *v1.Secret or a *v1.ConfigMap; Pod is nil then.
 	Object metav1.Object
-	// Content is the pod's JSON as written, less its status, with sorted keys: what
+
+	// content is the pod's JSON as written, less its status, with sorted keys: what
 	// decides its UID. It does not depend on the Go types, so no field that a new
 	// version of the API brings can change it.
-	Content []byte
-
-	// path of the manifest in its document: nil, or items[i].
+	content []byte
+	// path of the item in its document: nil, or items[i].
 	path *field.Path
 	// place names the document among several, as in "document 2 (line 14): ".
 	place string
@@ -59,13 +46,13 @@ type Manifest struct {
 // Decode reads manifests: a v1 Pod, PodList or List of Pods (as kubectl writes
 // them) in JSON, or any number of these as YAML documents. All are read or none.
 // Errors name the field as kubectl does and, among several documents, the one that
-// it is in; they wrap [ErrManifestTooLarge] where that is what is wrong.
+// it is in; they wrap [ErrTooLarge] where that is what is wrong.
 //
 // YAML is read as kubectl and the API server read it: version 1.1, with aliases and
 // merge keys. A key that overrides one of a merge counts as a duplicated field.
-func Decode(data []byte, opts DecodeOptions) ([]Manifest, error) {
-	if len(data) > MaxManifestSize {
-		return nil, ErrManifestTooLarge
+func Decode(data []byte, opts Options) ([]Item, error) {
+	if len(data) > MaxSize {
+		return nil, ErrTooLarge
 	}
 	kinds := opts.Kinds
 	if len(kinds) == 0 {
@@ -76,7 +63,7 @@ func Decode(data []byte, opts DecodeOptions) ([]Manifest, error) {
 		// Half written files look like this, too.
 		return nil, fmt.Errorf("no %s in it: the manifest is empty", strings.ToLower(kinds[0]))
 	}
-	d := &decoder{kinds: kinds, documentKinds: slices.Clone(kinds), warn: opts.Warn, room: MaxManifestSize}
+	d := &decoder{kinds: kinds, documentKinds: slices.Clone(kinds), warn: opts.Warn, room: MaxSize}
 	for _, kind := range kinds {
 		d.documentKinds = append(d.documentKinds, kind+"List")
 	}
@@ -89,7 +76,7 @@ func Decode(data []byte, opts DecodeOptions) ([]Manifest, error) {
 			return nil, fmt.Errorf("%s%w", d.place, err)
 		}
 	}
-	return d.manifests, nil
+	return d.items, nil
 }
 
 // document is one YAML document, with the marker that it begins with, and the line
@@ -146,7 +133,7 @@ type decoder struct {
 	// kinds that are wanted, and with those of their lists what a document may be.
 	kinds         []string
 	documentKinds []string
-	manifests     []Manifest
+	items         []Item
 	warn          func(error)
 	// place of the document that is read.
 	place string
@@ -288,7 +275,7 @@ func (d *decoder) pod(tree any, path *field.Path) error {
 	}
 	d.room -= size
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	d.manifests = append(d.manifests, Manifest{Pod: pod, Content: bytes.Clone(content), path: path, place: d.place})
+	d.items = append(d.items, Item{Pod: pod, content: bytes.Clone(content), path: path, place: d.place})
 	return nil
 }
 
@@ -296,7 +283,7 @@ func (d *decoder) pod(tree any, path *field.Path) error {
 func (d *decoder) object(tree any, kind string, path *field.Path) error {
 	var object metav1.Object
 	var meta *metav1.TypeMeta
-	if kind == SecretKind {
+	if kind == objects.SecretKind {
 		secret := &v1.Secret{}
 		object, meta = secret, &secret.TypeMeta
 	} else {
@@ -312,7 +299,7 @@ func (d *decoder) object(tree any, kind string, path *field.Path) error {
 		return err
 	}
 	*meta = metav1.TypeMeta{APIVersion: "v1", Kind: kind}
-	d.manifests = append(d.manifests, Manifest{Object: object, path: path, place: d.place})
+	d.items = append(d.items, Item{Object: object, path: path, place: d.place})
 	return nil
 }
 

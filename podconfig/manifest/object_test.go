@@ -1,17 +1,18 @@
-package podconfig
+package manifest
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func objectOptions(kinds ...string) LoadOptions {
+func objectOptions(kinds ...string) Options {
 	opts := loadOptions()
 	opts.Kinds = kinds
 	opts.ObjectSource = true
@@ -67,7 +68,7 @@ func TestLoadObjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, got, err := LoadAll([]byte(tc.in), objectOptions(PodKind, SecretKind, ConfigMapKind))
+			_, got, err := LoadAll([]byte(tc.in), objectOptions(PodKind, objects.SecretKind, objects.ConfigMapKind))
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				for _, value := range []string{"hunter2", "987654"} {
@@ -90,11 +91,11 @@ func emptyMap(name string) *v1.ConfigMap {
 
 func TestKindsAreRefused(t *testing.T) {
 	t.Parallel()
-	_, err := Load([]byte(minimal), objectOptions(SecretKind, ConfigMapKind))
+	_, err := Load([]byte(minimal), objectOptions(objects.SecretKind, objects.ConfigMapKind))
 	require.ErrorContains(t, err, `kind: Unsupported value: "Pod": supported values: "Secret", "ConfigMap"`)
 	_, err = Load([]byte(secretHead), loadOptions())
 	require.ErrorContains(t, err, `kind: Unsupported value: "Secret": supported values: "Pod"`)
-	_, err = Load(nil, objectOptions(SecretKind))
+	_, err = Load(nil, objectOptions(objects.SecretKind))
 	require.ErrorContains(t, err, "no secret in it: the manifest is empty")
 }
 
@@ -153,23 +154,6 @@ const everyVolume = `  volumes:
   - {name: p, projected: {sources: [{secret: {name: in-projected}}, {configMap: {name: in-projected}}, {downwardAPI: {}}]}}
 `
 
-func TestReferences(t *testing.T) {
-	t.Parallel()
-	opts := loadOptions()
-	opts.AllowObjects = true
-	pods, err := Load([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\nspec:"+everyReference+everyVolume), opts)
-	require.NoError(t, err)
-	var got []string
-	for _, ref := range References(pods[0]) {
-		got = append(got, ref.String())
-	}
-	assert.ElementsMatch(t, []string{
-		"secret shop/pull", "configmap shop/init-map", "configmap shop/map", "secret shop/secret", "secret shop/key",
-		"secret shop/mounted", "configmap shop/mounted", "secret shop/in-projected", "configmap shop/in-projected",
-	}, got)
-	assert.Empty(t, References(&v1.Pod{}))
-}
-
 func TestObjectSourceAllowsWhatItCanGive(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:"
@@ -204,16 +188,16 @@ func FuzzLoadObjects(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n---\n"+minimal), true)
 	f.Add([]byte(secretHead+"data: {a: hunter2}\n"), false)
 	f.Fuzz(func(t *testing.T, data []byte, lenient bool) {
-		opts := objectOptions(PodKind, SecretKind, ConfigMapKind)
+		opts := objectOptions(PodKind, objects.SecretKind, objects.ConfigMapKind)
 		if lenient {
 			opts.Warn = func(error) {}
 		}
-		_, objects, err := LoadAll(data, opts)
+		_, found, err := LoadAll(data, opts)
 		if err != nil {
 			assert.Less(t, len(err.Error()), (maxMessages+4)*maxMessage)
 			return
 		}
-		for _, o := range objects {
+		for _, o := range found {
 			require.Empty(t, ValidateObject(o))
 			require.Empty(t, ValidateObjectUpdate(o, o))
 			written, err := json.Marshal(o)
@@ -221,7 +205,7 @@ func FuzzLoadObjects(f *testing.F) {
 			_, again, err := LoadAll(written, opts)
 			require.NoError(t, err)
 			require.Len(t, again, 1)
-			require.Equal(t, RefOf(o), RefOf(again[0]))
+			require.Equal(t, objects.RefOf(o), objects.RefOf(again[0]))
 			rewritten, err := json.Marshal(again[0])
 			require.NoError(t, err)
 			require.JSONEq(t, string(written), string(rewritten))

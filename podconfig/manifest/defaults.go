@@ -1,4 +1,4 @@
-package podconfig
+package manifest
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package podconfig
+package podmanager
 
 import (
 	"fmt"
@@ -9,11 +9,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
+
+func testPod(uid, name string, change ...func(*v1.Pod)) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: name, Namespace: "default"}}
+	for _, f := range change {
+		f(pod)
+	}
+	return pod
+}
 
 func mirror(p *v1.Pod) { p.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"} }
 
@@ -27,7 +36,7 @@ func uids(pods []*v1.Pod) []string {
 
 func TestManager(t *testing.T) {
 	t.Parallel()
-	m := NewManager()
+	m := New()
 	static, other := testPod("s", "b"), testPod("o", "a")
 	m.Set(static)
 	m.Set(other)
@@ -66,7 +75,7 @@ func TestManager(t *testing.T) {
 
 func TestManagerReplacesByName(t *testing.T) {
 	t.Parallel()
-	m := NewManager()
+	m := New()
 	old, fresh := testPod("1", "a"), testPod("2", "a")
 	m.Set(old)
 	m.Set(fresh) // before the old one is removed, as the stream has it
@@ -87,7 +96,7 @@ func TestManagerReplacesByName(t *testing.T) {
 func TestManagerModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		m := NewManager()
+		m := New()
 		model := map[types.UID]*v1.Pod{}
 		type held struct{ snapshot, copied []*v1.Pod }
 		var taken []held
@@ -147,7 +156,7 @@ func TestManagerModel(t *testing.T) {
 
 func TestManagerConcurrently(t *testing.T) {
 	t.Parallel()
-	m := NewManager()
+	m := New()
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
@@ -170,7 +179,7 @@ func TestManagerConcurrently(t *testing.T) {
 func BenchmarkManager(b *testing.B) {
 	const n = 5000
 	pods, mirrors := make([]*v1.Pod, n), make([]*v1.Pod, n)
-	m := NewManager()
+	m := New()
 	for i := range n {
 		name := fmt.Sprint("pod-", i)
 		pods[i], mirrors[i] = testPod(fmt.Sprint("uid-", i), name), testPod(fmt.Sprint("mirror-", i), name, mirror)

@@ -1,4 +1,4 @@
-package podconfig
+package manifest
 
 import (
 	"bytes"
@@ -31,10 +31,10 @@ func TestAliasesAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Decode([]byte(tc.in), DecodeOptions{})
+			_, err := Decode([]byte(tc.in), Options{})
 			require.ErrorContains(t, err, tc.err)
 			if strings.Contains(tc.err, "10 MiB") {
-				require.ErrorIs(t, err, ErrManifestTooLarge)
+				require.ErrorIs(t, err, ErrTooLarge)
 			}
 		})
 	}
@@ -47,10 +47,10 @@ func TestBombTakesNoMemory(t *testing.T) {
 	require.NoError(t, err)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err = canonicalJSON(nil, tree, "", MaxManifestSize)
+	_, err = canonicalJSON(nil, tree, "", MaxSize)
 	runtime.ReadMemStats(&after)
-	require.ErrorIs(t, err, ErrManifestTooLarge)
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(10*MaxManifestSize))
+	require.ErrorIs(t, err, ErrTooLarge)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(10*MaxSize))
 }
 
 // FuzzCanonicalJSON compares with what kubectl makes of YAML: UIDs hang on it.
@@ -69,14 +69,14 @@ func FuzzCanonicalJSON(f *testing.F) {
 		tree, err := parse(document{data, 1}, func(err error) error { return err })
 		if err == nil {
 			var got []byte
-			if got, err = canonicalJSON(nil, tree, "", MaxManifestSize); err == nil {
+			if got, err = canonicalJSON(nil, tree, "", MaxSize); err == nil {
 				require.NoError(t, wantErr)
 				require.Equal(t, string(want), string(got))
 				return
 			}
 		}
 		if wantErr == nil && !strings.Contains(err.Error(), "is given twice") {
-			require.ErrorIs(t, err, ErrManifestTooLarge)
+			require.ErrorIs(t, err, ErrTooLarge)
 		}
 	})
 }

@@ -1,0 +1,38 @@
+// Package manifest reads pods from manifests, the text in which users write them
+// down, and returns the pods as an API server would have returned them: defaulted
+// and valid.
+//
+// # Vocabulary
+//
+//   - A manifest is JSON or YAML text. It holds a v1 Pod, a PodList, a List of pods, or
+//     any number of these as YAML documents. [Options.Kinds] permits secrets and config
+//     maps too.
+//   - An [Item] is one pod, secret or config map of a manifest.
+//   - A static pod is a pod that comes from any source other than an API server. Its
+//     name ends in the name of its node.
+//
+// # Use
+//
+// [Load] is what a source calls with the bytes that it has read. It has three steps,
+// which are also exported:
+//
+//   - [Decode] parses the text. It is strict: unknown and duplicated fields are errors.
+//   - [Normalize] makes a pod a static pod of one node. It sets the UID, the name and
+//     the namespace, and calls [SetDefaults].
+//   - [Validate] checks a pod as the API server checks one that is created.
+//
+// [LoadAll] also returns secrets and config maps, after [NormalizeObject] and
+// [ValidateObject].
+//
+// # Guarantees
+//
+//   - All items of a manifest are returned, or none.
+//   - An error names the field as kubectl does, and the document if there are several.
+//     A pod that was decoded and is not valid has an [InvalidError], with all problems.
+//   - Errors are bounded in length, and no error repeats a value of a secret.
+//   - Memory is bounded by [MaxSize], also if a few YAML aliases stand for much text.
+//   - A UID depends only on the text of the pod, the node and the origin. It does not
+//     depend on the version of this package or of the API types.
+//
+// The functions keep no state and are safe for concurrent use.
+package manifest
