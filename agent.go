@@ -192,17 +192,13 @@ type holder interface {
 }
 
 func (a *Agent) workerOptions() podworkers.Options {
-	release := func(types.UID) {}
-	opts := podworkers.Options{ResyncInterval: a.opts.SyncFrequency, Logger: a.named("workers")}
+	opts := podworkers.Options{
+		ResyncInterval: a.opts.SyncFrequency, Logger: a.named("workers"),
+		OnFinished: func(runtime.PodRef) { a.loop.PodEnded() },
+	}
 	if h, ok := a.pleg.(holder); ok {
 		opts.OnBegin = func(pod runtime.PodRef) { h.Hold(pod.UID) }
-		release = h.Release
-	}
-	opts.OnCall = func(c podworkers.Call) {
-		release(c.Pod.UID)
-		if c.Phase == podworkers.PhaseTerminated && c.Err == nil {
-			a.loop.PodEnded()
-		}
+		opts.OnEnd = func(pod runtime.PodRef) { h.Release(pod.UID) }
 	}
 	return opts
 }

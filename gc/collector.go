@@ -14,52 +14,52 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// firstRetry is the time until a failed collection is tried again. It doubles with
-// each further failure, up to the period.
+// firstRetry is the delay after the first failed collection.
 const firstRetry = time.Second
 
-// Runtime is what the collector needs of a container runtime.
-type Runtime interface {
-	runtime.Lister
-	runtime.Remover
-}
-
-// Options are the settings of a [Collector].
+// Options are the settings of a [Collector]; the zero value is valid.
 type Options struct {
 	Policy
-	// Period between two collections. Default 1 minute, kubelet's
-	// ContainerGCPeriod. After one that left something behind it is a second, twice
-	// that after the next, and so on.
+	// Plan decides what is removed. Default: [Plan].
+	Plan PlanFunc
+	// Period is the time from the end of a collection to the next one. Default 1
+	// minute, kubelet's ContainerGCPeriod. After a collection that failed it is 1
+	// second, and doubles up to Period with each further failure in a row.
 	Period time.Duration
-	// LogsDir is where the runtime writes logs, a directory for each pod. "": log
-	// directories are left alone.
+	// LogsDir is the directory in which the runtime writes logs, a directory for each
+	// pod. "": log directories are left alone.
 	LogsDir string
-	// Parallel is how many removals are under way at once. Default 8.
+	// Parallel is the number of concurrent removals. Default 8.
 	Parallel int
-	// Logger. Default: discards.
+	// Metrics receives measurements. nil: none.
+	Metrics Metrics
+	// Logger. The zero value discards.
 	Logger logr.Logger
 }
 
-// Collector removes what is dead.
+// Collector is the default [GarbageCollector]. Make one with [New].
 type Collector struct {
 	rt   Runtime
-	gone func(types.UID) bool
+	gone Gone
 	opts Options
 	log  logr.Logger
 
 	started atomic.Bool
-	// kick has room for one signal; further ones before it was taken mean the same.
+	// kick holds one request; while it does, further ones mean the same.
 	kick chan struct{}
 }
 
-// New returns a collector. gone reports whether a pod is neither desired nor has
-// a worker; it must say false while it is not yet known what is desired.
-func New(rt Runtime, gone func(types.UID) bool, opts Options) (*Collector, error) {
+// New returns a collector for the runtime, or an error if an argument is nil.
+func New(rt Runtime, gone Gone, opts Options) (*Collector, error) {
 	if rt == nil || gone == nil {
-		return nil, errors.New("gc: a runtime and a function that tells which pods are gone are required")
+		return nil, errors.New("gc: a Runtime and a Gone function are required")
+	}
+	if opts.Plan == nil {
+		opts.Plan = Plan
 	}
 	if opts.Period <= 0 {
 		opts.Period = time.Minute
@@ -67,13 +67,13 @@ func New(rt Runtime, gone func(types.UID) bool, opts Options) (*Collector, error
 	if opts.Parallel <= 0 {
 		opts.Parallel = 8
 	}
-	if opts.Logger.IsZero() {
-		opts.Logger = logr.Discard()
+	if opts.Metrics == nil {
+		opts.Metrics = NopMetrics{}
 	}
 	return &Collector{rt: rt, gone: gone, opts: opts, log: opts.Logger, kick: make(chan struct{}, 1)}, nil
 }
 
-// Kick asks for a collection now. It never blocks.
+// Kick implements [GarbageCollector]. It also ends the back-off of earlier failures.
 func (c *Collector) Kick() {
 	select {
 	case c.kick <- struct{}{}:
@@ -81,109 +81,141 @@ func (c *Collector) Kick() {
 	}
 }
 
-// Run collects until the context ends, and then returns nil.
+// Run implements [GarbageCollector]. The first collection comes after the period or
+// with the first Kick.
 func (c *Collector) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
-		return runtime.ErrAlreadyRunning
+		return fmt.Errorf("gc: %w", runtime.ErrAlreadyRunning)
 	}
+	retry := backoff.Exponential{Min: min(firstRetry, c.opts.Period), Max: c.opts.Period}
+	failures := 0
 	next := time.NewTimer(c.opts.Period)
 	defer next.Stop()
-	retry := firstRetry
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
 		case <-c.kick:
-			retry = firstRetry // there is something new to remove
+			failures = 0 // there is something new to remove
 		}
 		wait := c.opts.Period
 		if err := c.Collect(ctx); err == nil {
-			retry = firstRetry
+			failures = 0
 		} else if ctx.Err() == nil {
-			wait = min(retry, wait)
-			retry = 2 * wait
-			c.log.Error(err, "Garbage collection left something behind; it is tried again", "after", wait)
+			failures++
+			wait = retry.After(failures)
+			c.log.Error(err, "Garbage collection has failed in part; it will be repeated", "after", wait)
 		}
 		next.Reset(wait)
 	}
 }
 
-// Collect collects once. Its error joins all that could not be removed.
+// Collect makes one collection. Its error joins the errors of everything that could
+// not be removed. It must not be called twice at once, nor while Run runs.
 func (c *Collector) Collect(ctx context.Context) error {
+	done := Collection{Began: time.Now()}
+	done.Err = runtime.Recover(func() error { return c.collect(ctx, &done) })
+	done.Ended = time.Now()
+	if err := runtime.Recover(func() error { c.opts.Metrics.Collected(done); return nil }); err != nil {
+		c.log.Error(err, "Callback has panicked", "callback", "Metrics.Collected")
+	}
+	return done.Err
+}
+
+func (c *Collector) collect(ctx context.Context, done *Collection) error {
 	pods, err := c.rt.ListPods(ctx)
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
-	plan := Plan(pods, c.gone, c.opts.Policy, time.Now())
-	errs := []error{
-		each(c.opts.Parallel, plan.Containers, func(r ContainerRemoval) error {
-			if err := c.rt.RemoveContainer(ctx, r.ID); err != nil {
-				return fmt.Errorf("pod %s: removing dead container %s (%s): %w", r.Pod, r.Name, r.ID, err)
-			}
-			c.log.V(2).Info("Removed a dead container", "pod", r.Pod, "container", r.Name, "containerID", r.ID)
-			return nil
-		}),
-		each(c.opts.Parallel, plan.Sandboxes, func(r SandboxRemoval) error {
-			if err := c.rt.RemoveSandbox(ctx, r.ID); err != nil {
-				return fmt.Errorf("pod %s: removing dead sandbox %s: %w", r.Pod, r.ID, err)
-			}
-			c.log.V(2).Info("Removed a dead sandbox", "pod", r.Pod, "sandboxID", r.ID)
-			return nil
-		}),
-		c.removeLogs(pods),
+	in := Input{Pods: make([]Pod, len(pods)), Policy: c.opts.Policy, Now: time.Now()}
+	for i, pod := range pods {
+		in.Pods[i] = Pod{Pod: pod, Gone: c.gone(pod.UID)}
 	}
-	return errors.Join(errs...)
+	var noLogs error
+	in.LogDirs, noLogs = c.logDirs()
+
+	plan := c.opts.Plan(in)
+	var errs []error
+	done.Containers, errs = each(c.opts.Parallel, plan.Containers, errs, func(r ContainerRemoval) error {
+		if err := c.rt.RemoveContainer(ctx, r.ID); err != nil {
+			return fmt.Errorf("pod %s: removing dead container %s (%s): %w", r.Pod, r.Name, r.ID, err)
+		}
+		c.log.V(2).Info("Removed a dead container", "pod", r.Pod, "container", r.Name, "containerID", r.ID)
+		return nil
+	})
+	done.Sandboxes, errs = each(c.opts.Parallel, plan.Sandboxes, errs, func(r SandboxRemoval) error {
+		if r.State == runtime.SandboxReady {
+			return fmt.Errorf("pod %s: sandbox %s is ready; a plan must not remove it", r.Pod, r.ID)
+		}
+		if err := c.rt.RemoveSandbox(ctx, r.ID); err != nil {
+			return fmt.Errorf("pod %s: removing dead sandbox %s: %w", r.Pod, r.ID, err)
+		}
+		c.log.V(2).Info("Removed a dead sandbox", "pod", r.Pod, "sandboxID", r.ID)
+		return nil
+	})
+	for _, dir := range plan.LogDirs {
+		if !c.gone(dir.UID) {
+			continue // its pod has come back meanwhile and may write to it
+		}
+		if err := os.RemoveAll(dir.Path); err != nil {
+			errs = append(errs, fmt.Errorf("pod %s: removing its logs: %w", dir.UID, err))
+			continue
+		}
+		done.LogDirs++
+	}
+	done.Failed = len(errs)
+	return errors.Join(append(errs, noLogs)...)
 }
 
-// each calls f for all items, a bounded number at once, and joins the errors.
-func each[T any](parallel int, items []T, f func(T) error) error {
+// each calls f for all items, a bounded number at once. It returns the number of
+// successes, and errs with the errors of the others.
+func each[T any](parallel int, items []T, errs []error, f func(T) error) (int, []error) {
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	errs := make([]error, len(items))
+	results := make([]error, len(items))
 	for i, item := range items {
 		g.Go(func() error {
-			errs[i] = f(item)
+			results[i] = runtime.Recover(func() error { return f(item) })
 			return nil
 		})
 	}
-	_ = g.Wait() // the errors are in errs
-	return errors.Join(errs...)
+	_ = g.Wait() // the errors are in results
+	done := 0
+	for _, err := range results {
+		if err == nil {
+			done++
+		} else {
+			errs = append(errs, err)
+		}
+	}
+	return done, errs
 }
 
-// removeLogs removes the log directories, <namespace>_<name>_<uid>, of pods that
-// are gone and of which the runtime held nothing before this collection. Anything
-// else in there is not ours and stays.
-func (c *Collector) removeLogs(pods []*runtime.Pod) error {
+// logDirs returns the directories in LogsDir whose name is <namespace>_<name>_<uid>.
+// Other entries do not belong to a pod and stay.
+func (c *Collector) logDirs() ([]LogDir, error) {
 	if c.opts.LogsDir == "" {
-		return nil
+		return nil, nil
 	}
 	entries, err := os.ReadDir(c.opts.LogsDir)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("looking for logs of gone pods: %w", err)
+		return nil, fmt.Errorf("looking for logs of gone pods: %w", err)
 	}
-	held := make(map[types.UID]bool, len(pods))
-	for _, pod := range pods {
-		held[pod.UID] = held[pod.UID] || !c.gone(pod.UID) || pod.Running()
-	}
-	var errs []error
+	var dirs []LogDir
 	for _, e := range entries {
-		uid, ok := uidOfLogDir(e.Name())
-		if !ok || !e.IsDir() || held[uid] || !c.gone(uid) {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(c.opts.LogsDir, e.Name())); err != nil {
-			errs = append(errs, fmt.Errorf("removing the logs of gone pod %s: %w", uid, err))
+		if uid, ok := uidOfLogDir(e.Name()); ok && e.IsDir() {
+			dirs = append(dirs, LogDir{Path: filepath.Join(c.opts.LogsDir, e.Name()), UID: uid, Gone: c.gone(uid)})
 		}
 	}
-	return errors.Join(errs...)
+	return dirs, nil
 }
 
-// uidOfLogDir takes the UID from <namespace>_<name>_<uid>; none of the three can
-// have an underscore.
+// uidOfLogDir takes the UID from <namespace>_<name>_<uid>; none of the three contains
+// an underscore.
 func uidOfLogDir(name string) (types.UID, bool) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {

@@ -119,7 +119,7 @@ func TestPlan(t *testing.T) {
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.pod.PodRef = ref("u")
-			got := gc.Plan([]*runtime.Pod{&tc.pod}, func(types.UID) bool { return tc.gone }, tc.policy, now)
+			got := gc.Plan(gc.Input{Pods: []gc.Pod{{Pod: &tc.pod, Gone: tc.gone}}, Policy: tc.policy, Now: now})
 			var containers, sandboxes []string
 			for _, r := range got.Containers {
 				containers = append(containers, r.ID.ID)
@@ -225,8 +225,70 @@ func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {
 		assert.Equal(t, before+1, h.listed())
 		cancel()
 		require.NoError(t, <-done)
-		require.ErrorIs(t, c.Run(ctx), runtime.ErrAlreadyRunning)
+		err = c.Run(ctx)
+		require.ErrorIs(t, err, runtime.ErrAlreadyRunning)
+		require.ErrorContains(t, err, "gc: ")
 	})
+}
+
+// measured keeps the collections that were reported.
+type measured struct {
+	gc.NopMetrics
+	collections []gc.Collection
+}
+
+func (m *measured) Collected(c gc.Collection) { m.collections = append(m.collections, c) }
+
+func TestMetrics(t *testing.T) {
+	logs := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(logs, "ns_x_u9", "main"), 0o755))
+	h := &holder{pods: []*runtime.Pod{gonePod("u1"), gonePod("u2")}, failing: map[string]error{"c-u1": errors.New("busy")}}
+	var m measured
+	c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Metrics: &m, LogsDir: logs})
+	require.NoError(t, err)
+	err = c.Collect(t.Context())
+	require.Len(t, m.collections, 1)
+	got := m.collections[0]
+	assert.Equal(t, err, got.Err)
+	assert.False(t, got.Ended.Before(got.Began))
+	got.Began, got.Ended, got.Err = time.Time{}, time.Time{}, nil
+	assert.Equal(t, gc.Collection{Containers: 1, Sandboxes: 2, LogDirs: 1, Failed: 1}, got)
+}
+
+// A plan is a function that can be given; what it has is removed, and no more, except
+// that nothing which runs is.
+func TestAPlanOfOnesOwn(t *testing.T) {
+	logs := t.TempDir()
+	for _, d := range []string{"ns_x_u1", "ns_x_u2"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(logs, d), 0o755))
+	}
+	ready := gonePod("u2")
+	ready.Sandboxes[0].State = runtime.SandboxReady
+	h := &holder{pods: []*runtime.Pod{gonePod("u1"), ready}}
+	gone := map[types.UID]bool{"u1": true}
+	everything := func(in gc.Input) (out gc.Removal) {
+		assert.Equal(t, []gc.LogDir{{Path: filepath.Join(logs, "ns_x_u1"), UID: "u1", Gone: true}, {Path: filepath.Join(logs, "ns_x_u2"), UID: "u2"}}, in.LogDirs)
+		assert.Equal(t, 7, in.Policy.MaxPerContainer)
+		assert.WithinDuration(t, time.Now(), in.Now, time.Minute)
+		for _, p := range in.Pods {
+			assert.Equal(t, gone[p.UID], p.Gone)
+			out.Sandboxes = append(out.Sandboxes, gc.SandboxRemoval{Pod: p.PodRef, Sandbox: p.Sandboxes[0]})
+		}
+		out.LogDirs = in.LogDirs
+		return out
+	}
+	c, err := gc.New(h, func(uid types.UID) bool { return gone[uid] }, gc.Options{Plan: everything, LogsDir: logs, Policy: gc.Policy{MaxPerContainer: 7}})
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Collect(t.Context()), "pod ns/pod-u2(u2): sandbox s-u2 is ready")
+	assert.Equal(t, []string{"s-u1"}, h.removed)
+	assert.NoDirExists(t, filepath.Join(logs, "ns_x_u1"))
+	assert.DirExists(t, filepath.Join(logs, "ns_x_u2"), "its pod is not gone")
+}
+
+func TestAPanicIsAFailedCollection(t *testing.T) {
+	c, err := gc.New(&holder{}, func(types.UID) bool { return true }, gc.Options{Plan: func(gc.Input) gc.Removal { panic("boom") }})
+	require.NoError(t, err)
+	require.ErrorAs(t, c.Collect(t.Context()), new(*runtime.PanicError))
 }
 
 // Pods that end one after the other do not put off what is left of the first.
@@ -282,8 +344,7 @@ func ExamplePlan() {
 			{Name: "main", ID: runtime.ContainerID{Type: "containerd", ID: "c1"}, SandboxID: "s", State: runtime.ContainerExited},
 		},
 	}
-	alive := func(types.UID) bool { return false }
-	for _, r := range gc.Plan([]*runtime.Pod{pod}, alive, gc.Policy{}, time.Now()).Containers {
+	for _, r := range gc.Plan(gc.Input{Pods: []gc.Pod{{Pod: pod}}, Now: time.Now()}).Containers {
 		fmt.Println("remove", r.Name, r.ID)
 	}
 	// Output: remove main containerd://c1

@@ -8,20 +8,58 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Policy says what dead containers may stay.
+// Policy has the limits of [Plan].
 type Policy struct {
-	// MinAge is how old a dead container of a pod that is not gone must be to be
-	// removed, counted from its creation. Default 0: any age, as kubelet.
+	// MinAge is the age, counted from its creation, at which a dead container of a pod
+	// that is not gone may be removed. Default 0: any age, as in kubelet.
 	MinAge time.Duration
-	// MaxPerContainer is how many dead instances of a container stay while its pod
-	// is not gone. Default 1; a negative number keeps none.
+	// MaxPerContainer is the number of dead instances that are kept of each container
+	// of a pod that is not gone. Default 1; a negative number keeps none.
 	MaxPerContainer int
 }
 
-// Removal is what is to be removed, containers before the sandboxes they are in.
+// PlanFunc decides what is removed. It is a pure function: it does no I/O, does not
+// change its input, and returns only what is in it. It is never called twice at once.
+//
+// The collector removes what the plan has, also if Policy would keep it. A container
+// that runs or a sandbox that is ready is not removed; it is an error of the
+// collection.
+type PlanFunc func(Input) Removal
+
+// Input is the state that a plan is made from.
+type Input struct {
+	// Pods are the pods in the runtime.
+	Pods []Pod
+	// LogDirs are the log directories of pods, empty if Options.LogsDir is.
+	LogDirs []LogDir
+	// Policy is that of the Options.
+	Policy Policy
+	// Now is the time of the collection.
+	Now time.Time
+}
+
+// Pod is a pod in the runtime.
+type Pod struct {
+	*runtime.Pod
+	// Gone says that the pod is not desired and has no worker.
+	Gone bool
+}
+
+// LogDir is the log directory of a pod.
+type LogDir struct {
+	Path string
+	UID  types.UID
+	// Gone says that the pod is not desired and has no worker.
+	Gone bool
+}
+
+// Removal is a plan. Containers are removed first, then sandboxes, then log
+// directories.
 type Removal struct {
 	Containers []ContainerRemoval
 	Sandboxes  []SandboxRemoval
+	// LogDirs whose pod is not gone when their turn comes are left alone.
+	LogDirs []LogDir
 }
 
 // ContainerRemoval names a dead container.
@@ -36,47 +74,55 @@ type SandboxRemoval struct {
 	runtime.Sandbox
 }
 
-// Plan returns what of the listed pods is to be removed. gone tells which pods
-// are not wanted any more and have no worker.
-func Plan(pods []*runtime.Pod, gone func(types.UID) bool, policy Policy, now time.Time) Removal {
+// Plan is the default [PlanFunc]. See the package documentation for what it keeps.
+func Plan(in Input) Removal {
 	var out Removal
-	for _, pod := range pods {
-		planPod(&out, pod, gone(pod.UID), policy, now)
+	running := map[types.UID]bool{}
+	for _, pod := range in.Pods {
+		if pod.Running() {
+			running[pod.UID] = true
+		}
+		planPod(&out, pod, in.Policy, in.Now)
+	}
+	for _, dir := range in.LogDirs {
+		if dir.Gone && !running[dir.UID] {
+			out.LogDirs = append(out.LogDirs, dir)
+		}
 	}
 	return out
 }
 
-func planPod(out *Removal, pod *runtime.Pod, gone bool, policy Policy, now time.Time) {
-	if gone && pod.Running() {
-		return // its end is not our business
+func planPod(out *Removal, pod Pod, policy Policy, now time.Time) {
+	if pod.Gone && pod.Running() {
+		return // it has to be terminated first, which is not the collector's task
 	}
 	keep := policy.MaxPerContainer
 	switch {
-	case gone || keep < 0:
+	case pod.Gone || keep < 0:
 		keep = 0
 	case keep == 0:
 		keep = 1
 	}
-	seen := map[string]bool{}      // containers of which a newer instance was seen
-	dead := map[string]int{}       // dead instances seen, by container name; the newest come first
-	remaining := map[string]bool{} // sandboxes that still hold a container
+	newer := map[string]bool{}    // container names with an instance before this one in the list
+	dead := map[string]int{}      // dead instances so far, by container name
+	occupied := map[string]bool{} // sandboxes that keep a container
 	for _, c := range pod.Containers {
-		// What was created and never started has nothing to tell. Nobody will start it
-		// once there is a newer instance: the agent ended between the two steps.
-		stillborn := c.State == runtime.ContainerCreated && (gone || seen[c.Name])
-		seen[c.Name] = true
+		// A container that was created but not started has no result. It will not be
+		// started if there is a newer instance: the agent ended between the two steps.
+		stillborn := c.State == runtime.ContainerCreated && (pod.Gone || newer[c.Name])
+		newer[c.Name] = true
 		if c.State == runtime.ContainerExited {
 			dead[c.Name]++
 		}
 		surplus := stillborn || c.State == runtime.ContainerExited && dead[c.Name] > keep
-		if surplus && (gone || now.Sub(c.CreatedAt) >= policy.MinAge) {
+		if surplus && (pod.Gone || now.Sub(c.CreatedAt) >= policy.MinAge) {
 			out.Containers = append(out.Containers, ContainerRemoval{Pod: pod.PodRef, Container: c})
 			continue
 		}
-		remaining[c.SandboxID] = true
+		occupied[c.SandboxID] = true
 	}
 	for i, s := range pod.Sandboxes {
-		if s.State == runtime.SandboxReady || remaining[s.ID] || i == 0 && !gone {
+		if s.State == runtime.SandboxReady || occupied[s.ID] || i == 0 && !pod.Gone {
 			continue
 		}
 		out.Sandboxes = append(out.Sandboxes, SandboxRemoval{Pod: pod.PodRef, Sandbox: s})

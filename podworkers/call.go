@@ -3,16 +3,17 @@ package podworkers
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // perform makes the call. It logs a failure, unless the call was cancelled.
-func (w *Workers) perform(ctx context.Context, c call) returned {
-	begun := time.Now()
+func (w *Workers) perform(ctx context.Context, c call) (returned, Call) {
+	report := Call{Pod: c.ref, Phase: c.phase(), Type: c.typ, Received: c.received, Began: time.Now()}
 	// Made only when there is something to say: it costs as much as a look at a pod
 	// that is in order.
 	log := func() logr.Logger {
@@ -26,39 +27,32 @@ func (w *Workers) perform(ctx context.Context, c call) returned {
 	if verbose {
 		log().V(4).Info("Call begins")
 	}
-	if err := guard(func() error { w.onBegin(c.ref); return nil }); err != nil {
-		log().Error(err, "OnBegin failed")
-	}
+	w.hook("OnBegin", w.opts.OnBegin, c.ref)
 
 	var r returned
-	r.err = guard(func() (err error) {
+	r.err = runtime.Recover(func() (err error) {
 		r.Result, err = w.ask(ctx, c, &r.unread)
 		return err
 	})
 	r.mark, r.jitter = w.cache.Now(), jitter()
 
-	now := time.Now()
-	report := Call{Pod: c.ref, Phase: c.phase(), Type: c.typ, Duration: now.Sub(begun), Err: r.err}
-	if !c.received.IsZero() {
-		report.Latency = now.Sub(c.received)
-	}
-	var crash *panicError
+	report.Ended, report.Err = time.Now(), r.err
+	took := report.Ended.Sub(report.Began)
+	var crash *runtime.PanicError
 	switch {
 	case r.err == nil:
 		if verbose {
-			log().V(4).Info("Call has returned", "took", report.Duration)
+			log().V(4).Info("Call has returned", "took", took)
 		}
 	case errors.As(r.err, &crash):
-		log().Error(r.err, "Pod worker recovered from a panic; the call will be made again", "stack", string(crash.stack))
+		log().Error(r.err, "Pod worker recovered from a panic; the call will be made again", "stack", string(crash.Stack))
 	case ctx.Err() != nil:
-		log().V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", report.Duration)
+		log().V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", took)
 	default:
 		log().Error(r.err, "Pod could not be brought up to date; it will be tried again")
 	}
-	if err := guard(func() error { w.onCall(report); return nil }); err != nil {
-		log().Error(err, "OnCall failed")
-	}
-	return r
+	w.hook("OnEnd", w.opts.OnEnd, c.ref)
+	return r, report
 }
 
 // ask reads the pod's status and hands it to the syncer. unread is set if it did
@@ -67,6 +61,9 @@ func (w *Workers) ask(ctx context.Context, c call, unread *bool) (Result, error)
 	*unread = true
 	status, err := w.cache.Newer(ctx, c.ref, c.after)
 	if err != nil {
+		if ctx.Err() == nil {
+			w.opts.Event.Emit(runtime.Event{Pod: c.ref, Type: v1.EventTypeWarning, Reason: "FailedSync", Message: "error determining status: " + err.Error()})
+		}
 		return Result{}, err // it names the pod
 	}
 	*unread = false
@@ -95,22 +92,4 @@ func (c call) phase() Phase {
 	default:
 		return PhaseTerminating
 	}
-}
-
-// panicError is a panic that was recovered.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
-// guard calls f and turns its panic into an error.
-func guard(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &panicError{value: v, stack: debug.Stack()}
-		}
-	}()
-	return f()
 }

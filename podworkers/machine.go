@@ -89,6 +89,10 @@ type (
 type effects struct {
 	cancel error    // cancel the call under way, for this cause
 	done   []func() // call them
+	// finished says that the pod has finished, also if its next incarnation has begun.
+	finished bool
+	// backoff is the delay until the call that has failed is repeated.
+	backoff time.Duration
 }
 
 func (m machine) known() bool     { return m.phase != 0 }
@@ -312,9 +316,9 @@ func (m machine) onReturned(p policy, now time.Time, r returned) (machine, effec
 		return m, effects{}
 	case r.err != nil:
 		m.failures++
-		m.wake = now.Add(min(p.backoff(m.failures, r.jitter), orForever(r.RetryAfter)))
-		m.floor = now.Add(p.base)
-		return m, effects{}
+		backoff := min(p.backoff(m.failures, r.jitter), orForever(r.RetryAfter))
+		m.wake, m.floor = now.Add(backoff), now.Add(p.base)
+		return m, effects{backoff: backoff}
 	}
 	m.failures, m.floor, m.wake = 0, time.Time{}, time.Time{}
 
@@ -340,9 +344,12 @@ func (m machine) onReturned(p policy, now time.Time, r returned) (machine, effec
 		return next, fx
 	case callTerminated:
 		m.finished, m.ready, m.hinted = true, false, false
-		if m.next != nil {
-			return m.reborn(now)
+		if m.next == nil {
+			return m, effects{finished: true}
 		}
+		next, fx := m.reborn(now)
+		fx.finished = true
+		return next, fx
 	}
 	return m, effects{}
 }

@@ -452,28 +452,24 @@ func TestSkipRule(t *testing.T) {
 func TestStateAnswers(t *testing.T) {
 	at := time.Unix(1, 0)
 	for name, tc := range map[string]struct {
-		s                                                                              State
-		terminated, couldRun, finished, requested, terminating, runtimeGone, contentGo bool
+		s                               State
+		terminated, couldRun, requested bool
 	}{
 		"unknown, not synced":  {s: State{}, couldRun: true},
-		"unknown, synced":      {s: State{Synced: true}, finished: true, terminating: true, runtimeGone: true, contentGo: true},
+		"unknown, synced":      {s: State{Synced: true}},
 		"syncing":              {s: State{Phase: PhaseSync, Synced: true}, couldRun: true},
 		"being cancelled":      {s: State{Phase: PhaseSync, TerminatingAt: at}, couldRun: true, requested: true},
-		"terminating":          {s: State{Phase: PhaseTerminating, TerminatingAt: at}, couldRun: true, requested: true, terminating: true},
-		"terminating, evicted": {s: State{Phase: PhaseTerminating, TerminatingAt: at, Evicted: true}, couldRun: true, requested: true, terminating: true, contentGo: true},
-		"terminated":           {s: State{Phase: PhaseTerminated, TerminatingAt: at}, terminated: true, requested: true, terminating: true, runtimeGone: true},
-		"terminated, deleted":  {s: State{Phase: PhaseTerminated, TerminatingAt: at, Deleted: true}, terminated: true, requested: true, terminating: true, runtimeGone: true, contentGo: true},
-		"finished":             {s: State{Phase: PhaseTerminated, TerminatingAt: at, Finished: true}, terminated: true, finished: true, requested: true, terminating: true, runtimeGone: true},
-		"another one waits":    {s: State{Phase: PhaseTerminated, TerminatingAt: at, Deleted: true, RestartRequested: true}, terminated: true, requested: true, terminating: true},
+		"terminating":          {s: State{Phase: PhaseTerminating, TerminatingAt: at}, couldRun: true, requested: true},
+		"terminating, evicted": {s: State{Phase: PhaseTerminating, TerminatingAt: at, Evicted: true}, couldRun: true, requested: true},
+		"terminated":           {s: State{Phase: PhaseTerminated, TerminatingAt: at}, terminated: true, requested: true},
+		"terminated, deleted":  {s: State{Phase: PhaseTerminated, TerminatingAt: at, Deleted: true}, terminated: true, requested: true},
+		"finished":             {s: State{Phase: PhaseTerminated, TerminatingAt: at, Finished: true}, terminated: true, requested: true},
+		"another one waits":    {s: State{Phase: PhaseTerminated, TerminatingAt: at, Deleted: true, RestartRequested: true}, terminated: true, requested: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tc.terminated, tc.s.Terminated(), "Terminated")
 			assert.Equal(t, tc.couldRun, tc.s.CouldHaveRunningContainers(), "CouldHaveRunningContainers")
-			assert.Equal(t, tc.finished, tc.s.ShouldBeFinished(), "ShouldBeFinished")
 			assert.Equal(t, tc.requested, tc.s.TerminationRequested(), "TerminationRequested")
-			assert.Equal(t, tc.terminating, tc.s.ShouldContainersBeTerminating(), "ShouldContainersBeTerminating")
-			assert.Equal(t, tc.runtimeGone, tc.s.ShouldRuntimeBeRemoved(), "ShouldRuntimeBeRemoved")
-			assert.Equal(t, tc.contentGo, tc.s.ShouldContentBeRemoved(), "ShouldContentBeRemoved")
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -46,20 +47,12 @@ func (p policy) resync(now time.Time, jitter float64) time.Duration {
 
 // backoff is the time until the next try after that many failures in a row.
 func (p policy) backoff(failures int, jitter float64) time.Duration {
-	return jittered(doubled(p.base, failures-1, p.limit), jitter)
+	return jittered(backoff.Exponential{Min: p.base, Max: p.limit}.After(failures), jitter)
 }
 
 // pause is the time until the next sync after that many changes in a row.
 func (p policy) pause(changes int) time.Duration {
-	return doubled(firstPause, changes-p.freeChanges-1, p.limit)
-}
-
-// doubled returns d doubled n times, but no more than limit.
-func doubled(d time.Duration, n int, limit time.Duration) time.Duration {
-	for ; n > 0 && d < limit; n-- {
-		d *= 2
-	}
-	return min(d, limit)
+	return backoff.Exponential{Min: min(firstPause, p.limit), Max: p.limit}.After(changes - p.freeChanges)
 }
 
 func jittered(d time.Duration, jitter float64) time.Duration {

@@ -39,38 +39,29 @@ type Options struct {
 	// BackoffPeriod is the longest back-off. Default: 10 seconds, which kubelet
 	// waits after each failure.
 	BackoffPeriod time.Duration
-	// OnBegin is told when a call of the syncer is about to begin, OnCall when it has
-	// returned and the next read of the pod's status would be newer. Both come from the
-	// pod's goroutine, by turns, and must not block. nil: nobody is told.
-	OnBegin func(pod runtime.PodRef)
-	OnCall  func(Call)
-	// Logger. Default: discards.
+	// OnBegin is called before each call of the PodSyncer and the read of the pod's
+	// status that precedes it. OnEnd is called when the call has returned and the
+	// workers need no status that was read before. For one pod they are called
+	// alternately. They must not block. nil: not called.
+	OnBegin, OnEnd func(pod runtime.PodRef)
+	// OnFinished is called when a pod has finished: its SyncTerminatedPod has succeeded,
+	// and State shows it. It must not block. nil: not called.
+	OnFinished func(pod runtime.PodRef)
+	// Event receives "FailedSync" when the status of a pod cannot be read.
+	Event runtime.EventFunc
+	// Metrics receives measurements. nil: none.
+	Metrics Metrics
+	// Logger. The zero value discards.
 	Logger logr.Logger
-}
-
-// Call is what there is to say of a call of the syncer that has returned.
-type Call struct {
-	Pod   runtime.PodRef
-	Phase Phase
-	// Type of a call in PhaseSync, else 0.
-	Type UpdateType
-	// Duration of the call, with the read of the pod's status.
-	Duration time.Duration
-	// Latency is the time from [Update.Received] to the end of the call, 0 if that
-	// was not given. Of several updates that one call answers, the oldest counts.
-	Latency time.Duration
-	// Err is what the call failed with, also if the reason is that it was cancelled.
-	Err error
 }
 
 // Workers drives each pod through its life. It is safe for concurrent use; make
 // it with [New].
 type Workers struct {
-	syncer  PodSyncer
-	cache   StatusCache
-	onBegin func(runtime.PodRef)
-	onCall  func(Call)
-	log     logr.Logger
+	syncer PodSyncer
+	cache  StatusCache
+	opts   Options
+	log    logr.Logger
 
 	mu   sync.Mutex
 	book *book
@@ -117,17 +108,7 @@ func New(syncer PodSyncer, cache StatusCache, opts Options) (*Workers, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	w := &Workers{syncer: syncer, cache: cache, onBegin: opts.OnBegin, onCall: opts.OnCall, log: opts.Logger, book: newBook(p), hands: map[types.UID]*hand{}}
-	if w.onBegin == nil {
-		w.onBegin = func(runtime.PodRef) {}
-	}
-	if w.onCall == nil {
-		w.onCall = func(Call) {}
-	}
-	if w.log.IsZero() {
-		w.log = logr.Discard()
-	}
-	return w, nil
+	return &Workers{syncer: syncer, cache: cache, opts: opts, log: opts.Logger, book: newBook(p), hands: map[types.UID]*hand{}}, nil
 }
 
 func orDefault(d, def time.Duration) time.Duration {
@@ -145,7 +126,7 @@ func (w *Workers) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.ran {
 		w.mu.Unlock()
-		return runtime.ErrAlreadyRunning
+		return fmt.Errorf("podworkers: %w", runtime.ErrAlreadyRunning)
 	}
 	w.ran, w.ctx = true, ctx
 	for uid := range w.book.pods {
@@ -207,6 +188,14 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	for _, pod := range desired {
 		want[pod.UID] = true
 	}
+	states := w.syncKnown(want)
+	if w.opts.Metrics != nil {
+		w.hook("Metrics.Counted", func(runtime.PodRef) { w.opts.Metrics.Counted(count(states)) }, runtime.PodRef{})
+	}
+	return states
+}
+
+func (w *Workers) syncKnown(want map[types.UID]bool) map[types.UID]State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.book.synced = true
@@ -310,12 +299,13 @@ func (w *Workers) begin(uid types.UID) context.Context {
 // is.
 func (w *Workers) work(ctx context.Context, c call) {
 	for ok := true; ok; {
-		ctx, c, ok = w.finish(c, w.perform(ctx, c))
+		outcome, report := w.perform(ctx, c)
+		ctx, c, ok = w.finish(c, outcome, report)
 	}
 }
 
 // finish enters the outcome of a call and begins the next one, if one is due.
-func (w *Workers) finish(c call, r returned) (context.Context, call, bool) {
+func (w *Workers) finish(c call, r returned, report Call) (context.Context, call, bool) {
 	uid := c.ref.UID
 	w.mu.Lock()
 	h := w.hands[uid]
@@ -339,15 +329,30 @@ func (w *Workers) finish(c call, r returned) (context.Context, call, bool) {
 	}
 	w.mu.Unlock()
 	w.callDone(c.ref, fx.done)
+	if fx.finished {
+		w.hook("OnFinished", w.opts.OnFinished, c.ref)
+	}
+	if w.opts.Metrics != nil {
+		report.Backoff = fx.backoff
+		w.hook("Metrics.Called", func(runtime.PodRef) { w.opts.Metrics.Called(report) }, c.ref)
+	}
 	return ctx, next, more
 }
 
 // callDone tells those who asked for the end of the pod that it has ended.
 func (w *Workers) callDone(ref runtime.PodRef, done []func()) {
 	for _, f := range done {
-		if err := guard(func() error { f(); return nil }); err != nil {
-			w.log.Error(err, "Done function of a kill failed", "pod", ref)
-		}
+		w.hook("Done", func(runtime.PodRef) { f() }, ref)
+	}
+}
+
+// hook calls a function of the embedder, unless it is nil. It logs a panic.
+func (w *Workers) hook(name string, f func(runtime.PodRef), ref runtime.PodRef) {
+	if f == nil {
+		return
+	}
+	if err := runtime.Recover(func() error { f(ref); return nil }); err != nil {
+		w.log.Error(err, "Callback has panicked", "callback", name, "pod", ref)
 	}
 }
 

@@ -189,7 +189,7 @@ func TestLifeOfAPod(t *testing.T) {
 		assert.Len(t, w.SyncKnownPods([]*v1.Pod{pod}), 1)
 		assert.Empty(t, w.SyncKnownPods(nil))
 		assert.False(t, w.State("u").Known())
-		assert.True(t, w.State("u").ShouldContentBeRemoved())
+		assert.True(t, w.State("u").Synced, "so that all that was kept for it may be removed")
 	})
 }
 
@@ -373,13 +373,12 @@ func TestPanicIsAFailedCall(t *testing.T) {
 	var mu sync.Mutex
 	var logs []string
 	log := funcr.New(func(_, args string) { mu.Lock(); logs = append(logs, args); mu.Unlock() }, funcr.Options{})
-	var calls []Call
-	var begun []types.UID
-	inBubble(t, Options{
-		Logger:  log,
-		OnBegin: func(ref runtime.PodRef) { mu.Lock(); begun = append(begun, ref.UID); mu.Unlock() },
-		OnCall:  func(c Call) { mu.Lock(); calls = append(calls, c); mu.Unlock() },
-	}, func(t *testing.T, n *fakeNode, w *Workers) {
+	var begun, ended, finished []types.UID
+	add := func(list *[]types.UID) func(runtime.PodRef) {
+		return func(ref runtime.PodRef) { mu.Lock(); *list = append(*list, ref.UID); mu.Unlock() }
+	}
+	var measured recorder
+	inBubble(t, Options{Logger: log, OnBegin: add(&begun), OnEnd: add(&ended), OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *Workers) {
 		bad := true
 		n.sync = func(_ context.Context, _ UpdateType, pod *v1.Pod) (Result, error) {
 			if pod.UID == "bad" && bad {
@@ -403,19 +402,78 @@ func TestPanicIsAFailedCall(t *testing.T) {
 	assert.Contains(t, logs[0], "panic: boom")
 	assert.Contains(t, logs[0], "ns/bad(bad)")
 	assert.Contains(t, logs[0], "workers_test.go")
-	assert.Contains(t, logs[1], "Done function")
+	assert.Contains(t, logs[1], `"callback"="Done"`)
+	calls := measured.calls
 	require.Len(t, calls, 5)
-	var ended []types.UID
+	var called []types.UID
 	for _, c := range calls {
-		ended = append(ended, c.Pod.UID)
+		called = append(called, c.Pod.UID)
 	}
-	assert.ElementsMatch(t, ended, begun)
+	assert.ElementsMatch(t, called, begun)
+	assert.ElementsMatch(t, called, ended)
+	assert.Equal(t, []types.UID{"bad"}, finished)
 	for _, c := range calls[:2] {
 		if c.Pod.UID == "bad" {
 			assert.ErrorContains(t, c.Err, "boom")
+			assert.ErrorAs(t, c.Err, new(*runtime.PanicError))
 			assert.Equal(t, Create, c.Type)
+			assert.InDelta(t, 1.25, c.Backoff.Seconds(), 0.25)
+			assert.False(t, c.Received.IsZero())
 		}
 	}
+}
+
+// recorder keeps what is measured.
+type recorder struct {
+	NopMetrics
+	mu      sync.Mutex
+	calls   []Call
+	counted []map[PodKind]int
+}
+
+func (r *recorder) Called(c Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, c)
+}
+
+func (r *recorder) Counted(pods map[PodKind]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counted = append(r.counted, pods)
+}
+
+func TestMetrics(t *testing.T) {
+	var m recorder
+	inBubble(t, Options{Metrics: &m}, func(t *testing.T, n *fakeNode, w *Workers) {
+		n.sync = func(context.Context, UpdateType, *v1.Pod) (Result, error) {
+			time.Sleep(3 * time.Second)
+			return Result{}, nil
+		}
+		n.orphan = after(time.Hour)
+		web, received := staticPod("web", "web"), time.Now().Add(-time.Second)
+		w.UpdatePod(Update{Type: Create, Pod: web, Received: received})
+		w.UpdatePod(Update{Type: Kill, Orphan: orphan("old", "old")})
+		time.Sleep(time.Minute)
+		w.UpdatePod(Update{Type: Change, Pod: web})
+		time.Sleep(time.Minute)
+		assert.Len(t, w.SyncKnownPods([]*v1.Pod{web}), 2)
+		require.Len(t, m.calls, 2)
+		c := m.calls[0]
+		assert.Equal(t, Call{
+			Pod: runtime.RefOf(web), Phase: PhaseSync, Type: Create,
+			Received: received, Began: n.start, Ended: n.start.Add(3 * time.Second),
+		}, c)
+		assert.Equal(t, "create", c.Operation())
+		assert.Equal(t, "update", m.calls[1].Operation(), "as kubelet calls it")
+		assert.Zero(t, m.calls[1].Received)
+		assert.Equal(t, "kill", Call{Phase: PhaseTerminating}.Operation())
+		assert.Equal(t, "sync", Call{Phase: PhaseSync, Type: Sync}.Operation())
+		assert.Equal(t, []map[PodKind]int{{
+			{Phase: PhaseSync, HasConfig: true, Static: true}: 1,
+			{Phase: PhaseTerminating, Orphan: true}:           1,
+		}}, m.counted)
+	})
 }
 
 func TestBeforeAndAfterRun(t *testing.T) {
@@ -556,7 +614,7 @@ func BenchmarkSyncKnownPods(b *testing.B) {
 	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
 	var synced sync.WaitGroup
 	synced.Add(pods)
-	w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), Options{ResyncInterval: -1, OnCall: func(Call) { synced.Done() }})
+	w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), Options{ResyncInterval: -1, OnEnd: func(runtime.PodRef) { synced.Done() }})
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	var run sync.WaitGroup

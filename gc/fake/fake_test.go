@@ -87,6 +87,21 @@ func TestTheContract(t *testing.T) {
 	assert.Empty(t, rt.Pods())
 }
 
+func TestCollector(t *testing.T) {
+	var c fake.Collector
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	c.Kick()
+	_, err := c.UntilCalled(ctx, fake.Kick, "")
+	require.NoError(t, err)
+	_, err = c.UntilCalled(ctx, fake.Run, "")
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, <-done)
+	require.ErrorIs(t, c.Run(ctx), runtime.ErrAlreadyRunning)
+}
+
 func Example() {
 	rt := fake.NewRuntime(&runtime.Pod{PodRef: web, Containers: []runtime.Container{
 		container("new", runtime.ContainerExited), container("old", runtime.ContainerExited),

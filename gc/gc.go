@@ -1,0 +1,34 @@
+package gc
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// GarbageCollector removes what pods leave behind in a container runtime. It must not
+// remove a container that runs or a sandbox that is ready. [Collector] is the
+// default. Its methods are safe for concurrent use.
+type GarbageCollector interface {
+	// Run collects now and then until ctx ends, and then returns nil. Nothing is being
+	// removed when it has returned. A second call returns an error that wraps
+	// [runtime.ErrAlreadyRunning].
+	Run(ctx context.Context) error
+	// Kick requests a collection soon: pods have ended. It never blocks; several
+	// requests before the collection begins are one.
+	Kick()
+}
+
+var _ GarbageCollector = (*Collector)(nil)
+
+// Runtime is the part of a container runtime that a [Collector] uses.
+type Runtime interface {
+	runtime.Lister
+	runtime.Remover
+}
+
+// Gone reports whether a pod is gone: it is not desired and has no worker. It must
+// return false as long as the desired pods are not known.
+type Gone = func(uid types.UID) bool

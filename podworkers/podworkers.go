@@ -1,0 +1,49 @@
+package podworkers
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// PodWorkers drives pods through their lives: it decides when a pod is synced,
+// terminated and taken down, and calls a [PodSyncer] for it. [Workers] is the
+// default. The guarantees in the package documentation are part of the contract;
+// package podworkerstest tests an implementation for them. All methods are safe for
+// concurrent use, except that SyncKnownPods has a rule of its own.
+type PodWorkers interface {
+	// Run makes the calls of the PodSyncer until ctx ends. Then it cancels the calls
+	// under way, waits until they have returned, and returns nil; pods go on running.
+	// A second call returns an error that wraps [runtime.ErrAlreadyRunning].
+	Run(ctx context.Context) error
+	// UpdatePod gives the worker of a pod an update. It never blocks. Of several
+	// updates the pod of the latest counts; kills are merged and never undone. An
+	// invalid update has no effect but that Done of its kill is called. Updates that
+	// come before Run are kept for it.
+	UpdatePod(u Update)
+	// SyncKnownPods compares the known pods with the desired ones: a finished pod
+	// that is not desired is forgotten, any other that is not desired is terminated.
+	// It returns the states of the pods that are known after that. A desired pod that
+	// is missing there is not known, and has to be given to UpdatePod again.
+	//
+	// Before the call, UpdatePod must have returned for every desired pod; the caller
+	// therefore makes both calls from one goroutine.
+	SyncKnownPods(desired []*v1.Pod) map[types.UID]State
+	// State returns the state of the pod, also of one that is not known.
+	State(uid types.UID) State
+}
+
+// FullNames is an optional interface of [PodWorkers], for agents that have mirror
+// pods in an API server.
+type FullNames interface {
+	// TerminatingByFullName reports whether a static pod of the full name
+	// ("<name>_<namespace>") is being terminated. Its mirror pod must not be deleted
+	// before that has ended.
+	TerminatingByFullName(fullName string) bool
+}
+
+var (
+	_ PodWorkers = (*Workers)(nil)
+	_ FullNames  = (*Workers)(nil)
+)
