@@ -5,6 +5,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
@@ -15,7 +16,7 @@ import (
 func (s *settings) files(log logr.Logger, problem func(path string, err error)) (podconfig.Source, objects.Source) {
 	opts := file.Options{
 		CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
-		AllowObjects: true, Objects: s.ObjectsPath == "" || s.ObjectsPath == s.StaticPodPath,
+		Allow: manifest.AllowedRefs{Env: true, PullSecrets: true}, Objects: s.ObjectsPath == "" || s.ObjectsPath == s.StaticPodPath,
 		Await: !s.RunOnce, // that would never be over
 	}
 	var pods *file.Source

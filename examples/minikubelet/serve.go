@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podhttp "github.com/kubeletkit/kubeletkit/podconfig/http"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -144,7 +145,7 @@ func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink
 	if s.StaticPodURL != "" {
 		source, err := podhttp.New(s.StaticPodURL, podhttp.Options{
 			Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
-			AllowObjects: objects != nil, Logger: log.WithName("http"), Problem: problem,
+			Allow: manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil}, Logger: log.WithName("http"), Problem: problem,
 		})
 		if err != nil {
 			return nil, nil, fmt.Errorf("--manifest-url or staticPodURL: %w", err)

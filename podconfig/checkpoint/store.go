@@ -168,7 +168,7 @@ func (s *Store) podOf(name string, record []byte) (*v1.Pod, error) {
 	if string(pod.UID) != name || !runtime.IsFileName(pod.UID) {
 		return nil, fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, pod.UID)
 	}
-	if errs := manifest.Validate(pod, manifest.Options{AllowObjects: true}); len(errs) > 0 {
+	if errs := manifest.Validate(pod, manifest.Options{Allow: manifest.AllowedRefs{All: true}}); len(errs) > 0 {
 		return nil, fmt.Errorf("pod %s in it is not valid: %w", runtime.RefOf(pod), errs.ToAggregate())
 	}
 	s.onDisk[file{name: name}] = sha256.Sum256(data)

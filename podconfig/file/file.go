@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
@@ -30,11 +31,11 @@ type Options struct {
 	CheckFrequency time.Duration
 	// Lenient accepts unknown and duplicated fields with a warning in the log.
 	Lenient bool
-	// AllowObjects accepts pods whose environments and image pulls refer to secrets and
-	// config maps: there is an object source to look them up in.
-	AllowObjects bool
-	// Objects reads the secrets and config maps too that stand among the manifests, see
-	// [Source.Objects], and implies AllowObjects. Without it they are refused.
+	// Allow are the references to API objects that pods may have. Default: none.
+	Allow manifest.AllowedRefs
+	// Objects reads the secrets and config maps among the manifests, see
+	// [Source.Objects]. It sets Allow.Env and Allow.PullSecrets. Without it, secrets and
+	// config maps are errors.
 	Objects bool
 	// Await has a path that does not exist say nothing, until it has existed: what lies
 	// on a disk that is mounted late is not taken for empty. Default: it holds no
@@ -72,6 +73,9 @@ func New(path string, opts Options) *Source {
 	}
 	if opts.CheckFrequency <= 0 {
 		opts.CheckFrequency = 20 * time.Second
+	}
+	if opts.Objects {
+		opts.Allow.Env, opts.Allow.PullSecrets = true, true
 	}
 	s := &Source{path: filepath.Clean(path), opts: opts, kernel: inotify()}
 	if opts.Objects {

@@ -344,8 +344,8 @@ func (s *state) settle(path string, err error, now time.Time) time.Duration {
 func (m *manifestFile) parse(s *state, path string, data []byte) {
 	opts := manifest.Options{
 		NodeName: s.node, Source: manifest.SourceFile, Origin: path,
-		Kinds:        s.kinds(),
-		ObjectSource: s.opts.AllowObjects || s.opts.Objects,
+		Kinds: s.kinds(),
+		Allow: s.opts.Allow,
 	}
 	if s.opts.Lenient {
 		opts.Warn = func(err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
 // ErrRunning is returned by [Source.Run] while another call of it goes on.
@@ -44,9 +45,8 @@ type Options struct {
 	Transport http.RoundTripper
 	// Lenient accepts unknown and duplicated fields with a warning in the log.
 	Lenient bool
-	// AllowObjects accepts pods whose environments and image pulls refer to secrets and
-	// config maps: there is an object source to look them up in.
-	AllowObjects bool
+	// Allow are the references to API objects that pods may have. Default: none.
+	Allow manifest.AllowedRefs
 	// Problem, if not nil, is told of each problem once for as long as it lasts, with
 	// the URL without its password, and with a nil error when it is gone. It runs in
 	// the goroutine of [Source.Run] and must not block.

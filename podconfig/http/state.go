@@ -69,7 +69,7 @@ func (s *state) parse(body []byte) (changed bool) {
 	s.sum = sum
 	opts := manifest.Options{
 		NodeName: s.node, Source: manifest.SourceHTTP, Origin: s.url.String(),
-		ObjectSource: s.opts.AllowObjects,
+		Allow: s.opts.Allow,
 	}
 	if s.opts.Lenient {
 		opts.Warn = func(err error) {

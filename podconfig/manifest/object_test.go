@@ -15,7 +15,7 @@ import (
 func objectOptions(kinds ...string) Options {
 	opts := loadOptions()
 	opts.Kinds = kinds
-	opts.ObjectSource = true
+	opts.Allow = AllowedRefs{Env: true, PullSecrets: true}
 	return opts
 }
 
@@ -154,7 +154,7 @@ const everyVolume = `  volumes:
   - {name: p, projected: {sources: [{secret: {name: in-projected}}, {configMap: {name: in-projected}}, {downwardAPI: {}}]}}
 `
 
-func TestObjectSourceAllowsWhatItCanGive(t *testing.T) {
+func TestAllowedEnvAndPullSecrets(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:"
 	opts := objectOptions()
@@ -174,7 +174,7 @@ func TestObjectSourceAllowsWhatItCanGive(t *testing.T) {
 		"spec.volumes[2]: Forbidden: static pods may not reference secrets (via projected volumes)",
 	}, got)
 
-	opts.ObjectSource = false
+	opts.Allow = AllowedRefs{}
 	_, err = Load([]byte(head+everyReference), opts)
 	require.ErrorAs(t, err, &invalid)
 	assert.Len(t, invalid.Errs, 8, err)

@@ -25,11 +25,26 @@ type Options struct {
 	// are errors.
 	Warn func(error)
 
-	// AllowObjects has Validate accept pods that refer to objects of an API server, such
-	// as secrets. Without it they are refused, as kubelet refuses static pods that do:
-	// on a node without an API server they could never start.
-	AllowObjects bool
-	// ObjectSource has Validate accept what an objects.Source can give: environment
-	// variables and pull secrets from secrets and config maps.
-	ObjectSource bool
+	// Allow are the references to API objects that Validate accepts. Default: none.
+	Allow AllowedRefs
+}
+
+// AllowedRefs are the references to objects of an API server that pods may have. Each
+// field permits some of them. The zero value permits none: kubelet refuses static pods
+// with such references, because without an API server they could never start.
+type AllowedRefs struct {
+	// Env permits environment variables from secrets and config maps. An objects.Source
+	// must hold these.
+	Env bool
+	// PullSecrets permits image pull secrets. An objects.Source must hold them, or the
+	// agent must have another way to find them.
+	PullSecrets bool
+	// Volumes permits secret and config map volumes, and projected volumes of secrets
+	// and config maps. A volume plugin must provide them. There is none in this module
+	// yet, and without one such pods wait for ever.
+	Volumes bool
+	// All permits every reference, also service accounts, claims and CSI drivers, and
+	// has projected volumes judged as the API server does. It is for pods that an API
+	// server has accepted. Pods whose objects the node cannot provide wait for ever.
+	All bool
 }

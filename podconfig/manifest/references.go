@@ -7,15 +7,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// objectReferences refuses what a static pod may not refer to: anything that only
-// an API server could give it. Where there is an object source, it gives what
-// environments and image pulls need.
-func (c *checker) objectReferences(path *field.Path, source bool) {
+// objectReferences refuses references to objects of an API server, except those that
+// are allowed.
+func (c *checker) objectReferences(path *field.Path, allow AllowedRefs) {
 	s := c.spec
 	if s.ServiceAccountName != "" {
 		c.refuseReference(path.Child("serviceAccountName"), "serviceaccounts")
 	}
-	if !source {
+	if !allow.PullSecrets {
 		for i := range s.ImagePullSecrets {
 			c.refuseReference(path.Child("imagePullSecrets").Index(i), "secrets")
 		}
@@ -23,16 +22,16 @@ func (c *checker) objectReferences(path *field.Path, source bool) {
 	if len(s.ResourceClaims) > 0 {
 		c.refuseReference(path.Child("resourceClaims"), "resourceclaims")
 	}
-	if !source {
+	if !allow.Env {
 		c.environmentReferences(path)
 	}
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
-		what := volumeObject(v)
+		what := volumeObject(v, allow.Volumes)
 		if what == "" {
 			continue
 		}
-		if source && (v.Secret != nil || v.ConfigMap != nil) {
+		if allow.Env && (v.Secret != nil || v.ConfigMap != nil) {
 			what += ": there are no volumes of them yet, environment variables can have their values"
 		}
 		c.refuseReference(path.Child("volumes").Index(i), what)
@@ -78,12 +77,13 @@ func listOf(kind runtime.ContainerKind) string {
 	}
 }
 
-// volumeObject names the API object that a volume needs, or is empty.
-func volumeObject(v *v1.Volume) string {
+// volumeObject names the API object that a volume needs. It is empty if the volume
+// needs none, or only secrets and config maps where volumes of these are allowed.
+func volumeObject(v *v1.Volume, allowed bool) string {
 	switch {
-	case v.ConfigMap != nil:
+	case v.ConfigMap != nil && !allowed:
 		return "configmaps (via configmap volumes)"
-	case v.Secret != nil:
+	case v.Secret != nil && !allowed:
 		return "secrets (via secret volumes)"
 	case v.CSI != nil:
 		return "csidrivers (via CSI volumes)"
@@ -99,7 +99,7 @@ func volumeObject(v *v1.Volume) string {
 		return "secrets"
 	case v.Projected != nil:
 		for i := range v.Projected.Sources {
-			if what := projectedObject(&v.Projected.Sources[i]); what != "" {
+			if what := projectedObject(&v.Projected.Sources[i], allowed); what != "" {
 				return what
 			}
 		}
@@ -119,11 +119,12 @@ func hasSecretRef(v *v1.Volume) bool {
 		v.StorageOS != nil && v.StorageOS.SecretRef != nil
 }
 
-func projectedObject(s *v1.VolumeProjection) string {
+// projectedObject is volumeObject for one source of a projected volume.
+func projectedObject(s *v1.VolumeProjection, allowed bool) string {
 	switch {
-	case s.ConfigMap != nil:
+	case s.ConfigMap != nil && !allowed:
 		return "configmaps (via projected volumes)"
-	case s.Secret != nil:
+	case s.Secret != nil && !allowed:
 		return "secrets (via projected volumes)"
 	case s.ServiceAccountToken != nil:
 		return "serviceaccounts (via projected volumes)"

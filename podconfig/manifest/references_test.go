@@ -67,10 +67,48 @@ func TestStaticPodReferences(t *testing.T) {
 			require.ErrorContains(t, err, tc.path+": Forbidden: static pods may not reference "+tc.what)
 
 			allowed := loadOptions()
-			allowed.AllowObjects = true
+			allowed.Allow.All = true
 			_, err = Load(in, allowed)
 			require.NoError(t, err)
 		})
+	}
+}
+
+// TestAllowedRefs tries each permission with references of every kind: it accepts the
+// references that it names, and no others.
+func TestAllowedRefs(t *testing.T) {
+	t.Parallel()
+	volume := func(source string) string { return "  volumes: [{name: v, " + source + "}]\n" }
+	env, pulls, volumes := AllowedRefs{Env: true}, AllowedRefs{PullSecrets: true}, AllowedRefs{Volumes: true}
+	for name, tc := range map[string]struct {
+		lines string
+		by    AllowedRefs // the one permission that it takes, beside All
+	}{
+		"variable from a secret":      {"    env: [{name: a, valueFrom: {secretKeyRef: {name: a, key: b}}}]\n", env},
+		"variable from a config map":  {"    env: [{name: a, valueFrom: {configMapKeyRef: {name: a, key: b}}}]\n", env},
+		"variables from a secret":     {"    envFrom: [{secretRef: {name: a}}]\n", env},
+		"variables from a config map": {"    envFrom: [{configMapRef: {name: a}}]\n", env},
+		"pull secret":                 {"  imagePullSecrets: [{name: a}]\n", pulls},
+		"secret volume":               {volume("secret: {secretName: a}"), volumes},
+		"config map volume":           {volume("configMap: {name: a}"), volumes},
+		"projected volume":            {volume("projected: {sources: [{secret: {name: a}}, {configMap: {name: a}}]}"), volumes},
+		"projected token":             {"  serviceAccountName: a\n" + volume("projected: {sources: [{secret: {name: a}}, {serviceAccountToken: {path: x}}]}"), AllowedRefs{All: true}},
+		"empty projection":            {volume("projected: {sources: [{}]}"), AllowedRefs{All: true}},
+		"credentials of a volume":     {volume("rbd: {monitors: [a], image: b, secretRef: {name: a}}"), AllowedRefs{All: true}},
+		"claim":                       {volume("persistentVolumeClaim: {claimName: a}"), AllowedRefs{All: true}},
+		"service account":             {"  serviceAccountName: a\n", AllowedRefs{All: true}},
+		"device claim":                {"  resourceClaims: [{name: a, resourceClaimName: b}]\n", AllowedRefs{All: true}},
+	} {
+		for _, allow := range []AllowedRefs{{}, env, pulls, volumes, {All: true}} {
+			opts := loadOptions()
+			opts.Allow = allow
+			_, err := Load([]byte(minimal+tc.lines), opts)
+			if allow == tc.by || allow.All {
+				require.NoError(t, err, "%s with %+v", name, allow)
+			} else {
+				require.ErrorAs(t, err, new(*InvalidError), "%s with %+v", name, allow)
+			}
+		}
 	}
 }
 
@@ -82,7 +120,7 @@ func TestServiceAccountTokens(t *testing.T) {
 	require.ErrorContains(t, err, "spec.volumes[0]: Forbidden: static pods may not reference serviceaccounts (via projected volumes)")
 
 	allowed := loadOptions()
-	allowed.AllowObjects = true
+	allowed.Allow.All = true
 	_, err = Load([]byte(in), allowed)
 	require.ErrorContains(t, err, "spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set")
 	_, err = Load([]byte(in+"  serviceAccountName: a\n"), allowed)
@@ -95,7 +133,7 @@ func TestEmptyProjections(t *testing.T) {
 	_, err := Load(in, loadOptions())
 	require.ErrorContains(t, err, "spec.volumes[0].projected.sources[0]: Required value: must specify a source")
 	allowed := loadOptions()
-	allowed.AllowObjects = true
+	allowed.Allow.All = true
 	pods, err := Load(in, allowed)
 	require.NoError(t, err, "as the API server takes it")
 	assert.Len(t, pods, 1)
@@ -125,7 +163,7 @@ func TestObjectVolumes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			opts := loadOptions()
-			opts.AllowObjects = true
+			opts.Allow.All = true
 			_, err := Load([]byte(minimal+"  volumes: [{name: v, "+tc.volume+"}]\n"), opts)
 			require.ErrorContains(t, err, tc.want)
 		})

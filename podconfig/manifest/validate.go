@@ -35,8 +35,8 @@ func validate(pod *v1.Pod, root *field.Path, opts Options) field.ErrorList {
 	c.errs = apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, meta)
 	c.metadata(meta)
 	c.podSpec(spec)
-	if !opts.AllowObjects {
-		c.objectReferences(spec, opts.ObjectSource)
+	if !opts.Allow.All {
+		c.objectReferences(spec, opts.Allow)
 		c.emptyProjections(spec.Child("volumes"))
 	}
 	return c.errs

@@ -36,7 +36,7 @@ const everyVolume = `  volumes:
 
 func TestReferences(t *testing.T) {
 	t.Parallel()
-	opts := manifest.Options{NodeName: "node", AllowObjects: true}
+	opts := manifest.Options{NodeName: "node", Allow: manifest.AllowedRefs{All: true}}
 	pods, err := manifest.Load([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\nspec:"+everyReference+everyVolume), opts)
 	require.NoError(t, err)
 	var got []string
