@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // inspectAtOnce bounds the status calls of one inspection that run side by side:
@@ -157,7 +158,7 @@ func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, liste
 	if s == nil {
 		return nil, fmt.Errorf("%s: ContainerStatus: the runtime returned no status of %s", about, listed.GetId())
 	}
-	record, err := translate.ReadRecord(s.GetAnnotations())
+	record, err := crimeta.ReadRecord(s.GetAnnotations())
 	if err != nil {
 		r.opts.Logger.V(1).Info("Container has annotations that cannot be read", "container", about, "err", err.Error())
 	}
@@ -170,7 +171,7 @@ func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, liste
 
 // statusOf converts CRI's status of a container; its termination message, which
 // takes files, is not in it.
-func statusOf(id runtime.ContainerID, sandboxID string, s *criv1.ContainerStatus, record *translate.Record) runtime.ContainerStatus {
+func statusOf(id runtime.ContainerID, sandboxID string, s *criv1.ContainerStatus, record *crimeta.Record) runtime.ContainerStatus {
 	status := runtime.ContainerStatus{
 		Container: runtime.Container{
 			ID:        id,

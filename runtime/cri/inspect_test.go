@@ -15,7 +15,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 func TestInspectPod(t *testing.T) {
@@ -165,13 +165,13 @@ func TestStatusOf(t *testing.T) {
 			sigint := v1.Signal("SIGINT")
 			want.StopSignal = &sigint
 			want.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 7, GID: 8, SupplementalGroups: []int64{9}}}
-			assert.Equal(t, want, statusOf(id, "s", full(state), &translate.Record{}))
+			assert.Equal(t, want, statusOf(id, "s", full(state), &crimeta.Record{}))
 		})
 	}
 	// containerd gives a container that could not be started no time of start.
 	s := full(criv1.ContainerState_CONTAINER_EXITED)
 	s.StartedAt = 0
-	assert.True(t, statusOf(id, "s", s, &translate.Record{}).StartedAt.IsZero())
+	assert.True(t, statusOf(id, "s", s, &crimeta.Record{}).StartedAt.IsZero())
 }
 
 func TestResourcesOf(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // listing is what the two list calls of CRI return, in no order.
@@ -28,7 +28,7 @@ func (r *Runtime) list(ctx context.Context, about string, uid types.UID) (listin
 		l  listing
 	)
 	if uid != "" {
-		sf.LabelSelector = map[string]string{translate.LabelPodUID: string(uid)}
+		sf.LabelSelector = map[string]string{crimeta.LabelPodUID: string(uid)}
 		cf.LabelSelector = sf.LabelSelector
 	}
 	long := uid == ""
@@ -79,7 +79,7 @@ func assemble(typ string, l listing) []*runtime.Pod {
 	var pods []*runtime.Pod
 	index := map[types.UID]int{}
 	ownerOf := func(labels map[string]string) int {
-		ref, ok := translate.RefFromLabels(labels)
+		ref, ok := crimeta.RefFromLabels(labels)
 		if !ok {
 			return nobody
 		}
@@ -109,7 +109,7 @@ func assemble(typ string, l listing) []*runtime.Pod {
 		}
 		pod.Containers = slices.Grow(pod.Containers, len(containers[i]))
 		for _, c := range containers[i] {
-			hash, _ := translate.ReadHash(c.GetAnnotations())
+			hash, _ := crimeta.ReadHash(c.GetAnnotations())
 			pod.Containers = append(pod.Containers, containerOf(typ, c, hash))
 		}
 	}
@@ -160,7 +160,7 @@ func containerOf(typ string, c *criv1.Container, hash uint64) runtime.Container 
 }
 
 func containerName(labels map[string]string, meta *criv1.ContainerMetadata) string {
-	return cmp.Or(labels[translate.LabelContainerName], meta.GetName())
+	return cmp.Or(labels[crimeta.LabelContainerName], meta.GetName())
 }
 
 func sandboxState(s criv1.PodSandboxState) runtime.SandboxState {

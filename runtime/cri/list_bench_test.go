@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // crowd is a CRI service that lists many pods. Its answers are made beforehand.
@@ -38,7 +38,7 @@ func newCrowd(pods, containers, chunk int) *crowd {
 	const began = 1_700_000_000_000_000_000
 	for i := range pods {
 		uid, name := fmt.Sprintf("0c4b6a3e-4b1e-4a6c-9d0f-%012d", i), fmt.Sprintf("deployment-7d9c5b8f6d-%05d", i)
-		labels := map[string]string{translate.LabelPodUID: uid, translate.LabelPodName: name, translate.LabelPodNamespace: "default"}
+		labels := map[string]string{crimeta.LabelPodUID: uid, crimeta.LabelPodName: name, crimeta.LabelPodNamespace: "default"}
 		sandbox := &criv1.PodSandbox{
 			Id: fmt.Sprintf("%064d", i), Metadata: &criv1.PodSandboxMetadata{Name: name, Namespace: "default", Uid: uid},
 			CreatedAt: began + int64(i), Labels: maps.Clone(labels),
@@ -49,7 +49,7 @@ func newCrowd(pods, containers, chunk int) *crowd {
 		for j := range containers {
 			cname := fmt.Sprintf("container-%d", j)
 			labels := maps.Clone(labels)
-			labels[translate.LabelContainerName] = cname
+			labels[crimeta.LabelContainerName] = cname
 			all.containers.Containers = append(all.containers.Containers, &criv1.Container{
 				Id: fmt.Sprintf("%032d%032d", i, j), PodSandboxId: sandbox.Id, Metadata: &criv1.ContainerMetadata{Name: cname},
 				Image:    &criv1.ImageSpec{Image: fmt.Sprintf("sha256:%064d", j)},

@@ -10,12 +10,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 func TestAssemble(t *testing.T) {
 	labels := func(uid string) map[string]string {
-		return map[string]string{translate.LabelPodUID: uid, translate.LabelPodNamespace: "n", translate.LabelPodName: "p" + uid, translate.LabelContainerName: "c"}
+		return map[string]string{crimeta.LabelPodUID: uid, crimeta.LabelPodNamespace: "n", crimeta.LabelPodName: "p" + uid, crimeta.LabelContainerName: "c"}
 	}
 	pods := assemble("fake", listing{
 		sandboxes: []*criv1.PodSandbox{

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // Bounds of a termination message (API reference, terminationMessagePolicy).
@@ -24,7 +24,7 @@ const (
 // terminationMessage returns what an exited container has left to say: its
 // message file, or the end of its log where the policy wants that and it failed
 // without a message.
-func terminationMessage(s *criv1.ContainerStatus, record *translate.Record) string {
+func terminationMessage(s *criv1.ContainerStatus, record *crimeta.Record) string {
 	// A container that could not be started has written nothing.
 	fallback := record.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError &&
 		s.GetExitCode() != 0 && s.GetReason() != "ContainerCannotRun"

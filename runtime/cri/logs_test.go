@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 const at = "2026-01-02T03:04:05.000000006Z "
@@ -62,7 +62,7 @@ func TestTerminationMessage(t *testing.T) {
 			if tt.host != "" {
 				s.Mounts = []*criv1.Mount{{ContainerPath: "/else"}, {ContainerPath: "/dev/termination-log", HostPath: tt.host}}
 			}
-			record := &translate.Record{TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: tt.policy}
+			record := &crimeta.Record{TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: tt.policy}
 			assert.Equal(t, tt.want, terminationMessage(s, record))
 		})
 	}

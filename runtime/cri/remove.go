@@ -14,7 +14,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // RemoveContainer implements [runtime.Remover]. The logs go first, with those that
@@ -35,7 +35,7 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 		return err
 	}
 	s := resp.GetStatus()
-	if ref, ok := translate.RefFromLabels(s.GetLabels()); ok {
+	if ref, ok := crimeta.RefFromLabels(s.GetLabels()); ok {
 		about = "pod " + ref.String() + ", container " + containerName(s.GetLabels(), s.GetMetadata())
 	}
 	if state := s.GetState(); state == criv1.ContainerState_CONTAINER_RUNNING {
@@ -44,7 +44,7 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 	if err := removeLogs(s.GetLogPath()); err != nil {
 		return fmt.Errorf("%s: removing its logs: %w", about, err)
 	}
-	if record, _ := translate.ReadRecord(s.GetAnnotations()); record.TerminationMessagePath != "" {
+	if record, _ := crimeta.ReadRecord(s.GetAnnotations()); record.TerminationMessagePath != "" {
 		removeTerminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath, s.GetMounts())
 	}
 	_, err = call(ctx, r, "RemoveContainer", about, 0, r.rs.RemoveContainer, &criv1.RemoveContainerRequest{ContainerId: id.ID})

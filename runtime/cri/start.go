@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
@@ -128,7 +129,7 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 		if err != nil {
 			return nil, fmt.Errorf("reading its log directory: %w", err)
 		}
-		in.RestartCount = translate.NextRestartCount(names)
+		in.RestartCount = crimeta.NextRestartCount(names)
 	}
 	if st.Target != "" {
 		target := s.Status.Newest(st.Target)

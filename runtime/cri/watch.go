@@ -11,7 +11,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // errStreamEnded is how a stream ends for which the runtime had no error.
@@ -95,7 +95,7 @@ func happened(event *criv1.ContainerEventResponse) runtime.HintEvent {
 // labels come first: it is by them that pods are listed.
 func podOfEvent(event *criv1.ContainerEventResponse) runtime.PodRef {
 	sandbox := event.GetPodSandboxStatus()
-	if ref, _ := translate.RefFromLabels(sandbox.GetLabels()); ref.UID != "" {
+	if ref, _ := crimeta.RefFromLabels(sandbox.GetLabels()); ref.UID != "" {
 		return ref
 	}
 	if meta := sandbox.GetMetadata(); meta.GetUid() != "" {
@@ -104,7 +104,7 @@ func podOfEvent(event *criv1.ContainerEventResponse) runtime.PodRef {
 	// containerd leaves the sandbox out when it is being removed. The containers are all
 	// of the same pod.
 	for _, c := range event.GetContainersStatuses() {
-		if ref, _ := translate.RefFromLabels(c.GetLabels()); ref.UID != "" {
+		if ref, _ := crimeta.RefFromLabels(c.GetLabels()); ref.UID != "" {
 			return ref
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 type eventStream = grpc.ServerStreamingServer[criv1.ContainerEventResponse]
@@ -159,7 +159,7 @@ func TestWatchEventsOfARuntimeThatGoesAway(t *testing.T) {
 
 func TestHintOf(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	labels := map[string]string{translate.LabelPodUID: "u", translate.LabelPodNamespace: "n", translate.LabelPodName: "p"}
+	labels := map[string]string{crimeta.LabelPodUID: "u", crimeta.LabelPodNamespace: "n", crimeta.LabelPodName: "p"}
 	pod := runtime.PodRef{UID: "u", Namespace: "n", Name: "p"}
 	tests := []struct {
 		name  string
@@ -193,7 +193,7 @@ func TestHintOf(t *testing.T) {
 		},
 		{
 			"no metadata, and only the UID as a label",
-			&criv1.ContainerEventResponse{PodSandboxStatus: &criv1.PodSandboxStatus{Labels: map[string]string{translate.LabelPodUID: "u"}}},
+			&criv1.ContainerEventResponse{PodSandboxStatus: &criv1.PodSandboxStatus{Labels: map[string]string{crimeta.LabelPodUID: "u"}}},
 			runtime.Hint{Pod: runtime.PodRef{UID: "u"}},
 		},
 		{

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	kubelettypes "k8s.io/kubelet/pkg/types"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // index finds sandboxes, or containers, so that a question about one pod costs as much
@@ -34,7 +34,7 @@ func (x *index[T]) add(item T) {
 	_, id := item.key()
 	x.byID[id] = item
 	x.all = append(x.all, item)
-	uid := item.labels()[kubelettypes.KubernetesPodUIDLabel]
+	uid := item.labels()[crimeta.LabelPodUID]
 	x.byPod[uid] = append(x.byPod[uid], item)
 }
 
@@ -46,7 +46,7 @@ func (x *index[T]) remove(item T) {
 		return cmp.Compare(n, seq)
 	})
 	x.all = slices.Delete(x.all, i, i+1)
-	uid := item.labels()[kubelettypes.KubernetesPodUIDLabel]
+	uid := item.labels()[crimeta.LabelPodUID]
 	if x.byPod[uid] = remove(x.byPod[uid], item); len(x.byPod[uid]) == 0 {
 		delete(x.byPod, uid)
 	}
@@ -61,7 +61,7 @@ func (x *index[T]) candidates(id string, selector map[string]string) []T {
 		}
 		return nil
 	}
-	if uid := selector[kubelettypes.KubernetesPodUIDLabel]; uid != "" {
+	if uid := selector[crimeta.LabelPodUID]; uid != "" {
 		return x.byPod[uid]
 	}
 	return x.all

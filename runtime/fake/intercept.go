@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // errStopped is the cause with which calls under way end when the runtime stops.
@@ -203,7 +203,7 @@ func (s *service) describe(rec *Call, req any) {
 
 // describePod finds the pod that a selector of labels asks for. mu is held.
 func (s *service) describePod(rec *Call, selector map[string]string) {
-	uid := selector[kubelettypes.KubernetesPodUIDLabel]
+	uid := selector[crimeta.LabelPodUID]
 	rec.Pod.UID = types.UID(uid)
 	if sandboxes := s.sandboxes.byPod[uid]; uid != "" && len(sandboxes) > 0 {
 		rec.Pod = sandboxes[0].pod

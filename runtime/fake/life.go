@@ -12,10 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
 
-// The annotation of kubelet that says where a container leaves its last words.
-const terminationMessagePath = "io.kubernetes.container.terminationMessagePath"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
+)
 
 // Exit codes of containers that were ended: 128 and the number of the signal.
 const (
@@ -161,7 +160,7 @@ func appendTo(path string, data []byte) error {
 // leaveMessage writes to the file that is mounted at the container's termination
 // message path.
 func (c *container) leaveMessage(text string) error {
-	at := c.config.GetAnnotations()[terminationMessagePath]
+	at := c.config.GetAnnotations()[crimeta.AnnotationTerminationMessagePath]
 	for _, m := range c.config.GetMounts() {
 		if at != "" && filepath.Clean(m.GetContainerPath()) == filepath.Clean(at) {
 			return os.WriteFile(m.GetHostPath(), []byte(text), 0o666)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -12,18 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-)
-
-// Annotations by which kubelet, and runtime/cri, find out what a container was made
-// from.
-const (
-	annotationHash           = "io.kubernetes.container.hash"
-	annotationRestartCount   = "io.kubernetes.container.restartCount"
-	annotationMessagePolicy  = "io.kubernetes.container.terminationMessagePolicy"
-	annotationPodGracePeriod = "io.kubernetes.pod.terminationGracePeriod"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // Pods makes n pods in the namespace "default", "pod-0" and so on, with so many
@@ -88,67 +78,53 @@ func (s *service) seed(pods []*v1.Pod, logs string) ([]*container, error) {
 			if img == nil {
 				img = s.addImage(Image{Name: c.Image})
 			}
-			made = append(made, newContainer(sb, containerConfig(pod, c, img), img.GetId()))
+			config, err := containerConfig(pod, c, img)
+			if err != nil {
+				return nil, fmt.Errorf("fake runtime: seeding pod %s, container %s: %w", runtime.RefOf(pod), c.Name, err)
+			}
+			made = append(made, newContainer(sb, config, img.GetId()))
 		}
 	}
 	return made, nil
 }
 
-// sandboxConfig is what runtime/cri makes of a pod, as far as it tells which it is.
+// sandboxConfig is the configuration that runtime/cri makes of a pod, as far as
+// clients can see it.
 func sandboxConfig(pod *v1.Pod, logs string) *criv1.PodSandboxConfig {
-	labels := podLabels(pod)
-	maps.Copy(labels, pod.Labels)
 	network := criv1.NamespaceMode_POD
 	if runtime.HasHostNetwork(pod) {
 		network = criv1.NamespaceMode_NODE
 	}
 	if logs != "" {
-		logs = filepath.Join(logs, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+		logs = crimeta.LogDirectory(logs, runtime.RefOf(pod))
 	}
 	return &criv1.PodSandboxConfig{
 		Metadata: &criv1.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
 		Hostname: pod.Name, LogDirectory: logs,
-		Labels: labels, Annotations: maps.Clone(pod.Annotations),
+		Labels: crimeta.SandboxLabels(pod), Annotations: maps.Clone(pod.Annotations),
 		Linux: &criv1.LinuxPodSandboxConfig{SecurityContext: &criv1.LinuxSandboxSecurityContext{
 			NamespaceOptions: &criv1.NamespaceOption{Network: network, Pid: criv1.NamespaceMode_CONTAINER},
 		}},
 	}
 }
 
-func podLabels(pod *v1.Pod) map[string]string {
-	return map[string]string{
-		kubelettypes.KubernetesPodNameLabel:      pod.Name,
-		kubelettypes.KubernetesPodNamespaceLabel: pod.Namespace,
-		kubelettypes.KubernetesPodUIDLabel:       string(pod.UID),
-	}
-}
-
-// containerConfig is what runtime/cri makes of a container, as far as a client finds
-// out what it was made from.
-func containerConfig(pod *v1.Pod, c *v1.Container, img *criv1.Image) *criv1.ContainerConfig {
-	labels := podLabels(pod)
-	labels[kubelettypes.KubernetesContainerNameLabel] = c.Name
-	annotations := map[string]string{
-		annotationHash:           strconv.FormatUint(runtime.ContainerHash(c), 16),
-		annotationRestartCount:   "0",
-		terminationMessagePath:   c.TerminationMessagePath,
-		annotationMessagePolicy:  string(c.TerminationMessagePolicy),
-		annotationPodGracePeriod: strconv.FormatInt(runtime.GracePeriod(pod), 10),
+// containerConfig is the configuration that runtime/cri makes of a container, as far
+// as clients can see it.
+func containerConfig(pod *v1.Pod, c *v1.Container, img *criv1.Image) (*criv1.ContainerConfig, error) {
+	annotations, err := crimeta.ContainerAnnotations(pod, c, 0, nil)
+	if err != nil {
+		return nil, err
 	}
 	config := &criv1.ContainerConfig{
 		Metadata: &criv1.ContainerMetadata{Name: c.Name},
 		Image:    &criv1.ImageSpec{Image: img.GetId(), UserSpecifiedImage: c.Image},
-		Command:  c.Command, Args: c.Args, WorkingDir: c.WorkingDir, Labels: labels, Annotations: annotations,
-		LogPath: logPath(c.Name, 0),
+		Command:  c.Command, Args: c.Args, WorkingDir: c.WorkingDir,
+		Labels: crimeta.ContainerLabels(pod, c), Annotations: annotations, LogPath: crimeta.LogPath(c.Name, 0),
 	}
 	for _, e := range c.Env {
 		config.Envs = append(config.Envs, &criv1.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}
-	return config
-}
-
-func logPath(container string, attempt uint32) string {
-	return fmt.Sprintf("%s/%d.log", container, attempt)
+	return config, nil
 }
 
 // ExitNext ends all containers of the next n pods as if by themselves, at once, and
@@ -217,12 +193,12 @@ func successor(old *criv1.ContainerConfig) *criv1.ContainerConfig {
 	attempt := old.GetMetadata().GetAttempt() + 1
 	annotations := map[string]string{}
 	maps.Copy(annotations, old.GetAnnotations())
-	annotations[annotationRestartCount] = strconv.FormatUint(uint64(attempt), 10)
+	annotations[crimeta.AnnotationRestartCount] = strconv.FormatUint(uint64(attempt), 10)
 	return &criv1.ContainerConfig{
 		Metadata: &criv1.ContainerMetadata{Name: old.GetMetadata().GetName(), Attempt: attempt},
 		Image:    old.GetImage(), Command: old.GetCommand(), Args: old.GetArgs(), WorkingDir: old.GetWorkingDir(),
 		Envs: old.GetEnvs(), Mounts: old.GetMounts(), Labels: old.GetLabels(), Annotations: annotations,
-		LogPath: logPath(old.GetMetadata().GetName(), attempt), Linux: old.GetLinux(),
+		LogPath: crimeta.LogPath(old.GetMetadata().GetName(), int32(attempt)), Linux: old.GetLinux(),
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // ContainerConfig returns the configuration of one instance of a container. The
@@ -28,7 +30,7 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := containerAnnotations(in.Pod.Spec, c, in.RestartCount, in.Extras.Annotations)
+	annotations, err := crimeta.ContainerAnnotations(in.Pod.Spec, c, in.RestartCount, in.Extras.Annotations)
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +53,9 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 		Mounts:      mounted,
 		Devices:     in.Extras.Devices,
 		CDIDevices:  in.Extras.CDIDevices,
-		Labels:      containerLabels(in.Pod.Spec, c),
+		Labels:      crimeta.ContainerLabels(in.Pod.Spec, c),
 		Annotations: annotations,
-		LogPath:     LogPath(c.Name, in.RestartCount),
+		LogPath:     crimeta.LogPath(c.Name, in.RestartCount),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,

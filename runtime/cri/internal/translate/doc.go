@@ -11,8 +11,6 @@
 //   - [Node] is what holds for all pods: facts of the machine, settings of the agent.
 //   - [Pod] and [Container] are the inputs of one translation.
 //   - [Extras] is what others, such as device plugins, add to a container.
-//   - [Record] is what a container's annotations tell about it after its pod's
-//     spec is gone.
 //   - A [Warning] is something that a pod asked for and does not get, though it runs.
 //
 // # Guarantees

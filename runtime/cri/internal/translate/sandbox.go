@@ -9,6 +9,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
 // SandboxConfig returns the configuration of the pod's sandbox. attempt is how many
@@ -26,9 +27,9 @@ func SandboxConfig(in *Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
 			Uid:       string(pod.UID),
 			Attempt:   attempt,
 		},
-		LogDirectory: LogDirectory(in.Host.PodLogsDir, runtime.RefOf(pod)),
+		LogDirectory: crimeta.LogDirectory(in.Host.PodLogsDir, runtime.RefOf(pod)),
 		PortMappings: portMappings(pod),
-		Labels:       sandboxLabels(pod),
+		Labels:       crimeta.SandboxLabels(pod),
 		Annotations:  maps.Clone(pod.Annotations),
 		Linux: &criv1.LinuxPodSandboxConfig{
 			CgroupParent:    in.CgroupParent,

@@ -1,4 +1,4 @@
-package translate
+package crimeta
 
 import (
 	"path"
@@ -8,22 +8,22 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// LogDirectory is the directory for the logs of the pod's containers,
+// LogDirectory returns the directory for the logs of the pod's containers,
 // "<logsDir>/<namespace>_<name>_<uid>". None of the three contains a "_".
 func LogDirectory(logsDir string, ref runtime.PodRef) string {
 	return path.Join(logsDir, ref.Namespace+"_"+ref.Name+"_"+string(ref.UID))
 }
 
-// LogPath is the log of one instance of a container, relative to the log directory
-// of its pod: "<container>/<restartCount>.log".
+// LogPath returns the path of the log of one container instance, relative to the log
+// directory of its pod: "<container>/<restartCount>.log".
 func LogPath(container string, restartCount int32) string {
 	return path.Join(container, strconv.FormatInt(int64(restartCount), 10)+".log")
 }
 
-// NextRestartCount is the restart count for the next instance of a container, from
-// the names of the files in its log directory: one more than the greatest of
-// "<n>.log" and its rotated forms "<n>.log.<suffix>", 0 if there are none. It
-// keeps counts, and the logs of old instances, when a runtime has lost its state.
+// NextRestartCount returns the restart count for the next instance of a container
+// from the names of the files in its log directory: one more than the greatest of
+// "<n>.log" and its rotated forms "<n>.log.<suffix>", 0 if there are none. So the
+// count goes on, and old logs are not overwritten, after a runtime has lost its state.
 func NextRestartCount(names []string) int32 {
 	next := int64(0)
 	for _, name := range names {
@@ -31,7 +31,7 @@ func NextRestartCount(names []string) int32 {
 		if !ok || rest != "" && rest[0] != '.' {
 			continue
 		}
-		// ParseUint takes no sign, as it should be; 31 bits leave room for adding one.
+		// ParseUint accepts no sign; with 31 bits, one can be added.
 		if n, err := strconv.ParseUint(digits, 10, 31); err == nil && int64(n) < 1<<31-1 {
 			next = max(next, int64(n)+1)
 		}

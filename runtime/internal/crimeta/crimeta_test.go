@@ -1,0 +1,61 @@
+package crimeta_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
+)
+
+func TestReadRecordBroken(t *testing.T) {
+	got, err := crimeta.ReadRecord(nil)
+	assert.NoError(t, err)
+	assert.Zero(t, got)
+	assert.Nil(t, got.GracePeriod())
+
+	got, err = crimeta.ReadRecord(map[string]string{
+		crimeta.AnnotationHash:                   "zz",
+		crimeta.AnnotationRestartCount:           "many",
+		crimeta.AnnotationDeletionGracePeriod:    "",
+		crimeta.AnnotationTerminationGracePeriod: "30",
+		crimeta.AnnotationPreStop:                "{",
+		crimeta.AnnotationPorts:                  "{}",
+	})
+	assert.Equal(t, crimeta.Record{TerminationGracePeriod: new(int64(30))}, got, "what can be read is read")
+	for _, key := range []string{crimeta.AnnotationHash, crimeta.AnnotationRestartCount, crimeta.AnnotationDeletionGracePeriod, crimeta.AnnotationPreStop, crimeta.AnnotationPorts} {
+		assert.ErrorContains(t, err, key)
+	}
+}
+
+func TestRefFromLabels(t *testing.T) {
+	labels := map[string]string{crimeta.LabelPodName: "n", crimeta.LabelPodNamespace: "ns", crimeta.LabelPodUID: "u"}
+	_, ok := crimeta.RefFromLabels(labels)
+	assert.True(t, ok)
+	for key := range labels {
+		broken := map[string]string{crimeta.LabelPodName: "n", crimeta.LabelPodNamespace: "ns", crimeta.LabelPodUID: "u"}
+		delete(broken, key)
+		_, ok := crimeta.RefFromLabels(broken)
+		assert.False(t, ok, key)
+	}
+}
+
+func TestLogPaths(t *testing.T) {
+	ref := runtime.PodRef{UID: "u", Namespace: "ns", Name: "n"}
+	assert.Equal(t, "/var/log/pods/ns_n_u", crimeta.LogDirectory("/var/log/pods/", ref))
+	assert.Equal(t, "main/3.log", crimeta.LogPath("main", 3))
+	for _, tc := range []struct {
+		names []string
+		want  int32
+	}{
+		{nil, 0},
+		{[]string{"0.log"}, 1},
+		{[]string{"2.log", "10.log", "9.log"}, 11},
+		{[]string{"4.log.20260101-000000.gz", "3.log"}, 5},
+		{[]string{"x.log", "5.txt", "-7.log", "+8.log", "9.logs", "1.2.log", ".log"}, 0},
+		{[]string{"99999999999999999999.log", "2147483647.log", "1.log"}, 2},
+	} {
+		assert.Equal(t, tc.want, crimeta.NextRestartCount(tc.names), tc.names)
+	}
+}
