@@ -17,6 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/runtime/fake/criserver"
 )
 
 // wire is a generator over a CRI server on a unix socket.
@@ -58,7 +59,7 @@ func newWire(b *testing.B, n int, latency time.Duration, limit int) *wire {
 	served, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = w.rt.Serve(ctx, l)
+		_ = criserver.Serve(ctx, w.rt, l)
 	}()
 	client, err := cri.Dial(b.Context(), "unix://"+socket, cri.Options{})
 	if err != nil {

@@ -81,9 +81,9 @@ type Behavior struct {
 	// nil: every command succeeds and says nothing.
 	Exec func(ctx context.Context, cmd []string) (runtime.ExecResult, error)
 	// Session is the container's end of the streams of exec and attach, see
-	// [Runtime.ServeStreams]; it returns the exit code of the command. ctx ends with
-	// the container. nil: a command is answered by Exec, and an attached client hears
-	// nothing until the container ends.
+	// [Runtime.RunSession]; it returns the exit code of the command. ctx ends with the
+	// container. nil: Exec answers a command, and an attached client receives nothing
+	// until the container ends.
 	Session func(ctx context.Context, s Session) (exitCode int32, err error)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/runtime/fake/criserver"
 	"github.com/kubeletkit/kubeletkit/runtime/runtimetest"
 )
 
@@ -108,7 +109,7 @@ func serve(t testing.TB, f *fake.Runtime) *grpc.ClientConn {
 	l := bufconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
-	go func() { served <- f.Serve(ctx, l) }()
+	go func() { served <- criserver.Serve(ctx, f, l) }()
 	conn, err := grpc.NewClient("passthrough:///fake", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))

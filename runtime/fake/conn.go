@@ -19,31 +19,35 @@ type conn struct{ s *service }
 
 var _ grpc.ClientConnInterface = (*conn)(nil)
 
+// serviceDescs describes the services of CRI.
+func serviceDescs() []*grpc.ServiceDesc {
+	return []*grpc.ServiceDesc{&criv1.RuntimeService_ServiceDesc, &criv1.ImageService_ServiceDesc}
+}
+
 // handler serves a call, or a stream that ends by itself.
 type handler struct {
-	serve  grpc.MethodHandler
-	stream grpc.StreamHandler
-	image  bool
+	service string
+	serve   grpc.MethodHandler
+	stream  grpc.StreamHandler
 }
 
 // handlers are all calls of CRI by their full names.
 var handlers = sync.OnceValue(func() map[string]handler {
 	all := map[string]handler{}
-	for _, desc := range []*grpc.ServiceDesc{&criv1.RuntimeService_ServiceDesc, &criv1.ImageService_ServiceDesc} {
-		image := desc == &criv1.ImageService_ServiceDesc
+	for _, desc := range serviceDescs() {
 		for _, m := range desc.Methods {
-			all["/"+desc.ServiceName+"/"+m.MethodName] = handler{serve: m.Handler, image: image}
+			all["/"+desc.ServiceName+"/"+m.MethodName] = handler{service: desc.ServiceName, serve: m.Handler}
 		}
 		for _, m := range desc.Streams {
-			all["/"+desc.ServiceName+"/"+m.StreamName] = handler{stream: m.Handler, image: image}
+			all["/"+desc.ServiceName+"/"+m.StreamName] = handler{service: desc.ServiceName, stream: m.Handler}
 		}
 	}
 	return all
 })
 
-// serverOf is what the handler's methods are of.
-func (c *conn) serverOf(h handler) any {
-	if h.image {
+// serverOf returns the implementation of a service.
+func (c *conn) serverOf(service string) any {
+	if service == criv1.ImageService_ServiceDesc.ServiceName {
 		return c.s.is
 	}
 	return c.s.rs
@@ -72,7 +76,7 @@ func (c *conn) Invoke(ctx context.Context, method string, args, reply any, _ ...
 	if h.serve == nil {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
 	}
-	resp, err := h.serve(c.serverOf(h), ctx, func(req any) error { return transfer(args, req) }, c.s.intercept)
+	resp, err := h.serve(c.serverOf(h.service), ctx, func(req any) error { return transfer(args, req) }, c.s.intercept)
 	if err != nil {
 		return err
 	}
@@ -91,5 +95,5 @@ func (c *conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string,
 	if h.stream == nil {
 		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
 	}
-	return &listReader{reader: reader{ctx}, serve: func(s grpc.ServerStream) error { return h.stream(c.serverOf(h), s) }}, nil
+	return &listReader{reader: reader{ctx}, serve: func(s grpc.ServerStream) error { return h.stream(c.serverOf(h.service), s) }}, nil
 }

@@ -3,11 +3,9 @@ package fake
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"path/filepath"
-	"sync"
+	"slices"
 
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
@@ -36,8 +34,8 @@ type Options struct {
 	// "GetContainerEvents": they answer Unimplemented, as a runtime does that is too old
 	// for them. [ListStreams] has those that are new in CRI v0.37. Default: none.
 	Without []string
-	// PortForward is the pods' end of forwarded ports, see [Runtime.ServeStreams]. ctx
-	// ends with the sandbox' readiness. nil: nothing listens on any port.
+	// PortForward is the pods' end of forwarded ports, see [Runtime.ForwardPort]. ctx
+	// ends when the sandbox is not ready any more. nil: nothing listens on any port.
 	PortForward func(ctx context.Context, pod runtime.PodRef, port int32, stream io.ReadWriteCloser) error
 	// Events says how the stream of events treats those who listen.
 	Events EventStream
@@ -91,32 +89,20 @@ func (r *Runtime) Clients() (criv1.RuntimeServiceClient, criv1.ImageServiceClien
 	return criv1.NewRuntimeServiceClient(r.conn), criv1.NewImageServiceClient(r.conn)
 }
 
-// Serve offers the same runtime on a listener, as a CRI v1 server, until ctx ends;
-// then it returns nil, with all calls ended and the listener closed. It may be
-// called for several listeners, and used side by side with the methods. While the
-// runtime is stopped ([Runtime.Stop]) the listener stays, and calls fail with
-// Unavailable.
-func (r *Runtime) Serve(ctx context.Context, l net.Listener) error {
-	srv := grpc.NewServer(
-		grpc.UnaryInterceptor(r.s.intercept),
-		grpc.WaitForHandlers(true),
-	)
-	criv1.RegisterRuntimeServiceServer(srv, r.s.rs)
-	criv1.RegisterImageServiceServer(srv, r.s.is)
-
-	var stopped sync.WaitGroup
-	sctx, cancel := context.WithCancel(ctx)
-	stopped.Go(func() {
-		<-sctx.Done()
-		srv.Stop()
-	})
-	err := srv.Serve(l)
-	cancel()
-	stopped.Wait()
-	if ctx.Err() != nil && (err == nil || errors.Is(err, grpc.ErrServerStopped)) {
-		return nil
+// Register registers the runtime's CRI services with a gRPC server, for users that
+// make the server themselves. Package criserver serves them on a listener.
+func (r *Runtime) Register(server grpc.ServiceRegistrar) {
+	for _, desc := range serviceDescs() {
+		impl := r.conn.serverOf(desc.ServiceName)
+		intercepted := *desc
+		intercepted.Methods = slices.Clone(desc.Methods)
+		for i, m := range desc.Methods {
+			intercepted.Methods[i].Handler = func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+				return m.Handler(srv, ctx, dec, r.s.intercept)
+			}
+		}
+		server.RegisterService(&intercepted, impl)
 	}
-	return fmt.Errorf("fake runtime: serving on %s: %w", l.Addr(), err)
 }
 
 // Close ends what containers would still do by themselves. The runtime goes on

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/cri-streaming/pkg/streaming"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
@@ -52,9 +51,8 @@ type service struct {
 	underWay map[int]context.CancelCauseFunc
 	down     bool
 	closed   bool
-	// streams are what hands out the addresses of exec, attach and port-forward; nil
-	// while nobody serves them.
-	streams streaming.Server
+	// streams hands out the addresses of exec, attach and port-forward; it may be nil.
+	streams StreamServer
 
 	// touched is the newest sandbox that a call of [Runtime.ExitNext] or the like was about
 	// last.

@@ -1,4 +1,4 @@
-package fake_test
+package criserver_test
 
 import (
 	"bufio"
@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/runtime/fake/criserver"
 )
 
 // socket is the plainest client of a WebSocket with the channels of kubelet's
@@ -92,7 +94,7 @@ func serveStreams(t *testing.T, rt *fake.Runtime) (stop func()) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
-	go func() { served <- rt.ServeStreams(ctx, l) }()
+	go func() { served <- criserver.ServeStreams(ctx, rt, l) }()
 	stop = func() {
 		cancel()
 		require.NoError(t, <-served)
@@ -103,6 +105,15 @@ func serveStreams(t *testing.T, rt *fake.Runtime) (stop func()) {
 		return status.Code(err) != codes.Unimplemented
 	}))
 	return stop
+}
+
+// exec answers the commands "print TEXT" and "exit CODE".
+func exec(_ context.Context, cmd []string) (runtime.ExecResult, error) {
+	if cmd[0] == "print" {
+		return runtime.ExecResult{Output: []byte(cmd[1])}, nil
+	}
+	code, err := strconv.Atoi(cmd[1])
+	return runtime.ExecResult{ExitCode: int32(code)}, err
 }
 
 // shell is what a test's container does with its streams.
@@ -117,7 +128,7 @@ func shell(ctx context.Context, s fake.Session) (int32, error) {
 	if err != nil {
 		return 1, err
 	}
-	size := <-s.Resize
+	size, _ := s.NextSize()
 	fmt.Fprintf(s.Stdout, "%s got %s at %dx%d", strings.Join(s.Command, " "), line[:n], size.Width, size.Height)
 	return 3, nil
 }
@@ -208,7 +219,7 @@ func TestTheEndOfServingEndsStreams(t *testing.T) {
 	stop := serveStreams(t, rt)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	require.ErrorContains(t, rt.ServeStreams(t.Context(), l), "served elsewhere already")
+	require.ErrorContains(t, criserver.ServeStreams(t.Context(), rt, l), "a server of streams already")
 
 	c, _ := rt.Clients()
 	attach, err := c.Attach(t.Context(), &criv1.AttachRequest{ContainerId: "c2", Stdout: true})
