@@ -46,7 +46,7 @@ type goPackage struct {
 
 // TestImportLaw keeps the import law by asking the go command.
 func TestImportLaw(t *testing.T) {
-	for _, p := range listPackages(t) {
+	for _, p := range listPackages(t, "./...") {
 		room := roomOf(p.ImportPath)
 		allowed, ok := law[room]
 		require.Truef(t, ok, "%s is in a room that the law does not know; say in this test what it may import", p.ImportPath)
@@ -99,9 +99,9 @@ func roomOf(path string) string {
 	return room
 }
 
-func listPackages(t *testing.T) []goPackage {
+func listPackages(t *testing.T, pattern string) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", pattern)
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		t.Fatalf("go list: %v\n%s", err, exit.Stderr)
@@ -117,5 +117,39 @@ func listPackages(t *testing.T) []goPackage {
 			t.Fatal(err)
 		}
 		list = append(list, p)
+	}
+}
+
+// TestDependencies keeps what an importer of one package pays for: none of these
+// packages, nor a package under it, may depend on the listed modules.
+func TestDependencies(t *testing.T) {
+	const grpc = "google.golang.org/grpc"
+	streaming := []string{"github.com/emicklei/go-restful", "github.com/moby/spdystream", "golang.org/x/net/websocket"}
+	for pkg, forbidden := range map[string][]string{
+		"runtime/fake": streaming, // but for criserver
+		"pleg":         {grpc},
+		"podworkers":   {grpc},
+		"status":       {grpc},
+		"syncloop":     {grpc},
+		"podsync":      {grpc},
+		"podconfig":    {grpc},
+		"volume":       {grpc},
+		"gc":           {grpc},
+	} {
+		found := false
+		for _, p := range listPackages(t, "./"+pkg+"/...") {
+			if p.ImportPath == module+"/runtime/fake/criserver" {
+				continue
+			}
+			found = true
+			for _, dep := range p.Deps {
+				for _, f := range append(forbidden, streaming...) {
+					if dep == f || strings.HasPrefix(dep, f+"/") {
+						t.Errorf("%s depends on %s", p.ImportPath, dep)
+					}
+				}
+			}
+		}
+		require.True(t, found, pkg)
 	}
 }
