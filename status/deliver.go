@@ -1,47 +1,53 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Run delivers statuses until ctx ends, then waits for the deliveries under way and
-// returns nil. What is undelivered by then stays so. A second call returns
-// [runtime.ErrAlreadyRunning].
+// hangGrace is the time that a call of the sink has for returning after its
+// deadline.
+const hangGrace = time.Second
+
+// Run implements [StatusManager]. Statuses that are undelivered when ctx ends stay
+// undelivered.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	again := m.started
 	m.started = true
 	m.mu.Unlock()
 	if again {
-		return runtime.ErrAlreadyRunning
+		return fmt.Errorf("status: %w", runtime.ErrAlreadyRunning)
 	}
 	if m.sink == nil {
 		<-ctx.Done()
 		return nil
 	}
 
-	var deliveries sync.WaitGroup
-	defer deliveries.Wait()
+	var calls sync.WaitGroup
+	defer m.join(&calls)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		for job, ok := m.next(time.Now()); ok; job, ok = m.next(time.Now()) {
-			deliveries.Go(func() {
-				err := m.sink.Deliver(ctx, job.pod, *job.status)
-				m.done(job, err, time.Now())
+		m.expire(time.Now())
+		for d := m.next(time.Now()); d != nil; d = m.next(time.Now()) {
+			calls.Go(func() {
+				err := m.deliver(ctx, d)
+				m.done(d, err, time.Now())
 			})
 		}
 		timer.Stop()
-		if at, ok := m.nextRetry(); ok {
+		if at, ok := m.nextTimer(); ok {
 			timer.Reset(time.Until(at))
 		}
 		select {
@@ -53,115 +59,180 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// job is one delivery.
-type job struct {
-	uid     types.UID
+// join waits for all calls, and logs those that do not return soon.
+func (m *Manager) join(calls *sync.WaitGroup) {
+	joined := make(chan struct{})
+	go func() {
+		calls.Wait()
+		close(joined)
+	}()
+	patience := time.NewTimer(hangGrace)
+	defer patience.Stop()
+	select {
+	case <-joined:
+		return
+	case <-patience.C:
+	}
+	m.mu.Lock()
+	for _, r := range m.pods {
+		if r.stage == calling || r.stage == hanging {
+			m.log.Error(nil, "The status manager cannot stop: the sink has not returned although its context has ended", "pod", r.ref, "since", r.since)
+		}
+	}
+	m.mu.Unlock()
+	<-joined
+}
+
+// delivery is one call of the sink: Deliver, or PodGone if end is true.
+type delivery struct {
+	r       *record
+	i       *incarnation
+	end     bool
 	pod     *v1.Pod
 	status  *v1.PodStatus
 	version uint64
+	// changed is the time of the first change that the call delivers.
+	changed time.Time
 }
 
-// next takes the pod that is to be delivered now, if there is one and a place for
-// it.
-func (m *Manager) next(now time.Time) (job, bool) {
+// deliver makes the call.
+func (m *Manager) deliver(ctx context.Context, d *delivery) error {
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	return runtime.Recover(func() error {
+		if d.end {
+			return m.ends.PodGone(ctx, d.r.ref, d.status)
+		}
+		return m.sink.Deliver(ctx, d.pod, *d.status)
+	})
+}
+
+// expire takes in that it is now.
+func (m *Manager) expire(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.inFlight >= m.limit {
-		return job{}, false
+	hung := m.calls.expire(now)
+	for _, r := range hung {
+		m.log.Error(nil, "Delivery hangs: the sink has not returned although its deadline has passed; the pod waits, others go on",
+			"pod", r.ref, "since", r.since, "timeout", m.timeout, "hanging", len(m.calls.hung))
 	}
-	for uid, r := range m.retries {
-		if !r.retry.After(now) {
-			delete(m.retries, uid)
-			m.enqueue(uid, r)
-		}
+	if len(hung) > 0 {
+		m.metrics.DeliveriesHanging(len(m.calls.hung))
 	}
-	if len(m.queue) == 0 {
-		return job{}, false
-	}
-	uid := m.queue[0]
-	m.queue = slices.Delete(m.queue, 0, 1)
-	r := m.pods[uid]
-	r.stage = delivering
-	m.inFlight++
-	return job{uid: uid, pod: r.pod, status: r.out, version: r.version}, true
 }
 
-// nextRetry is when the first pod has waited long enough. With all places taken
-// there is none: the end of a delivery wakes the loop.
-func (m *Manager) nextRetry() (at time.Time, ok bool) {
+// next returns the call that is to be made now, nil if there is none.
+func (m *Manager) next(now time.Time) *delivery {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.inFlight >= m.limit {
-		return at, false
+	r := m.calls.next(now, now.Add(m.timeout+hangGrace))
+	if r == nil {
+		return nil
 	}
-	for _, r := range m.retries {
-		if !ok || r.retry.Before(at) {
-			at, ok = r.retry, true
-		}
-	}
-	return at, ok
-}
-
-// done takes in the outcome of a delivery.
-func (m *Manager) done(j job, err error, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.inFlight--
-	m.poke()
-
-	// A record stays while its stage is delivering, so it is the one of the job.
-	r := m.pods[j.uid]
-	r.stage = idle
-	switch {
-	case err == nil || errors.Is(err, ErrGone):
-		r.delivered, r.failures = j.version, 0
-		if err != nil {
-			m.log.V(2).Info("Pod is gone, its status is not delivered", "pod", runtime.RefOf(j.pod))
-		}
-	case r.status == nil && r.version == j.version:
-		m.log.Error(err, "Last status of a forgotten pod was not delivered", "pod", runtime.RefOf(j.pod))
-		r.delivered = j.version
-	default:
-		delay := m.backoff(r.failures)
-		r.failures++
-		r.retry = now.Add(delay)
-		r.stage = backingOff
-		m.retries[j.uid] = r
-		m.log.Error(err, "Status was not delivered, trying again", "pod", runtime.RefOf(j.pod), "after", delay, "failures", r.failures)
-		return
-	}
-	switch {
-	case r.delivered < r.version:
-		m.enqueue(j.uid, r)
-	case r.status == nil:
-		delete(m.pods, j.uid)
-	}
-}
-
-// backoff is the time to wait after so many failures before the last.
-func (m *Manager) backoff(failures int) time.Duration {
-	d := m.retryMin
-	for range failures {
-		if d >= m.retryMax/2 {
-			return m.retryMax
-		}
-		d *= 2
-	}
+	i := r.due()
+	d := &delivery{r: r, i: i, end: !i.undelivered(), pod: i.pod, status: i.out, version: i.version, changed: i.changed}
+	i.changed = time.Time{}
 	return d
 }
 
-// enqueue is called with the lock held, for a record whose stage is neither
-// queued nor delivering.
-func (m *Manager) enqueue(uid types.UID, r *record) {
-	if m.sink == nil {
-		return
+// nextTimer returns the time at which expire has something to do.
+func (m *Manager) nextTimer() (at time.Time, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.calls.timers) == 0 {
+		return at, false
 	}
-	r.stage = queued
-	m.queue = append(m.queue, uid)
-	m.poke()
+	return m.calls.timers[0].at, true
 }
 
-// poke has the loop look again.
+// done takes in the result of a call.
+func (m *Manager) done(d *delivery, err error, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer m.poke()
+
+	r, took := d.r, now.Sub(d.r.since)
+	hung := r.stage == hanging
+	m.calls.returned(r)
+	if hung {
+		m.log.Info("Delivery that hung has returned", "pod", r.ref, "after", took)
+		m.metrics.DeliveriesHanging(len(m.calls.hung))
+	}
+	r.slow = took >= m.timeout
+	if err != nil && !errors.Is(err, ErrGone) {
+		m.failed(d, err, now)
+		return
+	}
+	r.failures = 0
+	switch {
+	case d.end && r.gone == d.i:
+		r.gone = nil
+	case d.end:
+	case err != nil:
+		m.log.V(2).Info("The sink has no such pod, its status is not delivered", "pod", r.ref)
+		d.i.delivered = d.version
+	default:
+		d.i.delivered = d.version
+		m.metrics.StatusDelivered(now.Sub(d.changed))
+	}
+	m.settle(r)
+}
+
+// failed takes in that a call has failed. The last status of a pod that is gone is
+// given up, all else is repeated.
+func (m *Manager) failed(d *delivery, err error, now time.Time) {
+	m.metrics.DeliveryFailed()
+	r := d.r
+	r.failures++
+	d.i.changed = d.changed
+	log := m.log.WithValues("pod", r.ref, "took", now.Sub(r.since), "failures", r.failures)
+	givenUp := !d.end && d.i == r.gone && d.version == d.i.version
+	if givenUp {
+		log.Error(err, "Last status of a pod that is gone was not delivered")
+		d.i.delivered = d.version
+	}
+	if m.ends == nil && givenUp {
+		r.gone = nil
+	}
+	if r.due() == nil {
+		m.settle(r)
+		return
+	}
+	delay := m.calls.retry(r, now)
+	switch {
+	case d.end:
+		log.Error(err, "End of a pod was not delivered, trying again", "after", delay)
+	case !givenUp:
+		log.Error(err, "Status was not delivered, trying again", "after", delay)
+	}
+}
+
+// Healthy implements [HealthChecker].
+func (m *Manager) Healthy() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.calls.hung) == 0 {
+		return nil
+	}
+	list := make([]*record, 0, len(m.calls.hung))
+	for r := range m.calls.hung {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b *record) int {
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.ref.UID, b.ref.UID))
+	})
+	const most = 10 // an error is read by people
+	var text []string
+	for _, r := range list[:min(most, len(list))] {
+		text = append(text, fmt.Sprintf("pod %s since %s", r.ref, r.since.Format(time.RFC3339)))
+	}
+	if n := len(list) - len(text); n > 0 {
+		text = append(text, fmt.Sprintf("%d more", n))
+	}
+	return fmt.Errorf("status: deliveries hang, the sink has not returned within %v: %s", m.timeout, strings.Join(text, ", "))
+}
+
+// poke has the loop look for calls.
 func (m *Manager) poke() {
 	select {
 	case m.wake <- struct{}{}:

@@ -1,4 +1,4 @@
-package status
+package status_test
 
 import (
 	"testing"
@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // One status with everything in it that is generated, as the API shows it.
@@ -35,7 +36,7 @@ func TestGenerateInFull(t *testing.T) {
 	seen.Containers[1].Mounts = []runtime.Mount{{ContainerPath: "/conf", ReadOnly: true, RecursiveReadOnly: true}}
 	seen.IPs = []string{"fd00::1", "10.0.0.1"}
 
-	got, err := yaml.Marshal(Generate(Input{Pod: pod, Runtime: seen, HostIPs: []string{"192.0.2.1", "2001:db8::1"}, Now: at(6.5)}))
+	got, err := yaml.Marshal(status.Generate(status.Input{Pod: pod, Runtime: seen, HostIPs: []string{"192.0.2.1", "2001:db8::1"}, Now: at(6.5)}))
 	require.NoError(t, err)
 	assert.Equal(t, `allocatedResources:
   cpu: 100m
@@ -194,7 +195,7 @@ func TestAddresses(t *testing.T) {
 			for _, ip := range tc.prev {
 				prev.PodIPs = append(prev.PodIPs, v1.PodIP{IP: ip})
 			}
-			s := Generate(Input{Pod: pod, Runtime: seen, Previous: prev, HostIPs: tc.host, Now: noon})
+			s := status.Generate(status.Input{Pod: pod, Runtime: seen, Previous: prev, HostIPs: tc.host, Now: noon})
 			var got []string
 			for _, ip := range s.PodIPs {
 				got = append(got, ip.IP)
@@ -229,25 +230,25 @@ func TestSandboxUsable(t *testing.T) {
 			pod.Spec.HostNetwork = tc.hostNetwork
 			seen := observe("10.0.0.1")
 			tc.change(seen)
-			g := generation{Input: Input{Pod: pod, Runtime: seen}, prev: &v1.PodStatus{}}
-			assert.Equal(t, tc.want, g.sandboxUsable())
+			s := status.Generate(status.Input{Pod: pod, Runtime: seen, Now: noon})
+			assert.Equal(t, tc.want, condition(s.Conditions, v1.PodReadyToStartContainers).Status == v1.ConditionTrue)
 		})
 	}
 }
 
 func TestStartTimeOutlivesTheAgent(t *testing.T) {
 	pod := podOf(v1.RestartPolicyAlways, "app")
-	first := Generate(Input{Pod: pod, Runtime: &runtime.PodStatus{}, Now: at(-2)})
+	first := status.Generate(status.Input{Pod: pod, Runtime: &runtime.PodStatus{}, Now: at(-2)})
 	assert.Equal(t, at(-2), first.StartTime.Time)
 
 	// A new agent knows nothing; whenever it looks, it finds the same time.
 	seen := observe("10.0.0.1", "app/a running@1")
 	for _, now := range []time.Time{at(10), at(1e6)} {
-		s := Generate(Input{Pod: pod, Runtime: seen, Now: now})
+		s := status.Generate(status.Input{Pod: pod, Runtime: seen, Now: now})
 		assert.Equal(t, at(-1), s.StartTime.Time)
 	}
 	pod.Status.StartTime = first.StartTime
-	s := Generate(Input{Pod: pod, Runtime: seen, Now: at(10)})
+	s := status.Generate(status.Input{Pod: pod, Runtime: seen, Now: at(10)})
 	assert.Equal(t, at(-2), s.StartTime.Time, "unless the API server knows")
 }
 
@@ -274,13 +275,18 @@ func TestContainerResources(t *testing.T) {
 		{"not too small", list("1m", ""), list("3m", ""), nil, list("3m", "")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := &v1.Container{Resources: v1.ResourceRequirements{Requests: tc.spec}}
-			inst := &runtime.ContainerStatus{Container: runtime.Container{State: runtime.ContainerRunning}}
+			pod := podOf(v1.RestartPolicyAlways, "app")
+			pod.Spec.Containers[0].Resources.Requests = tc.spec
+			seen := observe("10.0.0.1", "app/1 running@1")
 			if tc.actual != nil {
-				inst.Resources = &v1.ResourceRequirements{Requests: tc.actual}
+				seen.Containers[0].Resources = &v1.ResourceRequirements{Requests: tc.actual}
 			}
-			prev := &v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Resources: &v1.ResourceRequirements{Requests: tc.before}}
-			got := containerResources(c, inst, prev, true)
+			prev := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
+				Name: "app", ContainerID: seen.Containers[0].ID.String(),
+				State:     v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+				Resources: &v1.ResourceRequirements{Requests: tc.before},
+			}}}
+			got := status.Generate(status.Input{Pod: pod, Runtime: seen, Previous: prev, Now: noon}).ContainerStatuses[0].Resources
 			assert.Equal(t, len(tc.want), len(got.Requests))
 			for name, q := range tc.want {
 				assert.Zero(t, q.Cmp(got.Requests[name]), name)
@@ -292,7 +298,7 @@ func TestContainerResources(t *testing.T) {
 func TestPhaseOfStaticPodsIsNotMadeFinal(t *testing.T) {
 	pod := podOf(v1.RestartPolicyAlways, "app")
 	pod.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
-	s := Generate(Input{Pod: pod, Runtime: observe("", "app/a exit1@0-1"), Terminated: true, Now: noon})
+	s := status.Generate(status.Input{Pod: pod, Runtime: observe("", "app/a exit1@0-1"), Terminated: true, Now: noon})
 	assert.Equal(t, v1.PodRunning, s.Phase)
 }
 
@@ -313,17 +319,17 @@ func TestHistories(t *testing.T) {
 					instances = append(instances, name+"/"+name+string(rune('0'+n+rapid.IntRange(0, 3).Draw(t, "id")))+" "+st)
 				}
 			}
-			in := Input{Pod: pod, Previous: prev, Now: at(float64(i))}
+			in := status.Input{Pod: pod, Previous: prev, Now: at(float64(i))}
 			if rapid.Bool().Draw(t, "asked") {
 				in.Runtime = observe(rapid.SampledFrom([]string{"", "10.0.0.1"}).Draw(t, "ip"), instances...)
 			}
 			ended = ended || rapid.Bool().Draw(t, "ended")
 			in.Terminated = ended
-			s := Generate(in)
+			s := status.Generate(in)
 			if _, known := rank[s.Phase]; !known {
 				t.Fatalf("phase %q", s.Phase)
 			}
-			if final(s.Phase) {
+			if s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed {
 				for _, c := range s.Conditions {
 					if (c.Type == v1.PodReady || c.Type == v1.ContainersReady) && c.Status == v1.ConditionTrue {
 						t.Fatalf("%s is True in phase %s", c.Type, s.Phase)
@@ -331,20 +337,20 @@ func TestHistories(t *testing.T) {
 				}
 			}
 			if prev != nil {
-				if rank[s.Phase] < rank[prev.Phase] || final(prev.Phase) && s.Phase != prev.Phase {
+				if rank[s.Phase] < rank[prev.Phase] || rank[prev.Phase] == 2 && s.Phase != prev.Phase {
 					t.Fatalf("phase %s after %s", s.Phase, prev.Phase)
 				}
 				if !s.StartTime.Equal(prev.StartTime) {
 					t.Fatalf("start time %v after %v", s.StartTime, prev.StartTime)
 				}
 				for _, name := range names {
-					before, after := findStatus(append(prev.InitContainerStatuses, prev.ContainerStatuses...), name), findStatus(append(s.InitContainerStatuses, s.ContainerStatuses...), name)
+					before, after := containerStatus(append(prev.InitContainerStatuses, prev.ContainerStatuses...), name), containerStatus(append(s.InitContainerStatuses, s.ContainerStatuses...), name)
 					if after.RestartCount < before.RestartCount {
 						t.Fatalf("%s: restart count %d after %d", name, after.RestartCount, before.RestartCount)
 					}
 				}
 				for _, c := range prev.Conditions {
-					now := findCondition(s.Conditions, c.Type)
+					now := condition(s.Conditions, c.Type)
 					if now.Status == c.Status && !now.LastTransitionTime.Equal(&c.LastTransitionTime) {
 						t.Fatalf("%s: transition time %v after %v", c.Type, now.LastTransitionTime, c.LastTransitionTime)
 					}
@@ -352,8 +358,8 @@ func TestHistories(t *testing.T) {
 			}
 			again := in
 			again.Previous = &s
-			if in.Runtime != nil && render(Generate(again)) != render(s) {
-				t.Fatalf("not stable:\n%s\nthen\n%s", render(s), render(Generate(again)))
+			if in.Runtime != nil && render(status.Generate(again)) != render(s) {
+				t.Fatalf("not stable:\n%s\nthen\n%s", render(s), render(status.Generate(again)))
 			}
 			prev = &s
 		}

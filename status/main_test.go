@@ -1,4 +1,4 @@
-package status
+package status_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -158,3 +159,24 @@ func sec(t time.Time) string {
 	}
 	return fmt.Sprint(t.Sub(noon).Seconds())
 }
+
+func condition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+func containerStatus(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// whole is a time as the API has it, in whole seconds.
+func whole(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

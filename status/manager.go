@@ -8,164 +8,158 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Options are the settings of a [Manager]; the zero value is good.
+// Options are the settings of a [Manager]. The zero value is valid.
 type Options struct {
-	// Logger; the zero value discards.
+	// Logger. The zero value discards.
 	Logger logr.Logger
-	// Sink receives the statuses; nil means that they are only kept.
+	// Sink receives the statuses, and the ends of pods if it is an [EndSink]. If nil,
+	// statuses are only kept.
 	Sink Sink
-	// Concurrency bounds the deliveries under way. Default: 16.
+	// Concurrency is the largest number of calls of the sink at a time, without calls
+	// that hang. Default: 16.
 	Concurrency int
-	// RetryMin is the time before a failed delivery is repeated. It doubles with each
+	// DeliveryTimeout is the deadline of each call of the sink. A call that has not
+	// returned one second after its deadline hangs: it is logged, [Manager.Healthy]
+	// returns an error, its pod waits for it to return, and other pods take its place.
+	// At most half of the places are given to pods whose last call exceeded the
+	// deadline. Default: 1 minute, the time after which an API server aborts a request
+	// (kube-apiserver --request-timeout), so that no answer can come later.
+	DeliveryTimeout time.Duration
+	// RetryMin is the time after which a failed call is repeated. It doubles with each
 	// failure in a row up to RetryMax. Defaults: 250 ms, and 10 s, the period after
 	// which kubelet repeats.
 	RetryMin, RetryMax time.Duration
-	// MayRun reports whether containers of the pod may still run; until it does not, a
-	// final phase is held back from the sink. It is asked in Set and Terminate, under
-	// the manager's lock, and must not call back. nil means that a pod may run while
-	// its status has a running container.
+	// MayRun reports whether containers of the pod may run. While they may, a final
+	// phase is held back from the sink. MayRun is called in Set and Recheck with the
+	// manager's lock held, so it must not call the manager. If nil, a pod may run while
+	// its status contains a running container.
 	MayRun func(uid types.UID) bool
+	// Metrics receives measurements. If nil, they are discarded.
+	Metrics Metrics
 }
 
-// Manager keeps the latest status of each pod and delivers it. Its methods are
-// safe for concurrent use, before, during and after Run.
+// Manager is the default [StatusManager].
 type Manager struct {
-	log                logr.Logger
-	sink               Sink
-	limit              int
-	retryMin, retryMax time.Duration
-	mayRun             func(types.UID) bool
+	log     logr.Logger
+	sink    Sink
+	ends    EndSink // nil if the sink is none
+	timeout time.Duration
+	mayRun  func(types.UID) bool
+	metrics Metrics
 
-	// wake holds a token when there may be something new to deliver; when it is full
-	// there is one already.
+	// wake holds a token when there may be a call to make. One token is enough: the
+	// loop makes all calls that are due.
 	wake chan struct{}
 
 	mu      sync.Mutex
 	started bool
-	pods    map[types.UID]*record
-	// queue has the pods whose stage is queued, in order.
-	queue []types.UID
-	// retries has the pods whose stage is backingOff.
-	retries map[types.UID]*record
-	// inFlight counts the pods whose stage is delivering.
-	inFlight int
+	// pods has a record of each pod that has a status, and of each pod that is gone
+	// while calls of the sink are due.
+	pods map[types.UID]*record
+	// held has the records whose final phase is held back from the sink.
+	held  map[types.UID]*record
+	calls schedule
 }
 
-// record is what the manager knows of one pod. It is guarded by Manager.mu; the
-// statuses it points to are replaced, never changed.
-type record struct {
-	pod *v1.Pod
-	// status is the latest, nil once the pod was forgotten; then the record lives on
-	// only for what is not delivered yet.
-	status *v1.PodStatus
-	// out is the part of status that may be told, and version its number. What has
-	// been delivered is never newer than version.
-	out                *v1.PodStatus
-	version, delivered uint64
-	// finished says that Terminate was called.
-	finished bool
-	stage    stage
-	// failures in a row of deliveries; retry is the time of the next one when the
-	// stage is backingOff.
-	failures int
-	retry    time.Time
-}
-
-type stage int
-
-const (
-	idle       stage = iota // nothing to deliver
-	queued                  // in Manager.queue
-	delivering              // with the sink
-	backingOff              // waits for record.retry
+var (
+	_ StatusManager = (*Manager)(nil)
+	_ Rechecker     = (*Manager)(nil)
+	_ EndReporter   = (*Manager)(nil)
+	_ HealthChecker = (*Manager)(nil)
 )
 
-var _ StatusManager = (*Manager)(nil)
-
-// New returns a manager that has no pods.
+// New returns a manager that has no pods. The error names all options that are
+// invalid.
 func New(opts Options) (*Manager, error) {
-	m := &Manager{
-		log:      opts.Logger,
-		sink:     opts.Sink,
-		limit:    opts.Concurrency,
-		retryMin: opts.RetryMin,
-		retryMax: opts.RetryMax,
-		mayRun:   opts.MayRun,
-		wake:     make(chan struct{}, 1),
-		pods:     map[types.UID]*record{},
-		retries:  map[types.UID]*record{},
-	}
-	if m.log.IsZero() {
-		m.log = logr.Discard()
-	}
-	var errs []error
-	if m.limit < 0 {
-		errs = append(errs, fmt.Errorf("status: Concurrency is %d, want at least 1 or 0 for the default", m.limit))
-	}
-	if m.retryMin < 0 || m.retryMax < 0 {
-		errs = append(errs, fmt.Errorf("status: RetryMin %v and RetryMax %v must not be below 0", m.retryMin, m.retryMax))
-	}
-	if m.limit == 0 {
-		m.limit = 16
-	}
-	if m.retryMin == 0 {
-		m.retryMin = 250 * time.Millisecond
-	}
-	if m.retryMax == 0 {
-		m.retryMax = max(10*time.Second, m.retryMin)
-	}
-	if m.retryMax < m.retryMin {
-		errs = append(errs, fmt.Errorf("status: RetryMax %v is below RetryMin %v", m.retryMax, m.retryMin))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := opts.complete(); err != nil {
 		return nil, err
 	}
+	m := &Manager{
+		log:     opts.Logger,
+		sink:    opts.Sink,
+		timeout: opts.DeliveryTimeout,
+		mayRun:  opts.MayRun,
+		metrics: opts.Metrics,
+		wake:    make(chan struct{}, 1),
+		pods:    map[types.UID]*record{},
+		held:    map[types.UID]*record{},
+		calls:   newSchedule(opts.Concurrency, backoff.Exponential{Min: opts.RetryMin, Max: opts.RetryMax}),
+	}
+	m.ends, _ = runtime.Optional[EndSink](opts.Sink)
 	return m, nil
 }
 
-// Get returns the latest status of the pod, or false. It is read-only.
+// complete sets the defaults and returns an error for each invalid option.
+func (o *Options) complete() error {
+	var errs []error
+	if o.Concurrency < 0 {
+		errs = append(errs, fmt.Errorf("status: Concurrency is %d, want at least 1 or 0 for the default", o.Concurrency))
+	}
+	if o.DeliveryTimeout < 0 {
+		errs = append(errs, fmt.Errorf("status: DeliveryTimeout is %v, want more than 0 or 0 for the default", o.DeliveryTimeout))
+	}
+	if o.RetryMin < 0 || o.RetryMax < 0 {
+		errs = append(errs, fmt.Errorf("status: RetryMin %v and RetryMax %v must not be below 0", o.RetryMin, o.RetryMax))
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 16
+	}
+	if o.DeliveryTimeout == 0 {
+		o.DeliveryTimeout = time.Minute
+	}
+	if o.RetryMin == 0 {
+		o.RetryMin = 250 * time.Millisecond
+	}
+	if o.RetryMax == 0 {
+		o.RetryMax = max(10*time.Second, o.RetryMin)
+	}
+	if o.RetryMax < o.RetryMin {
+		errs = append(errs, fmt.Errorf("status: RetryMax %v is below RetryMin %v", o.RetryMax, o.RetryMin))
+	}
+	if o.Metrics == nil {
+		o.Metrics = NopMetrics{}
+	}
+	return errors.Join(errs...)
+}
+
+// Get implements [StatusManager].
 func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r := m.pods[uid]; r != nil && r.status != nil {
-		return *r.status, true
+	if r := m.pods[uid]; r != nil && r.live != nil {
+		return *r.live.status, true
 	}
 	return v1.PodStatus{}, false
 }
 
 // Finished reports whether Terminate was called for the pod, so that a sink may
-// have the API object deleted.
+// delete the API object.
 func (m *Manager) Finished(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.pods[uid]
-	return r != nil && r.status != nil && r.finished
+	return r != nil && r.live != nil && r.live.finished
 }
 
-// Set makes s the latest status of the pod, and has it delivered if it differs
-// from what was. It copies s and keeps a reference to pod, which must not be
-// changed after. A status that would have a container live again which has ended
-// for good is refused and logged; a phase that would go back stays.
+// Set implements [StatusManager].
 func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
 	own := *s.DeepCopy()
 	m.update(pod, false, func(*v1.PodStatus) v1.PodStatus { return own })
 }
 
-// Terminate marks the pod as one of which nothing is left to stop: its containers
-// have ended, and its phase is final unless the pod is static. The first call is
-// delivered even if the status stays the same, so that a sink can delete the pod.
+// Terminate implements [StatusManager].
 func (m *Manager) Terminate(pod *v1.Pod) {
 	m.update(pod, true, func(last *v1.PodStatus) v1.PodStatus { return terminated(pod, *last.DeepCopy()) })
 }
 
 // update is Set and Terminate. next makes the new status from the last one, which
-// it must not change; nobody else may hold what it returns.
+// it must not change. The result must share no memory with anything else.
 func (m *Manager) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.PodStatus) {
 	now := time.Now()
 	m.mu.Lock()
@@ -173,79 +167,130 @@ func (m *Manager) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus)
 
 	r := m.pods[pod.UID]
 	old := &pod.Status
-	if r != nil && r.status != nil {
-		old = r.status
+	if r != nil && r.live != nil {
+		old = r.live.status
 	}
 	s := next(old)
 	if err := checkTransition(pod, old, &s); err != nil {
 		m.log.Error(err, "Status refused", "pod", runtime.RefOf(pod))
 		return
 	}
-	if r == nil {
-		r = &record{}
-		m.pods[pod.UID] = r
-	}
 	s.ObservedGeneration = pod.Generation
 	clampPhase(&s, old)
 	inherit(&s, old, now)
 	normalize(pod, &s)
 
-	forgotten := r.status == nil
-	if forgotten {
-		r.finished = false
+	if r == nil {
+		r = &record{ref: runtime.RefOf(pod)}
+		m.pods[pod.UID] = r
 	}
-	news := finish && !r.finished
-	r.finished = r.finished || finish
-	r.pod, r.status = pod, &s
+	if r.live == nil {
+		r.live = &incarnation{}
+	}
+	first := finish && !r.live.finished
+	r.live.finished = r.live.finished || finish
+	r.live.pod, r.live.status = pod, &s
+	m.publish(r, first, now)
+}
 
-	mayRun := !r.finished
-	if mayRun {
+// publish makes as much of the latest status as the sink may have the status to be
+// delivered, if that is a change or always is true.
+func (m *Manager) publish(r *record, always bool, now time.Time) {
+	i := r.live
+	holdBack := false
+	if final(i.status.Phase) && !i.finished && (i.out == nil || !final(i.out.Phase)) {
 		if m.mayRun != nil {
-			mayRun = m.mayRun(pod.UID)
+			holdBack = m.mayRun(r.ref.UID)
 		} else {
-			mayRun = anyRunning(&s)
+			holdBack = anyRunning(i.status)
 		}
 	}
-	sent := r.out
-	if forgotten {
-		sent = nil
+	if holdBack {
+		m.held[r.ref.UID] = r
+	} else {
+		delete(m.held, r.ref.UID)
 	}
-	out := outgoing(pod, sent, s, mayRun)
-	if sent != nil && !news && equality.Semantic.DeepEqual(sent, &out) {
-		return
-	}
-	r.out = &out
-	r.version++
-	m.log.V(4).Info("Status changed", "pod", runtime.RefOf(pod), "phase", out.Phase, "version", r.version)
-	if r.stage == idle {
-		m.enqueue(pod.UID, r)
+	if i.show(outgoing(i.pod, i.out, *i.status, holdBack), always, now) {
+		m.log.V(4).Info("Status changed", "pod", r.ref, "phase", i.out.Phase, "version", i.version)
+		m.settle(r)
 	}
 }
 
-// Forget drops the status of the pod. A change that is not delivered yet is tried
-// once more.
+// Recheck implements [Rechecker].
+func (m *Manager) Recheck() {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.held {
+		m.publish(r, false, now)
+	}
+}
+
+// Forget implements [StatusManager].
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r := m.pods[uid]; r != nil {
-		m.forget(uid, r)
+	if r := m.pods[uid]; r != nil && r.live != nil {
+		m.forget(r)
 	}
 }
 
-// Prune forgets all pods that keep returns false for. keep must not call back.
+// Prune implements [StatusManager].
 func (m *Manager) Prune(keep func(uid types.UID) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uid, r := range m.pods {
-		if r.status != nil && !keep(uid) {
-			m.forget(uid, r)
+		if r.live != nil && !keep(uid) {
+			m.forget(r)
 		}
 	}
 }
 
-func (m *Manager) forget(uid types.UID, r *record) {
-	r.status = nil
-	if r.stage == idle || m.sink == nil {
-		delete(m.pods, uid)
+// PodEnded implements [EndReporter].
+func (m *Manager) PodEnded(pod runtime.PodRef) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.pods[pod.UID]
+	switch {
+	case r != nil && r.live != nil:
+		m.forget(r)
+	case r == nil && m.ends != nil:
+		r = &record{ref: pod, gone: &incarnation{}}
+		m.pods[pod.UID] = r
+		m.settle(r)
+	}
+}
+
+// forget makes the live pod of the record a pod that is gone.
+func (m *Manager) forget(r *record) {
+	i := r.live
+	r.live = nil
+	delete(m.held, r.ref.UID)
+	i.show(outgoing(i.pod, i.out, *i.status, false), false, time.Now())
+	if r.gone != nil && m.ends != nil {
+		// The end of an earlier pod of the UID is still due, and comes first. PodGone is
+		// called once for both, with the last status of the later one.
+		i.delivered = i.version
+	}
+	r.gone = i
+	m.settle(r)
+}
+
+// settle schedules a call of the sink for the record if one is due, and removes the
+// record if it serves no purpose any more. Nothing changes while a call is
+// scheduled or under way.
+func (m *Manager) settle(r *record) {
+	if r.stage != idle {
+		return
+	}
+	if m.sink == nil || r.gone != nil && !r.gone.undelivered() && m.ends == nil {
+		r.gone = nil
+	}
+	switch {
+	case r.gone == nil && r.live == nil:
+		delete(m.pods, r.ref.UID)
+	case m.sink != nil && r.due() != nil:
+		m.calls.ready(r)
+		m.poke()
 	}
 }

@@ -1,4 +1,4 @@
-package status
+package status_test
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // A step is one generation; each has the status of the step before as its
@@ -17,7 +18,7 @@ type step struct {
 	runtime *runtime.PodStatus
 	probes  runtime.ProbeResults
 	waiting map[string]v1.ContainerStateWaiting
-	change  func(*Input)
+	change  func(*status.Input)
 	want    string
 }
 
@@ -210,12 +211,12 @@ func TestScenarios(t *testing.T) {
 			{now: 1, runtime: observe("10.0.0.1", "app/a running@1"), want: `
 				Ready=False@1 (ReadinessGatesNotReady: corresponding condition of pod readiness gate "lb" does not exist.)
 				ContainersReady=True@1`},
-			{now: 2, runtime: observe("10.0.0.1", "app/a running@1"), change: func(in *Input) {
+			{now: 2, runtime: observe("10.0.0.1", "app/a running@1"), change: func(in *status.Input) {
 				in.Pod.Status.Conditions = []v1.PodCondition{{Type: "lb", Status: v1.ConditionFalse}}
 			}, want: `
 				lb=False@2
 				Ready=False@1 (ReadinessGatesNotReady: the status of pod readiness gate "lb" is not "True", but False)`},
-			{now: 3, runtime: observe("10.0.0.1", "app/a running@1"), change: func(in *Input) {
+			{now: 3, runtime: observe("10.0.0.1", "app/a running@1"), change: func(in *status.Input) {
 				in.Pod.Status.Conditions = []v1.PodCondition{{Type: "lb", Status: v1.ConditionTrue}, {Type: v1.PodReady, Status: v1.ConditionFalse}}
 			}, want: `
 				lb=True@3
@@ -226,7 +227,7 @@ func TestScenarios(t *testing.T) {
 		}},
 		{"eviction", podOf(v1.RestartPolicyAlways, "app"), []step{
 			{now: 1, runtime: observe("10.0.0.1", "app/a running@1"), want: `Running 10.0.0.1 since -1`},
-			{now: 2, runtime: observe("10.0.0.1", "app/a running@1"), change: func(in *Input) {
+			{now: 2, runtime: observe("10.0.0.1", "app/a running@1"), change: func(in *status.Input) {
 				in.Terminating = true
 				in.Override = func(s *v1.PodStatus) {
 					s.Phase, s.Reason, s.Message = v1.PodFailed, "Evicted", "no memory left"
@@ -237,17 +238,17 @@ func TestScenarios(t *testing.T) {
 				DisruptionTarget=True@2 (TerminationByKubelet: )
 				Ready=False@2 (PodFailed: )
 				app[a]: running@1, restarts 0, started, ready`},
-			{now: 3, runtime: observe("", "app/a exit0@1-3"), change: func(in *Input) { in.Terminated = true }, want: `
+			{now: 3, runtime: observe("", "app/a exit0@1-3"), change: func(in *status.Input) { in.Terminated = true }, want: `
 				Failed (Evicted: no memory left) 10.0.0.1 since -1
 				DisruptionTarget=True@2 (TerminationByKubelet: )
 				app[a]: exit0@1-3 Completed, restarts 0`},
 		}},
 		{"stopped", podOf(v1.RestartPolicyAlways, "app"), []step{
 			{now: 1, runtime: observe("10.0.0.1", "app/a running@1"), want: `Running 10.0.0.1 since -1`},
-			{now: 2, runtime: observe("10.0.0.1", "app/a exit0@1-2"), waiting: backoff, change: func(in *Input) { in.Terminating = true }, want: `
+			{now: 2, runtime: observe("10.0.0.1", "app/a exit0@1-2"), waiting: backoff, change: func(in *status.Input) { in.Terminating = true }, want: `
 				Running 10.0.0.1 since -1
 				app[a]: exit0@1-2 Completed, restarts 0`},
-			{now: 3, runtime: observe("", "app/a exit0@1-2"), change: func(in *Input) { in.Terminated = true }, want: `
+			{now: 3, runtime: observe("", "app/a exit0@1-2"), change: func(in *status.Input) { in.Terminated = true }, want: `
 				Succeeded 10.0.0.1 since -1`},
 		}},
 	} {
@@ -255,16 +256,16 @@ func TestScenarios(t *testing.T) {
 			pod := tc.pod.DeepCopy()
 			var prev *v1.PodStatus
 			for i, s := range tc.steps {
-				in := Input{Pod: pod, Runtime: s.runtime, Previous: prev, Probes: s.probes, Waiting: s.waiting, Now: at(s.now)}
+				in := status.Input{Pod: pod, Runtime: s.runtime, Previous: prev, Probes: s.probes, Waiting: s.waiting, Now: at(s.now)}
 				if s.change != nil {
 					in.Pod = pod.DeepCopy()
 					s.change(&in)
 				}
-				got := Generate(in)
+				got := status.Generate(in)
 				checkLines(t, i, s.want, render(got))
 				again := in
 				again.Previous = &got
-				assert.Equal(t, render(got), render(Generate(again)), "step %d again", i)
+				assert.Equal(t, render(got), render(status.Generate(again)), "step %d again", i)
 				prev = &got
 			}
 		})

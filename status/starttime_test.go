@@ -1,4 +1,4 @@
-package status
+package status_test
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // The start time is when an agent first saw the pod, and the next agent finds it
@@ -19,7 +20,7 @@ func TestStartTimeSurvivesTheAgent(t *testing.T) {
 	}
 	pod := podOf(v1.RestartPolicyAlways, "app")
 	pod.Annotations = seen(0)
-	first := Generate(Input{Pod: pod, Runtime: &runtime.PodStatus{}, Now: noon.Add(3 * time.Second)})
+	first := status.Generate(status.Input{Pod: pod, Runtime: &runtime.PodStatus{}, Now: noon.Add(3 * time.Second)})
 	assert.True(t, noon.Equal(first.StartTime.Time), first.StartTime)
 
 	held := &runtime.PodStatus{Sandboxes: []runtime.SandboxStatus{{
@@ -28,10 +29,10 @@ func TestStartTimeSurvivesTheAgent(t *testing.T) {
 	}}}
 	adopted := podOf(v1.RestartPolicyAlways, "app")
 	adopted.Annotations = seen(time.Hour)
-	second := Generate(Input{Pod: adopted, Runtime: held, Now: noon.Add(2 * time.Hour)})
+	second := status.Generate(status.Input{Pod: adopted, Runtime: held, Now: noon.Add(2 * time.Hour)})
 	assert.True(t, noon.Equal(second.StartTime.Time), second.StartTime)
 
 	held.Sandboxes[0].Annotations = map[string]string{runtime.AnnotationConfigSeen: "yesterday"}
-	third := Generate(Input{Pod: adopted, Runtime: held, Now: noon.Add(2 * time.Hour)})
+	third := status.Generate(status.Input{Pod: adopted, Runtime: held, Now: noon.Add(2 * time.Hour)})
 	assert.True(t, noon.Add(5*time.Second).Equal(third.StartTime.Time), "an unreadable annotation does not count")
 }

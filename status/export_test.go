@@ -1,0 +1,8 @@
+package status
+
+// Records returns the number of UIDs that the manager has a record of.
+func (m *Manager) Records() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.pods)
+}

@@ -1,0 +1,67 @@
+package status
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// record is the state of one pod UID. It is guarded by Manager.mu. At least one of live
+// and gone is set.
+type record struct {
+	ref runtime.PodRef
+	// live is the pod that has a status; nil after Forget.
+	live *incarnation
+	// gone is an earlier pod of the UID for which calls of the sink are due. They come
+	// before those for live.
+	gone *incarnation
+	call
+}
+
+// due returns the pod that the next call of the sink is for, nil if none is due.
+func (r *record) due() *incarnation {
+	switch {
+	case r.gone != nil:
+		return r.gone
+	case r.live != nil && r.live.undelivered():
+		return r.live
+	}
+	return nil
+}
+
+// incarnation is one pod of a UID. Another one of the same UID can follow, as a
+// static pod whose manifest is removed and comes back.
+type incarnation struct {
+	// pod and status are the latest. They are nil if only the end of the pod was
+	// reported. What they point to is replaced, never changed.
+	pod    *v1.Pod
+	status *v1.PodStatus
+	// out is as much of status as the sink may have, and version its number.
+	// delivered is the version that the sink has accepted, or that was given up.
+	out                *v1.PodStatus
+	version, delivered uint64
+	// changed is the time of the first change that is in no delivery yet, zero if
+	// there is none.
+	changed time.Time
+	// finished is set by Terminate.
+	finished bool
+}
+
+func (i *incarnation) undelivered() bool { return i.delivered < i.version }
+
+// show makes out the status to be delivered, if it is a change or always is true,
+// and reports whether it did.
+func (i *incarnation) show(out v1.PodStatus, always bool, now time.Time) bool {
+	if i.out != nil && !always && equality.Semantic.DeepEqual(i.out, &out) {
+		return false
+	}
+	i.out = &out
+	i.version++
+	if i.changed.IsZero() {
+		i.changed = now
+	}
+	return true
+}

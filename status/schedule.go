@@ -1,0 +1,171 @@
+package status
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
+)
+
+// stage says where a record is on its way to the sink.
+type stage int
+
+const (
+	idle       stage = iota // no call is due
+	queued                  // in schedule.queue or schedule.slowQueue
+	calling                 // a call is under way
+	hanging                 // a call is under way that has exceeded its deadline
+	backingOff              // a call has failed and is repeated later
+)
+
+// call is the part of a record that belongs to the schedule.
+type call struct {
+	stage stage
+	// seq is the record's place in the order of the queues.
+	seq uint64
+	// failures is the number of calls in a row that have failed.
+	failures int
+	// slow says that the last call exceeded its deadline, slowPlace that the call under
+	// way counts as slow.
+	slow, slowPlace bool
+	// since is the begin of the call that is under way.
+	since time.Time
+	// at is the time at which the stage ends by itself: the end of the back-off, or
+	// the time after which a call hangs. index is the position in schedule.timers, valid
+	// in these two stages.
+	at    time.Time
+	index int
+}
+
+// schedule decides which record's call is made next, and when. Records whose call is
+// due wait in the order in which they became due. A record is in one stage at a
+// time, so no two calls for one UID overlap.
+//
+// Records whose last call exceeded its deadline have at most slowLimit of the places,
+// so that a sink which does not answer for some pods remains available to others.
+type schedule struct {
+	limit, slowLimit int
+	backoff          backoff.Exponential
+
+	queue, slowQueue []*record
+	nextSeq          uint64
+	// calls counts the records in stage calling, slowCalls those of them that were
+	// taken from slowQueue.
+	calls, slowCalls int
+	// hung has the records in stage hanging.
+	hung map[*record]struct{}
+	// timers has the records in the stages calling and backingOff.
+	timers timers
+}
+
+func newSchedule(limit int, b backoff.Exponential) schedule {
+	return schedule{limit: limit, slowLimit: max(1, limit/2), backoff: b, hung: map[*record]struct{}{}}
+}
+
+// ready queues a record that is in no queue, has no timer and no call under way.
+func (s *schedule) ready(r *record) {
+	r.stage = queued
+	r.seq = s.nextSeq
+	s.nextSeq++
+	if r.slow {
+		s.slowQueue = append(s.slowQueue, r)
+	} else {
+		s.queue = append(s.queue, r)
+	}
+}
+
+// next takes the record whose call is to be made now, nil if there is none or no
+// place for it. The call hangs from the time hangs on.
+func (s *schedule) next(now, hangs time.Time) *record {
+	if s.calls >= s.limit {
+		return nil
+	}
+	from := &s.queue
+	if len(s.slowQueue) > 0 && s.slowCalls < s.slowLimit && (len(s.queue) == 0 || s.slowQueue[0].seq < s.queue[0].seq) {
+		from = &s.slowQueue
+	}
+	if len(*from) == 0 {
+		return nil
+	}
+	r := (*from)[0]
+	(*from)[0] = nil
+	*from = (*from)[1:]
+	r.stage, r.since, r.at, r.slowPlace = calling, now, hangs, r.slow
+	s.calls++
+	if r.slowPlace {
+		s.slowCalls++
+	}
+	heap.Push(&s.timers, r)
+	return r
+}
+
+// free gives back the place of a call.
+func (s *schedule) free(r *record) {
+	s.calls--
+	if r.slowPlace {
+		s.slowCalls--
+	}
+}
+
+// returned takes in that the call for the record has returned.
+func (s *schedule) returned(r *record) {
+	if r.stage == hanging {
+		delete(s.hung, r)
+	} else {
+		heap.Remove(&s.timers, r.index)
+		s.free(r)
+	}
+	r.stage = idle
+}
+
+// retry has the call repeated after a back-off, and returns its duration.
+func (s *schedule) retry(r *record, now time.Time) time.Duration {
+	delay := s.backoff.After(r.failures)
+	r.stage, r.at = backingOff, now.Add(delay)
+	heap.Push(&s.timers, r)
+	return delay
+}
+
+// expire takes in that it is now: it queues the records whose back-off is over and
+// returns those whose call has begun to hang.
+func (s *schedule) expire(now time.Time) (hung []*record) {
+	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
+		r := heap.Pop(&s.timers).(*record)
+		if r.stage == backingOff {
+			s.ready(r)
+			continue
+		}
+		s.free(r)
+		r.stage = hanging
+		s.hung[r] = struct{}{}
+		hung = append(hung, r)
+	}
+	return hung
+}
+
+// timers is a heap of records by call.at.
+type timers []*record
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].index, t[j].index = i, j
+}
+
+// Push implements [heap.Interface].
+func (t *timers) Push(x any) {
+	r := x.(*record)
+	r.index = len(*t)
+	*t = append(*t, r)
+}
+
+// Pop implements [heap.Interface].
+func (t *timers) Pop() any {
+	old := *t
+	n := len(old) - 1
+	r := old[n]
+	old[n] = nil
+	*t = old[:n]
+	return r
+}
