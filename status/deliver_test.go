@@ -33,26 +33,33 @@ type sink struct {
 }
 
 func (k *sink) Deliver(ctx context.Context, pod *v1.Pod, s v1.PodStatus) error {
+	return k.record(ctx, pod.UID, string(s.Phase)+" "+s.Message, s)
+}
+
+func (k *sink) record(ctx context.Context, uid types.UID, what string, s v1.PodStatus) error {
 	k.mu.Lock()
-	if k.busy[pod.UID] {
+	if k.busy[uid] {
 		k.log = append(k.log, "TWICE AT ONCE")
 	}
-	k.busy[pod.UID] = true
+	k.busy[uid] = true
 	k.most = max(k.most, len(k.busy))
-	k.log = append(k.log, strings.TrimSpace(fmt.Sprintf("%v %s %s %s", time.Since(k.start).Seconds(), pod.UID, s.Phase, s.Message)))
+	k.log = append(k.log, strings.TrimSpace(fmt.Sprintf("%v %s %s", time.Since(k.start).Seconds(), uid, what)))
 	f := k.answer
 	k.mu.Unlock()
-	var err error
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.busy, uid)
+	}()
 	if f != nil {
-		err = f(ctx, pod.UID, s)
+		if err := f(ctx, uid, s); err != nil {
+			return err
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.busy, pod.UID)
-	if err == nil {
-		k.last[pod.UID] = s
-	}
-	return err
+	k.last[uid] = s
+	return nil
 }
 
 func (k *sink) deliveries() string {
@@ -67,9 +74,14 @@ func (k *sink) deliveries() string {
 // managed runs f in a bubble beside a running manager.
 func managed(t *testing.T, opts status.Options, f func(m *status.Manager, k *sink)) {
 	t.Helper()
+	managedWith(t, opts, func(k *sink) status.Sink { return k }, f)
+}
+
+func managedWith(t *testing.T, opts status.Options, wrap func(*sink) status.Sink, f func(m *status.Manager, k *sink)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := &sink{start: time.Now(), busy: map[types.UID]bool{}, last: map[types.UID]v1.PodStatus{}}
-		opts.Sink = k
+		opts.Sink = wrap(k)
 		m, err := status.New(opts)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

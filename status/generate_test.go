@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -295,11 +296,17 @@ func TestContainerResources(t *testing.T) {
 	}
 }
 
-func TestPhaseOfStaticPodsIsNotMadeFinal(t *testing.T) {
-	pod := podOf(v1.RestartPolicyAlways, "app")
-	pod.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
-	s := status.Generate(status.Input{Pod: pod, Runtime: observe("", "app/a exit1@0-1"), Terminated: true, Now: noon})
-	assert.Equal(t, v1.PodRunning, s.Phase)
+// A static pod that was stopped does not start again: a manifest that comes back
+// makes another pod, also if it has the same UID.
+func TestPhaseOfStaticPodsIsFinal(t *testing.T) {
+	for code, want := range []v1.PodPhase{v1.PodSucceeded, v1.PodFailed} {
+		pod := podOf(v1.RestartPolicyAlways, "app")
+		pod.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+		in := status.Input{Pod: pod, Runtime: observe("", fmt.Sprintf("app/a exit%d@0-1", code)), Now: noon}
+		assert.Equal(t, v1.PodRunning, status.Generate(in).Phase)
+		in.Terminated = true
+		assert.Equal(t, want, status.Generate(in).Phase)
+	}
 }
 
 // Whatever happens to a pod in whatever order, what was shown is not taken back.

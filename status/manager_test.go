@@ -90,9 +90,12 @@ func TestTerminate(t *testing.T) {
 			Ready=False@5 (PodFailed: )
 			app[1]: exit137@--- ContainerStatusUnknown, restarts 0`},
 		{"static", static, status.Input{Runtime: observe("", "app/1 running@1")}, `
-			Running since -1
-			Ready=False@5 (ContainersNotReady: containers with unready status: [app])
+			Failed since -1
+			Ready=False@5 (PodFailed: )
 			app[1]: exit137@--- ContainerStatusUnknown, restarts 0`},
+		{"static, stopped", static, status.Input{Runtime: observe("", "app/1 exit0@1-2"), Terminated: true}, `
+			Succeeded since -1
+			app[1]: exit0@1-2 Completed, restarts 0`},
 		{"ended", podOf(v1.RestartPolicyNever, "app"), status.Input{Runtime: observe("", "app/1 exit0@1-2"), Terminated: true}, `
 			Succeeded since -1
 			app[1]: exit0@1-2 Completed, restarts 0`},
@@ -181,4 +184,3 @@ func TestNormalize(t *testing.T) {
 	assert.Equal(t, 3072, len(s.ContainerStatuses[1].State.Terminated.Message))
 	assert.Equal(t, at(0), s.Conditions[0].LastTransitionTime.Time)
 }
-

@@ -77,8 +77,7 @@ func progressOf(pod *v1.Pod, c *v1.Container, kind runtime.ContainerKind, s *v1.
 
 // phaseOf derives the phase from the states of the containers.
 //
-// stopped says that nothing is restarted any more whatever the restart policy. For
-// a static pod that makes no difference, as in kubelet: its manifest may come back.
+// stopped says that nothing is restarted any more whatever the restart policy.
 // initialized says that main containers have been created since the sandbox was:
 // a sidecar that is restarting then does not make the pod Pending.
 func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhase {
@@ -115,7 +114,7 @@ func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhas
 		c := &pod.Spec.Containers[i]
 		cs := findStatus(s.ContainerStatuses, c.Name)
 		p := progressOf(pod, c, runtime.MainContainer, cs)
-		if p == restarting && stopped && !runtime.IsStatic(pod) {
+		if p == restarting && stopped {
 			p = succeeded
 			if exitCode(cs) != 0 {
 				p = failed

@@ -10,7 +10,7 @@ import (
 
 // terminated returns the status of a pod of which nothing is left to stop, made
 // from its last one: no container runs or waits that had a chance to run, and the
-// phase is final unless the pod is static. It changes s, and returns it.
+// phase is final. It changes s, and returns it.
 func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 	for i := range begun(s.InitContainerStatuses) {
 		end(&s.InitContainerStatuses[i])
@@ -25,7 +25,7 @@ func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 			end(cs)
 		}
 	}
-	if !runtime.IsStatic(pod) && !final(s.Phase) {
+	if !final(s.Phase) {
 		s.Phase = v1.PodFailed
 	}
 	sandbox := findCondition(s.Conditions, v1.PodReadyToStartContainers)
