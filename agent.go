@@ -154,7 +154,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 	if err != nil {
 		return err
 	}
-	a.objects = objects.NewDependents(source, a.pods, a.named("objects"))
+	a.objects = objects.NewDependents(source, a.pods, objects.DependentsOptions{Logger: a.named("objects")})
 	a.loop, err = syncloop.New(
 		syncloop.Deps{Handler: handler, Config: a.mux, PLEG: a.pleg, Runtime: a.checker(rt), Pods: a.pods, Probes: a.prober.Results()},
 		syncloop.Options{Due: a.objects.Due, Logger: a.named("syncloop"), Observe: func(ev pleg.PodEvents) {

@@ -2,51 +2,58 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Pods returns the pods that should run on the node.
+// Pods returns the pods that should run on the node. A podmanager.PodManager
+// implements it.
 type Pods interface {
 	Pods() []*v1.Pod
 }
 
-// Dependents finds the pods whose secrets and config maps have changed, so that a
-// container that waits for one of them is started soon after it appears. What runs
-// keeps the environment that it was started with.
+// DependentsOptions are the settings of [Dependents].
+type DependentsOptions struct {
+	// Logger. The zero value discards.
+	Logger logr.Logger
+}
+
+// Dependents finds the pods that refer to secrets and config maps that have changed.
+// The agent syncs these pods, so that a container that waits for an object starts soon
+// after the object appears. Running containers keep their environment.
 type Dependents struct {
 	source Source
 	pods   Pods
 	log    logr.Logger
 
 	mu sync.Mutex
-	// all says that any object may have changed; changed are those that have.
+	// changed are the objects that have changed since the last call of Due. If all is
+	// set, any object may have changed.
 	all     bool
 	changed map[Ref]struct{}
 }
 
-// NewDependents returns the Dependents of a source's objects among the pods. Without
-// a source, nil, there are none. The zero Logger discards.
-func NewDependents(source Source, pods Pods, logger logr.Logger) *Dependents {
-	if logger.IsZero() {
-		logger = logr.Discard()
-	}
-	return &Dependents{source: source, pods: pods, log: logger, changed: map[Ref]struct{}{}}
+// NewDependents returns the Dependents of the source's objects among the pods. If
+// source is nil, no pod depends on anything.
+func NewDependents(source Source, pods Pods, opts DependentsOptions) *Dependents {
+	return &Dependents{source: source, pods: pods, log: opts.Logger, changed: map[Ref]struct{}{}}
 }
 
-// restarts is the delay before a watch that failed is begun anew. A watch of Max or
-// longer counts as health.
+// restarts is the delay before a watch that has failed is started again. A watch that
+// lasted Max or longer resets it.
 var restarts = backoff.Exponential{Min: time.Second, Max: time.Minute}
 
-// Run watches the source until ctx ends, and then returns nil. A watch that fails
-// is begun anew after a second, and longer if it goes on failing.
+// Run watches the source until ctx ends, and then returns nil. If the watch fails, it
+// is started again after a delay of 1 s, doubling to 1 min.
 func (d *Dependents) Run(ctx context.Context) error {
 	if d.source == nil {
 		<-ctx.Done()
@@ -55,7 +62,7 @@ func (d *Dependents) Run(ctx context.Context) error {
 	failures := 0
 	for {
 		began := time.Now()
-		err := d.watch(ctx)
+		err := runtime.Recover(func() error { return d.source.Watch(ctx, d.note) })
 		if err == nil && ctx.Err() == nil {
 			d.log.V(1).Info("Secrets and config maps do not change any more")
 			<-ctx.Done()
@@ -68,36 +75,25 @@ func (d *Dependents) Run(ctx context.Context) error {
 		}
 		failures++
 		delay := restarts.After(failures)
-		d.log.Error(err, "Watch of secrets and config maps failed; it is begun anew", "retryIn", delay)
-		if !sleep(ctx, delay) {
+		d.logFailure(err, delay)
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-time.After(delay):
 		}
 	}
 }
 
-// watch watches the source once. A panic becomes an error with its stack, as it does
-// with sources of pods.
-func (d *Dependents) watch(ctx context.Context) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the source of secrets and config maps panicked: %v\n%s", r, debug.Stack())
-		}
-	}()
-	return d.source.Watch(ctx, d.note)
-}
-
-// sleep reports whether the time has passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+func (d *Dependents) logFailure(err error, delay time.Duration) {
+	log := d.log
+	if crash := (*runtime.PanicError)(nil); errors.As(err, &crash) {
+		err = fmt.Errorf("the source of secrets and config maps panicked: %w", err)
+		log = log.WithValues("stack", string(crash.Stack))
 	}
+	log.Error(err, "Watch of secrets and config maps failed; it is started again", "retryIn", delay)
 }
 
+// note records changes. An empty list means that any object may have changed.
 func (d *Dependents) note(refs []Ref) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,8 +103,8 @@ func (d *Dependents) note(refs []Ref) {
 	}
 }
 
-// Due returns the pods that refer to what has changed since the last call. It has
-// the form of an option of package syncloop.
+// Due returns the pods that refer to objects that have changed since the last call. Its
+// signature is that of syncloop.Options.Due; the time is not used.
 func (d *Dependents) Due(time.Time) []*v1.Pod {
 	d.mu.Lock()
 	all, changed := d.all, d.changed

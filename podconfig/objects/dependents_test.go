@@ -1,4 +1,4 @@
-package objects
+package objects_test
 
 import (
 	"context"
@@ -7,25 +7,29 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// scriptedObjects is a source that only its watches matter of: each is a function.
+type watchFunc func(ctx context.Context, changed func([]objects.Ref)) error
+
+// scriptedObjects is a source without objects. Each call of Watch runs the next
+// function, and then the last one again.
 type scriptedObjects struct {
 	runtime.Objects
-	watches []func(ctx context.Context, changed func([]Ref)) error
+	watches []watchFunc
 	began   []time.Duration // since start
 	start   time.Time
 }
 
-func (s *scriptedObjects) Watch(ctx context.Context, changed func([]Ref)) error {
+func (s *scriptedObjects) Watch(ctx context.Context, changed func([]objects.Ref)) error {
 	s.began = append(s.began, time.Since(s.start))
 	watch := s.watches[0]
 	if len(s.watches) > 1 {
@@ -48,8 +52,30 @@ func (l podList) Pods() []*v1.Pod { return l }
 
 func TestDependents(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testDependents)
+}
+
+func testDependents(t *testing.T) {
 	pods := podList{podWithSecrets("a", "s1"), podWithSecrets("b", "s1", "s2"), podWithSecrets("c")}
-	d := NewDependents(&scriptedObjects{}, pods, logr.Logger{})
+	changes := make(chan []objects.Ref)
+	src := &scriptedObjects{watches: []watchFunc{func(ctx context.Context, changed func([]objects.Ref)) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case refs := <-changes:
+				changed(refs)
+			}
+		}
+	}}}
+	d := objects.NewDependents(src, pods, objects.DependentsOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- d.Run(ctx) }()
+	note := func(refs []objects.Ref) {
+		changes <- refs
+		synctest.Wait()
+	}
 	due := func() []string {
 		var names []string
 		for _, pod := range d.Due(time.Now()) {
@@ -57,35 +83,41 @@ func TestDependents(t *testing.T) {
 		}
 		return names
 	}
-	ref := func(name string) []Ref { return []Ref{{SecretKind, "ns", name}} }
+	ref := func(name string) []objects.Ref {
+		return []objects.Ref{{Kind: objects.SecretKind, Namespace: "ns", Name: name}}
+	}
 	assert.Empty(t, due())
-	d.note(ref("s2"))
+	note(ref("s2"))
 	assert.Equal(t, []string{"b"}, due())
 	assert.Empty(t, due(), "each change once")
-	d.note(ref("s1"))
-	d.note(ref("s2"))
+	note(ref("s1"))
+	note(ref("s2"))
 	assert.Equal(t, []string{"a", "b"}, due())
-	d.note(ref("other"))
-	d.note([]Ref{{ConfigMapKind, "ns", "s1"}, {SecretKind, "elsewhere", "s1"}})
+	note(ref("other"))
+	note([]objects.Ref{{Kind: objects.ConfigMapKind, Namespace: "ns", Name: "s1"}, {Kind: objects.SecretKind, Namespace: "elsewhere", Name: "s1"}})
 	assert.Empty(t, due())
-	d.note(nil)
+	note(nil)
 	assert.Equal(t, []string{"a", "b"}, due(), "all that refer to anything")
+	cancel()
+	require.NoError(t, <-done)
 }
 
 func TestDependentsRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		fails := func(context.Context, func([]Ref)) error { return errors.New("away") }
-		panics := func(context.Context, func([]Ref)) error { panic("oops") }
-		failsLate := func(_ context.Context, changed func([]Ref)) error {
+		fails := func(context.Context, func([]objects.Ref)) error { return errors.New("away") }
+		panics := func(context.Context, func([]objects.Ref)) error { panic("oops") }
+		failsLate := func(_ context.Context, changed func([]objects.Ref)) error {
 			changed(nil)
-			time.Sleep(restarts.Max)
+			time.Sleep(time.Minute)
 			return errors.New("away again")
 		}
-		completes := func(context.Context, func([]Ref)) error { return nil }
-		src := &scriptedObjects{start: time.Now(), watches: []func(context.Context, func([]Ref)) error{fails, panics, failsLate, fails, completes}}
+		completes := func(context.Context, func([]objects.Ref)) error { return nil }
+		src := &scriptedObjects{start: time.Now(), watches: []watchFunc{fails, panics, failsLate, fails, completes}}
 		pods := podList{podWithSecrets("a", "s")}
-		d := NewDependents(src, pods, logr.Discard())
+		var lines []string
+		logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+		d := objects.NewDependents(src, pods, objects.DependentsOptions{Logger: logger})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- d.Run(ctx) }()
@@ -95,6 +127,10 @@ func TestDependentsRun(t *testing.T) {
 		assert.Len(t, d.Due(time.Now()), 1)
 		cancel()
 		require.NoError(t, <-done)
+		require.Len(t, lines, 4)
+		assert.Contains(t, lines[0], "away")
+		assert.Contains(t, lines[1], "the source of secrets and config maps panicked: panic: oops")
+		assert.Contains(t, lines[1], "dependents_test.go", "the stack")
 	})
 }
 
@@ -103,7 +139,7 @@ func TestDependentsOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		d := NewDependents(nil, podList{}, logr.Discard())
+		d := objects.NewDependents(nil, podList{}, objects.DependentsOptions{})
 		require.NoError(t, d.Run(ctx))
 		assert.Empty(t, d.Due(time.Now()))
 	})
@@ -112,10 +148,10 @@ func TestDependentsOfNothing(t *testing.T) {
 func TestDependentsRunEndsDuringBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedObjects{watches: []func(context.Context, func([]Ref)) error{
-			func(context.Context, func([]Ref)) error { return errors.New("away") },
+		src := &scriptedObjects{watches: []watchFunc{
+			func(context.Context, func([]objects.Ref)) error { return errors.New("away") },
 		}}
-		d := NewDependents(src, podList{}, logr.Discard())
+		d := objects.NewDependents(src, podList{}, objects.DependentsOptions{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		require.NoError(t, d.Run(ctx))

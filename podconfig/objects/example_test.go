@@ -10,7 +10,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
-// An embedder's control plane has sent a secret.
+// An embedder's control plane sends a secret.
 func Example() {
 	store := objects.New() // for kubeletkit.Options.Objects
 	store.Set(&v1.Secret{
@@ -25,4 +25,20 @@ func Example() {
 	// Output:
 	// admin <nil>
 	// configmap "db" not found
+}
+
+// A pod takes its environment from a secret and its image from a private registry.
+func ExampleReferences() {
+	var pod v1.Pod
+	pod.Namespace, pod.Name = "shop", "web"
+	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "registry"}}
+	pod.Spec.Containers = []v1.Container{{EnvFrom: []v1.EnvFromSource{
+		{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "db"}}},
+	}}}
+	for _, ref := range objects.References(&pod) {
+		fmt.Println(ref)
+	}
+	// Output:
+	// secret shop/registry
+	// secret shop/db
 }

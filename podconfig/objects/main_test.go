@@ -1,4 +1,4 @@
-package objects
+package objects_test
 
 import (
 	"testing"

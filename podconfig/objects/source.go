@@ -16,37 +16,37 @@ const (
 	ConfigMapKind = "ConfigMap"
 )
 
-// Source has the secrets and config maps that pods refer to: files on disk
-// ([github.com/kubeletkit/kubeletkit/podconfig/file.Objects]), an API server, an
-// embedder's own control plane
-// ([Store]). What it hands out
-// is shared and must not be changed.
+// Source looks up the secrets and config maps that pods refer to, and reports their
+// changes. Its methods are safe for concurrent use. Objects that it returns are
+// shared and must not be changed.
+//
+// [Store] is a Source in memory. Package podconfig/file has a Source that reads files.
 type Source interface {
 	runtime.Objects
-	// Watch tells of changes until ctx ends. It calls changed, in one call at a time,
-	// with each object that has come, changed or gone since Watch was called. Without
-	// any, all may have changed; so it calls first, as soon as lookups can be answered.
-	// changed does not block.
+	// Watch reports changes until ctx ends. It calls changed with the objects that were
+	// added, changed or removed since Watch was called. An empty list means that any
+	// object may have changed. The first call is such a call: Watch makes it as soon as
+	// lookups can be answered. Calls do not overlap, and changed does not block.
 	//
-	// When Watch returns an error before ctx has ended, it is called again after a
-	// back-off. When it returns nil, nothing will ever change again.
+	// If Watch returns an error before ctx ends, it is called again after a back-off.
+	// If it returns nil, no object changes any more.
 	Watch(ctx context.Context, changed func(refs []Ref)) error
 }
 
-// Ref names a secret or config map.
+// Ref identifies a secret or config map.
 type Ref struct {
 	// Kind is [SecretKind] or [ConfigMapKind].
 	Kind            string
 	Namespace, Name string
 }
 
-// String returns the reference as it stands in messages, as in "secret default/db".
+// String returns the reference as messages have it, for example "secret default/db".
 func (r Ref) String() string {
 	return strings.ToLower(r.Kind) + " " + r.Namespace + "/" + r.Name
 }
 
-// RefOf returns the reference to a *v1.Secret or a *v1.ConfigMap; for anything else
-// its kind is empty.
+// RefOf returns the reference to a *v1.Secret or a *v1.ConfigMap. For any other type
+// the kind is empty.
 func RefOf(object metav1.Object) Ref {
 	ref := Ref{Namespace: object.GetNamespace(), Name: object.GetName()}
 	switch object.(type) {
@@ -58,9 +58,9 @@ func RefOf(object metav1.Object) Ref {
 	return ref
 }
 
-// References returns the secrets and config maps that a pod refers to, each once,
-// whether or not it can do without: those of its images, of its containers'
-// environments, and of secret, config map and projected volumes.
+// References returns the secrets and config maps that a pod refers to, each once: its
+// image pull secrets, and those of environment variables and of secret, config map and
+// projected volumes. Optional references are included.
 func References(pod *v1.Pod) []Ref {
 	var refs []Ref
 	seen := map[Ref]bool{}

@@ -15,35 +15,39 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrNotSet says that there was no [Store.Set] yet.
+// ErrNotSet is returned by lookups in a [Store] before the first call of [Store.Set].
 var ErrNotSet = errors.New("secrets and config maps have not been read yet")
 
-// patience is how long a lookup waits for the first Set: as long as kubelet waits
+// firstSetTimeout is how long a lookup waits for the first Set. Kubelet waits as long
 // for the first answer about an object.
-const patience = time.Second
+const firstSetTimeout = time.Second
 
-// Store holds objects in memory.
+// Store is a [Source] that holds objects in memory. Its methods are safe for concurrent
+// use.
 type Store struct {
 	// ready is closed by the first Set.
 	ready chan struct{}
 
 	mu       sync.RWMutex
-	objects  map[Ref]metav1.Object // nil before the first Set
+	objects  map[Ref]metav1.Object // nil until the first Set
 	watchers map[*watcher]struct{}
 }
 
 var _ Source = (*Store)(nil)
 
-// New returns a Store that was not Set yet.
+// New returns a Store without objects. Lookups fail with [ErrNotSet] until [Store.Set]
+// is called.
 func New() *Store {
 	return &Store{ready: make(chan struct{}), watchers: map[*watcher]struct{}{}}
 }
 
-// Set replaces all that the Store holds. The objects are *v1.Secret and
-// *v1.ConfigMap, which must not be changed any more; others are passed over, and of
-// two with the same kind, namespace and name the first counts. An object that did
-// not change is best given again by the same pointer. Objects that come from
-// outside should have passed manifest.ValidateObject.
+// Set replaces all objects of the Store. The objects must not be changed afterwards.
+// Values that are not a *v1.Secret or a *v1.ConfigMap are ignored. Of objects with the
+// same kind, namespace and name, the first counts.
+//
+// Passing an object again by the same pointer is the cheap way to leave it unchanged.
+// Set does not validate: check objects from untrusted origins with
+// manifest.ValidateObject.
 func (s *Store) Set(objects ...metav1.Object) {
 	next := make(map[Ref]metav1.Object, len(objects))
 	for _, o := range objects {
@@ -65,7 +69,7 @@ func (s *Store) Set(objects ...metav1.Object) {
 	}
 }
 
-// diff returns what differs between the two.
+// diff returns the objects that differ.
 func diff(before, after map[Ref]metav1.Object) []Ref {
 	var refs []Ref
 	for ref, o := range after {
@@ -81,8 +85,8 @@ func diff(before, after map[Ref]metav1.Object) []Ref {
 	return refs
 }
 
-// Secret returns the secret, an error of apimachinery's NotFound kind, [ErrNotSet],
-// or the error of ctx.
+// Secret returns the secret. The error is a NotFound error of apimachinery, [ErrNotSet],
+// or the cause of ctx's end.
 func (s *Store) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	o, err := s.lookup(ctx, Ref{Kind: SecretKind, Namespace: namespace, Name: name})
 	if err != nil {
@@ -91,7 +95,7 @@ func (s *Store) Secret(ctx context.Context, namespace, name string) (*v1.Secret,
 	return o.(*v1.Secret), nil
 }
 
-// ConfigMap is for config maps what [Store.Secret] is for secrets.
+// ConfigMap returns the config map. The errors are those of [Store.Secret].
 func (s *Store) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	o, err := s.lookup(ctx, Ref{Kind: ConfigMapKind, Namespace: namespace, Name: name})
 	if err != nil {
@@ -108,7 +112,7 @@ func (s *Store) lookup(ctx context.Context, ref Ref) (metav1.Object, error) {
 	defer s.mu.RUnlock()
 	o, ok := s.objects[ref]
 	if !ok {
-		// The message is the one that kubelet's users know: secret "x" not found.
+		// The message is that of kubelet: secret "x" not found.
 		return nil, apierrors.NewNotFound(v1.Resource(strings.ToLower(ref.Kind)), ref.Name)
 	}
 	return o, nil
@@ -121,7 +125,7 @@ func (s *Store) await(ctx context.Context) error {
 		return nil
 	default:
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(firstSetTimeout)
 	defer timer.Stop()
 	select {
 	case <-s.ready:
@@ -133,8 +137,8 @@ func (s *Store) await(ctx context.Context) error {
 	}
 }
 
-// Watch is that of Source; it returns nil when ctx has ended. There
-// may be several watchers.
+// Watch implements [Source]. It returns nil when ctx ends. Several calls may run at the
+// same time.
 func (s *Store) Watch(ctx context.Context, changed func(refs []Ref)) error {
 	w := &watcher{wake: make(chan struct{}, 1), refs: map[Ref]struct{}{}}
 	s.mu.Lock()
@@ -162,9 +166,9 @@ func (s *Store) Watch(ctx context.Context, changed func(refs []Ref)) error {
 	}
 }
 
-// watcher gathers what one call of Watch has to tell.
+// watcher holds the changes that one call of Watch has not reported yet.
 type watcher struct {
-	// wake has a token whenever there is something to tell.
+	// wake holds one token if there are changes to report.
 	wake chan struct{}
 
 	mu   sync.Mutex

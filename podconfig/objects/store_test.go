@@ -1,4 +1,4 @@
-package objects
+package objects_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -30,7 +31,7 @@ func configMap(name, value string) *v1.ConfigMap {
 
 func TestLookup(t *testing.T) {
 	t.Parallel()
-	s := New()
+	s := objects.New()
 	first := secret("a", "1")
 	s.Set(first, secret("a", "2"), configMap("a", "3"), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
 
@@ -52,36 +53,36 @@ func TestLookup(t *testing.T) {
 func TestLookupWaitsForTheFirstSet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New()
+		s := objects.New()
 		began := time.Now()
 		_, err := s.Secret(t.Context(), "default", "a")
-		require.ErrorIs(t, err, ErrNotSet)
+		require.ErrorIs(t, err, objects.ErrNotSet)
 		assert.False(t, apierrors.IsNotFound(err), "it may well be there")
-		assert.Equal(t, patience, time.Since(began))
+		assert.Equal(t, time.Second, time.Since(began))
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = s.ConfigMap(ctx, "default", "a")
 		require.ErrorIs(t, err, context.Canceled)
 
-		time.AfterFunc(patience/2, func() { s.Set(secret("a", "1")) })
+		time.AfterFunc(time.Second/2, func() { s.Set(secret("a", "1")) })
 		_, err = s.Secret(t.Context(), "default", "a")
 		require.NoError(t, err)
 	})
 }
 
-// watching is a call of Watch and what it has told.
+// watching is a call of Watch and the changes that it has reported.
 type watching struct {
-	told [][]Ref
+	told [][]objects.Ref
 	stop func()
 }
 
-func watch(t *testing.T, s *Store, during func()) *watching {
+func watch(t *testing.T, s *objects.Store, during func()) *watching {
 	w := &watching{}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- s.Watch(ctx, func(refs []Ref) {
+		done <- s.Watch(ctx, func(refs []objects.Ref) {
 			w.told = append(w.told, refs)
 			during()
 		})
@@ -94,29 +95,29 @@ func watch(t *testing.T, s *Store, during func()) *watching {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New()
+		s := objects.New()
 		early := watch(t, s, func() {})
 		assert.Empty(t, early.told)
 		a, b := secret("a", "1"), configMap("b", "1")
 		s.Set(a, b)
 		synctest.Wait()
 		late := watch(t, s, func() {})
-		assert.Equal(t, [][]Ref{nil}, early.told, "lookups can be answered")
-		assert.Equal(t, [][]Ref{nil}, late.told)
+		assert.Equal(t, [][]objects.Ref{nil}, early.told, "lookups can be answered")
+		assert.Equal(t, [][]objects.Ref{nil}, late.told)
 
 		for _, step := range []struct {
-			objects []metav1.Object
-			want    []Ref
+			set  []metav1.Object
+			want []objects.Ref
 		}{
 			{[]metav1.Object{b, a}, nil},
 			{[]metav1.Object{b, secret("a", "1")}, nil},
-			{[]metav1.Object{b, secret("a", "2")}, []Ref{RefOf(a)}},
-			{[]metav1.Object{secret("a", "2")}, []Ref{RefOf(b)}},
-			{[]metav1.Object{secret("a", "2"), secret("b", "")}, []Ref{{Kind: "Secret", Namespace: "default", Name: "b"}}},
-			{nil, []Ref{RefOf(a), {Kind: "Secret", Namespace: "default", Name: "b"}}},
+			{[]metav1.Object{b, secret("a", "2")}, []objects.Ref{objects.RefOf(a)}},
+			{[]metav1.Object{secret("a", "2")}, []objects.Ref{objects.RefOf(b)}},
+			{[]metav1.Object{secret("a", "2"), secret("b", "")}, []objects.Ref{{Kind: "Secret", Namespace: "default", Name: "b"}}},
+			{nil, []objects.Ref{objects.RefOf(a), {Kind: "Secret", Namespace: "default", Name: "b"}}},
 		} {
 			early.told = nil
-			s.Set(step.objects...)
+			s.Set(step.set...)
 			synctest.Wait()
 			if step.want == nil {
 				assert.Empty(t, early.told)
@@ -128,14 +129,14 @@ func TestWatch(t *testing.T) {
 		early.stop()
 		assert.Len(t, late.told, 5)
 		late.stop()
-		assert.Empty(t, s.watchers)
+		assert.Zero(t, s.Watchers())
 	})
 }
 
 func TestWatcherThatIsBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New()
+		s := objects.New()
 		s.Set()
 		release := make(chan struct{})
 		w := watch(t, s, func() { <-release })
@@ -145,8 +146,8 @@ func TestWatcherThatIsBusy(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		require.Len(t, w.told, 2)
-		assert.ElementsMatch(t, []Ref{RefOf(secret("a", "")), RefOf(configMap("b", ""))}, w.told[1])
-		assert.False(t, slices.ContainsFunc(w.told[1:], func(refs []Ref) bool { return refs == nil }), "that would say that all may have changed")
+		assert.ElementsMatch(t, []objects.Ref{objects.RefOf(secret("a", "")), objects.RefOf(configMap("b", ""))}, w.told[1])
+		assert.False(t, slices.ContainsFunc(w.told[1:], func(refs []objects.Ref) bool { return refs == nil }), "that would say that all may have changed")
 		w.stop()
 	})
 }
