@@ -1,4 +1,4 @@
-package pleg
+package pleg_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/pleg/plegtest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -30,15 +32,16 @@ func newShelf(pods, containers int, changes bool) *shelf {
 		s.statuses[turn] = map[types.UID]*runtime.PodStatus{}
 	}
 	for i := range pods {
-		ref := refOf(types.UID(fmt.Sprintf("0c4b6a3e-%012d", i)))
+		ref := plegtest.Ref(types.UID(fmt.Sprintf("0c4b6a3e-%012d", i)))
 		for turn := range s.lists {
-			pod := &runtime.Pod{PodRef: ref, Sandboxes: []runtime.Sandbox{sbx(fmt.Sprintf("%064d", i), "ready")}}
+			pod := &runtime.Pod{PodRef: ref}
+			sbx(fmt.Sprintf("%064d", i), "ready")(pod)
 			for c := range containers {
 				state := runtime.ContainerRunning
 				if turn == 1 && c == 0 {
 					state = runtime.ContainerExited
 				}
-				pod.Containers = append(pod.Containers, ctr(fmt.Sprintf("%032d%032d", i, c), state))
+				ctr(fmt.Sprintf("%032d%032d", i, c), state)(pod)
 			}
 			s.lists[turn] = append(s.lists[turn], pod)
 			status := &runtime.PodStatus{PodRef: ref, Sandboxes: []runtime.SandboxStatus{{Sandbox: pod.Sandboxes[0]}}}
@@ -84,7 +87,7 @@ func BenchmarkRelistInMemory(b *testing.B) {
 }
 
 func benchmarkRelistInMemory(b *testing.B, s *shelf, pods int) {
-	g := NewGeneric(s, runtime.NewCache(s, runtime.CacheOptions{}), Options{RelistPeriod: time.Hour})
+	g := pleg.NewGeneric(s, runtime.NewCache(s, runtime.CacheOptions{}), pleg.Options{RelistPeriod: time.Hour})
 	ctx, stop := context.WithCancel(b.Context())
 	ended := make(chan struct{})
 	go func() {

@@ -1,4 +1,4 @@
-package pleg
+package pleg_test
 
 import (
 	"context"
@@ -12,95 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/pleg/plegtest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// rig is a generator over a world, in virtual time.
-type rig struct {
-	*testing.T
-	*world
-	cache *runtime.Cache
-	g     *engine
-	stop  context.CancelFunc
-	// ended is closed when Run has returned.
-	ended chan struct{}
-}
-
-func inBubble(t *testing.T, opts Options, test func(r *rig)) {
-	inRig(t, func(w *world, cache *runtime.Cache) *engine { return NewGeneric(w, cache, opts).engine }, test)
-}
-
-func inRig(t *testing.T, build func(*world, *runtime.Cache) *engine, test func(r *rig)) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		cache := runtime.NewCache(w, runtime.CacheOptions{})
-		r := &rig{T: t, world: w, cache: cache, g: build(w, cache), ended: make(chan struct{})}
-		test(r)
-		if r.stop != nil {
-			r.halt()
-		}
-	})
-}
-
-// run starts the generator; the first relist is done when it returns.
-func (r *rig) run() {
-	ctx, stop := context.WithCancel(r.Context())
-	r.stop = stop
-	go func() {
-		defer close(r.ended)
-		assert.NoError(r, r.g.Run(ctx))
-	}()
-	synctest.Wait()
-}
-
-func (r *rig) halt() {
-	r.stop()
-	synctest.Wait()
-	select {
-	case <-r.ended:
-	default:
-		r.Error("Run has not returned")
-	}
-}
-
-// pass lets time pass, and what is to happen then happen.
-func (r *rig) pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
-// take returns what waits for the reader first, or "".
-func (r *rig) take() string {
-	r.Helper()
-	synctest.Wait()
-	select {
-	case e, ok := <-r.g.Watch():
-		require.True(r, ok)
-		return fmt.Sprint(e.Pod.UID, words(e.Events))
-	default:
-		return ""
-	}
-}
-
-// drain takes all that waits for the reader.
-func (r *rig) drain() []string {
-	r.Helper()
-	all := []string{}
-	for s := r.take(); s != ""; s = r.take() {
-		all = append(all, s)
-	}
-	return all
-}
-
-func (r *rig) cached(uid types.UID) string {
-	status, _ := r.cache.Get(uid)
-	return view(status)
-}
-
 func TestFirstRelistTellsEverything(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		r.set("p", sbx("s", "ready"), ctr("a", "running"), ctr("b", "exited"))
-		r.set("q", ctr("c", "unknown"))
+	inGeneric(t, pleg.Options{}, func(r *rig) {
+		r.Set("p", sbx("s", "ready"), ctr("a", "running"), ctr("b", "exited"))
+		r.Set("q", ctr("c", "unknown"))
 		r.run()
 		assert.ElementsMatch(t, []string{
 			"p[SandboxStarted s ContainerStarted a ContainerDied b]",
@@ -109,25 +29,25 @@ func TestFirstRelistTellsEverything(t *testing.T) {
 		assert.Equal(t, "a=running b=exited s=ready", r.cached("p"))
 		assert.NoError(t, r.g.Healthy())
 
-		r.set("p", sbx("s", "ready"), ctr("d", "running"), ctr("a", "exited"), ctr("b", "exited"))
+		r.Set("p", sbx("s", "ready"), ctr("d", "running"), ctr("a", "exited"), ctr("b", "exited"))
 		r.pass(time.Second)
 		assert.Equal(t, []string{"p[ContainerStarted d ContainerDied a]"}, r.drain(), "died and started again between two relists")
 		assert.Equal(t, "a=exited b=exited d=running s=ready", r.cached("p"))
 
 		r.pass(10 * time.Second)
-		assert.Equal(t, 12, r.listCalls())
-		assert.Equal(t, 2, r.inspections("p"))
-		assert.Equal(t, 1, r.inspections("q"), "an idle pod is not inspected")
+		assert.Equal(t, 12, r.Lists())
+		assert.Equal(t, 2, r.Inspections("p"))
+		assert.Equal(t, 1, r.Inspections("q"), "an idle pod is not inspected")
 	})
 }
 
 func TestSlowReaderGetsOneItemForEachPod(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		r.set("p", ctr("0", "running"))
-		r.set("q", ctr("x", "running"))
+	inGeneric(t, pleg.Options{}, func(r *rig) {
+		r.Set("p", ctr("0", "running"))
+		r.Set("q", ctr("x", "running"))
 		r.run()
 		for i := range 100 {
-			r.set("p", ctr(fmt.Sprint(i+1), "running"), ctr(fmt.Sprint(i), "exited"))
+			r.Set("p", ctr(fmt.Sprint(i+1), "running"), ctr(fmt.Sprint(i), "exited"))
 			r.pass(time.Second)
 		}
 		items := r.drain()
@@ -141,30 +61,30 @@ func TestSlowReaderGetsOneItemForEachPod(t *testing.T) {
 }
 
 func TestHungPodDelaysNobody(t *testing.T) {
-	inBubble(t, Options{MaxInspections: 2}, func(r *rig) {
+	inGeneric(t, pleg.Options{MaxInspections: 2}, func(r *rig) {
 		for _, uid := range []types.UID{"h1", "h2", "h3", "h4"} {
-			r.hung[uid] = true
-			r.set(uid, ctr(string(uid), "running"))
+			r.Do(func(s *plegtest.State) { s.Hung[uid] = true })
+			r.Set(uid, ctr(string(uid), "running"))
 		}
-		r.set("p", ctr("a", "running"))
-		r.set("q", ctr("b", "running"))
+		r.Set("p", ctr("a", "running"))
+		r.Set("q", ctr("b", "running"))
 		r.run()
 		r.pass(2 * time.Second) // h1 and h2 lose their places after one second, h3 and h4 after two
 		assert.ElementsMatch(t, []string{"p[ContainerStarted a]", "q[ContainerStarted b]"}, r.drain())
 
 		// Relists go on, and from now on nobody waits.
 		for i := range 20 {
-			r.set("p", ctr(fmt.Sprint(i), "running"))
+			r.Set("p", ctr(fmt.Sprint(i), "running"))
 			r.pass(time.Second)
 			assert.Contains(t, r.take(), fmt.Sprintf("ContainerStarted %d ", i))
 		}
-		assert.Equal(t, 1, r.inspections("h1"))
+		assert.Equal(t, 1, r.Inspections("h1"))
 		assert.NoError(t, r.g.Healthy())
 
 		// Its deadline ends the inspection, and it is tried again; what has happened
 		// in the meantime is not lost.
-		r.set("h1", ctr("h1b", "running"))
-		r.do(func() { clear(r.hung) })
+		r.Set("h1", ctr("h1b", "running"))
+		r.Do(func(s *plegtest.State) { clear(s.Hung) })
 		r.pass(15 * time.Second)
 		assert.ElementsMatch(t, []string{
 			"h1[ContainerStarted h1 ContainerStarted h1b ContainerDied h1 ContainerRemoved h1]",
@@ -176,25 +96,25 @@ func TestHungPodDelaysNobody(t *testing.T) {
 func TestStopWhileEverythingHangs(t *testing.T) {
 	for _, what := range []string{"list", "inspections", "reader"} {
 		t.Run(what, func(t *testing.T) {
-			inBubble(t, Options{}, func(r *rig) {
-				r.do(func() {
-					r.listHangs = what == "list"
-					r.hung["p"] = what == "inspections"
+			inGeneric(t, pleg.Options{}, func(r *rig) {
+				r.Do(func(s *plegtest.State) {
+					s.ListHangs = what == "list"
+					s.Hung["p"] = what == "inspections"
 				})
-				r.set("p", ctr("a", "running"))
+				r.Set("p", ctr("a", "running"))
 				r.run()
 				r.pass(1500 * time.Millisecond)
 				r.halt()
 				_, open := <-r.g.Watch()
 				assert.False(t, open, "the channel ends with Run")
-				assert.ErrorIs(t, r.g.Healthy(), errNotRunning)
+				assert.ErrorIs(t, r.g.Healthy(), pleg.ErrNotRunning)
 			})
 		})
 	}
 }
 
 func TestRunRunsOnce(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
+	inGeneric(t, pleg.Options{}, func(r *rig) {
 		assert.Error(t, r.g.Healthy(), "not before Run")
 		r.run()
 		assert.ErrorIs(t, r.g.Run(r.Context()), runtime.ErrAlreadyRunning)
@@ -205,40 +125,40 @@ func TestRunRunsOnce(t *testing.T) {
 }
 
 func TestInspectionsSideBySide(t *testing.T) {
-	inBubble(t, Options{MaxInspections: 4}, func(r *rig) {
-		r.statusTakes = 100 * time.Millisecond
+	inGeneric(t, pleg.Options{MaxInspections: 4}, func(r *rig) {
+		r.Do(func(s *plegtest.State) { s.InspectTakes = 100 * time.Millisecond })
 		for i := range 20 {
-			r.set(types.UID(fmt.Sprint(i)), ctr(fmt.Sprint("c", i), "running"))
+			r.Set(types.UID(fmt.Sprint(i)), ctr(fmt.Sprint("c", i), "running"))
 		}
 		r.run()
 		r.pass(499 * time.Millisecond)
 		assert.Len(t, r.drain(), 16)
 		r.pass(time.Millisecond)
 		assert.Len(t, r.drain(), 4)
-		assert.Equal(t, 4, r.most)
+		r.Do(func(s *plegtest.State) { assert.Equal(t, 4, s.MostInspections) })
 	})
 }
 
 func TestFailedInspectionIsTriedAgain(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		r.set("p", ctr("a", "running"))
+	inGeneric(t, pleg.Options{}, func(r *rig) {
+		r.Set("p", ctr("a", "running"))
 		r.run()
 		assert.Len(t, r.drain(), 1)
 
-		r.do(func() { r.broken["p"] = true })
-		r.set("p", ctr("b", "running"), ctr("a", "exited"))
+		r.Do(func(s *plegtest.State) { s.Broken["p"] = true })
+		r.Set("p", ctr("b", "running"), ctr("a", "exited"))
 		r.pass(time.Second)
-		r.set("p", ctr("b", "exited"), ctr("a", "exited"))
+		r.Set("p", ctr("b", "exited"), ctr("a", "exited"))
 		r.pass(time.Second)
-		r.set("p", ctr("c", "running"))
+		r.Set("p", ctr("c", "running"))
 		r.pass(time.Second)
 		r.pass(time.Second)
 		assert.Empty(t, r.drain())
 		assert.Equal(t, "a=running", r.cached("p"), "an error replaces no status")
-		assert.Equal(t, 5, r.inspections("p"))
+		assert.Equal(t, 5, r.Inspections("p"))
 		assert.NoError(t, r.g.Healthy())
 
-		r.do(func() { r.broken["p"] = false })
+		r.Do(func(s *plegtest.State) { s.Broken["p"] = false })
 		r.pass(time.Second)
 		assert.Equal(t, []string{
 			"p[ContainerStarted b ContainerDied a ContainerDied b ContainerStarted c ContainerRemoved b ContainerRemoved a]",
@@ -248,49 +168,49 @@ func TestFailedInspectionIsTriedAgain(t *testing.T) {
 }
 
 func TestPodGoneWhileItsInspectionFails(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		r.broken["p"] = true
-		r.set("p", ctr("a", "exited"))
+	inGeneric(t, pleg.Options{}, func(r *rig) {
+		r.Do(func(s *plegtest.State) { s.Broken["p"] = true })
+		r.Set("p", ctr("a", "exited"))
 		r.run()
 		assert.Empty(t, r.drain())
-		r.set("p")
+		r.Set("p")
 		r.pass(time.Second)
 		assert.Equal(t, []string{"p[ContainerDied a ContainerRemoved a]"}, r.drain())
 		assert.Empty(t, r.cached("p"))
 		assert.Empty(t, r.cache.Seen(""))
-		assert.Empty(t, r.g.records.pods)
+		assert.Zero(t, pleg.Remembered(r.g))
 	})
 }
 
 func TestHealthIsTheProgressOfTheListCall(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		fault func(r *rig, on bool)
+		fault func(s *plegtest.State, on bool)
 		cause error
 	}{
-		{"fails", func(r *rig, on bool) {
-			r.listErr = nil
+		{"fails", func(s *plegtest.State, on bool) {
+			s.ListErr = nil
 			if on {
-				r.listErr = errInjected
+				s.ListErr = plegtest.ErrInjected
 			}
-		}, errInjected},
-		{"hangs", func(r *rig, on bool) { r.listHangs = on }, context.DeadlineExceeded},
+		}, plegtest.ErrInjected},
+		{"hangs", func(s *plegtest.State, on bool) { s.ListHangs = on }, context.DeadlineExceeded},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, Options{}, func(r *rig) {
-				r.do(func() { tc.fault(r, true) })
+			inGeneric(t, pleg.Options{}, func(r *rig) {
+				r.Do(func(s *plegtest.State) { tc.fault(s, true) })
 				r.run()
 				require.Error(t, r.g.Healthy(), "nothing was heard of the runtime yet")
-				r.do(func() { tc.fault(r, false) })
+				r.Do(func(s *plegtest.State) { tc.fault(s, false) })
 				r.pass(2*time.Minute + 2*time.Second)
 				require.NoError(t, r.g.Healthy())
 
-				r.set("p", ctr("a", "running"))
+				r.Set("p", ctr("a", "running"))
 				r.pass(time.Second)
 				assert.Len(t, r.drain(), 1)
 
-				r.do(func() { tc.fault(r, true) })
-				r.set("p", ctr("a", "exited"))
+				r.Do(func(s *plegtest.State) { tc.fault(s, true) })
+				r.Set("p", ctr("a", "exited"))
 				r.pass(3 * time.Minute)
 				require.NoError(t, r.g.Healthy(), "three minutes are not over the threshold")
 				r.pass(time.Millisecond)
@@ -298,7 +218,7 @@ func TestHealthIsTheProgressOfTheListCall(t *testing.T) {
 				require.ErrorIs(t, err, tc.cause)
 				require.ErrorContains(t, err, "threshold is 3m0s")
 
-				r.do(func() { tc.fault(r, false) })
+				r.Do(func(s *plegtest.State) { tc.fault(s, false) })
 				r.pass(2*time.Minute + 2*time.Second)
 				require.NoError(t, r.g.Healthy())
 				assert.Equal(t, []string{"p[ContainerDied a]"}, r.drain())
@@ -308,13 +228,13 @@ func TestHealthIsTheProgressOfTheListCall(t *testing.T) {
 }
 
 func TestRelistOnRequest(t *testing.T) {
-	inBubble(t, Options{RelistPeriod: time.Minute}, func(r *rig) {
+	inGeneric(t, pleg.Options{RelistPeriod: time.Minute}, func(r *rig) {
 		r.g.Relist() // served by the first relist
 		r.run()
-		require.Equal(t, 1, r.listCalls())
+		require.Equal(t, 1, r.Lists())
 
-		r.do(func() { r.listTakes = 10 * time.Millisecond })
-		r.set("p", ctr("a", "running"))
+		r.Do(func(s *plegtest.State) { s.ListTakes = 10 * time.Millisecond })
+		r.Set("p", ctr("a", "running"))
 		r.g.Relist()
 		r.g.Relist()
 		r.pass(5 * time.Millisecond)
@@ -323,27 +243,27 @@ func TestRelistOnRequest(t *testing.T) {
 		r.pass(5 * time.Millisecond)
 		assert.Equal(t, []string{"p[ContainerStarted a]"}, r.drain())
 		r.pass(time.Second)
-		assert.Equal(t, 3, r.listCalls())
+		assert.Equal(t, 3, r.Lists())
 
 		r.pass(58*time.Second + 990*time.Millisecond)
-		assert.Equal(t, 3, r.listCalls())
+		assert.Equal(t, 3, r.Lists())
 		r.pass(30 * time.Millisecond)
-		assert.Equal(t, 4, r.listCalls(), "the period begins anew")
+		assert.Equal(t, 4, r.Lists(), "the period begins anew")
 	})
 }
 
 func TestPodThatAWorkerHasReadIsNotInspectedAgain(t *testing.T) {
-	inBubble(t, Options{MaxInspections: 1}, func(r *rig) {
-		r.statusTakes = 100 * time.Millisecond
-		r.set("a", ctr("1", "running"))
-		r.set("b", ctr("2", "running"))
+	inGeneric(t, pleg.Options{MaxInspections: 1}, func(r *rig) {
+		r.Do(func(s *plegtest.State) { s.InspectTakes = 100 * time.Millisecond })
+		r.Set("a", ctr("1", "running"))
+		r.Set("b", ctr("2", "running"))
 		r.run() // b has to wait for a
-		status, err := r.cache.Newer(r.Context(), refOf("b"), r.cache.Now())
+		status, err := r.cache.Newer(r.Context(), plegtest.Ref("b"), r.cache.Now())
 		require.NoError(t, err)
-		require.Equal(t, "2=running", view(status))
+		require.Equal(t, "2=running", plegtest.Format(status))
 		r.pass(500 * time.Millisecond)
 		assert.Len(t, r.drain(), 2)
-		assert.Equal(t, 1, r.inspections("b"))
+		assert.Equal(t, 1, r.Inspections("b"))
 	})
 }
 
@@ -351,16 +271,16 @@ func TestPodThatAWorkerHasReadIsNotInspectedAgain(t *testing.T) {
 // under way, then a container dies, and the list shows it. The worker's status
 // is younger than the beginning of the list call, yet it does not know.
 func TestStatusReadDuringTheListCall(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		r.set("p", ctr("a", "running"))
+	inGeneric(t, pleg.Options{}, func(r *rig) {
+		r.Set("p", ctr("a", "running"))
 		r.run()
 		assert.Len(t, r.drain(), 1)
-		r.do(func() { r.listTakes, r.late = 100*time.Millisecond, true })
+		r.Do(func(s *plegtest.State) { s.ListTakes, s.Late = 100*time.Millisecond, true })
 		r.pass(1050 * time.Millisecond)
 
-		_, err := r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
+		_, err := r.cache.Newer(r.Context(), plegtest.Ref("p"), r.cache.Now())
 		require.NoError(t, err)
-		r.set("p", ctr("a", "exited"))
+		r.Set("p", ctr("a", "exited"))
 		r.pass(100 * time.Millisecond)
 		assert.Equal(t, []string{"p[ContainerDied a]"}, r.drain())
 		assert.Equal(t, "a=exited", r.cached("p"))
@@ -370,16 +290,16 @@ func TestStatusReadDuringTheListCall(t *testing.T) {
 // TestPodMadeDuringTheListCall: the list does not show the pod any more, but a
 // worker has made it again and read it before the list call returned.
 func TestPodMadeDuringTheListCall(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		r.set("p", ctr("a", "exited"))
+	inGeneric(t, pleg.Options{}, func(r *rig) {
+		r.Set("p", ctr("a", "exited"))
 		r.run()
 		assert.Len(t, r.drain(), 1)
-		r.set("p")
-		r.do(func() { r.listTakes = 100 * time.Millisecond })
+		r.Set("p")
+		r.Do(func(s *plegtest.State) { s.ListTakes = 100 * time.Millisecond })
 		r.pass(1050 * time.Millisecond)
 
-		r.set("p", ctr("b", "running"))
-		_, err := r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
+		r.Set("p", ctr("b", "running"))
+		_, err := r.cache.Newer(r.Context(), plegtest.Ref("p"), r.cache.Now())
 		require.NoError(t, err)
 		r.pass(100 * time.Millisecond)
 		assert.Equal(t, "b=running", r.cached("p"), "not forgotten")
@@ -403,24 +323,24 @@ func TestStateThatOnlyAWorkerSaw(t *testing.T) {
 		{"of a pod that no relist saw, during a list call", false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, Options{}, func(r *rig) {
-				var before []any
+			inGeneric(t, pleg.Options{}, func(r *rig) {
+				var before []plegtest.Part
 				if tc.listed {
-					before = []any{sbx("s", "ready"), ctr("a", "running")}
+					before = []plegtest.Part{sbx("s", "ready"), ctr("a", "running")}
 				}
-				r.set("p", before...)
+				r.Set("p", before...)
 				r.run()
 				r.drain()
 				r.pass(1500 * time.Millisecond)
 				if tc.during {
-					r.do(func() { r.listTakes, r.late = 100*time.Millisecond, true })
+					r.Do(func(s *plegtest.State) { s.ListTakes, s.Late = 100*time.Millisecond, true })
 					r.pass(550 * time.Millisecond)
 				}
-				r.set("p", append(before, ctr("b", "running"))...)
-				_, err := r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
+				r.Set("p", append(before, ctr("b", "running"))...)
+				_, err := r.cache.Newer(r.Context(), plegtest.Ref("p"), r.cache.Now())
 				require.NoError(t, err)
 				require.Contains(t, r.cached("p"), "b=running")
-				r.set("p", before...)
+				r.Set("p", before...)
 				r.pass(1500 * time.Millisecond)
 				assert.Equal(t, []string{"p[ContainerStarted b ContainerDied b ContainerRemoved b]"}, r.drain())
 				assert.NotContains(t, r.cached("p"), "b=running")
@@ -436,25 +356,25 @@ func TestStateThatTheCacheHasLostAgain(t *testing.T) {
 	for _, listed := range []bool{true, false} {
 		for _, by := range []string{"a read", "Forget"} {
 			t.Run(fmt.Sprintf("listed=%t/by %s", listed, by), func(t *testing.T) {
-				inBubble(t, Options{}, func(r *rig) {
-					var before []any
+				inGeneric(t, pleg.Options{}, func(r *rig) {
+					var before []plegtest.Part
 					if listed {
-						before = []any{sbx("s", "ready"), ctr("a", "running")}
+						before = []plegtest.Part{sbx("s", "ready"), ctr("a", "running")}
 					}
-					r.set("p", before...)
+					r.Set("p", before...)
 					r.run()
 					r.drain()
 					r.pass(1500 * time.Millisecond)
 
-					r.set("p", append(before, ctr("b", "running"))...)
-					got, err := r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
+					r.Set("p", append(before, ctr("b", "running"))...)
+					got, err := r.cache.Newer(r.Context(), plegtest.Ref("p"), r.cache.Now())
 					require.NoError(t, err)
-					require.Contains(t, view(got), "b=running")
-					r.set("p", before...)
+					require.Contains(t, plegtest.Format(got), "b=running")
+					r.Set("p", before...)
 					if by == "Forget" {
 						r.cache.ForgetUntil("p", r.cache.Now())
 					} else {
-						_, err = r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
+						_, err = r.cache.Newer(r.Context(), plegtest.Ref("p"), r.cache.Now())
 						require.NoError(t, err)
 					}
 					require.NotContains(t, r.cached("p"), "b=running")
@@ -470,10 +390,10 @@ func TestStateThatTheCacheHasLostAgain(t *testing.T) {
 }
 
 func TestPodIsDeliveredWhileListCallIsUnderWay(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		r.set("p", ctr("a", "running"))
+	inGeneric(t, pleg.Options{}, func(r *rig) {
+		r.Set("p", ctr("a", "running"))
 		r.run()
-		r.do(func() { r.listHangs = true })
+		r.Do(func(s *plegtest.State) { s.ListHangs = true })
 		r.pass(time.Minute)
 		assert.Equal(t, []string{"p[ContainerStarted a]"}, r.drain())
 	})
@@ -481,10 +401,10 @@ func TestPodIsDeliveredWhileListCallIsUnderWay(t *testing.T) {
 
 func TestCauseOfRunsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := plegtest.NewRuntime()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("any"))
-		g := NewGeneric(w, runtime.NewCache(w, runtime.CacheOptions{}), Options{})
+		g := pleg.NewGeneric(w, runtime.NewCache(w, runtime.CacheOptions{}), pleg.Options{})
 		assert.NoError(t, g.Run(ctx))
 	})
 }

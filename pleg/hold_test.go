@@ -1,4 +1,4 @@
-package pleg
+package pleg_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/pleg/plegtest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -16,22 +18,22 @@ import (
 func TestHeldPodIsLookedAtOnce(t *testing.T) {
 	for _, late := range []time.Duration{0, 50 * time.Millisecond} {
 		t.Run(fmt.Sprintf("hints come after %s", late), func(t *testing.T) {
-			inEvented(t, EventedOptions{}, func(r *rig) {
+			inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 				r.settled()
-				r.do(func() { r.events.fate = func() []time.Duration { return []time.Duration{late} } })
-				r.g.news.hold("p")
-				r.set("p", sbx("s", "ready"))
+				r.Do(func(s *plegtest.State) { s.Stream.Delays = func() []time.Duration { return []time.Duration{late} } })
+				r.hold("p")
+				r.Set("p", sbx("s", "ready"))
 				r.pass(10 * time.Millisecond)
-				r.set("p", sbx("s", "ready"), ctr("a", "running"))
+				r.Set("p", sbx("s", "ready"), ctr("a", "running"))
 				r.pass(10 * time.Millisecond)
-				assert.Zero(t, r.inspections("p"))
-				(&Evented{r.g}).Release("p")
-				_, err := r.cache.Newer(r.Context(), refOf("p"), r.cache.Now()) // the worker looks
+				assert.Zero(t, r.Inspections("p"))
+				r.release("p")
+				_, err := r.cache.Newer(r.Context(), plegtest.Ref("p"), r.cache.Now()) // the worker looks
 				require.NoError(t, err)
 				r.pass(time.Second)
-				assert.LessOrEqual(t, r.inspections("p"), 2, "the worker's, and one of Release that could not share it")
+				assert.LessOrEqual(t, r.Inspections("p"), 2, "the worker's, and one of Release that could not share it")
 				if late > 0 {
-					assert.Equal(t, 1, r.inspections("p"), "what comes later says nothing new")
+					assert.Equal(t, 1, r.Inspections("p"), "what comes later says nothing new")
 				}
 				assert.Equal(t, []string{"p[SandboxStarted s ContainerStarted a]"}, r.drain())
 			})
@@ -40,101 +42,97 @@ func TestHeldPodIsLookedAtOnce(t *testing.T) {
 }
 
 func TestHintsAboutAHeldPodAreNotLost(t *testing.T) {
-	metrics := &gauge{}
-	inEvented(t, EventedOptions{Options: Options{Metrics: metrics}}, func(r *rig) {
-		r.set("p", sbx("s", "ready"), ctr("a", "running"))
+	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
+		r.Set("p", sbx("s", "ready"), ctr("a", "running"))
 		r.settled()
-		before := r.inspections("p")
-		r.g.news.hold("p")
-		r.g.news.hold("p")
-		r.set("p", sbx("s", "ready"), ctr("a", "exited"))
+		before := r.Inspections("p")
+		r.hold("p")
+		r.hold("p")
+		r.Set("p", sbx("s", "ready"), ctr("a", "exited"))
 		r.pass(time.Second)
-		(&Evented{r.g}).Release("p")
+		r.release("p")
 		r.pass(time.Second)
 		assert.Empty(t, r.drain(), "held once more")
-		assert.Equal(t, before, r.inspections("p"))
+		assert.Equal(t, before, r.Inspections("p"))
 
 		r.g.Relist() // sees it, and does not call it missed
 		r.pass(2 * time.Second)
 		assert.Equal(t, []string{"p[ContainerDied a]"}, r.drain())
-		assert.Empty(t, metrics.missed)
+		assert.Empty(t, r.metrics.now().missed)
 
-		r.set("p", sbx("s", runtime.SandboxNotReady), ctr("a", "exited"))
+		r.Set("p", sbx("s", runtime.SandboxNotReady), ctr("a", "exited"))
 		r.pass(time.Second)
 		assert.Empty(t, r.drain())
-		(&Evented{r.g}).Release("p")
+		r.release("p")
 		assert.Equal(t, []string{"p[SandboxDied s]"}, r.drain(), "at once")
-		assert.Empty(t, r.g.news.holds)
-		assert.Empty(t, r.g.news.late)
+		assert.Zero(t, pleg.Held(r.g.(*pleg.Evented)))
 	})
 }
 
 func TestReleaseKeepsEachHint(t *testing.T) {
-	inEvented(t, EventedOptions{}, func(r *rig) {
-		r.set("p", sbx("s", "ready"), ctr("a", "running"))
+	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
+		r.Set("p", sbx("s", "ready"), ctr("a", "running"))
 		r.settled()
-		r.g.news.hold("p")
-		r.do(func() { r.events.deaf = true })
-		r.set("p", sbx("s", "ready"), ctr("a", "exited"))
-		r.hint(runtime.Hint{Pod: refOf("p"), ID: "a", Event: runtime.HintStopped})
-		r.hint(runtime.Hint{Pod: refOf("p"), ID: "a", Event: runtime.HintStarted}) // overtaken
+		r.hold("p")
+		r.Do(func(s *plegtest.State) { s.Stream.Silent = true })
+		r.Set("p", sbx("s", "ready"), ctr("a", "exited"))
+		r.Hint(runtime.Hint{Pod: plegtest.Ref("p"), ID: "a", Event: runtime.HintStopped})
+		r.Hint(runtime.Hint{Pod: plegtest.Ref("p"), ID: "a", Event: runtime.HintStarted}) // overtaken
 		r.pass(time.Second)
-		(&Evented{r.g}).Release("p")
+		r.release("p")
 		r.pass(time.Second)
 		assert.Equal(t, []string{"p[ContainerDied a]"}, r.drain())
 	})
 }
 
 func TestHeldNewPodIsNotMissed(t *testing.T) {
-	metrics := &gauge{}
-	inEvented(t, EventedOptions{Options: Options{Metrics: metrics}}, func(r *rig) {
+	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 		r.settled()
-		r.g.news.hold("new")
-		r.set("new", sbx("s", "ready")) // and now an image is pulled
+		r.hold("new")
+		r.Set("new", sbx("s", "ready")) // and now an image is pulled
 		r.pass(10 * time.Millisecond)
 		r.g.Relist()
 		r.pass(5 * time.Second)
-		assert.Empty(t, metrics.missed)
-		assert.Equal(t, 300*time.Second, r.g.pace.period)
-		attempts := len(r.events.attempts)
+		assert.Empty(t, r.metrics.now().missed)
+		assert.Equal(t, 300*time.Second, r.period())
+		attempts := len(r.Opened())
 		for i := range 8 {
 			uid := types.UID(fmt.Sprint("n", i))
-			r.g.news.hold(uid)
-			r.set(uid, sbx("s"+string(uid), "ready"))
+			r.hold(uid)
+			r.Set(uid, sbx("s"+string(uid), "ready"))
 			r.pass(3 * time.Second)
 		}
-		assert.Equal(t, attempts, len(r.events.attempts), "stream was given up")
-		assert.Empty(t, metrics.missed)
+		assert.Equal(t, attempts, len(r.Opened()), "stream was given up")
+		assert.Empty(t, r.metrics.now().missed)
 	})
 }
 
 func TestWhatWasHeldExcusesNothingLater(t *testing.T) {
-	metrics := &gauge{}
-	inEvented(t, EventedOptions{Options: Options{Metrics: metrics}}, func(r *rig) {
-		r.set("p", sbx("s", "ready"), ctr("a", "running"))
+	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
+		r.Set("p", sbx("s", "ready"), ctr("a", "running"))
 		r.settled()
-		r.g.news.hold("p")
-		r.set("p", sbx("s", "ready"), ctr("a", "exited"))
+		r.hold("p")
+		r.Set("p", sbx("s", "ready"), ctr("a", "exited"))
 		r.pass(10 * time.Millisecond)
-		_, err := r.cache.Newer(r.Context(), refOf("p"), r.cache.Now())
+		_, err := r.cache.Newer(r.Context(), plegtest.Ref("p"), r.cache.Now())
 		require.NoError(t, err)
-		(&Evented{r.g}).Release("p")
+		r.release("p")
 		r.pass(time.Second)
 		assert.Equal(t, []string{"p[ContainerDied a]"}, r.drain())
-		r.do(func() { r.events.deaf = true })
-		r.set("p", sbx("s", "ready"), ctr("a", "exited"), ctr("b", "running"))
+		r.Do(func(s *plegtest.State) { s.Stream.Silent = true })
+		r.Set("p", sbx("s", "ready"), ctr("a", "exited"), ctr("b", "running"))
 		r.g.Relist()
 		r.pass(3 * time.Second)
 		assert.Equal(t, []string{"p[ContainerStarted b]"}, r.drain())
-		assert.Equal(t, []int{1}, metrics.missed)
+		assert.Equal(t, []int{1}, r.metrics.now().missed)
 	})
 }
 
 func TestSandboxThatWasNotReadyYet(t *testing.T) {
-	inEvented(t, EventedOptions{}, func(r *rig) {
-		r.set("p", sbx("s", runtime.SandboxNotReady))
+	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
+		r.Set("p", sbx("s", runtime.SandboxNotReady))
 		r.settled()
-		r.set("p", sbx("s", "ready"))
+		r.Set("p", sbx("s", "ready"))
 		r.pass(time.Second)
 		assert.Equal(t, "s=ready", r.cached("p"))
 	})

@@ -1,4 +1,4 @@
-package pleg
+package pleg_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/pleg/plegtest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -23,27 +25,35 @@ import (
 // play runs a script, in which each byte is a step, and returns what went wrong.
 func play(t *testing.T, evented bool, script []byte) (err error) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := plegtest.NewRuntime()
 		p := &player{
-			w: w, cache: runtime.NewCache(w, runtime.CacheOptions{}), evented: evented,
+			w: w, cache: runtime.NewCache(w, runtime.CacheOptions{}), evented: evented, metrics: &recorder{},
 			died: map[string]bool{}, mustDie: map[string]bool{},
 			alive: map[string]types.UID{}, views: map[types.UID]string{},
 			random: rand.New(rand.NewPCG(1, 2)),
 		}
-		w.afterLists = func(pods []*runtime.Pod) {
-			for _, pod := range pods {
-				p.saw(pod)
+		w.Do(func(s *plegtest.State) {
+			s.Stream.Unannounced = true
+			s.OnList = func(pods []*runtime.Pod) {
+				for _, pod := range pods {
+					for i := range pod.Containers {
+						p.saw(pod.UID, &pod.Containers[i])
+					}
+				}
 			}
-		}
-		w.afterReads = func(ctx context.Context, status *runtime.PodStatus) {
-			if ctx.Value(foreign{}) == nil {
-				p.saw(listing(status))
+			s.OnInspect = func(ctx context.Context, status *runtime.PodStatus) {
+				if ctx.Value(foreign{}) != nil {
+					return
+				}
+				for i := range status.Containers {
+					p.saw(status.UID, &status.Containers[i].Container)
+				}
 			}
-		}
-		opts := Options{MaxInspections: 2, InspectTimeout: 5 * time.Second}
-		p.g = NewGeneric(w, p.cache, opts).engine
+		})
+		opts := pleg.Options{MaxInspections: 2, InspectTimeout: 5 * time.Second, Metrics: p.metrics}
+		p.g = pleg.NewGeneric(w, p.cache, opts)
 		if evented {
-			p.g = NewEvented(w, p.cache, EventedOptions{Options: opts, SafetyPeriod: 20 * time.Second}).engine
+			p.g = pleg.NewEvented(w, p.cache, pleg.EventedOptions{Options: opts, SafetyPeriod: 20 * time.Second})
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -64,9 +74,10 @@ func play(t *testing.T, evented bool, script []byte) (err error) {
 }
 
 type player struct {
-	w       *world
+	w       *plegtest.Runtime
+	metrics *recorder
 	cache   *runtime.Cache
-	g       *engine
+	g       generator
 	evented bool
 	made    int
 	random  *rand.Rand
@@ -91,14 +102,12 @@ func (p *player) fail(format string, args ...any) {
 	}
 }
 
-// saw notes what the generator is shown. The world is locked.
-func (p *player) saw(pod *runtime.Pod) {
-	for _, c := range pod.Containers {
-		if c.State == runtime.ContainerExited {
-			p.mustDie[c.ID.ID] = true
-		} else {
-			p.alive[c.ID.ID] = pod.UID
-		}
+// saw notes a container that the generator receives. It is called inside Do.
+func (p *player) saw(uid types.UID, c *runtime.Container) {
+	if c.State == runtime.ContainerExited {
+		p.mustDie[c.ID.ID] = true
+	} else {
+		p.alive[c.ID.ID] = uid
 	}
 }
 
@@ -129,53 +138,53 @@ func (p *player) step(ctx context.Context, b byte) {
 	case 10:
 		p.advance(uid, runtime.ContainerUnknown, false)
 	case 11, 12: // a dead container is removed
-		w.do(func() {
-			if pod := w.pods[uid]; pod != nil {
-				pod = clone(pod)
+		w.Do(func(s *plegtest.State) {
+			if pod := s.Pods[uid]; pod != nil {
+				pod = plegtest.Clone(pod)
 				pod.Containers = slices.DeleteFunc(pod.Containers, func(c runtime.Container) bool { return c.State == runtime.ContainerExited })
-				w.pods[uid] = pod
+				s.Pods[uid] = pod
 			}
 		})
 	case 13: // all is gone
-		w.do(func() { delete(w.pods, uid) })
+		w.Do(func(s *plegtest.State) { delete(s.Pods, uid) })
 	case 14: // a container is there just long enough for a worker to read it
 		id := p.make(uid, runtime.ContainerRunning)
 		go func() {
 			p.work(ctx, uid)
-			w.do(func() {
-				if pod := w.pods[uid]; pod != nil {
-					pod = clone(pod)
+			w.Do(func(s *plegtest.State) {
+				if pod := s.Pods[uid]; pod != nil {
+					pod = plegtest.Clone(pod)
 					pod.Containers = slices.DeleteFunc(pod.Containers, func(c runtime.Container) bool { return c.ID.ID == id })
-					w.pods[uid] = pod
+					s.Pods[uid] = pod
 				}
 			})
 		}()
 	case 15, 16: // the sandbox dies
-		w.do(func() {
-			if pod := w.pods[uid]; pod != nil {
-				pod = clone(pod)
+		w.Do(func(s *plegtest.State) {
+			if pod := s.Pods[uid]; pod != nil {
+				pod = plegtest.Clone(pod)
 				pod.Sandboxes[0].State = runtime.SandboxNotReady
-				w.pods[uid] = pod
+				s.Pods[uid] = pod
 			}
 		})
 	case 17, 18:
-		w.do(func() { w.broken[uid] = !w.broken[uid] })
+		w.Do(func(s *plegtest.State) { s.Broken[uid] = !s.Broken[uid] })
 	case 19:
-		w.do(func() { w.hung[uid] = !w.hung[uid] })
+		w.Do(func(s *plegtest.State) { s.Hung[uid] = !s.Hung[uid] })
 	case 20:
-		w.do(func() {
-			if w.listErr == nil {
-				w.listErr = errInjected
+		w.Do(func(s *plegtest.State) {
+			if s.ListErr == nil {
+				s.ListErr = plegtest.ErrInjected
 			} else {
-				w.listErr = nil
+				s.ListErr = nil
 			}
 		})
 	case 21:
-		w.do(func() { w.listTakes = 200*time.Millisecond - w.listTakes })
+		w.Do(func(s *plegtest.State) { s.ListTakes = 200*time.Millisecond - s.ListTakes })
 	case 22:
-		w.do(func() { w.statusTakes = 150*time.Millisecond - w.statusTakes })
+		w.Do(func(s *plegtest.State) { s.InspectTakes = 150*time.Millisecond - s.InspectTakes })
 	case 23:
-		w.do(func() { w.late = !w.late })
+		w.Do(func(s *plegtest.State) { s.Late = !s.Late })
 	case 24, 25: // a worker reads the pod
 		go p.work(ctx, uid)
 	case 26:
@@ -192,46 +201,43 @@ func (p *player) step(ctx context.Context, b byte) {
 
 // streamStep does one thing to the event stream.
 func (p *player) streamStep(what int) {
-	ev := &p.w.events
-	fate := func(f func() []time.Duration) { p.w.do(func() { ev.fate = f }) }
+	delays := func(f func() []time.Duration) { p.w.Do(func(s *plegtest.State) { s.Stream.Delays = f }) }
 	switch what {
 	case 0, 1:
-		p.w.breakStream(nil)
+		p.w.BreakStream(nil)
 	case 2:
-		p.w.breakStream(runtime.ErrUnavailable)
+		p.w.BreakStream(runtime.ErrUnavailable)
 	case 3:
-		p.w.do(func() { ev.refuses = nil })
+		p.w.Do(func(s *plegtest.State) { s.Stream.Refuses = nil })
 	case 4:
-		p.w.do(func() { ev.deaf = !ev.deaf })
+		p.w.Do(func(s *plegtest.State) { s.Stream.Silent = !s.Stream.Silent })
 	case 5:
-		p.w.do(func() { ev.bare = !ev.bare })
+		p.w.Do(func(s *plegtest.State) { s.Stream.Unnamed = !s.Stream.Unnamed })
 	case 6:
-		p.w.do(func() { ev.announces = !ev.announces })
+		p.w.Do(func(s *plegtest.State) { s.Stream.Unannounced = !s.Stream.Unannounced })
 	case 7, 8: // a new listener is told old things of pods that are and that are not
-		p.w.do(func() {
+		p.w.Do(func(s *plegtest.State) {
 			for i := range 8 {
-				ev.backlog = append(ev.backlog, runtime.Hint{Pod: refOf(types.UID(fmt.Sprint("p", i))), ID: "old"}, runtime.Hint{ID: "older"})
+				s.Stream.Backlog = append(s.Stream.Backlog, runtime.Hint{Pod: plegtest.Ref(types.UID(fmt.Sprint("p", i))), ID: "old"}, runtime.Hint{ID: "older"})
 			}
 		})
 	case 9: // hints about nothing, or what is not true
-		p.w.do(func() {
-			if ev.ear != nil {
-				for i := range p.made {
-					ev.ear.hear(runtime.Hint{Pod: refOf("p1"), ID: fmt.Sprint("c", i), Event: runtime.HintStopped})
-				}
-				ev.ear.hear(runtime.Hint{Pod: refOf("p0")}, runtime.Hint{Pod: refOf("never")}, runtime.Hint{ID: "never"}, runtime.Hint{})
+		p.w.Do(func(s *plegtest.State) {
+			for i := range p.made {
+				s.Stream.Hint(runtime.Hint{Pod: plegtest.Ref("p1"), ID: fmt.Sprint("c", i), Event: runtime.HintStopped})
 			}
+			s.Stream.Hint(runtime.Hint{Pod: plegtest.Ref("p0")}, runtime.Hint{Pod: plegtest.Ref("never")}, runtime.Hint{ID: "never"}, runtime.Hint{})
 		})
 	case 10, 11:
-		fate(nil)
+		delays(nil)
 	case 12: // some are dropped
-		fate(func() []time.Duration { return make([]time.Duration, p.random.IntN(2)) })
+		delays(func() []time.Duration { return make([]time.Duration, p.random.IntN(2)) })
 	case 13: // all are doubled
-		fate(func() []time.Duration { return make([]time.Duration, 2) })
+		delays(func() []time.Duration { return make([]time.Duration, 2) })
 	case 14: // they overtake each other
-		fate(func() []time.Duration { return []time.Duration{time.Duration(p.random.IntN(100)) * time.Millisecond} })
+		delays(func() []time.Duration { return []time.Duration{time.Duration(p.random.IntN(100)) * time.Millisecond} })
 	case 15: // all at once
-		fate(func() []time.Duration {
+		delays(func() []time.Duration {
 			var delays []time.Duration
 			for range p.random.IntN(4) {
 				delays = append(delays, time.Duration(p.random.IntN(2000))*time.Millisecond)
@@ -245,34 +251,34 @@ func (p *player) streamStep(what int) {
 func (p *player) work(ctx context.Context, uid types.UID) {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, foreign{}, true), 3*time.Second)
 	defer cancel()
-	_, _ = p.cache.Newer(ctx, refOf(uid), p.cache.Now())
+	_, _ = p.cache.Newer(ctx, plegtest.Ref(uid), p.cache.Now())
 }
 
 // make makes a container, in a sandbox that is made if need be.
 func (p *player) make(uid types.UID, state runtime.ContainerState) (id string) {
-	p.w.do(func() {
+	p.w.Do(func(s *plegtest.State) {
 		p.made++
-		pod := p.w.pods[uid]
+		pod := s.Pods[uid]
 		if pod == nil {
-			pod = &runtime.Pod{PodRef: refOf(uid), Sandboxes: []runtime.Sandbox{sbx(fmt.Sprint("s", p.made), "ready")}}
+			pod = &runtime.Pod{PodRef: plegtest.Ref(uid), Sandboxes: []runtime.Sandbox{{ID: fmt.Sprint("s", p.made), State: runtime.SandboxReady}}}
 		}
-		pod = clone(pod)
+		pod = plegtest.Clone(pod)
 		id = fmt.Sprint("c", p.made)
-		pod.Containers = slices.Insert(pod.Containers, 0, ctr(id, state))
-		p.w.pods[uid] = pod
+		pod.Containers = slices.Insert(pod.Containers, 0, runtime.Container{ID: runtime.ContainerID{Type: "test", ID: id}, Name: "n-" + id, State: state})
+		s.Pods[uid] = pod
 	})
 	return id
 }
 
 // advance lets a container that has not exited exit, or turn to another state.
 func (p *player) advance(uid types.UID, to runtime.ContainerState, oldest bool) {
-	p.w.do(func() {
-		pod := p.w.pods[uid]
+	p.w.Do(func(s *plegtest.State) {
+		pod := s.Pods[uid]
 		if pod == nil {
 			return
 		}
-		pod = clone(pod)
-		p.w.pods[uid] = pod
+		pod = plegtest.Clone(pod)
+		s.Pods[uid] = pod
 		for i := range pod.Containers {
 			c := &pod.Containers[i]
 			if oldest {
@@ -295,7 +301,7 @@ func (p *player) advance(uid types.UID, to runtime.ContainerState, oldest bool) 
 // take reads one item, if there is one, and checks what is promised of it.
 func (p *player) take() bool {
 	synctest.Wait()
-	var item PodEvents
+	var item pleg.PodEvents
 	select {
 	case item = <-p.g.Watch():
 	default:
@@ -304,7 +310,7 @@ func (p *player) take() bool {
 	if len(item.Events) == 0 {
 		p.fail("pod %s without events", item.Pod)
 	}
-	seen := map[Event]bool{}
+	seen := map[pleg.Event]bool{}
 	status, known := p.cache.Get(item.Pod.UID)
 	for _, e := range item.Events {
 		e.Name = ""
@@ -312,7 +318,7 @@ func (p *player) take() bool {
 			p.fail("%v twice in one item", e)
 		}
 		seen[e] = true
-		if e.Type == ContainerDied {
+		if e.Type == pleg.ContainerDied {
 			p.died[e.ContainerID.ID] = true
 		}
 		if !known {
@@ -320,14 +326,14 @@ func (p *player) take() bool {
 		}
 		c := status.ByID(e.ContainerID)
 		switch {
-		case e.Type == ContainerDied && c != nil && c.State != runtime.ContainerExited,
-			e.Type == ContainerRemoved && c != nil,
-			e.Type == ContainerStarted && c != nil && c.State == runtime.ContainerCreated:
-			p.fail("the cache is older than %v: %s", e, view(status))
+		case e.Type == pleg.ContainerDied && c != nil && c.State != runtime.ContainerExited,
+			e.Type == pleg.ContainerRemoved && c != nil,
+			e.Type == pleg.ContainerStarted && c != nil && c.State == runtime.ContainerCreated:
+			p.fail("the cache is older than %v: %s", e, plegtest.Format(status))
 		}
 	}
 	if known {
-		p.views[item.Pod.UID] = view(status)
+		p.views[item.Pod.UID] = plegtest.Format(status)
 	} else {
 		p.read(item.Pod.UID)
 	}
@@ -338,8 +344,8 @@ func (p *player) take() bool {
 func (p *player) read(uid types.UID) {
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), foreign{}, true), time.Second)
 	defer cancel()
-	status, err := p.cache.Newer(ctx, refOf(uid), 0)
-	p.views[uid] = view(status)
+	status, err := p.cache.Newer(ctx, plegtest.Ref(uid), 0)
+	p.views[uid] = plegtest.Format(status)
 	if err != nil {
 		p.views[uid] = unread
 	}
@@ -347,6 +353,31 @@ func (p *player) read(uid types.UID) {
 
 // unread is the view of a pod that the reader has to ask for again.
 const unread = "?"
+
+// status returns the truth about a pod.
+func (p *player) status(uid types.UID) (status *runtime.PodStatus) {
+	p.w.Do(func(s *plegtest.State) { status = s.Status(plegtest.Ref(uid)) })
+	return status
+}
+
+// count adds what the pod has.
+func count(c *pleg.Counts, pod *runtime.Pod) {
+	for i := range pod.Containers {
+		switch pod.Containers[i].State {
+		case runtime.ContainerCreated:
+			c.Created++
+		case runtime.ContainerRunning:
+			c.Running++
+		case runtime.ContainerExited:
+			c.Exited++
+		default:
+			c.Unknown++
+		}
+	}
+	if slices.ContainsFunc(pod.Sandboxes, func(s runtime.Sandbox) bool { return s.State == runtime.SandboxReady }) {
+		c.Pods++
+	}
+}
 
 // uids returns the UIDs of all pods that a script can name: those which it makes, and
 // those which only hints are about.
@@ -361,10 +392,10 @@ func (p *player) uids() []types.UID {
 // settle ends all faults of the runtime, but not those of its event stream, lets
 // generator and reader catch up, with one relist if there are events, and compares.
 func (p *player) settle() {
-	p.w.do(func() {
-		clear(p.w.broken)
-		clear(p.w.hung)
-		p.w.listErr, p.w.listTakes, p.w.statusTakes = nil, 0, 0
+	p.w.Do(func(s *plegtest.State) {
+		clear(s.Broken)
+		clear(s.Hung)
+		s.ListErr, s.ListTakes, s.InspectTakes = nil, 0, 0
 	})
 	if p.evented {
 		time.Sleep(4 * time.Second) // until all has happened and workers have read what they read
@@ -382,27 +413,31 @@ func (p *player) settle() {
 	}
 	for i := range 4 {
 		uid := types.UID(fmt.Sprint("p", i))
-		truth := view(p.w.status(refOf(uid)))
-		if status, known := p.cache.Get(uid); known && view(status) != truth {
-			p.fail("pod %s: the cache knows %q, the truth is %q", uid, view(status), truth)
+		truth := plegtest.Format(p.status(uid))
+		if status, known := p.cache.Get(uid); known && plegtest.Format(status) != truth {
+			p.fail("pod %s: the cache knows %q, the truth is %q", uid, plegtest.Format(status), truth)
 		}
 	}
-	var there Counts
-	for _, pod := range p.w.snapshot() {
-		there.add(pod, 1)
-		truth := view(p.w.status(pod.PodRef))
-		if got := p.views[pod.UID]; got != truth {
-			p.fail("pod %s: the reader knows %q, the truth is %q", pod.PodRef, got, truth)
+	var there pleg.Counts
+	pods := 0
+	p.w.Do(func(s *plegtest.State) {
+		pods = len(s.Pods)
+		for _, pod := range s.Pods {
+			count(&there, pod)
+			truth := plegtest.Format(s.Status(pod.PodRef))
+			if got := p.views[pod.UID]; got != truth {
+				p.fail("pod %s: the reader knows %q, the truth is %q", pod.PodRef, got, truth)
+			}
+			delete(p.views, pod.UID)
 		}
-		delete(p.views, pod.UID)
-	}
+	})
 	for uid, got := range p.views {
 		if got != "" {
 			p.fail("pod %s is gone, the reader knows %q", uid, got)
 		}
 	}
 	for id, uid := range p.alive {
-		c := p.w.status(refOf(uid)).ByID(runtime.ContainerID{Type: "test", ID: id})
+		c := p.status(uid).ByID(runtime.ContainerID{Type: "test", ID: id})
 		if c == nil || c.State == runtime.ContainerExited {
 			p.mustDie[id] = true
 		}
@@ -412,11 +447,11 @@ func (p *player) settle() {
 			p.fail("the end of %s was not reported", id)
 		}
 	}
-	if have, want := len(p.g.records.pods), len(p.w.pods); have != want {
-		p.fail("%d records of %d pods", have, want)
+	if have := pleg.Remembered(p.g); have != pods {
+		p.fail("%d records of %d pods", have, pods)
 	}
-	if p.g.records.counts != there {
-		p.fail("counted %+v, there are %+v", p.g.records.counts, there)
+	if counts := p.metrics.now().counts; len(counts) == 0 || last(counts) != there {
+		p.fail("counted %+v, there are %+v", counts, there)
 	}
 	have := 0
 	for _, uid := range p.uids() {
@@ -424,8 +459,8 @@ func (p *player) settle() {
 			have++
 		}
 	}
-	if most := len(p.w.pods); have > most {
-		p.fail("%d cached statuses of %d pods", have, most)
+	if have > pods {
+		p.fail("%d cached statuses of %d pods", have, pods)
 	}
 	if err := p.g.Healthy(); err != nil {
 		p.fail("not healthy in the end: %w", err)

@@ -2,44 +2,40 @@ package main
 
 import (
 	"context"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
-
 	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Hinted is a [pleg.Generator]: Generic, and a listener that tells it when to look.
-// What events say is not believed, so lost and doubled ones do no harm.
+// Hinted is a [pleg.Generator] of one's own: a [pleg.Generic] that relists when the
+// runtime's event stream reports anything. It does not use what the events say, so
+// lost and repeated ones do no harm.
 type Hinted struct {
 	*pleg.Generic
-	Events criv1.RuntimeServiceClient
+	Events runtime.EventSource
 }
 
 // Run implements [pleg.Generator].
 func (h *Hinted) Run(ctx context.Context) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return h.Generic.Run(gctx) })
-	g.Go(func() error {
-		for gctx.Err() == nil {
-			h.listen(gctx)
-			h.Relist() // for what happened while nobody listened
-			select {
-			case <-time.After(time.Second):
-			case <-gctx.Done():
-			}
-		}
-		return nil
-	})
-	return g.Wait()
+	watching, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { h.watch(watching) })
+	err := h.Generic.Run(ctx)
+	stop()
+	watch.Wait()
+	return err
 }
 
-// listen returns when the stream breaks.
-func (h *Hinted) listen(ctx context.Context) {
-	stream, err := h.Events.GetContainerEvents(ctx, &criv1.GetEventsRequest{})
-	for err == nil {
-		h.Relist()
-		_, err = stream.Recv()
+// watch keeps the event stream open until ctx ends.
+func (h *Hinted) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = h.Events.WatchEvents(ctx, h.Relist, func(runtime.Hint) { h.Relist() })
+		h.Relist() // for what happens before the stream is open again
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
 	}
 }

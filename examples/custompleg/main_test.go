@@ -9,6 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/pleg/plegtest"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,4 +25,11 @@ func TestRestartsFollowEvents(t *testing.T) {
 		assert.Contains(t, out.String(), "instance 1 started 0s after the end of the one before\n")
 		assert.Contains(t, out.String(), "instance 2 started 1ms after the end of the one before\n", "that is the back-off")
 	})
+}
+
+// TestHintedConforms runs the conformance suite of generators.
+func TestHintedConforms(t *testing.T) {
+	plegtest.Suite(t, plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
+		return &Hinted{pleg.NewGeneric(rt, cache, pleg.Options{RelistPeriod: 10 * time.Minute}), rt}
+	}})
 }

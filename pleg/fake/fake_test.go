@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/pleg/fake"
+	"github.com/kubeletkit/kubeletkit/pleg/plegtest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -36,6 +37,15 @@ func run(t *testing.T, p *fake.PLEG) (stop func()) {
 		cancel()
 		require.NoError(t, <-done)
 	}
+}
+
+// TestConformance pushes each change of a scripted runtime.
+func TestConformance(t *testing.T) {
+	plegtest.Suite(t, plegtest.Factory{Pushed: true, New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
+		p := fake.New(fake.Options{Cache: cache})
+		rt.OnChange(func(pod runtime.PodRef, events []pleg.Event) { p.Push(pod, events...) })
+		return p
+	}})
 }
 
 func TestEventsAreMergedUntilTheyAreTaken(t *testing.T) {
