@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/status/fake"
 )
@@ -25,7 +26,7 @@ var web = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default
 func TestWithTheManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := fake.NewSink()
-		m, err := status.New(status.Options{Sink: sink})
+		m, err := status.New(status.Options{Sink: sink, DeliveryTimeout: time.Hour})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -56,6 +57,22 @@ func TestWithTheManager(t *testing.T) {
 		require.ErrorContains(t, err, `phase "Running" of pod 1 after 4 deliveries`)
 		_, ok := sink.Latest("2")
 		assert.False(t, ok)
+
+		sink.SetDelay(0)
+		sink.Fail(1, conflict)
+		assert.False(t, sink.Gone("1"))
+		m.Forget("1")
+		require.NoError(t, sink.UntilGone(ctx, "1"))
+		calls := sink.Calls("1")
+		last := calls[len(calls)-1]
+		assert.True(t, last.Gone)
+		assert.Equal(t, v1.PodRunning, last.Status.Phase)
+		require.ErrorIs(t, calls[len(calls)-2].Err, conflict)
+		assert.Len(t, sink.Deliveries("1"), len(calls)-2)
+		m.Set(web, v1.PodStatus{})
+		_, err = sink.Until(ctx, "1", func(s v1.PodStatus) bool { return s.Phase == "" })
+		require.NoError(t, err)
+		assert.False(t, sink.Gone("1"), "the UID came again")
 		cancel()
 		require.NoError(t, <-done)
 	})
@@ -76,6 +93,50 @@ func TestBrokenContractIsSeen(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, sink.Deliver(ctx, web, v1.PodStatus{}), context.Canceled)
 	})
+}
+
+func TestHook(t *testing.T) {
+	sink := fake.NewSink()
+	broken := errors.New("broken")
+	sink.SetHook(func(_ context.Context, d fake.Delivery) error {
+		if d.Gone {
+			return broken
+		}
+		return nil
+	})
+	require.NoError(t, sink.Deliver(t.Context(), web, v1.PodStatus{}))
+	require.ErrorIs(t, sink.PodGone(t.Context(), runtime.RefOf(web), nil), broken)
+}
+
+func TestManager(t *testing.T) {
+	m := fake.NewManager()
+	m.Set(web, v1.PodStatus{Phase: v1.PodPending})
+	m.Set(web, v1.PodStatus{Phase: v1.PodRunning})
+	assert.False(t, m.Terminated("1"))
+	go m.Terminate(web)
+	require.NoError(t, m.UntilTerminated(t.Context(), "1"))
+	s, err := m.Until(t.Context(), "1", func(s v1.PodStatus) bool { return s.Phase == v1.PodFailed })
+	require.NoError(t, err)
+	assert.Equal(t, v1.PodFailed, s.Phase)
+	history := m.History("1")
+	require.Len(t, history, 3)
+	assert.Equal(t, v1.PodRunning, history[1].Phase)
+
+	m.Forget("1")
+	_, known := m.Get("1")
+	assert.False(t, known)
+	assert.Empty(t, m.History("1"))
+	assert.False(t, m.Terminated("1"))
+	m.Set(web, v1.PodStatus{Phase: v1.PodPending})
+	m.PodEnded(runtime.RefOf(web))
+	_, known = m.Get("1")
+	assert.False(t, known)
+	assert.Equal(t, []runtime.PodRef{runtime.RefOf(web)}, m.Ended())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = m.Until(ctx, "1", func(v1.PodStatus) bool { return false })
+	require.ErrorContains(t, err, `phase "" of pod 1, set 0 times`)
 }
 
 func Example() {
