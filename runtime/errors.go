@@ -16,8 +16,9 @@ var (
 	// that use the network of the host.
 	ErrNetworkNotReady = errors.New("pod network not ready")
 	// ErrAlreadyRunning is returned by the second call of the Run method of any part
-	// of an agent, also after the first has returned: a part runs once.
-	ErrAlreadyRunning = errors.New("Run was called before; a part of an agent runs once, make a new one")
+	// of an agent, also after the first has returned: a part runs once. Sources of pods
+	// may run again: they return it only while another call runs.
+	ErrAlreadyRunning = errors.New("Run was already called")
 )
 
 // TerminalError says that a pod must not run on this node and that no later attempt

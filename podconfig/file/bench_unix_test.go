@@ -112,7 +112,7 @@ func BenchmarkDirectory(b *testing.B) {
 		b.ReportMetric(float64((cpu()-begun).Microseconds())/float64(b.N)/files, "cpu-µs/manifest")
 	}
 	look := func(b *testing.B, s *state) {
-		s.look(b.Context(), time.Now())
+		s.scan(b.Context(), time.Now())
 		if len(s.pods()) != files || len(s.problems) > 0 {
 			b.Fatal(len(s.pods()), s.problems)
 		}

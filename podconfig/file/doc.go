@@ -1,34 +1,41 @@
-// Package file is the source of pods that stand in manifests on disk: a directory
-// of them, as kubelet's staticPodPath, or a single file.
+// Package file reads pods from manifests on disk: from a directory, as kubelet's
+// staticPodPath, or from a single file.
 //
-// In a directory the files whose names end in .yaml, .yml or .json are read; hidden
-// files, editors' backups and directories are not. Symbolic links are followed, so
-// that a mounted ConfigMap works. A file holds any number of pods, see
-// [github.com/kubeletkit/kubeletkit/podconfig/manifest.Decode].
+// # Vocabulary
 //
-// Secrets and config maps that pods refer to may stand in a directory of their own,
-// see [NewObjects], or among the manifests, see [Options.Objects]. They are read,
-// checked and followed as the pods are.
+//   - A manifest file is a file of a directory whose name ends in .yaml, .yml or .json.
+//     Hidden files, backups of editors and subdirectories are ignored. Symbolic links
+//     are followed, so a mounted ConfigMap works. A file holds any number of pods, see
+//     [github.com/kubeletkit/kubeletkit/podconfig/manifest.Decode].
+//   - A scan looks at all manifest files and reads the files that may have changed.
+//   - A file is broken if its current content is not a valid manifest.
+//   - A restored pod is a pod of an earlier run of the agent, see [Source.Restored].
+//
+// # Use
+//
+// Give a [Source] to the agent, or to a podconfig.Mux. Secrets and config maps that
+// pods refer to may be in a directory of their own, see [NewObjects], or among the
+// manifests, see [Options.Objects]. They are read and checked like pods.
 //
 // # Guarantees
 //
-//   - A file that appears, changes or goes away is noticed within some tens of
-//     milliseconds where the kernel tells of it (inotify), and at the next full
-//     look where it does not: behind symbolic links that lead elsewhere, on network
-//     file systems, and where a limit of inotify is reached, which is logged once.
-//   - A file that did not change is not parsed again.
-//   - While a file is broken or cannot be read, the last good pods of that file
-//     stay, and those of all other files are untouched. A [Source] that starts with a broken
-//     file knows none of it. Then restored pods, see [Source.Restored], that no other
-//     file has had since go on until every file was good once: there is no telling which
-//     of them are of that file.
-//   - A file that does not parse is called broken only when it was left alone for a
-//     quarter of a second, so that one that is being written is not complained of.
-//   - Each problem is told once for as long as it lasts, and so is its end.
-//   - A path that does not exist holds no pods; with [Options.Await] it says nothing
-//     until it has existed. A path that cannot be read says nothing.
-//   - An immutable secret or config map does not change while its file is there;
-//     what a file says otherwise is a problem of that file. Messages about a secret
-//     name its fields, never their values, and a file with secrets that others than
-//     its owner can get at is warned about once.
+//   - Where the kernel reports changes (inotify), a change is noticed within some tens
+//     of milliseconds. Where it does not, the next periodic scan finds it: behind
+//     symbolic links to other directories, on network file systems, and beyond a limit
+//     of inotify, which is logged once.
+//   - A file that has not changed is not parsed again.
+//   - While a file is broken or cannot be read, the last valid pods of that file stay,
+//     and the pods of all other files are not affected. A Source that starts with a
+//     broken file has no valid pods of it. Then restored pods that are in no other file
+//     stay until every file has been valid once, because they may be from the broken
+//     file.
+//   - A file is reported as broken only if it has not been written to for a quarter of
+//     a second. It may be half written.
+//   - Each problem is reported once while it lasts, and so is its end.
+//   - A path that does not exist holds no pods. With [Options.Await] it delivers nothing
+//     until it has existed. A path that cannot be read delivers nothing.
+//   - An immutable secret or config map does not change while its file exists. A file
+//     that changes one is broken.
+//   - Messages about a secret name its fields, never its values. A file with secrets
+//     that users other than its owner can read is logged once.
 package file

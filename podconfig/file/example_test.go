@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
 // A directory of manifests as the only source of a node's pods.
@@ -40,4 +41,26 @@ func Example() {
 	// Output:
 	// ADD file default/web-edge-7
 	// <nil>
+}
+
+// Secrets from a directory of their own.
+func ExampleNewObjects() {
+	dir, _ := os.MkdirTemp("", "secrets")
+	defer os.RemoveAll(dir)
+	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: db, namespace: shop}\nstringData: {user: admin}\n"
+	_ = os.WriteFile(filepath.Join(dir, "db.yaml"), []byte(secret), 0o600)
+
+	secrets := file.NewObjects(dir, file.Options{}) // for kubeletkit.Options.Objects
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- secrets.Watch(ctx, func([]objects.Ref) {}) }() // the agent does it
+	db, err := secrets.Secret(ctx, "shop", "db")
+	if err == nil {
+		fmt.Println(string(db.Data["user"]))
+	}
+	cancel()
+	fmt.Println(err, <-done)
+	// Output:
+	// admin
+	// <nil> <nil>
 }

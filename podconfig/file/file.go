@@ -2,7 +2,6 @@ package file
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
@@ -14,22 +13,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrRunning is returned by [Source.Run] while another call of it goes on.
-var ErrRunning = errors.New("the file source is already running")
-
-// Options are the settings of a [Source]; the zero value is good.
+// Options are the settings of a [Source]. The zero value is valid.
 type Options struct {
-	// Logger; the zero value discards. It is used from several goroutines.
+	// Logger. It is used from several goroutines. The zero value discards.
 	Logger logr.Logger
-	// Name of the source in the stream of changes. Default: "file".
+	// Name of the source. Default: "file".
 	Name string
-	// CheckFrequency is the time between two full looks, which find what the kernel
-	// does not report: changes behind symbolic links and on network file systems.
-	// Default: 20 s, the fileCheckFrequency of kubelet.
+	// CheckFrequency is the time between two periodic scans. They find the changes that
+	// the kernel does not report. Default: 20 s, kubelet's fileCheckFrequency.
 	CheckFrequency time.Duration
-	// Lenient accepts unknown and duplicated fields with a warning in the log.
+	// Lenient accepts unknown and duplicated fields, and logs them.
 	Lenient bool
 	// Allow are the references to API objects that pods may have. Default: none.
 	Allow manifest.AllowedRefs
@@ -37,37 +33,39 @@ type Options struct {
 	// [Source.Objects]. It sets Allow.Env and Allow.PullSecrets. Without it, secrets and
 	// config maps are errors.
 	Objects bool
-	// Await has a path that does not exist say nothing, until it has existed: what lies
-	// on a disk that is mounted late is not taken for empty. Default: it holds no
-	// pods, as with kubelet. A path that goes away later holds none in either case.
+	// Await delivers nothing until the path has existed, for a path on a disk that is
+	// mounted late. By default, a path that does not exist holds no pods, as with
+	// kubelet. A path that is removed later holds no pods in either case.
 	Await bool
-	// Problem, if not nil, is told of each problem once for as long as it lasts,
-	// with the path of the file or directory it is about, and with a nil error when
-	// it is gone. It runs in the goroutine of [Source.Run] and must not block.
+	// Problem receives each problem once while it lasts, with the path of the file or
+	// directory that it is about. When the problem is gone, it receives a nil error. It
+	// is called by the goroutine of [Source.Run] and must not block. If nil, problems
+	// are only logged.
 	Problem func(path string, err error)
 }
 
-// Source reads pods from a directory of manifests or from a single file.
+// Source reads pods from a directory of manifests or from a single file. It implements
+// [podconfig.Source].
 type Source struct {
 	path    string
 	opts    Options
 	running atomic.Bool
-	// store and onlyObjects are those of state.
-	store       *objects.Store
+	// store receives the secrets and config maps. It is nil if none are read.
+	store *objects.Store
+	// onlyObjects refuses pods.
 	onlyObjects bool
-	// restored are the pods that were restored of this source.
+	// restored are the restored pods of this source.
 	restored []*v1.Pod
-	// state outlives a run, so that the last good pods do.
+	// state outlives a run, so that the last valid pods do. It is nil until the first.
 	state  *state
 	kernel kernel
 }
 
-// New returns a source of the pods at the path, which need not exist yet. It does
-// nothing until it is run.
+var _ podconfig.SourceRestorer = (*Source)(nil)
+
+// New returns a source of the pods at the path, which need not exist yet. It does no
+// I/O.
 func New(path string, opts Options) *Source {
-	if opts.Logger.IsZero() {
-		opts.Logger = logr.Discard()
-	}
 	if opts.Name == "" {
 		opts.Name = "file"
 	}
@@ -87,32 +85,34 @@ func New(path string, opts Options) *Source {
 // Name returns the name of the source.
 func (s *Source) Name() string { return s.opts.Name }
 
-// Restored implements [podconfig.SourceRestorer]: while a file is broken of which no good version
-// is known, restored pods that no other file has go on, since they may be its.
+// Restored implements [podconfig.SourceRestorer]. While a file is broken that has not
+// been valid in this run of the agent, the source keeps the restored pods that no other
+// file has: they may be from the broken file.
 func (s *Source) Restored(pods []*v1.Pod) { s.restored = pods }
 
-var _ podconfig.SourceRestorer = (*Source)(nil)
-
-// Delays between something that happened and the look at it.
+// Delays between an event and the scan.
 const (
-	// settle is how long events are gathered: manifests tend to come in numbers.
-	settle = 10 * time.Millisecond
-	// ripe is the age from which a file that does not parse is called broken; a
-	// younger one may be half written.
-	ripe = 250 * time.Millisecond
-	// holdBack is how long the first pods wait for files that may be half written.
-	holdBack = time.Second
+	// gatherTime is how long events are gathered: manifests are often written in
+	// batches.
+	gatherTime = 10 * time.Millisecond
+	// minAge is the age from which an invalid file counts as broken. A younger file may
+	// be half written.
+	minAge = 250 * time.Millisecond
+	// maxFirstDelay is how long the first pods wait for files that may be half written.
+	maxFirstDelay = time.Second
 )
 
-// Run reads the manifests and hands over their pods whenever they change, until
-// ctx ends; then it returns nil. The first are held back, for a second at most, while a
+// Run reads the manifests and delivers their pods whenever they change, until ctx
+// ends. Then it returns nil. The first delivery waits, for a second at most, while a
 // file may be half written. A path that does not exist holds no pods, but see
-// [Options.Await]. A path that cannot be read says nothing: the pods known so far stay, and if there never
-// were any, the source counts as unseen. The only other errors are [ErrRunning]
-// and that of a sink without a node name.
+// [Options.Await]. A path that cannot be read delivers nothing: pods that were read
+// before stay.
+//
+// Run returns an error that wraps [runtime.ErrAlreadyRunning] while another call runs,
+// and an error if the sink has no node name.
 func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 	if !s.running.CompareAndSwap(false, true) {
-		return ErrRunning
+		return fmt.Errorf("file source %s: %w", s.path, runtime.ErrAlreadyRunning)
 	}
 	defer s.running.Store(false)
 	if s.state == nil {
@@ -145,23 +145,23 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 				continue
 			}
 			s.state.suspect(event.Name)
-			w.gather(ctx, settle, s.state.suspect)
+			w.gather(ctx, gatherTime, s.state.suspect)
 		case err, ok := <-w.errors():
 			if ok {
-				s.opts.Logger.Info("Events of the manifest directory were lost; looking at all of it", "path", s.path, "error", err.Error())
+				s.opts.Logger.Info("Events of the manifest directory were lost; reading all files", "path", s.path, "error", err.Error())
 			}
-			w.close() // what is watched may be among what was lost
+			w.close() // the lost events may be about what is watched
 			s.state.suspectAll()
 		}
-		// The watch comes before the look, so that nothing falls between the two.
+		// The watch comes before the scan, so that no change falls between the two.
 		w.ensure()
-		changed, again := s.state.look(ctx, time.Now())
+		changed, again := s.state.scan(ctx, time.Now())
 		if ctx.Err() != nil {
 			return nil
 		}
-		// One that may be half written is waited for once: what comes first is taken for all
-		// there is.
-		held := !delivered && again > 0 && time.Since(began) < holdBack
+		// The first delivery is taken for the complete list, so it waits for a file that may
+		// be half written.
+		held := !delivered && again > 0 && time.Since(began) < maxFirstDelay
 		if s.state.known && !held && (changed || !delivered) {
 			sink.Set(s.state.pods())
 			delivered = true

@@ -1,4 +1,4 @@
-package file
+package file_test
 
 import (
 	"context"
@@ -10,19 +10,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/file"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+// timeout is how long a test waits for what must happen.
+const timeout = 30 * time.Second
 
 func manifestOf(name, image string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
@@ -33,7 +31,7 @@ func write(t *testing.T, path, content string) {
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// rig runs a source and keeps what it says.
+// rig runs a source and records its deliveries and problems.
 type rig struct {
 	t        *testing.T
 	sets     chan []*v1.Pod
@@ -42,24 +40,23 @@ type rig struct {
 	stop     func()
 }
 
-// start runs a source of the path. Without an every, looks happen only when the
-// kernel tells of something.
+// start runs a source of the path. If every is 0, scans happen only after events.
 func start(t *testing.T, path string, every time.Duration) *rig {
 	t.Helper()
 	if every == 0 {
 		every = time.Hour
 	}
-	return launch(t, path, Options{CheckFrequency: every}, nil)
+	return launch(t, path, file.Options{CheckFrequency: every}, nil)
 }
 
-// launch runs a source with these options, prepared by the function if it is not nil.
-func launch(t *testing.T, path string, opts Options, prepare func(*Source)) *rig {
+// launch runs a source with the options. A prepare that is not nil changes it before.
+func launch(t *testing.T, path string, opts file.Options, prepare func(*file.Source)) *rig {
 	t.Helper()
 	r := &rig{t: t, sets: make(chan []*v1.Pod, 1000), problems: make(chan string, 1000)}
 	opts.Problem = func(path string, err error) {
 		r.problems <- fmt.Sprintf("%s: %v", filepath.Base(path), err)
 	}
-	s := New(path, opts)
+	s := file.New(path, opts)
 	if prepare != nil {
 		prepare(s)
 	}
@@ -74,10 +71,10 @@ func launch(t *testing.T, path string, opts Options, prepare func(*Source)) *rig
 // sink returns a sink of the node "node".
 func sink(set func(pods []*v1.Pod)) podconfig.Sink { return podconfig.NewSnapshotSink("node", set) }
 
-// expect waits for a set of exactly these pods, each as name=image.
+// expect waits for a delivery of exactly these pods, each as name=image.
 func (r *rig) expect(want ...string) {
 	r.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	var got []string
 	for {
 		select {
@@ -96,7 +93,7 @@ func (r *rig) expect(want ...string) {
 func (r *rig) expectProblem(part string) {
 	r.t.Helper()
 	var got []string
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for {
 		select {
 		case p := <-r.problems:
@@ -186,7 +183,7 @@ func TestBrokenFile(t *testing.T) {
 	write(t, path, manifestOf("A", "1"))
 	r.expectProblem(`a.yaml: pod default/A-node is invalid: metadata.name: Invalid value: "A-node"`)
 	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "2"))
-	r.expect("a=1", "b=2") // the last good a stays
+	r.expect("a=1", "b=2") // the last valid a stays
 
 	write(t, path, strings.Replace(manifestOf("a", "1"), "image:", "imagee:", 1))
 	r.expectProblem(`a.yaml: unknown field "spec.containers[0].imagee"`)
@@ -205,7 +202,7 @@ func TestBrokenFile(t *testing.T) {
 	r.expectProblem("a.yaml: <nil>")
 }
 
-func TestProblemIsToldOnce(t *testing.T) {
+func TestProblemIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.yaml")
@@ -214,7 +211,7 @@ func TestProblemIsToldOnce(t *testing.T) {
 	r := start(t, dir, time.Millisecond)
 	r.expect()
 	r.expectProblem("a.yaml: yaml:")
-	// Some more looks, and then one that sees another file.
+	// Some more scans, and then one that finds another file.
 	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "1"))
 	r.expect("b=1")
 	r.stop()
@@ -266,8 +263,8 @@ func TestDirectoryComesAndGoes(t *testing.T) {
 	r.expect("a=y")
 }
 
-// TestConfigMapVolume replaces a whole set of files by turning one link, as
-// kubelet writes volumes.
+// TestConfigMapVolume replaces a set of files by switching one link, as kubelet writes
+// volumes.
 func TestConfigMapVolume(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -288,9 +285,9 @@ func TestConfigMapVolume(t *testing.T) {
 	r.expect()
 }
 
-// TestPeriodicLook changes a file that the kernel does not tell of: one behind a
-// link that leads elsewhere.
-func TestPeriodicLook(t *testing.T) {
+// TestPeriodicScan changes a file without an event: it is behind a link to another
+// directory.
+func TestPeriodicScan(t *testing.T) {
 	t.Parallel()
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "x")
 	write(t, elsewhere, manifestOf("a", "1"))
@@ -311,7 +308,7 @@ func TestRelativePath(t *testing.T) {
 	r.expect("a=1")
 }
 
-func TestUnreadablePathSaysNothing(t *testing.T) {
+func TestUnreadablePathDeliversNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "")
@@ -322,13 +319,13 @@ func TestUnreadablePathSaysNothing(t *testing.T) {
 
 func TestNodeNameIsRequired(t *testing.T) {
 	t.Parallel()
-	err := New("/manifests", Options{}).Run(t.Context(), podconfig.NewSnapshotSink("", nil))
+	err := file.New("/manifests", file.Options{}).Run(t.Context(), podconfig.NewSnapshotSink("", nil))
 	require.EqualError(t, err, "file source /manifests: no node name given; set podconfig.Options.NodeName")
 }
 
 func TestRunTwice(t *testing.T) {
 	t.Parallel()
-	s := New(t.TempDir(), Options{})
+	s := file.New(t.TempDir(), file.Options{})
 	assert.Equal(t, "file", s.Name())
 	ctx, cancel := context.WithCancel(t.Context())
 	seen, done := make(chan struct{}), make(chan error)
@@ -341,11 +338,11 @@ func TestRunTwice(t *testing.T) {
 		}))
 	}()
 	<-seen
-	require.ErrorIs(t, s.Run(ctx, nil), ErrRunning)
+	require.ErrorIs(t, s.Run(ctx, nil), runtime.ErrAlreadyRunning)
 	cancel()
 	require.NoError(t, <-done)
 
-	// What a run has learnt serves the next one.
+	// The next run begins with the pods of the first.
 	again := make(chan []*v1.Pod, 1)
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() { done <- s.Run(ctx, sink(func(pods []*v1.Pod) { again <- pods })) }()
@@ -354,200 +351,13 @@ func TestRunTwice(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-func TestIsManifest(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]bool{
-		"a.yaml": true, "a.yml": true, "a.json": true, "a.b.yaml": true,
-		"a": false, "a.yaml~": false, ".a.yaml": false, "a.yaml.swp": false, "#a.yaml#": false, "a.txt": false, ".yaml": false,
-	} {
-		assert.Equal(t, want, isManifest(name), name)
-	}
-}
-
-// TestYoungFileIsNotCalledBroken drives the looks by hand.
-func TestYoungFileIsNotCalledBroken(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "a.yaml")
-	write(t, path, "[")
-	written := time.Unix(1000, 0)
-	require.NoError(t, os.Chtimes(path, written, written))
-	var problems []string
-	s := newState(dir, "n", Options{Problem: func(_ string, err error) { problems = append(problems, fmt.Sprint(err)) }})
-	_, again := s.look(t.Context(), written.Add(100*time.Millisecond))
-	assert.Equal(t, 150*time.Millisecond, again)
-	assert.Empty(t, problems)
-	_, again = s.look(t.Context(), written.Add(250*time.Millisecond))
-	assert.Zero(t, again)
-	assert.Len(t, problems, 1)
-}
-
-// TestUnchangedFilesAreNotRead proves it by changing one behind the back.
-func TestUnchangedFilesAreNotRead(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "a.yaml")
-	old := time.Now().Add(-time.Hour)
-	replace := func(image string) {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
-		require.NoError(t, err)
-		_, err = f.WriteString(manifestOf("a", image))
-		require.NoError(t, err)
-		require.NoError(t, f.Close())
-		require.NoError(t, os.Chtimes(path, old, old))
-	}
-	s := newState(dir, "n", Options{})
-	look := func() []string {
-		s.look(t.Context(), time.Now())
-		return []string{s.pods()[0].Spec.Containers[0].Image}
-	}
-	replace("1")
-	assert.Equal(t, []string{"1"}, look())
-	replace("2") // same size, time and inode
-	assert.Equal(t, []string{"1"}, look())
-	s.suspect(path)
-	assert.Equal(t, []string{"2"}, look(), "an event makes it suspect")
-}
-
-// TestFileOfThisMomentIsYoung: one that is written while the look is under way is
-// not called broken either, one whose clock is ahead is.
-func TestFileOfThisMomentIsYoung(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	begun := time.Now().Add(-100 * time.Millisecond)
-	write(t, filepath.Join(dir, "a.yaml"), "")
-	var problems []string
-	s := newState(dir, "n", Options{Problem: func(path string, _ error) { problems = append(problems, filepath.Base(path)) }})
-	_, again := s.look(t.Context(), begun)
-	assert.Equal(t, ripe, again)
-	assert.Empty(t, problems)
-
-	ahead := time.Now().Add(time.Hour)
-	require.NoError(t, os.Chtimes(filepath.Join(dir, "a.yaml"), ahead, ahead))
-	s.suspectAll()
-	_, again = s.look(t.Context(), time.Now())
-	assert.Zero(t, again)
-	assert.Equal(t, []string{"a.yaml"}, problems)
-}
-
-func TestMissingPathIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "manifests")
-	var said []string
-	s := newState(dir, "n", Options{Await: true, Logger: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
-	for range 2 {
-		s.look(t.Context(), time.Now())
-		assert.False(t, s.known)
-	}
-	require.Len(t, said, 1)
-	assert.Contains(t, said[0], "it is waited for")
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	s.look(t.Context(), time.Now())
-	assert.True(t, s.known)
-	require.NoError(t, os.Remove(dir))
-	s.look(t.Context(), time.Now())
-	require.Len(t, said, 2)
-	assert.Contains(t, said[1], "it holds no pods", "it has existed")
-}
-
-func TestMissingPathIsSaidOnce(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "manifests")
-	var said []string
-	s := newState(dir, "n", Options{Logger: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
-	for range 2 {
-		said = nil
-		s.look(t.Context(), time.Now())
-		s.look(t.Context(), time.Now())
-		require.Len(t, said, 1)
-		assert.Contains(t, said[0], dir)
-		assert.Contains(t, said[0], "does not exist")
-		require.NoError(t, os.Mkdir(dir, 0o700))
-		s.look(t.Context(), time.Now())
-		require.NoError(t, os.Remove(dir))
-	}
-}
-
-func TestWhatIsNotReadIsSaidOnce(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	link := filepath.Join(dir, "link.yaml")
-	require.NoError(t, os.Symlink(filepath.Join(dir, "target"), link))
-	for _, name := range []string{"readme", ".hidden", "a.yaml~"} {
-		write(t, filepath.Join(dir, name), "")
-	}
-	var said []string
-	s := newState(dir, "n", Options{Logger: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
-	look := func() []string {
-		said = nil
-		s.look(t.Context(), time.Now())
-		return said
-	}
-	first := strings.Join(look(), "\n")
-	assert.Contains(t, first, "leads nowhere")
-	assert.Contains(t, first, "does not end in")
-	assert.Len(t, said, 2)
-	assert.Empty(t, look())
-	write(t, filepath.Join(dir, "target"), manifestOf("a", "1"))
-	assert.NotContains(t, strings.Join(look(), "\n"), "leads nowhere")
-	require.NoError(t, os.Remove(filepath.Join(dir, "target")))
-	assert.Contains(t, strings.Join(look(), "\n"), "leads nowhere")
-}
-
-// The first pods are taken for all there is, so they wait until it is clear whether a
-// file is broken or half written.
-func TestTheFirstPodsComeWithTheFirstProblems(t *testing.T) {
+// TestFirstPodsComeAfterFirstProblems: the first delivery is taken for the complete
+// list, so it waits until a file is known to be broken and not half written.
+func TestFirstPodsComeAfterFirstProblems(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(`{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}`), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "b.yaml"), []byte("{"), 0o600))
 	r := start(t, dir, 0)
 	assert.Len(t, <-r.sets, 1)
-	assert.Len(t, r.problems, 1, "told before")
-}
-
-// A source that starts with a broken file cannot tell which of the restored pods are of it:
-// those that no other file has go on until all files were good.
-func TestRestoredPodsOfABrokenFileGoOn(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, content string) {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path+".new", []byte(content), 0o600))
-		past := time.Now().Add(-time.Minute) // it is not being written
-		require.NoError(t, os.Chtimes(path+".new", past, past))
-		require.NoError(t, os.Rename(path+".new", path))
-	}
-	manifest := func(name, image string) string {
-		return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: %s}]}}", name, image)
-	}
-	write("a.yaml", manifest("a", "old"))
-	write("b.yaml", manifest("b", "old"))
-	write("c.yaml", manifest("c", "old"))
-	before := newState(dir, "node", Options{})
-	before.look(t.Context(), time.Now())
-	require.Len(t, before.pods(), 3)
-
-	write("a.yaml", manifest("a", "new"))
-	write("b.yaml", "{")
-	require.NoError(t, os.Remove(filepath.Join(dir, "c.yaml")))
-	s := newState(dir, "node", Options{})
-	s.restored = before.pods()
-	look := func() (names []string) {
-		s.suspectAll()
-		s.look(t.Context(), time.Now())
-		for _, pod := range s.pods() {
-			names = append(names, pod.Name+" "+pod.Spec.Containers[0].Image)
-		}
-		return names
-	}
-	assert.Equal(t, []string{"a-node new", "b-node old", "c-node old"}, look(), "c may have moved to the broken file")
-	assert.Same(t, before.pods()[1], s.pods()[1])
-	write("d.yaml", manifest("c", "new"))
-	assert.Equal(t, []string{"a-node new", "c-node new", "b-node old"}, look())
-	require.NoError(t, os.Remove(filepath.Join(dir, "a.yaml")))
-	assert.Equal(t, []string{"c-node new", "b-node old"}, look(), "what a file has had is its own")
-	write("b.yaml", manifest("b", "new"))
-	assert.Equal(t, []string{"b-node new", "c-node new"}, look())
-	write("e.yaml", "{")
-	require.NoError(t, os.Remove(filepath.Join(dir, "d.yaml")))
-	assert.Equal(t, []string{"b-node new"}, look(), "from there on all is known")
+	assert.Len(t, r.problems, 1, "reported before")
 }

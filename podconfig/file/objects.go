@@ -16,10 +16,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Objects returns the secrets and config maps that the source has found among the
-// manifests, while it is run for its pods. It is nil without [Options.Objects].
+// Objects returns a source of the secrets and config maps among the manifests. It holds
+// them while [Source.Run] runs. It is nil without [Options.Objects].
 //
-// Objects are there before the pods that come with them.
+// Objects can be looked up before the pods of the same scan are delivered.
 func (s *Source) Objects() objects.Source {
 	if s.store == nil {
 		return nil // not a store that is nil
@@ -27,8 +27,8 @@ func (s *Source) Objects() objects.Source {
 	return s.store
 }
 
-// Objects is a source of secrets and config maps that stand in a directory of their
-// own, or in a single file.
+// Objects is an [objects.Source] that reads secrets and config maps from a directory
+// without pods, or from a single file.
 type Objects struct {
 	runtime.Objects
 	source *Source
@@ -37,8 +37,8 @@ type Objects struct {
 var _ objects.Source = (*Objects)(nil)
 
 // NewObjects returns a source of the secrets and config maps at the path, which need
-// not exist yet. It does nothing until it is watched. Of the options, those about
-// pods and the name of the source have no effect.
+// not exist yet. It does no I/O until [Objects.Watch] is called. Name and the options
+// about pods have no effect.
 func NewObjects(path string, opts Options) *Objects {
 	opts.Objects = true
 	s := New(path, opts)
@@ -46,8 +46,8 @@ func NewObjects(path string, opts Options) *Objects {
 	return &Objects{Objects: s.store, source: s}
 }
 
-// Watch reads the objects and tells of their changes until ctx ends; then it
-// returns nil. Its errors are those of [Source.Run]: only one call may go on.
+// Watch reads the objects and reports their changes until ctx ends. Then it returns nil.
+// It returns an error that wraps [runtime.ErrAlreadyRunning] while another call runs.
 func (o *Objects) Watch(ctx context.Context, changed func(refs []objects.Ref)) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return o.source.Run(gctx, podconfig.NewSnapshotSink("", func([]*v1.Pod) {})) })
@@ -55,7 +55,7 @@ func (o *Objects) Watch(ctx context.Context, changed func(refs []objects.Ref)) e
 	return g.Wait()
 }
 
-// mayReplace checks that a file's objects may take the place of those that it had.
+// mayReplace checks that a file's objects may replace its previous objects.
 func mayReplace(old, now []metav1.Object) error {
 	before := make(map[objects.Ref]metav1.Object, len(old))
 	for _, o := range old {
@@ -73,13 +73,12 @@ func mayReplace(old, now []metav1.Object) error {
 	return nil
 }
 
-// checkMode says once, as long as it is so, that a file with secrets is not its
-// owner's alone.
+// checkMode logs once, while it lasts, that other users can read a file with secrets.
 func (s *state) checkMode(path string, m *manifestFile) {
 	mode := m.info.Mode().Perm()
 	exposed := mode&0o077 != 0 && goruntime.GOOS != "windows" && slices.ContainsFunc(m.objects, isSecret)
 	if exposed && !m.exposed {
-		s.opts.Logger.Info("Warning: file with secrets is open to others than its owner; give it mode 0600",
+		s.opts.Logger.Info("File with secrets can be read by users other than its owner; give it mode 0600",
 			"path", path, "mode", fmt.Sprintf("%04o", mode))
 	}
 	m.exposed = exposed

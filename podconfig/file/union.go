@@ -14,26 +14,25 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// union is what all files hold of something, pods or objects, each once. Where two
-// files have an item of the same name or UID, the one that had it first keeps it,
-// so that a new file does not end a running pod; between new ones the file names
-// decide.
+// union holds the items of all files, pods or objects, each once. If two files have an
+// item of the same name or UID, the file that had it first keeps it, so that a new file
+// does not end a running pod. Between two new files, the first file name wins.
 type union[T comparable] struct {
-	// of returns what a file holds.
+	// of returns the items of a file.
 	of func(m *manifestFile) []T
-	// keys are what no other item may have; the second may be empty.
+	// keys returns what must be unique. The second key may be empty.
 	keys func(item T) [2]key
-	// about names the item in messages.
+	// about returns the item's name for messages.
 	about func(item T) string
 
 	items []T
-	// holders are the files that have each item, by its keys.
+	// holders are the paths of the files that have the items, by key.
 	holders map[key]string
-	// conflicts are the files with items that are left out, and why.
+	// conflicts are the errors of files with items that are left out, by path.
 	conflicts map[string]error
 }
 
-// key is a field of an item whose value must be its own.
+// key is a field of an item whose value must be unique.
 type key struct{ kind, field, namespace, value string }
 
 func newPodUnion() union[*v1.Pod] {
@@ -70,7 +69,7 @@ func (u *union[T]) has(item T) bool {
 	return false
 }
 
-// update makes the union that of the files and reports whether its items changed.
+// update recomputes the union and reports whether its items have changed.
 func (u *union[T]) update(files map[string]*manifestFile) (changed bool) {
 	paths := slices.Sorted(maps.Keys(files))
 	next := map[key]string{}
@@ -83,7 +82,7 @@ func (u *union[T]) update(files map[string]*manifestFile) (changed bool) {
 			}
 		}
 	}
-	// rival returns who has what the item needs, and what that is.
+	// rival returns the path of the file that has a key of the item, and the key.
 	rival := func(item T) (path string, what key) {
 		for _, k := range u.keys(item) {
 			if path, ok := next[k]; ok {

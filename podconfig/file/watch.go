@@ -15,10 +15,9 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// watch asks the kernel to tell of changes at a path. It is best effort: where
-// the kernel refuses, it says so once and tries again at each look. The parent is
-// watched too, for a directory that comes and goes, and for a file that is
-// replaced by another.
+// watch receives changes at a path from the kernel. It is best effort: if the kernel
+// refuses, that is logged once, and each scan tries again. The parent is watched too,
+// for a directory that is removed and created again, and for a file that is replaced.
 type watch struct {
 	path   string
 	logger logr.Logger
@@ -27,11 +26,11 @@ type watch struct {
 	watcher *fsnotify.Watcher // nil while there is none
 	// target is the directory that was at the path when it was watched.
 	target os.FileInfo
-	// refusal is what was said last of a kernel that refuses, "" if it does not.
+	// refusal is the error that was logged last. It is empty if the kernel accepts.
 	refusal string
 }
 
-// kernel is what a watch asks for events. Tests have one that refuses.
+// kernel are the calls of inotify. Tests have a kernel that refuses.
 type kernel struct {
 	open func() (*fsnotify.Watcher, error)
 	add  func(w *fsnotify.Watcher, path string) error
@@ -39,16 +38,16 @@ type kernel struct {
 
 func inotify() kernel { return kernel{fsnotify.NewWatcher, (*fsnotify.Watcher).Add} }
 
-// ensure makes the watch what it should be for what is at the path now.
+// ensure watches what is at the path now.
 func (w *watch) ensure() {
 	err := w.cover()
 	switch {
 	case err == nil && w.refusal != "":
 		w.refusal = ""
-		w.logger.Info("The kernel tells of changes of the manifests again", "path", w.path)
+		w.logger.Info("The kernel reports changes of the manifests again", "path", w.path)
 	case err != nil && err.Error() != w.refusal:
 		w.refusal = err.Error()
-		w.logger.Error(err, "The kernel does not tell of changes of the manifests; they are found by the periodic look alone", "path", w.path)
+		w.logger.Error(err, "The kernel does not report changes of the manifests; only the periodic scan finds them", "path", w.path)
 	}
 }
 
@@ -74,7 +73,7 @@ func (w *watch) cover() error {
 		if w.target != nil && os.SameFile(w.target, info) {
 			return parentErr
 		}
-		_ = w.watcher.Remove(w.path) // another directory is there now
+		_ = w.watcher.Remove(w.path) // the path is another directory now
 	}
 	if err := w.add(w.path); err != nil {
 		return err
@@ -83,7 +82,7 @@ func (w *watch) cover() error {
 	return parentErr
 }
 
-// add watches a path. That it does not exist is no error.
+// add watches a path. A path that does not exist is no error.
 func (w *watch) add(path string) error {
 	if err := w.kernel.add(w.watcher, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return refused(err)
@@ -91,7 +90,7 @@ func (w *watch) add(path string) error {
 	return nil
 }
 
-// refused says which limit was reached, if one was.
+// refused adds to an error of the kernel which limit was reached.
 func refused(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
@@ -103,14 +102,14 @@ func refused(err error) error {
 	}
 }
 
-// concerns reports whether an event is about the path or what is in it, not about
-// a neighbour.
+// concerns reports whether an event is about the path or a file in it. The parent is
+// watched too, so others occur.
 func (w *watch) concerns(name string) bool {
-	name = filepath.Clean(name) // the kernel's names begin with the path as it was watched, as in "./x"
+	name = filepath.Clean(name) // events have the path as it was watched, as in "./x"
 	return name == w.path || filepath.Dir(name) == w.path
 }
 
-// gather takes the events of the next moments.
+// gather passes on the events of the next moments.
 func (w *watch) gather(ctx context.Context, d time.Duration, suspect func(name string)) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -122,7 +121,7 @@ func (w *watch) gather(ctx context.Context, d time.Duration, suspect func(name s
 			return
 		case event, ok := <-w.events():
 			if !ok {
-				return // seen again, and acted upon, by the caller
+				return // the caller sees the closed channel too
 			}
 			if w.concerns(event.Name) {
 				suspect(event.Name)
@@ -131,7 +130,7 @@ func (w *watch) gather(ctx context.Context, d time.Duration, suspect func(name s
 	}
 }
 
-// events and errors are nil, which never is ready, while there is no watcher.
+// events and errors return a nil channel, which is never ready, without a watcher.
 func (w *watch) events() <-chan fsnotify.Event {
 	if w.watcher == nil {
 		return nil

@@ -1,4 +1,4 @@
-package file
+package file_test
 
 import (
 	"context"
@@ -18,31 +18,33 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/file"
 )
 
-// TestWatchLimit has a kernel that refuses to watch: the periodic look goes on, and
-// one line says why nothing is faster. When the kernel has room again, it is watched.
+// TestWatchLimit has a kernel that refuses to watch: periodic scans go on, and one log
+// line has the reason. When the kernel accepts again, the path is watched.
 func TestWatchLimit(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		kernel func(refuses *atomic.Bool) kernel
-		hint   string
+		prepare func(s *file.Source, refuses *atomic.Bool)
+		hint    string
 	}{
-		"of instances": {func(refuses *atomic.Bool) kernel {
-			return kernel{add: inotify().add, open: func() (*fsnotify.Watcher, error) {
+		"of instances": {func(s *file.Source, refuses *atomic.Bool) {
+			s.SetKernel(func() (*fsnotify.Watcher, error) {
 				if refuses.Load() {
 					return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE)
 				}
 				return fsnotify.NewWatcher()
-			}}
+			}, nil)
 		}, "fs.inotify.max_user_instances"},
-		"of watches": {func(refuses *atomic.Bool) kernel {
-			return kernel{open: inotify().open, add: func(w *fsnotify.Watcher, path string) error {
+		"of watches": {func(s *file.Source, refuses *atomic.Bool) {
+			s.SetKernel(nil, func(w *fsnotify.Watcher, path string) error {
 				if refuses.Load() {
 					return syscall.ENOSPC
 				}
 				return w.Add(path)
-			}}
+			})
 		}, "fs.inotify.max_user_watches"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +55,7 @@ func TestWatchLimit(t *testing.T) {
 			refuses.Store(true)
 			lines := make(chan string, 1000)
 			logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
-			r := launch(t, dir, Options{CheckFrequency: time.Millisecond, Logger: logger}, func(s *Source) { s.kernel = tc.kernel(&refuses) })
+			r := launch(t, dir, file.Options{CheckFrequency: time.Millisecond, Logger: logger}, func(s *file.Source) { tc.prepare(s, &refuses) })
 			r.expect("a=1")
 			for i := range 3 {
 				write(t, filepath.Join(dir, "a.yaml"), manifestOf("a", fmt.Sprint("x", i)))
@@ -63,18 +65,18 @@ func TestWatchLimit(t *testing.T) {
 			var said []string
 			await(t, lines, func(line string) bool {
 				said = append(said, line)
-				return strings.Contains(line, "tells of changes of the manifests again")
+				return strings.Contains(line, "reports changes of the manifests again")
 			})
-			require.Len(t, said, 2, "told once")
-			assert.Contains(t, said[0], "found by the periodic look alone")
+			require.Len(t, said, 2, "each logged once")
+			assert.Contains(t, said[0], "only the periodic scan finds them")
 			assert.Contains(t, said[0], tc.hint)
-			assert.Empty(t, r.problems, "the manifests are all right")
+			assert.Empty(t, r.problems, "the manifests are valid")
 		})
 	}
 }
 
-// TestLostEvents makes more changes than the kernel keeps in its queue while the
-// source is busy. What was lost is found all the same, without the periodic look.
+// TestLostEvents makes more changes than the kernel's queue holds while the source is
+// busy. The source finds the lost changes without a periodic scan.
 func TestLostEvents(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	if err != nil {
@@ -92,7 +94,7 @@ func TestLostEvents(t *testing.T) {
 
 	lines, begun, busy, sets := make(chan string, 1000), make(chan struct{}, 1000), make(chan struct{}), make(chan []string, 1000)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
-	s := New(dir, Options{CheckFrequency: time.Hour, Logger: logger})
+	s := file.New(dir, file.Options{CheckFrequency: time.Hour, Logger: logger})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
@@ -124,11 +126,11 @@ func TestLostEvents(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// await reads the channel until what is wanted comes.
+// await reads the channel until a wanted value comes.
 func await[T any](t *testing.T, c <-chan T, wanted func(T) bool) {
 	t.Helper()
 	var got []T
-	for deadline := time.After(patience); ; {
+	for deadline := time.After(timeout); ; {
 		select {
 		case v := <-c:
 			if wanted(v) {
@@ -141,8 +143,8 @@ func await[T any](t *testing.T, c <-chan T, wanted func(T) bool) {
 	}
 }
 
-// TestLinkedDirectory turns a link from one directory to another, as tools do that
-// check out a repository.
+// TestLinkedDirectory switches a link from one directory to another, as tools do that
+// check out repositories.
 func TestLinkedDirectory(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
@@ -163,7 +165,7 @@ func TestLinkedDirectory(t *testing.T) {
 	r.expect("a=3")
 }
 
-// TestMissingParent has a path of which not even the parent is there.
+// TestMissingParent has a path whose parent does not exist.
 func TestMissingParent(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "etc", "manifests")
@@ -175,8 +177,7 @@ func TestMissingParent(t *testing.T) {
 	assert.Empty(t, r.problems)
 }
 
-// TestWrittenInPlace has a file that is written piece by piece, none of which is a
-// manifest.
+// TestWrittenInPlace writes a file in pieces. Only the last piece makes it valid.
 func TestWrittenInPlace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,0 +1,14 @@
+package file
+
+import "github.com/fsnotify/fsnotify"
+
+// SetKernel replaces the calls of inotify. A nil function keeps the real one.
+func (s *Source) SetKernel(open func() (*fsnotify.Watcher, error), add func(w *fsnotify.Watcher, path string) error) {
+	s.kernel = inotify()
+	if open != nil {
+		s.kernel.open = open
+	}
+	if add != nil {
+		s.kernel.add = add
+	}
+}

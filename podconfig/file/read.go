@@ -1,0 +1,114 @@
+package file
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+)
+
+// manifestFile is a file and its last valid content.
+type manifestFile struct {
+	// info is the file as it was read last. If trusted is set, an unchanged info means
+	// unchanged content. It is not set for a file that was written to shortly before it
+	// was read: time stamps are as coarse as the kernel's clock, so the next write may
+	// leave the same one.
+	info    os.FileInfo
+	trusted bool
+	// sum is the checksum of the content that was parsed last. It is valid if parsed is
+	// set.
+	sum    [sha256.Size]byte
+	parsed bool
+	// err is what is wrong with that content. It is nil if the content is valid.
+	err error
+	// pods and objects are those of the last valid content. They are valid if good is
+	// set.
+	good    bool
+	pods    []*v1.Pod
+	objects []metav1.Object
+	// exposed is set if users other than the owner can read secrets in the file.
+	exposed bool
+}
+
+// read reads the file, and parses it if its content has changed. After an error the
+// manifestFile is as it was. read only reads the state.
+func (m *manifestFile) read(s *state, path string) error {
+	data, info, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(data); !m.parsed || sum != m.sum {
+		m.parse(s, path, data)
+		m.sum, m.parsed = sum, true
+	}
+	m.info, m.trusted = info, false // until assess knows the age
+	return nil
+}
+
+// parse replaces the pods and objects by those of the content, if it is valid.
+func (m *manifestFile) parse(s *state, path string, data []byte) {
+	opts := manifest.Options{
+		NodeName: s.node, Source: manifest.SourceFile, Origin: path,
+		Kinds: s.kinds(),
+		Allow: s.opts.Allow,
+	}
+	if s.opts.Lenient {
+		opts.Warn = func(err error) {
+			s.opts.Logger.Info("Manifest has unknown or duplicated fields", "file", path, "problem", err.Error())
+		}
+	}
+	pods, found, err := manifest.LoadAll(data, opts)
+	if err == nil {
+		err = mayReplace(m.objects, found)
+	}
+	m.err = err
+	if err == nil {
+		m.pods, m.objects, m.good = pods, found, true
+	}
+}
+
+// kinds returns the kinds that the files may hold.
+func (s *state) kinds() []string {
+	kinds := []string{manifest.PodKind, objects.SecretKind, objects.ConfigMapKind}
+	switch {
+	case s.store == nil:
+		return kinds[:1]
+	case s.onlyObjects:
+		return kinds[1:]
+	default:
+		return kinds
+	}
+}
+
+func unchanged(a, b os.FileInfo) bool {
+	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
+}
+
+// readFile returns the content of a regular file, and the file as it was opened.
+func readFile(path string) ([]byte, os.FileInfo, error) {
+	// Without O_NONBLOCK, opening a named pipe waits for a writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("not a regular file but of mode %s", info.Mode())
+	}
+	// One byte above the limit shows that the file is too large.
+	buf := bytes.NewBuffer(make([]byte, 0, min(info.Size(), manifest.MaxSize)+bytes.MinRead))
+	_, err = buf.ReadFrom(io.LimitReader(f, manifest.MaxSize+1))
+	return buf.Bytes(), info, err
+}
