@@ -15,9 +15,12 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
 
 func main() {
+	process.Init() // the embedded runtime executes this program again for each container
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := run(ctx, os.Args[1:])

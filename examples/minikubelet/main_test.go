@@ -14,15 +14,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	process.Init() // tests run containers that are processes of this machine
+	goleak.VerifyTestMain(m)
+}
 
 func TestExampleManifestsAreGood(t *testing.T) {
 	files, err := filepath.Glob("manifests/*.yaml")

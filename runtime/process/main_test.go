@@ -7,16 +7,29 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
 // serverEnv makes this binary a server in the directory that it names: tests kill it.
 const serverEnv = "PROCESS_TEST_SERVER_DIR"
 
+// noInitEnv makes this binary a program that forgets to call Init, also when the server
+// executes it again: then the directory that it gets has a file of that name.
+const noInitEnv = "PROCESS_TEST_NO_INIT"
+
 func TestMain(m *testing.M) {
+	if forgetful() {
+		_, err := New(Options{Dir: "/dir"})
+		fmt.Println(err)
+		os.Exit(7)
+	}
+	Init()
 	if dir := os.Getenv(serverEnv); dir != "" {
 		_ = os.Unsetenv(serverEnv)
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
@@ -32,4 +45,14 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
+}
+
+func forgetful() bool {
+	if len(os.Args) > 1 && os.Args[0] == supervise.Arg0 {
+		if _, err := os.Stat(filepath.Join(os.Args[1], noInitEnv)); err == nil {
+			fmt.Fprintln(os.Stderr, "no argument was expected")
+			return true
+		}
+	}
+	return os.Getenv(noInitEnv) != ""
 }

@@ -16,6 +16,8 @@ const Name = "process"
 var (
 	// ErrNotSupported is returned where this runtime does not work: it needs Linux.
 	ErrNotSupported = errors.New("the process runtime is not supported on this operating system: it needs Linux; give the endpoint of a container runtime instead")
+	// ErrNoInit is returned by [New] in a program that has not called [Init].
+	ErrNoInit = errors.New("process: Init was not called: call process.Init() first in main, and in TestMain of tests that start containers")
 	// ErrInUse is returned by [Server.Run] where another server has the directory.
 	ErrInUse = errors.New("process: another server uses the directory")
 )

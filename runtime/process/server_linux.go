@@ -48,9 +48,21 @@ type Server struct {
 	images     map[string]*image
 }
 
-// New returns a server that is to be run. It does no I/O. The error names every
-// option that is wrong.
+// Init must be called first in main, before flags are parsed and before anything is
+// started, whatever the arguments of the program are. The server executes the
+// program again to supervise a container, and there Init does not return; otherwise
+// it returns at once. A test binary calls it first in TestMain.
+//
+// What the packages of the program do when they are initialised is done before Init,
+// and so again for each container.
+func Init() { supervise.Init() }
+
+// New returns a server that is to be run. It does no I/O. The error is [ErrNoInit],
+// or names every option that is wrong.
 func New(opts Options) (*Server, error) {
+	if !supervise.Initialized() {
+		return nil, ErrNoInit
+	}
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,9 @@ import "context"
 // documentation.
 type Server struct{}
 
+// Init returns at once on this operating system.
+func Init() {}
+
 // New returns [ErrNotSupported] on this operating system.
 func New(Options) (*Server, error) { return nil, ErrNotSupported }
 

@@ -27,9 +27,8 @@
 //
 // # How it starts
 //
-// The package's init function is the supervisor's main when the process was started
-// under the name [Arg0], and does nothing else. It depends on few packages, and its import path
-// is early in the alphabet, so it runs before the packages of gRPC and of the
-// Kubernetes API have set up their tables, which a supervisor has no use for: that is
-// most of the memory that it would need.
+// The server executes its own program again under the name [Arg0]. Under that name
+// [Init], which the program's main function calls first, runs the supervisor and does not
+// return. A program that does not call Init is recognised twice: the server refuses to
+// start in it, and a process that does not write the greeting is killed.
 package supervise

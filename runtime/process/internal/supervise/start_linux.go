@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +23,34 @@ func Lock(dir string) (*os.File, error) { return filelock.Lock(filepath.Join(dir
 type ready struct {
 	State State  `json:"state"`
 	Error string `json:"error,omitempty"`
+}
+
+// initTimeout is how long the executed program may take to call [Init]. It takes
+// about 10 ms where nothing else runs.
+const initTimeout = time.Minute
+
+var (
+	errNotSupervisor = errors.New("this program was executed as a supervisor and did not become one; its main function must call process.Init first, whatever its arguments are")
+	errDied          = errors.New("the supervisor has ended before its command ran")
+)
+
+// readReady reads what a supervisor writes until its command runs. It returns
+// errNotSupervisor if the program ends or the timeout passes without a greeting.
+func readReady(r *os.File, timeout time.Duration) (ready, error) {
+	var said ready
+	_ = r.SetReadDeadline(time.Now().Add(timeout))
+	if _, err := io.ReadFull(r, make([]byte, len(greeting))); err != nil {
+		return said, errNotSupervisor
+	}
+	_ = r.SetReadDeadline(time.Time{})
+	data, err := io.ReadAll(r)
+	if err == nil {
+		err = json.Unmarshal(data, &said)
+	}
+	if err != nil {
+		return said, errDied
+	}
+	return said, nil
 }
 
 // CommandError is why a command could not be executed. The container's [Exit] says
@@ -59,11 +88,11 @@ func Start(dir, title string) (State, error) {
 
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{Arg0, dir, title}, &syscall.ProcAttr{
 		Dir: dir,
-		// One thread for Go code, since a supervisor does little and there are many. With this
-		// GOGC the first collection comes at 2 MB: a start stays below, which saves a third of its page
-		// faults, and much of its memory. In a program that was built with -race a process waits for a second at
-		// its end, lest another thread has a race to report; that would hold up the end of each container.
-		Env:   []string{"GOMAXPROCS=1", "GOGC=50", "GORACE=atexit_sleep_ms=0"},
+		// One thread for Go code, since a supervisor does little and there are many. GOGC is
+		// the default, 100: the first collection then comes at 4 MB, which a start does not reach. A program
+		// that was built with -race waits for a second before it ends, in case another thread reports a race;
+		// that would delay the end of each container.
+		Env:   []string{"GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0"},
 		Files: []uintptr{null.Fd(), null.Fd(), complaints.Fd(), lock.Fd(), w.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
@@ -71,18 +100,13 @@ func Start(dir, title string) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("executing this program as a supervisor: %w", err)
 	}
-	data, err := io.ReadAll(r)
-	var said ready
-	if err == nil {
-		err = json.Unmarshal(data, &said)
-	}
+	said, err := readReady(r, initTimeout)
 	if err != nil {
-		// It has died, and its death is all there is to wait for.
 		var ws unix.WaitStatus
-		_ = unix.Kill(pid, unix.SIGKILL)
+		_ = unix.Kill(-pid, unix.SIGKILL)
 		_, _ = unix.Wait4(pid, &ws, 0, nil)
-		words, _ := os.ReadFile(complaints.Name())
-		return State{}, fmt.Errorf("the supervisor has ended before its command ran (wait status %#x): %s", uint32(ws), words[:min(len(words), 1024)])
+		output, _ := os.ReadFile(complaints.Name())
+		return State{}, fmt.Errorf("%w (wait status %#x): %s", err, uint32(ws), output[:min(len(output), 1024)])
 	}
 	if said.Error != "" {
 		_, _ = unix.Wait4(pid, nil, 0, nil)

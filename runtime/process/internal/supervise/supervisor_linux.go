@@ -20,19 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// init makes this process a supervisor if it was started as one; see the package's
-// documentation for why here.
-func init() {
-	if len(os.Args) < 2 || os.Args[0] != Arg0 {
-		return
-	}
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
 const (
 	// killEvery is how often the tree is killed until it is gone; killSlowly is for when
 	// the kernel does not let go of it.
@@ -71,11 +58,9 @@ type supervisor struct {
 }
 
 // run is a supervisor's life. The directory is the working directory.
-func run() error {
-	runtime.LockOSThread()
+func run(say *os.File) error {
 	unix.CloseOnExec(firstUserFD)
 	unix.CloseOnExec(readyFD)
-	say := os.NewFile(readyFD, "ready")
 	unix.Umask(0o027)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
@@ -88,6 +73,8 @@ func run() error {
 	// reads this channel.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGALRM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGTTOU, unix.SIGTTIN)
+	// Not before: each Notify would switch threads several times.
+	runtime.LockOSThread()
 
 	s := &supervisor{
 		calls: make(chan func()), done: make(chan struct{}), execs: map[int]chan<- int{},

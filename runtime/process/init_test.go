@@ -1,0 +1,59 @@
+//go:build linux
+
+package process
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// A program that does not call Init gets no server. Nothing happens on import: it
+// reaches its own main also under the name of a supervisor.
+func TestInitIsForgotten(t *testing.T) {
+	for _, name := range []string{"program", supervise.Arg0} {
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+		cmd.Args = []string{name, t.TempDir()}
+		cmd.Env = append(os.Environ(), noInitEnv+"=1")
+		out, err := cmd.Output()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, name)
+		assert.Equal(t, 7, exit.ExitCode(), name)
+		assert.Equal(t, ErrNoInit.Error()+"\n", string(out), name)
+	}
+}
+
+// The call is there, but main does not always get to it.
+func TestInitIsNotReached(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{})
+	p := n.pod()
+	id, err := p.create(shell("c", "true"))
+	require.NoError(t, err)
+	file := filepath.Join(n.opts.Dir, "containers", id, noInitEnv)
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err = n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
+	require.ErrorContains(t, err, "its main function must call process.Init first")
+	assert.ErrorContains(t, err, "(wait status 0x700): no argument was expected")
+	st := n.status(id)
+	assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, st.GetState())
+	assert.Equal(t, "StartError", st.GetReason())
+	require.NoError(t, os.Remove(filepath.Join(n.opts.Dir, "containers", id, supervise.ErrorFile)), "what it said was expected")
+}
+
+// Somebody else starts the program under the name of a supervisor.
+func TestSupervisorByHand(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Args = []string{supervise.Arg0, t.TempDir()}
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name kubeletkit-supervisor")
+}
