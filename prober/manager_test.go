@@ -1,4 +1,4 @@
-package prober
+package prober_test
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -81,44 +83,61 @@ func (n *node) commands() string {
 	return out
 }
 
+func instance(id string, state runtime.ContainerState, started time.Time) *runtime.ContainerStatus {
+	return &runtime.ContainerStatus{
+		Container: runtime.Container{ID: runtime.ContainerID{Type: "fake", ID: id}, Name: "app", State: state},
+		StartedAt: started,
+	}
+}
+
 func exec(cmd string, p v1.Probe) *v1.Probe {
 	p.Exec = &v1.ExecAction{Command: []string{cmd}}
 	return &p
 }
 
+// podWith returns pod default/web with UID u1 and the container as "app".
 func podWith(c v1.Container) *v1.Pod {
-	pod := &v1.Pod{}
-	pod.UID, pod.Namespace, pod.Name = "u1", "default", "web"
 	c.Name = "app"
-	pod.Spec.Containers = []v1.Container{c}
-	return pod
+	return testpod.New("web", testpod.UID("u1"), testpod.Container(c))
 }
 
 func id(s string) runtime.ContainerID { return runtime.ContainerID{Type: "fake", ID: s} }
 
 // harness runs a manager in virtual time and collects its results.
 type harness struct {
-	*Manager
+	*prober.Manager
 	*node
 	t   *testing.T
 	got []string
-	// said is what was logged at verbosity 0.
-	said []string
-	mu   sync.Mutex
+	// logged is what was logged at verbosity 0.
+	logged []string
+	events []string
+	mu     sync.Mutex
 }
 
 // scenario runs the test in a bubble with a running manager.
 func scenario(t *testing.T, f func(h *harness)) {
+	t.Helper()
+	scenarioWith(t, prober.Options{}, f)
+}
+
+func scenarioWith(t *testing.T, opts prober.Options, f func(h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		h := &harness{node: n, t: t}
 		log := funcr.New(func(_, args string) {
 			h.mu.Lock()
-			h.said = append(h.said, args)
+			h.logged = append(h.logged, args)
 			h.mu.Unlock()
 		}, funcr.Options{})
-		m, err := New(n, n, Options{Jitter: func() float64 { return 0.5 }, Logger: log})
+		opts.Jitter, opts.Logger = func() float64 { return 0.5 }, log
+		opts.Event = func(e runtime.Event) {
+			h.mu.Lock()
+			h.events = append(h.events, fmt.Sprintf("%v %s %s %s: %s", e.Pod, e.FieldPath, e.Type, e.Reason, e.Message))
+			h.mu.Unlock()
+		}
+		m, err := prober.New(n, n, opts)
 		require.NoError(t, err)
 		h.Manager = m
 		ctx, cancel := context.WithCancel(t.Context())
@@ -162,8 +181,8 @@ func (h *harness) results() string {
 	return out
 }
 
-// Why a container is restarted is said to everybody, what goes well is not.
-func TestUnhealthyIsSaidOnce(t *testing.T) {
+// The reason why a container is restarted is in the log by default, once.
+func TestUnhealthyIsLoggedOnce(t *testing.T) {
 	scenario(t, func(h *harness) {
 		h.AddPod(podWith(v1.Container{
 			LivenessProbe:  exec("live", v1.Probe{PeriodSeconds: 1, FailureThreshold: 2}),
@@ -171,12 +190,12 @@ func TestUnhealthyIsSaidOnce(t *testing.T) {
 		}))
 		h.run("1")
 		h.pass(10 * time.Second)
-		assert.Empty(t, h.said)
+		assert.Empty(t, h.logged)
 		h.on("live", 1)
 		h.pass(10 * time.Second)
-		require.Len(t, h.said, 1)
+		require.Len(t, h.logged, 1)
 		for _, part := range []string{"default/web", `"container"="app"`, `"probe"="liveness"`, `"healthy"=false`} {
-			assert.Contains(t, h.said[0], part)
+			assert.Contains(t, h.logged[0], part)
 		}
 	})
 }
@@ -286,6 +305,7 @@ func TestWhatCannotBeCheckedTellsNothing(t *testing.T) {
 		_, bad := h.Unhealthy(id("1"))
 		assert.False(t, bad)
 		assert.Empty(t, h.results())
+		assert.True(t, strings.HasPrefix(h.commands(), "0s live 1, 0s live 1, 0s live 1, 1s live 1, "), "three times at once")
 	})
 }
 
@@ -421,7 +441,7 @@ func TestAfterARestartOfTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.set("u1", "1", runtime.ContainerRunning, time.Now().Add(-time.Hour))
-		m, err := New(n, n, Options{Jitter: func() float64 { return 0.5 }})
+		m, err := prober.New(n, n, prober.Options{Jitter: func() float64 { return 0.5 }})
 		require.NoError(t, err)
 		pod := podWith(v1.Container{
 			StartupProbe:   exec("start", v1.Probe{PeriodSeconds: 10}),
@@ -459,7 +479,7 @@ func TestAfterARestartOfTheAgent(t *testing.T) {
 func TestResultsCoalesce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		m, err := New(n, n, Options{})
+		m, err := prober.New(n, n, prober.Options{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -495,43 +515,8 @@ func TestResultsCoalesce(t *testing.T) {
 	})
 }
 
-// What comes in between taking a result and dropping it is not dropped with it.
-func TestAResultThatWasReplacedIsKept(t *testing.T) {
-	n := newNode()
-	m, err := New(n, n, Options{})
-	require.NoError(t, err)
-	m.emit(runtime.ProbeResult{ContainerID: id("1"), Kind: runtime.ReadinessProbe, Healthy: true})
-	_, taken, key := m.first()
-	m.emit(runtime.ProbeResult{ContainerID: id("1"), Kind: runtime.ReadinessProbe, Healthy: false})
-	m.sent(key, taken)
-	out, next, _ := m.first()
-	assert.NotNil(t, out)
-	assert.False(t, next.Healthy)
-	m.sent(key, next)
-	out, _, _ = m.first()
-	assert.Nil(t, out)
-}
-
-// An attempt that ends as its worker is stopped has no say any more.
-func TestAStoppedWorkerDoesNotJudge(t *testing.T) {
-	n := newNode()
-	m, err := New(n, n, Options{})
-	require.NoError(t, err)
-	pod := podWith(v1.Container{LivenessProbe: exec("live", v1.Probe{})})
-	m.AddPod(pod)
-	w := m.pods["u1"].workers[workerKey{"app", runtime.LivenessProbe}]
-	m.StopLivenessAndStartup(pod)
-	m.judge(w, id("1"), false, "")
-	_, bad := m.Unhealthy(id("1"))
-	assert.False(t, bad)
-	assert.Empty(t, m.unsent)
-	m.RemovePod(pod)
-	m.judge(w, id("1"), false, "")
-	assert.Empty(t, m.verdicts)
-}
-
 func TestNewRefuses(t *testing.T) {
-	_, err := New(nil, nil, Options{})
+	_, err := prober.New(nil, nil, prober.Options{})
 	assert.ErrorContains(t, err, "no runtime")
 	assert.ErrorContains(t, err, "no reader")
 }

@@ -2,17 +2,11 @@ package prober
 
 import (
 	"context"
-	"math/rand/v2"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// randomFraction is a number in [0,1).
-func randomFraction() float64 { return rand.Float64() }
-
-// Results is where verdicts are sent when they change. The channel is never closed:
-// its reader selects on its own context too. A slow reader holds nothing up; it gets
-// the latest result of each instance and kind.
+// Results implements [ProbeManager].
 func (m *Manager) Results() <-chan runtime.ProbeResult { return m.results }
 
 // send hands results to the reader until ctx ends.
@@ -23,14 +17,14 @@ func (m *Manager) send(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.wake:
-			// There may be a newer one in the place of the first.
+			// The first may have been replaced by a newer one.
 		case out <- first:
 			m.sent(key, first)
 		}
 	}
 }
 
-// first is the result to send next; the channel is nil if there is none.
+// first returns the result to send next. The channel is nil if there is none.
 func (m *Manager) first() (chan<- runtime.ProbeResult, runtime.ProbeResult, resultKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,8 +45,8 @@ func (m *Manager) sent(key resultKey, r runtime.ProbeResult) {
 	}
 }
 
-// emit has a result sent. It is called with the lock held.
-func (m *Manager) emit(r runtime.ProbeResult) {
+// enqueue has a result sent. It is called with the lock held.
+func (m *Manager) enqueue(r runtime.ProbeResult) {
 	key := resultKey{r.ContainerID, r.Kind}
 	if _, waits := m.unsent[key]; !waits {
 		m.order = append(m.order, key)
@@ -60,67 +54,64 @@ func (m *Manager) emit(r runtime.ProbeResult) {
 	m.unsent[key] = r
 	select {
 	case m.wake <- struct{}{}:
-	default:
+	default: // there is a token already
 	}
 }
 
-// judge takes in a verdict of a worker, unless that was stopped meanwhile, and
-// reports it if it is news.
-func (m *Manager) judge(w *worker, id runtime.ContainerID, healthy bool, message string) {
+// set takes in what a worker has found about an instance, unless the worker was
+// stopped meanwhile. A change becomes a result.
+func (m *Manager) set(w *worker, id runtime.ContainerID, healthy bool, message string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.pods[w.ref.UID]
+	p := m.pods[w.ref.Pod.UID]
 	if p == nil || p.workers[w.key()] != w {
 		return
 	}
-	v := m.verdictOf(w, id)
-	news := false
+	s := m.states[id]
+	if s == nil {
+		s = &state{uid: w.ref.Pod.UID}
+		m.states[id] = s
+	}
+	changed := false
 	switch {
-	case w.kind == runtime.ReadinessProbe:
-		news = v.ready != healthy
-		v.ready = healthy
+	case w.ref.Kind == runtime.ReadinessProbe:
+		changed = s.ready != healthy
+		s.ready = healthy
 	case !healthy:
-		news = v.unhealthy == ""
-		v.unhealthy = w.kind
-	case w.kind == runtime.StartupProbe:
-		news = !v.started
-		v.started = true
+		changed = s.unhealthy == ""
+		s.unhealthy = w.ref.Kind
+	case w.ref.Kind == runtime.StartupProbe:
+		changed = !s.started
+		s.started = true
 		p.poke() // the other probes have waited for this
 	}
-	if !news {
+	if !changed {
 		return
 	}
-	log := m.log.V(2)
-	if !healthy { // why a container is restarted or gets no traffic is for all to see
-		log = m.log
+	log := w.log.V(2)
+	if !healthy { // the reason why a container is restarted or gets no traffic
+		log = w.log
 	}
-	log.Info("Probe verdict", "pod", w.ref, "container", w.container.Name, "containerID", id,
-		"probe", w.kind, "healthy", healthy, "message", message)
-	m.emit(runtime.ProbeResult{
-		Pod: w.ref, Container: w.container.Name, ContainerID: id,
-		Kind: w.kind, Healthy: healthy, Message: message,
+	log.Info("Probe result changed", "containerID", id, "healthy", healthy, "message", message)
+	m.enqueue(runtime.ProbeResult{
+		Pod: w.ref.Pod, Container: w.ref.Container, ContainerID: id,
+		Kind: w.ref.Kind, Healthy: healthy, Message: message,
 	})
 }
 
-// verdictOf returns the verdict on the instance, a fresh one if there is none. It
-// is called with the lock held.
-func (m *Manager) verdictOf(w *worker, id runtime.ContainerID) *verdict {
-	v := m.verdicts[id]
-	if v == nil {
-		v = &verdict{uid: w.ref.UID}
-		m.verdicts[id] = v
-	}
-	return v
-}
-
-// ended drops what is known of an instance that was replaced, or keeps of one that
-// has only exited that it was unhealthy.
-func (m *Manager) ended(id runtime.ContainerID, replaced bool) {
+// replaced drops what is known of an instance, since there is a newer one.
+func (m *Manager) replaced(id runtime.ContainerID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if replaced {
-		delete(m.verdicts, id)
-	} else if v := m.verdicts[id]; v != nil {
-		v.ready = false
+	delete(m.states, id)
+}
+
+// exited makes an instance unready. That it was unhealthy stays known until it is
+// replaced.
+func (m *Manager) exited(id runtime.ContainerID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.states[id]; s != nil {
+		s.ready = false
 	}
 }

@@ -2,8 +2,11 @@ package prober
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -11,51 +14,69 @@ import (
 
 // worker runs one probe of one container in a goroutine of its own.
 type worker struct {
-	m         *Manager
-	ref       runtime.PodRef
-	pod       *v1.Pod
-	container *v1.Container
-	kind      runtime.ProbeKind
+	m   *Manager
+	ref ProbeRef
+	log logr.Logger
 
-	// wake holds a token when the status is to be looked at; when it is full it is going
-	// to be already.
+	// pod and probe are as AddPod was last given them. They are guarded by Manager.mu.
+	pod   *v1.Pod
+	probe probe
+
+	// wake holds a token if the status is to be looked at. A second token would mean
+	// the same.
 	wake chan struct{}
 	// quit is closed by stop, under Manager.mu.
 	quit chan struct{}
 
-	// course belongs to the goroutine.
-	course course
+	// tracker belongs to the goroutine.
+	tracker tracker
 }
 
-func newWorker(m *Manager, pod *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *worker {
+// newWorker is called with the lock held.
+func newWorker(m *Manager, pod *v1.Pod, key workerKey, p probe) *worker {
+	ref := ProbeRef{runtime.RefOf(pod), key.container, key.kind}
 	return &worker{
-		m: m, ref: runtime.RefOf(pod), pod: pod, container: c, kind: kind,
-		wake:   make(chan struct{}, 1),
-		quit:   make(chan struct{}),
-		course: course{kind: kind, settings: settingsOf(runtime.SpecProbe(c, kind))},
+		m: m, ref: ref, pod: pod, probe: p,
+		log:     m.log.WithValues("pod", ref.Pod, "container", ref.Container, "probe", ref.Kind),
+		wake:    make(chan struct{}, 1),
+		quit:    make(chan struct{}),
+		tracker: tracker{kind: key.kind, settings: settingsOf(p.spec)},
 	}
 }
 
-func (w *worker) key() workerKey { return workerKey{w.container.Name, w.kind} }
+func (w *worker) key() workerKey { return workerKey{w.ref.Container, w.ref.Kind} }
 
-// stop has the worker end. It is called once.
+// stop ends the worker. It is called once.
 func (w *worker) stop() { close(w.quit) }
 
 // poke has the worker look at the status.
 func (w *worker) poke() {
 	select {
 	case w.wake <- struct{}{}:
-	default:
+	default: // there is a token already
 	}
 }
 
-// launch starts the worker if Run runs. It is called with the lock held.
+// launch starts the worker while Run runs. It is called with the lock held.
 func (m *Manager) launch(w *worker) {
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return
 	}
 	ctx := m.ctx
-	m.workers.Go(func() { w.run(ctx) })
+	m.workers.Go(func() {
+		defer m.ended(w)
+		w.run(ctx)
+	})
+}
+
+// ended is called when the goroutine of a worker ends.
+func (m *Manager) ended(w *worker) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// Under the lock, so that a worker that is added meanwhile reports after this.
+	if p := m.pods[w.ref.Pod.UID]; p == nil || p.workers[w.key()] == nil {
+		m.metrics.Removed(w.ref)
+	}
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -81,70 +102,79 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// look brings the course up to date with the cached status, and returns the time
-// of the next attempt, if there is one, and the pod's addresses.
+// current returns the pod and the probe as they were last added, and since when the
+// manager has been running.
+func (w *worker) current() (pod *v1.Pod, p probe, since time.Time) {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	return w.pod, w.probe, w.m.since
+}
+
+// look has the tracker observe the cached status. It returns the time of the next
+// attempt, if there is one, and the pod's addresses.
 func (w *worker) look() (due time.Time, ok bool, ips []string) {
-	v := view{now: time.Now()}
-	if status, known := w.m.status.Get(w.ref.UID); known {
-		v.instance, ips = status.Newest(w.container.Name), status.IPs
+	_, p, since := w.current()
+	o := observation{now: time.Now()}
+	if status, known := w.m.status.Get(w.ref.Pod.UID); known {
+		o.instance, ips = status.Newest(w.ref.Container), status.IPs
 	}
-	before := w.course.id
-	if v.instance != nil {
-		v.started = w.container.StartupProbe == nil || w.m.Started(v.instance.ID)
-		if w.course.due.IsZero() || v.instance.ID != before {
-			v.jitter = w.m.jitterFor(v.instance, w.course.period, v.now)
+	before := w.tracker.id
+	if o.instance != nil {
+		o.started = !p.startup || w.m.Started(o.instance.ID)
+		if w.tracker.due.IsZero() || o.instance.ID != before {
+			o.jitter = w.jitter(o.instance, since, o.now)
 		}
 	}
-	due, ok = w.course.follow(v)
+	due, ok = w.tracker.observe(o)
 	switch {
-	case w.course.id != before && !before.IsZero():
-		w.m.ended(before, true)
-	case v.instance != nil && v.instance.State != runtime.ContainerRunning:
-		w.m.ended(v.instance.ID, false)
+	case w.tracker.id != before && !before.IsZero():
+		w.m.replaced(before)
+	case o.instance != nil && o.instance.State != runtime.ContainerRunning:
+		w.m.exited(o.instance.ID)
 	}
 	return due, ok, ips
 }
 
-// jitterFor is for instances that were there before the manager ran, as long as that
+// jitter is for instances that were there before the manager ran, as long as that
 // was less than a period ago.
-func (m *Manager) jitterFor(inst *runtime.ContainerStatus, period time.Duration, now time.Time) float64 {
-	m.mu.Lock()
-	since := m.since
-	m.mu.Unlock()
-	if inst.StartedAt.Before(since) && now.Sub(since) < period {
-		return m.jitter()
+func (w *worker) jitter(inst *runtime.ContainerStatus, since, now time.Time) float64 {
+	if inst.StartedAt.Before(since) && now.Sub(since) < w.tracker.period {
+		return w.m.jitter()
 	}
 	return 0
 }
 
-// attempt makes one check and has its outcome judged. It ends early when the
-// instance does, or the worker.
+// attempt makes one attempt and takes in its outcome. It ends early when the
+// instance ends or the worker is stopped.
 func (w *worker) attempt(ctx context.Context) {
 	due, ok, ips := w.look()
 	if !ok || due.After(time.Now()) {
-		return // things have changed since the timer was set
+		return // something has changed since the timer was set
 	}
-	id := w.course.id
-	w.course.begin(time.Now())
-	t := target{
-		container: w.container,
-		probe:     runtime.SpecProbe(w.container, w.kind),
-		id:        id,
-		host:      podAddress(w.pod, ips, w.m.hostIP),
-		timeout:   w.course.timeout,
+	began := time.Now()
+	w.tracker.begin(began)
+	pod, p, _ := w.current()
+	t := Target{
+		Pod:         pod,
+		Container:   p.container,
+		ContainerID: w.tracker.id,
+		Kind:        w.ref.Kind,
+		Probe:       p.spec,
+		Timeout:     w.tracker.timeout,
+		Address:     podAddress(pod, ips, w.m.hostIP),
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
-		success bool
-		output  string
+		outcome Outcome
+		message string
 		err     error
 		done    = make(chan struct{})
 	)
 	go func() {
 		defer close(done)
-		success, output, err = w.m.check.check(ctx, t)
+		outcome, message, err = p.handler.attempt(ctx, t)
 	}()
 	for waiting := true; waiting; {
 		select {
@@ -155,25 +185,49 @@ func (w *worker) attempt(ctx context.Context) {
 			<-done
 			return
 		case <-w.wake:
-			if _, ok, _ := w.look(); !ok || w.course.id != id {
+			if _, ok, _ := w.look(); !ok || w.tracker.id != t.ContainerID {
 				cancel()
 				<-done
-				w.poke() // what woke us is not dealt with yet
+				w.poke() // the reason for waking up is not dealt with yet
 				return
 			}
 		}
 	}
+	if ctx.Err() != nil {
+		return
+	}
+	w.report(t, outcome, message, err)
+	w.m.metrics.Attempted(w.ref, outcome, time.Since(began))
+	if err != nil {
+		return
+	}
+	if healthy, ok := w.tracker.record(outcome != Failure); ok {
+		w.m.set(w, t.ContainerID, healthy, message)
+	}
+}
 
-	switch log := w.m.log.V(1); {
-	case ctx.Err() != nil:
-		return
+// report logs an attempt that did not simply succeed, and makes an event of it with
+// kubelet's reason and text.
+func (w *worker) report(t Target, outcome Outcome, message string, err error) {
+	event := runtime.Event{
+		Pod:       w.ref.Pod,
+		FieldPath: runtime.FieldPath(t.Pod, w.ref.Container),
+		Type:      v1.EventTypeWarning,
+		Reason:    "Unhealthy",
+	}
+	kind := strings.ToUpper(string(t.Kind[:1])) + string(t.Kind[1:])
+	switch log := w.log.V(1); {
 	case err != nil:
-		log.Info("Probe could not be made", "pod", w.ref, "container", w.container.Name, "probe", w.kind, "err", err.Error())
+		log.Info("Probe could not be made", "err", err.Error())
+		event.Message = fmt.Sprintf("%s probe errored and resulted in %s state: %s", kind, outcome, err)
+	case outcome == Failure:
+		log.Info("Probe failed", "output", message)
+		event.Message = fmt.Sprintf("%s probe failed: %s", kind, message)
+	case outcome == Warning:
+		event.Reason = "ProbeWarning"
+		event.Message = fmt.Sprintf("%s probe warning: %s", kind, message)
+	default:
 		return
-	case !success:
-		log.Info("Probe failed", "pod", w.ref, "container", w.container.Name, "probe", w.kind, "output", output)
 	}
-	if verdict, ok := w.course.record(success); ok {
-		w.m.judge(w, id, verdict, output)
-	}
+	w.m.event.Emit(event)
 }

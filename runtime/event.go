@@ -1,6 +1,10 @@
 package runtime
 
-import "time"
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // Event is something about a pod that its user would want to see, as kubelet
 // writes it in Event objects: a failed mount, a pulled image, a refusal.
@@ -29,4 +33,20 @@ func (f EventFunc) Emit(e Event) {
 	if f != nil {
 		f(e)
 	}
+}
+
+// FieldPath returns where the container is in the pod's spec, for
+// [Event.FieldPath]: "spec.containers{web}". A pod that is nil or has no such
+// container counts as if it had it among the main ones.
+func FieldPath(pod *v1.Pod, container string) string {
+	list := "spec.containers"
+	if pod != nil {
+		switch _, kind := FindContainer(&pod.Spec, container); kind {
+		case InitContainer:
+			list = "spec.initContainers"
+		case EphemeralContainer:
+			list = "spec.ephemeralContainers"
+		}
+	}
+	return list + "{" + container + "}"
 }

@@ -1,15 +1,13 @@
-// Package fake is a prober whose verdicts come from a test.
+// Package fake has a [prober.ProbeManager] whose results are set by a test.
 //
 //	probes := fake.New()
 //	go probes.Run(ctx)
 //	probes.Set(runtime.ProbeResult{Pod: web, Container: "main", ContainerID: id, Kind: runtime.LivenessProbe, Healthy: false})
-//
-// It can stand wherever a [prober.Manager] does: as the [runtime.ProbeResults] of a
-// sync, as the prober of a pod syncer, and as the source of results for a loop.
 package fake
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -17,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
 )
@@ -26,65 +25,64 @@ type key struct {
 	kind runtime.ProbeKind
 }
 
-// Prober has the verdicts that it was told. Of an instance that it was told
-// nothing about, probes have neither succeeded nor failed. It is safe for
+// Prober is a [prober.ProbeManager] without probes. Until a result is set, an
+// instance has not started, is not ready and is not unhealthy. It is safe for
 // concurrent use.
 type Prober struct {
 	out chan runtime.ProbeResult
-	// wake has room for one: it is full when Run is to look.
+	// wake holds a token if there is something new for Run.
 	wake chan struct{}
 	cond cond.Cond
 
 	mu       sync.Mutex
 	started  bool
-	verdicts map[key]runtime.ProbeResult
-	// unsent are the keys of those that the reader was not given, in order.
+	results map[key]runtime.ProbeResult
+	// unsent has the keys of the results that the reader has not received, in order.
 	unsent []key
 	pods   map[types.UID]*v1.Pod
-	// stopped are pods of which only readiness is probed any more.
+	// stopped has the pods of which only readiness is probed.
 	stopped map[types.UID]bool
 }
 
-var _ runtime.ProbeResults = (*Prober)(nil)
+var _ prober.ProbeManager = (*Prober)(nil)
 
-// New returns a prober without verdicts.
+// New returns a prober without results.
 func New() *Prober {
 	return &Prober{
 		out: make(chan runtime.ProbeResult), wake: make(chan struct{}, 1),
-		verdicts: map[key]runtime.ProbeResult{}, pods: map[types.UID]*v1.Pod{}, stopped: map[types.UID]bool{},
+		results: map[key]runtime.ProbeResult{}, pods: map[types.UID]*v1.Pod{}, stopped: map[types.UID]bool{},
 	}
 }
 
-// Set makes a result the verdict on its instance and kind, and has it sent. If the
-// last one was not taken yet, this takes its place.
+// Set sets the result of an instance and kind, and has it sent. It replaces the one
+// before if that was not received yet.
 func (p *Prober) Set(r runtime.ProbeResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := key{r.ContainerID, r.Kind}
-	p.verdicts[k] = r
+	p.results[k] = r
 	if !slices.Contains(p.unsent, k) {
 		p.unsent = append(p.unsent, k)
 	}
 	select {
 	case p.wake <- struct{}{}:
-	default: // it is to look already
+	default: // there is a token already
 	}
 	p.cond.Changed()
 }
 
-// Results is where verdicts are sent, as long as Run runs. The channel is never
-// closed.
+// Results implements [prober.ProbeManager].
 func (p *Prober) Results() <-chan runtime.ProbeResult { return p.out }
 
-// Run sends results until ctx ends and then returns nil. A second call returns
-// [runtime.ErrAlreadyRunning].
+// Run sends results until ctx ends and then returns nil. A second call returns an
+// error that wraps [runtime.ErrAlreadyRunning].
 func (p *Prober) Run(ctx context.Context) error {
 	p.mu.Lock()
 	second := p.started
 	p.started = true
 	p.mu.Unlock()
 	if second {
-		return runtime.ErrAlreadyRunning
+		return fmt.Errorf("fake prober: %w", runtime.ErrAlreadyRunning)
 	}
 	for {
 		out, next := p.next()
@@ -104,19 +102,19 @@ func (p *Prober) next() (chan<- runtime.ProbeResult, runtime.ProbeResult) {
 	if len(p.unsent) == 0 {
 		return nil, runtime.ProbeResult{}
 	}
-	return p.out, p.verdicts[p.unsent[0]]
+	return p.out, p.results[p.unsent[0]]
 }
 
 func (p *Prober) sent(r runtime.ProbeResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.verdicts[key{r.ContainerID, r.Kind}] == r { // else there is a newer one
+	if p.results[key{r.ContainerID, r.Kind}] == r { // otherwise there is a newer one
 		p.unsent = p.unsent[1:]
 	}
 	p.cond.Changed()
 }
 
-// UntilTaken returns when every result was taken by the reader.
+// UntilTaken returns when the reader has received every result.
 func (p *Prober) UntilTaken(ctx context.Context) error {
 	return p.cond.Until(ctx, func() bool {
 		p.mu.Lock()
@@ -125,26 +123,26 @@ func (p *Prober) UntilTaken(ctx context.Context) error {
 	}, nil)
 }
 
-func (p *Prober) verdict(id runtime.ContainerID, kind runtime.ProbeKind) (healthy, known bool) {
+func (p *Prober) result(id runtime.ContainerID, kind runtime.ProbeKind) (healthy, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r, known := p.verdicts[key{id, kind}]
+	r, known := p.results[key{id, kind}]
 	return r.Healthy, known
 }
 
 // Started implements [runtime.ProbeResults].
 func (p *Prober) Started(id runtime.ContainerID) bool {
-	healthy, _ := p.verdict(id, runtime.StartupProbe)
+	healthy, _ := p.result(id, runtime.StartupProbe)
 	return healthy
 }
 
 // Ready implements [runtime.ProbeResults].
 func (p *Prober) Ready(id runtime.ContainerID) bool {
-	healthy, _ := p.verdict(id, runtime.ReadinessProbe)
+	healthy, _ := p.result(id, runtime.ReadinessProbe)
 	return healthy
 }
 
-// HasProbe implements [runtime.ProbeResults]: the probes are those of the spec.
+// HasProbe implements [runtime.ProbeResults]: the probes are those in the spec.
 func (p *Prober) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
 	return runtime.SpecProbe(c, kind) != nil
 }
@@ -152,14 +150,14 @@ func (p *Prober) HasProbe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bo
 // Unhealthy implements [runtime.ProbeResults].
 func (p *Prober) Unhealthy(id runtime.ContainerID) (kind runtime.ProbeKind, yes bool) {
 	for _, kind := range []runtime.ProbeKind{runtime.LivenessProbe, runtime.StartupProbe} {
-		if healthy, known := p.verdict(id, kind); known && !healthy {
+		if healthy, known := p.result(id, kind); known && !healthy {
 			return kind, true
 		}
 	}
 	return "", false
 }
 
-// AddPod takes note that the pod is to be probed.
+// AddPod implements [prober.ProbeManager]; see [Prober.Probed].
 func (p *Prober) AddPod(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +165,7 @@ func (p *Prober) AddPod(pod *v1.Pod) {
 	p.cond.Changed()
 }
 
-// StopLivenessAndStartup takes note that only the pod's readiness counts now.
+// StopLivenessAndStartup implements [prober.ProbeManager]; see [Prober.Probed].
 func (p *Prober) StopLivenessAndStartup(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,8 +173,7 @@ func (p *Prober) StopLivenessAndStartup(pod *v1.Pod) {
 	p.cond.Changed()
 }
 
-// RemovePod takes note that the pod is not to be probed any more, and drops its
-// verdicts.
+// RemovePod implements [prober.ProbeManager]. It drops the results of the pod.
 func (p *Prober) RemovePod(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,12 +183,12 @@ func (p *Prober) RemovePod(pod *v1.Pod) {
 func (p *Prober) remove(uid types.UID) {
 	delete(p.pods, uid)
 	delete(p.stopped, uid)
-	maps.DeleteFunc(p.verdicts, func(_ key, r runtime.ProbeResult) bool { return r.Pod.UID == uid })
-	p.unsent = slices.DeleteFunc(p.unsent, func(k key) bool { _, known := p.verdicts[k]; return !known })
+	maps.DeleteFunc(p.results, func(_ key, r runtime.ProbeResult) bool { return r.Pod.UID == uid })
+	p.unsent = slices.DeleteFunc(p.unsent, func(k key) bool { _, known := p.results[k]; return !known })
 	p.cond.Changed()
 }
 
-// Cleanup removes the pods that keep returns false for. keep must not call back.
+// Cleanup implements [prober.ProbeManager].
 func (p *Prober) Cleanup(keep func(uid types.UID) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,11 +199,11 @@ func (p *Prober) Cleanup(keep func(uid types.UID) bool) {
 	}
 }
 
-// Notify does nothing: verdicts come from the test.
+// Notify does nothing, since there are no probes.
 func (p *Prober) Notify(types.UID) {}
 
-// Probed reports whether the pod is to be probed, and whether that goes for its
-// liveness too.
+// Probed reports whether the pod was added and not removed, and whether its liveness
+// is probed, too.
 func (p *Prober) Probed(uid types.UID) (probed, liveness bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +211,7 @@ func (p *Prober) Probed(uid types.UID) (probed, liveness bool) {
 	return probed, probed && !p.stopped[uid]
 }
 
-// UntilProbed returns when the pod is to be probed.
+// UntilProbed returns when the pod was added.
 func (p *Prober) UntilProbed(ctx context.Context, uid types.UID) error {
 	return p.cond.Until(ctx, func() bool { probed, _ := p.Probed(uid); return probed }, nil)
 }

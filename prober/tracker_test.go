@@ -20,37 +20,37 @@ func instance(id string, state runtime.ContainerState, started time.Time) *runti
 	}
 }
 
-func TestCourseFollow(t *testing.T) {
+func TestTrackerObserve(t *testing.T) {
 	run := instance("1", runtime.ContainerRunning, noon)
 	for _, tc := range []struct {
 		name   string
 		kind   runtime.ProbeKind
 		probe  v1.Probe
 		settle bool
-		view   view
+		view   observation
 		want   time.Duration // after noon; -1: none
 	}{
-		{name: "no instance", kind: runtime.LivenessProbe, view: view{}, want: -1},
-		{name: "created", kind: runtime.LivenessProbe, view: view{instance: instance("1", runtime.ContainerCreated, time.Time{}), started: true}, want: -1},
-		{name: "exited", kind: runtime.LivenessProbe, view: view{instance: instance("1", runtime.ContainerExited, noon), started: true}, want: -1},
-		{name: "at once", kind: runtime.LivenessProbe, view: view{instance: run, started: true}, want: 0},
-		{name: "seen late", kind: runtime.LivenessProbe, view: view{instance: run, started: true, now: noon.Add(7 * time.Second)}, want: 7 * time.Second},
-		{name: "delay", kind: runtime.LivenessProbe, probe: v1.Probe{InitialDelaySeconds: 5}, view: view{instance: run, started: true, now: noon.Add(2 * time.Second)}, want: 5 * time.Second},
-		{name: "delay is over", kind: runtime.LivenessProbe, probe: v1.Probe{InitialDelaySeconds: 5}, view: view{instance: run, started: true, now: noon.Add(8 * time.Second)}, want: 8 * time.Second},
-		{name: "runtime's clock is ahead", kind: runtime.LivenessProbe, probe: v1.Probe{InitialDelaySeconds: 5}, view: view{instance: instance("1", runtime.ContainerRunning, noon.Add(time.Hour)), started: true}, want: 5 * time.Second},
-		{name: "jitter", kind: runtime.LivenessProbe, probe: v1.Probe{PeriodSeconds: 20}, view: view{instance: run, started: true, jitter: 0.25}, want: 5 * time.Second},
-		{name: "liveness waits for startup", kind: runtime.LivenessProbe, view: view{instance: run}, want: -1},
-		{name: "readiness waits for startup", kind: runtime.ReadinessProbe, view: view{instance: run}, want: -1},
-		{name: "startup", kind: runtime.StartupProbe, view: view{instance: run}, want: 0},
-		{name: "startup is over", kind: runtime.StartupProbe, view: view{instance: run, started: true}, want: -1},
-		{name: "settled", kind: runtime.LivenessProbe, settle: true, view: view{instance: run, started: true}, want: -1},
+		{name: "no instance", kind: runtime.LivenessProbe, view: observation{}, want: -1},
+		{name: "created", kind: runtime.LivenessProbe, view: observation{instance: instance("1", runtime.ContainerCreated, time.Time{}), started: true}, want: -1},
+		{name: "exited", kind: runtime.LivenessProbe, view: observation{instance: instance("1", runtime.ContainerExited, noon), started: true}, want: -1},
+		{name: "at once", kind: runtime.LivenessProbe, view: observation{instance: run, started: true}, want: 0},
+		{name: "seen late", kind: runtime.LivenessProbe, view: observation{instance: run, started: true, now: noon.Add(7 * time.Second)}, want: 7 * time.Second},
+		{name: "delay", kind: runtime.LivenessProbe, probe: v1.Probe{InitialDelaySeconds: 5}, view: observation{instance: run, started: true, now: noon.Add(2 * time.Second)}, want: 5 * time.Second},
+		{name: "delay is over", kind: runtime.LivenessProbe, probe: v1.Probe{InitialDelaySeconds: 5}, view: observation{instance: run, started: true, now: noon.Add(8 * time.Second)}, want: 8 * time.Second},
+		{name: "runtime's clock is ahead", kind: runtime.LivenessProbe, probe: v1.Probe{InitialDelaySeconds: 5}, view: observation{instance: instance("1", runtime.ContainerRunning, noon.Add(time.Hour)), started: true}, want: 5 * time.Second},
+		{name: "jitter", kind: runtime.LivenessProbe, probe: v1.Probe{PeriodSeconds: 20}, view: observation{instance: run, started: true, jitter: 0.25}, want: 5 * time.Second},
+		{name: "liveness waits for startup", kind: runtime.LivenessProbe, view: observation{instance: run}, want: -1},
+		{name: "readiness waits for startup", kind: runtime.ReadinessProbe, view: observation{instance: run}, want: -1},
+		{name: "startup", kind: runtime.StartupProbe, view: observation{instance: run}, want: 0},
+		{name: "startup is over", kind: runtime.StartupProbe, view: observation{instance: run, started: true}, want: -1},
+		{name: "settled", kind: runtime.LivenessProbe, settle: true, view: observation{instance: run, started: true}, want: -1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := course{kind: tc.kind, settings: settingsOf(&tc.probe), id: run.ID, settled: tc.settle}
+			c := tracker{kind: tc.kind, settings: settingsOf(&tc.probe), id: run.ID, settled: tc.settle}
 			if tc.view.now.IsZero() {
 				tc.view.now = noon
 			}
-			due, ok := c.follow(tc.view)
+			due, ok := c.observe(tc.view)
 			if tc.want < 0 {
 				assert.False(t, ok)
 				return
@@ -61,22 +61,22 @@ func TestCourseFollow(t *testing.T) {
 	}
 }
 
-func TestCourseBeginsAnewWithANewInstance(t *testing.T) {
-	c := course{kind: runtime.LivenessProbe, settings: settingsOf(&v1.Probe{FailureThreshold: 1, InitialDelaySeconds: 3})}
-	c.follow(view{instance: instance("1", runtime.ContainerRunning, noon), started: true, now: noon})
+func TestTrackerBeginsAnewWithANewInstance(t *testing.T) {
+	c := tracker{kind: runtime.LivenessProbe, settings: settingsOf(&v1.Probe{FailureThreshold: 1, InitialDelaySeconds: 3})}
+	c.observe(observation{instance: instance("1", runtime.ContainerRunning, noon), started: true, now: noon})
 	c.begin(noon.Add(3 * time.Second))
 	verdict, ok := c.record(false)
 	assert.True(t, ok && !verdict)
-	_, ok = c.follow(view{instance: instance("1", runtime.ContainerRunning, noon), started: true, now: noon.Add(time.Hour)})
+	_, ok = c.observe(observation{instance: instance("1", runtime.ContainerRunning, noon), started: true, now: noon.Add(time.Hour)})
 	assert.False(t, ok, "an unhealthy instance is not probed again")
 
 	again := noon.Add(2 * time.Hour)
-	due, ok := c.follow(view{instance: instance("2", runtime.ContainerRunning, again), started: true, now: again})
+	due, ok := c.observe(observation{instance: instance("2", runtime.ContainerRunning, again), started: true, now: again})
 	assert.True(t, ok)
 	assert.Equal(t, again.Add(3*time.Second), due)
 }
 
-func TestCourseRecord(t *testing.T) {
+func TestTrackerRecord(t *testing.T) {
 	const none = "-"
 	for _, tc := range []struct {
 		name     string
@@ -94,7 +94,7 @@ func TestCourseRecord(t *testing.T) {
 		{"startup fails for good", runtime.StartupProbe, v1.Probe{FailureThreshold: 2}, "ff", "-f", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := course{kind: tc.kind, settings: settingsOf(&tc.probe)}
+			c := tracker{kind: tc.kind, settings: settingsOf(&tc.probe)}
 			got := ""
 			for _, o := range tc.outcomes {
 				switch verdict, ok := c.record(o == 's'); {
@@ -113,11 +113,11 @@ func TestCourseRecord(t *testing.T) {
 }
 
 // A verdict is what threshold outcomes in a row say, and never anything else.
-func TestCourseRecordIsTheRunOfOutcomes(t *testing.T) {
+func TestTrackerRecordIsTheRunOfOutcomes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := v1.Probe{SuccessThreshold: rapid.Int32Range(1, 4).Draw(t, "success"), FailureThreshold: rapid.Int32Range(1, 4).Draw(t, "failure")}
 		outcomes := rapid.SliceOfN(rapid.Bool(), 1, 30).Draw(t, "outcomes")
-		c := course{kind: runtime.ReadinessProbe, settings: settingsOf(&p)}
+		c := tracker{kind: runtime.ReadinessProbe, settings: settingsOf(&p)}
 		for i, o := range outcomes {
 			run := 1
 			for j := i - 1; j >= 0 && outcomes[j] == o; j-- {

@@ -1,0 +1,56 @@
+package prober
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// maxOutput is how much of a command's output or a response's body is read, in
+// bytes, as in kubelet.
+const maxOutput = 10 << 10
+
+// execHandler runs commands in containers.
+type execHandler struct{ rt runtime.Execer }
+
+func (execHandler) Name() string { return "exec" }
+
+func (execHandler) Probe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *v1.Probe {
+	return specProbe(c, kind, func(p *v1.Probe) bool { return p.Exec != nil })
+}
+
+func (h execHandler) Check(ctx context.Context, t Target) (Outcome, string, error) {
+	res, err := h.rt.Exec(ctx, t.ContainerID, expandAll(t.Probe.Exec.Command, t.Container.Env), t.Timeout)
+	switch {
+	case ctx.Err() != nil:
+		return Unknown, "", context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return Failure, fmt.Sprintf("command timed out after %v", t.Timeout), nil
+	case err != nil:
+		return Unknown, "", err
+	}
+	output := string(res.Output[:min(len(res.Output), maxOutput)])
+	if res.ExitCode != 0 {
+		return Failure, output, nil
+	}
+	return Success, output, nil
+}
+
+// expandAll replaces references to the container's variables in a command. As in
+// kubelet, only values in the spec are known here; others are empty.
+func expandAll(command []string, env []v1.EnvVar) []string {
+	values := make(map[string]string, len(env))
+	for i := range env {
+		values[env[i].Name] = env[i].Value
+	}
+	lookup := func(name string) (string, bool) { v, ok := values[name]; return v, ok }
+	out := make([]string, len(command))
+	for i := range command {
+		out[i] = runtime.Expand(command[i], lookup)
+	}
+	return out
+}

@@ -1,0 +1,70 @@
+package grpcprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Client makes health checks, each on a connection of its own. The zero value is
+// valid. It is safe for concurrent use.
+type Client struct {
+	// UserAgent is sent with each check. Default: that of net/http.
+	UserAgent string
+	// Dial opens connections. Default: a [net.Dialer]'s DialContext.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Probe asks the server at the address for the health of the service, and reports
+// whether it is SERVING. The empty service stands for the server as a whole. The
+// message says what the server answered or why there is no answer, in kubelet's
+// words. A server that does not answer within the timeout, or in another protocol,
+// is not healthy.
+//
+// If ctx ends before the timeout, Probe returns false soon, and the result says
+// nothing about the server.
+func (c *Client) Probe(ctx context.Context, address, service string, timeout time.Duration) (healthy bool, message string) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := c.transport().NewClientConn(ctx, "http", address)
+	var network net.Error
+	switch {
+	case errors.As(err, &network) && network.Timeout():
+		return false, fmt.Sprintf("timeout: failed to connect service %q within %v: %v", address, timeout, context.DeadlineExceeded)
+	case err != nil:
+		return false, fmt.Sprintf("error: failed to connect service at %q: %v", address, err)
+	}
+	defer func() { _ = conn.Close() }()
+
+	status, err := c.check(ctx, conn, address, service)
+	var rpc *rpcError
+	isRPC := errors.As(err, &rpc)
+	switch {
+	case err == nil && status == serving:
+		return true, "service healthy"
+	case err == nil:
+		return false, fmt.Sprintf("service unhealthy (responded with %q)", status)
+	case isRPC && rpc.code == codeUnimplemented:
+		return false, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + rpc.message
+	case isRPC && rpc.code == codeDeadlineExceeded, errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return false, fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)
+	default:
+		return false, "error: health rpc probe failed: " + err.Error()
+	}
+}
+
+// transport returns a transport that speaks HTTP/2 without TLS, with prior
+// knowledge, and nothing else.
+func (c *Client) transport() *http.Transport {
+	t := &http.Transport{
+		DialContext:            c.Dial,
+		Protocols:              new(http.Protocols),
+		DisableCompression:     true, // sends no Accept-Encoding
+		MaxResponseHeaderBytes: maxMessage,
+	}
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return t
+}

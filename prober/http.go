@@ -1,0 +1,111 @@
+package prober
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// maxRedirects is how many redirects are followed, the number that net/http has.
+const maxRedirects = 10
+
+// httpHandler makes HTTP requests.
+type httpHandler struct {
+	userAgent string
+	transport *http.Transport
+}
+
+func newHTTPHandler(userAgent string) *httpHandler {
+	return &httpHandler{userAgent, &http.Transport{
+		DialContext: dial,
+		// The certificate says nothing about health (API reference, HTTPGetAction).
+		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
+		ForceAttemptHTTP2:  true,
+		DisableKeepAlives:  true,
+		DisableCompression: true, // sends no Accept-Encoding
+	}}
+}
+
+func (*httpHandler) Name() string { return "httpGet" }
+
+func (*httpHandler) Probe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *v1.Probe {
+	return specProbe(c, kind, func(p *v1.Probe) bool { return p.HTTPGet != nil })
+}
+
+func (h *httpHandler) Check(ctx context.Context, t Target) (Outcome, string, error) {
+	req, err := h.request(ctx, t)
+	if err != nil {
+		return Unknown, "", err
+	}
+	client := &http.Client{Transport: h.transport, Timeout: t.Timeout, CheckRedirect: sameHost}
+	res, err := client.Do(req)
+	if err != nil {
+		return failed(ctx, err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxOutput))
+	switch {
+	case err != nil:
+		return failed(ctx, err)
+	case res.StatusCode < 200 || res.StatusCode >= 400:
+		// Without the body: more people see the message than the output of the pod.
+		return Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", res.StatusCode), nil
+	case res.StatusCode >= 300:
+		return Warning, "Probe terminated redirects, Response body: " + string(body), nil
+	default:
+		return Success, string(body), nil
+	}
+}
+
+// sameHost follows redirects to the same host. A redirect to another host is an
+// answer, and so no failure.
+func sameHost(req *http.Request, via []*http.Request) error {
+	if req.URL.Hostname() != via[0].URL.Hostname() {
+		return http.ErrUseLastResponse
+	}
+	if len(via) >= maxRedirects {
+		return fmt.Errorf("stopped after %d redirects", maxRedirects)
+	}
+	return nil
+}
+
+func (h *httpHandler) request(ctx context.Context, t Target) (*http.Request, error) {
+	get := t.Probe.HTTPGet
+	address, err := t.HostPort(get.Host, get.Port)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(get.Path)
+	if err != nil {
+		u = &url.URL{Path: get.Path} // as it stands
+	}
+	if u.Scheme = strings.ToLower(string(get.Scheme)); u.Scheme == "" {
+		u.Scheme = "http"
+	}
+	u.Host = address
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, header := range get.HTTPHeaders {
+		req.Header.Add(header.Name, header.Value)
+	}
+	if _, given := req.Header["User-Agent"]; !given {
+		req.Header.Set("User-Agent", h.userAgent)
+	}
+	if _, given := req.Header["Accept"]; !given {
+		req.Header.Set("Accept", "*/*")
+	} else if req.Header.Get("Accept") == "" {
+		req.Header.Del("Accept") // empty in the spec: not to be sent
+	}
+	req.Host = req.Header.Get("Host")
+	return req, nil
+}

@@ -1,0 +1,188 @@
+package prober
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// pod is a pod that was added. It is guarded by Manager.mu.
+type pod struct {
+	spec *v1.Pod
+	// stopping means that only readiness is probed.
+	stopping bool
+	workers  map[workerKey]*worker
+}
+
+type workerKey struct {
+	container string
+	kind      runtime.ProbeKind
+}
+
+// probe is a probe of a container, with the handler that makes it.
+type probe struct {
+	handler   *link
+	spec      *v1.Probe
+	container *v1.Container
+	// startup means that the container has a startup probe.
+	startup bool
+}
+
+// probesOf returns the probes of the pod. It calls handlers, so the lock must not
+// be held.
+func (m *Manager) probesOf(spec *v1.Pod) map[workerKey]probe {
+	probes := map[workerKey]probe{}
+	for kind, c := range runtime.Containers(&spec.Spec) {
+		if kind == runtime.EphemeralContainer || kind == runtime.InitContainer && !runtime.IsSidecar(c) {
+			continue
+		}
+		startup := false
+		for _, k := range kinds { // the startup probe comes first
+			handler, p := m.handlers.find(spec, c, k)
+			if handler == nil {
+				continue
+			}
+			startup = startup || k == runtime.StartupProbe
+			probes[workerKey{c.Name, k}] = probe{handler, p, c, startup}
+		}
+	}
+	return probes
+}
+
+// same reports whether the probes differ in nothing that matters.
+func (p probe) same(other probe) bool {
+	return p.handler == other.handler && p.startup == other.startup &&
+		equality.Semantic.DeepEqual(p.spec, other.spec) &&
+		equality.Semantic.DeepEqual(p.container.Ports, other.container.Ports) &&
+		equality.Semantic.DeepEqual(p.container.Env, other.container.Env)
+}
+
+// AddPod implements [ProbeManager].
+func (m *Manager) AddPod(spec *v1.Pod) {
+	if m.notify(spec.UID, spec) {
+		return
+	}
+	wanted := m.probesOf(spec)
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[spec.UID]
+	if p == nil {
+		p = &pod{workers: map[workerKey]*worker{}}
+		m.pods[spec.UID] = p
+		m.seed(spec)
+	}
+	moved := p.spec != nil && runtime.HasHostNetwork(p.spec) != runtime.HasHostNetwork(spec)
+	p.spec = spec
+	for key, w := range p.workers {
+		if now, ok := wanted[key]; ok && !moved && now.same(w.probe) {
+			w.pod, w.probe = spec, now
+			delete(wanted, key)
+		} else {
+			p.remove(key)
+		}
+	}
+	for key, probe := range wanted {
+		if p.stopping && key.kind != runtime.ReadinessProbe {
+			continue
+		}
+		w := newWorker(m, spec, key, probe)
+		p.workers[key] = w
+		m.launch(w)
+	}
+}
+
+// seed takes over results from the pod's status. It is called with the lock held.
+func (m *Manager) seed(spec *v1.Pod) {
+	for _, list := range [][]v1.ContainerStatus{spec.Status.InitContainerStatuses, spec.Status.ContainerStatuses} {
+		for i := range list {
+			cs := &list[i]
+			id, err := runtime.ParseContainerID(cs.ContainerID)
+			if err != nil || cs.State.Running == nil {
+				continue
+			}
+			m.states[id] = &state{uid: spec.UID, started: cs.Started != nil && *cs.Started, ready: cs.Ready}
+		}
+	}
+}
+
+// StopLivenessAndStartup implements [ProbeManager].
+func (m *Manager) StopLivenessAndStartup(spec *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[spec.UID]
+	if p == nil {
+		return
+	}
+	p.stopping = true
+	for key := range p.workers {
+		if key.kind != runtime.ReadinessProbe {
+			p.remove(key)
+		}
+	}
+}
+
+// RemovePod implements [ProbeManager]. Checks under way are interrupted.
+func (m *Manager) RemovePod(spec *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removePod(spec.UID)
+}
+
+// Cleanup implements [ProbeManager].
+func (m *Manager) Cleanup(keep func(uid types.UID) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid := range m.pods {
+		if !keep(uid) {
+			m.removePod(uid)
+		}
+	}
+}
+
+func (m *Manager) removePod(uid types.UID) {
+	p := m.pods[uid]
+	if p == nil {
+		return
+	}
+	for key := range p.workers {
+		p.remove(key)
+	}
+	delete(m.pods, uid)
+	for id, s := range m.states {
+		if s.uid == uid {
+			delete(m.states, id)
+		}
+	}
+}
+
+// remove ends a worker without waiting for it.
+func (p *pod) remove(key workerKey) {
+	p.workers[key].stop()
+	delete(p.workers, key)
+}
+
+// Notify implements [ProbeManager].
+func (m *Manager) Notify(uid types.UID) { m.notify(uid, nil) }
+
+// notify has the pod's workers look at its status, and reports whether spec is what
+// was last added.
+func (m *Manager) notify(uid types.UID, spec *v1.Pod) (same bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[uid]
+	if p == nil {
+		return false
+	}
+	p.poke()
+	return p.spec == spec
+}
+
+// poke has all workers look at the status.
+func (p *pod) poke() {
+	for _, w := range p.workers {
+		w.poke()
+	}
+}
