@@ -165,15 +165,21 @@ func TestChecksOfAHandler(t *testing.T) {
 		result string
 	}{
 		"success": {
-			check: func(context.Context, prober.Target) (prober.Outcome, string, error) { return prober.Success, "fine", nil },
+			check: func(context.Context, prober.Target) (prober.Outcome, string, error) {
+				return prober.Success, "fine", nil
+			},
 			calls: 1, result: "0s readiness 1 true",
 		},
 		"warning": {
-			check: func(context.Context, prober.Target) (prober.Outcome, string, error) { return prober.Warning, "hot", nil },
+			check: func(context.Context, prober.Target) (prober.Outcome, string, error) {
+				return prober.Warning, "hot", nil
+			},
 			calls: 1, event: "ProbeWarning: Readiness probe warning: hot", result: "0s readiness 1 true",
 		},
 		"failure": {
-			check: func(context.Context, prober.Target) (prober.Outcome, string, error) { return prober.Failure, "dead", nil },
+			check: func(context.Context, prober.Target) (prober.Outcome, string, error) {
+				return prober.Failure, "dead", nil
+			},
 			calls: 1, event: "Unhealthy: Readiness probe failed: dead",
 		},
 		"timeout": {
@@ -190,7 +196,9 @@ func TestChecksOfAHandler(t *testing.T) {
 			calls: 3, event: "Unhealthy: Readiness probe errored and resulted in unknown state: handler modbus: no bus",
 		},
 		"unknown": {
-			check: func(context.Context, prober.Target) (prober.Outcome, string, error) { return prober.Unknown, "no bus", nil },
+			check: func(context.Context, prober.Target) (prober.Outcome, string, error) {
+				return prober.Unknown, "no bus", nil
+			},
 			calls: 3, event: `Unhealthy: Readiness probe errored and resulted in unknown state: handler modbus: outcome "unknown": no bus`,
 		},
 		"no outcome": {
@@ -310,7 +318,9 @@ func (m *tally) Attempted(p prober.ProbeRef, outcome prober.Outcome, took time.D
 	m.add(fmt.Sprintf("%s/%s/%s %s %v", p.Pod.Name, p.Container, p.Kind, outcome, took))
 }
 
-func (m *tally) Removed(p prober.ProbeRef) { m.add(fmt.Sprintf("%s/%s/%s removed", p.Pod.Name, p.Container, p.Kind)) }
+func (m *tally) Removed(p prober.ProbeRef) {
+	m.add(fmt.Sprintf("%s/%s/%s removed", p.Pod.Name, p.Container, p.Kind))
+}
 
 func (m *tally) add(line string) {
 	m.mu.Lock()

@@ -34,8 +34,8 @@ type Prober struct {
 	wake chan struct{}
 	cond cond.Cond
 
-	mu       sync.Mutex
-	started  bool
+	mu      sync.Mutex
+	started bool
 	results map[key]runtime.ProbeResult
 	// unsent has the keys of the results that the reader has not received, in order.
 	unsent []key
