@@ -10,7 +10,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Reasons of conditions, as kubelet has them.
+// Reasons of conditions, the same as kubelet's.
 const (
 	reasonPodCompleted             = "PodCompleted"
 	reasonPodFailed                = "PodFailed"
@@ -19,8 +19,8 @@ const (
 	reasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
 )
 
-// owned reports whether the agent alone writes conditions of the type. Some it
-// owns without ever writing them: they are removed.
+// owned reports whether only the agent writes conditions of the type. Owned
+// conditions that the agent does not generate are removed.
 func owned(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
@@ -39,7 +39,7 @@ func findCondition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodConditi
 	return nil
 }
 
-// putCondition replaces the condition of that type or adds it.
+// putCondition replaces the condition of the same type or adds c.
 func putCondition(list []v1.PodCondition, c v1.PodCondition) []v1.PodCondition {
 	if old := findCondition(list, c.Type); old != nil {
 		*old = c
@@ -48,7 +48,7 @@ func putCondition(list []v1.PodCondition, c v1.PodCondition) []v1.PodCondition {
 	return append(list, c)
 }
 
-// lastOfEach leaves one condition of each type, the last.
+// lastOfEach returns the last condition of each type.
 func lastOfEach(list []v1.PodCondition) []v1.PodCondition {
 	var out []v1.PodCondition
 	for i := range list {
@@ -57,8 +57,8 @@ func lastOfEach(list []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// setConditions makes the owned conditions from the rest of the status; they
-// follow the foreign ones. Times of transition are left to inherit.
+// setConditions generates the owned conditions from the rest of the status and puts
+// them behind the foreign ones. inherit sets the transition times.
 func setConditions(pod *v1.Pod, s *v1.PodStatus, sandboxUsable bool) {
 	conditions := slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool { return owned(c.Type) })
 	containers := containersReady(pod, s)
@@ -82,8 +82,8 @@ func boolStatus(b bool) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
-// initialized is True once the init containers have succeeded and the sidecars
-// have started. It stays so while a main container shows that it was once.
+// initialized is True once the init containers have succeeded and the sidecars have
+// started. It stays True while a main container runs or has ended.
 func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	var missing, incomplete []string
 	for i := range pod.Spec.InitContainers {
@@ -155,7 +155,7 @@ func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// ready is containersReady and all readiness gates.
+// ready is True if containersReady and all readiness gates are.
 func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady
@@ -177,8 +177,8 @@ func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition
 	return c
 }
 
-// describe words which containers lack a status or are not yet what they should
-// be, as kubelet does; "" if all is well.
+// describe returns kubelet's message for containers that have no status or not the
+// wanted one, "" if there are none.
 func describe(missing, lacking []string, word string) string {
 	var parts []string
 	if len(missing) > 0 {

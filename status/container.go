@@ -9,7 +9,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Reasons of container states that are made up here, in the API's words.
+// Reasons of container states that no runtime reports, the same as kubelet's.
 const (
 	reasonContainerCreating = "ContainerCreating"
 	reasonPodInitializing   = "PodInitializing"
@@ -17,19 +17,19 @@ const (
 	reasonCompleted         = "Completed"
 )
 
-// Messages of states that are made up here, as kubelet words them.
+// Messages of container states that no runtime reports, the same as kubelet's.
 const (
 	messageLost     = "The container could not be located when the pod was terminated"
 	messageVanished = "The container could not be located when the pod was deleted.  The container used to be Running"
 	messageInferred = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 )
 
-// exitCodeLost is the exit code given to an instance whose end nobody saw: that
-// of a process ended by SIGKILL.
+// exitCodeLost is the exit code of an instance whose end was not observed. It is
+// that of a process that was ended by SIGKILL.
 const exitCodeLost = 137
 
 // containers returns the statuses of the containers of one kind: init containers
-// in the order of the spec, others sorted by name, as kubelet has them.
+// in the order of the spec, others sorted by name, as kubelet does.
 func (g *generation) containers(kind runtime.ContainerKind, prev []v1.ContainerStatus) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for k, c := range runtime.Containers(&g.Pod.Spec) {
@@ -43,7 +43,7 @@ func (g *generation) containers(kind runtime.ContainerKind, prev []v1.ContainerS
 	return out
 }
 
-// container returns the status of one container; prev is nil where there is none.
+// container returns the status of one container; prev may be nil.
 func (g *generation) container(c *v1.Container, kind runtime.ContainerKind, prev *v1.ContainerStatus) v1.ContainerStatus {
 	var s v1.ContainerStatus
 	newest, older := instances(g.Runtime, c.Name)
@@ -56,8 +56,8 @@ func (g *generation) container(c *v1.Container, kind runtime.ContainerKind, prev
 	case prev != nil && (g.Runtime == nil || prev.State.Terminated != nil):
 		s = *prev.DeepCopy()
 	case kind == runtime.InitContainer && !runtime.IsSidecar(c) && g.Runtime != nil && g.mainCreated():
-		// The instance was removed, and no status of it was kept: but main containers
-		// are not created before the init containers have succeeded.
+		// The instance was removed, and no status of it was kept. It has succeeded, since
+		// main containers are created only after that.
 		s = inferredDone(c, prev)
 	default:
 		s = g.absent(c, prev)
@@ -74,8 +74,8 @@ func (g *generation) container(c *v1.Container, kind runtime.ContainerKind, prev
 	return s
 }
 
-// instances returns the two newest instances of the named container, nil for
-// what there is not.
+// instances returns the two newest instances of the named container, nil where
+// there is none.
 func instances(status *runtime.PodStatus, name string) (newest, older *runtime.ContainerStatus) {
 	if status == nil {
 		return nil, nil
@@ -92,12 +92,12 @@ func instances(status *runtime.PodStatus, name string) (newest, older *runtime.C
 	return newest, nil
 }
 
-// observed is the status of a container that the runtime knows an instance of.
+// observed is the status of a container of which the runtime has an instance.
 func observed(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus) v1.ContainerStatus {
 	s := v1.ContainerStatus{
 		Name:               inst.Name,
 		Image:              inst.Image,
-		ImageID:            inst.ImageRef, // the digested reference, as the API has it since its first days
+		ImageID:            inst.ImageRef, // the reference with the digest, as in kubelet
 		ContainerID:        inst.ID.String(),
 		RestartCount:       inst.RestartCount,
 		User:               inst.User.DeepCopy(),
@@ -117,7 +117,7 @@ func observed(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.Container
 	case runtime.ContainerRunning:
 		s.State.Running = &v1.ContainerStateRunning{StartedAt: apiTime(inst.StartedAt)}
 		if prev != nil && !sameInstance && prev.ContainerID != "" && inst.RestartCount <= prev.RestartCount {
-			// The runtime has forgotten the earlier instances; this one is a restart.
+			// The runtime has removed the earlier instances; this one is a restart.
 			s.RestartCount = prev.RestartCount + 1
 		}
 	case runtime.ContainerExited:
@@ -127,8 +127,7 @@ func observed(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.Container
 		case sameInstance && prev.State.Terminated != nil:
 			s.State = *prev.State.DeepCopy()
 		case prev != nil && prev.State.Running != nil:
-			// It ran, and nobody knows how it ended. As Waiting it would seem never
-			// to have run.
+			// It ran, and its end was not observed. Waiting would mean that it never ran.
 			s.State = lost(messageLost)
 		default:
 			s.State = waiting(reasonContainerCreating)
@@ -139,8 +138,8 @@ func observed(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.Container
 
 	s.Resources = containerResources(c, inst, prev, sameInstance)
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil && inst.StopSignal != nil {
-		// Reported only where the spec may say it: an API server without the feature
-		// has neither field.
+		// Reported only if the spec has the field: an API server without the feature has
+		// neither.
 		signal := *inst.StopSignal
 		s.StopSignal = &signal
 	}
@@ -160,7 +159,7 @@ func inferredDone(c *v1.Container, prev *v1.ContainerStatus) v1.ContainerStatus 
 	return s
 }
 
-// absent is the status of a container that the runtime knows nothing of.
+// absent is the status of a container of which the runtime has no instance.
 func (g *generation) absent(c *v1.Container, prev *v1.ContainerStatus) v1.ContainerStatus {
 	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, State: waiting(reasonContainerCreating)}
 	if len(g.Pod.Spec.InitContainers) > 0 {
@@ -172,8 +171,8 @@ func (g *generation) absent(c *v1.Container, prev *v1.ContainerStatus) v1.Contai
 	s.RestartCount = prev.RestartCount
 	s.LastTerminationState = *prev.LastTerminationState.DeepCopy()
 	if prev.State.Running != nil {
-		// An instance ran and is gone. That it ended must show, or the pod would seem
-		// not to have started yet.
+		// An instance ran and was removed. Without a last state the pod would seem not to
+		// have started yet.
 		s.LastTerminationState = lost(messageVanished)
 		if !g.stopping() {
 			s.RestartCount++
@@ -182,7 +181,7 @@ func (g *generation) absent(c *v1.Container, prev *v1.ContainerStatus) v1.Contai
 	return s
 }
 
-// toBeStarted reports whether the next sync would start the container.
+// toBeStarted reports whether the next sync starts the container.
 func (g *generation) toBeStarted(c *v1.Container, kind runtime.ContainerKind, s *v1.ContainerStatus) bool {
 	switch {
 	case g.stopping() || s.State.Running != nil:
@@ -194,12 +193,12 @@ func (g *generation) toBeStarted(c *v1.Container, kind runtime.ContainerKind, s 
 	}
 }
 
-// probed fills in started and ready. Ephemeral containers have neither.
+// probed sets started and ready. Ephemeral containers have neither.
 func (g *generation) probed(c *v1.Container, kind runtime.ContainerKind, s *v1.ContainerStatus) {
 	if kind == runtime.EphemeralContainer {
 		return
 	}
-	// An ID that cannot be read is one that no probe knows.
+	// No probe has a result for the zero ID of a container that was not created.
 	id, _ := runtime.ParseContainerID(s.ContainerID)
 	started := s.State.Running != nil &&
 		(!runtime.HasProbe(g.Probes, g.Pod, c, runtime.StartupProbe) || g.Probes.Started(id))
@@ -211,7 +210,7 @@ func (g *generation) probed(c *v1.Container, kind runtime.ContainerKind, s *v1.C
 	s.Ready = started && (!runtime.HasProbe(g.Probes, g.Pod, c, runtime.ReadinessProbe) || g.Probes.Ready(id))
 }
 
-// volumeMounts are the container's mounts under the names of their volumes.
+// volumeMounts returns the statuses of the container's volume mounts.
 func volumeMounts(c *v1.Container, inst *runtime.ContainerStatus) []v1.VolumeMountStatus {
 	var out []v1.VolumeMountStatus
 	for i := range c.VolumeMounts {
@@ -234,7 +233,7 @@ func recursiveReadOnly(m *v1.VolumeMount, inst *runtime.ContainerStatus) bool {
 		return false
 	}
 	if inst == nil {
-		// Before there is a mount only the strict mode is certain: it works or the
+		// Before the container is created only mode Enabled is certain: without it the
 		// container does not start.
 		return *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled
 	}
@@ -246,17 +245,17 @@ func recursiveReadOnly(m *v1.VolumeMount, inst *runtime.ContainerStatus) bool {
 	return false
 }
 
-// Below these a request or limit of CPU has no effect of its own: cgroups know no
-// smaller shares and quota. Where spec and runtime are both below, the status
-// shows the spec. In thousandths of a CPU (kubelet: cm.MinShares, cm.MinMilliCPULimit).
+// The smallest requests and limits of CPU that cgroups can express, in thousandths
+// of a CPU (kubelet: cm.MinShares, cm.MinMilliCPULimit). If both spec and runtime
+// are below, the status has the value of the spec.
 const (
 	minCPURequestMilli = 2
 	minCPULimitMilli   = 10
 )
 
-// containerResources are those of the spec, with what the runtime reports to be
-// in force in their place while the container runs. What the runtime leaves out
-// is kept as it was for the same instance.
+// containerResources are the resources of the spec. While the container runs, the
+// values that the runtime reports replace them. A value that the runtime does not
+// report is taken from the previous status of the same instance.
 func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus, sameInstance bool) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if inst.State != runtime.ContainerRunning {
@@ -274,7 +273,8 @@ func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1
 	return out
 }
 
-// overlay changes CPU and memory of into, unless it is nil: then the spec has none.
+// overlay replaces CPU and memory in into. It does nothing if into is nil, which
+// means that the spec has none.
 func overlay(into, actual, before v1.ResourceList, minCPUMilli int64) {
 	if into == nil {
 		return

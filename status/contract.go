@@ -21,9 +21,12 @@ var ErrGone = errors.New("the pod is gone")
 // An implementation may also have the methods of [Rechecker], [EndReporter] and
 // [HealthChecker].
 type StatusManager interface {
-	// Run delivers statuses until ctx ends. It returns nil after all deliveries have
-	// returned. A second call returns an error that wraps
+	// Run delivers statuses until ctx ends. It returns nil after all calls of the sink
+	// have returned. A second call returns an error that wraps
 	// [runtime.ErrAlreadyRunning].
+	//
+	// Of each pod the latest status is delivered, in order. A failed call is repeated.
+	// A call that does not return delays the pod that it is for, but no others.
 	Run(ctx context.Context) error
 	// Get returns the latest status of the pod, or false if there is none. The status
 	// is read-only: it shares memory with the manager.

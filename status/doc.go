@@ -1,46 +1,62 @@
-// Package status says what the world is told about a pod: it generates the API
-// status from what the runtime reports, and keeps and delivers the latest one.
+// Package status generates the API status of pods from what the runtime reports,
+// keeps the latest status of each pod, and delivers it.
 //
 // # Vocabulary
 //
-//   - The previous status is the last one known for the same UID: what the
-//     [Manager] keeps, or, after a start of the agent, what the API server has.
-//   - A phase is final when it is Succeeded or Failed.
-//   - A condition is owned when the agent alone writes it, and foreign when others
-//     do, as those that readiness gates name.
-//   - A [Sink] is where statuses go: an API server, a log, a message bus.
+//   - The previous status is the last known status of the same UID: the one that the
+//     manager keeps or, after a restart of the agent, the one in the API server.
+//   - A final phase is Succeeded or Failed.
+//   - An owned condition is written by the agent only. All other conditions are
+//     foreign, such as those that readiness gates refer to.
+//   - A [Sink] receives statuses: an API server, a file, a message bus.
+//   - A pod is gone when its containers have stopped and no source contains it. Its
+//     UID can be used again: a static pod whose manifest comes back has the UID that
+//     it had before.
 //
-// # Core and shell
+// # Parts
 //
-// [Generate] is a pure function: the same [Input] gives the same status. The
-// [Manager] is the shell around it, and adds what only one who remembers can
-// know. A pod's life in it is
+// [Generate] is a pure function: the same [Input] gives the same status. A
+// [StatusManager] keeps and delivers statuses; [Manager] is the default. The calls
+// for one pod are
 //
 //	s := status.Generate(status.Input{Pod: pod, Runtime: observed, Previous: prev, Now: now})
 //	m.Set(pod, s)      // at each sync
-//	m.Terminate(pod)   // once, when nothing of the pod is left to stop
-//	m.Forget(pod.UID)  // when the pod is gone, or Prune for all that are
+//	m.Terminate(pod)   // once, when the containers have stopped and the volumes are torn down
+//	m.Forget(pod.UID)  // when the pod is gone; or Prune, for all pods that are gone
 //
 // # Guarantees
 //
 //   - A final phase stays, and a Running pod does not become Pending again.
-//   - Restart counts, start time and observed generation never go down or away.
-//   - A pod is not delivered as Succeeded or Failed while one of its containers
-//     may run, so that whoever waits for that may use what it held.
-//   - Of each pod the latest status is delivered; those in between may be passed
-//     over. Deliveries of one pod follow each other, those of different pods run
-//     side by side. A status that equals the last one is not delivered.
-//   - A failed delivery is repeated with back-off until it succeeds, a newer
-//     status takes its place, or the sink answers [ErrGone].
+//   - The last status of a pod that was terminated is final, whatever its source.
+//   - Restart counts, start time and observed generation never decrease.
+//   - A final phase is not delivered while a container of the pod may run. Whatever
+//     waits for the end of the pod can use the resources that it had.
+//   - The latest status of each pod is delivered. Statuses between two deliveries are
+//     skipped, and a status that equals the last one is not delivered.
+//   - Deliveries for one pod do not overlap. Deliveries for different pods run
+//     concurrently.
+//   - A failed delivery is repeated with back-off until it succeeds, a newer status
+//     replaces it, or the sink returns [ErrGone].
+//   - Each delivery has a deadline. A delivery that does not return after its deadline
+//     delays no other pod; see [Options.DeliveryTimeout] and [Manager.Healthy].
+//   - An [EndSink] receives the end of each pod at least once, after the last status
+//     of the pod and before the first status of a later pod of the same UID.
+//
+// # Goroutines
+//
+// [Manager.Run] has one loop and one goroutine for each call of the sink. It joins
+// all of them before it returns. All other methods only take the manager's lock.
 //
 // # Differences from kubelet 1.36
 //
-//   - In kubelet a Running pod whose sandbox is made again can turn Pending.
-//   - A container that the runtime lost track of counts as one restart when
-//     its next instance runs, whatever the runtime's own count is by then.
+//   - In kubelet a static pod that was stopped ends as Running.
+//   - In kubelet a Running pod whose sandbox is created again can become Pending.
+//   - Kubelet delivers one status at a time; here different pods are concurrent.
+//   - A container that the runtime has lost counts as one restart when its next
+//     instance runs, whatever restart count the runtime reports by then.
 //   - A sidecar that has exited with 0 and waits for its restart is Waiting.
-//   - Without an API server the start time is the creation time of the oldest
-//     sandbox or container known, so that it outlives the agent.
+//   - Without an API server the start time is the creation time of the oldest known
+//     sandbox or container, so that a restart of the agent does not change it.
 //   - recursiveReadOnly in volumeMounts is what the runtime reports of the mount.
 //   - Not generated: resize conditions, resource claim statuses, device health
 //     (allocatedResourcesStatus), image volume digests, and the restart of all

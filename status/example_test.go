@@ -12,11 +12,18 @@ import (
 )
 
 // printer is a sink that prints.
-type printer struct{ delivered chan struct{} }
+type printer struct{ called chan struct{} }
 
 func (p printer) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) error {
 	fmt.Println(pod.Name, s.Phase, s.PodIP, "restarts:", s.ContainerStatuses[0].RestartCount)
-	p.delivered <- struct{}{}
+	p.called <- struct{}{}
+	return nil
+}
+
+// PodGone makes the printer a status.EndSink.
+func (p printer) PodGone(_ context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
+	fmt.Println(pod.Name, "is gone, it was", last.Phase)
+	p.called <- struct{}{}
 	return nil
 }
 
@@ -47,11 +54,18 @@ func Example() {
 		}
 		m.Set(pod, status.Generate(in))
 	}
-	<-sink.delivered
+	<-sink.called
+
+	m.Terminate(pod)
+	<-sink.called
+	m.Forget(pod.UID)
+	<-sink.called
 
 	cancel()
 	fmt.Println(<-done)
 	// Output:
 	// web Running 10.0.0.7 restarts: 2
+	// web Failed 10.0.0.7 restarts: 2
+	// web is gone, it was Failed
 	// <nil>
 }

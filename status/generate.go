@@ -11,40 +11,40 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Input is what the status of a pod is made from. All of it is read-only to
-// [Generate].
+// Input is what [Generate] makes the status of a pod from. Generate changes none of
+// it.
 type Input struct {
-	// Pod is the desired state. If it has a status, that is what the API server
-	// shows.
+	// Pod is the desired state. Its status, if it has one, is the one in the API
+	// server.
 	Pod *v1.Pod
-	// Runtime is the pod as last observed. nil means that the runtime was not asked:
-	// what Previous says of the containers stands.
+	// Runtime is the pod as last observed. If nil, the container statuses of Previous
+	// are kept.
 	Runtime *runtime.PodStatus
-	// Previous is the last known status of this UID; nil stands for the pod's own.
+	// Previous is the last known status of this UID. If nil, it is the status of Pod.
 	Previous *v1.PodStatus
-	// Probes is asked only about running containers that have a probe of the kind;
-	// nil means that all such probes succeed.
+	// Probes has the probe results. It is called only for running containers that have
+	// a probe of the kind. If nil, all probes succeed.
 	Probes runtime.ProbeResults
-	// Waiting has, by container name, why one could not be started; see
-	// [runtime.SyncResult]. It is not used for containers that run or have ended.
+	// Waiting has the reasons why containers could not be started, by container name;
+	// see [runtime.SyncResult]. It is not used for containers that run or have ended.
 	Waiting map[string]v1.ContainerStateWaiting
 	// HostIPs are the node's addresses, the primary one first, at most one of each
 	// family.
 	HostIPs []string
 	// Now is the time of transitions that are seen for the first time.
 	Now time.Time
-	// Terminating says that the pod is being stopped: nothing is started any more.
+	// Terminating says that the pod is being stopped: no container is started any more.
 	Terminating bool
-	// Terminated says that it has been stopped. It implies Terminating.
+	// Terminated says that the pod has been stopped. It implies Terminating.
 	Terminated bool
-	// Override, if not nil, has the last word on phase, reason and message, and may
-	// add foreign conditions: evictions, rejections, deadlines. A phase that was
-	// final before stays. It is called before owned conditions are made.
+	// Override, if not nil, may change phase, reason and message and add foreign
+	// conditions, as for evictions, rejections and deadlines. A phase that was final
+	// before stays. Override is called before the owned conditions are generated.
 	Override func(*v1.PodStatus)
 }
 
-// Generate returns the API status of the pod. Times are cut to seconds, as the
-// API has them. The result shares no memory with the input.
+// Generate returns the API status of the pod. Times are truncated to seconds, as in
+// the API. The result shares no memory with the input.
 func Generate(in Input) v1.PodStatus {
 	pod, prev := in.Pod, in.Previous
 	if prev == nil {
@@ -79,7 +79,7 @@ func Generate(in Input) v1.PodStatus {
 	return s
 }
 
-// generation is one run of Generate. prev is never nil.
+// generation is one call of Generate. prev is never nil.
 type generation struct {
 	Input
 	prev *v1.PodStatus
@@ -90,9 +90,9 @@ func (g *generation) stopping() bool {
 	return g.Terminating || g.Terminated || g.Pod.DeletionTimestamp != nil
 }
 
-// startTime is when the pod was first seen by an agent on this node. Where no
-// earlier status tells, the pod's sandbox does, which was made with the
-// annotation that says it: so the time is the same after a restart of the agent.
+// startTime is the time at which an agent on this node first saw the pod. If no
+// earlier status has it, it comes from an annotation of the pod's sandbox, so that
+// it is the same after a restart of the agent.
 func (g *generation) startTime() *metav1.Time {
 	for _, known := range []*metav1.Time{g.prev.StartTime, g.Pod.Status.StartTime} {
 		if !known.IsZero() {
@@ -119,8 +119,8 @@ func (g *generation) startTime() *metav1.Time {
 	return &t
 }
 
-// firstSeen reads the annotation that says when an agent first saw the pod; zero
-// if it does not tell.
+// firstSeen returns the time in the annotation with which an agent records when it
+// first saw the pod, zero if there is none.
 func firstSeen(annotations map[string]string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, annotations[runtime.AnnotationConfigSeen])
 	if err != nil {
@@ -129,8 +129,8 @@ func firstSeen(annotations map[string]string) time.Time {
 	return t
 }
 
-// podResources are what the pod as a whole may use. Nothing is resized in place,
-// so what was allocated is what is in force.
+// podResources are the resources of the pod as a whole. Pods are not resized in
+// place, so the allocated resources are the actual ones.
 func podResources(pod *v1.Pod) *v1.ResourceRequirements {
 	r := pod.Spec.Resources.DeepCopy()
 	if r == nil {
@@ -141,7 +141,7 @@ func podResources(pod *v1.Pod) *v1.ResourceRequirements {
 	return r
 }
 
-// addresses fills in the addresses of host and pod.
+// addresses sets the addresses of host and pod.
 func (g *generation) addresses(s *v1.PodStatus) {
 	host := familyPair(g.HostIPs, g.HostIPs)
 	for _, ip := range host {
@@ -163,7 +163,7 @@ func (g *generation) addresses(s *v1.PodStatus) {
 			s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
 		}
 	default:
-		// A pod that was stopped keeps the addresses that it was known by.
+		// A pod that was stopped keeps its addresses.
 		s.PodIPs = append(s.PodIPs, g.prev.PodIPs...)
 	}
 	if len(s.PodIPs) > 0 {
@@ -171,8 +171,9 @@ func (g *generation) addresses(s *v1.PodStatus) {
 	}
 }
 
-// familyPair returns, in canonical form, the first address of the family that the
-// node prefers, and the first of the other family. What is no address is left out.
+// familyPair returns, in canonical form, the first address of the node's primary
+// family and the first one of the other family. Strings that are no addresses are
+// skipped.
 func familyPair(ips, node []string) []string {
 	primaryIs6 := false
 	if len(node) > 0 {
@@ -203,8 +204,8 @@ func familyPair(ips, node []string) []string {
 	return pair
 }
 
-// mainCreatedInSandbox reports whether a main container was created in the sandbox
-// that is in use, which means that the pod's initialization was over.
+// mainCreatedInSandbox reports whether a main container was created in the current
+// sandbox, which means that the initialization of the pod is over.
 func (g *generation) mainCreatedInSandbox() bool {
 	sandbox := g.Runtime.ReadySandbox()
 	if sandbox == nil {
@@ -222,7 +223,7 @@ func (g *generation) mainCreatedInSandbox() bool {
 	return false
 }
 
-// mainCreated reports whether the runtime knows an instance of a main container.
+// mainCreated reports whether the runtime has an instance of a main container.
 func (g *generation) mainCreated() bool {
 	for i := range g.Pod.Spec.Containers {
 		if c := g.Runtime.Newest(g.Pod.Spec.Containers[i].Name); c != nil && c.State != runtime.ContainerUnknown {
@@ -232,8 +233,8 @@ func (g *generation) mainCreated() bool {
 	return false
 }
 
-// sandboxUsable reports whether containers can be started in the newest sandbox:
-// it is the only one that is ready, and has the network that the spec asks for.
+// sandboxUsable reports whether containers can be started in the newest sandbox: it
+// is the only ready one, and its network is as the spec requests.
 func (g *generation) sandboxUsable() bool {
 	if g.Runtime == nil {
 		c := findCondition(g.prev.Conditions, v1.PodReadyToStartContainers)
@@ -252,8 +253,9 @@ func (g *generation) sandboxUsable() bool {
 	return newest.HostNetwork == host && (host || len(newest.IPs) > 0)
 }
 
-// foreignConditions are those that others own: from the API server's view where
-// the pod has one, else as they were last. A disruption that was recorded stays.
+// foreignConditions returns the conditions that the agent does not own: those in the
+// API server if the pod has any, else those of the previous status. A recorded
+// disruption stays.
 func (g *generation) foreignConditions() []v1.PodCondition {
 	from := g.Pod.Status.Conditions
 	if len(from) == 0 {

@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxTerminationMessages is how many bytes of termination messages a pod's status
-// may hold in all (API reference, terminationMessagePath).
+// maxTerminationMessages is the largest total size of the termination messages of a
+// pod in bytes (API reference, terminationMessagePath).
 const maxTerminationMessages = 12 << 10
 
-// inherit takes over from an earlier status what does not change: the time of a
-// transition while the condition's status is the same, the start time, and the
-// generation where it is greater. now dates transitions that have no time yet.
+// inherit copies from an earlier status what does not change: the transition times
+// of conditions whose status is the same, the start time, and the observed generation
+// if it is greater. now is the time of new transitions.
 func inherit(s, old *v1.PodStatus, now time.Time) {
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
@@ -37,9 +37,9 @@ func inherit(s, old *v1.PodStatus, now time.Time) {
 	s.ObservedGeneration = max(s.ObservedGeneration, old.ObservedGeneration)
 }
 
-// normalize brings the status into the form in which the API keeps it: times in
-// full seconds, termination messages within their budget, lists in their order.
-// It changes what s points to.
+// normalize brings the status into the form that the API has: times in whole
+// seconds, termination messages of limited size, lists in order. It changes s in
+// place.
 func normalize(pod *v1.Pod, s *v1.PodStatus) {
 	budget := maxTerminationMessages
 	if n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers); n > 0 {
@@ -63,7 +63,7 @@ func normalize(pod *v1.Pod, s *v1.PodStatus) {
 	slices.SortStableFunc(s.EphemeralContainerStatuses, byName)
 	position := make(map[string]int, len(pod.Spec.InitContainers))
 	for i := range pod.Spec.InitContainers {
-		position[pod.Spec.InitContainers[i].Name] = i - len(pod.Spec.InitContainers) // below 0: those that are not in the spec come last
+		position[pod.Spec.InitContainers[i].Name] = i - len(pod.Spec.InitContainers) // negative, so that those that are not in the spec come last
 	}
 	slices.SortStableFunc(s.InitContainerStatuses, func(a, b v1.ContainerStatus) int {
 		return cmp.Compare(position[a.Name], position[b.Name])
@@ -82,7 +82,7 @@ func normalizeState(s *v1.ContainerState, budget int) {
 	}
 }
 
-// apiTime is a time as the API has it, in full seconds.
+// apiTime truncates a time to seconds, as in the API.
 func apiTime(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}

@@ -6,12 +6,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// final reports whether the phase is one that a pod does not leave.
+// final reports whether the phase is final.
 func final(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// clampPhase keeps the phase from going back behind those that were shown before,
-// and keeps reason and message where the phase stays. A final phase stays with
-// both.
+// clampPhase keeps the phase from going back behind that of an earlier status. If
+// the phase stays the same, an empty reason or message is taken from there. A final
+// phase stays with its reason and message.
 func clampPhase(s *v1.PodStatus, before ...*v1.PodStatus) {
 	for _, b := range before {
 		if final(b.Phase) {
@@ -37,7 +37,7 @@ func clampPhase(s *v1.PodStatus, before ...*v1.PodStatus) {
 	}
 }
 
-// progress is how far a container has come, as far as the phase of its pod goes.
+// progress is the state of a container that the phase of its pod depends on.
 type progress int
 
 const (
@@ -77,9 +77,9 @@ func progressOf(pod *v1.Pod, c *v1.Container, kind runtime.ContainerKind, s *v1.
 
 // phaseOf derives the phase from the states of the containers.
 //
-// stopped says that nothing is restarted any more whatever the restart policy.
-// initialized says that main containers have been created since the sandbox was:
-// a sidecar that is restarting then does not make the pod Pending.
+// stopped says that no container is restarted any more, whatever the restart policy.
+// initialized says that main containers have been created in the current sandbox: a
+// sidecar that restarts does not make the pod Pending then.
 func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhase {
 	initializing, sidecarPending := false, false
 	var count [failed + 1]int
@@ -137,7 +137,7 @@ func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhas
 	}
 }
 
-// exitCode is that of the last instance that has ended.
+// exitCode returns the exit code of the last instance that has ended.
 func exitCode(s *v1.ContainerStatus) int32 {
 	if s.State.Terminated != nil {
 		return s.State.Terminated.ExitCode

@@ -7,7 +7,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
 )
 
-// stage says where a record is on its way to the sink.
+// stage is the position of a record on its way to the sink.
 type stage int
 
 const (

@@ -8,9 +8,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// terminated returns the status of a pod of which nothing is left to stop, made
-// from its last one: no container runs or waits that had a chance to run, and the
-// phase is final. It changes s, and returns it.
+// terminated returns the final status of a pod that has stopped, made from its last
+// status: the phase is final, and each container whose turn had come has ended. It
+// changes s and returns it.
 func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 	for i := range begun(s.InitContainerStatuses) {
 		end(&s.InitContainerStatuses[i])
@@ -33,8 +33,8 @@ func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 	return s
 }
 
-// end makes a container one that has ended: as its last instance did where that is
-// known, else in a way nobody saw.
+// end makes the state of a container Terminated, as its last instance ended if that
+// is known.
 func end(cs *v1.ContainerStatus) {
 	if cs.State.Terminated != nil {
 		return
@@ -49,8 +49,8 @@ func end(cs *v1.ContainerStatus) {
 	cs.Ready, cs.Started = false, &started
 }
 
-// begun returns the init containers whose turn had come: up to the last that has
-// run, and at least the first.
+// begun returns the init containers whose turn had come: up to the last one that has
+// run, and at least the first one.
 func begun(list []v1.ContainerStatus) []v1.ContainerStatus {
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].State.Waiting == nil || list[i].LastTerminationState.Terminated != nil {
@@ -86,8 +86,9 @@ func succeededOnce(s v1.ContainerState) bool {
 	return s.Terminated != nil && s.Terminated.ExitCode == 0
 }
 
-// checkTransition refuses a status in which a container that has ended for good
-// has not ended any more. Ephemeral containers are not looked at, as in kubelet.
+// checkTransition returns an error if s has a container that runs or waits although
+// it had ended in old and must not be restarted. Ephemeral containers are not
+// checked, as in kubelet.
 func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
 	for kind, c := range runtime.Containers(&pod.Spec) {
 		var before, after *v1.ContainerStatus
@@ -104,17 +105,17 @@ func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
 			continue // a new sandbox has all init containers run again
 		}
 		if !runtime.ShouldRestart(pod, c, kind, before.State.Terminated.ExitCode) {
-			return fmt.Errorf("container %q has ended with code %d and is not to be restarted, yet the new status says that it has not ended",
+			return fmt.Errorf("container %q has ended with code %d and must not be restarted, but it has not ended in the new status",
 				c.Name, before.State.Terminated.ExitCode)
 		}
 	}
 	return nil
 }
 
-// outgoing is what may be told of s: sent is what was told before, nil for
-// nothing. A final phase is held back while containers may run, and with it the
-// disruption that led to it; a pod in a final phase is never told to be ready.
-// s is not changed.
+// outgoing returns as much of s as may be delivered. sent is what was delivered
+// before, nil if nothing was. While containers may run, a final phase is held back
+// together with its reason, its message and the disruption that caused it. A pod in
+// a final phase is not ready. outgoing does not change s.
 func outgoing(pod *v1.Pod, sent *v1.PodStatus, s v1.PodStatus, mayRun bool) v1.PodStatus {
 	if !final(s.Phase) || sent != nil && final(sent.Phase) {
 		return s

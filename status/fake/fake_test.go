@@ -143,7 +143,7 @@ func Example() {
 	sink := fake.NewSink()
 	ctx := context.Background()
 	sink.Fail(1, errors.New("conflict"))
-	for range 2 { // what a status.Manager does
+	for range 2 { // as a status.Manager does
 		fmt.Println("delivered:", sink.Deliver(ctx, web, v1.PodStatus{Phase: v1.PodRunning}))
 	}
 	s, err := sink.UntilPhase(ctx, web.UID, v1.PodRunning)
