@@ -116,10 +116,7 @@ func (a *Agent) build(host *runtime.Host, podsDir string) error {
 		a.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Logger: a.named("pleg")}})
 	}
 	var err error
-	rejected := func(r podconfig.Rejection) {
-		event(runtime.Event{Pod: runtime.RefOf(r.Pod), Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: r.Err.Error()})
-	} // kubelet's reason
-	if a.mux, err = podconfig.New(podconfig.Options{NodeName: opts.NodeName, Sources: opts.Sources, Restore: restore, Rejected: rejected, Logger: a.named("config")}); err != nil {
+	if a.mux, err = podconfig.New(podconfig.Options{NodeName: opts.NodeName, Sources: opts.Sources, Restore: restore, Event: event, Logger: a.named("config")}); err != nil {
 		return err
 	}
 	if a.status, err = status.New(status.Options{

@@ -44,24 +44,23 @@ spec:
   volumes: [{name: e, emptyDir: {}}]
 `
 
-// BenchmarkFewOfMany changes some pods of 5000 that come from one source, with
-// another source beside it, and has the reader take the changes. What the source
-// itself does to make them is not counted.
+// BenchmarkFewOfMany delivers changes of some pods of a source that has 5000, beside
+// another source, and has the reader receive them.
 func BenchmarkFewOfMany(b *testing.B) {
 	const n = 5000
-	// next says how the source tells that the changed pods take the place of those at
-	// their positions.
-	run := func(name string, count, changes int, next func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod)) {
+	// prepare puts the changed pods at their positions in pods, and returns how the
+	// source delivers them. Only the latter is measured.
+	run := func(name string, count, changes int, prepare func(pods []*v1.Pod, changed map[int]*v1.Pod) (deliver func(Sink))) {
 		b.Run(fmt.Sprintf("%s, %d", name, count), func(b *testing.B) {
 			pods := manyPods(b, n)
-			m, err := New(Options{Sources: []Source{newScripted("api"), newScripted("file")}})
+			m, err := New(Options{Sources: []Source{NewStatic("api"), NewStatic("file")}})
 			if err != nil {
 				b.Fatal(err)
 			}
-			d := newDelivery()
-			m.feeds[0].Set(slices.Clone(pods))
-			m.feeds[1].Set(manyPods(b, 1))
-			deliver(b, m, d, 2)
+			api := &sink{mux: m, registration: m.merger.sources[0]}
+			api.Set(slices.Clone(pods))
+			(&sink{mux: m, registration: m.merger.sources[1]}).Set(manyPods(b, 1))
+			receive(b, m, 2)
 			b.ReportAllocs()
 			for round := 0; b.Loop(); round++ {
 				b.StopTimer()
@@ -71,55 +70,59 @@ func BenchmarkFewOfMany(b *testing.B) {
 					changed[at] = pods[at].DeepCopy()
 					changed[at].Spec.Containers[0].Image = fmt.Sprint("image:", round)
 				}
-				next(m.feeds[0], pods, changed)
+				deliver := prepare(pods, changed)
 				b.StartTimer()
-				deliver(b, m, d, changes)
+				deliver(api)
+				receive(b, m, changes)
 			}
 		})
 	}
-	same := func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod) {
+	same := func(pods []*v1.Pod, changed map[int]*v1.Pod) func(Sink) {
 		for at, pod := range changed {
 			pods[at] = pod
 		}
-		source.Set(slices.Clone(pods))
+		snapshot := slices.Clone(pods)
+		return func(s Sink) { s.Set(snapshot) }
 	}
 	run("snapshot of the same pods", 0, 0, same)
 	run("snapshot of the same pods", 1, 1, same)
 	run("snapshot of the same pods", 100, 1, same)
-	run("snapshot of copies", 1, 1, func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod) {
+	run("snapshot of copies", 1, 1, func(pods []*v1.Pod, changed map[int]*v1.Pod) func(Sink) {
 		for i, pod := range pods {
 			pods[i] = pod.DeepCopy()
 		}
-		same(source, pods, changed)
+		return same(pods, changed)
 	})
-	run("another at the end", 1, 2, func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod) {
+	run("another at the end", 1, 2, func(pods []*v1.Pod, changed map[int]*v1.Pod) func(Sink) {
 		for _, pod := range changed {
 			pod.UID += "'"
 			pod.Name += "x"
 			copy(pods, pods[1:])
 			pods[n-1] = pod
 		}
-		source.Set(slices.Clone(pods))
+		snapshot := slices.Clone(pods)
+		return func(s Sink) { s.Set(snapshot) }
 	})
-	delta := func(source Sink, pods []*v1.Pod, changed map[int]*v1.Pod) {
-		for at, pod := range changed {
-			pods[at] = pod
-			update(source, pod)
+	deltas := func(pods []*v1.Pod, changed map[int]*v1.Pod) func(Sink) {
+		same(pods, changed)
+		return func(s Sink) {
+			for _, pod := range changed {
+				s.Apply(Delta{Update: []*v1.Pod{pod}})
+			}
 		}
 	}
-	run("deltas", 1, 1, delta)
-	run("deltas", 100, 1, delta)
+	run("deltas", 1, 1, deltas)
+	run("deltas", 100, 1, deltas)
 }
 
-// deliver has the reader take what there is, which is so many changes.
-func deliver(b *testing.B, m *Mux, d *delivery, changes int) {
-	d.absorb(m.take(), time.Unix(0, 0))
-	d.plan()
-	if len(d.batch) != changes {
-		b.Fatalf("%d changes, want %d", len(d.batch), changes)
+// receive has the reader receive what there is, which is so many changes.
+func receive(b *testing.B, m *Mux, changes int) {
+	m.merger.next()
+	if len(m.merger.batch.changes) != changes {
+		b.Fatalf("%d changes, want %d", len(m.merger.batch.changes), changes)
 	}
-	for len(d.batch) > 0 {
-		d.advance()
+	for len(m.merger.batch.changes) > 0 {
+		m.merger.received()
 	}
 }
 
@@ -136,8 +139,8 @@ func BenchmarkSlowReader(b *testing.B) {
 			pod.Labels = map[string]string{"n": fmt.Sprint(n)}
 			extra := *pods[0]
 			extra.Name, extra.UID = fmt.Sprint("extra-", n), types.UID(fmt.Sprint("extra-", n))
-			update(sink, &pod, &extra)
-			remove(sink, types.UID(fmt.Sprint("extra-", n-10)))
+			sink.Apply(Delta{Update: []*v1.Pod{&pod, &extra}})
+			sink.Apply(Delta{Remove: []types.UID{types.UID(fmt.Sprint("extra-", n-10))}})
 		}
 		<-ctx.Done()
 		return nil

@@ -1,4 +1,4 @@
-package podconfig
+package podconfig_test
 
 import (
 	"context"
@@ -9,13 +9,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 func TestChannelAndStatic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sent := make(chan []*v1.Pod)
-		mux, err := New(Options{Sources: []Source{NewChannel("mine", sent), NewStatic("fixed", testPod("1", "a"))}})
+		mux, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{podconfig.NewChannel("mine", sent), podconfig.NewStatic("fixed", testPod("1", "a"))}})
 		require.NoError(t, err)
 		b := &bench{t: t, mux: mux}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -44,7 +46,7 @@ func TestChannelEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		began := time.Now()
-		require.NoError(t, NewChannel("mine", make(chan []*v1.Pod)).Run(ctx, nil))
+		require.NoError(t, podconfig.NewChannel("mine", make(chan []*v1.Pod)).Run(ctx, nil))
 		assert.Equal(t, time.Minute, time.Since(began))
 	})
 }

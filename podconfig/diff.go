@@ -2,154 +2,66 @@ package podconfig
 
 import (
 	"bytes"
-	"cmp"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// step is a change with the entries it is about, so that it can be applied to
-// what the reader is known to know.
-type step struct {
-	Change
-	entries []*entry
-}
-
-// ledger holds what the reader was told beside what it is to be told.
-type ledger struct {
-	// told is what the reader knows, by UID: every step that it took, applied.
-	told map[types.UID]*entry
-	// open has exactly the UIDs of which told and what is wanted differ in something
-	// that counts, and how. So it never grows beyond the two.
-	open map[types.UID]Op
-}
-
-func newLedger() *ledger {
-	return &ledger{told: map[types.UID]*entry{}, open: map[types.UID]Op{}}
-}
-
-// note takes down what is wanted of a UID now; nil if nothing is.
-func (l *ledger) note(uid types.UID, want *entry) {
-	if op := compare(l.told[uid], want); op != 0 {
-		l.open[uid] = op
-	} else {
-		delete(l.open, uid)
-	}
-}
-
-// apply takes down that the reader took the step.
-func (l *ledger) apply(s step, u *union) {
-	for _, e := range s.entries {
-		uid := e.pod.UID
-		if s.Op == Remove {
-			delete(l.told, uid)
-		} else {
-			l.told[uid] = e
-		}
-		l.note(uid, u.want(uid))
-	}
-}
-
-// plan returns the batch that leads the reader to what is wanted, ordered by
-// operation, then by source, then as the pods came. It is empty when there is
-// nothing to tell. A UID that passes to another full name is another pod: this
-// batch removes the old one and the next, planned when this one was applied, adds
-// the new.
-func (l *ledger) plan(u *union) []step {
-	if len(l.open) == 0 {
-		return nil
-	}
-	var byOp [Reconcile + 1][]*entry
-	for uid, op := range l.open {
-		e := u.want(uid)
-		switch {
-		case op == Remove:
-			e = l.told[uid]
-		case op == Add && e.slot.restored:
-			op = Restore
-		}
-		byOp[op] = append(byOp[op], e)
-	}
-	var batch []step
-	for op, list := range byOp {
-		slices.SortFunc(list, func(a, b *entry) int {
-			return cmp.Or(cmp.Compare(a.slot.origin.index, b.slot.origin.index), cmp.Compare(a.slot.seq, b.slot.seq))
-		})
-		for len(list) > 0 {
-			n := slices.IndexFunc(list, func(e *entry) bool { return e.slot.origin != list[0].slot.origin })
-			if n < 0 {
-				n = len(list)
-			}
-			batch = append(batch, newStep(Op(op), list[:n]))
-			list = list[n:]
-		}
-	}
-	return batch
-}
-
-func newStep(op Op, entries []*entry) step {
-	pods := make([]*v1.Pod, len(entries))
-	for i, e := range entries {
-		pods[i] = e.pod
-	}
-	return step{Change{Op: op, Source: entries[0].slot.origin.name, Pods: pods}, entries}
-}
-
-// compare tells what happened to a pod; 0 means nothing that counts.
-func compare(old, now *entry) Op {
+// compare returns the operation that leads from one version of a UID to another; 0 if
+// they are the same. The pod of either may be nil: there is none.
+func compare(from, to version) Op {
 	switch {
-	case old == now:
+	case from == to:
 		return 0
-	case old == nil:
+	case from.pod == nil:
 		return Add
-	case now == nil || old.key != now.key:
+	case to.pod == nil || fullNameOf(from.pod) != fullNameOf(to.pod):
 		return Remove
 	}
-	op := difference(old.pod, now.pod)
-	if op != Update && op != Delete && old.slot.origin.name != now.slot.origin.name {
-		op = changed(now.pod)
+	op := difference(from.pod, to.pod)
+	if op != Update && op != Delete && from.source.name != to.source.name {
+		op = specOp(to.pod)
 	}
 	return op
 }
 
-// difference tells how two pods of one UID and full name differ; 0 means not at all.
-func difference(old, now *v1.Pod) Op {
+// difference returns the operation that leads from one pod to another of the same UID
+// and full name; 0 if they are the same.
+func difference(from, to *v1.Pod) Op {
 	switch {
-	case !sameDesire(old, now):
-		return changed(now)
-	case !sameWire(&old.Status, &now.Status):
+	case !sameSpec(from, to):
+		return specOp(to)
+	case !sameEncoding(&from.Status, &to.Status):
 		return Reconcile
 	default:
 		return 0
 	}
 }
 
-// changed is what a change of a pod amounts to.
-func changed(now *v1.Pod) Op {
-	if now.DeletionTimestamp != nil {
+// specOp is the operation for a pod that has changed in more than its status.
+func specOp(pod *v1.Pod) Op {
+	if pod.DeletionTimestamp != nil {
 		return Delete
 	}
 	return Update
 }
 
-// sameDesire reports whether two pods of one UID ask for the same: spec, labels,
-// deletion and annotations, but for the annotations that belong to the agent.
-func sameDesire(a, b *v1.Pod) bool {
+// sameSpec reports whether two pods are equal in their spec, labels, deletion and
+// annotations, except for the annotations that are set on the node.
+func sameSpec(a, b *v1.Pod) bool {
 	return sameAnnotations(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.DeletionTimestamp, b.DeletionTimestamp) &&
 		equality.Semantic.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) &&
-		sameWire(&a.Spec, &b.Spec)
+		sameEncoding(&a.Spec, &b.Spec)
 }
 
-// sameWire reports whether two values are semantically equal. It looks at their
-// protobuf encodings first: those of equal values are nearly always equal, and
-// making both takes a tenth of the time of walking through the values.
-func sameWire[T interface{ Marshal() ([]byte, error) }](a, b T) bool {
+// sameEncoding reports whether two values are semantically equal. It compares their
+// protobuf encodings first: equal values nearly always have equal encodings, and
+// encoding both takes a tenth of the time of a deep comparison.
+func sameEncoding[T interface{ Marshal() ([]byte, error) }](a, b T) bool {
 	x, errX := a.Marshal()
 	y, errY := b.Marshal()
 	if errX == nil && errY == nil && bytes.Equal(x, y) {
@@ -158,12 +70,12 @@ func sameWire[T interface{ Marshal() ([]byte, error) }](a, b T) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
+// sameAnnotations ignores the annotations that are set on the node.
 func sameAnnotations(a, b map[string]string) bool {
-	count := func(m map[string]string) int {
-		n := len(m)
-		for _, k := range localAnnotations {
-			if _, ok := m[k]; ok {
-				n--
+	count := func(annotations map[string]string) (n int) {
+		for key := range annotations {
+			if !isLocal(key) {
+				n++
 			}
 		}
 		return n
@@ -171,33 +83,23 @@ func sameAnnotations(a, b map[string]string) bool {
 	if count(a) != count(b) {
 		return false
 	}
-	for k, v := range a {
-		if slices.Contains(localAnnotations[:], k) {
+	for key, value := range a {
+		if isLocal(key) {
 			continue
 		}
-		if w, ok := b[k]; !ok || w != v {
+		if other, ok := b[key]; !ok || other != value {
 			return false
 		}
 	}
 	return true
 }
 
-// localAnnotations are set on the node and say nothing of what is desired.
-var localAnnotations = [...]string{
-	runtime.AnnotationConfigSource,
-	runtime.AnnotationConfigSeen,
-	runtime.AnnotationConfigMirror,
-}
-
-// withSign makes sure that the batch tells the reader of the source, with an
-// empty Add if there is nothing else.
-func withSign(batch []step, source string) []step {
-	if slices.ContainsFunc(batch, func(s step) bool { return s.Source == source }) {
-		return batch
+// isLocal reports whether an annotation is set on the node, and so is not part of what
+// a source delivers.
+func isLocal(key string) bool {
+	switch key {
+	case runtime.AnnotationConfigSource, runtime.AnnotationConfigSeen, runtime.AnnotationConfigMirror:
+		return true
 	}
-	at := slices.IndexFunc(batch, func(s step) bool { return s.Op > Add })
-	if at < 0 {
-		at = len(batch)
-	}
-	return slices.Insert(batch, at, step{Change: Change{Op: Add, Source: source}})
+	return false
 }

@@ -1,10 +1,8 @@
-package podconfig
+package podconfig_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 // add registers another scripted source.
@@ -32,7 +32,7 @@ func TestMuxAddAndRemove(t *testing.T) {
 			require.True(b.t, b.mux.AllSeen())
 			http := b.add("http")
 			assert.False(b.t, b.mux.AllSeen())
-			assert.Equal(b.t, []SourceState{{"file", true}, {"http", false}}, b.mux.Sources())
+			assert.Equal(b.t, []podconfig.SourceState{{"file", true}, {"http", false}}, b.mux.Sources())
 			assert.Empty(b.t, b.read())
 			b.set(http, testPod("2", "b"))
 			assert.False(b.t, b.mux.AllSeen(), "the reader does not know yet")
@@ -45,7 +45,7 @@ func TestMuxAddAndRemove(t *testing.T) {
 			b.set(http, testPod("2", "b"), testPod("3", "c"))
 			b.read()
 			assert.True(b.t, b.mux.Remove("http"))
-			assert.Equal(b.t, []SourceState{{"file", true}}, b.mux.Sources())
+			assert.Equal(b.t, []podconfig.SourceState{{"file", true}}, b.mux.Sources())
 			synctest.Wait()
 			assert.False(b.t, b.mux.AllSeen(), "the reader does not know yet")
 			assert.Equal(b.t, []string{"REMOVE http b/2 c/3"}, b.read())
@@ -129,7 +129,7 @@ func TestMuxAddRefuses(t *testing.T) {
 		assert.EqualError(t, b.mux.Add(nil), "the source is nil")
 		b.stop()
 		err := b.mux.Add(newScripted("late"))
-		assert.ErrorIs(t, err, ErrMuxEnded)
+		assert.ErrorIs(t, err, podconfig.ErrMuxEnded)
 		assert.EqualError(t, err, `adding source "late": the pod config mux has ended`)
 		assert.True(t, b.mux.Remove("file"), "it can still be taken away")
 	})
@@ -138,8 +138,8 @@ func TestMuxAddRefuses(t *testing.T) {
 func TestMuxRemoveBeforeRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		never := sourceFunc{"never", func(context.Context, Sink) error { panic("it was removed") }}
-		m, err := New(Options{Sources: []Source{never}, Restore: restoring(testPod("1", "a", from("never"))).Restore})
+		never := sourceFunc{"never", func(context.Context, podconfig.Sink) error { panic("it was removed") }}
+		m, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{never}, Restore: restoring(testPod("1", "a", from("never"))).Restore})
 		require.NoError(t, err)
 		require.True(t, m.Remove("never"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -161,7 +161,7 @@ func TestMuxRemoveJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		ended := false
-		require.NoError(t, b.mux.Add(sourceFunc{"slow", func(ctx context.Context, sink Sink) error {
+		require.NoError(t, b.mux.Add(sourceFunc{"slow", func(ctx context.Context, sink podconfig.Sink) error {
 			sink.Set([]*v1.Pod{testPod("1", "a")})
 			<-ctx.Done()
 			time.Sleep(10 * time.Second)
@@ -183,67 +183,17 @@ func TestMuxRemoveJoins(t *testing.T) {
 	})
 }
 
-// TestMuxSourcesComeAndGo has sources added and removed by several while a reader
-// reads.
-func TestMuxSourcesComeAndGo(t *testing.T) {
-	t.Parallel()
-	m, err := New(Options{})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- m.Run(ctx) }()
-	r := newReplay()
-	read := make(chan struct{})
-	quiet := make(chan struct{})
-	go func() {
-		defer close(read)
-		for c := range m.Changes() {
-			r.apply(t, c)
-			if m.AllSeen() && len(r.pods) == 0 && len(m.Sources()) == 0 {
-				select {
-				case quiet <- struct{}{}:
-				default:
-				}
-			}
-		}
-	}()
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() {
-			for i := range 50 {
-				name := fmt.Sprintf("s%d", w)
-				if err := m.Add(sourceFunc{name, func(ctx context.Context, sink Sink) error {
-					sink.Set([]*v1.Pod{testPod(fmt.Sprint(i%3), fmt.Sprint("p", i%2)), testPod("u"+name, name)})
-					<-ctx.Done()
-					return nil
-				}}); err != nil {
-					t.Error(err)
-				}
-				if !m.Remove(name) {
-					t.Error("it was there")
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.Eventually(t, m.AllSeen, 10*time.Second, time.Millisecond)
-	cancel()
-	require.NoError(t, <-done)
-	<-read
-	assert.Empty(t, r.pods)
-}
-
 func TestAFrozenMuxKeepsWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sets := make(chan []*v1.Pod)
-		m, err := New(Options{Sources: []Source{NewChannel("test", sets)}})
+		m, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{podconfig.NewChannel("test", sets)}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
 		sets <- []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a"}}}
 		change := <-m.Changes()
-		assert.Equal(t, Add, change.Op)
+		assert.Equal(t, podconfig.Add, change.Op)
 		m.Freeze()
 		sets <- nil
 		synctest.Wait()

@@ -4,15 +4,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -69,25 +72,20 @@ func (r *replay) check(t require.TestingT, said [][]*v1.Pod) {
 	}
 }
 
-// model says in the plainest way what the stream should lead to.
+// model computes in the plainest way what the stream should lead to.
 type model struct {
-	sources []*modelSource // as registered
-	held    []modelHold
+	sources []*modelSource // in the order of their registration
+	granted []modelClaim
 }
 
 type modelSource struct {
 	name   string
 	seen   bool
-	offers []*v1.Pod // of each UID one, in the order in which the UIDs came
-	// what was said since the last drain: whether there was a Set, and the deltas
-	// after it
-	whole  bool
-	set    []*v1.Pod
-	deltas []delta
+	offers []*v1.Pod // one of each UID, in the order in which the UIDs came
 }
 
-// modelHold is that a source's pod has its UID and name.
-type modelHold struct {
+// modelClaim is a UID and a name that a source's pod holds.
+type modelClaim struct {
 	source *modelSource
 	uid    types.UID
 	name   string
@@ -105,110 +103,103 @@ func (s *modelSource) put(p *v1.Pod) {
 	}
 }
 
-// hear takes in what was said.
-func (s *modelSource) hear() {
-	if s.whole {
-		s.seen = true
-		var set []*v1.Pod // the first of each UID
-		for _, p := range s.set {
-			if !slices.ContainsFunc(set, func(q *v1.Pod) bool { return q.UID == p.UID }) {
-				set = append(set, p)
-			}
-		}
-		s.offers = slices.DeleteFunc(s.offers, func(p *v1.Pod) bool {
-			return !slices.ContainsFunc(set, func(q *v1.Pod) bool { return q.UID == p.UID })
-		})
-		for _, p := range set {
-			s.put(p)
+func (m *model) set(s *modelSource, pods []*v1.Pod) {
+	s.seen = true
+	var snapshot []*v1.Pod // the first of each UID
+	for _, p := range pods {
+		if !slices.ContainsFunc(snapshot, func(q *v1.Pod) bool { return q.UID == p.UID }) {
+			snapshot = append(snapshot, p)
 		}
 	}
-	for i, d := range s.deltas { // the last of each UID, at the place of the first
-		if slices.ContainsFunc(s.deltas[:i], func(e delta) bool { return e.uid == d.uid }) {
-			continue
-		}
-		for _, later := range s.deltas[i:] {
-			if later.uid == d.uid {
-				d = later
-			}
-		}
-		if d.pod != nil {
-			s.put(d.pod)
-		} else if at := s.find(d.uid); at >= 0 {
+	s.offers = slices.DeleteFunc(s.offers, func(p *v1.Pod) bool {
+		return !slices.ContainsFunc(snapshot, func(q *v1.Pod) bool { return q.UID == p.UID })
+	})
+	for _, p := range snapshot {
+		s.put(p)
+	}
+	m.settle()
+}
+
+func (m *model) apply(s *modelSource, d Delta) {
+	updated := func(pods []*v1.Pod, uid types.UID) bool {
+		return slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.UID == uid })
+	}
+	for _, uid := range d.Remove {
+		if at := s.find(uid); at >= 0 && !updated(d.Update, uid) {
 			s.offers = slices.Delete(s.offers, at, at+1)
 		}
 	}
-	s.whole, s.set, s.deltas = false, nil, nil
+	for i, p := range d.Update { // the last of each UID
+		if !updated(d.Update[i+1:], p.UID) {
+			s.put(p)
+		}
+	}
+	m.settle()
 }
 
-// drain takes in all that was said and decides who holds what.
-func (m *model) drain() {
-	for _, s := range m.sources {
-		s.hear()
-	}
-	var freed []modelHold
-	m.held = slices.DeleteFunc(m.held, func(h modelHold) bool {
-		gone := !slices.Contains(m.sources, h.source)
+// settle decides which pods hold a UID and a name.
+func (m *model) settle() {
+	var released []modelClaim
+	m.granted = slices.DeleteFunc(m.granted, func(c modelClaim) bool {
+		gone := !slices.Contains(m.sources, c.source)
 		if !gone {
-			i := h.source.find(h.uid)
-			gone = i < 0 || h.source.offers[i].Name != h.name
+			i := c.source.find(c.uid)
+			gone = i < 0 || c.source.offers[i].Name != c.name
 		}
 		if gone {
-			freed = append(freed, h)
+			released = append(released, c)
 		}
 		return gone
 	})
 	for _, heirs := range []bool{true, false} {
 		for _, s := range m.sources {
 			for _, p := range s.offers {
-				heir := slices.ContainsFunc(freed, func(h modelHold) bool {
-					return h.source == s && (h.uid == p.UID || h.name == p.Name)
+				heir := slices.ContainsFunc(released, func(c modelClaim) bool {
+					return c.source == s && (c.uid == p.UID || c.name == p.Name)
 				})
-				taken := slices.ContainsFunc(m.held, func(h modelHold) bool { return h.uid == p.UID || h.name == p.Name })
+				taken := slices.ContainsFunc(m.granted, func(c modelClaim) bool { return c.uid == p.UID || c.name == p.Name })
 				if !taken && (heir || !heirs) {
-					m.held = append(m.held, modelHold{s, p.UID, p.Name})
+					m.granted = append(m.granted, modelClaim{s, p.UID, p.Name})
 				}
 			}
 		}
 	}
 }
 
-// world is a mux without its goroutines, a reader, and the model of both.
+// world is a mux without its goroutines, its reader, and the model of both.
 type world struct {
 	mux      *Mux
-	delivery *delivery
 	reader   *replay
-	last     Op // that was read in the batch under way
+	last     Op // of the last change that was read
 	model    model
-	refused  map[string]bool
-	now      time.Time
+	rejected []string
 }
 
-func (w *world) turn() {
-	if !w.delivery.begun {
-		w.delivery.plan()
-		w.mux.publish()
+func (w *world) add(t *rapid.T, name string) {
+	err := w.mux.Add(NewStatic(name)) // which is never run
+	known := slices.ContainsFunc(w.model.sources, func(s *modelSource) bool { return s.name == name })
+	require.Equal(t, known, err != nil)
+	if !known {
+		w.model.sources = append(w.model.sources, &modelSource{name: name})
 	}
 }
 
-func (w *world) drain() {
-	w.now = w.now.Add(time.Second)
-	w.refuse(w.delivery.absorb(w.mux.take(), w.now))
-	w.model.drain()
-	w.turn()
+// pick draws a registered source.
+func (w *world) pick(t *rapid.T) (Sink, *modelSource) {
+	if len(w.model.sources) == 0 {
+		t.Skip("no sources")
+	}
+	i := rapid.IntRange(0, len(w.model.sources)-1).Draw(t, "source")
+	return &sink{mux: w.mux, registration: w.mux.merger.sources[i]}, w.model.sources[i]
 }
 
-func (w *world) refuse(rejections []Rejection) {
-	for _, r := range rejections {
-		w.refused[r.Source+" "+r.Pod.Name+" "+string(r.Pod.UID)] = true
+// read has the reader receive the next change, and reports whether there was one.
+func (w *world) read(t *rapid.T) bool {
+	c, ok := w.mux.merger.next()
+	if !ok {
+		return false
 	}
-}
-
-func (w *world) read(t *rapid.T) {
-	if len(w.delivery.batch) == 0 {
-		return
-	}
-	c := w.delivery.batch[0].Change
-	if w.delivery.begun {
+	if w.mux.merger.batch.begun {
 		require.GreaterOrEqual(t, c.Op, w.last, "in order within a batch")
 	}
 	w.last = c.Op
@@ -216,20 +207,20 @@ func (w *world) read(t *rapid.T) {
 		require.NotContains(t, w.mux.Sources(), SourceState{c.Source, true}, "restored after its source was seen")
 	}
 	w.reader.apply(t, c)
-	w.delivery.advance()
-	w.turn()
+	w.mux.merger.received()
+	return true
 }
 
-// settled compares the reader, who has taken all, with the model.
-func (w *world) settled(t *rapid.T) {
-	require.Empty(t, w.delivery.ledger.open)
-	require.Len(t, w.reader.pods, len(w.model.held))
-	for _, h := range w.model.held {
-		p := w.reader.pods[h.uid]
-		require.NotNil(t, p, "%s of %s is missing", h.uid, h.source.name)
-		require.Equal(t, h.name, p.Name)
-		require.Equal(t, h.source.name, p.Annotations[runtime.AnnotationConfigSource])
-		require.Zero(t, difference(p, h.source.offers[h.source.find(h.uid)]), "%s is not as it was said last", h.uid)
+// check compares the reader, which has received everything, with the model.
+func (w *world) check(t *rapid.T) {
+	require.Empty(t, w.mux.merger.pending)
+	require.Len(t, w.reader.pods, len(w.model.granted))
+	for _, c := range w.model.granted {
+		p := w.reader.pods[c.uid]
+		require.NotNil(t, p, "%s of %s is missing", c.uid, c.source.name)
+		require.Equal(t, c.name, p.Name)
+		require.Equal(t, c.source.name, p.Annotations[runtime.AnnotationConfigSource])
+		require.Zero(t, difference(p, c.source.offers[c.source.find(c.uid)]), "%s is not as it was delivered last", c.uid)
 	}
 	all := true
 	states := w.mux.Sources()
@@ -238,121 +229,106 @@ func (w *world) settled(t *rapid.T) {
 		require.Equal(t, SourceState{s.name, s.seen}, states[i])
 		all = all && s.seen
 		for _, p := range s.offers {
-			if !slices.Contains(w.model.held, modelHold{s, p.UID, p.Name}) {
-				require.True(t, w.refused[s.name+" "+p.Name+" "+string(p.UID)], "%s of %s is held back in silence", p.UID, s.name)
+			if !slices.Contains(w.model.granted, modelClaim{s, p.UID, p.Name}) {
+				begin := fmt.Sprintf("pod %s of source %q waits: ", runtime.RefOf(p), s.name)
+				require.True(t, slices.ContainsFunc(w.rejected, func(message string) bool { return strings.HasPrefix(message, begin) }),
+					"%s of %s waits, and no event says so", p.UID, s.name)
 			}
 		}
 	}
 	require.Equal(t, all, w.mux.AllSeen())
 }
 
+func drawUID(t *rapid.T) types.UID { return types.UID(rapid.StringMatching("[1-5]").Draw(t, "uid")) }
+
 func drawPod(t *rapid.T) *v1.Pod {
-	p := testPod(rapid.StringMatching("[1-5]").Draw(t, "uid"), rapid.StringMatching("[a-d]").Draw(t, "name"), image(rapid.StringMatching("[x-y]").Draw(t, "image")))
+	p := testpod.New(rapid.StringMatching("[a-d]").Draw(t, "name"), testpod.UID(drawUID(t)),
+		testpod.Container(v1.Container{Name: "c", Image: rapid.StringMatching("[x-y]").Draw(t, "image")}))
 	switch rapid.IntRange(0, 5).Draw(t, "kind") {
 	case 0:
-		deleted(p)
+		testpod.Deleted(0)(p)
 	case 1:
-		p.Status.Phase = v1.PodRunning
+		testpod.Phase(v1.PodRunning)(p)
 	}
 	return p
 }
-
-func drawUID(t *rapid.T) types.UID { return types.UID(rapid.StringMatching("[1-5]").Draw(t, "uid")) }
 
 func drawPods(t *rapid.T) []*v1.Pod {
 	return rapid.SliceOfN(rapid.Custom(drawPod), 0, 4).Draw(t, "pods")
 }
 
-// muxProperty plays what sources may say and do, and a reader of random slowness,
-// against the model: the reader ends up with the union of what was said last.
+func drawUIDs(t *rapid.T) []types.UID {
+	return rapid.SliceOfN(rapid.Custom(drawUID), 0, 3).Draw(t, "uids")
+}
+
+// muxProperty plays random deliveries of sources that come and go, and a reader of
+// random slowness, against the model.
 func muxProperty(t *rapid.T) {
-	w := &world{delivery: newDelivery(), reader: newReplay(), refused: map[string]bool{}, now: time.Unix(0, 0)}
+	w := &world{reader: newReplay()}
 	var err error
-	w.mux, err = New(Options{})
+	w.mux, err = New(Options{Event: func(e runtime.Event) { w.rejected = append(w.rejected, e.Message) }})
 	require.NoError(t, err)
-	add := func(name string) {
-		if w.mux.Add(newScripted(name)) == nil { // never run
-			w.model.sources = append(w.model.sources, &modelSource{name: name})
-		}
-	}
-	add("s0")
-	add("s1")
-	var restored []*v1.Pod
-	for _, p := range drawPods(t) {
-		p.Annotations = map[string]string{runtime.AnnotationConfigSource: rapid.SampledFrom([]string{"s0", "s1", "s2"}).Draw(t, "from")}
+	w.add(t, "s0")
+	w.add(t, "s1")
+	restored := drawPods(t)
+	for _, p := range restored {
+		source := rapid.SampledFrom([]string{"s0", "s1", "s2"}).Draw(t, "from")
+		testpod.Source(source)(p)
 		for _, s := range w.model.sources {
-			if s.name == p.Annotations[runtime.AnnotationConfigSource] && s.find(p.UID) < 0 {
+			if s.name == source && s.find(p.UID) < 0 {
 				s.offers = append(s.offers, p)
 			}
 		}
-		restored = append(restored, p)
 	}
-	_, rejections := w.delivery.restore(restored, []*origin{w.mux.feeds[0].origin, w.mux.feeds[1].origin}, w.now)
-	w.refuse(rejections)
-	w.model.drain()
-	w.turn()
+	w.mux.restorePods(restored)
+	w.model.settle()
 
-	pick := func(t *rapid.T) (*feed, *modelSource) {
-		if len(w.mux.feeds) == 0 {
-			t.Skip("no sources")
-		}
-		i := rapid.IntRange(0, len(w.mux.feeds)-1).Draw(t, "source")
-		return w.mux.feeds[i], w.model.sources[i]
-	}
 	t.Repeat(map[string]func(*rapid.T){
 		"set": func(t *rapid.T) {
-			f, s := pick(t)
+			sink, s := w.pick(t)
 			pods := drawPods(t)
-			s.whole, s.set, s.deltas = true, pods, nil
-			f.Set(pods)
+			w.model.set(s, pods)
+			sink.Set(pods)
 		},
 		"update": func(t *rapid.T) {
-			f, s := pick(t)
-			pods := drawPods(t)
-			for _, p := range pods {
-				s.deltas = append(s.deltas, delta{p.UID, p})
-			}
-			update(f, pods...)
-		},
-		"replace": func(t *rapid.T) {
-			f, s := pick(t)
-			d := Delta{Update: drawPods(t), Remove: rapid.SliceOfN(rapid.Custom(drawUID), 0, 3).Draw(t, "uids")}
-			for _, uid := range d.Remove {
-				s.deltas = append(s.deltas, delta{uid, nil})
-			}
-			for _, p := range d.Update {
-				s.deltas = append(s.deltas, delta{p.UID, p})
-			}
-			f.Apply(d)
+			sink, s := w.pick(t)
+			d := Delta{Update: drawPods(t)}
+			w.model.apply(s, d)
+			sink.Apply(d)
 		},
 		"remove": func(t *rapid.T) {
-			f, s := pick(t)
-			uid := drawUID(t)
-			s.deltas = append(s.deltas, delta{uid, nil})
-			remove(f, uid)
+			sink, s := w.pick(t)
+			d := Delta{Remove: []types.UID{drawUID(t)}}
+			w.model.apply(s, d)
+			sink.Apply(d)
 		},
-		"add source": func(t *rapid.T) { add(rapid.StringMatching("s[0-3]").Draw(t, "name")) },
+		"replace": func(t *rapid.T) {
+			sink, s := w.pick(t)
+			d := Delta{Update: drawPods(t), Remove: drawUIDs(t)}
+			w.model.apply(s, d)
+			sink.Apply(d)
+		},
+		"add source": func(t *rapid.T) { w.add(t, rapid.StringMatching("s[0-3]").Draw(t, "name")) },
 		"remove source": func(t *rapid.T) {
-			f, s := pick(t)
-			require.True(t, w.mux.Remove(f.name))
+			_, s := w.pick(t)
+			require.True(t, w.mux.Remove(s.name))
 			w.model.sources = slices.DeleteFunc(w.model.sources, func(other *modelSource) bool { return other == s })
+			w.model.settle()
 		},
-		"drain": func(*rapid.T) { w.drain() },
-		"read":  w.read,
+		"plan": func(*rapid.T) { w.mux.merger.next() },
+		"read": func(t *rapid.T) { w.read(t) },
 		"": func(t *rapid.T) {
 			if w.mux.AllSeen() {
 				for _, s := range w.model.sources {
-					require.True(t, s.seen, "%s was not heard", s.name)
+					require.True(t, s.seen, "%s has not delivered", s.name)
 				}
 			}
-			require.LessOrEqual(t, len(w.delivery.ledger.open), len(w.reader.pods)+len(w.model.held))
+			require.LessOrEqual(t, len(w.mux.merger.pending), len(w.reader.pods)+len(w.model.granted))
 		},
 	})
-	w.drain()
-	for len(w.delivery.batch) > 0 {
-		w.read(t)
+	for w.read(t) {
 	}
-	w.settled(t)
+	w.check(t)
 }
 
 func TestMuxModel(t *testing.T) {
@@ -361,6 +337,34 @@ func TestMuxModel(t *testing.T) {
 }
 
 func FuzzMux(f *testing.F) { f.Fuzz(rapid.MakeFuzz(muxProperty)) }
+
+// A source delivers ever new pods while the reader is stuck in the middle of a batch. The
+// memory is bounded by what is desired and what the reader knows.
+func TestSlowReaderCostsNoMemory(t *testing.T) {
+	t.Parallel()
+	m, err := New(Options{Sources: []Source{NewStatic("a"), NewStatic("b")}})
+	require.NoError(t, err)
+	sinks := []*sink{{mux: m, registration: m.merger.sources[0]}, {mux: m, registration: m.merger.sources[1]}}
+	pod := func(uid, name string, n int) *v1.Pod {
+		return testpod.New(name, testpod.UID(types.UID(uid)), testpod.Container(v1.Container{Name: "c", Image: fmt.Sprint(n)}))
+	}
+	sinks[0].Set([]*v1.Pod{pod("0", "p", 0)})
+	sinks[1].Set([]*v1.Pod{pod("x", "q", 0)})
+	_, ok := m.merger.next()
+	require.True(t, ok)
+	m.merger.received()
+	require.True(t, m.merger.batch.begun)
+	for i := range 10_000 {
+		s := sinks[i%2]
+		s.Apply(Delta{Update: []*v1.Pod{pod(fmt.Sprint("u", i), fmt.Sprint("n", i%7), 0), pod("0", "p", i)}})
+		s.Apply(Delta{Remove: []types.UID{types.UID(fmt.Sprint("u", i-14))}})
+	}
+	assert.Less(t, len(m.merger.pending), 50)
+	assert.Less(t, len(m.merger.claims.waiting), 50)
+	for _, r := range m.merger.sources {
+		assert.Less(t, len(r.offers), 50)
+	}
+}
 
 // TestMuxConcurrently has sources and reader race.
 func TestMuxConcurrently(t *testing.T) {
@@ -374,7 +378,8 @@ func TestMuxConcurrently(t *testing.T) {
 		name := fmt.Sprintf("s%d", i)
 		next := func(n int) (pods []*v1.Pod) {
 			for k := range n % 5 {
-				pods = append(pods, testPod(fmt.Sprintf("%d-%d", k, (n+i)%7), fmt.Sprint("p", k+i), image(fmt.Sprint(n%3))))
+				pods = append(pods, testpod.New(fmt.Sprint("p", k+i), testpod.UID(types.UID(fmt.Sprintf("%d-%d", k, (n+i)%7))),
+					testpod.Container(v1.Container{Name: "c", Image: fmt.Sprint(n % 3)})))
 			}
 			return pods
 		}
@@ -431,6 +436,57 @@ func TestMuxConcurrently(t *testing.T) {
 	r.check(t, said)
 	cancel()
 	require.NoError(t, <-done)
+}
+
+// TestMuxSourcesComeAndGo has sources added and removed by several while a reader
+// reads.
+func TestMuxSourcesComeAndGo(t *testing.T) {
+	t.Parallel()
+	m, err := New(Options{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- m.Run(ctx) }()
+	r := newReplay()
+	read := make(chan struct{})
+	quiet := make(chan struct{})
+	go func() {
+		defer close(read)
+		for c := range m.Changes() {
+			r.apply(t, c)
+			if m.AllSeen() && len(r.pods) == 0 && len(m.Sources()) == 0 {
+				select {
+				case quiet <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}()
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 50 {
+				name := fmt.Sprintf("s%d", w)
+				if err := m.Add(sourceFunc{name, func(ctx context.Context, sink Sink) error {
+					sink.Set([]*v1.Pod{
+						testpod.New(fmt.Sprint("p", i%2), testpod.UID(types.UID(fmt.Sprint(i%3)))), testpod.New(name)})
+					<-ctx.Done()
+					return nil
+				}}); err != nil {
+					t.Error(err)
+				}
+				if !m.Remove(name) {
+					t.Error("it was there")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Eventually(t, m.AllSeen, 10*time.Second, time.Millisecond)
+	cancel()
+	require.NoError(t, <-done)
+	<-read
+	assert.Empty(t, r.pods)
 }
 
 // sourceFunc is a source of one function.

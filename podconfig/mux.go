@@ -15,113 +15,80 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-var (
-	_ PodConfig      = (*Mux)(nil)
-	_ SourceRegistry = (*Mux)(nil)
-	_ Freezer        = (*Mux)(nil)
-)
-
-// Errors of a [Mux].
-var (
-	// ErrMuxEnded is returned by [Mux.Add] when [Mux.Run] has ended, or is about to.
-	ErrMuxEnded = errors.New("the pod config mux has ended")
-)
+// ErrMuxEnded is returned by [Mux.Add] when [Mux.Run] has ended, or is about to.
+var ErrMuxEnded = errors.New("the pod config mux has ended")
 
 // Options are the settings of a [Mux]. The zero value is valid.
 type Options struct {
 	// NodeName is the name of the node that the pods run on. Sources that make pods of
-	// manifests require it; see [Sink].
+	// manifests require it, see [Sink].
 	NodeName string
+	// Sources are the first sources; [Mux.Add] adds more. Their names must differ.
+	Sources []Source
+	// Restore, if not nil, returns the pods of an earlier life of the agent, so that they
+	// run although their sources cannot be reached: all pods that were in the stream and
+	// were not removed. [Mux.Run] calls it once, before it runs the sources.
+	//
+	// Each pod is as it was in the stream: the annotation kubernetes.io/config.source is
+	// the name of its source; kubernetes.io/config.seen is kept if it is set. Pods of
+	// sources that are not registered are left out. The others come as [Restore], and
+	// stay until their source has delivered its first snapshot. See [SourceRestorer] for
+	// sources that need to keep them longer.
+	Restore func(ctx context.Context) []*v1.Pod
+	// Event receives a warning with kubelet's reason FailedValidation for each pod that is
+	// rejected, once for as long as it is. If nil, events are discarded.
+	Event runtime.EventFunc
+	// Metrics; nil means none.
+	Metrics Metrics
 	// Logger; the zero value discards.
 	Logger logr.Logger
-	// Sources of pods from the beginning; see also [Mux.Add]. Their names must
-	// differ. Where two offer the same new pod at the same moment, one of them gets
-	// it, as a rule the one that stands first here.
-	Sources []Source
-	// Restore, if not nil, returns the pods that an earlier life of the agent took
-	// from the stream and that were not removed, so that they run though their
-	// sources cannot be reached. [Mux.Run] calls it once, before it runs the sources.
-	// Each pod is as it was in the stream: its annotation kubernetes.io/config.source
-	// names its source, and kubernetes.io/config.seen, if it is there, stays. The
-	// pods of sources that are not registered are left out.
-	//
-	// A restored pod comes as [Restore], and counts until its source says which pods
-	// it wants: those that it does not name are removed then, changed ones updated,
-	// and of the same ones nothing is said. See [SourceRestorer] for who wants to say more of them.
-	Restore func(ctx context.Context) []*v1.Pod
-	// Rejected, if not nil, is told of each pod that is held back, once for as long
-	// as it is, as a rule to make an event of it. It runs in the goroutine of
-	// [Mux.Run] and must not block.
-	Rejected func(Rejection)
-}
-
-// PodConfig is the stream of the pods that should run on the node. [Mux] is the
-// default; its methods document the contract. Implementations are safe for
-// concurrent use. Optional interfaces: [SourceRegistry], [Freezer].
-type PodConfig interface {
-	// Run produces the changes until ctx ends, then closes the channel of Changes and
-	// returns nil. A second call returns an error that wraps [runtime.ErrAlreadyRunning].
-	Run(ctx context.Context) error
-	// Changes returns the stream of changes, for one reader.
-	Changes() <-chan Change
-	// AllSeen reports whether the reader has received the pods of all sources. Only
-	// then does the absence of a pod mean that it is not wanted. It may become false
-	// again when a source is added.
-	AllSeen() bool
-}
-
-// SourceRegistry is an optional interface of a [PodConfig] whose sources may come
-// and go.
-type SourceRegistry interface {
-	// Add registers a source, and runs it if the PodConfig runs.
-	Add(Source) error
-	// Remove removes the source of that name with its pods, and reports whether there
-	// was one. It returns when the source's Run has returned.
-	Remove(name string) bool
-	// Sources returns the registered sources in the order in which they were added.
-	Sources() []SourceState
-}
-
-// Freezer is an optional interface of a [PodConfig] that can stop at one snapshot.
-type Freezer interface {
-	// Freeze makes the PodConfig ignore everything that its sources deliver from now on.
-	Freeze()
 }
 
 // Mux merges any number of sources into one ordered stream of changes. It is safe for
 // concurrent use.
 type Mux struct {
 	nodeName string
-	logger   logr.Logger
 	restore  func(ctx context.Context) []*v1.Pod
-	rejected func(Rejection)
+	event    runtime.EventFunc
+	metrics  Metrics
+	logger   logr.Logger
 
 	started atomic.Bool
 	changes chan Change
-	// dirty holds one token while something happened that was not taken in.
-	dirty chan struct{}
+	// wake holds one token when the sources have changed since the last look at the
+	// merger. Further tokens are dropped: one look takes in everything.
+	wake chan struct{}
 
-	mu sync.Mutex
-	// feeds are the registered sources; leaving those that were removed and whose
-	// end the reader has not been told.
-	feeds, leaving []*feed
-	registered     uint64 // how many ever were
-	// start runs a source; nil unless [Mux.Run] does. ended says that it did.
-	start func(f *feed)
-	ended bool
-	// frozen says that nothing more is taken from the sources.
-	frozen bool
+	mu     sync.Mutex // guards the merger with all its registrations, and the following
+	merger *merger
+	// start runs a source in its own goroutine. It is nil unless Run is running.
+	start  func(r *registration)
+	ended  bool         // Run has ended, or is about to
+	frozen bool         // after Freeze
+	counts sourceCounts // as reported last
 }
 
-// New returns a mux over the sources. It does nothing until it is run.
+var (
+	_ PodConfig      = (*Mux)(nil)
+	_ SourceRegistry = (*Mux)(nil)
+	_ Freezer        = (*Mux)(nil)
+)
+
+// New returns a mux of the sources. It does nothing until it is run. The error lists
+// all sources that [Mux.Add] would refuse.
 func New(opts Options) (*Mux, error) {
 	m := &Mux{
 		nodeName: opts.NodeName,
-		logger:   opts.Logger,
 		restore:  opts.Restore,
-		rejected: opts.Rejected,
+		event:    opts.Event,
+		metrics:  opts.Metrics,
+		logger:   opts.Logger,
 		changes:  make(chan Change),
-		dirty:    make(chan struct{}, 1),
+		wake:     make(chan struct{}, 1),
+		merger:   newMerger(),
+	}
+	if m.metrics == nil {
+		m.metrics = NopMetrics{}
 	}
 	var errs []error
 	for i, s := range opts.Sources {
@@ -130,16 +97,17 @@ func New(opts Options) (*Mux, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("pod config mux: %w", err)
+		return nil, fmt.Errorf("podconfig: %w", err)
 	}
 	return m, nil
 }
 
-// Add registers a source, and runs it if the mux runs. From then until its pods are
-// known, [Mux.AllSeen] is false. Its name must not be that of another registered
-// source. A source without which AllSeen is not to become true at all must be
-// added before [Mux.Run] is called. The error is [ErrMuxEnded] or says what is wrong
-// with the source.
+// Add registers a source, and runs it if the mux runs. AllSeen is false then until the
+// source has been seen. An agent that must wait for a source at its start adds it before
+// it calls [Mux.Run].
+//
+// It returns an error if the source has no name or the name of another registered
+// source, or one that wraps [ErrMuxEnded].
 func (m *Mux) Add(source Source) error {
 	if source == nil {
 		return errors.New("the source is nil")
@@ -150,212 +118,191 @@ func (m *Mux) Add(source Source) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ended {
+	switch {
+	case m.ended:
 		return fmt.Errorf("adding source %q: %w", name, ErrMuxEnded)
-	}
-	if slices.ContainsFunc(m.feeds, func(f *feed) bool { return f.name == name }) {
+	case m.merger.find(name) != nil:
 		return fmt.Errorf("there is another source of the same name %q", name)
 	}
-	m.registered++
-	f := &feed{mux: m, name: name, source: source, origin: newOrigin(m.registered, name)}
-	m.feeds = append(m.feeds, f)
+	r := m.merger.add(name, source)
+	m.countSources()
 	if m.start != nil {
-		m.start(f)
+		m.start(r)
 	}
 	return nil
 }
 
-// Remove takes a source away: its pods are wanted no more, its Run is cancelled, and
-// when Remove returns it has returned. Another source of the same name may be added
-// then; of pods that it offers unchanged before the reader was told of their end,
-// the reader hears nothing. The result is false if there is no such source. Remove
-// must not be called by the source itself.
+// Remove removes the source of that name with its pods, and reports whether there was
+// one. It cancels the source's Run and returns after that has returned, so the source
+// itself must not call Remove. AllSeen is false then until the reader has received the
+// changes.
+//
+// Another source of the same name may be added afterwards. If it delivers the same pods
+// before the reader has received their removal, the reader receives no change for them.
 func (m *Mux) Remove(name string) bool {
 	m.mu.Lock()
-	i := slices.IndexFunc(m.feeds, func(f *feed) bool { return f.name == name })
-	if i < 0 {
+	r := m.merger.find(name)
+	if r == nil {
 		m.mu.Unlock()
 		return false
 	}
-	f := m.feeds[i]
-	m.feeds = slices.Delete(m.feeds, i, i+1)
-	m.leaving = append(m.leaving, f)
+	rejections := m.merger.remove(r)
+	m.countSources()
 	m.mu.Unlock()
-	m.wake()
-	if f.cancel != nil { // it was started before it could be found, or never will be
-		f.cancel()
-		<-f.done
+	m.report(rejections)
+	m.notify()
+	if r.cancel != nil { // set before the source could be found, or never
+		r.cancel()
+		<-r.done
 	}
 	return true
 }
 
-// Freeze has the mux take nothing more from its sources, for who wants one snapshot.
+// Freeze implements [Freezer].
 func (m *Mux) Freeze() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.frozen = true
 }
 
-// SourceState is what a [Mux] knows of a registered source.
-type SourceState struct {
-	Name string
-	// Seen says that the source has said which pods it wants, and the reader has
-	// taken all the changes that came of that.
-	Seen bool
-}
-
 // Sources returns the registered sources in the order in which they were added.
 func (m *Mux) Sources() []SourceState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	states := make([]SourceState, len(m.feeds))
-	for i, f := range m.feeds {
-		states[i] = SourceState{f.name, f.announced}
+	states := make([]SourceState, len(m.merger.sources))
+	for i, r := range m.merger.sources {
+		states[i] = SourceState{Name: r.name, Seen: r.seen}
 	}
 	return states
 }
 
-// Changes is the stream, for one reader. It has no buffer: while the reader is
-// busy, what the sources say meanwhile is folded into the next batch. A batch is
-// a run of changes ordered by [Op]; once its first change was taken it is
-// finished before newer news count. The channel is closed when [Mux.Run] returns.
+// Changes returns the stream of changes, which has one reader. It has no buffer: while
+// the reader is busy, further deliveries of the sources are merged into the next batch.
+// A batch is a run of changes ordered by [Op]; when its first change was received, it is
+// completed before a new one is made. The channel is closed when [Mux.Run] returns.
 func (m *Mux) Changes() <-chan Change { return m.changes }
 
-// AllSeen reports whether every registered source has said which pods it wants, and
-// the reader has taken all the changes that came of it, and of the removal of
-// sources. Only then does the absence of a pod mean that it is not wanted. A reader
-// that asks between two receives gets no early yes: everything it was told of it
-// has also handled. A source that is added makes it false again.
+// AllSeen reports whether every registered source has been seen, and the reader has also
+// received all changes that followed from the removal of sources. Only then does the
+// absence of a pod mean that no source wants it.
+//
+// AllSeen becomes true some time after the reader has received the last change, never
+// before. It becomes false again when a source is added or removed.
 func (m *Mux) AllSeen() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.leaving) == 0 && !slices.ContainsFunc(m.feeds, func(f *feed) bool { return !f.announced })
+	return m.merger.allSeen()
 }
 
-// Run runs the sources and delivers their changes until ctx ends; then it waits
-// for the sources and returns nil. A source that fails is run again after a
-// back-off of 1 s, doubling to 1 min; the others do not notice. A second call
-// returns [runtime.ErrAlreadyRunning].
+// Run runs the sources and delivers their changes until ctx ends. Then it waits for the
+// sources and returns nil. A source that fails is run again after a back-off of 1 s that
+// doubles up to 1 min. A second call returns an error that wraps
+// [runtime.ErrAlreadyRunning].
 func (m *Mux) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
-		return runtime.ErrAlreadyRunning
+		return fmt.Errorf("podconfig: %w", runtime.ErrAlreadyRunning)
 	}
 	defer close(m.changes)
-	d := newDelivery()
 	if m.restore != nil {
-		m.restoreInto(d, m.restore(ctx))
+		m.restorePods(m.restore(ctx))
 	}
 
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	var sources sync.WaitGroup
+	defer sources.Wait()
 	m.mu.Lock()
-	m.start = func(f *feed) {
+	m.start = func(r *registration) {
 		ctx, cancel := context.WithCancel(ctx)
-		f.cancel, f.done = cancel, make(chan struct{})
-		wg.Go(func() {
-			defer close(f.done)
+		r.cancel, r.done = cancel, make(chan struct{})
+		sources.Go(func() {
+			defer close(r.done)
 			defer cancel()
-			supervise(ctx, m.logger.WithValues("source", f.name), f.source, f)
+			m.supervise(ctx, r)
 		})
 	}
-	for _, f := range m.feeds {
-		m.start(f)
+	for _, r := range m.merger.sources {
+		m.start(r)
 	}
 	m.mu.Unlock()
-	m.deliver(ctx, d)
+
+	m.deliver(ctx)
 
 	m.mu.Lock()
-	m.start, m.ended = nil, true // nothing is started during the wait
+	m.start, m.ended = nil, true // no source is started during the wait
 	m.mu.Unlock()
 	return nil
 }
 
-func (m *Mux) restoreInto(d *delivery, pods []*v1.Pod) {
+// restorePods takes in the pods of an earlier life of the agent.
+func (m *Mux) restorePods(pods []*v1.Pod) {
 	m.mu.Lock()
-	feeds := slices.Clone(m.feeds)
+	sources := slices.Clone(m.merger.sources)
+	rejections := m.merger.restore(pods, time.Now())
 	m.mu.Unlock()
-	origins := make([]*origin, len(feeds))
-	for i, f := range feeds {
-		origins[i] = f.origin
-		if r, ok := f.source.(SourceRestorer); ok {
-			r.Restored(cameFrom(pods, f.name))
+	m.report(rejections)
+	for _, r := range sources {
+		if restorer, ok := runtime.Optional[SourceRestorer](r.source); ok {
+			restorer.Restored(podsOf(r.name, pods))
 		}
 	}
-	strays, rejections := d.restore(pods, origins, time.Now())
-	for _, pod := range strays {
-		m.logger.Info("Pod is not restored, because the source that it came from is not configured any more",
-			"pod", runtime.RefOf(pod), "source", pod.Annotations[runtime.AnnotationConfigSource])
-	}
-	m.reject(rejections)
-	m.wake()
-}
-
-func (m *Mux) wake() {
-	select {
-	case m.dirty <- struct{}{}:
-	default: // a token is there already
+	for _, pod := range pods {
+		if pod == nil {
+			continue
+		}
+		source := pod.Annotations[runtime.AnnotationConfigSource]
+		if !slices.ContainsFunc(sources, func(r *registration) bool { return r.name == source }) {
+			m.logger.Info("Pod is not restored, because the source that it came from is not configured any more",
+				"pod", runtime.RefOf(pod), "source", source)
+		}
 	}
 }
 
-// deliver is the one goroutine that owns what the sources say and what the reader
-// was told.
-func (m *Mux) deliver(ctx context.Context, d *delivery) {
+// deliver delivers changes until ctx ends.
+func (m *Mux) deliver(ctx context.Context) {
 	for {
-		var next Change
-		var out chan Change // nil, which blocks, while there is nothing to say
-		if len(d.batch) > 0 {
-			next, out = d.batch[0].Change, m.changes
+		m.mu.Lock()
+		change, ok := m.merger.next()
+		m.countSources()
+		m.mu.Unlock()
+		out := m.changes
+		if !ok {
+			out = nil // blocks
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case out <- next:
-			d.advance()
-		case <-m.dirty:
-			m.reject(d.absorb(m.take(), time.Now()))
+		case <-m.wake:
+		case out <- change:
+			m.mu.Lock()
+			m.merger.received()
+			m.mu.Unlock()
+			m.metrics.ChangeDelivered(change.Source, change.Op, len(change.Pods))
 		}
-		if d.begun {
-			continue // planned anew when the batch is through
-		}
-		d.plan()
-		m.publish()
 	}
 }
 
-// take empties the inbox.
-func (m *Mux) take() inbox {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var in inbox
-	for _, f := range m.leaving {
-		if !f.origin.left {
-			in.left = append(in.left, f.origin)
-		}
+// notify lets deliver look at the merger again.
+func (m *Mux) notify() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
 	}
-	for _, f := range m.feeds {
-		if !f.news.empty() {
-			in.said = append(in.said, saying{f.origin, f.news})
-			f.news = news{}
-		}
-	}
-	return in
 }
 
-// publish lets everybody know what the reader was told of the sources.
-func (m *Mux) publish() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, f := range m.feeds {
-		f.announced = f.origin.announced
-	}
-	m.leaving = slices.DeleteFunc(m.leaving, func(f *feed) bool { return f.origin.left && f.origin.announced })
-}
-
-func (m *Mux) reject(rejections []Rejection) {
+// report reports rejected pods.
+func (m *Mux) report(rejections []rejection) {
 	for _, r := range rejections {
-		m.logger.Error(r.Err, "Pod held back", "pod", r.Pod.Namespace+"/"+r.Pod.Name, "uid", r.Pod.UID, "source", r.Source)
-		if m.rejected != nil {
-			m.rejected(r)
-		}
+		ref := runtime.RefOf(r.pod)
+		m.logger.Error(r.err, "Pod rejected", "pod", ref, "source", r.source.name)
+		m.metrics.PodRejected(r.source.name)
+		m.event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: r.err.Error()})
+	}
+}
+
+// countSources reports the numbers of sources if they have changed. The caller holds
+// m.mu, so that the last report is right.
+func (m *Mux) countSources() {
+	if counts := m.merger.counts(); counts != m.counts {
+		m.counts = counts
+		m.metrics.Sources(counts.registered, counts.seen)
 	}
 }

@@ -1,9 +1,10 @@
-package podconfig
+package podconfig_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -31,7 +33,7 @@ func newScripted(name string) *scripted {
 
 func (s *scripted) Name() string { return s.name }
 
-func (s *scripted) Run(ctx context.Context, sink Sink) error {
+func (s *scripted) Run(ctx context.Context, sink podconfig.Sink) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,6 +45,15 @@ func (s *scripted) Run(ctx context.Context, sink Sink) error {
 		}
 	}
 }
+
+// sourceFunc is a source of one function.
+type sourceFunc struct {
+	name string
+	run  func(ctx context.Context, sink podconfig.Sink) error
+}
+
+func (s sourceFunc) Name() string                                       { return s.name }
+func (s sourceFunc) Run(ctx context.Context, sink podconfig.Sink) error { return s.run(ctx, sink) }
 
 func testPod(uid, name string, change ...func(*v1.Pod)) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: name, Namespace: "default"}}
@@ -65,26 +76,37 @@ func deleted(p *v1.Pod) {
 
 // bench runs a mux over scripted sources inside a synctest bubble.
 type bench struct {
-	t        *testing.T
-	mux      *Mux
-	sources  []*scripted
-	rejected []Rejection
-	stop     func()
+	t       *testing.T
+	mux     *podconfig.Mux
+	sources []*scripted
+	stop    func()
+
+	mu       sync.Mutex
+	rejected []string // messages of events
+}
+
+// event is the hook of the mux.
+func (b *bench) event(e runtime.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	assert.Equal(b.t, v1.EventTypeWarning, e.Type)
+	assert.Equal(b.t, "FailedValidation", e.Reason)
+	b.rejected = append(b.rejected, e.Message)
 }
 
 func newBench(t *testing.T, names ...string) *bench {
-	return newBenchOf(t, Options{}, names...)
+	return newBenchOf(t, podconfig.Options{}, names...)
 }
 
-func newBenchOf(t *testing.T, opts Options, names ...string) *bench {
+func newBenchOf(t *testing.T, opts podconfig.Options, names ...string) *bench {
 	b := &bench{t: t}
 	for _, n := range names {
 		s := newScripted(n)
 		b.sources = append(b.sources, s)
 		opts.Sources = append(opts.Sources, s)
 	}
-	opts.Rejected = func(r Rejection) { b.rejected = append(b.rejected, r) }
-	mux, err := New(opts)
+	opts.Event = b.event
+	mux, err := podconfig.New(opts)
 	require.NoError(t, err)
 	b.mux = mux
 	ctx, cancel := context.WithCancel(t.Context())
@@ -170,7 +192,7 @@ func TestMuxScenarios(t *testing.T) {
 			b.set(0, testPod("1", "a"), testPod("2", "b"))
 			b.read()
 			b.set(0, testPod("1", "a", image("x")))
-			assert.Equal(b.t, Remove, (<-b.mux.Changes()).Op)
+			assert.Equal(b.t, podconfig.Remove, (<-b.mux.Changes()).Op)
 			b.set(0, testPod("3", "c"))
 			assert.Equal(b.t, []string{"UPDATE file a/1", "REMOVE file a/1", "ADD file c/3"}, b.read())
 		},
@@ -192,16 +214,14 @@ func TestMuxScenarios(t *testing.T) {
 			b.set(0, testPod("1", "a"), testPod("3", "c"))
 			assert.Equal(b.t, []string{"ADD file c/3"}, b.read(), "who had it keeps it")
 			b.set(0, testPod("1", "a"), testPod("3", "c"))
-			require.Len(b.t, b.rejected, 1, "told once")
-			assert.Equal(b.t, "file", b.rejected[0].Source)
-			assert.ErrorIs(b.t, b.rejected[0].Err, ErrDuplicatePod)
-			assert.EqualError(b.t, b.rejected[0].Err, `pod default/a(1) from source "file": pod default/a(2) from source "http" has the same name: another pod has its place and keeps it until it goes away`)
+			assert.Equal(b.t, []string{`pod default/a(1) of source "file" waits: pod default/a(2) of source "http" has the same name, and keeps it until it is removed`},
+				b.rejected, "reported once")
 			b.set(1)
 			assert.Equal(b.t, []string{"REMOVE http a/2", "ADD file a/1"}, b.read())
 			b.set(1, testPod("2", "a"))
 			assert.Empty(b.t, b.read())
 			require.Len(b.t, b.rejected, 2)
-			assert.Equal(b.t, "http", b.rejected[1].Source)
+			assert.Equal(b.t, `pod default/a(2) of source "http" waits: pod default/a(1) of source "file" has the same name, and keeps it until it is removed`, b.rejected[1])
 		},
 		"a pod passes from one source to another": func(b *bench) {
 			b.set(0, testPod("1", "a"))
@@ -215,7 +235,7 @@ func TestMuxScenarios(t *testing.T) {
 			b.set(1, testPod("1", "b"))
 			assert.Equal(b.t, []string{"ADD file a/1", "ADD http"}, b.read())
 			require.Len(b.t, b.rejected, 1)
-			assert.ErrorContains(b.t, b.rejected[0].Err, "has the same UID")
+			assert.Contains(b.t, b.rejected[0], "has the same UID")
 			b.set(0)
 			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD http b/1"}, b.read())
 		},
@@ -223,12 +243,12 @@ func TestMuxScenarios(t *testing.T) {
 			b.set(0, testPod("1", "a"), testPod("2", "a"), testPod("1", "c"), testPod("", "d"), nil)
 			assert.Equal(b.t, []string{"ADD file a/1"}, b.read())
 			require.Len(b.t, b.rejected, 3)
-			assert.ErrorContains(b.t, b.rejected[0].Err, `pod default/c(1) from source "file": pod default/a(1) of the same source has the same UID`)
-			assert.ErrorIs(b.t, b.rejected[1].Err, ErrUnnamedPod)
-			assert.ErrorContains(b.t, b.rejected[2].Err, `pod default/a(2) from source "file": pod default/a(1) of the same source has the same name`)
+			assert.Equal(b.t, `pod default/c(1) of source "file" waits: pod default/a(1) of the same source has the same UID; remove one of them, or give it another UID`, b.rejected[0])
+			assert.Equal(b.t, `pod default/d() of source "file" has no name, no namespace or no UID`, b.rejected[1])
+			assert.Equal(b.t, `pod default/a(2) of source "file" waits: pod default/a(1) of the same source has the same name; remove one of them, or give it another name`, b.rejected[2])
 			b.set(0, testPod("2", "a"), testPod("1", "a"), testPod("1", "c"), testPod("", "d"))
 			assert.Empty(b.t, b.read(), "who had the name keeps it")
-			assert.Len(b.t, b.rejected, 3, "told once")
+			assert.Len(b.t, b.rejected, 3, "reported once")
 			b.set(0, testPod("2", "a"))
 			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD file a/2"}, b.read())
 		},
@@ -315,18 +335,18 @@ func TestMuxSourceEnds(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		runs int // that happen within ten seconds
-		run  func(ctx context.Context, sink Sink) error
+		run  func(ctx context.Context, sink podconfig.Sink) error
 	}{
-		"complete": {1, func(_ context.Context, sink Sink) error { sink.Set(nil); return nil }},
-		"silent":   {4, func(context.Context, Sink) error { return nil }},
-		"panics":   {4, func(context.Context, Sink) error { panic("x") }},
+		"complete": {1, func(_ context.Context, sink podconfig.Sink) error { sink.Set(nil); return nil }},
+		"silent":   {4, func(context.Context, podconfig.Sink) error { return nil }},
+		"panics":   {4, func(context.Context, podconfig.Sink) error { panic("x") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				runs := 0
-				var late Sink
-				m, err := New(Options{Sources: []Source{sourceFunc{"func", func(ctx context.Context, sink Sink) error {
+				var late podconfig.Sink
+				m, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{sourceFunc{"func", func(ctx context.Context, sink podconfig.Sink) error {
 					runs++
 					late = sink
 					return tc.run(ctx, sink)
@@ -356,16 +376,16 @@ func TestMuxSourceEnds(t *testing.T) {
 
 func TestNewMuxErrors(t *testing.T) {
 	t.Parallel()
-	_, err := New(Options{Sources: []Source{nil, newScripted(""), newScripted("a"), newScripted("a")}})
-	require.EqualError(t, err, "pod config mux: source 0: the source is nil\nsource 1: the source has no name\n"+
+	_, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{nil, newScripted(""), newScripted("a"), newScripted("a")}})
+	require.EqualError(t, err, "podconfig: source 0: the source is nil\nsource 1: the source has no name\n"+
 		`source 3: there is another source of the same name "a"`)
-	m, err := New(Options{})
+	m, err := podconfig.New(podconfig.Options{})
 	require.NoError(t, err)
 	assert.True(t, m.AllSeen())
 }
 
 func TestOpString(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "Op(0)", Op(0).String())
-	assert.Equal(t, "RECONCILE", Reconcile.String())
+	assert.Equal(t, "Op(0)", podconfig.Op(0).String())
+	assert.Equal(t, "RECONCILE", podconfig.Reconcile.String())
 }

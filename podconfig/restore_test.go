@@ -1,4 +1,4 @@
-package podconfig
+package podconfig_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -24,8 +25,8 @@ func from(source string) func(*v1.Pod) {
 	}
 }
 
-func restoring(pods ...*v1.Pod) Options {
-	return Options{Restore: func(context.Context) []*v1.Pod { return pods }}
+func restoring(pods ...*v1.Pod) podconfig.Options {
+	return podconfig.Options{Restore: func(context.Context) []*v1.Pod { return pods }}
 }
 
 func TestMuxRestore(t *testing.T) {
@@ -53,7 +54,7 @@ func TestMuxRestore(t *testing.T) {
 				assert.Equal(b.t, []string{"RESTORE file a/1"}, b.read())
 				b.set(0)
 				assert.Equal(b.t, []string{"REMOVE file a/1"}, b.read())
-				assert.Equal(b.t, []SourceState{{"file", true}, {"http", false}}, b.mux.Sources())
+				assert.Equal(b.t, []podconfig.SourceState{{"file", true}, {"http", false}}, b.mux.Sources())
 			},
 		},
 		"the source is faster than the reader": {
@@ -61,7 +62,7 @@ func TestMuxRestore(t *testing.T) {
 			func(b *bench) {
 				b.set(0, testPod("1", "a"))
 				assert.Equal(b.t, []string{"RESTORE http c/3", "ADD file a/1"}, b.read())
-				assert.Equal(b.t, []SourceState{{"file", true}, {"http", false}}, b.mux.Sources())
+				assert.Equal(b.t, []podconfig.SourceState{{"file", true}, {"http", false}}, b.mux.Sources())
 			},
 		},
 		"restored pods hold their names until their source answers": {
@@ -70,7 +71,7 @@ func TestMuxRestore(t *testing.T) {
 				b.set(0, testPod("2", "a"))
 				assert.Equal(b.t, []string{"RESTORE http a/1", "ADD file"}, b.read())
 				require.Len(b.t, b.rejected, 1)
-				assert.Equal(b.t, "file", b.rejected[0].Source)
+				assert.Equal(b.t, `pod default/a(2) of source "file" waits: pod default/a(1) of source "http" has the same name, and keeps it until it is removed`, b.rejected[0])
 				b.set(1)
 				assert.Equal(b.t, []string{"REMOVE http a/1", "ADD file a/2"}, b.read())
 			},
@@ -142,10 +143,10 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 				p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("1024Mi")}
 			})
 		}
-		life := func(opts Options) []Change {
+		life := func(opts podconfig.Options) []podconfig.Change {
 			b := newBenchOf(t, opts, "file")
 			synctest.Wait()
-			var changes []Change
+			var changes []podconfig.Change
 			for range 2 {
 				select {
 				case c := <-b.mux.Changes():
@@ -158,7 +159,7 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 			b.stop()
 			return changes
 		}
-		first := life(Options{})
+		first := life(podconfig.Options{})
 		require.Len(t, first, 1)
 		data, err := json.Marshal(first[0].Pods[0])
 		require.NoError(t, err)
@@ -168,7 +169,7 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 		time.Sleep(time.Hour)
 		second := life(restoring(kept))
 		require.NotEmpty(t, second)
-		assert.Equal(t, Restore, second[0].Op)
+		assert.Equal(t, podconfig.Restore, second[0].Op)
 		assert.Equal(t, first[0].Pods[0].Annotations, second[0].Pods[0].Annotations, "it was first seen in the life before")
 		for _, c := range second[1:] {
 			assert.Empty(t, c.Pods, "the source wants the same")
@@ -180,13 +181,13 @@ func TestRestoreComesBeforeTheSources(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
-		m, err := New(Options{
+		m, err := podconfig.New(podconfig.Options{
 			Restore: func(context.Context) []*v1.Pod {
 				time.Sleep(time.Second) // of a slow disk
 				order = append(order, "restore")
 				return []*v1.Pod{testPod("1", "a", from("s")), testPod("2", "b", from("late"))}
 			},
-			Sources: []Source{sourceFunc{"s", func(context.Context, Sink) error {
+			Sources: []podconfig.Source{sourceFunc{"s", func(context.Context, podconfig.Sink) error {
 				order = append(order, "run")
 				return fmt.Errorf("no")
 			}}},
@@ -199,7 +200,7 @@ func TestRestoreComesBeforeTheSources(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, m.Add(newScripted("late")), "while the disk is read")
 		c := <-m.Changes()
-		assert.Equal(t, Change{Op: Restore, Source: "s", Pods: c.Pods}, c)
+		assert.Equal(t, podconfig.Change{Op: podconfig.Restore, Source: "s", Pods: c.Pods}, c)
 		assert.Equal(t, "late", (<-m.Changes()).Source)
 		require.NoError(t, <-done)
 		assert.Equal(t, []string{"restore", "run"}, order)
@@ -211,7 +212,7 @@ type remembering struct{ restored []*v1.Pod }
 
 func (r *remembering) Name() string            { return "file" }
 func (r *remembering) Restored(pods []*v1.Pod) { r.restored = pods }
-func (r *remembering) Run(ctx context.Context, sink Sink) error {
+func (r *remembering) Run(ctx context.Context, sink podconfig.Sink) error {
 	sink.Set(r.restored)
 	<-ctx.Done()
 	return nil
@@ -222,8 +223,8 @@ func TestASourceLearnsWhatWasRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &remembering{}
 		opts := restoring(testPod("1", "a", from("file")), nil, testPod("2", "b", from("http")))
-		opts.Sources = []Source{r}
-		m, err := New(opts)
+		opts.Sources = []podconfig.Source{r}
+		m, err := podconfig.New(opts)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -231,7 +232,7 @@ func TestASourceLearnsWhatWasRestored(t *testing.T) {
 		var told []string
 		for c := range m.Changes() {
 			told = append(told, fmt.Sprint(c.Op, len(c.Pods)))
-			if c.Op == Add {
+			if c.Op == podconfig.Add {
 				break
 			}
 		}

@@ -10,8 +10,8 @@ import (
 
 // NewSnapshotSink returns a sink that calls set with the full list of pods after each
 // Set, and after each Apply that follows the first Set. It is for code that runs a
-// source without a [Mux], such as a source that wraps another, or a test. The calls of
-// set are serialized; the slice must not be changed.
+// source without a [Mux], such as a source that wraps another source, or a test. Calls
+// of set do not overlap; set must not change the slice.
 func NewSnapshotSink(nodeName string, set func(pods []*v1.Pod)) Sink {
 	return &snapshotSink{nodeName: nodeName, set: set}
 }
@@ -21,7 +21,7 @@ type snapshotSink struct {
 	set      func(pods []*v1.Pod)
 
 	mu sync.Mutex
-	// pods is the list passed to set last. It is shared and never written to.
+	// pods is the current list. It may be shared with set and is never written to.
 	pods []*v1.Pod
 	seen bool // there was a Set
 }
@@ -41,37 +41,35 @@ func (s *snapshotSink) Set(pods []*v1.Pod) {
 func (s *snapshotSink) Apply(d Delta) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pods = applied(s.pods, d)
+	s.pods = d.appliedTo(s.pods)
 	if s.seen {
 		s.set(s.pods)
 	}
 }
 
-// applied returns a copy of pods with the delta applied.
-func applied(pods []*v1.Pod, d Delta) []*v1.Pod {
-	updated := make(map[types.UID]*v1.Pod, len(d.Update))
+// appliedTo returns a copy of the list with the delta applied.
+func (d Delta) appliedTo(pods []*v1.Pod) []*v1.Pod {
+	updates := make(map[types.UID]*v1.Pod, len(d.Update))
 	for _, pod := range d.Update {
 		if pod != nil {
-			updated[pod.UID] = pod
+			updates[pod.UID] = pod
 		}
 	}
-	list := make([]*v1.Pod, 0, len(pods)+len(updated))
+	list := make([]*v1.Pod, 0, len(pods)+len(updates))
 	for _, pod := range pods {
 		switch {
 		case pod == nil:
-			continue
-		case updated[pod.UID] != nil:
-			pod = updated[pod.UID]
-			delete(updated, pod.UID)
-		case slices.Contains(d.Remove, pod.UID):
-			continue
+		case updates[pod.UID] != nil:
+			list = append(list, updates[pod.UID])
+			delete(updates, pod.UID)
+		case !slices.Contains(d.Remove, pod.UID):
+			list = append(list, pod)
 		}
-		list = append(list, pod)
 	}
 	for _, pod := range d.Update {
-		if pod != nil && updated[pod.UID] == pod { // the last one of its UID
+		if pod != nil && updates[pod.UID] == pod {
 			list = append(list, pod)
-			delete(updated, pod.UID)
+			delete(updates, pod.UID)
 		}
 	}
 	return list

@@ -1,0 +1,114 @@
+package podconfig
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Delays between two runs of a source that fails. A run that lasts as long as the
+// longest delay counts as healthy: the next delay is the shortest again.
+const (
+	minRestartDelay = time.Second
+	maxRestartDelay = time.Minute
+)
+
+// supervise runs a source until ctx ends or the source is complete.
+func (m *Mux) supervise(ctx context.Context, r *registration) {
+	delays := backoff.Exponential{Min: minRestartDelay, Max: maxRestartDelay}
+	logger := m.logger.WithValues("source", r.name)
+	for failures := 1; ; failures++ {
+		began := time.Now()
+		delivered, err := m.runOnce(ctx, r)
+		if ctx.Err() != nil {
+			if err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
+				logger.V(1).Info("Pod source ended with an error", "error", err.Error())
+			}
+			return
+		}
+		if err == nil && delivered {
+			logger.V(1).Info("Pod source is complete; its pods stay")
+			return
+		}
+		if err == nil {
+			err = errors.New("the source ended without delivering a snapshot")
+		}
+		if time.Since(began) >= maxRestartDelay {
+			failures = 1
+		}
+		delay := delays.After(failures)
+		details := []any{"retryIn", delay}
+		if p := (*runtime.PanicError)(nil); errors.As(err, &p) {
+			details = append(details, "stack", string(p.Stack))
+		}
+		logger.Error(err, "Pod source failed; its pods stay, and it is run again", details...)
+		m.metrics.SourceFailed(r.name)
+		if !sleep(ctx, delay) {
+			return
+		}
+	}
+}
+
+// sleep reports whether the time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// runOnce runs the source once, and reports whether it has delivered a snapshot.
+func (m *Mux) runOnce(ctx context.Context, r *registration) (delivered bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &sink{mux: m, registration: r}
+	before := r.snapshots // changed by this source alone
+	err = runtime.Recover(func() error { return r.source.Run(ctx, s) })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.closed = true
+	return r.snapshots > before, err
+}
+
+// sink is the [Sink] of one run of a source. Mux.mu guards its state.
+type sink struct {
+	mux          *Mux
+	registration *registration
+	closed       bool // the run has ended
+}
+
+// NodeName implements [Sink].
+func (s *sink) NodeName() string { return s.mux.nodeName }
+
+// Set implements [Sink].
+func (s *sink) Set(pods []*v1.Pod) {
+	s.deliver(func(m *merger, now time.Time) []rejection { return m.set(s.registration, pods, now) })
+}
+
+// Apply implements [Sink].
+func (s *sink) Apply(d Delta) {
+	s.deliver(func(m *merger, now time.Time) []rejection { return m.apply(s.registration, d, now) })
+}
+
+// deliver calls take under Mux.mu, unless the deliveries of the run are ignored.
+func (s *sink) deliver(take func(m *merger, now time.Time) []rejection) {
+	m := s.mux
+	m.report(func() []rejection {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if s.closed || m.frozen || s.registration.removed {
+			return nil
+		}
+		return take(m.merger, time.Now())
+	}())
+	m.notify()
+}
