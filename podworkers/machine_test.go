@@ -2,6 +2,7 @@ package podworkers
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -63,6 +64,23 @@ func (s *script) ok() *script { return s.on(returned{mark: s.m.mark + 10}) }
 
 func (s *script) fails() *script {
 	return s.on(returned{err: errors.New("no"), mark: s.m.mark + 10})
+}
+
+// refusal fails a pod for good.
+var refusal = fmt.Errorf("pod p: %w", errors.Join(errors.New("no"), &runtime.TerminalError{Reason: "Denied", Message: "privileged"}))
+
+func (s *script) refuses() *script { return s.on(returned{err: refusal, mark: s.m.mark + 10}) }
+
+// status returns the status that a termination sets.
+func status(c call) (s v1.PodStatus) {
+	if c.term.Status != nil {
+		c.term.Status(&s)
+	}
+	return s
+}
+
+func evict(pod *v1.Pod) Update {
+	return Update{Type: Kill, Pod: pod, Kill: &KillOptions{Evict: true, Status: func(s *v1.PodStatus) { s.Phase, s.Reason = v1.PodFailed, "Evicted" }}}
 }
 
 func (s *script) result(r Result) *script { return s.on(returned{Result: r, mark: s.m.mark + 10}) }
@@ -212,18 +230,98 @@ func TestMachine(t *testing.T) {
 			s.on(returned{Result: Result{Terminal: true}, err: errors.New("no")}).idle()
 			assert.Equal(s.t, PhaseSync, s.m.phase)
 		},
+		"a SyncPod can fail its pod for good": func(s *script) {
+			s.update(Update{Type: Create, Pod: pod}).take(callSync)
+			s.refuses()
+			assert.Equal(s.t, "Denied", s.fx.failure.Reason)
+			assert.NoError(s.t, s.fx.cancel)
+			assert.Zero(s.t, s.fx.backoff, "it is not repeated")
+			assert.Equal(s.t, "Denied", s.m.snapshot().Failure.Reason)
+			assert.False(s.t, s.m.snapshot().Deleted)
+			c := s.take(callTerminating)
+			assert.EqualValues(s.t, 30, *c.term.GracePeriod, "its own, as if it had ended by itself")
+			assert.Equal(s.t, neverSkip, c.skip, "there is a status to report")
+			assert.Equal(s.t, v1.PodStatus{Phase: v1.PodFailed, Reason: "Denied", Message: "privileged"}, status(c))
+			again := s.fails().after(time.Second).take(callTerminating)
+			assert.Equal(s.t, "Denied", status(again).Reason)
+			s.ok().take(callTerminated)
+			assert.Equal(s.t, "Denied", s.ok().m.snapshot().Failure.Reason, "as long as it is known")
+			assert.True(s.t, s.m.finished)
+		},
+		"no update takes a failure for good back": func(s *script) {
+			s.update(Update{Type: Create, Pod: pod}).take(callSync)
+			s.update(Update{Type: Change, Pod: pod}).update(Update{Type: Sync, Pod: pod}).refuses()
+			s.update(Update{Type: Change, Pod: pod}).update(Update{Type: Sync, Pod: pod})
+			assert.Equal(s.t, "Denied", status(s.take(callTerminating)).Reason)
+			s.update(Update{Type: Change, Pod: pod}).ok().take(callTerminated)
+			assert.EqualValues(s.t, -1, s.ok().update(Update{Type: Change, Pod: pod}).idle())
+		},
+		"the next incarnation of a pod that failed for good begins anew": func(s *script) {
+			s.update(Update{Type: Create, Pod: pod}).take(callSync)
+			s.refuses().update(Update{Type: Create, Pod: pod}).take(callTerminating)
+			assert.Equal(s.t, "Denied", s.m.snapshot().Failure.Reason)
+			s.ok().take(callTerminated)
+			assert.Equal(s.t, Create, s.ok().take(callSync).typ)
+			assert.Nil(s.t, s.m.snapshot().Failure)
+			s.refuses().take(callTerminating)
+			s.ok().take(callTerminated)
+			s.ok().update(Update{Type: Create, Pod: pod})
+			assert.Equal(s.t, Create, s.take(callSync).typ)
+			assert.Nil(s.t, s.m.snapshot().Failure)
+		},
+		"a failure for good during a kill gives the kill its status": func(s *script) {
+			s.update(Update{Type: Create, Pod: pod}).take(callSync)
+			s.update(killIn(pod, 5)).refuses()
+			assert.Equal(s.t, "Denied", s.fx.failure.Reason)
+			c := s.take(callTerminating)
+			assert.EqualValues(s.t, 5, *c.term.GracePeriod)
+			assert.Equal(s.t, "Denied", status(c).Reason)
+		},
+		"the status of a kill that came first stays": func(s *script) {
+			s.update(Update{Type: Create, Pod: pod}).take(callSync)
+			s.update(evict(pod)).refuses()
+			assert.Nil(s.t, s.fx.failure)
+			assert.Nil(s.t, s.m.snapshot().Failure)
+			assert.Equal(s.t, "Evicted", status(s.take(callTerminating)).Reason)
+		},
+		"the reason of a failure for good stays, whatever kill comes after it": func(s *script) {
+			s.update(Update{Type: Create, Pod: pod}).take(callSync)
+			s.refuses().take(callTerminating)
+			s.update(killIn(pod, 2))
+			assert.ErrorIs(s.t, s.fx.cancel, ErrShortened)
+			c := s.fails().take(callTerminating)
+			assert.EqualValues(s.t, 2, *c.term.GracePeriod)
+			assert.Equal(s.t, "Denied", status(c).Reason)
+			s.update(evict(pod))
+			c = s.ok().take(callTerminating)
+			assert.True(s.t, c.term.Evicted, "which is to be known all the same")
+			assert.Equal(s.t, "Denied", status(c).Reason)
+			s.update(evict(pod)).ok().take(callTerminated)
+		},
+		"a status that cannot be read fails nobody for good": func(s *script) {
+			s.update(Update{Type: Create, Pod: pod}).take(callSync)
+			s.on(returned{err: refusal, unread: true, mark: 5})
+			assert.Equal(s.t, Create, s.after(10*time.Second).take(callSync).typ)
+		},
+		"only SyncPod can fail a pod for good": func(s *script) {
+			s.update(Update{Type: Create, Pod: pod}).update(Update{Type: Kill, Pod: pod}).take(callTerminating)
+			s.refuses().after(time.Second).take(callTerminating)
+			assert.Nil(s.t, s.m.snapshot().Failure)
+			s.ok().take(callTerminated)
+			s.refuses().after(time.Second).take(callTerminated)
+		},
 		"a deletion in the API terminates": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
 			s.update(Update{Type: Change, Pod: with(pod, deleted(7))})
 			assert.ErrorIs(s.t, s.fx.cancel, ErrTerminating)
 			assert.EqualValues(s.t, 7, *s.ok().take(callTerminating).term.GracePeriod)
-			assert.True(s.t, s.m.deleted)
+			assert.True(s.t, s.m.end.deleted)
 		},
 		"a terminal phase terminates": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
 			s.update(Update{Type: Change, Pod: with(pod, inPhase(v1.PodFailed))})
 			assert.ErrorIs(s.t, s.fx.cancel, ErrTerminating)
-			assert.False(s.t, s.m.deleted)
+			assert.False(s.t, s.m.end.deleted)
 		},
 		"a pod that comes in a terminal phase needs no stop if nothing runs": func(s *script) {
 			s.update(Update{Type: Create, Pod: with(pod, inPhase(v1.PodSucceeded))})
@@ -245,13 +343,13 @@ func TestMachine(t *testing.T) {
 			assert.ErrorIs(s.t, s.update(killIn(pod, 5)).fx.cancel, ErrShortened)
 			assert.NoError(s.t, s.update(killIn(pod, 3)).fx.cancel, "it was cancelled already")
 			assert.EqualValues(s.t, 3, *s.fails().take(callTerminating).term.GracePeriod)
-			assert.Zero(s.t, s.m.failures)
+			assert.Zero(s.t, s.m.schedule.failures)
 		},
 		"a shorter grace that would end later cancels nothing": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).update(killIn(pod, 20)).take(callTerminating)
 			s.after(15 * time.Second)
 			assert.NoError(s.t, s.update(killIn(pod, 10)).fx.cancel)
-			assert.EqualValues(s.t, 10, s.m.grace, "but holds for another try")
+			assert.EqualValues(s.t, 10, s.m.end.grace, "but holds for another try")
 			assert.ErrorIs(s.t, s.update(killIn(pod, 4)).fx.cancel, ErrShortened)
 		},
 		"a shortened call that succeeds all the same has succeeded": func(s *script) {
@@ -268,7 +366,7 @@ func TestMachine(t *testing.T) {
 			s.ok().take(callTerminated)
 		},
 		"a UID that is created again starts when the first has finished": func(s *script) {
-			s.update(Update{Type: Create, Pod: file}).on(granted{}).take(callSync)
+			s.update(Update{Type: Create, Pod: file}).on(mayStart{}).take(callSync)
 			s.update(Update{Type: Kill, Pod: file})
 			again := with(file, deleted(1))
 			again.DeletionTimestamp = nil
@@ -278,7 +376,7 @@ func TestMachine(t *testing.T) {
 			s.ok().take(callTerminated)
 			s.ok()
 			assert.Equal(s.t, claimWaits, s.m.claim())
-			c := s.on(granted{}).take(callSync)
+			c := s.on(mayStart{}).take(callSync)
 			assert.Equal(s.t, Create, c.typ)
 			assert.Same(s.t, again, c.pod)
 			assert.Equal(s.t, s.m.mark, c.after)
@@ -343,7 +441,7 @@ func TestMachine(t *testing.T) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
 			s.ok().update(Update{Type: Kill, Orphan: orphan("u", "p")})
 			assert.Same(s.t, pod, s.take(callTerminating).pod)
-			assert.True(s.t, s.m.deleted)
+			assert.True(s.t, s.m.end.deleted)
 		},
 		"what is not desired is terminated, and forgotten when finished": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
@@ -367,7 +465,7 @@ func TestMachine(t *testing.T) {
 			s.update(Update{Type: Create, Pod: file})
 			assert.EqualValues(s.t, -1, s.idle())
 			assert.True(s.t, s.m.snapshot().Waiting)
-			s.on(granted{}).take(callSync)
+			s.on(mayStart{}).take(callSync)
 		},
 		"a static pod that is killed while it waits never starts": func(s *script) {
 			s.update(Update{Type: Create, Pod: file}).update(Update{Type: Kill, Pod: file})

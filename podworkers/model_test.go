@@ -12,14 +12,14 @@ import (
 )
 
 // model is a simple view of the pods: what their users want, and what was seen
-// being called. It drives a book as Workers would, with calls that return
+// being called. It drives machines as Workers would, with calls that return
 // whenever and however the test likes.
 type model struct {
 	*rapid.T
-	now  time.Time
-	book *book
-	pods map[types.UID]*modelPod
-	uids []types.UID
+	now      time.Time
+	machines *machines
+	pods     map[types.UID]*modelPod
+	uids     []types.UID
 }
 
 // modelPod is what the model knows of one UID.
@@ -30,6 +30,8 @@ type modelPod struct {
 	orphan   bool   // it is an orphan
 	killed   bool   // an orphan's pod was killed too
 	deleted  bool   // its spec is marked as deleted
+	failed   bool   // the present incarnation has failed for good
+	status   bool   // the present incarnation was killed with a status of the kill
 
 	inFlight  *call
 	cancelled bool
@@ -37,11 +39,12 @@ type modelPod struct {
 	grace     int64    // last in this incarnation, 0: none yet
 	holds     bool     // something of it may be running
 	synced    bool     // it was synced in this incarnation
+	told      bool     // and the syncer got Create
 	dones     []*int
 }
 
 func (m *model) update(uid types.UID, u Update) {
-	p, before := m.pods[uid], m.book.state(uid)
+	p, before := m.pods[uid], m.machines.state(uid)
 	if u.Type == Kill {
 		if u.Kill == nil {
 			u.Kill = &KillOptions{}
@@ -51,6 +54,9 @@ func (m *model) update(uid types.UID, u Update) {
 		p.dones = append(p.dones, n)
 	}
 	require.NoError(m, u.validate())
+	if u.Kill != nil && u.Kill.Status != nil && !p.failed && (u.Pod == nil || !p.orphan) && before.Phase < PhaseTerminated {
+		p.status = true
+	}
 
 	switch ends := u.Pod != nil && (u.Pod.DeletionTimestamp != nil || terminalPhase(u.Pod)); {
 	case u.Pod == nil && !before.Known():
@@ -77,7 +83,7 @@ func (m *model) update(uid types.UID, u Update) {
 }
 
 func (m *model) apply(uid types.UID, ev any) {
-	fx, _ := m.book.apply(m.now, uid, ev)
+	fx, _ := m.machines.apply(m.now, uid, ev)
 	p := m.pods[uid]
 	if fx.cancel != nil {
 		require.NotNil(m, p.inFlight, "cancelled, but nothing is under way")
@@ -96,7 +102,7 @@ func (m *model) apply(uid types.UID, ev any) {
 }
 
 func (m *model) take(uid types.UID) {
-	c, ok := m.book.take(m.now, uid)
+	c, ok := m.machines.take(m.now, uid)
 	if !ok {
 		return
 	}
@@ -106,18 +112,22 @@ func (m *model) take(uid types.UID) {
 	p.inFlight, p.kind, p.cancelled = &c, c.kind, false
 	switch c.kind {
 	case callSync:
-		require.Equal(m, !p.synced, c.typ == Create)
-		p.synced = true
+		require.Equal(m, !p.told, c.typ == Create)
+		first := !p.synced
+		p.synced, p.told = true, true
 		require.False(m, p.mustEnd, "%s is to end, but was synced", uid)
 		require.True(m, p.run, "%s is not wanted, but was synced", uid)
 		for other, o := range m.pods {
 			if other != uid && p.fullName != "" && o.fullName == p.fullName {
 				require.False(m, o.synced, "%s was synced beside %s", uid, other)
-				require.False(m, o.holds && c.typ == Create, "%s was started beside %s", uid, other)
+				require.False(m, o.holds && first, "%s was started beside %s", uid, other)
 			}
 		}
 	case callTerminating, callOrphan:
 		require.Equal(m, p.orphan, c.kind == callOrphan)
+		if !p.orphan {
+			require.Equal(m, p.failed, status(c).Reason == "Denied", "%s: the status of a failure", uid)
+		}
 		if g := c.term.GracePeriod; g != nil {
 			require.Positive(m, *g)
 			require.True(m, p.grace == 0 || *g <= p.grace, "the grace period of %s grew from %d to %d", uid, p.grace, *g)
@@ -134,6 +144,13 @@ func (m *model) finish(uid types.UID, r returned) {
 	p := m.pods[uid]
 	c := *p.inFlight
 	p.inFlight = nil
+	if c.kind == callSync {
+		p.told = p.told && (!r.unread || c.typ != Create)
+		if r.failure() != nil {
+			p.run, p.mustEnd = p.run && p.mustEnd, true
+			p.failed = !p.status
+		}
+	}
 	if r.err == nil {
 		switch c.kind {
 		case callSync:
@@ -141,11 +158,12 @@ func (m *model) finish(uid types.UID, r returned) {
 				p.run, p.mustEnd = false, true
 			}
 		case callTerminating:
-			if m.book.pods[uid].startedAt.IsZero() && !m.book.pods[uid].untold {
+			if m.machines.pods[uid].startedAt.IsZero() && !m.machines.pods[uid].end.outdated {
 				p.holds = false
 			}
 		case callTerminated, callOrphan:
-			p.holds, p.synced, p.kind, p.grace = false, false, noCall, 0
+			p.holds, p.synced, p.told, p.kind, p.grace = false, false, false, noCall, 0
+			p.failed, p.status = false, false
 			p.mustEnd = p.killed
 			p.orphan, p.killed = false, false
 		}
@@ -162,7 +180,7 @@ func (m *model) settle() {
 				m.finish(uid, returned{})
 				busy = true
 			}
-			if mc := m.book.pods[uid]; mc.phase > PhaseSync && !mc.finished {
+			if mc := m.machines.pods[uid]; mc.phase > PhaseSync && !mc.finished {
 				busy = true
 			}
 		}
@@ -179,9 +197,9 @@ func (m *model) settle() {
 
 func (m *model) list(desired map[types.UID]bool) {
 	for _, uid := range m.uids {
-		p, before := m.pods[uid], m.book.state(uid)
+		p, before := m.pods[uid], m.machines.state(uid)
 		m.apply(uid, listed{desired: desired[uid]})
-		switch after := m.book.state(uid); {
+		switch after := m.machines.state(uid); {
 		case desired[uid]:
 			require.Equal(m, before.Known(), after.Known(), "%s is desired", uid)
 		case before.Finished:
@@ -193,9 +211,9 @@ func (m *model) list(desired map[types.UID]bool) {
 	}
 }
 
-func TestBookAgainstModel(t *testing.T) {
+func TestMachinesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &model{T: t, now: time.Unix(1000, 0), book: newBook(testPolicy), pods: map[types.UID]*modelPod{}}
+		m := &model{T: t, now: time.Unix(1000, 0), machines: newMachines(testPolicy), pods: map[types.UID]*modelPod{}}
 		m.uids = []types.UID{"s1", "s2", "s3", "other", "api"}
 		spec := map[types.UID]*v1.Pod{}
 		for _, uid := range m.uids {
@@ -265,7 +283,8 @@ func TestBookAgainstModel(t *testing.T) {
 				}
 				r := returned{jitter: rapid.Float64Range(0, 0.99).Draw(t, "jitter")}
 				if rapid.Bool().Draw(t, "fails") {
-					r.err = errors.New("no")
+					r.err = rapid.SampledFrom([]error{errors.New("no"), refusal}).Draw(t, "error")
+					r.unread = rapid.IntRange(0, 4).Draw(t, "unread") == 0
 				}
 				if p.inFlight.kind == callSync {
 					r.Terminal = rapid.IntRange(0, 4).Draw(t, "terminal") == 0
@@ -284,7 +303,10 @@ func TestBookAgainstModel(t *testing.T) {
 					for _, n := range p.dones {
 						require.LessOrEqual(t, *n, 1, "Done of %s called twice", uid)
 					}
-					require.Equal(t, p.orphan, m.book.pods[uid].orphan != nil)
+					require.Equal(t, p.orphan, m.machines.pods[uid].orphan != nil)
+					if s := m.machines.state(uid); !s.Finished {
+						require.Equal(t, p.failed, s.Failure != nil, "%s: the failure in its state", uid)
+					}
 				}
 			},
 		})
@@ -292,7 +314,7 @@ func TestBookAgainstModel(t *testing.T) {
 		m.settle()
 		running := map[string]types.UID{}
 		for _, uid := range m.uids {
-			p, s := m.pods[uid], m.book.state(uid)
+			p, s := m.pods[uid], m.machines.state(uid)
 			for _, n := range p.dones {
 				require.Equal(t, 1, *n, "a kill of %s was lost", uid)
 			}
@@ -308,7 +330,7 @@ func TestBookAgainstModel(t *testing.T) {
 			}
 		}
 		for _, uid := range m.uids {
-			if p, s := m.pods[uid], m.book.state(uid); p.run && s.StartedAt.IsZero() {
+			if p, s := m.pods[uid], m.machines.state(uid); p.run && s.StartedAt.IsZero() {
 				require.True(t, s.Waiting, "%s does not start", uid)
 				require.NotEmpty(t, running[p.fullName], "%s waits for nobody", uid)
 			}
@@ -318,7 +340,7 @@ func TestBookAgainstModel(t *testing.T) {
 			m.list(nil)
 			m.settle()
 		}
-		require.Empty(t, m.book.pods, "records are left")
-		require.Empty(t, m.book.names, "names are left")
+		require.Empty(t, m.machines.pods, "records are left")
+		require.Empty(t, m.machines.names, "names are left")
 	})
 }

@@ -3,16 +3,18 @@ package podworkers
 import (
 	"fmt"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Phase is where a worker stands with its pod. It only grows.
+// Phase is the phase of an incarnation. It never goes back.
 type Phase int
 
-// The phases of a worker.
+// The phases.
 const (
-	// PhaseSync: the pod is to run, or SyncPod has not returned yet.
+	// PhaseSync: the pod is to run, or the last SyncPod has not returned yet.
 	PhaseSync Phase = iota + 1
-	// PhaseTerminating: no container of the pod is started any more, some may run.
+	// PhaseTerminating: no container of the pod is started any more; some may run.
 	PhaseTerminating
 	// PhaseTerminated: nothing of the pod runs any more.
 	PhaseTerminated
@@ -34,59 +36,61 @@ func (p Phase) String() string {
 	}
 }
 
-// State is what the workers know of a pod at one moment. The methods answer the
-// questions that other parts of an agent ask before they set something up or
-// take it down.
+// State is what the workers know about a pod at one moment.
 type State struct {
-	// Phase is 0 if the pod is not known; all fields but Synced are zero then.
+	// Phase is 0 if the pod is not known; then all fields but Synced are zero.
 	Phase Phase
-	// Synced says that SyncKnownPods has been called once: from then on a pod that
-	// is not known is certain not to be one that was not delivered yet.
+	// Synced says that SyncKnownPods has been called. From then on a pod that is not
+	// known is not desired; before, it may not have been delivered yet.
 	Synced bool
 	// FullName is "<name>_<namespace>".
 	FullName string
-	// Finished says that SyncTerminatedPod has succeeded, and that only the record
-	// is left, until SyncKnownPods drops it.
+	// Finished says that SyncTerminatedPod has succeeded. Only the record is left, until
+	// SyncKnownPods forgets it.
 	Finished bool
-	// Deleted says that the pod was deleted from the API, or is not desired any more.
+	// Deleted says that the pod was deleted in the API, or is not desired any more.
 	Deleted bool
+	// Evicted says that a kill had Evict set.
 	Evicted bool
-	// RestartRequested says that another incarnation of this UID starts as soon as
-	// this one has finished.
+	// Failure is the error by which SyncPod has failed the pod for good; nil if it has
+	// not. It is not set if a kill with a Status came before.
+	Failure *runtime.TerminalError
+	// RestartRequested says that another incarnation of the UID starts as soon as this
+	// one has finished.
 	RestartRequested bool
-	// Orphan says that the pod is known to the runtime only, or was not among the
-	// desired ones when SyncKnownPods was last called.
+	// Orphan says that only the runtime knows the pod, or that it was not desired when
+	// SyncKnownPods was last called.
 	Orphan bool
-	// HasConfig says that the pod's spec is known.
+	// HasConfig says that the spec of the pod is known.
 	HasConfig bool
 	// Static says that the pod comes from another source than an API server.
 	Static bool
-	// Waiting says that the pod may not start before another of its full name has
+	// Waiting says that the pod must not start before another pod of its full name has
 	// ended.
 	Waiting bool
-	// GracePeriod of the termination in seconds; 0 if none was asked for or, for an
-	// orphan, none was given.
+	// GracePeriod of the termination in seconds; 0 if no end was requested, or if none
+	// was given for an orphan.
 	GracePeriod int64
 	// StartedAt is when SyncPod was first called in this incarnation, TerminatingAt
-	// when the pod was first asked to end, TerminatedAt when nothing ran any more;
-	// zero before that.
+	// when the end of the pod was first requested, TerminatedAt when nothing ran any
+	// more; zero before that.
 	StartedAt, TerminatingAt, TerminatedAt time.Time
 }
 
 // Known reports whether there is a worker or a record for the UID.
 func (s State) Known() bool { return s.Phase != 0 }
 
-// TerminationRequested reports whether the pod is to end or has ended. While
-// Phase still is PhaseSync, a call of SyncPod is being cancelled. It is false for
-// unknown pods.
+// TerminationRequested reports whether the pod is to end or has ended. If Phase is
+// still PhaseSync, a SyncPod is being cancelled. It is false for pods that are not
+// known.
 func (s State) TerminationRequested() bool { return !s.TerminatingAt.IsZero() }
 
-// Terminated reports whether the pod is known to run nothing any more. It is
-// false for unknown pods.
+// Terminated reports whether nothing of the pod runs any more. It is false for pods
+// that are not known.
 func (s State) Terminated() bool { return s.Phase == PhaseTerminated }
 
-// CouldHaveRunningContainers reports whether something of the pod may be running:
-// true before the first SyncKnownPods for all pods that are not known.
+// CouldHaveRunningContainers reports whether a container of the pod may run. Before
+// the first SyncKnownPods it is true for all pods that are not known.
 func (s State) CouldHaveRunningContainers() bool {
 	if s.Known() {
 		return s.Phase != PhaseTerminated

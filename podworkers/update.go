@@ -10,23 +10,23 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// UpdateType says what an [Update] is about. The zero value is invalid.
+// UpdateType is the type of an [Update]. The zero value is invalid.
 type UpdateType int
 
 // The types of updates.
 const (
-	// Create says that the pod is new in the desired state. For a UID that is
-	// being terminated, or was, it asks for a new incarnation after the present
-	// one. [PodSyncer.SyncPod] is given Create in the first call of each
-	// incarnation, and never again in it.
+	// Create says that the pod is new in the desired state. For a UID that is being
+	// terminated or has finished, it requests a new incarnation after the present one.
+	// [PodSyncer.SyncPod] gets Create in the first call of each incarnation, and never
+	// again in it.
 	Create UpdateType = iota + 1
 	// Change says that the desired pod has changed.
 	Change
-	// Sync says that something may have changed around the pod, such as a
-	// container that has exited. It is a hint: a pod whose last sync has failed is
-	// not tried again sooner than Options.BackoffBase after that because of it.
+	// Sync says that something may have changed around the pod: for example, a
+	// container has exited. It does not retry a failed SyncPod sooner than
+	// [Options.BackoffBase] after the failure.
 	Sync
-	// Kill says that the pod is to end. No later update takes it back.
+	// Kill says that the pod is to end. No later update undoes it.
 	Kill
 )
 
@@ -46,39 +46,41 @@ func (t UpdateType) String() string {
 	}
 }
 
-// Update is news about one pod. It and all that it refers to must not be changed
-// after it was given to [Workers.UpdatePod].
+// Update is a change of the desired state of one pod, or of what is around it. It and
+// everything it points to must not be changed after it was given to UpdatePod.
 type Update struct {
 	Type UpdateType
 	// Pod is the desired pod, never a mirror pod. It is nil only for an orphan.
 	Pod *v1.Pod
-	// Orphan is a pod that only the runtime knows; Type must be Kill then. It is
-	// ignored where Pod is set.
+	// Orphan is a pod that only the runtime knows; Type must be Kill. It is ignored if
+	// Pod is set.
 	Orphan *runtime.Pod
-	// Kill has the details of an update of Kill; nil means the defaults.
+	// Kill has the details of an update of type Kill; nil means the defaults.
 	Kill *KillOptions
-	// Received is when the news came in, for [Call.Latency]. Optional.
+	// Received is when the reason for the update was received, for [Call.Received].
+	// Optional.
 	Received time.Time
 }
 
-// KillOptions are the details of a kill. Those of several kills of a pod are
+// KillOptions are the details of a kill. The options of several kills of a pod are
 // merged: the shortest grace period, the last Status, every Done.
 type KillOptions struct {
-	// Evict says that the node is short of something and evicts the pod, so that
-	// what it holds may be removed as soon as possible.
+	// Evict says that the pod is evicted because the node is short of a resource, so
+	// that everything it holds may be removed as soon as possible.
 	Evict bool
-	// GracePeriod in seconds; nil means the pod's own. Less than 1 counts as 1, as
-	// kubelet has it. A later kill can only shorten it.
+	// GracePeriod in seconds; nil means the pod's own. Less than 1 counts as 1, as in
+	// kubelet. A later kill can only shorten it.
 	GracePeriod *int64
-	// Status changes the API status that is reported of the killed pod. It is handed
-	// on to [PodSyncer.SyncTerminatingPod].
+	// Status changes the API status of the killed pod before it is reported, as
+	// [Termination].Status. It is ignored if the pod has failed for good before.
 	Status func(*v1.PodStatus)
-	// Done is called once, when nothing of the pod runs any more, or within UpdatePod
-	// if that is so already. It is not called if Run ends before. It must not block.
+	// Done is called once, when nothing of the pod runs any more. If nothing runs when
+	// UpdatePod is called, UpdatePod calls it. It is not called if Run ends before. It
+	// must not block.
 	Done func()
 }
 
-// ref returns whom the update is about.
+// ref returns the pod that the update is about.
 func (u *Update) ref() runtime.PodRef {
 	if u.Pod != nil {
 		return runtime.RefOf(u.Pod)
@@ -89,7 +91,7 @@ func (u *Update) ref() runtime.PodRef {
 	return runtime.PodRef{}
 }
 
-// validate says what is wrong with an update that makes no sense.
+// validate returns an error if the update is invalid.
 func (u *Update) validate() error {
 	switch {
 	case u.Type < Create || u.Type > Kill:
@@ -99,9 +101,9 @@ func (u *Update) validate() error {
 	case u.ref().UID == "":
 		return fmt.Errorf("pod %s: update without a UID", u.ref())
 	case u.Pod == nil && u.Type != Kill:
-		return fmt.Errorf("pod %s: a pod that only the runtime knows can only be killed, not get an update of type %s", u.ref(), u.Type)
+		return fmt.Errorf("pod %s: a pod that only the runtime knows can only be killed; the update is of type %s", u.ref(), u.Type)
 	case u.Pod != nil && runtime.IsMirror(u.Pod):
-		return fmt.Errorf("pod %s: a mirror pod has no worker, give its static pod", u.ref())
+		return fmt.Errorf("pod %s: a mirror pod has no worker; give its static pod", u.ref())
 	case u.Kill != nil && u.Type != Kill:
 		return fmt.Errorf("pod %s: update of type %s with options for a kill", u.ref(), u.Type)
 	default:
@@ -109,15 +111,10 @@ func (u *Update) validate() error {
 	}
 }
 
-// kill returns the options of the update, never nil.
+// kill returns the options of the kill, never nil.
 func (u *Update) kill() *KillOptions {
 	if u.Kill == nil {
 		return &KillOptions{}
 	}
 	return u.Kill
-}
-
-// terminalPhase reports whether the API says that the pod has ended for good.
-func terminalPhase(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
 }

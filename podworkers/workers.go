@@ -17,27 +17,26 @@ import (
 
 // Errors of this package.
 var (
-	// ErrTerminating is the cause with which the context of a SyncPod ends when its
-	// pod is to end.
+	// ErrTerminating is the cause with which the context of a SyncPod ends when its pod
+	// is to end.
 	ErrTerminating = errors.New("the pod is to be terminated")
-	// ErrShortened is the cause with which the context of a terminating call ends
-	// when a shorter grace period is asked for.
+	// ErrShortened is the cause with which the context of a terminating call ends when
+	// a shorter grace period is requested.
 	ErrShortened = errors.New("the grace period was shortened")
 )
 
-// Options are the settings of [Workers]; the zero value is good.
+// Options are the settings of [Workers]; the zero value is valid.
 type Options struct {
-	// ResyncInterval is how long a pod that is in order is left alone if nothing
-	// happens to it; up to a half is added at random, and up to a 60th so that looks at
-	// several pods fall together. Default: 1 minute, the syncFrequency of kubelet.
-	// Negative: for ever.
+	// ResyncInterval is the time after which a pod is synced without any event. Up to a
+	// half is added at random, and up to a 60th so that the syncs of several pods fall
+	// together. Default: 1 minute, the syncFrequency of kubelet. Negative: never.
 	ResyncInterval time.Duration
-	// BackoffBase is the time until a failed call is tried again. It doubles with
-	// each failure in a row, up to BackoffPeriod, and up to a half is added at
-	// random. Default: 1 second.
+	// BackoffBase is the delay after the first failed call. It doubles with each
+	// failure in a row, up to BackoffPeriod, and up to a half is added at random.
+	// Default: 1 second.
 	BackoffBase time.Duration
-	// BackoffPeriod is the longest back-off. Default: 10 seconds, which kubelet
-	// waits after each failure.
+	// BackoffPeriod is the longest delay. Default: 10 seconds, kubelet's delay after
+	// each failure.
 	BackoffPeriod time.Duration
 	// OnBegin is called before each call of the PodSyncer and the read of the pod's
 	// status that precedes it. OnEnd is called when the call has returned and the
@@ -47,7 +46,8 @@ type Options struct {
 	// OnFinished is called when a pod has finished: its SyncTerminatedPod has succeeded,
 	// and State shows it. It must not block. nil: not called.
 	OnFinished func(pod runtime.PodRef)
-	// Event receives "FailedSync" when the status of a pod cannot be read.
+	// Event receives the reason and message with which a SyncPod fails its pod for
+	// good, and "FailedSync" when the status of a pod cannot be read.
 	Event runtime.EventFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
@@ -55,36 +55,35 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Workers drives each pod through its life. It is safe for concurrent use; make
-// it with [New].
+// Workers is the default [PodWorkers]. Make one with [New].
 type Workers struct {
 	syncer PodSyncer
 	cache  StatusCache
 	opts   Options
 	log    logr.Logger
 
-	mu   sync.Mutex
-	book *book
-	// hands of the pods that have a call under way or a timer. A pod without one is
-	// waiting for an update.
-	hands map[types.UID]*hand
-	ran   bool
-	// ctx is that of Run; nil before it and after its end, when no call is begun.
+	mu       sync.Mutex
+	machines *machines
+	// workers has the pods with a call under way or a timer. Any other pod waits for an
+	// update.
+	workers map[types.UID]*worker
+	ran     bool
+	// ctx is that of Run; nil before Run and after its end, when no call is begun.
 	ctx context.Context
-	// calls counts the goroutines of pods.
+	// calls counts the goroutines of workers.
 	calls sync.WaitGroup
 }
 
-// hand is what a pod has in the world of goroutines.
-type hand struct {
-	// cancel ends the call under way; nil if there is none.
+// worker makes the calls for one pod.
+type worker struct {
+	// cancel cancels the call under way; nil if there is none.
 	cancel context.CancelCauseFunc
 	// timer fires when the pod's next call is due; nil before it was first needed.
 	timer *time.Timer
 }
 
-// New returns workers that use the syncer, or an error that names all that is
-// wrong.
+// New returns Workers that call the syncer with statuses from the cache. Its error
+// joins everything that is wrong with the arguments.
 func New(syncer PodSyncer, cache StatusCache, opts Options) (*Workers, error) {
 	var errs []error
 	if syncer == nil {
@@ -103,12 +102,12 @@ func New(syncer PodSyncer, cache StatusCache, opts Options) (*Workers, error) {
 		p.resyncInterval = forever
 	}
 	if p.base < 0 || p.limit < p.base {
-		errs = append(errs, fmt.Errorf("podworkers: BackoffBase %v and BackoffPeriod %v: the second must not be shorter than the first, nor one of them negative", p.base, p.limit))
+		errs = append(errs, fmt.Errorf("podworkers: BackoffBase %v and BackoffPeriod %v: the period must not be shorter than the base, and neither may be negative", p.base, p.limit))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Workers{syncer: syncer, cache: cache, opts: opts, log: opts.Logger, book: newBook(p), hands: map[types.UID]*hand{}}, nil
+	return &Workers{syncer: syncer, cache: cache, opts: opts, log: opts.Logger, machines: newMachines(p), workers: map[types.UID]*worker{}}, nil
 }
 
 func orDefault(d, def time.Duration) time.Duration {
@@ -118,10 +117,7 @@ func orDefault(d, def time.Duration) time.Duration {
 	return d
 }
 
-// Run begins the work on the pods that were given before, and on those that
-// come. It blocks until ctx ends, cancels all calls then, waits for them to
-// return, and returns nil. Pods that run go on running. A second call returns
-// [runtime.ErrAlreadyRunning].
+// Run implements [PodWorkers].
 func (w *Workers) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.ran {
@@ -129,7 +125,7 @@ func (w *Workers) Run(ctx context.Context) error {
 		return fmt.Errorf("podworkers: %w", runtime.ErrAlreadyRunning)
 	}
 	w.ran, w.ctx = true, ctx
-	for uid := range w.book.pods {
+	for uid := range w.machines.pods {
 		w.schedule(uid)
 	}
 	w.mu.Unlock()
@@ -138,7 +134,7 @@ func (w *Workers) Run(ctx context.Context) error {
 
 	w.mu.Lock()
 	w.ctx = nil
-	for _, h := range w.hands {
+	for _, h := range w.workers {
 		if h.timer != nil {
 			h.timer.Stop()
 		}
@@ -148,12 +144,10 @@ func (w *Workers) Run(ctx context.Context) error {
 	return nil
 }
 
-// UpdatePod gives the worker of the pod news, and never blocks. Of the pod, the
-// latest one counts; kills are merged and never taken back. An update that makes
-// no sense is logged and left out. What is given before Run waits for it.
+// UpdatePod implements [PodWorkers]. It logs an invalid update.
 func (w *Workers) UpdatePod(u Update) {
 	if err := u.validate(); err != nil {
-		w.log.Error(err, "Update left out")
+		w.log.Error(err, "Ignoring an invalid update")
 		if u.Kill != nil {
 			w.callDone(u.ref(), appended(nil, u.Kill.Done))
 		}
@@ -164,11 +158,11 @@ func (w *Workers) UpdatePod(u Update) {
 
 	w.mu.Lock()
 	ev := updated{Update: u}
-	if _, known := w.book.pods[ref.UID]; !known {
-		// What was read before may show what an earlier incarnation has left.
+	if _, known := w.machines.pods[ref.UID]; !known {
+		// An older status may show what an earlier incarnation has left.
 		ev.mark = w.cache.Now()
 		if u.Type == Create {
-			// Others are about a pod that somebody has seen, maybe after the last list.
+			// For the other types the caller has seen the pod, maybe after the last list.
 			ev.mark = w.cache.First(ref.UID)
 		}
 	}
@@ -177,12 +171,7 @@ func (w *Workers) UpdatePod(u Update) {
 	w.callDone(ref, done)
 }
 
-// SyncKnownPods tells the workers all that is desired, so that they forget the
-// finished pods which are not, and terminate the others which are not. It returns
-// the states of all pods that are known after that. A desired pod that is missing
-// there is not known and has to be given with UpdatePod. Between two calls, every
-// pod that is in desired must have been given; both are to be called from one
-// goroutine.
+// SyncKnownPods implements [PodWorkers].
 func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	want := make(map[types.UID]bool, len(desired))
 	for _, pod := range desired {
@@ -198,41 +187,39 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 func (w *Workers) syncKnown(want map[types.UID]bool) map[types.UID]State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.book.synced = true
-	for uid, m := range w.book.pods {
+	w.machines.synced = true
+	for uid, m := range w.machines.pods {
 		if want[uid] && !m.undesired {
-			continue // no news for it: an idle pod costs nothing, and its timer stays as it is
+			continue // nothing changes for it, and its timer stays as it is
 		}
-		w.apply(uid, listed{desired: want[uid]}) // ends nothing, so nobody is to be told
+		w.apply(uid, listed{desired: want[uid]}) // calls no Done: nothing has been terminated by it
 	}
-	states := make(map[types.UID]State, len(w.book.pods))
-	for uid := range w.book.pods {
-		states[uid] = w.book.state(uid)
+	states := make(map[types.UID]State, len(w.machines.pods))
+	for uid := range w.machines.pods {
+		states[uid] = w.machines.state(uid)
 	}
 	return states
 }
 
-// State returns what is known of the pod.
+// State implements [PodWorkers].
 func (w *Workers) State(uid types.UID) State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.book.state(uid)
+	return w.machines.state(uid)
 }
 
-// TerminatingByFullName reports whether a static pod of the full name
-// ("<name>_<namespace>") is being terminated, so that its mirror pod must not be
-// deleted yet.
+// TerminatingByFullName implements [FullNames].
 func (w *Workers) TerminatingByFullName(fullName string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.book.terminatingByFullName(fullName)
+	return w.machines.terminatingByFullName(fullName)
 }
 
-// apply hands an event to the book and sees to its effects, except for the
-// functions that it returns, which are to be called without mu. mu is held.
+// apply applies an event to the pod's machine, and its effects except for the Done
+// functions. It returns those; the caller calls them without mu. mu is held.
 func (w *Workers) apply(uid types.UID, ev any) []func() {
-	fx, touched := w.book.apply(time.Now(), uid, ev)
-	if h := w.hands[uid]; fx.cancel != nil && h != nil && h.cancel != nil {
+	fx, touched := w.machines.apply(time.Now(), uid, ev)
+	if h := w.workers[uid]; fx.cancel != nil && h != nil && h.cancel != nil {
 		h.cancel(fx.cancel)
 	}
 	for _, t := range touched {
@@ -247,26 +234,26 @@ func (w *Workers) schedule(uid types.UID) {
 	if w.ctx == nil || w.ctx.Err() != nil {
 		return
 	}
-	h := w.hands[uid]
+	h := w.workers[uid]
 	if h != nil && h.cancel != nil {
-		return // the goroutine of the call under way goes on from there
+		return // the goroutine of the call under way begins the next one
 	}
 	now := time.Now()
-	if c, ok := w.book.take(now, uid); ok {
+	if c, ok := w.machines.take(now, uid); ok {
 		ctx := w.begin(uid)
 		w.calls.Go(func() { w.work(ctx, c) })
 		return
 	}
-	at, ok := w.book.pods[uid].due()
+	at, ok := w.machines.pods[uid].due()
 	switch {
 	case !ok:
 		if h != nil && h.timer != nil {
 			h.timer.Stop()
 		}
-		delete(w.hands, uid)
+		delete(w.workers, uid)
 	case h == nil:
-		h = &hand{}
-		w.hands[uid] = h
+		h = &worker{}
+		w.workers[uid] = h
 		fallthrough
 	case h.timer == nil:
 		h.timer = time.AfterFunc(at.Sub(now), func() {
@@ -279,13 +266,13 @@ func (w *Workers) schedule(uid types.UID) {
 	}
 }
 
-// begin notes that a call of the pod is under way and returns its context. mu is
-// held.
+// begin records that a call of the pod is under way, and returns the context of the
+// call. mu is held.
 func (w *Workers) begin(uid types.UID) context.Context {
-	h := w.hands[uid]
+	h := w.workers[uid]
 	if h == nil {
-		h = &hand{}
-		w.hands[uid] = h
+		h = &worker{}
+		w.workers[uid] = h
 	}
 	if h.timer != nil {
 		h.timer.Stop()
@@ -295,8 +282,7 @@ func (w *Workers) begin(uid types.UID) context.Context {
 	return ctx
 }
 
-// work makes the pod's call and those that are due after it, and ends when none
-// is.
+// work makes a call, and further calls of the pod until none is due.
 func (w *Workers) work(ctx context.Context, c call) {
 	for ok := true; ok; {
 		outcome, report := w.perform(ctx, c)
@@ -304,20 +290,20 @@ func (w *Workers) work(ctx context.Context, c call) {
 	}
 }
 
-// finish enters the outcome of a call and begins the next one, if one is due.
+// finish applies the outcome of a call, and begins the next one if one is due.
 func (w *Workers) finish(c call, r returned, report Call) (context.Context, call, bool) {
 	uid := c.ref.UID
 	w.mu.Lock()
-	h := w.hands[uid]
+	h := w.workers[uid]
 	h.cancel(nil)
-	fx, touched := w.book.apply(time.Now(), uid, r)
+	fx, touched := w.machines.apply(time.Now(), uid, r)
 	var (
 		next call
 		more bool
 		ctx  context.Context
 	)
 	if w.ctx != nil && w.ctx.Err() == nil {
-		next, more = w.book.take(time.Now(), uid)
+		next, more = w.machines.take(time.Now(), uid)
 	}
 	if more {
 		ctx = w.begin(uid)
@@ -329,6 +315,9 @@ func (w *Workers) finish(c call, r returned, report Call) (context.Context, call
 	}
 	w.mu.Unlock()
 	w.callDone(c.ref, fx.done)
+	if fx.failure != nil {
+		w.warn(c.ref, fx.failure.Reason, fx.failure.Message)
+	}
 	if fx.finished {
 		w.hook("OnFinished", w.opts.OnFinished, c.ref)
 	}
@@ -339,11 +328,18 @@ func (w *Workers) finish(c call, r returned, report Call) (context.Context, call
 	return ctx, next, more
 }
 
-// callDone tells those who asked for the end of the pod that it has ended.
+// callDone calls the Done functions of kills.
 func (w *Workers) callDone(ref runtime.PodRef, done []func()) {
 	for _, f := range done {
 		w.hook("Done", func(runtime.PodRef) { f() }, ref)
 	}
+}
+
+// warn emits an event about the pod.
+func (w *Workers) warn(pod runtime.PodRef, reason, message string) {
+	w.hook("Event", func(runtime.PodRef) {
+		w.opts.Event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: reason, Message: message})
+	}, pod)
 }
 
 // hook calls a function of the embedder, unless it is nil. It logs a panic.
@@ -356,5 +352,5 @@ func (w *Workers) hook(name string, f func(runtime.PodRef), ref runtime.PodRef) 
 	}
 }
 
-// jitter is a random number from [0,1).
+// jitter returns a random number from [0,1).
 func jitter() float64 { return rand.Float64() }

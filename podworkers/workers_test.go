@@ -175,7 +175,7 @@ func TestLifeOfAPod(t *testing.T) {
 
 		time.Sleep(time.Hour)
 		assert.Empty(t, n.took(), "an idle pod costs nothing")
-		assert.Len(t, w.hands, 0)
+		assert.Len(t, w.workers, 0)
 
 		n.terminating = func(ctx context.Context, _ *v1.Pod, _ Termination) error { return after(3 * time.Second)(ctx) }
 		var done time.Time
@@ -476,6 +476,65 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+// denying is a wrapper around a PodSyncer that refuses pods for good.
+type denying struct {
+	PodSyncer
+	denied map[types.UID]bool
+}
+
+func (d denying) SyncPod(ctx context.Context, typ UpdateType, pod *v1.Pod, status *runtime.PodStatus) (Result, error) {
+	if d.denied[pod.UID] {
+		return Result{}, fmt.Errorf("pod %s: %w", pod.Name, &runtime.TerminalError{Reason: "Denied", Message: "privileged"})
+	}
+	return d.PodSyncer.SyncPod(ctx, typ, pod, status)
+}
+
+func TestFailureForGood(t *testing.T) {
+	var events []runtime.Event
+	var logs []string
+	log := funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{})
+	opts := Options{Event: func(e runtime.Event) { events = append(events, e) }, Logger: log}
+	inBubble(t, opts, func(t *testing.T, n *fakeNode, w *Workers) {
+		d := denying{n, map[types.UID]bool{"bad": true}}
+		w.syncer = d
+		var final v1.PodStatus
+		n.terminating = func(_ context.Context, _ *v1.Pod, term Termination) error {
+			term.Status(&final)
+			return nil
+		}
+		bad := staticPod("bad", "p")
+		w.UpdatePod(Update{Type: Create, Pod: bad})
+		w.UpdatePod(Update{Type: Create, Pod: staticPod("good", "p")}) // starts when the other has finished
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"0s terminating(30) bad", "0s terminated bad", "0s create good"}, n.took())
+		assert.Equal(t, v1.PodStatus{Phase: v1.PodFailed, Reason: "Denied", Message: "privileged"}, final)
+		s := w.SyncKnownPods([]*v1.Pod{bad})["bad"]
+		assert.Equal(t, &runtime.TerminalError{Reason: "Denied", Message: "privileged"}, s.Failure)
+		assert.True(t, s.Finished)
+		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied", Message: "privileged"}}, events)
+		require.Len(t, logs, 1)
+		assert.Contains(t, logs[0], "it will be terminated")
+	})
+}
+
+func TestAnUnreadableStatusIsAnEvent(t *testing.T) {
+	var events []runtime.Event
+	inBubble(t, Options{Event: func(e runtime.Event) { events = append(events, e); panic("boom") }}, func(t *testing.T, n *fakeNode, w *Workers) {
+		w.cache = unreadable{w.cache}
+		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+		assert.Empty(t, n.took())
+		require.Len(t, events, 1)
+		assert.Equal(t, "FailedSync", events[0].Reason)
+		assert.Equal(t, "error determining status: away", events[0].Message)
+	})
+}
+
+type unreadable struct{ StatusCache }
+
+func (unreadable) Newer(context.Context, runtime.PodRef, runtime.Mark) (*runtime.PodStatus, error) {
+	return nil, errors.New("away")
+}
+
 func TestBeforeAndAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeNode{start: time.Now(), running: map[types.UID]bool{"b": true}, busy: map[types.UID]bool{}}
@@ -582,8 +641,8 @@ func TestHammer(t *testing.T) {
 	assert.Equal(t, asked.Load(), done.Load(), "each kill is answered once")
 	assert.Positive(t, flights.Load())
 	assert.NotContains(t, n.trace, "two calls at once")
-	assert.Empty(t, w.hands)
-	assert.Empty(t, w.book.names)
+	assert.Empty(t, w.workers)
+	assert.Empty(t, w.machines.names)
 }
 
 func TestHousekeepingLeavesDesiredPodsAlone(t *testing.T) {

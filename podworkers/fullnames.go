@@ -6,28 +6,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// claim is what a pod wants of its full name. Static pods of one full name must
-// not run side by side, since they are the same pod to their author: they bind
-// the same ports and write the same directories.
+// claim is the relation of a pod to its full name. Static pods of one full name must
+// not run side by side: for their author they are the same pod, and they bind the same
+// ports and write the same directories.
 type claim int
 
 const (
 	claimNone  claim = iota
-	claimWaits       // wants to start
-	claimHolds       // may run something: nobody else may start
+	claimWaits       // is to start
+	claimHolds       // may run something; no other pod of the name may start
 )
 
-// claim says what the machine wants of its full name. API pods want nothing: the
-// API server keeps their names apart. A pod that is to end never waits, and one
-// that ends without having been started here may still have something running
-// that an earlier agent has started, so that it holds until that is known.
+// claim returns the machine's claim. API pods have none: the API server keeps their
+// names apart. A pod that is to end never waits. One that ends without having been
+// started here may have containers that an earlier agent has started, so it holds the
+// name until it is terminated.
 func (m machine) claim() claim {
 	switch {
 	case !m.known() || m.finished || m.orphan == nil && !m.static:
 		return claimNone
-	case m.granted:
+	case m.mayStart:
 		return claimHolds
-	case !m.requested():
+	case !m.end.requested():
 		return claimWaits
 	case m.phase < PhaseTerminated:
 		return claimHolds
@@ -36,14 +36,14 @@ func (m machine) claim() claim {
 	}
 }
 
-// names is who holds, and who waits for, each full name; the longest waiting is
-// first.
-type names map[string]*name
+// fullNames has the pods that hold each full name, and those that wait for it, the
+// longest waiting first.
+type fullNames map[string]*fullName
 
-type name struct{ holders, waiting []types.UID }
+type fullName struct{ holders, waiting []types.UID }
 
-// move notes that a machine has gone from one state to another.
-func (n names) move(old, new machine) {
+// move applies the transition of a machine from one state to another.
+func (n fullNames) move(old, new machine) {
 	from, to := old.claim(), new.claim()
 	if from == to && old.ref == new.ref {
 		return
@@ -54,7 +54,7 @@ func (n names) move(old, new machine) {
 	}
 	at := n[new.ref.FullName()]
 	if at == nil {
-		at = &name{}
+		at = &fullName{}
 		n[new.ref.FullName()] = at
 	}
 	if to == claimHolds {
@@ -64,7 +64,7 @@ func (n names) move(old, new machine) {
 	}
 }
 
-func (n names) drop(m machine, c claim) {
+func (n fullNames) drop(m machine, c claim) {
 	at := n[m.ref.FullName()]
 	if c == claimNone || at == nil {
 		return
@@ -77,9 +77,9 @@ func (n names) drop(m machine, c claim) {
 	}
 }
 
-// first returns who may start under a full name now.
-func (n names) first(fullName string) (types.UID, bool) {
-	at := n[fullName]
+// first returns the pod that may start under a full name now.
+func (n fullNames) first(name string) (types.UID, bool) {
+	at := n[name]
 	if at == nil || len(at.holders) > 0 || len(at.waiting) == 0 {
 		return "", false
 	}

@@ -6,18 +6,17 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// perform makes the call. It logs a failure, unless the call was cancelled.
+// perform makes the call. It logs an error, unless the call was cancelled.
 func (w *Workers) perform(ctx context.Context, c call) (returned, Call) {
-	report := Call{Pod: c.ref, Phase: c.phase(), Type: c.typ, Received: c.received, Began: time.Now()}
-	// Made only when there is something to say: it costs as much as a look at a pod
+	report := Call{Pod: c.ref, Phase: c.kind.phase(), Type: c.typ, Received: c.received, Began: time.Now()}
+	// Only made if there is something to log: it costs as much as the sync of a pod
 	// that is in order.
 	log := func() logr.Logger {
-		l := w.log.WithValues("pod", c.ref, "phase", c.phase())
+		l := w.log.WithValues("pod", c.ref, "phase", c.kind.phase())
 		if c.kind == callSync {
 			l = l.WithValues("type", c.typ)
 		}
@@ -31,7 +30,7 @@ func (w *Workers) perform(ctx context.Context, c call) (returned, Call) {
 
 	var r returned
 	r.err = runtime.Recover(func() (err error) {
-		r.Result, err = w.ask(ctx, c, &r.unread)
+		r.Result, err = w.readAndSync(ctx, c, &r.unread)
 		return err
 	})
 	r.mark, r.jitter = w.cache.Now(), jitter()
@@ -44,25 +43,27 @@ func (w *Workers) perform(ctx context.Context, c call) (returned, Call) {
 		if verbose {
 			log().V(4).Info("Call has returned", "took", took)
 		}
+	case c.kind == callSync && r.failure() != nil:
+		log().Info("Pod has failed for good; it will be terminated", "reason", r.failure().Reason, "message", r.failure().Message, "cause", r.err.Error())
 	case errors.As(r.err, &crash):
-		log().Error(r.err, "Pod worker recovered from a panic; the call will be made again", "stack", string(crash.Stack))
+		log().Error(r.err, "Pod worker has recovered from a panic; the call will be repeated", "stack", string(crash.Stack))
 	case ctx.Err() != nil:
 		log().V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", took)
 	default:
-		log().Error(r.err, "Pod could not be brought up to date; it will be tried again")
+		log().Error(r.err, "Error syncing pod; the call will be repeated")
 	}
 	w.hook("OnEnd", w.opts.OnEnd, c.ref)
 	return r, report
 }
 
-// ask reads the pod's status and hands it to the syncer. unread is set if it did
-// not get that far.
-func (w *Workers) ask(ctx context.Context, c call, unread *bool) (Result, error) {
+// readAndSync reads the pod's status and calls the syncer. It sets unread if it did
+// not call the syncer.
+func (w *Workers) readAndSync(ctx context.Context, c call, unread *bool) (Result, error) {
 	*unread = true
 	status, err := w.cache.Newer(ctx, c.ref, c.after)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.opts.Event.Emit(runtime.Event{Pod: c.ref, Type: v1.EventTypeWarning, Reason: "FailedSync", Message: "error determining status: " + err.Error()})
+			w.warn(c.ref, "FailedSync", "error determining status: "+err.Error()) // kubelet's words
 		}
 		return Result{}, err // it names the pod
 	}
@@ -79,17 +80,5 @@ func (w *Workers) ask(ctx context.Context, c call, unread *bool) (Result, error)
 		return Result{}, w.syncer.SyncTerminatingOrphan(ctx, c.orphan, status, c.term.GracePeriod)
 	default:
 		return Result{}, w.syncer.SyncTerminatedPod(ctx, c.pod, status)
-	}
-}
-
-// phase that the call belongs to.
-func (c call) phase() Phase {
-	switch c.kind {
-	case callSync:
-		return PhaseSync
-	case callTerminated:
-		return PhaseTerminated
-	default:
-		return PhaseTerminating
 	}
 }

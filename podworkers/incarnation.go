@@ -1,0 +1,72 @@
+package podworkers
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// begin returns the machine of a new incarnation.
+func begin(u Update, mark runtime.Mark) machine {
+	m := machine{ref: u.ref(), phase: PhaseSync, pod: u.Pod, mark: mark, tell: Create}
+	if u.Pod == nil {
+		m.orphan = u.Orphan
+		return m
+	}
+	m.static = runtime.IsStatic(u.Pod)
+	m.mayStart = !m.static
+	m.end.inAPI = terminalPhase(u.Pod)
+	return m
+}
+
+// beginNext begins the next incarnation, if there is one.
+func (m machine) beginNext(now time.Time) (machine, effects) {
+	if m.next == nil {
+		return machine{}, effects{}
+	}
+	return begin(*m.next, m.mark).apply(now, *m.next)
+}
+
+// postpone keeps an update that has a spec until the orphan of its UID has ended. The
+// grace period and the Done of a kill apply to the orphan at once.
+func (m machine) postpone(now time.Time, u Update) (machine, effects) {
+	if u.Type != Kill {
+		m.next = merged(m.next, u)
+		return m, effects{}
+	}
+	k := *u.kill()
+	m.end.done = appended(m.end.done, k.Done)
+	k.Done = nil
+	if m.next != nil && m.next.Type == Kill {
+		old := m.next.kill()
+		k.Evict = k.Evict || old.Evict
+		if grace := shorter(shorter(0, old.GracePeriod), k.GracePeriod); grace > 0 {
+			k.GracePeriod = &grace
+		}
+		if k.Status == nil {
+			k.Status = old.Status
+		}
+	}
+	next := u
+	next.Kill = &k
+	m.next = &next
+	return m.shorten(now, u.kill().GracePeriod)
+}
+
+// merged returns the first update of the next incarnation after an update that is not
+// a kill: with the latest pod, and still a kill unless the update is a Create.
+func merged(next *Update, u Update) *Update {
+	if next != nil && u.Type != Create {
+		m := *next
+		m.Pod = u.Pod
+		return &m
+	}
+	return &u
+}
+
+// terminalPhase reports whether the API has the pod in a final phase.
+func terminalPhase(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
+}

@@ -1,0 +1,72 @@
+package podworkers
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// machines is the state of all pods, with the order between static pods of the same
+// full name. It makes no calls and is not safe for concurrent use.
+type machines struct {
+	policy policy
+	pods   map[types.UID]machine // known ones only
+	names  fullNames
+	synced bool
+}
+
+func newMachines(p policy) *machines {
+	return &machines{policy: p, pods: map[types.UID]machine{}, names: fullNames{}}
+}
+
+// apply applies an event to the machine of the UID, and lets the next pod of a full
+// name start if the name has become free. It returns the effects on the pod of the UID,
+// and the UIDs whose calls may have become due: that one and those that may start now.
+func (s *machines) apply(now time.Time, uid types.UID, ev any) (effects, []types.UID) {
+	old := s.pods[uid]
+	m, fx := old.on(s.policy, now, ev)
+	s.names.move(old, m)
+	if m.known() {
+		s.pods[uid] = m
+	} else {
+		delete(s.pods, uid)
+	}
+	touched := []types.UID{uid}
+	for _, freed := range [...]machine{old, m} {
+		if next, ok := s.names.first(freed.ref.FullName()); ok {
+			_, more := s.apply(now, next, mayStart{})
+			touched = append(touched, more...)
+		}
+	}
+	return fx, touched
+}
+
+// take begins the pod's call that is due, if any.
+func (s *machines) take(now time.Time, uid types.UID) (call, bool) {
+	m, c, ok := s.pods[uid].take(now)
+	if ok {
+		s.pods[uid] = m
+	}
+	return c, ok
+}
+
+// state returns the state of the pod.
+func (s *machines) state(uid types.UID) State {
+	state := s.pods[uid].snapshot()
+	state.Synced = s.synced
+	return state
+}
+
+// terminatingByFullName implements [FullNames].
+func (s *machines) terminatingByFullName(fullName string) bool {
+	at := s.names[fullName]
+	if at == nil {
+		return false
+	}
+	for _, uid := range at.holders {
+		if m := s.pods[uid]; m.static && m.end.requested() && m.phase < PhaseTerminated {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,84 @@
+package podworkers
+
+import "time"
+
+// schedule says when the next call for a pod is due.
+type schedule struct {
+	// ready says that it is due at once.
+	ready bool
+	// hinted says that something may have changed around the pod, so that the call is
+	// due at notBefore; the zero time is at once.
+	hinted    bool
+	notBefore time.Time
+	// wake is when the call is due without any event; zero means never.
+	wake time.Time
+	// received is the oldest Update.Received of the updates that no call has answered.
+	received time.Time
+
+	failures int // calls in a row that failed
+	changes  int // SyncPods in a row that changed something by themselves
+}
+
+// due returns when the next call is due; the zero time is at once. It returns false if
+// only an event makes a call due.
+func (s schedule) due() (time.Time, bool) {
+	switch {
+	case s.ready:
+		return time.Time{}, true
+	case s.hinted && (s.wake.IsZero() || s.notBefore.Before(s.wake)):
+		return s.notBefore, true
+	default:
+		return s.wake, !s.wake.IsZero()
+	}
+}
+
+// taken returns the schedule after a call was taken.
+func (s schedule) taken() schedule { return schedule{failures: s.failures, changes: s.changes} }
+
+// update returns the schedule after an update.
+func (s schedule) update(u Update) schedule {
+	if !u.Received.IsZero() && (s.received.IsZero() || u.Received.Before(s.received)) {
+		s.received = u.Received
+	}
+	if u.Type == Sync {
+		s.hinted = true
+	} else {
+		s.ready, s.changes = true, 0
+	}
+	return s
+}
+
+// reset returns the schedule at the begin of a phase: a call is due at once.
+func (s schedule) reset() schedule {
+	s.ready, s.failures, s.notBefore, s.wake = true, 0, time.Time{}, time.Time{}
+	return s
+}
+
+// failed returns the schedule after a call that failed, and the back-off.
+func (s schedule) failed(p policy, now time.Time, r returned) (schedule, time.Duration) {
+	s.failures++
+	backoff := min(p.backoff(s.failures, r.jitter), orForever(r.RetryAfter))
+	s.wake, s.notBefore = now.Add(backoff), now.Add(p.base)
+	return s, backoff
+}
+
+// synced returns the schedule after a SyncPod that succeeded.
+func (s schedule) synced(p policy, now time.Time, r returned) schedule {
+	s.failures, s.notBefore, s.wake = 0, time.Time{}, time.Time{}
+	wait := orForever(r.RetryAfter)
+	if !r.Changed {
+		s.changes = 0
+		wait = min(wait, p.resync(now, r.jitter))
+	} else if s.changes++; s.changes > p.freeChanges {
+		// Each call changes something: slow down.
+		pause := p.pause(s.changes)
+		wait = min(wait, pause)
+		s.notBefore = now.Add(pause)
+	} else {
+		s.ready = true
+	}
+	if wait < forever {
+		s.wake = now.Add(wait)
+	}
+	return s
+}
