@@ -11,12 +11,13 @@ import (
 	"time"
 )
 
-// client has the transport that requests are made with. One goroutine owns it.
+// client holds the transport of the requests. One goroutine owns it.
 type client struct {
 	given                     http.RoundTripper
 	caFile, certFile, keyFile string
 
-	// own is made of files of that sum, nil if not yet.
+	// own is the transport made from files with that checksum. It is nil until the first
+	// request.
 	own *http.Transport
 	sum [sha256.Size]byte
 }
@@ -25,8 +26,8 @@ func newClient(opts Options) *client {
 	return &client{given: opts.Transport, caFile: opts.CAFile, certFile: opts.CertFile, keyFile: opts.KeyFile}
 }
 
-// transport returns what to make a request with: another one, with connections of
-// its own, after one of the files has changed.
+// transport returns the transport for the next request. After a change of the files it
+// is a new one, with new connections.
 func (c *client) transport() (http.RoundTripper, error) {
 	if c.given != nil {
 		return c.given, nil
@@ -51,7 +52,7 @@ func (c *client) transport() (http.RoundTripper, error) {
 	if c.caFile != "" {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(ca) {
-			return nil, fmt.Errorf("CA file %s: no certificate in PEM in it", c.caFile)
+			return nil, fmt.Errorf("CA file %s: it holds no certificate in PEM", c.caFile)
 		}
 	}
 	if c.certFile != "" {
@@ -62,19 +63,19 @@ func (c *client) transport() (http.RoundTripper, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	c.close()
-	// With a TLS configuration of its own it speaks HTTP/1.1, where a connection that
-	// went dead is given up with the request that runs into its timeout.
+	// A transport with a TLS configuration of its own uses HTTP/1.1. There a dead
+	// connection is closed with the request that exceeds its timeout.
 	c.own = &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		TLSClientConfig:        config,
-		IdleConnTimeout:        90 * time.Second, // that of Go's default transport
-		MaxResponseHeaderBytes: 1 << 20,          // that which servers in Go take
+		IdleConnTimeout:        90 * time.Second, // as Go's default transport
+		MaxResponseHeaderBytes: 1 << 20,          // as Go's servers accept
 	}
 	c.sum = sum
 	return c.own, nil
 }
 
-// readOptional reads a file if there is a name.
+// readOptional reads the file. It returns nil for an empty name.
 func readOptional(name string) ([]byte, error) {
 	if name == "" {
 		return nil, nil
@@ -82,7 +83,7 @@ func readOptional(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// close ends the connections that are kept open.
+// close closes idle connections.
 func (c *client) close() {
 	if c.own != nil {
 		c.own.CloseIdleConnections()

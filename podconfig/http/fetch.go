@@ -12,10 +12,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
-// maxRedirects is how many redirects are followed, that of Go and so of kubelet.
+// maxRedirects is how many redirects are followed, as in Go and so in kubelet.
 const maxRedirects = 10
 
-// fetch asks the server once.
+// fetch makes one request.
 func (s *Source) fetch(ctx context.Context) (*answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout,
 		fmt.Errorf("no complete answer within %s", s.opts.Timeout))
@@ -42,7 +42,8 @@ func (s *Source) fetch(ctx context.Context) (*answer, error) {
 	return a, nil
 }
 
-// read makes an answer of a response to a request that was made with condition.
+// read returns the answer in a response to a request that has the conditions of a, the
+// last answer, which may be nil.
 func (a *answer) read(resp *http.Response) (*answer, error) {
 	switch {
 	case resp.StatusCode == http.StatusNotModified && a.describes(resp.Request):
@@ -53,7 +54,7 @@ func (a *answer) read(resp *http.Response) (*answer, error) {
 	if resp.ContentLength > manifest.MaxSize {
 		return nil, manifest.ErrTooLarge
 	}
-	// One byte more than is allowed shows that there is too much.
+	// One byte above the limit shows that the body is too large.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, manifest.MaxSize+1))
 	if err != nil {
 		return nil, err
@@ -68,13 +69,14 @@ func (a *answer) read(resp *http.Response) (*answer, error) {
 	return next, nil
 }
 
-// describes reports whether the answer came from where the request goes, so that its
-// validators hold there. There need not have been an answer.
+// describes reports whether the answer is from the URL of the request, so that its
+// validators are valid there. The answer may be nil.
 func (a *answer) describes(req *http.Request) bool {
 	return a != nil && a.url == req.URL.String() && (a.etag != "" || a.modified != "")
 }
 
-// condition asks to be spared the body if it is still that of the answer.
+// condition makes the request conditional: the server sends no body if it is still that
+// of the answer.
 func (a *answer) condition(req *http.Request) {
 	req.Header.Del("If-None-Match")
 	req.Header.Del("If-Modified-Since")
@@ -89,13 +91,13 @@ func (a *answer) condition(req *http.Request) {
 	}
 }
 
-// fresh reports whether what is served was changed so short a time before that
-// another change may leave its validators as they are: Last-Modified has whole
-// seconds (RFC 9110, 8.8.2.2), and servers make ETags of it.
+// fresh reports whether the content was modified so recently that its next change may
+// have the same validators: Last-Modified has whole seconds (RFC 9110, 8.8.2.2), and
+// servers derive ETags from it.
 func fresh(h http.Header) bool {
 	modified, err := http.ParseTime(h.Get("Last-Modified"))
 	if err != nil {
-		return false // there is none that a server could have made an ETag of
+		return false // so no ETag is derived from it
 	}
 	date, err := http.ParseTime(h.Get("Date"))
 	return err != nil || date.Sub(modified) < 2*time.Second
@@ -114,11 +116,12 @@ func (s *Source) redirect(req *http.Request, via []*http.Request) error {
 		if sameOrigin(r.URL, s.url) {
 			continue
 		}
-		// Once the way has led elsewhere, who is there has chosen the rest of it.
+		// After the first redirect to another origin, that origin controls the target. So
+		// the headers stay off, also if it redirects back.
 		for name := range s.opts.Header {
 			req.Header.Del(name)
 		}
-		req.Header.Del("Referer") // the query of a URL may be a secret too
+		req.Header.Del("Referer") // the query of a URL may be secret
 		break
 	}
 	s.state.last.condition(req)

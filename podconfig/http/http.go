@@ -13,64 +13,62 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrRunning is returned by [Source.Run] while another call of it goes on.
-var ErrRunning = errors.New("the http source is already running")
-
-// Options are the settings of a [Source]; the zero value is good.
+// Options are the settings of a [Source]. The zero value is valid.
 type Options struct {
-	// Logger; the zero value discards.
+	// Logger. The zero value discards.
 	Logger logr.Logger
-	// Name of the source in the stream of changes. Default: "http".
+	// Name of the source. Default: "http".
 	Name string
-	// CheckFrequency is the time between two requests. Default: 20 s, the
-	// httpCheckFrequency of kubelet.
+	// CheckFrequency is the time between two requests. Default: 20 s, kubelet's
+	// httpCheckFrequency.
 	CheckFrequency time.Duration
-	// Timeout is how long a request may take until all of the answer is there,
-	// redirects included. Default: 10 s, that of kubelet.
+	// Timeout is the time limit of a request, until the answer is complete, redirects
+	// included. Default: 10 s, as kubelet.
 	Timeout time.Duration
-	// Header is sent along, to the host of the URL alone.
+	// Header is added to requests to the host of the URL.
 	Header http.Header
-	// CAFile has the certificates, in PEM, of those who may vouch for the server.
-	// Default: those of the system.
+	// CAFile is a file of CA certificates in PEM that the server's certificate is checked
+	// with. Default: the certificates of the system.
 	CAFile string
-	// CertFile and KeyFile have the certificate and the key, in PEM, that the source
-	// shows to servers that ask for one. Both or none. They and the CAFile are read
-	// again before each request, so that they can be replaced while the source runs.
+	// CertFile and KeyFile are files with the client certificate and its key in PEM. Both
+	// are given or none. All three files are read again before each request, so that
+	// they can be replaced while the source runs.
 	CertFile, KeyFile string
-	// Transport makes the requests in place of one of the source's own, which keeps
-	// one connection open and honours the environment's proxy settings. It excludes
-	// the three files.
+	// Transport makes the requests. Default: a transport that keeps one connection open
+	// and uses the proxy settings of the environment. A Transport excludes the three
+	// files.
 	Transport http.RoundTripper
-	// Lenient accepts unknown and duplicated fields with a warning in the log.
+	// Lenient accepts unknown and duplicated fields, and logs them.
 	Lenient bool
 	// Allow are the references to API objects that pods may have. Default: none.
 	Allow manifest.AllowedRefs
-	// Problem, if not nil, is told of each problem once for as long as it lasts, with
-	// the URL without its password, and with a nil error when it is gone. It runs in
-	// the goroutine of [Source.Run] and must not block.
+	// Problem receives each problem once while it lasts, with the URL without its
+	// password. When the problem is gone, it receives a nil error. It is called by the
+	// goroutine of [Source.Run] and must not block. If nil, problems are only logged.
 	Problem func(url string, err error)
 }
 
-// Source reads pods from a URL.
+// Source reads pods from a URL. It implements [podconfig.Source].
 type Source struct {
 	url     *url.URL
 	opts    Options
 	client  *client
 	running atomic.Bool
-	// state outlives a run, so that the last good pods do.
+	// state outlives a run, so that the last pods do. It is nil until the first.
 	state *state
 }
 
-// New returns a source of the pods at the URL, whose scheme is http or https. It
-// does nothing until it is run. An error says what is wrong with the arguments.
+// New returns a source of the pods at the URL, whose scheme is http or https. It does
+// no I/O. The error joins all problems with the arguments.
 func New(rawURL string, opts Options) (*Source, error) {
 	var errs []error
 	u, err := url.Parse(rawURL)
 	switch {
 	case err != nil:
-		// The error would repeat a password that stands in the URL.
+		// The error of url.Parse repeats the password in the URL.
 		errs = append(errs, errors.New("http source: the URL does not parse"))
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		errs = append(errs, fmt.Errorf("http source: URL %q must begin with http:// or https:// and a host", u.Redacted()))
@@ -84,9 +82,6 @@ func New(rawURL string, opts Options) (*Source, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if opts.Logger.IsZero() {
-		opts.Logger = logr.Discard()
-	}
 	if opts.Name == "" {
 		opts.Name = "http"
 	}
@@ -96,7 +91,7 @@ func New(rawURL string, opts Options) (*Source, error) {
 	if opts.Timeout <= 0 {
 		opts.Timeout = 10 * time.Second
 	}
-	header := http.Header{} // with keys in the form that [http.Header.Del] knows
+	header := http.Header{} // with canonical keys, for [http.Header.Del]
 	for name, values := range opts.Header {
 		for _, value := range values {
 			header.Add(name, value)
@@ -109,12 +104,12 @@ func New(rawURL string, opts Options) (*Source, error) {
 // Name returns the name of the source.
 func (s *Source) Name() string { return s.opts.Name }
 
-// Run reads the URL and hands over its pods whenever they change, until ctx ends;
-// then it returns nil. The only errors are [ErrRunning] and that of a sink without
-// a node name.
+// Run reads the URL and delivers its pods whenever they change, until ctx ends. Then it
+// returns nil. It returns an error that wraps [runtime.ErrAlreadyRunning] while another
+// call runs, and an error if the sink has no node name.
 func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 	if !s.running.CompareAndSwap(false, true) {
-		return ErrRunning
+		return fmt.Errorf("http source %s: %w", s.url.Redacted(), runtime.ErrAlreadyRunning)
 	}
 	defer s.running.Store(false)
 	defer s.client.close()
@@ -125,7 +120,7 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 		}
 		s.state = &state{url: s.url, node: node, opts: s.opts}
 		if s.url.Scheme == "http" {
-			s.opts.Logger.Info("Pods are read over http: whoever is on the way decides what runs here", "url", s.url.Redacted())
+			s.opts.Logger.Info("Pods are read over plain http; anyone on the network path can change what runs here", "url", s.url.Redacted())
 		}
 	}
 	delivered := false

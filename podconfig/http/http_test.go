@@ -1,4 +1,4 @@
-package http
+package http_test
 
 import (
 	"bytes"
@@ -14,21 +14,21 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-)
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	podhttp "github.com/kubeletkit/kubeletkit/podconfig/http"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
 
 func manifestOf(name, image string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %q}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
 }
 
-// server answers requests in memory. What a test changes it changes under the lock.
+// server answers requests in memory. Tests change it under the lock.
 type server struct {
 	mu       sync.Mutex
 	answer   func(*http.Request) (*http.Response, error)
@@ -75,11 +75,11 @@ func (s *server) serves(body string, header ...string) {
 	s.answers(func(*http.Request) (*http.Response, error) { return reply(http.StatusOK, body, header...) })
 }
 
-// rig runs a source in virtual time and keeps what it says.
+// rig runs a source in virtual time and records its deliveries and problems.
 type rig struct {
 	t        *testing.T
 	server   *server
-	source   *Source
+	source   *podhttp.Source
 	mu       sync.Mutex
 	sets     []string
 	pods     []*v1.Pod
@@ -89,8 +89,8 @@ type rig struct {
 
 const testURL = "https://user:secret@host/pods"
 
-// start runs a source of the server, which has answered once when it returns.
-func start(t *testing.T, s *server, opts Options) *rig {
+// start runs a source of the server, and returns after the first answer.
+func start(t *testing.T, s *server, opts podhttp.Options) *rig {
 	t.Helper()
 	r := &rig{t: t, server: s}
 	s.began = time.Now()
@@ -102,7 +102,7 @@ func start(t *testing.T, s *server, opts Options) *rig {
 		r.problems = append(r.problems, fmt.Sprint(err))
 	}
 	var err error
-	r.source, err = New(testURL, opts)
+	r.source, err = podhttp.New(testURL, opts)
 	require.NoError(t, err)
 	r.run()
 	synctest.Wait()
@@ -130,7 +130,7 @@ func (r *rig) run() {
 // sink returns a sink of the node "node".
 func sink(set func(pods []*v1.Pod)) podconfig.Sink { return podconfig.NewSnapshotSink("node", set) }
 
-// after lets time pass and takes what the source has said since it was last taken.
+// after lets time pass, and returns the deliveries and problems since the last call.
 func (r *rig) after(d time.Duration) (sets, problems []string) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -152,14 +152,14 @@ func TestPodsFollowTheServer(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &server{}
 		s.serves(manifestOf("a", "1"))
-		r := start(t, s, Options{Header: http.Header{"x-token": {"1", "2"}}})
+		r := start(t, s, podhttp.Options{Header: http.Header{"x-token": {"1", "2"}}})
 		defer r.stop()
 		sets, problems := r.after(0)
 		assert.Equal(t, []string{"a=1"}, sets)
 		assert.Empty(t, problems)
 		assert.Equal(t, "http", r.source.Name())
 		assert.Equal(t, "http", r.pods[0].Annotations["kubernetes.io/config.source"])
-		assert.Empty(t, r.pods[0].Spec.Tolerations, "those from a URL do not tolerate what those from files do")
+		assert.Empty(t, r.pods[0].Spec.Tolerations, "pods from a URL get no tolerations, pods from files do")
 		assert.Equal(t, []string{"1", "2"}, s.last().Header.Values("X-Token"))
 
 		for _, step := range []struct{ body, want string }{
@@ -181,7 +181,7 @@ func TestPodsFollowTheServer(t *testing.T) {
 	})
 }
 
-// TestLastGoodPodsStay has what can go wrong.
+// TestLastGoodPodsStay has all kinds of failures.
 func TestLastGoodPodsStay(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer func(*http.Request) (*http.Response, error)
@@ -223,7 +223,7 @@ func TestLastGoodPodsStay(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := &server{}
 				s.serves(manifestOf("a", "1"))
-				r := start(t, s, Options{})
+				r := start(t, s, podhttp.Options{})
 				defer r.stop()
 				sets, _ := r.after(0)
 				require.Equal(t, []string{"a=1"}, sets)
@@ -232,7 +232,7 @@ func TestLastGoodPodsStay(t *testing.T) {
 				s.answers(tc.answer)
 				sets, problems := r.after(time.Minute)
 				assert.Empty(t, sets)
-				require.Len(t, problems, 1, "told once")
+				require.Len(t, problems, 1, "reported once")
 				assert.Contains(t, problems[0], tc.err)
 				assert.Contains(t, problems[0], "/pods")
 				assert.NotContains(t, problems[0], "secret")
@@ -273,12 +273,12 @@ func broken() (*http.Response, error) {
 	return resp, err
 }
 
-// TestUnseenUntilRead: a server that gives no pods is another thing than one that
-// wants none.
+// TestUnseenUntilRead: an invalid answer delivers nothing, an empty list delivers no
+// pods.
 func TestUnseenUntilRead(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &server{answer: func(*http.Request) (*http.Response, error) { return reply(200, "") }}
-		r := start(t, s, Options{})
+		r := start(t, s, podhttp.Options{})
 		defer r.stop()
 		sets, problems := r.after(time.Minute)
 		assert.Empty(t, sets)
@@ -292,7 +292,7 @@ func TestUnseenUntilRead(t *testing.T) {
 func TestRetriesComeSooner(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &server{answer: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route to host") }}
-		r := start(t, s, Options{})
+		r := start(t, s, podhttp.Options{})
 		defer r.stop()
 		r.after(71 * time.Second)
 		seconds := func(n ...time.Duration) []time.Duration {
@@ -320,7 +320,7 @@ func TestUnchangedAnswers(t *testing.T) {
 		s := &server{}
 		const monday, later = "Mon, 03 Jan 2000 00:00:00 GMT", "Mon, 03 Jan 2000 00:00:02 GMT"
 		s.serves(manifestOf("a", "1"), "Etag", `"1"`, "Last-Modified", monday, "Date", later)
-		r := start(t, s, Options{})
+		r := start(t, s, podhttp.Options{})
 		defer r.stop()
 		assert.Equal(t, []string{"", ""}, conditions(s.last()))
 		s.answers(func(r *http.Request) (*http.Response, error) {
@@ -333,7 +333,7 @@ func TestUnchangedAnswers(t *testing.T) {
 		assert.Empty(t, problems)
 		assert.Len(t, s.requests, 3)
 
-		// A bad answer has validators too, and stays what is wrong.
+		// An invalid answer has validators too. It stays the problem.
 		s.serves("[", "Etag", `"2"`)
 		_, problems = r.after(20 * time.Second)
 		assert.Len(t, problems, 1)
@@ -344,7 +344,7 @@ func TestUnchangedAnswers(t *testing.T) {
 		_, problems = r.after(20 * time.Second)
 		assert.Empty(t, problems)
 
-		// What was changed just now may be changed again without a sign.
+		// Content that was just modified may change again with the same validators.
 		s.serves(manifestOf("a", "2"), "Etag", `"3"`, "Last-Modified", later, "Date", later)
 		sets, problems = r.after(20 * time.Second)
 		assert.Equal(t, []string{"a=2"}, sets)
@@ -356,17 +356,23 @@ func TestUnchangedAnswers(t *testing.T) {
 	})
 }
 
-// TestUnchangedBodyIsNotParsed proves it by what the pods are.
+// TestUnchangedBodyIsNotParsed: after an hour of equal answers the pods are the same
+// pointers.
 func TestUnchangedBodyIsNotParsed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &server{}
 		s.serves(manifestOf("a", "1"))
-		r := start(t, s, Options{})
-		defer r.stop()
+		r := start(t, s, podhttp.Options{})
+		defer func() { r.stop() }()
 		pods := r.pods
 		r.after(time.Hour)
-		assert.Same(t, pods[0], r.source.state.pods[0])
 		assert.Len(t, s.requests, 181)
+		r.stop()
+		r.pods = nil
+		r.run()
+		r.after(0)
+		require.Len(t, r.pods, 1)
+		assert.Same(t, pods[0], r.pods[0])
 	})
 }
 
@@ -382,7 +388,7 @@ func TestRedirects(t *testing.T) {
 			return reply(200, manifestOf("a", "1"), "Etag", `"1"`)
 		}
 		s.answers(answer)
-		r := start(t, s, Options{Header: http.Header{"x-token": {"1"}, "Authorization": {"Bearer 1"}}})
+		r := start(t, s, podhttp.Options{Header: http.Header{"x-token": {"1"}, "Authorization": {"Bearer 1"}}})
 		defer r.stop()
 		require.Len(t, s.requests, 3)
 		for _, req := range s.requests[:2] {
@@ -392,14 +398,14 @@ func TestRedirects(t *testing.T) {
 		}
 		assert.Equal(t, http.Header{}, s.requests[2].Header)
 
-		// The validators belong to where the answer came from.
+		// The validators belong to the URL of the answer.
 		s.answers(answer)
 		r.after(20 * time.Second)
 		require.Len(t, s.requests, 3)
 		assert.Empty(t, s.requests[0].Header.Get("If-None-Match"))
 		assert.Equal(t, http.Header{"If-None-Match": {`"1"`}}, s.requests[2].Header)
 
-		// Who was led back from elsewhere stays without the headers.
+		// A redirect back from another origin does not bring back the headers.
 		locations[final] = "https://host/c"
 		s.answers(answer)
 		r.after(20 * time.Second)
@@ -419,7 +425,7 @@ func TestFailuresAreLoggedLessAndLess(t *testing.T) {
 			}
 		}, funcr.Options{Verbosity: 4})
 		s := &server{answer: func(*http.Request) (*http.Response, error) { return reply(500, "") }}
-		r := start(t, s, Options{Logger: logger, CheckFrequency: time.Second})
+		r := start(t, s, podhttp.Options{Logger: logger, CheckFrequency: time.Second})
 		defer r.stop()
 		r.after(199 * time.Second)
 		require.Len(t, loud, 9)
@@ -443,20 +449,20 @@ func TestLenient(t *testing.T) {
 		logger := funcr.New(func(_, args string) { logged.WriteString(args) }, funcr.Options{})
 		s := &server{}
 		s.serves(manifestOf("a", "1") + "spek: {}\n")
-		r := start(t, s, Options{Logger: logger, Lenient: true})
+		r := start(t, s, podhttp.Options{Logger: logger, Lenient: true})
 		defer r.stop()
 		assert.Equal(t, []string{"a=1"}, r.sets)
 		assert.Contains(t, logged.String(), "spek")
 	})
 }
 
-// TestRunAgain: what a run has learnt serves the next one.
+// TestRunAgain: the next run begins with the pods of the first.
 func TestRunAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &server{}
 		s.serves(manifestOf("a", "1"))
-		r := start(t, s, Options{})
-		require.ErrorIs(t, r.source.Run(t.Context(), nil), ErrRunning)
+		r := start(t, s, podhttp.Options{})
+		require.ErrorIs(t, r.source.Run(t.Context(), nil), runtime.ErrAlreadyRunning)
 		r.stop()
 		r.after(0)
 		s.answers(func(*http.Request) (*http.Response, error) { return nil, errors.New("no") })
@@ -467,10 +473,10 @@ func TestRunAgain(t *testing.T) {
 	})
 }
 
-// TestEndsAtOnce also while a request is under way.
+// TestEndsAtOnce ends during a request.
 func TestEndsAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		r := start(t, &server{answer: hang}, Options{})
+		r := start(t, &server{answer: hang}, podhttp.Options{})
 		r.stop()
 		assert.Zero(t, time.Since(r.server.began))
 		assert.Empty(t, r.problems)
@@ -481,31 +487,31 @@ func TestNewErrors(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		url  string
-		opts Options
+		opts podhttp.Options
 		err  string
 	}{
-		"no scheme":           {"host/pods", Options{}, `URL "host/pods" must begin with http:// or https:// and a host`},
-		"no host":             {"https:///pods", Options{}, "and a host"},
-		"a file":              {"file:///pods", Options{}, "must begin with http"},
-		"no URL":              {"https://u:secret@host:x/", Options{}, "the URL does not parse"},
-		"half a pair":         {"https://host", Options{CertFile: "x"}, "CertFile and KeyFile go together"},
-		"files and transport": {"https://host", Options{CAFile: "x", Transport: http.DefaultTransport}, "have no effect on a Transport"},
+		"no scheme":           {"host/pods", podhttp.Options{}, `URL "host/pods" must begin with http:// or https:// and a host`},
+		"no host":             {"https:///pods", podhttp.Options{}, "and a host"},
+		"a file":              {"file:///pods", podhttp.Options{}, "must begin with http"},
+		"no URL":              {"https://u:secret@host:x/", podhttp.Options{}, "the URL does not parse"},
+		"half a pair":         {"https://host", podhttp.Options{CertFile: "x"}, "CertFile and KeyFile go together"},
+		"files and transport": {"https://host", podhttp.Options{CAFile: "x", Transport: http.DefaultTransport}, "have no effect on a Transport"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := New(tc.url, tc.opts)
+			_, err := podhttp.New(tc.url, tc.opts)
 			require.ErrorContains(t, err, tc.err)
 			assert.NotContains(t, err.Error(), "secret")
 		})
 	}
-	s, err := New("http://host", Options{Name: "n"})
+	s, err := podhttp.New("http://host", podhttp.Options{Name: "n"})
 	require.NoError(t, err)
 	assert.Equal(t, "n", s.Name())
 }
 
 func TestNodeNameIsRequired(t *testing.T) {
 	t.Parallel()
-	s, err := New(testURL, Options{})
+	s, err := podhttp.New(testURL, podhttp.Options{})
 	require.NoError(t, err)
 	err = s.Run(t.Context(), podconfig.NewSnapshotSink("", nil))
 	require.EqualError(t, err, "http source https://user:xxxxx@host/pods: no node name given; set podconfig.Options.NodeName")

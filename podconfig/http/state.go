@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	v1 "k8s.io/api/core/v1"
 )
@@ -16,35 +17,35 @@ type state struct {
 	node string
 	opts Options
 
-	// known says that the pods were read once, and pods are those that were read
-	// last. Both are of the last answer that was good.
+	// pods are those of the last valid answer. They are set if known is.
 	known bool
 	pods  []*v1.Pod
-	// last is the answer that was parsed last, good or bad, without its body.
+	// last is the answer that was parsed last, valid or not, without its body.
 	last *answer
-	// sum is that of its body, and err what is wrong with it.
+	// sum is the checksum of its body, and err what is wrong with it.
 	sum [sha256.Size]byte
 	err error
 
-	// unanswered counts the requests since the last that had an answer, and failures
-	// the looks since the last that came to good pods.
+	// unanswered is the number of requests since the last answer, failures the number of
+	// requests since the last valid pods.
 	unanswered, failures int
-	// problem is what was told last, "" if all is well.
+	// problem is the problem that was reported last. It is empty if there is none.
 	problem string
 }
 
-// answer is what a server said of the pods.
+// answer is a complete response of the server.
 type answer struct {
-	// unchanged says that it is what it said last.
+	// unchanged is set if the server sent no body, because it has not changed.
 	unchanged bool
 	body      []byte
-	// url is where it came from, after all redirects; the validators hold for that.
+	// url is the URL of the answer, after all redirects. The validators, etag and
+	// modified, are only valid for it.
 	url            string
 	etag, modified string
 }
 
-// take brings the state up to date with an answer, or the error of getting none. It
-// returns whether the pods differ from before.
+// take updates the state with an answer, or with the error of a request without one. It
+// returns whether the pods have changed.
 func (s *state) take(a *answer, err error) (changed bool) {
 	if err != nil {
 		s.unanswered++
@@ -60,7 +61,7 @@ func (s *state) take(a *answer, err error) (changed bool) {
 	return changed
 }
 
-// parse replaces the pods by those of the body, if that is new and good.
+// parse replaces the pods by those of the body, if it has changed and is valid.
 func (s *state) parse(body []byte) (changed bool) {
 	sum := sha256.Sum256(body)
 	if s.last != nil && sum == s.sum {
@@ -73,7 +74,7 @@ func (s *state) parse(body []byte) (changed bool) {
 	}
 	if s.opts.Lenient {
 		opts.Warn = func(err error) {
-			s.opts.Logger.Info("Manifest has fields that are not understood", "url", s.url.Redacted(), "problem", err.Error())
+			s.opts.Logger.Info("Manifest has unknown or duplicated fields", "url", s.url.Redacted(), "problem", err.Error())
 		}
 	}
 	pods, err := manifest.Load(body, opts)
@@ -85,19 +86,19 @@ func (s *state) parse(body []byte) (changed bool) {
 	return true
 }
 
-// minRetry is the wait after the first request that had no answer. It doubles with
-// each further one.
+// minRetry is the delay after the first request without an answer.
 const minRetry = time.Second
 
 // wait returns the time until the next request.
 func (s *state) wait() time.Duration {
-	if s.unanswered == 0 || s.unanswered > 30 {
+	if s.unanswered == 0 {
 		return s.opts.CheckFrequency
 	}
-	return min(minRetry<<(s.unanswered-1), s.opts.CheckFrequency)
+	retries := backoff.Exponential{Min: min(minRetry, s.opts.CheckFrequency), Max: s.opts.CheckFrequency}
+	return retries.After(s.unanswered)
 }
 
-// report tells of what is wrong, or with nil that nothing is.
+// report logs the problem, nil for none, and passes it on if it is new.
 func (s *state) report(err error) {
 	logger := s.opts.Logger.WithValues("url", s.url.Redacted())
 	problem := ""
@@ -119,5 +120,5 @@ func (s *state) report(err error) {
 	s.problem = problem
 }
 
-// loud says which failures in a row are logged for all to see.
+// loud reports whether the nth failure in a row is logged at verbosity 0.
 func loud(n int) bool { return n%64 == 0 || n < 64 && n&(n-1) == 0 }

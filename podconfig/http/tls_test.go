@@ -1,4 +1,4 @@
-package http
+package http_test
 
 import (
 	"context"
@@ -26,6 +26,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+
+	podhttp "github.com/kubeletkit/kubeletkit/podconfig/http"
 )
 
 // authority signs certificates for one test.
@@ -79,7 +81,7 @@ func write(t *testing.T, path string, content []byte) string {
 	return path
 }
 
-// TestClientCertificates reads a server on the loopback that asks for one, and
+// TestClientCertificates reads from a server that requires a client certificate, and
 // replaces the files while the source runs.
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
@@ -98,7 +100,7 @@ func TestClientCertificates(t *testing.T) {
 	defer srv.Close()
 
 	dir := t.TempDir()
-	opts := Options{CheckFrequency: time.Millisecond, CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
+	opts := podhttp.Options{CheckFrequency: time.Millisecond, CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
 	use := func(a *authority, name string) {
 		cert, key := a.leaf(name)
 		write(t, opts.KeyFile, key)
@@ -106,7 +108,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 	problems, sets := make(chan string, 1000), make(chan string, 1000)
 	opts.Problem = func(_ string, err error) { problems <- fmt.Sprint(err) }
-	s, err := New(srv.URL, opts)
+	s, err := podhttp.New(srv.URL, opts)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -129,7 +131,7 @@ func TestClientCertificates(t *testing.T) {
 	write(t, opts.CAFile, []byte("x"))
 	await(problems, "reading the certificate file")
 	use(ca, "first")
-	await(problems, "CA file "+opts.CAFile+": no certificate in PEM in it")
+	await(problems, "CA file "+opts.CAFile+": it holds no certificate in PEM")
 	write(t, opts.CAFile, other.pem)
 	await(problems, "certificate signed by unknown authority")
 	write(t, opts.CAFile, ca.pem)
@@ -145,7 +147,7 @@ func TestClientCertificates(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// TestOneConnection: the period opens no new ones.
+// TestOneConnection: periodic requests use one connection.
 func TestOneConnection(t *testing.T) {
 	t.Parallel()
 	var conns, requests atomic.Int32
@@ -163,7 +165,7 @@ func TestOneConnection(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Close()
-	s, err := New(srv.URL, Options{CheckFrequency: time.Millisecond})
+	s, err := podhttp.New(srv.URL, podhttp.Options{CheckFrequency: time.Millisecond})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -174,7 +176,7 @@ func TestOneConnection(t *testing.T) {
 	assert.EqualValues(t, 1, conns.Load())
 }
 
-// TestTimeout has servers that stop before and within their answer.
+// TestTimeout has servers that hang before and within their answer.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	for _, begun := range []bool{false, true} {
@@ -186,7 +188,7 @@ func TestTimeout(t *testing.T) {
 			<-r.Context().Done()
 		}))
 		problems := make(chan string, 1000)
-		s, err := New(srv.URL, Options{Timeout: 20 * time.Millisecond, Problem: func(_ string, err error) { problems <- err.Error() }})
+		s, err := podhttp.New(srv.URL, podhttp.Options{Timeout: 20 * time.Millisecond, Problem: func(_ string, err error) { problems <- err.Error() }})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
