@@ -45,15 +45,23 @@ type node struct {
 }
 
 // startNode starts an agent whose sources are the given ones and, after them, one that
-// the test speaks for.
+// the test drives.
 func startNode(t *testing.T, root string, rt *fake.Runtime, sources ...podconfig.Source) *node {
 	t.Helper()
+	return startNodeWith(t, root, rt, func(o *kubeletkit.Options) { o.Sources = append(sources, o.Sources...) })
+}
+
+// startNodeWith starts an agent with changed options.
+func startNodeWith(t *testing.T, root string, rt *fake.Runtime, change func(*kubeletkit.Options)) *node {
+	t.Helper()
 	n := &node{runtime: rt, source: podconfigfake.NewSource("test"), root: root, done: make(chan error, 1)}
-	var err error
-	n.Agent, err = kubeletkit.New(kubeletkit.Options{
-		NodeName: "node", RootDir: root, PodLogsDir: filepath.Join(root, "logs"), Runtime: rt, Sources: append(sources, n.source),
+	opts := kubeletkit.Options{
+		NodeName: "node", RootDir: root, PodLogsDir: filepath.Join(root, "logs"), Runtime: rt, Sources: []podconfig.Source{n.source},
 		Host: &runtime.Host{Hostname: "host", IPs: []string{"192.0.2.1"}},
-	})
+	}
+	change(&opts)
+	var err error
+	n.Agent, err = kubeletkit.New(opts)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	n.cancel = cancel
@@ -91,7 +99,7 @@ func held(t *testing.T, rt *fake.Runtime) []string {
 	return names
 }
 
-func TestTheWaysThroughTheHouse(t *testing.T) {
+func TestLifeOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, t.TempDir(), fake.New(fake.Options{}))
 		defer n.stop(t)

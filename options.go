@@ -15,64 +15,100 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // Options compose an [Agent]. Runtime and NodeName are required.
 type Options struct {
-	// NodeName names the node; static pods carry it as a suffix.
+	// NodeName is the name of the node. Static pods carry it as a suffix.
 	NodeName string
-	// RootDir holds what the agent keeps on disk: the pods' directories under
+	// RootDir holds what the agent keeps on disk: the directories of the pods under
 	// "pods". Default /var/lib/kubeletkit.
 	RootDir string
-	// PodLogsDir is where the runtime writes the containers' output. It must be this
-	// agent's alone: what is named <namespace>_<name>_<uid> in it and belongs to no
-	// pod of its own is removed. Default /var/log/pods, as kubelet.
+	// PodLogsDir is where the runtime writes the output of containers. It must belong to
+	// this agent alone: directories in it that are named <namespace>_<name>_<uid> and
+	// belong to no pod of the agent are removed. Default: "logs" in RootDir, or kubelet's
+	// /var/log/pods if RootDir is kubelet's /var/lib/kubelet.
 	PodLogsDir string
 
-	// Runtime runs the pods, as runtime/cri.Dial returns it. The agent does not
-	// close it.
+	// Runtime runs the pods, as runtime/cri.Dial returns it. The agent does not close it.
+	// A Runtime that is also a [runtime.EventSource], itself or through Unwrap, see
+	// [runtime.Optional], is relisted every 5 minutes; any other every second.
 	Runtime runtime.Runtime
-	// Sources say which pods are wanted.
+	// Sources deliver the pods that are to run.
 	Sources []podconfig.Source
-	// PLEG finds what has changed in the runtime. nil: pleg.Evented if Runtime is a
-	// runtime.EventSource, else pleg.Generic. One that is given must fill Cache.
-	PLEG pleg.Generator
-	// Cache of runtime statuses. nil: one of its own. Give it together with a PLEG.
-	Cache *runtime.Cache
-	// StatusSink is told the status of each pod. nil: nobody is told; see
-	// [Agent.Pods].
-	StatusSink status.Sink
-	// Objects has the secrets and config maps that pods refer to. Without it such
-	// references lead nowhere. nil: there are none.
+	// Objects has the secrets and config maps that pods refer to. nil: there are none,
+	// and containers that need one wait.
 	Objects objects.Source
 	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
-	// they refer to, so that they come back after a reboot though no source can be
+	// they refer to, so that they run again after a reboot though no source can be
 	// reached. It belongs to this agent alone. nil: nothing is kept.
-	Checkpoint *checkpoint.Store
+	Checkpoint Checkpoint
 	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
 	// the pod names.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
-	// Event receives what a user would want to see of pods, with repeats merged. nil:
-	// events are logged.
-	Event runtime.EventFunc
 
-	// Host is what pods may know of the machine. nil: what [DetectHost] finds.
-	Host *runtime.Host
 	// Limits of what the node takes on; the zero value limits nothing.
 	Limits syncloop.Limits
-	// SyncFrequency is the time between two looks at a pod to which nothing happens.
+	// Admit are asked in order for each new pod that Limits have let pass. The first
+	// error refuses the pod.
+	Admit []syncloop.Admitter
+	// Volumes are plugins that are asked, in order, before those of package volume.
+	Volumes []volume.Plugin
+	// Probes are handlers of probes that are asked, in order, before those of package
+	// prober.
+	Probes []prober.Handler
+	// GC decides which dead containers stay. Default: the newest of each.
+	GC gc.Policy
+	// SyncFrequency is the time between two syncs of a pod to which nothing happens.
 	// Default 1 minute, as kubelet.
 	SyncFrequency time.Duration
-	// GC says what dead containers may stay. Default: the newest of each.
-	GC gc.Policy
-	// Logger. Default: discards.
+	// RecreateUpdated has a pod stopped and started anew when it is updated under its UID
+	// in a field that does not act on running containers, such as a command. Otherwise an
+	// event names the fields, as it does for pods with the restart policy Never.
+	RecreateUpdated bool
+
+	// StatusSink receives the status of each pod. nil: statuses are only kept, see
+	// [Agent.Pods]. A sink that is also a [status.EndSink] receives the end of each pod.
+	StatusSink status.Sink
+	// Event receives what a user would want to see of pods: refusals, pulls, kills,
+	// probes, volumes. Repeats are merged, see [runtime.MergeEvents]. nil: events are
+	// logged.
+	Event runtime.EventFunc
+	// Metrics receive what the parts do; nil fields receive nothing.
+	Metrics Metrics
+	// Host is what pods may know of the machine. nil: what [DetectHost] finds.
+	Host *runtime.Host
+	// Logger of the agent; each part gets it under a name of its own.
 	Logger logr.Logger
+
+	// Override replaces or wraps any of the parts.
+	Override Overrides
 }
+
+// Metrics receive what the parts of an agent do. Nil fields receive nothing.
+// metrics/prometheus implements all of them under kubelet's names.
+type Metrics struct {
+	PodConfig  podconfig.Metrics
+	PLEG       pleg.Metrics
+	PodWorkers podworkers.Metrics
+	Status     status.Metrics
+	Prober     prober.Metrics
+	Volumes    volume.Metrics
+	GC         gc.Metrics
+}
+
+// kubelet's directories.
+const (
+	kubeletRootDir    = "/var/lib/kubelet"
+	kubeletPodLogsDir = "/var/log/pods"
+)
 
 // complete fills in the defaults and returns all that is wrong at once.
 func (o *Options) complete() error {
@@ -83,26 +119,22 @@ func (o *Options) complete() error {
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(o.NodeName)); len(problems) > 0 {
 		errs = append(errs, fmt.Errorf("Options.NodeName %q: %s", o.NodeName, strings.Join(problems, "; ")))
 	}
-	for _, dir := range []struct {
-		name  string
-		value *string
-		def   string
-	}{{"RootDir", &o.RootDir, "/var/lib/kubeletkit"}, {"PodLogsDir", &o.PodLogsDir, "/var/log/pods"}} {
-		if *dir.value == "" {
-			*dir.value = dir.def
-		}
-		if !filepath.IsAbs(*dir.value) {
-			errs = append(errs, fmt.Errorf("field Options.%s %q: must be an absolute path", dir.name, *dir.value))
+	if o.RootDir == "" {
+		o.RootDir = "/var/lib/kubeletkit"
+	}
+	if o.PodLogsDir == "" {
+		o.PodLogsDir = filepath.Join(o.RootDir, "logs")
+		if filepath.Clean(o.RootDir) == kubeletRootDir {
+			o.PodLogsDir = kubeletPodLogsDir
 		}
 	}
-	if o.PLEG != nil && o.Cache == nil {
-		errs = append(errs, errors.New("with Options.PLEG, Options.Cache is required: the PLEG must fill the cache that the workers read"))
+	for _, dir := range []struct{ name, value string }{{"RootDir", o.RootDir}, {"PodLogsDir", o.PodLogsDir}} {
+		if !filepath.IsAbs(dir.value) {
+			errs = append(errs, fmt.Errorf("field Options.%s %q: must be an absolute path", dir.name, dir.value))
+		}
 	}
 	if o.SyncFrequency <= 0 {
 		o.SyncFrequency = time.Minute
-	}
-	if o.Logger.IsZero() {
-		o.Logger = logr.Discard()
 	}
 	return errors.Join(errs...)
 }

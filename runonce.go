@@ -64,7 +64,9 @@ func (a *Agent) RunOnce(ctx context.Context) (Report, error) {
 		case <-tick.C:
 		}
 		if !frozen && a.Synced() {
-			a.mux.Freeze()
+			if f, ok := runtime.Optional[podconfig.Freezer](a.parts.PodConfig); ok {
+				f.Freeze()
+			}
 			frozen = true
 		}
 		pods := a.Pods()

@@ -1,10 +1,10 @@
-// Custompleg replaces the PLEG of the agent by [Hinted], which relists when the
-// runtime's event stream reports something, and otherwise every ten minutes only.
+// Custompleg replaces the agent's PLEG by one of its own, [Hinted]: the runtime's
+// event stream says when to relist, and the clock only every ten minutes.
 //
 //	go run ./examples/custompleg
 //
-// It runs one crashing pod on a runtime in memory. It prints the number of list calls
-// and the delay of each restart.
+// It runs one crashing pod on a runtime in memory, and tells how soon each restart
+// came and how many lists it took.
 package main
 
 import (
@@ -21,7 +21,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -43,13 +42,14 @@ func run(ctx context.Context, out io.Writer, length time.Duration) error {
 	rt := fake.New(fake.Options{Behavior: func(fake.Container) fake.Behavior { return fake.Exits(time.Second, 1) },
 		CRI: cri.Options{Backoff: plan.Backoff{Initial: time.Millisecond, Max: time.Millisecond}}})
 	defer rt.Close()
-	cache := runtime.NewCache(rt, runtime.CacheOptions{})
 	source := podconfigfake.NewSource("demo")
 	source.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1"},
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}}})
 	agent, err := kubeletkit.New(kubeletkit.Options{
 		NodeName: "node", RootDir: dir, PodLogsDir: dir, Host: rt.Host(), Runtime: rt, Sources: []podconfig.Source{source},
-		Cache: cache, PLEG: &Hinted{pleg.NewGeneric(rt, cache, pleg.Options{RelistPeriod: 10 * time.Minute}), rt},
+		Override: kubeletkit.Overrides{PLEG: func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
+			return &Hinted{pleg.NewGeneric(rt, p.Cache, pleg.Options{RelistPeriod: 10 * time.Minute}), rt}, nil
+		}},
 	})
 	if err != nil {
 		return err

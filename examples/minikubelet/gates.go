@@ -51,7 +51,7 @@ func (g gates) Set(text string) error {
 func (gates) Type() string { return "name=bool,..." }
 
 // pleg returns the generator that the feature gates ask for.
-func (s *settings) pleg(rt *cri.Runtime, cache *runtime.Cache, opts pleg.Options) pleg.Generator {
+func (s *settings) pleg(rt *cri.Runtime, cache runtime.StatusCache, opts pleg.Options) pleg.Generator {
 	if s.evented() {
 		return pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: opts})
 	}

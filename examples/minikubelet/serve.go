@@ -172,14 +172,11 @@ func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink
 		return nil, nil, err
 	}
 	closeRuntime = func() { _ = rt.Close() }
-	cache := runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})
 	agent, err = kubeletkit.New(kubeletkit.Options{
 		NodeName:      node,
 		RootDir:       s.RootDir,
 		PodLogsDir:    s.PodLogsDir,
 		Runtime:       rt,
-		Cache:         cache,
-		PLEG:          s.pleg(rt, cache, pleg.Options{Logger: log.WithName("pleg"), Metrics: metrics}),
 		Sources:       sources,
 		Objects:       objects,
 		Checkpoint:    kept,
@@ -189,6 +186,12 @@ func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink
 		SyncFrequency: s.SyncFrequency.Duration,
 		GC:            gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName)},
 		Logger:        log,
+		Override: kubeletkit.Overrides{
+			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),
+			PLEG: func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
+				return s.pleg(rt, p.Cache, pleg.Options{Logger: log.WithName("pleg"), Metrics: metrics}), nil
+			},
+		},
 	})
 	if err != nil {
 		closeRuntime()

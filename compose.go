@@ -1,0 +1,272 @@
+package kubeletkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podmanager"
+	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// compose builds the parts in the order of [Parts], and the loop over them.
+// examples/compose does the same by hand.
+func (a *Agent) compose(host *runtime.Host) error {
+	p := &a.parts
+	*p = Parts{Runtime: a.opts.Runtime, Host: host, PodsDir: filepath.Join(a.opts.RootDir, "pods"), Event: a.eventHook()}
+	for _, build := range []func(p *Parts) error{
+		a.buildStores, a.buildRuntimeView, a.buildDesired, a.buildStatus, a.buildPodSync, a.buildWorkers, a.buildGC, a.buildLoop,
+	} {
+		if err := build(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventHook merges repeats of events and passes them on, to the log by default.
+func (a *Agent) eventHook() runtime.EventFunc {
+	event := a.opts.Event
+	if event == nil {
+		event = func(e runtime.Event) {
+			a.log.Info("Event", "pod", e.Pod, "path", e.FieldPath, "type", e.Type, "reason", e.Reason, "message", e.Message, "count", e.Count)
+		}
+	}
+	return runtime.MergeEvents(event)
+}
+
+func (a *Agent) buildStores(p *Parts) (err error) {
+	o := a.opts.Override
+	if p.Checkpoint = a.opts.Checkpoint; o.Checkpoint != nil {
+		if p.Checkpoint, err = choose("Checkpoint", o.Checkpoint, p.Checkpoint, p); err != nil {
+			return err
+		}
+	}
+	if p.Objects = a.opts.Objects; p.Objects != nil && p.Checkpoint != nil {
+		p.Objects = p.Checkpoint.Objects(p.Objects)
+	}
+	p.Objects, err = choose("Objects", o.Objects, p.Objects, p)
+	return err
+}
+
+// buildRuntimeView builds what the agent knows of the runtime.
+func (a *Agent) buildRuntimeView(p *Parts) (err error) {
+	o := a.opts.Override
+	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Runtime, runtime.CacheOptions{}), p); err != nil {
+		return err
+	}
+	opts := pleg.EventedOptions{Options: pleg.Options{Metrics: a.opts.Metrics.PLEG, Logger: a.named("pleg")}}
+	p.PLEG, err = choose[pleg.Generator]("PLEG", o.PLEG, pleg.NewEvented(p.Runtime, p.Cache, opts), p)
+	return err
+}
+
+// buildDesired builds what the agent knows of the pods that are to run.
+func (a *Agent) buildDesired(p *Parts) error {
+	o := a.opts.Override
+	var restore func(context.Context) []*v1.Pod
+	if p.Checkpoint != nil {
+		restore = p.Checkpoint.Load
+	}
+	mux, err := podconfig.New(podconfig.Options{
+		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore,
+		Event: p.Event, Metrics: a.opts.Metrics.PodConfig, Logger: a.named("config"),
+	})
+	if err != nil {
+		return err
+	}
+	if p.PodConfig, err = choose[podconfig.PodConfig]("PodConfig", o.PodConfig, mux, p); err != nil {
+		return err
+	}
+	p.PodManager, err = choose[podmanager.PodManager]("PodManager", o.PodManager, podmanager.New(), p)
+	return err
+}
+
+func (a *Agent) buildStatus(p *Parts) error {
+	manager, err := status.New(status.Options{
+		Sink: a.opts.StatusSink,
+		// The workers are built later; nothing calls this before.
+		MayRun:  func(uid types.UID) bool { return a.parts.PodWorkers.State(uid).CouldHaveRunningContainers() },
+		Metrics: a.opts.Metrics.Status, Logger: a.named("status"),
+	})
+	if err != nil {
+		return err
+	}
+	p.Status, err = choose[status.StatusManager]("Status", a.opts.Override.Status, manager, p)
+	return err
+}
+
+// buildPodSync builds what does the work on one pod.
+func (a *Agent) buildPodSync(p *Parts) error {
+	o := a.opts.Override
+	probes, err := prober.New(p.Runtime, p.Cache, prober.Options{
+		HostIP: first(p.Host.IPs), Handlers: a.opts.Probes, Event: p.Event, Metrics: a.opts.Metrics.Prober, Logger: a.named("prober"),
+	})
+	if err != nil {
+		return err
+	}
+	if p.Prober, err = choose[prober.ProbeManager]("Prober", o.Prober, probes, p); err != nil {
+		return err
+	}
+	volumes, err := volume.New(volume.Options{Plugins: a.opts.Volumes, Metrics: a.opts.Metrics.Volumes, Logger: a.named("volume")})
+	if err != nil {
+		return err
+	}
+	if p.Volumes, err = choose[volume.VolumeManager]("Volumes", o.Volumes, volumes, p); err != nil {
+		return err
+	}
+	syncer, err := podsync.New(
+		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober},
+		podsync.Options{
+			PodsDir: p.PodsDir, Host: p.Host, Objects: p.Objects, PullSecrets: a.opts.PullSecrets,
+			NetworkReady: a.networkReady, Event: p.Event, Logger: a.named("podsync"),
+		})
+	if err != nil {
+		return err
+	}
+	p.PodSyncer, err = choose[podworkers.PodSyncer]("PodSyncer", o.PodSyncer, syncer, p)
+	return err
+}
+
+func (a *Agent) buildWorkers(p *Parts) error {
+	p.WorkersOptions = podworkers.Options{
+		ResyncInterval: a.opts.SyncFrequency,
+		OnFinished:     func(runtime.PodRef) { a.loop.PodEnded() },
+		Event:          p.Event, Metrics: a.opts.Metrics.PodWorkers, Logger: a.named("workers"),
+	}
+	if h, ok := runtime.Optional[pleg.Holder](p.PLEG); ok {
+		p.WorkersOptions.OnBegin = func(pod runtime.PodRef) { h.Hold(pod.UID) }
+		p.WorkersOptions.OnEnd = func(pod runtime.PodRef) { h.Release(pod.UID) }
+	}
+	workers, err := podworkers.New(p.PodSyncer, p.Cache, p.WorkersOptions)
+	if err != nil {
+		return err
+	}
+	p.PodWorkers, err = choose[podworkers.PodWorkers]("PodWorkers", a.opts.Override.PodWorkers, workers, p)
+	return err
+}
+
+func (a *Agent) buildGC(p *Parts) error {
+	collector, err := gc.New(p.Runtime, a.gone, gc.Options{
+		Policy: a.opts.GC, LogsDir: p.Host.PodLogsDir, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
+	})
+	if err != nil {
+		return err
+	}
+	p.GC, err = choose[gc.GarbageCollector]("GC", a.opts.Override.GC, collector, p)
+	return err
+}
+
+func (a *Agent) buildLoop(p *Parts) (err error) {
+	o := a.opts.Override
+	admit := syncloop.Chain(append([]syncloop.Admitter{a.opts.Limits}, a.opts.Admit...)...)
+	if p.Admission, err = choose("Admission", o.Admission, admit, p); err != nil {
+		return err
+	}
+	// Without a checkpoint, the field is to be nil and not an interface with nil in it.
+	var kept syncloop.Checkpoint
+	if p.Checkpoint != nil {
+		kept = p.Checkpoint
+	}
+	handler, err := syncloop.NewHandler(
+		syncloop.HandlerDeps{
+			Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime,
+			Prober: p.Prober, Dirs: p.Volumes, Checkpoint: kept,
+		},
+		syncloop.HandlerOptions{
+			PodsDir: p.PodsDir, Admit: syncloop.Chain(syncloop.AdmitterFunc(a.admitWhileServing), p.Admission), Host: p.Host,
+			RecreateUpdated: a.opts.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Logger: a.named("handler"),
+		})
+	if err != nil {
+		return err
+	}
+	if p.SyncHandler, err = choose[syncloop.SyncHandler]("SyncHandler", o.SyncHandler, handler, p); err != nil {
+		return err
+	}
+	a.dependents = objects.NewDependents(p.Objects, p.PodManager, a.named("objects"))
+	a.loop, err = syncloop.New(
+		syncloop.Deps{Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: a.checker(), Pods: p.PodManager, Probes: p.Prober.Results()},
+		syncloop.Options{
+			Due: a.dependents.Due, Observe: func(ev pleg.PodEvents) { p.Prober.Notify(ev.Pod.UID) }, Logger: a.named("syncloop"),
+		})
+	return err
+}
+
+// checker requests a relist when the runtime does not answer: a PLEG that lives on events
+// would not notice.
+func (a *Agent) checker() runtime.Checker {
+	g, ok := runtime.Optional[pleg.Relister](a.parts.PLEG)
+	if !ok {
+		return a.parts.Runtime
+	}
+	return checkFunc(func(ctx context.Context) error {
+		err := a.parts.Runtime.Check(ctx)
+		if err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
+			g.Relist()
+		}
+		return err
+	})
+}
+
+type checkFunc func(ctx context.Context) error
+
+func (f checkFunc) Check(ctx context.Context) error { return f(ctx) }
+
+// logParts logs once which parts the agent consists of, and what it does without
+// because a part has no optional interface for it.
+func (a *Agent) logParts() {
+	p := &a.parts
+	for _, part := range []struct {
+		name string
+		got  any
+		ours string
+	}{
+		{"Cache", p.Cache, "*runtime.Cache"}, {"PLEG", p.PLEG, "*pleg.Evented"}, {"PodConfig", p.PodConfig, "*podconfig.Mux"},
+		{"PodManager", p.PodManager, "*podmanager.Manager"}, {"Status", p.Status, "*status.Manager"}, {"Prober", p.Prober, "*prober.Manager"},
+		{"Volumes", p.Volumes, "*volume.Manager"}, {"PodSyncer", p.PodSyncer, "*podsync.Syncer"}, {"PodWorkers", p.PodWorkers, "*podworkers.Workers"},
+		{"GC", p.GC, "*gc.Collector"}, {"SyncHandler", p.SyncHandler, "*syncloop.Handler"},
+	} {
+		if got := fmt.Sprintf("%T", part.got); got != part.ours {
+			a.log.Info("Part is replaced or wrapped", "part", part.name, "type", got)
+		}
+	}
+	if a.opts.Override.Admission != nil {
+		a.log.Info("Part is replaced or wrapped", "part", "Admission", "type", fmt.Sprintf("%T", p.Admission))
+	}
+	missing := func(have bool, part, ability, effect string) {
+		if !have {
+			a.log.Info("Part lacks an optional interface; if it wraps a part that has it, give it the method Unwrap() any",
+				"part", part, "interface", ability, "effect", effect)
+		}
+	}
+	missing(has[runtime.EventSource](p.Runtime), "Runtime", "runtime.EventSource", "the runtime is relisted every second")
+	missing(has[pleg.Holder](p.PLEG), "PLEG", "pleg.Holder", "pods are inspected while they are being changed")
+	missing(has[pleg.Relister](p.PLEG), "PLEG", "pleg.Relister", "a runtime that does not answer is noticed later")
+	missing(has[podconfig.SourceRegistry](p.PodConfig), "PodConfig", "podconfig.SourceRegistry", "sources cannot be added or removed")
+	missing(has[podconfig.Freezer](p.PodConfig), "PodConfig", "podconfig.Freezer", "RunOnce follows later changes of the sources")
+	missing(has[syncloop.Rechecker](p.Status), "Status", "syncloop.Rechecker", "a final phase that is held back is delivered at the next status change only")
+	missing(has[syncloop.EndReporter](p.Status), "Status", "syncloop.EndReporter", "the end of orphaned pods is not reported")
+	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")
+	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
+	if a.opts.StatusSink != nil {
+		missing(has[status.EndSink](a.opts.StatusSink), "StatusSink", "status.EndSink", "the end of pods is not delivered")
+	}
+}
+
+func has[T any](part any) bool {
+	_, ok := runtime.Optional[T](part)
+	return ok
+}

@@ -1,0 +1,189 @@
+package kubeletkit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+func TestEvict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{}, fake.Behavior{StopDelay: time.Minute})
+		n := startNode(t, t.TempDir(), rt)
+		defer n.stop(t)
+		n.source.Set(makePod("web"), makePod("db"))
+		n.after(time.Second)
+
+		require.NoError(t, n.Evict("uid-web", "Evicted", "The node was low on resource: memory.", ptr.To[int64](2)))
+		assert.Len(t, rt.Running(fake.Target{Pod: "web"}), 1, "it does not wait")
+		web := n.after(3 * time.Second)["web"]
+		assert.Equal(t, v1.PodFailed, web.Status.Phase)
+		assert.Equal(t, "Evicted", web.Status.Reason)
+		assert.Equal(t, "The node was low on resource: memory.", web.Status.Message)
+		assert.Empty(t, rt.Running(fake.Target{Pod: "web"}), "the grace period is the one that was given")
+
+		assert.Equal(t, v1.PodFailed, n.after(10 * time.Minute)["web"].Status.Phase, "it stays so")
+		assert.Len(t, rt.Running(fake.Target{}), 1)
+		assert.ErrorIs(t, n.Evict("uid-other", "Evicted", "", nil), kubeletkit.ErrUnknownPod)
+		assert.ErrorContains(t, n.Evict("uid-other", "Evicted", "", nil), "uid-other")
+	})
+}
+
+func TestSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, t.TempDir(), fake.New(fake.Options{}))
+		defer n.stop(t)
+		n.source.Set(makePod("web"))
+		n.after(10 * time.Second)
+		n.runtime.ForgetCalls()
+		require.NoError(t, n.Sync("uid-web"))
+		n.after(time.Second)
+		assert.ErrorIs(t, n.Sync("uid-other"), kubeletkit.ErrUnknownPod)
+	})
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, root := fake.New(fake.Options{}), t.TempDir()
+		rt.Script(fake.Target{Pod: "slow"}, fake.Behavior{StopDelay: 20 * time.Second})
+		n := startNode(t, root, rt)
+		n.source.Set(makePod("web"), makePod("slow"))
+		n.after(5 * time.Second)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := n.Drain(ctx)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorContains(t, err, "1 pods still run")
+		began := time.Now()
+		require.NoError(t, n.Drain(t.Context()))
+		assert.Empty(t, rt.Running(fake.Target{}))
+		assert.InDelta(t, 15, time.Since(began).Seconds(), 1)
+		pods := n.after(0)
+		assert.Equal(t, v1.PodFailed, pods["web"].Status.Phase)
+		assert.Equal(t, "Terminated", pods["slow"].Status.Reason)
+
+		n.source.Set(makePod("web"), makePod("slow"), makePod("late"))
+		late := n.after(time.Minute)["late"]
+		assert.Equal(t, "NodeShutdown", late.Status.Reason)
+		assert.Empty(t, rt.Running(fake.Target{}), "and nothing is started again")
+		n.stop(t)
+
+		next := startNode(t, root, rt)
+		defer next.stop(t)
+		next.source.Set(makePod("web"))
+		assert.Equal(t, v1.PodRunning, next.after(5 * time.Second)["web"].Status.Phase, "the next agent runs them")
+	})
+}
+
+func TestDrainEndsOrphans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		require.NoError(t, rt.Seed(fake.Pods(1, 1)...))
+		n := startNode(t, t.TempDir(), rt) // its source never delivers
+		defer n.stop(t)
+		n.after(10 * time.Second)
+		require.NotEmpty(t, rt.Running(fake.Target{}))
+		require.NoError(t, n.Drain(t.Context()))
+		assert.Empty(t, rt.Running(fake.Target{}))
+	})
+}
+
+func TestComponentsRunAndStopWithTheAgent(t *testing.T) {
+	options := func(t *testing.T) kubeletkit.Options {
+		return kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}}
+	}
+	t.Run("stops", func(t *testing.T) {
+		opts := options(t)
+		synctest.Test(t, func(t *testing.T) {
+			opts.Runtime = fake.New(fake.Options{})
+			agent, err := kubeletkit.New(opts)
+			require.NoError(t, err)
+			var stopped bool
+			require.NoError(t, agent.Add("webhook", func(ctx context.Context) error {
+				<-ctx.Done()
+				stopped = true
+				return ctx.Err()
+			}))
+			require.NoError(t, agent.Add("migration", func(context.Context) error { return nil }))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.NoError(t, agent.Run(ctx), "a component may be through before the agent is")
+			assert.True(t, stopped, "and is waited for")
+			assert.ErrorIs(t, agent.Run(ctx), runtime.ErrAlreadyRunning)
+			assert.ErrorIs(t, agent.Add("late", nil), runtime.ErrAlreadyRunning)
+		})
+	})
+	t.Run("fails", func(t *testing.T) {
+		opts := options(t)
+		synctest.Test(t, func(t *testing.T) {
+			opts.Runtime = fake.New(fake.Options{})
+			agent, err := kubeletkit.New(opts)
+			require.NoError(t, err)
+			broken := errors.New("no route")
+			require.NoError(t, agent.Add("webhook", func(context.Context) error { return broken }))
+			err = agent.Run(t.Context())
+			assert.ErrorIs(t, err, broken)
+			assert.ErrorContains(t, err, "the webhook failed")
+		})
+	})
+}
+
+func TestChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, t.TempDir(), fake.New(fake.Options{}))
+		defer n.stop(t)
+		n.after(5 * time.Second)
+		assert.ErrorContains(t, n.Ready(), "not all sources have delivered")
+		require.NoError(t, n.Healthy())
+		n.source.Set()
+		n.after(5 * time.Second)
+		require.NoError(t, n.Ready())
+
+		broken := errors.New("modbus gateway away")
+		n.AddReadyCheck("gateway", func() error { return broken })
+		n.AddHealthCheck("gateway", func() error { return broken })
+		assert.ErrorIs(t, n.Ready(), broken)
+		assert.ErrorContains(t, n.Healthy(), "check gateway: modbus gateway away")
+	})
+}
+
+// A runtime that refuses a pod for good makes it Failed.
+func TestARuntimeCanRefuseAPodForGood(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Runtime = denying{wrappedRuntime{rt}} })
+		defer n.stop(t)
+		bad, good := makePod("bad"), makePod("good")
+		bad.Labels = map[string]string{"deny": "yes"}
+		n.source.Set(bad, good)
+		pods := n.after(5 * time.Second)
+		assert.Equal(t, v1.PodFailed, pods["bad"].Status.Phase)
+		assert.Equal(t, "Denied", pods["bad"].Status.Reason)
+		assert.Equal(t, "pods with the label deny do not run here", pods["bad"].Status.Message)
+		assert.Equal(t, v1.PodRunning, pods["good"].Status.Phase)
+		assert.Empty(t, rt.Instances(fake.Target{Pod: "bad"}))
+	})
+}
+
+type denying struct{ wrappedRuntime }
+
+func (d denying) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
+	if req.Pod.Labels["deny"] != "" {
+		return runtime.SyncResult{}, &runtime.TerminalError{Reason: "Denied", Message: "pods with the label deny do not run here"}
+	}
+	return d.Runtime.SyncPod(ctx, req)
+}

@@ -1,0 +1,100 @@
+package kubeletkit
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// minLoopStale is how old the last round of the loop may be before the agent
+// counts as unhealthy, at least (kubelet: minimum of SyncLoopHealthCheck).
+const minLoopStale = 5 * time.Minute
+
+// check is a health or ready check that was added.
+type check struct {
+	name string
+	run  func() error
+}
+
+// AddHealthCheck adds a check to [Agent.Healthy]. The check must return soon and be safe
+// for concurrent use.
+func (a *Agent) AddHealthCheck(name string, run func() error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.healthy = append(a.healthy, check{name, run})
+}
+
+// AddReadyCheck adds a check to [Agent.Ready]. The check must return soon and be safe for
+// concurrent use.
+func (a *Agent) AddReadyCheck(name string, run func() error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ready = append(a.ready, check{name, run})
+}
+
+// runChecks joins the errors of the checks.
+func (a *Agent) runChecks(checks *[]check) error {
+	a.mu.Lock()
+	list := *checks // never changed in place
+	a.mu.Unlock()
+	var errs []error
+	for _, c := range list {
+		if err := c.run(); err != nil {
+			errs = append(errs, fmt.Errorf("check %s: %w", c.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// healthReporter is an optional interface of the status manager.
+type healthReporter interface{ Healthy() error }
+
+// Healthy returns nil if the agent works. The error joins what is wrong: the loop has made
+// no round for twice the sync frequency, and at least 5 minutes, which is also so if the
+// runtime has not answered for that long; deliveries to the status sink hang; an added
+// check fails. A restart of the agent may help.
+func (a *Agent) Healthy() error {
+	var errs []error
+	if last := a.loop.LastIteration(); !last.IsZero() { // zero: it still starts
+		if stale := time.Since(last); stale > max(2*a.opts.SyncFrequency, minLoopStale) {
+			errs = append(errs, fmt.Errorf("the sync loop made its last round %s ago", stale.Round(time.Second)))
+		}
+	}
+	if h, ok := runtime.Optional[healthReporter](a.parts.Status); ok {
+		if err := h.Healthy(); err != nil {
+			errs = append(errs, fmt.Errorf("status delivery: %w", err))
+		}
+	}
+	return errors.Join(append(errs, a.runChecks(&a.healthy))...)
+}
+
+// Ready returns nil if the agent can start pods: all sources have delivered, the runtime
+// answers, the PLEG is healthy, and all added checks pass. The error joins what is
+// missing.
+func (a *Agent) Ready() error {
+	var errs []error
+	if !a.Synced() {
+		errs = append(errs, errors.New("not all sources have delivered their pods"))
+	}
+	if err := a.loop.RuntimeError(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := a.parts.PLEG.Healthy(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, a.runChecks(&a.ready))...)
+}
+
+// Synced reports whether every source has delivered the pods that are to run, and the
+// agent has taken them in: [Agent.Pods] has them.
+func (a *Agent) Synced() bool { return a.loop.Synced() }
+
+// networkReady returns an error while pods with a network of their own cannot be started.
+func (a *Agent) networkReady() error {
+	if err := a.loop.RuntimeError(); errors.Is(err, runtime.ErrNetworkNotReady) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package kubeletkit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podmanager"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+var (
+	regexpLacks    = regexp.MustCompile("lacks an optional interface")
+	regexpReplaced = regexp.MustCompile("replaced or wrapped")
+)
+
+// Each part wrapped by a type that embeds the interface and counts one method.
+type (
+	wrappedCache struct {
+		runtime.StatusCache
+		called func(string)
+	}
+	wrappedPLEG struct {
+		pleg.Generator
+		called func(string)
+	}
+	wrappedConfig struct {
+		podconfig.PodConfig
+		called func(string)
+	}
+	wrappedPods struct {
+		podmanager.PodManager
+		called func(string)
+	}
+	wrappedStatus struct {
+		status.StatusManager
+		called func(string)
+	}
+	wrappedProber struct {
+		prober.ProbeManager
+		called func(string)
+	}
+	wrappedVolumes struct {
+		volume.VolumeManager
+		called func(string)
+	}
+	wrappedSyncer struct {
+		podworkers.PodSyncer
+		called func(string)
+	}
+	wrappedWorkers struct {
+		podworkers.PodWorkers
+		called func(string)
+	}
+	wrappedGC struct {
+		gc.GarbageCollector
+		called func(string)
+	}
+	wrappedHandler struct {
+		syncloop.SyncHandler
+		called func(string)
+	}
+	wrappedCheckpoint struct {
+		kubeletkit.Checkpoint
+		called func(string)
+	}
+	wrappedObjects struct {
+		objects.Source
+		called func(string)
+	}
+)
+
+func (w wrappedCache) Unwrap() any   { return w.StatusCache }
+func (w wrappedPLEG) Unwrap() any    { return w.Generator }
+func (w wrappedConfig) Unwrap() any  { return w.PodConfig }
+func (w wrappedPods) Unwrap() any    { return w.PodManager }
+func (w wrappedStatus) Unwrap() any  { return w.StatusManager }
+func (w wrappedProber) Unwrap() any  { return w.ProbeManager }
+func (w wrappedVolumes) Unwrap() any { return w.VolumeManager }
+func (w wrappedSyncer) Unwrap() any  { return w.PodSyncer }
+func (w wrappedWorkers) Unwrap() any { return w.PodWorkers }
+func (w wrappedGC) Unwrap() any      { return w.GarbageCollector }
+func (w wrappedHandler) Unwrap() any { return w.SyncHandler }
+
+func (w wrappedCache) Now() runtime.Mark { w.called("Cache"); return w.StatusCache.Now() }
+func (w wrappedPLEG) Watch() <-chan pleg.PodEvents {
+	w.called("PLEG")
+	return w.Generator.Watch()
+}
+func (w wrappedConfig) AllSeen() bool { w.called("PodConfig"); return w.PodConfig.AllSeen() }
+func (w wrappedPods) Set(pod *v1.Pod) { w.called("PodManager"); w.PodManager.Set(pod) }
+func (w wrappedStatus) Set(pod *v1.Pod, s v1.PodStatus) {
+	w.called("Status")
+	w.StatusManager.Set(pod, s)
+}
+func (w wrappedProber) AddPod(pod *v1.Pod) { w.called("Prober"); w.ProbeManager.AddPod(pod) }
+func (w wrappedVolumes) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
+	w.called("Volumes")
+	return w.VolumeManager.SetUp(ctx, pod, dir)
+}
+func (w wrappedSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, s *runtime.PodStatus) (podworkers.Result, error) {
+	w.called("PodSyncer")
+	return w.PodSyncer.SyncPod(ctx, typ, pod, s)
+}
+func (w wrappedWorkers) UpdatePod(u podworkers.Update) {
+	w.called("PodWorkers")
+	w.PodWorkers.UpdatePod(u)
+}
+func (w wrappedGC) Kick() { w.called("GC"); w.GarbageCollector.Kick() }
+func (w wrappedHandler) HandlePodAdditions(pods []*v1.Pod) {
+	w.called("SyncHandler")
+	w.SyncHandler.HandlePodAdditions(pods)
+}
+func (w wrappedCheckpoint) Keep(pod *v1.Pod) { w.called("Checkpoint"); w.Checkpoint.Keep(pod) }
+func (w wrappedObjects) Watch(ctx context.Context, changed func([]objects.Ref)) error {
+	w.called("Objects")
+	return w.Source.Watch(ctx, changed)
+}
+
+// noCheckpoint keeps nothing.
+type noCheckpoint struct{}
+
+func (noCheckpoint) Keep(*v1.Pod)                              {}
+func (noCheckpoint) Drop(types.UID)                            {}
+func (noCheckpoint) Prune(func(types.UID) bool)                {}
+func (noCheckpoint) Load(context.Context) []*v1.Pod            { return nil }
+func (noCheckpoint) Objects(src objects.Source) objects.Source { return src }
+func (noCheckpoint) Run(ctx context.Context) error             { <-ctx.Done(); return nil }
+
+// calls counts calls by the name of the part.
+type calls struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *calls) add(part string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[part]++
+}
+
+func (c *calls) of(part string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[part]
+}
+
+// Every part is wrapped, and the agent works as before, with all optional interfaces.
+func TestEveryPartCanBeWrapped(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			called calls
+			mu     sync.Mutex
+			logged []string
+		)
+		rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("test")
+		store, err := objects.New(objects.Options{})
+		require.NoError(t, err)
+		agent, err := kubeletkit.New(kubeletkit.Options{
+			NodeName: "node", RootDir: dir, Runtime: rt, Sources: []podconfig.Source{source}, Objects: store, Checkpoint: noCheckpoint{},
+			Host: &runtime.Host{Hostname: "host", IPs: []string{"192.0.2.1"}},
+			Logger: funcr.New(func(prefix, args string) {
+				mu.Lock()
+				defer mu.Unlock()
+				logged = append(logged, args)
+			}, funcr.Options{}),
+			Override: kubeletkit.Overrides{
+				Objects:    kubeletkit.Wrap(func(s objects.Source) objects.Source { return wrappedObjects{s, called.add} }),
+				Checkpoint: kubeletkit.Wrap(func(c kubeletkit.Checkpoint) kubeletkit.Checkpoint { return wrappedCheckpoint{c, called.add} }),
+				Cache:      kubeletkit.Wrap(func(c runtime.StatusCache) runtime.StatusCache { return wrappedCache{c, called.add} }),
+				PLEG:       kubeletkit.Wrap(func(g pleg.Generator) pleg.Generator { return wrappedPLEG{g, called.add} }),
+				PodConfig:  kubeletkit.Wrap(func(c podconfig.PodConfig) podconfig.PodConfig { return wrappedConfig{c, called.add} }),
+				PodManager: kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return wrappedPods{m, called.add} }),
+				Status:     kubeletkit.Wrap(func(m status.StatusManager) status.StatusManager { return wrappedStatus{m, called.add} }),
+				Prober:     kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return wrappedProber{p, called.add} }),
+				Volumes:    kubeletkit.Wrap(func(m volume.VolumeManager) volume.VolumeManager { return wrappedVolumes{m, called.add} }),
+				PodSyncer:  kubeletkit.Wrap(func(s podworkers.PodSyncer) podworkers.PodSyncer { return wrappedSyncer{s, called.add} }),
+				PodWorkers: kubeletkit.Wrap(func(w podworkers.PodWorkers) podworkers.PodWorkers { return wrappedWorkers{w, called.add} }),
+				GC:         kubeletkit.Wrap(func(c gc.GarbageCollector) gc.GarbageCollector { return wrappedGC{c, called.add} }),
+				Admission: kubeletkit.Wrap(func(a syncloop.Admitter) syncloop.Admitter {
+					return syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error { called.add("Admission"); return a.Admit(req) })
+				}),
+				SyncHandler: kubeletkit.Wrap(func(h syncloop.SyncHandler) syncloop.SyncHandler { return wrappedHandler{h, called.add} }),
+			},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- agent.Run(ctx) }()
+		n := &node{Agent: agent, runtime: rt, source: source, root: dir, cancel: cancel, done: done}
+		defer n.stop(t)
+
+		source.Set(makePod("web"))
+		web := n.after(time.Second)["web"]
+		assert.Equal(t, v1.PodRunning, web.Status.Phase)
+		rt.Exit(fake.Target{Pod: "web"}, 1)
+		assert.Equal(t, int32(1), n.after(2 * time.Second)["web"].Status.ContainerStatuses[0].RestartCount)
+		source.Set()
+		n.after(10 * time.Second)
+		assert.Empty(t, held(t, rt))
+		assert.NoDirExists(t, filepath.Join(dir, "pods", "uid-web"))
+		for _, part := range []string{"Objects", "Checkpoint", "Cache", "PLEG", "PodConfig", "PodManager", "Status", "Prober", "Volumes",
+			"PodSyncer", "PodWorkers", "GC", "Admission", "SyncHandler"} {
+			assert.NotZero(t, called.of(part), part)
+		}
+		require.NoError(t, n.AddSource(podconfigfake.NewSource("second")), "an optional interface of the wrapped part")
+		require.NoError(t, n.Healthy())
+
+		mu.Lock()
+		defer mu.Unlock()
+		assert.False(t, slices.ContainsFunc(logged, func(line string) bool { return regexpLacks.MatchString(line) }), "%q", logged)
+		replaced := 0
+		for _, line := range logged {
+			if regexpReplaced.MatchString(line) {
+				replaced++
+			}
+		}
+		assert.Equal(t, 12, replaced, "each is logged once, but for Objects and Checkpoint")
+	})
+}
+
+// A runtime that is wrapped by embedding hides its event stream, unless it says what it
+// wraps.
+func TestALostOptionalInterfaceIsLogged(t *testing.T) {
+	type bare struct{ runtime.Runtime }
+	for name, wrap := range map[string]func(*fake.Runtime) runtime.Runtime{
+		"lost":  func(rt *fake.Runtime) runtime.Runtime { return bare{rt} },
+		"found": func(rt *fake.Runtime) runtime.Runtime { return wrappedRuntime{rt} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var lacks []string
+				rt := fake.New(fake.Options{})
+				agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: wrap(rt), Host: &runtime.Host{},
+					Logger: funcr.New(func(_, args string) {
+						mu.Lock()
+						defer mu.Unlock()
+						if regexpLacks.MatchString(args) {
+							lacks = append(lacks, args)
+						}
+					}, funcr.Options{})})
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				require.NoError(t, agent.Run(ctx))
+				lists := 0
+				for _, c := range rt.Calls(fake.Target{}) {
+					if c.Method == "ListPodSandbox" || c.Method == "StreamPodSandboxes" {
+						lists++
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if name == "lost" {
+					assert.Greater(t, lists, 300, "a relist each second")
+					require.Len(t, lacks, 1, "once")
+					assert.Contains(t, lacks[0], `"interface"="runtime.EventSource"`)
+				} else {
+					assert.Less(t, lists, 40)
+					assert.Empty(t, lacks)
+				}
+			})
+		})
+	}
+}
+
+type wrappedRuntime struct{ runtime.Runtime }
+
+func (w wrappedRuntime) Unwrap() any { return w.Runtime }
+
+func TestOverridesThatFail(t *testing.T) {
+	opts := kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}}
+	opts.Override.GC = func(gc.GarbageCollector, kubeletkit.Parts) (gc.GarbageCollector, error) {
+		return nil, errors.New("no disk")
+	}
+	_, err := kubeletkit.New(opts)
+	assert.EqualError(t, err, "kubeletkit: Options.Override.GC: no disk")
+	opts.Override.GC = kubeletkit.Replace[gc.GarbageCollector](nil)
+	_, err = kubeletkit.New(opts)
+	assert.EqualError(t, err, "kubeletkit: Options.Override.GC returned nil")
+}
+
+// An override gets the parts that were built before its own.
+func TestOverridesGetTheOtherParts(t *testing.T) {
+	opts := kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}}
+	var mine podworkers.PodWorkers
+	opts.Override.PodWorkers = func(def podworkers.PodWorkers, p kubeletkit.Parts) (podworkers.PodWorkers, error) {
+		assert.NotNil(t, p.Status)
+		assert.NotNil(t, p.WorkersOptions.OnFinished)
+		assert.Nil(t, p.SyncHandler, "it is built later")
+		var err error
+		mine, err = podworkers.New(p.PodSyncer, p.Cache, p.WorkersOptions)
+		return mine, err
+	}
+	agent, err := kubeletkit.New(opts)
+	require.NoError(t, err)
+	assert.Same(t, mine, agent.Parts().PodWorkers)
+	assert.Equal(t, fmt.Sprintf("%T", &syncloop.Handler{}), fmt.Sprintf("%T", agent.Parts().SyncHandler))
+}

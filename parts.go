@@ -1,0 +1,163 @@
+package kubeletkit
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podmanager"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// Parts are the parts of an agent, in the order in which [New] builds them: each is
+// given those above it.
+type Parts struct {
+	// Runtime and Host are those of [Options]; a Host that was nil there was detected.
+	Runtime runtime.Runtime
+	Host    *runtime.Host
+	// PodsDir is the directory that has a directory for each pod.
+	PodsDir string
+	// Event merges repeats and passes events on to [Options].Event. It is not nil.
+	Event runtime.EventFunc
+
+	// Objects has the secrets and config maps that pods refer to; nil: there are none.
+	Objects objects.Source
+	// Checkpoint keeps pods on disk; nil: nothing is kept.
+	Checkpoint Checkpoint
+	// Cache has the last known status of each pod.
+	Cache runtime.StatusCache
+	// PLEG reports what changed in the runtime, and reads changed pods into Cache.
+	PLEG pleg.Generator
+	// PodConfig merges the sources into one stream of changes.
+	PodConfig podconfig.PodConfig
+	// PodManager has the desired pods.
+	PodManager podmanager.PodManager
+	// Status keeps the API status of each pod and delivers it to the sink.
+	Status status.StatusManager
+	// Prober runs the probes of containers.
+	Prober prober.ProbeManager
+	// Volumes sets up and takes down the volumes of pods.
+	Volumes volume.VolumeManager
+	// PodSyncer does the work on one pod that the workers decide on.
+	PodSyncer podworkers.PodSyncer
+	// WorkersOptions are the options of the default PodWorkers. PodWorkers that are made in
+	// their place take OnBegin, OnEnd and OnFinished from here: they defer inspections of a
+	// pod that is being changed, and bring housekeeping forward when pods end.
+	WorkersOptions podworkers.Options
+	// PodWorkers drive each pod through its life.
+	PodWorkers podworkers.PodWorkers
+	// GC removes dead containers, sandboxes and logs.
+	GC gc.GarbageCollector
+	// Admission decides which new pods may run.
+	Admission syncloop.Admitter
+	// SyncHandler handles the inputs of the loop.
+	SyncHandler syncloop.SyncHandler
+}
+
+// Override replaces or wraps one part of an agent. It is called once, by [New], with the
+// default of the part and the parts that were built before, and returns the part to use.
+// It starts nothing. An error fails New.
+//
+// [Wrap] and [Replace] make an Override of a function and of a value; an Override written
+// out builds a part from others:
+//
+//	PodWorkers: func(_ podworkers.PodWorkers, p kubeletkit.Parts) (podworkers.PodWorkers, error) {
+//		opts := p.WorkersOptions
+//		opts.BackoffPeriod = time.Minute
+//		return podworkers.New(p.PodSyncer, p.Cache, opts)
+//	}
+//
+// A part that wraps another one has the method Unwrap() any if the optional interfaces of
+// the wrapped part are to be found, see [runtime.Optional].
+type Override[T any] func(def T, parts Parts) (T, error)
+
+// Wrap returns an Override that puts a part around the default.
+func Wrap[T any](wrap func(def T) T) Override[T] {
+	return func(def T, _ Parts) (T, error) { return wrap(def), nil }
+}
+
+// Replace returns an Override that uses the part in place of the default.
+func Replace[T any](part T) Override[T] {
+	return func(T, Parts) (T, error) { return part, nil }
+}
+
+// Overrides replace or wrap parts of an agent; nil fields leave the defaults.
+//
+// The optional interfaces of a part are listed with it. The agent finds them on the part
+// or, through Unwrap, on what it wraps; [Agent.Run] logs what is missing.
+type Overrides struct {
+	// Objects wraps [Options].Objects, or the checkpoint's view of it.
+	Objects Override[objects.Source]
+	// Checkpoint wraps [Options].Checkpoint.
+	Checkpoint Override[Checkpoint]
+	// Cache: default a [*runtime.Cache] over the runtime.
+	Cache Override[runtime.StatusCache]
+	// PLEG: default a [*pleg.Evented], which relists like a [*pleg.Generic] if the runtime is
+	// no [runtime.EventSource]. It must read changed pods into [Parts].Cache. Optional interfaces:
+	// [pleg.Holder], without which events about a pod that is being changed have it
+	// inspected; [pleg.Relister], without which a runtime that stops answering is noticed
+	// later.
+	PLEG Override[pleg.Generator]
+	// PodConfig: default a [*podconfig.Mux]. Optional interfaces: [podconfig.SourceRegistry],
+	// without which AddSource and RemoveSource fail; [podconfig.Freezer], without which
+	// [Agent.RunOnce] follows changes.
+	PodConfig Override[podconfig.PodConfig]
+	// PodManager: default a [*podmanager.Manager].
+	PodManager Override[podmanager.PodManager]
+	// Status: default a [*status.Manager]. Optional interfaces: [syncloop.Rechecker] and
+	// [syncloop.EndReporter].
+	Status Override[status.StatusManager]
+	// Prober: default a [*prober.Manager].
+	Prober Override[prober.ProbeManager]
+	// Volumes: default a [*volume.Manager] with the plugins of [Options].Volumes.
+	Volumes Override[volume.VolumeManager]
+	// PodSyncer: default a [*podsync.Syncer].
+	PodSyncer Override[podworkers.PodSyncer]
+	// PodWorkers: default [*podworkers.Workers] with [Parts].WorkersOptions.
+	PodWorkers Override[podworkers.PodWorkers]
+	// GC: default a [*gc.Collector].
+	GC Override[gc.GarbageCollector]
+	// Admission: default a chain of [Options].Limits and then [Options].Admit.
+	Admission Override[syncloop.Admitter]
+	// SyncHandler: default a [*syncloop.Handler]. Optional interfaces:
+	// [syncloop.Preparer] and [syncloop.Observer].
+	SyncHandler Override[syncloop.SyncHandler]
+}
+
+// Checkpoint keeps pods, and the secrets and config maps that they refer to, on disk, so
+// that they run again after a reboot. [*checkpoint.Store] is the default implementation.
+type Checkpoint interface {
+	syncloop.Checkpoint
+	// Load returns the pods that were kept. It is called once, before the sources run.
+	Load(ctx context.Context) []*v1.Pod
+	// Objects returns a source that keeps what kept pods refer to, and answers from the
+	// disk while src does not know.
+	Objects(src objects.Source) objects.Source
+	// Run writes until ctx ends, and then what is left. It ends after all other parts.
+	Run(ctx context.Context) error
+}
+
+// choose applies the override, if there is one, to the default.
+func choose[T any](name string, override Override[T], def T, parts *Parts) (T, error) {
+	if override == nil {
+		return def, nil
+	}
+	part, err := override(def, *parts)
+	if err != nil {
+		return part, fmt.Errorf("Options.Override.%s: %w", name, err)
+	}
+	if any(part) == nil {
+		return part, fmt.Errorf("Options.Override.%s returned nil", name)
+	}
+	return part, nil
+}

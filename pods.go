@@ -1,0 +1,192 @@
+package kubeletkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+// Errors of the methods of [Agent], to be tested for with [errors.Is].
+var (
+	// ErrUnknownPod says that the agent runs no pod with that UID.
+	ErrUnknownPod = errors.New("no such pod runs on this node")
+	// ErrNotSupported says that a part which was replaced lacks an optional interface.
+	ErrNotSupported = errors.ErrUnsupported
+)
+
+// Pods returns the desired pods with their current status. The statuses are copies; the
+// rest of each pod is shared and must not be changed.
+func (a *Agent) Pods() []*v1.Pod {
+	desired := a.parts.PodManager.Pods()
+	out := make([]*v1.Pod, len(desired))
+	for i, pod := range desired {
+		withStatus := *pod
+		if s, ok := a.parts.Status.Get(pod.UID); ok {
+			withStatus.Status = *s.DeepCopy()
+		}
+		out[i] = &withStatus
+	}
+	return out
+}
+
+// RuntimeStatus returns what was last read of the pod in the runtime, without a call to
+// the runtime: all instances of its containers, and where their logs are. It must not be
+// changed. It returns false if nothing is known of the pod.
+func (a *Agent) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
+	return a.parts.Cache.Get(uid)
+}
+
+// Exec runs the command in a container, see [runtime.Execer].
+func (a *Agent) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
+	return a.parts.Runtime.Exec(ctx, id, cmd, timeout)
+}
+
+// AddSource adds a source of pods, also while the agent runs. Until it has delivered,
+// nothing is cleaned up. The errors are those of [podconfig.Mux.Add].
+func (a *Agent) AddSource(s podconfig.Source) error {
+	r, ok := runtime.Optional[podconfig.SourceRegistry](a.parts.PodConfig)
+	if !ok {
+		return fmt.Errorf("kubeletkit: adding a source: Parts.PodConfig, a %T, is no podconfig.SourceRegistry: %w", a.parts.PodConfig, ErrNotSupported)
+	}
+	return r.Add(s)
+}
+
+// RemoveSource removes the source of that name and its pods, and reports whether there
+// was one. It returns when the source has ended; the pods end in their own time.
+func (a *Agent) RemoveSource(name string) bool {
+	r, ok := runtime.Optional[podconfig.SourceRegistry](a.parts.PodConfig)
+	return ok && r.Remove(name)
+}
+
+// Sync has the pod synced now, as if something had happened to it. The error is
+// [ErrUnknownPod].
+func (a *Agent) Sync(uid types.UID) error {
+	pod, err := a.running(uid)
+	if err != nil {
+		return fmt.Errorf("kubeletkit: syncing pod %s: %w", uid, err)
+	}
+	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, Received: time.Now()})
+	return nil
+}
+
+// Evict ends the pod: it becomes Failed with the reason and the message, and is not
+// started again before its source removes and adds it. gracePeriod is in seconds; nil
+// means the pod's own, less than 1 counts as 1. Evict does not wait for the end. The
+// error is [ErrUnknownPod].
+func (a *Agent) Evict(uid types.UID, reason, message string, gracePeriod *int64) error {
+	pod, err := a.running(uid)
+	if err != nil {
+		return fmt.Errorf("kubeletkit: evicting pod %s: %w", uid, err)
+	}
+	a.parts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason, Message: message})
+	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: gracePeriod, Status: failed(reason, message)})
+	return nil
+}
+
+// running returns a desired pod that has a worker.
+func (a *Agent) running(uid types.UID) (*v1.Pod, error) {
+	pod, desired := a.parts.PodManager.ByUID(uid)
+	if !desired || !a.parts.PodWorkers.State(uid).Known() {
+		return nil, ErrUnknownPod
+	}
+	return pod, nil
+}
+
+func (a *Agent) kill(pod *v1.Pod, opts *podworkers.KillOptions) {
+	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: opts, Received: time.Now()})
+}
+
+// failed returns a function that makes a status Failed for the reason.
+func failed(reason, message string) func(*v1.PodStatus) {
+	return func(s *v1.PodStatus) { s.Phase, s.Reason, s.Message = v1.PodFailed, reason, message }
+}
+
+// gone reports whether the pod is not desired and has no worker.
+func (a *Agent) gone(uid types.UID) bool {
+	// Before the first housekeeping a pod may be unknown because it is not yet
+	// delivered, or is being taken in.
+	if st := a.parts.PodWorkers.State(uid); !st.Synced || st.Known() {
+		return false
+	}
+	_, desired := a.parts.PodManager.ByUID(uid)
+	return !desired
+}
+
+// The words of kubelet for pods that end with their node.
+const (
+	reasonDrainRefused  = "NodeShutdown"
+	messageDrainRefused = "Pod was rejected as the node is shutting down."
+	reasonDrained       = "Terminated"
+	messageDrained      = "Pod was terminated in response to imminent node shutdown."
+)
+
+// admitWhileServing refuses pods once the agent is drained.
+func (a *Agent) admitWhileServing(syncloop.AdmitRequest) error {
+	if a.draining.Load() {
+		return syncloop.Refuse(reasonDrainRefused, messageDrainRefused)
+	}
+	return nil
+}
+
+// Drain ends all pods of the runtime, each in its own grace period, and returns nil when
+// nothing runs; from its call on no pod is started, as long as the agent runs. The pods
+// become Failed. Their sources still want them, and a checkpoint keeps them: they run
+// again when the next agent starts. The agent must run meanwhile. If ctx ends first, the
+// error says how many pods are left, and wraps its cause.
+func (a *Agent) Drain(ctx context.Context) error {
+	a.draining.Store(true)
+	tick := time.NewTicker(lookPeriod)
+	defer tick.Stop()
+	for {
+		left, err := a.endPods(ctx)
+		if left == 0 && err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("kubeletkit: draining: %d pods still run: %w", left, context.Cause(ctx)), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// endPods has all pods ended that are not ending already, and returns how many still run.
+func (a *Agent) endPods(ctx context.Context) (left int, err error) {
+	workers := a.parts.PodWorkers
+	for _, pod := range a.parts.PodManager.Pods() {
+		switch st := workers.State(pod.UID); {
+		case !st.Known() || st.Terminated(): // refused, or ended
+		case st.TerminationRequested():
+			left++
+		default:
+			left++
+			a.kill(pod, &podworkers.KillOptions{Status: failed(reasonDrained, messageDrained)})
+		}
+	}
+	if left > 0 {
+		return left, nil
+	}
+	listed, err := a.parts.Runtime.ListPods(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, pod := range listed {
+		if !pod.Running() {
+			continue
+		}
+		left++
+		if !workers.State(pod.UID).Known() {
+			workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
+		}
+	}
+	return left, nil
+}
