@@ -83,7 +83,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 	}
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore,
-		Event: p.Event, Metrics: a.opts.Metrics.PodConfig, Logger: a.named("config"),
+		Logger: a.named("config"),
 	})
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	if p.Prober, err = choose[prober.ProbeManager]("Prober", o.Prober, probes, p); err != nil {
 		return err
 	}
-	volumes, err := volume.New(volume.Options{Plugins: a.opts.Volumes, Metrics: a.opts.Metrics.Volumes, Logger: a.named("volume")})
+	volumes, err := volume.New(volume.Options{Logger: a.named("volume")})
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	if p.SyncHandler, err = choose[syncloop.SyncHandler]("SyncHandler", o.SyncHandler, handler, p); err != nil {
 		return err
 	}
-	a.dependents = objects.NewDependents(p.Objects, p.PodManager, a.named("objects"))
+	a.dependents = objects.NewDependents(p.Objects, p.PodManager, objects.DependentsOptions{Logger: a.named("objects")})
 	a.loop, err = syncloop.New(
 		syncloop.Deps{Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: a.checker(), Pods: p.PodManager, Probes: p.Prober.Results()},
 		syncloop.Options{

@@ -95,12 +95,10 @@ type Options struct {
 // Metrics receive what the parts of an agent do. Nil fields receive nothing.
 // metrics/prometheus implements all of them under kubelet's names.
 type Metrics struct {
-	PodConfig  podconfig.Metrics
 	PLEG       pleg.Metrics
 	PodWorkers podworkers.Metrics
 	Status     status.Metrics
 	Prober     prober.Metrics
-	Volumes    volume.Metrics
 	GC         gc.Metrics
 }
 

@@ -183,8 +183,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 			logged []string
 		)
 		rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("test")
-		store, err := objects.New(objects.Options{})
-		require.NoError(t, err)
+		store := objects.New()
 		agent, err := kubeletkit.New(kubeletkit.Options{
 			NodeName: "node", RootDir: dir, Runtime: rt, Sources: []podconfig.Source{source}, Objects: store, Checkpoint: noCheckpoint{},
 			Host: &runtime.Host{Hostname: "host", IPs: []string{"192.0.2.1"}},

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
@@ -14,9 +15,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
@@ -60,7 +64,23 @@ func ownControlPlane(deliver func(to chan<- []*v1.Pod)) podconfig.Source {
 	return source
 }
 
+func overriding(opts kubeletkit.Options) {
+	opts.Override.Prober = kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return &audited{ProbeManager: p} })
+	opts.Override.GC = kubeletkit.Replace[gc.GarbageCollector](noGC{})
+	opts.Override.PodWorkers = func(_ podworkers.PodWorkers, p kubeletkit.Parts) (podworkers.PodWorkers, error) {
+		options := p.WorkersOptions
+		options.BackoffPeriod = time.Minute
+		return podworkers.New(p.PodSyncer, p.Cache, options)
+	}
+}
+
+type counting struct{ pleg.Generator }
+
+func (c counting) Unwrap() any { return c.Generator }
+
 var (
+	_ = counting{}
+	_ = overriding
 	_ = composing
 	_ = onePart
 	_ = ownControlPlane
@@ -70,7 +90,7 @@ func TestSnippetsCompile(t *testing.T) {
 	self, err := os.ReadFile("readme_test.go")
 	require.NoError(t, err)
 	compiled := flat(string(self))
-	for _, doc := range []string{"README.md", "docs/architecture.md", "docs/differences.md", "docs/performance.md"} {
+	for _, doc := range []string{"README.md", "docs/architecture.md", "docs/differences.md", "docs/embedding.md", "docs/performance.md"} {
 		text, err := os.ReadFile(doc)
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {

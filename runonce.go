@@ -9,6 +9,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // lookPeriod is how often RunOnce looks at the pods' phases.

@@ -1,0 +1,339 @@
+package kubeletkit_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"reflect"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/podmanager"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// embedding has the example of each part, in the order of the table in docs/embedding.md.
+var embedding = []struct {
+	part    string
+	example func()
+}{
+	{"Objects", ExampleOverrides_objects},
+	{"Checkpoint", ExampleOverrides_checkpoint},
+	{"Cache", ExampleOverrides_cache},
+	{"PLEG", ExampleOverrides_pLEG},
+	{"PodConfig", ExampleOverrides_podConfig},
+	{"PodManager", ExampleOverrides_podManager},
+	{"Status", ExampleOverrides_status},
+	{"Prober", ExampleOverrides_prober},
+	{"Volumes", ExampleOverrides_volumes},
+	{"PodSyncer", ExampleOverrides_podSyncer},
+	{"PodWorkers", ExampleOverrides_podWorkers},
+	{"GC", ExampleOverrides_gC},
+	{"Admission", ExampleOverrides_admission},
+	{"SyncHandler", ExampleOverrides_syncHandler},
+}
+
+// TestTheTableOfParts makes the table in docs/embedding.md from the types, so that it is
+// true as long as this passes.
+func TestTheTableOfParts(t *testing.T) {
+	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}})
+	require.NoError(t, err)
+	overrides, parts := reflect.TypeFor[kubeletkit.Overrides](), reflect.ValueOf(agent.Parts())
+	require.Len(t, embedding, overrides.NumField())
+	table := []string{"| `Override.` | interface | default | example |", "|---|---|---|---|"}
+	for i, row := range embedding {
+		field := overrides.Field(i)
+		require.Equal(t, field.Name, row.part)
+		def := "none: `Options." + row.part + "`"
+		if v := parts.FieldByName(row.part); !v.IsNil() {
+			def = "`" + strings.TrimSuffix(v.Elem().Type().String(), "Func") + "`"
+		}
+		if row.part == "Admission" {
+			def = "`syncloop.Chain` of `Options.Limits` and `Options.Admit`"
+		}
+		name := goruntime.FuncForPC(reflect.ValueOf(row.example).Pointer()).Name()
+		name = name[strings.LastIndex(name, ".")+1:]
+		table = append(table, fmt.Sprintf("| `%s` | `%s` | %s | `%s` |", row.part, field.Type.In(0), def, name))
+	}
+	doc, err := os.ReadFile("docs/embedding.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(doc), strings.Join(table, "\n"), "docs/embedding.md: the table is to be this one:\n%s", strings.Join(table, "\n"))
+}
+
+// runPod runs an agent with one pod on a runtime in memory until the pod runs.
+func runPod(change func(o *kubeletkit.Options)) {
+	root, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(root) }()
+	source := podconfigfake.NewSource("demo")
+	source.Set(makePod("web"))
+	rt := fake.New(fake.Options{})
+	defer rt.Close()
+	opts := kubeletkit.Options{NodeName: "edge-7", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Event: func(runtime.Event) {}}
+	change(&opts)
+	agent, err := kubeletkit.New(opts)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	report, _ := agent.RunOnce(ctx)
+	fmt.Print(report)
+}
+
+// Objects that are looked up somewhere else first.
+func ExampleOverrides_objects() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Objects = objects.New()
+		o.Override.Objects = kubeletkit.Wrap(func(s objects.Source) objects.Source { return vault{s} })
+	})
+	// Output: default/web: Running
+}
+
+type vault struct{ objects.Source }
+
+func (v vault) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	if namespace == "vault" {
+		return &v1.Secret{StringData: map[string]string{"token": "…"}}, nil
+	}
+	return v.Source.Secret(ctx, namespace, name)
+}
+
+// A checkpoint of one's own.
+func ExampleOverrides_checkpoint() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Checkpoint = noCheckpoint{} // or checkpoint.New
+		o.Override.Checkpoint = kubeletkit.Wrap(func(c kubeletkit.Checkpoint) kubeletkit.Checkpoint { return printing{c} })
+	})
+	// Output:
+	// keep web
+	// default/web: Running
+}
+
+type printing struct{ kubeletkit.Checkpoint }
+
+func (p printing) Keep(pod *v1.Pod) { fmt.Println("keep", pod.Name); p.Checkpoint.Keep(pod) }
+
+// The default cache with another timeout.
+func ExampleOverrides_cache() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.Cache = kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(o.Runtime, runtime.CacheOptions{InspectTimeout: 10 * time.Second}))
+	})
+	// Output: default/web: Running
+}
+
+// A PLEG that needs no events of the runtime. It reads changed pods into the cache of the
+// agent.
+func ExampleOverrides_pLEG() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
+			return pleg.NewGeneric(p.Runtime, p.Cache, pleg.Options{RelistPeriod: 2 * time.Second}), nil
+		}
+	})
+	// Output: default/web: Running
+}
+
+// Pods that are changed on their way to the agent.
+func ExampleOverrides_podConfig() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.PodConfig = kubeletkit.Wrap(func(c podconfig.PodConfig) podconfig.PodConfig { return &logging{PodConfig: c} })
+	})
+	// Output:
+	// the sources have delivered
+	// default/web: Running
+}
+
+type logging struct {
+	podconfig.PodConfig
+	seen bool // AllSeen is called from one goroutine
+}
+
+func (l *logging) Unwrap() any { return l.PodConfig } // for AddSource and RunOnce
+
+func (l *logging) AllSeen() bool {
+	if l.PodConfig.AllSeen() && !l.seen {
+		l.seen = true
+		fmt.Println("the sources have delivered")
+	}
+	return l.seen
+}
+
+// A pod manager that tells others what is desired.
+func ExampleOverrides_podManager() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.PodManager = kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return announcing{m} })
+	})
+	// Output:
+	// desired: web
+	// default/web: Running
+}
+
+type announcing struct{ podmanager.PodManager }
+
+func (a announcing) Unwrap() any { return a.PodManager }
+
+func (a announcing) Set(pod *v1.Pod) { fmt.Println("desired:", pod.Name); a.PodManager.Set(pod) }
+
+// A status manager that adds a condition of its own.
+func ExampleOverrides_status() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.Status = kubeletkit.Wrap(func(m status.StatusManager) status.StatusManager { return conditions{m} })
+	})
+	// Output: default/web: Running
+}
+
+type conditions struct{ status.StatusManager }
+
+func (c conditions) Unwrap() any { return c.StatusManager }
+
+func (c conditions) Set(pod *v1.Pod, s v1.PodStatus) {
+	s.Conditions = append(slices.Clip(s.Conditions), v1.PodCondition{Type: "example.com/Seen", Status: v1.ConditionTrue})
+	c.StatusManager.Set(pod, s)
+}
+
+// A prober that reports which pods it probes. A probe type of one's own is a handler in
+// Options.Probes.
+func ExampleOverrides_prober() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.Prober = kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return &audited{ProbeManager: p} })
+	})
+	// Output:
+	// probing web
+	// default/web: Running
+}
+
+type audited struct {
+	prober.ProbeManager
+	once sync.Once
+}
+
+func (a *audited) Unwrap() any { return a.ProbeManager }
+
+func (a *audited) AddPod(pod *v1.Pod) { // at each sync of the pod
+	a.once.Do(func() { fmt.Println("probing", pod.Name) })
+	a.ProbeManager.AddPod(pod)
+}
+
+// Volumes of pods with a label are set up somewhere else. A volume type of one's own is
+// a plugin in Options.Volumes.
+func ExampleOverrides_volumes() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.Volumes = kubeletkit.Wrap(func(m volume.VolumeManager) volume.VolumeManager { return fastDisk{m} })
+	})
+	// Output: default/web: Running
+}
+
+type fastDisk struct{ volume.VolumeManager }
+
+func (f fastDisk) Unwrap() any { return f.VolumeManager }
+
+func (f fastDisk) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
+	if pod.Labels["example.com/disk"] == "fast" {
+		dir = "/mnt/nvme/pods/" + string(pod.UID)
+	}
+	return f.VolumeManager.SetUp(ctx, pod, dir)
+}
+
+// Something to do before the first sync of each pod.
+func ExampleOverrides_podSyncer() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.PodSyncer = kubeletkit.Wrap(func(s podworkers.PodSyncer) podworkers.PodSyncer { return preparing{s} })
+	})
+	// Output:
+	// preparing web
+	// default/web: Running
+}
+
+type preparing struct{ podworkers.PodSyncer }
+
+func (p preparing) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, s *runtime.PodStatus) (podworkers.Result, error) {
+	if typ == podworkers.Create {
+		fmt.Println("preparing", pod.Name)
+	}
+	return p.PodSyncer.SyncPod(ctx, typ, pod, s)
+}
+
+// The default workers with a longer back-off.
+func ExampleOverrides_podWorkers() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.PodWorkers = func(_ podworkers.PodWorkers, p kubeletkit.Parts) (podworkers.PodWorkers, error) {
+			opts := p.WorkersOptions
+			opts.BackoffPeriod = time.Minute
+			return podworkers.New(p.PodSyncer, p.Cache, opts)
+		}
+	})
+	// Output: default/web: Running
+}
+
+// No garbage collection: another daemon does it.
+func ExampleOverrides_gC() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.GC = kubeletkit.Replace[gc.GarbageCollector](noGC{})
+	})
+	// Output: default/web: Running
+}
+
+type noGC struct{}
+
+func (noGC) Kick()                         {}
+func (noGC) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+
+// An admitter that is asked before the limits of the node. One that is asked after them
+// stands in Options.Admit.
+func ExampleOverrides_admission() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.Admission = kubeletkit.Wrap(func(def syncloop.Admitter) syncloop.Admitter {
+			return syncloop.Chain(syncloop.AdmitterFunc(onlyWeb), def)
+		})
+	})
+	// Output: default/web: Running
+}
+
+func onlyWeb(req syncloop.AdmitRequest) error {
+	if req.Pod.Name != "web" {
+		return syncloop.Refuse("NotWeb", "this node runs web only")
+	}
+	return nil
+}
+
+// A handler that sees all that the loop does.
+func ExampleOverrides_syncHandler() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.SyncHandler = kubeletkit.Wrap(func(h syncloop.SyncHandler) syncloop.SyncHandler { return tracing{h} })
+	})
+	// Output:
+	// 1 pods added
+	// default/web: Running
+}
+
+type tracing struct{ syncloop.SyncHandler }
+
+func (t tracing) Unwrap() any { return t.SyncHandler }
+
+func (t tracing) HandlePodAdditions(pods []*v1.Pod) {
+	fmt.Println(len(pods), "pods added")
+	t.SyncHandler.HandlePodAdditions(pods)
+}
