@@ -159,31 +159,3 @@ func TestChecks(t *testing.T) {
 		assert.ErrorContains(t, n.Healthy(), "check gateway: modbus gateway away")
 	})
 }
-
-// A runtime that refuses a pod for good makes it Failed.
-func TestARuntimeCanRefuseAPodForGood(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		rt := fake.New(fake.Options{})
-		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Runtime = denying{wrappedRuntime{rt}} })
-		defer n.stop(t)
-		bad, good := makePod("bad"), makePod("good")
-		bad.Labels = map[string]string{"deny": "yes"}
-		n.source.Set(bad, good)
-		pods := n.after(5 * time.Second)
-		assert.Equal(t, v1.PodFailed, pods["bad"].Status.Phase)
-		assert.Equal(t, "Denied", pods["bad"].Status.Reason)
-		assert.Equal(t, "pods with the label deny do not run here", pods["bad"].Status.Message)
-		assert.Equal(t, v1.PodRunning, pods["good"].Status.Phase)
-		assert.Empty(t, rt.Instances(fake.Target{Pod: "bad"}))
-	})
-}
-
-type denying struct{ wrappedRuntime }
-
-func (d denying) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
-	if req.Pod.Labels["deny"] != "" {
-		return runtime.SyncResult{}, &runtime.TerminalError{Reason: "Denied", Message: "pods with the label deny do not run here"}
-	}
-	return d.Runtime.SyncPod(ctx, req)
-}
