@@ -260,7 +260,11 @@ func (s *runtimeService) StartContainer(ctx context.Context, req *criv1.StartCon
 	case st != criv1.ContainerState_CONTAINER_CREATED:
 		return nil, status.Errorf(codes.FailedPrecondition, "%s: it was started before, and is %s now", c.about(), stateName(st))
 	}
-	state, err := supervise.Start(c.dir, c.rec.Title)
+	state, err := supervise.Start(s.life, c.dir, c.rec.Title)
+	if err != nil && s.life.Err() != nil {
+		// The supervisor goes on, and the next server finds out what came of it.
+		return nil, status.Errorf(codes.Unavailable, "%s: the runtime is shutting down", c.about())
+	}
 	if err != nil {
 		s.notStarted(c, err)
 		s.publish(c.rec.ID, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, b)

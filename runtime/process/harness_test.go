@@ -220,10 +220,12 @@ func (n *node) nothingLeft(id string, st supervise.State) {
 	eventually(n.t, func() bool { return !st.Supervisor.Alive() }, "the supervisor of container %s stays", id)
 }
 
-// eventually polls: processes tell nobody what they do.
+// eventually polls, since a test cannot wait for a process that is not its child. The
+// bound is real time, so that a test that fails says why: it is far longer than what
+// is waited for takes on a busy machine.
 func eventually(t testing.TB, ok func() bool, format string, args ...any) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			require.Fail(t, fmt.Sprintf(format, args...))

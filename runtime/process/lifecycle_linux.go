@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/internal/filelock"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
@@ -116,17 +117,10 @@ func stopSignal(s criv1.Signal) unix.Signal {
 
 // watch waits until the container has ended, or the server's life does.
 func (s *Server) watch(c *container) {
-	for s.life.Err() == nil {
-		if conn, err := supervise.Dial(s.life, c.dir, supervisorPatience); err == nil {
-			stop := context.AfterFunc(s.life, func() { _ = conn.Close() })
-			if conn.Send(supervise.Request{Op: supervise.OpWatch}) == nil {
-				var r supervise.Response
-				for err == nil {
-					_, err = conn.Receive(&r)
-				}
-			}
-			stop()
-			_ = conn.Close()
+	retry := backoff.Exponential{Min: lookAgain, Max: time.Second}
+	for failures := 1; s.life.Err() == nil; failures++ {
+		if s.waitWhileItLives(c) {
+			failures = 1
 		}
 		if s.life.Err() != nil {
 			return
@@ -146,9 +140,32 @@ func (s *Server) watch(c *container) {
 		if !errors.Is(err, filelock.ErrLocked) {
 			s.opts.Logger.Error(err, "Cannot look after a container; trying again", "container", c.rec.Title)
 		}
-		// It lives: it is about to end, or does not answer.
-		supervise.Pause(s.life, lookAgain)
+		// It lives: it is about to end, cannot record the exit yet, or does not answer.
+		supervise.Pause(s.life, retry.After(failures))
 	}
+}
+
+// waitWhileItLives returns when the supervisor of the container has ended or the
+// server's life has. It reports false, at once, if the supervisor does not answer.
+func (s *Server) waitWhileItLives(c *container) bool {
+	conn, err := supervise.Dial(s.life, c.dir, supervisorPatience)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(s.life, func() { _ = conn.Close() })
+	defer stop()
+	if conn.Send(supervise.Request{Op: supervise.OpWatch}) != nil {
+		return false
+	}
+	var r supervise.Response
+	if _, err := conn.Receive(&r); err != nil {
+		return false
+	}
+	for err == nil {
+		_, err = conn.Receive(&r) // nothing more is sent
+	}
+	return true
 }
 
 // ended takes note of a container that has ended. Without an exit its supervisor has

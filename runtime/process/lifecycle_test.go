@@ -137,20 +137,21 @@ func (n *node) list() []*criv1.Container {
 func TestStop(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
+	const long = 100_000 // longer than the test may take
 	for name, test := range map[string]struct {
 		script  string
 		timeout int64
 		signal  criv1.Signal
 		want    int32
 	}{
-		"polite":        {"trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done", 10, 0, 3},
-		"by-default":    {"echo up; exec sleep 1000", 10, 0, 128 + 15},
-		"own-signal":    {"trap 'exit 4' USR1; trap '' TERM; echo up; while :; do sleep 0.01; done", 10, criv1.Signal_SIGNAL_SIGUSR1, 4},
+		"polite":        {"trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done", long, 0, 3},
+		"by-default":    {"echo up; exec sleep 1000", long, 0, 128 + 15},
+		"own-signal":    {"trap 'exit 4' USR1; trap '' TERM; echo up; while :; do sleep 0.01; done", long, criv1.Signal_SIGNAL_SIGUSR1, 4},
 		"stubborn":      {"trap '' TERM; echo up; while :; do sleep 0.01; done", 1, 0, 128 + 9},
 		"at-once":       {"trap '' TERM; echo up; while :; do sleep 0.01; done", 0, 0, 128 + 9},
-		"real-time":     {"trap 'exit 5' RTMIN; echo up; while :; do sleep 0.01; done", 10, criv1.Signal_SIGNAL_SIGRTMIN, 5},
-		"whole-group":   {"sleep 1000 & trap 'exit 6' TERM; echo up; wait", 10, 0, 6},
-		"orphan-leaves": {"(trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 1000' &) ; trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done", 10, 0, 0},
+		"real-time":     {"trap 'exit 5' RTMIN; echo up; while :; do sleep 0.01; done", long, criv1.Signal_SIGNAL_SIGRTMIN, 5},
+		"whole-group":   {"sleep 1000 & trap 'exit 6' TERM; echo up; wait", long, 0, 6},
+		"orphan-leaves": {"(trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 1000' &) ; trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done", long, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,12 +167,10 @@ func TestStop(t *testing.T) {
 			id := p.run(config)
 			p.says("c", "up")
 			state := n.state(id)
-			began := time.Now()
 			n.kill(id, test.timeout)
 			st := n.status(id)
 			assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, st.GetState())
 			assert.Equal(t, test.want, st.GetExitCode())
-			assert.Less(t, time.Since(began), time.Duration(test.timeout+5)*time.Second)
 			n.nothingLeft(id, state)
 		})
 	}
@@ -239,9 +238,7 @@ func TestForkBomb(t *testing.T) {
 		return refused > 0
 	}, "it does not reach its limit")
 	state := n.state(id)
-	began := time.Now()
-	n.kill(id, 1)
-	assert.Less(t, time.Since(began), 8*time.Second)
+	n.kill(id, 1) // an error if it takes longer than supervisorPatience to kill it
 	n.nothingLeft(id, state)
 }
 
@@ -277,6 +274,7 @@ func TestStopCancelled(t *testing.T) {
 	p.says("c", "up")
 	state := n.state(id)
 	stop := func(timeout int64) {
+		// A call that waits for ever, as these do, takes this long.
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		_, err := n.rs.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id, Timeout: timeout})

@@ -157,7 +157,7 @@ const startPatience = 5 * time.Second
 // adopt finds out what a recorded container does now.
 func (s *Server) adopt(c *container) {
 	statePath := filepath.Join(c.dir, supervise.StateFile)
-	deadline := time.Now().Add(startPatience)
+	deadline := time.Now().Add(s.startPatience)
 	for {
 		var state supervise.State
 		stateErr := supervise.ReadFile(statePath, &state)

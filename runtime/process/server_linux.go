@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -36,6 +37,8 @@ type Server struct {
 	ips     []string
 	cgroups *cgroupRoot
 	boot    string
+	// startPatience is the constant of that name, but in tests.
+	startPatience time.Duration
 
 	// life ends when Run is to return; tasks are the goroutines that it waits for. Both
 	// are set by Run before anything uses them.
@@ -68,11 +71,12 @@ func New(opts Options) (*Server, error) {
 	}
 	opts.setDefaults()
 	return &Server{
-		opts:       opts,
-		ready:      make(chan struct{}),
-		sandboxes:  map[string]*sandbox{},
-		containers: map[string]*container{},
-		images:     map[string]*image{},
+		opts:          opts,
+		startPatience: startPatience,
+		ready:         make(chan struct{}),
+		sandboxes:     map[string]*sandbox{},
+		containers:    map[string]*container{},
+		images:        map[string]*image{},
 	}, nil
 }
 

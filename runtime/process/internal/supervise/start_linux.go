@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,10 +62,13 @@ func (e *CommandError) Error() string { return e.Message }
 
 // Start starts the supervisor of the container in dir, whose [Spec] is there, and
 // returns when its command runs. The supervisor is in a session of its own and does
-// not end with the caller. It is the caller's child, see [Process.Reap]. The error is a *CommandError if
-// the supervisor ran, and has ended because the command cannot run, and wraps [filelock.ErrLocked] if another one
-// has the directory.
-func Start(dir, title string) (State, error) {
+// not end with the caller. It is the caller's child, see [Process.Reap].
+//
+// If ctx ends first the supervisor goes on and the error wraps ctx's: whether the
+// command runs is known later. The error is a [*CommandError] if the supervisor has
+// ended because the command cannot run, and wraps [filelock.ErrLocked] if the container
+// has another supervisor.
+func Start(ctx context.Context, dir, title string) (State, error) {
 	lock, err := Lock(dir)
 	if err != nil {
 		return State{}, err
@@ -100,7 +104,12 @@ func Start(dir, title string) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("executing this program as a supervisor: %w", err)
 	}
+	stop := context.AfterFunc(ctx, func() { _ = r.Close() })
+	defer stop()
 	said, err := readReady(r, initTimeout)
+	if err != nil && ctx.Err() != nil {
+		return State{}, fmt.Errorf("waiting for the supervisor: %w", ctx.Err())
+	}
 	if err != nil {
 		var ws unix.WaitStatus
 		_ = unix.Kill(-pid, unix.SIGKILL)

@@ -369,7 +369,8 @@ func (s *supervisor) kill() {
 	killDescendants(os.Getpid())
 }
 
-// end kills the tree when there is no loop yet, and returns when nothing of it is left.
+// end kills the tree when there is no loop yet, and returns when nothing of it is
+// left. Nothing cuts it short, since what is left would have no supervisor.
 func (s *supervisor) end() {
 	for s.reap() {
 		s.kill()
