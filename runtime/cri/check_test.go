@@ -1,4 +1,4 @@
-package cri
+package cri_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
 func TestCheck(t *testing.T) {
@@ -39,10 +41,14 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			svc := newService()
-			svc.conditions = tt.conds
-			svc.before = func(context.Context, string, string) error { return tt.fail }
-			err := svc.runtime(Options{}).Check(t.Context())
+			svc := newService(t)
+			svc.RemoveCondition(criv1.RuntimeReady)
+			svc.RemoveCondition(criv1.NetworkReady)
+			for _, c := range tt.conds {
+				svc.SetCondition(c.Type, c.Status, c.Reason, c.Message)
+			}
+			svc.Inject(fake.Fault{Err: tt.fail})
+			err := svc.client(cri.Options{}).Check(t.Context())
 			if tt.want == "" {
 				require.NoError(t, err)
 				return
@@ -59,37 +65,18 @@ func TestCheck(t *testing.T) {
 
 func TestCheckOfAHungRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		svc := newService()
-		svc.before = func(ctx context.Context, _, _ string) error {
-			<-ctx.Done()
-			return status.FromContextError(ctx.Err()).Err()
-		}
+		svc := newService(t)
+		svc.Inject(fake.Fault{Hang: true})
 		began := time.Now()
-		err := svc.runtime(Options{CallTimeout: 5 * time.Second}).Check(t.Context())
+		err := svc.client(cri.Options{CallTimeout: 5 * time.Second}).Check(t.Context())
 		assert.ErrorIs(t, err, runtime.ErrUnavailable)
 		assert.ErrorContains(t, err, "did not answer within 5s")
 		assert.Equal(t, 5*time.Second, time.Since(began))
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err = svc.runtime(Options{}).Check(ctx)
+		err = svc.client(cri.Options{}).Check(ctx)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotErrorIs(t, err, runtime.ErrUnavailable, "it is the caller who gave up")
 	})
-}
-
-func TestWrapCall(t *testing.T) {
-	for code, class := range map[codes.Code]error{
-		codes.NotFound: runtime.ErrNotFound, codes.Unavailable: runtime.ErrUnavailable,
-		codes.Canceled: context.Canceled, codes.DeadlineExceeded: context.DeadlineExceeded,
-	} {
-		err := wrapCall("Method", "pod p", status.Error(code, "words"), nil)
-		assert.ErrorIs(t, err, class)
-		assert.ErrorContains(t, err, "pod p: Method: words")
-		assert.Equal(t, "words", reason(err))
-	}
-	assert.EqualError(t, wrapCall("Method", "", status.Error(codes.Unknown, "words"), nil), "Method: words")
-	err := wrapCall("Method", "", status.Error(codes.Canceled, "stream terminated"), context.DeadlineExceeded)
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.EqualError(t, err, "Method: context deadline exceeded")
 }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -54,7 +55,7 @@ func TestHTTPHook(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := &web{plain: tt.plain, code: 500} // any response will do
 			tt.get.HTTPHeaders = []v1.HTTPHeader{{Name: "X", Value: "1"}, {Name: "x", Value: "2"}, {Name: "Host", Value: "vhost"}, {Name: "Authorization", Value: "hush"}}
-			rt := newService().runtime(Options{transport: w})
+			rt := New(nil, nil, Options{transport: w})
 			err := rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: &tt.get}, ports: ports, host: tt.host})
 			if tt.err != "" {
 				require.EqualError(t, err, tt.err)
@@ -74,14 +75,13 @@ func TestHTTPHook(t *testing.T) {
 }
 
 func TestTCPSocketHookDoesNothing(t *testing.T) {
-	rt := newService().runtime(Options{})
+	rt := New(nil, nil, Options{})
 	assert.NoError(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}))
 }
 
 func TestHookHost(t *testing.T) {
-	pod, host := podOf("a"), &runtime.Host{IPs: []string{"192.0.2.1"}}
-	onHost := podOf("a")
-	onHost.Spec.HostNetwork = true
+	pod, host := testpod.New("web"), &runtime.Host{IPs: []string{"192.0.2.1"}}
+	onHost := testpod.With(pod, func(pod *v1.Pod) { pod.Spec.HostNetwork = true })
 	known := onHost.DeepCopy()
 	known.Status.HostIP = "192.0.2.2"
 	assert.Equal(t, "10.0.0.7", hookHost(pod, []string{"10.0.0.7", "fd00::7"}, host))

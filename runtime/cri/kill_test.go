@@ -1,4 +1,4 @@
-package cri
+package cri_test
 
 import (
 	"context"
@@ -10,24 +10,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
-
-// running brings a pod up and forgets the calls.
-func running(t *testing.T, svc *service, opts Options, pod *v1.Pod) *syncer {
-	t.Helper()
-	s := newSyncer(t, svc.runtime(opts), pod)
-	for range len(pod.Spec.InitContainers) + 1 {
-		s.mustSync()
-	}
-	svc.calls()
-	svc.start = time.Now()
-	return s
-}
 
 func preStopExec(cmd string) *v1.Lifecycle {
 	return &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{cmd}}}}
@@ -42,6 +29,14 @@ func sidecarNamed(name string) v1.Container {
 	always := v1.ContainerRestartPolicyAlways
 	c.RestartPolicy = &always
 	return c
+}
+
+// endSlowly makes containers that start from now on take a time to end after the
+// stop signal.
+func (s *service) endSlowly(containers map[string]time.Duration) {
+	for name, takes := range containers {
+		s.Script(fake.Target{Container: name}, fake.Behavior{StopDelay: takes})
+	}
 }
 
 func seconds(n int64) *int64 { return &n }
@@ -139,13 +134,13 @@ func TestKillPod(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				svc := newService("app:1")
+				svc := newService(t, "app:1")
 				pod := podOf("a")
 				if tt.pod != nil {
 					tt.pod(pod)
 				}
-				s := running(t, svc, Options{}, pod)
-				svc.exits = tt.exits
+				svc.endSlowly(tt.exits)
+				s := running(t, svc, pod)
 				kill := runtime.PodKill{Pod: s.pod, Status: s.status()}
 				if tt.kill != nil {
 					tt.kill(&kill)
@@ -157,12 +152,11 @@ func TestKillPod(t *testing.T) {
 				}
 				assert.Equal(t, tt.want, got)
 				assert.False(t, s.status().Running())
-				for name, c := range map[string]*fakeContainer{"a": svc.byName("a"), "s1": svc.byName("s1")} {
-					if c != nil {
-						assert.Equal(t, slices.Contains(tt.killed, name), c.killed, name)
+				for _, name := range []string{"a", "s1"} {
+					if c := svc.newest(name); c != nil {
+						assert.Equal(t, slices.Contains(tt.killed, name), c.ExitCode == 128+9, name)
 					}
 				}
-				time.Sleep(2 * time.Hour) // the fake's timers
 			})
 		})
 	}
@@ -170,12 +164,12 @@ func TestKillPod(t *testing.T) {
 
 func TestKillPodAgainWithLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		svc := newService("app:1")
+		svc := newService(t, "app:1")
 		pod := podOf("a")
 		pod.Spec.TerminationGracePeriodSeconds = seconds(3600)
 		pod.Spec.Containers[0].Lifecycle = preStopExec("hook")
-		s := running(t, svc, Options{}, pod)
-		svc.exits = map[string]time.Duration{"a": 10 * time.Hour}
+		svc.endSlowly(map[string]time.Duration{"a": 10 * time.Hour})
+		s := running(t, svc, pod)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Minute, cancel)
@@ -190,24 +184,16 @@ func TestKillPodAgainWithLess(t *testing.T) {
 		assert.Equal(t, []string{
 			"ExecSync hook", "StopContainer a 3600", "1m0s StopContainer a 10", "1m10s StopPodSandbox s1",
 		}, svc.calls(), "the hook has ended and is not run again")
-		time.Sleep(20 * time.Hour)
 	})
 }
 
 func TestKillPodRepeatsAHookThatWasCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		svc := newService("app:1")
-		svc.exec = func(ctx context.Context, _ *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
-			select {
-			case <-ctx.Done():
-				return nil, status.FromContextError(ctx.Err()).Err()
-			case <-time.After(5 * time.Second):
-				return &criv1.ExecSyncResponse{}, nil
-			}
-		}
+		svc := newService(t, "app:1")
+		svc.Inject(fake.Fault{Call: "ExecSync", Delay: 5 * time.Second})
 		pod := podOf("a")
 		pod.Spec.Containers[0].Lifecycle = preStopExec("hook")
-		s := running(t, svc, Options{}, pod)
+		s := running(t, svc, pod)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		require.ErrorIs(t, s.rt.KillPod(ctx, runtime.PodKill{Pod: pod, Status: s.status()}), context.DeadlineExceeded)
@@ -217,37 +203,30 @@ func TestKillPodRepeatsAHookThatWasCutOff(t *testing.T) {
 }
 
 func TestKillPodTellsOfFailures(t *testing.T) {
-	svc := newService("app:1")
-	rec := &events{}
+	svc := newService(t, "app:1")
 	pod := podOf("a")
 	pod.Spec.Containers[0].Lifecycle = preStopExec("hook")
-	svc.exec = func(context.Context, *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
-		return &criv1.ExecSyncResponse{ExitCode: 1}, nil
-	}
-	s := running(t, svc, Options{}, pod)
-	svc.before = func(_ context.Context, method, _ string) error {
-		if method == "StopContainer" {
-			return errors.New("shim is gone")
-		}
-		return nil
-	}
-	err := s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: s.status(), Event: rec.event})
+	svc.answer(runtime.ExecResult{ExitCode: 1})
+	s := running(t, svc, pod)
+	svc.Inject(fake.Fault{Call: "StopContainer", Err: errors.New("shim is gone")})
+	before := len(s.told())
+	err := s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: s.status(), Event: s.events.Event})
 	assert.EqualError(t, err, "pod default/web(uid-1), container a: StopContainer: shim is gone")
 	assert.Equal(t, []string{
 		"spec.containers{a} Killing: Stopping container a",
 		"spec.containers{a} FailedPreStopHook: PreStopHook failed",
-	}, rec.take())
+	}, s.told()[before:])
 	assert.False(t, s.status().Running(), "the sandbox is stopped all the same")
 	assert.Error(t, s.rt.KillPod(t.Context(), runtime.PodKill{}))
 }
 
 func TestLivenessFailureRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		svc := newService("app:1")
+		svc := newService(t, "app:1")
 		pod := podOf("a", "b")
 		pod.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: seconds(7)}
-		s := running(t, svc, Options{}, pod)
-		svc.exits = map[string]time.Duration{"a": 5 * time.Second}
+		svc.endSlowly(map[string]time.Duration{"a": 5 * time.Second})
+		s := running(t, svc, pod)
 		sick := s.status().Newest("a").ID
 		s.more = func(req *runtime.PodSync) { req.Probes = unhealthy{sick} }
 		s.mustSync()
@@ -267,17 +246,12 @@ func (u unhealthy) Unhealthy(id runtime.ContainerID) (runtime.ProbeKind, bool) {
 }
 
 func TestContainerThatCannotBeStoppedIsNotStartedTwice(t *testing.T) {
-	svc := newService("app:1")
+	svc := newService(t, "app:1")
 	pod := podOf("a", "b")
-	s := running(t, svc, Options{}, pod)
+	s := running(t, svc, pod)
 	pod.Spec.Containers[0].Image, pod.Spec.Containers[1].Image = "app:2", "app:2"
-	svc.addImage("app:2")
-	svc.before = func(_ context.Context, method, about string) error {
-		if method == "StopContainer" && about == "a 30" {
-			return errors.New("no answer")
-		}
-		return nil
-	}
+	svc.AddImage(fake.Image{Name: "app:2"})
+	svc.Inject(fake.Fault{Call: "StopContainer", Target: fake.Target{Container: "a"}, Err: errors.New("no answer")})
 	_, err := s.sync()
 	assert.EqualError(t, err, "pod default/web(uid-1), container a: StopContainer: no answer")
 	got := svc.calls()

@@ -1,4 +1,4 @@
-package cri
+package cri_test
 
 import (
 	"context"
@@ -8,27 +8,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// slowAt makes one call of the service take a while.
-func slowAt(svc *service, at string, takes time.Duration) {
-	svc.before = func(ctx context.Context, method, _ string) error {
-		if method != at {
-			return nil
-		}
-		select {
-		case <-time.After(takes):
-			return nil
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		}
-	}
-}
+// lingering is how long a start that is under way may take after its context ends.
+const lingering = 3 * time.Second
 
 // What has begun to start is not cut off by the end of the context; what would come
 // after it is not done.
@@ -52,15 +40,11 @@ func TestStartsAreNotCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				svc, rec := newService("app:1"), &events{}
-				svc.exec = func(context.Context, *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
-					return &criv1.ExecSyncResponse{}, nil
-				}
-				slowAt(svc, tt.at, tt.takes)
+				svc := newService(t, "app:1")
+				svc.Inject(fake.Fault{Call: tt.at, Delay: tt.takes})
 				pod := podOf("a", "b")
 				pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: preStopExec("hook").PreStop}
-				s := newSyncer(t, svc.runtime(Options{}), pod)
-				s.event = rec.event
+				s := newSyncer(t, svc.client(cri.Options{}), pod)
 				req := s.request()
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)
@@ -69,7 +53,7 @@ func TestStartsAreNotCutOff(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled)
 				assert.Equal(t, tt.after, time.Since(began))
 				assert.Equal(t, tt.calls, svc.calls())
-				for _, e := range rec.take() {
+				for _, e := range s.told() {
 					assert.NotContains(t, e, "ailed")
 				}
 				if tt.state != "" {
@@ -83,9 +67,9 @@ func TestStartsAreNotCutOff(t *testing.T) {
 // A deadline that has passed is told as one, also when what has begun took longer.
 func TestStartsAtADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		svc := newService("app:1")
-		slowAt(svc, "RunPodSandbox", time.Hour)
-		s := newSyncer(t, svc.runtime(Options{}), podOf("a"))
+		svc := newService(t, "app:1")
+		svc.Inject(fake.Fault{Call: "RunPodSandbox", Delay: time.Hour})
+		s := newSyncer(t, svc.client(cri.Options{}), podOf("a"))
 		req := s.request()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -102,39 +86,12 @@ func TestStartsAtADeadline(t *testing.T) {
 
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		svc := newService("app:1")
-		slowAt(svc, "StartContainer", time.Hour)
-		s := newSyncer(t, svc.runtime(Options{CallTimeout: time.Minute}), podOf("a"))
+		svc := newService(t, "app:1")
+		svc.Inject(fake.Fault{Call: "StartContainer", Delay: time.Hour})
+		s := newSyncer(t, svc.client(cri.Options{CallTimeout: time.Minute}), podOf("a"))
 		began := time.Now()
 		_, err := s.sync()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Minute, time.Since(began))
-	})
-}
-
-func TestLinger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		longer, stop := linger(ctx)
-		began := time.Now()
-		cancel()
-		<-longer.Done()
-		assert.Equal(t, lingering, time.Since(began))
-		stop()
-
-		// Stopped before and while it lingers, it leaves nothing behind.
-		ctx, cancel = context.WithCancel(t.Context())
-		longer, stop = linger(ctx)
-		stop()
-		cancel()
-		assert.ErrorIs(t, longer.Err(), context.Canceled)
-		ctx, cancel = context.WithCancel(t.Context())
-		longer, stop = linger(ctx)
-		cancel()
-		synctest.Wait()
-		require.NoError(t, longer.Err())
-		stop()
-		assert.ErrorIs(t, longer.Err(), context.Canceled)
-		assert.Equal(t, lingering, time.Since(began))
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -23,7 +25,7 @@ import (
 
 // crowd is a CRI service that lists many pods. Its answers are made beforehand.
 type crowd struct {
-	statusServer
+	criv1.UnimplementedRuntimeServiceServer
 	sandboxes  *criv1.ListPodSandboxResponse
 	containers *criv1.ListContainersResponse
 	// The same in parts; without any, the service has no streams.
@@ -77,6 +79,10 @@ func newCrowd(pods, containers, chunk int) *crowd {
 	return all
 }
 
+func (*crowd) Version(context.Context, *criv1.VersionRequest) (*criv1.VersionResponse, error) {
+	return &criv1.VersionResponse{RuntimeName: "fake"}, nil
+}
+
 func (c *crowd) ListPodSandbox(context.Context, *criv1.ListPodSandboxRequest) (*criv1.ListPodSandboxResponse, error) {
 	return c.sandboxes, nil
 }
@@ -127,25 +133,33 @@ func (c *encodeOnce) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 // dial serves the crowd on a socket and returns a Runtime over it.
-func (c *crowd) dial(tb testing.TB, opts Options, server ...grpc.ServerOption) *Runtime {
-	tb.Helper()
-	path := filepath.Join(shortDir(tb), "s")
-	tb.Cleanup(serve(tb, path, c, server...))
-	rt, err := Dial(tb.Context(), path, opts)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, rt.Close()) })
+func (c *crowd) dial(b *testing.B) *Runtime {
+	b.Helper()
+	dir, err := os.MkdirTemp("", "cri") // a short path, as those of sockets have to be
+	require.NoError(b, err)
+	path := filepath.Join(dir, "s")
+	lis, err := net.Listen("unix", path)
+	require.NoError(b, err)
+	srv := grpc.NewServer(grpc.ForceServerCodecV2(&encodeOnce{CodecV2: encoding.GetCodecV2(proto.Name)}))
+	criv1.RegisterRuntimeServiceServer(srv, c)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = srv.Serve(lis) }()
+	rt, err := Dial(b.Context(), path, Options{})
+	require.NoError(b, err)
+	b.Cleanup(func() {
+		require.NoError(b, rt.Close())
+		srv.Stop()
+		<-served
+		require.NoError(b, os.RemoveAll(dir))
+	})
 	return rt
-}
-
-func encodedOnce() grpc.ServerOption {
-	return grpc.ForceServerCodecV2(&encodeOnce{CodecV2: encoding.GetCodecV2(proto.Name)})
 }
 
 // BenchmarkListPods lists 1000 pods over a socket. Beside it, "calls" is what the list
 // calls alone cost: the difference is what is done with their answers.
 func BenchmarkListPods(b *testing.B) {
 	for _, containers := range []int{1, 8} {
-		rt := newCrowd(1000, containers, 5000).dial(b, Options{}, encodedOnce())
+		rt := newCrowd(1000, containers, 5000).dial(b)
 		b.Run(fmt.Sprintf("containers=%d/calls", containers), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -169,7 +183,7 @@ func BenchmarkListPods(b *testing.B) {
 // many as containerd sends, as runtime/process does, and of one.
 func BenchmarkLists(b *testing.B) {
 	for _, chunk := range []int{0, 5000, 200, 1} {
-		rt := newCrowd(5000, 1, chunk).dial(b, Options{}, encodedOnce())
+		rt := newCrowd(5000, 1, chunk).dial(b)
 		rt.unstreamed.Store(chunk == 0)
 		name := "one reply"
 		if chunk > 0 {

@@ -52,6 +52,41 @@ func TestAssemble(t *testing.T) {
 	assert.Empty(t, assemble("fake", listing{}))
 }
 
+func TestOrder(t *testing.T) {
+	container := func(name string, attempt uint32, created int64) *criv1.Container {
+		return &criv1.Container{Id: name, Metadata: &criv1.ContainerMetadata{Name: name, Attempt: attempt}, CreatedAt: created}
+	}
+	type key struct {
+		name    string
+		attempt uint32
+	}
+	tests := []struct {
+		name string
+		in   []*criv1.Container
+		want []key
+	}{
+		{"by time", []*criv1.Container{container("a", 0, 1), container("b", 0, 3), container("a", 1, 2)}, []key{{"b", 0}, {"a", 1}, {"a", 0}}},
+		{"same time", []*criv1.Container{container("a", 0, 1), container("a", 1, 1)}, []key{{"a", 1}, {"a", 0}}},
+		{"the clock was set back", []*criv1.Container{container("a", 0, 100), container("b", 0, 50), container("a", 1, 10)}, []key{{"a", 1}, {"b", 0}, {"a", 0}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			sortContainers(tt.in)
+			var got []key
+			for _, c := range tt.in {
+				got = append(got, key{c.Metadata.Name, c.Metadata.Attempt})
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
+	sandboxes := []*criv1.PodSandbox{
+		{Id: "old", Metadata: &criv1.PodSandboxMetadata{Attempt: 0}, CreatedAt: 100},
+		{Id: "new", Metadata: &criv1.PodSandboxMetadata{Attempt: 1}, CreatedAt: 10},
+	}
+	sortSandboxes(sandboxes)
+	assert.Equal(t, "new", sandboxes[0].Id)
+}
+
 // TestOrderOfManyInstances has clocks that jump: the instances of each name stand in
 // the order of their attempts, on the places that they would have by their times.
 func TestOrderOfManyInstances(t *testing.T) {

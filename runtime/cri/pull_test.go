@@ -1,8 +1,9 @@
-package cri
+package cri_test
 
 import (
-	"context"
-	"sync/atomic"
+	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,8 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
 func TestPullPolicies(t *testing.T) {
@@ -53,57 +56,45 @@ func TestPullPolicies(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			svc := newService(tt.have...)
-			svc.pull = func(context.Context, *criv1.PullImageRequest) error { return tt.pull }
+			svc := newService(t, tt.have...)
+			svc.Inject(fake.Fault{Call: "PullImage", Err: tt.pull})
 			pod := podOf("a")
 			pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = tt.image, tt.policy
-			s := newSyncer(t, svc.runtime(Options{}), pod)
+			s := newSyncer(t, svc.client(cri.Options{}), pod)
 			res, err := s.sync()
 			var got []string
 			for _, c := range svc.calls(true) {
-				if c != "PodSandboxStatus s1" && (len(c) > 9 && c[:9] == "PullImage" || len(c) > 11 && c[:11] == "ImageStatus") {
+				if strings.HasPrefix(c, "PullImage") || strings.HasPrefix(c, "ImageStatus") {
 					got = append(got, c)
 				}
 			}
 			assert.Equal(t, tt.want, got)
 			if tt.reason == "" {
 				require.NoError(t, err)
-				assert.Equal(t, "app", svc.byName("a").config.Image.Image[7:10], "the container is made from what was found")
+				assert.Equal(t, "sha256:app", svc.nameOf(svc.status("a").Image.Image)[:10], "the container is made from what was found")
 				return
 			}
 			require.Error(t, err)
 			assert.Equal(t, v1.ContainerStateWaiting{Reason: tt.reason, Message: tt.text}, res.Waiting["a"])
-			assert.Nil(t, svc.byName("a"))
+			assert.Nil(t, svc.newest("a"))
 		})
 	}
 }
 
 func TestImageInspectError(t *testing.T) {
-	svc := newService("app:1")
-	svc.before = func(_ context.Context, method, _ string) error {
-		if method == "ImageStatus" {
-			return status.Error(codes.Unknown, "broken store")
-		}
-		return nil
-	}
-	res, err := newSyncer(t, svc.runtime(Options{}), podOf("a")).sync()
+	svc := newService(t, "app:1")
+	svc.Inject(fake.Fault{Call: "ImageStatus", Err: errors.New("broken store")})
+	res, err := newSyncer(t, svc.client(cri.Options{}), podOf("a")).sync()
 	require.Error(t, err)
 	assert.Equal(t, "ImageInspectError", res.Waiting["a"].Reason)
 }
 
 func TestPullBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		svc := newService()
-		broken := true
-		svc.pull = func(context.Context, *criv1.PullImageRequest) error {
-			if broken {
-				return status.Error(codes.Unknown, "refused")
-			}
-			return nil
-		}
-		rec := &events{}
-		s := newSyncer(t, svc.runtime(Options{}), podOf("a"))
-		s.event = rec.event
+		svc := newService(t)
+		refused := fake.Fault{Call: "PullImage", Err: errors.New("refused")}
+		mend := svc.Inject(refused)
+		s := newSyncer(t, svc.client(cri.Options{}), podOf("a"))
 		for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
 			res, err := s.sync()
 			require.ErrorContains(t, err, "pod default/web(uid-1), container a: ErrImagePull: PullImage: refused")
@@ -120,44 +111,54 @@ func TestPullBackoff(t *testing.T) {
 			require.Empty(t, svc.calls())
 			time.Sleep(res.RetryAfter)
 		}
-		broken = false
+		mend()
 		res := s.mustSync()
 		assert.Empty(t, res.Waiting)
-		assert.Contains(t, rec.take(), `spec.containers{a} Pulled: Successfully pulled image "app:1" in 0s (0s including waiting). Image size: 7 bytes.`)
-		s.rt.pods.with("uid-1", func(p *podMemory) { assert.Empty(t, p.pulls) })
+		assert.Contains(t, s.told(), `spec.containers{a} Pulled: Successfully pulled image "app:1" in 0s (0s including waiting). Image size: 1048576 bytes.`)
+
+		// A success ends the back-off: the next failure begins a new one.
+		_, images := svc.Clients()
+		_, err := images.RemoveImage(t.Context(), &criv1.RemoveImageRequest{Image: &criv1.ImageSpec{Image: "app:1"}})
+		require.NoError(t, err)
+		svc.Inject(refused)
+		svc.exit("a", 1)
+		res, err = s.sync()
+		require.ErrorContains(t, err, "ErrImagePull")
+		assert.Equal(t, 10*time.Second, res.RetryAfter)
 	})
 }
 
 func TestPullsSideBySide(t *testing.T) {
 	tests := []struct {
 		name string
-		opts Options
+		opts cri.Options
 		want time.Duration
 	}{
-		{"no bound", Options{}, time.Minute},
-		{"two at once", Options{MaxParallelPulls: 2}, 2 * time.Minute},
-		{"serial", Options{SerializePulls: true, MaxParallelPulls: 5}, 3 * time.Minute},
+		{"no bound", cri.Options{}, time.Minute},
+		{"two at once", cri.Options{MaxParallelPulls: 2}, 2 * time.Minute},
+		{"serial", cri.Options{SerializePulls: true, MaxParallelPulls: 5}, 3 * time.Minute},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				svc := newService()
-				var now, most atomic.Int32
-				svc.pull = func(context.Context, *criv1.PullImageRequest) error {
-					most.Store(max(most.Load(), now.Add(1)))
-					time.Sleep(time.Minute)
-					now.Add(-1)
-					return nil
-				}
+				svc := newService(t)
+				svc.Inject(fake.Fault{Call: "PullImage", Delay: time.Minute})
 				pod := podOf("a", "b", "c")
 				for i, image := range []string{"one:1", "two:1", "three:1"} {
 					pod.Spec.Containers[i].Image = image
 				}
 				began := time.Now()
-				newSyncer(t, svc.runtime(tt.opts), pod).mustSync()
+				newSyncer(t, svc.client(tt.opts), pod).mustSync()
 				assert.Equal(t, tt.want, time.Since(began))
-				if tt.opts.SerializePulls {
-					assert.Equal(t, int32(1), most.Load())
+				if !tt.opts.SerializePulls {
+					return
+				}
+				var last time.Time
+				for _, c := range svc.Calls(fake.Target{}) {
+					if c.Method == "PullImage" {
+						assert.False(t, c.Began.Before(last), "one at a time")
+						last = c.Ended
+					}
 				}
 			})
 		})
@@ -165,22 +166,24 @@ func TestPullsSideBySide(t *testing.T) {
 }
 
 func TestPullTriesCredentials(t *testing.T) {
-	svc := newService()
-	svc.pull = func(_ context.Context, req *criv1.PullImageRequest) error {
-		if req.Auth.GetUsername() != "right" {
-			return status.Error(codes.Unauthenticated, "denied")
-		}
-		return nil
-	}
+	svc := newService(t)
+	svc.Inject(fake.Fault{Call: "PullImage", Times: 1, Err: status.Error(codes.Unauthenticated, "denied")})
 	pod := podOf("a")
 	pod.Spec.Containers[0].Image = "reg.example.com/team/app:1"
-	s := newSyncer(t, svc.runtime(Options{}), pod)
+	s := newSyncer(t, svc.client(cri.Options{}), pod)
 	s.more = func(req *runtime.PodSync) {
-		req.PullSecrets = []v1.Secret{
-			dockerConfigJSON("one", `{"auths":{"reg.example.com":{"username":"wrong","password":"x"}}}`),
-			dockerConfigJSON("two", `{"auths":{"reg.example.com":{"username":"right","password":"y"},"other.com":{"username":"other"}}}`),
+		for i, auths := range []string{
+			`{"auths":{"reg.example.com":{"username":"wrong","password":"x"}}}`,
+			`{"auths":{"reg.example.com":{"username":"right","password":"y"},"other.com":{"username":"other"}}}`,
+		} {
+			secret := v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(auths)}}
+			secret.Namespace, secret.Name = "default", strconv.Itoa(i)
+			req.PullSecrets = append(req.PullSecrets, secret)
 		}
 	}
 	s.mustSync()
-	assert.Contains(t, svc.calls(), "PullImage reg.example.com/team/app:1 right")
+	calls := svc.calls()
+	assert.Contains(t, calls, "PullImage reg.example.com/team/app:1 wrong")
+	assert.Contains(t, calls, "PullImage reg.example.com/team/app:1 right")
+	assert.NotContains(t, calls, "PullImage reg.example.com/team/app:1 other")
 }

@@ -74,8 +74,6 @@ type Options struct {
 	// used up its memory dies; by default all do (kubelet's singleProcessOOMKill).
 	KillProcessesSingly bool
 
-	// node replaces what is found out about the machine, in tests.
-	node *translate.Node
 	// transport of HTTP hooks, in tests.
 	transport http.RoundTripper
 }
@@ -140,12 +138,7 @@ func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Option
 	r.pulls = newPuller(&r.opts)
 	r.starts = newGate(opts.MaxParallelStarts)
 	r.pods.idle = 2 * max(r.opts.PullBackoffMax, r.opts.Backoff.Max, 10*time.Minute)
-	r.node = sync.OnceValue(func() *translate.Node {
-		if opts.node != nil {
-			return opts.node
-		}
-		return findNode(&opts)
-	})
+	r.node = sync.OnceValue(func() *translate.Node { return findNode(&opts) })
 	return r
 }
 

@@ -62,6 +62,14 @@ func (r *Runtime) SetCondition(name string, ok bool, reason, message string) {
 	r.s.cond.Changed()
 }
 
+// RemoveCondition removes a condition from what the runtime says of itself.
+func (r *Runtime) RemoveCondition(name string) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.s.conditions = slices.DeleteFunc(slices.Clone(r.s.conditions), func(c *criv1.RuntimeCondition) bool { return c.GetType() == name })
+	r.s.cond.Changed()
+}
+
 // Memory is what a runtime that was stopped still knows when it starts again.
 type Memory int
 

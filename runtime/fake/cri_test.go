@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -109,4 +111,42 @@ func TestTheContractOfCRI(t *testing.T) {
 	assert.Equal(t, criv1.CgroupDriver_CGROUPFS, rc.Linux.CgroupDriver)
 	_, err = c.UpdateRuntimeConfig(ctx, &criv1.UpdateRuntimeConfigRequest{})
 	require.NoError(t, err)
+}
+
+func TestAddresses(t *testing.T) {
+	var next []string
+	rt := fake.New(fake.Options{PodIPs: func(pod runtime.PodRef) []string { return next }})
+	for name, ips := range map[string][]string{"none": nil, "one": {"10.0.0.7"}, "two": {"10.0.0.7", "fd00::7"}} {
+		next = ips
+		pod := testpod.New(name, testpod.Containers("main"))
+		require.NoError(t, rt.Seed(pod))
+		assert.Equal(t, ips, inspect(t, rt, pod).IPs, name)
+	}
+	rt = fake.New(fake.Options{})
+	pods := fake.Pods(2, 1)
+	pods[1].Spec.HostNetwork = true
+	require.NoError(t, rt.Seed(pods...))
+	assert.Len(t, inspect(t, rt, pods[0]).IPs, 1)
+	assert.Empty(t, inspect(t, rt, pods[1]).IPs)
+}
+
+func TestCallsOfImages(t *testing.T) {
+	rt := fake.New(fake.Options{})
+	images := imagesOf(rt)
+	spec := &criv1.ImageSpec{Image: "app:latest", UserSpecifiedImage: "app"}
+	_, err := images.PullImage(t.Context(), &criv1.PullImageRequest{Image: spec, Auth: &criv1.AuthConfig{Username: "me"}})
+	require.NoError(t, err)
+	call := rt.Calls(fake.Target{Image: "app"})[0]
+	assert.Equal(t, []string{"PullImage", "app", "app:latest", "me"}, []string{call.Method, call.Image, call.ID, call.Username})
+}
+
+func TestConditions(t *testing.T) {
+	rt := fake.New(fake.Options{})
+	require.NoError(t, rt.Check(t.Context()))
+	rt.SetCondition(criv1.NetworkReady, false, "NetworkPluginNotReady", "no CNI")
+	require.ErrorContains(t, rt.Check(t.Context()), "no CNI")
+	rt.RemoveCondition(criv1.NetworkReady)
+	require.ErrorContains(t, rt.Check(t.Context()), "does not report whether NetworkReady")
+	rt.SetCondition(criv1.NetworkReady, true, "", "")
+	require.NoError(t, rt.Check(t.Context()))
 }

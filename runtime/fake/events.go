@@ -1,7 +1,9 @@
 package fake
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"slices"
 	"time"
 
@@ -221,14 +223,15 @@ func (s *service) send(events []*criv1.ContainerEventResponse) {
 }
 
 // BreakEvents ends all streams of events with the error, as when the connection is
-// lost, and returns how many there were. What a listener has not read yet, it still
-// gets.
+// lost, and returns how many there were. Events that a listener has not read yet are
+// still delivered before. With nil the streams end without an error, as those of
+// CRI-O do when its events are disabled.
 func (r *Runtime) BreakEvents(err error) int {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	n := len(r.s.subs)
 	for sub := range r.s.subs {
-		sub.fail(asStatus(err))
+		sub.fail(cmp.Or(asStatus(err), io.EOF))
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -283,6 +284,21 @@ func TestCallsThatARuntimeDoesNotHave(t *testing.T) {
 	assert.Equal(t, codes.Unimplemented, status.Code(err))
 	assert.Len(t, fake.ListStreams(), 6)
 	assert.NotEmpty(t, rt.Calls(fake.Target{}), "that they were tried is known")
+}
+
+func TestStreamsThatEndWithoutAnError(t *testing.T) {
+	rt := fake.New(fake.Options{})
+	inMemory, _ := rt.Clients()
+	for name, client := range map[string]criv1.RuntimeServiceClient{"in memory": inMemory, "over the wire": criv1.NewRuntimeServiceClient(serve(t, rt))} {
+		t.Run(name, func(t *testing.T) {
+			stream := listen(t.Context(), t, client)
+			_, err := stream.Header()
+			require.NoError(t, err)
+			assert.Equal(t, 1, rt.BreakEvents(nil))
+			_, err = stream.Recv()
+			assert.ErrorIs(t, err, io.EOF)
+		})
+	}
 }
 
 // An event that comes late tells of the time when it was due.

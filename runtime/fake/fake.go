@@ -34,6 +34,10 @@ type Options struct {
 	// "GetContainerEvents": they answer Unimplemented, as a runtime does that is too old
 	// for them. [ListStreams] has those that are new in CRI v0.37. Default: none.
 	Without []string
+	// PodIPs returns the addresses of a pod's sandbox, the primary one first, when it is
+	// created. It is not called for pods with the network of the host. Default: one
+	// address of 10.0.0.0/8 for each sandbox.
+	PodIPs func(pod runtime.PodRef) []string
 	// PortForward is the pods' end of forwarded ports, see [Runtime.ForwardPort]. ctx
 	// ends when the sandbox is not ready any more. nil: nothing listens on any port.
 	PortForward func(ctx context.Context, pod runtime.PodRef, port int32, stream io.ReadWriteCloser) error

@@ -176,7 +176,8 @@ func (s *service) describe(rec *Call, req any) {
 	case *criv1.StreamContainersRequest:
 		s.describePod(rec, r.GetFilter().GetLabelSelector())
 	case *criv1.PullImageRequest:
-		rec.Image = cmp.Or(r.GetImage().GetUserSpecifiedImage(), r.GetImage().GetImage())
+		rec.Image, rec.ID = imageOf(r.GetImage())
+		rec.Username = r.GetAuth().GetUsername()
 		if m := r.GetSandboxConfig().GetMetadata(); m != nil {
 			rec.Pod = podOf(m)
 		}
@@ -197,8 +198,14 @@ func (s *service) describe(rec *Call, req any) {
 		}
 		rec.ID = r.GetPodSandboxId()
 	case interface{ GetImage() *criv1.ImageSpec }:
-		rec.Image = cmp.Or(r.GetImage().GetUserSpecifiedImage(), r.GetImage().GetImage())
+		rec.Image, rec.ID = imageOf(r.GetImage())
 	}
+}
+
+// imageOf returns an image's name in the spec of a container, and the reference by
+// which the runtime is asked for it.
+func imageOf(spec *criv1.ImageSpec) (name, ref string) {
+	return cmp.Or(spec.GetUserSpecifiedImage(), spec.GetImage()), spec.GetImage()
 }
 
 // describePod finds the pod that a selector of labels asks for. mu is held.

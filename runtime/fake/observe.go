@@ -21,9 +21,12 @@ type Call struct {
 	// Method is the CRI name, as in "StartContainer".
 	Method string
 	Pod    runtime.PodRef
-	// Container and Image are names as in the spec. ID is that of the container, or
-	// of the sandbox if the call is about that.
+	// Container and Image are names as in the spec. ID is that of the container or the
+	// sandbox that the call is about, or the reference of the image that the runtime is
+	// asked for.
 	Container, Image, ID string
+	// Username in the credentials of PullImage.
+	Username string
 	// Attempt of the container or the sandbox.
 	Attempt uint32
 	// Grace of StopContainer.

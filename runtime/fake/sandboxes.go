@@ -60,7 +60,10 @@ func (s *service) addSandbox(config *criv1.PodSandboxConfig, handler string) *sa
 	}
 	sb.seq, sb.id = s.newID("s")
 	if sb.network() != criv1.NamespaceMode_NODE {
-		sb.ip = fmt.Sprintf("10.%d.%d.%d", byte(sb.seq>>16), byte(sb.seq>>8), byte(sb.seq))
+		sb.ips = []string{fmt.Sprintf("10.%d.%d.%d", byte(sb.seq>>16), byte(sb.seq>>8), byte(sb.seq))}
+		if s.opts.PodIPs != nil {
+			sb.ips = slices.Clone(s.opts.PodIPs(sb.pod))
+		}
 	}
 	s.names[sandboxName(config.GetMetadata())] = true
 	s.sandboxes.add(sb)
@@ -88,7 +91,13 @@ func (sb *sandbox) status() *criv1.PodSandboxStatus {
 		Labels: sb.config.GetLabels(), Annotations: sb.config.GetAnnotations(),
 	}
 	if sb.ready {
-		st.Network.Ip = sb.ip
+		for i, ip := range sb.ips {
+			if i == 0 {
+				st.Network.Ip = ip
+				continue
+			}
+			st.Network.AdditionalIps = append(st.Network.AdditionalIps, &criv1.PodIP{Ip: ip})
+		}
 	}
 	return st
 }

@@ -85,7 +85,7 @@ type sandbox struct {
 	ready      bool
 	lost       chan struct{} // closed when it is not ready any more
 	created    int64
-	ip         string // "" with the host's network
+	ips        []string // none with the host's network
 	containers []*container
 	item       item // see listed
 }

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"google.golang.org/grpc"
@@ -51,6 +52,9 @@ func (s *runtimeServer) GetContainerEvents(_ *criv1.GetEventsRequest, stream grp
 	}
 	for {
 		ev, err := e.sub.next(stream.Context())
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,57 @@
+package cri_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+func TestRemoveContainer(t *testing.T) {
+	svc := newService(t, "app:1")
+	s := running(t, svc, podOf("a"))
+	c := svc.status("a")
+	id := s.status().Newest("a").ID
+	err := s.rt.RemoveContainer(t.Context(), id)
+	assert.EqualError(t, err, "pod default/web(uid-1), container a: fake://c2 is running; stop it before it is removed")
+
+	svc.exit("a", 0)
+	dir := filepath.Dir(c.LogPath)
+	for _, name := range []string{"0.log", "0.log.20260102-030405.gz", "0.log.20260102-030405.gz.tmp", "10.log", "0.logbook"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	message := c.Mounts[1].HostPath
+	require.FileExists(t, message)
+	svc.calls()
+	yield := svc.Inject(fake.Fault{Call: "RemoveContainer", Err: status.Error(codes.FailedPrecondition, "cannot delete running task")})
+	err = s.rt.RemoveContainer(t.Context(), id)
+	assert.EqualError(t, err, "pod default/web(uid-1), container a: RemoveContainer: cannot delete running task; "+
+		"the runtime does not list it as running: if this goes on, restart the runtime, which leaves containers running")
+	yield()
+	svc.calls()
+	require.NoError(t, s.rt.RemoveContainer(t.Context(), id))
+	assert.Equal(t, []string{"RemoveContainer c2"}, svc.calls())
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{filepath.Join(dir, "0.logbook"), filepath.Join(dir, "10.log")}, left)
+	assert.NoFileExists(t, message)
+
+	require.NoError(t, s.rt.RemoveContainer(t.Context(), id), "what is gone is removed")
+	assert.Empty(t, svc.calls())
+}
+
+func TestRemoveSandbox(t *testing.T) {
+	svc := newService(t, "app:1")
+	s := running(t, svc, podOf("a"))
+	require.NoError(t, s.rt.RemoveSandbox(t.Context(), "s1"))
+	assert.Equal(t, []string{"StopPodSandbox s1", "RemovePodSandbox s1"}, svc.calls())
+	svc.Inject(fake.Fault{Err: runtime.ErrNotFound})
+	require.NoError(t, s.rt.RemoveSandbox(t.Context(), "s1"))
+}
