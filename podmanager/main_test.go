@@ -1,4 +1,4 @@
-package podmanager
+package podmanager_test
 
 import (
 	"testing"

@@ -1,6 +1,7 @@
-package podmanager
+package podmanager_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,19 +10,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func testPod(uid, name string, change ...func(*v1.Pod)) *v1.Pod {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: name, Namespace: "default"}}
-	for _, f := range change {
-		f(pod)
-	}
-	return pod
+	return testpod.New(name, append([]testpod.Option{testpod.UID(types.UID(uid))}, change...)...)
 }
 
 func mirror(p *v1.Pod) { p.Annotations = map[string]string{runtime.AnnotationConfigMirror: "hash"} }
@@ -36,7 +34,7 @@ func uids(pods []*v1.Pod) []string {
 
 func TestManager(t *testing.T) {
 	t.Parallel()
-	m := New()
+	m := podmanager.New()
 	static, other := testPod("s", "b"), testPod("o", "a")
 	m.Set(static)
 	m.Set(other)
@@ -75,7 +73,7 @@ func TestManager(t *testing.T) {
 
 func TestManagerReplacesByName(t *testing.T) {
 	t.Parallel()
-	m := New()
+	m := podmanager.New()
 	old, fresh := testPod("1", "a"), testPod("2", "a")
 	m.Set(old)
 	m.Set(fresh) // before the old one is removed, as the stream has it
@@ -92,11 +90,15 @@ func TestManagerReplacesByName(t *testing.T) {
 	assert.Same(t, fresh, got, "the older one has its name back")
 }
 
+func byNameThenUID(a, b *v1.Pod) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+}
+
 // TestManagerModel compares the indexes with a plain list of pods.
 func TestManagerModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		m := New()
+		m := podmanager.New()
 		model := map[types.UID]*v1.Pod{}
 		type held struct{ snapshot, copied []*v1.Pod }
 		var taken []held
@@ -141,8 +143,8 @@ func TestManagerModel(t *testing.T) {
 					_, ok := m.ByName("default", name)
 					require.Equal(rt, named[name], ok)
 				}
-				slices.SortFunc(pods, order)
-				slices.SortFunc(mirrors, order)
+				slices.SortFunc(pods, byNameThenUID)
+				slices.SortFunc(mirrors, byNameThenUID)
 				d := m.Snapshot()
 				require.Equal(rt, uids(pods), uids(d.Pods))
 				require.Equal(rt, uids(mirrors), uids(d.Mirrors))
@@ -156,7 +158,7 @@ func TestManagerModel(t *testing.T) {
 
 func TestManagerConcurrently(t *testing.T) {
 	t.Parallel()
-	m := New()
+	m := podmanager.New()
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
@@ -179,7 +181,7 @@ func TestManagerConcurrently(t *testing.T) {
 func BenchmarkManager(b *testing.B) {
 	const n = 5000
 	pods, mirrors := make([]*v1.Pod, n), make([]*v1.Pod, n)
-	m := New()
+	m := podmanager.New()
 	for i := range n {
 		name := fmt.Sprint("pod-", i)
 		pods[i], mirrors[i] = testPod(fmt.Sprint("uid-", i), name), testPod(fmt.Sprint("mirror-", i), name, mirror)

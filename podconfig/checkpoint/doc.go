@@ -1,41 +1,40 @@
-// Package checkpoint keeps on disk the pods that an agent has taken on, and what
-// they refer to, so that they run again after a reboot though nobody who wants them
-// can be reached: no API server, no URL, no mount.
+// Package checkpoint keeps the pods of an agent on disk, and the objects that they refer
+// to. After a reboot these pods run again although no source can be reached: no API
+// server, no URL, no mount.
 //
 // # Vocabulary
 //
-//   - A record is the file of one pod, or of one secret or config map that kept
-//     pods refer to.
-//   - To keep a pod is to want a record of it, to drop it is to want none. The
-//     [Store] sees to it soon after, and for as long as it takes.
-//   - A record that is unfit for use is set aside: moved out of the way, into the
-//     directory "aside", and told of. It is not deleted, as somebody may want to look.
+//   - A record is a file with one pod, or with one secret or config map that a kept pod
+//     refers to.
+//   - A kept pod is a pod that should have a record. [Store.Keep] keeps a pod,
+//     [Store.Drop] drops it. [Store.Run] updates the records.
+//   - A record that cannot be used is set aside: it is logged and moved to the directory
+//     "aside". It is not deleted, so that an administrator can look at it.
 //
 // # Use
 //
-// Give [Store.Load] to [github.com/kubeletkit/kubeletkit/podconfig.Options] as
-// Restore, run [Store.Run], call Keep for each pod that was admitted and Drop for
-// each that its source wants no more; once all sources have been heard, call Prune
-// with what is desired, for what has gone unseen. [github.com/kubeletkit/kubeletkit.Agent] does
-// all of that.
+// An agent passes [Store.Load] to podconfig.Options.Restore and runs [Store.Run]. It calls
+// Keep for each pod that it admits or updates, and Drop for each pod that a source
+// removes. When all sources have been seen it calls [Store.Prune] with the desired pods.
+// It looks objects up in the source that [Store.Objects] returns. The agent of the root
+// package does all of this.
 //
 // # Guarantees
 //
-//   - A record is complete or not there: it is written beside its place, synced, and
-//     renamed; the directory is synced after. A checksum tells what a disk has made
-//     of it since.
-//   - Keep and Drop never block and never fail. A write that fails, on a full disk
-//     or a read-only one, is told once and tried again until it succeeds; only the
-//     newest state of each pod waits meanwhile.
-//   - A torn, truncated or foreign file, one of a newer version of the format, and
-//     one that belongs to somebody else never stop the agent: they are set aside.
-//     What cannot be read at the moment, or not without its key, is left alone.
-//   - Of two records of one full name, as an interruption may leave them, the one that
-//     was written last counts.
-//   - What did not change is not written again, so an agent that is started again
+//   - A record is complete or it does not exist: it is written to another file, synced
+//     and renamed, and the directory is synced. A checksum detects later damage.
+//   - Keep and Drop do not block and do not fail. A write that fails, as on a full or
+//     read-only disk, is logged once and repeated until it succeeds. Only the newest
+//     state of each pod is in memory meanwhile.
+//   - Damaged files, foreign files, records of a newer format and files of other users
+//     never stop the agent. They are set aside. A file that cannot be read now, or not
+//     without its key, stays where it is.
+//   - An interruption can leave two records of one full name. Then the record that was
+//     written last counts.
+//   - A pod that has not changed is not written again. So an agent that is restarted
 //     writes nothing.
-//   - With a key, secrets and config maps are encrypted at rest (AES-GCM). Pods are
-//     not; what a manifest says openly stands openly in its record.
+//   - With a key, secrets and config maps are encrypted at rest (AES-GCM). Pods are not
+//     encrypted: values in their manifests are readable in their records.
 //
-// The directory and the records belong to the user of the agent alone (0700, 0600).
+// The directory and the records are readable only by the user of the agent (0700, 0600).
 package checkpoint

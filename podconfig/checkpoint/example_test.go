@@ -12,7 +12,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
-// A pod that was admitted is there again in the next life of the agent.
+// A pod that was kept is restored in the next run of the agent.
 func Example() {
 	dir, err := os.MkdirTemp("", "checkpoint")
 	if err != nil {

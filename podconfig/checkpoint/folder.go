@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// Names in a folder: records end in suffix; what begins with scratch is a record
-// that was being written.
+// Names in a folder. Records end in suffix. Files that begin with scratch are records
+// that are being written.
 const (
 	suffix  = ".checkpoint"
 	scratch = ".new-"
 )
 
-// folder is a directory of records. It knows nothing of what is in them.
+// folder is a directory of records, with any content.
 type folder struct {
 	path string
-	// aside is where unusable files go.
+	// aside is the directory of unusable files.
 	aside string
 }
 
-// write puts a record there in one step, into a folder that was made. After the next
-// sync, the record outlives a loss of power.
+// write writes a record atomically. The directory must exist. The record survives a
+// power loss after the next sync.
 func (f folder) write(name string, record []byte) (err error) {
 	file, err := os.CreateTemp(f.path, scratch+"*") // 0600
 	if err != nil {
@@ -51,8 +51,8 @@ func (f folder) write(name string, record []byte) (err error) {
 	return err
 }
 
-// remove takes a record away, for good after the next sync; it is no error if there
-// is none.
+// remove removes a record. That survives a power loss after the next sync. A record
+// that does not exist is no error.
 func (f folder) remove(name string) error {
 	if err := os.Remove(f.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -60,10 +60,10 @@ func (f folder) remove(name string) error {
 	return nil
 }
 
-// sync makes what was written and removed outlive a loss of power.
+// sync makes previous writes and removals survive a power loss.
 func (f folder) sync() error { return syncDir(f.path) }
 
-// make makes the directory, if need be, so that it outlives a loss of power.
+// make creates the directory if it does not exist, and syncs it.
 func (f folder) make() error {
 	if _, err := os.Stat(f.path); err == nil {
 		return nil
@@ -75,14 +75,14 @@ func (f folder) make() error {
 	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
 }
 
-// syncDir makes what happened in a directory outlive a loss of power.
+// syncDir makes changes in a directory survive a power loss.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	// Some file systems cannot sync a directory and say so.
+	// Some file systems return an error because they cannot sync directories.
 	if err := dir.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
@@ -91,10 +91,10 @@ func syncDir(path string) error {
 
 func (f folder) file(name string) string { return filepath.Join(f.path, name+suffix) }
 
-// read calls use for each record, in the order of their names, with the time when it
-// was written. What use returns an error for, and what is no record, is set aside;
-// what cannot be read now, or not without its key, is left where it is. problem is
-// told of both. Remains of interrupted writes are removed.
+// read calls use for each record, in the order of the names, with the time when it was
+// written. It sets aside files that are no records and records for which use returns an
+// error. It leaves files that cannot be read now or not without their key. problem
+// receives both. Files of interrupted writes are removed.
 func (f folder) read(use func(name string, record []byte, written time.Time) error, problem func(path string, aside bool, err error)) error {
 	entries, err := os.ReadDir(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,7 +130,7 @@ func (f folder) read(use func(name string, record []byte, written time.Time) err
 	return nil
 }
 
-// setAside moves a file out of the way.
+// setAside moves a file to the directory of unusable files.
 func (f folder) setAside(path string) error {
 	if err := os.MkdirAll(f.aside, 0o700); err != nil {
 		return fmt.Errorf("setting it aside: %w", err)
@@ -142,7 +142,8 @@ func (f folder) setAside(path string) error {
 	return nil
 }
 
-// readRecord reads a file that nobody but us can have written, and tells when it was.
+// readRecord reads a file that only the agent's user can have written. It returns the
+// time of the last write too.
 func readRecord(path string) ([]byte, time.Time, error) {
 	var never time.Time
 	info, err := os.Lstat(path)
@@ -160,7 +161,7 @@ func readRecord(path string) ([]byte, time.Time, error) {
 		return nil, never, fmt.Errorf("%w: %w", errUnread, err)
 	}
 	defer file.Close()
-	// The file that was looked at, and not what has taken its place since.
+	// It must be the file that was checked, not one that has replaced it since.
 	opened, err := file.Stat()
 	if err != nil {
 		return nil, never, fmt.Errorf("%w: %w", errUnread, err)

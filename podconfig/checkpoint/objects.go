@@ -17,15 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lookupTimeout bounds questions to the source of objects that only serve the
-// records.
+// lookupTimeout is the time limit of lookups that are made only for the records.
 const lookupTimeout = 10 * time.Second
 
-// Objects returns a source that has what inner has, and keeps records of the
-// secrets and config maps that kept pods refer to. It answers from the records
-// before inner has called changed for the first time, and where a lookup fails
-// otherwise than that there is no such object. It is to be called before
-// [Store.Run], and once.
+// Objects returns a source that wraps inner, and keeps records of the secrets and config
+// maps that kept pods refer to. Lookups return the object of a record until inner's Watch
+// has made its first report, and whenever inner fails with an error other than NotFound.
+// Call it once, before [Store.Run].
 func (s *Store) Objects(inner objects.Source) objects.Source {
 	o := &keptObjects{store: s, inner: inner}
 	s.mu.Lock()
@@ -34,14 +32,14 @@ func (s *Store) Objects(inner objects.Source) objects.Source {
 	return o
 }
 
-// keptObjects is a source with records.
+// keptObjects is a source with records for when inner cannot be reached.
 type keptObjects struct {
 	store *Store
 	inner objects.Source
 
 	mu sync.Mutex
-	// heard says that inner can answer.
-	heard bool
+	// ready is set after the first report of inner: its lookups can be answered.
+	ready bool
 }
 
 // Secret implements [objects.Source].
@@ -54,21 +52,21 @@ func (o *keptObjects) ConfigMap(ctx context.Context, namespace, name string) (*v
 	return lookup(ctx, o, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name}, o.inner.ConfigMap)
 }
 
-func lookup[T metav1.Object](ctx context.Context, o *keptObjects, ref objects.Ref, ask func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
+func lookup[T metav1.Object](ctx context.Context, o *keptObjects, ref objects.Ref, find func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
 	o.mu.Lock()
-	heard := o.heard
+	ready := o.ready
 	o.mu.Unlock()
-	if !heard {
+	if !ready {
 		if object, ok := o.store.object(ref).(T); ok {
 			return object, nil
 		}
 	}
-	object, err := ask(ctx, ref.Namespace, ref.Name)
+	object, err := find(ctx, ref.Namespace, ref.Name)
 	switch {
 	case err == nil:
 		o.store.keepObject(ref, object)
 	case apierrors.IsNotFound(err):
-		if heard {
+		if ready {
 			o.store.keepObject(ref, nil)
 		}
 	default:
@@ -83,22 +81,22 @@ func lookup[T metav1.Object](ctx context.Context, o *keptObjects, ref objects.Re
 func (o *keptObjects) Watch(ctx context.Context, changed func(refs []objects.Ref)) error {
 	return o.inner.Watch(ctx, func(refs []objects.Ref) {
 		o.mu.Lock()
-		o.heard = true
+		o.ready = true
 		o.mu.Unlock()
 		o.store.refresh(refs)
 		changed(refs)
 	})
 }
 
-// object returns what the record of the object holds, or nil.
+// object returns the object of the record, or nil.
 func (s *Store) object(ref objects.Ref) metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held[ref]
 }
 
-// keepObject wants the object to have a record if a kept pod refers to it; nil says
-// that there is no such object.
+// keepObject keeps a record of the object if a kept pod refers to it. A nil object does
+// not exist, so its record is removed.
 func (s *Store) keepObject(ref objects.Ref, object metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +121,7 @@ func (s *Store) wanted(ref objects.Ref) bool {
 	return false
 }
 
-// references are the objects that kept pods refer to. mu is held.
+// references returns the objects that kept pods refer to. mu is held.
 func (s *Store) references() map[objects.Ref]struct{} {
 	refs := map[objects.Ref]struct{}{}
 	for _, pod := range s.kept {
@@ -134,8 +132,8 @@ func (s *Store) references() map[objects.Ref]struct{} {
 	return refs
 }
 
-// refresh has Run look again at the objects, or at all if none is named, as far as
-// kept pods refer to them.
+// refresh makes Run look up the objects that kept pods refer to: those of refs, or all
+// if refs is empty.
 func (s *Store) refresh(refs []objects.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +146,8 @@ func (s *Store) refresh(refs []objects.Ref) {
 	s.wake()
 }
 
-// renew looks up the stale objects, which keeps them. What cannot be told in time is
-// looked up with the next ones.
+// renew looks up the stale objects, which updates their records. Those that are left
+// after lookupTimeout stay stale.
 func (s *Store) renew(ctx context.Context) {
 	s.mu.Lock()
 	source := s.source
@@ -182,7 +180,7 @@ func (s *Store) renew(ctx context.Context) {
 			_, err = source.ConfigMap(ctx, ref.Namespace, ref.Name)
 		}
 		if err != nil {
-			// The pods that refer to it say so themselves.
+			// The status of the pods that refer to it has the reason.
 			s.log.V(2).Info("An object that a pod refers to has no checkpoint", "object", ref, "err", err)
 		}
 	}
@@ -190,7 +188,7 @@ func (s *Store) renew(ctx context.Context) {
 
 // dropObjects drops the records of objects that no kept pod refers to. mu is held.
 func (s *Store) dropObjects() {
-	s.loose = false
+	s.unreferenced = false
 	if len(s.held) == 0 {
 		return
 	}
@@ -227,12 +225,13 @@ func (r objectRecord) object() metav1.Object {
 	}
 }
 
-// fileOf names the record of an object; its full name may be too long for that.
+// fileOf returns the file of an object. Its name is a hash: the object's full name may be
+// too long for a file name.
 func fileOf(ref objects.Ref) file {
 	return file{object: true, name: fmt.Sprintf("%x", sha256.Sum256([]byte(ref.String())))}
 }
 
-// loadObject reads the record of an object. mu is held.
+// loadObject reads the record of an object into held. mu is held.
 func (s *Store) loadObject(name string, record []byte) error {
 	data, err := unpack(name, record, s.key)
 	if err != nil {
@@ -255,7 +254,7 @@ func (s *Store) loadObject(name string, record []byte) error {
 	}
 	s.held[ref] = object
 	f := file{object: true, name: name}
-	if s.key != nil && !isSealed(record) { // it was written before there was a key
+	if s.key != nil && !isSealed(record) { // it was written without a key
 		s.set(f, r)
 	} else {
 		s.onDisk[f] = sha256.Sum256(data)

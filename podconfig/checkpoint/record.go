@@ -10,25 +10,26 @@ import (
 	"fmt"
 )
 
-// version of the format that is written and read.
+// version is the version of the record format.
 const version = 1
 
-// maxRecord is the greatest size of a record that is read, in bytes. The API allows
-// an object 1.5 MiB (etcd's limit), which base64 makes larger.
+// maxRecord is the maximum size of a record in bytes. Objects of the API have up to
+// 1.5 MiB (etcd's limit), and base64 makes them larger.
 const maxRecord = 4 << 20
 
-// What is wrong with a record that cannot be used.
+// Reasons why a record cannot be used.
 var (
 	errForeign = errors.New("is no checkpoint")
 	errNewer   = errors.New("was written by a newer version")
-	errTorn    = errors.New("is damaged")
-	errLocked  = errors.New("cannot be decrypted: the key is missing or another one")
-	// errUnread is no fault of the record.
+	errDamaged = errors.New("is damaged")
+	errLocked  = errors.New("cannot be decrypted: the key is missing or differs")
+	// errUnread is an I/O error. The record may be usable later.
 	errUnread = errors.New("cannot be read")
 )
 
-// A record is a line, "kubeletkit-checkpoint <version> <cipher> <size> <sha256>",
-// and the content, of which size and checksum are given as it stands in the file.
+// A record is a header line, "kubeletkit-checkpoint <version> <cipher> <size> <sha256>",
+// followed by the content. Size and checksum are those of the content in the file, after
+// encryption.
 const (
 	magic      = "kubeletkit-checkpoint"
 	headerLine = magic + " %d %s %d %x\n"
@@ -37,8 +38,8 @@ const (
 	sealed = "aes-gcm"
 )
 
-// pack makes a record of the content. With a key it is encrypted, and can be opened
-// under the same name only.
+// pack returns the record of the content. With a key the content is encrypted, and only
+// a record of the same name can be decrypted.
 func pack(name string, content []byte, key cipher.AEAD) ([]byte, error) {
 	method := plain
 	if key != nil {
@@ -70,7 +71,7 @@ func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 	case !bytes.HasPrefix(line, []byte(magic+" ")):
 		return nil, errForeign
 	case !found:
-		return nil, errTorn
+		return nil, errDamaged
 	}
 	if _, err := fmt.Sscanf(string(line), magic+" %d", &v); err != nil || v < 1 {
 		return nil, errForeign
@@ -79,10 +80,10 @@ func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 		return nil, fmt.Errorf("%w (format %d, known is %d)", errNewer, v, version)
 	}
 	if _, err := fmt.Sscanf(string(line)+"\n", headerLine, &v, &method, &size, &sum); err != nil {
-		return nil, errTorn
+		return nil, errDamaged
 	}
 	if actual := sha256.Sum256(content); size != len(content) || !bytes.Equal(sum, actual[:]) {
-		return nil, errTorn
+		return nil, errDamaged
 	}
 	switch method {
 	case plain:
@@ -101,7 +102,7 @@ func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 	}
 }
 
-// newKey makes an AEAD of the bytes of a key; without any it returns nil.
+// newKey returns the cipher of a key, nil for an empty key.
 func newKey(key []byte) (cipher.AEAD, error) {
 	if len(key) == 0 {
 		return nil, nil

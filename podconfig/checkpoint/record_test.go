@@ -37,11 +37,11 @@ func TestRecord(t *testing.T) {
 		{"version 0", []byte(magic + " 0 plain 0 00\n"), "n", errForeign},
 		{"newer version", []byte(magic + " 2 who knows\n"), "n", errNewer},
 		{"unknown cipher", bytes.Replace(open, []byte(plain), []byte("rot13"), 1), "n", errNewer},
-		{"header cut", open[:30], "n", errTorn},
-		{"header without its end", bytes.Replace(open, []byte("\n"), []byte(" "), 1), "n", errTorn},
-		{"content cut", open[:len(open)-1], "n", errTorn},
-		{"content longer", append(bytes.Clone(open), 0), "n", errTorn},
-		{"a bit flipped", flipped, "n", errTorn},
+		{"header cut", open[:30], "n", errDamaged},
+		{"header without its end", bytes.Replace(open, []byte("\n"), []byte(" "), 1), "n", errDamaged},
+		{"content cut", open[:len(open)-1], "n", errDamaged},
+		{"content longer", append(bytes.Clone(open), 0), "n", errDamaged},
+		{"a bit flipped", flipped, "n", errDamaged},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := unpack(test.as, test.record, key)

@@ -1,4 +1,4 @@
-package checkpoint
+package checkpoint_test
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 )
 
 // recordsIn returns the names of the files of one kind.
@@ -26,33 +28,33 @@ func recordsIn(t *testing.T, dir, kind string) (names []string) {
 	return names
 }
 
-// TestPrune drops what went while nobody could say so.
+// TestPrune drops a pod that was removed while no agent ran.
 func TestPrune(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, Options{}, func(s *Store, _ []*v1.Pod) {
+	life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
 		s.Keep(makePod("a"))
 		s.Keep(makePod("b"))
 	})
-	life(t, dir, Options{}, func(s *Store, restored []*v1.Pod) {
+	life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, restored []*v1.Pod) {
 		require.Len(t, restored, 2)
 		s.Prune(func(uid types.UID) bool { return uid == "uid-b" })
 	})
 	assert.Equal(t, []string{"uid-b.checkpoint"}, recordsIn(t, dir, "pods"))
 }
 
-// TestTheNewerOfTwoRecordsCounts: a successor was written, and the power was lost
-// before its predecessor was removed.
+// TestTheNewerOfTwoRecordsCounts: the power was lost after a pod was written and before
+// its predecessor was removed.
 func TestTheNewerOfTwoRecordsCounts(t *testing.T) {
 	for _, older := range []types.UID{"uid-a", "uid-z"} {
 		dir := t.TempDir()
-		life(t, dir, Options{}, func(s *Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
 			for _, uid := range []types.UID{"uid-a", "uid-z"} {
 				s.Keep(makePod("same", func(pod *v1.Pod) { pod.UID = uid }))
 			}
 		})
 		past := time.Now().Add(-time.Hour)
-		require.NoError(t, os.Chtimes(filepath.Join(dir, "pods", string(older)+suffix), past, past))
-		life(t, dir, Options{}, func(_ *Store, restored []*v1.Pod) {
+		require.NoError(t, os.Chtimes(filepath.Join(dir, "pods", string(older)+".checkpoint"), past, past))
+		life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Store, restored []*v1.Pod) {
 			require.Len(t, restored, 1)
 			assert.NotEqual(t, older, restored[0].UID)
 		})
@@ -60,27 +62,28 @@ func TestTheNewerOfTwoRecordsCounts(t *testing.T) {
 	}
 }
 
-func TestAKeyThatComesLaterEncryptsWhatIsThere(t *testing.T) {
+func TestNewKeyEncryptsExistingRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		source := &objectSource{secrets: map[string]*v1.Secret{"s": secret("s", "hidden")}}
-		life(t, dir, Options{}, func(s *Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
 			s.Objects(source)
 			s.Keep(makePod("a", withSecret("s")))
 			synctest.Wait()
 		})
-		opts := Options{Key: bytes.Repeat([]byte{1}, 16)}
-		life(t, dir, opts, func(*Store, []*v1.Pod) {})
+		opts := checkpoint.Options{Key: bytes.Repeat([]byte{1}, 16)}
+		life(t, dir, opts, func(*checkpoint.Store, []*v1.Pod) {})
 		names := recordsIn(t, dir, "objects")
 		require.Len(t, names, 1)
 		record, err := os.ReadFile(filepath.Join(dir, "objects", names[0]))
 		require.NoError(t, err)
-		assert.True(t, isSealed(record))
+		assert.Regexp(t, "^kubeletkit-checkpoint 1 aes-gcm ", string(record))
+		assert.NotContains(t, string(record), "aGlkZGVu", "base64 of hidden")
 
 		var l logs
-		life(t, dir, Options{Logger: l.logger()}, func(*Store, []*v1.Pod) {})
+		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(*checkpoint.Store, []*v1.Pod) {})
 		assert.Contains(t, l.take(), "it stays where it is")
-		assert.Equal(t, names, recordsIn(t, dir, "objects"), "the key may come back")
+		assert.Equal(t, names, recordsIn(t, dir, "objects"), "the key may be given again")
 	})
 }
 
@@ -92,16 +95,16 @@ func (*hanging) Secret(ctx context.Context, _, _ string) (*v1.Secret, error) {
 	return nil, ctx.Err()
 }
 
-func TestPodsAreWrittenWhileTheirObjectsCannotBeAskedFor(t *testing.T) {
+func TestPodsAreWrittenWhileLookupsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		life(t, dir, Options{}, func(s *Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
 			s.Objects(&hanging{})
 			for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 				s.Keep(makePod(name, withSecret("of-"+name)))
 				time.Sleep(time.Second)
 			}
-			time.Sleep(2 * lookupTimeout)
+			time.Sleep(20 * time.Second)
 			assert.Len(t, recordsIn(t, dir, "pods"), 6)
 		})
 	})

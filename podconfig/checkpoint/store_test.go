@@ -1,4 +1,4 @@
-package checkpoint
+package checkpoint_test
 
 import (
 	"bytes"
@@ -20,21 +20,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func makePod(name string, change ...func(*v1.Pod)) *v1.Pod {
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "default", UID: types.UID("uid-" + name),
-			Annotations: map[string]string{"kubernetes.io/config.source": "http"},
-		},
-		Spec: v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "c", Image: "busybox:1"}}},
-	}
+	pod := testpod.New(name, testpod.Source("http"), testpod.Containers("c"))
+	pod.Spec.NodeName = "node"
 	manifest.SetDefaults(pod)
 	for _, c := range change {
 		c(pod)
@@ -77,10 +73,10 @@ func (l *logs) take() string {
 	return all
 }
 
-// life is one run of an agent, as far as a store sees it.
-func life(t *testing.T, dir string, opts Options, during func(s *Store, restored []*v1.Pod)) {
+// life runs a store as one run of an agent does.
+func life(t *testing.T, dir string, opts checkpoint.Options, during func(s *checkpoint.Store, restored []*v1.Pod)) {
 	t.Helper()
-	s, err := New(dir, opts)
+	s, err := checkpoint.New(dir, opts)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1) // one value, of the one goroutine
@@ -104,7 +100,7 @@ func TestPodsComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "checkpoint")
 		a, b, c := makePod("a"), makePod("b"), makePod("c")
-		life(t, dir, Options{}, func(s *Store, restored []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, restored []*v1.Pod) {
 			assert.Empty(t, restored)
 			for _, pod := range []*v1.Pod{c, a, b} {
 				s.Keep(pod)
@@ -116,15 +112,15 @@ func TestPodsComeBack(t *testing.T) {
 		before, err := os.Stat(filepath.Join(dir, "pods/uid-a.checkpoint"))
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o600), before.Mode().Perm())
-		life(t, dir, Options{}, func(s *Store, restored []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, restored []*v1.Pod) {
 			require.Equal(t, []*v1.Pod{a, c}, restored)
 			s.Keep(makePod("a"))
 			s.Keep(makePod("c", func(pod *v1.Pod) { pod.Labels = map[string]string{"new": "yes"} }))
 		})
 		after, err := os.Stat(filepath.Join(dir, "pods/uid-a.checkpoint"))
 		require.NoError(t, err)
-		assert.True(t, os.SameFile(before, after), "what is the same is not written again")
-		life(t, dir, Options{}, func(_ *Store, restored []*v1.Pod) {
+		assert.True(t, os.SameFile(before, after), "a pod that has not changed is not written again")
+		life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Store, restored []*v1.Pod) {
 			require.Equal(t, []string{"a", "c"}, names(restored))
 			assert.Equal(t, "yes", restored[1].Labels["new"])
 		})
@@ -134,7 +130,7 @@ func TestPodsComeBack(t *testing.T) {
 func TestUnusableRecordsAreSetAside(t *testing.T) {
 	dir := t.TempDir()
 	pods := filepath.Join(dir, "pods")
-	life(t, dir, Options{}, func(s *Store, _ []*v1.Pod) {
+	life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
 		for _, name := range []string{"good", "torn", "renamed", "open"} {
 			s.Keep(makePod(name))
 		}
@@ -150,20 +146,20 @@ func TestUnusableRecordsAreSetAside(t *testing.T) {
 	write("uid-newer.checkpoint", []byte("kubeletkit-checkpoint 7 x\n"))
 	write("uid-empty.checkpoint", nil)
 	write("notes.txt", []byte("what is this directory?"))
-	write(scratch+"123", []byte("half of a rec"))
-	record, err := pack("uid-bad", []byte(`{"metadata":{"name":"bad","namespace":"default","uid":"uid-bad"},"spec":{}}`), nil)
+	write(".new-123", []byte("half of a rec"))
+	record, err := checkpoint.Pack("uid-bad", []byte(`{"metadata":{"name":"bad","namespace":"default","uid":"uid-bad"},"spec":{}}`))
 	require.NoError(t, err)
 	write("uid-bad.checkpoint", record)
 	require.NoError(t, os.Mkdir(filepath.Join(pods, "uid-dir.checkpoint"), 0o700))
 	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(pods, "uid-link.checkpoint")))
 
 	var l logs
-	life(t, dir, Options{Logger: l.logger()}, func(_ *Store, restored []*v1.Pod) {
+	life(t, dir, checkpoint.Options{Logger: l.logger()}, func(_ *checkpoint.Store, restored []*v1.Pod) {
 		assert.Equal(t, []string{"good"}, names(restored))
 	})
 	said := l.take()
 	for _, want := range []string{
-		"is damaged", "is no checkpoint of that name: the pod in it has UID", "has mode 0666: others may write to it",
+		"is damaged", "is no checkpoint of that name: the pod in it has UID", "has mode 0666: other users can write to it",
 		"was written by a newer version (format 7, known is 1)", "notes.txt", "in it is not valid", "uid-dir", "uid-link",
 	} {
 		assert.Contains(t, said, want)
@@ -174,16 +170,16 @@ func TestUnusableRecordsAreSetAside(t *testing.T) {
 	aside, err := os.ReadDir(filepath.Join(dir, "aside"))
 	require.NoError(t, err)
 	assert.Len(t, aside, 9)
-	life(t, dir, Options{Logger: l.logger()}, func(*Store, []*v1.Pod) {})
-	assert.Empty(t, l.take(), "told once")
+	life(t, dir, checkpoint.Options{Logger: l.logger()}, func(*checkpoint.Store, []*v1.Pod) {})
+	assert.Empty(t, l.take(), "logged once")
 }
 
-// A disk that takes nothing is stood for by a file where the directory should be.
+// TestWritesGoOnWhenTheyCan has a file in place of the directory, so that writes fail.
 func TestWritesGoOnWhenTheyCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var l logs
-		life(t, dir, Options{Logger: l.logger()}, func(s *Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(s *checkpoint.Store, _ []*v1.Pod) {
 			obstacle := filepath.Join(dir, "pods")
 			require.NoError(t, os.WriteFile(obstacle, nil, 0o600))
 			for i := range 10 {
@@ -194,7 +190,7 @@ func TestWritesGoOnWhenTheyCan(t *testing.T) {
 			said := l.take()
 			assert.Equal(t, 1, strings.Count(said, "Cannot write checkpoints"), said)
 			require.NoError(t, os.Remove(obstacle))
-			time.Sleep(lastPause)
+			time.Sleep(time.Minute)
 			assert.Contains(t, l.take(), "Checkpoints are written again")
 			files, err := os.ReadDir(obstacle)
 			require.NoError(t, err)
@@ -203,7 +199,7 @@ func TestWritesGoOnWhenTheyCan(t *testing.T) {
 	})
 }
 
-// objectSource is a source that a test speaks for.
+// objectSource is a source that a test controls.
 type objectSource struct {
 	mu      sync.Mutex
 	err     error
@@ -238,11 +234,11 @@ func (o *objectSource) Watch(ctx context.Context, changed func([]objects.Ref)) e
 func TestObjectsComeBack(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, 32)
 	unreachable := errors.New("unreachable")
-	// step runs a store over the source, which can answer from the beginning if it
-	// has secrets.
-	step := func(t *testing.T, dir string, opts Options, source *objectSource, during func(s *Store, src objects.Source)) {
+	// step runs a store with the source. A source with secrets reports at the start that
+	// lookups can be answered.
+	step := func(t *testing.T, dir string, opts checkpoint.Options, source *objectSource, during func(s *checkpoint.Store, src objects.Source)) {
 		source.changed = make(chan []objects.Ref)
-		s, err := New(dir, opts)
+		s, err := checkpoint.New(dir, opts)
 		require.NoError(t, err)
 		src := s.Objects(source)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -252,7 +248,7 @@ func TestObjectsComeBack(t *testing.T) {
 		running.Go(func() { assert.NoError(t, src.Watch(ctx, func([]objects.Ref) {})) })
 		if source.secrets != nil {
 			source.changed <- nil
-			synctest.Wait() // until it has been heard
+			synctest.Wait() // until the store has received the report
 		}
 		during(s, src)
 		synctest.Wait()
@@ -266,30 +262,30 @@ func TestObjectsComeBack(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		opts := Options{Key: key}
+		opts := checkpoint.Options{Key: key}
 		pod := makePod("a", withSecret("s"))
 		there := &objectSource{secrets: map[string]*v1.Secret{"s": secret("s", "hidden"), "unused": secret("unused", "x")}}
-		step(t, dir, opts, there, func(s *Store, src objects.Source) {
+		step(t, dir, opts, there, func(s *checkpoint.Store, src objects.Source) {
 			s.Keep(pod)
 			synctest.Wait()
 			assert.Equal(t, "x", value(t, src, "unused"))
 		})
 		files, err := filepath.Glob(filepath.Join(dir, "objects/*"))
 		require.NoError(t, err)
-		require.Len(t, files, 1, "what no pod refers to is not kept")
+		require.Len(t, files, 1, "an object that no pod refers to is not kept")
 		data, err := os.ReadFile(files[0])
 		require.NoError(t, err)
 		assert.NotContains(t, string(data), "aGlkZGVu", "base64 of hidden")
 
 		away := &objectSource{err: unreachable}
-		step(t, dir, opts, away, func(_ *Store, src objects.Source) {
+		step(t, dir, opts, away, func(_ *checkpoint.Store, src objects.Source) {
 			assert.Equal(t, "hidden", value(t, src, "s"))
 			_, err := src.Secret(t.Context(), "default", "unused")
 			assert.ErrorIs(t, err, unreachable)
 		})
 		late := &objectSource{}
-		step(t, dir, opts, late, func(_ *Store, src objects.Source) {
-			assert.Equal(t, "hidden", value(t, src, "s"), "the source has not been heard")
+		step(t, dir, opts, late, func(_ *checkpoint.Store, src objects.Source) {
+			assert.Equal(t, "hidden", value(t, src, "s"), "the source has not reported yet")
 			late.mu.Lock()
 			late.secrets = map[string]*v1.Secret{"s": secret("s", "changed")}
 			late.mu.Unlock()
@@ -297,26 +293,26 @@ func TestObjectsComeBack(t *testing.T) {
 			synctest.Wait()
 			assert.Equal(t, "changed", value(t, src, "s"))
 		})
-		step(t, dir, opts, &objectSource{err: unreachable}, func(_ *Store, src objects.Source) {
-			assert.Equal(t, "changed", value(t, src, "s"), "without anybody having asked for it")
+		step(t, dir, opts, &objectSource{err: unreachable}, func(_ *checkpoint.Store, src objects.Source) {
+			assert.Equal(t, "changed", value(t, src, "s"), "the store has looked it up by itself")
 		})
 		var l logs
-		step(t, dir, Options{Key: key[:16], Logger: l.logger()}, &objectSource{err: unreachable}, func(_ *Store, src objects.Source) {
+		step(t, dir, checkpoint.Options{Key: key[:16], Logger: l.logger()}, &objectSource{err: unreachable}, func(_ *checkpoint.Store, src objects.Source) {
 			_, err := src.Secret(t.Context(), "default", "s")
 			assert.ErrorIs(t, err, unreachable)
 		})
 		assert.Contains(t, l.take(), "cannot be decrypted")
-		step(t, dir, opts, there, func(*Store, objects.Source) {})
+		step(t, dir, opts, there, func(*checkpoint.Store, objects.Source) {})
 		gone := &objectSource{secrets: map[string]*v1.Secret{}}
-		step(t, dir, opts, gone, func(_ *Store, src objects.Source) {
+		step(t, dir, opts, gone, func(_ *checkpoint.Store, src objects.Source) {
 			_, err := src.Secret(t.Context(), "default", "s")
 			assert.True(t, apierrors.IsNotFound(err))
 		})
 		files, err = filepath.Glob(filepath.Join(dir, "objects/*"))
 		require.NoError(t, err)
-		assert.Empty(t, files, "a source that was heard rules")
+		assert.Empty(t, files, "the source has reported that the secret does not exist")
 
-		step(t, dir, opts, there, func(s *Store, _ objects.Source) {
+		step(t, dir, opts, there, func(s *checkpoint.Store, _ objects.Source) {
 			synctest.Wait()
 			s.Drop(pod.UID)
 		})

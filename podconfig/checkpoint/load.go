@@ -1,0 +1,89 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Load reads the records and returns the pods, sorted by UID, with the annotations that
+// they were kept with. These pods are kept from then on. Call Load before Keep. A record
+// that cannot be used is set aside and logged. If the directory cannot be read, that is
+// logged and there are no pods.
+func (s *Store) Load(context.Context) []*v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	problem := func(path string, aside bool, err error) {
+		if aside {
+			s.log.Error(err, "Checkpoint cannot be used; it was set aside", "path", path, "aside", s.pods.aside)
+		} else {
+			s.log.Error(err, "Checkpoint cannot be used now; it stays where it is", "path", path)
+		}
+	}
+	type dated struct {
+		pod     *v1.Pod
+		written time.Time
+	}
+	var found []dated
+	err := s.pods.read(func(name string, record []byte, written time.Time) error {
+		pod, err := s.podOf(name, record)
+		if err == nil {
+			found = append(found, dated{pod, written})
+		}
+		return err
+	}, problem)
+	slices.SortStableFunc(found, func(a, b dated) int { return a.written.Compare(b.written) })
+	newest := map[string]types.UID{} // by full name
+	for _, f := range found {
+		full := runtime.RefOf(f.pod).FullName()
+		if older, ok := newest[full]; ok { // the agent ended before it was removed
+			s.forget(older)
+		}
+		newest[full] = f.pod.UID
+		s.kept[f.pod.UID] = f.pod
+	}
+	if err != nil {
+		s.log.Error(err, "Checkpoints of pods cannot be read; pods come back when their sources deliver them", "path", s.pods.path)
+	}
+	err = s.objects.read(func(name string, record []byte, _ time.Time) error {
+		return s.loadObject(name, record)
+	}, problem)
+	if err != nil {
+		s.log.Error(err, "Checkpoints of secrets and config maps cannot be read", "path", s.objects.path)
+	}
+	s.dropObjects()
+	pods := slices.Collect(maps.Values(s.kept))
+	slices.SortFunc(pods, func(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	return pods
+}
+
+// podOf returns the pod of a record. mu is held.
+func (s *Store) podOf(name string, record []byte) (*v1.Pod, error) {
+	data, err := unpack(name, record, nil)
+	if err != nil {
+		return nil, err
+	}
+	pod := &v1.Pod{}
+	if err := json.Unmarshal(data, pod); err != nil {
+		return nil, fmt.Errorf("%w: %w", errForeign, err)
+	}
+	if string(pod.UID) != name || !runtime.IsFileName(pod.UID) {
+		return nil, fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, pod.UID)
+	}
+	if errs := manifest.Validate(pod, manifest.Options{Allow: manifest.AllowedRefs{All: true}}); len(errs) > 0 {
+		return nil, fmt.Errorf("pod %s in it is not valid: %w", runtime.RefOf(pod), errs.ToAggregate())
+	}
+	s.onDisk[file{name: name}] = sha256.Sum256(data)
+	return pod, nil
+}

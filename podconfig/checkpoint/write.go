@@ -1,0 +1,137 @@
+package checkpoint
+
+import (
+	"cmp"
+	"crypto/cipher"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// flush writes and removes the pending records. Those that fail stay pending.
+func (s *Store) flush() error {
+	s.mu.Lock()
+	if s.unreferenced {
+		s.dropObjects()
+	}
+	work := s.pending
+	s.pending = map[file]any{}
+	s.mu.Unlock()
+	var removals, writes []file
+	for f, c := range work {
+		if c == nil {
+			removals = append(removals, f)
+		} else {
+			writes = append(writes, f)
+		}
+	}
+	// Removals come first. They free space, and no two pods of one full name have records
+	// at the same time.
+	errs := append(s.writeAll(removals, work), s.writeAll(writes, work)...)
+	if len(errs) > 3 { // on a full disk all are the same
+		errs = append(errs[:3], fmt.Errorf("and %d more", len(errs)-3))
+	}
+	return errors.Join(errs...)
+}
+
+// maxWriters is how many records are written in parallel. The file system then syncs
+// many of them with one wait for the disk.
+const maxWriters = 16
+
+// writeAll writes or removes the files, and returns the errors of those that failed.
+// These stay pending.
+func (s *Store) writeAll(files []file, work map[file]any) (failed []error) {
+	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
+	for _, in := range []folder{s.pods, s.objects} {
+		of := slices.DeleteFunc(slices.Clone(files), func(f file) bool { return s.folderOf(f) != in })
+		if len(of) == 0 {
+			continue
+		}
+		sums, errs := make([][sha256.Size]byte, len(of)), make([]error, len(of))
+		err := in.make()
+		if err == nil {
+			var writers errgroup.Group
+			writers.SetLimit(maxWriters)
+			for i, f := range of {
+				writers.Go(func() error {
+					sums[i], errs[i] = s.write(f, work[f])
+					return nil
+				})
+			}
+			_ = writers.Wait()
+			err = in.sync()
+		}
+		s.mu.Lock()
+		for i, f := range of {
+			switch errs[i] = cmp.Or(errs[i], err); {
+			case errs[i] != nil:
+				failed = append(failed, fmt.Errorf("checkpoint of %s: %w", nameOf(f, work[f]), errs[i]))
+				delete(s.onDisk, f) // unknown: it may be there but not synced
+				if _, newer := s.pending[f]; !newer {
+					s.pending[f] = work[f]
+				}
+			case work[f] == nil:
+				delete(s.onDisk, f)
+			default:
+				s.onDisk[f] = sums[i]
+			}
+		}
+		s.mu.Unlock()
+	}
+	return failed
+}
+
+func (s *Store) folderOf(f file) folder {
+	if f.object {
+		return s.objects
+	}
+	return s.pods
+}
+
+// nameOf returns the subject of a record for messages.
+func nameOf(f file, content any) string {
+	switch c := content.(type) {
+	case *v1.Pod:
+		return "pod " + runtime.RefOf(c).String()
+	case objectRecord:
+		return objects.RefOf(c.object()).String()
+	default:
+		return f.name + ", which is to be removed"
+	}
+}
+
+// write writes or removes one record, and returns the checksum of its content.
+func (s *Store) write(f file, c any) (sum [sha256.Size]byte, err error) {
+	in := s.folderOf(f)
+	if c == nil {
+		return sum, in.remove(f.name)
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return sum, err
+	}
+	sum = sha256.Sum256(data)
+	s.mu.Lock()
+	before, there := s.onDisk[f]
+	s.mu.Unlock()
+	if there && before == sum {
+		return sum, nil
+	}
+	var key cipher.AEAD
+	if f.object {
+		key = s.key
+	}
+	record, err := pack(f.name, data, key)
+	if err != nil {
+		return sum, err
+	}
+	return sum, in.write(f.name, record)
+}
