@@ -95,8 +95,9 @@ type Sink interface {
 // found with [runtime.Optional].
 type EndSink interface {
 	// PodGone is called at least once for each pod that is gone from the node: its
-	// containers have stopped and no source contains it. last is its last status, nil
-	// if it never had one; it is read-only.
+	// containers have stopped and no source contains it. last is its last status; it
+	// is read-only, and nil if the manager has none: because the pod never had one, or
+	// because the call repeats one that was accepted.
 	//
 	// Per UID the order of calls is: the statuses of the pod, PodGone, and then the
 	// statuses of a later pod of the same UID. The last status may be missing if its

@@ -209,6 +209,12 @@ func testRecheck(e *env) {
 	e.settle()
 	assert.Equal(e, []string{"Pending ", "Failed "}, e.calls("a"))
 	assert.Equal(e, []string{"Pending "}, e.calls("b"))
+
+	e.m.Forget("b")
+	m.Recheck()
+	e.settle()
+	b, _ := e.sink.Latest("b")
+	assert.Equal(e, v1.PodFailed, b.Phase)
 }
 
 func testDeliversForgotten(e *env) {
