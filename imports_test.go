@@ -31,7 +31,7 @@ var law = map[string][]string{
 	"gc":         {"runtime"},
 	"volume":     {"runtime"},
 	"server":     {"runtime"},
-	"metrics":    {"runtime", "pleg"},
+	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume"},
 	"podsync":    {"runtime", "podworkers", "status", "volume"},
 	"syncloop":   {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "prober"},
 	"":           {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop"},

@@ -1,7 +1,6 @@
 package prommetrics
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +27,8 @@ import (
 //   - kubeletkit_pleg_missed_pods_total is not kubelet's: an alert on its rate tells of
 //     a runtime that keeps events to itself.
 type PLEG struct {
+	pleg.NopMetrics
+
 	relistDuration, relistInterval prometheus.Histogram
 	lastSeen                       prometheus.GaugeFunc
 	seen                           atomic.Pointer[span]
@@ -59,43 +60,17 @@ func NewPLEG(reg prometheus.Registerer) (*PLEG, error) {
 		}),
 	}
 	m.lastSeen = prometheus.NewGaugeFunc(prometheus.GaugeOpts(kubelet("pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.")), m.lastSeenAt)
-	if err := reg.Register(m); err != nil {
-		return nil, fmt.Errorf("registering the metrics of the pod lifecycle event generator: %w; each generator needs a registry, or a label, of its own", err)
+	if err := register(reg, "pod lifecycle event generator", group{
+		m.relistDuration, m.relistInterval, m.lastSeen, m.discarded, m.connected, m.connectErrors, m.eventAge,
+		m.runningPods, m.containers, m.missed,
+	}); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
 
-// kubelet returns the options of one of its metrics. The word in brackets is how
-// kubelet shows that Kubernetes does not promise to keep it.
-func kubelet(name, help string) prometheus.Opts {
-	return prometheus.Opts{Subsystem: "kubelet", Name: name, Help: "[ALPHA] " + help}
-}
-
 func histogram(name, help string) prometheus.Histogram {
-	o := kubelet(name, help)
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Subsystem: o.Subsystem, Name: o.Name, Help: o.Help, Buckets: prometheus.DefBuckets})
-}
-
-// all is what is registered: as one collector, so that it is all or nothing.
-func (m *PLEG) all() []prometheus.Collector {
-	return []prometheus.Collector{
-		m.relistDuration, m.relistInterval, m.lastSeen, m.discarded, m.connected, m.connectErrors, m.eventAge,
-		m.runningPods, m.containers, m.missed,
-	}
-}
-
-// Describe implements [prometheus.Collector].
-func (m *PLEG) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.all() {
-		c.Describe(ch)
-	}
-}
-
-// Collect implements [prometheus.Collector].
-func (m *PLEG) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.all() {
-		c.Collect(ch)
-	}
+	return prometheus.NewHistogram(histogramOpts(kubelet(name, help), nil))
 }
 
 // Relisted implements pleg.Metrics.

@@ -73,7 +73,7 @@ func TestTwoGeneratorsNeedTwoLabels(t *testing.T) {
 	}
 	assert.Contains(t, scrape(t, reg), `kubeletkit_pleg_missed_pods_total{node="b"} 1`)
 	_, err := prommetrics.NewPLEG(prometheus.WrapRegistererWith(prometheus.Labels{"node": "a"}, reg))
-	assert.ErrorContains(t, err, "each generator needs a registry, or a label, of its own")
+	assert.ErrorContains(t, err, "each needs a registry, or a label, of its own")
 	assert.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
 }
 

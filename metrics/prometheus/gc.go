@@ -1,0 +1,41 @@
+package prommetrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeletkit/kubeletkit/gc"
+)
+
+// GC is a [gc.Metrics]. kubelet has no metrics for its collector of dead containers.
+type GC struct {
+	gc.NopMetrics
+
+	removed  *prometheus.CounterVec
+	failed   prometheus.Counter
+	duration prometheus.Histogram
+}
+
+var _ gc.Metrics = (*GC)(nil)
+
+// NewGC registers the metrics of one agent's garbage collector. The error says which metric
+// the registry refused; then none is registered.
+func NewGC(reg prometheus.Registerer) (*GC, error) {
+	m := &GC{
+		removed:  counters(own("gc", "removed_total", "What garbage collection removed, by kind: container, sandbox or logs."), "kind"),
+		failed:   counter(own("gc", "failed_removals_total", "What garbage collection could not remove; it is tried again.")),
+		duration: prometheus.NewHistogram(histogramOpts(own("gc", "duration_seconds", "Duration in seconds of a garbage collection."), nil)),
+	}
+	if err := register(reg, "garbage collector", group{m.removed, m.failed, m.duration}); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Collected implements gc.Metrics.
+func (m *GC) Collected(c gc.Collection) {
+	m.removed.WithLabelValues("container").Add(float64(c.Containers))
+	m.removed.WithLabelValues("sandbox").Add(float64(c.Sandboxes))
+	m.removed.WithLabelValues("logs").Add(float64(c.LogDirs))
+	m.failed.Add(float64(c.Failed))
+	m.duration.Observe(c.Ended.Sub(c.Began).Seconds())
+}

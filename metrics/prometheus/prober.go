@@ -1,0 +1,73 @@
+package prommetrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Prober is a [prober.Metrics]. Its names, labels and values are kubelet's. As in kubelet
+// they are served under /metrics/probes, so give it a registry of its own if /metrics is to
+// have a bounded number of series. Two things differ: attempts that could not be made
+// count with the result "unknown", and prober_probe_duration_seconds has failures, too.
+type Prober struct {
+	prober.NopMetrics
+
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+var _ prober.Metrics = (*Prober)(nil)
+
+// NewProber registers the metrics of one agent's prober. The error says which metric the
+// registry refused; then none is registered.
+func NewProber(reg prometheus.Registerer) (*Prober, error) {
+	m := &Prober{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Subsystem: "prober", Name: "probe_total",
+			Help: "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Subsystem: "prober", Name: "probe_duration_seconds",
+			Help: "[ALPHA] Duration in seconds for a probe response.", Buckets: prometheus.DefBuckets,
+		}, []string{"probe_type", "container", "pod", "namespace"}),
+	}
+	if err := register(reg, "prober", group{m.total, m.duration}); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// kindLabels are kubelet's values of the label probe_type.
+var kindLabels = map[runtime.ProbeKind]string{
+	runtime.StartupProbe: "Startup", runtime.LivenessProbe: "Liveness", runtime.ReadinessProbe: "Readiness",
+}
+
+// resultLabels are kubelet's values of the label result.
+func resultLabel(o prober.Outcome) string {
+	switch o {
+	case prober.Success, prober.Warning:
+		return "successful"
+	case prober.Failure:
+		return "failed"
+	default:
+		return "unknown"
+	}
+}
+
+// Attempted implements prober.Metrics.
+func (m *Prober) Attempted(p prober.ProbeRef, outcome prober.Outcome, took time.Duration) {
+	kind := kindLabels[p.Kind]
+	m.total.WithLabelValues(kind, resultLabel(outcome), p.Container, p.Pod.Name, p.Pod.Namespace, string(p.Pod.UID)).Inc()
+	m.duration.WithLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace).Observe(took.Seconds())
+}
+
+// Removed implements prober.Metrics.
+func (m *Prober) Removed(p prober.ProbeRef) {
+	kind := kindLabels[p.Kind]
+	m.total.DeletePartialMatch(prometheus.Labels{"probe_type": kind, "container": p.Container, "pod_uid": string(p.Pod.UID)})
+	m.duration.DeleteLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace)
+}

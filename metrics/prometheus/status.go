@@ -1,0 +1,44 @@
+package prommetrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// Status is a [status.Metrics]. kubelet_pod_status_sync_duration_seconds is kubelet's.
+type Status struct {
+	status.NopMetrics
+
+	latency prometheus.Histogram
+	failed  prometheus.Counter
+	hanging prometheus.Gauge
+}
+
+var _ status.Metrics = (*Status)(nil)
+
+// NewStatus registers the metrics of one agent's status manager. The error says which
+// metric the registry refused; then none is registered.
+func NewStatus(reg prometheus.Registerer) (*Status, error) {
+	m := &Status{
+		latency: prometheus.NewHistogram(histogramOpts(kubelet("pod_status_sync_duration_seconds", "Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur."),
+			[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60})),
+		failed:  counter(own("status", "failed_deliveries_total", "Deliveries of pod statuses that failed and are repeated.")),
+		hanging: gauge(own("status", "hanging_deliveries", "Deliveries of pod statuses that have not returned though their deadline has passed.")),
+	}
+	if err := register(reg, "status manager", group{m.latency, m.failed, m.hanging}); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// StatusDelivered implements status.Metrics.
+func (m *Status) StatusDelivered(latency time.Duration) { m.latency.Observe(latency.Seconds()) }
+
+// DeliveryFailed implements status.Metrics.
+func (m *Status) DeliveryFailed() { m.failed.Inc() }
+
+// DeliveriesHanging implements status.Metrics.
+func (m *Status) DeliveriesHanging(n int) { m.hanging.Set(float64(n)) }
