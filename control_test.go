@@ -3,6 +3,7 @@ package kubeletkit_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,9 @@ func TestEvict(t *testing.T) {
 		assert.Equal(t, v1.PodFailed, web.Status.Phase)
 		assert.Equal(t, "Evicted", web.Status.Reason)
 		assert.Equal(t, "The node was low on resource: memory.", web.Status.Message)
+		require.True(t, slices.ContainsFunc(web.Status.Conditions, func(c v1.PodCondition) bool {
+			return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == "TerminationByKubelet" && !c.LastTransitionTime.IsZero()
+		}), "%v", web.Status.Conditions)
 		assert.Empty(t, rt.Running(fake.Target{Pod: "web"}), "the grace period is the one that was given")
 
 		assert.Equal(t, v1.PodFailed, n.after(10 * time.Minute)["web"].Status.Phase, "it stays so")
@@ -158,4 +162,32 @@ func TestChecks(t *testing.T) {
 		assert.ErrorIs(t, n.Ready(), broken)
 		assert.ErrorContains(t, n.Healthy(), "check gateway: modbus gateway away")
 	})
+}
+
+// A runtime that refuses a pod for good makes it Failed.
+func TestARuntimeCanRefuseAPodForGood(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Runtime = denying{wrappedRuntime{rt}} })
+		defer n.stop(t)
+		bad, good := makePod("bad"), makePod("good")
+		bad.Labels = map[string]string{"deny": "yes"}
+		n.source.Set(bad, good)
+		pods := n.after(5 * time.Second)
+		assert.Equal(t, v1.PodFailed, pods["bad"].Status.Phase)
+		assert.Equal(t, "Denied", pods["bad"].Status.Reason)
+		assert.Equal(t, "pods with the label deny do not run here", pods["bad"].Status.Message)
+		assert.Equal(t, v1.PodRunning, pods["good"].Status.Phase)
+		assert.Empty(t, rt.Instances(fake.Target{Pod: "bad"}))
+	})
+}
+
+type denying struct{ wrappedRuntime }
+
+func (d denying) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
+	if req.Pod.Labels["deny"] != "" {
+		return runtime.SyncResult{}, &runtime.TerminalError{Reason: "Denied", Message: "pods with the label deny do not run here"}
+	}
+	return d.Runtime.SyncPod(ctx, req)
 }

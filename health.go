@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // minLoopStale is how old the last round of the loop may be before the agent
@@ -48,9 +49,6 @@ func (a *Agent) runChecks(checks *[]check) error {
 	return errors.Join(errs...)
 }
 
-// healthReporter is an optional interface of the status manager.
-type healthReporter interface{ Healthy() error }
-
 // Healthy returns nil if the agent works. The error joins what is wrong: the loop has made
 // no round for twice the sync frequency, and at least 5 minutes, which is also so if the
 // runtime has not answered for that long; deliveries to the status sink hang; an added
@@ -62,7 +60,7 @@ func (a *Agent) Healthy() error {
 			errs = append(errs, fmt.Errorf("the sync loop made its last round %s ago", stale.Round(time.Second)))
 		}
 	}
-	if h, ok := runtime.Optional[healthReporter](a.parts.Status); ok {
+	if h, ok := runtime.Optional[status.HealthChecker](a.parts.Status); ok {
 		if err := h.Healthy(); err != nil {
 			errs = append(errs, fmt.Errorf("status delivery: %w", err))
 		}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -105,9 +107,20 @@ func (a *Agent) kill(pod *v1.Pod, opts *podworkers.KillOptions) {
 	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: opts, Received: time.Now()})
 }
 
-// failed returns a function that makes a status Failed for the reason.
+// failed returns a function that makes a status Failed for the reason, with the condition
+// by which controllers see that the node ended the pod (KEP-3329).
 func failed(reason, message string) func(*v1.PodStatus) {
-	return func(s *v1.PodStatus) { s.Phase, s.Reason, s.Message = v1.PodFailed, reason, message }
+	return func(s *v1.PodStatus) {
+		s.Phase, s.Reason, s.Message = v1.PodFailed, reason, message
+		disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message}
+		if i := slices.IndexFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }); i >= 0 {
+			disrupted.LastTransitionTime = s.Conditions[i].LastTransitionTime
+			s.Conditions[i] = disrupted
+			return
+		}
+		disrupted.LastTransitionTime = metav1.Now()
+		s.Conditions = append(s.Conditions, disrupted)
+	}
 }
 
 // gone reports whether the pod is not desired and has no worker.

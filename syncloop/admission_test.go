@@ -99,6 +99,7 @@ func TestTheEndOfEachPodIsReported(t *testing.T) {
 
 	h.HandlePodRemoves([]*v1.Pod{web})
 	assert.Equal(t, []string{"recheck"}, clean(), "it still ends")
+	b.runtime.pods = []*runtime.Pod{{PodRef: runtime.RefOf(web), Containers: dead.Containers}}
 	b.workers.states[web.UID] = podworkersTerminated
 	assert.Equal(t, []string{"ended ns/web uid-web", "recheck"}, clean())
 	assert.Equal(t, []string{"recheck"}, clean())

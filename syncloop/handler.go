@@ -147,8 +147,8 @@ type Handler struct {
 	// known are the pods that have a worker or a record of it: those of the last cleanup
 	// and those given to a worker since.
 	known map[types.UID]runtime.PodRef
-	// remains are the pods without a worker of which the runtime held something dead at
-	// the last sweep; their end has been reported.
+	// remains are the pods whose end has been reported and of which the runtime may hold
+	// something dead: those of the last sweep, and those that ended since.
 	remains map[types.UID]bool
 }
 
@@ -183,7 +183,7 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 	h := &Handler{
 		deps: deps, opts: opts, log: opts.Logger,
 		recheck: func() {}, ended: func(runtime.PodRef) {},
-		refused: map[types.UID]struct{}{}, sweep: true, known: map[types.UID]runtime.PodRef{},
+		refused: map[types.UID]struct{}{}, sweep: true, known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{},
 	}
 	if r, ok := runtime.Optional[Rechecker](deps.Status); ok {
 		h.recheck = r.Recheck
@@ -387,6 +387,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 		if !alive(uid) { // it was forgotten since: see what it left behind
 			h.sweep = true
 			h.ended(ref)
+			h.remains[uid] = true
 		}
 	}
 	for uid, state := range states {
