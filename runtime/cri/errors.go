@@ -105,12 +105,14 @@ func call[Q, R any](
 		ctx, cancel = context.WithTimeout(ctx, r.opts.CallTimeout+extra)
 		defer cancel()
 	}
+	began := time.Now()
 	resp, err := method(ctx, req)
 	if err != nil {
 		var none R
-		return none, wrapCall(name, about, err, errOf(ctx))
+		resp, err = none, wrapCall(name, about, err, errOf(ctx))
 	}
-	return resp, nil
+	r.opts.Metrics.Called(Call{Method: name, Took: time.Since(began), Err: err})
+	return resp, err
 }
 
 // ended is the error of a context that has ended: its own, and the cause if there

@@ -168,7 +168,7 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 	if err != nil {
 		return translate.Image{}, r.pullFailed(ctx, job, err)
 	}
-	took, waited := time.Since(began).Truncate(time.Millisecond), time.Since(queued).Truncate(time.Millisecond)
+	took, whole := time.Since(began), time.Since(queued)
 	r.pods.with(job.pod.UID, func(p *podMemory) { delete(p.pulls, job.want) })
 
 	got, err := r.imageStatus(ctx, about, &criv1.ImageSpec{Image: pulledRef})
@@ -178,8 +178,9 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 	if err != nil {
 		return translate.Image{}, waitFor(reasonImageInspect, err)
 	}
-	job.events.normal("Pulled", fmt.Sprintf(
-		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", job.want, took, waited, got.GetSize()))
+	r.opts.Metrics.ImagePulled(ImagePull{Pod: job.pod, Image: job.want, Size: got.GetSize(), Took: took, Waited: whole - took})
+	job.events.normal("Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+		job.want, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), got.GetSize()))
 	return translate.ImageOf(pulledRef, got), nil
 }
 

@@ -20,8 +20,10 @@ import (
 
 // Options are the settings of a [Runtime]; the zero value is good.
 type Options struct {
-	// Logger for what no caller gets to see as an error. Default: none.
+	// Logger receives what no method returns as an error. Default: discards.
 	Logger logr.Logger
+	// Metrics receives measurements. Default: discards.
+	Metrics Metrics
 
 	// ImageEndpoint serves images where another daemon does so. Default: the endpoint
 	// of the containers.
@@ -79,6 +81,9 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
+	if o.Metrics == nil {
+		o.Metrics = NopMetrics{}
+	}
 	if o.CallTimeout <= 0 {
 		o.CallTimeout = 2 * time.Minute
 	}

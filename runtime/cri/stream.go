@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 )
@@ -40,14 +41,15 @@ func streamed[Q, P, T any](
 	ctx context.Context, r *Runtime, name string,
 	method func(context.Context, Q, ...grpc.CallOption) (grpc.ServerStreamingClient[P], error), req Q,
 	items func(*P) []T,
-) ([]T, error) {
+) (list []T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.CallTimeout)
 	defer cancel()
+	began := time.Now()
+	defer func() { r.opts.Metrics.Called(Call{Method: name, Took: time.Since(began), Err: err}) }()
 	stream, err := method(ctx, req)
 	if err != nil {
 		return nil, wrapCall(name, "", err, ctx.Err())
 	}
-	var list []T
 	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

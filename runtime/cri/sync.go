@@ -171,8 +171,13 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 		}
 		st := &acts.Start[i]
 		err := s.startContainer(ctx, st)
+		started := ContainerStart{Pod: s.ref, Container: st.Container.Name, Kind: st.Kind}
 		var w *waitError
-		if errors.As(err, &w) && ctx.Err() == nil {
+		if errors.As(err, &w) {
+			started.Reason = w.reason
+		}
+		s.r.opts.Metrics.ContainerStarted(started)
+		if w != nil && ctx.Err() == nil {
 			s.wait(st.Container.Name, v1.ContainerStateWaiting{Reason: w.reason, Message: w.message}, w.retryAfter)
 			if w.backingOff {
 				continue
@@ -227,9 +232,11 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	s.changed = true
 	longer, stop := linger(ctx)
 	defer stop()
+	began := time.Now()
 	// Twice the timeout, as in kubelet: the pod's network is set up in this call.
 	resp, err := call(longer, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
+	s.r.opts.Metrics.SandboxStarted(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
 	if err != nil {
 		return fail(err)
 	}

@@ -1,0 +1,138 @@
+package cri
+
+import (
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Metrics receives the measurements of a [Runtime]. Its methods must not block and
+// must be safe for concurrent use. Embed [NopMetrics] in an implementation, so that a
+// method which is added later does not break it.
+type Metrics interface {
+	// Called reports a CRI call that has returned: all but GetContainerEvents, which
+	// lasts as long as its stream.
+	//
+	// kubelet_runtime_operations_total, kubelet_runtime_operations_duration_seconds and
+	// kubelet_runtime_operations_errors_total are the number of calls, their Took, and
+	// the number of those with an error, by Operation.
+	Called(Call)
+	// SandboxStarted reports an attempt to start the sandbox of a pod.
+	//
+	// kubelet_started_pods_total and kubelet_started_pods_errors_total are the number of
+	// attempts and of those with an error. kubelet_run_podsandbox_duration_seconds and
+	// kubelet_run_podsandbox_errors_total are Took and the number of attempts with an
+	// error, by RuntimeHandler.
+	SandboxStarted(SandboxStart)
+	// ContainerStarted reports an attempt to start a container, which begins with its
+	// image.
+	//
+	// kubelet_started_containers_total is the number of attempts by Kind.
+	// kubelet_started_containers_errors_total is the number of those with a Reason, by
+	// Kind and Reason.
+	ContainerStarted(ContainerStart)
+	// ImagePulled reports an image that was pulled.
+	// kubelet_image_pull_duration_seconds is Took by Size.
+	ImagePulled(ImagePull)
+}
+
+// NopMetrics discards all measurements.
+type NopMetrics struct{}
+
+var _ Metrics = NopMetrics{}
+
+// Called implements [Metrics].
+func (NopMetrics) Called(Call) {}
+
+// SandboxStarted implements [Metrics].
+func (NopMetrics) SandboxStarted(SandboxStart) {}
+
+// ContainerStarted implements [Metrics].
+func (NopMetrics) ContainerStarted(ContainerStart) {}
+
+// ImagePulled implements [Metrics].
+func (NopMetrics) ImagePulled(ImagePull) {}
+
+// Call describes a CRI call that has returned.
+type Call struct {
+	// Method is the name of the call in CRI, such as "RunPodSandbox".
+	Method string
+	Took   time.Duration
+	// Err is the error of the call. A call that was cancelled has an error, too.
+	Err error
+}
+
+// Operation returns the value of kubelet's label operation_type, such as
+// "run_podsandbox". A list counts as the same operation whether it was streamed or
+// not. Of calls that [Runtime] does not make it returns "".
+func (c Call) Operation() string {
+	switch c.Method {
+	case "Version":
+		return "version"
+	case "Status":
+		return "status"
+	case "RunPodSandbox":
+		return "run_podsandbox"
+	case "StopPodSandbox":
+		return "stop_podsandbox"
+	case "RemovePodSandbox":
+		return "remove_podsandbox"
+	case "PodSandboxStatus":
+		return "podsandbox_status"
+	case "ListPodSandbox", "StreamPodSandboxes":
+		return "list_podsandbox"
+	case "CreateContainer":
+		return "create_container"
+	case "StartContainer":
+		return "start_container"
+	case "StopContainer":
+		return "stop_container"
+	case "RemoveContainer":
+		return "remove_container"
+	case "ContainerStatus":
+		return "container_status"
+	case "ListContainers", "StreamContainers":
+		return "list_containers"
+	case "ExecSync":
+		return "exec_sync"
+	case "ImageStatus":
+		return "image_status"
+	case "PullImage":
+		return "pull_image"
+	default:
+		return ""
+	}
+}
+
+// SandboxStart describes an attempt to start the sandbox of a pod.
+type SandboxStart struct {
+	Pod runtime.PodRef
+	// RuntimeHandler is that of the pod's runtime class, "" without one.
+	RuntimeHandler string
+	// Took is the duration of RunPodSandbox.
+	Took time.Duration
+	Err  error
+}
+
+// ContainerStart describes an attempt to start a container.
+type ContainerStart struct {
+	Pod       runtime.PodRef
+	Container string
+	Kind      runtime.ContainerKind
+	// Reason is the waiting reason if the container does not run, such as
+	// "ErrImagePull", "ImagePullBackOff" or "RunContainerError"; else "". An attempt
+	// that was cancelled has a reason, too.
+	Reason string
+}
+
+// ImagePull describes an image that was pulled.
+type ImagePull struct {
+	Pod runtime.PodRef
+	// Image as the spec names it.
+	Image string
+	// Size in bytes, as the runtime reports it.
+	Size uint64
+	// Took is the duration of the pull, with all credentials that were tried. Waited is
+	// the time before it, for the end of other pulls.
+	Took, Waited time.Duration
+}

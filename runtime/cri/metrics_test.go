@@ -1,0 +1,103 @@
+package cri_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// measured keeps measurements.
+type measured struct {
+	cri.NopMetrics // what is not tested
+
+	mu         sync.Mutex
+	calls      []cri.Call
+	sandboxes  []cri.SandboxStart
+	containers []cri.ContainerStart
+	pulls      []cri.ImagePull
+}
+
+func (m *measured) Called(c cri.Call) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls = append(m.calls, c)
+}
+
+func (m *measured) SandboxStarted(s cri.SandboxStart)     { m.sandboxes = append(m.sandboxes, s) }
+func (m *measured) ContainerStarted(c cri.ContainerStart) { m.containers = append(m.containers, c) }
+func (m *measured) ImagePulled(p cri.ImagePull)           { m.pulls = append(m.pulls, p) }
+
+// operations returns and forgets the operations so far, in the order of their names,
+// a failed one with an exclamation mark.
+func (m *measured) operations() []string {
+	var names []string
+	for _, c := range m.calls {
+		name := c.Operation()
+		if c.Err != nil {
+			name += "!"
+		}
+		names = append(names, name)
+	}
+	m.calls = nil
+	slices.Sort(names)
+	return names
+}
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &measured{}
+		svc := newService(t)
+		svc.AddImage(fake.Image{Name: "app:2"})
+		svc.Inject(fake.Fault{Call: "PullImage", Delay: time.Minute})
+		svc.Inject(fake.Fault{Call: "RunPodSandbox", Times: 1, Err: errors.New("no CNI")})
+		svc.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "b"}, Err: errors.New("no such file")})
+		pod := podOf("a", "b")
+		pod.Spec.RuntimeClassName = new("kata")
+		pod.Spec.Containers[1].Image = "app:2"
+		ref := runtime.RefOf(pod)
+		s := newSyncer(t, svc.client(cri.Options{Metrics: m}), pod)
+
+		_, err := s.sync()
+		require.Error(t, err)
+		require.Len(t, m.sandboxes, 1)
+		assert.ErrorContains(t, m.sandboxes[0].Err, "no CNI")
+		m.operations()
+		m.sandboxes, m.containers, m.pulls = nil, nil, nil
+
+		svc.Inject(fake.Fault{Call: "RunPodSandbox", Delay: time.Second})
+		_, err = s.sync()
+		require.ErrorContains(t, err, "no such file")
+		assert.Equal(t, []cri.SandboxStart{{Pod: ref, RuntimeHandler: "kata", Took: time.Second}}, m.sandboxes)
+		assert.Equal(t, []cri.ContainerStart{
+			{Pod: ref, Container: "a"}, {Pod: ref, Container: "b", Reason: "RunContainerError"},
+		}, m.containers)
+		assert.Equal(t, []cri.ImagePull{{Pod: ref, Image: "app:1", Size: 1 << 20, Took: time.Minute}}, m.pulls)
+		assert.Equal(t, []string{
+			"create_container", "create_container", "image_status", "image_status", "image_status",
+			"list_containers", "list_podsandbox", "podsandbox_status", "pull_image", "run_podsandbox", "start_container", "start_container!",
+		}, m.operations())
+
+		_, err = s.rt.ListPods(t.Context())
+		require.NoError(t, err)
+		assert.Subset(t, []string{"list_containers", "list_containers!", "list_podsandbox", "list_podsandbox!"}, m.operations(), "the streamed ones do not exist")
+		_, err = s.rt.Exec(t.Context(), s.status().Newest("a").ID, []string{"true"}, 0)
+		require.NoError(t, err)
+		require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod}))
+		require.NoError(t, s.rt.RemoveContainer(t.Context(), s.status().Newest("a").ID))
+		require.NoError(t, s.rt.RemoveSandbox(t.Context(), "s1"))
+		require.NoError(t, s.rt.Check(t.Context()))
+		for _, operation := range m.operations() {
+			assert.NotEmpty(t, operation, "each call has a name")
+		}
+	})
+}
