@@ -55,7 +55,9 @@ func (m *memory) remember(uid types.UID, s *runtime.SandboxStatus) {
 
 // pullFailure is the last failure to pull an image.
 type pullFailure struct {
-	delay   time.Duration
+	// failures in a row.
+	failures int
+	// until is the end of the back-off.
 	until   time.Time
 	message string
 }

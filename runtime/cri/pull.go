@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 )
@@ -240,14 +241,15 @@ func (r *Runtime) pullFailed(ctx context.Context, job *imageJob, err error) erro
 	e := judgePull(job.want, err)
 	job.events.warning("Failed", fmt.Sprintf("Failed to pull image %q: %s", job.want, reason(err)))
 	r.pods.with(job.pod.UID, func(p *podMemory) {
-		last := p.pulls[job.want]
+		failed := p.pulls[job.want]
 		now := time.Now()
-		delay := min(2*last.delay, r.opts.PullBackoffMax)
-		if last.delay == 0 || now.Sub(last.until) > 2*r.opts.PullBackoffMax {
-			delay = min(r.opts.PullBackoffInitial, r.opts.PullBackoffMax)
+		if now.Sub(failed.until) > 2*r.opts.PullBackoffMax {
+			failed.failures = 0
 		}
-		p.pulls[job.want] = pullFailure{delay: delay, until: now.Add(delay), message: e.reason + ": " + e.message}
-		e.retryAfter = delay
+		failed.failures++
+		e.retryAfter = backoff.Exponential{Min: r.opts.PullBackoffInitial, Max: r.opts.PullBackoffMax}.After(failed.failures)
+		failed.until, failed.message = now.Add(e.retryAfter), e.reason+": "+e.message
+		p.pulls[job.want] = failed
 	})
 	return e
 }

@@ -96,6 +96,7 @@ func (o *Options) setDefaults() {
 	if o.PullBackoffMax <= 0 {
 		o.PullBackoffMax = 300 * time.Second
 	}
+	o.PullBackoffInitial = min(o.PullBackoffInitial, o.PullBackoffMax)
 	if o.MaxParallelStarts <= 0 {
 		o.MaxParallelStarts = defaultStarts()
 	}
