@@ -1,8 +1,8 @@
-// Package calls is what the plainer fakes of this module are made of: a record of
-// the calls of their methods, and scripts that have calls fail or wait.
+// Package calls records the calls of a fake's methods, and makes calls fail or wait
+// as a test says.
 //
 // A fake embeds a [Log], so that its users have Fail, Hold, Calls and the rest, and
-// makes each of its methods a [Log.Do] or a [Log.Note].
+// implements each of its methods with [Log.Do] or [Log.Note].
 package calls
 
 import (
@@ -20,15 +20,15 @@ import (
 
 // Call is a call of a method.
 type Call struct {
-	// Method as in Go.
+	// Method is its name in Go.
 	Method string
-	// Pods that the call is about, none for one that is about none.
+	// Pods that the call is about, if any.
 	Pods []runtime.PodRef
-	// Detail is what else it is about, in a few words: a volume, a container.
+	// Detail names what else the call is about, such as a volume or a container.
 	Detail string
-	// Began and Ended; the latter is zero while the call is under way.
+	// Began and Ended are its times; Ended is zero while the call is in progress.
 	Began, Ended time.Time
-	// Err is what it was answered with.
+	// Err is the error that the call returned.
 	Err error
 }
 
@@ -52,8 +52,8 @@ func (c *Call) about(uid types.UID) bool {
 	return uid == "" || slices.ContainsFunc(c.Pods, func(p runtime.PodRef) bool { return p.UID == uid })
 }
 
-// Log records calls. The zero value is ready, and has all calls succeed at once; it is
-// safe for concurrent use.
+// Log records calls. The zero value is ready to use; with it, all calls succeed at
+// once. It is safe for concurrent use.
 type Log struct {
 	cond cond.Cond
 
@@ -62,11 +62,11 @@ type Log struct {
 	rules []*rule
 }
 
-// rule has calls fail or, if released is not nil, wait.
+// rule makes calls fail or, if released is not nil, wait.
 type rule struct {
 	method string
 	uid    types.UID
-	left   int // how many are still to fail
+	left   int // number of calls that are still to fail; below 0, all
 	err    error
 	// released is closed when calls may go on.
 	released chan struct{}
@@ -74,18 +74,19 @@ type rule struct {
 
 func (r *rule) meets(c *Call) bool { return r.method == c.Method && c.about(r.uid) }
 
-// Fail has the next n calls of the method that are about the pod fail with the error; an
-// empty UID stands for every call, n below 0 for all to come. Of several rules the first
-// with calls left counts. A method that returns no error does not fail.
+// Fail makes the next n calls of the method that are about the pod fail with the
+// error. An empty UID selects every call, n below 0 all future calls. Of several
+// rules for a call, the first that has calls left applies. Methods without an error
+// result do not fail.
 func (l *Log) Fail(method string, uid types.UID, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rules = append(l.rules, &rule{method: method, uid: uid, left: n, err: err})
 }
 
-// Hold has calls of the method that are about the pod wait, until release is called or
-// their context ends, which is their error then; an empty UID stands for every call.
-// Nothing but its record has come of a call that waits.
+// Hold makes calls of the method that are about the pod wait until release is called
+// or their context ends; then they fail with the cause of the context. An empty UID
+// selects every call. A call that waits is recorded and has no other effect.
 func (l *Log) Hold(method string, uid types.UID) (release func()) {
 	h := &rule{method: method, uid: uid, released: make(chan struct{})}
 	l.mu.Lock()
@@ -99,8 +100,8 @@ func (l *Log) Hold(method string, uid types.UID) (release func()) {
 	})
 }
 
-// Do makes a call: it is recorded, waits and fails as the scripts say, and if it did
-// not fail, do is what it does; nil is nothing. It is for the methods of fakes.
+// Do records a call, and makes it wait and fail as the rules say. Unless it fails, Do
+// calls do, which may be nil, and returns its error. It is for the methods of fakes.
 func (l *Log) Do(ctx context.Context, c Call, do func() error) error {
 	c.Began = time.Now()
 	rec := &c
@@ -119,8 +120,8 @@ func (l *Log) Do(ctx context.Context, c Call, do func() error) error {
 	return err
 }
 
-// Note is [Log.Do] for a method that has no context and cannot fail: it is recorded, and
-// waits.
+// Note is [Log.Do] for a method without a context and an error: the call is recorded
+// and waits, but does not fail.
 func (l *Log) Note(c Call, do func()) {
 	c.Began = time.Now()
 	rec := &c
@@ -141,7 +142,7 @@ func (l *Log) end(c *Call, err error) {
 	l.cond.Changed()
 }
 
-// begin records a call and finds what it is to meet.
+// begin records a call and returns what the rules have for it.
 func (l *Log) begin(c *Call) (holds []*rule, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,8 +161,8 @@ func (l *Log) begin(c *Call) (holds []*rule, err error) {
 	return holds, err
 }
 
-// Calls returns the calls that are about the pod, or all if uid is empty, in the order
-// in which they began.
+// Calls returns the calls that are about the pod, or all if uid is empty, in the
+// order in which they began.
 func (l *Log) Calls(uid types.UID) []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +175,7 @@ func (l *Log) Calls(uid types.UID) []Call {
 	return out
 }
 
-// Transcript returns Calls, each as one line.
+// Transcript returns the same calls as [Log.Calls], each as one line.
 func (l *Log) Transcript(uid types.UID) []string {
 	var out []string
 	for _, c := range l.Calls(uid) {
@@ -183,25 +184,26 @@ func (l *Log) Transcript(uid types.UID) []string {
 	return out
 }
 
-// Forget empties the record.
+// Forget removes all calls from the record.
 func (l *Log) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls = nil
 }
 
-// Changed has everybody who waits look again. It is for fakes whose state changes
-// without a call.
+// Changed makes all waiters evaluate their conditions again. It is for fakes whose
+// state changes without a call.
 func (l *Log) Changed() { l.cond.Changed() }
 
-// Until returns when met is true: it is asked at once, and when a call begins or ends or
-// something else has changed. The context's error comes with what was called.
+// Until returns nil when met returns true: met is called at once, and after a call has
+// begun or ended and after each [Log.Changed]. When ctx ends before, the error
+// contains the transcript.
 func (l *Log) Until(ctx context.Context, met func() bool) error {
 	return l.cond.Until(ctx, met, func() string { return strings.Join(l.Transcript(""), ", ") })
 }
 
-// UntilCalled returns the first call of the method that is about the pod, when it has
-// begun; an empty UID stands for every call.
+// UntilCalled waits for a call of the method that is about the pod to begin, and
+// returns the first one. An empty UID selects every call.
 func (l *Log) UntilCalled(ctx context.Context, method string, uid types.UID) (Call, error) {
 	var found Call
 	err := l.Until(ctx, func() bool {

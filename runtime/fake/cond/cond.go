@@ -1,5 +1,5 @@
-// Package cond is what the fakes of this module wait with: a condition that is
-// looked at again after each change, and never by the clock.
+// Package cond has the condition variable that the fakes of this module wait with:
+// waiters evaluate their conditions after each change, and never poll.
 package cond
 
 import (
@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// Cond tells those who wait that something has changed. The zero value is ready;
-// it is safe for concurrent use.
+// Cond wakes waiters when something has changed. The zero value is ready to use; it
+// is safe for concurrent use.
 type Cond struct {
 	mu sync.Mutex
-	// changed is closed at the next change; nil while nobody waits.
+	// changed is closed at the next change; nil while there are no waiters.
 	changed chan struct{}
 }
 
-// Changed has everybody who waits look again. It may be called with a lock held
-// that their conditions take.
+// Changed makes all waiters evaluate their conditions again. It may be called with a
+// lock held that the conditions take.
 func (c *Cond) Changed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -27,9 +27,9 @@ func (c *Cond) Changed() {
 	}
 }
 
-// Until returns nil when met is true: it is asked at once, and after each change.
-// When ctx ends before, the error is its cause, with what describe says, if that
-// is not nil.
+// Until returns nil when met returns true: met is called at once, and after each
+// change. When ctx ends before, the error wraps the cause of ctx and contains the
+// result of describe, which may be nil.
 func (c *Cond) Until(ctx context.Context, met func() bool, describe func() string) error {
 	for {
 		c.mu.Lock()
@@ -44,7 +44,7 @@ func (c *Cond) Until(ctx context.Context, met func() bool, describe func() strin
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			err := fmt.Errorf("what was waited for did not come about: %w", context.Cause(ctx))
+			err := fmt.Errorf("condition not met: %w", context.Cause(ctx))
 			if describe != nil {
 				err = fmt.Errorf("%w; there is: %s", err, describe())
 			}

@@ -36,7 +36,7 @@ func TestUntil(t *testing.T) {
 		defer cancel()
 		err := c.Until(ctx, func() bool { return false }, func() string { return "nothing" })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.EqualError(t, err, "what was waited for did not come about: context deadline exceeded; there is: nothing")
+		require.EqualError(t, err, "condition not met: context deadline exceeded; there is: nothing")
 		require.ErrorIs(t, c.Until(ctx, func() bool { return false }, nil), context.DeadlineExceeded)
 	})
 }
