@@ -1,6 +1,10 @@
-package manifest
+package manifest_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+)
 
 const commonManifest = minimal + `    ports: [{containerPort: 80}]
     resources: {limits: {cpu: 1, memory: 1Gi}}
@@ -10,12 +14,12 @@ const commonManifest = minimal + `    ports: [{containerPort: 80}]
   volumes: [{name: e, emptyDir: {}}]
 `
 
-// BenchmarkLoad reads a manifest of common size.
+// BenchmarkLoad loads a manifest of common size.
 func BenchmarkLoad(b *testing.B) {
 	data := []byte(commonManifest)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Load(data, loadOptions()); err != nil {
+		if _, err := manifest.Load(data, loadOptions()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -17,9 +17,9 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// parse reads a document into maps, lists and scalars, as either library for JSON
-// or YAML makes them. onDuplicate decides what becomes of a field that is given
-// twice; where it returns nil the last one counts.
+// parse parses a document into maps, lists and scalars, of the types that the JSON or the
+// YAML library uses. onDuplicate receives an error about duplicated fields, and parse
+// returns what it returns. If that is nil, the last value of each field counts.
 func parse(doc document, onDuplicate func(error) error) (any, error) {
 	var tree any
 	var jsonErr error
@@ -33,7 +33,7 @@ func parse(doc document, onDuplicate func(error) error) (any, error) {
 		}
 		jsonErr = jsonSyntax(document{text, doc.line}, err)
 	}
-	// What begins like JSON may still be YAML in flow style.
+	// Text that begins like JSON may be YAML in flow style.
 	err := yaml.UnmarshalStrict(doc.text, &tree)
 	duplicates := (*yaml.TypeError)(nil)
 	switch {
@@ -53,11 +53,11 @@ func parse(doc document, onDuplicate func(error) error) (any, error) {
 	}
 }
 
-// lineAtStart finds the line in a message of the YAML library, which counts from
-// 1 at the beginning of what it was given.
+// lineAtStart matches the line in a message of the YAML library, which counts from 1 at
+// the beginning of its input.
 var lineAtStart = regexp.MustCompile(`^(yaml: )?line ([0-9]+)`)
 
-// inFile makes the line in a message of the YAML library that of the file.
+// inFile replaces the line in a message of the YAML library by the line of the file.
 func (d document) inFile(msg string) string {
 	m := lineAtStart.FindStringSubmatch(msg)
 	if m == nil {
@@ -67,9 +67,8 @@ func (d document) inFile(msg string) string {
 	return fmt.Sprintf("%sline %d%s", m[1], n+d.line-1, msg[len(m[0]):])
 }
 
-// duplicateKeys makes an error of what the YAML library has to say of keys that
-// are given twice. It knows their lines; their paths are looked for in a second
-// reading that keeps both.
+// duplicateKeys returns the error for the YAML library's messages about duplicated keys.
+// They have the lines. The paths are found by parsing the document again with all keys.
 func duplicateKeys(doc document, msgs []string) error {
 	var tree yaml.MapSlice
 	var paths []*field.Path
@@ -79,7 +78,8 @@ func duplicateKeys(doc document, msgs []string) error {
 	errs := make([]error, 0, len(msgs))
 	for i, msg := range msgs {
 		msg = doc.inFile(msg)
-		// A key that overrides one of a merge (<<) is no repetition in the text.
+		// A key that overrides one of a merge (<<) is not duplicated in the text, so it has
+		// no path.
 		if line, _, ok := strings.Cut(msg, ": "); ok && len(paths) == len(msgs) {
 			msg = fmt.Sprintf("%s: duplicate field %q", line, paths[i])
 		}
@@ -88,8 +88,8 @@ func duplicateKeys(doc document, msgs []string) error {
 	return joinShort(errs)
 }
 
-// repeated appends the paths of the keys that an object has twice, in the order in
-// which the YAML library comes upon them.
+// repeated appends the paths of duplicated keys, in the order of the YAML library's
+// messages.
 func repeated(paths []*field.Path, value any, at *field.Path) []*field.Path {
 	switch v := value.(type) {
 	case yaml.MapSlice:
@@ -111,7 +111,7 @@ func repeated(paths []*field.Path, value any, at *field.Path) []*field.Path {
 	return paths
 }
 
-// jsonSyntax tells the line of a JSON syntax error.
+// jsonSyntax adds the line to a JSON syntax error.
 func jsonSyntax(doc document, err error) error {
 	if is, offset := kjson.SyntaxErrorOffset(err); is {
 		line := doc.line + bytes.Count(doc.text[:min(max(offset, 0), int64(len(doc.text)))], []byte("\n"))
@@ -120,7 +120,7 @@ func jsonSyntax(doc document, err error) error {
 	return err
 }
 
-// member returns what an object has under a name, nil if it has nothing.
+// member returns the member of an object, nil if there is none.
 func member(tree any, name string) any {
 	switch object := tree.(type) {
 	case map[string]any:
@@ -141,15 +141,15 @@ func isObject(tree any) bool {
 	}
 }
 
-// canonicalJSON appends a tree as JSON with sorted keys, to the byte what
-// encoding/json makes of it: UIDs are derived from it. The member of that name of
-// the object at the top is left out. A buffer of more than limit bytes, to which a
-// few YAML aliases can blow it up, is refused with [ErrTooLarge].
+// canonicalJSON appends a tree as JSON with sorted keys, byte for byte as encoding/json
+// writes it, because UIDs are derived from it. It omits the member named without of the
+// object at the top. If the buffer would exceed limit bytes, it returns [ErrTooLarge]: a
+// few YAML aliases can stand for much text.
 func canonicalJSON(buf []byte, tree any, without string, limit int) ([]byte, error) {
 	w := &jsonWriter{buf: buf, limit: limit}
 	err := w.value(tree, without)
 	if err == nil {
-		err = w.room(0)
+		err = w.fits(0)
 	}
 	return w.buf, err
 }
@@ -159,8 +159,8 @@ type jsonWriter struct {
 	limit int
 }
 
-// room refuses to grow beyond the limit by that many bytes.
-func (w *jsonWriter) room(bytes int) error {
+// fits returns an error if that many more bytes exceed the limit.
+func (w *jsonWriter) fits(bytes int) error {
 	if len(w.buf)+bytes > w.limit {
 		return fmt.Errorf("%w, with each YAML alias written out", ErrTooLarge)
 	}
@@ -168,7 +168,7 @@ func (w *jsonWriter) room(bytes int) error {
 }
 
 func (w *jsonWriter) value(v any, without string) error {
-	if err := w.room(1); err != nil {
+	if err := w.fits(1); err != nil {
 		return err
 	}
 	switch v := v.(type) {
@@ -211,12 +211,12 @@ func (w *jsonWriter) value(v any, without string) error {
 }
 
 func (w *jsonWriter) string(s string) error {
-	if err := w.room(len(s)); err != nil {
+	if err := w.fits(len(s)); err != nil {
 		return err
 	}
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, err := json.Marshal(s) // which knows the escapes
+			text, err := json.Marshal(s) // for the escapes
 			w.buf = append(w.buf, text...)
 			return err
 		}
@@ -252,7 +252,7 @@ func (w *jsonWriter) object(members []jsonMember, without string) error {
 	first := true
 	for i, m := range members {
 		if i > 0 && m.name == members[i-1].name {
-			return fmt.Errorf("field %q is given twice, as text and as a number or truth value; write it once", clip(m.name))
+			return fmt.Errorf("field %q is given twice, as a string and as a number or boolean; write it once", clip(m.name))
 		}
 		if without != "" && m.name == without {
 			continue
@@ -273,8 +273,8 @@ func (w *jsonWriter) object(members []jsonMember, without string) error {
 	return nil
 }
 
-// keyText is a YAML key as JSON has it, where keys are texts: that of
-// sigs.k8s.io/yaml, with which kubectl and the API server read YAML.
+// keyText returns a YAML key as a string, as JSON requires. It converts like
+// sigs.k8s.io/yaml, which kubectl and the API server use.
 func keyText(key any) (string, error) {
 	switch k := key.(type) {
 	case string:
@@ -296,6 +296,6 @@ func keyText(key any) (string, error) {
 		}
 		return strconv.FormatFloat(k, 'g', -1, 32), nil
 	default:
-		return "", fmt.Errorf("a key must be a text, not %v", key)
+		return "", fmt.Errorf("a key must be a string, not %v", key)
 	}
 }

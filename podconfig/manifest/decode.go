@@ -15,41 +15,42 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// MaxSize is the greatest size of a manifest in bytes, that of kubelet. It
-// holds for what is read, and again for all of it written out as JSON, where a YAML
-// alias counts as what it stands for.
+// MaxSize is the maximum size of a manifest in bytes, as in kubelet. It limits the text,
+// and also the text as JSON with all YAML aliases expanded.
 const MaxSize = 10 << 20
 
-// ErrTooLarge says that a manifest is larger than [MaxSize].
+// ErrTooLarge means that a manifest is larger than [MaxSize].
 var ErrTooLarge = fmt.Errorf("manifest is larger than %d MiB", MaxSize>>20)
 
 // PodKind is the kind of pods, beside objects.SecretKind and objects.ConfigMapKind.
 const PodKind = "Pod"
 
-// Item is a pod as its author wrote it down, without defaults; or, where
-// [Options.Kinds] asks for them, a secret or config map.
+// Item is one pod, secret or config map of a manifest, as its author wrote it, without
+// defaults.
 type Item struct {
+	// Pod is nil for a secret or config map.
 	Pod *v1.Pod
-	// Object is a *v1.Secret or a *v1.ConfigMap; Pod is nil then.
+	// Object is a *v1.Secret or a *v1.ConfigMap. It is nil for a pod.
 	Object metav1.Object
 
-	// content is the pod's JSON as written, less its status, with sorted keys: what
-	// decides its UID. It does not depend on the Go types, so no field that a new
-	// version of the API brings can change it.
+	// content is the pod's JSON as written, with sorted keys and without its status. The
+	// UID is derived from it. It does not depend on the Go types, so a new field of the
+	// API does not change it.
 	content []byte
 	// path of the item in its document: nil, or items[i].
 	path *field.Path
-	// place names the document among several, as in "document 2 (line 14): ".
+	// place is a prefix for errors, as in "document 2 (line 14): ". It is empty if there
+	// is only one document.
 	place string
 }
 
-// Decode reads manifests: a v1 Pod, PodList or List of Pods (as kubectl writes
-// them) in JSON, or any number of these as YAML documents. All are read or none.
-// Errors name the field as kubectl does and, among several documents, the one that
-// it is in; they wrap [ErrTooLarge] where that is what is wrong.
+// Decode parses a manifest: a v1 Pod, PodList or List of Pods (as kubectl writes it) in
+// JSON, or any number of these as YAML documents. It returns all items or an error. The
+// error names the field as kubectl does, and the document if there are several. It wraps
+// [ErrTooLarge] if the manifest is too large.
 //
-// YAML is read as kubectl and the API server read it: version 1.1, with aliases and
-// merge keys. A key that overrides one of a merge counts as a duplicated field.
+// YAML is parsed as by kubectl and the API server: version 1.1, with aliases and merge
+// keys. A key that overrides one of a merge counts as a duplicated field.
 func Decode(data []byte, opts Options) ([]Item, error) {
 	if len(data) > MaxSize {
 		return nil, ErrTooLarge
@@ -60,10 +61,10 @@ func Decode(data []byte, opts Options) ([]Item, error) {
 	}
 	docs := splitDocuments(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))
 	if len(docs) == 0 {
-		// Half written files look like this, too.
+		// A half written file is empty, too. So this is an error, not a list of no pods.
 		return nil, fmt.Errorf("no %s in it: the manifest is empty", strings.ToLower(kinds[0]))
 	}
-	d := &decoder{kinds: kinds, documentKinds: slices.Clone(kinds), warn: opts.Warn, room: MaxSize}
+	d := &decoder{kinds: kinds, documentKinds: slices.Clone(kinds), warn: opts.Warn, budget: MaxSize}
 	for _, kind := range kinds {
 		d.documentKinds = append(d.documentKinds, kind+"List")
 	}
@@ -79,15 +80,14 @@ func Decode(data []byte, opts Options) ([]Item, error) {
 	return d.items, nil
 }
 
-// document is one YAML document, with the marker that it begins with, and the line
-// of the file that it starts on.
+// document is one YAML document, with its marker, and its first line in the file.
 type document struct {
 	text []byte
 	line int
 }
 
-// splitDocuments cuts YAML at its document markers and leaves out the documents
-// that hold nothing but comments.
+// splitDocuments splits YAML at its document markers. It omits documents that are empty
+// or hold only comments.
 func splitDocuments(data []byte) []document {
 	var docs []document
 	start, startLine, blank := 0, 1, true
@@ -128,29 +128,29 @@ func markerOf(line []byte) string {
 	return ""
 }
 
-// decoder reads documents one after the other.
+// decoder decodes one document after the other.
 type decoder struct {
-	// kinds that are wanted, and with those of their lists what a document may be.
+	// kinds are the accepted kinds. documentKinds are these and the kinds of their lists.
 	kinds         []string
 	documentKinds []string
 	items         []Item
 	warn          func(error)
-	// place of the document that is read.
+	// place of the current document, see Item.
 	place string
-	// room is how many bytes the rest may have when written out.
-	room int
-	// buf is for one object written out after the other.
+	// budget is the maximum size in bytes of the rest of the manifest as JSON.
+	budget int
+	// buf is reused for the JSON of each object.
 	buf []byte
 }
 
-// write writes an object as JSON, less one member. The result is good until the
-// next call.
+// write returns an object as JSON without one of its members. The result is valid until
+// the next call.
 func (d *decoder) write(tree any, without string) (content []byte, err error) {
-	d.buf, err = canonicalJSON(d.buf[:0], tree, without, d.room)
+	d.buf, err = canonicalJSON(d.buf[:0], tree, without, d.budget)
 	return d.buf, err
 }
 
-// tolerate returns a problem that only strictness finds, or warns of it.
+// tolerate returns an error that is none in lenient decoding, or passes it to warn.
 func (d *decoder) tolerate(err error) error {
 	if d.warn == nil {
 		return err
@@ -159,7 +159,7 @@ func (d *decoder) tolerate(err error) error {
 	return nil
 }
 
-// listOfAny is the kind of lists whose items say what they are.
+// listOfAny is the kind of lists whose items have kinds of their own.
 const listOfAny = "List"
 
 func (d *decoder) document(doc document) error {
@@ -187,7 +187,7 @@ func kindOf(tree any) string {
 	return kind
 }
 
-// item reads a manifest of the kind that stands at the path of its document.
+// item decodes the object of the kind at the path of its document.
 func (d *decoder) item(tree any, kind string, path *field.Path) error {
 	if kind == PodKind {
 		return d.pod(tree, path)
@@ -211,8 +211,8 @@ func checkWord(tree any, name string, path *field.Path, words ...string) error {
 	}
 }
 
-// list reads the items of a list of one kind, which need not say what they are, or
-// of a List, which must.
+// list decodes the items of a list. In a list of one kind, items may omit their kind. In
+// a List they must have it.
 func (d *decoder) list(tree any) error {
 	content, err := d.write(tree, "items")
 	if err != nil {
@@ -257,7 +257,7 @@ func (d *decoder) list(tree any) error {
 	return nil
 }
 
-// pod reads a pod that stands at the path of its document.
+// pod decodes the pod at the path of its document.
 func (d *decoder) pod(tree any, path *field.Path) error {
 	content, err := d.write(tree, "")
 	if err != nil {
@@ -273,13 +273,13 @@ func (d *decoder) pod(tree any, path *field.Path) error {
 			return at(path, err)
 		}
 	}
-	d.room -= size
+	d.budget -= size
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	d.items = append(d.items, Item{Pod: pod, content: bytes.Clone(content), path: path, place: d.place})
 	return nil
 }
 
-// object reads a secret or config map that stands at the path of its document.
+// object decodes the secret or config map at the path of its document.
 func (d *decoder) object(tree any, kind string, path *field.Path) error {
 	var object metav1.Object
 	var meta *metav1.TypeMeta
@@ -294,7 +294,7 @@ func (d *decoder) object(tree any, kind string, path *field.Path) error {
 	if err != nil {
 		return at(path, err)
 	}
-	d.room -= len(content)
+	d.budget -= len(content)
 	if err := d.strict(content, object, path); err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (d *decoder) object(tree any, kind string, path *field.Path) error {
 	return nil
 }
 
-// strict decodes JSON and names the field of every problem.
+// strict decodes JSON. Its errors name the fields.
 func (d *decoder) strict(content []byte, into any, path *field.Path) error {
 	problems, err := kjson.UnmarshalStrict(content, into)
 	if err != nil {
@@ -326,7 +326,7 @@ func (d *decoder) strict(content []byte, into any, path *field.Path) error {
 	return d.tolerate(joinShort(problems))
 }
 
-// at puts the path in front of an error that does not say where it is.
+// at adds the path to an error without one.
 func at(path *field.Path, err error) error {
 	if path == nil {
 		return err

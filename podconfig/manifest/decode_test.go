@@ -1,15 +1,16 @@
-package manifest
+package manifest_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 )
 
-// minimal is a good manifest that the cases vary.
+// minimal is a valid manifest that the cases vary.
 const minimal = `apiVersion: v1
 kind: Pod
 metadata:
@@ -20,8 +21,8 @@ spec:
     image: busybox
 `
 
-func loadOptions() Options {
-	return Options{NodeName: "node", Origin: "/manifests/web.yaml"}
+func loadOptions() manifest.Options {
+	return manifest.Options{NodeName: "node", Origin: "/manifests/web.yaml"}
 }
 
 func TestDecode(t *testing.T) {
@@ -84,13 +85,13 @@ func TestDecode(t *testing.T) {
 		"duplicate after a head":  {in: "# head\n\n---\n" + minimal + "    image: x\n", err: `line 12: duplicate field "spec.containers[0].image"`},
 		"syntax in a document":    {in: minimal + "---\na: [\n---\n" + minimal, err: "document 2 (line 9): yaml: line 10:"},
 		"merge key overridden":    {in: minimal + "    env:\n    - &e {name: A, value: a}\n    - <<: *e\n      value: b\n", err: `line 12: key "value" already set in map`},
-		"a key of two types":      {in: minimal + "    env: [{1: a, '1': b}]\n", err: `field "1" is given twice, as text and as a number or truth value`},
-		"a key that is null":      {in: minimal + "    env: [{~: a}]\n", err: "a key must be a text, not <nil>"},
+		"a key of two types":      {in: minimal + "    env: [{1: a, '1': b}]\n", err: `field "1" is given twice, as a string and as a number or boolean`},
+		"a key that is null":      {in: minimal + "    env: [{~: a}]\n", err: "a key must be a string, not <nil>"},
 		"bad time":                {in: "apiVersion: v1\nkind: Pod\nmetadata: {creationTimestamp: today}\n", err: `metadata.creationTimestamp: Invalid value: "today"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Decode([]byte(tc.in), Options{})
+			got, err := manifest.Decode([]byte(tc.in), manifest.Options{})
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				return
@@ -106,24 +107,56 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestAliasesAreBounded has short YAML that stands for much text.
+func TestAliasesAreBounded(t *testing.T) {
+	t.Parallel()
+	// Each is 10 of the one before.
+	laughs := "a0: &a0 " + strings.Repeat("ha ", 10) + "\n"
+	for i := range 9 {
+		laughs += "a" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.Repeat("*a"+string(rune('0'+i))+", ", 10) + "]\n"
+	}
+	long := "metadata:\n  annotations:\n    a: &a " + strings.Repeat("x", 1<<20) + "\n    b: [" + strings.Repeat("*a, ", 10_000) + "]\n"
+	half := strings.Replace(long, strings.Repeat("*a, ", 10_000), strings.Repeat("*a, ", 6), 1)
+	pod := "apiVersion: v1\nkind: Pod\n"
+	for name, tc := range map[string]struct{ in, err string }{
+		"laughs":         {pod + laughs, "document contains excessive aliasing"},
+		"a long text":    {pod + long, "manifest is larger than 10 MiB, with each YAML alias written out"},
+		"two documents":  {strings.Repeat("---\n"+pod+strings.Replace(half, "b: [", "b: x\n  finalizers: [", 1), 2), "document 2 (line 9): manifest is larger than 10 MiB"},
+		"itself":         {pod + "a: &a [*a]\n", "anchor 'a' value contains itself"},
+		"no such anchor": {pod + "a: *b\n", "unknown anchor 'b' referenced"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := manifest.Decode([]byte(tc.in), manifest.Options{})
+			require.ErrorContains(t, err, tc.err)
+			if strings.Contains(tc.err, "10 MiB") {
+				require.ErrorIs(t, err, manifest.ErrTooLarge)
+			}
+		})
+	}
+}
+
 func TestDecodeTooLarge(t *testing.T) {
 	t.Parallel()
-	_, err := Decode(make([]byte, MaxSize+1), Options{})
-	require.ErrorIs(t, err, ErrTooLarge)
+	_, err := manifest.Decode(make([]byte, manifest.MaxSize+1), manifest.Options{})
+	require.ErrorIs(t, err, manifest.ErrTooLarge)
 	require.EqualError(t, err, "manifest is larger than 10 MiB")
 }
 
 func TestDecodeLenient(t *testing.T) {
 	t.Parallel()
 	var warnings []string
-	opts := Options{Warn: func(err error) { warnings = append(warnings, err.Error()) }}
-	got, err := Decode([]byte(minimal+"    image: other\n    imagee: x\n"), opts)
+	opts := manifest.Options{Warn: func(err error) { warnings = append(warnings, err.Error()) }}
+	got, err := manifest.Decode([]byte(minimal+"    image: other\n    imagee: x\n"), opts)
 	require.NoError(t, err)
 	assert.Equal(t, "other", got[0].Pod.Spec.Containers[0].Image)
 	require.Len(t, warnings, 2)
 	assert.Contains(t, warnings[0], `line 9: duplicate field "spec.containers[0].image"`)
 	assert.Contains(t, warnings[1], `unknown field "spec.containers[0].imagee"`)
 }
+
+// maxError is the maximum length of an error in bytes.
+const maxError = 7000
 
 func TestMessagesAreBounded(t *testing.T) {
 	t.Parallel()
@@ -139,35 +172,35 @@ func TestMessagesAreBounded(t *testing.T) {
 		"long number":   minimal + "    stdin: " + long + "\n",
 		"many errors":   minimal + many.String(),
 	} {
-		_, err := Load([]byte(in), loadOptions())
+		_, err := manifest.Load([]byte(in), loadOptions())
 		if assert.Error(t, err, name) {
-			assert.Less(t, len(err.Error()), (maxMessages+4)*maxMessage, name)
+			assert.Less(t, len(err.Error()), maxError, name)
 		}
 	}
 }
 
 func TestUIDFollowsContent(t *testing.T) {
 	t.Parallel()
-	uid := func(in string, change func(o *Options)) string {
+	uid := func(in string, change func(o *manifest.Options)) string {
 		opts := loadOptions()
 		if change != nil {
 			change(&opts)
 		}
-		pods, err := Load([]byte(in), opts)
+		pods, err := manifest.Load([]byte(in), opts)
 		require.NoError(t, err)
 		return string(pods[0].UID)
 	}
 	base := uid(minimal, nil)
-	// The value must never change: pods that run carry it.
+	// The value must never change: running pods have it.
 	assert.Equal(t, "e4e889631d17bd1fec3ec540527f439c", base)
 	assert.Equal(t, base, uid("# comment\n"+minimal, nil), "comment")
 	assert.Equal(t, base, uid(`{"kind":"Pod","spec":{"containers":[{"image":"busybox","name":"main"}]},"metadata":{"name":"web"},"apiVersion":"v1"}`, nil), "JSON, other order")
 	assert.Equal(t, base, uid(minimal+"status: {phase: Running}\n", nil), "status")
 	assert.NotEqual(t, base, uid(strings.Replace(minimal, "busybox", "busybox:2", 1), nil), "image")
 	assert.NotEqual(t, base, uid(minimal+"    stdin: false\n", nil), "a default spelt out")
-	assert.NotEqual(t, base, uid(minimal, func(o *Options) { o.NodeName = "other" }), "node")
-	assert.NotEqual(t, base, uid(minimal, func(o *Options) { o.Origin = "/other" }), "file")
-	assert.NotEqual(t, base, uid(minimal, func(o *Options) { o.Source = SourceHTTP }), "kind")
+	assert.NotEqual(t, base, uid(minimal, func(o *manifest.Options) { o.NodeName = "other" }), "node")
+	assert.NotEqual(t, base, uid(minimal, func(o *manifest.Options) { o.Origin = "/other" }), "file")
+	assert.NotEqual(t, base, uid(minimal, func(o *manifest.Options) { o.Source = manifest.SourceHTTP }), "kind")
 	assert.Equal(t, "given", uid(strings.Replace(minimal, "name: web", "name: web\n  uid: given", 1), nil), "given")
 }
 
@@ -183,21 +216,21 @@ func FuzzDecodeManifest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		opts := loadOptions()
-		pods, err := Load(data, opts)
+		pods, err := manifest.Load(data, opts)
 		if err != nil {
-			assert.Less(t, len(err.Error()), (maxMessages+4)*maxMessage)
+			assert.Less(t, len(err.Error()), maxError)
 		}
 		for _, pod := range pods {
 			assert.NotEmpty(t, pod.UID)
 			assert.NotEmpty(t, pod.Namespace)
 			assert.Equal(t, v1.PodPending, pod.Status.Phase)
-			// What is good and defaulted stays so.
+			// Setting defaults twice changes nothing.
 			again := pod.DeepCopy()
-			SetDefaults(again)
+			manifest.SetDefaults(again)
 			assert.Equal(t, pod.Spec, again.Spec)
 		}
 		opts.Warn = func(error) {}
-		_, lenient := Load(data, opts)
+		_, lenient := manifest.Load(data, opts)
 		if err == nil {
 			assert.NoError(t, lenient)
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// SetDefaults fills in, in place, what the API server (as of 1.36) fills into a
-// pod, so that a pod from a manifest is what it would be in a cluster. It leaves
-// out volume types that need an API server or that are no longer served.
+// SetDefaults sets the defaults of a pod in place, as the API server (1.36) does, so that
+// a pod from a manifest is as it would be in a cluster. It ignores volume types that need
+// an API server or are no longer served.
 func SetDefaults(pod *v1.Pod) {
 	spec := &pod.Spec
 	defaultTo(&spec.DNSPolicy, v1.DNSClusterFirst)
@@ -24,12 +24,12 @@ func SetDefaults(pod *v1.Pod) {
 	}
 	defaultPtr(&spec.TerminationGracePeriodSeconds, runtime.DefaultGracePeriod)
 	if *spec.TerminationGracePeriodSeconds < 0 {
-		// It was not checked once, and pods that have it are still to be had.
+		// Older API servers did not validate this field.
 		shortest := int64(1)
 		spec.TerminationGracePeriodSeconds = &shortest
 	}
 	defaultPtr(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
-	// The two names of one field follow each other.
+	// These are two names of one field.
 	defaultTo(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 
@@ -104,8 +104,8 @@ func defaultContainer(c *v1.Container) {
 	}
 }
 
-// pullPolicy is Always for images whose tag is latest, given or implied, and
-// IfNotPresent for others and for names that do not parse.
+// pullPolicy returns the default pull policy: Always for images whose tag is latest,
+// given or implied, and IfNotPresent for other images and for invalid names.
 func pullPolicy(image string) v1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -180,7 +180,7 @@ func defaultDownward(items []v1.DownwardAPIVolumeFile) {
 	}
 }
 
-// roundUp takes quantities to whole thousandths, the finest that the API keeps.
+// roundUp rounds quantities up to thousandths, the precision of the API.
 func roundUp(list v1.ResourceList) {
 	for name, q := range list {
 		if q.RoundUp(resource.Milli) {
@@ -190,7 +190,7 @@ func roundUp(list v1.ResourceList) {
 	}
 }
 
-// defaultRequests requests what is limited.
+// defaultRequests sets missing requests to the limits.
 func defaultRequests(r *v1.ResourceRequirements) {
 	if r.Limits != nil && r.Requests == nil {
 		r.Requests = v1.ResourceList{}
@@ -202,8 +202,8 @@ func defaultRequests(r *v1.ResourceRequirements) {
 	}
 }
 
-// defaultPodResources completes the resources of the pod as a whole (KEP-2837)
-// from those of its containers, which must have their defaults.
+// defaultPodResources sets the defaults of pod-level resources (KEP-2837) from the
+// resources of the containers. These must have their defaults.
 func defaultPodResources(pod *v1.Pod) {
 	r := pod.Spec.Resources
 	if len(r.Limits) > 0 || len(r.Requests) > 0 {
@@ -249,11 +249,10 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// isNative reports whether a resource is one of Kubernetes' own.
+// isNative reports whether Kubernetes itself defines the resource.
 func isNative(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// mayOvercommit reports whether requests of a resource may be lower than its
-// limits.
+// mayOvercommit reports whether requests of the resource may be lower than its limits.
 func mayOvercommit(name v1.ResourceName) bool { return isNative(name) && !isHugePages(name) }

@@ -6,7 +6,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 )
 
-// A manifest with a mistake, and the same without it.
+// A manifest with an error, and the corrected manifest.
 func ExampleLoad() {
 	opts := manifest.Options{NodeName: "edge-7", Origin: "/etc/manifests/web.yaml"}
 	for _, image := range []string{"image: ' nginx'", "image: nginx"} {

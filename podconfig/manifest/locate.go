@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// locate finds the field that makes JSON fail to decode into a value, which the
-// decoder itself does not tell for types that decode themselves, such as
-// quantities. It walks the two side by side and returns nil if it finds nothing.
+// locate finds the field because of which JSON does not decode into a value. The errors
+// of the decoder lack the field for types that decode themselves, such as quantities.
+// locate returns nil if it finds no such field.
 func locate(content []byte, into any, path *field.Path) *field.Error {
 	d := json.NewDecoder(bytes.NewReader(content))
 	d.UseNumber()
@@ -28,7 +28,7 @@ func locate(content []byte, into any, path *field.Path) *field.Error {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// misfit returns the first place where the value does not fit the type.
+// misfit returns the first field of the value that does not fit the type.
 func misfit(t reflect.Type, value any, path *field.Path) *field.Error {
 	if value == nil {
 		return nil
@@ -82,8 +82,8 @@ func misfit(t reflect.Type, value any, path *field.Path) *field.Error {
 	}
 }
 
-// misfitStruct looks at the fields in the order of the type, so that the outcome
-// does not depend on that of a map.
+// misfitStruct checks the fields in the order of the type, so that the result does not
+// depend on the order of a map.
 func misfitStruct(t reflect.Type, object map[string]any, path *field.Path) *field.Error {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -103,8 +103,8 @@ func misfitStruct(t reflect.Type, object map[string]any, path *field.Path) *fiel
 	return nil
 }
 
-// leaf lets the type itself judge the value. An empty detail stands for what the
-// type has to say.
+// leaf decodes the value into the type. If that fails, the error has the detail, or the
+// text of the failure if detail is empty.
 func leaf(t reflect.Type, value any, path *field.Path, detail string) *field.Error {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -120,50 +120,4 @@ func leaf(t reflect.Type, value any, path *field.Path, detail string) *field.Err
 		}
 	}
 	return field.Invalid(path, brief(value), detail)
-}
-
-// brief is a value as it may stand in a message.
-func brief(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		return field.OmitValueType{}
-	case []any:
-		return field.OmitValueType{}
-	case string:
-		return clip(v)
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		return clip(v.String())
-	default:
-		return v
-	}
-}
-
-// Bounds of messages: manifests may be of any size, messages must not be.
-const (
-	maxMessage  = 500 // bytes of one
-	maxMessages = 10  // in one error
-)
-
-// clip shortens a text to maxMessage bytes.
-func clip(s string) string {
-	if len(s) <= maxMessage {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
-}
-
-// joinShort makes one error of several, bounded in length.
-func joinShort[E error](errs []E) error {
-	parts := make([]string, 0, min(len(errs), maxMessages+1))
-	for i, err := range errs {
-		if i == maxMessages {
-			parts = append(parts, fmt.Sprintf("and %d more", len(errs)-i))
-			break
-		}
-		parts = append(parts, clip(err.Error()))
-	}
-	return errors.New(strings.Join(parts, "; "))
 }

@@ -1,4 +1,4 @@
-package manifest
+package manifest_test
 
 import (
 	"testing"
@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -19,7 +20,7 @@ func TestNormalize(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "web", DeletionTimestamp: &now},
 		Status:     v1.PodStatus{Phase: v1.PodRunning, PodIP: "1.2.3.4"},
 	}
-	require.NoError(t, Normalize(pod, Options{NodeName: "Edge-7", Origin: "/m/web.yaml"}))
+	require.NoError(t, manifest.Normalize(pod, manifest.Options{NodeName: "Edge-7", Origin: "/m/web.yaml"}))
 	assert.Equal(t, "web-edge-7", pod.Name)
 	assert.Equal(t, "default", pod.Namespace)
 	assert.Equal(t, "Edge-7", pod.Spec.NodeName)
@@ -41,7 +42,7 @@ func TestNormalizeKeepsWhatIsGiven(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u"},
 		Spec:       v1.PodSpec{Tolerations: tolerations},
 	}
-	require.NoError(t, Normalize(pod, Options{NodeName: "n", Source: SourceHTTP, Origin: "http://x"}))
+	require.NoError(t, manifest.Normalize(pod, manifest.Options{NodeName: "n", Source: manifest.SourceHTTP, Origin: "http://x"}))
 	assert.Equal(t, "shop", pod.Namespace)
 	assert.EqualValues(t, "u", pod.UID)
 	assert.Equal(t, "u", pod.Annotations[runtime.AnnotationConfigHash])
@@ -51,13 +52,13 @@ func TestNormalizeKeepsWhatIsGiven(t *testing.T) {
 
 func TestNormalizeErrors(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, Normalize(&v1.Pod{}, Options{NodeName: "n"}), "metadata.name: Required value")
-	require.ErrorContains(t, Normalize(&v1.Pod{}, Options{}), "no node name")
-	_, err := Load([]byte("apiVersion: v1\nkind: PodList\nitems: [{}]"), loadOptions())
+	require.ErrorContains(t, manifest.Normalize(&v1.Pod{}, manifest.Options{NodeName: "n"}), "metadata.name: Required value")
+	require.ErrorContains(t, manifest.Normalize(&v1.Pod{}, manifest.Options{}), "no node name")
+	_, err := manifest.Load([]byte("apiVersion: v1\nkind: PodList\nitems: [{}]"), loadOptions())
 	require.ErrorContains(t, err, "items[0].metadata.name: Required value")
 }
 
-// TestDefaults has a pod and what the API server makes of its spec.
+// TestDefaults has the spec of a pod before and after defaulting by the API server.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	const in = `
@@ -124,12 +125,12 @@ volumes:
 	assert.Equal(t, specJSON(t, want, false), specJSON(t, in, true))
 }
 
-// TestNegativeGracePeriod has what the API server takes a negative one for.
+// TestNegativeGracePeriod: the API server replaces a negative grace period by 1 s.
 func TestNegativeGracePeriod(t *testing.T) {
 	t.Parallel()
 	grace := int64(-1)
 	pod := &v1.Pod{Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace}}
-	SetDefaults(pod)
+	manifest.SetDefaults(pod)
 	assert.EqualValues(t, 1, *pod.Spec.TerminationGracePeriodSeconds)
 	assert.EqualValues(t, -1, grace, "may be somebody else's")
 }
@@ -151,7 +152,7 @@ func TestPodResourceDefaults(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{}}, Resources: &v1.ResourceRequirements{}}}
 			require.NoError(t, yaml.Unmarshal([]byte(tc.pod), pod.Spec.Resources))
 			require.NoError(t, yaml.Unmarshal([]byte(tc.container), &pod.Spec.Containers[0].Resources))
-			SetDefaults(pod)
+			manifest.SetDefaults(pod)
 			a, _ := yaml.Marshal(want)
 			b, _ := yaml.Marshal(pod.Spec.Resources)
 			assert.Equal(t, string(a), string(b))
@@ -164,7 +165,7 @@ func specJSON(t *testing.T, in string, defaults bool) string {
 	pod := &v1.Pod{}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(in), &pod.Spec))
 	if defaults {
-		SetDefaults(pod)
+		manifest.SetDefaults(pod)
 	}
 	out, err := yaml.Marshal(pod.Spec)
 	require.NoError(t, err)

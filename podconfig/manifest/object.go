@@ -15,13 +15,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// MaxObjectSize is the greatest size in bytes of the values of a secret or config
-// map, that of the API.
+// MaxObjectSize is the maximum total size in bytes of the values of a secret or config
+// map, as in the API.
 const MaxObjectSize = v1.MaxSecretSize
 
-// NormalizeObject fills in, in place, what the API server fills in for a *v1.Secret
-// or *v1.ConfigMap that is created: the namespace "default", and for a secret its
-// type and the data that is given as text.
+// NormalizeObject changes a *v1.Secret or *v1.ConfigMap in place, as the API server does
+// when it is created. The default namespace is "default". A secret gets its default type,
+// and its stringData becomes data.
 func NormalizeObject(object metav1.Object) {
 	if object.GetNamespace() == "" {
 		object.SetNamespace(metav1.NamespaceDefault)
@@ -42,10 +42,9 @@ func NormalizeObject(object metav1.Object) {
 	s.StringData = nil
 }
 
-// ValidateObject checks a *v1.Secret or *v1.ConfigMap that was normalised, as the
-// API server does: metadata, keys, size. Of the types of secrets only those are
-// looked into that a node reads itself, the pull secrets. No error repeats a value
-// of a secret.
+// ValidateObject checks a normalized *v1.Secret or *v1.ConfigMap, as the API server does:
+// metadata, keys and size. It checks the content only of image pull secrets, because a
+// node reads no other. No error repeats a value of a secret.
 func ValidateObject(object metav1.Object) field.ErrorList {
 	return validateObject(object, nil)
 }
@@ -62,7 +61,7 @@ func validateObject(object metav1.Object, root *field.Path) field.ErrorList {
 }
 
 func validateObjectMeta(object metav1.Object, path *field.Path) field.ErrorList {
-	if object.GetName() == "" { // a name cannot be generated here
+	if object.GetName() == "" { // generateName works only in an API server
 		return field.ErrorList{field.Required(path.Child("name"), "")}
 	}
 	return apivalidation.ValidateObjectMetaAccessor(object, true, apivalidation.NameIsDNSSubdomain, path)
@@ -85,8 +84,8 @@ func validateSecret(s *v1.Secret, root *field.Path) field.ErrorList {
 	return errs
 }
 
-// pullSecretKey is where a pull secret of the type has its content; empty if the
-// type is that of another secret.
+// pullSecretKey returns the key of the content of an image pull secret. It is empty for
+// other types of secrets.
 func pullSecretKey(t v1.SecretType) string {
 	switch t {
 	case v1.SecretTypeDockerConfigJson:
@@ -113,7 +112,7 @@ func validateConfigMap(m *v1.ConfigMap, root *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateData checks the keys and returns the size of the values in bytes.
+// validateData checks the keys. It also returns the total size of the values in bytes.
 func validateData[V string | []byte](data map[string]V, path *field.Path) (errs field.ErrorList, size int) {
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		for _, msg := range validation.IsConfigMapKey(key) {
@@ -124,9 +123,9 @@ func validateData[V string | []byte](data map[string]V, path *field.Path) (errs 
 	return errs, size
 }
 
-// ValidateObjectUpdate checks that an object may take the place of another of its
-// kind and name, which it may unless the other is immutable and it says something
-// else. An immutable object has to be removed before another can come.
+// ValidateObjectUpdate checks that an object may replace the object old of the same kind
+// and name. An immutable object must not be replaced by a different one; it has to be
+// removed first.
 func ValidateObjectUpdate(object, old metav1.Object) field.ErrorList {
 	var errs field.ErrorList
 	frozen := func(name string, now, before any) {

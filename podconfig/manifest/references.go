@@ -107,8 +107,7 @@ func volumeObject(v *v1.Volume, allowed bool) string {
 	return ""
 }
 
-// hasSecretRef reports whether a network volume takes its credentials from a
-// secret.
+// hasSecretRef reports whether the credentials of a network volume are in a secret.
 func hasSecretRef(v *v1.Volume) bool {
 	return v.CephFS != nil && v.CephFS.SecretRef != nil ||
 		v.Cinder != nil && v.Cinder.SecretRef != nil ||

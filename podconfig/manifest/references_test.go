@@ -1,14 +1,15 @@
-package manifest
+package manifest_test
 
 import (
 	"testing"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// TestStaticPodReferences has each kind of object that a pod can refer to, and what
-// is said of it where there is no API server. The words are kubelet's.
+// TestStaticPodReferences has each kind of object that a pod can refer to, and the error
+// without an API server. The texts are those of kubelet.
 func TestStaticPodReferences(t *testing.T) {
 	t.Parallel()
 	const c, init, v = "spec.containers[0].", "spec.initContainers[0].", "spec.volumes[0]"
@@ -59,7 +60,7 @@ func TestStaticPodReferences(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := []byte(minimal + tc.container + tc.spec + "\n")
-			_, err := Load(in, loadOptions())
+			_, err := manifest.Load(in, loadOptions())
 			if tc.path == "" {
 				require.NoError(t, err)
 				return
@@ -68,7 +69,7 @@ func TestStaticPodReferences(t *testing.T) {
 
 			allowed := loadOptions()
 			allowed.Allow.All = true
-			_, err = Load(in, allowed)
+			_, err = manifest.Load(in, allowed)
 			require.NoError(t, err)
 		})
 	}
@@ -79,10 +80,10 @@ func TestStaticPodReferences(t *testing.T) {
 func TestAllowedRefs(t *testing.T) {
 	t.Parallel()
 	volume := func(source string) string { return "  volumes: [{name: v, " + source + "}]\n" }
-	env, pulls, volumes := AllowedRefs{Env: true}, AllowedRefs{PullSecrets: true}, AllowedRefs{Volumes: true}
+	env, pulls, volumes := manifest.AllowedRefs{Env: true}, manifest.AllowedRefs{PullSecrets: true}, manifest.AllowedRefs{Volumes: true}
 	for name, tc := range map[string]struct {
 		lines string
-		by    AllowedRefs // the one permission that it takes, beside All
+		by    manifest.AllowedRefs // the one permission that it takes, beside All
 	}{
 		"variable from a secret":      {"    env: [{name: a, valueFrom: {secretKeyRef: {name: a, key: b}}}]\n", env},
 		"variable from a config map":  {"    env: [{name: a, valueFrom: {configMapKeyRef: {name: a, key: b}}}]\n", env},
@@ -92,54 +93,54 @@ func TestAllowedRefs(t *testing.T) {
 		"secret volume":               {volume("secret: {secretName: a}"), volumes},
 		"config map volume":           {volume("configMap: {name: a}"), volumes},
 		"projected volume":            {volume("projected: {sources: [{secret: {name: a}}, {configMap: {name: a}}]}"), volumes},
-		"projected token":             {"  serviceAccountName: a\n" + volume("projected: {sources: [{secret: {name: a}}, {serviceAccountToken: {path: x}}]}"), AllowedRefs{All: true}},
-		"empty projection":            {volume("projected: {sources: [{}]}"), AllowedRefs{All: true}},
-		"credentials of a volume":     {volume("rbd: {monitors: [a], image: b, secretRef: {name: a}}"), AllowedRefs{All: true}},
-		"claim":                       {volume("persistentVolumeClaim: {claimName: a}"), AllowedRefs{All: true}},
-		"service account":             {"  serviceAccountName: a\n", AllowedRefs{All: true}},
-		"device claim":                {"  resourceClaims: [{name: a, resourceClaimName: b}]\n", AllowedRefs{All: true}},
+		"projected token":             {"  serviceAccountName: a\n" + volume("projected: {sources: [{secret: {name: a}}, {serviceAccountToken: {path: x}}]}"), manifest.AllowedRefs{All: true}},
+		"empty projection":            {volume("projected: {sources: [{}]}"), manifest.AllowedRefs{All: true}},
+		"credentials of a volume":     {volume("rbd: {monitors: [a], image: b, secretRef: {name: a}}"), manifest.AllowedRefs{All: true}},
+		"claim":                       {volume("persistentVolumeClaim: {claimName: a}"), manifest.AllowedRefs{All: true}},
+		"service account":             {"  serviceAccountName: a\n", manifest.AllowedRefs{All: true}},
+		"device claim":                {"  resourceClaims: [{name: a, resourceClaimName: b}]\n", manifest.AllowedRefs{All: true}},
 	} {
-		for _, allow := range []AllowedRefs{{}, env, pulls, volumes, {All: true}} {
+		for _, allow := range []manifest.AllowedRefs{{}, env, pulls, volumes, {All: true}} {
 			opts := loadOptions()
 			opts.Allow = allow
-			_, err := Load([]byte(minimal+tc.lines), opts)
+			_, err := manifest.Load([]byte(minimal+tc.lines), opts)
 			if allow == tc.by || allow.All {
 				require.NoError(t, err, "%s with %+v", name, allow)
 			} else {
-				require.ErrorAs(t, err, new(*InvalidError), "%s with %+v", name, allow)
+				require.ErrorAs(t, err, new(*manifest.InvalidError), "%s with %+v", name, allow)
 			}
 		}
 	}
 }
 
-// TestServiceAccountTokens has the one reference that also needs another one.
+// TestServiceAccountTokens has the one reference that requires another one.
 func TestServiceAccountTokens(t *testing.T) {
 	t.Parallel()
 	in := minimal + "  volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: x}}]}}]\n"
-	_, err := Load([]byte(in), loadOptions())
+	_, err := manifest.Load([]byte(in), loadOptions())
 	require.ErrorContains(t, err, "spec.volumes[0]: Forbidden: static pods may not reference serviceaccounts (via projected volumes)")
 
 	allowed := loadOptions()
 	allowed.Allow.All = true
-	_, err = Load([]byte(in), allowed)
+	_, err = manifest.Load([]byte(in), allowed)
 	require.ErrorContains(t, err, "spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set")
-	_, err = Load([]byte(in+"  serviceAccountName: a\n"), allowed)
+	_, err = manifest.Load([]byte(in+"  serviceAccountName: a\n"), allowed)
 	require.NoError(t, err)
 }
 
 func TestEmptyProjections(t *testing.T) {
 	t.Parallel()
 	in := []byte(minimal + "  volumes: [{name: v, projected: {sources: [{}]}}]\n")
-	_, err := Load(in, loadOptions())
+	_, err := manifest.Load(in, loadOptions())
 	require.ErrorContains(t, err, "spec.volumes[0].projected.sources[0]: Required value: must specify a source")
 	allowed := loadOptions()
 	allowed.Allow.All = true
-	pods, err := Load(in, allowed)
+	pods, err := manifest.Load(in, allowed)
 	require.NoError(t, err, "as the API server takes it")
 	assert.Len(t, pods, 1)
 }
 
-// TestObjectVolumes looks into the volumes that objects become.
+// TestObjectVolumes has invalid volumes of secrets and config maps.
 func TestObjectVolumes(t *testing.T) {
 	t.Parallel()
 	const v = "spec.volumes[0]."
@@ -164,7 +165,7 @@ func TestObjectVolumes(t *testing.T) {
 			t.Parallel()
 			opts := loadOptions()
 			opts.Allow.All = true
-			_, err := Load([]byte(minimal+"  volumes: [{name: v, "+tc.volume+"}]\n"), opts)
+			_, err := manifest.Load([]byte(minimal+"  volumes: [{name: v, "+tc.volume+"}]\n"), opts)
 			require.ErrorContains(t, err, tc.want)
 		})
 	}

@@ -18,13 +18,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Validate checks a static pod that was normalised. It covers what a node acts on
-// and judges as the API server (as of 1.36) does on creation: metadata,
-// containers, ports, environment, volumes and mounts, probes and hooks,
-// resources, security, DNS and host names, tolerations. What only a scheduler
-// cares about is not looked at, nor are Windows' options and the insides of
-// volumes that come from a network. The paths of the errors are those that kubectl
-// prints, also where these are less exact than they could be.
+// Validate checks a normalized static pod. It checks the fields that a node acts on, as
+// the API server (1.36) checks them on creation: metadata, containers, ports,
+// environment, volumes and mounts, probes and hooks, resources, security, DNS and host
+// names, tolerations. It ignores fields for schedulers, Windows options, and the content
+// of network volumes. The fields of the errors are those of the API server.
+//
+// It also returns an error for each reference that [Options.Allow] does not permit.
 func Validate(pod *v1.Pod, opts Options) field.ErrorList {
 	return validate(pod, nil, opts)
 }
@@ -42,11 +42,11 @@ func validate(pod *v1.Pod, root *field.Path, opts Options) field.ErrorList {
 	return c.errs
 }
 
-// checker collects what is wrong with one pod.
+// checker collects the errors of one pod.
 type checker struct {
 	pod  *v1.Pod
 	spec *v1.PodSpec
-	// volumes of the pod that have a valid name, by name.
+	// volumes are the valid volumes of the pod, by name.
 	volumes map[string]*v1.Volume
 	errs    field.ErrorList
 }
@@ -86,7 +86,7 @@ func (c *checker) nonNegative(path *field.Path, value int64) {
 	c.add(apivalidation.ValidateNonnegativeField(value, path)...)
 }
 
-// oneOf checks a required word against those that there are.
+// oneOf checks a required enumeration value.
 func oneOf[T ~string](c *checker, path *field.Path, value T, words ...T) {
 	if value == "" {
 		c.required(path, "")
@@ -95,14 +95,14 @@ func oneOf[T ~string](c *checker, path *field.Path, value T, words ...T) {
 	supported(c, path, value, words...)
 }
 
-// supported checks a word for which there is no way to leave it empty.
+// supported checks an enumeration value. An empty value is not special.
 func supported[T ~string](c *checker, path *field.Path, value T, words ...T) {
 	if !slices.Contains(words, value) {
 		c.add(field.NotSupported(path, value, words))
 	}
 }
 
-// unique collects values and calls twice for those that were there before.
+// unique is a set that calls twice for values that it already holds.
 type unique[K comparable] sets.Set[K]
 
 func (u unique[K]) add(k K, twice func()) {
@@ -113,7 +113,7 @@ func (u unique[K]) add(k K, twice func()) {
 	u[k] = sets.Empty{}
 }
 
-// allContainers yields the containers of all kinds and where they stand.
+// allContainers yields the containers of all kinds with their paths.
 func (c *checker) allContainers(spec *field.Path) iter.Seq2[*field.Path, *v1.Container] {
 	return func(yield func(*field.Path, *v1.Container) bool) {
 		indexes := map[runtime.ContainerKind]int{}
@@ -126,8 +126,7 @@ func (c *checker) allContainers(spec *field.Path) iter.Seq2[*field.Path, *v1.Con
 	}
 }
 
-// setFields returns the JSON names of those fields of a struct of pointers and
-// lists that are not nil.
+// setFields returns the JSON names of the fields that are not nil.
 func setFields[T v1.VolumeSource | v1.VolumeProjection | v1.PodSecurityContext | v1.SecurityContext](s *T) []string {
 	var names []string
 	v := reflect.ValueOf(s).Elem()
@@ -143,12 +142,12 @@ func setFields[T v1.VolumeSource | v1.VolumeProjection | v1.PodSecurityContext |
 func (c *checker) metadata(path *field.Path) {
 	if runtime.IsMirror(c.pod) {
 		c.forbidden(path.Child("annotations").Key(runtime.AnnotationConfigMirror),
-			"marks the API server's copy of a static pod, which cannot be run; remove it, and metadata.uid, from the manifest")
+			"marks the API server's copy of a static pod, which never runs; remove it, and metadata.uid, from the manifest")
 	}
 	c.uid(path.Child("uid"))
 }
 
-// uid checks that the UID can name the pod's directory, as it does on every node.
+// uid checks that the UID is a valid file name: it names the pod's directory.
 func (c *checker) uid(path *field.Path) {
 	if uid := c.pod.UID; uid != "" && !runtime.IsFileName(uid) {
 		c.add(field.Invalid(path, string(uid), "names the pod's directory, so it must be the name of a file; leave it out or use a UUID"))
@@ -203,7 +202,7 @@ func (c *checker) podSpec(path *field.Path) {
 	c.os(path)
 }
 
-// network checks DNS and the addresses that a pod brings.
+// network checks DNS settings and host aliases.
 func (c *checker) network(path *field.Path) {
 	s := c.spec
 	oneOf(c, path.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirstWithHostNet, v1.DNSClusterFirst, v1.DNSDefault, v1.DNSNone)
@@ -217,8 +216,8 @@ func (c *checker) network(path *field.Path) {
 	}
 }
 
-// Limits of a DNS configuration, those of the resolvers that read it (API
-// reference, PodDNSConfig).
+// Limits of a DNS configuration. They are the limits of resolvers (API reference,
+// PodDNSConfig).
 const (
 	maxNameservers     = 3
 	maxSearchPaths     = 32

@@ -36,7 +36,7 @@ func (c *checker) containers(path *field.Path) {
 	for i := range s.InitContainers {
 		path, ctr := path.Child("initContainers").Index(i), &s.InitContainers[i]
 		c.container(path, ctr, names)
-		// Init containers run one after the other.
+		// Init containers run one after the other, so they may use the same host ports.
 		c.hostPorts(path.Child("ports"), ctr, unique[string]{})
 		c.restartRules(path, ctr)
 		if runtime.IsSidecar(ctr) {
@@ -56,14 +56,14 @@ func (c *checker) containers(path *field.Path) {
 	}
 }
 
-// container checks what all kinds of containers have in common.
+// container checks the fields that all kinds of containers have.
 func (c *checker) container(path *field.Path, ctr *v1.Container, names unique[string]) {
 	c.label(path.Child("name"), ctr.Name)
 	if ctr.Name != "" {
 		names.add(ctr.Name, func() { c.duplicate(path.Child("name"), ctr.Name) })
 	}
-	// A name that does not parse is accepted: it shows as InvalidImageName in the
-	// pod's status, as it does in a cluster.
+	// An image name that does not parse is accepted. As in a cluster, the pod's status
+	// shows it as InvalidImageName.
 	if ctr.Image == "" {
 		c.required(path.Child("image"), "")
 	} else if strings.TrimSpace(ctr.Image) != ctr.Image {
@@ -102,7 +102,7 @@ func (c *checker) ports(path *field.Path, ports []v1.ContainerPort) {
 	}
 }
 
-// hostPorts checks that no port of the host is asked for twice.
+// hostPorts checks that no host port is used twice.
 func (c *checker) hostPorts(path *field.Path, ctr *v1.Container, taken unique[string]) {
 	for i, p := range ctr.Ports {
 		if p.HostPort != 0 {
@@ -112,8 +112,8 @@ func (c *checker) hostPorts(path *field.Path, ctr *v1.Container, taken unique[st
 	}
 }
 
-// envFields are the fields of a pod that an environment variable may have as its
-// value, next to single labels and annotations.
+// envFields are the fields of a pod that environment variables may refer to, beside
+// single labels and annotations.
 var envFields = []string{
 	"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 	"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
@@ -165,8 +165,7 @@ func (c *checker) envFrom(path *field.Path, sources []v1.EnvFromSource) {
 	}
 }
 
-// envSource checks what a variable's value comes from and returns how many
-// sources there are.
+// envSource checks the sources of a variable's value, and returns their number.
 func (c *checker) envSource(path *field.Path, from *v1.EnvVarSource) (sources int) {
 	if f := from.FieldRef; f != nil {
 		sources++
@@ -230,12 +229,12 @@ func (c *checker) fileKey(path *field.Path, k *v1.FileKeySelector) {
 	}
 }
 
-// podFields are the fields of a pod that there are to be referred to, though some
-// from nowhere in a pod.
+// podFields are all fields that the API knows as references. Some of them are not
+// permitted anywhere in a pod.
 var podFields = append([]string{"spec.restartPolicy", "spec.schedulerName", "status.phase"}, slices.Concat(envFields, downwardFields)...)
 
-// fieldRef checks a reference to a field of the pod, from where the known ones may
-// be referred to.
+// fieldRef checks a reference to a field of the pod, from a place where references to
+// the known fields are permitted.
 func (c *checker) fieldRef(path *field.Path, f *v1.ObjectFieldSelector, known []string) {
 	if f.FieldPath == "" {
 		c.required(path.Child("fieldPath"), "")
@@ -260,18 +259,18 @@ func (c *checker) fieldRef(path *field.Path, f *v1.ObjectFieldSelector, known []
 	case slices.Contains(podFields, full):
 		c.add(field.NotSupported(path.Child("fieldPath"), f.FieldPath, known))
 	default:
-		c.invalid(path.Child("fieldPath"), f.FieldPath, "no such field, or none that can be referred to; supported are "+strings.Join(known, ", "))
+		c.invalid(path.Child("fieldPath"), f.FieldPath, "no such field, or not supported in references; supported are "+strings.Join(known, ", "))
 	}
 }
 
-// resourceFields are the resources of a container that it may be told of.
+// resourceFields are the resources of a container that may be referred to.
 var resourceFields = []string{
 	"limits.cpu", "limits.ephemeral-storage", "limits.memory",
 	"requests.cpu", "requests.ephemeral-storage", "requests.memory",
 }
 
-// resourceFieldRef checks a reference to a resource of a container, which must be
-// named where there is no container that it could mean.
+// resourceFieldRef checks a reference to a resource of a container. needsContainer
+// requires the name of the container.
 func (c *checker) resourceFieldRef(path *field.Path, f *v1.ResourceFieldSelector, needsContainer bool) {
 	hugePages := strings.HasPrefix(f.Resource, "limits.hugepages-") || strings.HasPrefix(f.Resource, "requests.hugepages-")
 	switch {

@@ -10,8 +10,8 @@ import (
 
 func isWindows(spec *v1.PodSpec) bool { return spec.OS != nil && spec.OS.Name == v1.Windows }
 
-// os checks that a pod which says for which operating system it is asks for
-// nothing that only another one has.
+// os checks that a pod with an operating system has no fields that only another
+// operating system has.
 func (c *checker) os(spec *field.Path) {
 	if c.spec.OS == nil {
 		return
@@ -44,8 +44,8 @@ func (c *checker) forWindows(spec *field.Path) {
 	})
 }
 
-// notFor refuses the fields of security contexts that an operating system has no
-// use for: those of the pod's and those of its containers'.
+// notFor refuses fields of security contexts that the operating system does not have:
+// ofPod in the context of the pod, ofContainer in those of its containers.
 func (c *checker) notFor(os string, spec *field.Path, ofPod, ofContainer []string) {
 	detail := "cannot be set for a " + os + " pod"
 	refuse := func(path *field.Path, set, fields []string) {

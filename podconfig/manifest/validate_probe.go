@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// hooks checks what is done to a container while it runs: probes and lifecycle.
+// hooks checks the probes and lifecycle hooks of a container.
 func (c *checker) hooks(path *field.Path, ctr *v1.Container) {
 	c.probe(path.Child("livenessProbe"), ctr.LivenessProbe, true)
 	c.probe(path.Child("startupProbe"), ctr.StartupProbe, true)
@@ -29,7 +29,7 @@ func (c *checker) hooks(path *field.Path, ctr *v1.Container) {
 	}
 }
 
-// probe checks a probe; restarts says whether its failure restarts the container.
+// probe checks a probe. restarts is set if its failure restarts the container.
 func (c *checker) probe(path *field.Path, p *v1.Probe, restarts bool) {
 	if p == nil {
 		return
@@ -52,7 +52,7 @@ func (c *checker) probe(path *field.Path, p *v1.Probe, restarts bool) {
 	}
 }
 
-// handler is what probes and hooks have in common.
+// handler are the actions that probes and hooks have in common.
 type handler struct {
 	exec      *v1.ExecAction
 	httpGet   *v1.HTTPGetAction
@@ -65,7 +65,7 @@ func lifecycleHandler(h *v1.LifecycleHandler) handler {
 	return handler{exec: h.Exec, httpGet: h.HTTPGet, tcpSocket: h.TCPSocket, sleep: h.Sleep}
 }
 
-// handler checks that there is exactly one action, and that one.
+// handler checks that there is exactly one action, and checks that action.
 func (c *checker) handler(path *field.Path, h handler) {
 	found := false
 	action := func(name string, set bool, check func(path *field.Path)) {
@@ -108,7 +108,7 @@ func (c *checker) httpGet(path *field.Path, h *v1.HTTPGetAction) {
 	}
 }
 
-// port checks the number or the name of a port.
+// port checks the number or name of a port.
 func (c *checker) port(path *field.Path, p intstr.IntOrString) {
 	if p.Type == intstr.Int {
 		c.invalid(path, p.IntValue(), validation.IsValidPortNum(p.IntValue())...)

@@ -14,7 +14,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// resources checks what a container asks for.
+// resources checks the resources of a container.
 func (c *checker) resources(path *field.Path, r *v1.ResourceRequirements) {
 	c.requirements(path, r, containerResource)
 	claims := map[string]bool{}
@@ -30,7 +30,7 @@ func (c *checker) resources(path *field.Path, r *v1.ResourceRequirements) {
 	}
 }
 
-// podResources checks what a pod asks for as a whole (KEP-2837).
+// podResources checks pod-level resources (KEP-2837).
 func (c *checker) podResources(path *field.Path) {
 	r := c.spec.Resources
 	if r == nil {
@@ -74,7 +74,7 @@ func (c *checker) podResources(path *field.Path) {
 
 func sortedNames(list v1.ResourceList) []v1.ResourceName { return slices.Sorted(maps.Keys(list)) }
 
-// requirements checks limits and requests and how they stand to each other.
+// requirements checks limits and requests, and that no request exceeds its limit.
 func (c *checker) requirements(path *field.Path, r *v1.ResourceRequirements, wrongName nameCheck) {
 	c.resourceList(path.Child("limits"), r.Limits, wrongName)
 	c.resourceList(path.Child("requests"), r.Requests, wrongName)
@@ -105,7 +105,7 @@ func (c *checker) requirements(path *field.Path, r *v1.ResourceRequirements, wro
 	}
 }
 
-// nameCheck returns what is wrong with the name of a resource at the path, or nil.
+// nameCheck returns the error for the name of a resource at the path, or nil.
 type nameCheck func(*field.Path, v1.ResourceName) *field.Error
 
 // resourceList checks names and quantities.

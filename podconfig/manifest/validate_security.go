@@ -20,7 +20,7 @@ func (c *checker) podSecurity(spec *field.Path) {
 	if !c.hostUsers() {
 		const detail = "when `hostUsers` is false"
 		c.forbiddenIf(c.spec.HostNetwork, spec.Child("hostNetwork"), detail)
-		// The API server writes these two so.
+		// The API server spells these two fields so.
 		c.forbiddenIf(c.spec.HostPID, spec.Child("HostPID"), detail)
 		c.forbiddenIf(c.spec.HostIPC, spec.Child("HostIPC"), detail)
 		for path, ctr := range c.allContainers(spec) {
@@ -112,7 +112,7 @@ func (c *checker) appArmor(path *field.Path, p *v1.AppArmorProfile) {
 	}
 	oneOf(c, path.Child("type"), p.Type, v1.AppArmorProfileTypeLocalhost, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeUnconfined)
 	path = path.Child("localhostProfile")
-	const maxPath = 4095 // PATH_MAX of Linux, less the final zero
+	const maxPath = 4095 // PATH_MAX of Linux without the final zero
 	switch local := p.Type == v1.AppArmorProfileTypeLocalhost; {
 	case local && (p.LocalhostProfile == nil || *p.LocalhostProfile == ""):
 		c.required(path, "must be set when AppArmor type is Localhost")
@@ -125,7 +125,7 @@ func (c *checker) appArmor(path *field.Path, p *v1.AppArmorProfile) {
 	}
 }
 
-// sysctlName is a name with its parts separated by dots or slashes (sysctl(8)).
+// sysctlName matches names whose parts are separated by dots or slashes (sysctl(8)).
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
 const maxSysctlName = 253 // as the API server

@@ -1,15 +1,16 @@
-package manifest
+package manifest_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// TestValidate varies a good pod: each case adds lines to its spec or to its
-// container, and has the errors that this makes.
+// TestValidate varies a valid pod: each case adds lines to its spec or its container, and
+// has the errors that result.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const c = "spec.containers[0]."
@@ -157,12 +158,12 @@ func TestValidate(t *testing.T) {
 			}
 			in := "apiVersion: v1\nkind: Pod\nmetadata:\n  " + meta +
 				"\nspec:\n  containers:\n  - name: main\n    image: busybox" + tc.container + tc.spec + "\n"
-			_, err := Load([]byte(in), loadOptions())
+			_, err := manifest.Load([]byte(in), loadOptions())
 			if len(tc.want) == 0 {
 				require.NoError(t, err)
 				return
 			}
-			var invalid *InvalidError
+			var invalid *manifest.InvalidError
 			require.ErrorAs(t, err, &invalid, in)
 			var got []string
 			for _, e := range invalid.Errs {
@@ -178,6 +179,6 @@ func TestValidate(t *testing.T) {
 
 func TestInvalidErrorNamesPodAndPlace(t *testing.T) {
 	t.Parallel()
-	_, err := Load([]byte(minimal+"---\n"+strings.Replace(minimal, "name: main", "name: Main", 1)), loadOptions())
+	_, err := manifest.Load([]byte(minimal+"---\n"+strings.Replace(minimal, "name: main", "name: Main", 1)), loadOptions())
 	require.ErrorContains(t, err, `document 2 (line 9): pod default/web-node is invalid: spec.containers[0].name: Invalid value: "Main"`)
 }

@@ -25,7 +25,7 @@ func (c *checker) podVolumes(path *field.Path) {
 	c.tokens(path)
 }
 
-// tokens checks that there is somebody whose tokens are asked for.
+// tokens checks that a pod with token volumes has a service account.
 func (c *checker) tokens(volumes *field.Path) {
 	if c.spec.ServiceAccountName != "" {
 		return
@@ -42,15 +42,15 @@ func (c *checker) tokens(volumes *field.Path) {
 	}
 }
 
-// volumeSource checks that a volume is of one type, and the types that a node
-// provides by itself or from secrets and config maps.
+// volumeSource checks that a volume has one type. It checks the content of the types that
+// a node provides by itself or from secrets and config maps.
 func (c *checker) volumeSource(path *field.Path, s *v1.VolumeSource) {
 	types := setFields(s)
 	if len(types) == 0 {
 		c.required(path, "must specify a volume type")
 		return
 	}
-	// The first type counts, and emptyDir comes before hostPath.
+	// As in the API server, the first type counts, and emptyDir comes before hostPath.
 	if s.EmptyDir != nil && s.HostPath != nil {
 		types[0], types[1] = types[1], types[0]
 	}
@@ -94,7 +94,7 @@ func (c *checker) volumeSource(path *field.Path, s *v1.VolumeSource) {
 	}
 }
 
-// keys checks the files that keys of a secret or config map become.
+// keys checks the files of the keys of a secret or config map.
 func (c *checker) keys(path *field.Path, items []v1.KeyToPath) {
 	for i, item := range items {
 		path := path.Index(i)
@@ -106,13 +106,13 @@ func (c *checker) keys(path *field.Path, items []v1.KeyToPath) {
 	}
 }
 
-// projected checks the sources of a projected volume and that no two of them
-// bring the same file. A source that an API server alone provides is not looked
-// at, but for service account tokens.
+// projected checks the sources of a projected volume, and that no two of them have the
+// same file. Of the sources that need an API server, it checks only service account
+// tokens.
 func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
 	c.fileMode(path.Child("defaultMode"), p.DefaultMode)
 	files := unique[string]{}
-	bring := func(file string) {
+	add := func(file string) {
 		if file != "" {
 			files.add(file, func() { c.invalid(path, file, "conflicting duplicate paths") })
 		}
@@ -123,15 +123,15 @@ func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
 			c.forbidden(source, "may not specify more than 1 volume type per source")
 		}
 		if s.Secret != nil {
-			c.projectedObject(source.Child("secret"), s.Secret.Name, s.Secret.Items, bring)
+			c.projectedObject(source.Child("secret"), s.Secret.Name, s.Secret.Items, add)
 		}
 		if s.ConfigMap != nil {
-			c.projectedObject(source.Child("configMap"), s.ConfigMap.Name, s.ConfigMap.Items, bring)
+			c.projectedObject(source.Child("configMap"), s.ConfigMap.Name, s.ConfigMap.Items, add)
 		}
 		if s.DownwardAPI != nil {
 			for j := range s.DownwardAPI.Items {
 				c.downwardFile(source.Child("downwardAPI"), &s.DownwardAPI.Items[j])
-				bring(s.DownwardAPI.Items[j].Path)
+				add(s.DownwardAPI.Items[j].Path)
 			}
 		}
 		if t := s.ServiceAccountToken; t != nil {
@@ -140,13 +140,13 @@ func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
 	}
 }
 
-func (c *checker) projectedObject(path *field.Path, name string, items []v1.KeyToPath, bring func(file string)) {
+func (c *checker) projectedObject(path *field.Path, name string, items []v1.KeyToPath, add func(file string)) {
 	if name == "" {
 		c.required(path.Child("name"), "")
 	}
 	c.keys(path.Child("items"), items)
 	for _, item := range items {
-		bring(item.Path)
+		add(item.Path)
 	}
 }
 
@@ -157,19 +157,19 @@ const (
 	maxTokenSeconds = 1 << 32
 )
 
-// token checks a service account's token in a volume.
+// token checks a service account token in a volume.
 func (c *checker) token(volume, path *field.Path, t *v1.ServiceAccountTokenProjection) {
 	if s := t.ExpirationSeconds; s != nil && *s < minTokenSeconds {
 		c.invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes")
 	} else if s != nil && *s > maxTokenSeconds {
 		c.invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds")
 	}
-	// The API server names the path so.
+	// This is the field that the API server reports.
 	c.volumeFile(volume.Child("path"), t.Path)
 }
 
-// emptyProjections refuses sources of projected volumes that bring nothing, as
-// kubelet refuses static pods with one; the API server lets them be.
+// emptyProjections refuses empty sources of projected volumes. Kubelet refuses static
+// pods that have them, the API server accepts them.
 func (c *checker) emptyProjections(volumes *field.Path) {
 	for i := range c.spec.Volumes {
 		p := c.spec.Volumes[i].Projected
@@ -197,11 +197,11 @@ func (c *checker) hostPath(path *field.Path, h *v1.HostPathVolumeSource) {
 	}
 }
 
-// downwardFields are the fields of a pod that a file may hold, next to single
-// labels and annotations.
+// downwardFields are the fields of a pod that a file may hold, beside single labels and
+// annotations.
 var downwardFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 
-// downwardFile checks a file with something about the pod.
+// downwardFile checks a file of a downwardAPI volume.
 func (c *checker) downwardFile(path *field.Path, f *v1.DownwardAPIVolumeFile) {
 	c.volumeFile(path.Child("path"), f.Path)
 	switch {
@@ -218,8 +218,8 @@ func (c *checker) downwardFile(path *field.Path, f *v1.DownwardAPIVolumeFile) {
 	c.fileMode(path.Child("mode"), f.Mode)
 }
 
-// volumeFile checks the path of a file that a volume brings. Names that begin with
-// two dots belong to who writes the volume.
+// volumeFile checks the path of a file in a volume. Names that begin with two dots are
+// reserved for the writer of the volume.
 func (c *checker) volumeFile(path *field.Path, value string) {
 	if value == "" {
 		c.required(path, "")
@@ -236,7 +236,7 @@ func (c *checker) fileMode(path *field.Path, mode *int32) {
 	}
 }
 
-// mounts checks where volumes appear in a container.
+// mounts checks the volume mounts of a container.
 func (c *checker) mounts(container *field.Path, ctr *v1.Container) {
 	list := container.Child("volumeMounts")
 	devices := map[string]bool{} // names and paths
@@ -262,7 +262,7 @@ func (c *checker) mounts(container *field.Path, ctr *v1.Container) {
 		if devices[m.MountPath] {
 			c.invalid(path.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices")
 		}
-		// The API server does not say which of the mounts these are about.
+		// The API server reports these for the list, not for the mount.
 		c.relative(list.Child("subPath"), m.SubPath)
 		c.relative(list.Child("subPathExpr"), m.SubPathExpr)
 		if m.SubPath != "" && m.SubPathExpr != "" {
@@ -273,7 +273,7 @@ func (c *checker) mounts(container *field.Path, ctr *v1.Container) {
 	c.devices(container.Child("volumeDevices"), ctr)
 }
 
-// devices checks where volumes appear as block devices.
+// devices checks the block devices of a container.
 func (c *checker) devices(list *field.Path, ctr *v1.Container) {
 	mounts := map[string]bool{} // names and paths
 	for i := range ctr.VolumeMounts {
