@@ -83,7 +83,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 	}
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore,
-		Logger: a.named("config"),
+		Event: p.Event, Metrics: a.opts.Metrics.PodConfig, Logger: a.named("config"),
 	})
 	if err != nil {
 		return err

@@ -95,6 +95,7 @@ type Options struct {
 // Metrics receive what the parts of an agent do. Nil fields receive nothing.
 // metrics/prometheus implements all of them under kubelet's names.
 type Metrics struct {
+	PodConfig  podconfig.Metrics
 	PLEG       pleg.Metrics
 	PodWorkers podworkers.Metrics
 	Status     status.Metrics

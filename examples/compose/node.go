@@ -57,7 +57,7 @@ func New(o Options) (_ *Node, err error) {
 	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Logger: log.WithName("pleg")}})
 
 	// What is to run.
-	n.config, err = podconfig.New(podconfig.Options{NodeName: o.NodeName, Sources: o.Sources, Logger: log.WithName("config")})
+	n.config, err = podconfig.New(podconfig.Options{NodeName: o.NodeName, Sources: o.Sources, Event: o.Event, Logger: log.WithName("config")})
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.prober, err = prober.New(rt, cache, prober.Options{HostIP: o.Host.IPs[0], Logger: log.WithName("prober")})
+	n.prober, err = prober.New(rt, cache, prober.Options{HostIP: o.Host.IPs[0], Event: o.Event, Logger: log.WithName("prober")})
 	if err != nil {
 		return nil, err
 	}

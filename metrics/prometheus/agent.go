@@ -16,6 +16,7 @@ func ForAgent(reg prometheus.Registerer) (kubeletkit.Metrics, error) {
 		m    kubeletkit.Metrics
 		errs []error
 	)
+	add(&errs, reg, NewPodConfig, func(p *PodConfig) { m.PodConfig = p })
 	add(&errs, reg, NewPLEG, func(p *PLEG) { m.PLEG = p })
 	add(&errs, reg, NewPodWorkers, func(p *PodWorkers) { m.PodWorkers = p })
 	add(&errs, reg, NewStatus, func(p *Status) { m.Status = p })

@@ -57,6 +57,8 @@ func TestMetricsOfAnAgent(t *testing.T) {
 		assert.Equal(t, []string{`kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1`}, lines(text, "kubelet_working_pods"))
 		assert.Equal(t, []string{`kubelet_pod_worker_start_duration_seconds_count 1`}, lines(text, "kubelet_pod_worker_start_duration_seconds_count"))
 		assert.NotEmpty(t, lines(text, `kubelet_pod_worker_duration_seconds_count{operation_type="create"} 1`))
+		assert.Equal(t, []string{"kubeletkit_podconfig_sources 1"}, lines(text, "kubeletkit_podconfig_sources"))
+		assert.Equal(t, []string{`kubeletkit_podconfig_changed_pods_total{operation="add",source="demo"} 1`}, lines(text, "kubeletkit_podconfig_changed_pods_total"))
 		assert.Equal(t, []string{"kubelet_running_pods 1"}, lines(text, "kubelet_running_pods"))
 		assert.Len(t, lines(text, `prober_probe_total{container="main",namespace="default",pod="web",pod_uid="u",probe_type="Readiness",result="successful"}`), 1)
 

@@ -1,0 +1,64 @@
+package kubeletkit_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+// One hook receives what all parts report, with repeats merged.
+func TestEventsOfAllPartsGoToOneHook(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		last := map[string]runtime.Event{} // by pod and reason
+		rt := fake.New(fake.Options{})
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
+			o.Limits = syncloop.Limits{MaxPods: 5}
+			o.Event = func(e runtime.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				last[e.Pod.Name+" "+e.Reason] = e
+			}
+		})
+		defer n.stop(t)
+		event := func(key string) runtime.Event {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			assert.Contains(t, last, key)
+			return last[key]
+		}
+
+		web, clash, volumes := makePod("web"), makePod("clash"), makePod("volumes")
+		web.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
+		clash.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
+		volumes.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}}
+		twin := makePod("web")
+		twin.UID = "uid-twin"
+		n.source.Set(web, clash, volumes, twin)
+		n.after(30 * time.Second)
+
+		assert.Equal(t, "host port 80/TCP is used by pod default/web", event("clash NodePorts").Message)
+		pulled := event("web Pulled")
+		assert.Equal(t, "spec.containers{main}", pulled.FieldPath)
+		assert.Equal(t, v1.EventTypeNormal, pulled.Type)
+		assert.Equal(t, 1, pulled.Count)
+		mount := event("volumes FailedMount")
+		assert.Greater(t, mount.Count, 1, "repeats are merged")
+		assert.True(t, mount.Last.After(mount.First))
+		assert.Equal(t, "FailedValidation", event("web FailedValidation").Reason)
+		n.source.Set()
+		n.after(30 * time.Second)
+		assert.Equal(t, "Stopping container main", event("web Killing").Message)
+	})
+}
