@@ -9,7 +9,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podmanager"
 )
 
-// A static pod and the mirror pod by which an API server knows it.
+// A static pod and the mirror pod that an API server has of it.
 func Example() {
 	pods := podmanager.New()
 	pods.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-edge-7", UID: "static"}})

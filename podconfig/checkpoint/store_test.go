@@ -157,12 +157,12 @@ func TestUnusableRecordsAreSetAside(t *testing.T) {
 	life(t, dir, checkpoint.Options{Logger: l.logger()}, func(_ *checkpoint.Store, restored []*v1.Pod) {
 		assert.Equal(t, []string{"good"}, names(restored))
 	})
-	said := l.take()
+	logged := l.take()
 	for _, want := range []string{
 		"is damaged", "is no checkpoint of that name: the pod in it has UID", "has mode 0666: other users can write to it",
 		"was written by a newer version (format 7, known is 1)", "notes.txt", "in it is not valid", "uid-dir", "uid-link",
 	} {
-		assert.Contains(t, said, want)
+		assert.Contains(t, logged, want)
 	}
 	left, err := os.ReadDir(pods)
 	require.NoError(t, err)
@@ -187,8 +187,8 @@ func TestWritesGoOnWhenTheyCan(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			s.Drop("uid-p9")
-			said := l.take()
-			assert.Equal(t, 1, strings.Count(said, "Cannot write checkpoints"), said)
+			logged := l.take()
+			assert.Equal(t, 1, strings.Count(logged, "Cannot write checkpoints"), logged)
 			require.NoError(t, os.Remove(obstacle))
 			time.Sleep(time.Minute)
 			assert.Contains(t, l.take(), "Checkpoints are written again")

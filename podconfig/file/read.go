@@ -49,7 +49,7 @@ func (m *manifestFile) read(s *state, path string) error {
 		m.parse(s, path, data)
 		m.sum, m.parsed = sum, true
 	}
-	m.info, m.trusted = info, false // until assess knows the age
+	m.info, m.trusted = info, false // until assess has checked the age
 	return nil
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// state is what a source knows of its files. One goroutine owns it. While that
+// state is the state of a source: its files and their content. One goroutine owns it. While that
 // goroutine waits in readAll, other goroutines read the state, and each of them writes
 // to one manifestFile.
 type state struct {

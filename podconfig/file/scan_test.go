@@ -243,21 +243,21 @@ func TestPanicIsAProblemOfItsFile(t *testing.T) {
 	bad := filepath.Join(dir, "bad.yaml")
 	require.NoError(t, os.WriteFile(bad, []byte(pod+"unheardOf: 1\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "good.yaml"), []byte(pod), 0o600))
-	var logged, told []string
+	var logged, reported []string
 	log := funcr.NewJSON(func(line string) {
 		if strings.Contains(line, "unknown or duplicated") {
 			panic("oops")
 		}
 		logged = append(logged, line)
 	}, funcr.Options{})
-	s := newState(dir, "edge-7", Options{Lenient: true, Logger: log, Problem: func(_ string, err error) { told = append(told, err.Error()) }})
+	s := newState(dir, "edge-7", Options{Lenient: true, Logger: log, Problem: func(_ string, err error) { reported = append(reported, err.Error()) }})
 	for range 3 {
 		s.scan(t.Context(), time.Now())
 	}
 	require.Len(t, s.pods(), 1)
 	assert.Equal(t, "web-edge-7", s.pods()[0].Name)
 	assert.Equal(t, map[string]string{bad: "bug in this program while reading it: panic: oops"}, s.problems)
-	assert.Equal(t, []string{s.problems[bad]}, told, "once for as long as it lasts")
+	assert.Equal(t, []string{s.problems[bad]}, reported, "once while it lasts")
 	require.Len(t, logged, 1)
 	assert.Contains(t, logged[0], "scan_test.go", "the log has the stack")
 }

@@ -62,14 +62,14 @@ func TestWatchLimit(t *testing.T) {
 				r.expect(fmt.Sprint("a=x", i))
 			}
 			refuses.Store(false)
-			var said []string
+			var logged []string
 			await(t, lines, func(line string) bool {
-				said = append(said, line)
+				logged = append(logged, line)
 				return strings.Contains(line, "reports changes of the manifests again")
 			})
-			require.Len(t, said, 2, "each logged once")
-			assert.Contains(t, said[0], "only the periodic scan finds them")
-			assert.Contains(t, said[0], tc.hint)
+			require.Len(t, logged, 2, "each logged once")
+			assert.Contains(t, logged[0], "only the periodic scan finds them")
+			assert.Contains(t, logged[0], tc.hint)
 			assert.Empty(t, r.problems, "the manifests are valid")
 		})
 	}

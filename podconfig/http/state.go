@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// state is what a source knows of its URL. One goroutine owns it.
+// state is the state of a source: the last answer and its pods. One goroutine owns it.
 type state struct {
 	url  *url.URL
 	node string

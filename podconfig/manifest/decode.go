@@ -243,7 +243,7 @@ func (d *decoder) list(tree any) error {
 			name string
 			want []string
 		}{{"kind", want}, {"apiVersion", []string{"v1"}}} {
-			if said := member(item, w.name); shell.Kind != listOfAny && (said == nil || said == "") {
+			if value := member(item, w.name); shell.Kind != listOfAny && (value == nil || value == "") {
 				continue
 			}
 			if err := checkWord(item, w.name, path, w.want...); err != nil {

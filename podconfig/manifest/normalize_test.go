@@ -132,7 +132,7 @@ func TestNegativeGracePeriod(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace}}
 	manifest.SetDefaults(pod)
 	assert.EqualValues(t, 1, *pod.Spec.TerminationGracePeriodSeconds)
-	assert.EqualValues(t, -1, grace, "may be somebody else's")
+	assert.EqualValues(t, -1, grace, "the caller may share it")
 }
 
 // TestPodResourceDefaults has the rules of KEP-2837.

@@ -73,7 +73,7 @@ func TestLoadObjects(t *testing.T) {
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				for _, value := range []string{"hunter2", "987654"} {
-					assert.NotContains(t, err.Error(), value, "no message tells a secret")
+					assert.NotContains(t, err.Error(), value, "no message contains a secret")
 				}
 				return
 			}
@@ -112,14 +112,14 @@ func TestValidateObjectUpdate(t *testing.T) {
 		old, object metav1.Object
 		want        []string // fields
 	}{
-		"secret, free":            {secret("1", nil), secret("2", new(true)), nil},
-		"secret, said to be free": {secret("1", new(false)), secret("2", nil), nil},
-		"secret, the same":        {secret("1", new(true)), secret("1", new(true)), nil},
-		"secret, frozen":          {secret("1", new(true)), secret("2", new(false)), []string{"immutable", "data"}},
-		"secret, type":            {secret("1", new(true)), &v1.Secret{Type: "x", Data: map[string][]byte{"a": []byte("1")}, Immutable: new(true)}, []string{"type"}},
-		"map, free":               {configMap("1", nil), configMap("2", new(true)), nil},
-		"map, frozen":             {configMap("1", new(true)), configMap("2", nil), []string{"immutable", "binaryData"}},
-		"map, more":               {configMap("1", new(true)), &v1.ConfigMap{Data: map[string]string{"b": ""}, BinaryData: map[string][]byte{"a": []byte("1")}, Immutable: new(true)}, []string{"data"}},
+		"secret, mutable":            {secret("1", nil), secret("2", new(true)), nil},
+		"secret, explicitly mutable": {secret("1", new(false)), secret("2", nil), nil},
+		"secret, the same":           {secret("1", new(true)), secret("1", new(true)), nil},
+		"secret, immutable":          {secret("1", new(true)), secret("2", new(false)), []string{"immutable", "data"}},
+		"secret, type":               {secret("1", new(true)), &v1.Secret{Type: "x", Data: map[string][]byte{"a": []byte("1")}, Immutable: new(true)}, []string{"type"}},
+		"map, mutable":               {configMap("1", nil), configMap("2", new(true)), nil},
+		"map, immutable":             {configMap("1", new(true)), configMap("2", nil), []string{"immutable", "binaryData"}},
+		"map, more":                  {configMap("1", new(true)), &v1.ConfigMap{Data: map[string]string{"b": ""}, BinaryData: map[string][]byte{"a": []byte("1")}, Immutable: new(true)}, []string{"data"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -150,7 +150,7 @@ func (c *checker) projectedObject(path *field.Path, name string, items []v1.KeyT
 	}
 }
 
-// Limits of the life of a token, in seconds (API reference,
+// Limits of the lifetime of a token, in seconds (API reference,
 // ServiceAccountTokenProjection).
 const (
 	minTokenSeconds = 10 * 60

@@ -73,8 +73,8 @@ func TestLookupWaitsForTheFirstSet(t *testing.T) {
 
 // watching is a call of Watch and the changes that it has reported.
 type watching struct {
-	told [][]objects.Ref
-	stop func()
+	reported [][]objects.Ref
+	stop     func()
 }
 
 func watch(t *testing.T, s *objects.Store, during func()) *watching {
@@ -83,7 +83,7 @@ func watch(t *testing.T, s *objects.Store, during func()) *watching {
 	done := make(chan error)
 	go func() {
 		done <- s.Watch(ctx, func(refs []objects.Ref) {
-			w.told = append(w.told, refs)
+			w.reported = append(w.reported, refs)
 			during()
 		})
 	}()
@@ -97,13 +97,13 @@ func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := objects.New()
 		early := watch(t, s, func() {})
-		assert.Empty(t, early.told)
+		assert.Empty(t, early.reported)
 		a, b := secret("a", "1"), configMap("b", "1")
 		s.Set(a, b)
 		synctest.Wait()
 		late := watch(t, s, func() {})
-		assert.Equal(t, [][]objects.Ref{nil}, early.told, "lookups can be answered")
-		assert.Equal(t, [][]objects.Ref{nil}, late.told)
+		assert.Equal(t, [][]objects.Ref{nil}, early.reported, "lookups can be answered")
+		assert.Equal(t, [][]objects.Ref{nil}, late.reported)
 
 		for _, step := range []struct {
 			set  []metav1.Object
@@ -116,18 +116,18 @@ func TestWatch(t *testing.T) {
 			{[]metav1.Object{secret("a", "2"), secret("b", "")}, []objects.Ref{{Kind: "Secret", Namespace: "default", Name: "b"}}},
 			{nil, []objects.Ref{objects.RefOf(a), {Kind: "Secret", Namespace: "default", Name: "b"}}},
 		} {
-			early.told = nil
+			early.reported = nil
 			s.Set(step.set...)
 			synctest.Wait()
 			if step.want == nil {
-				assert.Empty(t, early.told)
+				assert.Empty(t, early.reported)
 				continue
 			}
-			require.Len(t, early.told, 1)
-			assert.ElementsMatch(t, step.want, early.told[0])
+			require.Len(t, early.reported, 1)
+			assert.ElementsMatch(t, step.want, early.reported[0])
 		}
 		early.stop()
-		assert.Len(t, late.told, 5)
+		assert.Len(t, late.reported, 5)
 		late.stop()
 		assert.Zero(t, s.Watchers())
 	})
@@ -145,9 +145,9 @@ func TestWatcherThatIsBusy(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		require.Len(t, w.told, 2)
-		assert.ElementsMatch(t, []objects.Ref{objects.RefOf(secret("a", "")), objects.RefOf(configMap("b", ""))}, w.told[1])
-		assert.False(t, slices.ContainsFunc(w.told[1:], func(refs []objects.Ref) bool { return refs == nil }), "that would say that all may have changed")
+		require.Len(t, w.reported, 2)
+		assert.ElementsMatch(t, []objects.Ref{objects.RefOf(secret("a", "")), objects.RefOf(configMap("b", ""))}, w.reported[1])
+		assert.False(t, slices.ContainsFunc(w.reported[1:], func(refs []objects.Ref) bool { return refs == nil }), "no report that any object may have changed")
 		w.stop()
 	})
 }
