@@ -2,18 +2,93 @@ package volume
 
 import (
 	"context"
+	"errors"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// VolumeManager makes ready what the containers of a pod mount, and takes it down
-// again. [Manager] is the default.
+// VolumeManager makes the volumes of pods ready on the host and takes them down
+// again. [Manager] is the default. podDir is the directory of the pod, the same in
+// each call for a pod. The methods are idempotent, may be called after a crash at
+// any point, and are safe for concurrent use by different pods. Errors name the pod
+// and the volume.
 type VolumeManager interface {
+	// SetUp makes all volumes of the pod ready and returns them by name. It is called
+	// at each sync of the pod. Its error joins one for each volume that is not ready,
+	// and wraps [ErrUnsupported] for a type of volume that is not known.
 	SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error)
-	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
-	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error)
+	// SubPath makes a path inside a volume ready to be mounted and returns where it is
+	// on the host. It fails if the path leads out of the volume, also by a symbolic
+	// link.
 	SubPath(ctx context.Context, req runtime.SubPath) (string, error)
+	// Exceeded returns a message, for the eviction of the pod, if a volume has
+	// outgrown its size limit, and an empty one otherwise.
+	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (message string, err error)
+	// TearDown takes down whatever was set up for the pod. The spec of the pod may be
+	// gone, and ref may have a UID only. The volumes must not be in use any more.
+	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
+	// Remove does what TearDown does and removes the directory of the pod. It removes
+	// nothing across a mount.
 	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
+}
+
+// ErrUnsupported says that no plugin supports the type of a volume.
+var ErrUnsupported = errors.New("volume type not supported")
+
+// Plugin sets up volumes of one type. The methods are idempotent and are called
+// concurrently for different pods. A panic becomes an error. Package volumetest
+// tests implementations.
+type Plugin interface {
+	// Name is the plugin's name, a qualified name such as "example.com/tarball". It
+	// must stay the same over restarts of the agent, because volumes are found again
+	// by it.
+	Name() string
+	// Supports reports whether the plugin sets up the volume.
+	Supports(v *v1.Volume) bool
+	// SetUp makes the volume ready and returns it. It is called again and again as
+	// long as the pod runs, also after a restart of the agent, and then returns the
+	// same; where Place.Dir is a mount point, [Place.Mounted] tells whether there is
+	// anything left to do.
+	SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error)
+	// TearDown undoes SetUp. It is called for each volume for which SetUp was called,
+	// whether or not SetUp has succeeded or the agent was restarted meanwhile, until
+	// it returns nil, and possibly once more. What it needs to know it finds in
+	// Place.StateDir, where SetUp has put it.
+	//
+	// Afterwards the manager unmounts what is still mounted at Place.Dir and removes
+	// both directories. A plugin that only mounts has nothing to do itself.
+	TearDown(ctx context.Context, req TearDownRequest) error
+}
+
+// SetUpRequest is the input of [Plugin.SetUp].
+type SetUpRequest struct {
+	// Pod and Volume must not be changed.
+	Pod    *v1.Pod
+	Volume *v1.Volume
+	Place
+}
+
+// TearDownRequest is the input of [Plugin.TearDown]. There is no spec: it may be
+// gone.
+type TearDownRequest struct {
+	// Pod may have a UID only.
+	Pod runtime.PodRef
+	// Volume is the volume's name in the spec.
+	Volume string
+	Place
+}
+
+// Place is where a volume of a pod is on disk.
+type Place struct {
+	// Dir is the volume's own directory, to be made or mounted to:
+	// <pod dir>/volumes/<plugin>/<volume>. It does not exist unless SetUp has made it;
+	// its parent does.
+	Dir string
+	// StateDir is a directory for what the plugin has to remember, such as the device
+	// that it has attached: <pod dir>/plugins/<plugin>/<volume>. It is made before the
+	// first SetUp, is not visible in containers, and stays until TearDown has
+	// succeeded.
+	StateDir string
 }

@@ -1,33 +1,42 @@
-// Package volume makes ready on the host what the containers of a pod mount, and
-// takes it down again.
+// Package volume makes the volumes of pods ready on the host and takes them down
+// again. [VolumeManager] is the interface, [Manager] its default implementation.
 //
 // # Vocabulary
 //
-// A [Plugin] knows one type of volume. The [Manager] asks the plugin of each
-// volume of a pod to set it up and returns where it stands; the runtime mounts
-// it into the containers. What belongs to a pod lies in the pod's directory, as
-// kubelet lays it out: volumes in volumes/<plugin>/<name>, sub-path mounts in
-// volume-subpaths/<volume>/<container>/<index>.
+// A [Plugin] knows one type of volume. The [Manager] has the plugin of each volume
+// set it up and returns where it is; the runtime mounts it into the containers. All
+// that belongs to a pod is in the pod's directory, as kubelet lays it out: volumes
+// in volumes/<plugin>/<name>, what plugins remember in plugins/<plugin>/<name>, and
+// mounts of sub-paths in volume-subpaths/<volume>/<container>/<index>.
 //
 // # Types
 //
-// [HostPath] gives what is on the host, after checking its type. [EmptyDir] gives
-// a directory that lives as long as the pod, on disk or in memory; see
-// [Manager.Exceeded] for its size limit. A volume of any other type is an error
-// that names it, and keeps its pod, and no other, from starting.
+// [HostPath] is what is on the host, after a check of its type. [EmptyDir] is a
+// directory that exists as long as the pod, on disk or in memory; for its size limit
+// see [Manager.Exceeded]. A volume of any other type is an error that names it, and
+// keeps its pod, and no other, from starting.
+//
+// # Types of your own
+//
+// [Options.Plugins] are asked before the default plugins. A plugin writes down what
+// it is about to attach, attaches it, and mounts it at the volume's directory; if
+// SetUp is called again, it finds what is done and does the rest. TearDown is called
+// for each volume for which SetUp was called, with nothing but what is on disk: the
+// agent may have been restarted, and the pod may be gone. Package volumetest tests
+// that.
 //
 // # Sub-paths
 //
 // [Manager.SubPath] opens the path below the volume with [os.Root], which no
-// symbolic link leads out of, and bind-mounts what it has opened: a container
-// that swaps a directory for a link between the check and the mount gains
-// nothing. Only where the agent may not mount is the checked path given itself,
-// without protection from such a swap.
+// symbolic link leads out of, and bind-mounts what it has opened: a container that
+// replaces a directory by a link between the check and the mount gains nothing. Only
+// where the agent may not mount, the checked path itself is used, without protection
+// from such a replacement.
 //
 // # Guarantees
 //
 // SetUp, TearDown and Remove are idempotent and may be called after a crash at any
 // point. Remove never deletes across a mount: if something below the directory
-// cannot be unmounted, it says so and deletes nothing. All methods are safe for
-// concurrent use by different pods.
+// cannot be unmounted, the error names it and nothing is deleted. All methods are
+// safe for concurrent use by different pods. Nothing is held in memory.
 package volume

@@ -15,8 +15,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// EmptyDir is the [Plugin] for a directory that begins empty and lives as long as
-// the pod.
+// EmptyDir is the [Plugin] for a directory that is empty at first and exists as long
+// as the pod.
 type EmptyDir struct{}
 
 var _ Plugin = EmptyDir{}
@@ -30,8 +30,8 @@ func (EmptyDir) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
 // SetUp makes the directory, with mode 0777 and the pod's fsGroup. In memory it is
 // a tmpfs whose size is the smaller of the volume's size limit and the pod's
 // memory limit, if there is one.
-func (EmptyDir) SetUp(_ context.Context, pod *v1.Pod, v *v1.Volume, dir string) (runtime.Volume, error) {
-	access := accessOf(pod)
+func (EmptyDir) SetUp(_ context.Context, req SetUpRequest) (runtime.Volume, error) {
+	dir, source, access := req.Dir, req.Volume.EmptyDir, accessOf(req.Pod)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := access.makeDir(dir); err != nil {
 			return runtime.Volume{}, err
@@ -39,7 +39,7 @@ func (EmptyDir) SetUp(_ context.Context, pod *v1.Pod, v *v1.Volume, dir string) 
 	} else if err != nil {
 		return runtime.Volume{}, err
 	}
-	switch v.EmptyDir.Medium {
+	switch source.Medium {
 	case v1.StorageMediumDefault:
 	case v1.StorageMediumMemory:
 		mounted, err := isMountPoint(dir)
@@ -47,24 +47,27 @@ func (EmptyDir) SetUp(_ context.Context, pod *v1.Pod, v *v1.Volume, dir string) 
 			return runtime.Volume{}, err
 		}
 		if !mounted {
-			if err := mountTmpfs(dir, memorySize(pod, v.EmptyDir.SizeLimit), access); err != nil {
+			if err := mountTmpfs(dir, memorySize(req.Pod, source.SizeLimit), access); err != nil {
 				return runtime.Volume{}, fmt.Errorf("emptyDir in memory: %w", err)
 			}
 		}
 	default:
-		return runtime.Volume{}, fmt.Errorf("emptyDir medium %q: %w; use \"\" or \"Memory\"", v.EmptyDir.Medium, ErrUnsupported)
+		return runtime.Volume{}, fmt.Errorf("emptyDir medium %q: %w; use \"\" or \"Memory\"", source.Medium, ErrUnsupported)
 	}
 	return runtime.Volume{HostPath: dir, Relabel: true, Owned: true}, nil
 }
 
-// access is who may do what in a volume that is made for a pod.
+// TearDown does nothing: the manager unmounts and removes the directory.
+func (EmptyDir) TearDown(context.Context, TearDownRequest) error { return nil }
+
+// access is the mode and the group of a volume that is made for a pod.
 type access struct {
 	mode fs.FileMode
 	gid  int // -1 leaves the group
 }
 
-// accessOf lets everybody in. A pod's fsGroup gets the volume, with the
-// set-group-ID bit, so that what is made in it belongs to the group too.
+// accessOf gives access to all users. The volume belongs to the pod's fsGroup, with
+// the set-group-ID bit, so that what is made in it belongs to the group, too.
 func accessOf(pod *v1.Pod) access {
 	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		return access{0o777 | fs.ModeSetgid, int(*sc.FSGroup)}
@@ -73,7 +76,7 @@ func accessOf(pod *v1.Pod) access {
 }
 
 // makeDir makes a directory that has its mode and group from the first moment on,
-// so that after a crash it is either not there or whole.
+// so that after a crash it is either complete or not there.
 func (a access) makeDir(dir string) error {
 	parent, name := filepath.Split(dir)
 	if err := os.MkdirAll(parent, 0o750); err != nil {
@@ -97,8 +100,8 @@ func (a access) makeDir(dir string) error {
 	return os.Rename(unfinished, dir)
 }
 
-// memorySize is the size of a volume in memory, in bytes; 0 leaves it to the
-// kernel.
+// memorySize returns the size of a volume in memory, in bytes; 0 means the kernel's
+// default.
 func memorySize(pod *v1.Pod, limit *resource.Quantity) int64 {
 	var size int64
 	if limit != nil {

@@ -24,17 +24,18 @@ func (HostPath) Name() string { return "kubernetes.io/host-path" }
 // Supports reports whether the volume is a host path.
 func (HostPath) Supports(v *v1.Volume) bool { return v.HostPath != nil }
 
-// SetUp checks what stands at the path against the type that the spec asks for,
-// and makes it for the types that say so: directories with mode 0755, files with
-// 0644 (API reference, HostPathVolumeSource).
-func (HostPath) SetUp(_ context.Context, _ *v1.Pod, v *v1.Volume, _ string) (runtime.Volume, error) {
-	path := v.HostPath.Path
+// SetUp checks that what is at the path has the type in the spec. The types
+// DirectoryOrCreate and FileOrCreate are made if nothing is there: directories with
+// mode 0755, files with 0644 (API reference, HostPathVolumeSource).
+func (HostPath) SetUp(_ context.Context, req SetUpRequest) (runtime.Volume, error) {
+	source := req.Volume.HostPath
+	path := source.Path
 	if !filepath.IsAbs(path) {
 		return runtime.Volume{}, fmt.Errorf("hostPath %q: must be an absolute path", path)
 	}
 	want := v1.HostPathUnset
-	if v.HostPath.Type != nil {
-		want = *v.HostPath.Type
+	if source.Type != nil {
+		want = *source.Type
 	}
 	if err := checkHostPath(path, want); err != nil {
 		return runtime.Volume{}, fmt.Errorf("hostPath %s: %w", path, err)
@@ -42,9 +43,12 @@ func (HostPath) SetUp(_ context.Context, _ *v1.Pod, v *v1.Volume, _ string) (run
 	return runtime.Volume{HostPath: path}, nil
 }
 
+// TearDown does nothing: what is on the host stays.
+func (HostPath) TearDown(context.Context, TearDownRequest) error { return nil }
+
 func checkHostPath(path string, want v1.HostPathType) error {
 	if want == v1.HostPathUnset {
-		return nil // whatever is there; the runtime makes a directory if nothing is
+		return nil // anything will do; the runtime makes a directory if nothing is there
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +56,7 @@ func checkHostPath(path string, want v1.HostPathType) error {
 		case v1.HostPathDirectoryOrCreate:
 			return os.MkdirAll(path, 0o755)
 		case v1.HostPathFileOrCreate:
-			// The directory must be there: the API says that it is not made.
+			// The directory above must exist: according to the API it is not made.
 			f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o644)
 			if err != nil {
 				return err

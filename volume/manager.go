@@ -7,64 +7,74 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrUnsupported says that no plugin knows the type of a volume.
-var ErrUnsupported = errors.New("volume type not supported")
-
-// Plugin sets up volumes of one type. Its methods are idempotent and are called
-// side by side for different pods.
-type Plugin interface {
-	// Supports reports whether the volume is of the plugin's type.
-	Supports(v *v1.Volume) bool
-	// SetUp makes the volume ready. dir is the volume's own directory, which does not
-	// exist unless an earlier SetUp made it.
-	SetUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string) (runtime.Volume, error)
-	// Name is the plugin's name, as in "kubernetes.io/empty-dir".
-	Name() string
-}
-
-// Options are the settings of a [Manager].
+// Options are the settings of a [Manager]; the zero value is valid.
 type Options struct {
-	// Plugins in the order in which they are asked. nil: HostPath and EmptyDir.
+	// Plugins set up volumes of other types than [HostPath] and [EmptyDir] do. They
+	// are asked before these, in this order; the first that supports a volume sets it
+	// up.
 	Plugins []Plugin
-	// Logger. Default: discards.
+	// NoDefaultPlugins leaves HostPath and EmptyDir out.
+	NoDefaultPlugins bool
+	// Metrics receives measurements. Default: none.
+	Metrics Metrics
+	// Logger; the zero value discards.
 	Logger logr.Logger
 }
 
-// Manager sets up the volumes of pods.
+// Manager is the default [VolumeManager]. It holds nothing in memory: what is set up
+// it finds on disk.
 type Manager struct {
 	plugins []Plugin
+	metrics Metrics
 	log     logr.Logger
 }
 
-// New returns a manager. It fails if two plugins have the same name.
+var _ VolumeManager = (*Manager)(nil)
+
+// New returns a manager. It fails if a plugin is nil, has a name that is no
+// qualified name, or has the name of another.
 func New(opts Options) (*Manager, error) {
-	if opts.Plugins == nil {
-		opts.Plugins = []Plugin{HostPath{}, EmptyDir{}}
+	plugins := slices.Clone(opts.Plugins)
+	if !opts.NoDefaultPlugins {
+		plugins = append(plugins, HostPath{}, EmptyDir{})
 	}
-	if opts.Logger.IsZero() {
-		opts.Logger = logr.Discard()
+	if opts.Metrics == nil {
+		opts.Metrics = NopMetrics{}
 	}
 	seen := map[string]bool{}
-	for _, p := range opts.Plugins {
-		if seen[p.Name()] {
-			return nil, fmt.Errorf("volume: two plugins are named %s", p.Name())
+	var errs []error
+	for i, p := range plugins {
+		if p == nil {
+			errs = append(errs, fmt.Errorf("volume: Options.Plugins[%d] is nil", i))
+			continue
 		}
-		seen[p.Name()] = true
+		name := p.Name()
+		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("volume: plugin name %q: %s", name, strings.Join(problems, "; ")))
+		}
+		if seen[name] {
+			errs = append(errs, fmt.Errorf("volume: two plugins are named %s", name))
+		}
+		seen[name] = true
 	}
-	return &Manager{plugins: opts.Plugins, log: opts.Logger}, nil
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return &Manager{plugins: plugins, metrics: opts.Metrics, log: opts.Logger}, nil
 }
 
-// SetUp makes all volumes of the pod ready and returns them by name. Its error
-// joins one for each volume that is not; it wraps [ErrUnsupported] for a type
-// that no plugin knows.
+// SetUp implements [VolumeManager].
 func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error) {
 	if len(pod.Spec.Volumes) == 0 {
 		return nil, nil
@@ -73,14 +83,9 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		p := m.pluginFor(v)
-		if p == nil {
-			errs = append(errs, fmt.Errorf("volume %q: %w: %s; this node runs pods with %s only", v.Name, ErrUnsupported, typeOf(v), m.supported()))
-			continue
-		}
-		ready, err := p.SetUp(ctx, pod, v, volumeDir(podDir, p, v))
+		ready, err := m.setUp(ctx, pod, v, podDir)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("volume %q: %w", v.Name, err))
+			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.Name, runtime.RefOf(pod), err))
 			continue
 		}
 		out[v.Name] = ready
@@ -89,6 +94,41 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 		return nil, errors.Join(errs...)
 	}
 	return out, nil
+}
+
+func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir string) (ready runtime.Volume, err error) {
+	p := m.pluginFor(v)
+	if p == nil {
+		return ready, fmt.Errorf("%w: %s; this node has plugins for %s only", ErrUnsupported, typeOf(v), m.supported())
+	}
+	place := PlaceOf(podDir, p.Name(), v.Name)
+	if hasState(p) {
+		// First, so that TearDown is called even if the agent ends in SetUp.
+		if err := os.MkdirAll(place.StateDir, 0o750); err != nil {
+			return ready, err
+		}
+		if err := os.MkdirAll(filepath.Dir(place.Dir), 0o750); err != nil {
+			return ready, err
+		}
+	}
+	began := time.Now()
+	err = runtime.Recover(func() (err error) {
+		ready, err = p.SetUp(ctx, SetUpRequest{Pod: pod, Volume: v, Place: place})
+		return err
+	})
+	m.metrics.SetUp(p.Name(), time.Since(began), err)
+	return ready, err
+}
+
+// hasState reports whether TearDown must be called for volumes of the plugin that
+// have left no directory. Those of the default plugins need none.
+func hasState(p Plugin) bool {
+	switch p.(type) {
+	case HostPath, EmptyDir:
+		return false
+	default:
+		return true
+	}
 }
 
 func (m *Manager) pluginFor(v *v1.Volume) Plugin {
@@ -108,41 +148,12 @@ func (m *Manager) supported() string {
 	return strings.Join(names, ", ")
 }
 
-// TearDown unmounts whatever is mounted below the pod's directory and removes the
-// contents of its volumes. The volumes must not be in use any more.
-func (m *Manager) TearDown(_ context.Context, ref runtime.PodRef, podDir string) error {
-	if err := unmountBelow(podDir); err != nil {
-		return fmt.Errorf("pod %s: unmounting its volumes: %w", ref, err)
-	}
-	for _, sub := range []string{volumesDir, subPathsDir} {
-		if err := os.RemoveAll(filepath.Join(podDir, sub)); err != nil {
-			return fmt.Errorf("pod %s: removing its volumes: %w", ref, err)
-		}
-	}
-	return nil
-}
-
-// Remove takes down the volumes below the pod's directory and removes it.
-func (m *Manager) Remove(ctx context.Context, ref runtime.PodRef, podDir string) error {
-	if err := m.TearDown(ctx, ref, podDir); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(podDir); err != nil {
-		return fmt.Errorf("pod %s: removing its directory: %w", ref, err)
-	}
-	return nil
-}
-
 // The directories below a pod's directory, as kubelet names them.
 const (
 	volumesDir  = "volumes"
+	stateDir    = "plugins"
 	subPathsDir = "volume-subpaths"
 )
-
-// volumeDir is <pod dir>/volumes/<plugin>/<volume>, the plugin's slash escaped.
-func volumeDir(podDir string, p Plugin, v *v1.Volume) string {
-	return filepath.Join(podDir, volumesDir, strings.ReplaceAll(p.Name(), "/", "~"), v.Name)
-}
 
 // typeOf is the name of the volume's type, as in the API: "nfs", "persistentVolumeClaim".
 func typeOf(v *v1.Volume) string {

@@ -98,7 +98,19 @@ func isMountPoint(dir string) (bool, error) {
 // unmountBelow unmounts everything that is mounted at dir or below it, the
 // innermost first. When it returns nil, nothing is.
 func unmountBelow(dir string) error {
-	// One round does it; more are for mounts that come while we look.
+	real, err := filepath.EvalSymlinks(dir) // the kernel lists real paths
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		real = dir
+	}
+	return unmountAll(real)
+}
+
+// unmountAll is unmountBelow for a path without symbolic links.
+func unmountAll(dir string) error {
+	// One round is enough, unless something is mounted meanwhile.
 	for range 8 {
 		points, err := mountsBelow(dir)
 		if err != nil || len(points) == 0 {
@@ -114,12 +126,8 @@ func unmountBelow(dir string) error {
 }
 
 // mountsBelow returns the mount points at dir and below, in the order of mounting.
+// dir must have no symbolic links.
 func mountsBelow(dir string) ([]string, error) {
-	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = resolved // the kernel lists real paths
-	} else if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err

@@ -16,4 +16,8 @@ func mountTmpfs(string, int64, access) error { return errors.ErrUnsupported }
 
 func isMountPoint(string) (bool, error) { return false, nil }
 
+func mountsBelow(string) ([]string, error) { return nil, nil }
+
 func unmountBelow(string) error { return nil }
+
+func unmountAll(string) error { return nil }

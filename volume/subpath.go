@@ -12,9 +12,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// SubPath makes a path inside a volume ready to be mounted, making directories
-// that are missing with the mode of the volume's own. It fails if the path, or a
-// symbolic link on it, leads out of the volume.
+// SubPath implements [VolumeManager]. Missing directories are made with the mode of
+// the volume's own.
 func (m *Manager) SubPath(_ context.Context, req runtime.SubPath) (string, error) {
 	where := fmt.Sprintf("pod %s: container %s: sub-path %q of volume %q", req.Pod, req.Container, req.Path, req.VolumeName)
 	if !filepath.IsLocal(req.Path) {

@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // HasSizeLimit reports whether a volume of the pod has a size limit that has to
-// be watched: an emptyDir on disk. One in memory is bounded by its file system.
+// be watched: an emptyDir on disk. An emptyDir in memory is bounded by its file
+// system.
 func HasSizeLimit(pod *v1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if limited(&pod.Spec.Volumes[i]) {
@@ -26,19 +29,20 @@ func limited(v *v1.Volume) bool {
 		v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Sign() > 0
 }
 
-// Exceeded measures the emptyDir volumes on disk that have a size limit and
-// returns, for the first that takes more than its limit, the message with which
-// kubelet evicts the pod; "" if none does. The size is that of the blocks
-// that are allocated; what vanishes while it is measured does not count.
+// Exceeded implements [VolumeManager]. It measures the emptyDir volumes on disk that
+// have a size limit and returns, for the first that takes more, the message with
+// which kubelet evicts the pod. The size is that of the allocated blocks; files that
+// vanish while they are measured do not count.
 func (m *Manager) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if !limited(v) {
+		p := m.pluginFor(v)
+		if p == nil || !limited(v) {
 			continue
 		}
-		used, err := diskUsage(ctx, volumeDir(podDir, EmptyDir{}, v))
+		used, err := diskUsage(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir)
 		if err != nil {
-			return "", fmt.Errorf("volume %q: measuring it: %w", v.Name, err)
+			return "", fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err)
 		}
 		if used > v.EmptyDir.SizeLimit.Value() {
 			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String()), nil

@@ -1,11 +1,11 @@
-// Package fake has a plugin for volumes and a manager of them that set nothing up,
-// remember what they were asked for, and fail or wait when they are told to.
+// Package fake has a [volume.Plugin] and a [volume.VolumeManager] that set nothing
+// up. They record their calls, and a test can have calls fail or wait.
 //
 //	disk := fake.NewPlugin("example.com/disk", func(v *v1.Volume) bool { return v.NFS != nil })
 //	volumes, err := volume.New(volume.Options{Plugins: []volume.Plugin{disk}})
 //	disk.Fail(fake.SetUp, web.UID, 1, errors.New("no route to host"))
 //
-//	mounts := fake.NewVolumes() // in the place of a *volume.Manager
+//	mounts := fake.NewVolumes()
 //	mounts.SetExceeded(web.UID, "data uses 2Gi of 1Gi")
 package fake
 
@@ -24,7 +24,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// The methods, for Fail, Hold and UntilCalled. A plugin has SetUp only.
+// The methods, for Fail, Hold and UntilCalled. A plugin has SetUp and TearDown.
 const (
 	SetUp    = "SetUp"
 	TearDown = "TearDown"
@@ -38,12 +38,15 @@ type Plugin struct {
 	calls.Log
 	name     string
 	supports func(v *v1.Volume) bool
+
+	mu sync.Mutex
+	up []string
 }
 
 var _ volume.Plugin = (*Plugin)(nil)
 
-// NewPlugin returns a plugin of that name for the volumes that supports is true of;
-// nil stands for all.
+// NewPlugin returns a plugin of that name. It supports the volumes for which supports
+// returns true; nil means all.
 func NewPlugin(name string, supports func(v *v1.Volume) bool) *Plugin {
 	if supports == nil {
 		supports = func(*v1.Volume) bool { return true }
@@ -57,31 +60,61 @@ func (p *Plugin) Name() string { return p.name }
 // Supports implements [volume.Plugin].
 func (p *Plugin) Supports(v *v1.Volume) bool { return p.supports(v) }
 
-// SetUp implements [volume.Plugin]: the volume is the directory, which it does not make,
-// and belongs to the pod.
-func (p *Plugin) SetUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string) (runtime.Volume, error) {
-	err := p.Do(ctx, calls.Call{Method: SetUp, Pods: []runtime.PodRef{runtime.RefOf(pod)}, Detail: v.Name}, nil)
+// Up returns the volumes that are set up, as "<UID of the pod>/<volume>", in the
+// order in which they were.
+func (p *Plugin) Up() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.up)
+}
+
+// SetUp implements [volume.Plugin]. The volume is Place.Dir, which is not made, and
+// belongs to the pod.
+func (p *Plugin) SetUp(ctx context.Context, req volume.SetUpRequest) (runtime.Volume, error) {
+	ref := runtime.RefOf(req.Pod)
+	err := p.Do(ctx, calls.Call{Method: SetUp, Pods: []runtime.PodRef{ref}, Detail: req.Volume.Name}, func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if name := upName(ref, req.Volume.Name); !slices.Contains(p.up, name) {
+			p.up = append(p.up, name)
+		}
+		return nil
+	})
 	if err != nil {
 		return runtime.Volume{}, err
 	}
-	return runtime.Volume{HostPath: dir, Owned: true}, nil
+	return runtime.Volume{HostPath: req.Dir, Owned: true}, nil
 }
 
-// Volumes can stand wherever a [volume.Manager] does: as the volumes of a pod syncer, and
-// as what removes directories of a sync handler. It is safe for concurrent use.
+// TearDown implements [volume.Plugin].
+func (p *Plugin) TearDown(ctx context.Context, req volume.TearDownRequest) error {
+	return p.Do(ctx, calls.Call{Method: TearDown, Pods: []runtime.PodRef{req.Pod}, Detail: req.Volume}, func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		name := upName(req.Pod, req.Volume)
+		p.up = slices.DeleteFunc(p.up, func(up string) bool { return up == name })
+		return nil
+	})
+}
+
+func upName(pod runtime.PodRef, volume string) string { return string(pod.UID) + "/" + volume }
+
+// Volumes is a [volume.VolumeManager]. It is safe for concurrent use.
 type Volumes struct {
 	calls.Log
 
 	mu sync.Mutex
-	// up are the pods whose volumes were set up last, in order, and not taken down.
+	// up has the pods whose volumes are set up, in the order in which they were.
 	up       []types.UID
 	exceeded map[types.UID]string
 }
 
-// NewVolumes returns volumes with which all succeeds at once.
+var _ volume.VolumeManager = (*Volumes)(nil)
+
+// NewVolumes returns a manager whose calls succeed at once.
 func NewVolumes() *Volumes { return &Volumes{exceeded: map[types.UID]string{}} }
 
-// SetExceeded has Exceeded say this of the pod; "" says that nothing is.
+// SetExceeded sets what Exceeded returns for the pod.
 func (m *Volumes) SetExceeded(uid types.UID, message string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,8 +128,8 @@ func (m *Volumes) Up() []types.UID {
 	return slices.Clone(m.up)
 }
 
-// SetUp gives each volume of the pod the path <podDir>/volumes/fake/<name>. Nothing is
-// made there.
+// SetUp implements [volume.VolumeManager]. The path of each volume is
+// <podDir>/volumes/fake/<name>, where nothing is made.
 func (m *Volumes) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error) {
 	out := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
@@ -117,12 +150,12 @@ func (m *Volumes) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 	return out, nil
 }
 
-// TearDown takes the volumes of the pod down.
+// TearDown implements [volume.VolumeManager].
 func (m *Volumes) TearDown(ctx context.Context, ref runtime.PodRef, _ string) error {
 	return m.down(ctx, TearDown, ref)
 }
 
-// Remove takes the volumes of the pod down. The directory it leaves alone.
+// Remove implements [volume.VolumeManager]. The directory of the pod stays.
 func (m *Volumes) Remove(ctx context.Context, ref runtime.PodRef, _ string) error {
 	return m.down(ctx, Remove, ref)
 }
@@ -136,7 +169,7 @@ func (m *Volumes) down(ctx context.Context, method string, ref runtime.PodRef) e
 	})
 }
 
-// Exceeded says what [Volumes.SetExceeded] has set.
+// Exceeded returns what [Volumes.SetExceeded] has set.
 func (m *Volumes) Exceeded(ctx context.Context, pod *v1.Pod, _ string) (message string, err error) {
 	err = m.Do(ctx, calls.Call{Method: Exceeded, Pods: []runtime.PodRef{runtime.RefOf(pod)}}, func() error {
 		m.mu.Lock()
@@ -147,7 +180,7 @@ func (m *Volumes) Exceeded(ctx context.Context, pod *v1.Pod, _ string) (message 
 	return message, err
 }
 
-// SubPath gives the path below the volume, unchecked.
+// SubPath returns the path below the volume, unchecked.
 func (m *Volumes) SubPath(ctx context.Context, req runtime.SubPath) (string, error) {
 	detail := req.Container + "[" + strconv.Itoa(req.Index) + "] " + req.VolumeName + "/" + req.Path
 	err := m.Do(ctx, calls.Call{Method: SubPath, Pods: []runtime.PodRef{req.Pod}, Detail: detail}, nil)

@@ -13,14 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 	"github.com/kubeletkit/kubeletkit/volume"
 	"github.com/kubeletkit/kubeletkit/volume/fake"
+	"github.com/kubeletkit/kubeletkit/volume/volumetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,10 +32,7 @@ var (
 )
 
 func makePod(name string, volumes ...v1.Volume) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)},
-		Spec:       v1.PodSpec{Volumes: volumes},
-	}
+	return testpod.New(name, testpod.Volumes(volumes...))
 }
 
 func nfs(name string) v1.Volume {
@@ -45,26 +43,42 @@ func TestPluginWithTheManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := fake.NewPlugin("example.com/disk", func(v *v1.Volume) bool { return v.NFS != nil })
 		rest := fake.NewPlugin("example.com/rest", nil)
-		m, err := volume.New(volume.Options{Plugins: []volume.Plugin{disk, rest}})
+		m, err := volume.New(volume.Options{Plugins: []volume.Plugin{disk, rest}, NoDefaultPlugins: true})
 		require.NoError(t, err)
+		dir := t.TempDir()
 		web := makePod("web", nfs("data"), v1.Volume{Name: "tmp"})
 		unreachable := errors.New("no route to host")
 		disk.Fail(fake.SetUp, web.UID, 1, unreachable)
-		_, err = m.SetUp(t.Context(), web, "/pods/web")
+		_, err = m.SetUp(t.Context(), web, dir)
 		require.ErrorIs(t, err, unreachable)
-		got, err := m.SetUp(t.Context(), web, "/pods/web")
+		got, err := m.SetUp(t.Context(), web, dir)
 		require.NoError(t, err)
 		assert.Equal(t, map[string]runtime.Volume{
-			"data": {HostPath: filepath.FromSlash("/pods/web/volumes/example.com~disk/data"), Owned: true},
-			"tmp":  {HostPath: filepath.FromSlash("/pods/web/volumes/example.com~rest/tmp"), Owned: true},
+			"data": {HostPath: filepath.Join(dir, "volumes", "example.com~disk", "data"), Owned: true},
+			"tmp":  {HostPath: filepath.Join(dir, "volumes", "example.com~rest", "tmp"), Owned: true},
 		}, got)
 		assert.Equal(t, []string{"SetUp default/web data", "SetUp default/web data"}, disk.Transcript(web.UID))
+		assert.Equal(t, []string{"uid-web/data"}, disk.Up())
 
 		disk.Hold(fake.SetUp, "")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err = m.SetUp(ctx, web, "/pods/web")
+		_, err = m.SetUp(ctx, web, dir)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		disk.Fail(fake.TearDown, web.UID, 1, unreachable)
+		require.ErrorIs(t, m.TearDown(t.Context(), runtime.PodRef{UID: web.UID}, dir), unreachable)
+		assert.Equal(t, []string{"uid-web/data"}, disk.Up())
+		assert.Empty(t, rest.Up())
+		require.NoError(t, m.TearDown(t.Context(), runtime.PodRef{UID: web.UID}, dir))
+		assert.Empty(t, disk.Up())
+	})
+}
+
+func TestPluginConforms(t *testing.T) {
+	volumetest.Suite(t, volumetest.Subject{
+		New:    func(*testing.T) volume.Plugin { return fake.NewPlugin("example.com/disk", nil) },
+		Volume: nfs("data"),
 	})
 }
 

@@ -1,0 +1,104 @@
+package volume_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	kruntime "github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+	"github.com/kubeletkit/kubeletkit/volume/volumetest"
+)
+
+func tmpfs(dir string) error { return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m") }
+
+func TestAMountedPluginConforms(t *testing.T) {
+	needsMount(t)
+	p := &pool{}
+	volumetest.Suite(t, volumetest.Subject{New: func(*testing.T) volume.Plugin { return &disk{pool: p, name: "disk", mount: tmpfs} }, Volume: iscsi("v")})
+	assert.Empty(t, p.attached)
+}
+
+// What is mounted is unmounted before the disk below is detached, sub-paths too.
+func TestMountedPlugin(t *testing.T) {
+	needsMount(t)
+	for _, configured := range []bool{true, false} {
+		p, dir := &pool{}, t.TempDir()
+		d := &disk{pool: p, name: "disk", mount: tmpfs}
+		m, web := managerWith(t, d), pod(iscsi("a"))
+		for range 2 {
+			_, err := m.SetUp(t.Context(), web, dir)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []string{"set up a, mounted: false", "set up a, mounted: true"}, p.take())
+		ready, err := m.SetUp(t.Context(), web, dir)
+		require.NoError(t, err)
+		sub, err := m.SubPath(t.Context(), kruntime.SubPath{
+			Pod: kruntime.RefOf(web), Container: "main", VolumeName: "a", Volume: ready["a"], Path: "in/deep", Dir: dir,
+		})
+		require.NoError(t, err)
+		points := mounts(t, dir)
+		assert.Equal(t, []string{ready["a"].HostPath, sub}, points)
+
+		d.fail = func(step string) error {
+			if strings.HasPrefix(step, "detach") {
+				assert.Equal(t, []string{ready["a"].HostPath}, mounts(t, dir), "the sub-path is gone")
+			}
+			return nil
+		}
+		if !configured {
+			m = newManager(t)
+		}
+		require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(web), dir))
+		assert.Empty(t, mounts(t, dir))
+		assert.NoDirExists(t, dir)
+	}
+}
+
+// A bind mount of the same file system is a mount, too.
+func TestPlaceMounted(t *testing.T) {
+	needsMount(t)
+	base := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(base, link))
+	place := volume.PlaceOf(link, "example.com/disk", "a b")
+	mounted, err := place.Mounted()
+	require.NoError(t, err)
+	assert.False(t, mounted, "not even its parent is there")
+	require.NoError(t, place.Unmount())
+	require.NoError(t, os.MkdirAll(place.Dir, 0o700))
+	mounted, err = place.Mounted()
+	require.NoError(t, err)
+	assert.False(t, mounted)
+
+	source := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(source, "in"), 0o700))
+	require.NoError(t, syscall.Mount(source, place.Dir, "", syscall.MS_BIND, ""))
+	require.NoError(t, syscall.Mount(source, filepath.Join(place.Dir, "in"), "", syscall.MS_BIND, ""))
+	mounted, err = place.Mounted()
+	require.NoError(t, err)
+	assert.True(t, mounted)
+	require.NoError(t, place.Unmount())
+	mounted, err = place.Mounted()
+	require.NoError(t, err)
+	assert.False(t, mounted)
+	assert.Empty(t, mounts(t, base))
+}
+
+// mounts returns the mount points below dir.
+func mounts(t *testing.T, dir string) (points []string) {
+	t.Helper()
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(info)) {
+		if f := strings.Fields(line); strings.HasPrefix(f[4], dir+"/") {
+			points = append(points, f[4])
+		}
+	}
+	return points
+}

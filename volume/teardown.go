@@ -1,0 +1,156 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// TearDown implements [VolumeManager]. It calls TearDown of the plugin of each
+// volume that it finds on disk, then unmounts whatever is still mounted below the
+// pod's directory and removes the volumes. Volumes of a plugin that is not
+// configured any more are unmounted and removed, too.
+//
+// If a plugin fails, its volume is left as it is, the others are taken down, and the
+// error joins those of all plugins that have failed.
+func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error {
+	// Sub-paths are mounts of their own, which keep the volumes' file systems in use.
+	if err := unmountBelow(filepath.Join(podDir, subPathsDir)); err != nil {
+		return fmt.Errorf("pod %s: unmounting the sub-paths of its volumes: %w", ref, err)
+	}
+	found, err := findVolumes(podDir)
+	if err != nil {
+		return fmt.Errorf("pod %s: looking for its volumes: %w", ref, err)
+	}
+	var (
+		down []foundVolume
+		errs []error
+	)
+	for _, v := range found {
+		if err := m.tearDown(ctx, ref, v); err != nil {
+			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.name, ref, err))
+			continue
+		}
+		down = append(down, v)
+	}
+	if len(errs) == 0 {
+		return removeVolumes(ref, podDir)
+	}
+	for _, v := range down {
+		if err := v.remove(); err != nil {
+			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.name, ref, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tearDown has the volume's plugin take it down, if there is such a plugin.
+func (m *Manager) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolume) error {
+	i := slices.IndexFunc(m.plugins, func(p Plugin) bool { return p.Name() == v.plugin })
+	if i < 0 {
+		m.log.Info("A volume's plugin is not configured; the volume is only unmounted and removed", "pod", ref, "volume", v.name, "plugin", v.plugin)
+		return nil
+	}
+	p, began := m.plugins[i], time.Now()
+	err := runtime.Recover(func() error {
+		return p.TearDown(ctx, TearDownRequest{Pod: ref, Volume: v.name, Place: v.Place})
+	})
+	m.metrics.TearDown(p.Name(), time.Since(began), err)
+	return err
+}
+
+// removeVolumes unmounts and removes what is left of the pod's volumes. What the
+// plugins remember goes last, so that they are called again if this fails.
+func removeVolumes(ref runtime.PodRef, podDir string) error {
+	if err := unmountBelow(podDir); err != nil {
+		return fmt.Errorf("pod %s: unmounting its volumes: %w", ref, err)
+	}
+	for _, sub := range []string{volumesDir, subPathsDir, stateDir} {
+		if err := os.RemoveAll(filepath.Join(podDir, sub)); err != nil {
+			return fmt.Errorf("pod %s: removing its volumes: %w", ref, err)
+		}
+	}
+	return nil
+}
+
+// Remove implements [VolumeManager].
+func (m *Manager) Remove(ctx context.Context, ref runtime.PodRef, podDir string) error {
+	if err := m.TearDown(ctx, ref, podDir); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(podDir); err != nil {
+		return fmt.Errorf("pod %s: removing its directory: %w", ref, err)
+	}
+	return nil
+}
+
+// foundVolume is a volume that was found on disk.
+type foundVolume struct {
+	plugin, name string
+	Place
+}
+
+// remove unmounts and removes the volume.
+func (v foundVolume) remove() error {
+	if err := v.Unmount(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(v.Dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(v.StateDir)
+}
+
+// findVolumes returns the volumes of which there is a trace below the pod's
+// directory, in the order of their names.
+func findVolumes(podDir string) ([]foundVolume, error) {
+	var found []foundVolume
+	for _, top := range []string{volumesDir, stateDir} {
+		plugins, err := subdirs(filepath.Join(podDir, top))
+		if err != nil {
+			return nil, err
+		}
+		for _, escaped := range plugins {
+			names, err := subdirs(filepath.Join(podDir, top, escaped))
+			if err != nil {
+				return nil, err
+			}
+			plugin := strings.ReplaceAll(escaped, "~", "/")
+			for _, name := range names {
+				found = append(found, foundVolume{plugin, name, PlaceOf(podDir, plugin, name)})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b foundVolume) int {
+		return strings.Compare(a.plugin+"\n"+a.name, b.plugin+"\n"+b.name)
+	})
+	return slices.Compact(found), nil
+}
+
+// subdirs returns the names of the directories in dir, without those that begin with
+// a dot: no volume has such a name. They are not looked into, as they may be mount
+// points of file systems that do not answer.
+func subdirs(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

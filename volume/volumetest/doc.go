@@ -1,0 +1,11 @@
+// Package volumetest tests implementations of [volume.Plugin]: that SetUp and
+// TearDown are idempotent, and that TearDown works after a restart of the agent, from
+// what is on disk.
+//
+//	func TestConformance(t *testing.T) {
+//		volumetest.Suite(t, volumetest.Subject{
+//			New:    func(t *testing.T) volume.Plugin { return tarball.New() },
+//			Volume: v1.Volume{Name: "data", VolumeSource: …},
+//		})
+//	}
+package volumetest

@@ -1,0 +1,215 @@
+package volumetest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// Subject is a plugin under test.
+type Subject struct {
+	// New returns the plugin as it is after a start of the agent. It is called several
+	// times for one test; the plugins of a test work on the same directories, one after
+	// the other.
+	New func(t *testing.T) volume.Plugin
+	// Volume is a volume that the plugin supports.
+	Volume v1.Volume
+	// Pod that the volume is for. Default: one without containers. The tests set its
+	// name, UID and volumes.
+	Pod *v1.Pod
+}
+
+// Suite runs all tests, each as a subtest with directories of its own. The plugin is
+// called through a [volume.Manager].
+func Suite(t *testing.T, s Subject) {
+	for _, c := range []struct {
+		name string
+		run  func(e *env)
+	}{
+		{"Name", (*env).name},
+		{"SetUpTwice", (*env).setUpTwice},
+		{"SetUpAfterRestart", (*env).setUpAfterRestart},
+		{"SetUpAfterAnInterruptedOne", (*env).setUpAfterAnInterruptedOne},
+		{"SetUpAfterTearDown", (*env).setUpAfterTearDown},
+		{"TearDownAfterRestart", (*env).tearDownAfterRestart},
+		{"TearDownTwice", (*env).tearDownTwice},
+		{"TearDownOfNothing", (*env).tearDownOfNothing},
+		{"PodsAtTheSameTime", (*env).podsAtTheSameTime},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := &env{T: t, subject: s, dir: t.TempDir()}
+			e.restart()
+			c.run(e)
+			for _, name := range []string{"web", "db"} { // so that nothing is left mounted
+				assert.NoError(t, e.manager.Remove(context.WithoutCancel(t.Context()), ref(name), e.podDir(name)))
+			}
+		})
+	}
+}
+
+// env is a node of one test.
+type env struct {
+	*testing.T
+	subject Subject
+	dir     string
+	plugin  volume.Plugin
+	manager *volume.Manager
+}
+
+// restart forgets all that is in memory.
+func (e *env) restart() {
+	e.Helper()
+	e.plugin = e.subject.New(e.T)
+	var err error
+	e.manager, err = volume.New(volume.Options{Plugins: []volume.Plugin{e.plugin}, NoDefaultPlugins: true})
+	require.NoError(e, err)
+}
+
+func (e *env) podDir(pod string) string { return filepath.Join(e.dir, pod) }
+
+// ref is all that is known of a pod whose spec is gone.
+func ref(pod string) runtime.PodRef { return runtime.PodRef{UID: types.UID("uid-" + pod)} }
+
+func (e *env) pod(name string) *v1.Pod {
+	pod := &v1.Pod{}
+	if e.subject.Pod != nil {
+		pod = e.subject.Pod.DeepCopy()
+	}
+	pod.Name, pod.Namespace, pod.UID = name, "default", ref(name).UID
+	pod.Spec.Volumes = []v1.Volume{e.subject.Volume}
+	return pod
+}
+
+// setUp sets the volume up for the pod.
+func (e *env) setUp(pod string) runtime.Volume {
+	e.Helper()
+	ready, err := e.manager.SetUp(e.Context(), e.pod(pod), e.podDir(pod))
+	require.NoError(e, err)
+	v := ready[e.subject.Volume.Name]
+	require.True(e, filepath.IsAbs(v.HostPath), "HostPath %q: must be an absolute path", v.HostPath)
+	return v
+}
+
+// put writes a file into the volume, and returns its path; nothing where files cannot
+// be put.
+func (e *env) put(v runtime.Volume) string {
+	e.Helper()
+	if info, err := os.Stat(v.HostPath); err != nil || !info.IsDir() || v.ReadOnly {
+		return ""
+	}
+	file := filepath.Join(v.HostPath, "of-the-pod")
+	require.NoError(e, os.WriteFile(file, []byte("data"), 0o600))
+	return file
+}
+
+func (e *env) isKept(file string) {
+	e.Helper()
+	if file != "" {
+		assert.FileExists(e, file, "what a pod has written stays")
+	}
+}
+
+// tearDown takes the pod's volumes down, without its spec.
+func (e *env) tearDown(pod string) {
+	e.Helper()
+	require.NoError(e, e.manager.TearDown(e.Context(), ref(pod), e.podDir(pod)))
+	p := e.place(pod)
+	assert.NoDirExists(e, p.Dir)
+	assert.NoDirExists(e, p.StateDir)
+}
+
+// place is where the manager has the pod's volume.
+func (e *env) place(pod string) volume.Place {
+	return volume.PlaceOf(e.podDir(pod), e.plugin.Name(), e.subject.Volume.Name)
+}
+
+func (e *env) name() {
+	assert.Empty(e, validation.IsQualifiedName(e.plugin.Name()))
+	assert.Equal(e, e.plugin.Name(), e.subject.New(e.T).Name(), "volumes are found by it after a restart")
+	assert.True(e, e.plugin.Supports(&e.subject.Volume))
+}
+
+func (e *env) setUpTwice() {
+	v := e.setUp("web")
+	file := e.put(v)
+	assert.Equal(e, v, e.setUp("web"))
+	e.isKept(file)
+}
+
+func (e *env) setUpAfterRestart() {
+	v := e.setUp("web")
+	file := e.put(v)
+	e.restart()
+	assert.Equal(e, v, e.setUp("web"))
+	e.isKept(file)
+}
+
+// setUpAfterAnInterruptedOne ends the context of the first SetUp, which then may fail
+// or not.
+func (e *env) setUpAfterAnInterruptedOne() {
+	ctx, cancel := context.WithCancel(e.Context())
+	cancel()
+	_, _ = e.manager.SetUp(ctx, e.pod("web"), e.podDir("web"))
+	e.restart()
+	e.setUp("web")
+	e.tearDown("web")
+}
+
+func (e *env) setUpAfterTearDown() {
+	v := e.setUp("web")
+	e.tearDown("web")
+	assert.Equal(e, v, e.setUp("web"))
+	e.tearDown("web")
+}
+
+func (e *env) tearDownAfterRestart() {
+	e.put(e.setUp("web"))
+	e.restart()
+	e.tearDown("web")
+	e.restart()
+	e.tearDown("web")
+}
+
+// tearDownTwice is a crash after TearDown and before its directories were removed.
+func (e *env) tearDownTwice() {
+	e.setUp("web")
+	req := volume.TearDownRequest{Pod: ref("web"), Volume: e.subject.Volume.Name, Place: e.place("web")}
+	require.NoError(e, e.plugin.TearDown(e.Context(), req))
+	require.NoError(e, e.plugin.TearDown(e.Context(), req))
+	e.restart()
+	e.tearDown("web")
+}
+
+// tearDownOfNothing is a crash before SetUp has done anything.
+func (e *env) tearDownOfNothing() {
+	p := e.place("web")
+	require.NoError(e, os.MkdirAll(p.StateDir, 0o750))
+	require.NoError(e, os.MkdirAll(filepath.Dir(p.Dir), 0o750))
+	e.tearDown("web")
+}
+
+func (e *env) podsAtTheSameTime() {
+	var wg sync.WaitGroup
+	for _, pod := range []string{"web", "db"} {
+		wg.Go(func() {
+			_, err := e.manager.SetUp(e.Context(), e.pod(pod), e.podDir(pod))
+			assert.NoError(e, err)
+		})
+	}
+	wg.Wait()
+	v := e.setUp("db")
+	e.tearDown("web")
+	assert.Equal(e, v, e.setUp("db"), "what is one pod's end is nothing to the other")
+	e.tearDown("db")
+}
