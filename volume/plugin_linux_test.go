@@ -20,7 +20,7 @@ func tmpfs(dir string) error { return syscall.Mount("tmpfs", dir, "tmpfs", 0, "s
 func TestAMountedPluginConforms(t *testing.T) {
 	needsMount(t)
 	p := &pool{}
-	volumetest.Suite(t, volumetest.Subject{New: func(*testing.T) volume.Plugin { return &disk{pool: p, name: "disk", mount: tmpfs} }, Volume: iscsi("v")})
+	volumetest.Suite(t, volumetest.Factory{New: func(*testing.T) volume.Plugin { return &disk{pool: p, name: "disk", mount: tmpfs} }, Volume: iscsi("v")})
 	assert.Empty(t, p.attached)
 }
 

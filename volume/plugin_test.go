@@ -133,23 +133,9 @@ func managerWith(t *testing.T, plugins ...volume.Plugin) *volume.Manager {
 	return m
 }
 
-func TestPluginsConform(t *testing.T) {
-	for name, s := range map[string]volumetest.Subject{
-		"HostPath":  {New: func(*testing.T) volume.Plugin { return volume.HostPath{} }, Volume: hostPath("v", t.TempDir(), v1.HostPathDirectory)},
-		"EmptyDir":  {New: func(*testing.T) volume.Plugin { return volume.EmptyDir{} }, Volume: emptyDir("v", v1.EmptyDirVolumeSource{})},
-		"in memory": {New: func(*testing.T) volume.Plugin { return volume.EmptyDir{} }, Volume: emptyDir("v", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory})},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if name == "in memory" {
-				needsMount(t)
-			}
-			volumetest.Suite(t, s)
-		})
-	}
+func TestPluginConforms(t *testing.T) {
 	p := &pool{}
-	t.Run("disk", func(t *testing.T) {
-		volumetest.Suite(t, volumetest.Subject{New: func(*testing.T) volume.Plugin { return &disk{pool: p, name: "disk"} }, Volume: iscsi("v")})
-	})
+	volumetest.Suite(t, volumetest.Factory{New: func(*testing.T) volume.Plugin { return &disk{pool: p, name: "disk"} }, Volume: iscsi("v")})
 	assert.Empty(t, p.attached)
 }
 

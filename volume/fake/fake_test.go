@@ -76,7 +76,7 @@ func TestPluginWithTheManager(t *testing.T) {
 }
 
 func TestPluginConforms(t *testing.T) {
-	volumetest.Suite(t, volumetest.Subject{
+	volumetest.Suite(t, volumetest.Factory{
 		New:    func(*testing.T) volume.Plugin { return fake.NewPlugin("example.com/disk", nil) },
 		Volume: nfs("data"),
 	})

@@ -3,7 +3,7 @@
 // what is on disk.
 //
 //	func TestConformance(t *testing.T) {
-//		volumetest.Suite(t, volumetest.Subject{
+//		volumetest.Suite(t, volumetest.Factory{
 //			New:    func(t *testing.T) volume.Plugin { return tarball.New() },
 //			Volume: v1.Volume{Name: "data", VolumeSource: …},
 //		})

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// Subject is a plugin under test.
-type Subject struct {
+// Factory makes plugins of one kind.
+type Factory struct {
 	// New returns the plugin as it is after a start of the agent. It is called several
 	// times for one test; the plugins of a test work on the same directories, one after
 	// the other.
@@ -32,7 +32,7 @@ type Subject struct {
 
 // Suite runs all tests, each as a subtest with directories of its own. The plugin is
 // called through a [volume.Manager].
-func Suite(t *testing.T, s Subject) {
+func Suite(t *testing.T, f Factory) {
 	for _, c := range []struct {
 		name string
 		run  func(e *env)
@@ -48,7 +48,7 @@ func Suite(t *testing.T, s Subject) {
 		{"PodsAtTheSameTime", (*env).podsAtTheSameTime},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := &env{T: t, subject: s, dir: t.TempDir()}
+			e := &env{T: t, factory: f, dir: t.TempDir()}
 			e.restart()
 			c.run(e)
 			for _, name := range []string{"web", "db"} { // so that nothing is left mounted
@@ -61,7 +61,7 @@ func Suite(t *testing.T, s Subject) {
 // env is a node of one test.
 type env struct {
 	*testing.T
-	subject Subject
+	factory Factory
 	dir     string
 	plugin  volume.Plugin
 	manager *volume.Manager
@@ -70,7 +70,7 @@ type env struct {
 // restart forgets all that is in memory.
 func (e *env) restart() {
 	e.Helper()
-	e.plugin = e.subject.New(e.T)
+	e.plugin = e.factory.New(e.T)
 	var err error
 	e.manager, err = volume.New(volume.Options{Plugins: []volume.Plugin{e.plugin}, NoDefaultPlugins: true})
 	require.NoError(e, err)
@@ -83,11 +83,11 @@ func ref(pod string) runtime.PodRef { return runtime.PodRef{UID: types.UID("uid-
 
 func (e *env) pod(name string) *v1.Pod {
 	pod := &v1.Pod{}
-	if e.subject.Pod != nil {
-		pod = e.subject.Pod.DeepCopy()
+	if e.factory.Pod != nil {
+		pod = e.factory.Pod.DeepCopy()
 	}
 	pod.Name, pod.Namespace, pod.UID = name, "default", ref(name).UID
-	pod.Spec.Volumes = []v1.Volume{e.subject.Volume}
+	pod.Spec.Volumes = []v1.Volume{e.factory.Volume}
 	return pod
 }
 
@@ -96,7 +96,7 @@ func (e *env) setUp(pod string) runtime.Volume {
 	e.Helper()
 	ready, err := e.manager.SetUp(e.Context(), e.pod(pod), e.podDir(pod))
 	require.NoError(e, err)
-	v := ready[e.subject.Volume.Name]
+	v := ready[e.factory.Volume.Name]
 	require.True(e, filepath.IsAbs(v.HostPath), "HostPath %q: must be an absolute path", v.HostPath)
 	return v
 }
@@ -131,13 +131,13 @@ func (e *env) tearDown(pod string) {
 
 // place is where the manager has the pod's volume.
 func (e *env) place(pod string) volume.Place {
-	return volume.PlaceOf(e.podDir(pod), e.plugin.Name(), e.subject.Volume.Name)
+	return volume.PlaceOf(e.podDir(pod), e.plugin.Name(), e.factory.Volume.Name)
 }
 
 func (e *env) name() {
 	assert.Empty(e, validation.IsQualifiedName(e.plugin.Name()))
-	assert.Equal(e, e.plugin.Name(), e.subject.New(e.T).Name(), "volumes are found by it after a restart")
-	assert.True(e, e.plugin.Supports(&e.subject.Volume))
+	assert.Equal(e, e.plugin.Name(), e.factory.New(e.T).Name(), "volumes are found by it after a restart")
+	assert.True(e, e.plugin.Supports(&e.factory.Volume))
 }
 
 func (e *env) setUpTwice() {
@@ -184,7 +184,7 @@ func (e *env) tearDownAfterRestart() {
 // tearDownTwice is a crash after TearDown and before its directories were removed.
 func (e *env) tearDownTwice() {
 	e.setUp("web")
-	req := volume.TearDownRequest{Pod: ref("web"), Volume: e.subject.Volume.Name, Place: e.place("web")}
+	req := volume.TearDownRequest{Pod: ref("web"), Volume: e.factory.Volume.Name, Place: e.place("web")}
 	require.NoError(e, e.plugin.TearDown(e.Context(), req))
 	require.NoError(e, e.plugin.TearDown(e.Context(), req))
 	e.restart()
