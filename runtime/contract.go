@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Runtime is all that an agent asks of a container runtime. Implementations are
-// safe for concurrent use.
+// Runtime is a container runtime, as an agent needs it. The package documentation
+// lists the duties of an implementation.
 type Runtime interface {
 	Lister
 	Inspector
@@ -19,194 +19,204 @@ type Runtime interface {
 	Checker
 }
 
-// Lister lists the pods that a runtime holds.
+// Lister lists the pods of a runtime.
 type Lister interface {
 	// ListPods returns every pod that has a sandbox or a container, in any state. The
-	// order of the pods is unspecified.
+	// order of the pods is unspecified. A list is complete: if a part of it cannot be
+	// read, ListPods returns an error, because callers take a pod that is missing for a
+	// pod that is gone.
 	ListPods(ctx context.Context) ([]*Pod, error)
 }
 
-// Inspector describes one pod.
+// Inspector describes a pod.
 type Inspector interface {
-	// InspectPod returns the status of the pod by its UID. It shows the same sandboxes
-	// and containers, in the same states, as [Lister.ListPods] would at that
-	// moment. A pod that the runtime does not know yields a status without
-	// sandboxes and containers, no error.
+	// InspectPod returns the status of the pod with the UID of ref. The name and the
+	// namespace of ref are for messages. If the runtime has nothing of the pod, the
+	// status has no sandboxes and no containers, and the error is nil.
 	InspectPod(ctx context.Context, ref PodRef) (*PodStatus, error)
 }
 
-// Syncer makes a pod what its spec says, one step at a time.
+// Syncer brings a pod closer to its spec.
 type Syncer interface {
-	// SyncPod compares the spec with the observed status and does at once all that
-	// can be done now: sandbox, image pulls, containers to stop and to start. It
-	// returns when that is done, and does not wait for containers to exit or to
-	// become ready. It is called for one pod at a time, never twice at once for the
-	// same UID. Where some containers fail, the others are still brought forward;
-	// the errors are joined, and [SyncResult.Waiting] has the API's reason for each.
-	// An error that wraps a [*TerminalError] fails the pod for good.
-	// When ctx ends, what is under way may take a few seconds to come to a clean end.
+	// SyncPod compares the spec of the pod with the observed status, does what can be
+	// done now, and returns: it makes the sandbox, pulls images, stops and starts
+	// containers. It does not wait until a container exits or becomes ready; the caller
+	// calls again with a newer status.
+	//
+	// A container that fails does not keep SyncPod from the others. The error joins
+	// the errors of all containers, and [SyncResult.Waiting] has the reason of each. An
+	// error that wraps a [*TerminalError] fails the pod for good. The result is valid
+	// also if the error is not nil.
+	//
+	// SyncPod is not called twice at the same time for one UID. When ctx ends, an
+	// operation that has begun may take a few seconds to end cleanly.
 	SyncPod(ctx context.Context, req PodSync) (SyncResult, error)
 }
 
 // Killer stops pods.
 type Killer interface {
-	// KillPod stops the pod's containers in the order the API promises (preStop
-	// hook, SIGTERM, SIGKILL after the grace period; sidecars after the main
-	// containers in reverse order of their start) and then its sandboxes. It is
-	// idempotent, removes nothing, and returns when nothing of the pod runs any
-	// more. When ctx ends early the kill may be asked for again with a shorter
-	// grace period; what had been signalled is not signalled anew.
+	// KillPod stops the containers of the pod in the order that the API documents:
+	// preStop hook, SIGTERM, SIGKILL after the grace period; first the main
+	// containers, then the sidecars in the reverse order of their start. Then it stops
+	// the sandboxes. It returns nil when nothing of the pod runs any more, and removes
+	// nothing. A pod that does not run is no error.
+	//
+	// If ctx ends first, the pod may still run, and the caller may call again with a
+	// shorter grace period. KillPod then does not repeat a signal that it has sent.
 	KillPod(ctx context.Context, req PodKill) error
 }
 
 // Execer runs commands in containers.
 type Execer interface {
-	// Exec runs the command in the container without a shell and waits for it. A
-	// command that ran and exited with another code than 0 is no error. With a
-	// timeout above 0 the command is ended after it, and the error then is
-	// [context.DeadlineExceeded].
+	// Exec runs the command in the container, without a shell, and returns when it has
+	// ended. An exit code other than 0 is not an error. If timeout is greater than 0,
+	// the command is killed after it, and the error wraps [context.DeadlineExceeded].
+	// The error wraps [ErrNotFound] if there is no such container.
 	Exec(ctx context.Context, id ContainerID, cmd []string, timeout time.Duration) (ExecResult, error)
 }
 
-// ExecResult is the outcome of a command.
+// ExecResult is the result of a command.
 type ExecResult struct {
-	// Output is what the command wrote to stdout, and after it what it wrote to
-	// stderr. Runtimes may cut it; containerd does at 16 MiB.
+	// Output is what the command wrote to stdout, followed by what it wrote to stderr.
+	// A runtime may cut it; containerd cuts each at 16 MiB.
 	Output   []byte
 	ExitCode int32
 }
 
-// Remover removes what is dead. Both methods succeed on what is already gone.
+// Remover removes what is dead. Both methods return nil for an ID that does not
+// exist.
 type Remover interface {
-	// RemoveContainer removes an exited container and its log; it is an error to
-	// name one that runs.
+	// RemoveContainer removes a container that does not run, and its log. It returns an
+	// error, and changes nothing, if the container runs.
 	RemoveContainer(ctx context.Context, id ContainerID) error
-	// RemoveSandbox stops the sandbox if need be, and removes it with all its
-	// containers.
+	// RemoveSandbox removes the sandbox with all its containers, and stops it first if
+	// it is ready.
 	RemoveSandbox(ctx context.Context, id string) error
 }
 
-// Checker tells whether the runtime is fit to run pods.
+// Checker reports whether a runtime is ready to run pods.
 type Checker interface {
-	// Check returns nil if the runtime answers and says that it and its network
-	// are ready; else an error which says what is missing. An error that wraps
-	// [ErrUnavailable] says that it did not answer at all; one that wraps
-	// [ErrNetworkNotReady], that only the pod network is missing.
+	// Check returns nil if the runtime and its network are ready, and otherwise an error
+	// that says what is missing. The error wraps [ErrUnavailable] if the runtime did not
+	// answer, and [ErrNetworkNotReady] if only the pod network is missing.
 	Check(ctx context.Context) error
 }
 
-// PodSync is the input of [Syncer.SyncPod].
+// PodSync is the input of [Syncer.SyncPod]. Pod, Status, Dir and Host are required.
 type PodSync struct {
-	// Pod is the desired state, defaulted and validated.
+	// Pod is the desired state, with the API's defaults, validated.
 	Pod *v1.Pod
-	// Status is the pod as last observed; it must be newer than the end of the
-	// last SyncPod for this pod.
+	// Status is the observed state. It was read after the last SyncPod or KillPod of
+	// this pod returned.
 	Status *PodStatus
-	// Probes is what probes have found; nil means that there are none, so that
-	// every running container counts as started, ready and healthy.
+	// Probes are the results of the pod's probes. If nil, the pod has no probes: every
+	// running container counts as started, ready and healthy.
 	Probes ProbeResults
 	// PullSecrets are the pod's image pull secrets.
 	PullSecrets []v1.Secret
-	// Objects has the secrets and config maps that environment variables refer to.
-	// nil: there is no place that could have any.
+	// Objects returns the secrets and config maps that environment variables refer to.
+	// If nil, a reference that is not optional is an error.
 	Objects Objects
-	// Volumes that have been set up for the pod, by their name in the spec.
+	// Volumes are the volumes that are set up, by their name in the spec.
 	Volumes map[string]Volume
-	// SubPath makes a path inside a volume ready to be mounted and returns where it
-	// is on the host, safe from symbolic links that lead out of the volume. nil
-	// means that mounts with a sub-path are refused.
+	// SubPath prepares a path inside a volume for a mount and returns the path on the
+	// host. A symbolic link cannot lead it out of the volume. If nil, a mount with a
+	// sub-path is an error.
 	SubPath func(ctx context.Context, req SubPath) (string, error)
-	// Dir is the pod's directory on the host, for what the runtime has to put down
-	// for its containers: the hosts file, termination logs, sub-path mounts.
+	// Dir is the pod's directory on the host. The runtime keeps the pod's hosts file and
+	// termination logs in it.
 	Dir string
-	// Host is what the spec's downward references and its DNS need to know.
+	// Host describes the node, for downward references and DNS.
 	Host *Host
-	// Event receives what happens to the pod meanwhile: pulls, starts, failures. nil:
-	// events are discarded.
+	// Event receives the events of this sync: pulls, starts, failures. If nil, they are
+	// discarded.
 	Event EventFunc
 }
 
-// Objects finds secrets and config maps. An error of apimachinery's NotFound kind
-// says that there is no such object, so that a reference that is optional counts
-// for nothing; any other, that this cannot be told at the moment. What is returned
-// is shared and must not be changed.
+// Objects returns secrets and config maps. It is safe for concurrent use. The
+// objects are shared and read-only.
+//
+// An error for which apimachinery's errors.IsNotFound is true means that there is no
+// such object; an optional reference to it is then ignored. Any other error means that
+// this is not known at the moment.
 type Objects interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 }
 
-// SyncResult is what came of a sync.
+// SyncResult is the result of a sync.
 type SyncResult struct {
-	// Changed says that the runtime's state of the pod was changed or may have
-	// been, so that a status read before now is out of date.
+	// Changed means that the sync has changed the pod in the runtime, or may have. A
+	// status that was read before is out of date.
 	Changed bool
-	// RetryAfter is the time until a sync has something to do even if nothing
-	// changes meanwhile, such as the end of a back-off. 0 means never.
+	// RetryAfter is the time after which another sync has something to do even if
+	// nothing changes until then, for example at the end of a back-off. 0 means never.
 	RetryAfter time.Duration
-	// Waiting has, for each container that does not run though it should, why, in
+	// Waiting has the containers that should run and do not, by name, with the reason in
 	// the API's words: CrashLoopBackOff, ErrImagePull, CreateContainerConfigError.
 	Waiting map[string]v1.ContainerStateWaiting
 }
 
-// PodKill is the input of [Killer.KillPod].
+// PodKill is the input of [Killer.KillPod]. Status is required.
 type PodKill struct {
-	// Pod is the spec, nil if it is gone. Without it the grace period and hooks come
-	// from what was recorded when the containers were created.
+	// Pod is the spec. If nil, the runtime uses the grace period and the hooks that it
+	// recorded when it created the containers.
 	Pod *v1.Pod
-	// Status is the pod as last observed.
+	// Status is the observed state.
 	Status *PodStatus
-	// GracePeriod overrides the pod's own, in seconds, if not nil. 0 kills at once.
+	// GracePeriod, in seconds, replaces the pod's own if it is not nil. 0 kills at once.
 	GracePeriod *int64
-	// Event receives what happens to the pod meanwhile. nil: events are discarded.
+	// Event receives the events of this kill. If nil, they are discarded.
 	Event EventFunc
 }
 
-// Volume is a volume that stands ready on the host.
+// Volume is a volume that is set up on the host.
 type Volume struct {
-	// HostPath is the directory, file, socket or device that is mounted.
+	// HostPath is the directory, file, socket or device to mount.
 	HostPath string
-	// ReadOnly volumes are mounted read-only whatever the mount says.
+	// ReadOnly volumes are mounted read-only, whatever the mount requests.
 	ReadOnly bool
-	// Relabel asks for the SELinux label of the container.
+	// Relabel requests that the files get the container's SELinux label.
 	Relabel bool
-	// Owned says that the volume belongs to the pod alone, so that missing
-	// sub-paths may be created in it.
+	// Owned means that the volume belongs to this pod alone. Sub-paths that do not exist
+	// may be created in it.
 	Owned bool
 }
 
-// SubPath names a sub-path of a volume that a container mounts.
+// SubPath is a sub-path of a volume that a container mounts.
 type SubPath struct {
 	Pod       PodRef
 	Container string
-	// Index of the mount in the container's volumeMounts.
+	// Index is the position of the mount in the container's volumeMounts.
 	Index int
-	// VolumeName in the spec, and the volume itself.
+	// VolumeName is the name of Volume in the spec.
 	VolumeName string
 	Volume     Volume
-	// Path is relative to the volume, its variables expanded.
+	// Path is relative to the volume. Its variables are expanded.
 	Path     string
 	ReadOnly bool
-	// Dir is the pod's directory.
+	// Dir is the pod's directory on the host.
 	Dir string
 }
 
-// Host is what a pod needs to know of the machine under it. It is a value that
-// must not be changed once it was handed out.
+// Host describes the node to its pods. It is read-only once it is in use.
 type Host struct {
-	// NodeName is the name of the node, Hostname that of the machine.
+	// NodeName is the name of the node, Hostname the name of the machine.
 	NodeName string
 	Hostname string
-	// IPs of the node, the primary one first, then one of the other family.
+	// IPs are the addresses of the node: the primary one, and then, on a dual-stack
+	// node, one of the other family.
 	IPs []string
-	// Allocatable is what resourceFieldRef limits fall back to.
+	// Allocatable is the value of a resourceFieldRef to a limit that a container does
+	// not have.
 	Allocatable v1.ResourceList
-	// ClusterDNS and ClusterDomain serve pods of DNS policy ClusterFirst; without
-	// them such pods get the host's resolver, as kubelet does it.
+	// ClusterDNS and ClusterDomain are for pods with DNS policy ClusterFirst. If
+	// ClusterDNS is empty, these pods get the resolver of the host, as with kubelet.
 	ClusterDNS    []string
 	ClusterDomain string
-	// ResolvConf is the path of the host's resolver configuration; "" means that
-	// there is none.
+	// ResolvConf is the path of the host's resolver configuration. If empty, there is
+	// none.
 	ResolvConf string
-	// PodLogsDir is where the runtime writes container logs, as in /var/log/pods.
+	// PodLogsDir is the directory for container logs, as in /var/log/pods.
 	PodLogsDir string
 }

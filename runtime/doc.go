@@ -1,35 +1,61 @@
-// Package runtime is the vocabulary that every other package of kubeletkit
-// speaks: what a pod, a sandbox and a container are as a container runtime
-// sees them, the small contracts that a runtime fulfils, and the [Cache] of
-// pod statuses.
+// Package runtime defines what kubeletkit needs of a container runtime: the
+// interfaces that a runtime implements, the types that they exchange, and the [Cache]
+// of pod statuses. It imports the Kubernetes API types and nothing of CRI: a
+// runtime can be containerd behind runtime/cri, host processes behind
+// runtime/process, a fake, or a program of the embedder's own.
 //
 // # Vocabulary
 //
-//   - A pod, desired, is a [k8s.io/api/core/v1.Pod]. A [Pod] of this package is
-//     the same pod as the runtime lists it: IDs and states, cheap to get.
-//     A [PodStatus] is the pod as the runtime describes it when asked in
-//     detail: exit codes, times, restart counts, addresses.
-//   - A sandbox is what a pod's containers share, at least their network. When
-//     it dies it is made again with its attempt number raised.
-//   - A container of the spec may have many instances over time, one running
-//     at most; each has a [ContainerID] of its own. Lists hold the newest first.
+//   - A pod in the desired state is a [k8s.io/api/core/v1.Pod]. A [Pod] of this
+//     package is a pod as the runtime lists it: IDs and states. A [PodStatus] is a
+//     pod as the runtime describes it in detail: exit codes, times, restart counts,
+//     addresses.
+//   - A sandbox holds what the containers of a pod share, at least the network. A pod
+//     whose sandbox has died gets a new one, with the next attempt number.
+//   - A container of the spec has one instance after the other. At most one of them
+//     runs. Each has a [ContainerID] of its own. Lists have the newest first.
 //   - A sidecar is an init container whose own restart policy is Always.
+//   - A status read is an inspection; a list of all pods is a relist.
 //
-// # Contracts
+// # The interfaces
 //
-// A runtime is anything that fulfils [Runtime], which is composed of contracts
-// of one or two methods: [Lister], [Inspector], [Syncer], [Killer], [Execer],
-// [Remover] and [Checker]. A part that needs one of them should ask for that
-// one only. Implementations must be safe for concurrent use, must return soon
-// after their context ends, and must treat the values that they are handed as
-// read-only; the values they return are read-only for the caller too, since
-// they are shared. [EventSource] is an optional contract: a runtime that tells what
-// happens in it as it happens.
+// [Runtime] is composed of small interfaces. A component that needs one of them
+// takes that one only.
+//
+//   - [Lister] lists all pods. The PLEG, the garbage collector and the sync loop's
+//     clean-up call it.
+//   - [Inspector] describes one pod. The [Cache] calls it.
+//   - [Syncer] brings one pod closer to its spec. A pod worker calls it, again and
+//     again, with a newer status each time.
+//   - [Killer] stops one pod. A pod worker calls it when the pod terminates.
+//   - [Execer] runs a command in a container, for probes and users.
+//   - [Remover] removes dead containers and sandboxes. The garbage collector calls it.
+//   - [Checker] reports whether the runtime is ready. The sync loop calls it.
+//   - [EventSource] is optional: it reports changes as they happen. Components find it
+//     with [Optional], also on a runtime that is wrapped.
+//
+// # Duties of an implementation
+//
+//   - Methods are safe for concurrent use. There is one exception: for one pod,
+//     SyncPod and KillPod are not called at the same time.
+//   - A method returns soon after its context has ended, with an error that wraps the
+//     context's. It does not panic.
+//   - Arguments are read-only. Results are shared between callers, so they are
+//     read-only as well, and the implementation does not change them later.
+//   - Pods are identified by UID. Two pods with one name and different UIDs are
+//     different pods.
+//   - Whatever can be repeated succeeds when it is repeated: KillPod of a pod that does
+//     not run and the removal of something that is gone return nil.
+//   - An error wraps [ErrUnavailable] if the runtime did not answer, and [ErrNotFound]
+//     where the method says so. The other errors have no class.
+//   - InspectPod and ListPods agree: at one moment, both show the same sandboxes and
+//     containers in the same states.
+//
+// The package runtimetest is a suite of tests for these duties.
 //
 // # Order
 //
-// Nothing in kubeletkit compares wall clocks to learn which of two
-// observations is newer. The [Cache] numbers every read with a [Mark] drawn
-// when the read begins; a status whose mark is greater than the mark drawn
-// after a change is certain to show that change.
+// Nothing in kubeletkit compares clocks to decide which of two observations is
+// newer. The [Cache] draws a [Mark] before each read. A status whose mark is greater
+// than a mark that was drawn after a change shows that change.
 package runtime

@@ -1,52 +1,33 @@
 package runtime
 
-import (
-	"time"
+import "time"
 
-	v1 "k8s.io/api/core/v1"
-)
-
-// Event is something about a pod that its user would want to see, as kubelet
-// writes it in Event objects: a failed mount, a pulled image, a refusal.
+// Event reports something about a pod that its user wants to see: a failed mount,
+// a pulled image, a refused pod. It has what kubelet writes into Event objects.
 type Event struct {
 	Pod PodRef
-	// FieldPath is the part of the pod that the event is about, as in
-	// "spec.containers{web}"; empty if it is the whole pod.
+	// FieldPath is the part of the pod that the event is about, such as
+	// "spec.containers{web}". If empty, it is the whole pod.
 	FieldPath string
 	// Type is [v1.EventTypeNormal] or [v1.EventTypeWarning].
 	Type string
-	// Reason is kubelet's word in CamelCase, such as "FailedMount"; Message is for
-	// people.
+	// Reason is kubelet's word in CamelCase, such as "FailedMount". Message is a
+	// sentence for people.
 	Reason, Message string
-	// Count is how often the event has happened, First and Last when it first and
-	// last did. They are zero until [MergeEvents] has set them.
+	// Count is the number of times that the event has happened. First and Last are the
+	// times of the first and of the last one. [MergeEvents] sets these fields; before,
+	// they are zero.
 	Count       int
 	First, Last time.Time
 }
 
-// EventFunc receives events. It must not block, and is safe for concurrent use.
-// A nil EventFunc discards; call it through [EventFunc.Emit].
+// EventFunc receives events. It must not block, and it must be safe for concurrent
+// use. A nil EventFunc discards events if it is called through [EventFunc.Emit].
 type EventFunc func(Event)
 
-// Emit calls f with the event, unless f is nil.
+// Emit calls f with the event. If f is nil, Emit does nothing.
 func (f EventFunc) Emit(e Event) {
 	if f != nil {
 		f(e)
 	}
-}
-
-// FieldPath returns where the container is in the pod's spec, for
-// [Event.FieldPath]: "spec.containers{web}". A pod that is nil or has no such
-// container counts as if it had it among the main ones.
-func FieldPath(pod *v1.Pod, container string) string {
-	list := "spec.containers"
-	if pod != nil {
-		switch _, kind := FindContainer(&pod.Spec, container); kind {
-		case InitContainer:
-			list = "spec.initContainers"
-		case EphemeralContainer:
-			list = "spec.ephemeralContainers"
-		}
-	}
-	return list + "{" + container + "}"
 }

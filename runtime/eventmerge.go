@@ -8,18 +8,21 @@ import (
 
 // The bounds of [MergeEvents].
 const (
-	// mergeWindow is how long an event counts as a repeat of the last one like it.
-	// kubelet's correlator of events forgets after 10 minutes, too.
+	// mergeWindow is the time within which an event is a repeat of the one before. It
+	// is that of kubelet's event correlator.
 	mergeWindow = 10 * time.Minute
-	// mergeKept is how many different events are remembered, the latest ones.
+	// mergeKept is the number of different events that are kept. It is that of kubelet's
+	// event correlator.
 	mergeKept = 4096
 )
 
-// MergeEvents returns an EventFunc that passes events on to f with their Count,
-// First and Last. Events that differ in nothing are repeats of each other, as long
-// as they follow each other within 10 minutes. Of repeats, f receives the first, the
-// second, the fourth, the eighth and so on, and at least one in 10 minutes. It keeps
-// the latest 4096 different events, and starts no goroutine.
+// MergeEvents returns an EventFunc that counts repeats and calls f with the Count,
+// First and Last of each event. An event is a repeat if all its fields equal those of
+// another one in the 10 minutes before. Of the repeats, f receives the second, the
+// fourth, the eighth and so on, and at least one in 10 minutes.
+//
+// MergeEvents keeps the latest 4096 different events in memory. It starts no goroutine.
+// Calls of f are not serialized. MergeEvents(nil) is nil.
 func MergeEvents(f EventFunc) EventFunc {
 	if f == nil {
 		return nil
@@ -32,8 +35,8 @@ func MergeEvents(f EventFunc) EventFunc {
 	}
 }
 
-// merger counts events. byKey has the elements of order, whose values are *merged,
-// the latest first.
+// merger counts events. The values of order are *merged, the latest first. byKey has
+// its elements by their key.
 type merger struct {
 	mu    sync.Mutex
 	order *list.List
@@ -41,10 +44,10 @@ type merger struct {
 }
 
 type merged struct {
-	key         Event
+	key         Event // without Count, First and Last
 	count       int
 	first, last time.Time
-	passed      time.Time // when one was last passed on
+	passed      time.Time // of the last one that f received
 }
 
 // merge counts the event and reports whether it is to be passed on.

@@ -2,11 +2,10 @@ package runtime
 
 import "strings"
 
-// Expand replaces each $(NAME) in s by what lookup has for the name, and leaves
-// those it does not know as they are. "$$" stands for a "$" that begins no
-// reference; any other "$" stands for itself, also one whose parenthesis is never
-// closed. Values are not expanded again (API
-// reference, container command).
+// Expand replaces each $(NAME) in s with the value that lookup returns for the name.
+// A reference to an unknown name stays as it is. "$$" is an escaped "$". Any other "$"
+// is literal, also in a reference that is not closed. Values are not expanded again.
+// (API reference, command of a container.)
 func Expand(s string, lookup func(name string) (value string, ok bool)) string {
 	var b strings.Builder
 	for {

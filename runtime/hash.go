@@ -8,20 +8,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ContainerHash is the hash that decides whether a container still is what its
-// spec says: when it differs from the one recorded on the instance, that
-// container is replaced. It is kubelet's to the bit (as of 1.36: 32 bit FNV-1a
-// over the dump of the JSON of name and image), so pods may pass from a kubelet
-// to this library and back without a restart, and it names its two fields, so
-// that no field added to the API can change it.
+// ContainerHash returns the hash of a container's definition, which is its name and
+// its image. A container whose instance was created with another hash is replaced.
+//
+// The hash is the same as kubelet's (1.36: 32-bit FNV-1a over the dump of the JSON of
+// the two fields), so a node can change from kubelet to this library and back without
+// a restart of its containers. A field that is added to the API does not change it.
 func ContainerHash(c *v1.Container) uint64 {
-	// Kubelet encodes a map, whose keys come sorted. Two strings always encode.
+	// kubelet encodes a map, whose keys are sorted. The error is always nil.
 	picked, _ := json.Marshal(struct {
 		Image string `json:"image"`
 		Name  string `json:"name"`
 	}{c.Image, c.Name})
-	// What k8s.io/utils/dump makes of it by reflection, at ten times the cost: each pod
-	// is asked for its hash whenever it is looked at.
+	// The output of k8s.io/utils/dump, at a tenth of its cost. The hash of each container
+	// is computed in every sync.
 	text := append(make([]byte, 0, 16+4*len(picked)), "([]uint8)["...)
 	for i, b := range picked {
 		if i > 0 {

@@ -8,40 +8,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodRef names one incarnation of a pod. Two pods of the same name that live
-// one after the other differ in UID.
+// PodRef identifies a pod. Only the UID is unique: a pod that replaces another one may
+// have its name.
 type PodRef struct {
 	UID       types.UID
 	Namespace string
 	Name      string
 }
 
-// RefOf returns the reference of an API pod.
+// RefOf returns the reference of the pod.
 func RefOf(pod *v1.Pod) PodRef {
 	return PodRef{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
 }
 
-// FullName returns "<name>_<namespace>", by which static pods are told apart:
-// at most one pod of a full name may run on a node.
+// FullName returns "<name>_<namespace>". At most one static pod with a full name runs
+// on a node at a time.
 func (r PodRef) FullName() string { return r.Name + "_" + r.Namespace }
 
-// String returns "namespace/name(uid)", the form used in messages and errors.
+// String returns "namespace/name(uid)", for messages and errors.
 func (r PodRef) String() string {
 	return r.Namespace + "/" + r.Name + "(" + string(r.UID) + ")"
 }
 
-// MarshalLog makes a logr sink print the reference as one word.
+// MarshalLog returns the reference as one word for logr.
 func (r PodRef) MarshalLog() any { return r.String() }
 
-// ContainerID identifies one instance of a container: the runtime's name, as in
-// "containerd", and the ID that the runtime gave it.
+// ContainerID identifies an instance of a container: the name of the runtime, such as
+// "containerd", and the runtime's ID.
 type ContainerID struct {
 	Type string
 	ID   string
 }
 
-// ParseContainerID reads the form that [ContainerID.String] writes, which is
-// also the form of containerID in a pod's API status.
+// ParseContainerID parses a container ID in the form "<type>://<id>", which is that of
+// containerID in a pod's API status.
 func ParseContainerID(s string) (ContainerID, error) {
 	typ, id, ok := strings.Cut(s, "://")
 	if !ok || typ == "" || id == "" {
@@ -58,8 +58,8 @@ func (c ContainerID) String() string {
 	return c.Type + "://" + c.ID
 }
 
-// IsZero reports whether the ID names nothing.
+// IsZero reports whether c is the zero value.
 func (c ContainerID) IsZero() bool { return c == ContainerID{} }
 
-// MarshalLog makes a logr sink print the ID as one word.
+// MarshalLog returns the ID as one word for logr.
 func (c ContainerID) MarshalLog() any { return c.String() }

@@ -1,15 +1,17 @@
 package runtime
 
-// Optional finds the optional interface T of a part of an agent: the part's own,
-// or that of the part which it wraps. A wrapper that embeds an interface hides all
-// other methods of the value in it, so it says what it wraps in one method:
+// Optional returns the optional interface T of a component, from the component
+// itself or, if it does not have T, from the one that it wraps.
+//
+// A wrapper that embeds an interface hides all other methods of the value in it. The
+// method Unwrap makes them visible to Optional again:
 //
 //	type counting struct{ pleg.Generator }
 //
 //	func (c counting) Unwrap() any { return c.Generator }
 //
-// The outermost part that has T wins, so that a wrapper can wrap an optional
-// method too.
+// The outermost component that has T wins, so a wrapper can wrap an optional method
+// too.
 func Optional[T any](part any) (found T, ok bool) {
 	for part != nil {
 		if found, ok = part.(T); ok {

@@ -9,7 +9,7 @@ import (
 // ContainerState is the state of one container instance.
 type ContainerState string
 
-// The states of a container instance, as CRI knows them.
+// The states of a container instance. They are those of CRI.
 const (
 	ContainerCreated ContainerState = "created"
 	ContainerRunning ContainerState = "running"
@@ -20,14 +20,14 @@ const (
 // SandboxState is the state of a pod sandbox.
 type SandboxState string
 
-// The states of a sandbox, as CRI knows them.
+// The states of a sandbox. They are those of CRI.
 const (
 	SandboxReady    SandboxState = "ready"
 	SandboxNotReady SandboxState = "not-ready"
 )
 
-// Pod is a pod as a runtime lists it: what exists and in which state, and
-// nothing that costs a call for each container.
+// Pod is a pod as a runtime lists it: what exists, and in which state. It has nothing
+// that costs a call for each container.
 type Pod struct {
 	PodRef
 	// Sandboxes of the pod, the newest first.
@@ -51,13 +51,13 @@ type Container struct {
 	SandboxID string
 	State     ContainerState
 	CreatedAt time.Time
-	// Hash is the hash of the spec that the instance was made from, see
-	// [ContainerHash]; 0 if the runtime does not know it.
+	// Hash is the [ContainerHash] of the spec that the instance was created from. It is 0
+	// if the runtime does not know it.
 	Hash uint64
 }
 
-// Running reports whether a container of the pod is running or may be, or a
-// sandbox of it is ready: whether there is still something to stop.
+// Running reports whether there is something to stop: a container that runs, a
+// container in an unknown state, or a sandbox that is ready.
 func (p *Pod) Running() bool {
 	for i := range p.Sandboxes {
 		if p.Sandboxes[i].State == SandboxReady {
@@ -72,49 +72,53 @@ func (p *Pod) Running() bool {
 	return false
 }
 
-// PodStatus is what the runtime says of one pod when asked in detail. It is
-// immutable once it was returned: it is shared between readers.
+// PodStatus is a pod as a runtime describes it in detail. It is shared between readers
+// and read-only.
 type PodStatus struct {
 	PodRef
-	// Mark orders reads of the same [Cache]: it was drawn before the runtime was
-	// asked, so everything that happened before the mark was drawn is in the
-	// status. It is 0 in a status that no cache has seen.
+	// Mark orders the reads of one [Cache]. The cache draws it before the read, so the
+	// status shows everything that happened before the mark was drawn. It is 0 in a status
+	// that does not come from a cache.
 	Mark Mark
-	// IPs of the newest ready sandbox; empty with the host's network.
+	// IPs are the addresses of the newest ready sandbox. They are empty if the pod uses
+	// the host's network.
 	IPs []string
 	// Sandboxes of the pod, the newest first.
 	Sandboxes []SandboxStatus
-	// Containers of the pod, all instances that the runtime still knows, the
-	// newest first.
+	// Containers are all instances of the pod's containers that the runtime still has,
+	// the newest first.
 	Containers []ContainerStatus
 }
 
 // SandboxStatus is a sandbox in detail.
 type SandboxStatus struct {
 	Sandbox
-	// IPs of the sandbox, the primary one first; empty with the host's network.
+	// IPs are the addresses of the sandbox, the primary one first. They are empty if it
+	// uses the host's network.
 	IPs []string
-	// HostNetwork says that the sandbox uses the network of the host.
+	// HostNetwork means that the sandbox uses the network of the host.
 	HostNetwork bool
-	// HostIPC says that the sandbox uses the IPC namespace of the host. It counts
-	// only where PID is known.
+	// HostIPC means that the sandbox uses the IPC namespace of the host. It is valid only
+	// if PID is not empty.
 	HostIPC bool
-	// PID is whose processes the containers see; "" where the runtime does not tell.
+	// PID is the process namespace of the containers. It is empty if the runtime does
+	// not report it.
 	PID PIDNamespace
-	// RuntimeHandler that the sandbox was created with; "" is the default one.
+	// RuntimeHandler is the runtime handler of the sandbox. Empty is the default one.
 	RuntimeHandler string
 	Labels         map[string]string
 	Annotations    map[string]string
 }
 
-// PIDNamespace is whose processes a container sees.
+// PIDNamespace is a kind of process namespace. It decides which processes a container
+// sees.
 type PIDNamespace string
 
-// The process namespaces that a spec can ask for.
+// The kinds of process namespaces.
 const (
-	PIDContainer PIDNamespace = "container" // its own
-	PIDPod       PIDNamespace = "pod"       // those of all containers of the pod
-	PIDHost      PIDNamespace = "host"
+	PIDContainer PIDNamespace = "container" // one for each container
+	PIDPod       PIDNamespace = "pod"       // one for all containers of the pod
+	PIDHost      PIDNamespace = "host"      // that of the host
 )
 
 // ContainerStatus is a container instance in detail.
@@ -123,35 +127,34 @@ type ContainerStatus struct {
 	StartedAt  time.Time // zero before it was started
 	FinishedAt time.Time // zero before it has exited
 	ExitCode   int32
-	// Image is the name by which the image was asked for, ImageRef the digested
-	// reference and ImageID the ID that it was resolved to.
+	// Image is the name of the image in the spec. ImageRef is the reference with a digest
+	// that it was resolved to, ImageID the runtime's ID.
 	Image, ImageRef, ImageID string
-	// RestartCount is how many instances there were before this one.
+	// RestartCount is the number of instances before this one.
 	RestartCount int32
-	// Reason is the runtime's word for the state, as in "Completed", "Error" or
-	// "OOMKilled"; Message is what the container left as its termination message,
-	// or what the runtime had to say.
+	// Reason is the runtime's word for the state, such as "Completed", "Error" or
+	// "OOMKilled". Message is the termination message of the container, or a message of
+	// the runtime.
 	Reason, Message string
-	// LogPath is the file that the runtime writes the instance's output to.
+	// LogPath is the file to which the runtime writes the output of the instance.
 	LogPath string
-	// GracePeriod is the termination grace period that the instance was created
-	// with, in seconds; nil where it was not recorded. With PreStop and Ports it
-	// lets a container be stopped decently when its pod's spec is gone.
+	// GracePeriod is the termination grace period, in seconds, that the instance was
+	// created with. It is nil if it was not recorded. With GracePeriod, PreStop and Ports,
+	// a container can be stopped as its spec requests when the spec is gone.
 	GracePeriod *int64
 	PreStop     *v1.LifecycleHandler
 	Ports       []v1.ContainerPort
-	// User is who the first process runs as; nil where the runtime does not tell.
-	User *v1.ContainerUser
-	// StopSignal is the signal that stops the container; nil where the runtime
-	// does not tell.
+	// User is the user of the first process. StopSignal is the signal that stops the
+	// container. Resources are the ones in force. Each is nil if the runtime does not
+	// report it.
+	User       *v1.ContainerUser
 	StopSignal *v1.Signal
-	// Resources that are in force; nil where the runtime does not tell.
-	Resources *v1.ResourceRequirements
-	// Mounts that were made into the container, in the runtime's order.
+	Resources  *v1.ResourceRequirements
+	// Mounts are the mounts of the container, in the runtime's order.
 	Mounts []Mount
 }
 
-// Mount is one mount in a container as the runtime reports it.
+// Mount is a mount of a container, as the runtime reports it.
 type Mount struct {
 	HostPath          string
 	ContainerPath     string
@@ -193,8 +196,8 @@ func (s *PodStatus) ReadySandbox() *SandboxStatus {
 	return &s.Sandboxes[0]
 }
 
-// Running reports whether anything of the pod is left to stop: a container that
-// runs, or may run for all the runtime knows, or a sandbox that is ready.
+// Running reports whether there is something to stop: a container that runs, a
+// container in an unknown state, or a sandbox that is ready.
 func (s *PodStatus) Running() bool {
 	if s == nil {
 		return false
@@ -207,8 +210,8 @@ func (s *PodStatus) Running() bool {
 	return s.ContainersRunning()
 }
 
-// ContainersRunning reports whether a container of the pod runs, or may run for
-// all the runtime knows.
+// ContainersRunning reports whether a container of the pod runs or is in an unknown
+// state.
 func (s *PodStatus) ContainersRunning() bool {
 	if s == nil {
 		return false

@@ -9,53 +9,53 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Annotations that kubelet puts on pods and that this library shares with it.
+// Annotations of pods. They are kubelet's.
 const (
-	// AnnotationConfigSource says where a pod comes from: "file", "http" or "api".
+	// AnnotationConfigSource is the source of the pod: "file", "http" or "api".
 	AnnotationConfigSource = "kubernetes.io/config.source"
 	// AnnotationConfigHash is the hash of a static pod's manifest.
 	AnnotationConfigHash = "kubernetes.io/config.hash"
-	// AnnotationConfigSeen is when this agent first saw the pod, in RFC 3339.
+	// AnnotationConfigSeen is the time at which the agent first received the pod, in
+	// RFC 3339.
 	AnnotationConfigSeen = "kubernetes.io/config.seen"
-	// AnnotationConfigMirror marks the API server's mirror of a static pod; its
-	// value is the static pod's hash.
+	// AnnotationConfigMirror is set on a mirror pod, which represents a static pod in an
+	// API server. Its value is the hash of the static pod.
 	AnnotationConfigMirror = "kubernetes.io/config.mirror"
 )
 
-// SourceAPI is the value of [AnnotationConfigSource] of pods that come from an
-// API server.
+// SourceAPI is the value of [AnnotationConfigSource] for pods from an API server.
 const SourceAPI = "api"
 
-// DefaultGracePeriod is the termination grace period of a pod whose spec does
-// not say, in seconds (API reference, terminationGracePeriodSeconds).
+// DefaultGracePeriod is the default termination grace period of a pod, in seconds (API
+// reference, terminationGracePeriodSeconds).
 const DefaultGracePeriod = int64(v1.DefaultTerminationGracePeriodSeconds)
 
-// IsStatic reports whether the pod comes from another source than an API server.
+// IsStatic reports whether the pod comes from a source other than an API server.
 func IsStatic(pod *v1.Pod) bool {
 	src, ok := pod.Annotations[AnnotationConfigSource]
 	return ok && src != SourceAPI
 }
 
-// IsMirror reports whether the pod is the API server's mirror of a static pod.
+// IsMirror reports whether the pod is a mirror pod.
 func IsMirror(pod *v1.Pod) bool {
 	_, ok := pod.Annotations[AnnotationConfigMirror]
 	return ok
 }
 
-// ContainerKind tells in which list of the spec a container stands.
+// ContainerKind is the list of the spec that a container is in.
 type ContainerKind int
 
-// The kinds of containers. A sidecar is an init container by list.
+// The kinds of containers. A sidecar is an init container.
 const (
 	MainContainer ContainerKind = iota
 	InitContainer
 	EphemeralContainer
 )
 
-// Containers ranges over all containers of the spec: init containers in their
-// order, then main and ephemeral ones. The containers are those of the spec,
-// not copies, and must not be changed; an ephemeral container appears as the
-// container that it has in common with the others.
+// Containers ranges over all containers of the spec: init containers, then main
+// containers, then ephemeral ones, each in their order. The containers are not copies
+// and must not be changed. An ephemeral container is converted to the fields that it
+// has in common with the others.
 func Containers(spec *v1.PodSpec) iter.Seq2[ContainerKind, *v1.Container] {
 	return func(yield func(ContainerKind, *v1.Container) bool) {
 		for i := range spec.InitContainers {
@@ -76,7 +76,8 @@ func Containers(spec *v1.PodSpec) iter.Seq2[ContainerKind, *v1.Container] {
 	}
 }
 
-// FindContainer returns the container of that name, or nil.
+// FindContainer returns the container with the name and its kind. It returns nil if
+// there is none.
 func FindContainer(spec *v1.PodSpec, name string) (*v1.Container, ContainerKind) {
 	for kind, c := range Containers(spec) {
 		if c.Name == name {
@@ -86,21 +87,21 @@ func FindContainer(spec *v1.PodSpec, name string) (*v1.Container, ContainerKind)
 	return nil, MainContainer
 }
 
-// IsSidecar reports whether the init container is to keep running beside the
-// main ones (KEP-753).
+// IsSidecar reports whether the init container keeps running beside the main
+// containers (KEP-753).
 func IsSidecar(init *v1.Container) bool {
 	return init.RestartPolicy != nil && *init.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// ShouldRestart reports whether a container that has exited with the code is to
-// be started again in a pod that is not being deleted. The first rule of the
-// container that matches the code comes first (KEP-5307), then the container's
-// own policy, then the pod's; rules count only beside a policy of the container's
-// own, as the API has them. A sidecar is always started again, an init container
-// that has succeeded and an ephemeral container never.
+// ShouldRestart reports whether a container that has exited with the code is started
+// again, if its pod is not being deleted. The order of precedence is: the first restart
+// rule of the container that matches the code (KEP-5307), the container's own policy,
+// the pod's policy. Rules without a policy of the container are ignored; the API does
+// not allow them. A sidecar is always started again. An init container that succeeded
+// and an ephemeral container are never started again.
 //
-// A rule that restarts all containers (KEP-5532) restarts this one too; that it
-// restarts the others is for the caller to know.
+// A rule that restarts all containers (KEP-5532) restarts this one. That it restarts
+// the others as well is up to the caller.
 func ShouldRestart(pod *v1.Pod, c *v1.Container, kind ContainerKind, exitCode int32) bool {
 	switch {
 	case kind == EphemeralContainer:
@@ -159,8 +160,8 @@ func exitCodesMatch(req *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 	}
 }
 
-// GracePeriod is how long the pod may take to end, in seconds: what its
-// deletion says, else its spec, else [DefaultGracePeriod].
+// GracePeriod returns the termination grace period of the pod in seconds: that of its
+// deletion, or that of its spec, or [DefaultGracePeriod].
 func GracePeriod(pod *v1.Pod) int64 {
 	switch {
 	case pod.DeletionGracePeriodSeconds != nil:
@@ -172,17 +173,17 @@ func GracePeriod(pod *v1.Pod) int64 {
 	}
 }
 
-// maxFileName is the longest name of a file, in bytes (NAME_MAX of Linux).
+// maxFileName is the maximum length of a file name in bytes (NAME_MAX of Linux).
 const maxFileName = 255
 
-// IsFileName reports whether the UID can name the pod's directory. With one that
-// cannot, the pod's files would lie, and be deleted, elsewhere.
+// IsFileName reports whether the UID is valid as the name of the pod's directory. With
+// another UID, such as "../x", the pod's files would be made and deleted elsewhere.
 func IsFileName(uid types.UID) bool {
 	s := string(uid)
 	return s != "" && s != "." && s != ".." && len(s) <= maxFileName && !strings.ContainsAny(s, "/\\\x00")
 }
 
-// PIDNamespaceOf returns whose processes the pod's containers are to see.
+// PIDNamespaceOf returns the process namespace that the pod's spec requests.
 func PIDNamespaceOf(pod *v1.Pod) PIDNamespace {
 	switch {
 	case pod.Spec.HostPID:
@@ -194,20 +195,20 @@ func PIDNamespaceOf(pod *v1.Pod) PIDNamespace {
 	}
 }
 
-// HasHostNetwork reports whether the pod uses the network of the host.
+// HasHostNetwork reports whether the pod's spec requests the network of the host.
 func HasHostNetwork(pod *v1.Pod) bool { return pod.Spec.HostNetwork }
 
-// qosResources are the resources that count for the quality-of-service class.
+// qosResources are the resources that decide the quality-of-service class.
 var qosResources = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 
-// QOSClass is the pod's quality-of-service class: Guaranteed where each
-// container, or the pod as a whole, has limits for CPU and memory that equal its
-// requests, BestEffort where none has either, Burstable between them. Once the
-// pod has resources of its own, those of its containers do not count. The class
-// in the pod's status comes first.
+// QOSClass returns the pod's quality-of-service class. It is the class in the pod's
+// status if that is set. Otherwise it is Guaranteed if each container has limits for CPU
+// and memory that equal its requests, BestEffort if no container has a limit or a
+// request, and Burstable in between. If the pod has pod-level resources, they decide
+// instead of those of the containers.
 //
-// The pod is expected to have the API's defaults. Without them a container's
-// missing request still counts as equal to its limit; a pod's own does not.
+// The pod is expected to have the API's defaults. A missing request of a container
+// counts as equal to its limit; a missing pod-level request does not.
 func QOSClass(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass

@@ -6,24 +6,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// StatusCache is what the parts of an agent need of a cache of pod statuses.
-// [Cache] is the default; its methods document the contract of each.
+// StatusCache caches pod statuses and orders them by [Mark]. [Cache] is the default;
+// its methods document each contract in full. Implementations are safe for concurrent
+// use. Statuses are shared and read-only.
 type StatusCache interface {
-	// Now draws a mark: a status with a greater mark was read after this call.
+	// Now draws a mark. A status with a greater mark was read after this call.
 	Now() Mark
 	// First returns the mark for the first read of a pod. An implementation that does
-	// not record lists returns Now.
+	// not use lists returns Now.
 	First(uid types.UID) Mark
-	// Get returns the last known status of the pod without a call to the runtime.
-	Get(uid types.UID) (*PodStatus, bool)
+	// Get returns the last known status of the pod. It does not call the runtime. ok is
+	// false if no status is known.
+	Get(uid types.UID) (status *PodStatus, ok bool)
 	// Newer returns a status of the pod that was read after the mark, from memory or
-	// from the runtime. The status is shared and must not be changed.
+	// from the runtime. Its error is that of the inspection, or of ctx.
 	Newer(ctx context.Context, ref PodRef, after Mark) (*PodStatus, error)
-	// Seen returns what was read of the pod since the last call, the older first. An
-	// empty UID means all pods. Only the PLEG calls it.
+	// Seen returns the statuses of the pod that were read since the last call of Seen,
+	// the older one first. An empty UID means all pods. Only the PLEG calls it.
 	Seen(uid types.UID) []*PodStatus
-	// ForgetUntil drops what reads that began no later than the mark returned about the
-	// pod, and reports whether nothing newer is known or being read.
+	// ForgetUntil drops the results of reads of the pod that began no later than the
+	// mark. It reports whether nothing newer is known or being read.
 	ForgetUntil(uid types.UID, mark Mark) bool
 	// Listed records a complete list of pods that was read after the mark.
 	Listed(pods []*Pod, after Mark)
