@@ -1,6 +1,10 @@
 package runtime
 
-import "time"
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // Event reports something about a pod that its user wants to see: a failed mount,
 // a pulled image, a refused pod. It has what kubelet writes into Event objects.
@@ -30,4 +34,20 @@ func (f EventFunc) Emit(e Event) {
 	if f != nil {
 		f(e)
 	}
+}
+
+// FieldPath returns the path of a container in the pod's spec, for [Event.FieldPath]:
+// "spec.containers{web}". If the pod is nil or does not have the container, it is the
+// path of a main container.
+func FieldPath(pod *v1.Pod, container string) string {
+	list := "spec.containers"
+	if pod != nil {
+		switch _, kind := FindContainer(&pod.Spec, container); kind {
+		case InitContainer:
+			list = "spec.initContainers"
+		case EphemeralContainer:
+			list = "spec.ephemeralContainers"
+		}
+	}
+	return list + "{" + container + "}"
 }

@@ -18,8 +18,8 @@ func (c *counting) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.P
 	}, nil
 }
 
-// A caller who has changed a pod draws a mark when that is done, and asks for a
-// status that is newer. One who has changed nothing is content with what is known.
+// A caller that has changed a pod draws a mark after the change, and gets a status
+// that is newer. A caller that has changed nothing gets the last known status.
 func ExampleCache() {
 	ctx := context.Background()
 	rt := &counting{}
