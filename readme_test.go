@@ -23,6 +23,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // The Go snippets of the documents stand here word for word, so that they compile;
@@ -39,7 +40,11 @@ func composing(ctx context.Context, log logr.Logger) error {
 		RootDir:  "/var/lib/edge-agent",
 		Runtime:  rt,
 		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{})},
+		Admit:    []syncloop.Admitter{requireLabel("team")}, // asked after Limits
 		Logger:   log,
+		Override: kubeletkit.Overrides{
+			Prober: kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return &audited{ProbeManager: p} }),
+		},
 	})
 	if err != nil {
 		return err
@@ -47,9 +52,18 @@ func composing(ctx context.Context, log logr.Logger) error {
 	return agent.Run(ctx) // blocks; the pods go on running when it returns
 }
 
+func requireLabel(key string) syncloop.Admitter {
+	return syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+		if req.Pod.Labels[key] == "" {
+			return syncloop.Refuse("MissingLabel", "pods on this node need the label "+key)
+		}
+		return nil
+	})
+}
+
 func onePart(ctx context.Context, rt *cri.Runtime, errs chan<- error) {
 	cache := runtime.NewCache(rt, runtime.CacheOptions{})
-	changes := pleg.NewEvented(rt, cache, pleg.EventedOptions{}) // for a runtime without events: pleg.NewGeneric
+	changes := pleg.NewEvented(rt, cache, pleg.EventedOptions{}) // relists every second if rt has no events
 	go func() { errs <- changes.Run(ctx) }()
 	for pod := range changes.Watch() { // nothing is dropped, however slow this loop is
 		status, _ := cache.Get(pod.Pod.UID)
@@ -58,7 +72,7 @@ func onePart(ctx context.Context, rt *cri.Runtime, errs chan<- error) {
 }
 
 func ownControlPlane(deliver func(to chan<- []*v1.Pod)) podconfig.Source {
-	messages := make(chan []*v1.Pod) // each is all that is wanted; the mux finds out what changed
+	messages := make(chan []*v1.Pod) // each is the full list; the mux finds out what changed
 	source := podconfig.NewChannel("broker", messages)
 	go deliver(messages)
 	return source
