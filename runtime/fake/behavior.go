@@ -10,13 +10,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Target says what a script, a fault or a question is about. A field that is
-// empty matches anything, so the zero value matches all.
+// Target selects the pods and containers that a script, a fault or a query is about.
+// An empty field matches anything, so the zero value matches everything.
 type Target struct {
 	Namespace, Pod string
 	UID            types.UID
-	// Container is the name in the spec. With it, what concerns a pod as a whole is
-	// not matched.
+	// Container is the name in the spec. With it, calls about a whole pod do not match.
 	Container string
 	// Image as the spec names it.
 	Image string
@@ -41,44 +40,44 @@ type Container struct {
 	Attempt uint32
 }
 
-// Behavior is what an instance of a container does. The zero value runs until it
-// is stopped, and ends at once with code 143 when it gets the stop signal.
+// Behavior is what a container instance does. The zero value runs until it is stopped,
+// and exits at once with code 143 when it receives the stop signal.
 type Behavior struct {
-	// StartDelay is how long StartContainer takes.
+	// StartDelay is the duration of StartContainer.
 	StartDelay time.Duration
-	// StartErr makes StartContainer fail; as with containerd the instance then has
-	// exited with code 128 and reason StartError.
+	// StartErr makes StartContainer fail. The instance has then exited with code 128
+	// and reason StartError, as in containerd.
 	StartErr error
 
-	// RunFor is when it ends by itself, after it was started. 0: never.
+	// RunFor is the time from its start until it exits by itself. 0: never.
 	RunFor time.Duration
-	// ExitCode of its own end.
+	// ExitCode is the code when it exits by itself.
 	ExitCode int32
-	// OOM makes its own end one by the kernel, for want of memory: code 137, reason
-	// OOMKilled.
+	// OOM makes it exit as if the kernel had killed it for lack of memory: code 137,
+	// reason OOMKilled.
 	OOM bool
 
-	// StopDelay is how long it takes to end after the stop signal.
+	// StopDelay is the time from the stop signal until it exits.
 	StopDelay time.Duration
-	// StopsClean makes it end with code 0 after the stop signal, instead of 143.
+	// StopsClean makes it exit with code 0 after the stop signal, instead of 143.
 	StopsClean bool
-	// IgnoresStop makes it go on after the stop signal; it is killed when the grace
-	// period is over.
+	// IgnoresStop makes it ignore the stop signal. It is killed at the end of the grace
+	// period.
 	IgnoresStop bool
-	// Unkillable makes it outlive even that, as a process that hangs in the kernel:
-	// calls that stop it or its sandbox return only when their context ends, until
-	// the instance is ended by [Runtime.Exit].
+	// Unkillable makes it survive SIGKILL too, as a process that hangs in the kernel.
+	// Calls that stop it or its sandbox return only when their context ends, until
+	// [Runtime.Exit] ends the instance.
 	Unkillable bool
 
 	// Output is written to the log when it starts, line by line.
 	Output string
-	// Uses is what it uses while it runs.
+	// Uses is its resource usage while it runs.
 	Uses Usage
-	// TerminationMessage is left when it ends by itself.
+	// TerminationMessage is written when it exits by itself.
 	TerminationMessage string
 
-	// Exec answers commands in the container. The error, if any, is that of the call.
-	// nil: every command succeeds and says nothing.
+	// Exec runs commands in the container. An error of it is the error of the call.
+	// nil: every command succeeds without output.
 	Exec func(ctx context.Context, cmd []string) (runtime.ExecResult, error)
 	// Session is the container's end of the streams of exec and attach, see
 	// [Runtime.RunSession]; it returns the exit code of the command. ctx ends with the
@@ -87,15 +86,15 @@ type Behavior struct {
 	Session func(ctx context.Context, s Session) (exitCode int32, err error)
 }
 
-// Exits is the behavior of a container that ends with the code after a while. A
-// time of 0 means at once.
+// Exits returns the behavior of a container that exits by itself with the code, the
+// given time after its start.
 func Exits(after time.Duration, code int32) Behavior {
 	return Behavior{RunFor: max(after, 1), ExitCode: code}
 }
 
-// Times returns n instances that behave as b, and then others, for
-// [Runtime.Script]: Times(3, Exits(0, 1)) crashes three times and then runs.
-// Without any, those that follow behave as the zero value.
+// Times returns a sequence for [Runtime.Script]: n times b, and then the others, or the
+// zero value if there are none. Times(3, Exits(0, 1)) crashes three times and then
+// runs.
 func Times(n int, b Behavior, then ...Behavior) []Behavior {
 	if len(then) == 0 {
 		then = []Behavior{{}}
@@ -103,11 +102,11 @@ func Times(n int, b Behavior, then ...Behavior) []Behavior {
 	return slices.Concat(slices.Repeat([]Behavior{b}, n), then)
 }
 
-// script is what the instances of some containers do, one after the other.
+// script has the behaviors of successive instances of some containers.
 type script struct {
 	target   Target
 	sequence []Behavior
-	// started counts the instances of each container since the script was given.
+	// started counts the instances of each container that have used the script.
 	started map[containerKey]int
 }
 
@@ -116,12 +115,12 @@ type containerKey struct {
 	name string
 }
 
-// Script says what the next instances of the containers do, counted for each
-// container: the first as the first behavior, and so on; the last one goes on for
-// all that follow. Of several scripts for a container the newest counts. One
-// without behaviors takes back all earlier ones for the same target.
+// Script sets the behaviors of the next instances of the containers. Each container
+// runs through the sequence by itself, and repeats the last behavior. Of several
+// scripts for a container the newest applies. A script replaces the one for the same
+// target; an empty sequence removes it.
 //
-// Instances that were started before are not concerned; see [Runtime.Exit].
+// Instances that have started before keep their behavior; see [Runtime.Exit].
 func (r *Runtime) Script(t Target, sequence ...Behavior) {
 	s := r.s
 	s.mu.Lock()
@@ -132,8 +131,8 @@ func (r *Runtime) Script(t Target, sequence ...Behavior) {
 	}
 }
 
-// scripted returns how the next instance of a container is to behave, if a script
-// says so, and moves that script on. mu is held.
+// scripted returns the behavior of the next instance of a container from its script,
+// if it has one, and advances the script. mu is held.
 func (s *service) scripted(c *container) (Behavior, bool) {
 	for _, sc := range slices.Backward(s.scripts) {
 		if !sc.target.matches(c.sandbox.pod, c.name(), c.image()) {
@@ -147,8 +146,8 @@ func (s *service) scripted(c *container) (Behavior, bool) {
 	return Behavior{}, false
 }
 
-// behaviorOf is that of an instance which is about to start. It is called without
-// mu, since it may call the embedder.
+// behaviorOf returns the behavior of an instance that is about to start. mu must not be
+// held: it may call Options.Behavior.
 func (s *service) behaviorOf(c *container) Behavior {
 	s.mu.Lock()
 	b, ok := s.scripted(c)

@@ -12,9 +12,9 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// conn is a client connection to the service in the same process: a call is
-// served in the goroutine that makes it. Messages are encoded and decoded as on a
-// wire, so that neither side can change what the other holds.
+// conn is a client connection to the service in the same process. A call is served in
+// the goroutine that makes it. Messages are encoded and decoded as on a wire, so that
+// the two sides share no memory.
 type conn struct{ s *service }
 
 var _ grpc.ClientConnInterface = (*conn)(nil)
@@ -31,7 +31,7 @@ type handler struct {
 	stream  grpc.StreamHandler
 }
 
-// handlers are all calls of CRI by their full names.
+// handlers has all calls of CRI by their full names.
 var handlers = sync.OnceValue(func() map[string]handler {
 	all := map[string]handler{}
 	for _, desc := range serviceDescs() {
@@ -53,7 +53,7 @@ func (c *conn) serverOf(service string) any {
 	return c.s.rs
 }
 
-// transfer copies a message by way of its encoded form.
+// transfer copies a message by encoding and decoding it.
 func transfer(from, to any) error {
 	codec := encoding.GetCodecV2(proto.Name)
 	data, err := codec.Marshal(from)
@@ -67,7 +67,7 @@ func transfer(from, to any) error {
 	return nil
 }
 
-// Invoke makes a call. Options of gRPC have no meaning here.
+// Invoke makes a call. It ignores the options of gRPC.
 func (c *conn) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
@@ -83,7 +83,7 @@ func (c *conn) Invoke(ctx context.Context, method string, args, reply any, _ ...
 	return transfer(resp, reply)
 }
 
-// NewStream opens a stream: that of events, or one of those that list.
+// NewStream opens a stream: the event stream, or the stream of a list.
 func (c *conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()

@@ -10,8 +10,8 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// CreateContainer makes an instance in a sandbox that is ready, of an image that is
-// there. Its name, made of its own, its sandbox' and its attempt, must be free.
+// CreateContainer creates an instance in a ready sandbox from an image that the runtime
+// holds. Its full name, made of its name, the sandbox's and its attempt, must be free.
 func (s *runtimeServer) CreateContainer(_ context.Context, req *criv1.CreateContainerRequest) (*criv1.CreateContainerResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
@@ -36,7 +36,7 @@ func (s *runtimeServer) CreateContainer(_ context.Context, req *criv1.CreateCont
 	return &criv1.CreateContainerResponse{ContainerId: c.id}, nil
 }
 
-// newContainer returns an instance that the runtime does not hold yet.
+// newContainer returns an instance without adding it to the runtime.
 func newContainer(sb *sandbox, config *criv1.ContainerConfig, imageID string) *container {
 	return &container{
 		sandbox: sb, config: config, imageID: imageID, resources: config.GetLinux().GetResources(),
@@ -44,7 +44,7 @@ func newContainer(sb *sandbox, config *criv1.ContainerConfig, imageID string) *c
 	}
 }
 
-// addContainer takes an instance in, whose name is free. mu is held.
+// addContainer adds an instance, whose name is free. mu is held.
 func (s *service) addContainer(c *container) {
 	c.seq, c.id = s.newID("c")
 	s.names[c.fullName()] = true
@@ -94,7 +94,7 @@ func (s *runtimeServer) StartContainer(ctx context.Context, req *criv1.StartCont
 	return &criv1.StartContainerResponse{}, nil
 }
 
-// claimStart finds a container that may be started, and keeps others from it.
+// claimStart returns a container that may be started, and marks it as being started.
 func (s *service) claimStart(id string) (*container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,9 +113,9 @@ func (s *service) claimStart(id string) (*container, error) {
 	return c, nil
 }
 
-// StopContainer sends the stop signal, unless that was done before, and kills when
-// the grace period is over, at once if that is 0. It succeeds on one that does not
-// run, and on one that is gone.
+// StopContainer sends the stop signal, unless that was done before, and kills the
+// container at the end of the grace period, or at once if that is 0. It succeeds for
+// containers that do not run or do not exist.
 func (s *runtimeServer) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
 	grace := time.Duration(req.GetTimeout()) * time.Second
 	s.s.mu.Lock()
@@ -145,8 +145,8 @@ func (s *runtimeServer) StopContainer(ctx context.Context, req *criv1.StopContai
 	return &criv1.StopContainerResponse{}, nil
 }
 
-// RemoveContainer removes the instance, and kills it if it runs. It succeeds on
-// one that is gone.
+// RemoveContainer removes an instance, and kills it before if it runs. It succeeds if
+// there is no such instance.
 func (s *runtimeServer) RemoveContainer(ctx context.Context, req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
 	s.s.mu.Lock()
 	c := s.s.containers.byID[req.GetContainerId()]
@@ -217,7 +217,7 @@ func (s *service) listContainers(f *criv1.ContainerFilter) []item {
 	return items
 }
 
-// UpdateContainerResources is reported in the status from then on.
+// UpdateContainerResources stores the resources; the status reports them.
 func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
@@ -230,7 +230,7 @@ func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *criv1.U
 	return &criv1.UpdateContainerResourcesResponse{}, nil
 }
 
-// ReopenContainerLog makes sure that the log of a running container is there.
+// ReopenContainerLog creates the log of a running container if it does not exist.
 func (s *runtimeServer) ReopenContainerLog(_ context.Context, req *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()

@@ -6,19 +6,19 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Exit ends the matching containers that run, also those that nothing else can
-// end, as if by themselves, and returns how many there were.
+// Exit makes the matching running containers exit as if by themselves, unkillable ones
+// too, and returns their number.
 func (r *Runtime) Exit(t Target, code int32) int {
 	return r.each(t, func(c *container) { r.s.end(c, code, "") })
 }
 
-// OOMKill ends the matching containers that run as the kernel does for want of
-// memory, and returns how many there were.
+// OOMKill makes the matching running containers exit as if the kernel had killed them
+// for lack of memory, and returns their number.
 func (r *Runtime) OOMKill(t Target) int {
 	return r.each(t, func(c *container) { r.s.end(c, codeKILL, "OOMKilled") })
 }
 
-// each does something to the matching containers that run, and counts them.
+// each calls do for the matching running containers and returns their number.
 func (r *Runtime) each(t Target, do func(*container)) int {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -32,8 +32,8 @@ func (r *Runtime) each(t Target, do func(*container)) int {
 	return n
 }
 
-// KillSandbox has the ready sandboxes of the matching pods die with all that runs
-// in them, and returns how many there were.
+// KillSandbox kills the ready sandboxes of the matching pods with their containers, and
+// returns the number of sandboxes.
 func (r *Runtime) KillSandbox(t Target) int {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -51,18 +51,18 @@ func (r *Runtime) KillSandbox(t Target) int {
 	return n
 }
 
-// SetCondition sets what the runtime says of itself, as
+// SetCondition sets a condition in the status of the runtime, as in
 // SetCondition("NetworkReady", false, "NetworkPluginNotReady", "cni not initialized").
 func (r *Runtime) SetCondition(name string, ok bool, reason, message string) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	// A list that was handed out is not changed.
+	// A list that was returned is not changed.
 	r.s.conditions = append(slices.DeleteFunc(slices.Clone(r.s.conditions), func(c *criv1.RuntimeCondition) bool { return c.GetType() == name }),
 		&criv1.RuntimeCondition{Type: name, Status: ok, Reason: reason, Message: message})
 	r.s.cond.Changed()
 }
 
-// RemoveCondition removes a condition from what the runtime says of itself.
+// RemoveCondition removes a condition from the status of the runtime.
 func (r *Runtime) RemoveCondition(name string) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -70,25 +70,24 @@ func (r *Runtime) RemoveCondition(name string) {
 	r.s.cond.Changed()
 }
 
-// Memory is what a runtime that was stopped still knows when it starts again.
+// Memory is the state that a stopped runtime has when it starts again.
 type Memory int
 
-// What a start leaves of the state before.
+// The states after a restart.
 const (
-	// Keep: containers have gone on meanwhile, as with a runtime whose containers do
-	// not depend on its daemon; exits of that time are known.
+	// Keep keeps everything: containers have continued to run without the daemon, and
+	// exits in the meantime are known.
 	Keep Memory = iota
-	// Reboot: all is known, and nothing runs any more, as after a restart of the
+	// Reboot keeps the records, but nothing runs any more, as after a restart of the
 	// machine.
 	Reboot
-	// Forget: nothing is known but the images, as when the runtime's directory was
-	// deleted. What ran has vanished.
+	// Forget keeps only the images, as when the runtime's directory was deleted. The
+	// containers are gone.
 	Forget
 )
 
-// Stop has the runtime answer no more: calls under way and those to come fail with
-// Unavailable, and streams of events break. Containers go on. A stopped runtime
-// stays so.
+// Stop makes the runtime unavailable: calls in progress and later ones fail with
+// Unavailable, and event streams break. Containers continue to run.
 func (r *Runtime) Stop() {
 	s := r.s
 	s.mu.Lock()
@@ -104,8 +103,8 @@ func (r *Runtime) Stop() {
 	s.cond.Changed()
 }
 
-// Start has a stopped runtime answer again. No event tells what has happened
-// meanwhile, nor what was lost.
+// Start makes a stopped runtime available again. No events are sent for changes in the
+// meantime, nor for state that was lost.
 func (r *Runtime) Start(m Memory) {
 	s := r.s
 	s.mu.Lock()
@@ -119,7 +118,7 @@ func (r *Runtime) Start(m Memory) {
 		}
 		s.lose(sb)
 		for _, c := range slices.Clone(sb.containers) {
-			// containerd's code and reason for one whose end nobody has seen.
+			// containerd's code and reason for a container whose exit it has missed.
 			s.end(c, 255, "Unknown")
 			if m == Forget {
 				s.drop(c)

@@ -9,29 +9,29 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// EventFault is something that goes wrong with the events that the runtime sends
-// to those who listen. The state that calls report is not touched. Of faults that
-// meet the same event, a loss wins, copies add up, and of delays the longest counts.
+// EventFault is a fault of the event stream. The state that calls report is not
+// affected. When several faults match an event, a loss wins, copies add up, and the
+// longest delay applies.
 type EventFault struct {
-	// Target that the event is about. Events of sandboxes have no container.
+	// Target of the event. Events of sandboxes have no container.
 	Target Target
-	// Only this kind of event; nil stands for all.
+	// Kind restricts the fault to one kind of event; nil means all.
 	Kind *criv1.ContainerEventType
 	// Skip and Times as in [Fault].
 	Skip, Times int
 
-	// Lose drops the event. Without a target the stream stands and is silent.
+	// Lose drops the event. With an empty target and kind, the stream stays open and
+	// silent.
 	Lose bool
-	// Copies is how many times more than once the event is sent.
+	// Copies is the number of additional times that the event is sent.
 	Copies int
-	// Delay is how much later the event is sent; others overtake it. What it tells is
-	// as of the time when it was due.
+	// Delay is the time by which the event is sent later; others overtake it. Its
+	// content is that of the time when it was due.
 	Delay time.Duration
-	// Behind has the event overtaken by the next so many that are sent without a
-	// delay, and sent right after them; it is never sent if fewer follow. With a Delay
-	// it does not count.
+	// Behind sends the event after the next so many events that have no delay, and
+	// never if fewer follow. It is ignored with a Delay.
 	Behind int
-	// Bare leaves the statuses of sandbox and containers out, as containerd does if
+	// Bare omits the statuses of the sandbox and the containers, as containerd does when
 	// it cannot find them.
 	Bare bool
 }
@@ -44,11 +44,11 @@ type eventFault struct {
 // overtaken is an event that is held back until others were sent.
 type overtaken struct {
 	events []*criv1.ContainerEventResponse
-	// by is how many are still to be sent before.
+	// by is the number of events that are still to be sent before it.
 	by int
 }
 
-// InjectEvents has events meet the fault from now on, until remove is called.
+// InjectEvents applies the fault to events from now on, until remove is called.
 func (r *Runtime) InjectEvents(f EventFault) (remove func()) {
 	s, in := r.s, &eventFault{EventFault: f}
 	s.mu.Lock()
@@ -69,7 +69,7 @@ type fate struct {
 	bare   bool
 }
 
-// fateOf finds the faults that an event meets. mu is held.
+// fateOf returns the combined effect of all faults that match an event. mu is held.
 func (s *service) fateOf(pod runtime.PodRef, container, image string, kind criv1.ContainerEventType) fate {
 	out := fate{copies: 1}
 	for _, f := range s.evFaults {
@@ -90,8 +90,7 @@ func (s *service) fateOf(pod runtime.PodRef, container, image string, kind criv1
 	return out
 }
 
-// letFollow sends what was held back, now that one more event has gone before it. mu
-// is held.
+// letFollow sends the events that were held back for the one just sent. mu is held.
 func (s *service) letFollow() {
 	s.overtaken = slices.DeleteFunc(s.overtaken, func(o *overtaken) bool {
 		if o.by--; o.by == 0 {

@@ -12,30 +12,29 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxQueued is how many events wait for a listener, at most, unless
-// [EventStream].Room says otherwise. One that is as far behind gets an error and has
-// to listen again: the loss is told, not hidden.
+// maxQueued is the number of events that wait for one listener, at most, unless
+// [EventStream].Room is set. The stream of a listener that is further behind ends with
+// an error, so that the loss of events is visible.
 const maxQueued = 10_000
 
-// EventStream says how the runtime's stream of events treats those who listen. The
-// zero value says at once that it stands, tells nothing of the time before, and cuts
-// off who is 10 000 events behind. [Containerd] is another kind. A runtime that has
-// no such stream at all is one [Options].Without GetContainerEvents.
+// EventStream is the quality of the runtime's event stream. With the zero value the
+// stream announces itself by a header at once, has no events from before, and ends for
+// listeners that are 10 000 events behind. [Containerd] returns another kind. For a
+// runtime without event stream put GetContainerEvents into [Options].Without.
 type EventStream struct {
-	// Keep is for how long events are kept while nobody listens, the newest 10 000 of
-	// them. Who comes then gets them first, as old as they are. 0: they are not kept.
+	// Keep is how long events are kept while there is no listener, the newest 10 000 of
+	// them. The next listener receives them first. 0: they are not kept.
 	Keep time.Duration
-	// Room is how many events wait for a listener. When there is no room for more,
-	// calls that make events return only when there is again: a slow listener holds up
-	// the runtime. What containers do by themselves is not held up. 0: calls never
-	// wait, and the listener is cut off.
+	// Room is the number of events that can wait for a listener. While one has more, calls
+	// that cause events do not return: a slow listener blocks the runtime. Exits of
+	// containers are not blocked. 0: calls never wait, and slow listeners are cut off.
 	Room int
-	// Unannounced has the stream send no header before its first event, so that
-	// nobody knows when it stands.
+	// Unannounced streams send no header before their first event, so that a client does
+	// not know when they are established.
 	Unannounced bool
 }
 
-// Containerd is the stream of events of containerd 2: it keeps events for 5 minutes,
+// Containerd returns the event stream of containerd 2: it keeps events for 5 minutes,
 // has room for 100, and is not announced.
 func Containerd() EventStream {
 	return EventStream{Keep: 5 * time.Minute, Room: 100, Unannounced: true}
@@ -45,19 +44,19 @@ func Containerd() EventStream {
 type subscription struct {
 	s     *service
 	queue []*criv1.ContainerEventResponse
-	// wake has room for one; it is full when there is something to look at.
+	// wake has room for one; it is full when queue or err have changed.
 	wake chan struct{}
 	// err ends the stream once the queue is empty.
 	err error
 }
 
-// kept is an event that nobody has listened to yet.
+// kept is an event from a time without listeners.
 type kept struct {
 	event *criv1.ContainerEventResponse
 	since time.Time
 }
 
-// subscribe makes a listener, until ctx ends or its end is called.
+// subscribe adds a listener until ctx ends or its end method is called.
 func (s *service) subscribe(ctx context.Context) *subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,11 +77,11 @@ func (s *service) subscribe(ctx context.Context) *subscription {
 	return sub
 }
 
-// poke tells the listener to look. mu is held.
+// poke wakes the listener. mu is held.
 func (sub *subscription) poke() {
 	select {
 	case sub.wake <- struct{}{}:
-	default: // it is told already
+	default: // it will wake up already
 	}
 }
 
@@ -103,7 +102,8 @@ func (sub *subscription) end() {
 	sub.s.cond.Changed()
 }
 
-// wait returns when there is an event, and nil. It is called from one goroutine.
+// wait returns nil when there is an event, or the error that ends the stream. It is
+// called from one goroutine.
 func (sub *subscription) wait(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -139,7 +139,7 @@ func (sub *subscription) next(ctx context.Context) (*criv1.ContainerEventRespons
 	return ev, nil
 }
 
-// awaitRoom is how calls that have made an event wait for slow listeners.
+// awaitRoom makes a call that has caused an event wait for slow listeners.
 func (s *service) awaitRoom(ctx context.Context) error {
 	if s.opts.Events.Room == 0 {
 		return nil
@@ -160,11 +160,11 @@ func (s *service) awaitRoom(ctx context.Context) error {
 	return nil
 }
 
-// emit tells of a container, or of its sandbox if c is nil. mu is held.
+// emit sends an event about a container, or about its sandbox if c is nil. mu is held.
 func (s *service) emit(sb *sandbox, c *container, kind criv1.ContainerEventType) {
 	s.cond.Changed()
 	if s.down || len(s.subs) == 0 && len(s.evFaults) == 0 && len(s.overtaken) == 0 && s.opts.Events.Keep == 0 {
-		return // nobody will ever see it
+		return // it can have no effect
 	}
 	id, name, image := sb.id, "", ""
 	if c != nil {
@@ -197,7 +197,7 @@ func (s *service) emit(sb *sandbox, c *container, kind criv1.ContainerEventType)
 	}
 }
 
-// send hands events to all who listen. mu is held.
+// send queues events for all listeners. mu is held.
 func (s *service) send(events []*criv1.ContainerEventResponse) {
 	if s.down || s.closed {
 		return
@@ -236,8 +236,8 @@ func (r *Runtime) BreakEvents(err error) int {
 	return n
 }
 
-// Listeners returns how many listen to the events, and how many events the slowest of
-// them has not taken yet.
+// Listeners returns the number of event streams, and the number of events that the
+// slowest of their readers has not read yet.
 func (r *Runtime) Listeners() (n, behind int) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -247,9 +247,9 @@ func (r *Runtime) Listeners() (n, behind int) {
 	return len(r.s.subs), behind
 }
 
-// UntilHeard returns when at least one listens to the events, and all who do have
-// taken every event. That they have acted on them it does not say.
-func (r *Runtime) UntilHeard(ctx context.Context) error {
+// UntilEventsRead returns when there is at least one event stream, and every event has
+// been read from all of them. The readers may not have acted on the events yet.
+func (r *Runtime) UntilEventsRead(ctx context.Context) error {
 	return r.Until(ctx, func() bool {
 		n, behind := r.Listeners()
 		return n > 0 && behind == 0

@@ -237,7 +237,7 @@ func TestEventsOverTheWire(t *testing.T) {
 	_, err := stream.Header()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"s1 created", "s1 started", "c2 created", "c2 started"}, stream.take(4))
-	require.NoError(t, f.UntilHeard(t.Context()))
+	require.NoError(t, f.UntilEventsRead(t.Context()))
 	f.BreakEvents(runtime.ErrUnavailable)
 	_, err = stream.rest()
 	assert.Equal(t, codes.Unavailable, status.Code(err))

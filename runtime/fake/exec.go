@@ -11,7 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// running returns a container that runs.
+// running returns a running container by its ID.
 func (s *service) running(id string) (*container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,9 +25,9 @@ func (s *service) running(id string) (*container, error) {
 	return c, nil
 }
 
-// exec has the behavior of a container that runs answer a command.
+// exec runs a command in a running container, as its behavior says.
 func (c *container) exec(ctx context.Context, cmd []string) (runtime.ExecResult, error) {
-	if c.behavior.Exec == nil { // set before it ran, not changed after
+	if c.behavior.Exec == nil { // constant while it runs
 		return runtime.ExecResult{}, nil
 	}
 	res, err := c.behavior.Exec(ctx, cmd)
@@ -37,8 +37,8 @@ func (c *container) exec(ctx context.Context, cmd []string) (runtime.ExecResult,
 	return res, err
 }
 
-// ExecSync has the behavior of the container answer. A command that takes longer
-// than the timeout is given up.
+// ExecSync runs a command as the behavior of the container says. It fails when the
+// command exceeds the timeout.
 func (s *runtimeServer) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
 	c, err := s.s.running(req.GetContainerId())
 	if err != nil {

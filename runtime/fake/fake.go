@@ -15,24 +15,23 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
 
-// Options are the settings of a [Runtime]; the zero value is good.
+// Options are the settings of a [Runtime]. The zero value is valid.
 type Options struct {
-	// Name is what the runtime calls itself, the type of its container IDs.
+	// Name is the name that the runtime reports, which is the type of its container IDs.
 	// Default: "fake".
 	Name string
-	// Behavior says what a container does that no script is about. Default: it runs
-	// until it is stopped, and ends at once when told to.
+	// Behavior returns the behavior of an instance that no script applies to. Default: the
+	// zero [Behavior], which runs until it is stopped.
 	Behavior func(c Container) Behavior
-	// Images that are there from the start, by the names under which they are asked
-	// for; a name without tag or digest is taken with ":latest". All others can be
-	// pulled, unless a [Fault] says otherwise.
+	// Images that the runtime holds from the start, by name; a name without tag or digest
+	// gets the tag "latest". All other images can be pulled, unless a [Fault] prevents it.
 	Images []string
-	// IDPrefix stands before the IDs of sandboxes and containers, to tell several
-	// runtimes in one test apart. Default: none.
+	// IDPrefix is the prefix of the IDs of sandboxes and containers. Give each of several
+	// runtimes in one agent its own. Default: none.
 	IDPrefix string
-	// Without are names of CRI calls that the runtime does not have, as in
-	// "GetContainerEvents": they answer Unimplemented, as a runtime does that is too old
-	// for them. [ListStreams] has those that are new in CRI v0.37. Default: none.
+	// Without are the names of CRI calls that the runtime does not implement, such as
+	// "GetContainerEvents". They answer Unimplemented, as older runtimes do.
+	// [ListStreams] returns the calls that are new in CRI v0.37. Default: none.
 	Without []string
 	// PodIPs returns the addresses of a pod's sandbox, the primary one first, when it is
 	// created. It is not called for pods with the network of the host. Default: one
@@ -41,24 +40,24 @@ type Options struct {
 	// PortForward is the pods' end of forwarded ports, see [Runtime.ForwardPort]. ctx
 	// ends when the sandbox is not ready any more. nil: nothing listens on any port.
 	PortForward func(ctx context.Context, pod runtime.PodRef, port int32, stream io.ReadWriteCloser) error
-	// Events says how the stream of events treats those who listen.
+	// Events is the quality of the event stream.
 	Events EventStream
-	// Calls is how many calls are kept for [Runtime.Calls], the newest. Default:
-	// 100 000. Negative: none.
+	// Calls is the number of calls that are kept for [Runtime.Calls], the newest ones.
+	// Default: 100 000. Negative: none.
 	Calls int
 	// Event receives the events of [Runtime.Sync].
 	Event runtime.EventFunc
-	// CRI are the settings of the client, runtime/cri, that the fake is used through:
-	// its back-offs and its timeouts.
+	// CRI are the settings of the client, runtime/cri, in front of the fake, such as
+	// back-offs and timeouts.
 	CRI cri.Options
-	// Dir is where [Runtime.Sync] has logs and pods' directories, as of
-	// testing.T.TempDir. It is not needed otherwise.
+	// Dir is the directory for logs and for the pods of [Runtime.Sync], for example from
+	// testing.T.TempDir. [Runtime.Sync] requires it.
 	Dir string
 }
 
-// Runtime is a container runtime in memory. It fulfils [runtime.Runtime] and
-// [runtime.EventSource] through the client of package runtime/cri, and is at the same
-// time the server behind it. It is safe for concurrent use.
+// Runtime is a container runtime in memory. It implements [runtime.Runtime] and
+// [runtime.EventSource] with the client of package runtime/cri, and is also the server
+// behind that client. It is safe for concurrent use.
 type Runtime struct {
 	*cri.Runtime
 	s    *service
@@ -73,7 +72,7 @@ var (
 	_ runtime.EventSource = (*Runtime)(nil)
 )
 
-// New returns a runtime that holds nothing.
+// New returns an empty runtime.
 func New(opts Options) *Runtime {
 	s := newService(opts)
 	c := &conn{s: s}
@@ -86,15 +85,15 @@ func New(opts Options) *Runtime {
 	}
 }
 
-// Clients returns CRI clients of the fake that need no socket, for what
-// [runtime.Runtime] does not offer: events, images, and calls in an order that no
-// agent would choose. Messages are copied as on a wire.
+// Clients returns CRI clients of the fake that need no socket, for calls that
+// [runtime.Runtime] does not offer, and for calls in an order that agents would not
+// use. Messages are copied as on a wire.
 func (r *Runtime) Clients() (criv1.RuntimeServiceClient, criv1.ImageServiceClient) {
 	return criv1.NewRuntimeServiceClient(r.conn), criv1.NewImageServiceClient(r.conn)
 }
 
-// Register registers the runtime's CRI services with a gRPC server, for users that
-// make the server themselves. Package criserver serves them on a listener.
+// Register registers the runtime's CRI services with a gRPC server. Package criserver
+// has a server that needs no more than a listener.
 func (r *Runtime) Register(server grpc.ServiceRegistrar) {
 	for _, desc := range serviceDescs() {
 		impl := r.conn.serverOf(desc.ServiceName)
@@ -109,15 +108,14 @@ func (r *Runtime) Register(server grpc.ServiceRegistrar) {
 	}
 }
 
-// Close ends what containers would still do by themselves. The runtime goes on
-// answering.
+// Close stops all timers: no container exits by itself any more. Calls still work.
 func (r *Runtime) Close() error {
 	r.s.close()
 	return r.Runtime.Close()
 }
 
-// Host returns what pods of this runtime may know of their machine, with the
-// directory for their logs if there is [Options].Dir.
+// Host returns a host for the pods of this runtime, with a directory for their logs if
+// [Options].Dir is set.
 func (r *Runtime) Host() *runtime.Host {
 	host := &runtime.Host{NodeName: "node", Hostname: "host", IPs: []string{"192.0.2.1"}}
 	if r.dir != "" {
@@ -126,9 +124,9 @@ func (r *Runtime) Host() *runtime.Host {
 	return host
 }
 
-// Sync brings the pod forward by one step: it reads its status and calls SyncPod.
-// For a pod without init containers the first step starts all. It is for tests
-// that want a pod to be there without an agent; [Options].Dir must be set.
+// Sync reads the status of the pod and calls SyncPod once. For a pod without init
+// containers one call starts all containers. It is for tests that need a running pod
+// but no agent. [Options].Dir must be set.
 func (r *Runtime) Sync(ctx context.Context, pod *v1.Pod) (runtime.SyncResult, error) {
 	if r.dir == "" {
 		return runtime.SyncResult{}, errors.New("fake runtime: Sync needs Options.Dir")

@@ -9,30 +9,29 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Fault is something that goes wrong with calls. A call may meet several, one
-// after the other in the order in which they were injected; the first error ends
-// it.
+// Fault is a fault of calls. Several faults can strike one call, in the order in which
+// they were injected; the first error ends it.
 type Fault struct {
-	// Call is the name of the CRI call, as in "StartContainer"; "" stands for all. That
-	// of a list, as in "ListContainers", stands for the streamed one too.
+	// Call is the name of the CRI call, such as "StartContainer"; "" means all. The name
+	// of a list, such as "ListContainers", also means the streamed list.
 	Call string
-	// Target that the call is about. Calls that are about no pod, such as Status and
-	// the lists of everything, are matched by an empty target only.
+	// Target of the call. Calls that are not about a pod, such as Status and the lists
+	// of everything, match only an empty target.
 	Target Target
-	// Skip lets that many matching calls pass. Times is how many it strikes then; 0
-	// stands for all.
+	// Skip is the number of matching calls that pass first. Times is the number of calls
+	// that the fault strikes then; 0 means all.
 	Skip, Times int
 
-	// Delay is added to the call.
+	// Delay is added to the duration of the call.
 	Delay time.Duration
 	// Hang makes the call wait until its context ends, the runtime is stopped, or the
 	// fault is removed.
 	Hang bool
-	// Err is what the call fails with: one of package runtime's errors, as
-	// runtime.ErrUnavailable, which a client then sees as such; an error of gRPC; or
-	// any other, of which the text arrives.
+	// Err is the error of the call. For an error of package runtime, such as
+	// runtime.ErrUnavailable, the client gets the corresponding gRPC status; it gets
+	// gRPC errors unchanged, and of other errors the text.
 	Err error
-	// Late has the fault strike after the call was done: with Err, its answer is
+	// Late makes the fault strike after the call was executed. With Err, its answer is
 	// lost.
 	Late bool
 }
@@ -40,12 +39,12 @@ type Fault struct {
 type fault struct {
 	Fault
 	seen int
-	// removed is closed when the fault is taken back.
+	// removed is closed when the fault is removed.
 	removed chan struct{}
 }
 
-// hits reports whether the fault strikes a call that begins. The service's mu is
-// held.
+// hits counts a call that begins, and reports whether the fault strikes it. The
+// service's mu is held.
 func (f *fault) hits(c *Call) bool {
 	if f.Call != "" && f.Call != c.Method && f.Call != listStreams()[c.Method] || !f.Target.matches(c.Pod, c.Container, c.Image) {
 		return false
@@ -54,7 +53,7 @@ func (f *fault) hits(c *Call) bool {
 	return f.seen > f.Skip && (f.Times == 0 || f.seen <= f.Skip+f.Times)
 }
 
-// strike has faults take their effect: those before or those after the call.
+// strike applies the faults before the call or, if late, those after it.
 func strike(ctx context.Context, faults []*fault, late bool) error {
 	for _, f := range faults {
 		if f.Late != late {
@@ -79,7 +78,7 @@ func strike(ctx context.Context, faults []*fault, late bool) error {
 	return nil
 }
 
-// pause lets time pass.
+// pause waits, or returns the error of a context that ends before.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -91,8 +90,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Inject has calls that begin from now on meet the fault, until remove is called,
-// which may be done more than once.
+// Inject applies the fault to calls that begin from now on, until remove is called.
+// remove may be called more than once.
 func (r *Runtime) Inject(f Fault) (remove func()) {
 	s, in := r.s, &fault{Fault: f, removed: make(chan struct{})}
 	s.mu.Lock()

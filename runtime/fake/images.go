@@ -14,24 +14,24 @@ import (
 
 // Image is an image that the runtime holds.
 type Image struct {
-	// Name by which it is asked for; without tag or digest it gets the tag "latest".
+	// Name of the image. Without tag or digest it gets the tag "latest".
 	Name string
-	// UID and Username are who its containers run as; neither means root.
+	// UID and Username are the user that its containers run as. Default: root.
 	UID      *int64
 	Username string
 	// Size in bytes. Default: 1 MiB.
 	Size uint64
 }
 
-// AddImage puts an image there, in the place of one of the same name.
+// AddImage adds an image, and replaces one of the same name.
 func (r *Runtime) AddImage(img Image) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	r.s.addImage(img)
 }
 
-// addImage is [Runtime.AddImage]; mu is held. An image is found by its name and by
-// its ID, which depends on the name alone.
+// addImage is [Runtime.AddImage]; mu is held. An image can be found by its name and by
+// its ID, which is derived from the name.
 func (s *service) addImage(img Image) *criv1.Image {
 	name := tagged(img.Name)
 	sum := sha256.Sum256([]byte(name))
@@ -51,7 +51,7 @@ func (s *service) addImage(img Image) *criv1.Image {
 	return made
 }
 
-// findImage returns the image of that name or ID, or nil. mu is held.
+// findImage returns the image with the name or ID, or nil. mu is held.
 func (s *service) findImage(name string) *criv1.Image {
 	if img := s.images[name]; img != nil {
 		return img
@@ -59,7 +59,7 @@ func (s *service) findImage(name string) *criv1.Image {
 	return s.images[tagged(name)]
 }
 
-// distinctImages returns each image once, in the order of their IDs. mu is held.
+// distinctImages returns each image once, sorted by ID. mu is held.
 func (s *service) distinctImages() []*criv1.Image {
 	var all []*criv1.Image
 	for key, img := range s.images {
@@ -71,7 +71,7 @@ func (s *service) distinctImages() []*criv1.Image {
 	return all
 }
 
-// ListImages lists the images that are there.
+// ListImages lists the images.
 func (s *imageServer) ListImages(_ context.Context, req *criv1.ListImagesRequest) (*criv1.ListImagesResponse, error) {
 	return &criv1.ListImagesResponse{Images: s.s.listImages(req.GetFilter())}, nil
 }
@@ -89,7 +89,7 @@ func (s *service) listImages(f *criv1.ImageFilter) []*criv1.Image {
 	return nil
 }
 
-// ImageStatus answers without an image if it is not there.
+// ImageStatus describes an image. The response has none if it does not exist.
 func (s *imageServer) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (*criv1.ImageStatusResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *imageServer) PullImage(_ context.Context, req *criv1.PullImageRequest) 
 	return &criv1.PullImageResponse{ImageRef: img.GetId()}, nil
 }
 
-// RemoveImage succeeds if the image is not there.
+// RemoveImage removes an image. It succeeds if there is none.
 func (s *imageServer) RemoveImage(_ context.Context, req *criv1.RemoveImageRequest) (*criv1.RemoveImageResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *imageServer) RemoveImage(_ context.Context, req *criv1.RemoveImageReque
 	return &criv1.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo tells the sum of the images' sizes.
+// ImageFsInfo reports the sum of the image sizes.
 func (s *imageServer) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest) (*criv1.ImageFsInfoResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
-// index finds sandboxes, or containers, so that a question about one pod costs as much
-// as the pod is big. The service's mu guards it.
+// index holds sandboxes or containers by ID and by pod, so that the cost of a query for
+// one pod does not depend on the number of pods. The service's mu guards it.
 type index[T indexed] struct {
 	byID map[string]T
 	// all, and those of each pod by the label with its UID, are in the order of their
@@ -17,7 +17,7 @@ type index[T indexed] struct {
 	byPod map[string][]T
 }
 
-// indexed has the number and the ID that newID gave out, and labels that do not
+// indexed has the number and the ID that newID has returned, and labels that do not
 // change.
 type indexed interface {
 	comparable
@@ -29,7 +29,7 @@ func newIndex[T indexed]() index[T] {
 	return index[T]{byID: map[string]T{}, byPod: map[string][]T{}}
 }
 
-// add takes in what was created after all that is there.
+// add adds an item that is newer than all others.
 func (x *index[T]) add(item T) {
 	_, id := item.key()
 	x.byID[id] = item
@@ -52,8 +52,8 @@ func (x *index[T]) remove(item T) {
 	}
 }
 
-// candidates are those that can be of that ID, unless it is empty, and that the
-// selector can choose, in order. The list is good until mu is released.
+// candidates returns a superset of the items with the ID, unless it is empty, and with
+// the labels of the selector, in their order. The list is valid until mu is released.
 func (x *index[T]) candidates(id string, selector map[string]string) []T {
 	if id != "" {
 		if item, ok := x.byID[id]; ok {
@@ -67,15 +67,17 @@ func (x *index[T]) candidates(id string, selector map[string]string) []T {
 	return x.all
 }
 
-// about are those that the target can be about. The list is good until mu is released.
+// about returns a superset of the items that the target matches. The list is valid
+// until mu is released.
 func (x *index[T]) about(t Target) []T {
 	if list := x.byPod[string(t.UID)]; t.UID != "" && len(list) > 0 {
 		return list
 	}
-	return x.all // a pod without kubelet's labels has its UID in the metadata only
+	return x.all // a pod without kubelet's labels has its UID only in the metadata
 }
 
-// selectSandboxes are those of the ID, unless it is empty, with the labels. mu is held.
+// selectSandboxes returns the sandboxes with the ID, unless it is empty, and the
+// labels. mu is held.
 func (s *service) selectSandboxes(id string, labels map[string]string) []*sandbox {
 	var out []*sandbox
 	for _, sb := range s.sandboxes.candidates(id, labels) {
@@ -86,8 +88,8 @@ func (s *service) selectSandboxes(id string, labels map[string]string) []*sandbo
 	return out
 }
 
-// selectContainers are those of the ID and in the sandbox, unless these are empty, with
-// the labels. mu is held.
+// selectContainers returns the containers with the ID and in the sandbox, unless these
+// are empty, and with the labels. mu is held.
 func (s *service) selectContainers(id, sandboxID string, labels map[string]string) []*container {
 	candidates := s.containers.candidates(id, labels)
 	if sb := s.sandboxes.byID[sandboxID]; sb != nil && id == "" {

@@ -18,30 +18,30 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
-// errStopped is the cause with which calls under way end when the runtime stops.
+// errStopped is the cause with which calls in progress end when the runtime stops.
 var errStopped = errors.New("the runtime has stopped")
 
 func unavailable() error {
 	return status.Error(codes.Unavailable, "the fake runtime is stopped")
 }
 
-// pending is a call that has begun: it is recorded, and it is known what it meets.
+// pending is a call that has begun: it is recorded, and its faults are determined.
 type pending struct {
 	s      *service
 	ctx    context.Context // that of the call
 	cancel context.CancelCauseFunc
 	rec    *Call
 	hits   []*fault
-	// err is why it will not be served.
+	// err is set if the call is not served.
 	err error
 }
 
-// intercept is the way of every call that gets one answer, over a wire or not.
+// intercept serves every unary call, over a wire or not.
 func (s *service) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
 	return s.begin(ctx, path.Base(info.FullMethod), req).run(func(ctx context.Context) (any, error) { return serve(ctx, req) })
 }
 
-// run has a call meet its faults, and serves it. It is called once.
+// run serves the call with its faults. It is called once.
 func (p *pending) run(serve func(ctx context.Context) (any, error)) (any, error) {
 	defer p.cancel(nil)
 	var resp any
@@ -59,7 +59,7 @@ func (p *pending) run(serve func(ctx context.Context) (any, error)) (any, error)
 		err = strike(p.ctx, p.hits, true)
 	}
 	if errors.Is(context.Cause(p.ctx), errStopped) {
-		err = unavailable() // also if it was done: the answer finds no way back
+		err = unavailable() // also if it was executed: its answer is lost
 	}
 	err = asStatus(err)
 	p.s.finish(p.rec, resp, err)
@@ -69,8 +69,8 @@ func (p *pending) run(serve func(ctx context.Context) (any, error)) (any, error)
 	return resp, nil
 }
 
-// makesEvents reports whether a call with this answer has made events that listeners
-// may hold it up with. Calls that stop something do not wait for them in containerd.
+// makesEvents reports whether a call with this response has caused events for which
+// slow listeners can block it. In containerd, calls that stop something are not blocked.
 func makesEvents(resp any) bool {
 	switch resp.(type) {
 	case *criv1.RunPodSandboxResponse, *criv1.CreateContainerResponse, *criv1.StartContainerResponse,
@@ -80,8 +80,8 @@ func makesEvents(resp any) bool {
 	return false
 }
 
-// asStatus gives an error the form in which it crosses a wire. The runtime
-// package's errors get the codes from which a client makes them again.
+// asStatus converts an error to a gRPC status. The errors of package runtime get the
+// codes that a client converts back.
 func asStatus(err error) error {
 	if err == nil {
 		return nil
@@ -103,7 +103,7 @@ func asStatus(err error) error {
 	}
 }
 
-// begin records a call and finds what happens to it.
+// begin records a call and determines its faults.
 func (s *service) begin(ctx context.Context, method string, req any) *pending {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *service) begin(ctx context.Context, method string, req any) *pending {
 	return p
 }
 
-// keep puts a call into the record. mu is held.
+// keep adds a call to the record. mu is held.
 func (s *service) keep(rec *Call) {
 	switch {
 	case s.opts.Calls < 0:
@@ -156,7 +156,7 @@ func (s *service) finish(rec *Call, resp any, err error) {
 	s.cond.Changed()
 }
 
-// describe finds out what a call is about. mu is held.
+// describe sets the fields of a call from its request. mu is held.
 func (s *service) describe(rec *Call, req any) {
 	switch r := req.(type) {
 	case *criv1.RunPodSandboxRequest:
@@ -202,13 +202,13 @@ func (s *service) describe(rec *Call, req any) {
 	}
 }
 
-// imageOf returns an image's name in the spec of a container, and the reference by
-// which the runtime is asked for it.
+// imageOf returns the name of an image in the spec of a container, and the reference in
+// the request.
 func imageOf(spec *criv1.ImageSpec) (name, ref string) {
 	return cmp.Or(spec.GetUserSpecifiedImage(), spec.GetImage()), spec.GetImage()
 }
 
-// describePod finds the pod that a selector of labels asks for. mu is held.
+// describePod sets the pod that a label selector selects. mu is held.
 func (s *service) describePod(rec *Call, selector map[string]string) {
 	uid := selector[crimeta.LabelPodUID]
 	rec.Pod.UID = types.UID(uid)

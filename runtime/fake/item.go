@@ -8,28 +8,27 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// item is an entry of a list of sandboxes or containers as it goes over a wire, field
-// number and all. It is made when it is first listed, and kept as long as nothing
-// changes: a list of thousands costs a copy then, and does not outweigh what is to be
-// measured on the other side.
+// item is the encoded entry of a list of sandboxes or containers, with its field number.
+// It is kept until the entry changes: then a list of thousands costs no more than a
+// copy, and does not dominate a benchmark of the client.
 type item []byte
 
-// encode makes an item of a list that has one entry.
+// encode returns the item of a list response that has one entry.
 func encode(list any) item {
 	data, err := encoding.GetCodecV2(proto.Name).Marshal(list)
 	if err != nil {
-		return nil // no message of CRI has anything that cannot be encoded
+		return nil // all CRI messages can be encoded
 	}
 	defer data.Free()
 	return data.Materialize()
 }
 
-// join makes the items the entries of a list. To the message they are fields that it
-// does not know; on the way to the other side there is no difference.
+// join returns items as the unknown fields of a list response. On the wire they do not
+// differ from its entries.
 func join(items []item) []byte { return slices.Concat(items...) }
 
-// listed is the sandbox as an entry of a list. In the answers of ListPodSandbox and
-// StreamPodSandboxes it has the same number. mu is held.
+// listed returns the sandbox as an entry of a list. Its field number is the same in the
+// responses of ListPodSandbox and StreamPodSandboxes. mu is held.
 func (sb *sandbox) listed() item {
 	if sb.item == nil {
 		sb.item = encode(&criv1.ListPodSandboxResponse{Items: []*criv1.PodSandbox{{
@@ -40,8 +39,8 @@ func (sb *sandbox) listed() item {
 	return sb.item
 }
 
-// listed is the container as an entry of a list. In the answers of ListContainers and
-// StreamContainers it has the same number. mu is held.
+// listed returns the container as an entry of a list. Its field number is the same in
+// the responses of ListContainers and StreamContainers. mu is held.
 func (c *container) listed() item {
 	if c.item == nil {
 		c.item = encode(&criv1.ListContainersResponse{Containers: []*criv1.Container{{
@@ -53,5 +52,5 @@ func (c *container) listed() item {
 	return c.item
 }
 
-// setState changes the container's state. mu is held.
+// setState sets the state of the container. mu is held.
 func (c *container) setState(st criv1.ContainerState) { c.state, c.item = st, nil }

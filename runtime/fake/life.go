@@ -16,13 +16,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
-// Exit codes of containers that were ended: 128 and the number of the signal.
+// Exit codes of containers that a signal has ended: 128 plus its number.
 const (
 	codeTERM = 128 + 15
 	codeKILL = 128 + 9
 )
 
-// run makes a container that was created one that runs. mu is held.
+// run makes a created container a running one. mu is held.
 func (s *service) run(c *container, b Behavior) {
 	now := time.Now()
 	c.setState(criv1.ContainerState_CONTAINER_RUNNING)
@@ -34,8 +34,8 @@ func (s *service) run(c *container, b Behavior) {
 	s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_STARTED_EVENT)
 }
 
-// signal sends the stop signal to a container that runs. A second one does
-// nothing, as with containerd. mu is held.
+// signal sends the stop signal to a running container. A second one has no effect, as in
+// containerd. mu is held.
 func (s *service) signal(c *container) {
 	b := &c.behavior
 	if c.signalled || b.IgnoresStop || b.Unkillable || s.closed {
@@ -57,7 +57,8 @@ func (s *service) signal(c *container) {
 	})
 }
 
-// kill ends a container, or waits for ctx to end if nothing can.
+// kill kills a container. If it is unkillable, kill waits until it has ended otherwise or
+// ctx ends.
 func (s *service) kill(ctx context.Context, c *container) error {
 	s.mu.Lock()
 	unkillable := c.state == criv1.ContainerState_CONTAINER_RUNNING && c.behavior.Unkillable
@@ -76,7 +77,7 @@ func (s *service) kill(ctx context.Context, c *container) error {
 	}
 }
 
-// endByItself is the end that its behavior has foreseen.
+// endByItself makes a container exit as its behavior says.
 func (s *service) endByItself(c *container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +96,8 @@ func (s *service) endByItself(c *container) {
 	s.end(c, c.behavior.ExitCode, "")
 }
 
-// end makes a container that runs one that has exited. Without a reason it is what
-// containerd says. mu is held.
+// end makes a running container an exited one. An empty reason means that of
+// containerd. mu is held.
 func (s *service) end(c *container, code int32, reason string) {
 	if c.state != criv1.ContainerState_CONTAINER_RUNNING {
 		return
@@ -116,7 +117,7 @@ func (s *service) end(c *container, code int32, reason string) {
 	s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// drop forgets a container that does not run. mu is held.
+// drop removes a container that does not run. mu is held.
 func (s *service) drop(c *container) {
 	if s.containers.byID[c.id] != c {
 		return
@@ -127,7 +128,7 @@ func (s *service) drop(c *container) {
 	s.emit(c.sandbox, c, criv1.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
-// write puts output into the container's log, in the format of CRI.
+// write writes output to the log of the container, in the format of CRI.
 func (c *container) write(output string) error {
 	if output == "" || c.logPath() == "" {
 		return nil
@@ -140,8 +141,8 @@ func (c *container) write(output string) error {
 	return appendTo(c.logPath(), data.Bytes())
 }
 
-// appendTo appends to a file, which is made if need be; its directory is the
-// client's duty.
+// appendTo appends to a file, which is created if necessary. The client creates its
+// directory.
 func appendTo(path string, data []byte) error {
 	if path == "" {
 		return nil
@@ -157,8 +158,8 @@ func appendTo(path string, data []byte) error {
 	return nil
 }
 
-// leaveMessage writes to the file that is mounted at the container's termination
-// message path.
+// leaveMessage writes to the file that is mounted at the termination message path of
+// the container.
 func (c *container) leaveMessage(text string) error {
 	at := c.config.GetAnnotations()[crimeta.AnnotationTerminationMessagePath]
 	for _, m := range c.config.GetMounts() {

@@ -10,15 +10,15 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// streamPart is how many items one message of a streamed list has, at most. It is less
-// than real runtimes choose, so that lists of tests have several parts.
+// streamPart is the number of items in one message of a streamed list, at most. It is
+// less than in real runtimes, so that lists in tests have several parts.
 const streamPart = 100
 
-// ListStreams returns the names of the calls that stream lists (KEP-5825), which came
-// with CRI v0.37. They are for [Options].Without: older runtimes do not have them.
+// ListStreams returns the names of the calls that stream lists (KEP-5825), which are new
+// in CRI v0.37. Put them into [Options].Without for an older runtime.
 func ListStreams() []string { return slices.Sorted(maps.Keys(listStreams())) }
 
-// listStreams has the calls that stream lists, each with the one that answers at once.
+// listStreams maps the calls that stream lists to the corresponding unary calls.
 var listStreams = sync.OnceValue(func() map[string]string {
 	return map[string]string{
 		"StreamPodSandboxes":      "ListPodSandbox",
@@ -30,8 +30,8 @@ var listStreams = sync.OnceValue(func() map[string]string {
 	}
 })
 
-// stream answers a call with a list in parts. A fault strikes before the first or,
-// if it is late, after the last of them: there is no end of the list then.
+// stream answers a call with a list in parts. A fault strikes before the first part or,
+// if it is late, after the last one: the list then has no end.
 func stream[T, R any](s *service, method string, req any, out grpc.ServerStreamingServer[R], list func() []T, message func(part []T) *R) error {
 	_, err := s.begin(out.Context(), method, req).run(func(context.Context) (any, error) {
 		for part := range slices.Chunk(list(), streamPart) {

@@ -16,8 +16,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
-// Pods makes n pods in the namespace "default", "pod-0" and so on, with so many
-// containers each, "c0" and so on: always the same ones.
+// Pods returns n pods "pod-0", "pod-1" and so on in namespace "default", with the given
+// number of containers "c0", "c1" and so on. The result depends on the arguments alone.
 func Pods(n, containers int) []*v1.Pod {
 	pods := make([]*v1.Pod, n)
 	for i := range pods {
@@ -32,13 +32,13 @@ func Pods(n, containers int) []*v1.Pod {
 	return pods
 }
 
-// Seed has the pods run, as if an agent had started them: their sandboxes are ready,
-// their containers run, and their images are there. An agent that wants them adopts
-// them. Init containers have run and were removed, sidecars run. It makes no calls and
-// takes no time, whatever a [Behavior] says of starting; events are sent. It fails,
-// and does nothing, if one of the pods had a sandbox before.
+// Seed adds running pods, as if an agent had started them: their sandboxes are ready,
+// their containers and sidecars run, and their images are present. Init containers have
+// run and were removed. An agent that is given the same pods adopts them. Seed makes no
+// calls and ignores the StartDelay and StartErr of a [Behavior]; events are sent. It
+// fails without any change if one of the pods already has a sandbox.
 func (r *Runtime) Seed(pods ...*v1.Pod) error {
-	logs := "" // what nobody has a place for is not written
+	logs := "" // logs are not written
 	if r.dir != "" {
 		logs = r.Host().PodLogsDir
 	}
@@ -56,7 +56,7 @@ func (r *Runtime) Seed(pods ...*v1.Pod) error {
 	return nil
 }
 
-// seed makes the sandboxes of pods, and the containers that are to be in them.
+// seed adds the sandboxes of pods, and returns the containers to be added to them.
 func (s *service) seed(pods []*v1.Pod, logs string) ([]*container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,10 +127,10 @@ func containerConfig(pod *v1.Pod, c *v1.Container, img *criv1.Image) (*criv1.Con
 	return config, nil
 }
 
-// ExitNext ends all containers of the next n pods as if by themselves, at once, and
-// returns which pods these are: those with something that runs, in the order of their
-// creation from the one after the last that such a call was about, and round again.
-// Fewer than n are returned if there are no more.
+// ExitNext makes all containers of the next n pods exit as if by themselves, and returns
+// these pods. It takes pods with running containers in the order of their creation,
+// starts after the last pod of the previous call, and wraps around. It returns fewer
+// than n if there are no more.
 func (r *Runtime) ExitNext(n int, code int32) []runtime.PodRef {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -144,9 +144,8 @@ func (r *Runtime) ExitNext(n int, code int32) []runtime.PodRef {
 	return refs
 }
 
-// RestartNext is [Runtime.ExitNext] with a new instance in the place of each that has
-// ended, as an agent would start it, and returns which pods these are. Of instances
-// that had ended before nothing is left.
+// RestartNext is [Runtime.ExitNext] with a new instance for each container that has
+// exited, as an agent would start it. Instances that had exited before are removed.
 func (r *Runtime) RestartNext(n int, code int32) []runtime.PodRef {
 	s := r.s
 	s.mu.Lock()
@@ -173,7 +172,7 @@ func (r *Runtime) RestartNext(n int, code int32) []runtime.PodRef {
 	return refs
 }
 
-// replace ends the instances before a new one, and leaves only the last of them. mu is
+// replace adds a new instance, ends the one before it, and removes older ones. mu is
 // held.
 func (s *service) replace(c *container, code int32) {
 	for _, old := range slices.Clone(c.sandbox.containers) {
@@ -188,7 +187,7 @@ func (s *service) replace(c *container, code int32) {
 	s.addContainer(c)
 }
 
-// successor is the configuration of the next instance.
+// successor returns the configuration of the next instance.
 func successor(old *criv1.ContainerConfig) *criv1.ContainerConfig {
 	attempt := old.GetMetadata().GetAttempt() + 1
 	annotations := map[string]string{}
@@ -202,7 +201,7 @@ func successor(old *criv1.ContainerConfig) *criv1.ContainerConfig {
 	}
 }
 
-// behaviorsOf is that of each instance, see behaviorOf.
+// behaviorsOf returns the behavior of each instance, see behaviorOf.
 func (s *service) behaviorsOf(list []*container) []Behavior {
 	out := make([]Behavior, len(list))
 	for i, c := range list {
@@ -211,7 +210,8 @@ func (s *service) behaviorsOf(list []*container) []Behavior {
 	return out
 }
 
-// nextSandboxes are those in which something runs, see [Runtime.ExitNext]. mu is held.
+// nextSandboxes returns the next n sandboxes with a running container, see
+// [Runtime.ExitNext]. mu is held.
 func (s *service) nextSandboxes(n int) []*sandbox {
 	all := s.sandboxes.all
 	first, _ := slices.BinarySearchFunc(all, s.touched+1, func(sb *sandbox, seq int) int { return cmp.Compare(sb.seq, seq) })

@@ -7,14 +7,14 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// metric is one that every running container has.
+// metric is a metric of every running container.
 type metric struct {
 	name, help string
 	kind       criv1.MetricType
 	value      func(t *total) uint64
 }
 
-// metrics are some of cAdvisor's (KEP-2371).
+// metrics returns some metrics of cAdvisor (KEP-2371).
 func metrics() []metric {
 	return []metric{
 		{"container_cpu_usage_seconds_total", "Cumulative CPU time consumed in seconds.", criv1.MetricType_COUNTER,
@@ -26,7 +26,7 @@ func metrics() []metric {
 	}
 }
 
-// ListMetricDescriptors tells which metrics there are.
+// ListMetricDescriptors lists the metrics.
 func (s *runtimeServer) ListMetricDescriptors(context.Context, *criv1.ListMetricDescriptorsRequest) (*criv1.ListMetricDescriptorsResponse, error) {
 	resp := &criv1.ListMetricDescriptorsResponse{}
 	for _, m := range metrics() {
@@ -37,7 +37,7 @@ func (s *runtimeServer) ListMetricDescriptors(context.Context, *criv1.ListMetric
 	return resp, nil
 }
 
-// ListPodSandboxMetrics has the metrics of running containers in ready sandboxes.
+// ListPodSandboxMetrics lists the metrics of running containers in ready sandboxes.
 func (s *runtimeServer) ListPodSandboxMetrics(context.Context, *criv1.ListPodSandboxMetricsRequest) (*criv1.ListPodSandboxMetricsResponse, error) {
 	return &criv1.ListPodSandboxMetricsResponse{PodMetrics: s.s.listMetrics()}, nil
 }
@@ -61,7 +61,7 @@ func (s *service) listMetrics() []*criv1.PodSandboxMetrics {
 	return all
 }
 
-// metrics of a container. mu is held.
+// metrics returns the metrics of a container. mu is held.
 func (c *container) metrics() *criv1.ContainerMetrics {
 	var t total
 	t.add(c)

@@ -13,33 +13,32 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Call is a call that was made to the runtime. What it is about is given where
-// the runtime can tell: the pod of an ID that it knows.
+// Call is a CRI call that the runtime has received. Pod, Container and Image are set if
+// the runtime can determine them from the request, for example from an ID that exists.
 type Call struct {
-	// Seq counts the calls, from 1.
+	// Seq numbers the calls, from 1.
 	Seq int
-	// Method is the CRI name, as in "StartContainer".
+	// Method is the CRI name, such as "StartContainer".
 	Method string
 	Pod    runtime.PodRef
-	// Container and Image are names as in the spec. ID is that of the container or the
-	// sandbox that the call is about, or the reference of the image that the runtime is
-	// asked for.
+	// Container and Image are names as in the spec. ID is the ID of the container or the
+	// sandbox, or the image reference in the request.
 	Container, Image, ID string
 	// Username in the credentials of PullImage.
 	Username string
-	// Attempt of the container or the sandbox.
+	// Attempt of the container or the sandbox, from 0.
 	Attempt uint32
-	// Grace of StopContainer.
+	// Grace is the grace period of StopContainer.
 	Grace time.Duration
 	// Command of ExecSync and Exec.
 	Command []string
-	// Began and Ended; the latter is zero while the call is under way.
+	// Began and Ended are its times; Ended is zero while the call is in progress.
 	Began, Ended time.Time
-	// Err is what the caller got, with its gRPC status.
+	// Err is the error of the call, with its gRPC status.
 	Err error
 }
 
-// Changes reports whether the call may change something. The others only read.
+// Changes reports whether the call can change the runtime's state. The others only read.
 func (c *Call) Changes() bool {
 	switch {
 	case strings.HasPrefix(c.Method, "List"), strings.HasPrefix(c.Method, "Stream"), strings.HasSuffix(c.Method, "Status"),
@@ -54,7 +53,8 @@ func (c *Call) Changes() bool {
 }
 
 // String returns the call in one line: its name, "namespace/pod/container" or
-// "namespace/pod" or the image, grace period or command, and what it failed with.
+// "namespace/pod" or the image, the grace period or the command, and its status code if
+// it has failed.
 func (c *Call) String() string {
 	words := []string{c.Method}
 	if c.Pod.Name != "" {
@@ -95,8 +95,8 @@ func (r *Runtime) Calls(t Target) []Call {
 	return out
 }
 
-// Transcript returns those of [Runtime.Calls] that may change something, each as
-// one line.
+// Transcript returns the calls about the target that can change the runtime's state,
+// each as one line.
 func (r *Runtime) Transcript(t Target) []string {
 	var out []string
 	for _, c := range r.Calls(t) {
@@ -107,14 +107,14 @@ func (r *Runtime) Transcript(t Target) []string {
 	return out
 }
 
-// ForgetCalls empties the record of calls.
+// ForgetCalls removes all calls from the record.
 func (r *Runtime) ForgetCalls() {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	r.s.calls, r.s.next = nil, 0
 }
 
-// Instance is a container instance that the runtime holds.
+// Instance is a container instance that the runtime holds, running or not.
 type Instance struct {
 	Pod       runtime.PodRef
 	Container string
@@ -122,14 +122,14 @@ type Instance struct {
 	SandboxID string
 	Attempt   uint32
 	State     runtime.ContainerState
-	// The times are zero for what has not happened.
+	// The times are zero for events that have not happened.
 	CreatedAt, StartedAt, FinishedAt time.Time
 	ExitCode                         int32
 	Reason                           string
 }
 
-// String returns "namespace/pod/container#attempt state", and the exit code of
-// one that has exited.
+// String returns "namespace/pod/container#attempt state", and the exit code if the
+// instance has exited.
 func (i *Instance) String() string {
 	text := fmt.Sprintf("%s/%s/%s#%d %s", i.Pod.Namespace, i.Pod.Name, i.Container, i.Attempt, i.State)
 	if i.State == runtime.ContainerExited {
@@ -138,7 +138,7 @@ func (i *Instance) String() string {
 	return text
 }
 
-// Instances returns the matching instances, dead ones too, in the order of their
+// Instances returns the matching instances, exited ones too, in the order of their
 // creation.
 func (r *Runtime) Instances(t Target) []Instance {
 	s := r.s
@@ -159,7 +159,7 @@ func (r *Runtime) Instances(t Target) []Instance {
 	return out
 }
 
-// Running returns those of [Runtime.Instances] that run.
+// Running returns the matching instances that run.
 func (r *Runtime) Running(t Target) []Instance {
 	return slices.DeleteFunc(r.Instances(t), func(i Instance) bool { return i.State != runtime.ContainerRunning })
 }
@@ -171,7 +171,7 @@ func unixTime(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// ReadySandboxes returns how many sandboxes of the matching pods are ready.
+// ReadySandboxes returns the number of ready sandboxes of the matching pods.
 func (r *Runtime) ReadySandboxes(t Target) int {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -184,9 +184,9 @@ func (r *Runtime) ReadySandboxes(t Target) int {
 	return n
 }
 
-// Until returns when cond is true: it is asked at once, and again after every
-// change and every call. The context's error comes with what the runtime held when
-// it ended. cond may use the runtime's other methods.
+// Until returns nil when cond returns true: cond is called at once, and again after each
+// change and each call. It may call the other methods of the runtime. When ctx ends
+// before, the error lists the instances that the runtime holds.
 func (r *Runtime) Until(ctx context.Context, cond func() bool) error {
 	return r.s.cond.Until(ctx, cond, func() string {
 		var held []string
@@ -197,7 +197,7 @@ func (r *Runtime) Until(ctx context.Context, cond func() bool) error {
 	})
 }
 
-// UntilRunning returns when at least n matching instances run, and which.
+// UntilRunning waits until at least n matching instances run, and returns them.
 func (r *Runtime) UntilRunning(ctx context.Context, t Target, n int) ([]Instance, error) {
 	var running []Instance
 	err := r.Until(ctx, func() bool {
@@ -207,16 +207,16 @@ func (r *Runtime) UntilRunning(ctx context.Context, t Target, n int) ([]Instance
 	return running, err
 }
 
-// UntilStopped returns when no matching instance runs. If the target names no
-// container, no sandbox of its pods is ready then, either.
+// UntilStopped waits until no matching instance runs and, unless the target has a
+// container or an image, no sandbox of its pods is ready.
 func (r *Runtime) UntilStopped(ctx context.Context, t Target) error {
 	return r.Until(ctx, func() bool {
 		return len(r.Running(t)) == 0 && (t.Container != "" || t.Image != "" || r.ReadySandboxes(t) == 0)
 	})
 }
 
-// UntilCalled returns when a call of the method about the target has begun, as far
-// as calls are recorded, and the first one.
+// UntilCalled waits for a call of the method about the target to begin, and returns the
+// first one in the record.
 func (r *Runtime) UntilCalled(ctx context.Context, method string, t Target) (Call, error) {
 	var found Call
 	err := r.Until(ctx, func() bool {

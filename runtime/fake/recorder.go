@@ -41,8 +41,8 @@ func (r *Recorder) Event(e runtime.Event) {
 	r.cond.Changed()
 }
 
-// Events returns the events about the target's pods, in order. Its container and image
-// do not count.
+// Events returns the events about the target's pods, in order. The target's container
+// and image are ignored.
 func (r *Recorder) Events(t Target) []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,8 +56,8 @@ func (r *Recorder) Events(t Target) []Event {
 	return out
 }
 
-// UntilEvent returns when there is an event of that reason about the target's pods, and
-// the first one.
+// UntilEvent waits for an event with the reason about the target's pods, and returns the
+// first one.
 func (r *Recorder) UntilEvent(ctx context.Context, t Target, reason string) (Event, error) {
 	var found Event
 	err := r.cond.Until(ctx, func() bool {

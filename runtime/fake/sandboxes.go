@@ -11,12 +11,12 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Version names the runtime.
+// Version returns the name of the runtime.
 func (s *runtimeServer) Version(context.Context, *criv1.VersionRequest) (*criv1.VersionResponse, error) {
 	return &criv1.VersionResponse{Version: "0.1.0", RuntimeName: s.s.opts.Name, RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status tells the conditions that [Runtime.SetCondition] has set.
+// Status returns the conditions, see [Runtime.SetCondition].
 func (s *runtimeServer) Status(context.Context, *criv1.StatusRequest) (*criv1.StatusResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
@@ -26,17 +26,17 @@ func (s *runtimeServer) Status(context.Context, *criv1.StatusRequest) (*criv1.St
 	}, nil
 }
 
-// RuntimeConfig names the cgroup driver.
+// RuntimeConfig returns the cgroup driver.
 func (s *runtimeServer) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest) (*criv1.RuntimeConfigResponse, error) {
 	return &criv1.RuntimeConfigResponse{Linux: &criv1.LinuxRuntimeConfiguration{CgroupDriver: criv1.CgroupDriver_CGROUPFS}}, nil
 }
 
-// UpdateRuntimeConfig is taken note of by nobody.
+// UpdateRuntimeConfig has no effect.
 func (s *runtimeServer) UpdateRuntimeConfig(context.Context, *criv1.UpdateRuntimeConfigRequest) (*criv1.UpdateRuntimeConfigResponse, error) {
 	return &criv1.UpdateRuntimeConfigResponse{}, nil
 }
 
-// RunPodSandbox makes a sandbox that is ready. Its name, made of the pod's and the
+// RunPodSandbox creates a ready sandbox. Its name, made of the pod's name and the
 // attempt, must be free.
 func (s *runtimeServer) RunPodSandbox(_ context.Context, req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {
 	s.s.mu.Lock()
@@ -52,7 +52,7 @@ func (s *runtimeServer) RunPodSandbox(_ context.Context, req *criv1.RunPodSandbo
 	return &criv1.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
 }
 
-// addSandbox makes a sandbox that is ready, whose name is free. mu is held.
+// addSandbox adds a ready sandbox, whose name is free. mu is held.
 func (s *service) addSandbox(config *criv1.PodSandboxConfig, handler string) *sandbox {
 	sb := &sandbox{
 		pod: podOf(config.GetMetadata()), config: config, handler: handler,
@@ -102,8 +102,8 @@ func (sb *sandbox) status() *criv1.PodSandboxStatus {
 	return st
 }
 
-// StopPodSandbox kills what runs in the sandbox. It succeeds on one that is not
-// ready, and on one that is gone.
+// StopPodSandbox kills the containers of the sandbox. It succeeds for sandboxes that are
+// not ready or do not exist.
 func (s *runtimeServer) StopPodSandbox(ctx context.Context, req *criv1.StopPodSandboxRequest) (*criv1.StopPodSandboxResponse, error) {
 	if err := s.s.stopSandbox(ctx, req.GetPodSandboxId()); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *service) stopSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// lose makes a sandbox one that is not ready. mu is held.
+// lose makes a sandbox not ready. mu is held.
 func (s *service) lose(sb *sandbox) {
 	if sb != nil && sb.ready {
 		sb.ready, sb.item = false, nil
@@ -139,7 +139,7 @@ func (s *service) lose(sb *sandbox) {
 	}
 }
 
-// readySandbox returns a sandbox that is ready.
+// readySandbox returns a ready sandbox by its ID.
 func (s *service) readySandbox(id string) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +153,8 @@ func (s *service) readySandbox(id string) (*sandbox, error) {
 	return sb, nil
 }
 
-// RemovePodSandbox removes the sandbox with all its containers, which are killed
-// if they run. It succeeds on one that is gone.
+// RemovePodSandbox removes the sandbox with all its containers, after killing those that
+// run. It succeeds if there is no such sandbox.
 func (s *runtimeServer) RemovePodSandbox(ctx context.Context, req *criv1.RemovePodSandboxRequest) (*criv1.RemovePodSandboxResponse, error) {
 	if err := s.s.stopSandbox(ctx, req.GetPodSandboxId()); err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (s *runtimeServer) RemovePodSandbox(ctx context.Context, req *criv1.RemoveP
 	return &criv1.RemovePodSandboxResponse{}, nil
 }
 
-// dropSandbox forgets a sandbox without containers. mu is held.
+// dropSandbox removes a sandbox without containers. mu is held.
 func (s *service) dropSandbox(sb *sandbox) {
 	s.sandboxes.remove(sb)
 	delete(s.names, sandboxName(sb.config.GetMetadata()))

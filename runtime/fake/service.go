@@ -18,19 +18,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
 )
 
-// service is the state of the runtime. All of it is guarded by mu but what is set
-// once; what calls hand out is never changed after.
+// service is the state of the runtime. mu guards all of it except what newService sets.
+// Values that calls return are never changed afterwards.
 type service struct {
 	opts Options
 	rs   *runtimeServer
 	is   *imageServer
 
 	mu sync.Mutex
-	// seq numbers sandboxes and containers in the order of their creation.
+	// seq is the number of the newest sandbox or container.
 	seq        int
 	sandboxes  index[*sandbox]
 	containers index[*container]
-	// names are taken by sandboxes and containers, as real runtimes reserve them.
+	// names has the reserved names of sandboxes and containers.
 	names  map[string]bool
 	images map[string]*criv1.Image // by name and by ID
 
@@ -42,23 +42,23 @@ type service struct {
 	unheard    []kept // while there is no subscription
 	conditions []*criv1.RuntimeCondition
 
-	// calls are the newest that were made, a ring once it is full; next is where the
-	// oldest stands then.
+	// calls has the newest calls. Once it is full it is a ring, and next is the index of
+	// the oldest.
 	calls    []*Call
 	next     int
 	lastCall int
-	// underWay has how to end each call that was not answered yet.
+	// underWay cancels the calls in progress.
 	underWay map[int]context.CancelCauseFunc
 	down     bool
 	closed   bool
 	// streams hands out the addresses of exec, attach and port-forward; it may be nil.
 	streams StreamServer
 
-	// touched is the newest sandbox that a call of [Runtime.ExitNext] or the like was about
-	// last.
+	// touched is the number of the last sandbox of the previous [Runtime.ExitNext] or
+	// [Runtime.RestartNext].
 	touched int
 
-	// cond wakes those who wait for something to change.
+	// cond wakes waiters after each change and each call.
 	cond cond.Cond
 }
 
@@ -72,8 +72,8 @@ type imageServer struct {
 	*state
 }
 
-// state keeps the methods of service out of the way of those that the servers
-// embed.
+// state is embedded instead of service, whose methods would hide those of the embedded
+// unimplemented servers.
 type state struct{ s *service }
 
 type sandbox struct {
@@ -83,7 +83,7 @@ type sandbox struct {
 	config     *criv1.PodSandboxConfig
 	handler    string
 	ready      bool
-	lost       chan struct{} // closed when it is not ready any more
+	lost       chan struct{} // closed when it is no longer ready
 	created    int64
 	ips        []string // none with the host's network
 	containers []*container
@@ -106,14 +106,14 @@ type container struct {
 	exitCode                   int32
 	reason, message            string
 
-	// starting says that StartContainer is under way.
+	// starting is true during StartContainer.
 	starting bool
 	behavior Behavior
-	// usage is what it uses now; usedCPU has added up by the time of settled.
+	// usage is the current usage; usedCPU is the CPU time used until settled.
 	usage   Usage
 	usedCPU time.Duration
 	settled time.Time
-	// end is what ends it by itself, term what ends it after the stop signal.
+	// end makes it exit by itself, term after the stop signal.
 	end, term *time.Timer
 	signalled bool
 	// done is closed when it has exited.
@@ -146,7 +146,7 @@ func newService(opts Options) *service {
 	return s
 }
 
-// newID returns the number of what is created now, and its ID. mu is held.
+// newID returns the number and the ID of a new sandbox or container. mu is held.
 func (s *service) newID(prefix string) (int, string) {
 	s.seq++
 	return s.seq, fmt.Sprintf("%s%s%d", s.opts.IDPrefix, prefix, s.seq)
@@ -183,7 +183,7 @@ func sandboxName(m *criv1.PodSandboxMetadata) string {
 	return fmt.Sprintf("%s_%s_%s_%d", m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt())
 }
 
-// fullName is what no other container may have.
+// fullName returns the name that is unique among all containers.
 func (c *container) fullName() string {
 	return fmt.Sprintf("%s_%s_%d", c.name(), sandboxName(c.sandbox.config.GetMetadata()), c.config.GetMetadata().GetAttempt())
 }
@@ -221,8 +221,7 @@ func stateWord(st criv1.ContainerState) runtime.ContainerState {
 	}
 }
 
-// tagged returns the name with the tag "latest" if it has neither tag nor digest,
-// as clients ask for images.
+// tagged returns the name with the tag "latest" if it has neither tag nor digest.
 func tagged(name string) string {
 	if strings.Contains(name[strings.LastIndexByte(name, '/')+1:], ":") || strings.Contains(name, "@") {
 		return name

@@ -7,22 +7,22 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Usage is what a container uses as long as it runs, for statistics and metrics. The
-// zero value uses nothing but a process.
+// Usage is the resource usage of a running container, for statistics and metrics. The
+// zero value is one idle process.
 type Usage struct {
-	// MilliCPU is in thousandths of a processor. What adds up over time does so by the
+	// MilliCPU is the CPU usage in thousandths of a processor. CPU time adds up with the
 	// clock.
 	MilliCPU uint64
 	// Memory is the working set in bytes, all of it resident.
 	Memory uint64
-	// Disk is what it has written to its own layer, in bytes.
+	// Disk is the size of its writable layer in bytes.
 	Disk uint64
-	// Processes that it has. Default: 1.
+	// Processes is their number. Default: 1.
 	Processes uint64
 }
 
-// SetUsage has the matching containers that run use so much from now on, and returns
-// how many there were. Instances that start later use what their [Behavior] says.
+// SetUsage sets the usage of the matching running containers, and returns their number.
+// Instances that start later have the usage of their [Behavior].
 func (r *Runtime) SetUsage(t Target, u Usage) int {
 	return r.each(t, func(c *container) {
 		c.settleUsage()
@@ -30,8 +30,8 @@ func (r *Runtime) SetUsage(t Target, u Usage) int {
 	})
 }
 
-// settleUsage adds up what a container has used of the processor, as far as it runs.
-// mu is held.
+// settleUsage adds the CPU time that a running container has used since settled. mu is
+// held.
 func (c *container) settleUsage() {
 	now := time.Now()
 	if c.state == criv1.ContainerState_CONTAINER_RUNNING {
@@ -42,7 +42,7 @@ func (c *container) settleUsage() {
 
 func value(n uint64) *criv1.UInt64Value { return &criv1.UInt64Value{Value: n} }
 
-// total adds up the usage of the containers of a pod.
+// total is the sum of the usage of containers.
 type total struct {
 	Usage
 	cpu time.Duration
@@ -67,7 +67,7 @@ func (t *total) memoryUsage(now int64) *criv1.MemoryUsage {
 	}
 }
 
-// stats of a container. mu is held.
+// stats returns the statistics of a container. mu is held.
 func (c *container) stats() *criv1.ContainerStats {
 	var t total
 	t.add(c)
@@ -85,7 +85,8 @@ func (c *container) stats() *criv1.ContainerStats {
 	return st
 }
 
-// stats of a sandbox are the sum of its running containers. mu is held.
+// stats returns the statistics of a sandbox, the sum of its running containers. mu is
+// held.
 func (sb *sandbox) stats() *criv1.PodSandboxStats {
 	var t total
 	linux := &criv1.LinuxPodSandboxStats{}
@@ -104,8 +105,8 @@ func (sb *sandbox) stats() *criv1.PodSandboxStats {
 	}
 }
 
-// ContainerStats tells what a container uses; one that has ended uses no more, but for
-// what has added up.
+// ContainerStats returns the statistics of a container. An exited container has CPU time
+// but no current usage.
 func (s *runtimeServer) ContainerStats(_ context.Context, req *criv1.ContainerStatsRequest) (*criv1.ContainerStatsResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
@@ -116,7 +117,7 @@ func (s *runtimeServer) ContainerStats(_ context.Context, req *criv1.ContainerSt
 	return &criv1.ContainerStatsResponse{Stats: c.stats()}, nil
 }
 
-// ListContainerStats tells what running containers use.
+// ListContainerStats lists the statistics of running containers.
 func (s *runtimeServer) ListContainerStats(_ context.Context, req *criv1.ListContainerStatsRequest) (*criv1.ListContainerStatsResponse, error) {
 	return &criv1.ListContainerStatsResponse{Stats: s.s.listContainerStats(req.GetFilter())}, nil
 }
@@ -133,7 +134,7 @@ func (s *service) listContainerStats(f *criv1.ContainerStatsFilter) []*criv1.Con
 	return all
 }
 
-// PodSandboxStats tells what the containers of a sandbox use.
+// PodSandboxStats returns the statistics of a sandbox.
 func (s *runtimeServer) PodSandboxStats(_ context.Context, req *criv1.PodSandboxStatsRequest) (*criv1.PodSandboxStatsResponse, error) {
 	s.s.mu.Lock()
 	defer s.s.mu.Unlock()
@@ -144,7 +145,7 @@ func (s *runtimeServer) PodSandboxStats(_ context.Context, req *criv1.PodSandbox
 	return &criv1.PodSandboxStatsResponse{Stats: sb.stats()}, nil
 }
 
-// ListPodSandboxStats tells what the containers of ready sandboxes use.
+// ListPodSandboxStats lists the statistics of ready sandboxes.
 func (s *runtimeServer) ListPodSandboxStats(_ context.Context, req *criv1.ListPodSandboxStatsRequest) (*criv1.ListPodSandboxStatsResponse, error) {
 	return &criv1.ListPodSandboxStatsResponse{Stats: s.s.listSandboxStats(req.GetFilter())}, nil
 }

@@ -11,12 +11,11 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventCall is a call of GetContainerEvents. It listens from the moment it is made,
-// though nobody knows before the runtime has answered; then the call is over, for its
-// record and its faults.
+// eventCall is a call of GetContainerEvents. It receives events from the moment it is
+// made. For its record and its faults, the call ends when the runtime has answered.
 type eventCall struct {
 	*pending
-	sub *subscription // nil if the runtime does not take the call up
+	sub *subscription // nil if the call is not served
 }
 
 // listen makes a call of GetContainerEvents.
@@ -28,8 +27,8 @@ func (s *service) listen(ctx context.Context) *eventCall {
 	return e
 }
 
-// answer returns when the stream stands, or with what keeps it from standing. It is
-// called once.
+// answer returns when the stream is established, or an error if it is not. It is called
+// once.
 func (e *eventCall) answer() error {
 	_, err := e.run(func(context.Context) (any, error) { return nil, nil })
 	if err != nil && e.sub != nil {
@@ -38,7 +37,7 @@ func (e *eventCall) answer() error {
 	return err
 }
 
-// GetContainerEvents streams what happens from now on, as [EventStream] says.
+// GetContainerEvents streams events from now on, as [EventStream] says.
 func (s *runtimeServer) GetContainerEvents(_ *criv1.GetEventsRequest, stream grpc.ServerStreamingServer[criv1.ContainerEventResponse]) error {
 	e := s.s.listen(stream.Context())
 	if err := e.answer(); err != nil {
@@ -64,7 +63,7 @@ func (s *runtimeServer) GetContainerEvents(_ *criv1.GetEventsRequest, stream grp
 	}
 }
 
-// reader is the part of a stream in memory that all have.
+// reader is the common part of streams in memory.
 type reader struct {
 	ctx context.Context // that of the stream
 }
@@ -73,7 +72,7 @@ func (reader) Trailer() metadata.MD       { return nil }
 func (reader) CloseSend() error           { return nil }
 func (r reader) Context() context.Context { return r.ctx }
 
-// eventReader is the reader's end of a stream of events.
+// eventReader is the client side of an event stream.
 type eventReader struct {
 	reader
 	call     *eventCall
@@ -86,14 +85,14 @@ var _ grpc.ClientStream = (*eventReader)(nil)
 func newEventReader(ctx context.Context, call *eventCall) *eventReader {
 	r := &eventReader{reader: reader{ctx}, call: call}
 	if len(call.hits) == 0 {
-		_ = r.open() // the answer is there at once
+		_ = r.open() // returns at once
 	}
 	return r
 }
 
 func (*eventReader) SendMsg(any) error { return nil }
 
-// open waits for the runtime's answer, as long as faults may delay it.
+// open waits for the runtime's answer, which faults can delay.
 func (r *eventReader) open() error {
 	if !r.answered {
 		r.err, r.answered = r.call.answer(), true
@@ -101,10 +100,10 @@ func (r *eventReader) open() error {
 	return r.err
 }
 
-// Header waits as a connection does: until the stream stands, or is over.
+// Header waits until the stream is established or has ended, as over a connection.
 func (r *eventReader) Header() (metadata.MD, error) {
 	if r.open() != nil {
-		return nil, nil // RecvMsg has the reason
+		return nil, nil // RecvMsg returns the error
 	}
 	if r.call.s.opts.Events.Unannounced {
 		if err := r.call.sub.wait(r.ctx); err != nil {
@@ -126,14 +125,13 @@ func (r *eventReader) RecvMsg(m any) error {
 	return transfer(ev, m)
 }
 
-// listReader is the reader's end of a stream that lists. It is served as a whole when
-// it is first read from, in the goroutine that reads.
+// listReader is the client side of a streamed list. The first read serves the whole
+// list, in the goroutine that reads.
 type listReader struct {
 	reader
 	serve func(grpc.ServerStream) error
 	req   any
-	// sent are the parts that were not read yet, err is how the stream ends; once it was
-	// served.
+	// Once served, sent has the parts that were not read yet, and err ends the stream.
 	served bool
 	sent   []any
 	err    error
@@ -173,7 +171,7 @@ func (r *listReader) RecvMsg(m any) error {
 	return transfer(part, m)
 }
 
-// listSender is the runtime's end.
+// listSender is the server side.
 type listSender struct{ r *listReader }
 
 var _ grpc.ServerStream = (*listSender)(nil)
