@@ -7,19 +7,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Channel is a source of pods that another part of the program sends, such as a
-// control plane of the embedder's own. Each value that is sent is the full list of
-// the pods that are wanted from then on. They pass to the [Mux] as they are: what
-// sends them has let manifest.Load read them, or has called manifest.SetDefaults on pods that have
-// a name, a namespace and a UID.
+// Channel is a [Source] of pods that another part of the program sends, such as an
+// embedder's own control plane. Each value on the channel is a snapshot. The pods need a
+// name, a namespace, a UID and defaults; manifest.Load and manifest.SetDefaults see to
+// that.
 type Channel struct {
 	name string
 	pods <-chan []*v1.Pod
 }
 
-// NewChannel returns a source of that name. When the channel is closed the source is
-// complete: the pods that were sent last stay. One that is closed before anything
-// was sent counts as failed.
+// NewChannel returns a source of that name. If the channel is closed after a snapshot was
+// sent, the source is complete and its last pods stay. If it is closed before, the source
+// has failed.
 func NewChannel(name string, pods <-chan []*v1.Pod) *Channel { return &Channel{name, pods} }
 
 // Name implements [Source].
@@ -40,20 +39,20 @@ func (c *Channel) Run(ctx context.Context, sink Sink) error {
 	}
 }
 
-// Static is a source of pods that are wanted as long as the program runs.
+// Static is a [Source] of pods that never change.
 type Static struct {
 	name string
 	pods []*v1.Pod
 }
 
-// NewStatic returns a source of that name. For the pods the same holds as for those
-// of a [Channel]. They must not be changed afterwards.
+// NewStatic returns a source of that name. The pods need the same as those of a [Channel],
+// and must not be changed afterwards.
 func NewStatic(name string, pods ...*v1.Pod) *Static { return &Static{name, slices.Clone(pods)} }
 
 // Name implements [Source].
 func (s *Static) Name() string { return s.name }
 
-// Run implements [Source]. It returns at once: the source has no more to say.
+// Run implements [Source]. It returns at once.
 func (s *Static) Run(_ context.Context, sink Sink) error {
 	sink.Set(slices.Clone(s.pods))
 	return nil

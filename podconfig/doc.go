@@ -3,63 +3,74 @@
 //
 // # Vocabulary
 //
-//   - A [Source] delivers pods to a [Sink]: a snapshot, which is the full list, or a
-//     [Delta], which is a change of single pods.
-//   - A snapshot is all that a source wants at one moment. A source has been seen
-//     when the reader knows all that came of its first one.
-//   - A [Change] is one step of the stream: an [Op] and the pods that it is about.
-//   - A batch is a run of changes that leads from what the reader was told to what
-//     the sources want now, ordered by Op.
-//   - A full name is namespace and name. At most one pod of a full name is in the
-//     stream, whatever the sources say.
-//   - A pod is held back while another has its full name or its UID.
-//   - A restored pod is one that an earlier life of the agent took on; it counts
-//     until its source is heard.
-//   - A static pod comes from another source than an API server. Its mirror pod,
-//     if there is one, is the copy that the API server has of it.
+//   - A [Source] delivers pods to a [Sink]: snapshots and deltas.
+//   - A snapshot is the full list of the pods that a source wants at one moment. A
+//     [Delta] is a change of single pods since then.
+//   - A pod is offered by each source that wants it. It is desired if it is also in the
+//     stream: at most one pod of a UID is, and at most one of a full name, which is
+//     namespace and name.
+//   - A pod is rejected if a source wants it and it is not desired. If the reason is
+//     another pod of the same UID or full name, it waits until that pod is removed.
+//   - The reader is the one that receives the stream. A pod is delivered when the reader
+//     has received it.
+//   - A [Change] is one element of the stream: an operation ([Op]) and its pods.
+//   - A batch is a run of changes, ordered by operation, that leads from the delivered
+//     pods to the desired ones.
+//   - A source has been seen when the reader has received all changes that followed from
+//     its first snapshot.
+//   - A restored pod was desired in an earlier life of the agent. It is desired until
+//     its source delivers its first snapshot.
+//   - A static pod comes from any source but an API server, the source "api".
 //
-// # A walk through
+// # Overview
 //
-// A source of manifests reads pods with package podconfig/manifest, and gives the
-// good ones to the [Mux] that runs it. The Mux keeps what each source wants, decides who gets a full
-// name that two of them want, compares the outcome with what its reader was told,
-// and offers the difference. The reader applies it to a pod manager, such as that of
-// package podmanager, and acts.
+// An agent gives its sources to a [Mux], runs it, and reads the changes:
 //
-// After a reboot no source may be in reach. Then [Options] has the pods that the
-// earlier life kept on disk, as package podconfig/checkpoint does, restored before
-// any source is run.
+//	mux, err := podconfig.New(podconfig.Options{NodeName: "edge-7", Sources: sources})
+//	…
+//	go mux.Run(ctx)
+//	for change := range mux.Changes() {
+//		… // apply it, for example to a podmanager.Manager
+//	}
 //
-// An embedder with a control plane of its own sends lists of pods to a [NewChannel],
-// names pods that never change in a [NewStatic], or implements Source in a few
-// lines. Pods that were not read by manifest.Load should pass through
-// manifest.Normalize or at least manifest.SetDefaults. Sources may come and go while the Mux runs:
-// [Mux.Add], [Mux.Remove].
+// Package podconfig/file and package podconfig/http have sources that read manifests
+// from a disk and from a URL. A control plane of an embedder sends snapshots to a
+// [NewChannel], or implements [Source] in a few lines and calls Sink.Apply for changes of
+// single pods. [NewStatic] is a source of pods that never change. Package
+// podconfig/manifest makes pods of manifests; pods that come from elsewhere need at least
+// a name, a namespace, a UID and the defaults of manifest.SetDefaults. Sources are added
+// and removed while the Mux runs with [Mux.Add] and [Mux.Remove].
+//
+// After a reboot the sources may be unreachable. [Options].Restore returns the pods of
+// the earlier life of the agent, for example from package podconfig/checkpoint. The Mux
+// delivers them before it runs any source.
 //
 // # Guarantees of the stream
 //
-//   - Applied in order, the changes that a reader took give exactly what the
-//     sources wanted at some moment, the latest one as soon as the reader has taken
-//     all. A slow reader misses intermediate states, never the last one. It holds up
-//     no source, and costs no more memory than the pods that it knows and those that
-//     are wanted.
-//   - A UID is Added before, and Removed after, anything else is said of it, and
-//     never belongs to two full names at once.
-//   - Two pods that want the same full name or UID: who had it first keeps it, the
-//     other is reported once as a [Rejection] and takes over when the first goes
-//     away. Of new ones the first source's wins, and within a source the first. A
-//     source that gives a pod another UID keeps its name.
-//   - [Mux.AllSeen] is true when every source has been seen. Until then the absence
-//     of a pod means nothing, and nothing of it may be cleaned up. A source that is
-//     added makes it false again; restored pods and deltas without a snapshot never
-//     make it true.
-//   - A restored pod holds its name and UID until its source is heard. Then that one
-//     rules: what it does not name is removed, what it changed is updated, and of the
-//     same nothing is said.
-//   - A source that fails is run again; the pods that it named stay meanwhile. Those
-//     of one that is removed do not.
+//   - The changes that a reader has received, applied in order, give a set of pods that
+//     was desired at some moment: at the end of each batch. When the reader has received
+//     all changes, it is the current one. A slow reader misses intermediate states, never
+//     the last. It does not block the sources, and the memory of the Mux is bounded by
+//     the pods that are offered and delivered.
+//   - The first change of a UID is an Add or a Restore, the last one a Remove. Between
+//     the two its full name does not change.
+//   - Each delivery of a source, a snapshot or a delta, is one atomic step. Within it a
+//     full name may pass from one UID to another.
+//   - Of two pods with the same UID or full name, the one that was desired first stays
+//     desired until its source removes it. The other is reported once as an event. When
+//     the UID or name becomes free, it goes to a pod of the same source that was offered
+//     in the same step, as when a pod gets a new UID; else to the source that was
+//     registered first, and within a source to the pod that was offered first.
+//   - [Mux.AllSeen] is true when all sources have been seen. Until then the absence of a
+//     pod means nothing, and nothing may be cleaned up because of it. Restored pods and
+//     deltas without a snapshot do not make a source seen.
+//   - A restored pod keeps its UID and full name until its source delivers a snapshot.
+//     Then it is removed if the snapshot does not have it, and updated if it differs. If
+//     it is the same, there is no change.
+//   - A source that fails is run again, and its pods stay meanwhile. The pods of a source
+//     that is removed are removed.
 //
-// Pods in changes carry the annotations kubernetes.io/config.source, the name of
-// the source, and kubernetes.io/config.seen, when the source first named that UID;
-// they are shared and must not be changed.
+// Pods in changes carry two annotations: kubernetes.io/config.source is the name of the
+// source, and kubernetes.io/config.seen the time when the source first delivered the UID.
+// The pods are shared and must not be changed.
 package podconfig

@@ -11,37 +11,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
-// order is what a broker sends: a pod that is wanted from now on, or the UID of one
-// that is not.
-type order struct {
-	start *v1.Pod
-	stop  types.UID
-}
-
-// broker is a control plane that speaks of one pod at a time.
-type broker struct {
-	known  []*v1.Pod // before it speaks
-	orders chan order
-}
-
-func (broker) Name() string { return "broker" }
-
-func (b broker) Run(ctx context.Context, sink podconfig.Sink) error {
-	sink.Set(b.known)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case o := <-b.orders:
-			if o.start != nil {
-				sink.Apply(podconfig.Delta{Update: []*v1.Pod{o.start}})
-			} else {
-				sink.Apply(podconfig.Delta{Remove: []types.UID{o.stop}})
-			}
-		}
-	}
-}
-
 func pod(name string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
 }
@@ -54,9 +23,61 @@ func show(c podconfig.Change) {
 	fmt.Println()
 }
 
-// A source that hears of single pods.
+// Two sources are merged: pods that never change, and snapshots from a channel.
+func Example() {
+	snapshots := make(chan []*v1.Pod)
+	mux, err := podconfig.New(podconfig.Options{
+		NodeName: "edge-7",
+		Sources:  []podconfig.Source{podconfig.NewStatic("builtin", pod("dns")), podconfig.NewChannel("broker", snapshots)},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- mux.Run(ctx) }()
+
+	show(<-mux.Changes())
+	snapshots <- []*v1.Pod{pod("web"), pod("db")}
+	show(<-mux.Changes())
+	snapshots <- []*v1.Pod{pod("db"), pod("cache")}
+	show(<-mux.Changes())
+	show(<-mux.Changes())
+
+	cancel()
+	fmt.Println(<-done)
+	// Output:
+	// ADD builtin dns
+	// ADD broker web db
+	// REMOVE broker web
+	// ADD broker cache
+	// <nil>
+}
+
+// broker is a control plane that sends changes of single pods.
+type broker struct {
+	first  []*v1.Pod // its pods at the start
+	deltas chan podconfig.Delta
+}
+
+func (broker) Name() string { return "broker" }
+
+func (b broker) Run(ctx context.Context, sink podconfig.Sink) error {
+	sink.Set(b.first)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case d := <-b.deltas:
+			sink.Apply(d)
+		}
+	}
+}
+
+// A source that delivers a snapshot and then changes of single pods.
 func ExampleSink() {
-	b := broker{known: []*v1.Pod{pod("web")}, orders: make(chan order)}
+	b := broker{first: []*v1.Pod{pod("web")}, deltas: make(chan podconfig.Delta)}
 	mux, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{b}})
 	if err != nil {
 		fmt.Println(err)
@@ -67,9 +88,10 @@ func ExampleSink() {
 	go func() { done <- mux.Run(ctx) }()
 
 	show(<-mux.Changes())
-	b.orders <- order{start: pod("db")}
+	b.deltas <- podconfig.Delta{Update: []*v1.Pod{pod("db")}}
 	show(<-mux.Changes())
-	b.orders <- order{stop: "uid-web"}
+	b.deltas <- podconfig.Delta{Update: []*v1.Pod{pod("cache")}, Remove: []types.UID{"uid-web"}}
+	show(<-mux.Changes())
 	show(<-mux.Changes())
 
 	cancel()
@@ -78,10 +100,11 @@ func ExampleSink() {
 	// ADD broker web
 	// ADD broker db
 	// REMOVE broker web
+	// ADD broker cache
 	// <nil>
 }
 
-// A source that comes while the mux runs, and goes again.
+// A source is added while the mux runs, and removed again.
 func ExampleMux_Add() {
 	mux, err := podconfig.New(podconfig.Options{})
 	if err != nil {
@@ -93,13 +116,13 @@ func ExampleMux_Add() {
 	go func() { done <- mux.Run(ctx) }()
 	fmt.Println("all seen:", mux.AllSeen())
 
-	if err := mux.Add(broker{known: []*v1.Pod{pod("web")}}); err != nil {
+	if err := mux.Add(broker{first: []*v1.Pod{pod("web")}}); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Println("all seen:", mux.AllSeen(), mux.Sources())
 	show(<-mux.Changes())
 
-	mux.Remove("broker") // returns when it has ended
+	mux.Remove("broker") // returns when its Run has returned
 	show(<-mux.Changes())
 
 	cancel()

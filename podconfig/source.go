@@ -9,86 +9,89 @@ import (
 )
 
 // Source delivers the pods of one origin: a directory of manifests, a URL, an API
-// server, an embedder's own control plane.
+// server, an embedder's own control plane. It may also be a [SourceRestorer].
 type Source interface {
 	// Name identifies the source in its [Mux], as in "file", "http" or "api". It must
-	// not change. It becomes the pods' annotation kubernetes.io/config.source, and every
-	// name but "api" makes them static pods.
+	// not change. It becomes the pods' annotation kubernetes.io/config.source; pods of
+	// all names but "api" are static pods.
 	Name() string
-	// Run delivers the source's pods to the sink until ctx ends. It may be called
-	// again after it has returned, never before.
+	// Run delivers the pods of the source to the sink until ctx ends. Calls of Run do not
+	// overlap.
 	//
-	// If Run returns an error before ctx ends, it is called again after a back-off;
-	// the pods delivered so far stay. The new run should call Set as soon as it knows
-	// its pods, because changes may have been missed between the runs. If Run returns
-	// nil, the source is complete: its pods stay for good.
+	// If Run returns an error before ctx ends, it is called again after a back-off. The
+	// pods stay meanwhile. Each run calls Set as soon as it knows all pods, because the
+	// runs before may have missed changes. If Run returns nil after it has called Set,
+	// the source is complete: its pods stay, and it is not called again. Returning nil
+	// without having called Set counts as a failure.
 	Run(ctx context.Context, sink Sink) error
 }
 
-// Sink receives the pods of a [Source]. Its methods do not block, are safe for
-// concurrent use, and have no effect once Run has returned. Slices and pods passed
-// to it must not be changed afterwards.
+// Sink receives the pods of a [Source]. Its methods do not wait for the reader of the
+// stream. They are safe for concurrent use, and have no effect after Run has returned.
+// Slices and pods that are passed must not be changed afterwards.
 type Sink interface {
-	// Set delivers a snapshot: the full list of the pods that the source wants now.
-	// The empty list means that it wants none. A source has been seen only after
-	// its first Set, so each run should call it once.
+	// Set delivers a snapshot: the full list of the pods that the source wants. An empty
+	// list means that it wants none, which differs from not having called Set yet.
 	//
-	// Passing a pod again by the same pointer is the cheap way to leave it unchanged.
+	// A pod that has not changed is best passed by the same pointer as before, because
+	// it is not compared then.
 	Set(pods []*v1.Pod)
-	// Apply delivers a change of single pods, in one atomic step. Its cost is
-	// proportional to the number of pods in the delta, not to the number of pods that
-	// the source has. A delta before the first Set is applied too.
-	Apply(Delta)
-	// NodeName returns the name of the node that the pods run on, see
-	// [Options.NodeName]. It is empty if none was given.
+	// Apply delivers a change of single pods. The cost is proportional to the number of
+	// pods in the delta, and does not depend on the number of pods of the source. Apply
+	// may be called before Set, but only Set makes the source seen.
+	Apply(delta Delta)
+	// NodeName returns [Options].NodeName: the node that the pods run on. It is empty if
+	// none was given.
 	NodeName() string
 }
 
-// Delta is a change of single pods of a source. Remove takes effect before Update,
-// and both in one step, so that a full name can pass from one UID to another.
+// Delta is a change of single pods of a source. All of it is one atomic step, so that
+// a full name can pass from a UID in Remove to a UID in Update.
 type Delta struct {
-	// Update adds pods and replaces those of the same UID. A pod that is to end
-	// gracefully is updated with its deletion timestamp set. Nil pods are ignored.
+	// Update has the pods to add, or to replace by UID. The pod of a graceful deletion
+	// is an update with a deletion timestamp. Nil pods are ignored. If a UID occurs
+	// more than once, the last one counts.
 	Update []*v1.Pod
-	// Remove removes the pods of these UIDs. Unknown UIDs are ignored.
+	// Remove has the UIDs of the pods to remove. Unknown UIDs and those in Update are
+	// ignored.
 	Remove []types.UID
 }
 
-// SourceRestorer is an optional interface of a [Source] that keeps restored pods
-// alive, for example while it cannot tell whether they are still wanted.
+// SourceRestorer is an optional interface of a [Source] that cannot always tell at once
+// whether it still wants the pods that were restored. It is found with
+// [runtime.Optional].
 type SourceRestorer interface {
-	// Restored is called once by [Mux.Run], before it runs the source, with the pods of
-	// this source that [Options.Restore] returned. They must not be changed. The source
-	// keeps one by delivering it again, by the same pointer. Restored is not called
-	// for a source that is added after that.
+	// Restored is called once, before the first Run, with the restored pods of this
+	// source; see [Options].Restore. They must not be changed. To keep one of them, the
+	// source includes it in its snapshot, by the same pointer. Restored is not called on
+	// a source that is added to a running [Mux].
 	Restored(pods []*v1.Pod)
 }
 
-// Op is what happened to the pods of a [Change].
+// Op is the operation of a [Change].
 type Op int
 
-// The operations, in the order in which they stand in one batch: what a pod that
-// goes leaves behind, such as a host port, is free for those that come.
+// The operations, in their order within a batch. Pods are removed first, so that what
+// they occupy, such as a host port, is free for the pods that are added.
 const (
-	// Remove brings pods that are wanted no more.
+	// Remove means that the pods are not desired any more.
 	Remove Op = iota + 1
-	// Restore brings pods that the reader does not know, as the agent that ran here
-	// before knew them; see [Options]. They are to run, but their source has not
-	// been heard: it may know others, and may not know these.
+	// Restore adds pods of an earlier life of the agent, as they were in its stream;
+	// see [Options].Restore. They are to run. Their source has not delivered a snapshot
+	// yet: it may want other pods, and may not want these any more.
 	Restore
-	// Add brings pods that the reader does not know.
+	// Add adds pods that the reader does not know.
 	Add
-	// Update brings pods of known UID whose spec, labels, annotations or source
-	// changed.
+	// Update replaces pods whose spec, labels, annotations or source have changed.
 	Update
-	// Delete brings pods that are to end gracefully: their deletion timestamp is
-	// set. They stay desired until Remove.
+	// Delete replaces pods that are to end gracefully: they have a deletion timestamp.
+	// They are desired until they are removed.
 	Delete
-	// Reconcile brings pods of which nothing but the status changed.
+	// Reconcile replaces pods of which only the status has changed.
 	Reconcile
 )
 
-// String returns the kubelet's name of the operation, as in "ADD".
+// String returns kubelet's name of the operation, as in "ADD".
 func (op Op) String() string {
 	switch op {
 	case Restore:
@@ -108,13 +111,13 @@ func (op Op) String() string {
 	}
 }
 
-// Change is one step of the stream that a [Mux] delivers. The pods are shared
-// and must not be changed.
+// Change is one element of the stream of a [PodConfig].
 type Change struct {
 	Op Op
-	// Source is the name of the source that all the pods come from.
+	// Source is the name of the source of all the pods.
 	Source string
-	// Pods that the operation is about. An Add without any says that the source
-	// has been heard for the first time and has nothing new.
+	// Pods are the pods of the operation. They are shared and must not be changed. An Add
+	// without pods means that the source has delivered its first snapshot, and no other
+	// change of the batch says so.
 	Pods []*v1.Pod
 }

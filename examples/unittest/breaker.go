@@ -66,6 +66,10 @@ func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) err
 	return b.next.Deliver(ctx, pod, st)
 }
 
+// Unwrap lets the agent find optional interfaces of the source, such as
+// [podconfig.SourceRestorer].
+func (b *Breaker) Unwrap() any { return b.Source }
+
 // Run implements [podconfig.Source].
 func (b *Breaker) Run(ctx context.Context, sink podconfig.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)

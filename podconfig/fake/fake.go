@@ -1,12 +1,10 @@
-// Package fake provides a [podconfig.Source] whose pods a test sets.
+// Package fake provides a [podconfig.Source] whose pods a test sets, and a
+// [podconfig.PodConfig] whose changes a test sends.
 //
-//	src := fake.NewSource("api")
-//	agent, err := kubeletkit.New(kubeletkit.Options{Sources: []podconfig.Source{src}, …})
-//	src.Set(web, db) // these two are wanted from now on
-//	src.Fail(errors.New("connection lost"))
-//
-// It keeps the contract of [podconfig.Source]: every delivery is a full snapshot, and
-// the pods of one that is run again after a failure are delivered again.
+//	source := fake.NewSource("api")
+//	agent, err := kubeletkit.New(kubeletkit.Options{Sources: []podconfig.Source{source}, …})
+//	source.Set(web, db) // the source wants these two pods from now on
+//	source.Fail(errors.New("connection lost"))
 package fake
 
 import (
@@ -21,43 +19,42 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
 )
 
-// Source is a [podconfig.Source]. It may be set before and while it runs, and is
-// safe for concurrent use.
+// Source is a [podconfig.Source]. It delivers a snapshot after each change, and one when
+// it is run again. It may be changed before and while it runs, and is safe for concurrent
+// use.
 type Source struct {
 	name string
-	// wake has room for one: it is full when Run is to look.
+	// wake holds one token when Run has something to do; further tokens are dropped.
 	wake chan struct{}
 	cond cond.Cond
 
-	mu sync.Mutex
-	// pods are wanted. said counts what was said, delivered is how much of it the run
-	// under way has handed over.
-	pods            []*v1.Pod
-	said, delivered int
-	running         bool
-	runs            int
-	// failure ends the run; ended does so for good.
-	failure error
-	ended   bool
+	mu   sync.Mutex
+	pods []*v1.Pod
+	// changes counts the changes of pods; delivered is its value at the last delivery of
+	// the current run.
+	changes, delivered int
+	running            bool
+	runs               int
+	failure            error // ends the current run
+	complete           bool
 }
 
 var _ podconfig.Source = (*Source)(nil)
 
-// NewSource returns a source that has not said yet what it wants. Pods of one
-// with the name "api" are those of an API server, of others static ones.
+// NewSource returns a source that does not deliver anything before its pods are set. If
+// its name is "api", its pods are those of an API server, else static pods.
 func NewSource(name string) *Source { return &Source{name: name, wake: make(chan struct{}, 1)} }
 
 // Name implements [podconfig.Source].
 func (s *Source) Name() string { return s.name }
 
-// Set makes these the pods that are wanted, and no others. The caller may go on
-// changing its own: they are copied.
+// Set sets all pods that the source wants. They are copied.
 func (s *Source) Set(pods ...*v1.Pod) {
 	s.change(func([]*v1.Pod) []*v1.Pod { return copies(pods) })
 }
 
-// Put adds pods, or replaces those of the same UID, or of the same namespace and
-// name where that is empty.
+// Put adds pods. It replaces the pod of the same UID or, if the UID is empty, of the same
+// namespace and name.
 func (s *Source) Put(pods ...*v1.Pod) {
 	s.change(func(old []*v1.Pod) []*v1.Pod {
 		list := slices.DeleteFunc(slices.Clone(old), func(p *v1.Pod) bool {
@@ -72,7 +69,7 @@ func (s *Source) Put(pods ...*v1.Pod) {
 	})
 }
 
-// Remove makes the pods of these UIDs unwanted.
+// Remove removes the pods of these UIDs.
 func (s *Source) Remove(uids ...types.UID) {
 	s.change(func(old []*v1.Pod) []*v1.Pod {
 		return slices.DeleteFunc(slices.Clone(old), func(p *v1.Pod) bool { return slices.Contains(uids, p.UID) })
@@ -91,32 +88,33 @@ func (s *Source) change(next func(old []*v1.Pod) []*v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pods = next(s.pods)
-	s.said++
-	s.poke()
+	s.changes++
+	s.notify()
 }
 
-func (s *Source) poke() {
+func (s *Source) notify() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is to look already
+	default:
 	}
 	s.cond.Changed()
 }
 
-// Fail ends the run under way, or the next one at its beginning, with that error.
+// Fail makes the current run return the error, or the next run if there is none.
 func (s *Source) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failure = err
-	s.poke()
+	s.notify()
 }
 
-// Complete ends the run under way without an error: the source has no more to say.
+// Complete makes the current run, and each later one, return nil after it has delivered
+// the pods.
 func (s *Source) Complete() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = true
-	s.poke()
+	s.complete = true
+	s.notify()
 }
 
 // Run implements [podconfig.Source].
@@ -124,7 +122,7 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 	s.mu.Lock()
 	s.running, s.delivered = true, 0
 	s.runs++
-	s.poke()
+	s.notify()
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -139,20 +137,20 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		pods, said, news, failure, ended := slices.Clone(s.pods), s.said, s.said > s.delivered, s.failure, s.ended
+		pods, changes, delivered, failure, complete := slices.Clone(s.pods), s.changes, s.delivered, s.failure, s.complete
 		s.failure = nil
 		s.mu.Unlock()
 		if failure != nil {
 			return failure
 		}
-		if news {
+		if changes > delivered {
 			sink.Set(pods)
 			s.mu.Lock()
-			s.delivered = said
+			s.delivered = changes
 			s.cond.Changed()
 			s.mu.Unlock()
 		}
-		if ended {
+		if complete {
 			return nil
 		}
 	}
@@ -165,12 +163,12 @@ func (s *Source) Runs() int {
 	return s.runs
 }
 
-// UntilDelivered returns when a run is under way and what was set last has been
-// handed over, though not necessarily acted on.
+// UntilDelivered waits until the current run has delivered the last change of the pods.
+// The reader may not have received it yet. It returns the cause if ctx ends before.
 func (s *Source) UntilDelivered(ctx context.Context) error {
 	return s.cond.Until(ctx, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.running && s.delivered > 0 && s.delivered == s.said
+		return s.running && s.delivered > 0 && s.delivered == s.changes
 	}, nil)
 }

@@ -1,0 +1,76 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// ErrEnded is returned by [PodConfig.Push] when Run has ended.
+var ErrEnded = errors.New("the stream of changes has ended")
+
+// PodConfig is a [podconfig.PodConfig] whose changes a test sends. It has no sources and
+// does not check the changes. It is safe for concurrent use.
+type PodConfig struct {
+	changes chan podconfig.Change // unbuffered: Push waits for the reader
+	started atomic.Bool
+	allSeen atomic.Bool
+
+	ended chan struct{} // closed when Run ends
+	// pushes waits for the calls of Push, so that changes is closed after them.
+	pushes sync.RWMutex
+}
+
+var _ podconfig.PodConfig = (*PodConfig)(nil)
+
+// NewPodConfig returns a stream without changes, of sources that have not been seen.
+func NewPodConfig() *PodConfig {
+	return &PodConfig{changes: make(chan podconfig.Change), ended: make(chan struct{})}
+}
+
+// Push sends a change. It returns nil when the reader has received it, the cause of the
+// end of ctx, or [ErrEnded].
+func (c *PodConfig) Push(ctx context.Context, change podconfig.Change) error {
+	c.pushes.RLock()
+	defer c.pushes.RUnlock()
+	select {
+	case <-c.ended: // changes may be closed
+		return ErrEnded
+	default:
+	}
+	select {
+	case c.changes <- change:
+		return nil
+	case <-c.ended:
+		return ErrEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// SetAllSeen sets what AllSeen returns.
+func (c *PodConfig) SetAllSeen(seen bool) { c.allSeen.Store(seen) }
+
+// Run implements [podconfig.PodConfig].
+func (c *PodConfig) Run(ctx context.Context) error {
+	if !c.started.CompareAndSwap(false, true) {
+		return fmt.Errorf("podconfig fake: %w", runtime.ErrAlreadyRunning)
+	}
+	<-ctx.Done()
+	close(c.ended)
+	c.pushes.Lock()
+	defer c.pushes.Unlock()
+	close(c.changes)
+	return nil
+}
+
+// Changes implements [podconfig.PodConfig].
+func (c *PodConfig) Changes() <-chan podconfig.Change { return c.changes }
+
+// AllSeen implements [podconfig.PodConfig].
+func (c *PodConfig) AllSeen() bool { return c.allSeen.Load() }

@@ -1,0 +1,104 @@
+package podconfig_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig"
+)
+
+// recorder records the calls of all methods but one, which it does not need.
+type recorder struct {
+	podconfig.NopMetrics
+	mu    sync.Mutex
+	calls []string
+}
+
+func (r *recorder) add(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	calls := r.calls
+	r.calls = nil
+	return calls
+}
+
+func (r *recorder) Sources(registered, seen int) { r.add("sources %d, seen %d", registered, seen) }
+func (r *recorder) SourceFailed(source string)   { r.add("%s failed", source) }
+func (r *recorder) PodRejected(source string)    { r.add("pod of %s rejected", source) }
+func (r *recorder) ChangeDelivered(source string, op podconfig.Op, pods int) {
+	r.add("%s %s %d", op, source, pods)
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var _ podconfig.Metrics = podconfig.NopMetrics{}
+		metrics := &recorder{}
+		b := newBenchOf(t, podconfig.Options{Metrics: metrics}, "file", "http")
+		assert.Equal(t, []string{"sources 1, seen 0", "sources 2, seen 0"}, metrics.take())
+		b.set(0, testPod("1", "a"), testPod("2", "b"))
+		b.read()
+		assert.Equal(t, []string{"ADD file 2", "sources 2, seen 1"}, metrics.take())
+		b.set(1, testPod("3", "a"))
+		assert.Equal(t, []string{"pod of http rejected"}, metrics.take())
+		b.read()
+		assert.Equal(t, []string{"ADD http 0", "sources 2, seen 2"}, metrics.take())
+		b.sources[1].errs <- errors.New("no")
+		b.read()
+		assert.Equal(t, []string{"http failed"}, metrics.take())
+		b.mux.Remove("file")
+		b.read()
+		assert.Equal(t, []string{"sources 1, seen 1", "REMOVE file 2", "ADD http 1"}, metrics.take())
+		b.stop()
+		assert.Empty(t, metrics.take())
+	})
+}
+
+func TestPanicIsLoggedWithItsStack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		b := newBenchOf(t, podconfig.Options{
+			Logger:  funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}),
+			Sources: []podconfig.Source{sourceFunc{"bad", func(context.Context, podconfig.Sink) error { panic("x") }}},
+		})
+		time.Sleep(time.Second / 2)
+		b.stop()
+		assert.Len(t, lines, 1)
+		assert.Contains(t, lines[0], `"error"="panic: x"`)
+		assert.Contains(t, lines[0], "metrics_test.go")
+	})
+}
+
+// wrapper hides the optional methods of the source, and names what it wraps.
+type wrapper struct{ podconfig.Source }
+
+func (w wrapper) Unwrap() any { return w.Source }
+
+func TestRestorerIsFoundThroughWrappers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &remembering{}
+		opts := restoring(testPod("1", "a", from("file")))
+		opts.Sources = []podconfig.Source{wrapper{r}}
+		b := newBenchOf(t, opts)
+		assert.Equal(t, []string{"ADD file a/1"}, b.read())
+		assert.Equal(t, []*v1.Pod{testPod("1", "a", from("file"))}, r.restored)
+		b.stop()
+	})
+}
