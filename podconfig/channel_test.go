@@ -19,22 +19,22 @@ func TestChannelAndStatic(t *testing.T) {
 		sent := make(chan []*v1.Pod)
 		mux, err := podconfig.New(podconfig.Options{Sources: []podconfig.Source{podconfig.NewChannel("mine", sent), podconfig.NewStatic("fixed", testPod("1", "a"))}})
 		require.NoError(t, err)
-		b := &bench{t: t, mux: mux}
+		r := &rig{t: t, mux: mux}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- mux.Run(ctx) }()
-		assert.Equal(t, []string{"ADD fixed a/1"}, b.read())
+		assert.Equal(t, []string{"ADD fixed a/1"}, r.read())
 		assert.False(t, mux.AllSeen())
 		sent <- nil
-		assert.Equal(t, []string{"ADD mine"}, b.read())
+		assert.Equal(t, []string{"ADD mine"}, r.read())
 		assert.True(t, mux.AllSeen())
 		sent <- []*v1.Pod{testPod("2", "b"), testPod("3", "c")}
-		assert.Equal(t, []string{"ADD mine b/2 c/3"}, b.read())
+		assert.Equal(t, []string{"ADD mine b/2 c/3"}, r.read())
 		sent <- []*v1.Pod{testPod("3", "c", image("x"))}
-		assert.Equal(t, []string{"REMOVE mine b/2", "UPDATE mine c/3"}, b.read())
+		assert.Equal(t, []string{"REMOVE mine b/2", "UPDATE mine c/3"}, r.read())
 		close(sent)
 		time.Sleep(time.Hour)
-		assert.Empty(t, b.read(), "what was sent last stays")
+		assert.Empty(t, r.read(), "what was sent last stays")
 		cancel()
 		require.NoError(t, <-done)
 	})

@@ -48,31 +48,31 @@ func (s *driven) do(deliver func(podconfig.Sink)) {
 
 func TestDeltas(t *testing.T) {
 	t.Parallel()
-	for name, play := range map[string]func(b *bench, s *driven){
-		"all operations": func(b *bench, s *driven) {
+	for name, play := range map[string]func(r *rig, s *driven){
+		"all operations": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) {
 				sink.Set([]*v1.Pod{testPod("1", "a"), testPod("2", "b"), testPod("3", "c")})
 			})
-			assert.Equal(b.t, []string{"ADD broker a/1 b/2 c/3"}, b.read())
+			assert.Equal(r.t, []string{"ADD broker a/1 b/2 c/3"}, r.read())
 			s.do(func(sink podconfig.Sink) {
 				update(sink, testPod("4", "d"), testPod("1", "a", image("x")), nil, testPod("2", "b", deleted))
-				remove(sink, "3", "nobody")
+				remove(sink, "3", "unknown")
 			})
-			assert.Equal(b.t, []string{"REMOVE broker c/3", "ADD broker d/4", "UPDATE broker a/1", "DELETE broker b/2"}, b.read())
+			assert.Equal(r.t, []string{"REMOVE broker c/3", "ADD broker d/4", "UPDATE broker a/1", "DELETE broker b/2"}, r.read())
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), phase(v1.PodRunning))) })
-			assert.Equal(b.t, []string{"RECONCILE broker a/1"}, b.read())
+			assert.Equal(r.t, []string{"RECONCILE broker a/1"}, r.read())
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), phase(v1.PodRunning))) })
-			assert.Empty(b.t, b.read())
+			assert.Empty(r.t, r.read())
 		},
-		"only Set makes it seen": func(b *bench, s *driven) {
+		"only Set makes it seen": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a"), testPod("2", "b")) })
-			assert.Equal(b.t, []string{"ADD broker a/1 b/2"}, b.read())
-			assert.False(b.t, b.mux.AllSeen())
+			assert.Equal(r.t, []string{"ADD broker a/1 b/2"}, r.read())
+			assert.False(r.t, r.mux.AllSeen())
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}); update(sink, testPod("3", "c")) })
-			assert.Equal(b.t, []string{"REMOVE broker b/2", "ADD broker c/3"}, b.read())
-			assert.True(b.t, b.mux.AllSeen())
+			assert.Equal(r.t, []string{"REMOVE broker b/2", "ADD broker c/3"}, r.read())
+			assert.True(r.t, r.mux.AllSeen())
 		},
-		"they coalesce": func(b *bench, s *driven) {
+		"they coalesce": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) {
 				update(sink, testPod("9", "gone"))
 				sink.Set(nil)
@@ -81,59 +81,59 @@ func TestDeltas(t *testing.T) {
 					remove(sink, "2")
 				}
 			})
-			assert.Equal(b.t, []string{"ADD broker a/1"}, b.read())
+			assert.Equal(r.t, []string{"ADD broker a/1"}, r.read())
 		},
-		"a name passes on": func(b *bench, s *driven) {
+		"a name passes on": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}) })
-			b.read()
+			r.read()
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("2", "a")) })
-			assert.Empty(b.t, b.read())
-			require.Len(b.t, b.rejected, 1)
-			assert.Contains(b.t, b.rejected[0], "pod default/a(1) of the same source has the same name")
+			assert.Empty(r.t, r.read())
+			require.Len(r.t, r.rejected, 1)
+			assert.Contains(r.t, r.rejected[0], "pod default/a(1) of the same source has the same name")
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("2", "a", image("x"))) })
 			s.do(func(sink podconfig.Sink) { remove(sink, "1") })
-			assert.Equal(b.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, b.read())
-			assert.Len(b.t, b.rejected, 1, "reported once")
+			assert.Equal(r.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, r.read())
+			assert.Len(r.t, r.rejected, 1, "reported once")
 		},
-		"a name passes on in one step": func(b *bench, s *driven) {
+		"a name passes on in one step": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("3", "c")}) })
-			b.read()
+			r.read()
 			s.do(func(sink podconfig.Sink) {
 				sink.Apply(podconfig.Delta{Update: []*v1.Pod{testPod("2", "a")}, Remove: []types.UID{"1"}})
 			})
-			assert.Equal(b.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, b.read())
+			assert.Equal(r.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, r.read())
 			s.do(func(sink podconfig.Sink) {
 				sink.Apply(podconfig.Delta{Update: []*v1.Pod{testPod("3", "a"), testPod("2", "c")}, Remove: []types.UID{"3", "2"}})
 			})
-			assert.Equal(b.t, []string{"REMOVE broker c/3 a/2", "ADD broker a/3 c/2"}, b.read(), "a UID that is removed and updated is updated")
-			assert.Empty(b.t, b.rejected)
+			assert.Equal(r.t, []string{"REMOVE broker c/3 a/2", "ADD broker a/3 c/2"}, r.read(), "a UID that is removed and updated is updated")
+			assert.Empty(r.t, r.rejected)
 		},
-		"a pod gets another name": func(b *bench, s *driven) {
+		"a pod gets another name": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}) })
-			b.read()
+			r.read()
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "b")) })
-			assert.Equal(b.t, []string{"REMOVE broker a/1", "ADD broker b/1"}, b.read())
+			assert.Equal(r.t, []string{"REMOVE broker a/1", "ADD broker b/1"}, r.read())
 		},
-		"a snapshot again": func(b *bench, s *driven) {
+		"a snapshot again": func(r *rig, s *driven) {
 			pods := []*v1.Pod{testPod("1", "a"), testPod("2", "b"), testPod("3", "c")}
 			s.do(func(sink podconfig.Sink) { sink.Set(pods) })
-			b.read()
+			r.read()
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"))); remove(sink, "2") })
-			assert.Equal(b.t, []string{"REMOVE broker b/2", "UPDATE broker a/1"}, b.read())
+			assert.Equal(r.t, []string{"REMOVE broker b/2", "UPDATE broker a/1"}, r.read())
 			s.do(func(sink podconfig.Sink) { sink.Set(pods) })
-			assert.Equal(b.t, []string{"ADD broker b/2", "UPDATE broker a/1"}, b.read(), "it replaces everything")
+			assert.Equal(r.t, []string{"ADD broker b/2", "UPDATE broker a/1"}, r.read(), "it replaces everything")
 		},
-		"no name, no UID": func(b *bench, s *driven) {
+		"no name, no UID": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) {
 				sink.Set([]*v1.Pod{testPod("1", "a")})
 				update(sink, testPod("", "b"), testPod("1", ""))
 			})
-			assert.Equal(b.t, []string{"ADD broker a/1"}, b.read())
-			require.Len(b.t, b.rejected, 2)
-			assert.Contains(b.t, b.rejected[0], "has no name, no namespace or no UID")
-			assert.Contains(b.t, b.rejected[1], "has no name, no namespace or no UID")
+			assert.Equal(r.t, []string{"ADD broker a/1"}, r.read())
+			require.Len(r.t, r.rejected, 2)
+			assert.Contains(r.t, r.rejected[0], "has no name, no namespace or no UID")
+			assert.Contains(r.t, r.rejected[1], "has no name, no namespace or no UID")
 		},
-		"after a failure": func(b *bench, s *driven) {
+		"after a failure": func(r *rig, s *driven) {
 			var late podconfig.Sink
 			s.do(func(sink podconfig.Sink) { late = sink; sink.Set([]*v1.Pod{testPod("1", "a")}) })
 			s.calls <- func(podconfig.Sink) error { return errors.New("connection lost") }
@@ -141,18 +141,18 @@ func TestDeltas(t *testing.T) {
 			update(late, testPod("2", "b"))
 			remove(late, "1")
 			late.Set(nil)
-			assert.Equal(b.t, []string{"ADD broker a/1"}, b.read(), "deliveries of that run are ignored")
+			assert.Equal(r.t, []string{"ADD broker a/1"}, r.read(), "deliveries of that run are ignored")
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("3", "c")) })
-			assert.Equal(b.t, []string{"ADD broker c/3"}, b.read(), "its pods stay")
+			assert.Equal(r.t, []string{"ADD broker c/3"}, r.read(), "its pods stay")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := &driven{"broker", make(chan func(podconfig.Sink) error)}
-				b := newBenchOf(t, podconfig.Options{Sources: []podconfig.Source{s}})
-				play(b, s)
-				b.stop()
+				r := newRigWith(t, podconfig.Options{Sources: []podconfig.Source{s}})
+				play(r, s)
+				r.stop()
 			})
 		})
 	}
@@ -164,15 +164,15 @@ func TestDeltasAfterRestore(t *testing.T) {
 		s := &driven{"broker", make(chan func(podconfig.Sink) error)}
 		opts := restoring(testPod("1", "a", from("broker")), testPod("2", "b", from("broker")), testPod("3", "c", from("broker")))
 		opts.Sources = []podconfig.Source{s}
-		b := newBenchOf(t, opts)
-		assert.Equal(t, []string{"RESTORE broker a/1 b/2 c/3"}, b.read())
+		r := newRigWith(t, opts)
+		assert.Equal(t, []string{"RESTORE broker a/1 b/2 c/3"}, r.read())
 		s.do(func(sink podconfig.Sink) { remove(sink, "1"); update(sink, testPod("2", "b", image("x"))) })
-		assert.Equal(t, []string{"REMOVE broker a/1", "UPDATE broker b/2"}, b.read())
-		assert.False(t, b.mux.AllSeen(), "there was no snapshot")
+		assert.Equal(t, []string{"REMOVE broker a/1", "UPDATE broker b/2"}, r.read())
+		assert.False(t, r.mux.AllSeen(), "there was no snapshot")
 		s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("2", "b", image("x"))}) })
-		assert.Equal(t, []string{"REMOVE broker c/3"}, b.read())
-		assert.True(t, b.mux.AllSeen())
-		b.stop()
+		assert.Equal(t, []string{"REMOVE broker c/3"}, r.read())
+		assert.True(t, r.mux.AllSeen())
+		r.stop()
 	})
 }
 

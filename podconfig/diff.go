@@ -2,9 +2,12 @@ package podconfig
 
 import (
 	"bytes"
+	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -52,9 +55,9 @@ func specOp(pod *v1.Pod) Op {
 // annotations, except for the annotations that are set on the node.
 func sameSpec(a, b *v1.Pod) bool {
 	return sameAnnotations(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
-		equality.Semantic.DeepEqual(a.DeletionTimestamp, b.DeletionTimestamp) &&
-		equality.Semantic.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) &&
+		maps.Equal(a.Labels, b.Labels) &&
+		a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
+		ptr.Equal(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) &&
 		sameEncoding(&a.Spec, &b.Spec)
 }
 
@@ -72,10 +75,11 @@ func sameEncoding[T interface{ Marshal() ([]byte, error) }](a, b T) bool {
 
 // sameAnnotations ignores the annotations that are set on the node.
 func sameAnnotations(a, b map[string]string) bool {
-	count := func(annotations map[string]string) (n int) {
-		for key := range annotations {
-			if !isLocal(key) {
-				n++
+	count := func(annotations map[string]string) int {
+		n := len(annotations)
+		for _, key := range localAnnotations {
+			if _, ok := annotations[key]; ok {
+				n--
 			}
 		}
 		return n
@@ -84,7 +88,7 @@ func sameAnnotations(a, b map[string]string) bool {
 		return false
 	}
 	for key, value := range a {
-		if isLocal(key) {
+		if slices.Contains(localAnnotations[:], key) {
 			continue
 		}
 		if other, ok := b[key]; !ok || other != value {
@@ -94,12 +98,9 @@ func sameAnnotations(a, b map[string]string) bool {
 	return true
 }
 
-// isLocal reports whether an annotation is set on the node, and so is not part of what
-// a source delivers.
-func isLocal(key string) bool {
-	switch key {
-	case runtime.AnnotationConfigSource, runtime.AnnotationConfigSeen, runtime.AnnotationConfigMirror:
-		return true
-	}
-	return false
+// localAnnotations are set on the node, and so are not part of what a source delivers.
+var localAnnotations = [...]string{
+	runtime.AnnotationConfigSource,
+	runtime.AnnotationConfigSeen,
+	runtime.AnnotationConfigMirror,
 }

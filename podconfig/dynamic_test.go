@@ -16,105 +16,105 @@ import (
 )
 
 // add registers another scripted source.
-func (b *bench) add(name string) (index int) {
+func (r *rig) add(name string) (index int) {
 	s := newScripted(name)
-	require.NoError(b.t, b.mux.Add(s))
-	b.sources = append(b.sources, s)
-	return len(b.sources) - 1
+	require.NoError(r.t, r.mux.Add(s))
+	r.sources = append(r.sources, s)
+	return len(r.sources) - 1
 }
 
 func TestMuxAddAndRemove(t *testing.T) {
 	t.Parallel()
-	for name, play := range map[string]func(b *bench){
-		"a source is added": func(b *bench) {
-			b.set(0, testPod("1", "a"))
-			b.read()
-			require.True(b.t, b.mux.AllSeen())
-			http := b.add("http")
-			assert.False(b.t, b.mux.AllSeen())
-			assert.Equal(b.t, []podconfig.SourceState{{"file", true}, {"http", false}}, b.mux.Sources())
-			assert.Empty(b.t, b.read())
-			b.set(http, testPod("2", "b"))
-			assert.False(b.t, b.mux.AllSeen(), "the reader does not know yet")
-			assert.Equal(b.t, []string{"ADD http b/2"}, b.read())
-			assert.True(b.t, b.mux.AllSeen())
+	for name, play := range map[string]func(r *rig){
+		"a source is added": func(r *rig) {
+			r.set(0, testPod("1", "a"))
+			r.read()
+			require.True(r.t, r.mux.AllSeen())
+			http := r.add("http")
+			assert.False(r.t, r.mux.AllSeen())
+			assert.Equal(r.t, []podconfig.SourceState{{"file", true}, {"http", false}}, r.mux.Sources())
+			assert.Empty(r.t, r.read())
+			r.set(http, testPod("2", "b"))
+			assert.False(r.t, r.mux.AllSeen(), "the reader does not know yet")
+			assert.Equal(r.t, []string{"ADD http b/2"}, r.read())
+			assert.True(r.t, r.mux.AllSeen())
 		},
-		"a source is removed": func(b *bench) {
-			http := b.add("http")
-			b.set(0, testPod("1", "a"))
-			b.set(http, testPod("2", "b"), testPod("3", "c"))
-			b.read()
-			assert.True(b.t, b.mux.Remove("http"))
-			assert.Equal(b.t, []podconfig.SourceState{{"file", true}}, b.mux.Sources())
+		"a source is removed": func(r *rig) {
+			http := r.add("http")
+			r.set(0, testPod("1", "a"))
+			r.set(http, testPod("2", "b"), testPod("3", "c"))
+			r.read()
+			assert.True(r.t, r.mux.Remove("http"))
+			assert.Equal(r.t, []podconfig.SourceState{{"file", true}}, r.mux.Sources())
 			synctest.Wait()
-			assert.False(b.t, b.mux.AllSeen(), "the reader does not know yet")
-			assert.Equal(b.t, []string{"REMOVE http b/2 c/3"}, b.read())
-			assert.True(b.t, b.mux.AllSeen())
-			assert.False(b.t, b.mux.Remove("http"))
+			assert.False(r.t, r.mux.AllSeen(), "the reader does not know yet")
+			assert.Equal(r.t, []string{"REMOVE http b/2 c/3"}, r.read())
+			assert.True(r.t, r.mux.AllSeen())
+			assert.False(r.t, r.mux.Remove("http"))
 		},
-		"a source without pods is removed": func(b *bench) {
-			b.add("http")
-			b.set(0)
-			b.read()
-			assert.False(b.t, b.mux.AllSeen())
-			b.mux.Remove("http")
-			assert.Empty(b.t, b.read())
-			assert.True(b.t, b.mux.AllSeen(), "nobody waits for it")
+		"a source without pods is removed": func(r *rig) {
+			r.add("http")
+			r.set(0)
+			r.read()
+			assert.False(r.t, r.mux.AllSeen())
+			r.mux.Remove("http")
+			assert.Empty(r.t, r.read())
+			assert.True(r.t, r.mux.AllSeen(), "a removed source is not waited for")
 		},
-		"another source takes over": func(b *bench) {
-			http := b.add("http")
-			b.set(0, testPod("1", "a"))
-			b.set(http, testPod("2", "a"), testPod("1", "b"))
-			assert.Equal(b.t, []string{"ADD file a/1", "ADD http"}, b.read())
-			b.mux.Remove("file")
-			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD http a/2", "ADD http b/1"}, b.read())
-			assert.Len(b.t, b.rejected, 2)
+		"another source takes over": func(r *rig) {
+			http := r.add("http")
+			r.set(0, testPod("1", "a"))
+			r.set(http, testPod("2", "a"), testPod("1", "b"))
+			assert.Equal(r.t, []string{"ADD file a/1", "ADD http"}, r.read())
+			r.mux.Remove("file")
+			assert.Equal(r.t, []string{"REMOVE file a/1", "ADD http a/2", "ADD http b/1"}, r.read())
+			assert.Len(r.t, r.rejected, 2)
 		},
-		"a source is exchanged": func(b *bench) {
-			b.set(0, testPod("1", "a"), testPod("2", "b"))
-			b.read()
-			b.mux.Remove("file")
-			again := b.add("file")
-			assert.Equal(b.t, []string{"REMOVE file a/1 b/2"}, b.read())
-			assert.False(b.t, b.mux.AllSeen())
-			b.set(again, testPod("1", "a"))
-			assert.Equal(b.t, []string{"ADD file a/1"}, b.read())
+		"a source is exchanged": func(r *rig) {
+			r.set(0, testPod("1", "a"), testPod("2", "b"))
+			r.read()
+			r.mux.Remove("file")
+			again := r.add("file")
+			assert.Equal(r.t, []string{"REMOVE file a/1 b/2"}, r.read())
+			assert.False(r.t, r.mux.AllSeen())
+			r.set(again, testPod("1", "a"))
+			assert.Equal(r.t, []string{"ADD file a/1"}, r.read())
 		},
-		"a source is exchanged before the reader looks": func(b *bench) {
-			b.set(0, testPod("1", "a"), testPod("2", "b"), testPod("3", "c"))
-			b.read()
-			b.mux.Remove("file")
-			again := b.add("file")
-			b.set(again, testPod("1", "a"), testPod("2", "b", image("x")))
-			assert.Equal(b.t, []string{"REMOVE file c/3", "UPDATE file b/2"}, b.read())
-			assert.True(b.t, b.mux.AllSeen())
+		"a source is exchanged before the reader looks": func(r *rig) {
+			r.set(0, testPod("1", "a"), testPod("2", "b"), testPod("3", "c"))
+			r.read()
+			r.mux.Remove("file")
+			again := r.add("file")
+			r.set(again, testPod("1", "a"), testPod("2", "b", image("x")))
+			assert.Equal(r.t, []string{"REMOVE file c/3", "UPDATE file b/2"}, r.read())
+			assert.True(r.t, r.mux.AllSeen())
 		},
-		"removal in the middle of a batch": func(b *bench) {
-			http := b.add("http")
-			b.set(0, testPod("1", "a"))
-			b.set(http, testPod("2", "b"))
-			assert.Equal(b.t, "file", (<-b.mux.Changes()).Source)
+		"removal in the middle of a batch": func(r *rig) {
+			http := r.add("http")
+			r.set(0, testPod("1", "a"))
+			r.set(http, testPod("2", "b"))
+			assert.Equal(r.t, "file", (<-r.mux.Changes()).Source)
 			synctest.Wait()
-			b.mux.Remove("http")
+			r.mux.Remove("http")
 			synctest.Wait()
-			assert.False(b.t, b.mux.AllSeen())
-			assert.Equal(b.t, []string{"ADD http b/2", "REMOVE http b/2"}, b.read())
-			assert.True(b.t, b.mux.AllSeen())
+			assert.False(r.t, r.mux.AllSeen())
+			assert.Equal(r.t, []string{"ADD http b/2", "REMOVE http b/2"}, r.read())
+			assert.True(r.t, r.mux.AllSeen())
 		},
-		"before anything was delivered": func(b *bench) {
-			b.set(0, testPod("1", "a"))
-			b.mux.Remove("file")
-			assert.Empty(b.t, b.read())
-			assert.True(b.t, b.mux.AllSeen())
+		"before anything was delivered": func(r *rig) {
+			r.set(0, testPod("1", "a"))
+			r.mux.Remove("file")
+			assert.Empty(r.t, r.read())
+			assert.True(r.t, r.mux.AllSeen())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, "file")
+				r := newRig(t, "file")
 				synctest.Wait()
-				play(b)
-				b.stop()
+				play(r)
+				r.stop()
 			})
 		})
 	}
@@ -123,15 +123,15 @@ func TestMuxAddAndRemove(t *testing.T) {
 func TestMuxAddRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "file")
-		assert.EqualError(t, b.mux.Add(newScripted("file")), `there is another source of the same name "file"`)
-		assert.EqualError(t, b.mux.Add(newScripted("")), "the source has no name")
-		assert.EqualError(t, b.mux.Add(nil), "the source is nil")
-		b.stop()
-		err := b.mux.Add(newScripted("late"))
+		r := newRig(t, "file")
+		assert.EqualError(t, r.mux.Add(newScripted("file")), `there is another source of the same name "file"`)
+		assert.EqualError(t, r.mux.Add(newScripted("")), "the source has no name")
+		assert.EqualError(t, r.mux.Add(nil), "the source is nil")
+		r.stop()
+		err := r.mux.Add(newScripted("late"))
 		assert.ErrorIs(t, err, podconfig.ErrMuxEnded)
 		assert.EqualError(t, err, `adding source "late": the pod config mux has ended`)
-		assert.True(t, b.mux.Remove("file"), "it can still be taken away")
+		assert.True(t, r.mux.Remove("file"), "it can still be taken away")
 	})
 }
 
@@ -154,32 +154,32 @@ func TestMuxRemoveBeforeRun(t *testing.T) {
 	})
 }
 
-// TestMuxRemoveJoins has a source that takes its time to end, and speaks while it
+// TestMuxRemoveJoins has a source that takes its time to end, and delivers while it
 // does.
 func TestMuxRemoveJoins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		r := newRig(t)
 		ended := false
-		require.NoError(t, b.mux.Add(sourceFunc{"slow", func(ctx context.Context, sink podconfig.Sink) error {
+		require.NoError(t, r.mux.Add(sourceFunc{"slow", func(ctx context.Context, sink podconfig.Sink) error {
 			sink.Set([]*v1.Pod{testPod("1", "a")})
 			<-ctx.Done()
 			time.Sleep(10 * time.Second)
 			sink.Set([]*v1.Pod{testPod("2", "b")})
 			ended = true
-			return errors.New("nobody wants to know")
+			return errors.New("after the end")
 		}}))
-		assert.Equal(t, []string{"ADD slow a/1"}, b.read())
+		assert.Equal(t, []string{"ADD slow a/1"}, r.read())
 		began := time.Now()
 		go func() {
 			time.Sleep(time.Second)
-			assert.Equal(t, []string{"REMOVE slow a/1"}, b.read(), "its pods go at once")
+			assert.Equal(t, []string{"REMOVE slow a/1"}, r.read(), "its pods go at once")
 		}()
-		require.True(t, b.mux.Remove("slow"))
+		require.True(t, r.mux.Remove("slow"))
 		assert.True(t, ended)
 		assert.Equal(t, 10*time.Second, time.Since(began))
-		assert.Empty(t, b.read())
-		b.stop()
+		assert.Empty(t, r.read())
+		r.stop()
 	})
 }
 

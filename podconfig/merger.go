@@ -2,7 +2,6 @@ package podconfig
 
 import (
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,21 +59,21 @@ func (m *merger) remove(r *registration) []rejection {
 
 // set takes in a snapshot of the source. Like apply and restore, it returns the pods
 // that are newly rejected.
-func (m *merger) set(r *registration, pods []*v1.Pod, now time.Time) []rejection {
-	return append(r.set(m.claims, pods, timestamp(now)), m.settle()...)
+func (m *merger) set(r *registration, pods []*v1.Pod) []rejection {
+	return append(r.set(m.claims, pods), m.settle()...)
 }
 
 // apply takes in a delta of the source.
-func (m *merger) apply(r *registration, d Delta, now time.Time) []rejection {
-	return append(r.apply(m.claims, d, timestamp(now)), m.settle()...)
+func (m *merger) apply(r *registration, d Delta) []rejection {
+	return append(r.apply(m.claims, d), m.settle()...)
 }
 
 // restore takes in pods of an earlier life of the agent. Those of sources that are not
 // registered are left out.
-func (m *merger) restore(pods []*v1.Pod, now time.Time) []rejection {
+func (m *merger) restore(pods []*v1.Pod) []rejection {
 	var rejections []rejection
 	for _, r := range m.sources {
-		rejections = append(rejections, r.restore(m.claims, podsOf(r.name, pods), timestamp(now))...)
+		rejections = append(rejections, r.restore(m.claims, podsOf(r.name, pods))...)
 	}
 	return append(rejections, m.settle()...)
 }
@@ -85,8 +84,6 @@ func podsOf(source string, pods []*v1.Pod) []*v1.Pod {
 		return pod == nil || pod.Annotations[runtime.AnnotationConfigSource] != source
 	})
 }
-
-func timestamp(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
 // settle ends a step of claims.
 func (m *merger) settle() []rejection {
@@ -99,10 +96,14 @@ func (m *merger) settle() []rejection {
 
 // compare brings pending up to date.
 func (m *merger) compare(uid types.UID) {
-	if op := compare(m.delivered[uid], m.claims.desired(uid)); op != 0 {
+	desired := m.claims.desired(uid)
+	if op := compare(m.delivered[uid], desired); op != 0 {
 		m.pending[uid] = op
-	} else {
-		delete(m.pending, uid)
+		return
+	}
+	delete(m.pending, uid)
+	if desired.pod != nil {
+		m.delivered[uid] = desired // the same pod, so that only one copy is kept
 	}
 }
 

@@ -49,22 +49,22 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var _ podconfig.Metrics = podconfig.NopMetrics{}
 		metrics := &recorder{}
-		b := newBenchOf(t, podconfig.Options{Metrics: metrics}, "file", "http")
+		r := newRigWith(t, podconfig.Options{Metrics: metrics}, "file", "http")
 		assert.Equal(t, []string{"sources 1, seen 0", "sources 2, seen 0"}, metrics.take())
-		b.set(0, testPod("1", "a"), testPod("2", "b"))
-		b.read()
+		r.set(0, testPod("1", "a"), testPod("2", "b"))
+		r.read()
 		assert.Equal(t, []string{"ADD file 2", "sources 2, seen 1"}, metrics.take())
-		b.set(1, testPod("3", "a"))
+		r.set(1, testPod("3", "a"))
 		assert.Equal(t, []string{"pod of http rejected"}, metrics.take())
-		b.read()
+		r.read()
 		assert.Equal(t, []string{"ADD http 0", "sources 2, seen 2"}, metrics.take())
-		b.sources[1].errs <- errors.New("no")
-		b.read()
+		r.sources[1].errs <- errors.New("no")
+		r.read()
 		assert.Equal(t, []string{"http failed"}, metrics.take())
-		b.mux.Remove("file")
-		b.read()
+		r.mux.Remove("file")
+		r.read()
 		assert.Equal(t, []string{"sources 1, seen 1", "REMOVE file 2", "ADD http 1"}, metrics.take())
-		b.stop()
+		r.stop()
 		assert.Empty(t, metrics.take())
 	})
 }
@@ -73,12 +73,12 @@ func TestPanicIsLoggedWithItsStack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
-		b := newBenchOf(t, podconfig.Options{
+		r := newRigWith(t, podconfig.Options{
 			Logger:  funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}),
 			Sources: []podconfig.Source{sourceFunc{"bad", func(context.Context, podconfig.Sink) error { panic("x") }}},
 		})
 		time.Sleep(time.Second / 2)
-		b.stop()
+		r.stop()
 		assert.Len(t, lines, 1)
 		assert.Contains(t, lines[0], `"error"="panic: x"`)
 		assert.Contains(t, lines[0], "metrics_test.go")
@@ -93,12 +93,12 @@ func (w wrapper) Unwrap() any { return w.Source }
 func TestRestorerIsFoundThroughWrappers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := &remembering{}
+		source := &restorer{}
 		opts := restoring(testPod("1", "a", from("file")))
-		opts.Sources = []podconfig.Source{wrapper{r}}
-		b := newBenchOf(t, opts)
-		assert.Equal(t, []string{"ADD file a/1"}, b.read())
-		assert.Equal(t, []*v1.Pod{testPod("1", "a", from("file"))}, r.restored)
-		b.stop()
+		opts.Sources = []podconfig.Source{wrapper{source}}
+		r := newRigWith(t, opts)
+		assert.Equal(t, []string{"ADD file a/1"}, r.read())
+		assert.Equal(t, []*v1.Pod{testPod("1", "a", from("file"))}, source.restored)
+		r.stop()
 	})
 }

@@ -47,9 +47,9 @@ func (r *replay) apply(t require.TestingT, c Change) {
 	}
 }
 
-// check compares what the reader knows with what the sources said last: each full
-// name and each UID that somebody wants is there, once, as somebody wants it.
-func (r *replay) check(t require.TestingT, said [][]*v1.Pod) {
+// check compares the pods of the reader with the last snapshots of the sources: each full
+// name and each UID that a source wants is there, once, as a source wants it.
+func (r *replay) check(t require.TestingT, last [][]*v1.Pod) {
 	names := map[string]types.UID{}
 	for uid, p := range r.pods {
 		require.Equal(t, uid, p.UID)
@@ -59,15 +59,15 @@ func (r *replay) check(t require.TestingT, said [][]*v1.Pod) {
 		var index int
 		_, err := fmt.Sscanf(source, "s%d", &index)
 		require.NoError(t, err)
-		require.True(t, slices.ContainsFunc(said[index], func(q *v1.Pod) bool {
+		require.True(t, slices.ContainsFunc(last[index], func(q *v1.Pod) bool {
 			return q.UID == p.UID && q.Name == p.Name && difference(p, q) == 0
 		}), "pod %s/%s is not what source %s wants", p.Name, p.UID, source)
 	}
-	for i, pods := range said {
+	for i, pods := range last {
 		for _, p := range pods {
 			_, named := names[p.Name]
 			_, known := r.pods[p.UID]
-			require.True(t, named || known, "source %d wants %s/%s and nobody holds its name or UID", i, p.Name, p.UID)
+			require.True(t, named || known, "source %d wants %s/%s and no pod has its name or UID", i, p.Name, p.UID)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (m *model) settle() {
 type world struct {
 	mux      *Mux
 	reader   *replay
-	last     Op // of the last change that was read
+	lastOp   Op // of the last change that was read
 	model    model
 	rejected []string
 }
@@ -200,9 +200,9 @@ func (w *world) read(t *rapid.T) bool {
 		return false
 	}
 	if w.mux.merger.batch.begun {
-		require.GreaterOrEqual(t, c.Op, w.last, "in order within a batch")
+		require.GreaterOrEqual(t, c.Op, w.lastOp, "in order within a batch")
 	}
-	w.last = c.Op
+	w.lastOp = c.Op
 	if c.Op == Restore {
 		require.NotContains(t, w.mux.Sources(), SourceState{c.Source, true}, "restored after its source was seen")
 	}
@@ -232,7 +232,7 @@ func (w *world) check(t *rapid.T) {
 			if !slices.Contains(w.model.granted, modelClaim{s, p.UID, p.Name}) {
 				begin := fmt.Sprintf("pod %s of source %q waits: ", runtime.RefOf(p), s.name)
 				require.True(t, slices.ContainsFunc(w.rejected, func(message string) bool { return strings.HasPrefix(message, begin) }),
-					"%s of %s waits, and no event says so", p.UID, s.name)
+					"%s of %s waits, and there was no event", p.UID, s.name)
 			}
 		}
 	}
@@ -371,9 +371,9 @@ func TestMuxConcurrently(t *testing.T) {
 	t.Parallel()
 	const rounds = 300
 	var sources []Source
-	said := make([][]*v1.Pod, 4)
+	last := make([][]*v1.Pod, 4)
 	var all sync.WaitGroup
-	for i := range said {
+	for i := range last {
 		all.Add(1)
 		name := fmt.Sprintf("s%d", i)
 		next := func(n int) (pods []*v1.Pod) {
@@ -387,8 +387,8 @@ func TestMuxConcurrently(t *testing.T) {
 			sources = append(sources, sourceFunc{name, func(_ context.Context, sink Sink) error {
 				defer all.Done()
 				for n := range rounds {
-					said[i] = next(n)
-					sink.Set(said[i])
+					last[i] = next(n)
+					sink.Set(last[i])
 				}
 				return nil
 			}})
@@ -399,10 +399,10 @@ func TestMuxConcurrently(t *testing.T) {
 			sink.Set(nil)
 			for n := range rounds {
 				d := Delta{Update: next(n)}
-				for _, p := range said[i] {
+				for _, p := range last[i] {
 					d.Remove = append(d.Remove, p.UID)
 				}
-				said[i] = d.Update
+				last[i] = d.Update
 				sink.Apply(d)
 			}
 			return nil
@@ -433,7 +433,7 @@ func TestMuxConcurrently(t *testing.T) {
 		}
 	}
 	require.True(t, m.AllSeen())
-	r.check(t, said)
+	r.check(t, last)
 	cancel()
 	require.NoError(t, <-done)
 }

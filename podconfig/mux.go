@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -149,8 +148,7 @@ func (m *Mux) Remove(name string) bool {
 	rejections := m.merger.remove(r)
 	m.countSources()
 	m.mu.Unlock()
-	m.report(rejections)
-	m.notify()
+	m.merged(rejections)
 	if r.cancel != nil { // set before the source could be found, or never
 		r.cancel()
 		<-r.done
@@ -236,9 +234,9 @@ func (m *Mux) Run(ctx context.Context) error {
 func (m *Mux) restorePods(pods []*v1.Pod) {
 	m.mu.Lock()
 	sources := slices.Clone(m.merger.sources)
-	rejections := m.merger.restore(pods, time.Now())
+	rejections := m.merger.restore(pods)
 	m.mu.Unlock()
-	m.report(rejections)
+	m.merged(rejections)
 	for _, r := range sources {
 		if restorer, ok := runtime.Optional[SourceRestorer](r.source); ok {
 			restorer.Restored(podsOf(r.name, pods))
@@ -280,16 +278,13 @@ func (m *Mux) deliver(ctx context.Context) {
 	}
 }
 
-// notify lets deliver look at the merger again.
-func (m *Mux) notify() {
+// merged follows each change of the merger, after m.mu was released. It lets the
+// goroutine of Run look at the merger, and reports rejected pods.
+func (m *Mux) merged(rejections []rejection) {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
-}
-
-// report reports rejected pods.
-func (m *Mux) report(rejections []rejection) {
 	for _, r := range rejections {
 		ref := runtime.RefOf(r.pod)
 		m.logger.Error(r.err, "Pod rejected", "pod", ref, "source", r.source.name)

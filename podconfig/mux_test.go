@@ -74,8 +74,8 @@ func deleted(p *v1.Pod) {
 	p.DeletionTimestamp = &now
 }
 
-// bench runs a mux over scripted sources inside a synctest bubble.
-type bench struct {
+// rig runs a mux over scripted sources inside a synctest bubble.
+type rig struct {
 	t       *testing.T
 	mux     *podconfig.Mux
 	sources []*scripted
@@ -86,53 +86,53 @@ type bench struct {
 }
 
 // event is the hook of the mux.
-func (b *bench) event(e runtime.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	assert.Equal(b.t, v1.EventTypeWarning, e.Type)
-	assert.Equal(b.t, "FailedValidation", e.Reason)
-	b.rejected = append(b.rejected, e.Message)
+func (r *rig) event(e runtime.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	assert.Equal(r.t, v1.EventTypeWarning, e.Type)
+	assert.Equal(r.t, "FailedValidation", e.Reason)
+	r.rejected = append(r.rejected, e.Message)
 }
 
-func newBench(t *testing.T, names ...string) *bench {
-	return newBenchOf(t, podconfig.Options{}, names...)
+func newRig(t *testing.T, names ...string) *rig {
+	return newRigWith(t, podconfig.Options{}, names...)
 }
 
-func newBenchOf(t *testing.T, opts podconfig.Options, names ...string) *bench {
-	b := &bench{t: t}
+func newRigWith(t *testing.T, opts podconfig.Options, names ...string) *rig {
+	r := &rig{t: t}
 	for _, n := range names {
 		s := newScripted(n)
-		b.sources = append(b.sources, s)
+		r.sources = append(r.sources, s)
 		opts.Sources = append(opts.Sources, s)
 	}
-	opts.Event = b.event
+	opts.Event = r.event
 	mux, err := podconfig.New(opts)
 	require.NoError(t, err)
-	b.mux = mux
+	r.mux = mux
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- mux.Run(ctx) }()
-	b.stop = func() {
+	r.stop = func() {
 		cancel()
 		require.NoError(t, <-done)
 		_, open := <-mux.Changes()
 		require.False(t, open)
 	}
-	return b
+	return r
 }
 
-func (b *bench) set(source int, pods ...*v1.Pod) {
-	b.sources[source].sets <- pods
+func (r *rig) set(source int, pods ...*v1.Pod) {
+	r.sources[source].sets <- pods
 	synctest.Wait()
 }
 
 // read takes all changes that there are, each in one line.
-func (b *bench) read() []string {
+func (r *rig) read() []string {
 	var lines []string
 	for {
 		synctest.Wait()
 		select {
-		case c := <-b.mux.Changes():
+		case c := <-r.mux.Changes():
 			line := c.Op.String() + " " + c.Source
 			for _, p := range c.Pods {
 				line += " " + p.Name + "/" + string(p.UID)
@@ -146,140 +146,140 @@ func (b *bench) read() []string {
 
 func TestMuxScenarios(t *testing.T) {
 	t.Parallel()
-	for name, play := range map[string]func(b *bench){
-		"all operations in one batch": func(b *bench) {
-			b.set(0, testPod("1", "a"), testPod("2", "b"), testPod("3", "c"), testPod("4", "d"))
-			assert.Equal(b.t, []string{"ADD file a/1 b/2 c/3 d/4"}, b.read())
-			b.set(0, testPod("5", "e"), testPod("1", "a", image("x")), testPod("2", "b", deleted), testPod("4", "d", phase(v1.PodRunning)))
-			assert.Equal(b.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file a/1", "DELETE file b/2", "RECONCILE file d/4"}, b.read())
-			assert.Empty(b.t, b.read())
+	for name, play := range map[string]func(r *rig){
+		"all operations in one batch": func(r *rig) {
+			r.set(0, testPod("1", "a"), testPod("2", "b"), testPod("3", "c"), testPod("4", "d"))
+			assert.Equal(r.t, []string{"ADD file a/1 b/2 c/3 d/4"}, r.read())
+			r.set(0, testPod("5", "e"), testPod("1", "a", image("x")), testPod("2", "b", deleted), testPod("4", "d", phase(v1.PodRunning)))
+			assert.Equal(r.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file a/1", "DELETE file b/2", "RECONCILE file d/4"}, r.read())
+			assert.Empty(r.t, r.read())
 		},
-		"nothing changes": func(b *bench) {
-			b.set(0, testPod("1", "a", image("x")))
-			b.read()
-			b.set(0, testPod("1", "a", image("x")))
-			assert.Empty(b.t, b.read())
+		"nothing changes": func(r *rig) {
+			r.set(0, testPod("1", "a", image("x")))
+			r.read()
+			r.set(0, testPod("1", "a", image("x")))
+			assert.Empty(r.t, r.read())
 		},
-		"an empty first snapshot": func(b *bench) {
-			b.set(0)
-			assert.False(b.t, b.mux.AllSeen())
-			assert.Equal(b.t, []string{"ADD file"}, b.read())
-			assert.False(b.t, b.mux.AllSeen(), "http was not seen")
-			b.set(1)
-			assert.False(b.t, b.mux.AllSeen(), "the reader does not know yet")
-			assert.Equal(b.t, []string{"ADD http"}, b.read())
-			assert.True(b.t, b.mux.AllSeen())
-			b.set(1)
-			assert.Empty(b.t, b.read())
+		"an empty first snapshot": func(r *rig) {
+			r.set(0)
+			assert.False(r.t, r.mux.AllSeen())
+			assert.Equal(r.t, []string{"ADD file"}, r.read())
+			assert.False(r.t, r.mux.AllSeen(), "http was not seen")
+			r.set(1)
+			assert.False(r.t, r.mux.AllSeen(), "the reader does not know yet")
+			assert.Equal(r.t, []string{"ADD http"}, r.read())
+			assert.True(r.t, r.mux.AllSeen())
+			r.set(1)
+			assert.Empty(r.t, r.read())
 		},
-		"seen only when all of the batch was read": func(b *bench) {
-			b.set(0, testPod("1", "a"))
-			b.set(1, testPod("2", "b"))
-			<-b.mux.Changes()
+		"seen only when all of the batch was read": func(r *rig) {
+			r.set(0, testPod("1", "a"))
+			r.set(1, testPod("2", "b"))
+			<-r.mux.Changes()
 			synctest.Wait()
-			assert.False(b.t, b.mux.AllSeen())
-			<-b.mux.Changes()
+			assert.False(r.t, r.mux.AllSeen())
+			<-r.mux.Changes()
 			synctest.Wait()
-			assert.True(b.t, b.mux.AllSeen())
+			assert.True(r.t, r.mux.AllSeen())
 		},
-		"a slow reader sees the last state": func(b *bench) {
+		"a slow reader sees the last state": func(r *rig) {
 			for i := range 100 {
-				b.set(0, testPod("1", "a", image(fmt.Sprint(i))), testPod(fmt.Sprint("x", i), fmt.Sprint("x", i)))
+				r.set(0, testPod("1", "a", image(fmt.Sprint(i))), testPod(fmt.Sprint("x", i), fmt.Sprint("x", i)))
 			}
-			assert.Equal(b.t, []string{"ADD file a/1 x99/x99"}, b.read())
+			assert.Equal(r.t, []string{"ADD file a/1 x99/x99"}, r.read())
 		},
-		"a batch that began is finished": func(b *bench) {
-			b.set(0, testPod("1", "a"), testPod("2", "b"))
-			b.read()
-			b.set(0, testPod("1", "a", image("x")))
-			assert.Equal(b.t, podconfig.Remove, (<-b.mux.Changes()).Op)
-			b.set(0, testPod("3", "c"))
-			assert.Equal(b.t, []string{"UPDATE file a/1", "REMOVE file a/1", "ADD file c/3"}, b.read())
+		"a batch that began is finished": func(r *rig) {
+			r.set(0, testPod("1", "a"), testPod("2", "b"))
+			r.read()
+			r.set(0, testPod("1", "a", image("x")))
+			assert.Equal(r.t, podconfig.Remove, (<-r.mux.Changes()).Op)
+			r.set(0, testPod("3", "c"))
+			assert.Equal(r.t, []string{"UPDATE file a/1", "REMOVE file a/1", "ADD file c/3"}, r.read())
 		},
-		"a pod gets another UID": func(b *bench) {
-			b.set(0, testPod("1", "a"))
-			b.read()
-			b.set(0, testPod("2", "a"))
-			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD file a/2"}, b.read())
+		"a pod gets another UID": func(r *rig) {
+			r.set(0, testPod("1", "a"))
+			r.read()
+			r.set(0, testPod("2", "a"))
+			assert.Equal(r.t, []string{"REMOVE file a/1", "ADD file a/2"}, r.read())
 		},
-		"a UID gets another name": func(b *bench) {
-			b.set(0, testPod("1", "a"))
-			b.read()
-			b.set(0, testPod("1", "b"))
-			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD file b/1"}, b.read())
+		"a UID gets another name": func(r *rig) {
+			r.set(0, testPod("1", "a"))
+			r.read()
+			r.set(0, testPod("1", "b"))
+			assert.Equal(r.t, []string{"REMOVE file a/1", "ADD file b/1"}, r.read())
 		},
-		"two sources want a name": func(b *bench) {
-			b.set(1, testPod("2", "a"))
-			assert.Equal(b.t, []string{"ADD http a/2"}, b.read())
-			b.set(0, testPod("1", "a"), testPod("3", "c"))
-			assert.Equal(b.t, []string{"ADD file c/3"}, b.read(), "who had it keeps it")
-			b.set(0, testPod("1", "a"), testPod("3", "c"))
-			assert.Equal(b.t, []string{`pod default/a(1) of source "file" waits: pod default/a(2) of source "http" has the same name, and keeps it until it is removed`},
-				b.rejected, "reported once")
-			b.set(1)
-			assert.Equal(b.t, []string{"REMOVE http a/2", "ADD file a/1"}, b.read())
-			b.set(1, testPod("2", "a"))
-			assert.Empty(b.t, b.read())
-			require.Len(b.t, b.rejected, 2)
-			assert.Equal(b.t, `pod default/a(2) of source "http" waits: pod default/a(1) of source "file" has the same name, and keeps it until it is removed`, b.rejected[1])
+		"two sources want a name": func(r *rig) {
+			r.set(1, testPod("2", "a"))
+			assert.Equal(r.t, []string{"ADD http a/2"}, r.read())
+			r.set(0, testPod("1", "a"), testPod("3", "c"))
+			assert.Equal(r.t, []string{"ADD file c/3"}, r.read(), "the first one keeps it")
+			r.set(0, testPod("1", "a"), testPod("3", "c"))
+			assert.Equal(r.t, []string{`pod default/a(1) of source "file" waits: pod default/a(2) of source "http" has the same name, and keeps it until it is removed`},
+				r.rejected, "reported once")
+			r.set(1)
+			assert.Equal(r.t, []string{"REMOVE http a/2", "ADD file a/1"}, r.read())
+			r.set(1, testPod("2", "a"))
+			assert.Empty(r.t, r.read())
+			require.Len(r.t, r.rejected, 2)
+			assert.Equal(r.t, `pod default/a(2) of source "http" waits: pod default/a(1) of source "file" has the same name, and keeps it until it is removed`, r.rejected[1])
 		},
-		"a pod passes from one source to another": func(b *bench) {
-			b.set(0, testPod("1", "a"))
-			b.set(1, testPod("1", "a"))
-			assert.Equal(b.t, []string{"ADD file a/1", "ADD http"}, b.read())
-			b.set(0)
-			assert.Equal(b.t, []string{"UPDATE http a/1"}, b.read(), "it is not ended")
+		"a pod passes from one source to another": func(r *rig) {
+			r.set(0, testPod("1", "a"))
+			r.set(1, testPod("1", "a"))
+			assert.Equal(r.t, []string{"ADD file a/1", "ADD http"}, r.read())
+			r.set(0)
+			assert.Equal(r.t, []string{"UPDATE http a/1"}, r.read(), "it is not ended")
 		},
-		"two sources want a UID": func(b *bench) {
-			b.set(0, testPod("1", "a"))
-			b.set(1, testPod("1", "b"))
-			assert.Equal(b.t, []string{"ADD file a/1", "ADD http"}, b.read())
-			require.Len(b.t, b.rejected, 1)
-			assert.Contains(b.t, b.rejected[0], "has the same UID")
-			b.set(0)
-			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD http b/1"}, b.read())
+		"two sources want a UID": func(r *rig) {
+			r.set(0, testPod("1", "a"))
+			r.set(1, testPod("1", "b"))
+			assert.Equal(r.t, []string{"ADD file a/1", "ADD http"}, r.read())
+			require.Len(r.t, r.rejected, 1)
+			assert.Contains(r.t, r.rejected[0], "has the same UID")
+			r.set(0)
+			assert.Equal(r.t, []string{"REMOVE file a/1", "ADD http b/1"}, r.read())
 		},
-		"duplicates within one source": func(b *bench) {
-			b.set(0, testPod("1", "a"), testPod("2", "a"), testPod("1", "c"), testPod("", "d"), nil)
-			assert.Equal(b.t, []string{"ADD file a/1"}, b.read())
-			require.Len(b.t, b.rejected, 3)
-			assert.Equal(b.t, `pod default/c(1) of source "file" waits: pod default/a(1) of the same source has the same UID; remove one of them, or give it another UID`, b.rejected[0])
-			assert.Equal(b.t, `pod default/d() of source "file" has no name, no namespace or no UID`, b.rejected[1])
-			assert.Equal(b.t, `pod default/a(2) of source "file" waits: pod default/a(1) of the same source has the same name; remove one of them, or give it another name`, b.rejected[2])
-			b.set(0, testPod("2", "a"), testPod("1", "a"), testPod("1", "c"), testPod("", "d"))
-			assert.Empty(b.t, b.read(), "who had the name keeps it")
-			assert.Len(b.t, b.rejected, 3, "reported once")
-			b.set(0, testPod("2", "a"))
-			assert.Equal(b.t, []string{"REMOVE file a/1", "ADD file a/2"}, b.read())
+		"duplicates within one source": func(r *rig) {
+			r.set(0, testPod("1", "a"), testPod("2", "a"), testPod("1", "c"), testPod("", "d"), nil)
+			assert.Equal(r.t, []string{"ADD file a/1"}, r.read())
+			require.Len(r.t, r.rejected, 3)
+			assert.Equal(r.t, `pod default/c(1) of source "file" waits: pod default/a(1) of the same source has the same UID; remove one of them, or give it another UID`, r.rejected[0])
+			assert.Equal(r.t, `pod default/d() of source "file" has no name, no namespace or no UID`, r.rejected[1])
+			assert.Equal(r.t, `pod default/a(2) of source "file" waits: pod default/a(1) of the same source has the same name; remove one of them, or give it another name`, r.rejected[2])
+			r.set(0, testPod("2", "a"), testPod("1", "a"), testPod("1", "c"), testPod("", "d"))
+			assert.Empty(r.t, r.read(), "the first one keeps it")
+			assert.Len(r.t, r.rejected, 3, "reported once")
+			r.set(0, testPod("2", "a"))
+			assert.Equal(r.t, []string{"REMOVE file a/1", "ADD file a/2"}, r.read())
 		},
-		"the same pod twice in a snapshot": func(b *bench) {
+		"the same pod twice in a snapshot": func(r *rig) {
 			one, two := testPod("1", "a"), testPod("2", "b")
-			b.set(0, one, two)
-			b.read()
-			b.set(0, two, two)
-			assert.Equal(b.t, []string{"REMOVE file a/1"}, b.read())
-			assert.Len(b.t, b.rejected, 1)
-			b.set(0, one, two)
-			assert.Equal(b.t, []string{"ADD file a/1"}, b.read())
+			r.set(0, one, two)
+			r.read()
+			r.set(0, two, two)
+			assert.Equal(r.t, []string{"REMOVE file a/1"}, r.read())
+			assert.Len(r.t, r.rejected, 1)
+			r.set(0, one, two)
+			assert.Equal(r.t, []string{"ADD file a/1"}, r.read())
 		},
-		"deletion goes on": func(b *bench) {
-			b.set(0, testPod("1", "a"))
-			b.read()
-			b.set(0, testPod("1", "a", deleted))
-			assert.Equal(b.t, []string{"DELETE file a/1"}, b.read())
+		"deletion goes on": func(r *rig) {
+			r.set(0, testPod("1", "a"))
+			r.read()
+			r.set(0, testPod("1", "a", deleted))
+			assert.Equal(r.t, []string{"DELETE file a/1"}, r.read())
 			grace := int64(1)
-			b.set(0, testPod("1", "a", deleted, func(p *v1.Pod) { p.DeletionGracePeriodSeconds = &grace }))
-			assert.Equal(b.t, []string{"DELETE file a/1"}, b.read())
-			b.set(0)
-			assert.Equal(b.t, []string{"REMOVE file a/1"}, b.read())
+			r.set(0, testPod("1", "a", deleted, func(p *v1.Pod) { p.DeletionGracePeriodSeconds = &grace }))
+			assert.Equal(r.t, []string{"DELETE file a/1"}, r.read())
+			r.set(0)
+			assert.Equal(r.t, []string{"REMOVE file a/1"}, r.read())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, "file", "http")
-				play(b)
-				b.stop()
+				r := newRig(t, "file", "http")
+				play(r)
+				r.stop()
 			})
 		})
 	}
@@ -288,34 +288,34 @@ func TestMuxScenarios(t *testing.T) {
 func TestMuxAnnotations(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "file")
+		r := newRig(t, "file")
 		given := testPod("1", "a", func(p *v1.Pod) { p.Annotations = map[string]string{"k": "v"} })
 		first := time.Now().Format(time.RFC3339Nano)
-		b.set(0, given)
-		pod := (<-b.mux.Changes()).Pods[0]
+		r.set(0, given)
+		pod := (<-r.mux.Changes()).Pods[0]
 		assert.Equal(t, map[string]string{"k": "v", runtime.AnnotationConfigSource: "file", runtime.AnnotationConfigSeen: first}, pod.Annotations)
 		assert.Equal(t, map[string]string{"k": "v"}, given.Annotations, "the source's pod is not touched")
 
 		time.Sleep(time.Hour)
-		b.set(0, testPod("1", "a", image("x")))
-		pod = (<-b.mux.Changes()).Pods[0]
+		r.set(0, testPod("1", "a", image("x")))
+		pod = (<-r.mux.Changes()).Pods[0]
 		assert.Equal(t, map[string]string{runtime.AnnotationConfigSource: "file", runtime.AnnotationConfigSeen: first}, pod.Annotations)
-		b.stop()
+		r.stop()
 	})
 }
 
 func TestMuxRestartsFailedSource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "file", "http")
-		b.set(0, testPod("1", "a"))
-		b.read()
-		bad := b.sources[0]
+		r := newRig(t, "file", "http")
+		r.set(0, testPod("1", "a"))
+		r.read()
+		bad := r.sources[0]
 		wait := time.Second
 		for range 10 {
 			bad.errs <- errors.New("no")
 			began := time.Now()
-			b.set(1, testPod("2", "b")) // the other goes on
+			r.set(1, testPod("2", "b")) // the other goes on
 			bad.sets <- []*v1.Pod{testPod("1", "a")}
 			assert.Equal(t, wait, time.Since(began))
 			wait = min(2*wait, time.Minute)
@@ -326,8 +326,8 @@ func TestMuxRestartsFailedSource(t *testing.T) {
 		bad.sets <- nil
 		assert.Equal(t, time.Second, time.Since(began))
 		synctest.Wait()
-		assert.Equal(t, []string{"REMOVE file a/1", "ADD http b/2"}, b.read())
-		b.stop()
+		assert.Equal(t, []string{"REMOVE file a/1", "ADD http b/2"}, r.read())
+		r.stop()
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,9 +34,9 @@ type registration struct {
 	// costs one comparison of pointers for each pod, and no memory.
 	snapshots uint64
 	last      []*offer
-	// rejected are the rejected pods of the last snapshot. They are not reported again
-	// if the next one has them too.
-	rejected map[rejectedPod]bool
+	// rejected has the errors of the last snapshot. They are not reported again if the
+	// next snapshot has them too.
+	rejected map[string]bool
 
 	// cancel ends the goroutine that runs the source, which then closes done. Both are
 	// nil until it is started.
@@ -46,8 +47,8 @@ type registration struct {
 // offer is a pod that a source wants. It stays the same offer while the pod changes.
 type offer struct {
 	version
-	// raw is the pod as the source passed it last: the same as version.pod in all that
-	// counts, but maybe another copy. It is nil after the offer was withdrawn.
+	// raw is the pod as the source passed it, of which version.pod is a copy. It is nil
+	// after the offer was withdrawn.
 	raw *v1.Pod
 	// snapshot is the number of the last snapshot that had the pod.
 	snapshot uint64
@@ -78,40 +79,26 @@ type rejection struct {
 	err    error
 }
 
-// rejectedPod identifies a rejected pod of a snapshot: by its own identity, and by the
-// full name of the pod that has its UID, if that is why.
-type rejectedPod struct {
-	ref    runtime.PodRef
-	holder fullName
-}
-
 // fullName identifies a pod on a node, where at most one pod of a full name may run.
 type fullName struct{ namespace, name string }
 
 func fullNameOf(pod *v1.Pod) fullName { return fullName{pod.Namespace, pod.Name} }
 
-// set replaces all offers by those of a snapshot. now becomes the annotation
-// [runtime.AnnotationConfigSeen] of new pods. It returns the pods that are rejected now
-// and were not rejected in the last snapshot.
-func (r *registration) set(c *claims, pods []*v1.Pod, now string) []rejection {
+// set replaces all offers by those of a snapshot. It returns the pods that are rejected
+// now and were not rejected in the last snapshot.
+func (r *registration) set(c *claims, pods []*v1.Pod) []rejection {
 	r.snapshots++
-	before := r.rejected
+	reported := r.rejected
 	r.rejected = nil
 	var rejections []rejection
 	offers, accepted := r.last[:0], 0 // overwrites only the positions that were read
 	for i, pod := range pods {
 		o := r.unchanged(i, pod)
 		if o == nil && pod != nil {
-			if rejected, err := r.check(pod); err == nil {
-				o = r.put(c, pod, now)
-			} else if !r.rejected[rejected] {
-				if r.rejected == nil {
-					r.rejected = map[rejectedPod]bool{}
-				}
-				r.rejected[rejected] = true
-				if !before[rejected] {
-					rejections = append(rejections, rejection{r, pod, err})
-				}
+			if err := r.check(pod); err == nil {
+				o = r.put(c, pod, "")
+			} else if r.isNew(err, reported) {
+				rejections = append(rejections, rejection{r, pod, err})
 			}
 		}
 		if o != nil {
@@ -134,6 +121,20 @@ func (r *registration) set(c *claims, pods []*v1.Pod, now string) []rejection {
 	return rejections
 }
 
+// isNew notes an error of the current snapshot, and reports whether neither it nor the
+// last snapshot has had it before.
+func (r *registration) isNew(err error, reported map[string]bool) bool {
+	message := err.Error()
+	if r.rejected[message] {
+		return false
+	}
+	if r.rejected == nil {
+		r.rejected = map[string]bool{}
+	}
+	r.rejected[message] = true
+	return !reported[message]
+}
+
 // unchanged returns the offer of a pod that is at the same position as in the last
 // snapshot, by the same pointer; else nil.
 func (r *registration) unchanged(position int, pod *v1.Pod) *offer {
@@ -147,16 +148,11 @@ func (r *registration) unchanged(position int, pod *v1.Pod) *offer {
 }
 
 // check returns an error if a pod of the current snapshot cannot be offered.
-func (r *registration) check(pod *v1.Pod) (rejectedPod, error) {
-	rejected := rejectedPod{ref: runtime.RefOf(pod)}
-	if err := r.checkIdentity(pod); err != nil {
-		return rejected, err
-	}
+func (r *registration) check(pod *v1.Pod) error {
 	if o := r.offers[pod.UID]; o != nil && o.snapshot == r.snapshots {
-		rejected.holder = fullNameOf(o.pod)
-		return rejected, r.duplicate(pod, o.version, "UID")
+		return r.duplicate(pod, o.version, "UID")
 	}
-	return rejected, nil
+	return r.checkIdentity(pod)
 }
 
 func (r *registration) checkIdentity(pod *v1.Pod) error {
@@ -177,9 +173,9 @@ func (r *registration) duplicate(pod *v1.Pod, holder version, what string) error
 }
 
 // apply changes the offers by a delta. It returns the pods that are rejected.
-func (r *registration) apply(c *claims, d Delta, now string) []rejection {
+func (r *registration) apply(c *claims, d Delta) []rejection {
 	var rejections []rejection
-	updates := make(map[types.UID]*v1.Pod, len(d.Update))
+	updates := map[types.UID]*v1.Pod{} // without a size: a small one needs no memory on the heap
 	for _, pod := range d.Update {
 		if pod == nil {
 			continue
@@ -197,7 +193,7 @@ func (r *registration) apply(c *claims, d Delta, now string) []rejection {
 	}
 	for _, pod := range d.Update {
 		if pod != nil && updates[pod.UID] == pod {
-			r.put(c, pod, now)
+			r.put(c, pod, "")
 		}
 	}
 	return rejections
@@ -205,24 +201,21 @@ func (r *registration) apply(c *claims, d Delta, now string) []rejection {
 
 // restore offers pods that the source offered in an earlier life of the agent. It
 // returns the pods that are rejected.
-func (r *registration) restore(c *claims, pods []*v1.Pod, now string) []rejection {
+func (r *registration) restore(c *claims, pods []*v1.Pod) []rejection {
 	var rejections []rejection
 	for _, pod := range pods {
-		if _, err := r.check(pod); err != nil {
+		if err := r.check(pod); err != nil {
 			rejections = append(rejections, rejection{r, pod, err})
 			continue
 		}
-		seen := now
-		if s, ok := pod.Annotations[runtime.AnnotationConfigSeen]; ok {
-			seen = s
-		}
-		r.put(c, pod, seen).restored = true
+		r.put(c, pod, pod.Annotations[runtime.AnnotationConfigSeen]).restored = true
 	}
 	return rejections
 }
 
-// put offers the pod, in place of the pod of the same UID.
-func (r *registration) put(c *claims, pod *v1.Pod, now string) *offer {
+// put offers the pod, in place of the pod of the same UID. seen is when the source first
+// delivered a new UID, as in [runtime.AnnotationConfigSeen]; empty means now.
+func (r *registration) put(c *claims, pod *v1.Pod, seen string) *offer {
 	o := r.offers[pod.UID]
 	if o == nil {
 		r.offered++
@@ -235,11 +228,12 @@ func (r *registration) put(c *claims, pod *v1.Pod, now string) *offer {
 	}
 	o.raw = pod
 	switch {
-	case o.pod == nil:
-		c.offer(o, annotated(pod, r.name, now))
-	case fullNameOf(o.pod) != fullNameOf(pod) || difference(o.pod, pod) != 0:
-		c.offer(o, annotated(pod, r.name, o.pod.Annotations[runtime.AnnotationConfigSeen]))
+	case o.pod != nil:
+		seen = o.pod.Annotations[runtime.AnnotationConfigSeen]
+	case seen == "":
+		seen = time.Now().Format(time.RFC3339Nano)
 	}
+	c.offer(o, annotated(pod, r.name, seen))
 	return o
 }
 

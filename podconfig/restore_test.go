@@ -33,81 +33,81 @@ func TestMuxRestore(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		restored []*v1.Pod
-		play     func(b *bench)
+		play     func(r *rig)
 	}{
 		"then the source answers": {
 			[]*v1.Pod{testPod("1", "a", from("file")), testPod("2", "b", from("file")), testPod("3", "c", from("file")), testPod("4", "d", from("http"))},
-			func(b *bench) {
-				assert.Equal(b.t, []string{"RESTORE file a/1 b/2 c/3", "RESTORE http d/4"}, b.read())
-				assert.False(b.t, b.mux.AllSeen())
-				b.set(0, testPod("1", "a"), testPod("2", "b", image("x")), testPod("5", "e"))
-				assert.Equal(b.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file b/2"}, b.read(), "of the same nothing is said")
-				assert.False(b.t, b.mux.AllSeen(), "http was not heard")
-				b.set(1, testPod("4", "d"))
-				assert.Equal(b.t, []string{"ADD http"}, b.read())
-				assert.True(b.t, b.mux.AllSeen())
+			func(r *rig) {
+				assert.Equal(r.t, []string{"RESTORE file a/1 b/2 c/3", "RESTORE http d/4"}, r.read())
+				assert.False(r.t, r.mux.AllSeen())
+				r.set(0, testPod("1", "a"), testPod("2", "b", image("x")), testPod("5", "e"))
+				assert.Equal(r.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file b/2"}, r.read(), "no change for the same pod")
+				assert.False(r.t, r.mux.AllSeen(), "http has delivered nothing")
+				r.set(1, testPod("4", "d"))
+				assert.Equal(r.t, []string{"ADD http"}, r.read())
+				assert.True(r.t, r.mux.AllSeen())
 			},
 		},
 		"a source that wants none": {
 			[]*v1.Pod{testPod("1", "a", from("file"))},
-			func(b *bench) {
-				assert.Equal(b.t, []string{"RESTORE file a/1"}, b.read())
-				b.set(0)
-				assert.Equal(b.t, []string{"REMOVE file a/1"}, b.read())
-				assert.Equal(b.t, []podconfig.SourceState{{"file", true}, {"http", false}}, b.mux.Sources())
+			func(r *rig) {
+				assert.Equal(r.t, []string{"RESTORE file a/1"}, r.read())
+				r.set(0)
+				assert.Equal(r.t, []string{"REMOVE file a/1"}, r.read())
+				assert.Equal(r.t, []podconfig.SourceState{{"file", true}, {"http", false}}, r.mux.Sources())
 			},
 		},
 		"the source is faster than the reader": {
 			[]*v1.Pod{testPod("1", "a", from("file")), testPod("2", "b", from("file")), testPod("3", "c", from("http"))},
-			func(b *bench) {
-				b.set(0, testPod("1", "a"))
-				assert.Equal(b.t, []string{"RESTORE http c/3", "ADD file a/1"}, b.read())
-				assert.Equal(b.t, []podconfig.SourceState{{"file", true}, {"http", false}}, b.mux.Sources())
+			func(r *rig) {
+				r.set(0, testPod("1", "a"))
+				assert.Equal(r.t, []string{"RESTORE http c/3", "ADD file a/1"}, r.read())
+				assert.Equal(r.t, []podconfig.SourceState{{"file", true}, {"http", false}}, r.mux.Sources())
 			},
 		},
 		"restored pods hold their names until their source answers": {
 			[]*v1.Pod{testPod("1", "a", from("http"))},
-			func(b *bench) {
-				b.set(0, testPod("2", "a"))
-				assert.Equal(b.t, []string{"RESTORE http a/1", "ADD file"}, b.read())
-				require.Len(b.t, b.rejected, 1)
-				assert.Equal(b.t, `pod default/a(2) of source "file" waits: pod default/a(1) of source "http" has the same name, and keeps it until it is removed`, b.rejected[0])
-				b.set(1)
-				assert.Equal(b.t, []string{"REMOVE http a/1", "ADD file a/2"}, b.read())
+			func(r *rig) {
+				r.set(0, testPod("2", "a"))
+				assert.Equal(r.t, []string{"RESTORE http a/1", "ADD file"}, r.read())
+				require.Len(r.t, r.rejected, 1)
+				assert.Equal(r.t, `pod default/a(2) of source "file" waits: pod default/a(1) of source "http" has the same name, and keeps it until it is removed`, r.rejected[0])
+				r.set(1)
+				assert.Equal(r.t, []string{"REMOVE http a/1", "ADD file a/2"}, r.read())
 			},
 		},
 		"the pod has a new UID": {
 			[]*v1.Pod{testPod("1", "a", from("file"))},
-			func(b *bench) {
-				b.read()
-				b.set(0, testPod("2", "a"))
-				assert.Equal(b.t, []string{"REMOVE file a/1", "ADD file a/2"}, b.read())
+			func(r *rig) {
+				r.read()
+				r.set(0, testPod("2", "a"))
+				assert.Equal(r.t, []string{"REMOVE file a/1", "ADD file a/2"}, r.read())
 			},
 		},
 		"a pod that was ending": {
 			[]*v1.Pod{testPod("1", "a", from("file"), deleted)},
-			func(b *bench) {
-				assert.Equal(b.t, []string{"RESTORE file a/1"}, b.read())
-				b.set(0, testPod("1", "a", deleted))
-				assert.Equal(b.t, []string{"ADD file"}, b.read())
+			func(r *rig) {
+				assert.Equal(r.t, []string{"RESTORE file a/1"}, r.read())
+				r.set(0, testPod("1", "a", deleted))
+				assert.Equal(r.t, []string{"ADD file"}, r.read())
 			},
 		},
 		"what is no pod": {
 			[]*v1.Pod{nil, testPod("", "a", from("file")), testPod("1", "b", from("file")), testPod("1", "c", from("file"))},
-			func(b *bench) {
-				assert.Equal(b.t, []string{"RESTORE file b/1"}, b.read())
-				assert.Len(b.t, b.rejected, 2)
+			func(r *rig) {
+				assert.Equal(r.t, []string{"RESTORE file b/1"}, r.read())
+				assert.Len(r.t, r.rejected, 2)
 			},
 		},
-		"nothing": {nil, func(b *bench) { assert.Empty(b.t, b.read()) }},
+		"nothing": {nil, func(r *rig) { assert.Empty(r.t, r.read()) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := newBenchOf(t, restoring(tc.restored...), "file", "http")
+				r := newRigWith(t, restoring(tc.restored...), "file", "http")
 				synctest.Wait()
-				tc.play(b)
-				b.stop()
+				tc.play(r)
+				r.stop()
 			})
 		})
 	}
@@ -119,9 +119,9 @@ func TestRestoreLeavesOutUnknownSources(t *testing.T) {
 		var lines []string
 		opts := restoring(testPod("1", "a", from("gone")), testPod("2", "b"), testPod("3", "c", from("file")))
 		opts.Logger = funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-		b := newBenchOf(t, opts, "file")
-		assert.Equal(t, []string{"RESTORE file c/3"}, b.read())
-		b.stop()
+		r := newRigWith(t, opts, "file")
+		assert.Equal(t, []string{"RESTORE file c/3"}, r.read())
+		r.stop()
 		assert.Equal(t, []string{
 			`"level"=0 "msg"="Pod is not restored, because the source that it came from is not configured any more" "pod"="default/a(1)" "source"="gone"`,
 			`"level"=0 "msg"="Pod is not restored, because the source that it came from is not configured any more" "pod"="default/b(2)" "source"=""`,
@@ -144,19 +144,19 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 			})
 		}
 		life := func(opts podconfig.Options) []podconfig.Change {
-			b := newBenchOf(t, opts, "file")
+			r := newRigWith(t, opts, "file")
 			synctest.Wait()
 			var changes []podconfig.Change
 			for range 2 {
 				select {
-				case c := <-b.mux.Changes():
+				case c := <-r.mux.Changes():
 					changes = append(changes, c)
 				default:
-					b.set(0, whole())
+					r.set(0, whole())
 				}
 				synctest.Wait()
 			}
-			b.stop()
+			r.stop()
 			return changes
 		}
 		first := life(podconfig.Options{})
@@ -207,21 +207,25 @@ func TestRestoreComesBeforeTheSources(t *testing.T) {
 	})
 }
 
-// remembering is a source that names what was restored of it.
-type remembering struct{ restored []*v1.Pod }
+// restorer is a source that delivers what was restored of it.
+type restorer struct {
+	delay    time.Duration
+	restored []*v1.Pod
+}
 
-func (r *remembering) Name() string            { return "file" }
-func (r *remembering) Restored(pods []*v1.Pod) { r.restored = pods }
-func (r *remembering) Run(ctx context.Context, sink podconfig.Sink) error {
+func (r *restorer) Name() string            { return "file" }
+func (r *restorer) Restored(pods []*v1.Pod) { r.restored = pods }
+func (r *restorer) Run(ctx context.Context, sink podconfig.Sink) error {
+	time.Sleep(r.delay)
 	sink.Set(r.restored)
 	<-ctx.Done()
 	return nil
 }
 
-func TestASourceLearnsWhatWasRestored(t *testing.T) {
+func TestSourceRestorer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := &remembering{}
+		r := &restorer{delay: time.Second} // the reader is faster
 		opts := restoring(testPod("1", "a", from("file")), nil, testPod("2", "b", from("http")))
 		opts.Sources = []podconfig.Source{r}
 		m, err := podconfig.New(opts)
@@ -229,14 +233,14 @@ func TestASourceLearnsWhatWasRestored(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
-		var told []string
+		var ops []string
 		for c := range m.Changes() {
-			told = append(told, fmt.Sprint(c.Op, len(c.Pods)))
+			ops = append(ops, fmt.Sprint(c.Op, len(c.Pods)))
 			if c.Op == podconfig.Add {
 				break
 			}
 		}
-		assert.Equal(t, []string{"RESTORE 1", "ADD 0"}, told, "it is the same pod")
+		assert.Equal(t, []string{"RESTORE 1", "ADD 0"}, ops, "it is the same pod")
 		require.Len(t, r.restored, 1)
 		assert.Equal(t, "a", r.restored[0].Name)
 		cancel()

@@ -91,24 +91,33 @@ func (s *sink) NodeName() string { return s.mux.nodeName }
 
 // Set implements [Sink].
 func (s *sink) Set(pods []*v1.Pod) {
-	s.deliver(func(m *merger, now time.Time) []rejection { return m.set(s.registration, pods, now) })
+	s.mux.merged(s.set(pods))
+}
+
+func (s *sink) set(pods []*v1.Pod) []rejection {
+	s.mux.mu.Lock()
+	defer s.mux.mu.Unlock()
+	if s.ignored() {
+		return nil
+	}
+	return s.mux.merger.set(s.registration, pods)
 }
 
 // Apply implements [Sink].
 func (s *sink) Apply(d Delta) {
-	s.deliver(func(m *merger, now time.Time) []rejection { return m.apply(s.registration, d, now) })
+	s.mux.merged(s.apply(d))
 }
 
-// deliver calls take under Mux.mu, unless the deliveries of the run are ignored.
-func (s *sink) deliver(take func(m *merger, now time.Time) []rejection) {
-	m := s.mux
-	m.report(func() []rejection {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if s.closed || m.frozen || s.registration.removed {
-			return nil
-		}
-		return take(m.merger, time.Now())
-	}())
-	m.notify()
+func (s *sink) apply(d Delta) []rejection {
+	s.mux.mu.Lock()
+	defer s.mux.mu.Unlock()
+	if s.ignored() {
+		return nil
+	}
+	return s.mux.merger.apply(s.registration, d)
+}
+
+// ignored reports whether deliveries have no effect any more. The caller holds Mux.mu.
+func (s *sink) ignored() bool {
+	return s.closed || s.registration.removed || s.mux.frozen
 }
