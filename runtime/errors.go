@@ -15,10 +15,10 @@ var (
 	// ErrNetworkNotReady means that the runtime is ready, but only for pods that use
 	// the network of the host.
 	ErrNetworkNotReady = errors.New("pod network not ready")
-	// ErrAlreadyRunning is returned by the Run method of every component of kubeletkit
-	// when it is called for the second time, also after the first call has returned. The
-	// caller makes a new component instead.
-	ErrAlreadyRunning = errors.New("Run was called before; a component runs once, make a new one")
+	// ErrAlreadyRunning is returned by the Run method of a component when it is called
+	// for the second time, also after the first call has returned: a component runs once.
+	// A source of pods may run again; it returns this error only while another call runs.
+	ErrAlreadyRunning = errors.New("Run was already called")
 )
 
 // TerminalError means that a pod cannot run on this node, now or later. If the error
