@@ -10,6 +10,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,6 +48,9 @@ type Call struct {
 	Status *runtime.PodStatus
 	// Grace is the grace period of a termination, in seconds; nil if there was none.
 	Grace *int64
+	// Evicted and Override are those of a [podworkers.Termination].
+	Evicted  bool
+	Override func(*v1.PodStatus)
 	// Began and Ended; the latter is zero while the call is under way.
 	Began, Ended time.Time
 	// Err is what it was answered with.
@@ -137,7 +141,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 
 // SyncTerminatingPod implements [podworkers.PodSyncer].
 func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus, t podworkers.Termination) error {
-	_, err := s.call(ctx, Call{Method: SyncTerminatingPod, Pod: runtime.RefOf(pod), Spec: pod, Status: status, Grace: t.GracePeriod})
+	_, err := s.call(ctx, Call{Method: SyncTerminatingPod, Pod: runtime.RefOf(pod), Spec: pod, Status: status, Grace: t.GracePeriod, Evicted: t.Evicted, Override: t.Status})
 	return err
 }
 
@@ -153,10 +157,20 @@ func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, status *run
 	return err
 }
 
-func (s *Syncer) call(ctx context.Context, c Call) (podworkers.Result, error) {
+// errPanicked is the Err of a call whose answer has panicked.
+var errPanicked = errors.New("the answer has panicked")
+
+func (s *Syncer) call(ctx context.Context, c Call) (res podworkers.Result, err error) {
 	c.Began = time.Now()
 	rec := &c
 	holds, answer, err := s.begin(rec)
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy[c.Pod.UID]--
+		rec.Ended, rec.Err = time.Now(), err
+		s.cond.Changed()
+	}()
 	for _, h := range holds {
 		select {
 		case <-h.released:
@@ -164,15 +178,10 @@ func (s *Syncer) call(ctx context.Context, c Call) (podworkers.Result, error) {
 			err = context.Cause(ctx)
 		}
 	}
-	var res podworkers.Result
 	if err == nil && answer != nil {
+		err = errPanicked
 		res, err = answer(*rec)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.busy[c.Pod.UID]--
-	rec.Ended, rec.Err = time.Now(), err
-	s.cond.Changed()
 	return res, err
 }
 

@@ -1,0 +1,253 @@
+package podworkerstest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/podworkers/fake"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+func testSyncKnownPods(e *env) {
+	e.start()
+	a, b := apiPod("a"), apiPod("b")
+	e.update(podworkers.Create, a)
+	e.update(podworkers.Create, b)
+	e.kill(b)
+	e.pass()
+	assert.False(e, e.w.State("a").Synced)
+	states := e.w.SyncKnownPods([]*v1.Pod{a, b, apiPod("c")})
+	require.Len(e, states, 2, "a desired pod that is not known is missing")
+	assert.Equal(e, podworkers.PhaseSync, states["a"].Phase)
+	assert.True(e, states["b"].Finished, "a finished pod that is desired stays known")
+	for uid, s := range states {
+		assert.True(e, s.Synced)
+		assert.False(e, s.Orphan)
+		assert.Equal(e, s, e.w.State(uid))
+	}
+	assert.True(e, e.w.State("c").Synced)
+	states = e.w.SyncKnownPods([]*v1.Pod{a})
+	assert.Len(e, states, 1)
+	assert.Equal(e, podworkers.PhaseSync, states["a"].Phase)
+	assert.Equal(e, 0, e.count(fake.SyncTerminatingPod, "a"))
+}
+
+func testUndesiredPod(e *env) {
+	e.start()
+	e.update(podworkers.Create, apiPod("a"))
+	e.pass()
+	release := e.Hold(fake.SyncTerminatingPod, "a")
+	s := e.w.SyncKnownPods(nil)["a"]
+	assert.True(e, s.Orphan && s.Deleted && s.TerminationRequested())
+	assert.Equal(e, []string{"create", "terminating 30…"}, e.called("a"))
+	s = e.w.SyncKnownPods([]*v1.Pod{apiPod("a")})["a"]
+	assert.False(e, s.Orphan)
+	assert.True(e, s.TerminationRequested(), "desired again, it has to end all the same")
+	release()
+	e.pass()
+	assert.True(e, e.w.State("a").Finished)
+	assert.Empty(e, e.w.SyncKnownPods(nil))
+}
+
+// testUnknownPod gives updates for pods that are not known.
+func testUnknownPod(e *env) {
+	e.start()
+	assert.True(e, e.w.State("a").CouldHaveRunningContainers(), "it may not have been delivered yet")
+	e.update(podworkers.Sync, apiPod("a"))
+	assert.Equal(e, []string{"create"}, e.called("a"), "the first call of an incarnation is a Create")
+	e.kill(apiPod("b"))
+	assert.Equal(e, []string{"terminated"}, e.called("b"))
+	e.w.SyncKnownPods([]*v1.Pod{apiPod("a")})
+	assert.False(e, e.w.State("c").CouldHaveRunningContainers())
+}
+
+// testInvalidUpdate gives updates that the documentation of Update excludes.
+func testInvalidUpdate(e *env) {
+	e.start()
+	mirror := apiPod("a")
+	mirror.Annotations = map[string]string{runtime.AnnotationConfigMirror: "x"}
+	done := 0
+	for _, u := range []podworkers.Update{
+		{},
+		{Pod: apiPod("a")},
+		{Type: podworkers.Kill, Kill: &podworkers.KillOptions{Done: func() { done++ }}},
+		{Type: podworkers.Create, Pod: apiPod("")},
+		{Type: podworkers.Create, Pod: mirror},
+		{Type: podworkers.Sync, Orphan: &runtime.Pod{PodRef: runtime.RefOf(apiPod("a"))}},
+		{Type: podworkers.Sync, Pod: apiPod("a"), Kill: &podworkers.KillOptions{Done: func() { done++ }}},
+	} {
+		e.w.UpdatePod(u)
+	}
+	e.pass()
+	assert.Empty(e, e.Calls(""))
+	assert.Equal(e, 2, done)
+	assert.Empty(e, e.w.SyncKnownPods(nil))
+}
+
+func testBeforeRun(e *env) {
+	e.update(podworkers.Create, apiPod("a"))
+	e.update(podworkers.Change, apiPod("a"))
+	e.runs("b", true)
+	e.update(podworkers.Create, apiPod("b"))
+	e.kill(apiPod("b"))
+	assert.Equal(e, podworkers.PhaseSync, e.w.State("a").Phase)
+	assert.True(e, e.w.State("b").TerminationRequested())
+	e.pass()
+	assert.Empty(e, e.Calls(""), "nothing is called before Run")
+	e.start()
+	assert.Equal(e, []string{"create"}, e.called("a"))
+	assert.Equal(e, []string{"terminating 30", "terminated"}, e.called("b"))
+}
+
+// testRunJoins ends Run while calls are under way.
+func testRunJoins(e *env) {
+	e.start()
+	finish := make(chan struct{})
+	e.answers(func(c fake.Call) (podworkers.Result, error) {
+		if c.Pod.UID == "slow" {
+			<-finish // it ignores its context
+		}
+		return podworkers.Result{Changed: c.Pod.UID == "slow"}, nil
+	})
+	e.Hold(fake.SyncPod, "held")
+	e.update(podworkers.Create, apiPod("slow"))
+	e.update(podworkers.Create, apiPod("held"))
+	e.update(podworkers.Create, apiPod("idle"))
+	e.pass()
+	e.stop()
+	synctest.Wait()
+	assert.ErrorIs(e, e.last(fake.SyncPod, "held").Err, context.Canceled, "the context of the call ends with Run")
+	select {
+	case <-e.ran:
+		require.Fail(e, "Run returns while a call is under way")
+	default:
+	}
+	close(finish)
+	e.end()
+	e.stop = nil
+
+	calls := len(e.Calls(""))
+	done := 0
+	e.kill(apiPod("idle"), counting(&done))
+	e.update(podworkers.Create, apiPod("new"))
+	e.recover()
+	assert.Len(e, e.Calls(""), calls, "calls after the end of Run")
+	assert.Zero(e, done)
+	assert.Zero(e, e.count(fake.SyncTerminatingPod, ""), "pods go on running")
+}
+
+func testRunTwice(e *env) {
+	e.start()
+	assert.ErrorIs(e, e.w.Run(e.Context()), runtime.ErrAlreadyRunning)
+	e.end()
+	e.stop = nil
+	assert.ErrorIs(e, e.w.Run(e.Context()), runtime.ErrAlreadyRunning)
+}
+
+// testRandom gives random updates to a few pods whose calls have random outcomes. The
+// checker tests the calls; at the end every kill must be done and every pod forgotten.
+func testRandom(e *env) {
+	seed := rand.Uint64()
+	e.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0)) // guarded by e.mu in answers
+	calm := false
+	e.answers(func(c fake.Call) (r podworkers.Result, err error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if calm {
+			return r, nil
+		}
+		switch random.IntN(12) {
+		case 0:
+			err = errBroken
+		case 1:
+			panic("a panic of the suite")
+		case 2:
+			err = denied
+		case 3:
+			err = errors.Join(errBroken, context.Canceled)
+		case 4:
+			r.Terminal = true
+		case 5, 6:
+			r.Changed = true
+		}
+		return r, err
+	})
+	e.start()
+	pick := func(n int) int {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return random.IntN(n)
+	}
+	var pods []*v1.Pod
+	for _, uid := range []types.UID{"a", "b", "c"} {
+		pods = append(pods, staticPod(uid, "web"))
+	}
+	pods = append(pods, apiPod("d"), apiPod("e"))
+	kills, done := 0, 0
+	doneOnce := func() func() {
+		kills++
+		called := false
+		return func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			assert.False(e, called, "a Done is called twice")
+			called = true
+			done++
+		}
+	}
+	methods := []fake.Method{fake.SyncPod, fake.SyncTerminatingPod, fake.SyncTerminatingOrphan, fake.SyncTerminatedPod}
+	release := func() {}
+	for range 2000 {
+		pod := pods[pick(len(pods))]
+		switch pick(10) {
+		case 0:
+			k := &podworkers.KillOptions{Done: doneOnce(), Evict: pick(2) == 0}
+			if pick(2) == 0 {
+				k.GracePeriod = new(int64(pick(40)))
+			}
+			if pick(2) == 0 {
+				k.Status = failing("Killed")
+			}
+			e.w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: k})
+		case 1:
+			e.w.UpdatePod(orphan(pod.UID, doneOnce()))
+		case 2:
+			var desired []*v1.Pod
+			for _, p := range pods {
+				if pick(4) > 0 {
+					desired = append(desired, p)
+				}
+			}
+			e.w.SyncKnownPods(desired)
+		case 3:
+			release()
+			release = e.Hold(methods[pick(len(methods))], pod.UID)
+		case 4, 5:
+			time.Sleep(time.Duration(pick(3000)) * time.Millisecond)
+		case 6:
+			synctest.Wait()
+		default:
+			e.update(podworkers.UpdateType(1+pick(3)), pod)
+		}
+	}
+	release()
+	e.mu.Lock()
+	calm = true
+	e.mu.Unlock()
+	for range 10 { // a pod that waits for a full name starts before it is undesired, or not
+		e.recover()
+		e.w.SyncKnownPods(nil)
+	}
+	assert.Empty(e, e.w.SyncKnownPods(nil), "pods that do not end")
+	assert.Equal(e, kills, done, "kills that were lost")
+}
