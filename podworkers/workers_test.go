@@ -503,12 +503,13 @@ func TestFailureForGood(t *testing.T) {
 			return nil
 		}
 		bad := staticPod("bad", "p")
+		good := staticPod("good", "p") // starts when the other has finished
 		w.UpdatePod(Update{Type: Create, Pod: bad})
-		w.UpdatePod(Update{Type: Create, Pod: staticPod("good", "p")}) // starts when the other has finished
+		w.UpdatePod(Update{Type: Create, Pod: good})
 		time.Sleep(time.Hour)
 		assert.Equal(t, []string{"0s terminating(30) bad", "0s terminated bad", "0s create good"}, n.took())
 		assert.Equal(t, v1.PodStatus{Phase: v1.PodFailed, Reason: "Denied", Message: "privileged"}, final)
-		s := w.SyncKnownPods([]*v1.Pod{bad})["bad"]
+		s := w.SyncKnownPods([]*v1.Pod{bad, good})["bad"]
 		assert.Equal(t, &runtime.TerminalError{Reason: "Denied", Message: "privileged"}, s.Failure)
 		assert.True(t, s.Finished)
 		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied", Message: "privileged"}}, events)
