@@ -1,6 +1,6 @@
 module github.com/kubeletkit/kubeletkit/test/e2e
 
-go 1.26.8
+go 1.26.0
 
 require (
 	github.com/kubeletkit/kubeletkit v0.0.0-00010101000000-000000000000
