@@ -33,7 +33,7 @@ var law = map[string][]string{
 	"server":     {"runtime"},
 	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume"},
 	"podsync":    {"runtime", "podworkers", "status", "volume"},
-	"syncloop":   {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "prober"},
+	"syncloop":   {"runtime", "podconfig", "pleg", "podworkers", "prober"},
 	"":           {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop"},
 	"examples":   {"", "runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop", "server", "metrics"},
 }
