@@ -46,8 +46,7 @@ func condition(st *criv1.RuntimeStatus, typ string) *criv1.RuntimeCondition {
 	return nil
 }
 
-// explain turns the failure of a call that any runtime answers at once into what
-// there is to do about it.
+// explain adds advice to the error of a call that every working runtime answers at once.
 func (r *Runtime) explain(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -61,7 +60,7 @@ func (r *Runtime) explain(ctx context.Context, err error) error {
 	}
 }
 
-// learnHandlers keeps what the runtime's handlers can do.
+// learnHandlers stores the features of the runtime's handlers.
 func (r *Runtime) learnHandlers(resp *criv1.StatusResponse) {
 	deep := map[string]bool{}
 	for _, h := range resp.GetRuntimeHandlers() {
@@ -70,8 +69,8 @@ func (r *Runtime) learnHandlers(resp *criv1.StatusResponse) {
 	r.readOnlyDeep.Store(&deep)
 }
 
-// canMountReadOnlyDeep reports whether the handler can make mounts read-only with
-// all that is mounted below them (KEP-3857).
+// canMountReadOnlyDeep reports whether the handler can make mounts recursively read-only
+// (KEP-3857).
 func (r *Runtime) canMountReadOnlyDeep(ctx context.Context, handler string) (bool, error) {
 	if deep := r.readOnlyDeep.Load(); deep != nil {
 		return (*deep)[handler], nil

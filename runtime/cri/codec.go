@@ -5,10 +5,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec is gRPC's own for protobuf, but for the buffers in which replies are put
-// together. Of those gRPC has none between 32 kB and 1 MB, and a list of a hundred
-// containers needs one that is little larger than the first: most of what an idle
-// agent held was these.
+// codec is gRPC's codec for protobuf with other buffers for replies. gRPC has no buffer
+// sizes between 32 kB and 1 MB, while the list of a hundred containers needs little
+// more than 32 kB: these buffers were most of the memory of an idle agent.
 type codec struct {
 	encoding.CodecV2
 	buffers mem.BufferPool

@@ -15,13 +15,12 @@ import (
 )
 
 // Dial returns a Runtime over the endpoint, "unix:///run/containerd/containerd.sock"
-// or the path alone. It does not wait for the socket, which may come later or go
-// away and come back: connections are made as calls need them, and
-// [Runtime.Check] tells whether the runtime answers. The context is asked only
-// whether it has ended.
+// or the path alone. It does not wait for the socket, which may appear later, or
+// disappear and come back: connections are made when calls need them, and
+// [Runtime.Check] reports whether the runtime answers. Dial fails if ctx has ended,
+// and makes no other use of it.
 //
-// The error names every endpoint that is malformed. [Runtime.Close] releases the
-// connections.
+// The error names every malformed endpoint. [Runtime.Close] releases the connections.
 func Dial(ctx context.Context, endpoint string, opts Options) (*Runtime, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("container runtime endpoint %q: %w", endpoint, err)
@@ -76,8 +75,8 @@ func connect(target string, opts *Options) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(opts.MaxMessageSize), grpc.ForceCodecV2(newCodec())),
-		// A local socket costs nothing to try, so a runtime that has come back is found
-		// within a second; gRPC's defaults would let it wait for up to two minutes.
+		// Attempts on a local socket are cheap. A runtime that has come back is found within
+		// a second; with gRPC's defaults it could take two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,

@@ -14,13 +14,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// callError is a call that failed. It unwraps to the class that callers test
-// for, and to the gRPC error.
+// callError is the error of a CRI call. It unwraps to the class that callers test for,
+// and to the gRPC error.
 type callError struct {
-	// call is the CRI method; about names the pod and the container, "" if the call is
-	// about neither.
+	// call is the CRI method; about names the pod and the container, and is "" if the
+	// call is about neither.
 	call, about string
-	// message is the runtime's own, without gRPC's wrapping.
+	// message is the runtime's message without gRPC's prefix.
 	message string
 	class   error
 	err     error
@@ -41,14 +41,14 @@ func (e *callError) Unwrap() []error {
 	if e.class == nil {
 		return []error{e.err}
 	}
-	return []error{e.class, e.err} // the class first: it is what a caller asks for
+	return []error{e.class, e.err} // the class first: callers test for it
 }
 
-// wrapCall gives an error of a call its class: [runtime.ErrNotFound],
+// wrapCall returns the error of a call with its class: [runtime.ErrNotFound],
 // [runtime.ErrUnavailable], [errors.ErrUnsupported] for a call that the runtime does
-// not have, or that of a context that ended. ctxErr is that of the
-// call's own context, which knows better than the status why it ended: a runtime
-// that cuts the stream at its deadline makes it look cancelled.
+// not implement, or the error of a context that has ended. ctxErr is the error of the
+// call's context. It takes precedence over the status: when a runtime cuts the stream
+// at its deadline, the status is Canceled.
 func wrapCall(call, about string, err, ctxErr error) error {
 	st := status.Convert(err)
 	e := &callError{call: call, about: about, message: st.Message(), err: err}
@@ -72,8 +72,8 @@ func wrapCall(call, about string, err, ctxErr error) error {
 	return e
 }
 
-// adviceOnSize says what to do about a message above a limit. gRPC's own words have
-// its size and the limit; nothing but words depends on recognising them.
+// adviceOnSize returns advice for the error of a message above a limit. gRPC's text has
+// the size and the limit. Only the text of the error depends on this comparison.
 func adviceOnSize(message string) string {
 	switch {
 	case !strings.Contains(message, "larger than max"):
@@ -85,8 +85,8 @@ func adviceOnSize(message string) string {
 	}
 }
 
-// reason returns what the runtime said, fit for a status that the owner of the
-// pod reads: without the names that stand beside it anyway.
+// reason returns the runtime's message for a status or an event, without the names of
+// pod, container and call.
 func reason(err error) string {
 	if e, ok := err.(*callError); ok {
 		return e.message
@@ -94,8 +94,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// call makes one call under the call timeout plus extra, and wraps its error.
-// A negative extra means no timeout beyond that of ctx.
+// call makes one call under the call timeout plus extra, and wraps its error. A negative
+// extra means that only ctx bounds the call.
 func call[Q, R any](
 	ctx context.Context, r *Runtime, name, about string, extra time.Duration,
 	method func(context.Context, Q, ...grpc.CallOption) (R, error), req Q,
@@ -115,8 +115,8 @@ func call[Q, R any](
 	return resp, err
 }
 
-// ended is the error of a context that has ended: its own, and the cause if there
-// is another.
+// ended returns the error of a context that has ended, with its cause if that is
+// different.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == err {

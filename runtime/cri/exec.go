@@ -11,16 +11,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Exec implements [runtime.Execer] with ExecSync. Without a timeout the command
-// may run until ctx ends. containerd cuts each of the two streams at 16 MiB, and a
-// response above [Options].MaxMessageSize is an error.
+// Exec implements [runtime.Execer] with ExecSync. Without a timeout the command may run
+// until ctx ends. containerd cuts stdout and stderr at 16 MiB each, and a response above
+// [Options].MaxMessageSize is an error.
 func (r *Runtime) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
 	about := "container " + id.String()
 	req := &criv1.ExecSyncRequest{ContainerId: id.ID, Cmd: cmd}
 	ectx := ctx
 	if timeout > 0 {
-		// CRI counts in whole seconds and the runtime ends the command then; ours is exact,
-		// and when it ends the call, the runtime ends the command too.
+		// CRI's timeout is in whole seconds. The deadline of the call is exact, and the
+		// runtime ends the command at the earlier of both.
 		req.Timeout = int64((timeout + time.Second - 1) / time.Second)
 		var cancel context.CancelFunc
 		ectx, cancel = context.WithTimeout(ctx, timeout)

@@ -7,30 +7,29 @@ import (
 	"time"
 )
 
-// patience is how long a call may keep its place in the gate. One that takes longer
-// goes on, but counts no more: a few pods whose network hangs must not keep the
-// others from starting.
-const patience = 3 * time.Second
+// maxHold is how long a call keeps its place in the gate. A longer call continues
+// without one: a few pods whose network setup hangs must not keep others from starting.
+const maxHold = 3 * time.Second
 
-// defaultStarts is how many calls that start something are under way at once. A
-// runtime does not get faster by more of them than this for each processor,
-// while each one's answer comes later.
+// defaultStarts returns the default of Options.MaxParallelStarts. With more calls at
+// once the throughput of a runtime does not increase, while the latency of each call
+// does.
 func defaultStarts() int { return max(8, 2*goruntime.GOMAXPROCS(0)) }
 
-// urgency tells who goes first through a gate.
+// urgency is the priority of a call at a gate.
 type urgency int
 
 const (
 	// newSandbox is for calls that begin a pod.
 	newSandbox urgency = iota
-	// inSandbox is for calls that bring forward a pod that has begun; they go first,
-	// so that pods get ready one after the other and not all at the end.
+	// inSandbox is for calls of pods that have a sandbox. They pass first, so that pods
+	// become ready one after the other and not all at the end.
 	inSandbox
 	urgencies
 )
 
-// gate bounds how many calls are under way at once. Those who wait go in the order
-// in which they came, the more urgent ones before the others.
+// gate bounds the number of calls in progress. Waiting calls pass in the order of their
+// arrival, more urgent ones first.
 type gate struct {
 	mu     sync.Mutex
 	free   int
@@ -39,8 +38,8 @@ type gate struct {
 
 func newGate(places int) *gate { return &gate{free: places} }
 
-// enter waits for a place, and fails if ctx has ended. leave gives the place back; it may
-// be called more than once.
+// enter waits for a place, and fails when ctx ends. leave gives the place back; it may be
+// called more than once.
 func (g *gate) enter(ctx context.Context, u urgency) (leave func(), err error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
@@ -67,25 +66,25 @@ func (g *gate) enter(ctx context.Context, u urgency) (leave func(), err error) {
 			return nil, ended(ctx)
 		}
 	}
-	g.pass() // the turn came at the same moment
+	g.pass() // it got a place when ctx ended
 	return nil, ended(ctx)
 }
 
-// hold returns what gives the place back: the caller, or time.
+// hold returns the function that gives a place back. It is also called after maxHold.
 func (g *gate) hold() func() {
 	leave := sync.OnceFunc(func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.pass()
 	})
-	t := time.AfterFunc(patience, leave)
+	t := time.AfterFunc(maxHold, leave)
 	return func() {
 		t.Stop()
 		leave()
 	}
 }
 
-// pass hands a place to the next who waits. g.mu is held.
+// pass gives a place to the next waiting call. g.mu is held.
 func (g *gate) pass() {
 	for u := urgencies - 1; u >= 0; u-- {
 		if q := g.queues[u]; len(q) > 0 {

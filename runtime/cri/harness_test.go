@@ -201,8 +201,8 @@ func (s *syncer) mustSync() runtime.SyncResult {
 	return res
 }
 
-// told returns the events so far, each as its path, reason and message.
-func (s *syncer) told() []string {
+// eventLines returns the events so far, each as its path, reason and message.
+func (s *syncer) eventLines() []string {
 	var lines []string
 	for _, e := range s.events.Events(fake.Target{}) {
 		lines = append(lines, strings.TrimSpace(e.FieldPath+" "+e.Reason+": "+e.Message))

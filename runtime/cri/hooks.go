@@ -20,26 +20,26 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// maxHookBody is how much of a hook's response is read, so that its connection
-// ends in order, before it is dropped. 10 KiB, as in kubelet.
+// maxHookBody is the number of bytes of a hook's response that are read, so that the
+// connection is closed in order. 10 KiB, as in kubelet.
 const maxHookBody = 10 << 10
 
-// maxHookOutput is how much of a failed command's output stands in its error.
+// maxHookOutput is the number of bytes of a failed command's output in its error.
 const maxHookOutput = 1 << 10
 
-// hook is a lifecycle hook to be run once.
+// hook is a lifecycle hook to run.
 type hook struct {
 	about     string
 	container string // its ID
 	handler   *v1.LifecycleHandler
 	// ports of the container, by name.
 	ports []v1.ContainerPort
-	// host is where HTTP goes unless the hook says; "" if that is unknown.
+	// host is the host of HTTP requests unless the hook has one; "" if unknown.
 	host string
 }
 
-// runHook runs a hook to its end or to that of the context. tcpSocket does nothing:
-// it never has in kubelet, and is kept in the API for the sake of old specs.
+// runHook runs a hook until it or ctx ends. A tcpSocket hook has no effect, as in kubelet;
+// the API keeps it for old specs.
 func (r *Runtime) runHook(ctx context.Context, h *hook) error {
 	switch {
 	case h.handler.Exec != nil:
@@ -73,8 +73,8 @@ func (r *Runtime) runExecHook(ctx context.Context, h *hook) error {
 	return nil
 }
 
-// runHTTPHook makes a request. Any response is a success: the API has hooks fail
-// only when there is none.
+// runHTTPHook makes a request. Any response is a success: by the API a hook fails only if
+// there is no response.
 func (r *Runtime) runHTTPHook(ctx context.Context, h *hook) error {
 	target, err := hookURL(h)
 	if err != nil {
@@ -82,8 +82,8 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h *hook) error {
 	}
 	transport := r.opts.transport
 	if transport == nil {
-		// Certificates of hooks are not verified (API reference, httpGet.scheme), no proxy
-		// stands between a node and its pods, and no connection is kept.
+		// Certificates of hooks are not verified (API reference, httpGet.scheme), no proxy is
+		// used between a node and its pods, and connections are not reused.
 		t := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // see above
 		defer t.CloseIdleConnections()
 		transport = t
@@ -91,7 +91,7 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h *hook) error {
 	client := &http.Client{Transport: transport}
 	err = getHook(ctx, client, target, h.handler.HTTPGet)
 	if errors.Is(err, http.ErrSchemeMismatch) && target.Scheme == "https" {
-		// Hooks once went over HTTP whatever their scheme said, and some have relied on it.
+		// Old versions of kubelet ignored the scheme, and some specs rely on that.
 		target.Scheme = "http"
 		err = getHook(ctx, client, target, h.handler.HTTPGet)
 	}
@@ -176,8 +176,7 @@ func hookPort(port intstr.IntOrString, ports []v1.ContainerPort) (int, error) {
 	return n, nil
 }
 
-// hookHost is where the pod can be reached from its node. Any of its arguments may
-// be nil.
+// hookHost returns the address of the pod for its node. All arguments may be nil.
 func hookHost(pod *v1.Pod, ips []string, host *runtime.Host) string {
 	switch {
 	case len(ips) > 0:

@@ -19,13 +19,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
-// inspectAtOnce bounds the status calls of one inspection that run side by side:
-// a pod that crashes a lot may have many dead instances.
+// inspectAtOnce is the number of parallel status calls of one inspection: a pod that
+// crashes often may have many dead instances.
 const inspectAtOnce = 8
 
-// InspectPod implements [runtime.Inspector]: two list calls side by side, then
-// one status call for each container, and for the ready sandbox if it has not been
-// asked about before, side by side. What is removed meanwhile is left out.
+// InspectPod implements [runtime.Inspector] with two list calls in parallel, and then one
+// status call for each container, and for the ready sandbox unless its status is
+// remembered, in parallel. Sandboxes and containers that are removed meanwhile are
+// omitted.
 func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
 	if ref.UID == "" {
 		return nil, fmt.Errorf("pod %s: InspectPod: a UID is required", ref)
@@ -47,7 +48,7 @@ func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.
 	g.SetLimit(inspectAtOnce)
 	for i, s := range l.sandboxes {
 		if s.GetState() != criv1.PodSandboxState_SANDBOX_READY {
-			// What a status call would add, addresses and namespaces, counts no more.
+			// A status call would add addresses and namespaces, which are no longer needed.
 			sandboxes[i] = listedSandbox(s)
 			continue
 		}
@@ -131,8 +132,8 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about string, uid types.UI
 	return status, nil
 }
 
-// addresses returns the sandbox's addresses, the primary one first; none at all if
-// one of them cannot be read, since what the others mean is then unknown.
+// addresses returns the sandbox's addresses, the primary one first. It returns none if
+// one of them is malformed, since the meaning of the others is then unknown.
 func addresses(network *criv1.PodSandboxNetworkStatus) []string {
 	var ips []string
 	if ip := network.GetIp(); ip != "" {
@@ -169,8 +170,8 @@ func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, liste
 	return &status, nil
 }
 
-// statusOf converts CRI's status of a container; its termination message, which
-// takes files, is not in it.
+// statusOf converts CRI's status of a container, without the termination message, which
+// is read from files.
 func statusOf(id runtime.ContainerID, sandboxID string, s *criv1.ContainerStatus, record *crimeta.Record) runtime.ContainerStatus {
 	status := runtime.ContainerStatus{
 		Container: runtime.Container{
@@ -227,8 +228,8 @@ func userOf(u *criv1.ContainerUser) *v1.ContainerUser {
 	}}
 }
 
-// resourcesOf turns cgroup values back into what the API calls them; nil where
-// there are none.
+// resourcesOf converts cgroup values to the API's resources. It returns nil if there are
+// none.
 func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
 	limits, requests := v1.ResourceList{}, v1.ResourceList{}
 	if quota, period := l.GetCpuQuota(), l.GetCpuPeriod(); quota > 0 && period > 0 && quota <= math.MaxInt64/1000 {
@@ -238,7 +239,7 @@ func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
 		limits[v1.ResourceMemory] = *resource.NewQuantity(bytes, resource.BinarySI)
 	}
 	// 1024 shares are one CPU. They were rounded down from milli-CPUs, so rounding up
-	// gives those back; 2 is the kernel's least and stands for no request.
+	// restores these. 2 is the kernel's minimum and means no request.
 	if shares := l.GetCpuShares(); shares > 2 && shares <= math.MaxInt64/1000 {
 		requests[v1.ResourceCPU] = *resource.NewMilliQuantity((shares*1000+1023)/1024, resource.DecimalSI)
 	}
@@ -255,7 +256,7 @@ func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
 	return res
 }
 
-// pidNamespace is whose processes the containers of a sandbox see.
+// pidNamespace returns the PID namespace of the containers of a sandbox.
 func pidNamespace(options *criv1.NamespaceOption) runtime.PIDNamespace {
 	if options == nil {
 		return ""

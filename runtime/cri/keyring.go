@@ -15,13 +15,12 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// keyring finds the credentials for an image. Its entries stand in the order in
-// which they are to be tried: the most specific location first, where two are
-// equal that of the earlier secret.
+// keyring has the credentials for images. Its entries are in the order in which they are
+// tried: the most specific location first, and for equal locations the earlier secret.
 type keyring []keyringEntry
 
-// keyringEntry is one credential and where it counts: a host, which may have
-// wildcards in its labels and a port, and the beginning of a path.
+// keyringEntry is a credential and the location that it is for: a host, which may have
+// wildcards in its labels and a port, and the prefix of a path.
 type keyringEntry struct {
 	location string
 	auth     *criv1.AuthConfig
@@ -33,15 +32,15 @@ const (
 	hubLocation = "index.docker.io"
 )
 
-// newKeyring reads pull secrets. Secrets of other types are passed over; with an
-// error, which names the secrets that cannot be read, the keyring holds the others.
+// newKeyring reads pull secrets, and ignores secrets of other types. The error names the
+// secrets that cannot be read; the keyring then has the others.
 func newKeyring(secrets []v1.Secret) (keyring, error) {
 	var ring keyring
 	var errs []error
 	for i := range secrets {
 		auths, err := readPullSecret(&secrets[i])
 		if err != nil {
-			// The text of a JSON error may repeat what it has read, so it is not shown.
+			// The text of a JSON error may contain the secret, so it is not shown.
 			errs = append(errs, fmt.Errorf("pull secret %s/%s: not a docker configuration", secrets[i].Namespace, secrets[i].Name))
 			continue
 		}
@@ -54,18 +53,18 @@ func newKeyring(secrets []v1.Secret) (keyring, error) {
 			ring = append(ring, keyringEntry{location: location, auth: auths[where].auth()})
 		}
 	}
-	// Descending order puts a longer path before its own beginning.
+	// Descending order puts a longer path before its prefixes.
 	slices.SortStableFunc(ring, func(a, b keyringEntry) int {
 		return strings.Compare(b.location, a.location)
 	})
 	return ring, errors.Join(errs...)
 }
 
-// dockerEntry is a credential as docker's configuration files have it.
+// dockerEntry is a credential in docker's configuration files.
 type dockerEntry struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
-	// Auth is base64 of "username:password", and wins over both.
+	// Auth is base64 of "username:password". It takes precedence over both.
 	Auth string `json:"auth"`
 }
 
@@ -102,7 +101,7 @@ func readPullSecret(s *v1.Secret) (map[string]*dockerEntry, error) {
 		if e.Auth == "" {
 			continue
 		}
-		// Padded or not, both are in use.
+		// Both padded and unpadded values are in use.
 		plain, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(e.Auth), "="))
 		if err != nil {
 			return nil, err
@@ -116,8 +115,8 @@ func readPullSecret(s *v1.Secret) (map[string]*dockerEntry, error) {
 	return entries, nil
 }
 
-// locationOf returns "host[:port][/path]" for the key of an entry, which may be a
-// URL. The API versions that docker puts at the beginning of the path mean nothing.
+// locationOf returns "host[:port][/path]" for the key of an entry, which may be a URL.
+// The API version that docker puts at the beginning of the path is ignored.
 func locationOf(where string) (string, bool) {
 	if !strings.HasPrefix(where, "https://") && !strings.HasPrefix(where, "http://") {
 		where = "https://" + where
@@ -139,8 +138,8 @@ func locationOf(where string) (string, bool) {
 	return u.Host + p, true
 }
 
-// lookup returns the credentials for a repository, "domain/path" in full, in the
-// order in which to try them.
+// lookup returns the credentials for a repository, "domain/path" in full, in the order
+// in which they are tried.
 func (k keyring) lookup(repository string) []*criv1.AuthConfig {
 	var found, hub []*criv1.AuthConfig
 	for _, e := range k {
@@ -157,8 +156,8 @@ func (k keyring) lookup(repository string) []*criv1.AuthConfig {
 	return found
 }
 
-// locationCovers reports whether the location is the repository's host, label by
-// label with wildcards, and the beginning of its path.
+// locationCovers reports whether the location matches the repository's host, label by
+// label with wildcards, and is a prefix of its path.
 func locationCovers(location, repository string) bool {
 	host, dir, _ := strings.Cut(location, "/")
 	domain, name, _ := strings.Cut(repository, "/")
@@ -173,7 +172,7 @@ func locationCovers(location, repository string) bool {
 	}
 	for i := range patterns {
 		if patterns[i] == labels[i] {
-			continue // also what is no pattern, such as "[::1]"
+			continue // also names that are no valid pattern, such as "[::1]"
 		}
 		if ok, err := path.Match(patterns[i], labels[i]); err != nil || !ok {
 			return false

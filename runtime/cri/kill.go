@@ -16,17 +16,17 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
-// minGrace is what a container gets to end in, in seconds, however much of its
-// grace period its preStop hook has used up; as in kubelet.
+// minGrace is the time between stop signal and kill in seconds, at least, however much
+// of the grace period the preStop hook has used; as in kubelet.
 const minGrace = 2
 
-// KillPod implements [runtime.Killer]. The grace period is one for the whole pod:
-// it starts when KillPod is called, and preStop hooks, the containers' own ending
-// and the wait of sidecars for their turn are all inside of it. The hooks of all
-// containers start at once, as with kubelet.
+// KillPod implements [runtime.Killer]. There is one grace period for the whole pod. It
+// starts when KillPod is called, and includes preStop hooks, the exits of containers, and
+// the time that sidecars wait for their turn. The hooks of all containers start at once,
+// as in kubelet.
 //
-// A preStop hook that has ended is not run again by a later call, one that was cut
-// off by the end of ctx is; CRI runtimes themselves send the stop signal once.
+// A later call does not run a preStop hook again that has ended, but one that was cut
+// off when ctx ended. CRI runtimes send the stop signal once.
 func (r *Runtime) KillPod(ctx context.Context, req runtime.PodKill) error {
 	var ref runtime.PodRef
 	switch {
@@ -98,7 +98,7 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 		return errors.Join(append(errs, fmt.Errorf("pod %s: stopping it: %w", ref, ended(ctx)))...)
 	}
 
-	// Dead sandboxes too: what they hold of the network is given back only now.
+	// Dead sandboxes too: only this releases their network resources.
 	failed := make([]error, len(status.Sandboxes))
 	for i := range status.Sandboxes {
 		all.Go(func() { failed[i] = r.stopSandbox(ctx, "pod "+ref.String(), status.Sandboxes[i].ID) })
@@ -107,8 +107,8 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 	return errors.Join(append(errs, failed...)...)
 }
 
-// stopSandbox stops a sandbox. Callers who name the same one at the same time share
-// one call: of two, containerd lets one fail, as its network can be taken down once.
+// stopSandbox stops a sandbox. Concurrent callers for the same sandbox share one call: of
+// two calls containerd lets one fail, as it can tear down the network once.
 func (r *Runtime) stopSandbox(ctx context.Context, about, id string) error {
 	return r.stops.do(ctx, about, id, func() error {
 		_, err := call(ctx, r, "StopPodSandbox", about, 0, r.rs.StopPodSandbox, &criv1.StopPodSandboxRequest{PodSandboxId: id})
@@ -116,8 +116,8 @@ func (r *Runtime) stopSandbox(ctx context.Context, about, id string) error {
 	})
 }
 
-// graceOf is the grace period of a container, in seconds: its pod's, or what was
-// recorded when it was made.
+// graceOf returns the grace period of a container in seconds: its pod's, or the one that
+// was recorded when it was created.
 func graceOf(pod *v1.Pod, c *runtime.ContainerStatus) int64 {
 	switch {
 	case pod != nil:
@@ -129,7 +129,7 @@ func graceOf(pod *v1.Pod, c *runtime.ContainerStatus) int64 {
 	}
 }
 
-// containerStop is a container to be stopped.
+// containerStop is a container to stop.
 type containerStop struct {
 	ref       runtime.PodRef
 	pod       *v1.Pod // may be nil
@@ -137,18 +137,18 @@ type containerStop struct {
 	container *runtime.ContainerStatus
 	// events emits events about the container.
 	events emitter
-	// grace in seconds, counted from the beginning.
+	// grace is the grace period in seconds, from now.
 	grace int64
-	// atOnce leaves out even the least grace.
+	// atOnce overrides minGrace.
 	atOnce bool
 	// turn is closed when the stop signal may be sent; nil means at once.
 	turn <-chan struct{}
-	// message for the event; there is a default.
+	// message of the event. Default: "Stopping container …".
 	message string
 }
 
 // stopContainer runs the preStop hook, waits for the container's turn, and stops it.
-// It succeeds if the container is gone.
+// It succeeds if the container does not exist.
 func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error {
 	id, name := stop.container.ID.ID, stop.container.Name
 	about := "pod " + stop.ref.String() + ", container " + name
@@ -167,7 +167,7 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 		return fmt.Errorf("%s: stopping it: %w", about, ended(ctx))
 	}
 
-	// CRI counts in whole seconds; one that has begun is not taken away.
+	// CRI's timeout is in whole seconds; it is rounded up.
 	left := max(0, int64((time.Until(deadline)+time.Second-1)/time.Second))
 	if !stop.atOnce {
 		left = max(left, minGrace)
@@ -177,7 +177,7 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 	return unlessNotFound(err)
 }
 
-// awaitTurn returns when it is the container's turn, or the grace period is over.
+// awaitTurn waits for the container's turn, the deadline or the end of ctx.
 func awaitTurn(ctx context.Context, turn <-chan struct{}, deadline time.Time) {
 	if turn == nil {
 		return
@@ -191,9 +191,8 @@ func awaitTurn(ctx context.Context, turn <-chan struct{}, deadline time.Time) {
 	}
 }
 
-// preStop runs the container's hook, if it has one that was not run yet, for no
-// longer than until the deadline. That a hook fails does not keep its container from
-// being stopped.
+// preStop runs the container's preStop hook until the deadline at most, if it has one
+// that has not ended before. The container is stopped even if the hook fails.
 func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string, deadline time.Time) {
 	handler, ports := stop.container.PreStop, stop.container.Ports
 	if stop.pod != nil {
@@ -226,7 +225,7 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 	case hctx.Err() != nil:
 		r.opts.Logger.V(1).Info("PreStop hook did not end within the grace period", "pod", stop.ref, "container", stop.container.Name)
 	case err != nil:
-		// What the hook has said may be secret: it is logged, and not in the event.
+		// The output of the hook may be secret: it is in the log, but not in the event.
 		r.opts.Logger.Error(err, "PreStop hook failed", "pod", stop.ref, "container", stop.container.Name)
 		stop.events.warning("FailedPreStopHook", "PreStopHook failed")
 	}

@@ -209,13 +209,13 @@ func TestKillPodTellsOfFailures(t *testing.T) {
 	svc.answer(runtime.ExecResult{ExitCode: 1})
 	s := running(t, svc, pod)
 	svc.Inject(fake.Fault{Call: "StopContainer", Err: errors.New("shim is gone")})
-	before := len(s.told())
+	before := len(s.eventLines())
 	err := s.rt.KillPod(t.Context(), runtime.PodKill{Pod: pod, Status: s.status(), Event: s.events.Event})
 	assert.EqualError(t, err, "pod default/web(uid-1), container a: StopContainer: shim is gone")
 	assert.Equal(t, []string{
 		"spec.containers{a} Killing: Stopping container a",
 		"spec.containers{a} FailedPreStopHook: PreStopHook failed",
-	}, s.told()[before:])
+	}, s.eventLines()[before:])
 	assert.False(t, s.status().Running(), "the sandbox is stopped all the same")
 	assert.Error(t, s.rt.KillPod(t.Context(), runtime.PodKill{}))
 }

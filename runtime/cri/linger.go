@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// lingering is how long what has begun to start may go on after its context has ended.
-// Runtimes need a tenth of it if nothing is wrong.
+// lingering is the time that a start in progress may take after its context has ended.
+// A healthy runtime needs a tenth of it.
 const lingering = 3 * time.Second
 
-// lingers is the key of the context for which another one lingers.
+// lingers is the context key of the context that linger has extended.
 type lingers struct{}
 
-// linger returns a context that ends some time after the given one, or with stop, which
-// must be called. Under it is done what is not to be cut off as soon as ctx ends,
-// which may be only because the agent stops: runtimes are poor at undoing what they have
-// half done. A StartContainer that is cut off in containerd 2.4 leaves a container
-// that cannot be removed for seconds, and sometimes not until containerd is restarted
-// (containerd#11037). And a container that runs gets its postStart hook now or never.
+// linger returns a context that ends some time after ctx, or with stop, which must be
+// called. It is for calls that should not be cut off as soon as ctx ends, which may only
+// mean that the agent stops: runtimes do not clean up well after such calls. A
+// StartContainer that is cut off in containerd 2.4 leaves a container that cannot be
+// removed for seconds, and sometimes not until containerd is restarted
+// (containerd#11037). And the postStart hook of a container is run only once.
 func linger(ctx context.Context) (longer context.Context, stop func()) {
 	longer, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), lingers{}, ctx))
 	over := make(chan struct{})
@@ -39,8 +39,8 @@ func linger(ctx context.Context) (longer context.Context, stop func()) {
 	}
 }
 
-// errOf is why a call under ctx was or would be given up, nil if it is not: what the
-// caller sees is the end of the context that he has given.
+// errOf returns the error of ctx or, if linger has extended another context, of that
+// one, which is the context of the caller.
 func errOf(ctx context.Context) error {
 	if given, ok := ctx.Value(lingers{}).(context.Context); ok && given.Err() != nil {
 		return given.Err()

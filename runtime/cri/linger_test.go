@@ -53,7 +53,7 @@ func TestStartsAreNotCutOff(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled)
 				assert.Equal(t, tt.after, time.Since(began))
 				assert.Equal(t, tt.calls, svc.calls())
-				for _, e := range s.told() {
+				for _, e := range s.eventLines() {
 					assert.NotContains(t, e, "ailed")
 				}
 				if tt.state != "" {

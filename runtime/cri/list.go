@@ -14,13 +14,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
-// listing is what the two list calls of CRI return, in no order.
+// listing is the result of the two list calls of CRI, in no order.
 type listing struct {
 	sandboxes  []*criv1.PodSandbox
 	containers []*criv1.Container
 }
 
-// list makes the two list calls side by side, for one pod if uid is not empty.
+// list makes the two list calls in parallel, for one pod if uid is not empty.
 func (r *Runtime) list(ctx context.Context, about string, uid types.UID) (listing, error) {
 	var (
 		sf = &criv1.PodSandboxFilter{}
@@ -57,9 +57,9 @@ func (r *Runtime) list(ctx context.Context, about string, uid types.UID) (listin
 	return l, nil
 }
 
-// ListPods implements [runtime.Lister] with two calls, which are streamed where the
-// runtime can. What does not carry kubelet's labels belongs to no pod and is left
-// out, so that nobody takes it for an orphan.
+// ListPods implements [runtime.Lister] with two calls, which are streamed if the runtime
+// supports that. Sandboxes and containers without kubelet's labels belong to no pod and
+// are omitted, so that they are not taken for orphans.
 func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 	typ, err := r.typeName(ctx)
 	if err != nil {
@@ -72,16 +72,16 @@ func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 	return assemble(typ, l), nil
 }
 
-// assemble groups sandboxes and containers by pod. It is a relist's whole cost
-// beyond the calls: how often it allocates depends on how many pods there are, not
-// on how many containers they have.
+// assemble groups sandboxes and containers by pod. It is the whole cost of a relist
+// beyond the calls. The number of allocations is proportional to the number of pods, and
+// independent of the number of containers.
 func assemble(typ string, l listing) []*runtime.Pod {
 	var pods []*runtime.Pod
 	index := map[types.UID]int{}
 	ownerOf := func(labels map[string]string) int {
 		ref, ok := crimeta.RefFromLabels(labels)
 		if !ok {
-			return nobody
+			return noPod
 		}
 		i, known := index[ref.UID]
 		if !known {
@@ -116,14 +116,14 @@ func assemble(typ string, l listing) []*runtime.Pod {
 	return pods
 }
 
-// nobody owns what is of no pod.
-const nobody = -1
+// noPod is the owner of items that belong to no pod.
+const noPod = -1
 
-// distribute returns what each of n owners has, where the owner of item i is of[i].
+// distribute returns the items of each of n owners. The owner of item i is of[i].
 func distribute[T any](items []T, of []int, n int) [][]T {
 	counts := make([]int, n)
 	for _, owner := range of {
-		if owner != nobody {
+		if owner != noPod {
 			counts[owner]++
 		}
 	}
@@ -132,7 +132,7 @@ func distribute[T any](items []T, of []int, n int) [][]T {
 		shares[owner], room = room[:0:count], room[count:]
 	}
 	for i, owner := range of {
-		if owner != nobody {
+		if owner != noPod {
 			shares[owner] = append(shares[owner], items[i])
 		}
 	}
@@ -183,7 +183,7 @@ func containerState(s criv1.ContainerState) runtime.ContainerState {
 	}
 }
 
-// unixTime converts CRI's nanoseconds, where 0 means that it did not happen.
+// unixTime converts a time of CRI in nanoseconds; 0 means no time.
 func unixTime(ns int64) time.Time {
 	if ns == 0 {
 		return time.Time{}
@@ -191,8 +191,8 @@ func unixTime(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// sortSandboxes puts the newest of one pod's first. Attempts only ever grow, while
-// the clock of a machine may be set back; so they come before the times.
+// sortSandboxes sorts the sandboxes of a pod, the newest first. The attempt takes
+// precedence over the time: it never decreases, while a clock may be set back.
 func sortSandboxes(list []*criv1.PodSandbox) {
 	slices.SortFunc(list, func(a, b *criv1.PodSandbox) int {
 		return cmp.Or(
@@ -203,9 +203,9 @@ func sortSandboxes(list []*criv1.PodSandbox) {
 	})
 }
 
-// sortContainers puts the newest of one pod's first by time of creation, except that
-// the instances of one container stand in the order of their attempts: a clock that
-// was set back does not make an old instance the newest of its name.
+// sortContainers sorts the containers of a pod by time of creation, the newest first,
+// except that the instances of one container are in the order of their attempts: after a
+// clock was set back, an old instance must not become the newest of its name.
 func sortContainers(list []*criv1.Container) {
 	byAttempt := func(a, b *criv1.Container) int {
 		return cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt())
@@ -218,10 +218,10 @@ func sortContainers(list []*criv1.Container) {
 		)
 	})
 	if slices.IsSortedFunc(list, byAttempt) {
-		return // as of most pods, whose containers have not crashed
+		return // true of most pods, whose containers have not crashed
 	}
 	name := func(c *criv1.Container) string { return containerName(c.GetLabels(), c.GetMetadata()) }
-	// An insertion sort for each name, over the places that its instances have.
+	// An insertion sort for each name, over the positions of its instances.
 	for i := range list {
 		at := i
 		for before := at - 1; before >= 0; before-- {

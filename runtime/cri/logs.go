@@ -21,11 +21,11 @@ const (
 	maxMessageLine = 80
 )
 
-// terminationMessage returns what an exited container has left to say: its
-// message file, or the end of its log where the policy wants that and it failed
-// without a message.
+// terminationMessage returns the termination message of an exited container: its message
+// file or, if the policy requests it and the container failed without a message, the
+// end of its log.
 func terminationMessage(s *criv1.ContainerStatus, record *crimeta.Record) string {
-	// A container that could not be started has written nothing.
+	// A container that could not be started has no output.
 	fallback := record.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError &&
 		s.GetExitCode() != 0 && s.GetReason() != "ContainerCannotRun"
 
@@ -48,8 +48,8 @@ func terminationMessage(s *criv1.ContainerStatus, record *crimeta.Record) string
 	return string(message)
 }
 
-// mountedAt returns what of the host is mounted at a path of the container; "" if
-// nothing is.
+// mountedAt returns the host path that is mounted at a path of the container; "" if
+// there is no such mount.
 func mountedAt(mounts []*criv1.Mount, path string) string {
 	for _, m := range mounts {
 		if path != "" && m.GetContainerPath() == path {
@@ -59,7 +59,7 @@ func mountedAt(mounts []*criv1.Mount, path string) string {
 	return ""
 }
 
-// joinMessages puts the runtime's word before the container's.
+// joinMessages joins the messages of the runtime and the container.
 func joinMessages(runtimes, containers string) string {
 	if runtimes == "" || containers == "" {
 		return runtimes + containers
@@ -67,8 +67,8 @@ func joinMessages(runtimes, containers string) string {
 	return runtimes + ": " + containers
 }
 
-// readEnd returns the last bytes of a regular file, at most limit. It may lie in a
-// volume, so no link is followed and no other end of a pipe is waited for.
+// readEnd returns the last bytes of a regular file, at most limit. The path may be in a
+// volume, so readEnd follows no link and does not block on a pipe.
 func readEnd(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|openAsIs, 0)
 	if err != nil {

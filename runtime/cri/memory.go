@@ -10,13 +10,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
-// memory is what a Runtime remembers of pods between calls. All of it may be lost
-// at any time, as it is when the agent ends: back-offs then begin anew.
+// memory is the state that a Runtime keeps of pods between calls. None of it is needed
+// for correctness: when it is lost, as when the agent ends, back-offs start anew.
 type memory struct {
 	mu   sync.Mutex
 	pods map[types.UID]*podMemory
-	// idle is how long a pod that nobody asks for is remembered: at least twice any
-	// back-off.
+	// idle is how long an unused entry is kept: at least twice the longest back-off.
 	idle  time.Duration
 	swept time.Time
 }
@@ -24,18 +23,18 @@ type memory struct {
 // podMemory is guarded by memory.mu.
 type podMemory struct {
 	used time.Time
-	// crashes is what plan.Compute has returned last.
+	// crashes is the last result of plan.Compute.
 	crashes map[string]plan.Crash
 	// pulls has the images whose last pull has failed.
 	pulls map[string]pullFailure
-	// hooked has the IDs of containers whose preStop hook has been run to its end.
+	// hooked has the IDs of containers whose preStop hook has ended.
 	hooked map[string]bool
-	// sandbox is that of the pod's sandboxes that was found ready last, as it was then.
+	// sandbox is the last status of a ready sandbox of the pod.
 	sandbox *runtime.SandboxStatus
 }
 
-// readySandbox returns what PodSandboxStatus has said of the sandbox while it was ready, nil
-// if that is not known. It must not be changed.
+// readySandbox returns the status of the sandbox from a time when it was ready, or nil.
+// It must not be changed.
 func (m *memory) readySandbox(uid types.UID, id string) *runtime.SandboxStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,8 +44,8 @@ func (m *memory) readySandbox(uid types.UID, id string) *runtime.SandboxStatus {
 	return nil
 }
 
-// remember keeps what PodSandboxStatus has said of a sandbox. Of one that is ready and
-// has its addresses none of it changes any more but the state, which lists tell.
+// remember keeps the status of a sandbox that is ready and has its addresses: from then
+// on only its state changes, which is in lists.
 func (m *memory) remember(uid types.UID, s *runtime.SandboxStatus) {
 	if s.State == runtime.SandboxReady && (s.HostNetwork || len(s.IPs) > 0) {
 		m.with(uid, func(p *podMemory) { p.sandbox = s })
@@ -62,7 +61,7 @@ type pullFailure struct {
 	message string
 }
 
-// with calls f with what is remembered of a pod, under the lock.
+// with calls f with the entry of a pod, under the lock.
 func (m *memory) with(uid types.UID, f func(*podMemory)) {
 	now := time.Now()
 	m.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 )
 
-// findNode finds out what containers' configurations need to know of the machine.
-// What cannot be read counts as not there.
+// findNode collects the facts of the machine that configurations of containers depend
+// on. A feature whose file cannot be read counts as absent.
 func findNode(opts *Options) *translate.Node {
 	n := &translate.Node{
 		CgroupV2:            isCgroupV2(),
@@ -43,7 +43,7 @@ func isCgroupV2() bool {
 	return unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// hasSwapControl looks at our own cgroup: with v2, the root has no limits.
+// hasSwapControl looks at the cgroup of this process: in v2, the root has no limits.
 func hasSwapControl(v2 bool) bool {
 	if !v2 {
 		return exists("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
@@ -60,7 +60,8 @@ func hasSwapControl(v2 bool) bool {
 	return false
 }
 
-// hugepageSizes spells the sizes of the kernel's huge pages as cgroup files do.
+// hugepageSizes returns the sizes of the kernel's huge pages, in the notation of cgroup
+// files.
 func hugepageSizes() []string {
 	entries, err := os.ReadDir("/sys/kernel/mm/hugepages")
 	if err != nil {

@@ -4,7 +4,7 @@ package cri
 
 import "github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 
-// findNode knows nothing of other systems than Linux.
+// findNode returns no facts on systems other than Linux.
 func findNode(opts *Options) *translate.Node {
 	return &translate.Node{SeccompProfileRoot: opts.SeccompProfileRoot, SeccompDefault: opts.SeccompDefault}
 }

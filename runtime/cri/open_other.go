@@ -2,5 +2,5 @@
 
 package cri
 
-// openAsIs has no equal on this system.
+// openAsIs has no equivalent on this system.
 const openAsIs = 0

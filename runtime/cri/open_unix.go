@@ -4,5 +4,5 @@ package cri
 
 import "syscall"
 
-// openAsIs opens what stands at a path and nothing else, without waiting.
+// openAsIs are flags for opening a path without following a link and without blocking.
 const openAsIs = syscall.O_NOFOLLOW | syscall.O_NONBLOCK

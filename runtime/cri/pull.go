@@ -17,7 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 )
 
-// Why a container waits for its image, in the API's words.
+// Waiting reasons of containers without an image.
 const (
 	reasonInvalidImageName    = "InvalidImageName"
 	reasonImageInspect        = "ImageInspectError"
@@ -28,20 +28,20 @@ const (
 	reasonSignatureValidation = "SignatureValidationFailed"
 )
 
-// waitError is why a container does not run though it should.
+// waitError is the reason why a container that should run does not.
 type waitError struct {
 	// reason and message are for the container's status.
 	reason, message string
-	// retryAfter is when to try again; 0 leaves it to the caller.
+	// retryAfter is the time until the next attempt; 0 leaves it to the caller.
 	retryAfter time.Duration
-	// backingOff says that nothing was tried, so that nothing has failed.
+	// backingOff means that there was no attempt, and so no failure.
 	backingOff bool
 	err        error
 }
 
 func (e *waitError) Error() string {
 	var c *callError
-	if errors.As(e.err, &c) { // the pod and the container stand before this, see podSync.start
+	if errors.As(e.err, &c) { // podSync.start adds the pod and the container
 		return e.reason + ": " + c.call + ": " + e.message
 	}
 	return e.reason + ": " + e.message
@@ -49,14 +49,14 @@ func (e *waitError) Error() string {
 
 func (e *waitError) Unwrap() error { return e.err }
 
-// waitFor is a waitError whose message is what the runtime said.
+// waitFor returns a waitError with the runtime's message.
 func waitFor(why string, err error) *waitError {
 	return &waitError{reason: why, message: reason(err), err: err}
 }
 
-// puller bounds how many pulls run at once.
+// puller bounds the number of concurrent pulls.
 type puller struct {
-	// slots is nil for no bound; its capacity is the bound.
+	// slots has the bound as its capacity; nil means no bound.
 	slots chan struct{}
 }
 
@@ -71,7 +71,7 @@ func newPuller(opts *Options) *puller {
 	return &puller{slots: make(chan struct{}, n)}
 }
 
-// acquire waits for a slot; its release is to be called.
+// acquire waits for a slot. release must be called.
 func (p *puller) acquire(ctx context.Context) (release func(), err error) {
 	if p.slots == nil {
 		return func() {}, nil
@@ -84,21 +84,21 @@ func (p *puller) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// imageJob is all that getting an image for a container takes.
+// imageJob is a request for the image of a container.
 type imageJob struct {
 	pod runtime.PodRef
 	// events emits events about the container.
 	events emitter
 	// want is the image as the spec names it.
 	want string
-	// policy is not empty.
+	// policy is never empty.
 	policy  v1.PullPolicy
 	keys    func() (keyring, error)
 	sandbox *criv1.PodSandboxConfig
 }
 
-// pullPolicy is the policy of a container whose spec may not have been defaulted
-// (API reference, imagePullPolicy).
+// pullPolicy returns the pull policy of a container, or its default (API reference,
+// imagePullPolicy).
 func pullPolicy(c *v1.Container) v1.PullPolicy {
 	if c.ImagePullPolicy != "" {
 		return c.ImagePullPolicy
@@ -109,10 +109,9 @@ func pullPolicy(c *v1.Container) v1.PullPolicy {
 	return v1.PullIfNotPresent
 }
 
-// parseImage returns the image's repository in full, "domain/path", and the image
-// as the runtime is asked for it: as it was written, with the tag "latest" if it
-// has neither tag nor digest. Which registry a short name means is for the runtime
-// to say.
+// parseImage returns the full repository of the image, "domain/path", and the reference
+// for the runtime: the image as written, with the tag "latest" if it has neither tag nor
+// digest. The runtime resolves short names.
 func parseImage(image string) (repository, tagged string, err error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -124,8 +123,8 @@ func parseImage(image string) (repository, tagged string, err error) {
 	return named.Name(), image, nil
 }
 
-// ensureImage makes sure that the runtime has the image, and returns what is known
-// of it. An image that is there costs one call.
+// ensureImage pulls the image if its policy requires it, and returns its metadata. An
+// image that is present costs one call.
 func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Image, error) {
 	about := "pod " + job.pod.String()
 	repository, image, err := parseImage(job.want)
@@ -174,7 +173,7 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 
 	got, err := r.imageStatus(ctx, about, &criv1.ImageSpec{Image: pulledRef})
 	if err == nil && got == nil {
-		err = fmt.Errorf("%s: image %q is not there after its pull", about, job.want)
+		err = fmt.Errorf("%s: image %q does not exist after its pull", about, job.want)
 	}
 	if err != nil {
 		return translate.Image{}, waitFor(reasonImageInspect, err)
@@ -185,13 +184,13 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 	return translate.ImageOf(pulledRef, got), nil
 }
 
-// imageStatus returns the image, nil if the runtime does not have it.
+// imageStatus returns the image, or nil if it does not exist.
 func (r *Runtime) imageStatus(ctx context.Context, about string, spec *criv1.ImageSpec) (*criv1.Image, error) {
 	resp, err := call(ctx, r, "ImageStatus", about, 0, r.is.ImageStatus, &criv1.ImageStatusRequest{Image: spec})
 	return resp.GetImage(), unlessNotFound(err)
 }
 
-// pull tries each credential there is for the image, or none if there is none, and
+// pull tries all credentials for the image, or pulls without one if there are none, and
 // returns the runtime's reference to the image.
 func (r *Runtime) pull(ctx context.Context, about string, spec *criv1.ImageSpec, repository string, job *imageJob) (string, error) {
 	keys, keysErr := job.keys()
@@ -201,7 +200,7 @@ func (r *Runtime) pull(ctx context.Context, about string, spec *criv1.ImageSpec,
 	}
 	var errs []error
 	for _, auth := range auths {
-		// A pull takes as long as it takes.
+		// Only ctx bounds a pull.
 		resp, err := call(ctx, r, "PullImage", about, -1, r.is.PullImage, &criv1.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: job.sandbox})
 		if err == nil {
 			return resp.GetImageRef(), nil
@@ -220,7 +219,7 @@ func (r *Runtime) pull(ctx context.Context, about string, spec *criv1.ImageSpec,
 	return "", errors.Join(errs...)
 }
 
-// pullBackoff returns an error if the image is not to be pulled yet.
+// pullBackoff returns an error during the back-off of the image.
 func (r *Runtime) pullBackoff(job *imageJob) error {
 	var last pullFailure
 	r.pods.with(job.pod.UID, func(p *podMemory) { last = p.pulls[job.want] })
@@ -233,9 +232,9 @@ func (r *Runtime) pullBackoff(job *imageJob) error {
 	return &waitError{reason: reasonImagePullBackOff, message: message + ": " + last.message, retryAfter: wait, backingOff: true}
 }
 
-// pullFailed begins or prolongs the back-off of an image.
+// pullFailed starts or extends the back-off of an image.
 func (r *Runtime) pullFailed(ctx context.Context, job *imageJob, err error) error {
-	if ctx.Err() != nil { // given up, which says nothing about the image
+	if ctx.Err() != nil { // cancelled, which is no failure of the image
 		return waitFor(reasonImagePull, err)
 	}
 	e := judgePull(job.want, err)
@@ -254,8 +253,8 @@ func (r *Runtime) pullFailed(ctx context.Context, job *imageJob, err error) erro
 	return e
 }
 
-// judgePull finds the reason for a failed pull. CRI has runtimes tell two of them
-// by the beginning of the message (cri-api, pkg/errors).
+// judgePull returns the waiting reason of a failed pull. By CRI, two reasons are the
+// prefix of the message (cri-api, pkg/errors).
 func judgePull(image string, err error) *waitError {
 	message := reason(err)
 	for why, words := range map[string]string{
@@ -269,8 +268,8 @@ func judgePull(image string, err error) *waitError {
 	return &waitError{reason: reasonImagePull, message: message, err: err}
 }
 
-// images are the images of the containers that one sync starts, being made ready
-// side by side.
+// images are the images of the containers that one sync starts. They are fetched in
+// parallel.
 type images struct {
 	jobs map[imageKey]*imageResult
 	wg   sync.WaitGroup
@@ -281,14 +280,14 @@ type imageKey struct {
 	policy v1.PullPolicy
 }
 
-// imageResult is set before done is closed.
+// imageResult is the result of an imageJob; it may be read when done is closed.
 type imageResult struct {
 	done  chan struct{}
 	image translate.Image
 	err   error
 }
 
-// get waits for a container's image.
+// get waits for the image of a container.
 func (i *images) get(ctx context.Context, c *v1.Container) (translate.Image, error) {
 	job := i.jobs[imageKey{c.Image, pullPolicy(c)}]
 	select {

@@ -114,7 +114,7 @@ func TestPullBackoff(t *testing.T) {
 		mend()
 		res := s.mustSync()
 		assert.Empty(t, res.Waiting)
-		assert.Contains(t, s.told(), `spec.containers{a} Pulled: Successfully pulled image "app:1" in 0s (0s including waiting). Image size: 1048576 bytes.`)
+		assert.Contains(t, s.eventLines(), `spec.containers{a} Pulled: Successfully pulled image "app:1" in 0s (0s including waiting). Image size: 1048576 bytes.`)
 
 		// A success ends the back-off: the next failure begins a new one.
 		_, images := svc.Clients()

@@ -17,10 +17,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
-// RemoveContainer implements [runtime.Remover]. The logs go first, with those that
-// were rotated away, so that they do not stay behind when it fails half-way. Callers
-// who name the same container at the same time share one removal, as runtimes
-// refuse the second.
+// RemoveContainer implements [runtime.Remover]. It removes the logs first, rotated ones
+// too, so that none is left when the removal fails afterwards. Concurrent callers for
+// the same container share one removal, as runtimes refuse the second.
 func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
 	return r.removals.do(ctx, "removing container "+id.String(), id.ID, func() error { return r.removeContainer(ctx, id) })
 }
@@ -51,13 +50,13 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 	return unlessGone(err)
 }
 
-// unlessGone is the error of a removal: none if there was nothing to remove. A runtime
-// that refuses to remove what it does not list as running contradicts itself; containerd
-// does so for good about a container whose start was cut off at the wrong moment
-// (containerd#11037), and only its own start puts that right.
+// unlessGone returns the error of a removal, or nil if there was nothing to remove. A
+// runtime that refuses to remove a container that it does not list as running is
+// inconsistent: after a start that was cut off, containerd can stay so until it is
+// restarted (containerd#11037).
 func unlessGone(err error) error {
 	if status.Code(err) == codes.FailedPrecondition {
-		return fmt.Errorf("%w; the runtime does not list it as running: if this goes on, restart the runtime, which leaves containers running", err)
+		return fmt.Errorf("%w; the runtime does not list it as running; if this persists, restart the runtime, which leaves containers running", err)
 	}
 	return unlessNotFound(err)
 }
@@ -88,15 +87,15 @@ func removeLogs(log string) error {
 	return errors.Join(errs...)
 }
 
-// RemoveSandbox implements [runtime.Remover]. The logs of its containers stay; they
-// go with the pod's log directory.
+// RemoveSandbox implements [runtime.Remover]. The logs of its containers remain; they are
+// removed with the log directory of the pod.
 func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
 	return r.removals.do(ctx, "removing sandbox "+id, id, func() error { return r.removeSandbox(ctx, id) })
 }
 
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	about := "sandbox " + id
-	// CRI wants it stopped; that is a call that costs next to nothing if it is.
+	// CRI requires that it is stopped. The call is cheap if it is already.
 	if err := r.stopSandbox(ctx, about, id); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func TestRemoveContainer(t *testing.T) {
 	yield := svc.Inject(fake.Fault{Call: "RemoveContainer", Err: status.Error(codes.FailedPrecondition, "cannot delete running task")})
 	err = s.rt.RemoveContainer(t.Context(), id)
 	assert.EqualError(t, err, "pod default/web(uid-1), container a: RemoveContainer: cannot delete running task; "+
-		"the runtime does not list it as running: if this goes on, restart the runtime, which leaves containers running")
+		"the runtime does not list it as running; if this persists, restart the runtime, which leaves containers running")
 	yield()
 	svc.calls()
 	require.NoError(t, s.rt.RemoveContainer(t.Context(), id))

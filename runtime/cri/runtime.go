@@ -18,65 +18,66 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
-// Options are the settings of a [Runtime]; the zero value is good.
+// Options are the settings of a [Runtime]. The zero value is valid.
 type Options struct {
 	// Logger receives what no method returns as an error. Default: discards.
 	Logger logr.Logger
 	// Metrics receives measurements. Default: discards.
 	Metrics Metrics
 
-	// ImageEndpoint serves images where another daemon does so. Default: the endpoint
-	// of the containers.
+	// ImageEndpoint is the endpoint of the image service, if another daemon has it.
+	// Default: the endpoint of the runtime service.
 	ImageEndpoint string
-	// CallTimeout bounds every call but image pulls, which end with their context
-	// only; calls that wait on purpose, for a grace period or a command, get it on
-	// top. Default: 2 minutes, kubelet's runtimeRequestTimeout.
+	// CallTimeout bounds every call. It is added to the grace period of a stop. Image
+	// pulls and commands are not bounded by it. Default: 2 minutes, kubelet's
+	// runtimeRequestTimeout.
 	CallTimeout time.Duration
-	// MaxMessageSize of a response in bytes; nothing is reserved for it. A container takes
-	// about 1 kB of a list that is not streamed, and a node whose list is larger can do
-	// nothing any more (kubernetes#63858). Default: 128 MiB, above what runtimes send by
-	// default (containerd 16 MiB, CRI-O 80 MiB).
+	// MaxMessageSize is the limit for a response in bytes; no memory is reserved for it.
+	// A container takes about 1 kB in a list that is not streamed, and an agent whose
+	// list exceeds the limit cannot work (kubernetes#63858). Default: 128 MiB, more than
+	// the send limits of runtimes (containerd 16 MiB, CRI-O 80 MiB).
 	MaxMessageSize int
 
-	// Backoff of containers that crash. Default: see [plan.Backoff].
+	// Backoff is the back-off of crashing containers. Default: see [plan.Backoff].
 	Backoff plan.Backoff
-	// PullBackoffInitial and PullBackoffMax bound the delay after a failed pull, which
-	// doubles with every failure of the same image in the same pod. Default: 10 s and
-	// 300 s, as in kubelet.
+	// PullBackoffInitial and PullBackoffMax are the delay after the first failed pull, and
+	// the longest delay. It doubles with each failure of the same image in the same pod.
+	// Default: 10 s and 300 s, as in kubelet.
 	PullBackoffInitial, PullBackoffMax time.Duration
-	// SerializePulls lets one image pull run at a time; else MaxParallelPulls may,
-	// with 0 for no bound.
+	// SerializePulls pulls one image at a time. Otherwise MaxParallelPulls is the number of
+	// concurrent pulls; 0 means no bound.
 	SerializePulls   bool
 	MaxParallelPulls int
 
-	// MaxParallelStarts is how many calls that start a sandbox or a container are
-	// under way at once; the others wait their turn, those of pods that have begun
-	// first. A call that takes longer than 3 s counts no more. Default: 2 for each
-	// processor, 8 at least.
+	// MaxParallelStarts is the number of concurrent calls that start a sandbox or a
+	// container. Other calls wait; those of pods that have a sandbox go first. A call
+	// that takes longer than 3 s no longer counts. Default: 2 for each processor, at
+	// least 8.
 	MaxParallelStarts int
 
-	// RuntimeHandler finds the runtime handler of a runtime class. Default: the handler
-	// is called as the class is.
+	// RuntimeHandler returns the runtime handler of a runtime class. Default: the name of
+	// the class.
 	RuntimeHandler func(class string) (handler string, err error)
-	// CgroupParent of a pod, in the form that the runtime's cgroup driver wants; the
-	// cgroup must exist. Default: the runtime chooses.
+	// CgroupParent returns the parent cgroup of a pod, in the form of the runtime's cgroup
+	// driver. The cgroup must exist. Default: the runtime chooses.
 	CgroupParent func(pod *v1.Pod) string
 
 	// SeccompProfileRoot is the directory of localhost seccomp profiles. Default:
 	// /var/lib/kubelet/seccomp.
 	SeccompProfileRoot string
-	// SeccompDefault makes RuntimeDefault the profile of containers that name none
+	// SeccompDefault makes RuntimeDefault the profile of containers without a profile
 	// (kubelet's seccompDefault). Default: Unconfined.
 	SeccompDefault bool
-	// NoCPUQuota leaves CPU limits unenforced (kubelet's cpuCFSQuota: false).
+	// NoCPUQuota disables the enforcement of CPU limits (kubelet's cpuCFSQuota: false).
 	NoCPUQuota bool
-	// CPUPeriod over which CPU limits are enforced. Default: 100 ms, the kernel's.
+	// CPUPeriod is the period over which CPU limits are enforced. Default: 100 ms, as in
+	// the kernel.
 	CPUPeriod time.Duration
-	// KillProcessesSingly lets the kernel choose which process of a container that has
-	// used up its memory dies; by default all do (kubelet's singleProcessOOMKill).
+	// KillProcessesSingly makes the kernel kill one process of a container that has
+	// exceeded its memory limit, instead of all (kubelet's singleProcessOOMKill).
 	KillProcessesSingly bool
 
-	// transport of HTTP hooks, in tests.
+	// transport is the transport of HTTP hooks in tests.
 	transport http.RoundTripper
 }
 
@@ -105,8 +106,9 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Runtime runs pods over a CRI v1 service. It fulfils [runtime.Runtime] and
-// [runtime.EventSource], starts no goroutine that outlives the call it serves, and is safe for concurrent use.
+// Runtime runs pods over a CRI v1 service. It implements [runtime.Runtime] and
+// [runtime.EventSource]. None of its goroutines outlives the call of a method. It is safe
+// for concurrent use.
 type Runtime struct {
 	rs       criv1.RuntimeServiceClient
 	is       criv1.ImageServiceClient
@@ -114,20 +116,19 @@ type Runtime struct {
 	endpoint string
 	closers  []io.Closer
 
-	// name is what the runtime calls itself, nil until it was asked.
+	// name is the runtime's name, nil until it is known.
 	name atomic.Pointer[string]
-	// readOnlyDeep has the runtime handlers that can mount read-only recursively, nil
-	// until the runtime was asked.
+	// readOnlyDeep has the runtime handlers that support recursively read-only mounts, nil
+	// until they are known.
 	readOnlyDeep atomic.Pointer[map[string]bool]
-	// unstreamed says that the runtime has been asked for the streaming list calls and
-	// has none.
+	// unstreamed is true if the runtime does not implement the streaming list calls.
 	unstreamed atomic.Bool
-	// node is what is found out about the machine, once.
+	// node returns the facts of the machine, which are read once.
 	node   func() *translate.Node
 	pulls  *puller
 	starts *gate
 	pods   memory
-	// stops of sandboxes and removals under way, by the ID of what is stopped or removed.
+	// stops and removals are those in progress, by the ID of the sandbox or container.
 	stops, removals shares
 }
 
@@ -136,8 +137,8 @@ var (
 	_ runtime.EventSource = (*Runtime)(nil)
 )
 
-// New returns a Runtime over the given clients, which stay the caller's to
-// close. It makes no call.
+// New returns a Runtime over the given clients. The caller closes their connections. New
+// makes no call.
 func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Options) *Runtime {
 	opts.setDefaults()
 	r := &Runtime{rs: rs, is: is, opts: opts, endpoint: "the given client"}
@@ -148,7 +149,7 @@ func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Option
 	return r
 }
 
-// Close closes the connections that [Dial] has made. Calls under way fail.
+// Close closes the connections that [Dial] has made. Calls in progress fail.
 func (r *Runtime) Close() error {
 	var errs []error
 	for _, c := range r.closers {
@@ -157,8 +158,8 @@ func (r *Runtime) Close() error {
 	return errors.Join(errs...)
 }
 
-// typeName returns what the runtime calls itself, which is the type of all
-// container IDs. It costs one call in the life of a Runtime.
+// typeName returns the runtime's name, which is the type of all container IDs. It makes
+// one call in the life of a Runtime.
 func (r *Runtime) typeName(ctx context.Context) (string, error) {
 	if name := r.name.Load(); name != nil {
 		return *name, nil
@@ -169,7 +170,7 @@ func (r *Runtime) typeName(ctx context.Context) (string, error) {
 	}
 	name := resp.GetRuntimeName()
 	if name == "" {
-		return "", errors.New("the runtime does not say its name in its answer to Version")
+		return "", errors.New("the runtime's response to Version has no name")
 	}
 	r.name.Store(&name)
 	return name, nil

@@ -7,24 +7,24 @@ import (
 	"sync"
 )
 
-// shares lets callers who want the same done at the same time have it done once.
-// Unlike golang.org/x/sync/singleflight it lets a caller leave, and starts no
-// goroutine. Its zero value is ready.
+// shares merges concurrent runs with the same key into one. Unlike
+// golang.org/x/sync/singleflight, a caller can give up, and no goroutine is started. The
+// zero value is ready to use.
 type shares struct {
 	mu   sync.Mutex
 	runs map[string]*sharedRun
 }
 
-// sharedRun is a run under way; its results may be read when done is closed.
+// sharedRun is a run in progress. Its results may be read when done is closed.
 type sharedRun struct {
 	done   chan struct{}
 	err    error
 	gaveUp bool
 }
 
-// do runs f, or waits for another caller's run under the same key, until ctx ends.
-// What ended because that caller gave up says nothing to those who did not: one of
-// them runs f again.
+// do runs f, or waits for another caller's run with the same key, until ctx ends. If
+// that caller gives up, its result does not apply to the others: one of them runs f
+// again.
 func (s *shares) do(ctx context.Context, about, key string, f func() error) error {
 	for {
 		s.mu.Lock()
@@ -51,7 +51,7 @@ func (s *shares) do(ctx context.Context, about, key string, f func() error) erro
 	}
 }
 
-// lead runs f and ends the run, also when f panics: that is no result, either.
+// lead runs f and ends the run. A panic of f does not apply to the other callers, either.
 func (s *shares) lead(ctx context.Context, key string, run *sharedRun, f func() error) error {
 	run.err, run.gaveUp = errPanicked, true
 	defer func() {

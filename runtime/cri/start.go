@@ -21,7 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
-// Why a container does not run, in the API's words.
+// Waiting reasons of containers with an image.
 const (
 	reasonCreateConfig  = "CreateContainerConfigError"
 	reasonCreate        = "CreateContainerError"
@@ -68,15 +68,15 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	id := created.GetContainerId()
 	events.normal("Created", "Container created")
 
-	// If this fails the container stays, as with kubelet: its status tells why, and it
-	// counts as a crash.
+	// If this fails the container is kept, as in kubelet: its status has the reason, and
+	// the failure counts as a crash.
 	if _, err := call(longer, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
 		// Runtimes repeat the ID in messages. The name replaces it, so that equal events
 		// can be counted.
 		events.failure(ctx, "Failed", "Error: "+strings.ReplaceAll(reason(err), id, c.Name))
 		return waitFor(reasonRun, err)
 	}
-	leave() // hooks take their own time
+	leave() // hooks do not occupy a place
 	events.normal("Started", "Container started")
 
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
@@ -96,11 +96,11 @@ func (s *podSync) postStart(ctx context.Context, st *plan.Start, about, id strin
 		return nil
 	}
 	err = fmt.Errorf("postStart hook: %w", err)
-	if ctx.Err() != nil { // it was cut off, and a stop would be
+	if ctx.Err() != nil { // it was cut off, and so would be a stop
 		s.r.opts.Logger.Info("postStart hook was cut off, as the agent stops or the pod is removed; it is not run again", "pod", s.ref, "container", c.Name)
 		return waitFor(reasonPostStartHook, err)
 	}
-	// What the hook has said may be secret: it goes to the status, not to an event.
+	// The output of the hook may be secret: it is in the status, but not in the event.
 	s.containerEvents(c.Name).warning("FailedPostStartHook", "PostStartHook failed")
 	stopErr := s.r.stopContainer(ctx, &containerStop{
 		ref: s.ref, pod: s.Pod, status: s.Status, events: s.containerEvents(c.Name),
@@ -110,8 +110,8 @@ func (s *podSync) postStart(ctx context.Context, st *plan.Start, about, id strin
 	return &waitError{reason: reasonPostStartHook, message: reason(err), err: errors.Join(err, stopErr)}
 }
 
-// containerConfig is the configuration of the container's next instance, with the
-// files that it takes put down.
+// containerConfig returns the configuration of the container's next instance, and writes
+// the files that it mounts.
 func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image translate.Image) (*criv1.ContainerConfig, error) {
 	c := st.Container
 	logDir := filepath.Join(s.config.GetLogDirectory(), c.Name)
@@ -124,7 +124,7 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 		Objects: s.Objects,
 	}
 	if in.RestartCount == 0 {
-		// The runtime knows no instance, but may have lost its state: logs stay.
+		// The runtime has no instance, but may have lost its state: old logs are kept.
 		names, err := fileNames(logDir)
 		if err != nil {
 			return nil, fmt.Errorf("reading its log directory: %w", err)
@@ -162,8 +162,7 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 	return translate.ContainerConfig(ctx, in)
 }
 
-// wantsDeepReadOnly reports whether the container asks for mounts that are
-// read-only with all below them.
+// wantsDeepReadOnly reports whether the container requests recursively read-only mounts.
 func wantsDeepReadOnly(c *v1.Container) bool {
 	for i := range c.VolumeMounts {
 		if m := c.VolumeMounts[i].RecursiveReadOnly; m != nil && *m != v1.RecursiveReadOnlyDisabled {
@@ -173,8 +172,8 @@ func wantsDeepReadOnly(c *v1.Container) bool {
 	return false
 }
 
-// hostsFile writes the pod's hosts file, once in a sync. Running containers have it
-// mounted, so it is written in place, and only if it differs.
+// hostsFile writes the pod's hosts file, once in a sync, and returns its path. Running
+// containers have it mounted, so it is written in place, and only if it differs.
 func (s *podSync) hostsFile() (string, error) {
 	if s.hosts != "" {
 		return s.hosts, nil
@@ -195,7 +194,7 @@ func (s *podSync) hostsFile() (string, error) {
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			return "", err
 		}
-		// The mask of this process is not the pod's concern.
+		// The umask of this process does not apply.
 		if err := os.Chmod(path, 0o644); err != nil {
 			return "", err
 		}
@@ -204,12 +203,12 @@ func (s *podSync) hostsFile() (string, error) {
 	return path, nil
 }
 
-// terminationLogPrefix is how the names of the files begin that makeTerminationLog makes.
+// terminationLogPrefix is the prefix of the files of makeTerminationLog.
 const terminationLogPrefix = "termination-log."
 
-// makeTerminationLog makes the file in which one instance of a container leaves its
-// termination message. Unlike kubelet's it lies in the pod's directory itself: each
-// directory more costs a start as much as a file does.
+// makeTerminationLog creates the file for the termination message of one container
+// instance. Unlike kubelet's it is in the pod's directory itself: an additional directory
+// would cost a start as much as a file.
 func makeTerminationLog(podDir, container string) (string, error) {
 	var unique [4]byte
 	if _, err := rand.Read(unique[:]); err != nil {
@@ -220,14 +219,13 @@ func makeTerminationLog(podDir, container string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The container may run as anyone.
+	// The container may run as any user.
 	return path, errors.Join(f.Chmod(0o666), f.Close())
 }
 
-// removeTerminationLog removes the file that makeTerminationLog has made for an
-// instance of the container, if what is mounted at its message path is one: a crash
-// loop leaves one with every turn. Failing to is no harm, it goes with the pod, as those
-// of kubelet do.
+// removeTerminationLog removes the file of makeTerminationLog that is mounted at the
+// message path of an instance, if there is one: a crash loop creates one with every
+// restart. Errors are ignored, since the file is removed with the pod, as in kubelet.
 func removeTerminationLog(container, messagePath string, mounts []*criv1.Mount) {
 	path := mountedAt(mounts, messagePath)
 	unique, own := strings.CutPrefix(filepath.Base(path), terminationLogPrefix+container+".")
@@ -251,7 +249,7 @@ func fileNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// waitReason is the API's word in an error, or else its text.
+// waitReason returns the waiting reason in an error, or else its text.
 func waitReason(err error) string {
 	var w *waitError
 	if errors.As(err, &w) {

@@ -9,17 +9,16 @@ import (
 	"google.golang.org/grpc"
 )
 
-// fetch gets a list, by stream if it is long and the runtime has the streaming list
-// calls (KEP-5825), else in one reply, whose size has a limit.
+// fetch gets a list, as a stream if it is long and the runtime has the streaming list
+// calls (KEP-5825), else in one reply, whose size is limited.
 //
-// Where both exist there is no choice to make: a stream costs what one reply costs
-// (BenchmarkLists: 5000 containers over a socket take the same time in parts of 5000,
-// as containerd sends them, and of 200, and 1.3 times as long one by one, as no known
-// runtime does), and less memory at a time.
+// A stream costs as much time as one reply, and less memory at once (BenchmarkLists: 5000
+// containers over a socket take the same time in one reply, in parts of 5000, as in
+// containerd, and in parts of 200; they take 1.3 times as long one by one, which no known
+// runtime does).
 //
-// That the runtime has no such calls is remembered while its lists come in. When one
-// fails, because the runtime was restarted or a list has outgrown its limit, the next
-// list asks again, at the cost of two calls.
+// When the runtime has no such calls, fetch does not try them again until a list fails,
+// because the runtime was restarted or the list exceeds its limit.
 func fetch[T any](r *Runtime, long bool, stream, once func() ([]T, error)) ([]T, error) {
 	if long && !r.unstreamed.Load() {
 		list, err := stream()
@@ -35,8 +34,8 @@ func fetch[T any](r *Runtime, long bool, stream, once func() ([]T, error)) ([]T,
 	return list, err
 }
 
-// streamed makes one call that streams a list, under the call timeout, and returns
-// the list when it is complete. Part of a list is an error.
+// streamed makes one call that streams a list, under the call timeout, and returns the
+// complete list or an error.
 func streamed[Q, P, T any](
 	ctx context.Context, r *Runtime, name string,
 	method func(context.Context, Q, ...grpc.CallOption) (grpc.ServerStreamingClient[P], error), req Q,

@@ -18,14 +18,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
-// SyncPod implements [runtime.Syncer]. What is to be done is decided by
-// [plan.Compute]; here it is carried out: containers are stopped side by side, the
-// images of those to start are fetched side by side and while the sandbox is made,
-// and containers are started one after the other in the order of the spec, each
-// when its postStart hook has ended, on which pods rely.
+// SyncPod implements [runtime.Syncer]. It carries out what [plan.Compute] decides:
+// containers are stopped in parallel, images are fetched in parallel and while the sandbox
+// is created, and containers are started one after the other in the order of the spec,
+// each when the postStart hook of the one before has ended. Pods rely on that order.
 //
-// A back-off that is not over is no error: it stands in the result, with the time
-// until it is over.
+// A container in back-off is no error: the result has its waiting reason, and the time
+// until the end of the back-off.
 func (r *Runtime) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 	if req.Pod == nil || req.Host == nil {
 		return runtime.SyncResult{}, errors.New("SyncPod: a pod and its host are required")
@@ -46,8 +45,7 @@ func (r *Runtime) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.Syn
 	return res, err
 }
 
-// podSync is one SyncPod under way. Only its images are touched by more than one
-// goroutine.
+// podSync is one SyncPod in progress. Only its images are used by more than one goroutine.
 type podSync struct {
 	runtime.PodSync
 	r     *Runtime
@@ -56,12 +54,12 @@ type podSync struct {
 	// events emits events about the pod.
 	events emitter
 
-	// What comes of it.
+	// The result.
 	changed    bool
 	retryAfter time.Duration
 	waiting    map[string]v1.ContainerStateWaiting
 
-	// What containers are started in, set by prepare and makeSandbox.
+	// The sandbox of the containers to start, set by prepare and makeSandbox.
 	pod       *translate.Pod
 	handler   string
 	config    *criv1.PodSandboxConfig
@@ -102,7 +100,7 @@ func (s *podSync) run(ctx context.Context) error {
 	return errors.Join(append(errs, s.start(ctx, acts))...)
 }
 
-// plan asks what is to be done, and keeps what the next time is to know.
+// plan computes what is to be done, and updates the memory of the pod.
 func (s *podSync) plan() plan.Actions {
 	in := plan.Input{Pod: s.Pod, Status: s.Status, Probes: s.Probes, Now: time.Now(), Backoff: s.r.opts.Backoff}
 	s.r.pods.with(s.ref.UID, func(p *podMemory) {
@@ -111,13 +109,12 @@ func (s *podSync) plan() plan.Actions {
 			return !slices.ContainsFunc(s.Status.Containers, func(c runtime.ContainerStatus) bool { return c.ID.ID == id })
 		})
 	})
-	acts := plan.Compute(in) // outside of the lock: nobody else syncs this pod now
+	acts := plan.Compute(in) // without the lock: there is no other sync of this pod
 	s.r.pods.with(s.ref.UID, func(p *podMemory) { p.crashes = acts.Crashes })
 	return acts
 }
 
-// kill stops containers side by side and returns the names of those for which it
-// failed.
+// kill stops containers in parallel and returns the names of those that it could not stop.
 func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[string]bool, err error) {
 	var (
 		wg   sync.WaitGroup
@@ -143,14 +140,14 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 	return failed, errors.Join(errs...)
 }
 
-// start makes the sandbox, if there is to be one, and starts the containers.
+// start creates the sandbox, if it is due, and starts the containers.
 func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 	if err := s.prepare(ctx, acts); err != nil {
 		err = fmt.Errorf("%s: CreatePodSandboxError: failed to generate sandbox config: %w", s.about, err)
 		s.events.warning("FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
 		return err
 	}
-	// Whatever happens, no pull is left behind.
+	// No pull outlives the sync.
 	ctx, cancel := context.WithCancel(ctx)
 	s.fetchImages(ctx, acts.Start)
 	defer s.images.wg.Wait()
@@ -190,7 +187,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 	return errors.Join(errs...)
 }
 
-// prepare computes what sandbox and containers are made from.
+// prepare computes the inputs of the configurations of sandbox and containers.
 func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 	s.pod = &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}
 	if s.r.opts.CgroupParent != nil {
@@ -212,7 +209,7 @@ func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 	return err
 }
 
-// makeSandbox creates the sandbox and learns its addresses.
+// makeSandbox creates the sandbox and reads its addresses.
 func (s *podSync) makeSandbox(ctx context.Context) error {
 	for _, w := range translate.Warnings(s.pod) {
 		s.events.warning(w.Reason, w.Message)
@@ -233,7 +230,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	longer, stop := linger(ctx)
 	defer stop()
 	began := time.Now()
-	// Twice the timeout, as in kubelet: the pod's network is set up in this call.
+	// Twice the timeout, as in kubelet: this call sets up the pod's network.
 	resp, err := call(longer, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
 	s.r.opts.Metrics.SandboxStarted(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
@@ -253,7 +250,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	return nil
 }
 
-// fetchImages begins to get the images of the containers, each once.
+// fetchImages starts to fetch the images of the containers, each once.
 func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 	s.images = &images{jobs: map[imageKey]*imageResult{}}
 	keys := sync.OnceValues(func() (keyring, error) { return newKeyring(s.PullSecrets) })
@@ -273,13 +270,13 @@ func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 	}
 }
 
-// wait notes why a container does not run.
+// wait records the waiting reason of a container.
 func (s *podSync) wait(name string, why v1.ContainerStateWaiting, retryAfter time.Duration) {
 	s.waiting[name] = why
 	s.retry(retryAfter)
 }
 
-// retry notes that there is something to do after a while; 0 notes nothing.
+// retry records the time until the next sync is due; 0 is ignored.
 func (s *podSync) retry(after time.Duration) {
 	if after > 0 && (s.retryAfter == 0 || after < s.retryAfter) {
 		s.retryAfter = after

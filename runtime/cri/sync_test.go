@@ -60,7 +60,7 @@ func TestStartsInSpecOrderAndSharesImages(t *testing.T) {
 		`spec.initContainers{init} Pulled: Container image "app:1" already present on machine`,
 		"spec.initContainers{init} Created: Container created",
 		"spec.initContainers{init} Started: Container started",
-	}, s.told())
+	}, s.eventLines())
 	svc.exit("init", 0)
 	s.mustSync()
 	all := svc.calls(true)
@@ -107,7 +107,7 @@ func TestSandboxFailure(t *testing.T) {
 	res, err := s.sync()
 	assert.ErrorContains(t, err, "CreatePodSandboxError: pod default/web(uid-1): RunPodSandbox: no CNI configuration")
 	assert.True(t, res.Changed)
-	assert.Contains(t, s.told(), "FailedCreatePodSandBox: Failed to create pod sandbox: no CNI configuration")
+	assert.Contains(t, s.eventLines(), "FailedCreatePodSandBox: Failed to create pod sandbox: no CNI configuration")
 	assert.Nil(t, svc.newest("a"))
 }
 
@@ -126,7 +126,7 @@ func TestWhatIsCancelledIsNoFailure(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled)
 				_, err = svc.UntilCalled(t.Context(), at, fake.Target{})
 				require.NoError(t, err, "the call was made")
-				for _, e := range s.told() {
+				for _, e := range s.eventLines() {
 					assert.NotContains(t, e, "ailed")
 				}
 			})
@@ -177,12 +177,12 @@ func TestCrashLoop(t *testing.T) {
 		svc.exit("a", 1)
 		s.mustSync() // the first restart is at once
 		svc.exit("a", 1)
-		before := len(s.told())
+		before := len(s.eventLines())
 		res := s.mustSync()
 		assert.Equal(t, 10*time.Second, res.RetryAfter)
 		assert.Equal(t, "CrashLoopBackOff", res.Waiting["a"].Reason)
 		assert.False(t, res.Changed)
-		assert.Equal(t, []string{"spec.containers{a} BackOff: Back-off restarting failed container a in pod default/web(uid-1)"}, s.told()[before:])
+		assert.Equal(t, []string{"spec.containers{a} BackOff: Back-off restarting failed container a in pod default/web(uid-1)"}, s.eventLines()[before:])
 
 		time.Sleep(res.RetryAfter)
 		res = s.mustSync()
@@ -225,7 +225,7 @@ func TestPostStart(t *testing.T) {
 		assert.Equal(t, v1.ContainerStateWaiting{Reason: "PostStartHookError", Message: `postStart hook: exec ["hook"]: exit code 3: secret`}, res.Waiting["a"])
 		assert.Equal(t, runtime.ContainerExited, svc.newest("a").State)
 		assert.Equal(t, runtime.ContainerRunning, svc.newest("b").State)
-		assert.NotContains(t, s.told(), "secret")
+		assert.NotContains(t, s.eventLines(), "secret")
 	})
 }
 

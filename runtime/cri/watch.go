@@ -14,21 +14,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
-// errStreamEnded is how a stream ends for which the runtime had no error.
+// errStreamEnded is the error of an event stream that the runtime has ended without one.
 var errStreamEnded = errors.New("the runtime has ended the stream of events; CRI-O does so at once unless enable_pod_events is set")
 
-// WatchEvents implements [runtime.EventSource] with GetContainerEvents (KEP-3386). Both
-// callbacks are called from the goroutine of the caller.
+// WatchEvents implements [runtime.EventSource] with GetContainerEvents (KEP-3386). It calls
+// both callbacks from the goroutine of the caller.
 //
-// When established is called depends on the runtime: those that send a header as
-// soon as they listen are known to, others, like containerd and CRI-O, when they have
-// sent the first event, which may take any time. containerd then begins with what has
-// happened in the 5 minutes before, if nobody else was listening.
+// established is called when the runtime sends a header, or the first event if it sends
+// no header before, as containerd and CRI-O do. This may take any time. containerd begins
+// with the events of the last 5 minutes, if there was no other listener.
 //
-// Nothing bounds the call but ctx. It needs no keepalive: the kernel ends the
-// connection when the process at the other end of a local socket is gone, whatever
-// became of it. A runtime that hangs with its socket open is silent, as is one in
-// which nothing happens; only another call can tell the two apart.
+// Only ctx bounds the call. It needs no keepalive: the kernel closes a local socket when
+// the process at its other end has ended. The stream of a runtime that hangs does not
+// differ from that of an idle one; only another call can show the difference.
 func (r *Runtime) WatchEvents(ctx context.Context, established func(), hint func(runtime.Hint)) error {
 	const name = "GetContainerEvents"
 	ctx, cancel := context.WithCancel(ctx) // ends the stream with the call
@@ -43,8 +41,8 @@ func (r *Runtime) WatchEvents(ctx context.Context, established func(), hint func
 			established = nil
 		}
 	}
-	// A header that comes with the first event is waited for until then. There is none
-	// if the stream has ended; Recv has the reason.
+	// If the header comes with the first event, this waits for it. There is no header if
+	// the stream has ended; then Recv returns the error.
 	if header, err := stream.Header(); err == nil && header != nil {
 		stands()
 	}
@@ -61,18 +59,18 @@ func (r *Runtime) WatchEvents(ctx context.Context, established func(), hint func
 	}
 }
 
-// hintOf takes from an event what it is about. Everything in it may be missing, and
-// its type be unknown: then the pod is to be looked at, whatever has happened.
+// hintOf converts an event. Any part of it may be missing, and its type may be unknown:
+// the pod is inspected in any case.
 func hintOf(event *criv1.ContainerEventResponse, now time.Time) runtime.Hint {
 	h := runtime.Hint{Pod: podOfEvent(event), ID: event.GetContainerId(), Event: happened(event)}
 	if at := event.GetCreatedAt(); at > 0 {
-		h.Age = max(0, now.Sub(time.Unix(0, at))) // below 0 if the clock was set back
+		h.Age = max(0, now.Sub(time.Unix(0, at))) // negative if the clock was set back
 	}
 	return h
 }
 
-// happened is what an event says. An event about nothing says nothing: its type is the
-// number of a creation.
+// happened returns the type of an event, "" if it is unknown or the event has no ID: the
+// zero value of the type is that of a creation.
 func happened(event *criv1.ContainerEventResponse) runtime.HintEvent {
 	if event.GetContainerId() == "" {
 		return ""
@@ -91,8 +89,8 @@ func happened(event *criv1.ContainerEventResponse) runtime.HintEvent {
 	}
 }
 
-// podOfEvent returns the pod that an event is about, as far as the event says. The
-// labels come first: it is by them that pods are listed.
+// podOfEvent returns the pod of an event, as far as the event has it. The labels take
+// precedence, since lists of pods use them.
 func podOfEvent(event *criv1.ContainerEventResponse) runtime.PodRef {
 	sandbox := event.GetPodSandboxStatus()
 	if ref, _ := crimeta.RefFromLabels(sandbox.GetLabels()); ref.UID != "" {
@@ -101,8 +99,8 @@ func podOfEvent(event *criv1.ContainerEventResponse) runtime.PodRef {
 	if meta := sandbox.GetMetadata(); meta.GetUid() != "" {
 		return runtime.PodRef{UID: types.UID(meta.GetUid()), Namespace: meta.GetNamespace(), Name: meta.GetName()}
 	}
-	// containerd leaves the sandbox out when it is being removed. The containers are all
-	// of the same pod.
+	// containerd omits the sandbox while it is being removed. All containers belong to
+	// the same pod.
 	for _, c := range event.GetContainersStatuses() {
 		if ref, _ := crimeta.RefFromLabels(c.GetLabels()); ref.UID != "" {
 			return ref
