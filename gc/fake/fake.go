@@ -1,4 +1,6 @@
-// Package fake is a runtime of dead things, for tests of what collects them.
+// Package fake has fakes of package gc for tests: [Runtime] is a runtime that holds dead
+// containers and sandboxes, and [Collector] is a garbage collector that records its
+// calls.
 //
 //	rt := fake.NewRuntime(&runtime.Pod{PodRef: web, Containers: …})
 //	rt.Fail(fake.RemoveContainer, web.UID, 1, errors.New("device busy"))
@@ -6,9 +8,8 @@
 //	…
 //	left := rt.Pods()
 //
-// It holds what it is told, in any state, also one that no runtime comes into by
-// itself. Where pods are to live and die of themselves, package runtime/fake is
-// the runtime to collect from.
+// The runtime holds the pods that a test gives it, in any state. Package runtime/fake
+// is a runtime whose pods start and end.
 package fake
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake/calls"
 )
 
-// The methods, for Fail, Hold and UntilCalled. ListPods is about no pod.
+// The methods of [Runtime], for Fail, Hold and UntilCalled. ListPods is about no pod.
 const (
 	ListPods        = "ListPods"
 	RemoveContainer = "RemoveContainer"
@@ -46,7 +47,7 @@ func NewRuntime(pods ...*runtime.Pod) *Runtime {
 	return r
 }
 
-// Set makes these the pods that the runtime holds, and no others. They are copied.
+// Set replaces the pods that the runtime holds. It copies them.
 func (r *Runtime) Set(pods ...*runtime.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +55,7 @@ func (r *Runtime) Set(pods ...*runtime.Pod) {
 	r.Changed()
 }
 
-// Pods returns what the runtime holds. A pod of which nothing is left is gone.
+// Pods returns the pods that have a container or a sandbox in the runtime.
 func (r *Runtime) Pods() []*runtime.Pod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +80,7 @@ func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 	return pods, err
 }
 
-// RemoveContainer implements [runtime.Remover]: one that runs is refused.
+// RemoveContainer implements [runtime.Remover]. A container that runs is an error.
 func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
 	is := func(c runtime.Container) bool { return c.ID == id }
 	call := calls.Call{Method: RemoveContainer, Detail: id.ID, Pods: r.holding(func(p *runtime.Pod) bool { return slices.ContainsFunc(p.Containers, is) })}
@@ -95,7 +96,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) e
 	})
 }
 
-// RemoveSandbox implements [runtime.Remover]: its containers go with it.
+// RemoveSandbox implements [runtime.Remover]. It removes the containers in it, too.
 func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
 	is := func(s runtime.Sandbox) bool { return s.ID == id }
 	call := calls.Call{Method: RemoveSandbox, Detail: id, Pods: r.holding(func(p *runtime.Pod) bool { return slices.ContainsFunc(p.Sandboxes, is) })}
@@ -108,7 +109,7 @@ func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
 	})
 }
 
-// holding returns the pods that have what is asked for.
+// holding returns the pods for which has returns true.
 func (r *Runtime) holding(has func(*runtime.Pod) bool) []runtime.PodRef {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +122,7 @@ func (r *Runtime) holding(has func(*runtime.Pod) bool) []runtime.PodRef {
 	return refs
 }
 
-// remove takes something from each pod, and drops those of which nothing is left.
+// remove calls from for each pod, and drops pods without containers and sandboxes.
 func (r *Runtime) remove(from func(*runtime.Pod) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

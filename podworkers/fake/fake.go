@@ -1,5 +1,5 @@
-// Package fake is a pod syncer that does nothing, remembers what it was asked for,
-// and fails or waits when it is told to.
+// Package fake has fakes of package podworkers for tests: [Syncer] is a PodSyncer that
+// records its calls, and [Workers] is PodWorkers that record updates.
 //
 //	syncer := fake.NewSyncer()
 //	workers, err := podworkers.New(syncer, cache, podworkers.Options{})
@@ -42,18 +42,18 @@ type Call struct {
 	Pod    runtime.PodRef
 	// Type of a SyncPod.
 	Type podworkers.UpdateType
-	// Spec is the pod that was handed over, nil for an orphan.
+	// Spec is the pod, nil for an orphan.
 	Spec *v1.Pod
-	// Status that was handed over.
+	// Status is the runtime's status of the pod.
 	Status *runtime.PodStatus
 	// Grace is the grace period of a termination, in seconds; nil if there was none.
 	Grace *int64
 	// Evicted and Override are those of a [podworkers.Termination].
 	Evicted  bool
 	Override func(*v1.PodStatus)
-	// Began and Ended; the latter is zero while the call is under way.
+	// Began and Ended are the times of the call; Ended is zero while it is under way.
 	Began, Ended time.Time
-	// Err is what it was answered with.
+	// Err is the error that the call returned.
 	Err error
 }
 
@@ -70,7 +70,9 @@ func (c *Call) String() string {
 	return strings.Join(words, " ")
 }
 
-// Syncer is a [podworkers.PodSyncer]. It is safe for concurrent use.
+// Syncer is a [podworkers.PodSyncer] that does nothing. Its calls succeed at once
+// unless a test has them fail or wait. It is safe for concurrent use. Make one with
+// [NewSyncer].
 type Syncer struct {
 	cond cond.Cond
 
@@ -99,28 +101,28 @@ type failure struct {
 
 var _ podworkers.PodSyncer = (*Syncer)(nil)
 
-// NewSyncer returns a syncer to which all succeeds at once.
+// NewSyncer returns a syncer without calls.
 func NewSyncer() *Syncer { return &Syncer{busy: map[types.UID]int{}} }
 
-// Answer has f say what calls come to; the result counts for SyncPod only. nil:
-// they succeed.
+// Answer sets the function that returns the outcome of calls. Its result is used for
+// SyncPod only. nil: calls succeed.
 func (s *Syncer) Answer(f func(Call) (podworkers.Result, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = f
 }
 
-// Fail has the next n calls of the method for the pod fail; an empty UID stands
-// for every pod.
+// Fail makes the next n calls of the method for the pod fail. An empty UID means all
+// pods.
 func (s *Syncer) Fail(m Method, uid types.UID, n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failures = append(s.failures, &failure{m, uid, n, err})
 }
 
-// Hold has calls of the method for the pod wait until their context ends, which
-// is then their error, or until release is called; an empty UID stands for every
-// pod.
+// Hold makes calls of the method for the pod wait until release is called or their
+// context ends. Then their error is the cause of the context. An empty UID means all
+// pods.
 func (s *Syncer) Hold(m Method, uid types.UID) (release func()) {
 	h := &hold{m, uid, make(chan struct{})}
 	s.mu.Lock()
@@ -185,7 +187,7 @@ func (s *Syncer) call(ctx context.Context, c Call) (res podworkers.Result, err e
 	return res, err
 }
 
-// begin records a call and finds what it is to meet.
+// begin records a call and returns the scripts that apply to it.
 func (s *Syncer) begin(c *Call) (holds []*hold, answer func(Call) (podworkers.Result, error), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,8 +211,8 @@ func (s *Syncer) begin(c *Call) (holds []*hold, answer func(Call) (podworkers.Re
 	return holds, s.answer, err
 }
 
-// Calls returns the calls for the pod, or for all if uid is empty, in the order in
-// which they began.
+// Calls returns the calls for the pod in the order in which they began. An empty UID
+// means all pods.
 func (s *Syncer) Calls(uid types.UID) []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,21 +234,22 @@ func (s *Syncer) Transcript(uid types.UID) []string {
 	return out
 }
 
-// Overlaps returns how often a call began while another for the same pod was under
-// way, which breaks the contract of [podworkers.PodSyncer].
+// Overlaps returns the number of calls that began while another call for the same pod
+// was under way. The contract of [podworkers.PodSyncer] excludes that.
 func (s *Syncer) Overlaps() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.overlaps
 }
 
-// Until returns when cond is true: it is asked at once, and when a call begins or
-// ends.
+// Until returns when cond returns true. cond is called at once, and whenever a call
+// begins or ends. The error is that of ctx.
 func (s *Syncer) Until(ctx context.Context, cond func() bool) error {
 	return s.cond.Until(ctx, cond, func() string { return strings.Join(s.Transcript(""), ", ") })
 }
 
-// UntilCalled returns the first call of the method for the pod, when it has begun.
+// UntilCalled waits until a call of the method for the pod has begun, and returns the
+// first one.
 func (s *Syncer) UntilCalled(ctx context.Context, m Method, uid types.UID) (Call, error) {
 	var found Call
 	err := s.Until(ctx, func() bool {

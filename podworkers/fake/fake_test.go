@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/podworkers/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var web = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1"}}
+var web = testpod.New("web", testpod.UID("1"))
 
 type nothing struct{}
 
@@ -92,6 +92,30 @@ func TestAnswersAndOverlaps(t *testing.T) {
 		assert.False(t, s.Calls("1")[2].Ended.IsZero())
 		assert.Empty(t, s.Calls("2"))
 	})
+}
+
+func TestWorkers(t *testing.T) {
+	w := fake.NewWorkers()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: web})
+	assert.Equal(t, podworkers.PhaseSync, w.State("1").Phase)
+	w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: web})
+	w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: &runtime.Pod{PodRef: runtime.PodRef{UID: "2", Namespace: "default", Name: "old"}}})
+	assert.Equal(t, podworkers.PhaseTerminating, w.State("1").Phase)
+	assert.Len(t, w.SyncKnownPods([]*v1.Pod{web}), 2)
+	w.SetState("1", podworkers.State{Phase: podworkers.PhaseTerminated})
+	assert.Len(t, w.SyncKnownPods([]*v1.Pod{web}), 2, "it is desired")
+	assert.Len(t, w.SyncKnownPods(nil), 1)
+	assert.Equal(t, podworkers.State{Synced: true}, w.State("1"))
+	assert.Len(t, w.Updates("1"), 2)
+	_, err := w.UntilCalled(ctx, fake.Run, "")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"UpdatePod default/old kill orphan"}, w.Transcript("2"))
+	cancel()
+	require.NoError(t, <-done)
+	require.ErrorIs(t, w.Run(ctx), runtime.ErrAlreadyRunning)
 }
 
 func Example() {

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
+	workersfake "github.com/kubeletkit/kubeletkit/podworkers/fake"
 	proberfake "github.com/kubeletkit/kubeletkit/prober/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	runtimefake "github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -129,7 +130,7 @@ func (quiet) Watch() <-chan pleg.PodEvents { return nil }
 func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w, st, dirs, pods := fake.NewWorkers(), fake.NewStatuses(), volumefake.NewVolumes(), podmanager.New()
+		w, st, dirs, pods := workersfake.NewWorkers(), fake.NewStatuses(), volumefake.NewVolumes(), podmanager.New()
 		rt := runtimefake.New(runtimefake.Options{})
 		old := runtimefake.Pods(1, 1)[0]
 		require.NoError(t, rt.Seed(old))
@@ -154,7 +155,7 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 			assert.False(t, w.State("uid-big").Known())
 
 			n.config.See()
-			call, err := w.UntilCalled(ctx, fake.UpdatePod, old.UID)
+			call, err := w.UntilCalled(ctx, workersfake.UpdatePod, old.UID)
 			require.NoError(t, err)
 			assert.Equal(t, "UpdatePod default/pod-0 kill orphan", call.String())
 			assert.Equal(t, podworkers.PhaseTerminating, w.State(old.UID).Phase)

@@ -1,6 +1,8 @@
 package fake
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -12,36 +14,52 @@ import (
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake/calls"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
-// The methods of [Workers] that are recorded, for Hold and UntilCalled. The type of an
-// update is the call's Detail, as in "create", that of an orphan "kill orphan".
+// The methods of [Workers] that are recorded, for Fail, Hold and UntilCalled. The
+// Detail of an UpdatePod is the type of the update, as in "create", and "kill orphan" for
+// an orphan.
 const (
+	Run           = "Run"
 	UpdatePod     = "UpdatePod"
 	SyncKnownPods = "SyncKnownPods"
 )
 
-// Workers are [syncloop.Workers] that take note of what is to be done for pods, and do
-// not do it. A pod that is updated is in [podworkers.PhaseSync] from then on, and one
-// that is to end, which an update of Kill says, in [podworkers.PhaseTerminating]; what
-// comes after is for the test to say, with [Workers.SetState]. They are safe for
-// concurrent use.
+// Workers is a [podworkers.PodWorkers] that records updates and calls no syncer. A pod
+// with an update is in [podworkers.PhaseSync], and in [podworkers.PhaseTerminating] after
+// an update of type Kill; a test sets later states with [Workers.SetState]. It is safe
+// for concurrent use. It never calls the Done of a kill. Make one with [NewWorkers].
 type Workers struct {
 	calls.Log
 
 	mu      sync.Mutex
+	ran     bool
 	updates []podworkers.Update
 	synced  bool
 	states  map[types.UID]podworkers.State
 }
 
-var _ syncloop.Workers = (*Workers)(nil)
+var _ podworkers.PodWorkers = (*Workers)(nil)
 
-// NewWorkers returns workers that know no pod.
+// NewWorkers returns workers without pods.
 func NewWorkers() *Workers { return &Workers{states: map[types.UID]podworkers.State{}} }
 
-// UpdatePod implements [syncloop.Workers].
+// Run implements [podworkers.PodWorkers]. It waits for the end of ctx.
+func (w *Workers) Run(ctx context.Context) error {
+	w.mu.Lock()
+	again := w.ran
+	w.ran = true
+	w.mu.Unlock()
+	return w.Do(ctx, calls.Call{Method: Run}, func() error {
+		if again {
+			return fmt.Errorf("podworkers/fake: %w", runtime.ErrAlreadyRunning)
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// UpdatePod implements [podworkers.PodWorkers].
 func (w *Workers) UpdatePod(u podworkers.Update) {
 	ref, detail := runtime.PodRef{}, u.Type.String()
 	switch {
@@ -65,8 +83,8 @@ func (w *Workers) UpdatePod(u podworkers.Update) {
 	})
 }
 
-// SyncKnownPods implements [syncloop.Workers]: what is terminated and not desired is
-// forgotten.
+// SyncKnownPods implements [podworkers.PodWorkers]. It forgets terminated pods that are
+// not desired.
 func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.State {
 	known := map[types.UID]podworkers.State{}
 	w.Note(calls.Call{Method: SyncKnownPods}, func() {
@@ -84,7 +102,7 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.Stat
 	return known
 }
 
-// State implements [syncloop.Workers].
+// State implements [podworkers.PodWorkers].
 func (w *Workers) State(uid types.UID) podworkers.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,8 +111,7 @@ func (w *Workers) State(uid types.UID) podworkers.State {
 	return st
 }
 
-// SetState says where a worker stands with its pod; the zero value says that there is
-// none.
+// SetState sets the state of a pod. The zero value removes it.
 func (w *Workers) SetState(uid types.UID, st podworkers.State) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +123,7 @@ func (w *Workers) SetState(uid types.UID, st podworkers.State) {
 	w.Changed()
 }
 
-// Updates returns the updates of the pod, or all if uid is empty, in order.
+// Updates returns the updates of the pod in order; an empty UID means all pods.
 func (w *Workers) Updates(uid types.UID) []podworkers.Update {
 	w.mu.Lock()
 	defer w.mu.Unlock()
