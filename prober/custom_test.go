@@ -91,8 +91,9 @@ func TestAHandlerOfOnesOwn(t *testing.T) {
 		assert.False(t, s.HasProbe(podWith(v1.Container{}), c, runtime.ReadinessProbe))
 
 		s.AddPod(pod)
-		s.set("u1", "1", runtime.ContainerRunning, time.Now())
-		s.status["u1"].IPs = []string{"10.0.0.7"}
+		s.setStatus("u1", runtime.PodStatus{
+			IPs: []string{"10.0.0.7"}, Containers: []runtime.ContainerStatus{*instance("1", runtime.ContainerRunning, time.Now())},
+		})
 		s.Notify("u1")
 		s.pass(6 * time.Second)
 		seen := h.targets()
@@ -293,10 +294,11 @@ func TestEvents(t *testing.T) {
 		})).Spec.InitContainers
 		s.on("start", 1)
 		s.AddPod(pod)
-		s.status["u1"] = &runtime.PodStatus{Containers: []runtime.ContainerStatus{
+		s.setStatus("u1", runtime.PodStatus{Containers: []runtime.ContainerStatus{
 			{Container: runtime.Container{ID: id("s"), Name: "side", State: runtime.ContainerRunning}, StartedAt: time.Now()},
 			*instance("1", runtime.ContainerRunning, time.Now()),
-		}}
+		}})
+		s.Notify("u1")
 		s.pass(20 * time.Second)
 		const app, side = "default/web(u1) spec.containers{app} Warning Unhealthy: ", "default/web(u1) spec.initContainers{side} Warning Unhealthy: "
 		assert.Equal(t, []string{
@@ -393,8 +395,9 @@ func TestTargetAddress(t *testing.T) {
 			pod := annotated("1", v1.Container{})
 			pod.Spec.HostNetwork = tc.hostNetwork
 			s.AddPod(pod)
-			s.set("u1", "1", runtime.ContainerRunning, time.Now())
-			s.status["u1"].IPs = tc.ips
+			s.setStatus("u1", runtime.PodStatus{
+				IPs: tc.ips, Containers: []runtime.ContainerStatus{*instance("1", runtime.ContainerRunning, time.Now())},
+			})
 			s.Notify("u1")
 			s.pass(time.Second)
 			seen := h.targets()

@@ -69,9 +69,13 @@ func (n *node) onCall(cmd string, f func(context.Context) (int32, error)) {
 
 // set makes the instance the newest of container "app".
 func (n *node) set(uid types.UID, id string, state runtime.ContainerState, started time.Time) {
+	n.setStatus(uid, runtime.PodStatus{Containers: []runtime.ContainerStatus{*instance(id, state, started)}})
+}
+
+func (n *node) setStatus(uid types.UID, status runtime.PodStatus) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.status[uid] = &runtime.PodStatus{Containers: []runtime.ContainerStatus{*instance(id, state, started)}}
+	n.status[uid] = &status
 }
 
 // commands returns the log and clears it.
@@ -426,10 +430,10 @@ func TestSidecarsAreProbedAndInitContainersAreNot(t *testing.T) {
 			{Name: "side", RestartPolicy: &always, StartupProbe: exec("side", v1.Probe{})},
 			{Name: "setup", StartupProbe: exec("setup", v1.Probe{})},
 		}
-		h.node.status["u1"] = &runtime.PodStatus{Containers: []runtime.ContainerStatus{
+		h.setStatus("u1", runtime.PodStatus{Containers: []runtime.ContainerStatus{
 			{Container: runtime.Container{ID: id("s"), Name: "side", State: runtime.ContainerRunning}, StartedAt: time.Now()},
 			{Container: runtime.Container{ID: id("i"), Name: "setup", State: runtime.ContainerRunning}, StartedAt: time.Now()},
-		}}
+		}})
 		h.AddPod(pod)
 		h.pass(time.Second)
 		assert.Equal(t, "0s side s", h.commands())

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -336,6 +337,9 @@ func FuzzAnswer(f *testing.F) {
 	go func() { _ = s.Serve(l) }()
 	f.Cleanup(func() { _ = s.Close() })
 	f.Fuzz(func(t *testing.T, b, code string) {
+		if strings.ContainsFunc(code, unicode.IsControl) {
+			t.Skip("the server of net/http does not end a response with such a trailer")
+		}
 		body <- answer{header: map[string]string{"Content-Type": "application/grpc"}, body: b, trailer: map[string]string{"Grpc-Status": code}}
 		healthy, message := new(grpcprobe.Client).Probe(t.Context(), l.Addr().String(), "", timeout)
 		if message == "" || healthy != (message == "service healthy") {
