@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -410,41 +409,4 @@ func TestTargetAddress(t *testing.T) {
 func TestNilHandler(t *testing.T) {
 	_, err := prober.New(newNode(), newNode(), prober.Options{Handlers: []prober.Handler{nil}})
 	assert.ErrorContains(t, err, "Options.Handlers[0] is nil")
-}
-
-// A handler that checks that something listens on the port in an annotation.
-type listening struct{}
-
-func (listening) Name() string { return "listening" }
-
-func (listening) Probe(pod *v1.Pod, _ *v1.Container, kind runtime.ProbeKind) *v1.Probe {
-	if kind != runtime.ReadinessProbe || pod.Annotations["example.com/ready-port"] == "" {
-		return nil
-	}
-	return &v1.Probe{PeriodSeconds: 5, TimeoutSeconds: 2}
-}
-
-func (listening) Check(ctx context.Context, t prober.Target) (prober.Outcome, string, error) {
-	address, err := t.HostPort("", intstr.Parse(t.Pod.Annotations["example.com/ready-port"]))
-	if err != nil {
-		return prober.Unknown, "", err // says nothing about the container
-	}
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return prober.Failure, err.Error(), nil
-	}
-	_ = conn.Close()
-	return prober.Success, "it listens", nil
-}
-
-func ExampleHandler() {
-	n := newNode() // a runtime and its cache
-	m, err := prober.New(n, n, prober.Options{Handlers: []prober.Handler{listening{}}})
-	if err != nil {
-		panic(err)
-	}
-	pod := testpod.New("db", testpod.Annotation("example.com/ready-port", "5432"), testpod.Containers("main"))
-	main := &pod.Spec.Containers[0]
-	fmt.Println(m.HasProbe(pod, main, runtime.ReadinessProbe), m.HasProbe(pod, main, runtime.LivenessProbe))
-	// Output: true false
 }

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openNoWait opens a path for mounting; a FIFO does not make it wait.
+// openNoWait opens a path for mounting. It does not wait for the other end of a FIFO.
 func openNoWait(root *os.Root, path string) (*os.File, error) {
 	return root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// bindOpened mounts the opened file or directory at target and returns target. If
-// it is mounted there already, nothing is done. Where the process may not mount,
+// bindOpened mounts the opened file or directory at target and returns target. It
+// does nothing if the file is mounted there already. Where the process may not mount,
 // it returns the path of the opened file.
 func bindOpened(f *os.File, target string) (string, error) {
 	info, err := f.Stat()
@@ -31,7 +31,7 @@ func bindOpened(f *os.File, target string) (string, error) {
 	if there, err := os.Stat(target); err == nil && os.SameFile(info, there) {
 		return target, nil
 	}
-	if err := unmountBelow(target); err != nil { // of another volume, from before
+	if err := unmountBelow(target); err != nil { // an earlier mount of something else
 		return "", err
 	}
 	if err := makeTarget(target, info.IsDir()); err != nil {

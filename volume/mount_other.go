@@ -9,7 +9,7 @@ import (
 
 func openNoWait(root *os.Root, path string) (*os.File, error) { return root.Open(path) }
 
-// bindOpened gives the checked path itself: there is no bind mount here.
+// bindOpened returns the checked path itself: there are no bind mounts here.
 func bindOpened(f *os.File, _ string) (string, error) { return f.Name(), nil }
 
 func mountTmpfs(string, int64, access) error { return errors.ErrUnsupported }

@@ -102,3 +102,26 @@ func mounts(t *testing.T, dir string) (points []string) {
 	}
 	return points
 }
+
+// Nothing is removed below a mount that is in use.
+func TestRemoveDoesNotCrossAMount(t *testing.T) {
+	needsMount(t)
+	for _, configured := range []bool{true, false} {
+		p, dir := &pool{}, t.TempDir()
+		m, web := managerWith(t, &disk{pool: p, name: "disk", mount: tmpfs}), pod(iscsi("a"))
+		ready, err := m.SetUp(t.Context(), web, dir)
+		require.NoError(t, err)
+		f, err := os.Create(filepath.Join(ready["a"].HostPath, "f"))
+		require.NoError(t, err)
+		if !configured {
+			m = newManager(t)
+		}
+		require.ErrorIs(t, m.TearDown(t.Context(), kruntime.RefOf(web), dir), syscall.EBUSY)
+		require.ErrorIs(t, m.Remove(t.Context(), kruntime.RefOf(web), dir), syscall.EBUSY)
+		assert.FileExists(t, f.Name())
+		assert.FileExists(t, filepath.Join(dir, "plugins", "disk", "a", "disk"))
+		require.NoError(t, f.Close())
+		require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(web), dir))
+		assert.NoDirExists(t, dir)
+	}
+}

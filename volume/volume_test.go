@@ -17,9 +17,9 @@ import (
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -33,11 +33,9 @@ func newManager(t *testing.T) *volume.Manager {
 	return m
 }
 
+// pod returns pod default/web with UID u1.
 func pod(volumes ...v1.Volume) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1"},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main"}}, Volumes: volumes},
-	}
+	return testpod.New("web", testpod.UID("u1"), testpod.Containers("main"), testpod.Volumes(volumes...))
 }
 
 func emptyDir(name string, src v1.EmptyDirVolumeSource) v1.Volume {
@@ -249,7 +247,7 @@ func TestFSGroup(t *testing.T) {
 		require.NoError(t, err)
 		info, err = os.Stat(got["v"].HostPath)
 		require.NoError(t, err)
-		assert.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "what the pod does with its volume is its own business")
+		assert.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "a later SetUp does not undo what the pod has changed")
 		require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(p), dir))
 	}
 }

@@ -210,6 +210,6 @@ func (e *env) podsAtTheSameTime() {
 	wg.Wait()
 	v := e.setUp("db")
 	e.tearDown("web")
-	assert.Equal(e, v, e.setUp("db"), "what is one pod's end is nothing to the other")
+	assert.Equal(e, v, e.setUp("db"), "the end of one pod does not affect another")
 	e.tearDown("db")
 }
