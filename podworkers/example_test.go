@@ -12,36 +12,36 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// teller is a PodSyncer that tells what it is asked for.
-type teller struct{ synced chan struct{} }
+// printer is a PodSyncer that prints its calls.
+type printer struct{ synced chan struct{} }
 
-func (t teller) SyncPod(_ context.Context, typ podworkers.UpdateType, pod *v1.Pod, _ *runtime.PodStatus) (podworkers.Result, error) {
+func (p printer) SyncPod(_ context.Context, typ podworkers.UpdateType, pod *v1.Pod, _ *runtime.PodStatus) (podworkers.Result, error) {
 	fmt.Println(typ, pod.Name)
-	t.synced <- struct{}{}
+	p.synced <- struct{}{}
 	return podworkers.Result{}, nil
 }
 
-func (teller) SyncTerminatingPod(_ context.Context, pod *v1.Pod, _ *runtime.PodStatus, t podworkers.Termination) error {
+func (printer) SyncTerminatingPod(_ context.Context, pod *v1.Pod, _ *runtime.PodStatus, t podworkers.Termination) error {
 	fmt.Println("stop", pod.Name, "within", *t.GracePeriod, "s")
 	return nil
 }
 
-func (teller) SyncTerminatingOrphan(context.Context, *runtime.Pod, *runtime.PodStatus, *int64) error {
+func (printer) SyncTerminatingOrphan(context.Context, *runtime.Pod, *runtime.PodStatus, *int64) error {
 	return nil
 }
 
-func (teller) SyncTerminatedPod(context.Context, *v1.Pod, *runtime.PodStatus) error { return nil }
+func (printer) SyncTerminatedPod(context.Context, *v1.Pod, *runtime.PodStatus) error { return nil }
 
-// nothing is a runtime that runs nothing.
-type nothing struct{}
+// empty is a runtime without pods.
+type empty struct{}
 
-func (nothing) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
+func (empty) InspectPod(_ context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
 	return &runtime.PodStatus{PodRef: ref}, nil
 }
 
 func Example() {
-	syncer := teller{synced: make(chan struct{}, 1)}
-	workers, err := podworkers.New(syncer, runtime.NewCache(nothing{}, runtime.CacheOptions{}), podworkers.Options{})
+	syncer := printer{synced: make(chan struct{}, 1)}
+	workers, err := podworkers.New(syncer, runtime.NewCache(empty{}, runtime.CacheOptions{}), podworkers.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

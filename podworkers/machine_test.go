@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -112,7 +113,7 @@ func TestMachine(t *testing.T) {
 		},
 		"updates during a sync are merged, the latest pod counts": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
-			latest := with(pod, inPhase(v1.PodRunning))
+			latest := testpod.With(pod, testpod.Phase(v1.PodRunning))
 			s.update(Update{Type: Change, Pod: pod}).update(Update{Type: Sync, Pod: latest})
 			s.idle()
 			c := s.ok().take(callSync)
@@ -312,19 +313,19 @@ func TestMachine(t *testing.T) {
 		},
 		"a deletion in the API terminates": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
-			s.update(Update{Type: Change, Pod: with(pod, deleted(7))})
+			s.update(Update{Type: Change, Pod: testpod.With(pod, testpod.Deleted(7))})
 			assert.ErrorIs(s.t, s.fx.cancel, ErrTerminating)
 			assert.EqualValues(s.t, 7, *s.ok().take(callTerminating).term.GracePeriod)
 			assert.True(s.t, s.m.end.deleted)
 		},
 		"a terminal phase terminates": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
-			s.update(Update{Type: Change, Pod: with(pod, inPhase(v1.PodFailed))})
+			s.update(Update{Type: Change, Pod: testpod.With(pod, testpod.Phase(v1.PodFailed))})
 			assert.ErrorIs(s.t, s.fx.cancel, ErrTerminating)
 			assert.False(s.t, s.m.end.deleted)
 		},
 		"a pod that comes in a terminal phase needs no stop if nothing runs": func(s *script) {
-			s.update(Update{Type: Create, Pod: with(pod, inPhase(v1.PodSucceeded))})
+			s.update(Update{Type: Create, Pod: testpod.With(pod, testpod.Phase(v1.PodSucceeded))})
 			assert.Equal(s.t, skipIfNoneRuns, s.take(callTerminating).skip)
 			s.ok().take(callTerminated)
 		},
@@ -368,7 +369,7 @@ func TestMachine(t *testing.T) {
 		"a UID that is created again starts when the first has finished": func(s *script) {
 			s.update(Update{Type: Create, Pod: file}).on(mayStart{}).take(callSync)
 			s.update(Update{Type: Kill, Pod: file})
-			again := with(file, deleted(1))
+			again := testpod.With(file, testpod.Deleted(1))
 			again.DeletionTimestamp = nil
 			s.update(Update{Type: Create, Pod: file}).update(Update{Type: Change, Pod: again})
 			assert.True(s.t, s.m.snapshot().RestartRequested)
@@ -520,9 +521,7 @@ func TestUpdateValidate(t *testing.T) {
 		"no UID":           {u: Update{Type: Create, Pod: apiPod("", "p")}, want: "without a UID"},
 		"orphan, not kill": {u: Update{Type: Sync, Orphan: orphan("u", "p")}, want: "can only be killed"},
 		"kill options":     {u: Update{Type: Sync, Pod: pod, Kill: &KillOptions{}}, want: "options for a kill"},
-		"mirror": {u: Update{Type: Create, Pod: with(pod, func(p *v1.Pod) {
-			p.Annotations = map[string]string{runtime.AnnotationConfigMirror: "x"}
-		})}, want: "mirror pod"},
+		"mirror":           {u: Update{Type: Create, Pod: testpod.With(pod, testpod.Annotation(runtime.AnnotationConfigMirror, "x"))}, want: "mirror pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tc.u.validate()

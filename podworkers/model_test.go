@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 )
 
 // model is a simple view of the pods: what their users want, and what was seen
@@ -235,7 +237,7 @@ func TestMachinesAgainstModel(t *testing.T) {
 		specOf := func(t *rapid.T, uid types.UID, p *modelPod) *v1.Pod {
 			if p.deleted || rapid.IntRange(0, 9).Draw(t, "deleted") == 0 {
 				p.deleted = true
-				return with(spec[uid], deleted(anyGrace.Draw(t, "deletion grace")))
+				return testpod.With(spec[uid], testpod.Deleted(anyGrace.Draw(t, "deletion grace")))
 			}
 			return spec[uid]
 		}

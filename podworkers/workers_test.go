@@ -1,4 +1,4 @@
-package podworkers
+package podworkers_test
 
 import (
 	"context"
@@ -17,10 +17,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-var _ StatusCache = (*runtime.Cache)(nil)
+var _ podworkers.StatusCache = (*runtime.Cache)(nil)
 
 // fakeNode is a PodSyncer and an Inspector at once. Pods are absent until their
 // first sync, and run until they are terminated.
@@ -31,10 +33,11 @@ type fakeNode struct {
 	running map[types.UID]bool
 	busy    map[types.UID]bool // has a call under way
 	reads   int
+	cache   *runtime.Cache
 
 	// What the calls do, in place of succeeding at once; nil for that.
-	sync        func(ctx context.Context, typ UpdateType, pod *v1.Pod) (Result, error)
-	terminating func(ctx context.Context, pod *v1.Pod, t Termination) error
+	sync        func(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod) (podworkers.Result, error)
+	terminating func(ctx context.Context, pod *v1.Pod, t podworkers.Termination) error
 	orphan      func(ctx context.Context) error
 	terminated  func(ctx context.Context) error
 }
@@ -75,7 +78,7 @@ func (n *fakeNode) call(uid types.UID, what string, runs bool, f func() error) e
 	return err
 }
 
-func (n *fakeNode) SyncPod(ctx context.Context, typ UpdateType, pod *v1.Pod, _ *runtime.PodStatus) (r Result, err error) {
+func (n *fakeNode) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, _ *runtime.PodStatus) (r podworkers.Result, err error) {
 	err = n.call(pod.UID, typ.String(), true, func() error {
 		if n.sync != nil {
 			r, err = n.sync(ctx, typ, pod)
@@ -85,7 +88,7 @@ func (n *fakeNode) SyncPod(ctx context.Context, typ UpdateType, pod *v1.Pod, _ *
 	return r, err
 }
 
-func (n *fakeNode) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, _ *runtime.PodStatus, t Termination) error {
+func (n *fakeNode) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, _ *runtime.PodStatus, t podworkers.Termination) error {
 	return n.call(pod.UID, fmt.Sprintf("terminating(%d)", *t.GracePeriod), false, func() error {
 		if n.terminating == nil {
 			return nil
@@ -141,16 +144,42 @@ func after(d time.Duration) func(ctx context.Context) error {
 	}
 }
 
+// apiPod is a pod from an API server, with a grace period of 30 s.
+func apiPod(uid types.UID, name string) *v1.Pod {
+	return testpod.New(name, testpod.UID(uid), testpod.Grace(30))
+}
+
+// staticPod is a pod from a file.
+func staticPod(uid types.UID, name string) *v1.Pod {
+	return testpod.With(apiPod(uid, name), testpod.Static)
+}
+
+func orphan(uid types.UID, name string) *runtime.Pod {
+	return &runtime.Pod{PodRef: runtime.RefOf(apiPod(uid, name))}
+}
+
+func killIn(pod *v1.Pod, grace int64) podworkers.Update {
+	return podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{GracePeriod: &grace}}
+}
+
 // inBubble runs the test in virtual time, with workers that run and by default
 // never resync. It ends with nothing left of them.
-func inBubble(t *testing.T, opts Options, test func(t *testing.T, n *fakeNode, w *Workers)) {
+func inBubble(t *testing.T, opts podworkers.Options, test func(t *testing.T, n *fakeNode, w *podworkers.Workers)) {
+	t.Helper()
+	wrapped(t, opts, func(n *fakeNode) (podworkers.PodSyncer, podworkers.StatusCache) { return n, n.cache }, test)
+}
+
+// wrapped is inBubble with a PodSyncer and a cache that the test makes.
+func wrapped(t *testing.T, opts podworkers.Options, wrap func(n *fakeNode) (podworkers.PodSyncer, podworkers.StatusCache), test func(t *testing.T, n *fakeNode, w *podworkers.Workers)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
 		if opts.ResyncInterval == 0 {
 			opts.ResyncInterval = -1
 		}
-		w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), opts)
+		n.cache = runtime.NewCache(n, runtime.CacheOptions{})
+		syncer, cache := wrap(n)
+		w, err := podworkers.New(syncer, cache, opts)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
@@ -166,22 +195,24 @@ func inBubble(t *testing.T, opts Options, test func(t *testing.T, n *fakeNode, w
 }
 
 func TestLifeOfAPod(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		pod := apiPod("u", "p")
-		w.UpdatePod(Update{Type: Create, Pod: pod})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		assert.Equal(t, []string{"0s create u"}, n.took())
 		assert.False(t, w.State("u").Synced)
-		assert.Equal(t, PhaseSync, w.SyncKnownPods([]*v1.Pod{pod})["u"].Phase)
+		assert.Equal(t, podworkers.PhaseSync, w.SyncKnownPods([]*v1.Pod{pod})["u"].Phase)
 
 		time.Sleep(time.Hour)
 		assert.Empty(t, n.took(), "an idle pod costs nothing")
-		assert.Len(t, w.workers, 0)
+		assert.Zero(t, w.Leftovers())
 
-		n.terminating = func(ctx context.Context, _ *v1.Pod, _ Termination) error { return after(3 * time.Second)(ctx) }
+		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error {
+			return after(3 * time.Second)(ctx)
+		}
 		var done time.Time
-		w.UpdatePod(Update{Type: Kill, Pod: pod, Kill: &KillOptions{Done: func() { done = time.Now() }}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Done: func() { done = time.Now() }}})
 		synctest.Wait()
-		assert.Equal(t, PhaseTerminating, w.State("u").Phase)
+		assert.Equal(t, podworkers.PhaseTerminating, w.State("u").Phase)
 		time.Sleep(time.Minute)
 		assert.Equal(t, []string{"1h0m0s terminating(30) u", "1h0m3s terminated u"}, n.took())
 		assert.Equal(t, n.start.Add(time.Hour+3*time.Second), done)
@@ -194,11 +225,11 @@ func TestLifeOfAPod(t *testing.T) {
 }
 
 func TestResync(t *testing.T) {
-	inBubble(t, Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *Workers) {
-		n.sync = func(_ context.Context, typ UpdateType, _ *v1.Pod) (Result, error) {
-			return Result{Changed: typ == Create}, nil
+	inBubble(t, podworkers.Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		n.sync = func(_ context.Context, typ podworkers.UpdateType, _ *v1.Pod) (podworkers.Result, error) {
+			return podworkers.Result{Changed: typ == podworkers.Create}, nil
 		}
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
 		time.Sleep(time.Hour)
 		calls := n.took()
 		assert.GreaterOrEqual(t, len(calls), 40, "once in 60 to 90 s")
@@ -208,17 +239,17 @@ func TestResync(t *testing.T) {
 }
 
 func TestRetries(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
-		results := []any{Result{Changed: true}, Result{RetryAfter: 5 * time.Second}, errors.New("no"), Result{}}
-		n.sync = func(context.Context, UpdateType, *v1.Pod) (Result, error) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		results := []any{podworkers.Result{Changed: true}, podworkers.Result{RetryAfter: 5 * time.Second}, errors.New("no"), podworkers.Result{}}
+		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
 			next := results[0]
 			results = results[1:]
 			if err, ok := next.(error); ok {
-				return Result{}, err
+				return podworkers.Result{}, err
 			}
-			return next.(Result), nil
+			return next.(podworkers.Result), nil
 		}
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
 		time.Sleep(time.Minute)
 		calls := n.took()
 		require.Len(t, calls, 5)
@@ -229,37 +260,41 @@ func TestRetries(t *testing.T) {
 }
 
 func TestKillCancelsSync(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
-		n.sync = func(ctx context.Context, _ UpdateType, _ *v1.Pod) (Result, error) { return Result{}, blocked(ctx) }
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		n.sync = func(ctx context.Context, _ podworkers.UpdateType, _ *v1.Pod) (podworkers.Result, error) {
+			return podworkers.Result{}, blocked(ctx)
+		}
 		pod := apiPod("u", "p")
-		w.UpdatePod(Update{Type: Create, Pod: pod})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		time.Sleep(time.Second)
-		w.UpdatePod(Update{Type: Change, Pod: pod})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: pod})
 		assert.Equal(t, []string{"0s create u"}, n.took(), "an update cancels nothing")
-		w.UpdatePod(Update{Type: Kill, Pod: pod})
-		assert.Equal(t, []string{"1s " + ErrTerminating.Error(), "1s terminating(30) u", "1s terminated u"}, n.took())
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod})
+		assert.Equal(t, []string{"1s " + podworkers.ErrTerminating.Error(), "1s terminating(30) u", "1s terminated u"}, n.took())
 	})
 }
 
 func TestUndesiredCancelsSync(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
-		n.sync = func(ctx context.Context, _ UpdateType, _ *v1.Pod) (Result, error) { return Result{}, blocked(ctx) }
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		n.sync = func(ctx context.Context, _ podworkers.UpdateType, _ *v1.Pod) (podworkers.Result, error) {
+			return podworkers.Result{}, blocked(ctx)
+		}
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
 		n.took()
 		states := w.SyncKnownPods(nil)
 		assert.True(t, states["u"].Orphan)
-		assert.Equal(t, []string{"0s " + ErrTerminating.Error(), "0s terminating(30) u", "0s terminated u"}, n.took())
+		assert.Equal(t, []string{"0s " + podworkers.ErrTerminating.Error(), "0s terminating(30) u", "0s terminated u"}, n.took())
 		assert.Empty(t, w.SyncKnownPods(nil))
 	})
 }
 
 func TestSecondKillShortens(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
-		n.terminating = func(ctx context.Context, _ *v1.Pod, term Termination) error {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		n.terminating = func(ctx context.Context, _ *v1.Pod, term podworkers.Termination) error {
 			return after(time.Duration(*term.GracePeriod) * time.Second)(ctx)
 		}
 		pod, done := apiPod("u", "p"), 0
-		w.UpdatePod(Update{Type: Create, Pod: pod})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		kill := func(grace int64) {
 			u := killIn(pod, grace)
 			u.Kill.Done = func() { done++ }
@@ -274,7 +309,7 @@ func TestSecondKillShortens(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.Equal(t, []string{
 			"0s create u", "0s terminating(30) u",
-			"10s " + ErrShortened.Error(), "10s terminating(2) u",
+			"10s " + podworkers.ErrShortened.Error(), "10s terminating(2) u",
 			"12s terminated u",
 		}, n.took())
 		assert.Equal(t, 4, done)
@@ -282,15 +317,17 @@ func TestSecondKillShortens(t *testing.T) {
 }
 
 func TestSameUIDAgain(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
-		n.terminating = func(ctx context.Context, _ *v1.Pod, _ Termination) error { return after(5 * time.Second)(ctx) }
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error {
+			return after(5 * time.Second)(ctx)
+		}
 		n.terminated = after(time.Second)
 		pod := staticPod("u", "p")
-		w.UpdatePod(Update{Type: Create, Pod: pod})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		synctest.Wait()
-		w.UpdatePod(Update{Type: Kill, Pod: pod})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod})
 		time.Sleep(time.Second)
-		w.UpdatePod(Update{Type: Create, Pod: pod})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		s := w.State("u")
 		assert.True(t, s.RestartRequested)
 		time.Sleep(time.Hour)
@@ -300,27 +337,29 @@ func TestSameUIDAgain(t *testing.T) {
 }
 
 func TestSameFullName(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
-		n.terminating = func(ctx context.Context, _ *v1.Pod, _ Termination) error { return after(5 * time.Second)(ctx) }
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error {
+			return after(5 * time.Second)(ctx)
+		}
 		a, b, c, d := staticPod("a", "p"), staticPod("b", "p"), staticPod("c", "p"), staticPod("d", "p")
-		w.UpdatePod(Update{Type: Create, Pod: a})
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("api", "p")})
-		w.UpdatePod(Update{Type: Create, Pod: staticPod("q", "q")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: a})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("api", "p")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: staticPod("q", "q")})
 		assert.ElementsMatch(t, []string{"0s create a", "0s create api", "0s create q"}, n.took())
 		for _, pod := range []*v1.Pod{b, c, d} { // a manifest that is edited quickly
-			w.UpdatePod(Update{Type: Create, Pod: pod})
+			w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		}
-		w.UpdatePod(Update{Type: Kill, Pod: a})
-		w.UpdatePod(Update{Type: Kill, Pod: b})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: a})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: b})
 		synctest.Wait()
 		assert.True(t, w.State("c").Waiting)
-		assert.True(t, w.TerminatingByFullName("p_ns"))
+		assert.True(t, w.TerminatingByFullName("p_default"))
 		assert.True(t, w.State("b").Finished, "nothing of it was there")
 		time.Sleep(time.Hour)
 		assert.Equal(t, []string{"0s terminating(30) a", "0s terminated b", "5s terminated a", "5s create c"}, sorted(n.took()))
 		assert.True(t, w.State("d").Waiting)
-		assert.False(t, w.TerminatingByFullName("p_ns"))
-		w.UpdatePod(Update{Type: Kill, Pod: c})
+		assert.False(t, w.TerminatingByFullName("p_default"))
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: c})
 		time.Sleep(time.Hour)
 		assert.Equal(t, []string{"1h0m0s terminating(30) c", "1h0m5s terminated c", "1h0m5s create d"}, n.took())
 	})
@@ -335,35 +374,34 @@ func sorted(trace []string) []string {
 }
 
 func TestOrphan(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		n.orphan = after(3 * time.Second)
 		done := 0
-		w.UpdatePod(Update{Type: Kill, Orphan: orphan("u", "p"), Kill: &KillOptions{Done: func() { done++ }}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan("u", "p"), Kill: &podworkers.KillOptions{Done: func() { done++ }}})
 		synctest.Wait()
 		assert.True(t, w.State("u").Orphan)
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
-		w.UpdatePod(Update{Type: Kill, Orphan: orphan("o", "o")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan("o", "o")})
 		time.Sleep(time.Hour)
 		assert.ElementsMatch(t, []string{"0s orphan u", "0s orphan o", "3s create u"}, n.took())
 		assert.Equal(t, 1, done)
 		assert.False(t, w.State("o").Known())
-		assert.Equal(t, PhaseSync, w.State("u").Phase)
+		assert.Equal(t, podworkers.PhaseSync, w.State("u").Phase)
 	})
 }
 
 // What the last list did not show is not read before a pod begins. But who names an orphan,
 // or ends a pod, may have seen it since.
 func TestOnlyAPodThatBeginsIsBelievedAbsent(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
-		cache := w.cache.(*runtime.Cache)
-		cache.Listed(nil, cache.Now())
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		n.cache.Listed(nil, n.cache.Now())
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
 		assert.Equal(t, []string{"0s create u"}, n.took())
 		assert.Equal(t, 0, n.reads)
-		w.UpdatePod(Update{Type: Kill, Orphan: orphan("o", "o")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan("o", "o")})
 		assert.Equal(t, []string{"0s orphan o"}, n.took())
 		assert.Equal(t, 1, n.reads)
-		w.UpdatePod(Update{Type: Kill, Pod: apiPod("k", "k")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("k", "k")})
 		n.took()
 		assert.Greater(t, n.reads, 1)
 	})
@@ -378,29 +416,29 @@ func TestPanicIsAFailedCall(t *testing.T) {
 		return func(ref runtime.PodRef) { mu.Lock(); *list = append(*list, ref.UID); mu.Unlock() }
 	}
 	var measured recorder
-	inBubble(t, Options{Logger: log, OnBegin: add(&begun), OnEnd: add(&ended), OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *Workers) {
+	inBubble(t, podworkers.Options{Logger: log, OnBegin: add(&begun), OnEnd: add(&ended), OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		bad := true
-		n.sync = func(_ context.Context, _ UpdateType, pod *v1.Pod) (Result, error) {
+		n.sync = func(_ context.Context, _ podworkers.UpdateType, pod *v1.Pod) (podworkers.Result, error) {
 			if pod.UID == "bad" && bad {
 				bad = false
 				panic("boom")
 			}
-			return Result{}, nil
+			return podworkers.Result{}, nil
 		}
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("bad", "bad"), Received: time.Now()})
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("good", "good")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("bad", "bad"), Received: time.Now()})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("good", "good")})
 		assert.ElementsMatch(t, []string{"0s create bad", "0s create good"}, n.took())
-		assert.Equal(t, PhaseSync, w.State("bad").Phase)
+		assert.Equal(t, podworkers.PhaseSync, w.State("bad").Phase)
 		time.Sleep(time.Minute)
 		again := n.took()
 		require.Len(t, again, 1)
 		assert.Regexp(t, `^1\.\d+s sync bad$`, again[0])
-		w.UpdatePod(Update{Type: Kill, Pod: apiPod("bad", "bad"), Kill: &KillOptions{Done: func() { panic("boom") }}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("bad", "bad"), Kill: &podworkers.KillOptions{Done: func() { panic("boom") }}})
 		assert.Len(t, n.took(), 2)
 	})
 	require.Len(t, logs, 2)
 	assert.Contains(t, logs[0], "panic: boom")
-	assert.Contains(t, logs[0], "ns/bad(bad)")
+	assert.Contains(t, logs[0], "default/bad(bad)")
 	assert.Contains(t, logs[0], "workers_test.go")
 	assert.Contains(t, logs[1], `"callback"="Done"`)
 	calls := measured.calls
@@ -416,7 +454,7 @@ func TestPanicIsAFailedCall(t *testing.T) {
 		if c.Pod.UID == "bad" {
 			assert.ErrorContains(t, c.Err, "boom")
 			assert.ErrorAs(t, c.Err, new(*runtime.PanicError))
-			assert.Equal(t, Create, c.Type)
+			assert.Equal(t, podworkers.Create, c.Type)
 			assert.InDelta(t, 1.25, c.Backoff.Seconds(), 0.25)
 			assert.False(t, c.Received.IsZero())
 		}
@@ -425,19 +463,19 @@ func TestPanicIsAFailedCall(t *testing.T) {
 
 // recorder keeps what is measured.
 type recorder struct {
-	NopMetrics
+	podworkers.NopMetrics
 	mu      sync.Mutex
-	calls   []Call
-	counted []map[PodKind]int
+	calls   []podworkers.Call
+	counted []map[podworkers.PodKind]int
 }
 
-func (r *recorder) Called(c Call) {
+func (r *recorder) Called(c podworkers.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, c)
 }
 
-func (r *recorder) Counted(pods map[PodKind]int) {
+func (r *recorder) Counted(pods map[podworkers.PodKind]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counted = append(r.counted, pods)
@@ -445,46 +483,46 @@ func (r *recorder) Counted(pods map[PodKind]int) {
 
 func TestMetrics(t *testing.T) {
 	var m recorder
-	inBubble(t, Options{Metrics: &m}, func(t *testing.T, n *fakeNode, w *Workers) {
-		n.sync = func(context.Context, UpdateType, *v1.Pod) (Result, error) {
+	inBubble(t, podworkers.Options{Metrics: &m}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
 			time.Sleep(3 * time.Second)
-			return Result{}, nil
+			return podworkers.Result{}, nil
 		}
 		n.orphan = after(time.Hour)
 		web, received := staticPod("web", "web"), time.Now().Add(-time.Second)
-		w.UpdatePod(Update{Type: Create, Pod: web, Received: received})
-		w.UpdatePod(Update{Type: Kill, Orphan: orphan("old", "old")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: web, Received: received})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan("old", "old")})
 		time.Sleep(time.Minute)
-		w.UpdatePod(Update{Type: Change, Pod: web})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: web})
 		time.Sleep(time.Minute)
 		assert.Len(t, w.SyncKnownPods([]*v1.Pod{web}), 2)
 		require.Len(t, m.calls, 2)
 		c := m.calls[0]
-		assert.Equal(t, Call{
-			Pod: runtime.RefOf(web), Phase: PhaseSync, Type: Create,
+		assert.Equal(t, podworkers.Call{
+			Pod: runtime.RefOf(web), Phase: podworkers.PhaseSync, Type: podworkers.Create,
 			Received: received, Began: n.start, Ended: n.start.Add(3 * time.Second),
 		}, c)
 		assert.Equal(t, "create", c.Operation())
 		assert.Equal(t, "update", m.calls[1].Operation(), "as kubelet calls it")
 		assert.Zero(t, m.calls[1].Received)
-		assert.Equal(t, "kill", Call{Phase: PhaseTerminating}.Operation())
-		assert.Equal(t, "sync", Call{Phase: PhaseSync, Type: Sync}.Operation())
-		assert.Equal(t, []map[PodKind]int{{
-			{Phase: PhaseSync, HasConfig: true, Static: true}: 1,
-			{Phase: PhaseTerminating, Orphan: true}:           1,
+		assert.Equal(t, "kill", podworkers.Call{Phase: podworkers.PhaseTerminating}.Operation())
+		assert.Equal(t, "sync", podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Sync}.Operation())
+		assert.Equal(t, []map[podworkers.PodKind]int{{
+			{Phase: podworkers.PhaseSync, HasConfig: true, Static: true}: 1,
+			{Phase: podworkers.PhaseTerminating, Orphan: true}:           1,
 		}}, m.counted)
 	})
 }
 
 // denying is a wrapper around a PodSyncer that refuses pods for good.
 type denying struct {
-	PodSyncer
+	podworkers.PodSyncer
 	denied map[types.UID]bool
 }
 
-func (d denying) SyncPod(ctx context.Context, typ UpdateType, pod *v1.Pod, status *runtime.PodStatus) (Result, error) {
+func (d denying) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (podworkers.Result, error) {
 	if d.denied[pod.UID] {
-		return Result{}, fmt.Errorf("pod %s: %w", pod.Name, &runtime.TerminalError{Reason: "Denied", Message: "privileged"})
+		return podworkers.Result{}, fmt.Errorf("pod %s: %w", pod.Name, &runtime.TerminalError{Reason: "Denied", Message: "privileged"})
 	}
 	return d.PodSyncer.SyncPod(ctx, typ, pod, status)
 }
@@ -493,19 +531,20 @@ func TestFailureForGood(t *testing.T) {
 	var events []runtime.Event
 	var logs []string
 	log := funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{})
-	opts := Options{Event: func(e runtime.Event) { events = append(events, e) }, Logger: log}
-	inBubble(t, opts, func(t *testing.T, n *fakeNode, w *Workers) {
-		d := denying{n, map[types.UID]bool{"bad": true}}
-		w.syncer = d
+	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, e) }, Logger: log}
+	deny := func(n *fakeNode) (podworkers.PodSyncer, podworkers.StatusCache) {
+		return denying{n, map[types.UID]bool{"bad": true}}, n.cache
+	}
+	wrapped(t, opts, deny, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		var final v1.PodStatus
-		n.terminating = func(_ context.Context, _ *v1.Pod, term Termination) error {
+		n.terminating = func(_ context.Context, _ *v1.Pod, term podworkers.Termination) error {
 			term.Status(&final)
 			return nil
 		}
 		bad := staticPod("bad", "p")
 		good := staticPod("good", "p") // starts when the other has finished
-		w.UpdatePod(Update{Type: Create, Pod: bad})
-		w.UpdatePod(Update{Type: Create, Pod: good})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: bad})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: good})
 		time.Sleep(time.Hour)
 		assert.Equal(t, []string{"0s terminating(30) bad", "0s terminated bad", "0s create good"}, n.took())
 		assert.Equal(t, v1.PodStatus{Phase: v1.PodFailed, Reason: "Denied", Message: "privileged"}, final)
@@ -520,9 +559,10 @@ func TestFailureForGood(t *testing.T) {
 
 func TestAnUnreadableStatusIsAnEvent(t *testing.T) {
 	var events []runtime.Event
-	inBubble(t, Options{Event: func(e runtime.Event) { events = append(events, e); panic("boom") }}, func(t *testing.T, n *fakeNode, w *Workers) {
-		w.cache = unreadable{w.cache}
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("u", "p")})
+	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, e); panic("boom") }}
+	hide := func(n *fakeNode) (podworkers.PodSyncer, podworkers.StatusCache) { return n, unreadable{n.cache} }
+	wrapped(t, opts, hide, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
 		assert.Empty(t, n.took())
 		require.Len(t, events, 1)
 		assert.Equal(t, "FailedSync", events[0].Reason)
@@ -530,7 +570,7 @@ func TestAnUnreadableStatusIsAnEvent(t *testing.T) {
 	})
 }
 
-type unreadable struct{ StatusCache }
+type unreadable struct{ podworkers.StatusCache }
 
 func (unreadable) Newer(context.Context, runtime.PodRef, runtime.Mark) (*runtime.PodStatus, error) {
 	return nil, errors.New("away")
@@ -539,16 +579,18 @@ func (unreadable) Newer(context.Context, runtime.PodRef, runtime.Mark) (*runtime
 func TestBeforeAndAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeNode{start: time.Now(), running: map[types.UID]bool{"b": true}, busy: map[types.UID]bool{}}
-		n.sync = func(ctx context.Context, _ UpdateType, _ *v1.Pod) (Result, error) { return Result{}, blocked(ctx) }
-		w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), Options{})
+		n.sync = func(ctx context.Context, _ podworkers.UpdateType, _ *v1.Pod) (podworkers.Result, error) {
+			return podworkers.Result{}, blocked(ctx)
+		}
+		w, err := podworkers.New(n, runtime.NewCache(n, runtime.CacheOptions{}), podworkers.Options{})
 		require.NoError(t, err)
 		for _, uid := range []types.UID{"a", "b", "c"} {
-			w.UpdatePod(Update{Type: Create, Pod: apiPod(uid, string(uid))})
+			w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod(uid, string(uid))})
 		}
 		for _, uid := range []types.UID{"b", "c"} {
-			w.UpdatePod(Update{Type: Kill, Pod: apiPod(uid, string(uid))})
+			w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod(uid, string(uid))})
 		}
-		assert.Equal(t, PhaseSync, w.State("a").Phase)
+		assert.Equal(t, podworkers.PhaseSync, w.State("a").Phase)
 		assert.Empty(t, n.took(), "nothing is done before Run")
 
 		ctx, cancel := context.WithCancel(t.Context())
@@ -560,20 +602,23 @@ func TestBeforeAndAfterRun(t *testing.T) {
 		cancel()
 		require.NoError(t, <-ended)
 		assert.Equal(t, []string{"0s context canceled"}, n.took(), "it waited for the call")
-		w.UpdatePod(Update{Type: Create, Pod: apiPod("d", "d")})
-		w.UpdatePod(Update{Type: Kill, Pod: apiPod("a", "a")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("d", "d")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("a", "a")})
 		time.Sleep(time.Hour)
 		assert.Empty(t, n.took())
 	})
 }
 
 func TestUpdatePodNeverBlocks(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		stuck := make(chan struct{})
-		n.sync = func(context.Context, UpdateType, *v1.Pod) (Result, error) { <-stuck; return Result{}, nil }
+		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
+			<-stuck
+			return podworkers.Result{}, nil
+		}
 		pod := apiPod("u", "p")
 		for range 1000 {
-			w.UpdatePod(Update{Type: Change, Pod: pod})
+			w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: pod})
 		}
 		assert.Equal(t, []string{"0s create u"}, n.took())
 		close(stuck)
@@ -582,16 +627,16 @@ func TestUpdatePodNeverBlocks(t *testing.T) {
 }
 
 func TestInvalidUpdate(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, n *fakeNode, w *Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		done := false
-		w.UpdatePod(Update{Type: Kill, Kill: &KillOptions{Done: func() { done = true }}})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Kill: &podworkers.KillOptions{Done: func() { done = true }}})
 		assert.True(t, done)
 		assert.Empty(t, n.took())
 	})
 }
 
 func TestNew(t *testing.T) {
-	_, err := New(nil, nil, Options{BackoffBase: time.Minute})
+	_, err := podworkers.New(nil, nil, podworkers.Options{BackoffBase: time.Minute})
 	for _, want := range []string{"PodSyncer", "StatusCache", "BackoffBase 1m0s and BackoffPeriod 10s"} {
 		assert.ErrorContains(t, err, want)
 	}
@@ -601,11 +646,11 @@ func TestNew(t *testing.T) {
 func TestHammer(t *testing.T) {
 	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
 	var flights atomic.Int64
-	n.sync = func(context.Context, UpdateType, *v1.Pod) (Result, error) {
+	n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
 		flights.Add(1)
-		return Result{Changed: rand.IntN(3) == 0, Terminal: rand.IntN(20) == 0}, nil
+		return podworkers.Result{Changed: rand.IntN(3) == 0, Terminal: rand.IntN(20) == 0}, nil
 	}
-	w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), Options{ResyncInterval: time.Millisecond, BackoffBase: time.Microsecond, BackoffPeriod: time.Millisecond})
+	w, err := podworkers.New(n, runtime.NewCache(n, runtime.CacheOptions{}), podworkers.Options{ResyncInterval: time.Millisecond, BackoffBase: time.Microsecond, BackoffPeriod: time.Millisecond})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var run, users sync.WaitGroup
@@ -621,16 +666,16 @@ func TestHammer(t *testing.T) {
 				switch rand.IntN(6) {
 				case 0:
 					asked.Add(1)
-					w.UpdatePod(Update{Type: Kill, Pod: pod, Kill: &KillOptions{Done: func() { done.Add(1) }}})
+					w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Done: func() { done.Add(1) }}})
 				case 1:
 					asked.Add(1)
-					w.UpdatePod(Update{Type: Kill, Orphan: orphan(uid, pod.Name), Kill: &KillOptions{Done: func() { done.Add(1) }}})
+					w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan(uid, pod.Name), Kill: &podworkers.KillOptions{Done: func() { done.Add(1) }}})
 				case 2:
 					w.SyncKnownPods([]*v1.Pod{pod})
 				case 3:
 					w.State(uid)
 				default:
-					w.UpdatePod(Update{Type: UpdateType(1 + rand.IntN(3)), Pod: pod})
+					w.UpdatePod(podworkers.Update{Type: podworkers.UpdateType(1 + rand.IntN(3)), Pod: pod})
 				}
 			}
 		})
@@ -642,14 +687,13 @@ func TestHammer(t *testing.T) {
 	assert.Equal(t, asked.Load(), done.Load(), "each kill is answered once")
 	assert.Positive(t, flights.Load())
 	assert.NotContains(t, n.trace, "two calls at once")
-	assert.Empty(t, w.workers)
-	assert.Empty(t, w.machines.names)
+	assert.Zero(t, w.Leftovers())
 }
 
 func TestHousekeepingLeavesDesiredPodsAlone(t *testing.T) {
-	inBubble(t, Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *Workers) {
+	inBubble(t, podworkers.Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		pod := apiPod("u", "p")
-		w.UpdatePod(Update{Type: Create, Pod: pod})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		desired := []*v1.Pod{pod}
 		for range 91 / 2 { // as the loop does, until the longest resync interval is over
 			time.Sleep(2 * time.Second)
@@ -658,11 +702,11 @@ func TestHousekeepingLeavesDesiredPodsAlone(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Len(t, n.took(), 2, "create, and one resync")
 
-		n.terminating = func(ctx context.Context, _ *v1.Pod, _ Termination) error { return after(time.Hour)(ctx) }
+		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error { return after(time.Hour)(ctx) }
 		assert.True(t, w.SyncKnownPods(nil)["u"].Orphan)
 		synctest.Wait()
 		assert.False(t, w.SyncKnownPods(desired)["u"].Orphan, "it is named again, and still has to end")
-		assert.Equal(t, PhaseTerminating, w.State("u").Phase)
+		assert.Equal(t, podworkers.PhaseTerminating, w.State("u").Phase)
 		time.Sleep(2 * time.Hour)
 		assert.True(t, w.State("u").Finished)
 	})
@@ -674,7 +718,7 @@ func BenchmarkSyncKnownPods(b *testing.B) {
 	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
 	var synced sync.WaitGroup
 	synced.Add(pods)
-	w, err := New(n, runtime.NewCache(n, runtime.CacheOptions{}), Options{ResyncInterval: -1, OnEnd: func(runtime.PodRef) { synced.Done() }})
+	w, err := podworkers.New(n, runtime.NewCache(n, runtime.CacheOptions{}), podworkers.Options{ResyncInterval: -1, OnEnd: func(runtime.PodRef) { synced.Done() }})
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	var run sync.WaitGroup
@@ -682,7 +726,7 @@ func BenchmarkSyncKnownPods(b *testing.B) {
 	desired := make([]*v1.Pod, pods)
 	for i := range desired {
 		desired[i] = apiPod(types.UID(fmt.Sprintf("u%d", i)), fmt.Sprintf("p%d", i))
-		w.UpdatePod(Update{Type: Create, Pod: desired[i]})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: desired[i]})
 	}
 	synced.Wait()
 	b.ReportAllocs()
