@@ -132,6 +132,7 @@ func TestDependencies(t *testing.T) {
 		"status":       {grpc},
 		"syncloop":     {grpc},
 		"podsync":      {grpc},
+		"prober":       {grpc},
 		"podconfig":    {grpc},
 		"volume":       {grpc},
 		"gc":           {grpc},

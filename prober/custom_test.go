@@ -139,6 +139,34 @@ func TestHandlersAreAskedBeforeTheDefaultOnes(t *testing.T) {
 	})
 }
 
+func TestHandlersAreAskedForContainersThatKeepRunning(t *testing.T) {
+	h := &modbus{}
+	scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}}, func(s *harness) {
+		pod := annotated("1", v1.Container{})
+		testpod.Sidecar(v1.Container{Name: "side"})(pod)
+		testpod.Init(v1.Container{Name: "setup"})(pod)
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+		var probed []string
+		for _, c := range runtime.Containers(&pod.Spec) {
+			if s.HasProbe(pod, c, runtime.ReadinessProbe) {
+				probed = append(probed, c.Name)
+			}
+		}
+		assert.Equal(t, []string{"side", "app"}, probed)
+		var status runtime.PodStatus
+		for _, c := range runtime.Containers(&pod.Spec) {
+			status.Containers = append(status.Containers, runtime.ContainerStatus{
+				Container: runtime.Container{ID: id(c.Name), Name: c.Name, State: runtime.ContainerRunning}, StartedAt: time.Now(),
+			})
+		}
+		s.setStatus("u1", status)
+		s.AddPod(pod)
+		s.pass(time.Second)
+		assert.Len(t, h.targets(), 2)
+		assert.True(t, s.Ready(id("side")) && s.Ready(id("app")))
+	})
+}
+
 func TestAStartupProbeOfOnesOwn(t *testing.T) {
 	h := &modbus{}
 	scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}}, func(s *harness) {

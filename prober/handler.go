@@ -28,8 +28,8 @@ type Handler interface {
 	// annotation; its action may be empty. Zero timings and thresholds mean the
 	// defaults of the API. A termination grace period counts only in the spec.
 	//
-	// Probe is called often. It does no I/O, and its result depends only on its
-	// arguments. What it returns is not changed.
+	// Probe is called for main containers and sidecars, and often. It does no I/O, and
+	// its result depends only on its arguments. What it returns is not changed.
 	Probe(pod *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *v1.Probe
 	// Check makes one check. The outcome is Success, Warning or Failure; the message
 	// is the container's answer or the reason, for people. An error means that the
@@ -212,6 +212,9 @@ func newChain(given, defaults []Handler) chain {
 // probe. Both are nil if the container has none.
 func (c chain) find(pod *v1.Pod, ctr *v1.Container, kind runtime.ProbeKind) (*link, *v1.Probe) {
 	for _, l := range c {
+		if l.guarded && !mayBeProbed(pod, ctr) {
+			continue
+		}
 		probe, err := l.probe(pod, ctr, kind)
 		if err != nil {
 			return &link{brokenHandler{l.Handler, err}, false}, &v1.Probe{}
@@ -221,6 +224,12 @@ func (c chain) find(pod *v1.Pod, ctr *v1.Container, kind runtime.ProbeKind) (*li
 		}
 	}
 	return nil, nil
+}
+
+// mayBeProbed reports whether the container is a main one or a sidecar.
+func mayBeProbed(pod *v1.Pod, c *v1.Container) bool {
+	_, kind := runtime.FindContainer(&pod.Spec, c.Name)
+	return kind == runtime.MainContainer || kind == runtime.InitContainer && runtime.IsSidecar(c)
 }
 
 func (l *link) probe(pod *v1.Pod, c *v1.Container, kind runtime.ProbeKind) (p *v1.Probe, err error) {

@@ -34,8 +34,8 @@ type probe struct {
 // be held.
 func (m *Manager) probesOf(spec *v1.Pod) map[workerKey]probe {
 	probes := map[workerKey]probe{}
-	for kind, c := range runtime.Containers(&spec.Spec) {
-		if kind == runtime.EphemeralContainer || kind == runtime.InitContainer && !runtime.IsSidecar(c) {
+	for _, c := range runtime.Containers(&spec.Spec) {
+		if !mayBeProbed(spec, c) {
 			continue
 		}
 		startup := false
