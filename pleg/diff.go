@@ -2,9 +2,8 @@ package pleg
 
 import "github.com/kubeletkit/kubeletkit/runtime"
 
-// diff returns what happened to a pod between two lists, sandboxes first, then
-// containers, each in the order of the lists. nil stands for a pod that was not
-// in the list. It allocates nothing when nothing happened.
+// diff returns the events between two views of a pod: sandboxes first, then containers,
+// each in the order of the views. It allocates nothing if there are none.
 func diff(before, after *runtime.Pod) []Event {
 	var nothing runtime.Pod
 	if before == nil {
@@ -92,8 +91,8 @@ func diffSandboxes(events []Event, before, after []runtime.Sandbox) []Event {
 	return events
 }
 
-// unchanged is the short way for the common case: the same things in the same
-// states and the same order.
+// unchanged reports whether two lists have the same items with the same states in the
+// same order, which is the common case.
 func unchanged[T any](before, after []T, same func(a, b *T) bool) bool {
 	if len(before) != len(after) {
 		return false
@@ -112,9 +111,9 @@ func sameSandbox(a, b *runtime.Sandbox) bool     { return a.State == b.State && 
 func containerID(c *runtime.Container) runtime.ContainerID { return c.ID }
 func sandboxID(s *runtime.Sandbox) string                  { return s.ID }
 
-// find returns where the ID is in the list, or -1. It begins to look at next,
-// which callers put behind their last find: two lists of a pod mostly have the
-// same order, so comparing them takes one step for each item, and no map.
+// find returns the index of the item with the ID, or -1. It begins at next, which callers
+// set behind the last item found: two lists of a pod mostly have the same order, so
+// comparing them takes one step for each item and no map.
 func find[T any, ID comparable](list []T, next int, id ID, of func(*T) ID) int {
 	for i := range list {
 		at := next + i
@@ -128,54 +127,8 @@ func find[T any, ID comparable](list []T, next int, id ID, of func(*T) ID) int {
 	return -1
 }
 
-// agree reports whether a status shows the same containers and sandboxes, in the
-// same states, as a list.
-func agree(status *runtime.PodStatus, listed *runtime.Pod) bool {
-	var nothing runtime.Pod
-	if listed == nil {
-		listed = &nothing
-	}
-	if len(status.Sandboxes) != len(listed.Sandboxes) || len(status.Containers) != len(listed.Containers) {
-		return false
-	}
-	next := 0
-	for i := range status.Sandboxes {
-		s := &status.Sandboxes[i].Sandbox
-		at := find(listed.Sandboxes, next, s.ID, sandboxID)
-		if at < 0 || listed.Sandboxes[at].State != s.State {
-			return false
-		}
-		next = at + 1
-	}
-	next = 0
-	for i := range status.Containers {
-		c := &status.Containers[i].Container
-		at := find(listed.Containers, next, c.ID, containerID)
-		if at < 0 || listed.Containers[at].State != c.State {
-			return false
-		}
-		next = at + 1
-	}
-	return true
-}
-
-// listing returns the part of a status that is in a list.
-func listing(status *runtime.PodStatus) *runtime.Pod {
-	pod := &runtime.Pod{
-		PodRef:     status.PodRef,
-		Sandboxes:  make([]runtime.Sandbox, len(status.Sandboxes)),
-		Containers: make([]runtime.Container, len(status.Containers)),
-	}
-	for i := range status.Sandboxes {
-		pod.Sandboxes[i] = status.Sandboxes[i].Sandbox
-	}
-	for i := range status.Containers {
-		pod.Containers[i] = status.Containers[i].Container
-	}
-	return pod
-}
-
-// merge adds the events that are not in the set yet. more is left as it is.
+// merge returns the set with the events of more that it does not have. more is not
+// changed.
 func merge(set, more []Event) []Event {
 	had := len(set)
 	for i := range more {

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -174,33 +172,4 @@ func TestMerge(t *testing.T) {
 	assert.Equal(t, []Event{a, b, aDied, s}, merge([]Event{a, b}, []Event{a, aDied, s, b}))
 	assert.Equal(t, []Event{a}, merge(nil, []Event{a}))
 	assert.Empty(t, merge(nil, nil))
-}
-
-func TestDirtySet(t *testing.T) {
-	ref := func(name string) runtime.PodRef { return runtime.PodRef{UID: types.UID("uid-" + name), Name: name} }
-	started := func(id string) []Event {
-		return []Event{{Type: ContainerStarted, ContainerID: runtime.ContainerID{ID: id}}}
-	}
-	var d dirtySet
-	take := func() string {
-		require.NotNil(t, d.head)
-		head := d.head.PodEvents
-		d.pop()
-		return fmt.Sprint(head.Pod.Name, words(head.Events))
-	}
-	d.add(ref("p"), nil)
-	require.Nil(t, d.head, "a pod without events is not dirty")
-	d.add(ref("p"), started("1"))
-	d.add(ref("q"), started("2"))
-	d.add(ref("p"), started("3"))
-	d.add(ref("p"), started("1"))
-	assert.Equal(t, "p[ContainerStarted 1 ContainerStarted 3]", take())
-	d.add(ref("p"), started("4"))
-	assert.Equal(t, "q[ContainerStarted 2]", take())
-	assert.Equal(t, "p[ContainerStarted 4]", take())
-	assert.Nil(t, d.head)
-	assert.Nil(t, d.tail)
-	assert.Empty(t, d.pods)
-	d.add(ref("r"), started("5"))
-	assert.Equal(t, "r[ContainerStarted 5]", take())
 }

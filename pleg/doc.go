@@ -1,90 +1,84 @@
-// Package pleg, the pod lifecycle event generator, tells what changed in the
-// container runtime: which containers and sandboxes started, died or were
-// removed, whoever did it.
+// Package pleg is the pod lifecycle event generator. It reports which containers and
+// sandboxes of a container runtime have started, died or been removed, whatever the
+// cause.
 //
 // # Vocabulary
 //
-//   - A relist is one list call over everything that the runtime holds, compared
-//     with what was known before. [Generic] lives on relists alone.
-//   - A hint is the runtime's word that something happened to a pod. [Evented] lives
-//     on hints, and relists rarely, as a safety net.
-//   - An inspection reads the status of one pod into the [Cache]. A pod that a relist
-//     found changed is inspected, and one that a hint is about.
-//   - An event is a difference between two views of a pod, whether lists or
-//     statuses: a container or sandbox that is in another state than before.
-//     [Event] has the ID and no state: the state is in the cache.
-//   - A mark is a point in the order of reads that the cache keeps. It is all that
-//     decides which view is newer; no clocks are compared.
-//   - A pod is dirty from when its events may be read until the reader takes them.
+//   - A relist lists all pods of the runtime and compares the list with what was known.
+//     [Generic] uses relists only.
+//   - A hint is an event of the runtime's event stream. It says that something may have
+//     happened to a pod. [Evented] uses hints, and relists rarely, as a safety net.
+//   - An inspection reads the status of one pod into the [Cache]. A pod is inspected when a
+//     relist has found it changed, or when a hint is about it.
+//   - An event is a difference between two views of a pod: a container or a sandbox has
+//     another state than before. [Event] has the ID. The state is in the cache.
+//   - A mark is a point in the order of reads that the cache keeps. Marks alone decide which
+//     of two views is newer. Clocks are not compared.
+//   - A pod is pending from the time when its events are ready until the reader takes them.
 //
 // # Use
 //
-// Build a generator, call Run in a goroutine of your own, and range over Watch in
-// another. One reader is meant: several would share the events among them. The
-// first relist reports everything that the runtime holds, so a reader that starts
-// with nothing learns of all pods.
+// Build a generator, call Run in one goroutine, and range over Watch in another. Use one
+// reader: several would share the events among them. The first relist reports everything
+// that the runtime holds, so a reader needs no other source to begin with.
 //
 // # Guarantees
 //
-//   - When the reader gets the events of a pod, the cache holds a status of that
-//     pod which was read after those events had happened; or no status, if the pod
-//     is gone.
-//   - Nothing is dropped. Between generator and reader stands a set of dirty pods,
-//     not a queue of events: while a pod waits for the reader, new events of it are
-//     merged into what is waiting. Its size is bounded by the pods and their
-//     distinct events, not by time.
-//   - Nothing is lost when an inspection fails: the events of that pod are kept, and
-//     the inspection is tried again after [Options].RelistPeriod.
-//   - A pod whose inspection hangs delays neither other pods nor the next relist,
-//     and does not touch health, which is the progress of the list call.
-//   - An exit that a relist or an inspection could see is reported at least once,
-//     even if the container is gone again at the next one; and once only, whether a
-//     relist or a hint was first, unless somebody may have read the pod as it was
-//     before, and learned of it only after the reader.
-//   - What others read into the cache is compared with the next list, and with the
-//     next inspection of that pod, also if a later read has replaced it. So a state
-//     that passed between two of them, and that somebody has seen, stays neither in
-//     the cache nor with the reader, who is told both that it came and that it went.
+//   - When the reader receives the events of a pod, the cache holds a status of the pod
+//     that was read after the events happened, or no status if the pod is gone.
+//   - Nothing is dropped. Events wait for the reader in a set by pod: later events of a
+//     pending pod are merged with those that wait. The size of the set is bounded by the
+//     pods and their distinct events, not by time.
+//   - Nothing is lost when an inspection fails. The events of the pod wait, and the
+//     inspection is tried again after [Options].RelistPeriod.
+//   - A pod whose inspection hangs delays neither other pods nor the next relist. It does
+//     not affect Healthy, which reports the progress of the list call.
+//   - Each exit that a list or an inspection shows is reported at least once, also if the
+//     container is gone at the next one. It is reported once only, whether a relist or a
+//     hint was first, except if a read of another user of the cache, which began before the
+//     exit, ends after the reader has received it.
+//   - What other users read into the cache is compared with the next list, and with the
+//     next inspection of the pod, also if a later read has replaced it. A state that
+//     passed between two of these and that a user has read does not stay in the cache, and
+//     the reader receives events for both its beginning and its end.
 //
-// What comes and goes between two reads, leaves no trace in the runtime and was
-// read by nobody, is not seen; dead containers must therefore be left lying for
-// some relists, or until a hint about them has been looked into.
+// A container that starts and disappears between two reads is not reported. So dead
+// containers must be kept for some relists, or until a hint about them was handled.
 //
 // # Hints
 //
-// What an event of the runtime says never becomes state, so that lost, doubled, late
-// and replayed ones, and those that overtake each other, cost a read of the pod at
-// most; none if what it says is known already.
-// A hint never waits for anything, so that a runtime is never held up, and hints
-// about a pod that is waiting for its inspection, or under it, are one. Nothing is
-// kept of pods that turn out to be gone. A hint that names no pod is matched by the
-// ID of its container or sandbox; if nobody knows that either, a relist has to find
-// what it was about, once a second at most. A pod of which nothing runs any more is
-// looked at once more a second after the last hint about it, since containerd sends
-// that before the sandbox is gone.
+// A hint never becomes state, so lost, repeated, late and reordered ones cost at most one
+// read of the pod. A hint that says what is known already costs none.
 //
-// # Modes of Evented
+// Handling a hint never blocks the runtime. All hints about a pod whose inspection is
+// requested or under way lead to one further inspection. Nothing is kept about pods that
+// turn out to be gone. A hint that names no pod is matched by the ID of its container or
+// sandbox. If no known pod has the ID, a relist has to find what the hint was about, at
+// most once a second. A pod of which nothing runs any more is inspected again a second
+// after the last hint about it, because containerd sends that hint before the sandbox is
+// removed.
 //
-// How often an [Evented] relists follows from what its event stream has proven to
-// be worth; it is state of the instance.
+// # How often Evented relists
 //
-//   - The runtime has no stream: every RelistPeriod, for good.
-//   - The stream is broken, or was not opened yet: one relist at once, and then every
-//     RelistPeriod. It is opened anew after a pause of 100 ms, which doubles up to 5 s
-//     and has some jitter.
-//   - The stream stands, as the runtime has said or an event has shown: one relist
-//     that begins after that, for what has happened before, and then every
+// The period follows from what the event stream has proven to be worth:
+//
+//   - The runtime has no stream: RelistPeriod, for good.
+//   - The stream is broken, or was not opened yet: one relist at once, and then
+//     RelistPeriod. The stream is opened again after a pause of 100 ms, which doubles up to
+//     5 s and has some jitter.
+//   - The stream is established, which the runtime has announced or the first event has
+//     shown: one relist that begins after that, for what happened before, and then
 //     SafetyPeriod.
-//   - The stream was opened, and nothing was heard of it. On a quiet node that may be
-//     as it should, for containerd says nothing before the first event. The time to
-//     the next relist doubles with each that finds nothing the stream had missed.
-//   - The stream has missed something: a relist found a pod changed, and no hint
-//     about it came within a second. Each such pod is logged and counted. Relists are
-//     tight again until a hint has led to a change; then trust grows by doubling. A
-//     stream that told nothing at all since the relist before, or whose misses exceed
-//     MaxMisses, is treated as broken.
+//   - The stream was opened, and nothing has come from it. On a quiet node that is normal,
+//     since containerd announces nothing before the first event. The period doubles with
+//     each relist that finds nothing the stream had not reported.
+//   - The stream has missed something: a relist found a pod changed, and no hint about it
+//     came within a second. Each such pod is logged and counted. The period is RelistPeriod
+//     until a hint has led to a change, and then grows by doubling. A stream that has
+//     delivered nothing at all since the relist before, or whose misses exceed MaxMisses,
+//     is closed and opened again.
 //
-// A runtime that hangs is noticed by the relist after the stream has broken, and by
-// the relist that follows inspections which fail or do not end; otherwise by the next
-// one. Health is bad when that list call is still out after RelistThreshold.
+// A runtime that hangs is noticed by a list call that does not return. A relist follows a
+// broken stream, and inspections that fail or do not end. Healthy returns an error when
+// that list call is still under way after RelistThreshold.
 package pleg

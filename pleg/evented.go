@@ -6,20 +6,21 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// EventedOptions are the settings of an [Evented]; the zero value is good.
+// EventedOptions are the settings of an [Evented]. The zero value is valid.
 type EventedOptions struct {
 	Options
-	// SafetyPeriod is the time between relists while the event stream is good. It is
-	// raised to RelistPeriod if it is less. Default: 300 s, that of kubelet's evented
-	// PLEG.
+	// SafetyPeriod is the time between relists while the event stream is reliable. It is
+	// raised to RelistPeriod if it is less. Default: 300 s, that of kubelet's evented PLEG.
 	SafetyPeriod time.Duration
-	// MaxMisses is how many relists may find changes of which the event stream had not
-	// told, with no hint in between that led to a change, before the stream is given
-	// up and opened anew. A stream that has told nothing at all since the relist before
-	// is given up at the first. Default: 5.
+	// MaxMisses is how many relists may find changes that the event stream has not
+	// reported, with no useful hint in between, before the stream is closed and opened
+	// again. A stream that has delivered nothing since the relist before is closed at the
+	// first. Default: 5.
 	MaxMisses int
 }
 
@@ -37,7 +38,7 @@ func (o *EventedOptions) setDefaults() {
 // Evented is a [Generator] that inspects a pod as soon as the runtime's event stream
 // reports a change of it, and relists only as a safety net. While there is no stream, it
 // relists as often as [Generic]. Build it with [NewEvented].
-type Evented struct{ *engine }
+type Evented struct{ *generator }
 
 var (
 	_ Generator = (*Evented)(nil)
@@ -57,8 +58,14 @@ func NewEvented(rt runtime.Lister, cache Cache, opts EventedOptions) *Evented {
 	if !ok {
 		events = noEvents{}
 	}
-	return &Evented{newEngine(rt, events, cache, opts)}
+	return &Evented{newGenerator(rt, events, cache, opts)}
 }
+
+// Hold implements [Holder].
+func (e *Evented) Hold(uid types.UID) { e.stream.hold(uid) }
+
+// Release implements [Holder].
+func (e *Evented) Release(uid types.UID) { e.stream.release(uid, e.cache.Now()) }
 
 // noEvents is the event source of a runtime that has none.
 type noEvents struct{}

@@ -316,7 +316,7 @@ func TestSilentStreamIsGivenUp(t *testing.T) {
 		r.pass(301 * time.Second)
 		assert.ElementsMatch(t, []string{"p[ContainerDied a]", "q[ContainerDied b]"}, r.drain())
 		assert.Equal(t, []int{2}, r.metrics.now().missed)
-		assert.Len(t, slices.DeleteFunc(r.metrics.now().logged, func(s string) bool { return !strings.Contains(s, "had not told") }), 2)
+		assert.Len(t, slices.DeleteFunc(r.metrics.now().logged, func(s string) bool { return !strings.Contains(s, "had not reported") }), 2)
 		require.Len(t, r.Opened(), 1)
 		r.pass(time.Second)
 		require.Len(t, r.Opened(), 2, "opened anew")
@@ -562,4 +562,38 @@ func TestSourceThatEndsWithoutAnError(t *testing.T) {
 		assert.ErrorIs(t, r.metrics.now().connected[0], pleg.ErrStreamEnded)
 		assert.Less(t, len(r.metrics.now().connected), 6)
 	})
+}
+
+// lister hides everything of a runtime but its list, and what it wraps.
+type lister struct{ runtime.Lister }
+
+type wrapped struct{ lister }
+
+func (w wrapped) Unwrap() any { return w.Lister }
+
+func TestWrappedRuntimeKeepsItsStream(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		wrap   func(l lister) runtime.Lister
+		lists  int // in ten quiet minutes
+		logged string
+	}{
+		{"with Unwrap", func(l lister) runtime.Lister { return wrapped{l} }, 4, "event stream is established"},
+		{"without", func(l lister) runtime.Lister { return l }, 601, "has no event stream"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inRig(t, func(r *rig) generator {
+				return pleg.NewEvented(tc.wrap(lister{r.Runtime}), r.cache, pleg.EventedOptions{Options: r.metrics.options(pleg.Options{})})
+			}, func(r *rig) {
+				r.Set("p", ctr("a", "running"))
+				r.run()
+				r.pass(10 * time.Minute)
+				assert.LessOrEqual(t, r.Lists(), tc.lists)
+				assert.Greater(t, r.Lists(), tc.lists/2)
+				require.Len(t, r.metrics.now().logged, 1)
+				assert.Contains(t, r.metrics.now().logged[0], tc.logged)
+				assert.Equal(t, []string{"p[ContainerStarted a]"}, r.drain())
+			})
+		})
+	}
 }

@@ -4,8 +4,8 @@ package pleg
 
 var (
 	ErrNotRunning    = errNotRunning
-	ErrMissedChanges = errDeaf
-	ErrStreamEnded   = errEnded
+	ErrMissedChanges = errMissedChanges
+	ErrStreamEnded   = errStreamEnded
 )
 
 // Remembered returns the number of pods that the generator has a record of. The
@@ -22,4 +22,4 @@ func Remembered(g Generator) int {
 }
 
 // Held returns the number of pods that are held or have deferred hints.
-func Held(g *Evented) int { return len(g.news.holds) + len(g.news.late) }
+func Held(g *Evented) int { return len(g.stream.holds) + len(g.stream.deferred) }

@@ -10,14 +10,13 @@ import (
 // health is the progress of the list call. It is safe for concurrent use.
 type health struct {
 	mu sync.Mutex
-	// began is when Run was called; zero when it is not under way.
+	// began is when Run began, zero while it is not under way.
 	began time.Time
-	// last is the end of the last list call that succeeded; zero before there was
-	// one.
+	// last is the end of the last list call that succeeded, zero before the first.
 	last time.Time
-	// due is when the list call after that one began, or is to begin.
+	// due is when the list call after that one began, or is due.
 	due time.Time
-	// err is what the last list call failed with, nil if it succeeded.
+	// err is the error of the last list call, nil if it succeeded.
 	err error
 }
 
@@ -33,7 +32,7 @@ func (h *health) end() {
 	h.began = time.Time{}
 }
 
-// called notes that a list call begins.
+// called notes the beginning of a list call.
 func (h *health) called() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,8 +41,8 @@ func (h *health) called() {
 	}
 }
 
-// succeeded notes a success, after which the next list call is to begin after wait,
-// and reports whether it ends a row of failures.
+// succeeded notes the success of a list call. The next one is due after wait. It reports
+// whether the call before it had failed.
 func (h *health) succeeded(wait time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,7 +52,7 @@ func (h *health) succeeded(wait time.Duration) bool {
 	return again
 }
 
-// failed notes a failure, and reports whether it begins a row of them.
+// failed notes the failure of a list call, and reports whether it is the first in a row.
 func (h *health) failed(err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,10 +66,9 @@ var (
 	errNoReply    = errors.New("the list call has not returned")
 )
 
-// check returns nil if Run is under way and the last list call that succeeded is not
-// longer ago than the threshold. That counts from the success where the next call
-// is due after the period, and from as much later as it is due later than that: a
-// generator that relists rarely is not ill for it.
+// check returns nil if Run is under way and a list call has succeeded within the
+// threshold. If the next call is due later than after the period, the threshold is longer
+// by the difference.
 func (h *health) check(threshold, period time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -7,24 +7,28 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics is told what a generator does. Its methods are called from goroutines
-// of the generator, must not block, and are safe for concurrent use.
-// metrics/prometheus has one under kubelet's names.
+// Metrics receives what a generator does. Its methods are called from goroutines of the
+// generator. They must not block, and must be safe for concurrent use. Implementations
+// embed [NopMetrics]. metrics/prometheus has one under kubelet's names.
 type Metrics interface {
-	// Relisted is told of each relist, when what its list call said has been taken in.
+	// Relisted reports a relist, after its list was compared:
+	// kubelet_pleg_relist_duration_seconds, kubelet_pleg_relist_interval_seconds and
+	// kubelet_pleg_last_seen_seconds.
 	Relisted(Relisted)
-	// Counted is told what there is, after the first relist that succeeded and whenever
-	// it has changed since.
+	// Counted reports what exists in the runtime, after the first relist that succeeded
+	// and after each change: kubelet_running_pods and kubelet_running_containers.
 	Counted(Counts)
-	// Connected is told when an event stream is known to stand (nil), and when one has
-	// broken or could not be opened (why). Where the runtime does not announce its
-	// stream, it is known to stand when it has delivered the first event.
+	// Connected reports with nil that an event stream is established, otherwise why one
+	// has ended or could not be opened. If the runtime does not announce its stream, it is
+	// established with the first event. The metrics are
+	// kubelet_evented_pleg_connection_success_count and
+	// kubelet_evented_pleg_connection_error_count.
 	Connected(err error)
-	// Hinted is told of each event that a stream delivered, with its age on arrival;
-	// 0 is unknown.
+	// Hinted reports an event of the stream with its age on arrival; 0 is unknown:
+	// kubelet_evented_pleg_connection_latency_seconds.
 	Hinted(age time.Duration)
-	// Missed is told how many pods a relist found changed of which a healthy event
-	// stream had said nothing.
+	// Missed reports the number of pods that a relist found changed and that the event
+	// stream had not reported. Kubelet has no such metric.
 	Missed(pods int)
 }
 
@@ -49,29 +53,29 @@ func (NopMetrics) Hinted(time.Duration) {}
 // Missed implements [Metrics].
 func (NopMetrics) Missed(int) {}
 
-// Relisted is what is known of one relist.
+// Relisted describes one relist.
 type Relisted struct {
-	// Took is the duration of the list call. Err is what it failed with.
+	// Took is the duration of the list call. Err is its error.
 	Took time.Duration
 	Err  error
-	// Began is when the list call began. Interval is the time since the relist before
-	// began, 0 for the first.
+	// Began is when the list call began. Interval is the time since the list call before
+	// it began, 0 for the first.
 	Began    time.Time
 	Interval time.Duration
-	// Due is when the next relist is due at the latest: until then the generator needs
-	// none to know what is there.
+	// Due is when the next relist is due at the latest. Until then the generator needs
+	// none.
 	Due time.Time
 }
 
-// Counts are how many there are in the runtime, by what is known of it.
+// Counts are the numbers of pods and containers in the runtime, as far as is known.
 type Counts struct {
-	// Pods counts those with a ready sandbox.
+	// Pods counts the pods with a ready sandbox.
 	Pods int
 	// Created, Running, Exited and Unknown count the containers in these states.
 	Created, Running, Exited, Unknown int
 }
 
-// add adds n times what the pod has; it may be nil.
+// add adds n times the parts of the pod, which may be nil.
 func (c *Counts) add(pod *runtime.Pod, n int) {
 	if pod == nil {
 		return

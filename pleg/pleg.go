@@ -8,19 +8,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Generator reports what changed in the runtime. Its methods may be called from
-// any goroutine.
+// Generator reports what has changed in the runtime. Its methods are safe for concurrent
+// use. The suite in pleg/plegtest tests the contract.
 type Generator interface {
-	// Run generates events until ctx ends and then returns nil, with all that it
-	// started joined. A second call returns [runtime.ErrAlreadyRunning].
+	// Run generates events until ctx ends. Then it returns nil, when everything that it
+	// started has ended. A second call returns [runtime.ErrAlreadyRunning].
 	Run(ctx context.Context) error
-	// Watch returns the channel of events, always the same one. It is meant for one
-	// reader, who may be as slow as it likes. It is closed when Run ends; what was
-	// not taken by then is discarded, for the first relist of the next run finds it.
+	// Watch returns the channel of events, which is always the same. It is meant for one
+	// reader, which may be slow. It is closed when Run ends. Events that were not received
+	// by then are discarded: the first relist of the next generator finds the pods again.
 	Watch() <-chan PodEvents
-	// Healthy returns nil if the generator has made progress lately, else an error
-	// that says since when it has not, wrapping the cause if it is known. It has no
-	// side effects.
+	// Healthy returns nil if the generator has made progress lately. Otherwise the error
+	// says since when it has not, and wraps the cause if it is known. Healthy has no side
+	// effects.
 	Healthy() error
 }
 
@@ -46,26 +46,25 @@ type Holder interface {
 	Release(uid types.UID)
 }
 
-// Cache is what a generator needs of [runtime.Cache].
+// Cache is what a generator needs of a [runtime.StatusCache].
 type Cache interface {
 	// Now draws a mark.
 	Now() runtime.Mark
-	// Newer returns a status of the pod that was read after the mark, from memory
-	// or by asking the runtime.
+	// Newer returns a status of the pod that was read after the mark, from memory or from
+	// the runtime.
 	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
-	// Seen returns what was read of the pod since it was last asked, the older first:
-	// the newest status, and before it the last one that showed something else, also
-	// if they are no longer known. An empty UID asks about all pods.
+	// Seen returns what was read of the pod since the last call, the older first: the
+	// newest status, and before it the last one that showed something else. The statuses
+	// may have been dropped from the cache since. An empty UID means all pods.
 	Seen(uid types.UID) []*runtime.PodStatus
-	// ForgetUntil drops what is known of the pod from reads that began no later than
-	// the mark, and reports whether nothing newer is known or being read.
+	// ForgetUntil drops what reads that began no later than the mark have returned about
+	// the pod, and reports whether nothing newer is known or being read.
 	ForgetUntil(uid types.UID, mark runtime.Mark) bool
-	// Listed is told of each list of all pods, and of a mark that was drawn before it was
-	// read.
+	// Listed records a list of all pods that was read after the mark.
 	Listed(pods []*runtime.Pod, after runtime.Mark)
 }
 
-// PodEvents is what happened to one pod since the reader last took it.
+// PodEvents is what has happened to one pod since the reader last received events of it.
 type PodEvents struct {
 	Pod runtime.PodRef
 	// Events in the order in which they were found, each at most once. The slice
@@ -73,39 +72,40 @@ type PodEvents struct {
 	Events []Event
 }
 
-// Event is one thing that happened to a container or to a sandbox. What the thing
-// is like now is to be read from the cache. Events are comparable.
+// Event is a change of the state of a container or a sandbox. The state itself is in the
+// cache. Events are comparable.
 type Event struct {
 	Type Type
-	// ContainerID and Name of the container; zero in events of sandboxes.
+	// ContainerID and Name are those of the container. They are zero in events of
+	// sandboxes.
 	ContainerID runtime.ContainerID
 	Name        string
-	// SandboxID of the sandbox; empty in events of containers.
+	// SandboxID is empty in events of containers.
 	SandboxID string
 }
 
-// Type says what happened.
+// Type is the kind of an event.
 type Type string
 
 // The types of events. The names of those about containers are kubelet's.
 const (
-	// ContainerStarted: the container runs, and did not when last seen.
+	// ContainerStarted: the container runs, and did not run in the view before.
 	ContainerStarted Type = "ContainerStarted"
-	// ContainerDied: the container has exited, or is gone and was not known to
-	// have exited. A container that is first seen as exited has died too.
+	// ContainerDied: the container has exited, or is gone and no view showed it as exited.
+	// A container whose first view is exited has died, too.
 	ContainerDied Type = "ContainerDied"
-	// ContainerRemoved: the runtime knows the container no more.
+	// ContainerRemoved: the runtime no longer has the container.
 	ContainerRemoved Type = "ContainerRemoved"
-	// ContainerChanged: the container turned to a state that is neither running nor
-	// exited: created, or unknown. It tells of a passing state; kubelet keeps these
-	// from its sync loop, and so may a reader.
+	// ContainerChanged: the container has a new state that is neither running nor exited,
+	// which is created or unknown. The state is a passing one; kubelet does not pass the
+	// event on to its sync loop, and a reader may ignore it.
 	ContainerChanged Type = "ContainerChanged"
 
-	// SandboxStarted: the sandbox is ready, and was not when last seen.
+	// SandboxStarted: the sandbox is ready, and was not ready in the view before.
 	SandboxStarted Type = "SandboxStarted"
-	// SandboxDied: the sandbox is no longer ready, or is gone and was not known to
-	// have died.
+	// SandboxDied: the sandbox is no longer ready, or is gone and the view before showed it
+	// as ready.
 	SandboxDied Type = "SandboxDied"
-	// SandboxRemoved: the runtime knows the sandbox no more.
+	// SandboxRemoved: the runtime no longer has the sandbox.
 	SandboxRemoved Type = "SandboxRemoved"
 )

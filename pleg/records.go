@@ -1,113 +1,74 @@
 package pleg
 
 import (
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// records is what a generator remembers of the runtime: values and decisions,
-// without goroutines and calls. It belongs to one goroutine.
+// records has what the generator knows of each pod, and decides what follows from it.
+// It makes no calls and belongs to one goroutine.
 //
-// Lists and statuses are views of a pod, and each is compared with the one before
-// it; the differences are the events. Events that a list shows are pending until an
-// inspection of their pod begins, and flying until it ends; then they are ready for
-// the reader, or pending again if it failed. Events that a status shows are ready at
-// once, since the cache has that status.
+// Lists and statuses are views of a pod. Each is compared with the view before it, and
+// the differences are the events:
+//
+//   - Events of a list wait for an inspection that begins after the list, since no status
+//     in the cache shows them yet. If it fails, they wait for the next one.
+//   - Events of a status are ready for the reader at once, since the cache has the status.
+//
+// The results are requests in inspections, and events in pending.
 type records struct {
-	pods map[types.UID]*record
-	// round counts the relists that succeeded; see record.round.
-	round uint64
-	// calls counts the list calls, and listing says that one is under way.
-	calls   uint64
-	listing bool
-	// ended was drawn when the last list call that succeeded had returned.
-	ended runtime.Mark
+	pods        map[types.UID]*record
+	inspections inspections
+	pending     pendingPods
+
+	// relists counts the relists that succeeded, calls counts all list calls. listing is
+	// whether one is under way.
+	relists, calls uint64
+	listing        bool
+	// listed was drawn when the last list call that succeeded had returned.
+	listed runtime.Mark
 	// counts are those of all views.
 	counts Counts
+	// log receives the events when they are ready.
+	log logr.Logger
 }
 
-// record is what is remembered of one pod.
-type record struct {
-	ref runtime.PodRef
-	// view is the pod as it was seen last, by whatever means, nil if it was seen no
-	// more. Everything that differs between two values of view has become an event.
-	view *runtime.Pod
-	// listed is the pod as the last relist saw it, nil if that saw it no more.
-	listed *runtime.Pod
-	// round is the last relist that the pod was in.
-	round uint64
-	// read is the mark of the newest status that was compared with view.
-	read runtime.Mark
-	// turned is the list call during which a status has changed view, 0 if there was
-	// none. Nobody knows which of the two is newer.
-	turned uint64
-	// gone has the removals that the latest views showed. IDs are not used twice, so a
-	// view that shows one of these and is not known to be newer is older.
-	gone []Event
-
-	// wanted says that an inspection is needed whose status is read after mark;
-	// hinted, that somebody outside has asked for it.
-	wanted, hinted bool
-	mark           runtime.Mark
-	// recheck says that the pod is to be looked at again in a while; see landed.
-	recheck bool
-	// pending events wait for that inspection, flying events for the one under way.
-	pending, flying []Event
-	// busy says that an inspection is asked for, and away that it is under way. There is
-	// one at most.
-	busy, away bool
-	// failures counts the inspections that failed since the last success.
-	failures int
-	// disputes counts the relists in a row that refuted a status without having
-	// changed themselves.
-	disputes int
-}
-
-// maxDisputes is how often in a row a list may refute what the runtime says when
-// asked about a pod. A runtime that lists a pod in one way and describes it in
-// another would otherwise have it inspected, and synced, at each relist forever.
+// maxDisputes is how many times in a row a list may contradict the status of a pod. A
+// runtime that lists a pod in one way and describes it in another would otherwise have it
+// inspected, and synced, at each relist forever.
 const maxDisputes = 5
 
-// window is when a relist saw the runtime: after the mark began was drawn, and
-// before the mark ended was.
+// window is when a list call read the runtime's state: after began was drawn, and before
+// ended was.
 //
-// A status that is read while the list call is under way may be older or newer than
-// the list. So two marks are needed, to be right in both directions: only a status
-// read after ended is sure to show what the list shows, and only one read before
-// began is sure not to know better.
+// A status that is read meanwhile may be older or newer than the list. Only a status
+// read after ended is certain to show what the list shows. Only a status read before
+// began is certain to show nothing newer.
 type window struct {
 	began, ended runtime.Mark
 }
 
-// outcome is what a change to the records asks the shell to do.
-type outcome struct {
-	// ready are events to hand to the reader, in order.
-	ready []PodEvents
-	// inspect are records whose pods are to be inspected; they are marked busy.
-	inspect []*record
-	// disputed are pods that were just found to exceed maxDisputes.
+// findings are what a relist has found beside events.
+type findings struct {
+	// unreported are pods that have changed while no hint about them was being handled.
+	unreported []runtime.PodRef
+	// disputed are pods that have just exceeded maxDisputes.
 	disputed []runtime.PodRef
-	// unheard are pods that a relist found changed while no hint about them was being
-	// looked into.
-	unheard []runtime.PodRef
-	// hit says that a hint has led to a change, recheck that a pod is to be looked at
-	// again after a while, by again.
-	hit, recheck bool
 }
 
-// hand has events given to the reader, if there are any.
-func (o *outcome) hand(ref runtime.PodRef, events []Event) {
-	if len(events) > 0 {
-		o.ready = append(o.ready, PodEvents{Pod: ref, Events: events})
+// changed notes that a relist has found a change of the pod.
+func (f *findings) changed(r *record) {
+	if !r.hinted && !r.again {
+		f.unreported = append(f.unreported, r.ref)
 	}
 }
 
-// begin notes that a list call begins. known are the statuses that were read into
-// the cache and have not been compared yet, those of one pod in the order in which
-// they were read; they had been read when the call began.
-func (rs *records) begin(known []*runtime.PodStatus) outcome {
-	var out outcome
+// beginRelist takes in the beginning of a list call. known are the statuses in the cache
+// that have not been compared yet, those of one pod in the order of their reads, which
+// all ended before the call began.
+func (rs *records) beginRelist(known []*runtime.PodStatus) {
 	for _, status := range known {
 		r := rs.pods[status.UID]
 		if r == nil {
@@ -116,193 +77,241 @@ func (rs *records) begin(known []*runtime.PodStatus) outcome {
 			}
 			r = rs.add(status.PodRef)
 		}
-		out.hand(r.ref, rs.compare(r, status))
+		rs.publish(r, rs.compareStatus(r, status))
 	}
 	rs.calls++
 	rs.listing = true
-	return out
 }
 
-// unlisted notes that the list call has failed.
-func (rs *records) unlisted() { rs.listing = false }
+// relistFailed takes in the failure of the list call.
+func (rs *records) relistFailed() { rs.listing = false }
 
-// relisted takes in what the list call saw. forget is [Cache.ForgetUntil].
+// relisted takes in the result of the list call. forget is [Cache.ForgetUntil].
 //
-// It allocates nothing for pods that are as they were.
-func (rs *records) relisted(pods []*runtime.Pod, w window, forget func(types.UID, runtime.Mark) bool) outcome {
-	rs.round++
-	rs.listing, rs.ended = false, w.ended
-	var out outcome
-	seen := 0
+// It allocates nothing for pods that have not changed.
+func (rs *records) relisted(pods []*runtime.Pod, w window, forget func(types.UID, runtime.Mark) bool) (found findings) {
+	rs.relists++
+	rs.listing, rs.listed = false, w.ended
+	listed := 0
 	for _, pod := range pods {
 		r := rs.pods[pod.UID]
 		if r == nil {
 			r = rs.add(pod.PodRef)
-		} else if r.round == rs.round { // listed twice: the first counts
+		} else if r.relist == rs.relists { // listed twice: the first counts
 			continue
 		}
-		seen++
-		r.round = rs.round
+		listed++
+		r.relist = rs.relists
 		r.ref = pod.PodRef
-		rs.list(r, pod, &out)
-		r.inspect(&out)
+		rs.compareListed(r, pod, &found)
+		rs.inspect(r)
 	}
-	if seen == len(rs.pods) {
-		return out
+	if listed == len(rs.pods) {
+		return found
 	}
 	for uid, r := range rs.pods {
-		if r.round != rs.round && rs.unlist(r, w, forget, &out) {
+		if r.relist != rs.relists && rs.compareUnlisted(r, w, forget, &found) {
 			delete(rs.pods, uid)
 		}
 	}
-	return out
+	return found
 }
 
-// list compares a record with the pod as the list shows it.
-func (rs *records) list(r *record, pod *runtime.Pod, out *outcome) {
+// compareListed compares a record with the pod in the list.
+func (rs *records) compareListed(r *record, pod *runtime.Pod, found *findings) {
 	before := r.listed
 	r.listed = pod
 	events := diff(r.view, pod)
 	if len(events) == 0 {
 		r.view = pod
-		r.settle()
+		r.forgetRemoved()
 		return
 	}
-	if rs.unsure(r) {
-		r.note(rs.turn(r, join(r.view, pod, r.gone)), rs.ended)
-		r.want(rs.ended)
+	if rs.overlapped(r) {
+		r.await(rs.setView(r, join(r.view, pod, r.removed)), rs.listed)
+		r.want(rs.listed)
 		return
 	}
 	if r.view != before && len(diff(before, pod)) == 0 {
-		// The list says what it said before; it is a status that says otherwise.
+		// The list shows what it showed before; it was a status that showed something else.
 		r.disputes++
 		if r.disputes == maxDisputes+1 {
-			out.disputed = append(out.disputed, r.ref)
+			found.disputed = append(found.disputed, r.ref)
 		}
 		if r.disputes > maxDisputes {
 			return
 		}
 	} else {
 		r.disputes = 0
-		out.found(r)
+		found.changed(r)
 	}
-	r.settle()
-	r.gone = appendRemovals(r.gone, events)
-	r.note(rs.turn(r, pod), rs.ended)
+	r.forgetRemoved()
+	r.removed = appendRemovals(r.removed, events)
+	r.await(rs.setView(r, pod), rs.listed)
 }
 
-// unlist compares a record with a list that does not show the pod, and reports
+// compareUnlisted compares a record with a list that does not have the pod, and reports
 // whether the record is no longer needed.
-func (rs *records) unlist(r *record, w window, forget func(types.UID, runtime.Mark) bool, out *outcome) bool {
+func (rs *records) compareUnlisted(r *record, w window, forget func(types.UID, runtime.Mark) bool, found *findings) (drop bool) {
 	r.listed = nil
-	if rs.unsure(r) && r.view != nil {
+	if rs.overlapped(r) && r.view != nil {
 		r.want(w.ended)
-		r.inspect(out)
+		rs.inspect(r)
 		return false
 	}
-	asked := r.wanted && r.mark > w.began
-	if events := rs.turn(r, nil); len(events) > 0 {
-		out.found(r)
-		r.gone = appendRemovals(r.gone, events)
-		r.note(events, w.ended)
+	hintedMeanwhile := r.wanted && r.after > w.began
+	if events := rs.setView(r, nil); len(events) > 0 {
+		found.changed(r)
+		r.removed = appendRemovals(r.removed, events)
+		r.await(events, w.ended)
 	}
-	if asked || !forget(r.ref.UID, w.began) {
-		// Somebody has asked for the pod, or read it, meanwhile, perhaps because it is
-		// there again.
+	if hintedMeanwhile || !forget(r.ref.UID, w.began) {
+		// The pod may exist again: there was a hint, or somebody has read it.
 		r.want(w.ended)
-		r.inspect(out)
+		rs.inspect(r)
 		return false
 	}
-	// There is nothing to inspect any more: the end of the pod need not wait for an
-	// inspection, and the record only for one that is under way.
-	out.hand(r.ref, merge(r.flying, r.pending))
-	r.flying, r.pending, r.gone = nil, nil, nil
-	r.wanted, r.hinted, r.recheck = false, false, false
-	return !r.away
+	// There is nothing left to inspect, so the last events are ready. The record is needed
+	// only while an inspection is under way.
+	rs.publish(r, merge(r.inFlight, r.waiting))
+	r.inFlight, r.waiting, r.removed = nil, nil, nil
+	r.wanted, r.hinted, r.again = false, false, false
+	return r.state != inspecting
 }
 
-// again asks for the inspections that failed, and for those of pods that are to be
-// looked at again; mark is drawn now.
-func (rs *records) again(mark runtime.Mark) outcome {
-	var out outcome
+// hinted takes in hints about a pod, and reports whether they are of use: whether a
+// change was found that was not known. known are the statuses of the pod in the cache
+// that have not been compared yet, in the order of their reads. If a view shows what the
+// hints say, the pod is not inspected.
+func (rs *records) hinted(h podHints, known []*runtime.PodStatus) (useful bool) {
+	r := rs.pods[h.last.Pod.UID]
+	if r == nil {
+		r = rs.add(h.last.Pod)
+	} else if r.ref.Name == "" {
+		r.ref = h.last.Pod // earlier hints did not have the name
+	}
+	for _, status := range known {
+		events := rs.compareStatus(r, status)
+		useful = useful || len(events) > 0
+		rs.publish(r, events)
+	}
+	if !h.shownBy(r.view) {
+		r.hinted, r.again = true, false
+		r.want(h.mark)
+	} else if !r.wanted && r.state == idle {
+		r.hinted = false
+	}
+	rs.inspect(r)
+	return useful
+}
+
+// owners returns the pods that have a container or a sandbox with one of the IDs, or had
+// at the last relist, and removes the IDs that it has found from the set.
+func (rs *records) owners(ids map[string]struct{}) []runtime.PodRef {
+	var owners []runtime.PodRef
+	remove := func(id string) bool {
+		_, found := ids[id]
+		delete(ids, id)
+		return found
+	}
 	for _, r := range rs.pods {
-		if r.recheck {
-			r.recheck = false
-			r.want(mark)
+		owns := false
+		for _, pod := range []*runtime.Pod{r.view, r.listed} {
+			if pod == nil {
+				continue
+			}
+			for i := range pod.Sandboxes {
+				owns = remove(pod.Sandboxes[i].ID) || owns
+			}
+			for i := range pod.Containers {
+				owns = remove(pod.Containers[i].ID.ID) || owns
+			}
 		}
-		r.inspect(&out)
+		if owns {
+			owners = append(owners, r.ref)
+		}
 	}
-	return out
+	return owners
 }
 
-// landed takes in a successful inspection. statuses are what was read of the pod and
-// has not been compared yet, in the order in which it was read, with the status of
-// the inspection at the end.
-func (rs *records) landed(r *record, statuses []*runtime.PodStatus) outcome {
-	var out outcome
-	r.busy, r.away, r.failures = false, false, 0
-	events := r.flying
-	r.flying = nil
+// inspected takes in a successful inspection. statuses are those of the pod that have not
+// been compared yet, in the order of their reads, with that of the inspection at the end.
+// useful reports whether a hint has led to a change that was not known, again whether
+// to call retry for this pod in a while.
+func (rs *records) inspected(r *record, statuses []*runtime.PodStatus) (useful, again bool) {
+	hinted, events := r.hinted, r.inFlight
+	r.state, r.failures, r.inFlight = idle, 0, nil
 	var newest runtime.Mark
 	for _, status := range statuses {
 		newest = max(newest, status.Mark)
 	}
-	hinted := r.hinted
-	if newest > r.mark {
-		events = merge(events, r.pending)
-		r.pending, r.wanted, r.hinted = nil, false, false
+	if newest > r.after {
+		events = merge(events, r.waiting)
+		r.waiting, r.wanted, r.hinted = nil, false, false
 	}
 	for _, status := range statuses {
-		found := rs.compare(r, status)
-		out.hit = out.hit || hinted && len(found) > 0
-		events = merge(events, found)
+		shown := rs.compareStatus(r, status)
+		useful = useful || hinted && len(shown) > 0
+		events = merge(events, shown)
 	}
-	out.hand(r.ref, events)
-	r.inspect(&out)
+	rs.publish(r, events)
+	rs.inspect(r)
 	switch {
-	case r.busy || r.view == nil && r.listed != nil: // the next relist drops it
+	case r.state != idle || r.view == nil && r.listed != nil: // the next relist drops it
 	case r.view == nil && !rs.listing:
 		delete(rs.pods, r.ref.UID)
 	case hinted && r.view != nil && !r.view.Running():
-		// containerd sends the last event of a pod before it lets go of the sandbox, so
-		// the inspection may still have shown it, and no other event follows.
-		r.recheck, out.recheck = true, true
+		// containerd sends the last event of a pod before it removes the sandbox, so this
+		// inspection may still have shown the sandbox, and no other event follows.
+		r.again, again = true, true
 	}
-	return out
+	return useful, again
 }
 
-// compare takes in a status and returns what it shows that view did not.
-func (rs *records) compare(r *record, status *runtime.PodStatus) []Event {
-	if status.Mark <= r.read {
-		return nil // it has been compared, or one that is newer
+// retry requests the inspections that failed, and those of pods that are to be inspected
+// again; mark is drawn now.
+func (rs *records) retry(mark runtime.Mark) {
+	for _, r := range rs.pods {
+		if r.again {
+			r.again = false
+			r.want(mark)
+		}
+		rs.inspect(r)
 	}
-	r.read = status.Mark
+}
+
+// compareStatus takes in a status and returns the events that it shows.
+func (rs *records) compareStatus(r *record, status *runtime.PodStatus) []Event {
+	if status.Mark <= r.compared {
+		return nil // this one or a newer one was compared
+	}
+	r.compared = status.Mark
 	if r.listed != nil && agree(status, r.listed) {
 		r.disputes = 0
 	}
-	newer := status.Mark > rs.ended
+	newer := status.Mark > rs.listed
 	if newer && !rs.listing {
-		r.gone = nil
+		r.removed = nil
 	}
 	if agree(status, r.view) {
 		return nil
 	}
 	next := listing(status)
 	if !newer {
-		next = join(r.view, next, r.gone)
-		r.want(rs.ended)
+		next = join(r.view, next, r.removed)
+		r.want(rs.listed)
 	}
-	events := rs.turn(r, next)
+	events := rs.setView(r, next)
 	if rs.listing {
-		r.turned = rs.calls
-		r.gone = appendRemovals(r.gone, events)
+		r.overlap = rs.calls
+		r.removed = appendRemovals(r.removed, events)
 	}
 	return events
 }
 
-// unsure reports whether nobody knows which is newer, view or the list that has
-// just come.
-func (rs *records) unsure(r *record) bool { return r.turned == rs.calls && rs.calls > 0 }
+// overlapped reports whether a status has changed the view while the list call was under
+// way that has just returned: it is not known which of the two is newer.
+func (rs *records) overlapped(r *record) bool { return r.overlap == rs.calls && rs.calls > 0 }
 
 func (rs *records) add(ref runtime.PodRef) *record {
 	r := &record{ref: ref}
@@ -313,8 +322,8 @@ func (rs *records) add(ref runtime.PodRef) *record {
 	return r
 }
 
-// turn replaces the view of a pod, and returns what has changed with it.
-func (rs *records) turn(r *record, next *runtime.Pod) []Event {
+// setView replaces the view of a pod, and returns what has changed with it.
+func (rs *records) setView(r *record, next *runtime.Pod) []Event {
 	events := diff(r.view, next)
 	if next != nil && len(next.Sandboxes) == 0 && len(next.Containers) == 0 {
 		next = nil
@@ -325,67 +334,18 @@ func (rs *records) turn(r *record, next *runtime.Pod) []Event {
 	return events
 }
 
-// settle forgets the removals that no view can contradict any more: with no
-// inspection under way, all that is read from now on is newer.
-func (r *record) settle() {
-	if !r.busy {
-		r.gone = nil
+// inspect requests an inspection if one is wanted.
+func (rs *records) inspect(r *record) {
+	if r.wanted && r.state == idle {
+		r.state = requested
+		rs.inspections.request(r)
 	}
 }
 
-// note adds what a relist has found; mark was drawn when it had.
-func (r *record) note(events []Event, mark runtime.Mark) {
-	if len(events) == 0 {
-		return
+// publish makes events ready for the reader.
+func (rs *records) publish(r *record, events []Event) {
+	if len(events) > 0 && rs.log.Enabled() {
+		rs.log.Info("Pod has changed", "pod", r.ref, "events", events)
 	}
-	if r.pending == nil {
-		r.pending = events
-	} else {
-		r.pending = merge(r.pending, events)
-	}
-	r.want(mark)
-}
-
-// want asks for a status that is read after the mark.
-func (r *record) want(mark runtime.Mark) {
-	r.wanted = true
-	r.mark = max(r.mark, mark)
-}
-
-// inspect asks for an inspection if one is wanted.
-func (r *record) inspect(out *outcome) {
-	if r.wanted && !r.busy {
-		r.busy = true
-		out.inspect = append(out.inspect, r)
-	}
-}
-
-// found notes that a relist has found a change.
-func (o *outcome) found(r *record) {
-	if !r.hinted && !r.recheck {
-		o.unheard = append(o.unheard, r.ref)
-	}
-}
-
-// takeOff marks the beginning of the inspection that was asked for. It returns
-// the mark after which the status must be read; false means that the inspection
-// is no longer wanted.
-func (r *record) takeOff() (runtime.Mark, bool) {
-	if !r.wanted {
-		r.busy = false
-		return 0, false
-	}
-	r.wanted, r.away = false, true
-	r.flying, r.pending = r.pending, nil
-	return r.mark, true
-}
-
-// failed takes in an inspection that failed: its events are pending again, until
-// the next relist or again has it tried anew.
-func (r *record) failed() {
-	r.busy, r.away = false, false
-	r.failures++
-	r.pending = merge(r.flying, r.pending)
-	r.flying = nil
-	r.wanted = true
+	rs.pending.add(r.ref, events)
 }

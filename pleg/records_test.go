@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,27 +27,51 @@ func newBook(t *testing.T) *book { return &book{t: t, known: map[types.UID]runti
 
 func (b *book) draw() runtime.Mark { b.mark++; return b.mark }
 
-// relist returns what became ready and what is to be inspected.
-func (b *book) relist(pods ...*runtime.Pod) (ready []string, inspect []*record) {
-	ready, list := b.begin()
-	end, out := list(pods...)
-	return append(ready, end...), out.inspect
+// ready takes the pending events.
+func (b *book) ready() []string {
+	ready := []string{}
+	for next, ok := b.rs.pending.first(); ok; next, ok = b.rs.pending.first() {
+		ready = append(ready, fmt.Sprint(next.Pod.UID, words(next.Events)))
+		b.rs.pending.removeFirst()
+	}
+	return ready
 }
 
-// begin begins a list call; list ends it.
-func (b *book) begin() (ready []string, list func(...*runtime.Pod) ([]string, outcome)) {
+// requested takes the requested inspections.
+func (b *book) requested() []*record {
+	requested := b.rs.inspections.queue
+	b.rs.inspections.queue = nil
+	return requested
+}
+
+// nothing checks that there are neither events nor requests.
+func (b *book) nothing(msg ...any) {
+	b.t.Helper()
+	assert.Empty(b.t, b.ready(), msg...)
+	assert.Empty(b.t, b.requested(), msg...)
+}
+
+// relist returns what became ready and what is to be inspected.
+func (b *book) relist(pods ...*runtime.Pod) (ready []string, inspect []*record) {
+	list := b.begin()
+	ready = b.ready()
+	list(pods...)
+	return append(ready, b.ready()...), b.requested()
+}
+
+// begin begins a list call. The function that it returns ends it.
+func (b *book) begin() (list func(...*runtime.Pod) findings) {
 	w := window{began: b.draw()}
-	out := b.rs.begin(b.statuses)
-	return b.lines(out), func(pods ...*runtime.Pod) ([]string, outcome) {
+	b.rs.beginRelist(b.statuses)
+	return func(pods ...*runtime.Pod) findings {
 		w.ended = b.draw()
-		out := b.rs.relisted(pods, w, func(uid types.UID, mark runtime.Mark) bool {
+		return b.rs.relisted(pods, w, func(uid types.UID, mark runtime.Mark) bool {
 			if b.known[uid] > mark {
 				return false
 			}
 			delete(b.known, uid)
 			return true
 		})
-		return b.lines(out), out
 	}
 }
 
@@ -60,18 +83,25 @@ func (b *book) read(parts ...any) *runtime.PodStatus {
 }
 
 // land ends an inspection with a status that is read now and shows the pod as it
-// was listed.
-func (b *book) land(r *record) outcome {
+// was listed. It returns the events that became ready.
+func (b *book) land(r *record) []string {
 	listed := r.listed
 	if listed == nil {
 		listed = podOf()
 	}
-	return b.rs.landed(r, []*runtime.PodStatus{b.read(parts(listed)...)})
+	b.inspected(r, b.read(parts(listed)...))
+	return b.ready()
 }
 
-// hint hints at a pod.
-func (b *book) hint(h runtime.Hint, known ...*runtime.PodStatus) outcome {
-	return b.rs.hint(hinted{Hint: h, mark: b.draw()}, known)
+// inspected ends an inspection.
+func (b *book) inspected(r *record, statuses ...*runtime.PodStatus) (useful, again bool) {
+	return b.rs.inspected(r, statuses)
+}
+
+// hint hints at a pod, and returns what is to be inspected.
+func (b *book) hint(h runtime.Hint, known ...*runtime.PodStatus) []*record {
+	b.rs.hinted(podHints{last: h, mark: b.draw()}, known)
+	return b.requested()
 }
 
 // parts is the inverse of podOf.
@@ -86,17 +116,9 @@ func parts(pod *runtime.Pod) []any {
 	return parts
 }
 
-func (b *book) lines(out outcome) []string {
-	ready := []string{}
-	for _, p := range out.ready {
-		ready = append(ready, fmt.Sprint(p.Pod.UID, words(p.Events)))
-	}
-	return ready
-}
-
 // fly begins an inspection that is expected to be wanted.
 func (b *book) fly(r *record) runtime.Mark {
-	after, wanted := r.takeOff()
+	after, wanted := r.beginInspection()
 	require.True(b.t, wanted)
 	return after
 }
@@ -108,7 +130,7 @@ func TestRecordsPublishOnlyWhatWasInspected(t *testing.T) {
 	require.Len(t, inspect, 1)
 	after := b.fly(inspect[0])
 	assert.Equal(t, b.mark, after, "the status must have been read after the list call")
-	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.lines(b.land(inspect[0])))
+	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.land(inspect[0]))
 
 	ready, inspect = b.relist(podOf(ctr("a", "running")))
 	assert.Empty(t, ready)
@@ -119,7 +141,7 @@ func TestRecordsKeepEventsOfFailedInspections(t *testing.T) {
 	b := newBook(t)
 	_, inspect := b.relist(podOf(ctr("a", "running")))
 	b.fly(inspect[0])
-	inspect[0].failed()
+	inspect[0].inspectionFailed()
 
 	// A container comes and goes again while no inspection succeeds.
 	for _, pod := range []*runtime.Pod{podOf(ctr("b", "exited"), ctr("a", "running")), podOf(ctr("a", "running"))} {
@@ -127,14 +149,14 @@ func TestRecordsKeepEventsOfFailedInspections(t *testing.T) {
 		require.Empty(t, ready)
 		require.Len(t, inspect, 1)
 		b.fly(inspect[0])
-		inspect[0].failed()
+		inspect[0].inspectionFailed()
 	}
 	// Nothing changes any more, but there are events.
 	_, inspect = b.relist(podOf(ctr("a", "running")))
 	require.Len(t, inspect, 1)
 	assert.Equal(t, 3, inspect[0].failures)
 	b.fly(inspect[0])
-	assert.Equal(t, []string{"u[ContainerStarted a ContainerDied b ContainerRemoved b]"}, b.lines(b.land(inspect[0])))
+	assert.Equal(t, []string{"u[ContainerStarted a ContainerDied b ContainerRemoved b]"}, b.land(inspect[0]))
 }
 
 func TestRecordsWhileAnInspectionIsUnderWay(t *testing.T) {
@@ -159,15 +181,15 @@ func TestRecordsWhileAnInspectionIsUnderWay(t *testing.T) {
 			if tc.newer {
 				status = b.read(ctr("a", "exited"))
 			}
-			out := b.rs.landed(r, []*runtime.PodStatus{status})
-			assert.Equal(t, tc.want, b.lines(out))
+			b.inspected(r, status)
+			assert.Equal(t, tc.want, b.ready())
 			if !tc.again {
-				assert.Empty(t, out.inspect)
+				assert.Empty(t, b.requested())
 				return
 			}
-			require.Equal(t, []*record{r}, out.inspect)
+			require.Equal(t, []*record{r}, b.requested())
 			b.fly(r)
-			assert.Equal(t, []string{"u[ContainerDied a]"}, b.lines(b.land(r)))
+			assert.Equal(t, []string{"u[ContainerDied a]"}, b.land(r))
 		})
 	}
 }
@@ -201,7 +223,7 @@ func TestRecordsOfGonePodThatWasReadMeanwhile(t *testing.T) {
 	assert.Empty(t, ready, "the status that is known may be older than the list")
 	require.Len(t, inspect, 1)
 	b.fly(inspect[0])
-	assert.Equal(t, []string{"u[ContainerDied a ContainerRemoved a]"}, b.lines(b.land(inspect[0])))
+	assert.Equal(t, []string{"u[ContainerDied a ContainerRemoved a]"}, b.land(inspect[0]))
 	assert.Empty(t, b.rs.pods, "the inspection has shown that it is gone")
 
 	ready, inspect = b.relist()
@@ -224,17 +246,17 @@ func TestRecordsOfPodThatGoesWhileItsInspectionHangs(t *testing.T) {
 	ready, inspect = b.relist(podOf(ctr("b", "running")))
 	assert.Empty(t, ready)
 	assert.Empty(t, inspect)
-	out := b.rs.landed(r, []*runtime.PodStatus{old})
-	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.lines(out), "somebody may share that read, and is told until it is put right")
-	require.Equal(t, []*record{r}, out.inspect)
+	b.inspected(r, old)
+	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.ready(), "others may share that read, so it is reported until it is corrected")
+	require.Equal(t, []*record{r}, b.requested())
 	b.fly(r)
-	assert.Equal(t, []string{"u[ContainerStarted b ContainerDied a ContainerRemoved a]"}, b.lines(b.land(r)))
+	assert.Equal(t, []string{"u[ContainerStarted b ContainerDied a ContainerRemoved a]"}, b.land(r))
 
 	// And again, with nothing after it.
 	b.relist(podOf(ctr("b", "exited")))
 	b.fly(r)
 	b.relist()
-	r.failed()
+	r.inspectionFailed()
 	b.relist()
 	assert.Empty(t, b.rs.pods)
 }
@@ -244,7 +266,7 @@ func TestRecordsOfPodThatGoesBeforeItsInspectionBegins(t *testing.T) {
 	_, inspect := b.relist(podOf(ctr("a", "running")))
 	ready, _ := b.relist()
 	assert.Equal(t, []string{"u[ContainerStarted a ContainerDied a ContainerRemoved a]"}, ready)
-	_, wanted := inspect[0].takeOff()
+	_, wanted := inspect[0].beginInspection()
 	assert.False(t, wanted)
 	b.relist()
 	assert.Empty(t, b.rs.pods)
@@ -255,7 +277,7 @@ func TestRecordsOfPodListedTwice(t *testing.T) {
 	_, inspect := b.relist(podOf(ctr("a", "running")), podOf(ctr("a", "exited")))
 	require.Len(t, inspect, 1)
 	b.fly(inspect[0])
-	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.lines(b.land(inspect[0])))
+	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.land(inspect[0]))
 }
 
 func TestRelistedWithoutChangeAllocatesNothing(t *testing.T) {
@@ -273,53 +295,9 @@ func TestRelistedWithoutChangeAllocatesNothing(t *testing.T) {
 	}
 	never := func(types.UID, runtime.Mark) bool { panic("no pod is gone") }
 	assert.Zero(t, testing.AllocsPerRun(10, func() {
-		b.rs.begin(nil)
+		b.rs.beginRelist(nil)
 		b.rs.relisted(pods, window{}, never)
 	}))
-}
-
-func TestFlights(t *testing.T) {
-	fs := flights{limit: 2}
-	now := time.Now()
-	wanted := func(name string) *record {
-		return &record{ref: runtime.PodRef{Name: name}, busy: true, wanted: true, pending: []Event{{Type: ContainerDied}}}
-	}
-	next := func() (string, *flight, time.Duration) {
-		f, wake := fs.next(now)
-		if f == nil {
-			return "", nil, wake
-		}
-		return f.ref.Name, f, wake
-	}
-	fs.wait([]*record{wanted("a"), {busy: true}, wanted("b"), wanted("c"), wanted("d"), wanted("e")})
-
-	name, a, _ := next()
-	require.Equal(t, "a", name)
-	now = now.Add(300 * time.Millisecond)
-	name, _, _ = next()
-	require.Equal(t, "b", name, "a record without events is passed over")
-	name, _, wake := next()
-	require.Empty(t, name, "two at a time")
-	assert.Equal(t, 700*time.Millisecond, wake, "until the first loses its place")
-
-	fs.land(a, now)
-	name, c, _ := next()
-	require.Equal(t, "c", name)
-	_, _, wake = next()
-	assert.Equal(t, time.Second, wake, "b and c have just begun")
-
-	now = now.Add(time.Second)
-	fs.expire(now)
-	name, _, _ = next()
-	require.Equal(t, "d", name, "b and c have lost their places")
-	name, e, _ := next()
-	require.Equal(t, "e", name)
-	fs.land(c, now)
-	assert.Equal(t, 2, fs.busy, "c did not count any more")
-	fs.land(e, now)
-	assert.Equal(t, 1, fs.busy)
-	_, _, wake = next()
-	assert.Zero(t, wake, "nobody waits")
 }
 
 // statusOf is a status that shows what a list would.
@@ -373,7 +351,7 @@ func TestRecordsCompareWhatOthersRead(t *testing.T) {
 			assert.Equal(t, []string{tc.told}, ready)
 			require.Len(t, inspect, 1)
 			b.fly(inspect[0])
-			assert.Equal(t, []string{tc.want}, b.lines(b.land(inspect[0])))
+			assert.Equal(t, []string{tc.want}, b.land(inspect[0]))
 		})
 	}
 }
@@ -404,10 +382,11 @@ func TestRecordsOfStatusAndListSideBySide(t *testing.T) {
 		for _, first := range []string{"list", "status"} {
 			t.Run(tc.name+"/first the "+first, func(t *testing.T) {
 				b := newBook(t)
-				var told []string
-				act := func(out outcome) {
-					for _, p := range out.ready {
-						told = append(told, words(p.Events)...)
+				var reported []string
+				take := func() {
+					for next, ok := b.rs.pending.first(); ok; next, ok = b.rs.pending.first() {
+						reported = append(reported, words(next.Events)...)
+						b.rs.pending.removeFirst()
 					}
 				}
 				_, inspect := b.relist(before)
@@ -415,31 +394,33 @@ func TestRecordsOfStatusAndListSideBySide(t *testing.T) {
 				b.fly(r)
 				b.land(r)
 
-				out := b.hint(runtime.Hint{Pod: r.ref})
-				require.Equal(t, []*record{r}, out.inspect)
+				require.Equal(t, []*record{r}, b.hint(runtime.Hint{Pod: r.ref}))
 				b.fly(r)
-				_, list := b.begin()
+				list := b.begin()
+				take()
 				status := b.read(parts(tc.read)...)
 				if first == "list" {
-					_, out = list(tc.listed)
-					act(out)
-					require.Empty(t, out.inspect, "one is under way")
-					out = b.rs.landed(r, []*runtime.PodStatus{status})
-					act(out)
+					list(tc.listed)
+					take()
+					require.Empty(t, b.requested(), "one is under way")
+					b.inspected(r, status)
 				} else {
-					act(b.rs.landed(r, []*runtime.PodStatus{status}))
-					_, out = list(tc.listed)
-					act(out)
+					b.inspected(r, status)
+					take()
+					list(tc.listed)
 				}
+				take()
+				again := b.requested()
 				if tc.want == nil {
-					assert.Empty(t, out.inspect)
+					assert.Empty(t, again)
 				}
-				for _, r := range out.inspect {
+				for _, r := range again {
 					b.fly(r)
-					act(b.rs.landed(r, []*runtime.PodStatus{b.read(parts(tc.truth)...)}))
+					b.inspected(r, b.read(parts(tc.truth)...))
+					take()
 				}
-				slices.Sort(told)
-				assert.Equal(t, tc.want, told)
+				slices.Sort(reported)
+				assert.Equal(t, tc.want, reported)
 
 				// The next relist finds nothing any more.
 				var pods []*runtime.Pod
@@ -458,15 +439,17 @@ func TestRecordsOfStatusAndListSideBySide(t *testing.T) {
 func TestRecordsOfHintedPods(t *testing.T) {
 	b := newBook(t)
 	ref := runtime.PodRef{UID: "u", Name: "p"}
-	hint := func() []*record { return b.hint(runtime.Hint{Pod: ref}).inspect }
+	hint := func() []*record { return b.hint(runtime.Hint{Pod: ref}) }
 	// A pod that is gone costs a read, whatever number of hints there are.
 	inspect := hint()
 	require.Len(t, inspect, 1)
 	require.Empty(t, hint())
 	r := inspect[0]
 	assert.Equal(t, b.mark, b.fly(r))
-	out := b.rs.landed(r, []*runtime.PodStatus{b.read()})
-	assert.Zero(t, out)
+	useful, again := b.inspected(r, b.read())
+	assert.False(t, useful)
+	assert.False(t, again)
+	b.nothing()
 	assert.Empty(t, b.rs.pods)
 
 	// Hints while it is read cost one more.
@@ -475,35 +458,36 @@ func TestRecordsOfHintedPods(t *testing.T) {
 	status := b.read(sbx("s", "ready"), ctr("a", "running"))
 	require.Empty(t, hint())
 	require.Empty(t, hint())
-	out = b.rs.landed(r, []*runtime.PodStatus{status})
-	assert.Equal(t, []string{"u[SandboxStarted s ContainerStarted a]"}, b.lines(out))
-	assert.True(t, out.hit)
-	require.Equal(t, []*record{r}, out.inspect)
+	useful, again = b.inspected(r, status)
+	assert.Equal(t, []string{"u[SandboxStarted s ContainerStarted a]"}, b.ready())
+	assert.True(t, useful)
+	assert.False(t, again)
+	require.Equal(t, []*record{r}, b.requested())
 	b.fly(r)
-	out = b.rs.landed(r, []*runtime.PodStatus{b.read(sbx("s", "ready"), ctr("a", "running"))})
-	assert.Zero(t, out, "they were about nothing new")
+	useful, again = b.inspected(r, b.read(sbx("s", "ready"), ctr("a", "running")))
+	assert.False(t, useful, "they were about nothing new")
+	assert.False(t, again)
+	b.nothing("they were about nothing new")
 
 	// A relist finds nothing new either, and the stream has missed nothing.
-	_, list := b.begin()
-	_, out = list(podOf(sbx("s", "ready"), ctr("a", "running")))
-	assert.Zero(t, out)
+	list := b.begin()
+	assert.Zero(t, list(podOf(sbx("s", "ready"), ctr("a", "running"))))
+	b.nothing()
 
 	// What a hint is about to find is not missed, all else is.
 	require.Len(t, hint(), 1)
-	_, list = b.begin()
-	_, out = list(podOf(sbx("s", "ready"), ctr("a", "exited")))
-	assert.Empty(t, out.unheard)
+	list = b.begin()
+	assert.Empty(t, list(podOf(sbx("s", "ready"), ctr("a", "exited"))).unreported)
 	b.fly(r)
 	b.land(r)
-	_, list = b.begin()
-	_, out = list(podOf(sbx("s", "ready"), ctr("b", "running")))
-	assert.Equal(t, []runtime.PodRef{podOf().PodRef}, out.unheard)
+	list = b.begin()
+	assert.Equal(t, []runtime.PodRef{podOf().PodRef}, list(podOf(sbx("s", "ready"), ctr("b", "running"))).unreported)
 }
 
-// TestRecordsOfHintsThatTellNothingNew: what is known need not be read.
-func TestRecordsOfHintsThatTellNothingNew(t *testing.T) {
+// TestRecordsOfHintsThatSayNothingNew: what is known need not be read.
+func TestRecordsOfHintsThatSayNothingNew(t *testing.T) {
 	view := podOf(sbx("s", "ready"), sbx("t", "not-ready"), ctr("c", "created"), ctr("r", "running"), ctr("e", "exited"), ctr("u", "unknown"))
-	news := func(id string, event runtime.HintEvent, known ...*runtime.PodStatus) bool {
+	inspects := func(id string, event runtime.HintEvent, known ...*runtime.PodStatus) bool {
 		b := newBook(t)
 		_, inspect := b.relist(view)
 		b.fly(inspect[0])
@@ -511,7 +495,7 @@ func TestRecordsOfHintsThatTellNothingNew(t *testing.T) {
 		for _, status := range known {
 			status.Mark = b.draw()
 		}
-		return len(b.hint(runtime.Hint{Pod: view.PodRef, ID: id, Event: event}, known...).inspect) > 0
+		return len(b.hint(runtime.Hint{Pod: view.PodRef, ID: id, Event: event}, known...)) > 0
 	}
 	const started, stopped, deleted = runtime.HintStarted, runtime.HintStopped, runtime.HintDeleted
 	for event, ids := range map[runtime.HintEvent]map[string]bool{
@@ -522,10 +506,10 @@ func TestRecordsOfHintsThatTellNothingNew(t *testing.T) {
 		"other": {"s": true, "e": true, "x": true},
 	} {
 		for id, want := range ids {
-			assert.Equal(t, want, news(id, event), "%q %q", event, id)
+			assert.Equal(t, want, inspects(id, event), "%q %q", event, id)
 		}
 	}
-	assert.False(t, news("n", started, statusOf(sbx("s", "ready"), ctr("n", "running"))), "a worker has seen it")
+	assert.False(t, inspects("n", started, statusOf(sbx("s", "ready"), ctr("n", "running"))), "a worker has seen it")
 }
 
 // TestRecordsOfPodHintedAtDuringTheListCall: the list does not show the pod, but the
@@ -540,17 +524,18 @@ func TestRecordsOfPodHintedAtDuringTheListCall(t *testing.T) {
 			_, inspect := b.relist(podOf(ctr("a", "exited")))
 			b.fly(inspect[0])
 			b.land(inspect[0])
-			var out outcome
+			var hinted []*record
 			if !tc.late {
-				out = b.hint(runtime.Hint{Pod: podOf().PodRef})
+				hinted = b.hint(runtime.Hint{Pod: podOf().PodRef})
 			}
-			_, list := b.begin()
+			list := b.begin()
 			if tc.late {
-				out = b.hint(runtime.Hint{Pod: podOf().PodRef})
+				hinted = b.hint(runtime.Hint{Pod: podOf().PodRef})
 			}
-			r := out.inspect[0]
-			ready, _ := list()
-			after, wanted := r.takeOff()
+			r := hinted[0]
+			list()
+			ready := b.ready()
+			after, wanted := r.beginInspection()
 			require.Equal(t, tc.late, wanted)
 			if !tc.late {
 				assert.Equal(t, []string{"u[ContainerRemoved a]"}, ready)
@@ -558,8 +543,8 @@ func TestRecordsOfPodHintedAtDuringTheListCall(t *testing.T) {
 				return
 			}
 			assert.Equal(t, b.mark, after, "after the list call as well")
-			out = b.rs.landed(r, []*runtime.PodStatus{b.read(ctr("b", "running"))})
-			assert.Equal(t, []string{"u[ContainerRemoved a ContainerStarted b]"}, b.lines(out))
+			b.inspected(r, b.read(ctr("b", "running")))
+			assert.Equal(t, []string{"u[ContainerRemoved a ContainerStarted b]"}, b.ready())
 		})
 	}
 }
@@ -572,20 +557,23 @@ func TestRecordsLookAgainAtWhatIsDead(t *testing.T) {
 	r := inspect[0]
 	b.fly(r)
 	b.land(r)
-	look := func(parts ...any) outcome {
-		require.Len(t, b.hint(runtime.Hint{Pod: r.ref}).inspect, 1)
+	look := func(parts ...any) (again bool) {
+		require.Len(t, b.hint(runtime.Hint{Pod: r.ref}), 1)
 		b.fly(r)
-		return b.rs.landed(r, []*runtime.PodStatus{b.read(parts...)})
+		_, again = b.inspected(r, b.read(parts...))
+		return again
 	}
-	assert.False(t, look(sbx("s", "ready"), ctr("a", "exited")).recheck, "it may go on")
-	assert.True(t, look(sbx("s", "not-ready")).recheck)
+	assert.False(t, look(sbx("s", "ready"), ctr("a", "exited")), "it may go on")
+	assert.True(t, look(sbx("s", "not-ready")))
+	b.ready()
 
-	out := b.rs.again(b.draw())
-	require.Equal(t, []*record{r}, out.inspect)
+	b.rs.retry(b.draw())
+	require.Equal(t, []*record{r}, b.requested())
 	assert.Equal(t, b.mark, b.fly(r))
-	out = b.rs.landed(r, []*runtime.PodStatus{b.read()})
-	assert.Equal(t, []string{"u[SandboxRemoved s]"}, b.lines(out))
-	assert.Empty(t, b.rs.again(b.draw()), "once")
+	b.inspected(r, b.read())
+	assert.Equal(t, []string{"u[SandboxRemoved s]"}, b.ready())
+	b.rs.retry(b.draw())
+	b.nothing("once")
 }
 
 func TestRecordsFindTheOwnersOfIDs(t *testing.T) {
@@ -614,13 +602,12 @@ func TestRecordsGiveUpOnARuntimeThatContradictsItself(t *testing.T) {
 	listed := podOf(ctr("a", "running"))
 	inspections, disputed := 0, 0
 	relist := func(pod *runtime.Pod) {
-		_, list := b.begin()
-		_, out := list(pod)
-		disputed += len(out.disputed)
-		for _, r := range out.inspect {
+		list := b.begin()
+		disputed += len(list(pod).disputed)
+		for _, r := range b.requested() {
 			inspections++
 			b.fly(r)
-			b.rs.landed(r, []*runtime.PodStatus{b.read(ctr("a", "unknown"))})
+			b.inspected(r, b.read(ctr("a", "unknown")))
 		}
 	}
 	for range 20 {
@@ -636,14 +623,14 @@ func TestRecordsGiveUpOnARuntimeThatContradictsItself(t *testing.T) {
 // status was read while the list call was under way, so the cache may be wrong.
 func TestRecordsOfHintWithAStatusOlderThanTheList(t *testing.T) {
 	b := newBook(t)
-	_, list := b.begin()
+	list := b.begin()
 	read := b.read(sbx("s", "ready"), ctr("a", "created"))
-	_, out := list(podOf(sbx("s", "ready"), ctr("a", "running")))
-	r := out.inspect[0]
+	list(podOf(sbx("s", "ready"), ctr("a", "running")))
+	r := b.requested()[0]
 	b.fly(r)
 	b.land(r)
-	r.read = 0 // as if the inspection had not come after it
-	out = b.hint(runtime.Hint{Pod: r.ref, ID: "a", Event: runtime.HintStarted}, read)
-	assert.Empty(t, out.ready)
-	assert.Equal(t, []*record{r}, out.inspect)
+	r.compared = 0 // as if the inspection had not come after it
+	inspect := b.hint(runtime.Hint{Pod: r.ref, ID: "a", Event: runtime.HintStarted}, read)
+	assert.Empty(t, b.ready())
+	assert.Equal(t, []*record{r}, inspect)
 }

@@ -20,7 +20,7 @@ import (
 
 // What the agent says of the runtime's events.
 const (
-	eventsStand  = "The runtime tells its events"
+	eventsStand  = "The runtime's event stream is established"
 	eventsBroken = "The runtime's event stream is broken"
 	eventsNone   = "The runtime has no event stream"
 )

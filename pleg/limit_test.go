@@ -19,61 +19,56 @@ type service struct {
 	spread float64
 }
 
-// burst runs n inspections through flights, in small steps of time, and returns
-// how long all took, and how many were side by side at most and at last while
+// burst runs n inspections through inspections, in small steps of time, and returns
+// how long all took, and how many ran side by side at most and at last while
 // others waited.
-func (s service) burst(n, limit int) (took time.Duration, most, last int) {
+func (s service) burst(n, most int) (took time.Duration, highest, last int) {
 	const step = 100 * time.Microsecond
 	rnd := rand.New(rand.NewPCG(1, 2))
-	fs := flights{limit: limit}
+	in := inspections{limit: limit{max: most}}
 	for range n {
-		fs.wait([]*record{{busy: true, wanted: true, pending: []Event{{Type: ContainerDied}}}})
+		in.request(&record{state: requested, wanted: true, waiting: []Event{{Type: ContainerDied}}})
 	}
-	type inspection struct {
-		f          *flight
+	type call struct {
+		*inspection
 		work, wait time.Duration
 	}
-	var under []*inspection
+	var calls []*call
 	epoch := time.Now()
 	var clock time.Duration
 	for done := 0; done < n; clock += step {
 		now := epoch.Add(clock)
-		fs.expire(now)
-		for {
-			f, _ := fs.next(now)
-			if f == nil {
-				break
-			}
+		for i := in.next(now); i != nil; i = in.next(now) {
 			factor := 1 + rnd.Float64()*s.spread
-			under = append(under, &inspection{f, time.Duration(float64(s.work) * factor), s.wait})
+			calls = append(calls, &call{i, time.Duration(float64(s.work) * factor), s.wait})
 		}
-		if len(fs.waiting) > 0 {
-			most, last = max(most, len(under)), len(under)
+		if len(in.queue) > 0 {
+			highest, last = max(highest, len(calls)), len(calls)
 		}
-		share := time.Duration(float64(step) * min(1, float64(s.processors)/float64(len(under))))
+		share := time.Duration(float64(step) * min(1, float64(s.processors)/float64(len(calls))))
 		if s.slowed > 0 && clock >= s.slowed {
 			share /= 10
 		}
-		var left []*inspection
-		for _, i := range under {
-			if i.wait > 0 {
-				i.wait -= step
+		var left []*call
+		for _, c := range calls {
+			if c.wait > 0 {
+				c.wait -= step
 			} else {
-				i.work -= share
+				c.work -= share
 			}
-			if i.wait <= 0 && i.work <= 0 {
-				fs.land(i.f, now)
+			if c.wait <= 0 && c.work <= 0 {
+				in.ended(c.inspection, now)
 				done++
 			} else {
-				left = append(left, i)
+				left = append(left, c)
 			}
 		}
-		under = left
+		calls = left
 	}
-	return clock, most, last
+	return clock, highest, last
 }
 
-func TestBound(t *testing.T) {
+func TestLimit(t *testing.T) {
 	const work = 6 * time.Millisecond
 	for _, test := range []struct {
 		name    string
@@ -100,17 +95,16 @@ func TestBound(t *testing.T) {
 	}
 }
 
-func TestBoundGivesWay(t *testing.T) {
-	const limit = 64
-	var b bound
+func TestLimitGivesWay(t *testing.T) {
+	l := limit{max: 64}
 	round := func(took time.Duration) int {
-		for range b.value(limit) {
-			b.landed(took, limit)
+		for range l.value() {
+			l.measure(took)
 		}
-		return b.value(limit)
+		return l.value()
 	}
-	assert.Equal(t, 4, b.value(limit))
-	assert.Equal(t, 2, b.value(2), "never above the limit")
+	assert.Equal(t, 4, l.value())
+	assert.Equal(t, 2, (&limit{max: 2}).value(), "never above max")
 	for _, step := range []struct {
 		took time.Duration
 		want int
@@ -127,6 +121,6 @@ func TestBoundGivesWay(t *testing.T) {
 	} {
 		assert.Equal(t, step.want, round(step.took))
 	}
-	b.ended()
-	assert.Equal(t, 4, b.value(limit))
+	l.reset()
+	assert.Equal(t, 4, l.value())
 }

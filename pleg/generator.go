@@ -1,0 +1,217 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// generator is what [Generic] and [Evented] have in common.
+//
+// The goroutine of Run owns the state; see loop. Other goroutines make the calls: one for
+// the list call, one for each inspection, and one that keeps the event stream open. They
+// pass their results to loop.
+//
+// The way of a change to the reader:
+//
+//	stream.go    the stream delivers a hint
+//	hints.go     the mailbox passes it to loop, which compares it with what is known
+//	relist.go    or: a relist is due (schedule.go), and its list passes to loop
+//	records.go   the list is compared with the view of each pod (diff.go, view.go), and an
+//	             inspection is requested for a pod with a hint or a difference (record.go)
+//	inspect.go   the inspection gets a slot (limit.go), and its status passes to loop
+//	records.go   the status is compared, and the events are pending (pending.go)
+//	generator.go loop offers them to the reader
+type generator struct {
+	lister runtime.Lister
+	source runtime.EventSource // nil: relists only
+	cache  Cache
+	opts   EventedOptions
+
+	started atomic.Bool
+	health  health
+	// requests has room for one request for a relist. Requests that find it full are
+	// dropped: the relist for the one in it has not begun, so it serves them too.
+	requests chan struct{}
+	// out has no buffer: events stay in records.pending until the reader takes them, so
+	// that later ones can be merged with them.
+	out chan PodEvents
+	// listed and inspected have no buffer. Their senders give up when the context ends.
+	listed    chan *listCall
+	inspected chan *inspection
+	stream    mailbox
+
+	// The rest belongs to the goroutine of Run.
+
+	records  records
+	schedule schedule
+	// retryAt is when failed inspections are tried again and dead pods are inspected once
+	// more; zero means with the next relist.
+	retryAt time.Time
+	// streamState is the state of the stream in the last mail. loggedBroken says that the
+	// log has it as broken.
+	streamState  streamState
+	loggedBroken bool
+	// counted is what Metrics received last, nil before that.
+	counted *Counts
+	// tasks are the goroutines that Run has started.
+	tasks sync.WaitGroup
+}
+
+// newGenerator expects options with their defaults. Without a source those of the
+// stream do not matter.
+func newGenerator(lister runtime.Lister, source runtime.EventSource, cache Cache, opts EventedOptions) *generator {
+	return &generator{
+		lister:    lister,
+		source:    source,
+		cache:     cache,
+		opts:      opts,
+		requests:  make(chan struct{}, 1),
+		out:       make(chan PodEvents),
+		listed:    make(chan *listCall),
+		inspected: make(chan *inspection),
+		stream:    mailbox{wake: make(chan struct{}, 1)},
+		records:   records{inspections: inspections{limit: limit{max: opts.MaxInspections}}, log: opts.Logger.V(4)},
+		schedule:  schedule{short: opts.RelistPeriod, long: opts.SafetyPeriod, maxMisses: opts.MaxMisses, period: opts.RelistPeriod},
+	}
+}
+
+// Watch implements [Generator].
+func (g *generator) Watch() <-chan PodEvents { return g.out }
+
+// Healthy implements [Generator]. It returns nil while Run is under way and a list call
+// has succeeded within [Options].RelistThreshold. Where relists are farther apart than
+// RelistPeriod, the threshold is longer by the difference.
+func (g *generator) Healthy() error {
+	return g.health.check(g.opts.RelistThreshold, g.opts.RelistPeriod)
+}
+
+// Relist implements [Relister].
+func (g *generator) Relist() {
+	select {
+	case g.requests <- struct{}{}:
+	default:
+	}
+}
+
+// Run implements [Generator].
+func (g *generator) Run(ctx context.Context) error {
+	if !g.started.CompareAndSwap(false, true) {
+		return fmt.Errorf("pleg: %w", runtime.ErrAlreadyRunning)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	g.health.begin()
+	defer func() {
+		cancel()
+		g.tasks.Wait()
+		g.health.end()
+		close(g.out)
+	}()
+	if g.source != nil {
+		g.tasks.Go(func() { g.watch(ctx) })
+	}
+	g.loop(ctx)
+	return nil
+}
+
+// loop owns the state of the generator until ctx ends: it starts what is due, takes in
+// results and hints, and offers events to the reader.
+func (g *generator) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var set time.Time // what timer is set to; zero: it does not run
+	g.schedule.relistBy(time.Now())
+	for {
+		now := time.Now()
+		g.startDue(ctx, now)
+		g.startInspections(ctx, now)
+		g.reportCounts()
+		if at := g.wakeAt(); !at.Equal(set) {
+			if set = at; at.IsZero() {
+				timer.Stop()
+			} else {
+				timer.Reset(at.Sub(now))
+			}
+		}
+
+		var out chan<- PodEvents
+		next, ready := g.records.pending.first()
+		if ready {
+			out = g.out
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case out <- next:
+			g.records.pending.removeFirst()
+		case <-timer.C:
+			set = time.Time{}
+		case <-g.requests:
+			g.schedule.relistBy(time.Now())
+		case <-g.stream.wake:
+			g.takeMail()
+		case call := <-g.listed:
+			g.takeMail() // a hint that is here already was not missed
+			g.finishRelist(call)
+		case i := <-g.inspected:
+			g.finishInspection(i)
+		}
+	}
+}
+
+// startDue starts what is due now. Each deadline is a time that is zero if there is
+// nothing to do.
+func (g *generator) startDue(ctx context.Context, now time.Time) {
+	if due(g.schedule.judgeAt, now) {
+		g.judgeStream(now)
+	}
+	if due(g.retryAt, now) {
+		g.retryAt = time.Time{}
+		g.records.retry(g.cache.Now())
+	}
+	if due(g.records.inspections.stalledAt, now) {
+		g.records.inspections.stalledAt = time.Time{}
+		g.schedule.relistSoon() // the runtime may hang
+	}
+	if due(g.schedule.relistDue(), now) {
+		g.startRelist(ctx, now)
+	}
+}
+
+// wakeAt returns the first deadline, zero if there is none.
+func (g *generator) wakeAt() (first time.Time) {
+	for _, at := range [...]time.Time{
+		g.schedule.judgeAt, g.retryAt, g.records.inspections.stalledAt, g.records.inspections.slotAt(), g.schedule.relistDue(),
+	} {
+		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+func due(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
+
+// retrySoon sets retryAt, unless it is set.
+func (g *generator) retrySoon(now time.Time) {
+	if g.retryAt.IsZero() {
+		g.retryAt = now.Add(g.opts.RelistPeriod)
+	}
+}
+
+// reportCounts reports the counts to Metrics when they have changed.
+func (g *generator) reportCounts() {
+	counts := g.records.counts
+	if g.records.relists == 0 || g.counted != nil && *g.counted == counts {
+		return
+	}
+	if g.counted == nil {
+		g.counted = new(Counts)
+	}
+	*g.counted = counts
+	g.opts.Metrics.Counted(counts)
+}

@@ -1,0 +1,220 @@
+package pleg
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+const (
+	// maxIDs is how many IDs of hints without a pod are kept, at most. A relist finds what
+	// further ones were about.
+	maxIDs = 1000
+	// maxEarlier is how many hints about one pod are kept, at most, beside the last.
+	maxEarlier = 16
+)
+
+// mailbox brings hints and the state of the event stream from the goroutine of the
+// stream to loop. It has sets, not a queue: writers never wait, and it does not grow
+// with the number of hints.
+type mailbox struct {
+	// wake has room for one: it is full while there is mail.
+	wake chan struct{}
+
+	mu   sync.Mutex
+	mail mail
+	// holds counts the holds of each pod. deferred has the hints about these pods.
+	holds    map[types.UID]int
+	deferred map[types.UID]podHints
+}
+
+// mail is what has come since it was taken last.
+type mail struct {
+	stream streamState
+	// broken is why the last stream that has ended did.
+	broken error
+	// hints by pod.
+	hints map[types.UID]podHints
+	// held are the pods that hints were deferred of.
+	held map[types.UID]struct{}
+	// ids are those of hints that named no pod; idsMark was drawn after the last of them.
+	ids     map[string]struct{}
+	idsMark runtime.Mark
+	// unmatched says that there was a hint with neither pod nor ID, or too many without a
+	// pod.
+	unmatched bool
+}
+
+// podHints are hints about one pod. mark was drawn after the last of them.
+type podHints struct {
+	last runtime.Hint
+	mark runtime.Mark
+	// earlier are the hints before it that say something else.
+	earlier []runtime.Hint
+}
+
+// add returns the hints with one more.
+func (p podHints) add(h runtime.Hint, mark runtime.Mark) podHints {
+	sum := podHints{last: h, mark: mark, earlier: p.earlier}
+	if p.last.Pod.UID == "" || p.last.ID == h.ID && p.last.Event == h.Event {
+		return sum
+	}
+	if sum.earlier = append(sum.earlier, p.last); len(sum.earlier) > maxEarlier {
+		sum.last.Event, sum.earlier = "", nil // no view shows that, so the pod is inspected
+	}
+	return sum
+}
+
+// shownBy reports whether the view shows what all of the hints say.
+func (p podHints) shownBy(view *runtime.Pod) bool {
+	return shows(view, p.last) && !slices.ContainsFunc(p.earlier, func(h runtime.Hint) bool { return !shows(view, h) })
+}
+
+// opened notes that a stream is being opened.
+func (m *mailbox) opened(giveUp context.CancelCauseFunc) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mail.stream = streamState{attempt: m.mail.stream.attempt + 1, open: true, giveUp: giveUp}
+	m.signal()
+}
+
+// established notes that the stream stands, and reports whether that is new.
+func (m *mailbox) established() (first bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first = !m.mail.stream.established
+	m.mail.stream.established = true
+	m.signal()
+	return first
+}
+
+// ended notes that the stream has ended.
+func (m *mailbox) ended(err error, unsupported bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mail.stream = streamState{attempt: m.mail.stream.attempt, unsupported: unsupported}
+	m.mail.broken = err
+	m.signal()
+}
+
+// hint adds a hint, and reports whether it is the first sign that the stream stands;
+// mark was drawn after the hint had come.
+func (m *mailbox) hint(h runtime.Hint, mark runtime.Mark) (first bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first = !m.mail.stream.established
+	m.mail.stream.established = true
+	m.add(h, mark)
+	m.signal()
+	return first
+}
+
+// add adds a hint. mu is held.
+func (m *mailbox) add(h runtime.Hint, mark runtime.Mark) {
+	switch uid := h.Pod.UID; {
+	case m.holds[uid] > 0:
+		put(&m.deferred, uid, m.deferred[uid].add(h, mark))
+		put(&m.mail.held, uid, struct{}{})
+	case uid != "":
+		put(&m.mail.hints, uid, m.mail.hints[uid].add(h, mark))
+	case h.ID != "" && len(m.mail.ids) < maxIDs:
+		put(&m.mail.ids, h.ID, struct{}{})
+		m.mail.idsMark = mark
+	default:
+		m.mail.unmatched = true
+	}
+}
+
+// signal wakes loop. mu is held.
+func (m *mailbox) signal() {
+	select {
+	case m.wake <- struct{}{}:
+	default: // there is a signal already
+	}
+}
+
+// take returns the mail and empties the mailbox, but for the state of the stream.
+func (m *mailbox) take() mail {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	taken := m.mail
+	m.mail = mail{stream: taken.stream}
+	return taken
+}
+
+// hold defers hints about the pod.
+func (m *mailbox) hold(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	put(&m.holds, uid, m.holds[uid]+1)
+}
+
+// release ends a hold. With the last one the deferred hints are added; mark is drawn
+// now.
+func (m *mailbox) release(uid types.UID, mark runtime.Mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.holds[uid] > 1 {
+		m.holds[uid]--
+		return
+	}
+	delete(m.holds, uid)
+	hints, ok := m.deferred[uid]
+	if !ok {
+		return
+	}
+	delete(m.deferred, uid)
+	for _, h := range append(hints.earlier, hints.last) {
+		m.add(h, mark)
+	}
+	m.signal()
+}
+
+// defers reports whether a hint about the pod is deferred.
+func (m *mailbox) defers(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, deferred := m.deferred[uid]
+	return deferred
+}
+
+// put sets an element of a map that may be nil.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[key] = value
+}
+
+// takeMail takes in what the stream has delivered.
+func (g *generator) takeMail() {
+	m := g.stream.take()
+	g.takeStreamState(m.stream, m.broken)
+	for uid := range m.held {
+		g.schedule.hinted(uid)
+	}
+	for _, hints := range m.hints {
+		g.takeHints(hints)
+	}
+	if len(m.ids) > 0 {
+		for _, ref := range g.records.owners(m.ids) {
+			g.takeHints(podHints{last: runtime.Hint{Pod: ref}, mark: m.idsMark})
+		}
+	}
+	if m.unmatched || len(m.ids) > 0 {
+		g.schedule.hintedUnmatched()
+	}
+}
+
+// takeHints takes in hints about a pod.
+func (g *generator) takeHints(hints podHints) {
+	uid := hints.last.Pod.UID
+	g.schedule.hinted(uid)
+	if g.records.hinted(hints, g.cache.Seen(uid)) {
+		g.schedule.useful()
+	}
+}

@@ -1,0 +1,176 @@
+package pleg
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+const (
+	// slotTimeout is how long an inspection occupies a slot at most. Healthy runtimes
+	// answer in milliseconds.
+	slotTimeout = time.Second
+	// stallTimeout is the time without the end of any inspection, though some are under
+	// way, after which a relist has to find out whether the runtime hangs.
+	stallTimeout = time.Second
+)
+
+// inspections are the inspections that are requested or under way. Requested ones
+// begin in their order, as many side by side as there are slots. One that takes longer
+// than slotTimeout goes on without a slot, so that hung pods do not delay others.
+type inspections struct {
+	// limit is the number of slots.
+	limit limit
+	// queue has the requested ones.
+	queue []*record
+	// used is the number of slots in use.
+	used int
+	// recent are those under way in the order of their beginning, without those before
+	// the first that has a slot.
+	recent []*inspection
+	// stalledAt is when the runtime counts as stalled, zero if nothing is under way.
+	stalledAt time.Time
+}
+
+// inspection is one inspection under way, or its result.
+type inspection struct {
+	record *record
+	ref    runtime.PodRef
+	after  runtime.Mark
+	began  time.Time
+	// slot says that the inspection occupies a slot.
+	slot bool
+
+	status *runtime.PodStatus
+	err    error
+}
+
+// startInspections starts the inspections that there are slots for.
+func (g *generator) startInspections(ctx context.Context, now time.Time) {
+	for i := g.records.inspections.next(now); i != nil; i = g.records.inspections.next(now) {
+		g.tasks.Go(func() {
+			ictx, cancel := context.WithTimeout(ctx, g.opts.InspectTimeout)
+			defer cancel()
+			i.status, i.err = g.cache.Newer(ictx, i.ref, i.after)
+			select {
+			case g.inspected <- i:
+			case <-ctx.Done():
+			}
+		})
+	}
+}
+
+// finishInspection takes in the result of an inspection.
+func (g *generator) finishInspection(i *inspection) {
+	now := time.Now()
+	g.records.inspections.ended(i, now)
+	if i.err == nil {
+		useful, again := g.records.inspected(i.record, append(g.cache.Seen(i.ref.UID), i.status))
+		if useful {
+			g.schedule.useful()
+		}
+		if again {
+			g.retrySoon(now)
+		}
+		return
+	}
+	i.record.inspectionFailed()
+	log := g.opts.Logger.WithValues("pod", i.record.ref, "failures", i.record.failures)
+	if i.record.failures == 1 {
+		log.Error(i.err, "Cannot inspect a pod that has changed; its events wait until that succeeds")
+		g.schedule.relistSoon() // the runtime may be ill, not the pod
+	} else {
+		log.V(4).Info("Still cannot inspect a pod that has changed", "err", i.err)
+	}
+	if g.schedule.stretched() {
+		g.retrySoon(now)
+	}
+}
+
+// request has the pod inspected.
+func (in *inspections) request(r *record) { in.queue = append(in.queue, r) }
+
+// next returns the inspection that is to begin now, nil if there is none.
+func (in *inspections) next(now time.Time) *inspection {
+	if len(in.queue) == 0 {
+		return nil
+	}
+	in.expire(now)
+	for len(in.queue) > 0 && in.used < in.limit.value() {
+		r := in.queue[0]
+		in.queue[0] = nil
+		in.queue = in.queue[1:]
+		after, wanted := r.beginInspection()
+		if !wanted {
+			continue
+		}
+		i := &inspection{record: r, ref: r.ref, after: after, began: now, slot: true}
+		in.used++
+		in.recent = append(in.recent, i)
+		if in.stalledAt.IsZero() {
+			in.stalledAt = now.Add(stallTimeout)
+		}
+		return i
+	}
+	if len(in.queue) == 0 {
+		in.queue = nil
+	}
+	return nil
+}
+
+// slotAt returns when a slot becomes free for the first request in the queue, if no
+// inspection ends before; zero if the queue is empty.
+func (in *inspections) slotAt() time.Time {
+	if len(in.queue) == 0 {
+		return time.Time{}
+	}
+	return in.recent[0].began.Add(slotTimeout) // no slot is free, so there is a first one that has a slot
+}
+
+// ended takes in the end of an inspection.
+func (in *inspections) ended(i *inspection, now time.Time) {
+	in.release(i, now)
+	in.trim()
+	in.stalledAt = time.Time{}
+	if in.used > 0 { // the end of this one says nothing about the others
+		in.stalledAt = now.Add(stallTimeout)
+	}
+}
+
+// expire takes the slots of the inspections that have had them for slotTimeout.
+func (in *inspections) expire(now time.Time) {
+	for _, i := range in.recent {
+		if now.Sub(i.began) < slotTimeout {
+			break
+		}
+		in.release(i, now)
+	}
+	in.trim()
+}
+
+// release frees the slot of an inspection, and measures how long it took.
+func (in *inspections) release(i *inspection, now time.Time) {
+	if !i.slot {
+		return
+	}
+	i.slot = false
+	in.used--
+	switch {
+	case len(in.queue) > 0:
+		in.limit.measure(now.Sub(i.began))
+	case in.used == 0:
+		in.limit.reset()
+	}
+}
+
+// trim removes the first inspections that have no slot from recent.
+func (in *inspections) trim() {
+	for len(in.recent) > 0 && !in.recent[0].slot {
+		in.recent[0] = nil
+		in.recent = in.recent[1:]
+	}
+	if len(in.recent) == 0 {
+		in.recent = nil
+	}
+}

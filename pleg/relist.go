@@ -1,0 +1,70 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// listCall is a list call under way, or its result.
+type listCall struct {
+	window window
+	pods   []*runtime.Pod
+	err    error
+	report Relisted
+}
+
+// startRelist starts the list call of a relist. What others have read into the cache
+// until now is older than the list, so it is compared first.
+func (g *generator) startRelist(ctx context.Context, now time.Time) {
+	select {
+	case <-g.requests: // requests that came before are served by this relist
+	default:
+	}
+	call := &listCall{report: Relisted{Began: now, Interval: g.schedule.begin(now)}}
+	g.health.called()
+	call.window.began = g.cache.Now()
+	g.records.beginRelist(g.cache.Seen(""))
+	g.tasks.Go(func() {
+		lctx, cancel := context.WithTimeout(ctx, g.opts.ListTimeout)
+		defer cancel()
+		call.pods, call.err = g.lister.ListPods(lctx)
+		call.window.ended = g.cache.Now()
+		call.report.Took, call.report.Err = time.Since(now), call.err
+		select {
+		case g.listed <- call:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// finishRelist takes in the result of the list call.
+func (g *generator) finishRelist(call *listCall) {
+	if call.err != nil {
+		g.records.relistFailed()
+		g.schedule.failed(time.Now())
+		if g.health.failed(call.err) {
+			g.opts.Logger.Error(call.err, "Cannot list the pods of the runtime; trying again", "period", g.opts.RelistPeriod)
+		}
+	} else {
+		found := g.records.relisted(call.pods, call.window, g.cache.ForgetUntil)
+		g.cache.Listed(call.pods, call.window.began)
+		for _, ref := range found.disputed {
+			g.opts.Logger.Error(errDisputed, "The cached status of a pod may be wrong", "pod", ref)
+		}
+		// Hints about a held pod have come, but are deferred.
+		unreported := slices.DeleteFunc(found.unreported, func(ref runtime.PodRef) bool { return g.stream.defers(ref.UID) })
+		now := time.Now()
+		g.schedule.succeeded(unreported, now)
+		if g.health.succeeded(g.schedule.relistAt.Sub(now)) {
+			g.opts.Logger.Info("The runtime lists its pods again")
+		}
+	}
+	call.report.Due = g.schedule.relistAt
+	g.opts.Metrics.Relisted(call.report)
+}
+
+var errDisputed = errors.New("the runtime's list and its status of a pod keep contradicting each other")

@@ -1,0 +1,144 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+var (
+	errMissedChanges = errors.New("relists have found changes that the event stream did not report")
+	// errStreamEnded stands for the error that an event source did not return.
+	errStreamEnded = errors.New("the event stream has ended")
+)
+
+// longestPause is the longest pause before a stream is opened again. After a stream
+// that has lasted longer than that the pauses begin anew.
+const longestPause = 5 * time.Second
+
+// pause returns the pause after so many streams in a row that ended soon: from 100 ms
+// it doubles up to longestPause. Each is lengthened at random by up to a quarter, so that
+// the agents of many machines, or several on one, do not come all at once.
+func pause(failures int) time.Duration {
+	const jitter = 0.25
+	limits := backoff.Exponential{Min: 100 * time.Millisecond, Max: longestPause * 4 / 5}
+	return wait.Jitter(limits.After(failures), jitter)
+}
+
+// streamState is what is known of the event stream.
+type streamState struct {
+	// attempt counts the attempts to open a stream, 0 before the first.
+	attempt uint64
+	// open says that there is a stream, established that it has shown signs of life,
+	// unsupported that there will not be one.
+	open, established, unsupported bool
+	// giveUp ends the stream.
+	giveUp context.CancelCauseFunc
+}
+
+// watch keeps the event stream open until ctx ends, or until the runtime turns out to
+// have none. It runs in a goroutine of its own.
+func (g *generator) watch(ctx context.Context) {
+	failures := 0
+	for {
+		began := time.Now()
+		err := g.watchOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		g.opts.Metrics.Connected(err)
+		unsupported := errors.Is(err, errors.ErrUnsupported)
+		g.stream.ended(err, unsupported)
+		if unsupported {
+			return
+		}
+		if time.Since(began) > longestPause && !errors.Is(err, errMissedChanges) {
+			failures = 0
+		}
+		failures++
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause(failures)):
+		}
+	}
+}
+
+// watchOnce opens the event stream once, and returns why it has ended.
+func (g *generator) watchOnce(ctx context.Context) error {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	g.stream.opened(giveUp)
+	established := func() {
+		if g.stream.established() {
+			g.opts.Metrics.Connected(nil)
+		}
+	}
+	hint := func(h runtime.Hint) {
+		if g.stream.hint(h, g.cache.Now()) {
+			g.opts.Metrics.Connected(nil)
+		}
+		g.opts.Metrics.Hinted(h.Age)
+	}
+	err := g.source.WatchEvents(ctx, established, hint)
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if err == nil {
+		return errStreamEnded
+	}
+	return err
+}
+
+// takeStreamState takes in the state of the stream; broken is why it has ended since the
+// last time, if it has.
+func (g *generator) takeStreamState(state streamState, broken error) {
+	was := g.streamState
+	g.streamState = state
+	if broken != nil {
+		g.streamEnded(broken)
+	}
+	if state.open && state.attempt != was.attempt {
+		g.schedule.streamOpened()
+	}
+	if state.established && !g.schedule.established {
+		g.loggedBroken = false
+		g.schedule.streamEstablished(time.Now())
+		g.opts.Logger.Info("The runtime's event stream is established; relists are a safety net from now on", "period", g.opts.SafetyPeriod)
+	}
+}
+
+func (g *generator) streamEnded(err error) {
+	log := g.opts.Logger
+	switch {
+	case g.streamState.unsupported:
+		log.Info("The runtime has no event stream; relisting", "period", g.opts.RelistPeriod, "err", err)
+	case !g.loggedBroken:
+		g.loggedBroken = true
+		log.Info("The runtime's event stream is broken; relisting until it is back", "period", g.opts.RelistPeriod, "err", err)
+	default:
+		log.V(4).Info("Still no event stream", "err", err)
+	}
+	g.schedule.streamEnded(time.Now())
+}
+
+// judgeStream reports the changes that the stream has missed, and gives it up if they
+// are too many.
+func (g *generator) judgeStream(now time.Time) {
+	missed, giveUp := g.schedule.judge(now)
+	if len(missed) == 0 {
+		return
+	}
+	for _, ref := range missed {
+		g.opts.Logger.Info("A relist found a change that the event stream had not reported", "pod", ref)
+	}
+	g.opts.Metrics.Missed(len(missed))
+	if giveUp {
+		g.streamState.giveUp(errMissedChanges)
+	}
+}
