@@ -1,5 +1,6 @@
-// Package runtimetest is the suite that says what a runtime is: every
-// implementation of [github.com/kubeletkit/kubeletkit/runtime.Runtime] passes it.
+// Package runtimetest is a conformance suite for implementations of
+// [github.com/kubeletkit/kubeletkit/runtime.Runtime]. The runtimes of kubeletkit pass
+// it: runtime/cri on containerd, runtime/process and runtime/fake.
 //
 //	func TestConformance(t *testing.T) {
 //		runtimetest.Suite(t, runtimetest.Factory{New: func(t *testing.T) *runtimetest.Subject {
@@ -7,23 +8,33 @@
 //		}})
 //	}
 //
-// # What it asks
+// # What it tests
 //
-// The life of a pod from its first sync to its removal; that everything that may be
-// asked twice may; that unknown names are no error where the contract says so; the
-// order of init containers and sidecars at both ends; exit codes, restart policies and
-// back-off; grace periods, shortened ones and none; that one changed container is
-// replaced alone; list filters; logs in CRI's format; commands; that every method
-// returns soon after its context ends, with its error; many pods at once; and
-// that a runtime which is restarted knows what happened while it was away.
+//   - The life of a pod from the first sync to its removal.
+//   - Repeated calls and unknown names, where the contract allows them.
+//   - The order of init containers and sidecars at the start and at the end.
+//   - Exit codes, restart policies and back-off.
+//   - Grace periods, also shortened ones and 0.
+//   - Replacement of one changed container while the others keep running.
+//   - Lists and events.
+//   - Logs in CRI's format, environment variables, commands.
+//   - The end of the context in every method.
+//   - Many pods at the same time.
+//   - A restart of the runtime: it knows what happened in between.
 //
-// # What it does not
+// # What it does not test
 //
-// Isolation, resources, security, networks and volumes are different from one
-// runtime to the next and are the business of its own tests. What a runtime has not
-// got, such as logs, its [Subject] leaves nil: those tests are skipped and say so.
+// Isolation, resources, security, networks and volumes differ between runtimes. If a
+// runtime does not have a feature such as logs, its [Subject] leaves the field nil, and
+// the tests of the feature are skipped with a message.
 //
-// The suite looks at its own pods only, in namespace "runtimetest", removes them,
-// and may run against a runtime that others use. It polls, since that needs nothing
-// of the runtime; under virtual time it takes milliseconds.
+// # Time
+//
+// The suite polls, which needs nothing of the runtime. Some tests wait for real exits
+// and grace periods; the whole takes less than a minute with containers, and
+// milliseconds in virtual time. Upper bounds of time are those of the contract, or
+// [Factory].Timeout, so that a runtime that hangs fails a test with a message.
+//
+// The suite uses pods of its own in the namespace "runtimetest", and removes them. It may
+// run on a runtime that is in use.
 package runtimetest

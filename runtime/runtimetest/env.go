@@ -18,16 +18,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// poll is the time between two looks at what is waited for.
+// poll is the time between two reads of a status that a test waits for.
 const poll = 20 * time.Millisecond
 
-// env is one test under way.
+// env is the environment of one test.
 type env struct {
 	*testing.T
 	*Subject
 	f   *Factory
 	ctx context.Context
-	// mine are the pods that the test has made, in the end all removed.
+	// mine are the pods of the test. They are removed at its end.
 	mine []*v1.Pod
 }
 
@@ -44,7 +44,7 @@ func newEnv(t *testing.T, f *Factory, s *Subject) *env {
 	return e
 }
 
-// clean removes what the test has left behind.
+// clean removes the pods of the test.
 func (e *env) clean() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), e.f.Timeout)
 	defer cancel()
@@ -67,7 +67,7 @@ func (e *env) clean() {
 	}
 }
 
-// pod makes a pod, without starting it. Each has a UID that no other test has.
+// pod returns a new pod with a unique UID. It is not started.
 func (e *env) pod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
 	var unique [8]byte
 	_, _ = rand.Read(unique[:])
@@ -89,7 +89,7 @@ func (e *env) pod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
 	return pod
 }
 
-// container makes a container that runs the command.
+// container returns a container that runs the command.
 func (e *env) container(name string, command []string) v1.Container {
 	return v1.Container{
 		Name: name, Image: e.Image, Command: command, ImagePullPolicy: v1.PullIfNotPresent,
@@ -97,7 +97,7 @@ func (e *env) container(name string, command []string) v1.Container {
 	}
 }
 
-// status asks the runtime for the pod's status.
+// status returns the current status of the pod.
 func (e *env) status(pod *v1.Pod) *runtime.PodStatus {
 	e.Helper()
 	status, err := e.Runtime.InspectPod(e.ctx, runtime.RefOf(pod))
@@ -127,8 +127,7 @@ func (e *env) mustStep(pod *v1.Pod) runtime.SyncResult {
 	return res
 }
 
-// wait polls until what is wanted of the pod's status comes about, and returns
-// that status.
+// wait polls until the condition holds for the pod's status, and returns that status.
 func (e *env) wait(pod *v1.Pod, what string, cond func(s *runtime.PodStatus) bool) *runtime.PodStatus {
 	e.Helper()
 	deadline := time.Now().Add(e.f.Timeout)
@@ -138,14 +137,13 @@ func (e *env) wait(pod *v1.Pod, what string, cond func(s *runtime.PodStatus) boo
 			return status
 		}
 		if time.Now().After(deadline) {
-			require.Failf(e, "waited in vain", "%s: %s", what, describe(status))
+			require.Failf(e, "timeout", "waiting until %s: %s", what, describe(status))
 		}
 		time.Sleep(poll)
 	}
 }
 
-// drive syncs the pod, as an agent does, until what is wanted of its status comes
-// about.
+// drive syncs the pod, as an agent does, until the condition holds for its status.
 func (e *env) drive(pod *v1.Pod, what string, cond func(s *runtime.PodStatus) bool) *runtime.PodStatus {
 	e.Helper()
 	return e.wait(pod, what, func(s *runtime.PodStatus) bool {
@@ -159,8 +157,8 @@ func (e *env) drive(pod *v1.Pod, what string, cond func(s *runtime.PodStatus) bo
 	})
 }
 
-// start brings the pod to where all main containers run, and are ready for signals if
-// they say when they are.
+// start syncs the pod until all main containers run and, if they report it, are ready
+// for signals.
 func (e *env) start(pod *v1.Pod) *runtime.PodStatus {
 	e.Helper()
 	s := e.drive(pod, "all containers run", func(s *runtime.PodStatus) bool {
@@ -180,7 +178,7 @@ func (e *env) start(pod *v1.Pod) *runtime.PodStatus {
 	return s
 }
 
-// startReady is start for tests in which it matters that signals find their handlers.
+// startReady is start for tests that need the signal handlers of the commands.
 func (e *env) startReady(pod *v1.Pod) {
 	e.Helper()
 	e.start(pod)
@@ -189,7 +187,7 @@ func (e *env) startReady(pod *v1.Pod) {
 	}
 }
 
-// kill stops the pod with its own grace period, or another one in seconds.
+// kill stops the pod with its own grace period, or with grace seconds.
 func (e *env) kill(pod *v1.Pod, grace ...int64) *runtime.PodStatus {
 	e.Helper()
 	req := runtime.PodKill{Pod: pod, Status: e.status(pod)}
@@ -202,7 +200,7 @@ func (e *env) kill(pod *v1.Pod, grace ...int64) *runtime.PodStatus {
 	return status
 }
 
-// listed finds the pod in a list; nil if it is not there.
+// listed returns the pod from a new list, or nil if it is not in it.
 func (e *env) listed(pod *v1.Pod) *runtime.Pod {
 	e.Helper()
 	pods, err := e.Runtime.ListPods(e.ctx)

@@ -21,7 +21,7 @@ func testStarts(e *env) {
 	began := time.Now()
 	res, err := e.syncWith(e.ctx, pod, before)
 	require.NoError(e, err)
-	assert.True(e, res.Changed, "a sync that has started something says that it changed something")
+	assert.True(e, res.Changed, "the sync has started something")
 	s := e.start(pod)
 
 	require.Len(e, s.Sandboxes, 1)
@@ -47,7 +47,7 @@ func testStarts(e *env) {
 	assert.NotEmpty(e, c.Image)
 
 	listed := e.listed(pod)
-	require.NotNil(e, listed, "what runs is listed")
+	require.NotNil(e, listed, "a pod that runs is listed")
 	assert.Equal(e, runtime.RefOf(pod), listed.PodRef)
 	require.Len(e, listed.Containers, 1)
 	assert.Equal(e, c.Container, listed.Containers[0], "list and status agree")
@@ -94,7 +94,7 @@ func testExitCodes(e *env) {
 		c := s.Newest(name)
 		assert.Equal(e, code, c.ExitCode, name)
 		assert.False(e, c.StartedAt.IsZero(), name)
-		// What ends at once may have ended before its start is noted.
+		// A command that ends at once may end before the runtime records its start.
 		assert.False(e, c.FinishedAt.Before(c.StartedAt.Add(-time.Second)), "%s: finished %s, started %s", name, c.FinishedAt, c.StartedAt)
 		want := "Error"
 		if code == 0 {
@@ -110,7 +110,7 @@ func testKill(e *env) {
 	e.startReady(pod)
 	began := time.Now()
 	s := e.kill(pod)
-	assert.Less(e, time.Since(began), 25*time.Second, "what heeds SIGTERM does not use up its grace period")
+	assert.Less(e, time.Since(began), 25*time.Second, "a command that ends on SIGTERM does not use up its grace period of 30 s")
 	require.Len(e, s.Containers, 2, "KillPod removes nothing")
 	for i := range s.Containers {
 		c := &s.Containers[i]
@@ -120,7 +120,7 @@ func testKill(e *env) {
 	require.Len(e, s.Sandboxes, 1)
 	assert.Equal(e, runtime.SandboxNotReady, s.Sandboxes[0].State)
 	listed := e.listed(pod)
-	require.NotNil(e, listed, "what is dead is listed until it is removed")
+	require.NotNil(e, listed, "a dead pod is listed until it is removed")
 	assert.False(e, listed.Running())
 }
 
@@ -130,7 +130,7 @@ func testKillTwice(e *env) {
 	first := e.kill(pod)
 	second := e.kill(pod)
 	assert.Equal(e, first.Containers, second.Containers, "the second kill changes nothing")
-	// With what was known before the first, too.
+	// Also with the status before the first kill.
 	require.NoError(e, e.Runtime.KillPod(e.ctx, runtime.PodKill{Pod: pod, Status: running}))
 	assert.Equal(e, first.Containers, e.status(pod).Containers)
 }
@@ -146,10 +146,10 @@ func testRemove(e *env) {
 	pod := e.pod(v1.RestartPolicyNever, e.container("a", e.Exit(0, 0)), e.container("b", e.Sleep))
 	e.start2(pod, "a", "b")
 	s := e.wait(pod, "a has exited", func(s *runtime.PodStatus) bool { return exited(s, "a") })
-	require.Error(e, e.Runtime.RemoveContainer(e.ctx, s.Newest("b").ID), "what runs is not removed")
-	assert.True(e, running(e.status(pod), "b"), "and not hurt")
+	require.Error(e, e.Runtime.RemoveContainer(e.ctx, s.Newest("b").ID), "a container that runs is not removed")
+	assert.True(e, running(e.status(pod), "b"), "and keeps running")
 
-	for range 2 { // the second time it is gone already
+	for range 2 { // the second time it is gone
 		require.NoError(e, e.Runtime.RemoveContainer(e.ctx, s.Newest("a").ID))
 	}
 	assert.Nil(e, e.status(pod).Newest("a"))
@@ -164,8 +164,8 @@ func testRemove(e *env) {
 	assert.Nil(e, e.listed(pod))
 }
 
-// start2 brings the pod to where the named containers were started, whatever has
-// become of them.
+// start2 syncs the pod until the named containers were started. They may have ended
+// since.
 func (e *env) start2(pod *v1.Pod, names ...string) *runtime.PodStatus {
 	e.Helper()
 	return e.drive(pod, "all containers were started", func(s *runtime.PodStatus) bool {
@@ -207,8 +207,8 @@ func testStaleStatus(e *env) {
 	pod := e.pod(v1.RestartPolicyAlways, e.container("main", e.Exit(0, 1)))
 	stale := e.drive(pod, "main has exited", func(s *runtime.PodStatus) bool { return exited(s, "main") })
 	require.NoError(e, e.Runtime.RemoveSandbox(e.ctx, stale.Sandboxes[0].ID))
-	// A container is to start in a sandbox that is gone: whether that fails or is made
-	// good is the runtime's choice, but it must not be in the way of what follows.
+	// The status has a sandbox that is gone. SyncPod may fail or make a new one, but it must
+	// not break the syncs that follow.
 	_, _ = e.syncWith(e.ctx, pod, stale)
 	pod.Spec.Containers[0].Command = e.Sleep
 	s := e.start(pod)

@@ -15,8 +15,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// readLog waits until a log is there with a line that ends, and returns the texts
-// of its lines, which must have CRI's form: time, stream, tag, text.
+// readLog waits until the log ends with a complete line, and returns the texts of its
+// lines. Each line must be in CRI's format: time, stream, tag, text.
 func (e *env) readLog(path string) []string {
 	e.Helper()
 	deadline := time.Now().Add(e.f.Timeout)
@@ -85,7 +85,7 @@ func testExec(e *env) {
 	assert.Zero(e, res.ExitCode)
 	for _, code := range []int32{0, 1, 42} {
 		res, err := e.Runtime.Exec(e.ctx, id, e.ExecExit(code), 0)
-		require.NoError(e, err, "a command that fails is no error")
+		require.NoError(e, err, "a command that fails is not an error")
 		assert.Equal(e, code, res.ExitCode)
 	}
 	e.kill(pod)

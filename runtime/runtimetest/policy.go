@@ -82,7 +82,7 @@ func testRestartPolicies(e *env) {
 		}
 		for range 3 {
 			res := e.mustStep(pod)
-			assert.Zero(e, res.RetryAfter, "%s, code %d: it has ended for good", c.policy, c.code)
+			assert.Zero(e, res.RetryAfter, "%s, code %d: it is not started again", c.policy, c.code)
 		}
 		assert.Equal(e, first.Newest("main").ID, e.status(pod).Newest("main").ID, "%s, code %d", c.policy, c.code)
 	}
@@ -96,7 +96,7 @@ func testBackOff(e *env) {
 	res := e.mustStep(pod)
 	assert.False(e, res.Changed)
 	assert.Equal(e, "CrashLoopBackOff", res.Waiting["main"].Reason)
-	assert.Positive(e, res.RetryAfter, "when there is something to do again")
+	assert.Positive(e, res.RetryAfter, "the end of the back-off")
 	assert.Equal(e, int32(1), e.status(pod).Newest("main").RestartCount)
 }
 
@@ -109,7 +109,7 @@ func testMissingImage(e *env) {
 	assert.Equal(e, "ErrImagePull", res.Waiting["main"].Reason)
 	assert.NotEmpty(e, res.Waiting["main"].Message)
 	res, err = e.step(pod)
-	require.NoError(e, err, "a back-off is no error")
+	require.NoError(e, err, "a back-off is not an error")
 	assert.Equal(e, "ImagePullBackOff", res.Waiting["main"].Reason)
 	assert.Positive(e, res.RetryAfter)
 	assert.Nil(e, e.status(pod).Newest("main"))
@@ -124,5 +124,5 @@ func testOneBadContainer(e *env) {
 	assert.Contains(e, res.Waiting, "bad")
 	assert.NotContains(e, res.Waiting, "good")
 	s := e.status(pod)
-	assert.True(e, running(s, "good"), "the others are brought forward: %s", describe(s))
+	assert.True(e, running(s, "good"), "the other container is started: %s", describe(s))
 }

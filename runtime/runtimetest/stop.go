@@ -12,8 +12,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// settle is what a process gets to set up its signal handlers after its
-// container runs, if it does not say when it has.
+// settle is the time in which a process sets up its signal handlers, if it does not
+// report that it has.
 const settle = 500 * time.Millisecond
 
 func (e *env) startStubborn() *v1.Pod {

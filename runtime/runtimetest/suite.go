@@ -11,84 +11,86 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Subject is a runtime under test, and what the suite has to know of it. Runtime,
-// Host, Dir, Image, Sleep and Exit are required; what is nil cannot be tested, and
-// its tests are skipped.
+// Subject is a runtime under test, with what the suite has to know about it. Runtime,
+// Host, Dir, Image, Sleep and Exit are required. If another field is nil, the tests that
+// need it are skipped.
 type Subject struct {
 	Runtime runtime.Runtime
-	// Host that pods are started with; its PodLogsDir must be a directory that the
-	// runtime can write to.
+	// Host describes the node. Its PodLogsDir must be a directory that the runtime can
+	// write to.
 	Host *runtime.Host
-	// Dir is where pods get a directory each.
+	// Dir is a directory. Each pod gets a directory in it.
 	Dir string
-	// Image that containers are made from, in the form in which a spec names it.
+	// Image is the image of the containers, as in a spec.
 	Image string
-	// MissingImage can be named but not be had.
+	// MissingImage is the name of an image that cannot be pulled.
 	MissingImage string
-	// HostNetwork says that pods can only have the network of the host.
+	// HostNetwork means that pods can only use the network of the host.
 	HostNetwork bool
 
-	// Sleep is a command that runs until it is stopped, and ends soon after SIGTERM,
-	// with any code.
+	// Sleep is a command that runs until it is stopped. It ends soon after SIGTERM, with
+	// any code.
 	Sleep []string
-	// Exit returns a command that ends by itself with the code, after a while; 0
-	// means at once.
+	// Exit returns a command that ends with the code after the time. After 0, it ends at
+	// once.
 	Exit func(after time.Duration, code int32) []string
-	// Stubborn is a command that goes on after SIGTERM.
+	// Stubborn is a command that does not end on SIGTERM.
 	Stubborn []string
-	// SaysReady says that Sleep and Stubborn write a line to stdout as soon as they are
-	// ready for SIGTERM, which is when tests go on. Otherwise half a second has to do where it
-	// matters, and a test may fail on a busy machine.
+	// SaysReady means that Sleep and Stubborn write a line to stdout when they are ready
+	// for SIGTERM. The tests then wait for the line. Otherwise they wait for half a second
+	// where it matters, and may fail on a busy machine.
 	SaysReady bool
-	// Print returns a command that writes a line with the text to stdout, and ends
-	// with code 0.
+	// Print returns a command that writes a line with the text to stdout and ends with
+	// code 0.
 	Print func(text string) []string
 
-	// ExecPrint and ExecExit return commands that can be run in a container which
-	// runs Sleep: one that writes the text to stdout, one that ends with the code.
+	// ExecPrint returns a command for a container that runs Sleep. The command writes the
+	// text to stdout.
 	ExecPrint func(text string) []string
-	ExecExit  func(code int32) []string
-	// ExecSleep is one that takes a minute or more.
+	// ExecExit returns such a command that ends with the code.
+	ExecExit func(code int32) []string
+	// ExecSleep is such a command that runs for a minute or longer.
 	ExecSleep []string
 
-	// Restart stops the runtime, calls absent while it is away, and starts it again
-	// with all it knew. Containers go on meanwhile. The same Runtime is used after.
+	// Restart stops the runtime, calls absent, and starts the runtime again with its
+	// state. Containers keep running. The tests go on with the same Runtime.
 	Restart func(absent func()) error
-	// LosesExits says that what ends while the runtime is away may be reported with
-	// another code than its own; containerd says 255 then.
+	// LosesExits means that a container that ends while the runtime is stopped may be
+	// reported with another exit code. containerd reports 255.
 	LosesExits bool
-	// Unannounced says that a stream of events that stands is known to only when the first
-	// event has come, as with containerd.
+	// Unannounced means that an event stream is known to be active only after its first
+	// event, as with containerd.
 	Unannounced bool
-	// Watch calls changed for each pod that changes in the runtime, soon after it does,
-	// as far as the runtime's own events tell. It returns nil when ctx ends, and
-	// closes ready when it listens. nil: the Runtime's, if it is a [runtime.EventSource].
+	// Watch calls changed soon after a pod changes in the runtime, with the pod's UID or,
+	// if the event does not have it, an empty one. It closes ready when it is active,
+	// and returns nil when ctx ends. If nil, it is the Runtime's event stream, if the
+	// Runtime has a [runtime.EventSource].
 	Watch func(ctx context.Context, ready chan<- struct{}, changed func(uid types.UID)) error
-	// NetworkDown makes the pod network of the runtime fail, or undoes that.
+	// NetworkDown makes the pod network of the runtime fail, or work again.
 	NetworkDown func(down bool)
 }
 
-// Factory makes subjects.
+// Factory makes the subjects of a suite. New is required.
 type Factory struct {
-	// New returns a subject for one test. It may be one that others use too, at the same
-	// time: a test has pods of its own and looks at no others. What is to be closed, New
-	// leaves to t.Cleanup.
+	// New returns the subject of one test. Tests may share a subject, also at the same
+	// time, since each test looks at its own pods only. New closes what it opened with
+	// t.Cleanup.
 	New func(t *testing.T) *Subject
-	// VirtualTime runs each test in a bubble of testing/synctest. New is called in it, so that
-	// what it starts must have ended when the cleanups are through.
+	// VirtualTime runs each test in a bubble of testing/synctest. New is called in the
+	// bubble, so the goroutines that it starts must have ended after the cleanups.
 	VirtualTime bool
-	// Timeout is how long the suite waits for what a runtime is to do at once, as
-	// starting a container. Default: 30 s.
+	// Timeout is the time that the runtime may take for an operation without a time of its
+	// own, such as the start of a container. Default: 30 seconds.
 	Timeout time.Duration
-	// Parallel runs the tests side by side. It does not go with VirtualTime, nor
-	// with Restart or NetworkDown where tests share a subject.
+	// Parallel runs the tests at the same time. It must not be set with VirtualTime, nor
+	// if tests share a subject that has Restart or NetworkDown.
 	Parallel bool
-	// ShortGrace is the grace period given to what does not end by itself. Default:
-	// 2 s.
+	// ShortGrace is the grace period for commands that do not end by themselves. It is
+	// at least one second. Default: 2 seconds.
 	ShortGrace time.Duration
 }
 
-// Suite runs all tests, each as a subtest of its own.
+// Suite runs each test as a subtest of t.
 func Suite(t *testing.T, f Factory) {
 	if f.Timeout <= 0 {
 		f.Timeout = 30 * time.Second
@@ -113,7 +115,8 @@ func Suite(t *testing.T, f Factory) {
 // testCase is one test of the suite.
 type testCase struct {
 	name string
-	// missing returns what the subject lacks for the test, or "".
+	// missing returns what the subject does not have and the test needs, or "". It may be
+	// nil.
 	missing func(s *Subject) string
 	run     func(e *env)
 }
@@ -128,7 +131,7 @@ func run(t *testing.T, f *Factory, c testCase) {
 	c.run(newEnv(t, f, s))
 }
 
-// cases are in the order in which a runtime is best brought up.
+// cases are in the order in which the author of a runtime implements it.
 var cases = []testCase{
 	{"Starts", nil, testStarts},
 	{"SyncIsIdempotent", nil, testSyncIsIdempotent},
@@ -184,7 +187,10 @@ var (
 	needPrint        = need("printing command", func(s *Subject) bool { return s.Print != nil })
 	needExec         = need("commands for Exec", func(s *Subject) bool { return s.ExecPrint != nil && s.ExecExit != nil })
 	needExecSleep    = need("slow command for Exec", func(s *Subject) bool { return s.ExecSleep != nil })
-	needWatch        = need("events", func(s *Subject) bool { _, ok := s.Runtime.(runtime.EventSource); return ok || s.Watch != nil })
-	needRestart      = need("way to be restarted", func(s *Subject) bool { return s.Restart != nil })
-	needNetworkDown  = need("way to lose its network", func(s *Subject) bool { return s.NetworkDown != nil })
+	needWatch        = need("events", func(s *Subject) bool {
+		_, ok := runtime.Optional[runtime.EventSource](s.Runtime)
+		return ok || s.Watch != nil
+	})
+	needRestart     = need("way to be restarted", func(s *Subject) bool { return s.Restart != nil })
+	needNetworkDown = need("way to lose its network", func(s *Subject) bool { return s.NetworkDown != nil })
 )

@@ -3,6 +3,7 @@ package runtimetest_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// defective is a runtime that is right but for one thing. Fields that are nil leave
-// it as it is.
+// defective is a runtime with one defect. A field that is nil changes nothing.
 type defective struct {
 	*fake.Runtime
 	list    func(pods []*runtime.Pod) []*runtime.Pod
@@ -92,7 +92,7 @@ func (d *defective) WatchEvents(ctx context.Context, established func(), hint fu
 	return d.Runtime.WatchEvents(ctx, established, hint)
 }
 
-// defects are by name: what is broken, and a test that must find it.
+// defects has, by its name, each defect and a test that finds it.
 var defects = map[string]struct {
 	found string
 	apply func(d *defective)
@@ -163,12 +163,12 @@ var defects = map[string]struct {
 			return d.Runtime.KillPod(ctx, req)
 		}
 	}},
-	"is deaf to the end of the context": {"Cancelled", func(d *defective) {
+	"ignores the end of the context": {"Cancelled", func(d *defective) {
 		d.kill = func(ctx context.Context, req runtime.PodKill) error {
 			return d.Runtime.KillPod(context.WithoutCancel(ctx), req)
 		}
 	}},
-	"has no word for what is not there": {"Unknown", func(d *defective) {
+	"returns another error for what is not there": {"Unknown", func(d *defective) {
 		d.exec = func(err error) error {
 			if err != nil {
 				return errors.New("failed")
@@ -179,7 +179,7 @@ var defects = map[string]struct {
 	"removes what runs": {"Remove", func(d *defective) {
 		d.remove = func(context.Context, runtime.ContainerID, error) error { return nil }
 	}},
-	"is silent": {"EventsAreHints", func(d *defective) {
+	"has no events": {"EventsAreHints", func(d *defective) {
 		d.watch = func(ctx context.Context, established func()) error {
 			established()
 			<-ctx.Done()
@@ -211,7 +211,8 @@ var defects = map[string]struct {
 
 const defectVariable = "RUNTIMETEST_DEFECT"
 
-// TestSuite runs the suite on the fake, with the defect that the environment names.
+// TestSuite runs the suite on the fake, with the defect that the environment variable
+// names.
 func TestSuite(t *testing.T) {
 	dir := t.TempDir()
 	defect, broken := defects[os.Getenv(defectVariable)]
@@ -229,6 +230,17 @@ func TestSuite(t *testing.T) {
 			},
 		}
 	}})
+}
+
+// passes runs a test and reports whether it passes. It prints nothing, also with -v,
+// since the output of an example is compared.
+func passes(test func(t *testing.T)) bool {
+	verbose := flag.Lookup("test.v").Value
+	was := verbose.String()
+	_ = verbose.Set("false")
+	defer func() { _ = verbose.Set(was) }()
+	match := func(_, _ string) (bool, error) { return true, nil }
+	return testing.RunTests(match, []testing.InternalTest{{Name: "TestConformance", F: test}})
 }
 
 func program(c fake.Container) fake.Behavior {

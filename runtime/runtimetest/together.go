@@ -16,7 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// manyPods is enough for calls to meet.
+// manyPods is enough for calls to run at the same time.
 const manyPods = 16
 
 func testManyPods(e *env) {
@@ -28,7 +28,7 @@ func testManyPods(e *env) {
 	for _, pod := range pods {
 		g.Go(func() error { return e.startQuietly(ctx, pod) })
 	}
-	for range 4 { // others look meanwhile
+	for range 4 { // at the same time
 		g.Go(func() error { _, err := e.Runtime.ListPods(ctx); return err })
 	}
 	require.NoError(e, g.Wait())
@@ -40,7 +40,7 @@ func testManyPods(e *env) {
 		require.Len(e, p.Containers, 2)
 		ids[p.Containers[0].ID], ids[p.Containers[1].ID] = true, true
 	}
-	assert.Len(e, ids, 2*manyPods, "every ID is of one container")
+	assert.Len(e, ids, 2*manyPods, "each ID belongs to one container")
 
 	g, ctx = errgroup.WithContext(e.ctx)
 	for _, pod := range pods {
@@ -55,7 +55,7 @@ func testManyPods(e *env) {
 	}
 }
 
-// startQuietly is start for goroutines, which may not end a test.
+// startQuietly is start for a goroutine, which must not end the test.
 func (e *env) startQuietly(ctx context.Context, pod *v1.Pod) error {
 	deadline := time.Now().Add(2 * e.f.Timeout)
 	for {
@@ -67,7 +67,7 @@ func (e *env) startQuietly(ctx context.Context, pod *v1.Pod) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("waited in vain: %s", describe(status))
+			return fmt.Errorf("the containers do not run: %s", describe(status))
 		}
 		_, err = e.Runtime.SyncPod(ctx, runtime.PodSync{
 			Pod: pod, Status: status, Host: e.Host, Dir: filepath.Join(e.Dir, string(pod.UID)),
@@ -97,8 +97,8 @@ func testConcurrentRemoval(e *env) {
 	assert.Nil(e, e.listed(pod))
 }
 
-// testChangesSeen looks at lists, as a relisting PLEG does: what they say of an
-// instance only ever goes forward.
+// testChangesSeen reads lists, as a PLEG that relists does: the state of an instance
+// only goes forward.
 func testChangesSeen(e *env) {
 	pod := e.pod(v1.RestartPolicyNever, e.container("main", e.Exit(200*time.Millisecond, 5)))
 	e.mustStep(pod)
@@ -120,9 +120,9 @@ func testChangesSeen(e *env) {
 	assert.Equal(e, int32(5), e.status(pod).Newest("main").ExitCode, "the status is not older than the list")
 }
 
-// watch is Watch, if need be made of WatchEvents.
+// watch is Watch, or made of WatchEvents if that is nil.
 func (e *env) watch(ctx context.Context, ready chan<- struct{}, changed func(types.UID)) error {
-	source, ok := e.Runtime.(runtime.EventSource)
+	source, ok := runtime.Optional[runtime.EventSource](e.Runtime)
 	if e.Watch != nil || !ok {
 		return e.Watch(ctx, ready, changed)
 	}
@@ -145,11 +145,11 @@ func (e *env) watch(ctx context.Context, ready chan<- struct{}, changed func(typ
 func testEvents(e *env) {
 	pod := e.pod(v1.RestartPolicyNever, e.container("main", e.Exit(500*time.Millisecond, 0)))
 	ctx, cancel := context.WithCancel(e.ctx)
-	hints := make(chan struct{}, 1) // one that was not taken yet says the same as two
+	hints := make(chan struct{}, 1) // when it is full, another hint adds nothing
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		done <- e.watch(ctx, ready, func(uid types.UID) {
-			if uid == pod.UID || uid == "" { // some events do not say of which pod they are
+			if uid == pod.UID || uid == "" { // an event may be without a pod
 				select {
 				case hints <- struct{}{}:
 				default:
@@ -165,19 +165,19 @@ func testEvents(e *env) {
 		e.Helper()
 		late := time.NewTimer(e.f.Timeout)
 		defer late.Stop()
-		for told := false; !told || !cond(); {
+		for hinted := false; !hinted || !cond(); {
 			select {
 			case <-hints:
-				told = true
+				hinted = true
 			case <-late.C:
-				require.Fail(e, "no event told of it", what)
+				require.Fail(e, "no event", what)
 			}
 		}
 	}
 	select {
 	case <-ready:
 	case <-time.After(e.f.Timeout):
-		require.Fail(e, "Watch does not begin to listen")
+		require.Fail(e, "Watch does not become active")
 	}
 	e.mustStep(pod)
 	until("the start", func() bool { s := e.status(pod); return running(s, "main") || exited(s, "main") })
@@ -197,7 +197,7 @@ func testRestart(e *env) {
 		time.Sleep(3 * time.Second)
 		ctx, cancel := context.WithTimeout(e.ctx, 5*time.Second)
 		defer cancel()
-		require.Error(e, e.Runtime.Check(ctx), "a runtime that is away is not well")
+		require.Error(e, e.Runtime.Check(ctx), "a runtime that is stopped is not ready")
 	}))
 	deadline := time.Now().Add(e.f.Timeout)
 	for e.Runtime.Check(e.ctx) != nil {
@@ -205,12 +205,12 @@ func testRestart(e *env) {
 		time.Sleep(poll)
 	}
 	after := e.wait(pod, "leaves has exited", func(s *runtime.PodStatus) bool { return exited(s, "leaves") })
-	assert.Equal(e, before.Newest("kept"), after.Newest("kept"), "what runs goes on, and is known as before")
-	assert.Equal(e, before.Newest("left"), after.Newest("left"), "what has ended, too")
+	assert.Equal(e, before.Newest("kept"), after.Newest("kept"), "a container that runs keeps running, and its status is the same")
+	assert.Equal(e, before.Newest("left"), after.Newest("left"), "so is that of a container that had ended")
 	if e.LosesExits {
-		assert.NotZero(e, after.Newest("leaves").ExitCode, "what has ended meanwhile did not end well")
+		assert.NotZero(e, after.Newest("leaves").ExitCode, "a container that ended in between did not succeed")
 	} else {
-		assert.Equal(e, int32(7), after.Newest("leaves").ExitCode, "what has ended meanwhile, too")
+		assert.Equal(e, int32(7), after.Newest("leaves").ExitCode, "the exit code of a container that ended in between")
 	}
 	assert.False(e, after.Newest("leaves").FinishedAt.Before(before.Newest("leaves").StartedAt))
 	assert.Equal(e, before.ReadySandbox(), after.ReadySandbox())
