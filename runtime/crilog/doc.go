@@ -1,20 +1,25 @@
-// Package crilog reads container logs in the format of CRI, which containerd,
-// CRI-O and runtime/process write:
+// Package crilog reads container logs in the format of CRI. containerd, CRI-O and
+// runtime/process write it:
 //
 //	2026-01-02T03:04:05.000000006Z stdout F the text of a line
 //
 // # Vocabulary
 //
-//   - A line is one line of the file. Its stream is stdout or stderr; its tag says
-//     whether it is a full line of the container's output (F) or a part that the
-//     next line of the stream continues (P). Further tags may follow after a colon.
-//   - Rotation renames the file, and the runtime goes on in a new one of the old name.
+//   - A line is one line of the file. It has a time, a stream (stdout or stderr), tags
+//     and a text. The first tag is F for a full line of the container's output, and P
+//     for a part that the next line of the stream continues. Tags are separated by
+//     colons.
+//   - Rotation renames the file. The runtime then writes to a new file with the old
+//     name.
 //
 // # Guarantees
 //
-//   - Lines of another form, such as one that a crash has cut, are skipped.
-//   - A [Reader] never waits: at the end of what is written it returns [io.EOF], and
-//     can be asked again. It goes over to the new file after a rotation, when the old
-//     one is read to its end, and to the beginning of one that was truncated.
-//   - Memory is bounded by the longest line, at most 16 MiB; longer ones are skipped.
+//   - A line that is not in this format is skipped, for example one that was cut off
+//     by a crash.
+//   - A [Reader] does not wait. At the end of the file it returns [io.EOF], and can be
+//     called again when there may be more. After a rotation it continues with the new
+//     file, when it has read the old one to its end. After a truncation it continues at
+//     the beginning.
+//   - Memory is bounded by the longest line. A line that is longer than 16 MiB is
+//     skipped.
 package crilog

@@ -8,24 +8,23 @@ const (
 	Stderr = "stderr"
 )
 
-// Line is one line of a log.
+// Line is a line of a log.
 type Line struct {
-	// Time is RFC 3339 with nanoseconds, as it was written; it is not checked.
+	// Time is the time as it is in the file, in RFC 3339 with nanoseconds. It is not
+	// validated.
 	Time []byte
 	// Stream is [Stdout] or [Stderr].
 	Stream string
-	// Partial says that the next line of the stream continues this one.
+	// Partial means that the next line of the stream continues this one.
 	Partial bool
-	// Text is what the container wrote, without the end of the line.
+	// Text is the output of the container, without a newline.
 	Text []byte
 }
 
-// Parse reads a line, given without its end. It reports false for one of another
-// form. The result refers to the argument.
-func Parse(line []byte) (Line, bool) {
-	var l Line
+// Parse parses a line without its newline. ok is false if it is not in the format of
+// CRI. The result refers to the memory of line.
+func Parse(line []byte) (l Line, ok bool) {
 	var stream, tags []byte
-	var ok bool
 	if l.Time, line, ok = bytes.Cut(line, []byte{' '}); !ok {
 		return Line{}, false
 	}
@@ -48,7 +47,7 @@ func Parse(line []byte) (Line, bool) {
 	return l, true
 }
 
-// Append appends the text, and the end of the line unless it is partial.
+// Append appends the text to out, and a newline if the line is not partial.
 func (l Line) Append(out []byte) []byte {
 	out = append(out, l.Text...)
 	if !l.Partial {

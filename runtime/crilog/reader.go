@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// maxLine bounds a line. Runtimes cut lines at 16 KiB, unless they are told not to cut
-	// them at all.
+	// maxLine is the maximum length of a line. Runtimes cut lines at 16 KiB by default,
+	// but can be configured not to.
 	maxLine = 16 << 20
-	// block is how much is read at a time.
+	// block is the size of a read.
 	block = 32 << 10
 )
 
-// Reader reads the lines of a log. It is for one goroutine at a time.
+// Reader reads the lines of a log. It is not safe for concurrent use.
 type Reader struct {
 	path string
-	f    *os.File    // nil in tests of what reads bytes only
+	f    *os.File    // nil if src is not a file
 	src  io.ReaderAt // f
-	// at is how far src was read.
+	// at is the offset in src of the next read.
 	at int64
-	// buf is read and not yet returned; the first done bytes were returned before.
+	// buf is what was read. The first done bytes of it were returned.
 	buf  []byte
 	done int
-	// skip says that buf begins amid a line, which is to be left out.
+	// skip means that buf begins within a line that is skipped.
 	skip bool
-	// rotated says that path had become another file before src was last read.
+	// rotated means that path was another file before the last read of src.
 	rotated bool
 }
 
-// Open opens the log for its last lines and what comes after them; all lines if
-// the number is negative. Parts of a line count as lines, as they do for kubelet.
+// Open opens the log. The reader starts before the last lines, or at the beginning if
+// lines is negative. Partial lines count as lines, as they do for kubelet.
 func Open(path string, lines int) (*Reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -60,9 +60,8 @@ func (r *Reader) seek(lines int) error {
 // Close closes the file.
 func (r *Reader) Close() error { return r.f.Close() }
 
-// Next returns the next line that is complete. At the end of what is written the
-// error is [io.EOF]; the caller may ask again when more may have come. The line is
-// valid until the next call.
+// Next returns the next complete line. At the end of the log the error is [io.EOF], and
+// the caller may call Next again later. The line is valid until the next call.
 func (r *Reader) Next() (Line, error) {
 	for {
 		raw, err := r.next()
@@ -75,9 +74,9 @@ func (r *Reader) Next() (Line, error) {
 	}
 }
 
-// Rest returns the line at the end of the file that has no end, when Next has
-// returned [io.EOF] and no more is to come.
-func (r *Reader) Rest() (Line, bool) {
+// Rest returns the incomplete line at the end of the log. ok is false if there is none.
+// It is for a log that is not written any more, after Next has returned [io.EOF].
+func (r *Reader) Rest() (l Line, ok bool) {
 	if r.skip {
 		return Line{}, false
 	}
@@ -113,8 +112,8 @@ func (r *Reader) next() ([]byte, error) {
 	}
 }
 
-// fill reads more into buf. It returns io.EOF if there is nothing more, and
-// errNewFile if reading goes on elsewhere.
+// fill reads more into buf. It returns io.EOF at the end of the log, and errNewFile if
+// the reader continues with another file.
 func (r *Reader) fill() error {
 	r.buf = append(r.buf[:0], r.buf[r.done:]...)
 	r.done = 0
@@ -135,14 +134,14 @@ func (r *Reader) fill() error {
 	}
 }
 
-// errNewFile says that reading goes on elsewhere.
+// errNewFile means that the reader continues with another file.
 var errNewFile = errors.New("another file")
 
-// turn looks whether there is a new file, at the end of the old one.
+// turn continues with the new file, if there is one, at the end of the old one.
 func (r *Reader) turn() error {
 	there, err := os.Stat(r.path)
 	if err != nil {
-		return io.EOF // removed, or renamed and not yet there again
+		return io.EOF // removed, or renamed and not made again yet
 	}
 	open, err := r.f.Stat()
 	if err != nil {
@@ -155,7 +154,7 @@ func (r *Reader) turn() error {
 		r.begin(r.f) // truncated
 		return errNewFile
 	}
-	// Between our last read and the rename the runtime may have written to the old one.
+	// The runtime may have written to the old file between the last read and the rename.
 	if !r.rotated {
 		r.rotated = true
 		return errNewFile

@@ -7,12 +7,12 @@ import (
 	"os"
 )
 
-// maxTailRead bounds how much of a log [Tail] reads to find its last lines. A line
-// is at most 16 KiB and some in containerd and CRI-O.
+// maxTailRead is the maximum that [Tail] reads of a log. A line of containerd or CRI-O
+// has little more than 16 KiB.
 const maxTailRead = 2 << 20
 
-// Tail returns what the last lines of a log say, at most limit bytes of it, the
-// last ones. It looks at no more than the last 2 MiB.
+// Tail returns the text of the last lines of a log, and of that the last limit bytes. It
+// reads no more than the last 2 MiB of the log.
 func Tail(path string, lines, limit int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -31,7 +31,7 @@ func tail(src io.ReaderAt, size int64, lines, limit int, most int64) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	// What is written meanwhile is not read.
+	// What is written from now on is not read.
 	r := &Reader{src: io.NewSectionReader(src, offset, size-offset), skip: amid}
 	var out []byte
 	for {
@@ -50,8 +50,8 @@ func tail(src io.ReaderAt, size int64, lines, limit int, most int64) ([]byte, er
 	return out[max(0, len(out)-limit):], nil
 }
 
-// tailOffset returns where the last lines begin, looking at no more than the last
-// so many bytes. amid says that it is not known to be the beginning of a line.
+// tailOffset returns the offset of the last lines. It reads no more than the last most
+// bytes. amid means that the offset may be within a line.
 func tailOffset(src io.ReaderAt, size int64, lines int, most int64) (offset int64, amid bool, err error) {
 	if lines <= 0 {
 		return size, false, nil
@@ -63,12 +63,12 @@ func tailOffset(src io.ReaderAt, size int64, lines int, most int64) (offset int6
 		data := buf[:end-begin]
 		if n, err := src.ReadAt(data, begin); n < len(data) {
 			if errors.Is(err, io.EOF) {
-				return 0, false, nil // it was truncated
+				return 0, false, nil // truncated
 			}
 			return 0, false, err
 		}
 		if end == size && data[len(data)-1] == '\n' {
-			data = data[:len(data)-1] // the last line's own end
+			data = data[:len(data)-1] // the newline of the last line
 		}
 		for {
 			i := bytes.LastIndexByte(data, '\n')
