@@ -12,16 +12,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Backoff limits how often a container is started again; the zero value is
-// kubelet's.
+// Backoff limits the rate of restarts. The zero value is kubelet's.
 type Backoff struct {
-	// Initial is the wait after the second exit; it doubles with each further one.
-	// Default: 10 seconds. It is never more than Max.
+	// Initial is the wait after the second exit. It doubles with each further exit. It is
+	// at most Max. Default: 10 seconds.
 	Initial time.Duration
 	// Max is the longest wait. Default: 5 minutes.
 	Max time.Duration
-	// Reset is how long an instance has to run for earlier exits to be forgotten.
-	// Default: 10 minutes.
+	// Reset is the time that an instance has to run for earlier exits not to count any
+	// more. Default: 10 minutes.
 	Reset time.Duration
 }
 
@@ -39,27 +38,27 @@ func (b Backoff) withDefaults() Backoff {
 	return b
 }
 
-// Crash is what is remembered of a container between computations. It holds no
+// Crash is the back-off state of a container between two calls of [Compute]. It has no
 // pointers and may be copied and compared.
 type Crash struct {
-	// Instance is the last one whose replacement was decided. Its successor is due
-	// whatever its exit code, even if an attempt to start it has failed.
+	// Instance is the last instance that Compute decided to replace. Its successor is due
+	// whatever the exit code is, also if an attempt to start it has failed.
 	Instance runtime.ContainerID
-	// Waited says that the successor of Instance has been let through: it may be
-	// started at once, and that it was is counted.
+	// Waited means that the back-off of the successor is over: it may start at once, and
+	// Instance is counted.
 	Waited bool
-	// Delay is how long after the next exit a successor has to wait; 0 before the
-	// first exit.
+	// Delay is the wait after the next exit. It is 0 before the first exit.
 	Delay time.Duration
-	// Definition is what Delay was counted for: a hash of what, when it is changed,
-	// deserves a new try, which is the image and the resources.
+	// Definition is the hash of the image and the resources that Delay is for. If they
+	// change, the back-off starts from the beginning.
 	Definition uint64
 }
 
 // waitingReason is the API's word for a container in back-off.
 const waitingReason = "CrashLoopBackOff"
 
-// applyBackoff turns what is due into what is to be started now and what waits.
+// applyBackoff divides the containers that are due into those that start now and those
+// that wait.
 func (p *planner) applyBackoff() {
 	for _, s := range p.due {
 		c := s.Container
@@ -88,11 +87,11 @@ func (p *planner) applyBackoff() {
 	}
 }
 
-// admit decides when the successor of n may start: now, or after the wait that
-// it returns. n is the newest instance, which is dead or about to be killed; exited
-// is the newest that has exited, nil if none has.
+// admit returns how long the successor of n has to wait, and the new state. n is the
+// newest instance; it is dead or about to be killed. exited is the newest instance that
+// has exited, or nil.
 //
-// An instance is counted when its successor is let through, and once only.
+// An instance is counted once, when its successor may start.
 func (b Backoff) admit(was Crash, definition uint64, n, exited *runtime.ContainerStatus, now time.Time) (Crash, time.Duration) {
 	if was.Definition != definition {
 		was.Delay, was.Waited = 0, false
@@ -103,12 +102,12 @@ func (b Backoff) admit(was Crash, definition uint64, n, exited *runtime.Containe
 	is := Crash{Instance: n.ID, Waited: true, Delay: was.Delay, Definition: definition}
 	switch {
 	case exited == nil:
-		// The first instance, killed by us: nothing has crashed yet.
+		// The agent killed the first instance: nothing has crashed yet.
 	case was.Delay == 0 || lifetime(n, now) >= b.Reset:
 		is.Delay = b.Initial
 	default:
-		// An exit that lies further in the future than the delay is long was stamped
-		// before the clock was set back, and is not waited for.
+		// An exit that is further in the future than the delay is from before the clock was
+		// set back. It does not delay the successor.
 		if since := now.Sub(exited.FinishedAt); since.Abs() < was.Delay {
 			is.Waited = false
 			return is, was.Delay - since
@@ -118,7 +117,7 @@ func (b Backoff) admit(was Crash, definition uint64, n, exited *runtime.Containe
 	return is, 0
 }
 
-// lifetime is how long the instance has run.
+// lifetime returns how long the instance has run.
 func lifetime(n *runtime.ContainerStatus, now time.Time) time.Duration {
 	switch {
 	case n.StartedAt.IsZero():
@@ -132,9 +131,9 @@ func lifetime(n *runtime.ContainerStatus, now time.Time) time.Duration {
 	}
 }
 
-// lastExited returns the newest instance of the container that has exited, or
-// nil. Of an init container only those in the sandbox in use count: it runs again
-// in each sandbox because it has to, not because it has crashed.
+// lastExited returns the newest instance of the container that has exited, or nil. For
+// an init container, only instances in the sandbox in use count: it runs again in each
+// sandbox without having crashed.
 func (p *planner) lastExited(s Start) *runtime.ContainerStatus {
 	for i := range p.Status.Containers {
 		c := &p.Status.Containers[i]
@@ -146,9 +145,9 @@ func (p *planner) lastExited(s Start) *runtime.ContainerStatus {
 	return nil
 }
 
-// definitionOf hashes what makes back-off begin anew when it changes.
+// definitionOf returns the hash for [Crash].Definition.
 func definitionOf(c *v1.Container) uint64 {
-	// Neither an image nor resources can fail to encode, and maps are encoded sorted.
+	// An image and resources always encode, and maps are encoded in order.
 	b, _ := json.Marshal(struct {
 		Image     string
 		Resources *v1.ResourceRequirements
@@ -158,9 +157,9 @@ func definitionOf(c *v1.Container) uint64 {
 	return h.Sum64()
 }
 
-// oweSuccessor notes that an instance that may run is killed for the sake of a
-// successor: should that not be started at once, the exit code, which then is our
-// own doing, must not decide about it. n may be nil.
+// oweSuccessor records that an instance that may run is killed in order to be replaced.
+// If its successor cannot start at once, the exit code must not decide about it, since it
+// is the agent's doing. n may be nil.
 func (p *planner) oweSuccessor(n *runtime.ContainerStatus) {
 	if n == nil || n.State != runtime.ContainerRunning && n.State != runtime.ContainerUnknown {
 		return
@@ -172,14 +171,14 @@ func (p *planner) oweSuccessor(n *runtime.ContainerStatus) {
 	}
 }
 
-// owesSuccessor reports whether it was decided that the instance be replaced.
+// owesSuccessor reports whether an earlier call decided to replace the instance.
 func (p *planner) owesSuccessor(n *runtime.ContainerStatus) bool {
 	crash, ok := p.Crashes[n.Name]
 	return ok && crash.Instance == n.ID
 }
 
-// remember sets what is known of the container in the map that is returned; the
-// map that was handed in is left as it is.
+// remember sets the state of the container in the map that Compute returns. The map that
+// was passed in is not changed.
 func (p *planner) remember(name string, crash Crash) {
 	if old, ok := p.out.Crashes[name]; ok && old == crash {
 		return

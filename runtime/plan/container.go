@@ -8,32 +8,32 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// verdict is what is to become of a container, given its newest instance.
+// verdict is the decision about a container and its newest instance.
 type verdict int
 
 const (
-	keep    verdict = iota // it runs and goes on
-	replace                // an instance is to be started, the newest is dead by then
-	leave                  // it does not run, or stops now, and stays so
+	keep    verdict = iota // it keeps running
+	replace                // a new instance is to be started; the newest is dead by then
+	leave                  // it does not run, or is stopped now, and is not started again
 )
 
-// judge decides about a container that is to run now, and has its newest
-// instance, which may be nil, killed where need be.
+// judge decides about a container that should run now. If need be, it kills the newest
+// instance n, which may be nil.
 func (p *planner) judge(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) verdict {
 	if n == nil || n.State == runtime.ContainerExited || n.SandboxID != p.out.SandboxID {
 		return p.judgeGone(c, kind, n)
 	}
 	if n.State == runtime.ContainerCreated {
-		// Created and started in one go, an instance stays in this state only if it
-		// could not be started.
+		// An instance is started right after it is created. It stays in this state only if
+		// it could not be started.
 		return replace
 	}
 	reason, message := p.fault(c, kind, n)
 	if reason == "" {
 		return keep
 	}
-	// What is unknown or was made from another definition is replaced whatever the
-	// restart policy says: the pod lacks the container that it asks for.
+	// An instance in an unknown state or of another definition is replaced under any
+	// policy: the pod does not have the container that its spec requests.
 	again := reason == ReasonUnknown || reason == ReasonChanged || restartsAfterKill(p.Pod, c)
 	if again && reason != ReasonUnknown {
 		message += ", will be restarted"
@@ -46,8 +46,8 @@ func (p *planner) judge(c *v1.Container, kind runtime.ContainerKind, n *runtime.
 	return replace
 }
 
-// judgeGone decides about a container whose newest instance does not run any
-// more, or was lost, whatever its state, with an earlier sandbox.
+// judgeGone decides about a container whose newest instance has exited, or was in an
+// earlier sandbox.
 func (p *planner) judgeGone(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) verdict {
 	again := false
 	switch {
@@ -64,7 +64,8 @@ func (p *planner) judgeGone(c *v1.Container, kind runtime.ContainerKind, n *runt
 	return leave
 }
 
-// fault says why an instance that runs, or may run, must not go on; "" if it may.
+// fault returns the reason to kill an instance that runs or may run. It is "" if there
+// is none.
 func (p *planner) fault(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) (reason, message string) {
 	label := "Container " + c.Name
 	if kind == runtime.InitContainer {
@@ -89,7 +90,7 @@ func (p *planner) fault(c *v1.Container, kind runtime.ContainerKind, n *runtime.
 	return reason, fmt.Sprintf("%s failed %s probe", label, probe)
 }
 
-// kill has the instance stopped; c is nil if its container is not in the spec.
+// kill adds the instance to those to stop. c is nil if its container is not in the spec.
 func (p *planner) kill(c *v1.Container, n *runtime.ContainerStatus, reason, message string) {
 	p.out.Kill = append(p.out.Kill, Kill{
 		Container:   *n,
@@ -99,9 +100,9 @@ func (p *planner) kill(c *v1.Container, n *runtime.ContainerStatus, reason, mess
 	})
 }
 
-// killStrays has instances stopped that have no place in the pod, so that never
-// two of a container run: those whose container is not in the spec, those that
-// have a newer one, and those left in another sandbox.
+// killStrays stops the instances that do not belong to the pod, so that no container
+// runs twice: those whose container is not in the spec, those with a newer instance, and
+// those in another sandbox.
 func (p *planner) killStrays() {
 	for i := range p.Status.Containers {
 		n := &p.Status.Containers[i]
@@ -123,9 +124,9 @@ func (p *planner) killStrays() {
 	}
 }
 
-// restartsAfterKill reports whether a container is to be started again after we
-// have killed it. Its exit code then says nothing, so that rules on exit codes
-// do not count: anything but Never restarts.
+// restartsAfterKill reports whether a container is started again after the agent has
+// killed it. Restart rules do not count, since the exit code is the agent's doing: every
+// policy but Never restarts.
 func restartsAfterKill(pod *v1.Pod, c *v1.Container) bool {
 	if c.RestartPolicy != nil {
 		return *c.RestartPolicy != v1.ContainerRestartPolicyNever
@@ -133,20 +134,19 @@ func restartsAfterKill(pod *v1.Pod, c *v1.Container) bool {
 	return pod.Spec.RestartPolicy != v1.RestartPolicyNever
 }
 
-// changed reports whether the instance was made from another definition. One
-// whose hash was not recorded is taken for unchanged.
+// changed reports whether the instance was created from another definition. It is false
+// if the hash was not recorded.
 func changed(c *v1.Container, n *runtime.ContainerStatus) bool {
 	return n.Hash != 0 && n.Hash != runtime.ContainerHash(c)
 }
 
-// succeeded reports whether the instance of an init container, which may be nil,
-// has run to a good end.
+// succeeded reports whether an init container has succeeded. n may be nil.
 func succeeded(n *runtime.ContainerStatus) bool {
 	return n != nil && n.State == runtime.ContainerExited && exitCode(runtime.InitContainer, n) == 0
 }
 
-// exitCode is the exit code that counts. An init container in which the kernel
-// killed something for want of memory has failed, even if its first process says 0.
+// exitCode returns the exit code that counts. An init container in which a process was
+// killed because of its memory has failed, also if its first process returned 0.
 func exitCode(kind runtime.ContainerKind, n *runtime.ContainerStatus) int32 {
 	const killed = 128 + 9
 	if kind == runtime.InitContainer && n.ExitCode == 0 && n.Reason == "OOMKilled" {
@@ -155,8 +155,8 @@ func exitCode(kind runtime.ContainerKind, n *runtime.ContainerStatus) int32 {
 	return n.ExitCode
 }
 
-// gracePeriod is how long an instance may take to stop, in seconds. A failed
-// probe may have a period of its own, unless the pod is being deleted (KEP-2238).
+// gracePeriod returns the grace period of an instance in seconds. A failed probe may
+// have its own, which does not count when the pod is being deleted (KEP-2238).
 func gracePeriod(pod *v1.Pod, c *v1.Container, reason string) int64 {
 	if c != nil && pod.DeletionGracePeriodSeconds == nil {
 		var probe *v1.Probe

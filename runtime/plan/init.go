@@ -6,7 +6,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// progress is how far a pod, or one init container, has come with initialisation.
+// progress is the progress of the initialisation of a pod or of one init container.
 type progress int
 
 const (
@@ -15,13 +15,13 @@ const (
 	initFailed // for good
 )
 
-// planInit plans the init containers and says whether the main ones may start.
+// planInit plans the init containers. The main containers may start if it returns
+// initDone.
 //
-// It relies on the frontier: the last init container that has been executed in
-// this sandbox. What comes before it has passed, even if its instances have been
-// removed since; of that only sidecars matter, which are kept running. What comes
-// after it waits until the frontier has passed. Once a main container exists in
-// the sandbox, the frontier lies behind the last.
+// The init containers before the frontier have succeeded, also if their instances were
+// removed since; the sidecars among them are kept running. The init containers after the
+// frontier wait. When a main container exists in the sandbox, the frontier is after the
+// last init container.
 func (p *planner) planInit() progress {
 	inits := p.Pod.Spec.InitContainers
 	if len(inits) == 0 {
@@ -52,8 +52,9 @@ func (p *planner) planInit() progress {
 	return passed
 }
 
-// frontier returns the index of the last init container that has an instance in
-// the sandbox: -1 if none has, and one past the end if a main container has.
+// frontier returns the index of the last init container with an instance in the sandbox
+// in use. It is -1 if there is none, and the number of init containers if a main
+// container has an instance.
 func (p *planner) frontier() int {
 	inits := p.Pod.Spec.InitContainers
 	for i := range p.Pod.Spec.Containers {
@@ -69,8 +70,8 @@ func (p *planner) frontier() int {
 	return -1
 }
 
-// here returns the newest instance of the container if it is in the sandbox in
-// use, else nil: what ran in an earlier sandbox has to run again in this one.
+// here returns the newest instance of the container if it is in the sandbox in use, and
+// otherwise nil: a container that ran in an earlier sandbox has to run again.
 func (p *planner) here(c *v1.Container) *runtime.ContainerStatus {
 	if n := p.Status.Newest(c.Name); n != nil && n.SandboxID == p.out.SandboxID {
 		return n
@@ -78,8 +79,8 @@ func (p *planner) here(c *v1.Container) *runtime.ContainerStatus {
 	return nil
 }
 
-// stepSidecar keeps a sidecar running. It has passed when it runs and its
-// startup probe, if any, has succeeded; liveness does not count.
+// stepSidecar keeps a sidecar running. It is done when it runs and its startup probe, if
+// it has one, has succeeded.
 func (p *planner) stepSidecar(c *v1.Container) progress {
 	n := p.here(c)
 	if p.judge(c, runtime.InitContainer, n) == replace {
@@ -92,12 +93,12 @@ func (p *planner) stepSidecar(c *v1.Container) progress {
 	return initDone
 }
 
-// stepInit brings the init container at the frontier, not a sidecar, to its end.
-// It has passed when its present definition has succeeded.
+// stepInit runs the init container at the frontier, which is not a sidecar. It is done
+// when an instance of its current definition has succeeded.
 func (p *planner) stepInit(c *v1.Container) progress {
 	n := p.here(c)
 	if n.State == runtime.ContainerUnknown && !restartsAfterKill(p.Pod, c) {
-		return initFailed // or perhaps not, but nobody can tell any more
+		return initFailed // it may have succeeded, but that cannot be known any more
 	}
 	verdict := replace
 	if succeeded(n) {

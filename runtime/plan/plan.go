@@ -8,96 +8,96 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Input is all that [Compute] looks at. Nothing in it is changed.
+// Input is the input of [Compute], which changes nothing in it.
 type Input struct {
 	// Pod is the desired state, defaulted and validated.
 	Pod *v1.Pod
-	// Status is the pod as observed, newer than the end of the last actions that
-	// were carried out for it; nil means that the runtime does not know the pod.
+	// Status is the observed state. It was read after the last actions for the pod were
+	// carried out. If nil, the runtime has nothing of the pod.
 	Status *runtime.PodStatus
-	// Probes is what probes have found; nil means that there are none, so that
-	// every running container counts as started and healthy.
+	// Probes are the results of probes. If nil, the pod has no probes: every running
+	// container counts as started and healthy.
 	Probes runtime.ProbeResults
-	// Now is the time by the clock that also stamps the exits in Status.
+	// Now is the current time, by the clock that set the times in Status.
 	Now time.Time
-	// Backoff limits how often a container is started again.
+	// Backoff limits the rate of restarts.
 	Backoff Backoff
-	// Crashes is what the previous Compute for this pod returned; nil at first.
+	// Crashes is [Actions].Crashes of the previous call for this pod. At first it is nil.
 	Crashes map[string]Crash
 }
 
-// Actions is what is to be done for a pod, in this order: KillPod, or else Kill;
-// then CreateSandbox; then Start. Where all of these are unset the pod is as it
-// should be, or waits.
+// Actions are the actions to carry out for a pod, in this order: KillPod or Kill, then
+// CreateSandbox, then Start. If none is set, the pod is as its spec requests, or waits.
 type Actions struct {
-	// KillPod asks for everything in the status to be stopped, containers in their
-	// [StopOrder] and then sandboxes: because the sandbox has to be replaced, if
-	// CreateSandbox is set too, else because the pod has done its work or has failed
-	// for good. Kill is empty then.
+	// KillPod means that everything in the status is to be stopped: the containers in
+	// their [StopOrder], then the sandboxes. If CreateSandbox is set, the reason is that
+	// the sandbox has to be replaced; otherwise the pod has finished or has failed for
+	// good. Kill is then empty.
 	KillPod bool
-	// CreateSandbox asks for a new sandbox to start containers in.
+	// CreateSandbox means that a new sandbox is to be made, for the containers in Start.
 	CreateSandbox bool
-	// Attempt is the number of the sandbox to create, or of the one in use.
+	// Attempt is the attempt number of the sandbox to make, or of the one in use.
 	Attempt uint32
-	// SandboxID is the sandbox in use; "" if it has to be created or there is none.
+	// SandboxID is the sandbox in use. It is empty if there is none.
 	SandboxID string
-	// Kill has the containers to stop before any is started. They may be stopped
-	// side by side.
+	// Kill has the containers to stop before any is started. They may be stopped at the
+	// same time.
 	Kill []Kill
-	// Start has the containers to start now: ephemeral ones, then init containers,
-	// then main ones, each in the order of the spec. None of them has to wait for
-	// another, and one that fails does not keep the others from being started.
+	// Start has the containers to start now: ephemeral containers, then init containers,
+	// then main containers, each in the order of the spec. They do not depend on each
+	// other: if one fails, the others are still started.
 	Start []Start
-	// Waiting has, by container name, those that would be in Start but for their
-	// back-off.
+	// Waiting has the containers that are due but in back-off, by name.
 	Waiting map[string]v1.ContainerStateWaiting
-	// RetryAfter is the time until the first of Waiting may start; 0 if none waits.
+	// RetryAfter is the time until the first container in Waiting may start. It is 0 if
+	// Waiting is empty.
 	RetryAfter time.Duration
-	// Crashes is to be handed in next time. It is not changed after.
+	// Crashes is to be passed to the next call. It is not changed later.
 	Crashes map[string]Crash
 }
 
-// Reasons for which a container is killed. Those that kubelet has too are in
-// kubelet's words.
+// The reasons to kill a container. They are kubelet's words where kubelet has one.
 const (
-	// ReasonStartupProbe and ReasonLivenessProbe: the probe has failed for good.
+	// ReasonStartupProbe and ReasonLivenessProbe: the probe has reached its failure
+	// threshold.
 	ReasonStartupProbe  = "StartupProbe"
 	ReasonLivenessProbe = "LivenessProbe"
-	// ReasonUnknown: the runtime does not know whether the instance runs.
+	// ReasonUnknown: the state of the instance is unknown.
 	ReasonUnknown = "Unknown"
-	// ReasonChanged: the instance was made from another definition.
+	// ReasonChanged: the instance was created from another definition.
 	ReasonChanged = "DefinitionChanged"
-	// ReasonStray: the instance has no place in the pod. Its container is not in the
-	// spec, or has a newer instance, or the sandbox is not the pod's any more.
+	// ReasonStray: the instance does not belong to the pod. Its container is not in the
+	// spec, or has a newer instance, or its sandbox is not in use any more.
 	ReasonStray = "Stray"
 )
 
 // Kill is a container to stop.
 type Kill struct {
 	Container runtime.ContainerStatus
-	// Reason is one of the Reason constants, Message the sentence for an event.
+	// Reason is one of the constants above. Message is the text of an event.
 	Reason, Message string
-	// GracePeriod in seconds: the failed probe's own if it has one, else the pod's.
+	// GracePeriod is the grace period in seconds: that of the failed probe, or that of the
+	// pod.
 	GracePeriod int64
 }
 
 // Start is a container to create and start.
 type Start struct {
-	// Container points into the spec of the pod.
+	// Container is part of the pod's spec, not a copy.
 	Container *v1.Container
 	Kind      runtime.ContainerKind
-	// RestartCount is one more than that of the newest instance that the status
-	// knows. 0 says that it knows none; a trace that earlier ones have left
-	// elsewhere, such as their logs, may tell better.
+	// RestartCount is the restart count of the newest instance in the status plus one. It
+	// is 0 if the status has none; earlier instances may still have left traces, such as
+	// logs.
 	RestartCount int32
-	// Target is the container whose processes an ephemeral container is to see; ""
-	// for none.
+	// Target is the container whose processes an ephemeral container sees. It is empty if
+	// there is none.
 	Target string
 }
 
-// Compute returns what is to be done for the pod now. It is a pure function:
-// equal inputs yield equal actions. Carrying them out, wholly or in part, and
-// computing anew from a fresh status leads a pod to where it should be.
+// Compute returns the actions for the pod. Equal inputs yield equal actions. A caller
+// that carries them out, wholly or in part, and calls again with a new status, brings
+// the pod to the state that its spec requests.
 func Compute(in Input) Actions {
 	if in.Status == nil {
 		in.Status = &runtime.PodStatus{}
@@ -114,7 +114,7 @@ func Compute(in Input) Actions {
 		p.planSandbox()
 	}
 	if p.out.KillPod {
-		p.out.Kill = nil // all of them, anyway
+		p.out.Kill = nil // KillPod includes them
 		if !p.out.CreateSandbox {
 			p.due = nil
 		}
@@ -123,17 +123,17 @@ func Compute(in Input) Actions {
 	return p.out
 }
 
-// planner is one computation under way.
+// planner is the state of one Compute.
 type planner struct {
 	Input
 	out Actions
-	// copied says that out.Crashes is ours to write to.
+	// copied means that out.Crashes is a copy and may be changed.
 	copied bool
-	// due are the containers to start, back-off or not, in the order of Start.
+	// due are the containers to start, also those in back-off, in the order of Start.
 	due []Start
 }
 
-// planContainers plans a pod that has the sandbox it needs.
+// planContainers plans a pod that has a usable sandbox.
 func (p *planner) planContainers() {
 	p.killStrays()
 	p.startEphemeral()
@@ -148,8 +148,7 @@ func (p *planner) planContainers() {
 	}
 }
 
-// start notes that the container is to be started. Nothing of a pod that is
-// being deleted is.
+// start adds the container to those that are due, unless the pod is being deleted.
 func (p *planner) start(s Start) {
 	if p.Pod.DeletionTimestamp != nil {
 		return
@@ -160,8 +159,8 @@ func (p *planner) start(s Start) {
 	p.due = append(p.due, s)
 }
 
-// startEphemeral starts the ephemeral containers that never were. They need the
-// sandbox only, do not wait for init containers, and are never started again.
+// startEphemeral starts the ephemeral containers that were not started before. They do
+// not wait for init containers, and are not started again.
 func (p *planner) startEphemeral() {
 	for i := range p.Pod.Spec.EphemeralContainers {
 		e := &p.Pod.Spec.EphemeralContainers[i]
@@ -175,8 +174,7 @@ func (p *planner) startEphemeral() {
 	}
 }
 
-// planMain plans the main containers, which all start and live side by side. It
-// reports whether one is left that runs or is to run.
+// planMain plans the main containers. It reports whether one of them runs or is to run.
 func (p *planner) planMain() (busy bool) {
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]

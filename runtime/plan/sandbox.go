@@ -6,17 +6,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// sandboxVerdict says whether the newest sandbox can be used. If so attempt and
-// id are its own, else attempt is that of its successor.
+// sandboxVerdict says whether the newest sandbox can be used. If so, attempt and id are
+// those of the sandbox. Otherwise attempt is that of the next one.
 type sandboxVerdict struct {
 	usable  bool
 	attempt uint32
 	id      string
 }
 
-// judgeSandbox finds the sandbox that the pod's containers are to run in. It has
-// to be ready, the only one that is, with the namespaces that the spec asks for and,
-// if the network is not the host's, with an address.
+// judgeSandbox decides about the sandbox in use, as the package documentation defines
+// it.
 func judgeSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxVerdict {
 	if len(status.Sandboxes) == 0 {
 		return sandboxVerdict{attempt: 0}
@@ -36,16 +35,15 @@ func judgeSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxVerdict {
 	return sandboxVerdict{usable: true, attempt: newest.Attempt, id: newest.ID}
 }
 
-// otherNamespaces reports whether the spec has come to ask for other process or
-// IPC namespaces than the sandbox has, as it can where the pod keeps its UID. The
-// kubelet looks at the network only, and leaves such a pod as it is.
+// otherNamespaces reports whether the spec requests other process or IPC namespaces than
+// the sandbox has. An update of a pod that keeps its UID can do that. kubelet compares
+// only the network.
 func otherNamespaces(pod *v1.Pod, s *runtime.SandboxStatus) bool {
 	return s.PID != "" && (s.PID != runtime.PIDNamespaceOf(pod) || s.HostIPC != pod.Spec.HostIPC)
 }
 
-// planSandbox plans a pod that has no usable sandbox: what is left of it is
-// stopped, and if it still has work to do it begins anew, init containers
-// included.
+// planSandbox plans a pod without a usable sandbox. Everything that runs is stopped. If
+// the pod is not finished, it starts again with its init containers.
 func (p *planner) planSandbox() {
 	wanted := p.mainsAfterSandbox()
 	if p.Pod.DeletionTimestamp != nil || len(wanted) == 0 || p.initFailedBefore() {
@@ -66,7 +64,7 @@ func (p *planner) planSandbox() {
 	}
 }
 
-// mainsAfterSandbox returns the main containers that are to run in a new sandbox.
+// mainsAfterSandbox returns the main containers to run in a new sandbox.
 func (p *planner) mainsAfterSandbox() []*v1.Container {
 	var wanted []*v1.Container
 	for i := range p.Pod.Spec.Containers {
@@ -78,8 +76,8 @@ func (p *planner) mainsAfterSandbox() []*v1.Container {
 	return wanted
 }
 
-// initFailedBefore reports whether an init container has failed, or fails by the
-// loss of its sandbox, in a way that its restart policy does not forgive.
+// initFailedBefore reports whether an init container has failed, or fails because its
+// sandbox is lost, and its restart policy does not allow another try.
 func (p *planner) initFailedBefore() bool {
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]

@@ -6,17 +6,18 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// StopOrder returns the given instances in the groups in which they are to be
-// stopped. A group may be stopped side by side; it has its turn when all groups
-// before it have ended or the grace period, which is one for the whole pod, is over.
+// StopOrder returns the instances in groups, in the order in which they are to be
+// stopped. The instances of a group are stopped at the same time. A group is stopped when
+// all groups before it have ended, or when the grace period, which is that of the whole
+// pod, is over.
 //
-//   - First come the main containers, with init containers that have not ended yet
-//     and whatever the spec does not name.
-//   - Then each sidecar by itself, the one started last first.
-//   - Ephemeral containers are in the last group, whichever it is: nothing has to
-//     wait for a debugging shell.
+//   - The first group has the main containers, init containers that have not ended, and
+//     containers that are not in the spec.
+//   - Then each sidecar is a group, in the reverse order of the spec.
+//   - Ephemeral containers are in the last group, so that no group waits for a debugging
+//     shell.
 //
-// Groups are never empty. Without a spec there is one group.
+// No group is empty. If pod is nil, there is one group.
 func StopOrder(pod *v1.Pod, running []runtime.ContainerStatus) [][]runtime.ContainerStatus {
 	if pod == nil {
 		pod = &v1.Pod{}
