@@ -28,7 +28,8 @@ type PlanFunc func(Input) Removal
 
 // Input is the state that a plan is made from.
 type Input struct {
-	// Pods are the pods in the runtime.
+	// Pods are the pods in the runtime, their containers and sandboxes the newest first.
+	// They must not be changed.
 	Pods []Pod
 	// LogDirs are the log directories of pods, empty if Options.LogsDir is.
 	LogDirs []LogDir

@@ -60,9 +60,9 @@
 //     A pod that is killed while it waits never starts.
 //   - A failed call is repeated after a back-off, which doubles from
 //     [Options.BackoffBase] to [Options.BackoffPeriod]. A Create, a Change and a kill end
-//     the back-off. A Sync, which the failed call may have caused itself, shortens it
-//     to BackoffBase at least. If SyncPod changes something again and again, the calls
-//     are slowed down from 100 ms to BackoffPeriod.
+//     the back-off. A Sync, which the failed call may have caused itself, ends it no
+//     sooner than BackoffBase after the failure. If SyncPod changes something again and
+//     again, it is repeated after a delay that doubles from 100 ms to BackoffPeriod.
 //   - A panic of the PodSyncer is a failed call of one pod.
 //   - UpdatePod never blocks. When Run returns, no call is under way; pods go on
 //     running. Done functions of kills that were not completed are not called.

@@ -53,7 +53,7 @@ type State struct {
 	// Evicted says that a kill had Evict set.
 	Evicted bool
 	// Failure is the error by which SyncPod has failed the pod for good; nil if it has
-	// not. It is not set if a kill with a Status came before.
+	// not. It is not set if a kill with a Status came before. It must not be changed.
 	Failure *runtime.TerminalError
 	// RestartRequested says that another incarnation of the UID starts as soon as this
 	// one has finished.
