@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
@@ -59,9 +60,9 @@ func TestDeltas(t *testing.T) {
 				remove(sink, "3", "unknown")
 			})
 			assert.Equal(r.t, []string{"REMOVE broker c/3", "ADD broker d/4", "UPDATE broker a/1", "DELETE broker b/2"}, r.read())
-			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), phase(v1.PodRunning))) })
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), testpod.Phase(v1.PodRunning))) })
 			assert.Equal(r.t, []string{"RECONCILE broker a/1"}, r.read())
-			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), phase(v1.PodRunning))) })
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"), testpod.Phase(v1.PodRunning))) })
 			assert.Empty(r.t, r.read())
 		},
 		"only Set makes it seen": func(r *rig, s *driven) {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -56,18 +57,12 @@ func (s sourceFunc) Name() string                                       { return
 func (s sourceFunc) Run(ctx context.Context, sink podconfig.Sink) error { return s.run(ctx, sink) }
 
 func testPod(uid, name string, change ...func(*v1.Pod)) *v1.Pod {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: name, Namespace: "default"}}
-	for _, f := range change {
-		f(pod)
-	}
-	return pod
+	return testpod.With(testpod.New(name, testpod.UID(types.UID(uid))), change...)
 }
 
 func image(name string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Spec.Containers = []v1.Container{{Name: "c", Image: name}} }
 }
-
-func phase(ph v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Phase = ph } }
 
 func deleted(p *v1.Pod) {
 	now := metav1.Unix(1, 0)
@@ -150,7 +145,7 @@ func TestMuxScenarios(t *testing.T) {
 		"all operations in one batch": func(r *rig) {
 			r.set(0, testPod("1", "a"), testPod("2", "b"), testPod("3", "c"), testPod("4", "d"))
 			assert.Equal(r.t, []string{"ADD file a/1 b/2 c/3 d/4"}, r.read())
-			r.set(0, testPod("5", "e"), testPod("1", "a", image("x")), testPod("2", "b", deleted), testPod("4", "d", phase(v1.PodRunning)))
+			r.set(0, testPod("5", "e"), testPod("1", "a", image("x")), testPod("2", "b", deleted), testPod("4", "d", testpod.Phase(v1.PodRunning)))
 			assert.Equal(r.t, []string{"REMOVE file c/3", "ADD file e/5", "UPDATE file a/1", "DELETE file b/2", "RECONCILE file d/4"}, r.read())
 			assert.Empty(r.t, r.read())
 		},

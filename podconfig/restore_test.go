@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -135,7 +136,7 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		whole := func() *v1.Pod {
-			return testPod("1", "a", image("x"), phase(v1.PodPending), func(p *v1.Pod) {
+			return testPod("1", "a", image("x"), testpod.Phase(v1.PodPending), func(p *v1.Pod) {
 				p.Labels = map[string]string{}
 				p.Annotations = map[string]string{"k": "v", runtime.AnnotationConfigHash: "1"}
 				p.Spec.NodeSelector = map[string]string{}

@@ -14,10 +14,10 @@ import (
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -96,10 +96,7 @@ func newSyncer(t *testing.T, w *world, opts podsync.Options) *podsync.Syncer {
 }
 
 func makePod() *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "u1"},
-		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "main", Image: "i"}}},
-	}
+	return testpod.New("web", testpod.Namespace("ns"), testpod.UID("u1"), testpod.Restart(v1.RestartPolicyNever), testpod.Containers("main"))
 }
 
 func observed(state runtime.ContainerState, code int32) *runtime.PodStatus {

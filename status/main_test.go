@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -23,18 +24,17 @@ func ptr[T any](v T) *T { return &v }
 
 // podOf makes a pod of containers given as "name", "init:name" or "side:name".
 func podOf(policy v1.RestartPolicy, containers ...string) *v1.Pod {
-	pod := &v1.Pod{}
-	pod.UID, pod.Namespace, pod.Name, pod.Generation = "u1", "default", "web", 1
-	pod.Spec.RestartPolicy = policy
+	pod := testpod.New("web", testpod.UID("u1"), testpod.Restart(policy))
+	pod.Generation = 1
 	for _, c := range containers {
 		kind, name, ok := strings.Cut(c, ":")
 		switch {
 		case !ok:
-			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: c, Image: c + ":1"})
+			testpod.Container(v1.Container{Name: c, Image: c + ":1"})(pod)
 		case kind == "side":
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, v1.Container{Name: name, Image: name + ":1", RestartPolicy: ptr(v1.ContainerRestartPolicyAlways)})
+			testpod.Sidecar(v1.Container{Name: name, Image: name + ":1"})(pod)
 		default:
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, v1.Container{Name: name, Image: name + ":1"})
+			testpod.Init(v1.Container{Name: name, Image: name + ":1"})(pod)
 		}
 	}
 	return pod

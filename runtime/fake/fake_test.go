@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -22,12 +22,9 @@ import (
 )
 
 func makePod(name string, containers ...string) *v1.Pod {
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)},
-		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, TerminationGracePeriodSeconds: new(int64(30))},
-	}
-	for _, c := range containers {
-		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: c, Image: "image:1", ImagePullPolicy: v1.PullIfNotPresent})
+	pod := testpod.New(name, testpod.Restart(v1.RestartPolicyAlways), testpod.Grace(30), testpod.Containers(containers...))
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].ImagePullPolicy = v1.PullIfNotPresent
 	}
 	return pod
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	plegfake "github.com/kubeletkit/kubeletkit/pleg/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -36,10 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var _ podsync.StatusManager = (*fake.Statuses)(nil)
 
 func makePod(name string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
-	}
+	return testpod.New(name, testpod.Containers("main"))
 }
 
 // node is a loop in virtual time with fakes all around.
