@@ -67,7 +67,7 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 	}, nil
 }
 
-// lookup finds variables of the environment and, behind it, extra ones.
+// lookup returns a function that finds variables in env, and then in Extras.
 func (c *Container) lookup(env *environment) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		if value, ok := env.get(name); ok {

@@ -27,11 +27,11 @@ const (
 	reasonBadSetting = "InvalidDNSPolicy"
 )
 
-// clusterOptions come with the resolver of the cluster, so that names of services
-// are looked up in its search domains first.
+// clusterOptions are used with the resolver of the cluster, so that names of services are
+// looked up in its search domains first.
 var clusterOptions = [...]string{"ndots:5"}
 
-// dns returns the pod's resolver configuration, and what had to be left out.
+// dns returns the pod's resolver configuration, and warnings about omitted parts.
 func dns(in *Pod) (*criv1.DNSConfig, []Warning) {
 	var conf ResolvConf
 	var warnings []Warning
@@ -58,7 +58,7 @@ func dns(in *Pod) (*criv1.DNSConfig, []Warning) {
 	return &criv1.DNSConfig{Servers: conf.Nameservers, Searches: conf.Searches, Options: conf.Options}, append(warnings, cut...)
 }
 
-// dnsBase is what a pod's DNS configuration starts from.
+// dnsBase is the base of a pod's DNS configuration.
 type dnsBase int
 
 const (
@@ -86,8 +86,8 @@ func (p *Pod) dnsBase() dnsBase {
 	}
 }
 
-// clusterDNS has the cluster's resolver alone, which asks others itself, and the
-// domains of the cluster before those of the host.
+// clusterDNS returns a configuration with the cluster's resolver alone, which forwards
+// other queries itself, and with the domains of the cluster before those of the host.
 func (p *Pod) clusterDNS() ResolvConf {
 	searches := p.ResolvConf.Searches
 	if domain := p.Host.ClusterDomain; domain != "" {
@@ -100,9 +100,9 @@ func (p *Pod) clusterDNS() ResolvConf {
 	}
 }
 
-// hostDNS is the host's configuration. A host without one gives its pods a
-// configuration that finds nothing, lest the runtime falls back to a file of its own
-// choice.
+// hostDNS returns the host's configuration. For a host without one it returns a
+// configuration that resolves nothing, because with an empty one the runtime would use a
+// file of its own choice.
 func (p *Pod) hostDNS() ResolvConf {
 	if p.Host.ResolvConf != "" {
 		return ResolvConf{
@@ -125,7 +125,7 @@ func (p *Pod) hostDNS() ResolvConf {
 	return ResolvConf{Nameservers: servers, Searches: []string{"."}}
 }
 
-// mergeDNS adds what the pod's spec says. Its options replace those of the same
+// mergeDNS adds the configuration of the pod's spec. Its options replace those of the same
 // name.
 func mergeDNS(conf ResolvConf, extra *v1.PodDNSConfig) ResolvConf {
 	conf.Nameservers = unique(conf.Nameservers, extra.Nameservers)
@@ -140,7 +140,7 @@ func mergeDNS(conf ResolvConf, extra *v1.PodDNSConfig) ResolvConf {
 	return conf
 }
 
-// unique returns what is in the lists, in their order, each string once.
+// unique returns the strings of the lists in their order, each once.
 func unique(lists ...[]string) []string {
 	var out []string
 	seen := map[string]bool{}
@@ -155,9 +155,8 @@ func unique(lists ...[]string) []string {
 	return out
 }
 
-// limitDNS leaves out what resolvers cannot take: servers and domains from the end
-// of their lists, and domains that are too long to be names, which make some
-// resolvers abort.
+// limitDNS omits nameservers and domains beyond the limits of resolvers, from the end of
+// their lists, and domains that are too long for a name, which make some resolvers fail.
 func limitDNS(conf ResolvConf) (ResolvConf, []Warning) {
 	var warnings []Warning
 	if len(conf.Nameservers) > maxNameservers {

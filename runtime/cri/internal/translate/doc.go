@@ -1,48 +1,44 @@
-// Package translate turns pods into the configurations that a CRI runtime
-// takes: a v1.Pod into a PodSandboxConfig, a container of it into a
-// ContainerConfig.
+// Package translate converts pods to the configurations of a CRI runtime: a v1.Pod to a
+// PodSandboxConfig, and its containers to ContainerConfigs.
 //
-// It is a function of values. It opens no file and no socket: what it needs to
-// know of the machine comes in as a [Node] and a [runtime.Host], what stands on
-// disk as paths in a [Container], and sub-paths go through a callback.
+// Its functions depend on their arguments alone and open no file and no socket. Facts of
+// the machine are in a [Node] and a [runtime.Host], files in the paths of a [Container],
+// and a callback prepares sub-paths.
 //
 // # Vocabulary
 //
-//   - [Node] is what holds for all pods: facts of the machine, settings of the agent.
-//   - [Pod] and [Container] are the inputs of one translation.
-//   - [Extras] is what others, such as device plugins, add to a container.
-//   - A [Warning] is something that a pod asked for and does not get, though it runs.
+//   - [Node] applies to all pods: facts of the machine, settings of the agent.
+//   - [Pod] and [Container] are the inputs of one conversion.
+//   - [Extras] are additions to a container from other sources, such as device plugins.
+//   - A [Warning] is about something that a pod requests and does not get, though it runs.
 //
 // # Guarantees
 //
-// The output is what kubelet 1.36 would send, so that either takes over the
-// other's pods, with these differences, all on purpose:
+// The output is the same as that of kubelet 1.36, so that each agent can take over the
+// other's pods, with these intended differences:
 //
-//   - The order of environment variables and of DNS options is that of their
-//     declaration, where kubelet's is random.
+//   - Environment variables and DNS options are in the order of their declaration; in
+//     kubelet their order is random.
 //   - Service environment variables are never set: they need a cluster.
-//   - lifecycle.stopSignal is honoured; in kubelet a feature gate still guards it.
-//   - An unknown type of seccomp profile is an error, where kubelet takes it for
-//     Unconfined.
-//   - resourceFieldRef gives the node's allocatable amount for the missing limit of any
-//     container; kubelet forgets the init containers.
-//   - Namespace options are set also for a pod without a security context, and
-//     mounts of propagation Bidirectional are refused outside privileged containers;
-//     kubelet leaves both to the API server.
+//   - lifecycle.stopSignal is used; in kubelet it needs a feature gate.
+//   - An unknown type of seccomp profile is an error; kubelet uses Unconfined.
+//   - resourceFieldRef falls back to the node's allocatable amount for the missing limit
+//     of any container; kubelet omits init containers.
+//   - Namespace options are also set for a pod without a security context, and mounts
+//     with propagation Bidirectional are refused outside privileged containers; kubelet
+//     leaves both to the API server.
 //
-// Not translated yet: image volumes, block devices (volumeDevices), fileKeyRef and
-// user namespaces without a mapping, each refused with an error that names it;
-// memory.min, memory.low and memory.high (kubelet's MemoryQoS, alpha) and limited swap,
-// which are not set; anything of Windows.
+// Not supported yet: image volumes, block devices (volumeDevices), fileKeyRef, and user
+// namespaces without a mapping, which are errors; memory.min, memory.low and memory.high
+// (kubelet's MemoryQoS, alpha) and limited swap, which are not set; Windows.
 //
-// Inputs are only read. Outputs share no memory with them, except for what
-// stands in [Extras] and in [Pod.Users]. All functions are safe for concurrent use.
+// Inputs are not modified. Outputs share no memory with them, except for the contents of
+// [Extras] and [Pod.Users]. All functions are safe for concurrent use.
 //
 // # Errors
 //
-// An error of [SandboxConfig] or [ContainerConfig] means that the spec cannot be
-// carried out as it is; in a container's status it is a
-// CreateContainerConfigError. The texts are made to be shown to the owner of the
-// pod: they name what is wrong in the spec, and neither the pod nor paths of the host
-// outside of it.
+// An error of [SandboxConfig] or [ContainerConfig] means that the spec cannot be used as
+// it is; the container's waiting reason is CreateContainerConfigError. The texts are for
+// the owner of the pod: they name the problem in the spec, and contain neither the pod's
+// name nor paths of the host that are not in the spec.
 package translate

@@ -102,8 +102,8 @@ func formatMap(m map[string]string) string {
 	return string(b)
 }
 
-// sortedPodIPs returns at most one address of each family, that of the node's
-// primary family first.
+// sortedPodIPs returns at most one address of each family, the node's primary family
+// first.
 func sortedPodIPs(in *Container) []string {
 	hostIPs := in.Pod.Host.IPs
 	primary6 := len(hostIPs) > 0 && isIPv6(hostIPs[0])
@@ -118,7 +118,7 @@ func sortedPodIPs(in *Container) []string {
 			of = &first
 		}
 		if *of == "" {
-			*of = addr.Unmap().String() // as it is usually written
+			*of = addr.Unmap().String() // the canonical form
 		}
 	}
 	return slices.DeleteFunc([]string{first, second}, func(s string) bool { return s == "" })
@@ -129,7 +129,7 @@ func isIPv6(s string) bool {
 	return err == nil && addr.Is6() && !addr.Is4In6()
 }
 
-// podIPs are the addresses of the pod, with the host's network those of the node.
+// podIPs returns the addresses of the pod; with the host's network, those of the node.
 func (c *Container) podIPs() []string {
 	if len(c.PodIPs) == 0 && runtime.HasHostNetwork(c.Pod.Spec) {
 		return c.Pod.Host.IPs
@@ -181,8 +181,8 @@ func resourceFieldValue(in *Container, ref *v1.ResourceFieldSelector) (string, e
 	return strconv.FormatInt(int64(math.Ceil(float64(value)/float64(by))), 10), nil
 }
 
-// defaultLimit is what a container without a limit of its own can get at most: the
-// limit of its pod, else what the node has to give.
+// defaultLimit returns the effective limit of a container without its own: the limit of
+// its pod, else the allocatable amount of the node.
 func defaultLimit(in *Pod, name v1.ResourceName) resource.Quantity {
 	if resourcehelper.IsPodLevelLimitsSet(in.Spec) && resourcehelper.IsSupportedPodLevelResource(name) {
 		if q := in.Spec.Spec.Resources.Limits[name]; !q.IsZero() {

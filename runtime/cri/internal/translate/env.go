@@ -32,7 +32,7 @@ func (e *environment) get(name string) (string, bool) {
 	return v, ok
 }
 
-// keyValues returns the variables as CRI has them.
+// keyValues returns the variables in CRI's type.
 func (e *environment) keyValues() []*criv1.KeyValue {
 	out := make([]*criv1.KeyValue, len(e.names))
 	for i, name := range e.names {
@@ -41,9 +41,9 @@ func (e *environment) keyValues() []*criv1.KeyValue {
 	return out
 }
 
-// containerEnv resolves envFrom, and then env, whose values may refer to whatever
-// comes before them. A later definition replaces an earlier one. Names are passed on as they
-// are: the API has checked those of env, and the keys of config maps and secrets are not restricted.
+// containerEnv resolves envFrom and then env, whose values may refer to all variables
+// before them. A later definition replaces an earlier one. Names are not checked: the API
+// validates those of env, and does not restrict the keys of config maps and secrets.
 func containerEnv(ctx context.Context, in *Container) (*environment, error) {
 	env := &environment{values: map[string]string{}}
 	src := sources{objects: in.Objects, namespace: in.Pod.Spec.Namespace}
@@ -75,18 +75,18 @@ func containerEnv(ctx context.Context, in *Container) (*environment, error) {
 	return env, nil
 }
 
-// sources resolves references of one container's variables. Each object is looked
-// up once, so that variables from the same one fit together.
+// sources resolves the references of one container's variables. It gets each object once,
+// so that variables from the same object are consistent.
 type sources struct {
 	objects   runtime.Objects
 	namespace string
-	// configMaps and secrets that were found.
+	// configMaps and secrets have the data of the objects so far.
 	configMaps map[string]map[string]string
 	secrets    map[string]map[string]string
 }
 
-// all returns what envFrom imports; nil if the reference is optional and leads
-// nowhere.
+// all returns the variables of an envFrom, nil if the reference is optional and its object
+// does not exist.
 func (s *sources) all(ctx context.Context, from *v1.EnvFromSource) (map[string]string, error) {
 	switch {
 	case from.ConfigMapRef != nil:
@@ -98,8 +98,8 @@ func (s *sources) all(ctx context.Context, from *v1.EnvFromSource) (map[string]s
 	}
 }
 
-// one returns the value of a single variable, or false if the reference is
-// optional and leads nowhere.
+// one returns the value of a single variable, or false if the reference is optional and
+// its object or key does not exist.
 func (s *sources) one(ctx context.Context, in *Container, from *v1.EnvVarSource) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:
@@ -124,7 +124,7 @@ func (s *sources) one(ctx context.Context, in *Container, from *v1.EnvVarSource)
 	}
 }
 
-// key picks one key of an object's data.
+// key returns the value of one key of an object's data.
 func (s *sources) key(kind, name, key string, optional bool, data map[string]string, err error) (string, bool, error) {
 	if err != nil {
 		return "", false, err
@@ -136,7 +136,7 @@ func (s *sources) key(kind, name, key string, optional bool, data map[string]str
 	return value, ok, nil
 }
 
-// errNoObjects is why nothing can be found where there is nothing to look in.
+// errNoObjects is the error of references on a node without Objects.
 var errNoObjects = errors.New("this node has no source of config maps and secrets")
 
 func (s *sources) configMap(ctx context.Context, name string, optional bool) (map[string]string, error) {
@@ -180,8 +180,8 @@ func (s *sources) secret(ctx context.Context, name string, optional bool) (map[s
 	return data, nil
 }
 
-// missing turns a failed lookup into the error to return, nil if the object may
-// well not be there. That an object is not there is said as kubelet says it.
+// missing returns the error for a failed lookup, nil if the object does not exist and is
+// optional. The text for objects that do not exist is kubelet's.
 func (s *sources) missing(kind, name string, optional bool, err error) error {
 	notFound := apierrors.IsNotFound(err)
 	switch {

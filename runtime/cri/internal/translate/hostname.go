@@ -7,18 +7,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Lengths that fit into the kernel's nodename, 64 bytes and a NUL. A short name
-// leaves room for one byte less, as kubelet has it.
+// Limits of the kernel's nodename, 64 bytes and a NUL. A short name has one byte less, as in
+// kubelet.
 const (
 	maxHostname = 63
 	maxFQDN     = 64
 )
 
-// hostname returns the pod's name as a host, and the domain it is in, "" without a
-// subdomain. Both go into the pod's hosts file.
+// hostname returns the pod's host name and its domain, "" without a subdomain. Both are
+// written to the pod's hosts file.
 func hostname(in *Pod) (name, domain string, err error) {
 	spec := &in.Spec.Spec
-	if spec.HostnameOverride != nil { // KEP-4762: this and nothing else
+	if spec.HostnameOverride != nil { // KEP-4762: it replaces everything else
 		name = *spec.HostnameOverride
 		if errs := validation.IsDNS1123Subdomain(name); len(errs) != 0 {
 			return "", "", fmt.Errorf("pod HostnameOverride %q is not a valid DNS subdomain: %s", name, strings.Join(errs, ";"))
@@ -45,8 +45,7 @@ func hostname(in *Pod) (name, domain string, err error) {
 	return name, domain, nil
 }
 
-// cutHostname shortens a name that is too long, so that it still ends in a letter
-// or digit.
+// cutHostname shortens a name that is too long. The result ends in a letter or digit.
 func cutHostname(name string) (string, error) {
 	if len(name) <= maxHostname {
 		return name, nil
@@ -58,7 +57,7 @@ func cutHostname(name string) (string, error) {
 	return cut, nil
 }
 
-// kernelHostname is what gethostname returns in the pod.
+// kernelHostname returns the result of gethostname in the pod.
 func kernelHostname(in *Pod) (string, error) {
 	name, domain, err := hostname(in)
 	if err != nil || domain == "" || !isTrue(in.Spec.Spec.SetHostnameAsFQDN) {

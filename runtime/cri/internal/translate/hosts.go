@@ -12,7 +12,7 @@ import (
 
 const hostsPath = "/etc/hosts"
 
-// What kubelet's hosts files begin with.
+// The beginning of kubelet's hosts files.
 const (
 	hostsHeader            = "# Kubernetes-managed hosts file.\n"
 	hostsHeaderHostNetwork = "# Kubernetes-managed hosts file (host network).\n"
@@ -24,9 +24,9 @@ const (
 		"fe00::2\tip6-allrouters\n"
 )
 
-// HostsFile returns the contents of the pod's /etc/hosts, which all its containers
-// share. podIPs are those that the runtime reports; nodeHosts is the file of the
-// host, which pods with the host's network get, with their host aliases added.
+// HostsFile returns the content of the pod's /etc/hosts, which all its containers share.
+// podIPs are the addresses that the runtime reports; nodeHosts is the content of the
+// host's file, which pods with the host's network get, with their host aliases added.
 func HostsFile(in *Pod, podIPs []string, nodeHosts []byte) ([]byte, error) {
 	var b bytes.Buffer
 	if runtime.HasHostNetwork(in.Spec) {
@@ -59,9 +59,9 @@ func writeHostAliases(b *bytes.Buffer, aliases []v1.HostAlias) {
 	}
 }
 
-// NeedsHostsFile reports whether the container gets the file of [HostsFile]: once
-// the pod has an address or is on the host's network, unless the container mounts
-// something of its own on /etc/hosts.
+// NeedsHostsFile reports whether the container mounts the file of [HostsFile]: if the pod
+// has an address or the host's network, and the container has no other mount at
+// /etc/hosts.
 func NeedsHostsFile(in *Container) bool {
 	if len(in.PodIPs) == 0 && !runtime.HasHostNetwork(in.Pod.Spec) {
 		return false

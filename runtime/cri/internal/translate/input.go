@@ -10,107 +10,108 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Node is what holds for all pods of a node. The zero value is a machine with
-// cgroup v1, without SELinux, swap control and huge pages.
+// Node has the facts and settings that apply to all pods of a node. The zero value is a
+// machine with cgroup v1, without SELinux, swap control and huge pages.
 type Node struct {
-	// MemoryCapacity of the machine in bytes, the base of the OOM scores of Burstable
-	// pods. 0: the allocatable memory of [runtime.Host], and without that no credit
-	// for requested memory.
+	// MemoryCapacity is the memory of the machine in bytes, the base of the OOM scores of
+	// Burstable pods. 0 means the allocatable memory of [runtime.Host]; without either,
+	// requested memory does not lower the OOM score.
 	MemoryCapacity int64
-	// HugepageSizes that the kernel offers, as cgroup files spell them: "2MB", "1GB".
-	// Each is limited in every container, to 0 where the spec asks for none.
+	// HugepageSizes are the page sizes of the kernel in the notation of cgroup files, such
+	// as "2MB" and "1GB". Every container gets a limit for each, 0 unless its spec
+	// requests some.
 	HugepageSizes []string
-	// CgroupV2 says that the unified cgroup hierarchy is in use.
+	// CgroupV2 is true if the unified cgroup hierarchy is in use.
 	CgroupV2 bool
-	// SwapControl says that the memory controller limits swap. Containers then get none.
+	// SwapControl is true if the memory controller limits swap. Containers then get none.
 	SwapControl bool
-	// KillProcessesSingly leaves it to the kernel which process of a container dies
-	// when its memory is used up; by default it is all of them (memory.oom.group,
-	// cgroup v2 only). It is kubelet's singleProcessOOMKill.
+	// KillProcessesSingly makes the kernel kill one process of a container that has
+	// exceeded its memory limit. Otherwise it kills all (memory.oom.group, cgroup v2
+	// only). It is kubelet's singleProcessOOMKill.
 	KillProcessesSingly bool
-	// NoCPUQuota leaves CPU limits unenforced (kubelet's cpuCFSQuota: false).
+	// NoCPUQuota disables the enforcement of CPU limits (kubelet's cpuCFSQuota: false).
 	NoCPUQuota bool
-	// CPUPeriod over which a CPU limit is enforced. Default: 100 ms, the kernel's.
+	// CPUPeriod is the period over which a CPU limit is enforced. Default: 100 ms, as in
+	// the kernel.
 	CPUPeriod time.Duration
-	// SELinux says that SELinux is enabled, so that mounts may need relabelling.
+	// SELinux is true if SELinux is enabled, so that mounts may need relabelling.
 	SELinux bool
-	// SeccompProfileRoot is the directory that localhost seccomp profiles are relative
-	// to, as in /var/lib/kubelet/seccomp.
+	// SeccompProfileRoot is the directory of localhost seccomp profiles, as in
+	// /var/lib/kubelet/seccomp.
 	SeccompProfileRoot string
-	// SeccompDefault makes RuntimeDefault the seccomp profile of containers that do
-	// not name one. Default: Unconfined.
+	// SeccompDefault makes RuntimeDefault the seccomp profile of containers without a
+	// profile. Default: Unconfined.
 	SeccompDefault bool
-	// MaskedPaths are hidden from containers beside the usual ones, unless procMount
-	// is Unmasked. kubelet has those of /sys/devices/system/cpu/cpu*/thermal_throttle
-	// here that exist.
+	// MaskedPaths are additional paths to hide from containers, unless procMount is
+	// Unmasked. In kubelet they are the existing paths of
+	// /sys/devices/system/cpu/cpu*/thermal_throttle.
 	MaskedPaths []string
 }
 
-// Pod is a pod to translate, and what is known of it.
+// Pod is a pod to convert, with its environment.
 type Pod struct {
 	// Spec is the pod, defaulted and validated. Required.
 	Spec *v1.Pod
-	// Host is what the spec's downward references and DNS need. Required.
+	// Host is for downward API references and DNS. Required.
 	Host *runtime.Host
 	// Node is required.
 	Node *Node
-	// Dir is the pod's directory on the host; it is passed on to SubPath.
+	// Dir is the pod's directory on the host, for SubPath.
 	Dir string
-	// ResolvConf is what stands in the file of Host.ResolvConf.
+	// ResolvConf is the content of the file Host.ResolvConf.
 	ResolvConf ResolvConf
-	// CgroupParent of the pod, in the form that the runtime's cgroup driver wants.
-	// Default: the runtime chooses.
+	// CgroupParent is the parent cgroup of the pod, in the form of the runtime's cgroup
+	// driver. Default: the runtime chooses.
 	CgroupParent string
-	// Users maps the users of a pod with hostUsers: false. Such pods are refused
-	// without it.
+	// Users is the user mapping of a pod with hostUsers: false. Without it such pods are
+	// refused.
 	Users *criv1.UserNamespace
 }
 
-// Container is a container to translate, and what is known of it.
+// Container is a container to convert, with its environment.
 type Container struct {
 	Pod *Pod
-	// Spec is the container; an ephemeral one as what it has in common with the
-	// others.
+	// Spec is the container, or the common fields of an ephemeral container.
 	Spec *v1.Container
 	Kind runtime.ContainerKind
-	// RestartCount is how many instances there were before this one.
+	// RestartCount is the number of earlier instances.
 	RestartCount int32
-	// TargetID is the ID, without its type, of the container whose processes an
-	// ephemeral container is to see (targetContainerName); "" if there is none.
+	// TargetID is the ID, without its type, of the container whose PID namespace an
+	// ephemeral container joins (targetContainerName); "" if there is none.
 	TargetID string
-	// PodIPs as the runtime reports them. With the host's network they may be left
-	// out; those of the host are taken.
+	// PodIPs are the addresses of the pod as the runtime reports them. With the host's
+	// network they may be empty; the addresses of the host are used then.
 	PodIPs []string
 	Image  Image
-	// Volumes that stand ready, by their name in the pod's spec.
+	// Volumes that are set up, by their name in the pod's spec.
 	Volumes map[string]runtime.Volume
-	// SubPath makes a sub-path ready; nil refuses mounts with one.
+	// SubPath prepares a sub-path. If nil, mounts with a sub-path are refused.
 	SubPath func(ctx context.Context, req runtime.SubPath) (string, error)
-	// RecursiveReadOnly says that the runtime handler of the pod can make mounts
-	// read-only with all below them.
+	// RecursiveReadOnly is true if the runtime handler of the pod supports recursively
+	// read-only mounts.
 	RecursiveReadOnly bool
-	// HostsPath is where the file of [HostsFile] was put down, "" to mount none. It is
-	// mounted where [NeedsHostsFile] says so.
+	// HostsPath is the path of the file with the content of [HostsFile]. It is mounted if
+	// it is not empty and [NeedsHostsFile] returns true.
 	HostsPath string
-	// TerminationLogPath is an empty file, writable for all, that this instance alone
-	// leaves its termination message in. "" mounts none, and neither does a container
-	// without terminationMessagePath.
+	// TerminationLogPath is an empty file for the termination message of this instance,
+	// writable for all users. It is mounted if it is not empty and the container has a
+	// terminationMessagePath.
 	TerminationLogPath string
-	// Objects has what environment variables refer to; nil knows of nothing.
+	// Objects has the objects that environment variables refer to; nil has none.
 	Objects runtime.Objects
 	Extras  Extras
 }
 
-// Image is what is known of a container's image.
+// Image is the metadata of a container's image.
 type Image struct {
-	// Ref is what the runtime knows the image by: what its pull returned.
+	// Ref is the runtime's reference to the image, the result of its pull.
 	Ref string
-	// UID and Username are the image's user, one at most; neither means root.
+	// UID and Username are the image's user, at most one of them; neither means root.
 	UID      *int64
 	Username string
 }
 
-// ImageOf returns what is known of an image that the runtime has.
+// ImageOf returns the metadata of an image that the runtime has.
 func ImageOf(ref string, img *criv1.Image) Image {
 	switch {
 	case img.GetUid() != nil:
@@ -121,7 +122,7 @@ func ImageOf(ref string, img *criv1.Image) Image {
 	}
 }
 
-// user returns the image's user, one of both set; root if it does not say.
+// user returns the image's user, or root. Exactly one of the results is set.
 func (i Image) user() (*int64, string) {
 	if i.UID == nil && i.Username == "" {
 		return new(int64), ""
@@ -129,31 +130,31 @@ func (i Image) user() (*int64, string) {
 	return i.UID, i.Username
 }
 
-// Extras is what others than the spec add to a container, such as device
-// plugins. It becomes part of the configuration as it is, mounts with the user
-// mappings that they have. Extra variables come before those of the spec, extra
-// mounts too; an extra annotation does not replace one of the container's own.
+// Extras are additions to a container from other sources than the spec, such as device
+// plugins. They become part of the configuration unchanged; their mounts keep their user
+// mappings. Extra variables and mounts come before those of the spec; an extra
+// annotation does not replace one of the container.
 type Extras struct {
 	Devices     []*criv1.Device
 	CDIDevices  []*criv1.CDIDevice
 	Mounts      []*criv1.Mount
 	Envs        []*criv1.KeyValue
 	Annotations map[string]string
-	// Groups are further supplemental groups, as some persistent volumes ask for.
+	// Groups are additional supplemental groups, for example of persistent volumes.
 	Groups []int64
 }
 
-// Warning is something that a pod asked for and does not get.
+// Warning is about something that a pod requests and does not get.
 type Warning struct {
-	// Reason is one CamelCase word, that of kubelet's event where there is one.
+	// Reason is one CamelCase word, the reason of kubelet's event if there is one.
 	Reason string
 	// Message is for people.
 	Message string
 }
 
-// RuntimeHandler returns the runtime handler for the pod's runtime class: what
-// lookup says, or without a lookup the name of the class itself. Without a class
-// it is "", the runtime's default.
+// RuntimeHandler returns the runtime handler for the pod's runtime class: the result of
+// lookup, or the name of the class if lookup is nil. For a pod without a class it is "",
+// the runtime's default.
 func RuntimeHandler(pod *v1.Pod, lookup func(class string) (handler string, err error)) (string, error) {
 	switch class := pod.Spec.RuntimeClassName; {
 	case class == nil || *class == "":

@@ -15,8 +15,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// mounts are the container's: extra ones, its volumes, the hosts file and the
-// termination log. lookup has the environment, for subPathExpr.
+// mounts returns the mounts of the container: extra ones, its volumes, the hosts file and
+// the termination log. lookup finds environment variables, for subPathExpr.
 func mounts(ctx context.Context, in *Container, lookup func(string) (string, bool)) ([]*criv1.Mount, error) {
 	out := slices.Clone(in.Extras.Mounts)
 	for i := range in.Spec.VolumeMounts {
@@ -39,7 +39,7 @@ func mounts(ctx context.Context, in *Container, lookup func(string) (string, boo
 	return out, nil
 }
 
-// volumeMount is the i-th of the container's volumeMounts.
+// volumeMount returns the mount for the i-th of the container's volumeMounts.
 func volumeMount(ctx context.Context, in *Container, i int, lookup func(string) (string, bool)) (*criv1.Mount, error) {
 	mount := &in.Spec.VolumeMounts[i]
 	vol, ok := in.Volumes[mount.Name]
@@ -74,8 +74,8 @@ func volumeMount(ctx context.Context, in *Container, i int, lookup func(string) 
 	}, nil
 }
 
-// subPath returns the path inside the volume that the mount is of, "" for the
-// volume as a whole. Every variable in a subPathExpr must have a value.
+// subPath returns the path inside the volume, "" for the whole volume. Every variable in a
+// subPathExpr must have a value.
 func subPath(mount *v1.VolumeMount, lookup func(string) (string, bool)) (string, error) {
 	sub := mount.SubPath
 	if mount.SubPathExpr != "" {
@@ -100,7 +100,7 @@ func subPath(mount *v1.VolumeMount, lookup func(string) (string, bool)) (string,
 	return sub, nil
 }
 
-// prepareSubPath asks for the sub-path to be made ready.
+// prepareSubPath prepares the sub-path and returns its path on the host.
 func prepareSubPath(ctx context.Context, in *Container, i int, vol runtime.Volume, sub string) (string, error) {
 	mount := &in.Spec.VolumeMounts[i]
 	text := fmt.Sprintf("failed to prepare subPath for volumeMount %q of container %q", mount.Name, in.Spec.Name)
@@ -123,9 +123,8 @@ func prepareSubPath(ctx context.Context, in *Container, i int, vol runtime.Volum
 	return hostPath, nil
 }
 
-// hiddenError keeps its cause out of its text: the owner of the pod is not to learn
-// from it how the host's file system looks. The cause is for the log, through
-// [Hidden].
+// hiddenError does not contain its cause in its text, because that would show the owner
+// of the pod the host's file system. [Hidden] returns the cause, for the log.
 type hiddenError struct {
 	text  string
 	cause error
@@ -134,8 +133,8 @@ type hiddenError struct {
 func (e *hiddenError) Error() string { return e.text }
 func (e *hiddenError) Unwrap() error { return e.cause }
 
-// Hidden returns the cause that an error of [ContainerConfig] keeps out of its
-// text, nil if it keeps none.
+// Hidden returns the cause that is not in the text of an error of [ContainerConfig], or
+// nil.
 func Hidden(err error) error {
 	var hidden *hiddenError
 	if errors.As(err, &hidden) {
@@ -144,8 +143,8 @@ func Hidden(err error) error {
 	return nil
 }
 
-// propagation says in which directions mounts below this one spread. Out of the
-// container they do only from privileged ones, as the API has it.
+// propagation returns the propagation of mounts below this one. By the API, only
+// privileged containers may propagate mounts to the host.
 func propagation(mount *v1.VolumeMount, c *v1.Container) (criv1.MountPropagation, error) {
 	if mount.MountPropagation == nil {
 		return criv1.MountPropagation_PROPAGATION_PRIVATE, nil
@@ -165,7 +164,7 @@ func propagation(mount *v1.VolumeMount, c *v1.Container) (criv1.MountPropagation
 	}
 }
 
-// recursiveReadOnly reports whether what is mounted below is read-only too.
+// recursiveReadOnly reports whether the mount is recursively read-only.
 func recursiveReadOnly(mount *v1.VolumeMount, supported bool) (bool, error) {
 	if mount.RecursiveReadOnly == nil || *mount.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil

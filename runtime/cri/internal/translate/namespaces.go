@@ -6,8 +6,8 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// podNamespaces returns which namespaces the pod's containers share, with each
-// other or with the host.
+// podNamespaces returns the namespaces that the pod's containers share with each other or
+// with the host.
 func podNamespaces(in *Pod) (*criv1.NamespaceOption, error) {
 	spec := &in.Spec.Spec
 	ns := &criv1.NamespaceOption{
@@ -37,7 +37,8 @@ func podNamespaces(in *Pod) (*criv1.NamespaceOption, error) {
 	return ns, nil
 }
 
-// containerNamespaces are those of the pod, with an ephemeral container's target.
+// containerNamespaces returns the namespaces of the pod, with the target of an ephemeral
+// container.
 func containerNamespaces(in *Container) (*criv1.NamespaceOption, error) {
 	ns, err := podNamespaces(in.Pod)
 	if err != nil {

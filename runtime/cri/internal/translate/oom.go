@@ -14,15 +14,15 @@ const (
 	bestEffortOOMScore = 1000
 )
 
-// systemCriticalPriority is the least priority of the system's own classes.
+// systemCriticalPriority is the lowest priority of the system's classes.
 const (
 	systemCriticalPriority = 2_000_000_000
 	systemNodeCritical     = "system-node-critical"
 )
 
-// oomScoreAdj decides how early the kernel kills the container's processes when
-// memory is short: the more of the machine's memory a Burstable container has
-// requested, the later.
+// oomScoreAdj returns the OOM score adjustment of the container: the higher it is, the
+// earlier the kernel kills its processes when memory is short. For a Burstable container
+// it decreases with the share of the machine's memory that the container requests.
 func oomScoreAdj(in *Container) int64 {
 	pod := in.Pod.Spec
 	if isNodeCritical(pod) {
@@ -44,7 +44,7 @@ func oomScoreAdj(in *Container) int64 {
 	}
 	request := memoryRequest(in.Spec)
 	if in.Kind == runtime.InitContainer && runtime.IsSidecar(in.Spec) && len(pod.Spec.Containers) > 0 {
-		// A sidecar is not to die before the containers that need it.
+		// A sidecar must not be killed before the containers that need it.
 		least := memoryRequest(&pod.Spec.Containers[0])
 		for i := range pod.Spec.Containers[1:] {
 			least = min(least, memoryRequest(&pod.Spec.Containers[i+1]))
@@ -57,7 +57,7 @@ func oomScoreAdj(in *Container) int64 {
 
 func memoryRequest(c *v1.Container) int64 { return c.Resources.Requests.Memory().Value() }
 
-// podMemoryShare is the container's equal part in what the pod as a whole requests
+// podMemoryShare returns the container's equal share of the memory that the pod requests
 // beyond the requests of its containers (KEP-2837).
 func podMemoryShare(pod *v1.Pod) int64 {
 	if !resourcehelper.IsPodLevelRequestsSet(pod) || pod.Spec.Resources.Requests.Memory().IsZero() {
@@ -68,9 +68,9 @@ func podMemoryShare(pod *v1.Pod) int64 {
 	return rest / int64(max(len(pod.Spec.Containers)+len(pod.Spec.InitContainers), 1))
 }
 
-// isNodeCritical reports whether the node does not work without the pod. The class
-// alone does not tell: anyone could name it in a manifest that no API server has
-// admitted, so a pod must come from the node or have the priority too.
+// isNodeCritical reports whether the pod has the class of pods that the node needs. A
+// manifest that no API server has admitted could have any class, so the pod must also be
+// static or have the priority of the class.
 func isNodeCritical(pod *v1.Pod) bool {
 	if pod.Spec.PriorityClassName != systemNodeCritical {
 		return false

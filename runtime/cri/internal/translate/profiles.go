@@ -10,8 +10,8 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// seccomp is the container's profile: its own, else its pod's, else the default
-// of the node.
+// seccomp returns the container's profile: its own, else its pod's, else the default of the
+// node.
 func seccomp(in *Container) (*criv1.SecurityProfile, error) {
 	var profile *v1.SeccompProfile
 	if sc := in.Pod.Spec.Spec.SecurityContext; sc != nil {
@@ -32,7 +32,7 @@ func seccomp(in *Container) (*criv1.SecurityProfile, error) {
 		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_RuntimeDefault}, nil
 	case v1.SeccompProfileTypeLocalhost:
 		if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
-			//lint:ignore ST1005 the text goes into the status, where kubelet has it so
+			//lint:ignore ST1005 the text is in the status, and is kubelet's
 			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.")
 		}
 		return &criv1.SecurityProfile{
@@ -46,9 +46,9 @@ func seccomp(in *Container) (*criv1.SecurityProfile, error) {
 	}
 }
 
-// appArmor is the container's profile, also in the form that older runtimes
-// read: its own, else that of the pod's annotation for it, which manifests from before
-// the field still have, else its pod's. Without any the runtime chooses.
+// appArmor returns the container's profile, also in the deprecated form for older runtimes:
+// its own, else that of the pod's annotation, which manifests older than the field have,
+// else its pod's. Without any the runtime chooses.
 func appArmor(pod *v1.Pod, c *v1.Container) (profile *criv1.SecurityProfile, deprecated string, err error) {
 	switch p := appArmorProfile(pod, c); {
 	case p == nil:

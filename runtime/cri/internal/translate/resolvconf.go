@@ -15,14 +15,14 @@ type ResolvConf struct {
 	Nameservers []string
 	// Searches are domains without the final dot.
 	Searches []string
-	// Options as they are written, "name" or "name:value", each name once.
+	// Options in the form "name" or "name:value", each name once.
 	Options []string
 }
 
-// ParseResolvConf reads a resolv.conf(5). Nameservers add up, of several search
-// lines the last counts, and of several options of the same name too. Unknown
-// keywords are skipped; a nameserver line without an address is an error, and so
-// is a file of more than 10 MiB.
+// ParseResolvConf parses a resolv.conf(5). All nameserver lines are used; of several search
+// lines, and of several options with the same name, the last is used. Unknown keywords
+// are ignored. A nameserver line without an address is an error, and so is a file of more
+// than 10 MiB.
 func ParseResolvConf(data []byte) (ResolvConf, error) {
 	if len(data) > maxResolvConf {
 		return ResolvConf{}, fmt.Errorf("resolv.conf of %d bytes is longer than %d", len(data), maxResolvConf)
@@ -42,7 +42,7 @@ func ParseResolvConf(data []byte) (ResolvConf, error) {
 		case "search":
 			conf.Searches = nil
 			for _, domain := range args {
-				if domain != "." { // the root adds nothing
+				if domain != "." { // the root domain has no effect
 					conf.Searches = append(conf.Searches, strings.TrimSuffix(domain, "."))
 				}
 			}
@@ -55,7 +55,7 @@ func ParseResolvConf(data []byte) (ResolvConf, error) {
 	return conf, nil
 }
 
-// setOption adds an option, in the place of one that has the same name.
+// setOption adds an option, or replaces the one with the same name.
 func setOption(options []string, option string) []string {
 	name, _, _ := strings.Cut(option, ":")
 	i := slices.IndexFunc(options, func(o string) bool {

@@ -20,13 +20,13 @@ const (
 	defaultPeriod = 100 * time.Millisecond
 )
 
-// cpuShares is the weight of that much CPU.
+// cpuShares returns the weight of an amount of CPU.
 func cpuShares(milli int64) int64 {
 	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
 }
 
-// cpuQuota is how many microseconds of CPU time a limit gives in each period, which
-// is in microseconds too. 0 is no limit.
+// cpuQuota returns the CPU time of a limit in each period, both in microseconds. 0 means no
+// limit.
 func cpuQuota(milli, period int64) int64 {
 	if milli == 0 {
 		return 0
@@ -34,8 +34,8 @@ func cpuQuota(milli, period int64) int64 {
 	return max(milli*period/1000, minQuotaMicro)
 }
 
-// linuxResources is what sandboxes, overhead and containers have in common. A
-// request that is not given is the limit.
+// linuxResources returns the common part of the resources of sandboxes, overhead and
+// containers. A missing request is the limit.
 func (n *Node) linuxResources(requests, limits v1.ResourceList) *criv1.LinuxContainerResources {
 	weight := *limits.Cpu()
 	if request, ok := requests[v1.ResourceCPU]; ok {
@@ -55,7 +55,7 @@ func (n *Node) linuxResources(requests, limits v1.ResourceList) *criv1.LinuxCont
 	return r
 }
 
-// period is the CPU period in microseconds.
+// period returns the CPU period in microseconds.
 func (n *Node) period() int64 {
 	if n.CPUPeriod <= 0 {
 		return defaultPeriod.Microseconds()
@@ -63,8 +63,8 @@ func (n *Node) period() int64 {
 	return n.CPUPeriod.Microseconds()
 }
 
-// containerResources are the limits of one container. Where it has none for CPU or
-// memory, those of its pod hold.
+// containerResources returns the resources of one container. Missing limits of CPU and
+// memory are those of its pod.
 func containerResources(in *Container) *criv1.LinuxContainerResources {
 	pod, node := in.Pod.Spec, in.Pod.Node
 	limits := v1.ResourceList{
@@ -87,8 +87,8 @@ func containerResources(in *Container) *criv1.LinuxContainerResources {
 	return r
 }
 
-// forbidSwap keeps the container's memory out of swap. Under cgroup v1 the limit is
-// on memory and swap together, and does nothing without a limit on memory.
+// forbidSwap forbids the container to use swap. In cgroup v1 the limit is for the sum of
+// memory and swap, and has no effect without a limit on memory.
 func forbidSwap(r *criv1.LinuxContainerResources, cgroupV2 bool) {
 	if !cgroupV2 {
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
@@ -100,14 +100,14 @@ func forbidSwap(r *criv1.LinuxContainerResources, cgroupV2 bool) {
 	r.Unified["memory.swap.max"] = "0"
 }
 
-// sandboxResources are what the containers of the pod use together.
+// sandboxResources returns the sum of the resources of the pod's containers.
 func sandboxResources(in *Pod) *criv1.LinuxContainerResources {
 	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	return in.Node.linuxResources(resourcehelper.PodRequests(in.Spec, opts), resourcehelper.PodLimits(in.Spec, opts))
 }
 
-// overheadResources are what the sandbox itself uses. Overhead is request and
-// limit at once.
+// overheadResources returns the resources of the sandbox itself. Overhead is both request
+// and limit.
 func overheadResources(in *Pod) *criv1.LinuxContainerResources {
 	overhead := in.Spec.Spec.Overhead
 	if overhead == nil {
@@ -116,8 +116,8 @@ func overheadResources(in *Pod) *criv1.LinuxContainerResources {
 	return in.Node.linuxResources(nil, overhead)
 }
 
-// hugepageLimits limits each size of huge pages, to 0 where neither the container
-// nor its pod has a limit.
+// hugepageLimits returns a limit for each size of huge pages, 0 where neither the container
+// nor its pod has one.
 func hugepageLimits(sizes []string, pod *v1.Pod, c *v1.Container) []*criv1.HugepageLimit {
 	wanted := map[string]uint64{}
 	add := func(limits v1.ResourceList) {
@@ -130,7 +130,7 @@ func hugepageLimits(sizes []string, pod *v1.Pod, c *v1.Container) []*criv1.Hugep
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		add(pod.Spec.Resources.Limits)
 	}
-	add(c.Resources.Limits) // comes before the pod's
+	add(c.Resources.Limits) // takes precedence over the pod's
 	out := make([]*criv1.HugepageLimit, len(sizes))
 	for i, size := range sizes {
 		out[i] = &criv1.HugepageLimit{PageSize: size, Limit: wanted[size]}
@@ -138,8 +138,8 @@ func hugepageLimits(sizes []string, pod *v1.Pod, c *v1.Container) []*criv1.Hugep
 	return out
 }
 
-// hugepageSize returns the page size of a resource in the spelling of cgroup
-// files: "2MB" for hugepages-2Mi.
+// hugepageSize returns the page size of a resource in the notation of cgroup files: "2MB"
+// for hugepages-2Mi.
 func hugepageSize(name v1.ResourceName) (string, bool) {
 	suffix, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {

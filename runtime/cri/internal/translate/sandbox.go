@@ -12,8 +12,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
 
-// SandboxConfig returns the configuration of the pod's sandbox. attempt is how many
-// sandboxes the pod has had before. [Warnings] says what the sandbox does not get.
+// SandboxConfig returns the configuration of the pod's sandbox. attempt is the number of
+// earlier sandboxes of the pod. [Warnings] returns what the sandbox does not get.
 func SandboxConfig(in *Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
 	pod := in.Spec
 	security, err := sandboxSecurity(in)
@@ -48,14 +48,14 @@ func SandboxConfig(in *Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
 	return config, nil
 }
 
-// Warnings returns what the pod asks for and does not get: servers and search
-// domains beyond what resolvers can take, a cluster's DNS without a cluster.
+// Warnings returns what the pod requests and does not get: nameservers and search domains
+// beyond the limits of resolvers, cluster DNS without a cluster.
 func Warnings(in *Pod) []Warning {
 	_, warnings := dns(in)
 	return warnings
 }
 
-// sysctls are the kernel parameters of the pod, in the spelling with dots.
+// sysctls returns the kernel parameters of the pod, in the notation with dots.
 func sysctls(pod *v1.Pod) map[string]string {
 	out := map[string]string{}
 	if sc := pod.Spec.SecurityContext; sc != nil {
@@ -66,10 +66,10 @@ func sysctls(pod *v1.Pod) map[string]string {
 	return out
 }
 
-// portMappings are the ports of the main containers. Those without a host port are
-// among them, and the runtime passes them over, as it does with all of them on the host's
-// network. Of ports of one container that are named alike, or are the same, the
-// first counts; the two families of addresses do not get into each other's way.
+// portMappings returns the ports of the main containers, also those without a host port,
+// which the runtime ignores, as it ignores all on the host's network. Of ports of one
+// container that have the same name or are equal, the first is used. Equal ports of
+// different address families are kept.
 func portMappings(pod *v1.Pod) []*criv1.PortMapping {
 	var out []*criv1.PortMapping
 	for i := range pod.Spec.Containers {

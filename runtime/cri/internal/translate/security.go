@@ -13,8 +13,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Paths that a container sees nothing of, and those that it cannot write, unless
-// procMount is Unmasked. They are the lists of moby, oci/defaults.go.
+// Paths that are hidden from containers, and paths that are read-only in them, unless
+// procMount is Unmasked. The lists are those of moby, oci/defaults.go.
 var (
 	maskedPaths = [...]string{
 		"/proc/asound",
@@ -39,8 +39,8 @@ var (
 	}
 )
 
-// effectiveSecurity is the security context of a container: its own, and where
-// that says nothing its pod's. It does not have the profiles, see profiles.go.
+// effectiveSecurity returns the security context of a container, with the fields that it
+// does not set from its pod's. It omits profiles, see profiles.go.
 func effectiveSecurity(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
 	var sc v1.SecurityContext
 	if c.SecurityContext != nil {
@@ -62,7 +62,7 @@ func orElse[T any](first, second *T) *T {
 	return second
 }
 
-// containerSecurity is a container's security context as CRI has it.
+// containerSecurity returns a container's security context in CRI's type.
 func containerSecurity(in *Container) (*criv1.LinuxContainerSecurityContext, error) {
 	pod := in.Pod.Spec
 	sc := effectiveSecurity(pod, in.Spec)
@@ -91,7 +91,7 @@ func containerSecurity(in *Container) (*criv1.LinuxContainerSecurityContext, err
 	if out.Seccomp, err = seccomp(in); err != nil {
 		return nil, err
 	}
-	//lint:ignore SA1019 runtimes of before CRI 0.29 read only this field
+	//lint:ignore SA1019 runtimes older than CRI 0.29 read only this field
 	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, in.Spec); err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func containerSecurity(in *Container) (*criv1.LinuxContainerSecurityContext, err
 	return out, err
 }
 
-// sandboxSecurity is the security context of what the pod's containers share.
+// sandboxSecurity returns the security context of the sandbox.
 func sandboxSecurity(in *Pod) (*criv1.LinuxSandboxSecurityContext, error) {
 	ns, err := podNamespaces(in)
 	if err != nil {
@@ -117,7 +117,7 @@ func sandboxSecurity(in *Pod) (*criv1.LinuxSandboxSecurityContext, error) {
 		NamespaceOptions:         ns,
 		SupplementalGroups:       podGroups(in.Spec),
 		SupplementalGroupsPolicy: policy,
-		// The sandbox itself needs no more, whatever its containers do.
+		// The sandbox itself needs no more, whatever the profiles of its containers.
 		Seccomp: &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_RuntimeDefault},
 	}
 	for _, c := range runtime.Containers(&in.Spec.Spec) {
@@ -133,8 +133,8 @@ func sandboxSecurity(in *Pod) (*criv1.LinuxSandboxSecurityContext, error) {
 	return out, nil
 }
 
-// verifyNonRoot enforces runAsNonRoot. A name in the image cannot be verified
-// without a look into the image, so it is refused; the image's uid is fine.
+// verifyNonRoot enforces runAsNonRoot. A user name of the image cannot be verified without
+// the files of the image, so it is refused; a UID other than 0 is accepted.
 func verifyNonRoot(in *Container, sc *v1.SecurityContext, uid *int64, username string) error {
 	if !isTrue(sc.RunAsNonRoot) {
 		return nil
@@ -157,13 +157,12 @@ func verifyNonRoot(in *Container, sc *v1.SecurityContext, uid *int64, username s
 	return nil
 }
 
-// podDescription is how kubelet's messages name a pod.
+// podDescription returns the name of a pod in kubelet's messages.
 func podDescription(pod *v1.Pod) string {
 	return pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")"
 }
 
-// podGroups are the groups that the first process of each container is in beside
-// its own.
+// podGroups returns the supplemental groups of the first process of each container.
 func podGroups(pod *v1.Pod) []int64 {
 	sc := pod.Spec.SecurityContext
 	if sc == nil {
@@ -176,7 +175,7 @@ func podGroups(pod *v1.Pod) []int64 {
 	return append(groups, sc.SupplementalGroups...)
 }
 
-// groupsPolicy says whether groups of the image's /etc/group count too.
+// groupsPolicy returns whether the groups of the image's /etc/group are added.
 func groupsPolicy(pod *v1.Pod) (criv1.SupplementalGroupsPolicy, error) {
 	sc := pod.Spec.SecurityContext
 	if sc == nil || sc.SupplementalGroupsPolicy == nil {

@@ -8,18 +8,18 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// signalPrefix is what CRI's name of a signal has before the API's.
+// signalPrefix is the prefix of CRI's signal names.
 const signalPrefix = "SIGNAL_"
 
-// The one other difference is in the real-time signals: "SIGRTMIN+1" and
-// "SIGRTMAX-1" in the API.
+// Real-time signals are "SIGRTMIN+1" and "SIGRTMAX-1" in the API, "SIGRTMINPLUS1" and
+// "SIGRTMAXMINUS1" in CRI.
 var (
 	signalToCRI   = strings.NewReplacer("+", "PLUS", "-", "MINUS")
 	signalFromCRI = strings.NewReplacer("PLUS", "+", "MINUS", "-")
 )
 
-// stopSignal is what the container's spec wants to be stopped with, by default
-// what its image says.
+// stopSignal returns the stop signal of the container's spec. The default is that of its
+// image.
 func stopSignal(c *v1.Container) (criv1.Signal, error) {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 		return criv1.Signal_SIGNAL_RUNTIME_DEFAULT, nil
@@ -32,8 +32,8 @@ func stopSignal(c *v1.Container) (criv1.Signal, error) {
 	return criv1.Signal(n), nil
 }
 
-// StopSignalFromCRI returns the API's name of a container's stop signal, nil if the
-// runtime does not tell it.
+// StopSignalFromCRI returns the API's name of a container's stop signal, nil if the runtime
+// does not report it.
 func StopSignalFromCRI(s criv1.Signal) *v1.Signal {
 	name, ok := criv1.Signal_name[int32(s)]
 	if !ok || s == criv1.Signal_SIGNAL_RUNTIME_DEFAULT {
