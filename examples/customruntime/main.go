@@ -1,11 +1,9 @@
-// Customruntime replaces the container runtime of the agent by one that is made of
-// several, see [Router]:
+// Customruntime runs an agent on several container runtimes, see [Router]:
 //
 //	go run ./examples/customruntime
 //	go run ./examples/customruntime -default unix:///run/containerd/containerd.sock -class vm=unix:///run/kata.sock -manifests /etc/pods
 //
-// Without sockets it runs on runtimes in memory, with two pods of its own, and
-// tells where they run.
+// Without sockets it runs two pods on runtimes in memory, and prints where they run.
 package main
 
 import (

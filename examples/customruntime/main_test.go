@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestConformance is the proof that any runtime of one's own should have.
+// TestConformance runs the suite that every runtime should pass.
 func TestConformance(t *testing.T) {
 	dir := t.TempDir()
 	program := func(c fake.Container) fake.Behavior {

@@ -9,10 +9,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Router is a runtime made of several: a pod runs on the one that its runtime class
-// names, else on the default. So one agent can have containers beside virtual
-// machines, or host processes beside both. IDs of sandboxes and containers must
-// differ from one runtime to the other, as the random ones of real runtimes do.
+// Router is a runtime that consists of several: a pod runs on the one of its runtime
+// class, or on the default. So one agent can run containers, virtual machines and host
+// processes. The IDs of sandboxes and containers must be unique across the runtimes, as
+// the random IDs of real runtimes are.
 type Router struct {
 	Default runtime.Runtime
 	ByClass map[string]runtime.Runtime
@@ -20,19 +20,18 @@ type Router struct {
 
 var _ runtime.Runtime = (*Router)(nil)
 
-// each asks all runtimes, also when one fails.
-func (r *Router) each(ask func(rt runtime.Runtime) error) error {
-	errs := []error{ask(r.Default)}
+// each calls all runtimes, also when one fails, and joins the errors.
+func (r *Router) each(call func(rt runtime.Runtime) error) error {
+	errs := []error{call(r.Default)}
 	for class, rt := range r.ByClass {
-		if err := ask(rt); err != nil {
+		if err := call(rt); err != nil {
 			errs = append(errs, fmt.Errorf("runtime class %s: %w", class, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// ListPods fails if one list does: a list that is not complete looks like pods
-// that are gone.
+// ListPods fails if one list fails: pods that are missing in a list count as removed.
 func (r *Router) ListPods(ctx context.Context) (pods []*runtime.Pod, err error) {
 	err = r.each(func(rt runtime.Runtime) error {
 		some, err := rt.ListPods(ctx)
@@ -42,7 +41,7 @@ func (r *Router) ListPods(ctx context.Context) (pods []*runtime.Pod, err error) 
 	return pods, err
 }
 
-// InspectPod finds the pod wherever it is, since its spec may be gone.
+// InspectPod looks for the pod in all runtimes, since its spec may not be known any more.
 func (r *Router) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
 	found := &runtime.PodStatus{PodRef: ref}
 	err := r.each(func(rt runtime.Runtime) error {
@@ -55,6 +54,7 @@ func (r *Router) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.P
 	return found, err
 }
 
+// SyncPod calls the runtime of the pod's class.
 func (r *Router) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 	class := req.Pod.Spec.RuntimeClassName
 	if class == nil {
@@ -67,13 +67,13 @@ func (r *Router) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.Sync
 	return rt.SyncPod(ctx, req)
 }
 
-// KillPod asks every runtime, with the same status: what one does not know it takes
-// for stopped.
+// KillPod calls every runtime with the same status. A runtime treats sandboxes and
+// containers that it does not have as stopped.
 func (r *Router) KillPod(ctx context.Context, req runtime.PodKill) error {
 	return r.each(func(rt runtime.Runtime) error { return rt.KillPod(ctx, req) })
 }
 
-// Exec runs the command where the container is.
+// Exec runs the command in the runtime that has the container.
 func (r *Router) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
 	res, err := r.Default.Exec(ctx, id, cmd, timeout)
 	for _, rt := range r.ByClass {
@@ -85,15 +85,17 @@ func (r *Router) Exec(ctx context.Context, id runtime.ContainerID, cmd []string,
 	return res, err
 }
 
-// RemoveContainer asks every runtime: removing what is not there succeeds.
+// RemoveContainer calls every runtime: removing a container that does not exist succeeds.
 func (r *Router) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
 	return r.each(func(rt runtime.Runtime) error { return rt.RemoveContainer(ctx, id) })
 }
 
+// RemoveSandbox calls every runtime.
 func (r *Router) RemoveSandbox(ctx context.Context, id string) error {
 	return r.each(func(rt runtime.Runtime) error { return rt.RemoveSandbox(ctx, id) })
 }
 
+// Check fails if one runtime is not ready.
 func (r *Router) Check(ctx context.Context) error {
 	return r.each(func(rt runtime.Runtime) error { return rt.Check(ctx) })
 }

@@ -30,7 +30,7 @@ type settings struct {
 	listen, heapProfile  string
 }
 
-// image is what all containers are made from.
+// image is the image of all containers.
 const image = "registry.k8s.io/pause:3.10"
 
 func run(ctx context.Context, out io.Writer, s settings) error {
@@ -122,12 +122,12 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// counter is a status sink that counts the pods which have come to run.
+// counter is a status sink that counts the pods that have become Running.
 type counter struct {
 	mu      sync.Mutex
 	want    int
 	running map[types.UID]bool
-	// all is closed when as many as wanted have.
+	// all is closed when their number has reached want.
 	all chan struct{}
 }
 

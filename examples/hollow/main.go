@@ -1,5 +1,5 @@
-// Hollow runs many agents in one process, each with pods on a runtime in memory,
-// to put load on what watches nodes, and to see what an agent costs.
+// Hollow runs many agents in one process, each with pods on a runtime in memory, to load
+// programs that watch nodes, and to measure the cost of an agent.
 //
 //	go run ./examples/hollow -agents 300
 //	go run ./examples/hollow -agents 50 -pods 100 -run-for 30s -stay 10m -listen 127.0.0.1:8080
@@ -35,13 +35,13 @@ func parse(ctx context.Context, args []string) error {
 	flags.IntVar(&s.agents, "agents", 100, "number of agents")
 	flags.IntVar(&s.pods, "pods", 10, "number of pods of each agent")
 	flags.DurationVar(&s.runFor, "run-for", 0, "time after which each container crashes; 0: never")
-	flags.DurationVar(&s.stay, "stay", 0, "time to go on for after the report")
+	flags.DurationVar(&s.stay, "stay", 0, "time to continue after the report")
 	flags.StringVar(&s.listen, "listen", "", "address to serve the agents' read-only API on")
 	flags.StringVar(&s.heapProfile, "heap-profile", "", "file to write a heap profile to, with the report")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	// Long enough for the first relists and syncs after the start to be through.
+	// Long enough for the first relists and syncs after the start to end.
 	s.settle = 3 * time.Second
 	return run(ctx, os.Stdout, s)
 }

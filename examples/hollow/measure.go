@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// usage is what the process holds at one moment.
+// usage is the resource usage of the process.
 type usage struct {
-	// heap and stacks in bytes: what is live after a collection, and what goroutines
-	// stand on.
+	// heap is the live heap after a collection, stacks the memory of goroutine stacks,
+	// both in bytes.
 	heap, stacks uint64
 	goroutines   int
 }
 
 func measure() usage {
-	// The second collection takes what finalizers have let go.
+	// The second collection frees objects whose finalizers the first has run.
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
@@ -27,7 +27,7 @@ func measure() usage {
 	return usage{heap: m.HeapAlloc, stacks: m.StackInuse, goroutines: runtime.NumGoroutine()}
 }
 
-// report tells what the agents have added.
+// report prints the cost of the agents.
 func report(out io.Writer, s settings, took time.Duration, before, after usage) {
 	per := func(before, after uint64) float64 {
 		return (float64(after) - float64(before)) / float64(max(s.agents, 1)) / 1024

@@ -1,10 +1,10 @@
-// Package unittest shows how a controller is tested against the fakes: its test
-// runs a whole agent, with faults, in virtual time.
+// Package unittest shows how to test a controller with the fakes: its test runs a whole
+// agent, with faults, in virtual time.
 //
-// The controller is a circuit breaker. It stands between a source of pods and the
-// agent, takes pods away that crash too often, and brings them back after a rest.
-// What it knows of crashes it learns as the agent's status sink. The source must
-// give its pods UIDs, by which the two sides know them.
+// The controller is a circuit breaker between a source of pods and the agent. It removes
+// pods that crash too often, and restores them after a pause. It counts crashes in the
+// statuses that it receives as the agent's status sink. The source must give its pods
+// UIDs.
 package unittest
 
 import (
@@ -21,22 +21,23 @@ import (
 
 // Breaker is a [podconfig.Source] and a [status.Sink].
 type Breaker struct {
-	podconfig.Source // what is wanted, crashing or not
+	podconfig.Source // all pods, crashing or not
 	next             status.Sink
 	limit            int32
 	rest             time.Duration
-	// wake has room for one: it is full when there is something new to deliver.
+	// wake has room for one; it is full when there is something new to deliver.
 	wake chan struct{}
 
 	mu   sync.Mutex
 	pods []*v1.Pod
-	said bool
-	// until is when each pod that was taken away may come back.
+	// delivered is true when the source has delivered its pods.
+	delivered bool
+	// until has the time until which each removed pod is away.
 	until map[types.UID]time.Time
 }
 
-// NewBreaker returns a breaker that lets a pod's containers be restarted fewer than
-// limit times, and takes it away for the length of rest then.
+// NewBreaker returns a breaker that removes a pod for the duration rest when its containers
+// have been restarted limit times.
 func NewBreaker(source podconfig.Source, next status.Sink, limit int32, rest time.Duration) *Breaker {
 	return &Breaker{
 		Source: source, next: next, limit: limit, rest: rest,
@@ -47,7 +48,7 @@ func NewBreaker(source podconfig.Source, next status.Sink, limit int32, rest tim
 func (b *Breaker) poke() {
 	select {
 	case b.wake <- struct{}{}:
-	default: // it is to look already
+	default: // it will wake up already
 	}
 }
 
@@ -79,7 +80,7 @@ func (b *Breaker) Run(ctx context.Context, sink podconfig.Sink) error {
 		ended <- b.Source.Run(ctx, podconfig.NewSnapshotSink(sink.NodeName(), func(pods []*v1.Pod) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.pods, b.said = pods, true
+			b.pods, b.delivered = pods, true
 			b.poke()
 		}))
 	}()
@@ -96,7 +97,7 @@ func (b *Breaker) Run(ctx context.Context, sink podconfig.Sink) error {
 	}
 }
 
-// deliver hands over the pods that may run, and returns the time until another may.
+// deliver delivers the pods that may run, and returns the time until it is due again.
 func (b *Breaker) deliver(sink podconfig.Sink) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,7 +111,7 @@ func (b *Breaker) deliver(sink podconfig.Sink) time.Duration {
 		delete(b.until, pod.UID)
 		pods = append(pods, pod)
 	}
-	if b.said {
+	if b.delivered {
 		sink.Set(pods)
 	}
 	return wait

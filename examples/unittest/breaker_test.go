@@ -32,7 +32,7 @@ func makePod(name string) *v1.Pod {
 	}
 }
 
-// node is an agent on a fake runtime, with the breaker before it.
+// node is an agent on a fake runtime, with the breaker in front of it.
 type node struct {
 	*kubeletkit.Agent
 	runtime *fake.Runtime
