@@ -16,24 +16,24 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ExitCodeHeader of an answer of /run has the exit code of the command.
+// ExitCodeHeader is the header of an answer of /run that has the exit code of the
+// command.
 const ExitCodeHeader = "X-Exit-Code"
 
-// Containers is what [Control] needs for logs and commands; *kubeletkit.Agent is one.
+// Containers gives [Control] access to containers. A *kubeletkit.Agent implements it. It
+// is safe for concurrent use.
 type Containers interface {
-	// RuntimeStatus returns what was last seen of the pod in the runtime.
-	RuntimeStatus(pod types.UID) (*runtime.PodStatus, bool)
+	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
+	// none is known.
+	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
 	runtime.Execer
 }
 
-// Control returns the read-only API, and in addition /containerLogs and /run. Who
-// can reach it can run commands in all containers: serve it where only the
-// agent's own user can, as on a socket of [ListenUnix].
+// Control returns a handler of the read-only API, of /containerLogs and of /run. A client
+// that reaches it can run commands in all containers. Serve it where only the agent's own
+// user can reach it, such as on a socket of [ListenUnix].
 func Control(agent Agent, containers Containers, opts Options) http.Handler {
 	c := &control{agent: agent, containers: containers, log: opts.Logger}
-	if c.log.IsZero() {
-		c.log = logr.Discard()
-	}
 	mux := http.NewServeMux()
 	readOnly := Handler(agent, opts)
 	mux.Handle("/healthz", readOnly)
@@ -49,7 +49,8 @@ type control struct {
 	log        logr.Logger
 }
 
-// target finds what the path names. If it is not there, it answers.
+// target returns the pod and the container in the path of the request. If they do not
+// exist, it answers the request and returns false.
 func (c *control) target(w http.ResponseWriter, req *http.Request) (pod *v1.Pod, container string, ok bool) {
 	namespace, name, container := req.PathValue("namespace"), req.PathValue("pod"), req.PathValue("container")
 	for _, p := range c.agent.Pods() {
@@ -94,7 +95,7 @@ func statusOf(s *v1.PodStatus, container string) *v1.ContainerStatus {
 	return nil
 }
 
-// run runs a command and answers when it has ended, with its output.
+// run runs a command and, when it has ended, answers with its output.
 func (c *control) run(w http.ResponseWriter, req *http.Request) {
 	pod, container, ok := c.target(w, req)
 	if !ok {
@@ -115,7 +116,7 @@ func (c *control) run(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, fmt.Sprintf("container %q in pod %q does not run: %s", container, pod.Name, stateOf(pod, container)), http.StatusBadRequest)
 		return
 	}
-	// The command ends with the request; that of a client that goes away does.
+	// The context ends when the client disconnects, and so does the command.
 	result, err := c.containers.Exec(req.Context(), instance.ID, cmd, time.Duration(0))
 	if err != nil {
 		if context.Cause(req.Context()) == nil {
@@ -126,11 +127,11 @@ func (c *control) run(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set(ExitCodeHeader, strconv.Itoa(int(result.ExitCode)))
 	if _, err := w.Write(result.Output); err != nil {
-		c.log.V(1).Info("A reader of /run went away", "reason", err.Error())
+		c.log.V(1).Info("The client of /run disconnected", "reason", err.Error())
 	}
 }
 
-// stateOf says in a few words how a container is.
+// stateOf describes the state of a container in a few words.
 func stateOf(pod *v1.Pod, container string) string {
 	s := statusOf(&pod.Status, container)
 	switch {

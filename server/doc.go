@@ -1,21 +1,22 @@
-// Package server serves a part of the kubelet's HTTP API. The read-only API
-// ([Handler]) is
+// Package server serves a part of kubelet's HTTP API.
 //
-//   - GET /healthz: "ok", or 500 and what is wrong;
-//   - GET /pods: a v1.PodList of the node's pods with their status;
-//   - GET /metrics: what the handler of [Options].Metrics answers, if there is one.
+// [Handler] is the read-only API. It has no authentication; bind it to the loopback
+// address unless the network is trusted.
 //
-// It has no authentication; bind it to loopback unless the network is trusted.
-// [Control] adds what only the agent's own user should reach:
+//   - GET /healthz returns "ok", or status 500 and what is wrong.
+//   - GET /pods returns a v1.PodList of the node's pods with their status.
+//   - GET /metrics calls the handler in [Options].Metrics, if there is one.
 //
-//   - GET /containerLogs/{namespace}/{pod}/{container} answers what the container
-//     has written, with follow, tailLines, previous and timestamps as in the API's
-//     PodLogOptions. What is followed goes on across rotation, and, other than with the
-//     kubelet, across restarts of the container while its pod lives.
-//   - POST /run/{namespace}/{pod}/{container}?cmd= runs a command, cut at its spaces as
-//     the kubelet does, or one given as command=, once for each argument. The answer
-//     is its output, when it has ended, with the exit code in the header
-//     X-Exit-Code; for the kubelet, a code other than 0 is an error.
+// [Control] adds the part that only the agent's own user should reach. [ListenUnix]
+// makes a socket for it.
 //
-// [ListenUnix] makes a socket for it.
+//   - GET /containerLogs/{namespace}/{pod}/{container} returns the log of the container.
+//     The query parameters follow, tailLines, previous and timestamps are those of the
+//     API's PodLogOptions. With follow, the answer continues across rotations of the log
+//     and, unlike kubelet's, across restarts of the container as long as the pod lives.
+//   - POST /run/{namespace}/{pod}/{container} runs a command and returns its output when
+//     it has ended. The parameter cmd is the command, which is split at spaces as kubelet
+//     does; alternatively, the parameter command is given once for each argument. The
+//     header X-Exit-Code has the exit code. (With kubelet, a code other than 0 is an
+//     error.)
 package server

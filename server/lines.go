@@ -8,17 +8,17 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
 )
 
-// errReaderGone says that the client does not read any more.
-var errReaderGone = errors.New("the client went away")
+// errReaderGone means that the client has disconnected.
+var errReaderGone = errors.New("the client disconnected")
 
-// lineWriter writes lines of logs for people.
+// lineWriter writes the lines of a log to a client.
 type lineWriter struct {
 	w          *bufio.Writer
 	flush      func()
 	timestamps bool
-	// began says that the answer has begun, so that it is too late for an error.
+	// began means that the answer has begun, so that it cannot be an error any more.
 	began bool
-	// partial says that the last line was to be continued.
+	// partial means that the next line continues the last one.
 	partial bool
 	buf     []byte
 }
@@ -36,7 +36,7 @@ func (o *lineWriter) write(l crilog.Line) error {
 	return nil
 }
 
-// send sends what was written.
+// send sends the lines that were written.
 func (o *lineWriter) send() error {
 	o.began = true
 	if err := o.w.Flush(); err != nil {
@@ -46,7 +46,7 @@ func (o *lineWriter) send() error {
 	return nil
 }
 
-// end sends the rest.
+// end sends the last lines.
 func (o *lineWriter) end() error {
 	if !o.began {
 		return nil

@@ -19,18 +19,18 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
 )
 
-// followPeriod is how often a log that is followed is looked at. It costs a read
-// and a stat for each client, and nothing when there is none.
+// followPeriod is the time between two reads of a log that is followed. Each costs a
+// read and a stat for each client.
 const followPeriod = 100 * time.Millisecond
 
-// logOptions are those of the API's PodLogOptions that are served.
+// logOptions are the supported fields of the API's PodLogOptions.
 type logOptions struct {
 	follow, previous, timestamps bool
-	// tail is how many lines are wanted of the end; negative for all.
+	// tail is the number of lines from the end. Negative means all lines.
 	tail int
 }
 
-// logOptionsOf reads the query. What kubelet knows and this does not is refused.
+// logOptionsOf parses the query. A parameter that is not supported is an error.
 func logOptionsOf(query url.Values) (logOptions, error) {
 	o := logOptions{tail: -1}
 	var errs []error
@@ -61,8 +61,8 @@ func logOptionsOf(query url.Values) (logOptions, error) {
 	return o, errors.Join(errs...)
 }
 
-// containerLogs answers what a container has written. With follow, it goes on with
-// what comes, and with the container's further instances, while they may come.
+// containerLogs answers with the log of a container. With follow, the answer continues
+// until no more can come, with the logs of later instances as well.
 func (c *control) containerLogs(w http.ResponseWriter, req *http.Request) {
 	opts, err := logOptionsOf(req.URL.Query())
 	if err != nil {
@@ -88,15 +88,15 @@ func (c *control) containerLogs(w http.ResponseWriter, req *http.Request) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		c.log.V(1).Info("A log was not sent to its end", "pod", runtime.RefOf(pod), "container", container, "reason", err.Error())
+		c.log.V(1).Info("A log was not sent completely", "pod", runtime.RefOf(pod), "container", container, "reason", err.Error())
 		if !errors.Is(err, errReaderGone) {
 			_ = out.end()
-			panic(http.ErrAbortHandler) // the documented way to let the client know
+			panic(http.ErrAbortHandler) // closes the connection, so that the client sees an error
 		}
 	}
 }
 
-// chooseInstance returns the instance that a request without an ID means.
+// chooseInstance returns the instance whose log is sent: the newest, or the previous one.
 func chooseInstance(pod *v1.Pod, seen *runtime.PodStatus, container string, previous bool) (*runtime.ContainerStatus, error) {
 	if previous {
 		if s := statusOf(&pod.Status, container); s != nil && s.LastTerminationState.Terminated != nil {
@@ -115,17 +115,17 @@ func chooseInstance(pod *v1.Pod, seen *runtime.PodStatus, container string, prev
 		return nil, fmt.Errorf("container %q in pod %q is waiting to start: %s", container, pod.Name, stateOf(pod, container))
 	}
 	if instance.LogPath == "" {
-		return nil, fmt.Errorf("the runtime does not tell where container %q in pod %q has its log", container, pod.Name)
+		return nil, fmt.Errorf("the runtime does not report the log file of container %q in pod %q", container, pod.Name)
 	}
 	return instance, nil
 }
 
-// nextInstance returns the instance of the container that came after one, or nil.
+// nextInstance returns the instance of the container after the given one, or nil.
 func nextInstance(seen *runtime.PodStatus, after *runtime.ContainerStatus) *runtime.ContainerStatus {
 	if seen == nil {
 		return nil
 	}
-	// The newest come first.
+	// The newest is the first in the list.
 	for _, c := range slices.Backward(seen.Containers) {
 		if c.Name == after.Name && c.ID != after.ID && c.CreatedAt.After(after.CreatedAt) &&
 			c.LogPath != "" && c.State != runtime.ContainerCreated {
@@ -135,8 +135,8 @@ func nextInstance(seen *runtime.PodStatus, after *runtime.ContainerStatus) *runt
 	return nil
 }
 
-// mayRestart reports whether the spec has a container that has ended with the code
-// started again.
+// mayRestart reports whether a container that has ended with the code may be started
+// again, according to the pod's spec.
 func mayRestart(pod *v1.Pod, container string, exitCode int32) bool {
 	policy := pod.Spec.RestartPolicy
 	var own *v1.ContainerRestartPolicy
@@ -192,8 +192,8 @@ func (s *logStream) run(ctx context.Context, instance *runtime.ContainerStatus, 
 	return s.out.end()
 }
 
-// copy sends the log of one instance; when following, until the instance has ended
-// and all was read.
+// copy sends the log of one instance. With follow, it returns when the instance has
+// ended and its whole log is sent.
 func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus, tail int) error {
 	var r *crilog.Reader
 	defer func() {
@@ -201,7 +201,7 @@ func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus,
 			_ = r.Close()
 		}
 	}()
-	// What was written before the end may be in the file a moment after it was told.
+	// The end of an instance may be known a moment before its last output is in the file.
 	for last := false; ; last = s.ended(instance) {
 		var err error
 		if r == nil {
@@ -213,7 +213,7 @@ func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus,
 		if r != nil {
 			err = s.drain(r, last || !s.follow)
 		} else {
-			err = s.out.send() // the client learns that its request was taken
+			err = s.out.send() // the headers, so that the client knows that the request is accepted
 		}
 		if err != nil {
 			return err
@@ -224,7 +224,8 @@ func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus,
 	}
 }
 
-// drain sends what there is; with all, also a last line without its end.
+// drain sends the rest of the log. With all, it also sends a last line that is not
+// complete.
 func (s *logStream) drain(r *crilog.Reader, all bool) error {
 	for {
 		l, err := r.Next()
@@ -248,15 +249,15 @@ func (s *logStream) drain(r *crilog.Reader, all bool) error {
 	return s.out.send()
 }
 
-// ended reports whether the instance has ended, or is not known any more.
+// ended reports whether the instance has ended or does not exist any more.
 func (s *logStream) ended(instance *runtime.ContainerStatus) bool {
 	seen, _ := s.containers.RuntimeStatus(s.pod.UID)
 	now := seen.ByID(instance.ID)
 	return now == nil || now.State == runtime.ContainerExited
 }
 
-// next waits for the instance that comes after one that has ended. It returns nil
-// if none will.
+// next waits for the instance after one that has ended. It returns nil if there will be
+// none.
 func (s *logStream) next(ctx context.Context, after *runtime.ContainerStatus) *runtime.ContainerStatus {
 	for {
 		seen, _ := s.containers.RuntimeStatus(s.pod.UID)
@@ -272,7 +273,7 @@ func (s *logStream) next(ctx context.Context, after *runtime.ContainerStatus) *r
 	}
 }
 
-// lives reports whether the pod is still wanted and has not ended.
+// lives reports whether the pod still exists and has not ended.
 func (s *logStream) lives() bool {
 	for _, p := range s.agent.Pods() {
 		if p.UID == s.pod.UID {
@@ -282,7 +283,7 @@ func (s *logStream) lives() bool {
 	return false
 }
 
-// wait reports false if ctx has ended.
+// wait waits for followPeriod. It returns false if ctx has ended.
 func wait(ctx context.Context) bool {
 	t := time.NewTimer(followPeriod)
 	defer t.Stop()

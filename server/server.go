@@ -14,32 +14,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stopGrace is how long requests under way may take when the server stops.
+// stopGrace is the time that requests have to end when the server stops.
 const stopGrace = time.Second
 
-// Agent is what the server tells about; *kubeletkit.Agent is one.
+// Agent is the agent that the server reports on. A *kubeletkit.Agent implements it. It is
+// safe for concurrent use.
 type Agent interface {
-	// Pods returns the node's pods with their status.
+	// Pods returns the node's pods with their status. The handlers do not change them.
 	Pods() []*v1.Pod
-	// Healthy returns what is wrong with the agent, or nil.
+	// Healthy returns nil if the agent works, and otherwise what is wrong.
 	Healthy() error
 }
 
-// Options are the settings of the server; the zero value is good.
+// Options are the settings of the handlers. The zero value is valid.
 type Options struct {
-	// Logger. Default: discards.
+	// Logger receives errors of connections. Default: none.
 	Logger logr.Logger
-	// Metrics answers GET /metrics of [Handler], as promhttp's handlers do. Default: the
-	// path is not found.
+	// Metrics handles GET /metrics of [Handler], for example a handler of promhttp. If nil,
+	// the path does not exist.
 	Metrics http.Handler
 }
 
-// Handler returns the read-only API.
+// Handler returns a handler of the read-only API.
 func Handler(agent Agent, opts Options) http.Handler {
-	log := opts.Logger
-	if log.IsZero() {
-		log = logr.Discard()
-	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /healthz", Healthz(agent))
 	if opts.Metrics != nil {
@@ -52,13 +49,13 @@ func Handler(agent Agent, opts Options) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(list); err != nil {
-			log.V(1).Info("A reader of /pods went away", "reason", err.Error())
+			opts.Logger.V(1).Info("The client of /pods disconnected", "reason", err.Error())
 		}
 	})
 	return mux
 }
 
-// Healthz returns a handler of /healthz alone, for a port of its own.
+// Healthz returns a handler of /healthz only, for a separate port.
 func Healthz(agent Agent) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -71,9 +68,9 @@ func Healthz(agent Agent) http.Handler {
 	return mux
 }
 
-// Serve serves the handler on the listener until the context ends, and then
-// returns nil when the requests under way are answered, or after a second.
-// It closes the listener.
+// Serve serves the handler on the listener until ctx ends. Then it closes the listener,
+// waits up to a second for the requests to end, and returns nil. If the listener fails, it
+// returns the error.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	done := make(chan error, 1) // one value, of the one goroutine

@@ -65,7 +65,7 @@ func TestHealthz(t *testing.T) {
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, "ok", body)
 	code, _ = get(t, server.Healthz(agent{}), "/pods")
-	assert.Equal(t, http.StatusNotFound, code, "it tells nothing else")
+	assert.Equal(t, http.StatusNotFound, code, "it serves nothing else")
 }
 
 func TestMetrics(t *testing.T) {

@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// ErrSocketInUse says that another process serves on the socket.
+// ErrSocketInUse means that another process serves on the socket.
 var ErrSocketInUse = errors.New("in use by another agent")
 
-// probeTimeout is how long another agent may take to let us connect.
+// probeTimeout is the time that another agent may take to accept a connection.
 const probeTimeout = time.Second
 
-// ListenUnix listens on a unix socket that only the process's user can open (mode
-// 0600). A socket at the path that nobody listens on, as a killed process leaves
-// it, is replaced. The errors are [ErrSocketInUse], or those of the system; the
-// kernel takes paths of at most 107 bytes, of which 4 are used here.
+// ListenUnix listens on a unix socket with mode 0600. It replaces a socket on which no
+// process listens, such as that of a process that was killed. The error wraps
+// [ErrSocketInUse] if another process listens on it.
 //
-// Two who do this at the same moment are not kept apart: the root directory's lock
-// does that for agents.
+// The path may have up to 103 bytes: the kernel allows 107, and a temporary name needs 4
+// of them. If two processes call ListenUnix for one path at the same time, both may
+// succeed; agents are protected by the lock of their root directory.
 func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
 	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("%s is there already and is not a socket", path)
+		return nil, fmt.Errorf("%s exists and is not a socket", path)
 	default:
 		dctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
@@ -43,7 +43,7 @@ func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 			return nil, fmt.Errorf("finding out whether socket %s is in use: %w", path, err)
 		}
 	}
-	// Made under another name, so that it is there with its mode or not at all.
+	// The socket gets its mode under another name, so that it never exists without it.
 	fresh := path + ".new"
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -69,7 +69,7 @@ type socket struct {
 	path string
 }
 
-// Close removes the path first: what is there afterwards is another's.
+// Close removes the path first: later, the socket there may be that of another process.
 func (s *socket) Close() error {
 	err := os.Remove(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
