@@ -11,28 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Mark is a point in the order of reads and changes that a [Cache] keeps. Marks
-// of different caches have nothing to do with each other.
+// Mark is a point in the order of reads that a [Cache] keeps. Marks of different caches
+// cannot be compared.
 type Mark uint64
 
-// CacheOptions are the settings of a [Cache]; the zero value is good.
+// CacheOptions are the settings of a [Cache]. The zero value is valid.
 type CacheOptions struct {
-	// InspectTimeout bounds one inspection of one pod. Default: 2 minutes, the
-	// runtimeRequestTimeout of kubelet.
+	// InspectTimeout limits one inspection of one pod. Default: 2 minutes, kubelet's
+	// runtimeRequestTimeout.
 	InspectTimeout time.Duration
 }
 
-// Cache holds the last known status of each pod, and reads through: a caller
-// that needs a newer one has that one pod inspected at once, and waits for no
-// relist. At most one inspection of a pod is under way; callers who can use its
-// result share it.
+// Cache holds the last known status of each pod. It reads through: a caller that needs a
+// newer status has that one pod inspected at once, and does not wait for a relist. At most
+// one inspection of a pod is under way. Callers that can use its result share it.
 //
-// A pod of which the runtime knows nothing is not kept: each question about it
-// costs a read, and it costs no memory, except that a cache whose Seen is used
-// remembers what was read of it until Seen has told. The first question about a pod that
-// the last list did not show costs no read either, see First.
+// Pods that the runtime does not have are not kept: each call about one costs a read, and
+// no memory. There are two exceptions. Once Seen has been called, the statuses that reads
+// have returned are kept for the next call of Seen. And the first call about a pod that
+// the last list did not have costs no read; see [Cache.First].
 //
-// A Cache starts no goroutine. It is safe for concurrent use.
+// A Cache starts no goroutines. It is safe for concurrent use.
 type Cache struct {
 	inspector Inspector
 	timeout   time.Duration
@@ -41,42 +40,42 @@ type Cache struct {
 	// last is the newest mark that was drawn.
 	last Mark
 	pods map[types.UID]*entry
-	// watched says that somebody calls Seen, and so lets go of what was seen.
+	// watched says that Seen was called, so that its caller takes what was seen.
 	watched bool
-	// listed is the mark of the last list, 0 before the first. listable are the pods
-	// of which there may be something: those which it showed, with its mark, and those
-	// which were asked about since, with one no older than the last question.
+	// listed is the mark of the last list, 0 before the first. mayExist are the pods that
+	// may exist: those in the list, with its mark, and those that a caller has asked for
+	// since, with a mark no older than the last call.
 	listed   Mark
-	listable map[types.UID]Mark
+	mayExist map[types.UID]Mark
 }
 
-// entry is what the cache knows of one pod. It is guarded by Cache.mu.
+// entry is what is known of one pod. It is guarded by Cache.mu.
 type entry struct {
-	// status is the newest that was read; nil before the first success, after a
-	// Forget, and when the runtime knows nothing of the pod. Its mark never goes
-	// down.
+	// status is the newest status. It is nil before the first successful read, after
+	// ForgetUntil, and when the runtime does not have the pod. Its mark never decreases.
 	status *PodStatus
-	// seen are the newest read, and before it the last that showed something else;
-	// each is nil before it happened, and when Seen has let go of it. Callers got
-	// them, so they are remembered whether or not status is still one of them.
+	// seen are the newest status that a read has returned, and before it the last one that
+	// showed something else. Each is nil until there is one, and again after Seen has
+	// returned it. They are kept whether or not status is one of them, since callers have
+	// received them.
 	seen [2]*PodStatus
-	// flight is the inspection under way, if any.
-	flight *flight
-	// forgotten is the greatest mark of a Forget since flight began: the results of
-	// reads that began no later are not kept. As long as there is a flight, the
-	// entry stays in the cache.
+	// inspection is the one under way, nil if there is none. The entry stays in the cache
+	// until it ends.
+	inspection *inspection
+	// forgotten is the greatest mark of a ForgetUntil since the inspection began: the
+	// results of reads that began no later are not kept.
 	forgotten Mark
 }
 
-// flight is one inspection. mark is drawn before it starts; status and err are
-// set before done is closed and not changed after.
-type flight struct {
+// inspection is one inspection of a pod. mark is drawn before it begins. status and err
+// are set before done is closed, and not changed afterwards.
+type inspection struct {
 	mark   Mark
 	done   chan struct{}
 	status *PodStatus
 	err    error
-	// abandoned says that the inspection ended because the context of the caller who
-	// led it did, which says nothing about the pod.
+	// abandoned says that the inspection failed because its caller's context ended, which
+	// says nothing about the pod.
 	abandoned bool
 }
 
@@ -88,7 +87,7 @@ func NewCache(inspector Inspector, opts CacheOptions) *Cache {
 	return &Cache{inspector: inspector, timeout: opts.InspectTimeout, pods: map[types.UID]*entry{}}
 }
 
-// Now draws a mark: a status whose mark is greater has been read after now.
+// Now draws a mark. A status with a greater mark was read after the call.
 func (c *Cache) Now() Mark {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,37 +99,38 @@ func (c *Cache) draw() Mark {
 	return c.last
 }
 
-// Listed takes in a list of all pods that the runtime holds, which was read after the
-// mark. A pod that is not among them had nothing then.
+// Listed records a list of all pods of the runtime that was read after the mark. A pod
+// that is not in the list did not exist then.
 func (c *Cache) Listed(pods []*Pod, after Mark) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if after <= c.listed {
-		return // one that is newer is known
+		return // a newer list is known
 	}
 	c.listed = after
-	if c.listable == nil {
-		c.listable = make(map[types.UID]Mark, len(pods))
+	if c.mayExist == nil {
+		c.mayExist = make(map[types.UID]Mark, len(pods))
 	}
 	for _, pod := range pods {
-		if c.listable[pod.UID] < after {
-			c.listable[pod.UID] = after
+		if c.mayExist[pod.UID] < after {
+			c.mayExist[pod.UID] = after
 		}
 	}
-	if len(c.listable) == len(pods) {
-		return // nothing but what was listed: the rule, and nothing to look for
+	if len(c.mayExist) == len(pods) {
+		return // the usual case: only pods in the list may exist
 	}
-	for uid, mark := range c.listable {
+	for uid, mark := range c.mayExist {
 		if mark < after {
-			delete(c.listable, uid)
+			delete(c.mayExist, uid)
 		}
 	}
 }
 
-// First returns the mark for the first question of somebody who begins with the pod.
-// That is Now, since what is known may be what another has left there; but an earlier one
-// if the last list did not show the pod and nobody has asked about it since: with that
-// mark, [Cache.Newer] answers from the list, without a read.
+// First returns the mark for the first read of a caller that begins to work on the pod.
+// It is that of Now, since a status in the cache may be older than what another has done to
+// the pod. If the last list did not have the pod and no caller has asked for it since, the
+// mark is an earlier one: with that mark, [Cache.Newer] answers from the list, without a
+// read.
 func (c *Cache) First(uid types.UID) Mark {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,22 +140,22 @@ func (c *Cache) First(uid types.UID) Mark {
 	return c.draw()
 }
 
-// absent reports whether the last list says that there is nothing of the pod, and it
-// is the last word.
+// absent reports whether the pod does not exist, as far as is known: the last list did not
+// have it, and no caller has asked for it since.
 func (c *Cache) absent(uid types.UID) bool {
-	_, listable := c.listable[uid]
-	return c.listed > 0 && !listable && c.pods[uid] == nil
+	_, mayExist := c.mayExist[uid]
+	return c.listed > 0 && !mayExist && c.pods[uid] == nil
 }
 
-// asked notes a question about the pod. From now on the list says nothing about it:
-// who asks may be about to change it.
+// asked notes that a caller has asked for the pod. The list no longer counts for it, since
+// the caller may be about to create it.
 func (c *Cache) asked(uid types.UID) {
 	if c.listed > 0 {
-		c.listable[uid] = c.last
+		c.mayExist[uid] = c.last
 	}
 }
 
-// Get returns the last known status without asking the runtime, or false.
+// Get returns the last known status of the pod, or false. It does not call the runtime.
 func (c *Cache) Get(uid types.UID) (*PodStatus, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,30 +165,29 @@ func (c *Cache) Get(uid types.UID) (*PodStatus, bool) {
 	return nil, false
 }
 
-// Seen returns what was read of the pod since it was last asked, the older first:
-// the newest status, and before it the last one that showed other containers,
-// sandboxes or states. An empty UID asks about all pods. So whoever compares the
-// statuses with what is true later learns of each pod of which some caller got a
-// status that is not true any more, also if the cache has replaced or forgotten it
-// since.
+// Seen returns what was read of the pod since the last call, the older first: the newest
+// status, and before it the last one that showed other containers, sandboxes or states.
+// An empty UID means all pods. The statuses may have been replaced or forgotten since. So
+// a caller that compares them with the current state finds each pod of which some caller
+// has a status that is no longer true.
 //
-// It lets go of what it returns: it is meant for one caller.
+// Each status is returned once, so Seen is meant for one caller.
 func (c *Cache) Seen(uid types.UID) []*PodStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watched = true
 	if uid != "" {
-		return c.tell(nil, uid, c.pods[uid])
+		return c.takeSeen(nil, uid, c.pods[uid])
 	}
 	var all []*PodStatus
 	for uid, e := range c.pods {
-		all = c.tell(all, uid, e)
+		all = c.takeSeen(all, uid, e)
 	}
 	return all
 }
 
-// tell appends what was seen of a pod, and lets go of it.
-func (c *Cache) tell(to []*PodStatus, uid types.UID, e *entry) []*PodStatus {
+// takeSeen appends what was seen of a pod to the list, and drops it.
+func (c *Cache) takeSeen(to []*PodStatus, uid types.UID, e *entry) []*PodStatus {
 	if e == nil {
 		return to
 	}
@@ -203,12 +202,13 @@ func (c *Cache) tell(to []*PodStatus, uid types.UID, e *entry) []*PodStatus {
 	return to
 }
 
-// Newer returns a status of the pod that was read after the mark, from memory if
-// there is one, else by asking the runtime, in the caller's goroutine or by
-// sharing the inspection of another. A pod that the runtime does not know has a
-// status without sandboxes and containers. All errors are wrapped with the pod:
-// the cause of the context's end, or the inspector's error; an error never
-// replaces the last known status.
+// Newer returns a status of the pod that was read after the mark: from memory if there is
+// one, otherwise from the runtime. It inspects the pod in the caller's goroutine, or shares
+// the inspection of another caller. If the runtime does not have the pod, the status has
+// no sandboxes and no containers.
+//
+// Errors are wrapped with the pod. They are the cause of the context's end, or the error of
+// the inspector. An error does not replace the last known status.
 func (c *Cache) Newer(ctx context.Context, ref PodRef, after Mark) (*PodStatus, error) {
 	for {
 		c.mu.Lock()
@@ -228,50 +228,49 @@ func (c *Cache) Newer(ctx context.Context, ref PodRef, after Mark) (*PodStatus, 
 			c.mu.Unlock()
 			return status, nil
 		}
-		f := e.flight
-		if f == nil {
-			f = &flight{mark: c.draw(), done: make(chan struct{})}
-			e.flight = f
+		i := e.inspection
+		if i == nil {
+			i = &inspection{mark: c.draw(), done: make(chan struct{})}
+			e.inspection = i
 			c.mu.Unlock()
-			c.lead(ctx, ref, e, f)
-			return f.status, f.err
+			c.inspect(ctx, ref, e, i)
+			return i.status, i.err
 		}
 		c.mu.Unlock()
 
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("pod %s: waiting for its status: %w", ref, context.Cause(ctx))
-		case <-f.done:
+		case <-i.done:
 		}
-		// A flight that began too early, or that its leader gave up, does not answer
-		// the question: look again, and lead if nobody does.
-		if f.mark > after && !f.abandoned {
-			return f.status, f.err
+		// An inspection that began too early or was abandoned is of no use: begin again.
+		if i.mark > after && !i.abandoned {
+			return i.status, i.err
 		}
 	}
 }
 
-// lead runs the inspection of a flight and publishes the outcome.
-func (c *Cache) lead(ctx context.Context, ref PodRef, e *entry, f *flight) {
+// inspect makes an inspection and publishes its result.
+func (c *Cache) inspect(ctx context.Context, ref PodRef, e *entry, i *inspection) {
 	finished := false
 	defer func() {
-		if !finished { // the inspector panicked: do not leave the others waiting
-			f.err, f.abandoned = fmt.Errorf("pod %s: inspection panicked", ref), true
+		if !finished { // the inspector has panicked: callers that wait must go on
+			i.err, i.abandoned = fmt.Errorf("pod %s: inspection panicked", ref), true
 		}
 		c.mu.Lock()
-		e.flight = nil
-		if f.err == nil {
-			e.saw(f.status)
-			if f.mark > e.forgotten {
-				e.status = f.status
-				if len(f.status.Sandboxes) == 0 && len(f.status.Containers) == 0 {
+		e.inspection = nil
+		if i.err == nil {
+			e.saw(i.status)
+			if i.mark > e.forgotten {
+				e.status = i.status
+				if len(i.status.Sandboxes) == 0 && len(i.status.Containers) == 0 {
 					e.status = nil
 				}
 			}
 		}
 		c.dropIfIdle(ref.UID, e)
 		c.mu.Unlock()
-		close(f.done)
+		close(i.done)
 	}()
 
 	ictx, cancel := context.WithTimeout(ctx, c.timeout)
@@ -279,24 +278,22 @@ func (c *Cache) lead(ctx context.Context, ref PodRef, e *entry, f *flight) {
 	status, err := c.inspector.InspectPod(ictx, ref)
 	switch {
 	case err == nil && status == nil:
-		f.err = fmt.Errorf("pod %s: reading its status from the runtime: the inspector returned neither a status nor an error", ref)
+		i.err = fmt.Errorf("pod %s: reading its status from the runtime: the inspector returned neither a status nor an error", ref)
 	case err == nil:
 		marked := *status
-		marked.UID, marked.Mark = ref.UID, f.mark
-		f.status = &marked
+		marked.UID, marked.Mark = ref.UID, i.mark
+		i.status = &marked
 	case ctx.Err() != nil:
-		f.err, f.abandoned = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, errors.Join(context.Cause(ctx), err)), true
+		i.err, i.abandoned = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, errors.Join(context.Cause(ctx), err)), true
 	default:
-		f.err = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, err)
+		i.err = fmt.Errorf("pod %s: reading its status from the runtime: %w", ref, err)
 	}
 	finished = true
 }
 
-// ForgetUntil drops what is known of the pod from reads that began no later than
-// the mark was drawn, also when they are still under way. It reports whether
-// that is all there was: false means that a newer status is known, or being
-// read. It serves a caller who has seen that the pod is gone, but not when others
-// have looked.
+// ForgetUntil drops what reads that began no later than the mark have returned about the
+// pod, also when they are still under way. It reports whether nothing newer is known or
+// being read. Callers use it when a list no longer has the pod.
 func (c *Cache) ForgetUntil(uid types.UID, mark Mark) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,14 +305,14 @@ func (c *Cache) ForgetUntil(uid types.UID, mark Mark) bool {
 	if e.status != nil && e.status.Mark <= mark {
 		e.status = nil
 	}
-	all := e.status == nil && (e.flight == nil || e.flight.mark <= mark)
+	all := e.status == nil && (e.inspection == nil || e.inspection.mark <= mark)
 	c.dropIfIdle(uid, e)
 	return all
 }
 
-// dropIfIdle removes an entry that holds nothing.
+// dropIfIdle removes an entry that has nothing to keep.
 func (c *Cache) dropIfIdle(uid types.UID, e *entry) {
-	if e.status != nil || e.flight != nil || c.pods[uid] != e {
+	if e.status != nil || e.inspection != nil || c.pods[uid] != e {
 		return
 	}
 	if !c.watched || e.seen == [2]*PodStatus{} {
@@ -324,7 +321,7 @@ func (c *Cache) dropIfIdle(uid types.UID, e *entry) {
 	}
 }
 
-// saw remembers what a read showed.
+// saw records what a read has returned.
 func (e *entry) saw(status *PodStatus) {
 	if was := e.seen[0]; was != nil && !showSame(was, status) {
 		e.seen[1] = was
@@ -332,8 +329,8 @@ func (e *entry) saw(status *PodStatus) {
 	e.seen[0] = status
 }
 
-// showSame reports whether two statuses have the same containers and sandboxes in
-// the same states. Another order counts as a difference.
+// showSame reports whether two statuses have the same containers and sandboxes with the
+// same states in the same order.
 func showSame(a, b *PodStatus) bool {
 	return slices.EqualFunc(a.Sandboxes, b.Sandboxes, func(a, b SandboxStatus) bool { return a.ID == b.ID && a.State == b.State }) &&
 		slices.EqualFunc(a.Containers, b.Containers, func(a, b ContainerStatus) bool { return a.ID == b.ID && a.State == b.State })

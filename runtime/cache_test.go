@@ -1,12 +1,8 @@
-package runtime
+package runtime_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // stub is an inspector whose every call is answered by the test.
@@ -24,19 +22,19 @@ type stub struct {
 
 type call struct {
 	ctx    context.Context
-	ref    PodRef
+	ref    runtime.PodRef
 	answer chan<- answer
 }
 
 type answer struct {
-	status *PodStatus
+	status *runtime.PodStatus
 	err    error
 	panics any
 }
 
 func newStub() *stub { return &stub{calls: make(chan call)} }
 
-func (s *stub) InspectPod(ctx context.Context, ref PodRef) (*PodStatus, error) {
+func (s *stub) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
 	got := make(chan answer)
 	select {
 	case s.calls <- call{ctx, ref, got}:
@@ -77,14 +75,14 @@ func (s *stub) idle(t *testing.T) {
 	}
 }
 
-var testRef = PodRef{UID: "u", Namespace: "ns", Name: "p"}
+var testRef = runtime.PodRef{UID: "u", Namespace: "ns", Name: "p"}
 
 // seen is a status with one container of that name.
-func seen(name string) *PodStatus {
-	return &PodStatus{PodRef: testRef, Containers: []ContainerStatus{{Container: Container{ID: ContainerID{ID: name}, Name: name}}}}
+func seen(name string) *runtime.PodStatus {
+	return &runtime.PodStatus{PodRef: testRef, Containers: []runtime.ContainerStatus{{Container: runtime.Container{ID: runtime.ContainerID{ID: name}, Name: name}}}}
 }
 
-func nameIn(s *PodStatus) string {
+func nameIn(s *runtime.PodStatus) string {
 	if s == nil || len(s.Containers) == 0 {
 		return ""
 	}
@@ -93,13 +91,13 @@ func nameIn(s *PodStatus) string {
 
 // asked is a call of Newer under way.
 type asked struct {
-	status *PodStatus
+	status *runtime.PodStatus
 	err    error
 	panics any
 	done   atomic.Bool
 }
 
-func ask(ctx context.Context, c *Cache, after Mark) *asked {
+func ask(ctx context.Context, c *runtime.Cache, after runtime.Mark) *asked {
 	a := &asked{}
 	go func() {
 		defer a.done.Store(true)
@@ -127,29 +125,17 @@ func (a *asked) fails(t *testing.T, target error) {
 }
 
 // forget drops all that is known of the pod at the moment, reads under way included.
-func forget(c *Cache, uid types.UID) { c.ForgetUntil(uid, c.Now()) }
+func forget(c *runtime.Cache, uid types.UID) { c.ForgetUntil(uid, c.Now()) }
 
-// statuses counts the pods of which the cache has a status.
-func statuses(c *Cache) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, e := range c.pods {
-		if e.status != nil {
-			n++
-		}
-	}
-	return n
-}
-
-func inBubble(t *testing.T, test func(t *testing.T, s *stub, c *Cache)) {
+func inBubble(t *testing.T, test func(t *testing.T, s *stub, c *runtime.Cache)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
-		test(t, s, NewCache(s, CacheOptions{}))
+		test(t, s, runtime.NewCache(s, runtime.CacheOptions{}))
 	})
 }
 
 func TestCacheReadsThrough(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		_, known := c.Get("u")
 		require.False(t, known)
 		a := ask(t.Context(), c, 0)
@@ -161,7 +147,7 @@ func TestCacheReadsThrough(t *testing.T) {
 		status, known := c.Get("u")
 		require.True(t, known)
 		assert.Same(t, a.status, status)
-		assert.Equal(t, 1, statuses(c))
+		assert.Equal(t, 1, c.Statuses())
 
 		ask(t.Context(), c, status.Mark-1).wants(t, "1") // from memory
 		s.idle(t)
@@ -174,7 +160,7 @@ func TestCacheReadsThrough(t *testing.T) {
 }
 
 func TestCacheNowIsAfterWhatIsKnown(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		a := ask(t.Context(), c, c.Now())
 		s.next(t).answer <- answer{status: seen("1")}
 		a.wants(t, "1")
@@ -188,7 +174,7 @@ func TestCacheNowIsAfterWhatIsKnown(t *testing.T) {
 }
 
 func TestCacheDoesNotChangeWhatTheInspectorReturned(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		theirs := seen("1")
 		a := ask(t.Context(), c, 0)
 		s.next(t).answer <- answer{status: theirs}
@@ -198,8 +184,8 @@ func TestCacheDoesNotChangeWhatTheInspectorReturned(t *testing.T) {
 	})
 }
 
-func TestCacheSharesAFlight(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+func TestCacheSharesAnInspection(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		before := c.Now()
 		var all []*asked
 		for range 10 {
@@ -217,9 +203,9 @@ func TestCacheSharesAFlight(t *testing.T) {
 		for range 10 {
 			all = append(all, ask(t.Context(), c, before))
 		}
-		s.next(t).answer <- answer{err: ErrUnavailable}
+		s.next(t).answer <- answer{err: runtime.ErrUnavailable}
 		for _, a := range all {
-			a.fails(t, ErrUnavailable)
+			a.fails(t, runtime.ErrUnavailable)
 		}
 		s.idle(t)
 		status, _ := c.Get("u")
@@ -227,8 +213,8 @@ func TestCacheSharesAFlight(t *testing.T) {
 	})
 }
 
-func TestCacheDoesNotShareAFlightThatBeganTooEarly(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+func TestCacheDoesNotShareAnInspectionThatBeganTooEarly(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		early := ask(t.Context(), c, 0)
 		first := s.next(t)
 		late := []*asked{ask(t.Context(), c, c.Now()), ask(t.Context(), c, c.Now())}
@@ -249,7 +235,7 @@ func TestCacheDoesNotShareAFlightThatBeganTooEarly(t *testing.T) {
 }
 
 func TestCacheFollowerTakesOverFromACancelledLeader(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		leader := ask(ctx, c, 0)
 		s.next(t)
@@ -259,7 +245,7 @@ func TestCacheFollowerTakesOverFromACancelledLeader(t *testing.T) {
 		why := errors.New("pod is to end")
 		cancel(why)
 		leader.fails(t, why)
-		assert.ErrorIs(t, leader.err, context.Canceled, "and what the inspector said")
+		assert.ErrorIs(t, leader.err, context.Canceled, "and the error of the inspector")
 		assert.False(t, follower.done.Load())
 		s.next(t).answer <- answer{status: seen("1")}
 		follower.wants(t, "1")
@@ -267,7 +253,7 @@ func TestCacheFollowerTakesOverFromACancelledLeader(t *testing.T) {
 }
 
 func TestCacheFollowerGivesUpAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		leader := ask(t.Context(), c, 0)
 		call := s.next(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -282,7 +268,7 @@ func TestCacheFollowerGivesUpAlone(t *testing.T) {
 }
 
 func TestCacheBoundsAnInspection(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		a := ask(t.Context(), c, 0)
 		s.next(t)
 		b := ask(t.Context(), c, 0)
@@ -297,7 +283,7 @@ func TestCacheBoundsAnInspection(t *testing.T) {
 }
 
 func TestCachePanicReleasesTheOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		leader := ask(t.Context(), c, 0)
 		call := s.next(t)
 		follower := ask(t.Context(), c, 0)
@@ -307,51 +293,51 @@ func TestCachePanicReleasesTheOthers(t *testing.T) {
 		assert.Equal(t, "oops", leader.panics, "the caller gets the panic")
 		s.next(t).answer <- answer{status: seen("1")}
 		follower.wants(t, "1")
-		assert.Equal(t, 1, statuses(c))
+		assert.Equal(t, 1, c.Statuses())
 	})
 }
 
 func TestCacheOfAnInspectorThatReturnsNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		a := ask(t.Context(), c, 0)
 		s.next(t).answer <- answer{}
 		synctest.Wait()
 		require.Nil(t, a.panics)
 		require.ErrorContains(t, a.err, "neither a status nor an error")
-		assert.Empty(t, c.pods)
+		assert.Zero(t, c.Entries())
 	})
 }
 
-func TestCacheKeepsNothingOfPodsThatAreNot(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+func TestCacheKeepsNothingOfPodsThatDoNotExist(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		a := ask(t.Context(), c, 0)
 		s.next(t).answer <- answer{status: seen("1")}
 		a.wants(t, "1")
 		a = ask(t.Context(), c, c.Now())
-		s.next(t).answer <- answer{status: &PodStatus{PodRef: testRef}}
+		s.next(t).answer <- answer{status: &runtime.PodStatus{PodRef: testRef}}
 		a.wants(t, "")
 		require.NotNil(t, a.status)
 		_, known := c.Get("u")
 		assert.False(t, known)
-		assert.Empty(t, c.pods)
+		assert.Zero(t, c.Entries())
 
 		a = ask(t.Context(), c, 0)
-		s.next(t).answer <- answer{err: ErrUnavailable}
-		a.fails(t, ErrUnavailable)
-		assert.Empty(t, c.pods)
+		s.next(t).answer <- answer{err: runtime.ErrUnavailable}
+		a.fails(t, runtime.ErrUnavailable)
+		assert.Zero(t, c.Entries())
 	})
 }
 
 func TestCacheAnswersTheFirstQuestionFromTheList(t *testing.T) {
-	others := []*Pod{{PodRef: PodRef{UID: "other"}}}
+	others := []*runtime.Pod{{PodRef: runtime.PodRef{UID: "other"}}}
 	// reads reports whether the first question about the pod takes a read.
-	reads := func(t *testing.T, s *stub, c *Cache) bool {
+	reads := func(t *testing.T, s *stub, c *runtime.Cache) bool {
 		t.Helper()
 		after := c.First("u")
 		a := ask(t.Context(), c, after)
 		synctest.Wait()
 		if !a.done.Load() {
-			s.next(t).answer <- answer{status: &PodStatus{}}
+			s.next(t).answer <- answer{status: &runtime.PodStatus{}}
 			a.wants(t, "")
 			return true
 		}
@@ -363,52 +349,52 @@ func TestCacheAnswersTheFirstQuestionFromTheList(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name  string
-		given func(t *testing.T, s *stub, c *Cache)
+		given func(t *testing.T, s *stub, c *runtime.Cache)
 		reads bool
 	}{
-		{"without a list", func(*testing.T, *stub, *Cache) {}, true},
-		{"not in the list", func(_ *testing.T, _ *stub, c *Cache) { c.Listed(others, c.Now()) }, false},
-		{"in the list", func(_ *testing.T, _ *stub, c *Cache) { c.Listed([]*Pod{{PodRef: testRef}}, c.Now()) }, true},
-		{"in the list before", func(_ *testing.T, _ *stub, c *Cache) {
-			c.Listed([]*Pod{{PodRef: testRef}}, c.Now())
+		{"without a list", func(*testing.T, *stub, *runtime.Cache) {}, true},
+		{"not in the list", func(_ *testing.T, _ *stub, c *runtime.Cache) { c.Listed(others, c.Now()) }, false},
+		{"in the list", func(_ *testing.T, _ *stub, c *runtime.Cache) { c.Listed([]*runtime.Pod{{PodRef: testRef}}, c.Now()) }, true},
+		{"in the list before", func(_ *testing.T, _ *stub, c *runtime.Cache) {
+			c.Listed([]*runtime.Pod{{PodRef: testRef}}, c.Now())
 			c.Listed(others, c.Now())
 		}, false},
-		{"in a list that began later and was told first", func(_ *testing.T, _ *stub, c *Cache) {
+		{"in a list that began later and was recorded first", func(_ *testing.T, _ *stub, c *runtime.Cache) {
 			early := c.Now()
-			c.Listed([]*Pod{{PodRef: testRef}}, c.Now())
+			c.Listed([]*runtime.Pod{{PodRef: testRef}}, c.Now())
 			c.Listed(others, early)
 		}, true},
-		{"asked about since the list", func(t *testing.T, s *stub, c *Cache) {
+		{"asked about since the list", func(t *testing.T, s *stub, c *runtime.Cache) {
 			c.Listed(others, c.Now())
 			assert.False(t, reads(t, s, c))
 		}, true},
-		{"read since the list", func(t *testing.T, s *stub, c *Cache) {
+		{"read since the list", func(t *testing.T, s *stub, c *runtime.Cache) {
 			c.Listed(others, c.Now())
 			a := ask(t.Context(), c, c.Now())
-			s.next(t).answer <- answer{status: &PodStatus{}}
+			s.next(t).answer <- answer{status: &runtime.PodStatus{}}
 			a.wants(t, "")
 		}, true},
-		{"known and forgotten since the list", func(t *testing.T, s *stub, c *Cache) {
+		{"known and forgotten since the list", func(t *testing.T, s *stub, c *runtime.Cache) {
 			c.Listed(others, c.Now())
 			a := ask(t.Context(), c, c.Now())
 			s.next(t).answer <- answer{status: seen("x")}
 			a.wants(t, "x")
 			forget(c, "u")
 		}, true},
-		{"asked about while the list was read", func(t *testing.T, s *stub, c *Cache) {
+		{"asked about while the list was read", func(t *testing.T, s *stub, c *runtime.Cache) {
 			c.Listed(others, c.Now())
 			began := c.Now()
 			assert.False(t, reads(t, s, c))
 			c.Listed(others, began)
 		}, true},
-		{"asked about before the list", func(t *testing.T, s *stub, c *Cache) {
+		{"asked about before the list", func(t *testing.T, s *stub, c *runtime.Cache) {
 			c.Listed(others, c.Now())
 			assert.False(t, reads(t, s, c))
 			c.Listed(others, c.Now())
 		}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+			inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 				test.given(t, s, c)
 				assert.Equal(t, test.reads, reads(t, s, c))
 			})
@@ -416,19 +402,19 @@ func TestCacheAnswersTheFirstQuestionFromTheList(t *testing.T) {
 	}
 }
 
-func TestCacheAnswersFromTheListOnlyWhoAsksForThat(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
+func TestCacheAnswersFromTheListOnlyWithTheMarkOfFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
 		before := c.Now()
 		c.Now()
 		c.Listed(nil, c.Now())
-		for _, after := range []Mark{0, before, c.Now()} {
+		for _, after := range []runtime.Mark{0, before, c.Now()} {
 			a := ask(t.Context(), c, after)
-			s.next(t).answer <- answer{status: &PodStatus{}}
+			s.next(t).answer <- answer{status: &runtime.PodStatus{}}
 			a.wants(t, "")
 		}
 		first := c.First("another")
 		c.Listed(nil, c.Now())
-		_, err := c.Newer(cancelled(t), PodRef{UID: "another"}, first)
+		_, err := c.Newer(cancelled(t), runtime.PodRef{UID: "another"}, first)
 		require.ErrorIs(t, err, context.Canceled, "a read was tried")
 	})
 }
@@ -437,254 +423,4 @@ func cancelled(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
-}
-
-func TestCacheForget(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
-		forget(c, "never heard of")
-		a := ask(t.Context(), c, 0)
-		s.next(t).answer <- answer{status: seen("1")}
-		a.wants(t, "1")
-		forget(c, "u")
-		assert.Zero(t, statuses(c))
-		assert.Empty(t, c.pods)
-
-		// A read under way answers its callers, and is not kept.
-		a = ask(t.Context(), c, 0)
-		call := s.next(t)
-		forget(c, "u")
-		late := ask(t.Context(), c, c.Now())
-		synctest.Wait()
-		call.answer <- answer{status: seen("2")}
-		a.wants(t, "2")
-		_, known := c.Get("u")
-		assert.False(t, known)
-
-		// One that began after it is.
-		s.next(t).answer <- answer{status: seen("3")}
-		late.wants(t, "3")
-		status, _ := c.Get("u")
-		assert.Equal(t, "3", nameIn(status))
-	})
-}
-
-func TestCacheForgetUntil(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		// The mark is drawn before or after the read begins; the pod is forgotten
-		// while the read is under way, or after it.
-		markFirst, underWay bool
-		all                 bool
-	}{
-		{"older status", false, false, true},
-		{"older read under way", false, true, true},
-		{"newer status", true, false, false},
-		{"newer read under way", true, true, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *stub, c *Cache) {
-				var mark Mark
-				if tc.markFirst {
-					mark = c.Now()
-				}
-				a := ask(t.Context(), c, 0)
-				call := s.next(t)
-				if !tc.markFirst {
-					mark = c.Now()
-				}
-				if !tc.underWay {
-					call.answer <- answer{status: seen("1")}
-					a.wants(t, "1")
-				}
-				assert.Equal(t, tc.all, c.ForgetUntil("u", mark))
-				if tc.underWay {
-					call.answer <- answer{status: seen("1")}
-					a.wants(t, "1")
-				}
-				_, known := c.Get("u")
-				assert.Equal(t, !tc.all, known)
-				assert.True(t, c.ForgetUntil("u", c.Now()))
-				assert.Empty(t, c.pods)
-				assert.True(t, c.ForgetUntil("u", c.Now()))
-			})
-		})
-	}
-}
-
-func TestCacheSeen(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *stub, c *Cache) {
-		a := ask(t.Context(), c, 0)
-		call := s.next(t)
-		assert.Empty(t, c.Seen(""), "the end of the read counts, not its beginning")
-		call.answer <- answer{status: seen("1")}
-		a.wants(t, "1")
-		assert.Empty(t, c.Seen("other"))
-		assert.Equal(t, []*PodStatus{a.status}, c.Seen("u"))
-		assert.Empty(t, c.Seen("u"), "told once")
-		assert.Empty(t, c.Seen(""))
-		_, known := c.Get("u")
-		assert.True(t, known)
-	})
-}
-
-func TestCacheSeenTellsWhatCallersGot(t *testing.T) {
-	// A read shows a container of that name; "" is a pod that the runtime does not
-	// know, "-" a Forget, "-1" a Forget while the read is under way.
-	for _, tc := range []struct {
-		name          string
-		before, after []string // the last time that somebody asked
-		want          []string
-	}{
-		{"nothing", nil, nil, nil},
-		{"told already", []string{"1", "2"}, nil, nil},
-		{"one", nil, []string{"1"}, []string{"1"}},
-		{"replaced", nil, []string{"1", "2"}, []string{"1", "2"}},
-		{"replaced by the same", nil, []string{"1", "1"}, []string{"1"}},
-		{"replaced, and that by the same", nil, []string{"1", "2", "2"}, []string{"1", "2"}},
-		{"there and back", nil, []string{"1", "2", "1"}, []string{"2", "1"}},
-		{"many", nil, []string{"1", "2", "3"}, []string{"2", "3"}},
-		{"replaced what was told already", []string{"1"}, []string{"2"}, []string{"2"}},
-		{"gone", nil, []string{"1", ""}, []string{"1", ""}},
-		{"never there", nil, []string{""}, []string{""}},
-		{"forgotten", nil, []string{"1", "-"}, []string{"1"}},
-		{"forgotten in between", nil, []string{"1", "2", "-", "2"}, []string{"1", "2"}},
-		{"forgotten while it was read", nil, []string{"-1"}, []string{"1"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *stub, c *Cache) {
-				require.Empty(t, c.Seen(""), "from now on it remembers pods that are gone")
-				read := func(what []string) {
-					for _, name := range what {
-						if name == "-" {
-							forget(c, "u")
-							continue
-						}
-						a := ask(t.Context(), c, c.Now())
-						call := s.next(t)
-						if name, during := strings.CutPrefix(name, "-"); during {
-							forget(c, "u")
-							call.answer <- answer{status: seen(name)}
-							a.wants(t, name)
-							continue
-						}
-						status := seen(name)
-						if name == "" {
-							status = &PodStatus{PodRef: testRef}
-						}
-						call.answer <- answer{status: status}
-						a.wants(t, name)
-					}
-				}
-				read(tc.before)
-				c.Seen("")
-				read(tc.after)
-				var got []string
-				for _, status := range c.Seen("") {
-					got = append(got, nameIn(status))
-				}
-				assert.Equal(t, tc.want, got)
-				assert.Empty(t, c.Seen(""))
-				forget(c, "u")
-				assert.Empty(t, c.pods)
-			})
-		})
-	}
-}
-
-// versioned is a runtime whose pods have versions that only go up.
-type versioned struct {
-	mu       sync.Mutex
-	versions map[types.UID]int
-	flights  map[types.UID]int
-}
-
-func (v *versioned) bump(uid types.UID) int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.versions[uid]++
-	return v.versions[uid]
-}
-
-func (v *versioned) InspectPod(ctx context.Context, ref PodRef) (*PodStatus, error) {
-	v.mu.Lock()
-	v.flights[ref.UID]++
-	alone, version := v.flights[ref.UID] == 1, v.versions[ref.UID]
-	v.mu.Unlock()
-	defer func() {
-		v.mu.Lock()
-		v.flights[ref.UID]--
-		v.mu.Unlock()
-	}()
-	if !alone {
-		panic("two inspections of one pod at once")
-	}
-	if rand.IntN(8) == 0 {
-		return nil, ErrUnavailable
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return &PodStatus{PodRef: ref, Containers: []ContainerStatus{{ExitCode: int32(version)}}}, nil
-}
-
-// TestCacheAtOnce has many callers change, read and forget pods side by side: who
-// asks for a status after a mark never gets one that lacks an earlier change.
-func TestCacheAtOnce(t *testing.T) {
-	v := &versioned{versions: map[types.UID]int{}, flights: map[types.UID]int{}}
-	c := NewCache(v, CacheOptions{})
-	var callers sync.WaitGroup
-	for range 16 {
-		callers.Go(func() {
-			for range 500 {
-				uid := types.UID(fmt.Sprint(rand.IntN(3)))
-				ctx, cancel := context.WithCancel(t.Context())
-				switch rand.IntN(12) {
-				case 0:
-					forget(c, uid)
-				case 1:
-					c.ForgetUntil(uid, c.Now())
-				case 2:
-					cancel()
-				case 3:
-					go cancel()
-				case 4:
-					_ = c.Seen("")
-				case 5:
-					_ = c.Seen(uid)
-				}
-				least := v.bump(uid)
-				after := c.Now()
-				status, err := c.Newer(ctx, PodRef{UID: uid}, after)
-				switch {
-				case err != nil:
-					if !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.Canceled) {
-						t.Error(err)
-					}
-				case status.Mark <= after || int(status.Containers[0].ExitCode) < least:
-					t.Errorf("status %d of mark %d, want at least %d after %d", status.Containers[0].ExitCode, status.Mark, least, after)
-				}
-				cancel()
-			}
-		})
-	}
-	callers.Wait()
-	for i := range 3 {
-		forget(c, types.UID(fmt.Sprint(i)))
-	}
-	_ = c.Seen("")
-	assert.Empty(t, c.pods)
-}
-
-func BenchmarkCacheNewerFromMemory(b *testing.B) {
-	v := &versioned{versions: map[types.UID]int{}, flights: map[types.UID]int{}}
-	c := NewCache(v, CacheOptions{})
-	for statuses(c) == 0 {
-		_, _ = c.Newer(b.Context(), testRef, 0)
-	}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			_, _ = c.Newer(b.Context(), testRef, 0)
-		}
-	})
 }
