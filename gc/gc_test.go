@@ -133,7 +133,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// holder is a runtime that holds what is dead and removes it on demand.
+// holder is a runtime with dead containers and sandboxes.
 type holder struct {
 	mu      sync.Mutex
 	pods    []*runtime.Pod
@@ -255,8 +255,7 @@ func TestMetrics(t *testing.T) {
 	assert.Equal(t, gc.Collection{Containers: 1, Sandboxes: 2, LogDirs: 1, Failed: 1}, got)
 }
 
-// A plan is a function that can be given; what it has is removed, and no more, except
-// that nothing which runs is.
+// Exactly what a plan has is removed, except sandboxes that are ready.
 func TestAPlanOfOnesOwn(t *testing.T) {
 	logs := t.TempDir()
 	for _, d := range []string{"ns_x_u1", "ns_x_u2"} {
@@ -291,7 +290,7 @@ func TestAPanicIsAFailedCollection(t *testing.T) {
 	require.ErrorAs(t, c.Collect(t.Context()), new(*runtime.PanicError))
 }
 
-// Pods that end one after the other do not put off what is left of the first.
+// Pods that end one after the other do not delay the next try for the first.
 func TestKicksDoNotUseUpTheBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{pods: []*runtime.Pod{gonePod("u1")}, failing: map[string]error{"c-u1": errors.New("busy")}}
@@ -308,8 +307,8 @@ func TestKicksDoNotUseUpTheBackOff(t *testing.T) {
 	})
 }
 
-// What cannot be removed now often can be in a second, and else is no reason to
-// ask each second.
+// A removal that fails often succeeds a second later. If it does not, the delay grows, up
+// to the period.
 func TestFailuresAreRetriedSoonerThanThePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{pods: []*runtime.Pod{gonePod("u1")}, failing: map[string]error{"c-u1": errors.New("busy")}}

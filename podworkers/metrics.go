@@ -50,9 +50,12 @@ type Call struct {
 	// call returned.
 	Began, Ended time.Time
 	// Err is the error of the call, or of the read of the status before it. It wraps a
-	// [*runtime.PanicError] if the call panicked, and a [*runtime.TerminalError] if it
-	// failed the pod for good. A call that was cancelled has an error, too.
+	// [*runtime.PanicError] if the call panicked. A call that was cancelled has an error,
+	// too.
 	Err error
+	// Failure is the error by which the call has failed its pod for good; nil if it has
+	// not.
+	Failure *runtime.TerminalError
 	// Backoff is the delay until the call is repeated because it failed; 0 if it is not.
 	Backoff time.Duration
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 )
 
-// model is a simple view of the pods: what their users want, and what was seen
-// being called. It drives machines as Workers would, with calls that return
+// model is a simple view of the pods: the wishes of their users, and the calls that were
+// made. It drives machines as Workers does, with calls that return
 // whenever and however the test likes.
 type model struct {
 	*rapid.T

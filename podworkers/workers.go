@@ -322,7 +322,7 @@ func (w *Workers) finish(c call, r returned, report Call) (context.Context, call
 		w.hook("OnFinished", w.opts.OnFinished, c.ref)
 	}
 	if w.opts.Metrics != nil {
-		report.Backoff = fx.backoff
+		report.Failure, report.Backoff = fx.failure, fx.backoff
 		w.hook("Metrics.Called", func(runtime.PodRef) { w.opts.Metrics.Called(report) }, c.ref)
 	}
 	return ctx, next, more

@@ -35,7 +35,7 @@ type fakeNode struct {
 	reads   int
 	cache   *runtime.Cache
 
-	// What the calls do, in place of succeeding at once; nil for that.
+	// The outcomes of calls; nil: they succeed at once.
 	sync        func(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod) (podworkers.Result, error)
 	terminating func(ctx context.Context, pod *v1.Pod, t podworkers.Termination) error
 	orphan      func(ctx context.Context) error
@@ -115,7 +115,7 @@ func (n *fakeNode) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, _ *runtim
 	})
 }
 
-// took returns the calls since the last time it was asked, with the virtual time
+// took returns the calls since it was last called, with the virtual time
 // at which they began.
 func (n *fakeNode) took() []string {
 	synctest.Wait()
@@ -390,8 +390,8 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-// What the last list did not show is not read before a pod begins. But who names an orphan,
-// or ends a pod, may have seen it since.
+// A pod that is not in the last list needs no read before its first sync. For an orphan or a
+// kill, the pod may have been seen since.
 func TestOnlyAPodThatBeginsIsBelievedAbsent(t *testing.T) {
 	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		n.cache.Listed(nil, n.cache.Now())
@@ -531,7 +531,8 @@ func TestFailureForGood(t *testing.T) {
 	var events []runtime.Event
 	var logs []string
 	log := funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{})
-	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, e) }, Logger: log}
+	var m recorder
+	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, e) }, Logger: log, Metrics: &m}
 	deny := func(n *fakeNode) (podworkers.PodSyncer, podworkers.StatusCache) {
 		return denying{n, map[types.UID]bool{"bad": true}}, n.cache
 	}
@@ -554,6 +555,14 @@ func TestFailureForGood(t *testing.T) {
 		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied", Message: "privileged"}}, events)
 		require.Len(t, logs, 1)
 		assert.Contains(t, logs[0], "it will be terminated")
+		var failures []*runtime.TerminalError
+		for _, c := range m.calls {
+			if c.Failure != nil {
+				failures = append(failures, c.Failure)
+				assert.ErrorIs(t, c.Err, c.Failure)
+			}
+		}
+		assert.Equal(t, []*runtime.TerminalError{s.Failure}, failures)
 	})
 }
 
