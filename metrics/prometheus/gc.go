@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
 // GC is a [gc.Metrics]. kubelet has no metrics for its collector of dead containers.
@@ -21,11 +22,11 @@ var _ gc.Metrics = (*GC)(nil)
 // the registry refused; then none is registered.
 func NewGC(reg prometheus.Registerer) (*GC, error) {
 	m := &GC{
-		removed:  counters(own("gc", "removed_total", "What garbage collection removed, by kind: container, sandbox or logs."), "kind"),
-		failed:   counter(own("gc", "failed_removals_total", "What garbage collection could not remove; it is tried again.")),
-		duration: prometheus.NewHistogram(histogramOpts(own("gc", "duration_seconds", "Duration in seconds of a garbage collection."), nil)),
+		removed:  collector.Counters(collector.Own("gc", "removed_total", "What garbage collection removed, by kind: container, sandbox or logs."), "kind"),
+		failed:   collector.Counter(collector.Own("gc", "failed_removals_total", "What garbage collection could not remove; it is tried again.")),
+		duration: prometheus.NewHistogram(collector.HistogramOpts(collector.Own("gc", "duration_seconds", "Duration in seconds of a garbage collection."), nil)),
 	}
-	if err := register(reg, "garbage collector", group{m.removed, m.failed, m.duration}); err != nil {
+	if err := collector.Register(reg, "garbage collector", collector.Group{m.removed, m.failed, m.duration}); err != nil {
 		return nil, err
 	}
 	return m, nil

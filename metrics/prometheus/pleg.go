@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -48,19 +49,19 @@ func NewPLEG(reg prometheus.Registerer) (*PLEG, error) {
 	m := &PLEG{
 		relistDuration: histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."),
 		relistInterval: histogram("pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG."),
-		discarded:      prometheus.NewCounter(prometheus.CounterOpts(kubelet("pleg_discard_events", "The number of discard events in PLEG."))),
-		connected:      prometheus.NewCounter(prometheus.CounterOpts(kubelet("evented_pleg_connection_success_count", "The number of times a streaming client was obtained to receive CRI Events."))),
-		connectErrors:  prometheus.NewCounter(prometheus.CounterOpts(kubelet("evented_pleg_connection_error_count", "The number of errors encountered during the establishment of streaming connection with the CRI runtime."))),
+		discarded:      prometheus.NewCounter(prometheus.CounterOpts(collector.Kubelet("pleg_discard_events", "The number of discard events in PLEG."))),
+		connected:      prometheus.NewCounter(prometheus.CounterOpts(collector.Kubelet("evented_pleg_connection_success_count", "The number of times a streaming client was obtained to receive CRI Events."))),
+		connectErrors:  prometheus.NewCounter(prometheus.CounterOpts(collector.Kubelet("evented_pleg_connection_error_count", "The number of errors encountered during the establishment of streaming connection with the CRI runtime."))),
 		eventAge:       histogram("evented_pleg_connection_latency_seconds", "The latency of streaming connection with the CRI runtime, measured in seconds."),
-		runningPods:    prometheus.NewGauge(prometheus.GaugeOpts(kubelet("running_pods", "Number of pods that have a running pod sandbox"))),
-		containers:     prometheus.NewGaugeVec(prometheus.GaugeOpts(kubelet("running_containers", "Number of containers currently running")), []string{"container_state"}),
+		runningPods:    prometheus.NewGauge(prometheus.GaugeOpts(collector.Kubelet("running_pods", "Number of pods that have a running pod sandbox"))),
+		containers:     prometheus.NewGaugeVec(prometheus.GaugeOpts(collector.Kubelet("running_containers", "Number of containers currently running")), []string{"container_state"}),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "kubeletkit", Subsystem: "pleg", Name: "missed_pods_total",
 			Help: "Pods that a relist found changed though a healthy stream of CRI events had said nothing of them.",
 		}),
 	}
-	m.lastSeen = prometheus.NewGaugeFunc(prometheus.GaugeOpts(kubelet("pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.")), m.lastSeenAt)
-	if err := register(reg, "pod lifecycle event generator", group{
+	m.lastSeen = prometheus.NewGaugeFunc(prometheus.GaugeOpts(collector.Kubelet("pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.")), m.lastSeenAt)
+	if err := collector.Register(reg, "pod lifecycle event generator", collector.Group{
 		m.relistDuration, m.relistInterval, m.lastSeen, m.discarded, m.connected, m.connectErrors, m.eventAge,
 		m.runningPods, m.containers, m.missed,
 	}); err != nil {
@@ -70,7 +71,7 @@ func NewPLEG(reg prometheus.Registerer) (*PLEG, error) {
 }
 
 func histogram(name, help string) prometheus.Histogram {
-	return prometheus.NewHistogram(histogramOpts(kubelet(name, help), nil))
+	return prometheus.NewHistogram(collector.HistogramOpts(collector.Kubelet(name, help), nil))
 }
 
 // Relisted implements pleg.Metrics.

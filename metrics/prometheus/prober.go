@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -35,7 +36,7 @@ func NewProber(reg prometheus.Registerer) (*Prober, error) {
 			Help: "[ALPHA] Duration in seconds for a probe response.", Buckets: prometheus.DefBuckets,
 		}, []string{"probe_type", "container", "pod", "namespace"}),
 	}
-	if err := register(reg, "prober", group{m.total, m.duration}); err != nil {
+	if err := collector.Register(reg, "prober", collector.Group{m.total, m.duration}); err != nil {
 		return nil, err
 	}
 	return m, nil

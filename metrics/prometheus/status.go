@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -23,12 +24,12 @@ var _ status.Metrics = (*Status)(nil)
 // metric the registry refused; then none is registered.
 func NewStatus(reg prometheus.Registerer) (*Status, error) {
 	m := &Status{
-		latency: prometheus.NewHistogram(histogramOpts(kubelet("pod_status_sync_duration_seconds", "Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur."),
+		latency: prometheus.NewHistogram(collector.HistogramOpts(collector.Kubelet("pod_status_sync_duration_seconds", "Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur."),
 			[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60})),
-		failed:  counter(own("status", "failed_deliveries_total", "Deliveries of pod statuses that failed and are repeated.")),
-		hanging: gauge(own("status", "hanging_deliveries", "Deliveries of pod statuses that have not returned though their deadline has passed.")),
+		failed:  collector.Counter(collector.Own("status", "failed_deliveries_total", "Deliveries of pod statuses that failed and are repeated.")),
+		hanging: collector.Gauge(collector.Own("status", "hanging_deliveries", "Deliveries of pod statuses that have not returned though their deadline has passed.")),
 	}
-	if err := register(reg, "status manager", group{m.latency, m.failed, m.hanging}); err != nil {
+	if err := collector.Register(reg, "status manager", collector.Group{m.latency, m.failed, m.hanging}); err != nil {
 		return nil, err
 	}
 	return m, nil

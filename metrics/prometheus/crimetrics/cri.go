@@ -1,0 +1,129 @@
+// Package crimetrics has the metrics of package runtime/cri for Prometheus, under
+// kubelet's names. It is apart from package prommetrics, since runtime/cri needs gRPC.
+package crimetrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+)
+
+// CRI is a [cri.Metrics]. Names, types, buckets and help are kubelet's
+// (pkg/kubelet/metrics/metrics.go at 1.36). The label runtime_handler is empty for pods
+// without a runtime class, as there.
+type CRI struct {
+	cri.NopMetrics
+
+	operations, operationErrors *prometheus.CounterVec
+	operationDuration           *prometheus.HistogramVec
+	startedPods, podErrors      prometheus.Counter
+	sandboxDuration             *prometheus.HistogramVec
+	sandboxErrors               *prometheus.CounterVec
+	containers, containerErrors *prometheus.CounterVec
+	pullDuration                *prometheus.HistogramVec
+}
+
+var _ cri.Metrics = (*CRI)(nil)
+
+// New registers the metrics of one runtime. The error says which metric the registry
+// refused; then none is registered.
+func New(reg prometheus.Registerer) (*CRI, error) {
+	vec := func(name, help string, buckets []float64, label string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet(name, help), buckets), []string{label})
+	}
+	m := &CRI{
+		operations:        collector.Counters(collector.Kubelet("runtime_operations_total", "Cumulative number of runtime operations by operation type."), "operation_type"),
+		operationErrors:   collector.Counters(collector.Kubelet("runtime_operations_errors_total", "Cumulative number of runtime operation errors by operation type."), "operation_type"),
+		operationDuration: vec("runtime_operations_duration_seconds", "Duration in seconds of runtime operations. Broken down by operation type.", prometheus.ExponentialBuckets(.005, 2.5, 14), "operation_type"),
+		startedPods:       collector.Counter(collector.Kubelet("started_pods_total", "Cumulative number of pods started")),
+		podErrors:         collector.Counter(collector.Kubelet("started_pods_errors_total", "Cumulative number of errors when starting pods")),
+		sandboxDuration:   vec("run_podsandbox_duration_seconds", "Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.", nil, "runtime_handler"),
+		sandboxErrors:     collector.Counters(collector.Kubelet("run_podsandbox_errors_total", "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler."), "runtime_handler"),
+		containers:        collector.Counters(collector.Kubelet("started_containers_total", "Cumulative number of containers started"), "container_type"),
+		containerErrors:   collector.Counters(collector.Kubelet("started_containers_errors_total", "Cumulative number of errors when starting containers"), "container_type", "code"),
+		pullDuration: vec("image_pull_duration_seconds", "Duration in seconds to pull an image.",
+			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
+	}
+	err := collector.Register(reg, "runtime", collector.Group{
+		m.operations, m.operationErrors, m.operationDuration, m.startedPods, m.podErrors,
+		m.sandboxDuration, m.sandboxErrors, m.containers, m.containerErrors, m.pullDuration,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Called implements cri.Metrics.
+func (m *CRI) Called(c cri.Call) {
+	op := c.Operation()
+	m.operations.WithLabelValues(op).Inc()
+	m.operationDuration.WithLabelValues(op).Observe(c.Took.Seconds())
+	if c.Err != nil {
+		m.operationErrors.WithLabelValues(op).Inc()
+	}
+}
+
+// SandboxStarted implements cri.Metrics.
+func (m *CRI) SandboxStarted(s cri.SandboxStart) {
+	m.startedPods.Inc()
+	m.sandboxDuration.WithLabelValues(s.RuntimeHandler).Observe(s.Took.Seconds())
+	if s.Err != nil {
+		m.podErrors.Inc()
+		m.sandboxErrors.WithLabelValues(s.RuntimeHandler).Inc()
+	}
+}
+
+// ContainerStarted implements cri.Metrics.
+func (m *CRI) ContainerStarted(c cri.ContainerStart) {
+	kind := typeLabel(c.Kind)
+	m.containers.WithLabelValues(kind).Inc()
+	if c.Reason != "" {
+		m.containerErrors.WithLabelValues(kind, c.Reason).Inc()
+	}
+}
+
+// typeLabel returns kubelet's value of the label container_type.
+func typeLabel(kind runtime.ContainerKind) string {
+	switch kind {
+	case runtime.InitContainer:
+		return "init_container"
+	case runtime.EphemeralContainer:
+		return "ephemeral_container"
+	default:
+		return "container"
+	}
+}
+
+// ImagePulled implements cri.Metrics.
+func (m *CRI) ImagePulled(p cri.ImagePull) {
+	m.pullDuration.WithLabelValues(sizeLabel(p.Size)).Observe(p.Took.Seconds())
+}
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// sizeLabel returns kubelet's value of the label image_size_in_bytes.
+func sizeLabel(bytes uint64) string {
+	if bytes == 0 {
+		return "N/A"
+	}
+	label := ""
+	for _, bucket := range []struct {
+		above uint64
+		label string
+	}{
+		{0, "0-10MB"}, {10 * mib, "10MB-100MB"}, {100 * mib, "100MB-500MB"}, {500 * mib, "500MB-1GB"}, {1 * gib, "1GB-5GB"},
+		{5 * gib, "5GB-10GB"}, {10 * gib, "10GB-20GB"}, {20 * gib, "20GB-30GB"}, {30 * gib, "30GB-40GB"}, {40 * gib, "40GB-60GB"},
+		{60 * gib, "60GB-100GB"}, {100 * gib, "GT100GB"},
+	} {
+		if bytes > bucket.above {
+			label = bucket.label
+		}
+	}
+	return label
+}
