@@ -136,7 +136,6 @@ func TestDependencies(t *testing.T) {
 		"podconfig":    {grpc},
 		"volume":       {grpc},
 		"gc":           {grpc},
-		"prober":       {grpc},
 		"podmanager":   {grpc},
 		".":            {grpc},
 		"metrics":      {grpc}, // but for crimetrics

@@ -100,6 +100,7 @@ type Metrics struct {
 	PodWorkers podworkers.Metrics
 	Status     status.Metrics
 	Prober     prober.Metrics
+	Volumes    volume.Metrics
 	GC         gc.Metrics
 }
 

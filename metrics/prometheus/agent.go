@@ -10,7 +10,7 @@ import (
 
 // ForAgent registers the metrics of all parts of one agent, for
 // [kubeletkit.Options].Metrics. Those of the runtime are apart, since the runtime is made
-// before the agent: see [NewCRI]. The error says which metric the registry refused.
+// before the agent: see package crimetrics. The error says which metric the registry refused.
 func ForAgent(reg prometheus.Registerer) (kubeletkit.Metrics, error) {
 	var (
 		m    kubeletkit.Metrics
@@ -21,6 +21,7 @@ func ForAgent(reg prometheus.Registerer) (kubeletkit.Metrics, error) {
 	add(&errs, reg, NewPodWorkers, func(p *PodWorkers) { m.PodWorkers = p })
 	add(&errs, reg, NewStatus, func(p *Status) { m.Status = p })
 	add(&errs, reg, NewProber, func(p *Prober) { m.Prober = p })
+	add(&errs, reg, NewVolumes, func(p *Volumes) { m.Volumes = p })
 	add(&errs, reg, NewGC, func(p *GC) { m.GC = p })
 	return m, errors.Join(errs...)
 }

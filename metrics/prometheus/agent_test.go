@@ -47,9 +47,9 @@ func TestMetricsOfAnAgent(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		source.Set(&v1.Pod{
+		source.Set(&v1.Pod{ // with a volume, and a probe
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u"},
-			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1",
+			Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}, Containers: []v1.Container{{Name: "main", Image: "image:1",
 				ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}}}},
 		})
 		require.NoError(t, agent.Run(ctx))
@@ -59,6 +59,7 @@ func TestMetricsOfAnAgent(t *testing.T) {
 		assert.NotEmpty(t, lines(text, `kubelet_pod_worker_duration_seconds_count{operation_type="create"} 1`))
 		assert.Equal(t, []string{"kubeletkit_podconfig_sources 1"}, lines(text, "kubeletkit_podconfig_sources"))
 		assert.Equal(t, []string{`kubeletkit_podconfig_changed_pods_total{operation="add",source="demo"} 1`}, lines(text, "kubeletkit_podconfig_changed_pods_total"))
+		assert.NotEmpty(t, lines(text, `storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/empty-dir"}`))
 		assert.Equal(t, []string{"kubelet_running_pods 1"}, lines(text, "kubelet_running_pods"))
 		assert.Len(t, lines(text, `prober_probe_total{container="main",namespace="default",pod="web",pod_uid="u",probe_type="Readiness",result="successful"}`), 1)
 

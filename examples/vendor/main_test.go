@@ -1,0 +1,171 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func makePod(name string, change func(*v1.Pod)) *v1.Pod {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Labels: map[string]string{"team": "a"}, Annotations: map[string]string{}},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
+	}
+	change(pod)
+	return pod
+}
+
+func TestTheVendorsAgent(t *testing.T) {
+	dir := t.TempDir()
+	archive := filepath.Join(dir, "model.tar")
+	writeTar(t, archive, map[string]string{"a/weights": "42"})
+	port := freeAddress(t)
+	rt, source := fake.New(fake.Options{Dir: dir}), podconfigfake.NewSource("test")
+	defer rt.Close()
+	agent, err := newAgent(rt, source, filepath.Join(dir, "root"), port, logr.Discard())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- agent.Run(ctx) }()
+	defer func() {
+		cancel()
+		require.NoError(t, <-done)
+	}()
+
+	yes := true
+	source.Set(
+		makePod("plain", func(*v1.Pod) {}),
+		makePod("nobodys", func(p *v1.Pod) { p.Labels = nil }),
+		makePod("root", func(p *v1.Pod) { p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{Privileged: &yes} }),
+		makePod("device", func(p *v1.Pod) { p.Annotations[modbusAnnotation+"main"] = "no port" }),
+		makePod("model", func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "m", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{
+				Driver: "vendor.example/tarball", Options: map[string]string{"file": archive}}}}}
+			p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "m", MountPath: "/model"}}
+		}),
+	)
+	status := func(name string) v1.PodStatus {
+		for _, p := range agent.Pods() {
+			if p.Name == name {
+				return p.Status
+			}
+		}
+		return v1.PodStatus{}
+	}
+	eventually := func(what string, cond func() bool) {
+		t.Helper()
+		require.Eventually(t, cond, 30*time.Second, 20*time.Millisecond, what)
+	}
+	eventually("a pod runs and is ready", func() bool { return ready(status("plain")) })
+	eventually("a pod without the label is refused", func() bool { return status("nobodys").Reason == "MissingLabel" })
+	eventually("a privileged pod fails for good", func() bool {
+		s := status("root")
+		return s.Phase == v1.PodFailed && s.Reason == "Privileged"
+	})
+	eventually("a pod with a tarball runs", func() bool { return status("model").Phase == v1.PodRunning })
+	data, err := os.ReadFile(filepath.Join(dir, "root/pods/model/volumes/vendor.example~tarball/m/a/weights"))
+	require.NoError(t, err)
+	assert.Equal(t, "42", string(data))
+	eventually("a device that cannot be probed runs and is not ready", func() bool { return status("device").Phase == v1.PodRunning })
+	assert.False(t, ready(status("device")), "%+v", status("device"))
+
+	eventually("metrics are served", func() bool {
+		res, err := http.Get("http://" + port + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer func() { _ = res.Body.Close() }()
+		text, _ := io.ReadAll(res.Body)
+		http.DefaultClient.CloseIdleConnections()
+		return assert.ObjectsAreEqual(200, res.StatusCode) && len(text) > 0
+	})
+}
+
+func ready(s v1.PodStatus) bool {
+	for _, c := range s.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func TestModbus(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	answers := make(chan []byte, 1)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.ReadFull(conn, make([]byte, 12))
+			_, _ = conn.Write(<-answers)
+			_ = conn.Close()
+		}
+	}()
+	defer func() {
+		_ = l.Close()
+		<-closed
+	}()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	pod := makePod("device", func(p *v1.Pod) { p.Annotations[modbusAnnotation+"main"] = port })
+	container := &pod.Spec.Containers[0]
+	require.NotNil(t, modbus{}.Probe(pod, container, runtime.ReadinessProbe))
+	require.Nil(t, modbus{}.Probe(pod, container, runtime.LivenessProbe))
+	check := func(answer string) prober.Outcome {
+		answers <- []byte(answer)
+		outcome, _, err := modbus{}.Check(t.Context(), prober.Target{Pod: pod, Container: container, Address: "127.0.0.1"})
+		require.NoError(t, err)
+		return outcome
+	}
+	assert.Equal(t, prober.Success, check("\x00\x01\x00\x00\x00\x05\x01\x03\x02\x00\x2a"))
+	assert.Equal(t, prober.Failure, check("nonsense"[:3]))
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func writeTar(t *testing.T, name string, files map[string]string) {
+	t.Helper()
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	w := tar.NewWriter(f)
+	for path, text := range files {
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: path, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(text))}))
+		_, err := io.WriteString(w, text)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	require.NoError(t, f.Close())
+}
