@@ -14,12 +14,14 @@ import (
 
 const module = "github.com/kubeletkit/kubeletkit"
 
-// law says which rooms each room may import. A room is the first element of a
-// package's path in the module; "" is the root. Every room may import itself.
+// mayImport is the rule of imports inside the module: which top-level packages each
+// top-level package may import. The top-level package of an import path is its first
+// element below the module, so "runtime" stands for runtime, runtime/cri and so on; ""
+// is the root package. A top-level package may always import itself.
 //
-// "internal" has what several packages would write twice otherwise; it imports
-// nothing of the module but itself, and everything but the examples may import it.
-var law = map[string][]string{
+// Packages below "internal" have code that several packages would repeat otherwise. They
+// import nothing else of the module, and every package but the examples may import them.
+var mayImport = map[string][]string{
 	"internal":   {},
 	"runtime":    {},
 	"podconfig":  {"runtime"},
@@ -44,25 +46,25 @@ type goPackage struct {
 	Deps       []string
 }
 
-// TestImportLaw keeps the import law by asking the go command.
-func TestImportLaw(t *testing.T) {
+// TestImportRules asserts mayImport, and which packages may depend on which modules.
+func TestImportRules(t *testing.T) {
 	for _, p := range listPackages(t, "./...") {
-		room := roomOf(p.ImportPath)
-		allowed, ok := law[room]
-		require.Truef(t, ok, "%s is in a room that the law does not know; say in this test what it may import", p.ImportPath)
+		top := topLevel(p.ImportPath)
+		allowed, ok := mayImport[top]
+		require.Truef(t, ok, "%s: no rule for this package; add its top-level package to mayImport", p.ImportPath)
 		for _, imp := range p.Imports {
 			if !ours(imp) {
 				continue
 			}
-			to := roomOf(imp)
-			if to == "internal" && room != "examples" {
+			to := topLevel(imp)
+			if to == "internal" && top != "examples" {
 				continue
 			}
-			if to != room && !slices.Contains(allowed, to) {
-				t.Errorf("%s imports %s: declare the interface that you need of it instead", p.ImportPath, imp)
+			if to != top && !slices.Contains(allowed, to) {
+				t.Errorf("%s must not import %s: declare the interface that it needs in %s instead", p.ImportPath, imp, p.ImportPath)
 			}
 		}
-		// The ground: what is not runtime/cri works for any runtime.
+		// The contract of a runtime and the decisions about a pod do not depend on CRI.
 		if p.ImportPath == module+"/runtime" || p.ImportPath == module+"/runtime/plan" {
 			for _, dep := range p.Deps {
 				if strings.HasPrefix(dep, "k8s.io/cri-api") || strings.HasPrefix(dep, "google.golang.org/grpc") {
@@ -70,7 +72,7 @@ func TestImportLaw(t *testing.T) {
 				}
 			}
 		}
-		// The mux takes pods from anywhere: it reads no manifests and holds no objects.
+		// The mux depends neither on manifests nor on secrets and config maps.
 		if p.ImportPath == module+"/podconfig" {
 			for _, imp := range p.Imports {
 				if strings.HasPrefix(imp, module+"/podconfig/") {
@@ -78,15 +80,15 @@ func TestImportLaw(t *testing.T) {
 				}
 			}
 		}
-		if room == "examples" {
+		if top == "examples" {
 			continue
 		}
-		if roomOf(p.ImportPath) != "metrics" && slices.Contains(p.Deps, "github.com/prometheus/client_golang/prometheus") {
-			t.Errorf("%s depends on the Prometheus client library; only metrics/prometheus may", p.ImportPath)
+		if top != "metrics" && slices.Contains(p.Deps, "github.com/prometheus/client_golang/prometheus") {
+			t.Errorf("%s depends on the Prometheus client library; only packages below metrics may", p.ImportPath)
 		}
 		for _, dep := range p.Deps {
 			if strings.HasPrefix(dep, "k8s.io/client-go") || strings.HasPrefix(dep, "k8s.io/component-base") {
-				t.Errorf("%s depends on %s; only a room for the API server may", p.ImportPath, dep)
+				t.Errorf("%s depends on %s; only a package for the API server may", p.ImportPath, dep)
 			}
 		}
 	}
@@ -94,9 +96,9 @@ func TestImportLaw(t *testing.T) {
 
 func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
-func roomOf(path string) string {
-	room, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, module), "/"), "/")
-	return room
+func topLevel(path string) string {
+	top, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, module), "/"), "/")
+	return top
 }
 
 func listPackages(t *testing.T, pattern string) []goPackage {
@@ -120,31 +122,29 @@ func listPackages(t *testing.T, pattern string) []goPackage {
 	}
 }
 
-// TestDependencies keeps what an importer of one package pays for: none of these
-// packages, nor a package under it, may depend on the listed modules.
+// TestDependencies asserts what a program that imports one package does not link: none
+// of the packages that match a pattern depends on the listed modules. The first pattern
+// is the root package, so an agent on a runtime other than runtime/cri links no gRPC.
 func TestDependencies(t *testing.T) {
 	const grpc = "google.golang.org/grpc"
 	streaming := []string{"github.com/emicklei/go-restful", "github.com/moby/spdystream", "golang.org/x/net/websocket"}
-	for pkg, forbidden := range map[string][]string{
-		"runtime/fake": streaming, // but for criserver
-		"pleg":         {grpc},
-		"podworkers":   {grpc},
-		"status":       {grpc},
-		"syncloop":     {grpc},
-		"podsync":      {grpc},
-		"prober":       {grpc},
-		"podconfig":    {grpc},
-		"volume":       {grpc},
-		"gc":           {grpc},
-		"podmanager":   {grpc},
-		".":            {grpc},
-		"metrics":      {grpc}, // but for crimetrics
+	for pattern, forbidden := range map[string][]string{
+		".":                  {grpc},
+		"./runtime/fake/...": streaming, // except criserver
+		"./pleg/...":         {grpc},
+		"./podworkers/...":   {grpc},
+		"./status/...":       {grpc},
+		"./syncloop/...":     {grpc},
+		"./podsync/...":      {grpc},
+		"./podconfig/...":    {grpc},
+		"./podmanager/...":   {grpc},
+		"./prober/...":       {grpc},
+		"./volume/...":       {grpc},
+		"./gc/...":           {grpc},
+		"./server/...":       {grpc},
+		"./metrics/...":      {grpc}, // except crimetrics
 	} {
 		found := false
-		pattern := "./" + pkg + "/..."
-		if pkg == "." {
-			pattern = "." // an agent on a runtime of one's own
-		}
 		for _, p := range listPackages(t, pattern) {
 			if p.ImportPath == module+"/runtime/fake/criserver" || p.ImportPath == module+"/metrics/prometheus/crimetrics" {
 				continue
@@ -158,6 +158,6 @@ func TestDependencies(t *testing.T) {
 				}
 			}
 		}
-		require.True(t, found, pkg)
+		require.True(t, found, pattern)
 	}
 }
