@@ -94,7 +94,7 @@ func TestFailedCalls(t *testing.T) {
 	now := time.Now()
 	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Sync, Err: errors.New("no"), Backoff: time.Second, Began: now, Ended: now})
 	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Change, Err: fmt.Errorf("pod: %w", &runtime.PanicError{Value: 1}), Backoff: time.Second, Began: now, Ended: now})
-	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Create, Err: &runtime.TerminalError{Reason: "Denied"}, Began: now, Ended: now})
+	m.Called(podworkers.Call{Phase: podworkers.PhaseSync, Type: podworkers.Create, Failure: &runtime.TerminalError{Reason: "Denied"}, Began: now, Ended: now})
 	assert.Equal(t, []string{
 		`kubeletkit_podworkers_failed_calls_total{operation_type="sync"} 1`,
 		`kubeletkit_podworkers_failed_calls_total{operation_type="update"} 1`,

@@ -63,7 +63,7 @@ func (m *PodWorkers) Called(c podworkers.Call) {
 	if errors.As(c.Err, new(*runtime.PanicError)) {
 		m.panics.Inc()
 	}
-	if errors.As(c.Err, new(*runtime.TerminalError)) {
+	if c.Failure != nil {
 		m.refused.Inc()
 	}
 }
