@@ -27,7 +27,12 @@ import (
 // examples/compose does the same by hand.
 func (a *Agent) compose(host *runtime.Host) error {
 	p := &a.parts
-	*p = Parts{Runtime: a.opts.Runtime, Host: host, PodsDir: filepath.Join(a.opts.RootDir, "pods"), Event: a.eventHook()}
+	*p = Parts{
+		Runtime: a.opts.Runtime, Host: host, PodsDir: filepath.Join(a.opts.RootDir, "pods"), Event: a.eventHook(),
+		NetworkReady: a.networkReady, Gone: a.gone,
+		// The workers are built later than the parts that ask them, and nothing asks before Run.
+		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
+	}
 	for _, build := range []func(p *Parts) error{
 		a.buildStores, a.buildRuntimeView, a.buildDesired, a.buildStatus, a.buildPodSync, a.buildWorkers, a.buildGC, a.buildLoop,
 	} {
@@ -97,9 +102,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 
 func (a *Agent) buildStatus(p *Parts) error {
 	manager, err := status.New(status.Options{
-		Sink: a.opts.StatusSink,
-		// The workers are built later; nothing calls this before.
-		MayRun:  func(uid types.UID) bool { return a.parts.PodWorkers.State(uid).CouldHaveRunningContainers() },
+		Sink: a.opts.StatusSink, MayRun: p.MayRun,
 		Metrics: a.opts.Metrics.Status, Logger: a.named("status"),
 	})
 	if err != nil {
@@ -132,7 +135,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober},
 		podsync.Options{
 			PodsDir: p.PodsDir, Host: p.Host, Objects: p.Objects, PullSecrets: a.opts.PullSecrets,
-			NetworkReady: a.networkReady, Event: p.Event, Logger: a.named("podsync"),
+			NetworkReady: p.NetworkReady, Event: p.Event, Logger: a.named("podsync"),
 		})
 	if err != nil {
 		return err
@@ -160,8 +163,8 @@ func (a *Agent) buildWorkers(p *Parts) error {
 }
 
 func (a *Agent) buildGC(p *Parts) error {
-	collector, err := gc.New(p.Runtime, a.gone, gc.Options{
-		Policy: a.opts.GC, LogsDir: p.Host.PodLogsDir, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
+	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
+		Policy: a.opts.GC, Plan: a.opts.GCPlan, LogsDir: p.Host.PodLogsDir, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
 	})
 	if err != nil {
 		return err

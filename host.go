@@ -13,7 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// DetectHost finds out about the machine: its name, its address on the interface
+// DetectHost returns what it finds of the machine: its name, its address on the interface
 // of the default route (loopback where there is none), its processors and memory,
 // and its resolver.
 func DetectHost() (*runtime.Host, error) {

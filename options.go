@@ -66,6 +66,9 @@ type Options struct {
 	Probes []prober.Handler
 	// GC decides which dead containers stay. Default: the newest of each.
 	GC gc.Policy
+	// GCPlan decides what garbage collection removes, in place of [gc.Plan]. nil: gc.Plan
+	// with the policy GC.
+	GCPlan gc.PlanFunc
 	// SyncFrequency is the time between two syncs of a pod to which nothing happens.
 	// Default 1 minute, as kubelet.
 	SyncFrequency time.Duration

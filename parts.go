@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/pleg"
@@ -29,6 +30,14 @@ type Parts struct {
 	PodsDir string
 	// Event merges repeats and passes events on to [Options].Event. It is not nil.
 	Event runtime.EventFunc
+	// NetworkReady returns an error while only pods with the host's network can start.
+	NetworkReady func() error
+	// MayRun reports whether containers of the pod may run, as far as its worker is
+	// concerned. It must not be called by New.
+	MayRun func(uid types.UID) bool
+	// Gone reports whether the pod is not desired and has no worker, so that what is left
+	// of it can be removed. It must not be called by New.
+	Gone func(uid types.UID) bool
 
 	// Objects has the secrets and config maps that pods refer to; nil: there are none.
 	Objects objects.Source

@@ -14,22 +14,22 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// lookPeriod is how often RunOnce looks at the pods' phases.
+// lookPeriod is the time between two looks of RunOnce and Drain at the pods.
 const lookPeriod = 100 * time.Millisecond
 
-// Report is what became of each pod of a [Agent.RunOnce].
+// Report has the outcome of each pod of [Agent.RunOnce].
 type Report []PodReport
 
-// PodReport is what became of one pod.
+// PodReport is the outcome of one pod.
 type PodReport struct {
 	// Pod is "namespace/name".
 	Pod   string
 	Phase v1.PodPhase
-	// Message says why a pod is not running, as far as that is known.
+	// Message is the reason why the pod does not run; empty if none is known.
 	Message string
 }
 
-// String is one line for each pod.
+// String returns a line for each pod.
 func (r Report) String() string {
 	var b strings.Builder
 	for _, p := range r {
@@ -42,13 +42,13 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// RunOnce runs the agent until each pod that the sources want at first is Running
-// or has ended, and stops it then; the pods go on running. What fails on the way,
-// such as an image pull, is tried again with the back-off that it always has, until
-// the context ends: give it a deadline. What the sources say later counts no more.
+// RunOnce runs the agent until each pod that the sources deliver first is Running or has
+// ended, and then stops it; the pods go on running. Failures, such as those of image
+// pulls, are retried with their usual back-off until the context ends, so give it a
+// deadline. Later changes of the sources are ignored.
 //
-// It returns an error if a pod has failed, or if the context ended before all was
-// done, which then has the context's cause; and in any case a report.
+// RunOnce always returns a report. The error says that a pod has failed, or wraps the
+// cause of the context if that ended first.
 func (a *Agent) RunOnce(ctx context.Context) (Report, error) {
 	rctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -102,7 +102,7 @@ func report(pods []*v1.Pod) Report {
 	return r
 }
 
-// why finds the most telling message of a status.
+// why returns the message of a status that explains most.
 func why(s *v1.PodStatus) string {
 	if s.Phase == v1.PodRunning || s.Phase == v1.PodSucceeded {
 		return ""
