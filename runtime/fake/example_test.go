@@ -10,36 +10,40 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// A container crashes once, and the first attempt to start it again meets a
-// runtime that does not answer.
+// A container crashes once, and the first attempt to start it again fails because the
+// runtime does not answer.
 func Example() {
-	dir, _ := os.MkdirTemp("", "fake")
+	dir, err := os.MkdirTemp("", "fake")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 
 	rt := fake.New(fake.Options{Dir: dir, Images: []string{"image:1"}})
-	web := fake.Target{Pod: "web"}
-	rt.Script(web, fake.Times(1, fake.Exits(time.Millisecond, 3))...)
-	rt.Inject(fake.Fault{Call: "StartContainer", Target: web, Skip: 1, Times: 1, Err: runtime.ErrUnavailable})
+	pod := fake.Pods(1, 1)[0] // "pod-0" with container "c0" of image "image:1"
+	target := fake.Target{Pod: pod.Name}
+	rt.Script(target, fake.Times(1, fake.Exits(time.Millisecond, 3))...)
+	rt.Inject(fake.Fault{Call: "StartContainer", Target: target, Skip: 1, Times: 1, Err: runtime.ErrUnavailable})
 
-	pod := makePod("web", "main")
-	_, err := rt.Sync(ctx, pod)
+	_, err = rt.Sync(ctx, pod)
 	fmt.Println("first:", err)
-	err = rt.UntilStopped(ctx, fake.Target{Pod: "web", Container: "main"})
+	err = rt.UntilStopped(ctx, fake.Target{Pod: pod.Name, Container: "c0"})
 	fmt.Println("crashed:", err)
 	_, err = rt.Sync(ctx, pod)
 	fmt.Println("second:", err)
-	for _, line := range rt.Transcript(web) {
+	for _, line := range rt.Transcript(target) {
 		fmt.Println(line)
 	}
 	// Output:
 	// first: <nil>
 	// crashed: <nil>
-	// second: pod default/web(uid-web), container main: RunContainerError: StartContainer: container runtime unavailable
-	// RunPodSandbox default/web
-	// CreateContainer default/web/main
-	// StartContainer default/web/main
-	// CreateContainer default/web/main
-	// StartContainer default/web/main: Unavailable
+	// second: pod default/pod-0(00000000-0000-4000-8000-000000000000), container c0: RunContainerError: StartContainer: container runtime unavailable
+	// RunPodSandbox default/pod-0
+	// CreateContainer default/pod-0/c0
+	// StartContainer default/pod-0/c0
+	// CreateContainer default/pod-0/c0
+	// StartContainer default/pod-0/c0: Unavailable
 }
