@@ -19,7 +19,7 @@ import (
 // The way of a change to the reader:
 //
 //	stream.go    the stream delivers a hint
-//	hints.go     the mailbox passes it to loop, which compares it with what is known
+//	mailbox.go   the mailbox passes it to loop, which compares it with what is known
 //	relist.go    or: a relist is due (schedule.go), and its list passes to loop
 //	records.go   the list is compared with the view of each pod (diff.go, view.go), and an
 //	             inspection is requested for a pod with a hint or a difference (record.go)

@@ -68,7 +68,7 @@ func (g *generator) finishInspection(i *inspection) {
 	if i.err == nil {
 		useful, again := g.records.inspected(i.record, append(g.cache.Seen(i.ref.UID), i.status))
 		if useful {
-			g.schedule.useful()
+			g.schedule.usefulHint()
 		}
 		if again {
 			g.retrySoon(now)

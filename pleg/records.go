@@ -27,8 +27,8 @@ type records struct {
 	// whether one is under way.
 	relists, calls uint64
 	listing        bool
-	// listed was drawn when the last list call that succeeded had returned.
-	listed runtime.Mark
+	// listEnd was drawn when the last list call that succeeded had returned.
+	listEnd runtime.Mark
 	// counts are those of all views.
 	counts Counts
 	// log receives the events when they are ready.
@@ -91,7 +91,7 @@ func (rs *records) relistFailed() { rs.listing = false }
 // It allocates nothing for pods that have not changed.
 func (rs *records) relisted(pods []*runtime.Pod, w window, forget func(types.UID, runtime.Mark) bool) (found findings) {
 	rs.relists++
-	rs.listing, rs.listed = false, w.ended
+	rs.listing, rs.listEnd = false, w.ended
 	listed := 0
 	for _, pod := range pods {
 		r := rs.pods[pod.UID]
@@ -128,8 +128,8 @@ func (rs *records) compareListed(r *record, pod *runtime.Pod, found *findings) {
 		return
 	}
 	if rs.overlapped(r) {
-		r.await(rs.setView(r, join(r.view, pod, r.removed)), rs.listed)
-		r.want(rs.listed)
+		r.await(rs.setView(r, join(r.view, pod, r.removed)), rs.listEnd)
+		r.want(rs.listEnd)
 		return
 	}
 	if r.view != before && len(diff(before, pod)) == 0 {
@@ -147,7 +147,7 @@ func (rs *records) compareListed(r *record, pod *runtime.Pod, found *findings) {
 	}
 	r.forgetRemoved()
 	r.removed = appendRemovals(r.removed, events)
-	r.await(rs.setView(r, pod), rs.listed)
+	r.await(rs.setView(r, pod), rs.listEnd)
 }
 
 // compareUnlisted compares a record with a list that does not have the pod, and reports
@@ -289,7 +289,7 @@ func (rs *records) compareStatus(r *record, status *runtime.PodStatus) []Event {
 	if r.listed != nil && agree(status, r.listed) {
 		r.disputes = 0
 	}
-	newer := status.Mark > rs.listed
+	newer := status.Mark > rs.listEnd
 	if newer && !rs.listing {
 		r.removed = nil
 	}
@@ -299,7 +299,7 @@ func (rs *records) compareStatus(r *record, status *runtime.PodStatus) []Event {
 	next := listing(status)
 	if !newer {
 		next = join(r.view, next, r.removed)
-		r.want(rs.listed)
+		r.want(rs.listEnd)
 	}
 	events := rs.setView(r, next)
 	if rs.listing {

@@ -44,9 +44,10 @@ type schedule struct {
 	// before the stream could report it is known then, so from now on the stream answers
 	// for what relists find.
 	reconciled bool
-	// unmatched says that a hint has come, since the last list call began, which only a
-	// relist can match with a pod; looked that the list call under way is to do so.
-	unmatched, looked bool
+	// unmatched says that, since the last list call began, a hint has come that no known
+	// pod matches. excused is what it was when that call began. If either is true, what
+	// the relist finds may be what such a hint was about, so it does not count as missed.
+	unmatched, excused bool
 
 	// unreported are pods that a relist found changed and no hint was about yet. They
 	// count as missed at judgeAt.
@@ -96,7 +97,7 @@ func (s *schedule) begin(now time.Time) (interval time.Duration) {
 	}
 	s.began, s.listing, s.relistAt = now, true, time.Time{}
 	s.relistEpoch = s.epoch
-	s.looked, s.unmatched = s.unmatched, false
+	s.excused, s.unmatched = s.unmatched, false
 	return interval
 }
 
@@ -121,7 +122,7 @@ func (s *schedule) compare(unreported []runtime.PodRef, now time.Time) {
 		s.complete()
 		return
 	}
-	if !s.looked && !s.unmatched { // otherwise these may be what hints were about
+	if !s.excused && !s.unmatched {
 		for _, ref := range unreported {
 			if s.unreported == nil {
 				s.unreported = map[types.UID]runtime.PodRef{}
@@ -149,14 +150,14 @@ func (s *schedule) hinted(uid types.UID) {
 	delete(s.unreported, uid)
 }
 
-// hintedUnmatched notes a hint that no known pod matches.
-func (s *schedule) hintedUnmatched() {
+// unmatchedHint notes a hint that no known pod matches.
+func (s *schedule) unmatchedHint() {
 	s.delivered, s.unmatched = true, true
 	s.relistBy(s.began.Add(s.short))
 }
 
-// useful notes that a hint has led to a change that was not known yet.
-func (s *schedule) useful() {
+// usefulHint notes that a hint has led to a change that was not known yet.
+func (s *schedule) usefulHint() {
 	s.misses = 0
 	s.lossy = false
 }

@@ -56,7 +56,7 @@ func TestSchedule(t *testing.T) {
 				case "hint":
 					s.hinted("other")
 				case "useful":
-					s.useful()
+					s.usefulHint()
 				case "relist":
 					s.begin(now)
 					s.succeeded(nil, now)

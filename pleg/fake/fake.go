@@ -12,29 +12,28 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
 )
 
-// errNotRunning is what a generator says of its health before and after Run.
-var errNotRunning = errors.New("fake pod lifecycle event generator: Run is not under way")
+// errNotRunning is returned by Healthy before and after Run.
+var errNotRunning = errors.New("pleg/fake: Run is not under way")
 
-// Cache is what the generator reads changed pods into; *runtime.Cache is one.
+// Cache is what the generator reads changed pods into. [runtime.Cache] implements it.
 type Cache interface {
 	Now() runtime.Mark
 	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
 }
 
-// Options are the settings of a [PLEG]; the zero value is good.
+// Options are the settings of a [PLEG]. The zero value is valid.
 type Options struct {
-	// Cache that pods are read into before their events are offered, as a real
-	// generator does it. A pod that cannot be read keeps its events until the next
-	// Push of it. nil: the test fills the cache, if there is one.
+	// Cache that a pod is read into before its events are offered to the reader. If the
+	// pod cannot be read, its events wait until the next Push for it. nil: no reads.
 	Cache Cache
 }
 
-// PLEG is a [pleg.Generator] that generates what it is told. It is safe for
-// concurrent use.
+// PLEG is a [pleg.Generator] whose events are those of Push. It is safe for concurrent
+// use.
 type PLEG struct {
 	opts Options
 	out  chan pleg.PodEvents
-	// wake has room for one: it is full when Run is to look at what is pending.
+	// wake has room for one: it is full when Run has to look at pending.
 	wake chan struct{}
 	cond cond.Cond
 
@@ -42,23 +41,23 @@ type PLEG struct {
 	started bool
 	running bool
 	health  error
-	// pending are the pods that were not taken, in the order in which they became
-	// dirty.
+	// pending are the pods whose events wait for the reader, in order.
 	pending []pleg.PodEvents
-	// unread are those among them whose status is not in the cache yet.
+	// unread are the pods among them that were not read into the cache since their last
+	// event.
 	unread map[runtime.PodRef]bool
 	taken  []pleg.PodEvents
 }
 
 var _ pleg.Generator = (*PLEG)(nil)
 
-// New returns a generator without events, which is healthy while it runs.
+// New returns a generator without events. It is healthy while it runs.
 func New(opts Options) *PLEG {
 	return &PLEG{opts: opts, out: make(chan pleg.PodEvents), wake: make(chan struct{}, 1), unread: map[runtime.PodRef]bool{}}
 }
 
-// Push makes events of a pod happen. It does not wait for a reader; events that
-// the pod has waiting already are not doubled.
+// Push adds events of a pod. It does not wait for the reader. Events that wait already are
+// not added again.
 func (p *PLEG) Push(pod runtime.PodRef, events ...pleg.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,24 +68,19 @@ func (p *PLEG) Push(pod runtime.PodRef, events ...pleg.Event) {
 	}
 	for _, ev := range events {
 		if !slices.Contains(p.pending[i].Events, ev) {
-			// What was offered to the reader is not touched.
+			// The slice that is offered to the reader is not changed.
 			p.pending[i].Events = append(slices.Clip(p.pending[i].Events), ev)
 		}
 	}
 	p.unread[pod] = p.opts.Cache != nil
-	p.poke()
-}
-
-// poke has Run look again, and all who wait. mu is held.
-func (p *PLEG) poke() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // it is to look already
+	default: // there is a signal already
 	}
 	p.cond.Changed()
 }
 
-// SetHealth makes the generator unhealthy for that reason, or healthy with nil.
+// SetHealth sets the error of Healthy; nil makes the generator healthy again.
 func (p *PLEG) SetHealth(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +106,7 @@ func (p *PLEG) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.started {
 		p.mu.Unlock()
-		return fmt.Errorf("fake pod lifecycle event generator: %w", runtime.ErrAlreadyRunning)
+		return fmt.Errorf("pleg/fake: %w", runtime.ErrAlreadyRunning)
 	}
 	p.started, p.running = true, true
 	p.mu.Unlock()
@@ -136,14 +130,14 @@ func (p *PLEG) Run(ctx context.Context) error {
 	return nil
 }
 
-// read brings the pods whose events are new into the cache.
+// read reads the pods with new events into the cache.
 func (p *PLEG) read(ctx context.Context) {
 	p.mu.Lock()
 	var refs []runtime.PodRef
 	for _, e := range p.pending {
 		if p.unread[e.Pod] {
 			refs = append(refs, e.Pod)
-			p.unread[e.Pod] = false // one that is pushed meanwhile sets it again
+			p.unread[e.Pod] = false // a Push meanwhile sets it again
 		}
 	}
 	p.mu.Unlock()
@@ -156,7 +150,7 @@ func (p *PLEG) read(ctx context.Context) {
 	}
 }
 
-// next is what is to be offered; the channel is nil if there is nothing.
+// next returns the events to offer, and the channel, which is nil if there are none.
 func (p *PLEG) next() (chan<- pleg.PodEvents, pleg.PodEvents) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,8 +162,8 @@ func (p *PLEG) next() (chan<- pleg.PodEvents, pleg.PodEvents) {
 	return nil, pleg.PodEvents{}
 }
 
-// took notes that the reader has taken events. What came to the pod after they were
-// offered stays.
+// took notes that the reader has received events. Those that came after they were offered
+// stay.
 func (p *PLEG) took(e pleg.PodEvents) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,22 +179,22 @@ func (p *PLEG) took(e pleg.PodEvents) {
 	p.cond.Changed()
 }
 
-// Taken returns what the reader has taken, in order.
+// Taken returns the events that the reader has received, in order.
 func (p *PLEG) Taken() []pleg.PodEvents {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.taken)
 }
 
-// Pending returns what waits for the reader.
+// Pending returns the events that wait for the reader.
 func (p *PLEG) Pending() []pleg.PodEvents {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.pending)
 }
 
-// UntilTaken returns when nothing waits for the reader any more. That it has taken
-// an event does not say that it has acted on it.
+// UntilTaken returns when no events wait for the reader any more. The reader has received
+// them then; it may not have handled them.
 func (p *PLEG) UntilTaken(ctx context.Context) error {
 	return p.cond.Until(ctx, func() bool { return len(p.Pending()) == 0 }, func() string { return fmt.Sprint(p.Pending()) })
 }

@@ -59,7 +59,7 @@ func TestEventsAreMergedUntilTheyAreTaken(t *testing.T) {
 		assert.Len(t, p.Pending(), 2)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, p.UntilTaken(ctx), context.DeadlineExceeded, "nobody reads")
+		require.ErrorIs(t, p.UntilTaken(ctx), context.DeadlineExceeded, "there is no reader")
 
 		assert.Equal(t, pleg.PodEvents{Pod: web, Events: []pleg.Event{started, died}}, <-p.Watch())
 		assert.Equal(t, pleg.PodEvents{Pod: db, Events: []pleg.Event{started}}, <-p.Watch())
@@ -73,7 +73,7 @@ func TestEventsAreMergedUntilTheyAreTaken(t *testing.T) {
 		_, open := <-p.Watch()
 		assert.False(t, open)
 		require.ErrorIs(t, p.Run(t.Context()), runtime.ErrAlreadyRunning)
-		require.NoError(t, p.UntilTaken(t.Context()), "what nobody has taken is gone with the run")
+		require.NoError(t, p.UntilTaken(t.Context()), "events that were not received end with Run")
 	})
 }
 
@@ -93,7 +93,7 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// inspector counts, and fails if it is told to.
+// inspector counts its calls, and returns err.
 type inspector struct {
 	n   int
 	err error
@@ -136,7 +136,7 @@ func Example() {
 	done := make(chan error)
 	go func() { done <- events.Run(ctx) }()
 
-	// What is under test would read these.
+	// The code under test would receive these.
 	events.Push(web, died)
 	fmt.Println((<-events.Watch()).Events[0].Type)
 	fmt.Println("taken:", events.UntilTaken(ctx))

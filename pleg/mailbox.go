@@ -206,7 +206,7 @@ func (g *generator) takeMail() {
 		}
 	}
 	if m.unmatched || len(m.ids) > 0 {
-		g.schedule.hintedUnmatched()
+		g.schedule.unmatchedHint()
 	}
 }
 
@@ -215,6 +215,6 @@ func (g *generator) takeHints(hints podHints) {
 	uid := hints.last.Pod.UID
 	g.schedule.hinted(uid)
 	if g.records.hinted(hints, g.cache.Seen(uid)) {
-		g.schedule.useful()
+		g.schedule.usefulHint()
 	}
 }
