@@ -30,7 +30,7 @@ func TestHintIsOneReadAndNoWaiting(t *testing.T) {
 		assert.Zero(t, lists())
 		r.pass(2 * time.Second)
 		assert.Equal(t, 1, lists())
-		assert.Empty(t, r.drain(), "told once")
+		assert.Empty(t, r.drain(), "reported once")
 		assert.LessOrEqual(t, r.Inspections("p"), 3, "two hints cost two reads at most")
 		assert.Equal(t, 1, r.Inspections("q"))
 	})
@@ -54,8 +54,8 @@ func TestHintsDuringAnInspectionCostOneMore(t *testing.T) {
 	})
 }
 
-// TestExitIsToldOnce: whichever comes first, the hint or the relist.
-func TestExitIsToldOnce(t *testing.T) {
+// TestExitIsReportedOnce: whichever comes first, the hint or the relist.
+func TestExitIsReportedOnce(t *testing.T) {
 	for _, late := range []time.Duration{0, 10 * time.Millisecond} {
 		for _, takes := range []time.Duration{0, 20 * time.Millisecond} {
 			t.Run(fmt.Sprintf("hint after %s, list takes %s", late, takes), func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestExitIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestExitThatIsGoneAtTheNextReadIsTold(t *testing.T) {
+func TestExitThatIsGoneAtTheNextReadIsReported(t *testing.T) {
 	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 		r.Set("p", sbx("s", "ready"), ctr("a", "running"))
 		r.settled()
@@ -94,7 +94,7 @@ func TestExitThatIsGoneAtTheNextReadIsTold(t *testing.T) {
 	})
 }
 
-// TestBacklogOfGonePods: containerd replays minutes of events to who subscribes.
+// TestBacklogOfGonePods: containerd replays minutes of events to a new subscriber.
 func TestBacklogOfGonePods(t *testing.T) {
 	inEvented(t, pleg.EventedOptions{Options: pleg.Options{MaxInspections: 8}}, func(r *rig) {
 		r.Do(func(s *plegtest.State) { s.InspectTakes = 2 * time.Millisecond })
@@ -133,7 +133,7 @@ func TestHintsWithoutAPod(t *testing.T) {
 		assert.ElementsMatch(t, []string{"p[ContainerDied a]", "q[SandboxDied t]"}, r.drain())
 		assert.Zero(t, lists())
 
-		// What nobody knows is found by a relist, once a second at most.
+		// A relist finds what no known pod matches, once a second at most.
 		r.pass(time.Minute)
 		lists()
 		r.Set("r", sbx("u", "ready"), ctr("c", "running"))

@@ -69,31 +69,31 @@ func Example() {
 	// exit code 3
 }
 
-// telling is a runtime that also tells when something happens.
-type telling struct {
+// streaming is a runtime that has an event stream, too.
+type streaming struct {
 	oneContainer
 	hints chan runtime.Hint
 }
 
-func (t *telling) exit(code int32) {
-	t.oneContainer.exit(code)
-	t.hints <- runtime.Hint{Pod: ref, ID: "c1", Event: runtime.HintStopped}
+func (s *streaming) exit(code int32) {
+	s.oneContainer.exit(code)
+	s.hints <- runtime.Hint{Pod: ref, ID: "c1", Event: runtime.HintStopped}
 }
 
-func (t *telling) WatchEvents(ctx context.Context, established func(), hint func(runtime.Hint)) error {
+func (s *streaming) WatchEvents(ctx context.Context, established func(), hint func(runtime.Hint)) error {
 	established()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case h := <-t.hints:
+		case h := <-s.hints:
 			hint(h)
 		}
 	}
 }
 
 func ExampleEvented() {
-	rt := &telling{oneContainer{state: runtime.ContainerRunning}, make(chan runtime.Hint)}
+	rt := &streaming{oneContainer{state: runtime.ContainerRunning}, make(chan runtime.Hint)}
 	cache := runtime.NewCache(rt, runtime.CacheOptions{})
 	events := pleg.NewEvented(rt, cache, pleg.EventedOptions{})
 
@@ -106,7 +106,7 @@ func ExampleEvented() {
 			fmt.Println(change.Pod, event.Name, event.Type)
 			switch event.Type {
 			case pleg.ContainerStarted:
-				rt.exit(3) // the reader learns of it at once
+				rt.exit(3) // the reader receives it at once
 			case pleg.ContainerDied:
 				status, _ := cache.Get(change.Pod.UID)
 				fmt.Println("exit code", status.ByID(event.ContainerID).ExitCode)

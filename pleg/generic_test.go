@@ -17,7 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-func TestFirstRelistTellsEverything(t *testing.T) {
+func TestFirstRelistReportsEverything(t *testing.T) {
 	inGeneric(t, pleg.Options{}, func(r *rig) {
 		r.Set("p", sbx("s", "ready"), ctr("a", "running"), ctr("b", "exited"))
 		r.Set("q", ctr("c", "unknown"))
@@ -60,7 +60,7 @@ func TestSlowReaderGetsOneItemForEachPod(t *testing.T) {
 	})
 }
 
-func TestHungPodDelaysNobody(t *testing.T) {
+func TestHungPodDelaysNoOthers(t *testing.T) {
 	inGeneric(t, pleg.Options{MaxInspections: 2}, func(r *rig) {
 		for _, uid := range []types.UID{"h1", "h2", "h3", "h4"} {
 			r.Do(func(s *plegtest.State) { s.Hung[uid] = true })
@@ -72,7 +72,7 @@ func TestHungPodDelaysNobody(t *testing.T) {
 		r.pass(2 * time.Second) // h1 and h2 lose their places after one second, h3 and h4 after two
 		assert.ElementsMatch(t, []string{"p[ContainerStarted a]", "q[ContainerStarted b]"}, r.drain())
 
-		// Relists go on, and from now on nobody waits.
+		// Relists go on, and from now on no inspection waits.
 		for i := range 20 {
 			r.Set("p", ctr(fmt.Sprint(i), "running"))
 			r.pass(time.Second)
@@ -200,7 +200,7 @@ func TestHealthIsTheProgressOfTheListCall(t *testing.T) {
 			inGeneric(t, pleg.Options{}, func(r *rig) {
 				r.Do(func(s *plegtest.State) { tc.fault(s, true) })
 				r.run()
-				require.Error(t, r.g.Healthy(), "nothing was heard of the runtime yet")
+				require.Error(t, r.g.Healthy(), "no list call has succeeded yet")
 				r.Do(func(s *plegtest.State) { tc.fault(s, false) })
 				r.pass(2*time.Minute + 2*time.Second)
 				require.NoError(t, r.g.Healthy())
@@ -349,9 +349,9 @@ func TestStateThatOnlyAWorkerSaw(t *testing.T) {
 	}
 }
 
-// TestStateThatTheCacheHasLostAgain: a reader got a state that passed between two
-// relists, and by the next list the cache agrees with the list again, so nothing
-// but the memory of the read tells that the reader knows something else.
+// TestStateThatTheCacheHasLostAgain: a reader received a state that passed between two
+// relists. By the next list the cache agrees with the list again, so only Seen shows that
+// the reader has something else.
 func TestStateThatTheCacheHasLostAgain(t *testing.T) {
 	for _, listed := range []bool{true, false} {
 		for _, by := range []string{"a read", "Forget"} {
@@ -382,7 +382,7 @@ func TestStateThatTheCacheHasLostAgain(t *testing.T) {
 					r.pass(time.Second)
 					assert.Equal(t, []string{"p[ContainerStarted b ContainerDied b ContainerRemoved b]"}, r.drain())
 					r.pass(10 * time.Second)
-					assert.Empty(t, r.drain(), "told once")
+					assert.Empty(t, r.drain(), "reported once")
 				})
 			})
 		}

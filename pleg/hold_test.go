@@ -14,7 +14,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// TestHeldPodIsLookedAtOnce: who changes a pod reads it after, and nobody else does.
+// TestHeldPodIsLookedAtOnce: the worker that changes a pod reads it afterwards, and nothing
+// else does.
 func TestHeldPodIsLookedAtOnce(t *testing.T) {
 	for _, late := range []time.Duration{0, 50 * time.Millisecond} {
 		t.Run(fmt.Sprintf("hints come after %s", late), func(t *testing.T) {
@@ -33,7 +34,7 @@ func TestHeldPodIsLookedAtOnce(t *testing.T) {
 				r.pass(time.Second)
 				assert.LessOrEqual(t, r.Inspections("p"), 2, "the worker's, and one of Release that could not share it")
 				if late > 0 {
-					assert.Equal(t, 1, r.Inspections("p"), "what comes later says nothing new")
+					assert.Equal(t, 1, r.Inspections("p"), "later hints are about what is known")
 				}
 				assert.Equal(t, []string{"p[SandboxStarted s ContainerStarted a]"}, r.drain())
 			})

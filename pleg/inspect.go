@@ -133,7 +133,7 @@ func (in *inspections) ended(i *inspection, now time.Time) {
 	in.release(i, now)
 	in.trim()
 	in.stalledAt = time.Time{}
-	if in.used > 0 { // the end of this one says nothing about the others
+	if in.used > 0 { // the others may still be stalled
 		in.stalledAt = now.Add(stallTimeout)
 	}
 }

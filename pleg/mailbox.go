@@ -53,7 +53,7 @@ type mail struct {
 type podHints struct {
 	last runtime.Hint
 	mark runtime.Mark
-	// earlier are the hints before it that say something else.
+	// earlier are the hints before it that differ from it.
 	earlier []runtime.Hint
 }
 

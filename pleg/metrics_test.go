@@ -34,8 +34,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestCountsFollowEvents shows that what there is is told when it changes, however
-// long it is until the next relist.
+// TestCountsFollowEvents: counts are reported when they change, however long it is until
+// the next relist.
 func TestCountsFollowEvents(t *testing.T) {
 	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 		r.Set("p", sbx("s", "ready"), ctr("a", "running"))

@@ -20,7 +20,8 @@ import (
 
 // The scripts of this file play a runtime whose pods change at any moment, while
 // calls are slow, fail and hang, workers read the cache, and a reader takes
-// events now and then. It keeps what the events say against what was to be seen.
+// events now and then. It compares the events with what the generator has
+// received from the runtime.
 
 // play runs a script, in which each byte is a step, and returns what went wrong.
 func play(t *testing.T, evented bool, script []byte) (err error) {
@@ -215,7 +216,7 @@ func (p *player) streamStep(what int) {
 		p.w.Do(func(s *plegtest.State) { s.Stream.Unnamed = !s.Stream.Unnamed })
 	case 6:
 		p.w.Do(func(s *plegtest.State) { s.Stream.Unannounced = !s.Stream.Unannounced })
-	case 7, 8: // a new listener is told old things of pods that are and that are not
+	case 7, 8: // a new listener receives old hints about pods that exist and that do not
 		p.w.Do(func(s *plegtest.State) {
 			for i := range 8 {
 				s.Stream.Backlog = append(s.Stream.Backlog, runtime.Hint{Pod: plegtest.Ref(types.UID(fmt.Sprint("p", i))), ID: "old"}, runtime.Hint{ID: "older"})

@@ -166,7 +166,7 @@ func (rs *records) compareUnlisted(r *record, w window, forget func(types.UID, r
 		r.await(events, w.ended)
 	}
 	if hintedMeanwhile || !forget(r.ref.UID, w.began) {
-		// The pod may exist again: there was a hint, or somebody has read it.
+		// The pod may exist again: there was a hint, or it was read.
 		r.want(w.ended)
 		rs.inspect(r)
 		return false

@@ -318,9 +318,9 @@ func TestRecordsCompareWhatOthersRead(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		read *runtime.PodStatus
-		// told are the events that the status itself is about, want those of the list
+		// shown are the events that the status itself shows, want those of the list
 		// after it.
-		told, want string
+		shown, want string
 	}{
 		{"as listed", statusOf(sbx("s", "ready"), ctr("a", "running")), "", ""},
 		{"a container that came and went", statusOf(sbx("s", "ready"), ctr("b", "running"), ctr("a", "running")),
@@ -348,7 +348,7 @@ func TestRecordsCompareWhatOthersRead(t *testing.T) {
 				assert.Empty(t, inspect)
 				return
 			}
-			assert.Equal(t, []string{tc.told}, ready)
+			assert.Equal(t, []string{tc.shown}, ready)
 			require.Len(t, inspect, 1)
 			b.fly(inspect[0])
 			assert.Equal(t, []string{tc.want}, b.land(inspect[0]))
@@ -357,7 +357,7 @@ func TestRecordsCompareWhatOthersRead(t *testing.T) {
 }
 
 // TestRecordsOfStatusAndListSideBySide: a status and a list overlap, either may be
-// the newer one and either may come first. All that happened is told once.
+// the newer one and either may come first. All that happened is reported once.
 func TestRecordsOfStatusAndListSideBySide(t *testing.T) {
 	before := podOf(sbx("s", "ready"), ctr("a", "running"), ctr("b", "exited"))
 	after := podOf(sbx("s", "ready"), ctr("c", "running"), ctr("a", "exited"))

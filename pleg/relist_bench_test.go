@@ -27,7 +27,7 @@ type wire struct {
 	listed chan struct{}
 }
 
-// counting tells of each list call that has returned.
+// counting sends to listed after each list call.
 type counting struct {
 	runtime.Lister
 	listed chan struct{}

@@ -48,7 +48,7 @@ func TestBrokenStream(t *testing.T) {
 		assert.Equal(t, 1, lists(), "one relist at once")
 		r.Set("p", ctr("a", "exited"))
 		r.pass(time.Second)
-		assert.Equal(t, []string{"p[ContainerDied a]"}, r.drain(), "tight from then on")
+		assert.Equal(t, []string{"p[ContainerDied a]"}, r.drain(), "the period is short from then on")
 		r.pass(59 * time.Second)
 		assert.Equal(t, 60, lists())
 
@@ -70,14 +70,14 @@ func TestBrokenStream(t *testing.T) {
 		r.Set("p", ctr("b", "running"))
 		assert.Len(t, r.drain(), 1)
 		r.pass(280 * time.Second)
-		assert.Zero(t, lists(), "wide after one reconciling relist")
+		assert.Zero(t, lists(), "long after one reconciling relist")
 		assert.Len(t, r.metrics.now().logged, 3, "up, broken, up")
 		connected := r.metrics.now().connected
 		assert.NoError(t, connected[0])
 		assert.ErrorIs(t, connected[1], plegtest.ErrBroken)
 		assert.ErrorIs(t, connected[2], runtime.ErrUnavailable)
 		assert.NoError(t, connected[len(connected)-1])
-		assert.Empty(t, r.metrics.now().missed, "nobody misses what happens without a stream")
+		assert.Empty(t, r.metrics.now().missed, "without a stream nothing is missed")
 	})
 }
 
@@ -95,8 +95,8 @@ func TestChangeWhileTheStreamIsOpenedAnew(t *testing.T) {
 	})
 }
 
-// TestStreamThatIsNotAnnounced: containerd says nothing before the first event, so
-// on a quiet node the relists themselves have to build up trust.
+// TestStreamThatIsNotAnnounced: containerd sends nothing before the first event, so on a
+// quiet node the period grows with each relist that finds nothing.
 func TestStreamThatIsNotAnnounced(t *testing.T) {
 	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 		r.Do(func(s *plegtest.State) { s.Stream.Unannounced = true })
@@ -149,7 +149,7 @@ func TestSilentStreamIsGivenUp(t *testing.T) {
 		require.Len(t, r.Opened(), 2, "opened anew")
 		assert.ErrorIs(t, r.metrics.now().connected[1], pleg.ErrMissedChanges)
 
-		// It is as deaf as before, so relists stay tight.
+		// It still delivers nothing, so the period stays short.
 		lists()
 		r.pass(60 * time.Second)
 		assert.InDelta(t, 60, lists(), 1)
@@ -158,10 +158,10 @@ func TestSilentStreamIsGivenUp(t *testing.T) {
 			r.pass(2 * time.Second)
 			assert.Len(t, r.drain(), 1)
 		}
-		assert.Greater(t, len(r.Opened()), 5, "probing goes on")
+		assert.Greater(t, len(r.Opened()), 5, "it is opened again and again")
 		assert.Less(t, len(r.Opened()), 20)
 
-		// Once it tells something true, it is trusted more and more.
+		// After a useful hint the period grows by doubling.
 		r.Do(func(s *plegtest.State) { s.Stream.Silent = false })
 		r.pass(10 * time.Second)
 		r.Set("p", ctr("c", "running"))
@@ -189,8 +189,8 @@ func TestStreamThatMissesSomePodsIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestHungRuntime: while the stream is good nobody lists, so what calls there are
-// have to tell that the runtime hangs.
+// TestHungRuntime: while the stream is reliable there are no lists, so other calls have to
+// show that the runtime hangs.
 func TestHungRuntime(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -19,7 +19,7 @@ import (
 
 func TestCacheForget(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stub, c *runtime.Cache) {
-		forget(c, "never heard of")
+		forget(c, "unknown")
 		a := ask(t.Context(), c, 0)
 		s.next(t).answer <- answer{status: seen("1")}
 		a.wants(t, "1")

@@ -1,10 +1,10 @@
-// Custompleg replaces the agent's PLEG by one of its own, [Hinted]: the runtime's
-// event stream says when to relist, and the clock only every ten minutes.
+// Custompleg replaces the PLEG of the agent by [Hinted], which relists when the runtime's
+// event stream delivers something, and otherwise every ten minutes only.
 //
 //	go run ./examples/custompleg
 //
-// It runs one crashing pod on a runtime in memory, and tells how soon each restart
-// came and how many lists it took.
+// It runs one crashing pod on a runtime in memory. It prints the number of list calls
+// and the delay of each restart.
 package main
 
 import (
