@@ -153,3 +153,30 @@ func Example() {
 	// delivered: <nil>
 	// Running <nil>
 }
+
+func TestManagerWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := fake.NewManager()
+		_, ok := m.Get("1")
+		assert.False(t, ok)
+		go func() {
+			for _, phase := range []v1.PodPhase{v1.PodPending, v1.PodRunning} {
+				time.Sleep(time.Minute)
+				m.Set(web, v1.PodStatus{Phase: phase})
+			}
+			time.Sleep(time.Minute)
+			m.Terminate(web)
+		}()
+		began := time.Now()
+		_, err := m.Until(t.Context(), "1", func(s v1.PodStatus) bool { return s.Phase == v1.PodRunning })
+		require.NoError(t, err)
+		require.NoError(t, m.UntilTerminated(t.Context(), "1"))
+		assert.Equal(t, 3*time.Minute, time.Since(began))
+		history := m.History("1")
+		assert.Equal(t, []v1.PodPhase{v1.PodPending, v1.PodRunning}, []v1.PodPhase{history[0].Phase, history[1].Phase})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = m.Until(ctx, "1", func(s v1.PodStatus) bool { return s.Phase == v1.PodUnknown })
+		require.ErrorContains(t, err, "of pod 1, set 3 times")
+	})
+}

@@ -1,14 +1,13 @@
-// Package fake has the parts that a loop and its handler work with, for tests of
-// either: a [Handler] that remembers what it was handed, a [Config] whose changes come
-// from the test, and [Statuses] that are kept only.
+// Package fake has a [Handler], a syncloop.SyncHandler that records its calls, for tests
+// of what drives one.
 //
-//	handler, config := fake.NewHandler(), fake.NewConfig()
+//	handler, config := fake.NewHandler(), podconfigfake.NewPodConfig()
 //	loop, err := syncloop.New(syncloop.Deps{Handler: handler, Config: config, …}, syncloop.Options{})
 //	err = config.Push(ctx, podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{web}})
 //	call, err := handler.UntilCalled(ctx, fake.HandlePodAdditions, web.UID)
 //
-// The fakes of other parts are in their packages: podworkers/fake has the workers,
-// pleg/fake the events of the runtime, prober/fake the results of probes, volume/fake the
-// removal of directories, runtime/fake the runtime. podmanager.Manager, which holds the
-// desired pods, needs no fake.
+// The fakes of the other parts are in their packages: podconfig/fake has the stream of
+// changes, podworkers/fake the workers, status/fake the statuses, pleg/fake the events of
+// the runtime, prober/fake the results of probes, volume/fake the volumes, runtime/fake the
+// runtime. podmanager.Manager, which holds the desired pods in memory, needs no fake.
 package fake

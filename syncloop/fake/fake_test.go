@@ -18,21 +18,20 @@ import (
 	"github.com/kubeletkit/kubeletkit/pleg"
 	plegfake "github.com/kubeletkit/kubeletkit/pleg/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podmanager"
-	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	workersfake "github.com/kubeletkit/kubeletkit/podworkers/fake"
 	proberfake "github.com/kubeletkit/kubeletkit/prober/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	runtimefake "github.com/kubeletkit/kubeletkit/runtime/fake"
+	statusfake "github.com/kubeletkit/kubeletkit/status/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 	"github.com/kubeletkit/kubeletkit/syncloop/fake"
 	volumefake "github.com/kubeletkit/kubeletkit/volume/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var _ podsync.StatusManager = (*fake.Statuses)(nil)
 
 func makePod(name string) *v1.Pod {
 	return testpod.New(name, testpod.Containers("main"))
@@ -41,7 +40,7 @@ func makePod(name string) *v1.Pod {
 // node is a loop in virtual time with fakes all around.
 type node struct {
 	runtime *runtimefake.Runtime
-	config  *fake.Config
+	config  *podconfigfake.PodConfig
 	events  *plegfake.PLEG
 	pods    *podmanager.Manager
 }
@@ -51,16 +50,17 @@ func onNode(t *testing.T, h syncloop.SyncHandler, n *node, test func(ctx context
 	if n.runtime == nil {
 		n.runtime, n.pods = runtimefake.New(runtimefake.Options{}), podmanager.New()
 	}
-	n.config, n.events = fake.NewConfig(), plegfake.New(plegfake.Options{})
+	n.config, n.events = podconfigfake.NewPodConfig(), plegfake.New(plegfake.Options{})
 	loop, err := syncloop.New(syncloop.Deps{Handler: h, Config: n.config, PLEG: n.events, Runtime: n.runtime, Pods: n.pods}, syncloop.Options{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 2) // one value of each of the two goroutines
+	ended := make(chan error, 3) // one value of each of the three goroutines
 	go func() { ended <- n.events.Run(ctx) }()
+	go func() { ended <- n.config.Run(ctx) }()
 	go func() { ended <- loop.Run(ctx) }()
 	test(ctx)
 	cancel()
-	require.NoError(t, errors.Join(<-ended, <-ended))
+	require.NoError(t, errors.Join(<-ended, <-ended, <-ended))
 }
 
 func TestHandlerAndConfigWithTheLoop(t *testing.T) {
@@ -88,7 +88,7 @@ func TestHandlerAndConfigWithTheLoop(t *testing.T) {
 			h.Forget()
 			time.Sleep(time.Minute)
 			assert.Empty(t, h.Transcript(""))
-			n.config.See()
+			n.config.SetAllSeen(true)
 			require.NoError(t, h.Until(ctx, func() bool { return len(h.Calls("")) == 3 }), "one that fails is tried again")
 
 			release := h.Hold(fake.HandlePodUpdates, "uid-db")
@@ -104,13 +104,14 @@ func TestHandlerAndConfigWithTheLoop(t *testing.T) {
 
 func TestTheEndOfTheConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := fake.NewConfig()
+		config := podconfigfake.NewPodConfig()
 		loop, err := syncloop.New(syncloop.Deps{
 			Handler: fake.NewHandler(), Config: config, PLEG: quiet{}, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podmanager.New(),
 		}, syncloop.Options{})
 		require.NoError(t, err)
-		config.Close()
-		config.Close()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, config.Run(over), "it closes the stream")
 		require.ErrorContains(t, loop.Run(t.Context()), "desired state ended")
 	})
 }
@@ -126,7 +127,7 @@ func (quiet) Watch() <-chan pleg.PodEvents { return nil }
 func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w, st, dirs, pods := workersfake.NewWorkers(), fake.NewStatuses(), volumefake.NewVolumes(), podmanager.New()
+		w, st, dirs, pods := workersfake.NewWorkers(), statusfake.NewManager(), volumefake.NewVolumes(), podmanager.New()
 		rt := runtimefake.New(runtimefake.Options{})
 		old := runtimefake.Pods(1, 1)[0]
 		require.NoError(t, rt.Seed(old))
@@ -150,7 +151,7 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 			assert.False(t, w.State("uid-web").Synced)
 			assert.False(t, w.State("uid-big").Known())
 
-			n.config.See()
+			n.config.SetAllSeen(true)
 			call, err := w.UntilCalled(ctx, workersfake.UpdatePod, old.UID)
 			require.NoError(t, err)
 			assert.Equal(t, "UpdatePod default/pod-0 kill orphan", call.String())
@@ -175,39 +176,10 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 	})
 }
 
-func TestStatuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, web := fake.NewStatuses(), makePod("web")
-		_, ok := s.Get(web.UID)
-		assert.False(t, ok)
-		go func() {
-			for _, phase := range []v1.PodPhase{v1.PodPending, v1.PodRunning} {
-				time.Sleep(time.Minute)
-				s.Set(web, v1.PodStatus{Phase: phase})
-			}
-			time.Sleep(time.Minute)
-			s.Terminate(web)
-		}()
-		began := time.Now()
-		_, err := s.Until(t.Context(), web.UID, func(st v1.PodStatus) bool { return st.Phase == v1.PodRunning })
-		require.NoError(t, err)
-		require.NoError(t, s.UntilTerminated(t.Context(), web.UID))
-		assert.Equal(t, 3*time.Minute, time.Since(began))
-		assert.Equal(t, []v1.PodStatus{{Phase: v1.PodPending}, {Phase: v1.PodRunning}}, s.History(web.UID))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err = s.Until(ctx, web.UID, func(st v1.PodStatus) bool { return st.Phase == v1.PodFailed })
-		require.ErrorContains(t, err, `phase "Running" of pod uid-web, set 2 times`)
-		s.Forget(web.UID)
-		assert.Empty(t, s.History(web.UID))
-		assert.False(t, s.Terminated(web.UID))
-	})
-}
-
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	config, handler := fake.NewConfig(), fake.NewHandler()
+	config, handler := podconfigfake.NewPodConfig(), fake.NewHandler()
 	events := plegfake.New(plegfake.Options{})
 	loop, err := syncloop.New(syncloop.Deps{
 		Handler: handler, Config: config, PLEG: events, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podmanager.New(),
@@ -218,15 +190,16 @@ func Example() {
 	}
 	ended := make(chan error)
 	go func() { ended <- events.Run(ctx) }()
+	go func() { ended <- config.Run(ctx) }()
 	go func() { ended <- loop.Run(ctx) }()
 
 	fmt.Println(config.Push(ctx, podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{makePod("web")}}))
 	call, err := handler.UntilCalled(ctx, fake.HandlePodAdditions, "uid-web")
 	fmt.Println(&call, err)
 	cancel()
-	fmt.Println(<-ended, <-ended)
+	fmt.Println(<-ended, <-ended, <-ended)
 	// Output:
 	// <nil>
 	// HandlePodAdditions default/web <nil>
-	// <nil> <nil>
+	// <nil> <nil> <nil>
 }
