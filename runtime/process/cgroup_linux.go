@@ -12,10 +12,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// cgroupControllers are those of version 1 that containers are put in.
+// cgroupControllers are the controllers of version 1 that containers use.
 var cgroupControllers = [...]string{"cpu", "cpuacct", "memory", "pids"}
 
-// cgroupRoot knows where cgroups for containers are made.
+// cgroupRoot decides where the cgroups of containers are.
 type cgroupRoot struct {
 	mounts map[string]supervise.CgroupMount
 	root   string
@@ -27,8 +27,8 @@ func findCgroups(opts *Options) *cgroupRoot {
 	return &cgroupRoot{mounts: mounts, root: opts.CgroupRoot, off: opts.NoCgroups || err != nil}
 }
 
-// dir is where a container's cgroup is in the hierarchy of a controller; "" where
-// that is not mounted.
+// dir returns the directory of a container's cgroup in the hierarchy of a controller. It
+// is "" if the hierarchy is not mounted.
 func (r *cgroupRoot) dir(controller, parent, id string) string {
 	mount, ok := r.mounts[controller]
 	if !ok {
@@ -47,10 +47,10 @@ func (r *cgroupRoot) dir(controller, parent, id string) string {
 	return filepath.Join(own, r.root, id)
 }
 
-// make makes a container's cgroups, wherever that is possible.
+// make makes the cgroups of a container, in each hierarchy where that is possible.
 func (r *cgroupRoot) make(parent, id string) supervise.Cgroup {
 	var c supervise.Cgroup
-	if r.off || strings.HasSuffix(parent, ".slice") { // systemd's form, for which systemd would have to be asked
+	if r.off || strings.HasSuffix(parent, ".slice") { // a slice of systemd, in which only systemd makes cgroups
 		return c
 	}
 	for _, controller := range cgroupControllers {
@@ -62,8 +62,8 @@ func (r *cgroupRoot) make(parent, id string) supervise.Cgroup {
 		}
 	}
 	if dir := r.dir("", parent, id); dir != "" {
-		// A container's own controllers are set one level above it, and so on up. Where the
-		// server itself is in the cgroup above, the kernel lets none through.
+		// The controllers of a cgroup are enabled in the cgroup above it. The kernel refuses
+		// that in a cgroup with processes, such as the server's own.
 		up := filepath.Dir(dir)
 		if os.MkdirAll(up, 0o755) == nil {
 			for _, d := range []string{filepath.Dir(up), up} {
@@ -79,7 +79,7 @@ func (r *cgroupRoot) make(parent, id string) supervise.Cgroup {
 	return c
 }
 
-// makeCgroup makes one in which processes can be put.
+// makeCgroup makes a cgroup and reports whether processes can be added to it.
 func makeCgroup(dir string) bool {
 	if os.MkdirAll(dir, 0o755) != nil {
 		return false
@@ -93,10 +93,10 @@ func makeCgroup(dir string) bool {
 	return true
 }
 
-// errNoCgroup says that there is no file in which a limit could be written.
+// errNoCgroup means that there is no writable file for a limit.
 var errNoCgroup = errors.New("no cgroup for it can be written")
 
-// write writes a limit's settings of both versions, of which one is enough.
+// write writes the settings of a limit. Those of one version are enough.
 func (l limit) write(c supervise.Cgroup) error {
 	v1, v2 := l.writeVersion(c, true), l.writeVersion(c, false)
 	switch {
@@ -108,7 +108,7 @@ func (l limit) write(c supervise.Cgroup) error {
 	return v1
 }
 
-// writeVersion writes the settings that are of version 1, or those that are not.
+// writeVersion writes the settings of version 1, or those of version 2.
 func (l limit) writeVersion(c supervise.Cgroup, v1 bool) error {
 	err := errNoCgroup
 	for _, s := range l.settings {
@@ -129,8 +129,8 @@ func (l limit) writeVersion(c supervise.Cgroup, v1 bool) error {
 	return err
 }
 
-// writeSetting writes a file of a cgroup, which must be there. Errors do not have its
-// path in them, so those of all containers are one.
+// writeSetting writes a file of a cgroup, which must exist. Its errors do not contain the
+// path, so that the same error of several containers is logged once.
 func writeSetting(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -147,15 +147,15 @@ func writeSetting(path, value string) error {
 	return err
 }
 
-// shortfall is a limit that is not enforced, and why.
+// shortfall is a limit that is not enforced, with the reason.
 type shortfall struct {
 	limit
 	err error
 }
 
-// enforce writes limits into the cgroups of a container, and returns what is missed of
-// them. What fails is tried once more at the end: version 1 wants the limits of memory, and
-// of memory with swap, in an order that depends on whether they grow.
+// enforce writes limits into the cgroups of a container and returns those that are not
+// enforced. A limit that fails is written once more at the end: in version 1, the order of
+// the limits of memory and of memory with swap depends on whether they grow.
 func enforce(c supervise.Cgroup, limits []limit) []shortfall {
 	again := slices.DeleteFunc(slices.Clone(limits), func(l limit) bool { return l.write(c) == nil })
 	var missed []shortfall

@@ -11,7 +11,8 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// hostFacts are what decides whether something asked for can be given.
+// hostFacts are the properties of the host and of this process that decide what a
+// container can get.
 type hostFacts struct {
 	UID, GID int
 	Groups   []int
@@ -23,8 +24,7 @@ type hostFacts struct {
 
 func (h *hostFacts) root() bool { return h.UID == 0 }
 
-// findings are what was found to be impossible: refused ones are an error, others
-// are warned of.
+// findings are the requests that cannot be met. Those in refused are errors.
 type findings struct{ refused, warnings []string }
 
 func (f *findings) refuse(format string, args ...any) {
@@ -35,7 +35,7 @@ func (f *findings) warn(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
 }
 
-// err is one error of all that was refused.
+// err returns one error for everything in refused, or nil.
 func (f *findings) err(about string) error {
 	if len(f.refused) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (f *findings) err(about string) error {
 	return status.Errorf(codes.InvalidArgument, "%s: containers are host processes here: %s", about, strings.Join(f.refused, "; "))
 }
 
-// checkSandbox compares what a sandbox asks for with what a host process can have.
+// checkSandbox compares the requests of a sandbox with what a host process can have.
 func checkSandbox(c *criv1.PodSandboxConfig, host *hostFacts) *findings {
 	f := &findings{}
 	if c.GetMetadata().GetName() == "" || c.GetMetadata().GetUid() == "" || c.GetMetadata().GetNamespace() == "" {
@@ -55,14 +55,14 @@ func checkSandbox(c *criv1.PodSandboxConfig, host *hostFacts) *findings {
 	}
 	for _, p := range c.GetPortMappings() {
 		if p.GetHostPort() != 0 && p.GetHostPort() != p.GetContainerPort() {
-			f.refuse("host port %d cannot lead to container port %d, which is a port of the host itself; make them equal", p.GetHostPort(), p.GetContainerPort())
+			f.refuse("host port %d cannot differ from container port %d, which is a port of the host; make them equal", p.GetHostPort(), p.GetContainerPort())
 		}
 	}
 	if n := len(c.GetLinux().GetSysctls()); n > 0 {
 		f.refuse("sysctls would be the host's")
 	}
 	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == criv1.NamespaceMode_POD {
-		f.refuse("a user namespace (hostUsers: false) cannot be had")
+		f.refuse("user namespaces (hostUsers: false) are not supported")
 	}
 	for _, s := range c.GetDnsConfig().GetServers() {
 		if !slices.Contains(host.Nameservers, s) {
@@ -73,7 +73,7 @@ func checkSandbox(c *criv1.PodSandboxConfig, host *hostFacts) *findings {
 	return f
 }
 
-// Paths that clients mount without being asked by the user.
+// Paths that clients mount into every container.
 const (
 	defaultTerminationLog = "/dev/termination-log"
 	serviceAccountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -81,16 +81,17 @@ const (
 	terminationPathAnnotation = "io.kubernetes.container.terminationMessagePath"
 )
 
-// MountsAnnotation on a pod, with the value "env", lets its containers have mounts
-// at other paths than the host's: they are told where by the environment.
+// MountsAnnotation on a pod, with the value "env", allows mounts at paths that are not
+// those of the host. The containers find them in the environment, see [MountEnv].
 const MountsAnnotation = "process.kubeletkit.io/mounts"
 
-// TerminationEnv tells a container where to leave its termination message.
+// TerminationEnv is the environment variable with the path of the file for the
+// termination message.
 const TerminationEnv = "TERMINATION_MESSAGE_PATH"
 
-// MountEnv returns the variable that tells where the mount with a container path is:
-// "MOUNT_" and the path in capitals, with "_" for all that is neither letter nor digit.
-// For "/var/cache" it is MOUNT_VAR_CACHE.
+// MountEnv returns the environment variable with the host path of the mount at the
+// container path. It is "MOUNT_" and the path in upper case, with "_" for each other
+// character. For "/var/cache" it is MOUNT_VAR_CACHE.
 func MountEnv(containerPath string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -105,21 +106,21 @@ func MountEnv(containerPath string) string {
 	return "MOUNT_" + name
 }
 
-// checkContainer compares what a container asks for with what a host process can
-// have. env is what it needs to be told instead.
+// checkContainer compares the requests of a container with what a host process can have.
+// env are the environment variables that it needs because of that.
 func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, host *hostFacts) (f *findings, env []string) {
 	f = &findings{}
 	if c.GetMetadata().GetName() == "" {
 		f.refuse("the container has no name")
 	}
 	if len(c.GetCommand()) == 0 {
-		f.refuse("no command is given, and images are not run, so there is no entry point to take one from; set the container's command")
+		f.refuse("no command is given, and there is no image with an entry point; set the container's command")
 	}
 	if dir := c.GetWorkingDir(); dir != "" && !filepath.IsAbs(dir) {
 		f.refuse("working directory %q is not an absolute path", dir)
 	}
 	if p := c.GetLogPath(); p != "" && !filepath.IsLocal(p) {
-		f.refuse("log path %q leads out of the log directory", p)
+		f.refuse("log path %q is not inside the log directory", p)
 	}
 	env = checkMounts(f, c, sandbox, host)
 	for _, d := range c.GetDevices() {
@@ -128,7 +129,7 @@ func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, h
 		}
 	}
 	if len(c.GetCDIDevices()) > 0 {
-		f.refuse("CDI devices cannot be had")
+		f.refuse("CDI devices are not supported")
 	}
 	checkSecurity(f, c.GetLinux().GetSecurityContext(), host)
 	return f, env
@@ -149,49 +150,49 @@ func checkMounts(f *findings, c *criv1.ContainerConfig, sandbox *criv1.PodSandbo
 		case at == filepath.Clean(termination):
 			env = append(env, TerminationEnv+"="+from)
 		case at == "/etc/hosts", at == "/etc/resolv.conf", at == "/etc/hostname":
-			// Clients add these to every container; the host's are used.
+			// Clients add these to every container. The container uses those of the host.
 		case m.GetHostPath() == "":
-			f.refuse("the mount at %s names no path of the host", at)
+			f.refuse("the mount at %s has no host path", at)
 		case at == from, host.SameFile(at, from):
 			readOnly = readOnly || m.GetReadonly()
 		case byEnv, at == serviceAccountPath:
 			env = append(env, MountEnv(at)+"="+from)
 			readOnly = readOnly || m.GetReadonly()
 		default:
-			f.refuse("%s cannot be mounted at %s: use the host's path in mountPath, or let the pod have the annotation %s: env and the program look for the path in $%s",
+			f.refuse("%s cannot be mounted at %s: set mountPath to the host's path, or set the annotation %s: env on the pod and let the program use the path in $%s",
 				from, at, MountsAnnotation, MountEnv(at))
 		}
 	}
 	if readOnly {
-		f.warn("read-only mounts can be written, as far as the user may")
+		f.warn("read-only mounts are writable if the user may write to them")
 	}
 	return env
 }
 
 func checkSecurity(f *findings, sec *criv1.LinuxContainerSecurityContext, host *hostFacts) {
 	if sec.GetPrivileged() && !host.root() {
-		f.refuse("privileged takes an agent that runs as root")
+		f.refuse("privileged needs an agent that runs as root")
 	}
 	if caps := sec.GetCapabilities(); caps != nil {
 		if add := slices.Concat(caps.GetAddCapabilities(), caps.GetAddAmbientCapabilities()); len(add) > 0 && !host.root() {
 			f.refuse("capabilities (%s) cannot be added by an agent that does not run as root", strings.Join(add, ", "))
 		}
 		if len(caps.GetDropCapabilities()) > 0 && host.root() && !sec.GetPrivileged() {
-			f.warn("capabilities are not dropped; run it as another user than root instead")
+			f.warn("capabilities are not dropped; run the container as another user than root instead")
 		}
 	}
 	if sec.GetReadonlyRootfs() {
 		f.warn("the root file system is the host's and is not made read-only")
 	}
 	if users := sec.GetNamespaceOptions().GetUsernsOptions(); users != nil && users.GetMode() == criv1.NamespaceMode_POD {
-		f.refuse("a user namespace (hostUsers: false) cannot be had")
+		f.refuse("user namespaces (hostUsers: false) are not supported")
 	}
-	if !sec.GetPrivileged() { // CRI: what is privileged is not confined by profiles
+	if !sec.GetPrivileged() { // CRI: profiles do not apply to privileged containers
 		checkProfile(f, "seccomp", sec.GetSeccomp(), true)
 		checkProfile(f, "AppArmor", sec.GetApparmor(), false)
-		//lint:ignore SA1019 clients of before CRI 0.29 set only this field
+		//lint:ignore SA1019 clients older than CRI 0.29 set only this field
 		if p := sec.GetApparmorProfile(); sec.GetApparmor() == nil && strings.HasPrefix(p, "localhost/") {
-			f.refuse("AppArmor profile %q cannot be had", p)
+			f.refuse("AppArmor profile %q is not supported", p)
 		}
 	}
 	if o := sec.GetSelinuxOptions(); o.GetLevel() != "" || o.GetRole() != "" || o.GetType() != "" || o.GetUser() != "" {
@@ -199,14 +200,14 @@ func checkSecurity(f *findings, sec *criv1.LinuxContainerSecurityContext, host *
 	}
 }
 
-// checkProfile warns of a runtime's default, which is asked for by rote, and refuses
-// a profile of the user's own.
+// checkProfile refuses a profile of the user's own. It can warn about the runtime's
+// default, which many manifests request.
 func checkProfile(f *findings, kind string, p *criv1.SecurityProfile, warn bool) {
 	switch {
 	case p == nil || p.GetProfileType() == criv1.SecurityProfile_Unconfined:
 	case p.GetProfileType() == criv1.SecurityProfile_Localhost:
-		f.refuse("%s profile %q cannot be had", kind, p.GetLocalhostRef())
+		f.refuse("%s profile %q is not supported", kind, p.GetLocalhostRef())
 	case warn:
-		f.warn("there is no default %s profile: nothing is confined", kind)
+		f.warn("there is no default %s profile; the container is not confined", kind)
 	}
 }

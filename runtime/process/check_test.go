@@ -29,8 +29,8 @@ func TestCheckContainer(t *testing.T) {
 		"plain":              {change: func(*criv1.ContainerConfig) {}},
 		"no command":         {change: func(c *criv1.ContainerConfig) { c.Command, c.Args = nil, []string{"x"} }, refused: "no command is given"},
 		"relative dir":       {change: func(c *criv1.ContainerConfig) { c.WorkingDir = "x" }, refused: "not an absolute path"},
-		"log elsewhere":      {change: func(c *criv1.ContainerConfig) { c.LogPath = "../x" }, refused: "leads out of the log directory"},
-		"privileged":         {change: security(&criv1.LinuxContainerSecurityContext{Privileged: true}), refused: "privileged takes an agent that runs as root"},
+		"log elsewhere":      {change: func(c *criv1.ContainerConfig) { c.LogPath = "../x" }, refused: "is not inside the log directory"},
+		"privileged":         {change: security(&criv1.LinuxContainerSecurityContext{Privileged: true}), refused: "privileged needs an agent that runs as root"},
 		"root privileged":    {change: security(&criv1.LinuxContainerSecurityContext{Privileged: true}), host: root},
 		"privileged seccomp": {change: security(&criv1.LinuxContainerSecurityContext{Privileged: true, Seccomp: &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Localhost, LocalhostRef: "x"}}), host: root},
 		"add":                {change: security(&criv1.LinuxContainerSecurityContext{Capabilities: &criv1.Capability{AddCapabilities: []string{"NET_ADMIN"}}}), refused: "NET_ADMIN"},
@@ -55,7 +55,7 @@ func TestCheckContainer(t *testing.T) {
 		}, refused: "image i"},
 		"read-only mount": {change: func(c *criv1.ContainerConfig) {
 			c.Mounts = []*criv1.Mount{{ContainerPath: "/x", HostPath: "/x", Readonly: true}}
-		}, warnings: "read-only mounts can be written"},
+		}, warnings: "read-only mounts are writable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &criv1.ContainerConfig{Metadata: &criv1.ContainerMetadata{Name: "c"}, Command: []string{"true"}}

@@ -97,7 +97,7 @@ func TestUsers(t *testing.T) {
 	}
 	id, err := p.create(config)
 	if os.Geteuid() != 0 {
-		require.ErrorContains(t, err, "only root can run containers as somebody else")
+		require.ErrorContains(t, err, "only root can run containers as another user")
 		return
 	}
 	require.NoError(t, err)

@@ -17,36 +17,37 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// containerRecord is what is on disk of a container, besides its supervisor's files.
+// containerRecord is the record of a container on disk. Its supervisor has files of its
+// own.
 type containerRecord struct {
 	ID        string                 `json:"id"`
 	SandboxID string                 `json:"sandboxID"`
 	Config    *criv1.ContainerConfig `json:"config"`
 	CreatedAt int64                  `json:"createdAt"` // Unix nanoseconds
 	LogPath   string                 `json:"logPath,omitempty"`
-	// Title is what the supervisor shows of itself in a list of processes.
+	// Title is the argument of the supervisor, to be seen in a list of processes.
 	Title    string           `json:"title"`
 	User     supervise.User   `json:"user"`
 	Cgroup   supervise.Cgroup `json:"cgroup"`
 	Warnings []string         `json:"warnings,omitempty"`
 }
 
-// container is one container. rec and dir never change.
+// container is a container. rec and dir never change.
 type container struct {
 	rec containerRecord
 	dir string
-	// busy holds one token while the container is being started or removed.
+	// busy holds one token while the container is started or removed.
 	busy chan struct{}
 
 	mu        sync.Mutex
 	state     criv1.ContainerState
 	started   time.Time
-	process   supervise.State // valid while it runs
+	process   supervise.State // valid if state is running
 	exit      *supervise.Exit
 	reason    string
 	message   string
 	resources *criv1.LinuxContainerResources
-	// gone is closed when the container has ended; it is there from the start on.
+	// gone is closed when the container has ended.
 	gone chan struct{}
 	cpu  cpuSample
 }
@@ -59,7 +60,7 @@ func newContainer(rec containerRecord, dir string) *container {
 	}
 }
 
-// acquire waits until nobody else starts or removes the container.
+// acquire waits until no other call starts or removes the container.
 func (c *container) acquire(ctx context.Context) error {
 	select {
 	case c.busy <- struct{}{}:
@@ -77,8 +78,8 @@ func (s *Server) containerDir(id string) string { return filepath.Join(s.opts.Di
 
 const recordFile = "container.json"
 
-// CreateContainer implements CRI. What a host process cannot have is refused with
-// InvalidArgument, or warned of in the container's status.
+// CreateContainer implements CRI. A request that cannot be met is refused with
+// InvalidArgument, or is a warning in the container's status.
 func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest) (_ *criv1.CreateContainerResponse, err error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if err != nil {
@@ -142,8 +143,8 @@ func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateC
 	return &criv1.CreateContainerResponse{ContainerId: rec.ID}, nil
 }
 
-// addContainer makes a container known, unless its sandbox has gone or there is
-// another of its name and attempt.
+// addContainer adds a container to the server. It fails if the sandbox is stopped or
+// removed, or has another container with this name and attempt.
 func (s *Server) addContainer(b *sandbox, c *container) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +165,8 @@ func (s *Server) addContainer(b *sandbox, c *container) error {
 	return nil
 }
 
-// specOf is what the supervisor is told.
-func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home string, told []string, found *findings) *supervise.Spec {
+// specOf returns the spec for the supervisor.
+func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home string, extra []string, found *findings) *supervise.Spec {
 	config := rec.Config
 	hostname := pod.GetHostname()
 	if hostname == "" {
@@ -182,7 +183,7 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 	if config.GetTty() {
 		env.set("TERM", "xterm")
 	}
-	for _, kv := range told {
+	for _, kv := range extra {
 		name, value, _ := strings.Cut(kv, "=")
 		env.set(name, value)
 	}
@@ -200,7 +201,7 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 		spec.Dir = "/"
 	}
 	if s.host.root() {
-		spec.User = &rec.User // else it is the server's own, and may not be set
+		spec.User = &rec.User // without root it is the server's own and may not be set
 	}
 	if adj := int(config.GetLinux().GetResources().GetOomScoreAdj()); adj != 0 {
 		if own, err := oomScoreAdj(); err == nil && adj < own && !s.host.root() {
@@ -222,7 +223,7 @@ func oomScoreAdj() (int, error) {
 	return n, err
 }
 
-// environment is a list "name=value" in which each name stands once.
+// environment is a list of "name=value". Each name is in it once.
 type environment struct{ list []string }
 
 func (e *environment) set(name, value string) {
@@ -236,8 +237,7 @@ func (e *environment) set(name, value string) {
 	e.list = append(e.list, kv)
 }
 
-// StartContainer implements CRI. When it returns without an error the command was
-// executed.
+// StartContainer implements CRI. If it returns nil, the command was executed.
 func (s *runtimeService) StartContainer(ctx context.Context, req *criv1.StartContainerRequest) (*criv1.StartContainerResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	if err != nil {
@@ -262,7 +262,7 @@ func (s *runtimeService) StartContainer(ctx context.Context, req *criv1.StartCon
 	}
 	state, err := supervise.Start(s.life, c.dir, c.rec.Title)
 	if err != nil && s.life.Err() != nil {
-		// The supervisor goes on, and the next server finds out what came of it.
+		// The supervisor continues. The next server finds out whether the command runs.
 		return nil, status.Errorf(codes.Unavailable, "%s: the runtime is shutting down", c.about())
 	}
 	if err != nil {
@@ -282,8 +282,8 @@ func (s *Server) started(c *container, state supervise.State) {
 	c.state, c.process, c.started = criv1.ContainerState_CONTAINER_RUNNING, state, state.StartedAt
 }
 
-// StopContainer implements CRI. A container that does not run, or does not exist,
-// is stopped.
+// StopContainer implements CRI. It succeeds if the container does not run or does not
+// exist.
 func (s *runtimeService) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	if status.Code(err) == codes.NotFound {
@@ -298,8 +298,8 @@ func (s *runtimeService) StopContainer(ctx context.Context, req *criv1.StopConta
 	return &criv1.StopContainerResponse{}, nil
 }
 
-// RemoveContainer implements CRI: if it runs it is killed. A container that does
-// not exist is removed.
+// RemoveContainer implements CRI. It kills the container first if it runs. It succeeds if
+// the container does not exist.
 func (s *runtimeService) RemoveContainer(ctx context.Context, req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	if status.Code(err) == codes.NotFound {
@@ -325,7 +325,7 @@ func (s *Server) remove(ctx context.Context, c *container) error {
 	c.mu.Lock()
 	running := c.state == criv1.ContainerState_CONTAINER_RUNNING
 	if !running {
-		c.state = criv1.ContainerState_CONTAINER_EXITED // it cannot be started any more
+		c.state = criv1.ContainerState_CONTAINER_EXITED // so that it is not started any more
 	}
 	c.mu.Unlock()
 	if running {
@@ -334,7 +334,7 @@ func (s *Server) remove(ctx context.Context, c *container) error {
 	if err := c.rec.Cgroup.Remove(ctx); err != nil {
 		s.opts.Logger.Error(err, "Cannot remove a container's cgroup", "container", c.rec.Title)
 	}
-	// The record goes first: without it the rest is nothing.
+	// The record is removed first: a directory without it is not a container.
 	if err := os.Remove(filepath.Join(c.dir, recordFile)); err != nil && !os.IsNotExist(err) {
 		return status.Errorf(codes.Internal, "%s: %v", c.about(), err)
 	}
@@ -357,12 +357,12 @@ func (s *runtimeService) ReopenContainerLog(ctx context.Context, req *criv1.Reop
 		return nil, err
 	}
 	if err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpReopen}, supervisorPatience); err != nil {
-		return nil, status.Errorf(codes.Internal, "%s: opening its log anew: %v", c.about(), err)
+		return nil, status.Errorf(codes.Internal, "%s: reopening its log: %v", c.about(), err)
 	}
 	return &criv1.ReopenContainerLogResponse{}, nil
 }
 
-// running returns a container that runs.
+// running returns the container if it runs.
 func (s *Server) running(id string) (*container, error) {
 	c, err := s.container(id)
 	if err != nil {

@@ -1,143 +1,165 @@
-// Package process is a container runtime that needs nothing installed: an embedded
-// CRI v1 server whose containers are processes of the host.
+// Package process is a container runtime that needs nothing installed: a CRI v1 server
+// in the agent's own process, whose containers are processes of the host.
 //
 //	func main() {
 //		process.Init() // first: the server executes this program again for each container
 //		...
+//		server, err := process.New(process.Options{Dir: "/var/lib/agent/process", Logger: log})
+//		go func() { errs <- server.Run(ctx) }()
+//		rt, err := cri.Dial(ctx, server.Endpoint(), cri.Options{Logger: log})
 //	}
 //
-//	server, err := process.New(process.Options{Dir: "/var/lib/agent/process", Logger: log})
-//	go func() { errs <- server.Run(ctx) }()
-//	rt, err := cri.Dial(ctx, server.Endpoint(), cri.Options{Logger: log})
+// The server offers RuntimeService and ImageService on a unix socket with mode 0600. An
+// agent uses it like containerd, and crictl works with it. It needs Linux, but neither
+// root nor a network. On other systems the package compiles, and [New] returns
+// [ErrNotSupported].
 //
-// It serves RuntimeService and ImageService on a unix socket of mode 0600, so an agent
-// comes to it the same way as to containerd, and crictl works with it. It needs Linux, and neither
-// root nor a network. Elsewhere it builds, and [New] returns [ErrNotSupported].
+// It isolates nothing. It is for trusted programs, for development, and for devices
+// without a container engine.
 //
 // # Vocabulary
 //
-//   - A sandbox is a record: no process runs for it. Its addresses are the host's.
-//   - A container is a process tree: its command, in a session and a process group of
-//     its own, and all that descends from it.
-//   - The supervisor of a container is the parent of its tree: this program, executed
-//     again by the server under the name "kubeletkit-supervisor". [Init], called first in main, runs it.
-//   - A container's directory, in Dir/containers, has its record and its supervisor's files;
-//     package supervise lists them.
+//   - A sandbox is a record. No process runs for it. Its addresses are those of the host.
+//   - A container is a process tree: its command, which leads a session and a process
+//     group, and all descendants of the command.
+//   - A container's supervisor is the parent of its tree. It is this program, which the
+//     server executes again under the name "kubeletkit-supervisor". Under this name
+//     [Init], which main calls first, runs the supervisor.
+//   - A container's directory, in Dir/containers, has its record and the files of its
+//     supervisor. The documentation of package supervise lists them.
 //
 // # What a container gets
 //
-//   - Command, args, environment and working directory ("/" by default, which must exist). The
-//     environment is that of the spec, with PATH of the server, HOME, HOSTNAME and
-//     KUBELETKIT_CONTAINER_ID; nothing else of the server's environment.
-//   - A log in CRI's format; lines above 16 KiB are cut into parts. ReopenContainerLog loses no line. A log
-//     that cannot be written, on a full disk, loses lines; the container does not wait.
-//   - With root: runAsUser, runAsGroup, supplemental groups. Without: only the
-//     server's own user and group, and anything else is refused.
+//   - Command, arguments, environment and working directory. The working directory must
+//     exist; the default is "/". The environment is that of the spec, with the PATH of the
+//     server, HOME, HOSTNAME and KUBELETKIT_CONTAINER_ID. It has nothing else of the
+//     server's environment.
+//   - A log in CRI's format. Lines longer than 16 KiB are split into parts.
+//     ReopenContainerLog loses no line. If the log cannot be written, as on a full disk,
+//     lines are lost and the container does not wait.
+//   - With root: runAsUser, runAsGroup and supplemental groups. Without root, a container
+//     runs as the server's user and group; other ones are refused.
 //   - allowPrivilegeEscalation: false (no_new_privs), an OOM score, a terminal, an input.
-//   - CPU, memory and process limits where cgroups can be written, of version 1 or 2 or both. With
-//     version 2 the kernel passes controllers on only from a cgroup without processes: with systemd, use
-//     Delegate=yes and let [Options].CgroupRoot name a cgroup beside the server's own. Where a
-//     limit is not enforced the container's status says so, in its message while it runs.
-//     UpdateContainerResources changes limits while the container runs, and is refused for those for which it has
-//     no cgroup.
+//   - Limits of CPU, memory and processes, where the server can write cgroups of version 1
+//     or 2, or both. With version 2, the kernel enables controllers only below a cgroup
+//     without processes: with systemd, set Delegate=yes, and let [Options].CgroupRoot name
+//     a cgroup beside that of the server. If a limit is not enforced, the status message
+//     of the running container says so. UpdateContainerResources changes limits of a
+//     running container. It refuses a limit without a cgroup.
 //
-// # What it cannot give
+// # What a container does not get
 //
-// Refused with InvalidArgument, since the container would not work or do harm: no
-// command (images have no entry point here); mounts at other paths than the
-// host's, see below; host ports that differ from the container's; sysctls; user namespaces; a
-// seccomp or AppArmor profile of one's own, unless privileged; CDI devices and devices at other paths; image volumes;
-// and without root privileged, added capabilities, and other users.
+// The following is refused with InvalidArgument, because the container would not work or
+// would do harm:
 //
-// Warned of, in the status, and in the log once for each kind: a network of the pod's own, its DNS
-// configuration, read-only root and read-only mounts, dropped capabilities (with root), the default
-// seccomp profile, SELinux options, groups that cannot be had, limits that cannot be enforced.
+//   - no command, since there is no image with an entry point;
+//   - a mount at another path than that of the host, see below;
+//   - a host port that differs from the container port;
+//   - sysctls, user namespaces, CDI devices, devices at other paths, image volumes;
+//   - a localhost seccomp or AppArmor profile, unless the container is privileged;
+//   - without root: privileged, added capabilities, other users.
 //
-// Not there and not warned of, since every container asks for them: namespaces of the pod's own for
-// host name, process IDs and IPC, masked paths of /proc, /etc/hosts, /etc/hostname and /etc/resolv.conf, huge page
-// limits. Processes see the host as any process of their user does.
+// The following has no effect, with a warning in the status and, once for each kind, in
+// the log: a network of the pod's own, its DNS configuration, read-only root file systems
+// and mounts, dropped capabilities (with root), the default seccomp profile, SELinux
+// options, groups that the server may not set, limits that cannot be enforced.
 //
-// This isolates nothing. It is for trusted programs, for development and for devices
-// without a container engine.
+// The following has no effect and no warning, because every container requests it:
+// namespaces for the host name, process IDs and IPC, masked paths of /proc, /etc/hosts,
+// /etc/hostname and /etc/resolv.conf, limits of huge pages. A container sees the host as
+// any process of its user does.
 //
 // # Mounts
 //
-// Nothing is mounted. A mount whose container path is its host path, or leads to the same file, is
-// there already. The termination message is left in the file that $TERMINATION_MESSAGE_PATH names.
-// A service account's token is found by [MountEnv]. All others are refused, because a program that
-// writes to /data would write to the host's /data without anyone noticing, unless the pod has the
-// annotation [MountsAnnotation] "env": it says that its programs look for the path in the environment,
-// for a mount at /data in $MOUNT_DATA.
+// Nothing is mounted. A mount whose container path is its host path, or leads to the same
+// file, exists already. The path of the termination message is in
+// $TERMINATION_MESSAGE_PATH. The path of a service account's token is in the variable of
+// [MountEnv].
+//
+// Any other mount is refused: a program that writes to /data would write to the host's
+// /data. If the pod has the annotation [MountsAnnotation] with the value "env", its
+// programs find the paths in the environment instead, that of a mount at /data in
+// $MOUNT_DATA.
 //
 // # Images
 //
-// The image is the host, whatever its name: every image is there, a pull succeeds at once, those pulled are
-// listed. An image that was removed is absent until it is pulled again. Its user is the server's, so
-// runAsNonRoot is refused by clients when the server is root and no runAsUser is given.
+// The image is the host, whatever its name is. Every image exists and a pull succeeds at
+// once; ListImages returns the images that were pulled. An image that was removed does
+// not exist until it is pulled again. The user of an image is that of the server. So a
+// client refuses runAsNonRoot without runAsUser if the server runs as root.
 //
 // # Guarantees
 //
-//   - When a container has ended, nothing of it is left: also what has left its session, has lost its
-//     parent, ignores signals or forks all the time. The supervisor is a subreaper, kills all below it
-//     until the kernel says that it has no child, and writes the exit down only then. When the command ends the
-//     container has; daemons that it leaves behind are killed.
-//   - StopContainer sends the stop signal to the command's process group, and SIGKILL to everything
-//     after the timeout. A call that is cancelled before leaves the container running.
-//   - Containers and their supervisors outlive the server, also its death by SIGKILL. The
-//     next server on the directory finds them, with the exits that happened meanwhile. A supervisor is known by a
-//     file lock that it holds for its life; a process is signalled only if its start time and the boot ID agree with the record,
-//     so never one that has got its pid; of the process groups of what is killed without a supervisor, see below, that is not sure.
+//   - When a container has ended, no process of it is left, also none that has left its
+//     session, lost its parent, ignores signals, or forks all the time. The supervisor is
+//     a child subreaper. It kills its descendants until the kernel reports that it has no
+//     child, and only then records the exit. A container ends when its command ends;
+//     daemons that the command left are killed.
+//   - StopContainer sends the stop signal to the process group of the command, and SIGKILL
+//     to everything after the timeout. If the call is cancelled before, the container
+//     keeps running.
+//   - Containers and supervisors keep running when the server ends, also when it is
+//     killed. The next server with the same directory finds them, and the exits in
+//     between. A file lock shows that a supervisor lives. A process is signalled only if
+//     its start time and boot ID match the record, so a process that was given the same
+//     pid later is not. (This is not certain for process groups, see the next point.)
 //   - If a supervisor is killed, its container is reported as exited with code 255 and
-//     reason Unknown, and the tree is killed, also if it forks all the time: by cgroup where there is one, by
-//     session, and by the mark in the environment. They are stopped with their process groups, and killed when their children were found. It
-//     ends when a look at all processes has found nothing and no process has come or gone meanwhile, or, since
-//     on a busy machine one always does, when ten looks in a row have found nothing. Without a
-//     cgroup, a process that has both left its session and cleared its environment gets away then, unless its
-//     parent is still there; one that the agent may not signal always does; and so may one that looks have never met, of a chain of processes that end as
-//     soon as they have forked.
-//   - Files of state are replaced atomically. One that is damaged or foreign is renamed to
-//     *.bad and logged; a container whose record is lost is killed.
-//   - A second server on a directory is refused ([ErrInUse]).
-//   - Stop and remove succeed for what does not exist; a status of it is NotFound.
-//   - Events are never left out: a reader that lags behind by 1024 gets an error.
-//   - Exec, attach and port-forward are served on 127.0.0.1, each by a token that is good once, over
-//     SPDY, and over WebSocket by its protocols up to v4.channel.k8s.io. A client that offers newer ones only is
-//     refused before its token is used up, so that it can come again with SPDY, as kubectl does. A command that is
-//     executed is killed when its client goes.
-//     Sandboxes do not separate ports: forwarding reaches any port of the host's loopback.
+//     reason Unknown, and its processes are killed. They are found by cgroup, by session,
+//     and by the variable in their environment; they are stopped first, and killed when
+//     their children were found. The search ends when it finds nothing while no other
+//     process starts or ends, or finds nothing ten times in a row. It can miss a process
+//     that has no cgroup, has left its session, has cleared its environment and has lost
+//     its parent; a process that the server may not signal; and one in a chain of
+//     processes that each end as soon as they have forked.
+//   - State files are replaced atomically. A file that is damaged or does not belong
+//     there is renamed to *.bad and logged. A container whose record is lost is killed.
+//   - A second server with the same directory is refused ([ErrInUse]).
+//   - To stop or remove something that does not exist succeeds; its status is NotFound.
+//   - Events are not left out: a reader that is 1024 events behind gets an error.
+//   - Exec, attach and port-forward are served on 127.0.0.1. Each has a token that is valid
+//     once. The protocols are SPDY and, over WebSocket, those up to v4.channel.k8s.io. A
+//     client that offers only newer ones is refused before its token is used, so that it
+//     can fall back to SPDY, as kubectl does. A command is killed when its client
+//     disconnects. Port forwarding reaches every port of the host's loopback address.
 //
-// With systemd, KillMode=process keeps containers alive when the agent's service is restarted.
+// With systemd, KillMode=process keeps the containers running when the agent's service is
+// restarted.
 //
 // # Cost
 //
-// A supervisor in minikubelet has about 3.4 MB of memory of its own, 5.4 MB when its
-// container writes much, and 7 threads; the rest of its resident memory is shared with the server. A third
-// of that, and 3 ms of each start, is what the program's packages do when they are initialised, which
-// is before Init: it pays to keep that small. docs/performance.md has the cost of a start. Statistics come from cgroups, or else from one pass over /proc, where
-// shared pages count for each process, and I/O is not counted.
+// A supervisor in minikubelet has about 3.4 MB of memory of its own, 5.4 MB if its
+// container writes much, and 7 threads. The rest of its resident memory is shared with the
+// server. A third of that, and 3 ms of each start, is the initialisation of the program's
+// packages, which comes before Init. Keep it small. docs/performance.md has the cost of a
+// start.
+//
+// Statistics come from cgroups. Without cgroups they come from one pass over /proc, which
+// counts shared pages for each process and does not count I/O.
 //
 // # critest
 //
-// The CRI validation suite of kubernetes-sigs/cri-tools, v1.36.0, was run by hand on 2026-11-21 with the
-// server as root on Linux with cgroups of version 1: of 122 specs 59 pass, 39 fail, and 24
-// are skipped (AppArmor, user namespaces, recursive read-only mounts, benchmarks). Suite and
-// server had mount, UTS and PID namespaces to themselves, because some specs set the host's name and one looks
-// for any process "sleep"; busybox's top was first in PATH, since that of procps ends without a terminal.
-// Not as root it was not run.
+// The CRI validation suite of kubernetes-sigs/cri-tools v1.36.0 was run by hand on
+// 2026-11-21, with the server as root on Linux with cgroups of version 1. Of 122 specs, 59
+// pass, 39 fail and 24 are skipped (AppArmor, user namespaces, recursive read-only mounts,
+// benchmarks). The suite and the server had mount, UTS and PID namespaces of their own,
+// because some specs set the name of the host and one looks for any process "sleep".
+// busybox's top was first in PATH, since the one of procps needs a terminal. The suite was
+// not run without root.
 //
-// These cannot apply to processes of the host:
+// These failures are inherent in processes of the host:
 //
-//   - 13 give no command and rely on the image's: port-forward (2), port mapping to a container port, preserved
-//     attributes, several containers in a pod (3), image identifiers across the API, PID namespaces (3) and
-//     no_new_privs (2). They are refused before they come to what they are about.
-//   - 6 need what is in an image: its user, its groups, that names stand for the same image.
-//   - 6 need a root file system or mount namespace of its own: read-only mounts and root, masked
-//     and read-only paths, mount propagation (rprivate, rslave).
-//   - 6 need other namespaces: host name, DNS configuration, host port unlike the container's, IPC, sysctls (2).
-//   - 1 wants a pull to run into a timeout of 1 ms; here it is done before.
-//   - 2 need brctl, which the host did not have: privileged, and an added capability. "Privileged is false"
-//     passes for the same reason only, and says nothing.
+//   - 13 specs give no command and use that of the image: port-forward (2), port mapping to
+//     a container port, preserved attributes, several containers in a pod (3), image
+//     identifiers across the API, PID namespaces (3) and no_new_privs (2). They are refused
+//     before they test anything.
+//   - 6 need the content of an image: its user, its groups, names for the same image.
+//   - 6 need a root file system or mount namespace: read-only mounts and root, masked and
+//     read-only paths, mount propagation (rprivate, rslave).
+//   - 6 need other namespaces: host name, DNS configuration, a host port that differs from
+//     the container port, IPC, sysctls (2).
+//   - 1 wants a pull to exceed a timeout of 1 ms; a pull here is faster.
+//   - 2 need brctl, which the host did not have: privileged, and an added capability.
+//     "Privileged is false" passes for the same reason, and shows nothing.
 //
-// These fail though a host process could have it; it is not implemented: dropped capabilities (2) and
-// seccomp profiles (3).
+// The others are not implemented: dropped capabilities (2) and seccomp profiles (3).
 package process

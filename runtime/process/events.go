@@ -6,19 +6,19 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventBuffer is how many events a reader may lag behind. One that lags more is cut
-// off with an error, so that it knows to look for itself; none is left out silently.
+// eventBuffer is the number of events that a reader may be behind. The stream of a reader
+// that is further behind ends with an error, so that it lists and subscribes again.
 const eventBuffer = 1024
 
-// broadcaster hands events to all who read. Its zero value has no readers.
+// broadcaster sends events to all readers. The zero value has no readers.
 type broadcaster struct {
 	mu      sync.Mutex
 	readers map[*reader]struct{}
 }
 
-// reader is one that reads events.
+// reader is the subscription of a reader of events.
 type reader struct {
-	// events has room for eventBuffer; it is closed if that is too little.
+	// events is closed when it is full, which is after eventBuffer events.
 	events chan *criv1.ContainerEventResponse
 }
 
@@ -39,7 +39,7 @@ func (b *broadcaster) unsubscribe(r *reader) {
 	delete(b.readers, r)
 }
 
-// wanted reports whether anybody reads, so that no event need be made for nobody.
+// wanted reports whether there is a reader.
 func (b *broadcaster) wanted() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

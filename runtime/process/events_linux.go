@@ -9,12 +9,12 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// GetContainerEvents implements CRI. The stream ends with ResourceExhausted when the
-// reader lags behind by 1024 events.
+// GetContainerEvents implements CRI. The stream ends with ResourceExhausted when the reader
+// is 1024 events behind.
 func (s *runtimeService) GetContainerEvents(_ *criv1.GetEventsRequest, stream grpc.ServerStreamingServer[criv1.ContainerEventResponse]) error {
 	r := s.events.subscribe()
 	defer s.events.unsubscribe(r)
-	// Who gets the header knows that nothing is missed from here on.
+	// The header tells the client that the subscription is active.
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (s *runtimeService) GetContainerEvents(_ *criv1.GetEventsRequest, stream gr
 		select {
 		case e, ok := <-r.events:
 			if !ok {
-				return status.Error(codes.ResourceExhausted, "events were not read fast enough; list, and read again")
+				return status.Error(codes.ResourceExhausted, "the events were not read fast enough; list, and subscribe again")
 			}
 			if err := stream.Send(e); err != nil {
 				return err
@@ -35,16 +35,16 @@ func (s *runtimeService) GetContainerEvents(_ *criv1.GetEventsRequest, stream gr
 	}
 }
 
-// publish tells of something that has happened to a container, or to a sandbox, with
-// the state of its pod as it is now. b may be nil.
+// publish publishes an event of a container or a sandbox, with the current state of its
+// pod. b may be nil.
 func (s *Server) publish(id string, kind criv1.ContainerEventType, b *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.publishLocked(id, kind, b)
 }
 
-// publishLocked is [Server.publish] with s.mu held, which keeps events in the order of
-// what they tell of.
+// publishLocked is [Server.publish] with s.mu held. The lock keeps the events in the order
+// of the changes.
 func (s *Server) publishLocked(id string, kind criv1.ContainerEventType, b *sandbox) {
 	if !s.events.wanted() {
 		return

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// maxExecOutput bounds each stream of an ExecSync; the rest is dropped. It is
+	// maxExecOutput is the maximum that ExecSync returns of each stream. It is
 	// containerd's.
 	maxExecOutput = 16 << 20
-	// drainTimeout is how long output is waited for after the command has ended; what it
-	// has left running may hold the other end for ever.
+	// drainTimeout is the time to wait for output after a command has ended. A process that
+	// the command has left may hold the other end for ever.
 	drainTimeout = 200 * time.Millisecond
 )
 
-// errEnded says that the container has ended before the command in it.
+// errEnded means that the container has ended before the command in it.
 var errEnded = errors.New("the container has ended")
 
-// execution is a command that runs in a container.
+// execution is a running command in a container.
 type execution struct{ conn *supervise.Conn }
 
-// execute starts a command in the container, through its supervisor. The files are
-// its standard streams, or its terminal alone; they stay the caller's.
+// execute starts a command in the container through its supervisor. The files are its
+// three standard streams, or its terminal. The caller closes them.
 func execute(ctx context.Context, c *container, args []string, tty bool, files ...*os.File) (*execution, error) {
 	conn, err := supervise.Dial(ctx, c.dir, supervisorPatience)
 	if err != nil {
@@ -55,8 +55,8 @@ func execute(ctx context.Context, c *container, args []string, tty bool, files .
 	return &execution{conn}, nil
 }
 
-// wait returns the exit code. If ctx ends first the command and its process group are
-// killed.
+// wait returns the exit code of the command. If ctx ends first, the process group of the
+// command is killed.
 func (e *execution) wait(ctx context.Context) (int, error) {
 	defer e.conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = e.conn.Close() })
@@ -72,8 +72,8 @@ func (e *execution) wait(ctx context.Context) (int, error) {
 	}
 }
 
-// ExecSync implements CRI. When the timeout has passed, or the call is cancelled, the
-// command's process group is killed. Each stream is cut at 16 MiB.
+// ExecSync implements CRI. After the timeout, or when the call is cancelled, the process
+// group of the command is killed. Each stream is cut at 16 MiB.
 func (s *runtimeService) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
 	if len(req.GetCmd()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "no command is given")
@@ -100,7 +100,8 @@ func (s *runtimeService) ExecSync(ctx context.Context, req *criv1.ExecSyncReques
 	return &criv1.ExecSyncResponse{Stdout: out.data, Stderr: errOut.data, ExitCode: int32(code)}, nil
 }
 
-// run runs a command without a terminal. in, out and errOut may be nil.
+// run runs a command without a terminal and returns its exit code. in, out and errOut may
+// be nil.
 func run(ctx context.Context, c *container, args []string, in io.Reader, out, errOut io.Writer) (int, error) {
 	p := &pipes{}
 	defer p.close()
@@ -126,15 +127,15 @@ func run(ctx context.Context, c *container, args []string, in io.Reader, out, er
 	return code, err
 }
 
-// pipes connect readers and writers with a process.
+// pipes connects readers and writers with the streams of a process.
 type pipes struct {
 	theirs, ours []*os.File
 	outputs      sync.WaitGroup
 	copies       []func()
 }
 
-// from returns the file from which the process reads what r has; nothing if it is nil.
-// What is read from r after the process has ended is lost.
+// from returns a file from which the process reads the content of r. If r is nil, the file
+// is empty. Bytes that are read from r after the process has ended are lost.
 func (p *pipes) from(r io.Reader) (*os.File, error) {
 	if r == nil {
 		null, err := os.Open(os.DevNull)
@@ -145,10 +146,10 @@ func (p *pipes) from(r io.Reader) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	their.Fd() // makes it block, as programs expect
+	their.Fd() // makes the file blocking, as programs expect
 	p.theirs, p.ours = append(p.theirs, their), append(p.ours, our)
 	p.copies = append(p.copies, func() {
-		// Ends when the reader does, which is when its connection is closed.
+		// The goroutine ends when r does, which is when its connection is closed.
 		go func() {
 			_, _ = io.Copy(our, r)
 			_ = our.Close()
@@ -157,7 +158,8 @@ func (p *pipes) from(r io.Reader) (*os.File, error) {
 	return their, nil
 }
 
-// to returns the file to which the process writes what w gets; w may be nil.
+// to returns a file to which the process writes. Its content is copied to w, which may be
+// nil.
 func (p *pipes) to(w io.Writer) (*os.File, error) {
 	if w == nil {
 		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -168,7 +170,7 @@ func (p *pipes) to(w io.Writer) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	their.Fd() // makes it block, as programs expect
+	their.Fd() // makes the file blocking, as programs expect
 	p.theirs, p.ours = append(p.theirs, their), append(p.ours, our)
 	p.copies = append(p.copies, func() {
 		p.outputs.Go(func() { _, _ = io.Copy(w, our) })
@@ -176,7 +178,7 @@ func (p *pipes) to(w io.Writer) (*os.File, error) {
 	return their, nil
 }
 
-// started begins the copying. The process has its ends, ours of them are closed.
+// started starts the copying and closes the ends that the process has.
 func (p *pipes) started() {
 	supervise.CloseFiles(p.theirs)
 	p.theirs = nil
@@ -185,7 +187,7 @@ func (p *pipes) started() {
 	}
 }
 
-// drain waits for output, a little.
+// drain waits for output until drainTimeout.
 func (p *pipes) drain() {
 	for _, f := range p.ours {
 		_ = f.SetReadDeadline(time.Now().Add(drainTimeout))
@@ -198,7 +200,7 @@ func (p *pipes) close() {
 	supervise.CloseFiles(p.ours)
 }
 
-// capture keeps what is written to it, up to maxExecOutput.
+// capture keeps the first maxExecOutput bytes that are written to it.
 type capture struct{ data []byte }
 
 func (c *capture) Write(b []byte) (int, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// findHost finds out what is to be known of the host.
+// findHost finds out the properties of the host.
 func (s *Server) findHost() {
 	s.boot = supervise.BootID()
 	s.cgroups = findCgroups(&s.opts)
@@ -32,7 +32,7 @@ func (s *Server) findHost() {
 	}
 }
 
-// nameservers reads resolv.conf(5).
+// nameservers parses resolv.conf(5).
 func nameservers(data []byte) []string {
 	var all []string
 	for line := range bytes.Lines(data) {
@@ -43,10 +43,10 @@ func nameservers(data []byte) []string {
 	return all
 }
 
-// hostIP is the address from which this host would reach others; if there is none, any
-// that is not the loopback's, and else that.
+// hostIP returns the source address of the default route. Without a route it returns any
+// address, and that of the loopback only if there is no other.
 func hostIP() string {
-	// Nothing is sent: this asks the kernel for a route. The addresses are for
+	// Nothing is sent: the kernel only looks up a route. The addresses are reserved for
 	// documentation (RFC 5737, RFC 3849).
 	for _, to := range []string{"203.0.113.1:9", "[2001:db8::1]:9"} {
 		if c, err := net.Dial("udp", to); err == nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// image is what is remembered of an image: that somebody has asked for it. The image
-// itself is the host, whatever its name.
+// image is the record of an image that was pulled or removed. The image itself is the
+// host, whatever its name is.
 type image struct {
 	PulledAt int64 `json:"pulledAt,omitempty"` // Unix nanoseconds
-	// Removed ones are absent until they are pulled again; all others are there.
+	// Removed means that the image does not exist until it is pulled again.
 	Removed bool `json:"removed,omitempty"`
 }
 
@@ -45,7 +45,7 @@ func (s *Server) recoverImages() error {
 	return err
 }
 
-// canonical adds the tag "latest" to a name without a tag or a digest.
+// canonical adds the tag "latest" to a name without tag and digest.
 func canonical(name string) string {
 	if name == "" || strings.Contains(name, "@") || strings.Contains(name[strings.LastIndexByte(name, '/')+1:], ":") {
 		return name
@@ -53,11 +53,11 @@ func canonical(name string) string {
 	return name + ":latest"
 }
 
-// imageSize is the least that can be said in bytes: an image takes no room, but clients,
-// kubelet's among them, take 0 for an answer that is not filled in and refuse it.
+// imageSize is the reported size of an image in bytes. An image takes no space, but
+// kubelet and other clients refuse the size 0.
 const imageSize = 1
 
-// described is an image as CRI has it.
+// described returns an image as a message of CRI.
 func (s *Server) described(name string) *criv1.Image {
 	i := &criv1.Image{Id: name, Size: imageSize, Spec: &criv1.ImageSpec{Image: name}, Uid: &criv1.Int64Value{Value: int64(s.host.UID)}}
 	if strings.Contains(name, "@") {
@@ -68,7 +68,7 @@ func (s *Server) described(name string) *criv1.Image {
 	return i
 }
 
-// ListImages implements CRI: those that were pulled.
+// ListImages implements CRI. It returns the images that were pulled.
 func (s *imageService) ListImages(_ context.Context, req *criv1.ListImagesRequest) (*criv1.ListImagesResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,11 +82,11 @@ func (s *imageService) ListImages(_ context.Context, req *criv1.ListImagesReques
 	return resp, nil
 }
 
-// ImageStatus implements CRI: every image is there but those that were removed.
+// ImageStatus implements CRI. Every image exists except those that were removed.
 func (s *imageService) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (*criv1.ImageStatusResponse, error) {
 	name := canonical(req.GetImage().GetImage())
 	if name == "" {
-		return nil, status.Error(codes.InvalidArgument, "no image is named")
+		return nil, status.Error(codes.InvalidArgument, "the name of the image is empty")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,16 +95,16 @@ func (s *imageService) ImageStatus(_ context.Context, req *criv1.ImageStatusRequ
 		resp.Image = s.described(name)
 	}
 	if req.GetVerbose() {
-		resp.Info = info(map[string]any{"note": "images are not run: the image is the host"})
+		resp.Info = info(map[string]any{"note": "the image is the host, whatever its name is"})
 	}
 	return resp, nil
 }
 
-// PullImage implements CRI: it succeeds at once.
+// PullImage implements CRI. It succeeds at once.
 func (s *imageService) PullImage(_ context.Context, req *criv1.PullImageRequest) (*criv1.PullImageResponse, error) {
 	name := canonical(req.GetImage().GetImage())
 	if name == "" {
-		return nil, status.Error(codes.InvalidArgument, "no image is named")
+		return nil, status.Error(codes.InvalidArgument, "the name of the image is empty")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *imageService) PullImage(_ context.Context, req *criv1.PullImageRequest)
 func (s *imageService) RemoveImage(_ context.Context, req *criv1.RemoveImageRequest) (*criv1.RemoveImageResponse, error) {
 	name := canonical(req.GetImage().GetImage())
 	if name == "" {
-		return nil, status.Error(codes.InvalidArgument, "no image is named")
+		return nil, status.Error(codes.InvalidArgument, "the name of the image is empty")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *imageService) RemoveImage(_ context.Context, req *criv1.RemoveImageRequ
 	return &criv1.RemoveImageResponse{}, nil
 }
 
-// maxImages bounds what is remembered; beyond it, something is forgotten.
+// maxImages is the maximum number of records. When it is reached, any one is dropped.
 const maxImages = 10_000
 
 func (s *Server) rememberLocked(name string, i *image) error {
@@ -154,8 +154,8 @@ func (s *Server) rememberLocked(name string, i *image) error {
 	return nil
 }
 
-// ImageFsInfo implements CRI: images take no room; the file system is that of the
-// state.
+// ImageFsInfo implements CRI. The file system is that of the server's directory. Images
+// take no space in it.
 func (s *imageService) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest) (*criv1.ImageFsInfoResponse, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.opts.Dir, &st); err != nil {

@@ -20,18 +20,19 @@ import (
 )
 
 const (
-	// supervisorPatience is how long a supervisor may take for an answer before it is
-	// taken for one that hangs.
+	// supervisorPatience is the time that a supervisor may take to answer. A supervisor
+	// that takes longer hangs.
 	supervisorPatience = 10 * time.Second
-	// lookAgain is how often is looked whether a process has ended where nothing tells.
+	// lookAgain is the time between two looks at a process that is about to end.
 	lookAgain = 5 * time.Millisecond
-	// huntTries is how often is looked that often whether all of a container is gone that lost its supervisor.
+	// huntTries is the number of passes of a hunt with pauses of lookAgain. The later ones
+	// have pauses of a second.
 	huntTries = 1000
 
-	// unknownExitCode of containers whose supervisor was killed, so that nobody knows how
-	// they ended; containerd has the same.
+	// unknownExitCode is the exit code of a container whose supervisor was killed. It is
+	// containerd's for a container whose exit was lost.
 	unknownExitCode = 255
-	// Reasons of ends, in the words that other runtimes use.
+	// The reasons of an exit, in the words of other runtimes.
 	reasonCompleted  = "Completed"
 	reasonError      = "Error"
 	reasonOOM        = "OOMKilled"
@@ -39,11 +40,12 @@ const (
 	reasonUnknown    = "Unknown"
 )
 
-// stop ends a container: its stop signal to the command's group, and SIGKILL to all
-// there is of it when the timeout has passed, or at once without one. It returns when nothing is left, or
-// when ctx ends; then the container is not killed, and a later call begins anew.
+// stop ends a container. It sends the stop signal to the process group of the command, and
+// after the timeout SIGKILL to all processes of the container. If timeout is 0 or less, it
+// sends SIGKILL at once. It returns nil when no process is left. If ctx ends first, the
+// container is not killed, and a later call starts from the beginning.
 func (s *Server) stop(ctx context.Context, c *container, timeout time.Duration) error {
-	// One that is being started is stopped when it runs.
+	// A container that is being started is stopped when it runs.
 	if err := c.acquire(ctx); err != nil {
 		return err
 	}
@@ -66,7 +68,7 @@ func (s *Server) stop(ctx context.Context, c *container, timeout time.Duration) 
 				return err
 			}
 		default:
-			s.opts.Logger.V(1).Info("A supervisor does not take the stop signal", "container", c.rec.Title, "err", err.Error())
+			s.opts.Logger.V(1).Info("A supervisor does not accept the stop signal", "container", c.rec.Title, "err", err.Error())
 		}
 	}
 	err := supervise.Call(ctx, c.dir, supervise.Request{Op: supervise.OpKill}, supervisorPatience)
@@ -78,7 +80,7 @@ func (s *Server) stop(ctx context.Context, c *container, timeout time.Duration) 
 			return err
 		}
 	}
-	// The supervisor hangs or is gone. Without it the tree is found by other means, see watch.
+	// The supervisor hangs or has ended. Without it, watch finds and kills the processes.
 	c.mu.Lock()
 	p := c.process
 	c.mu.Unlock()
@@ -88,12 +90,13 @@ func (s *Server) stop(ctx context.Context, c *container, timeout time.Duration) 
 	}
 	ended, err := c.await(ctx, supervisorPatience)
 	if err == nil && !ended {
-		err = status.Errorf(codes.DeadlineExceeded, "%s: it was killed, but the kernel has not let go of it yet", c.about())
+		err = status.Errorf(codes.DeadlineExceeded, "%s: it was killed, but its processes have not ended yet", c.about())
 	}
 	return err
 }
 
-// await waits until the container has ended, and reports whether it has.
+// await waits until the container has ended or the timeout has passed. It reports whether
+// the container has ended.
 func (c *container) await(ctx context.Context, timeout time.Duration) (bool, error) {
 	t := time.NewTimer(timeout)
 	defer t.Stop()
@@ -107,7 +110,7 @@ func (c *container) await(ctx context.Context, timeout time.Duration) (bool, err
 	}
 }
 
-// stopSignal is the signal that CRI names; SIGTERM if it names none.
+// stopSignal returns the number of a signal of CRI. The default is SIGTERM.
 func stopSignal(s criv1.Signal) unix.Signal {
 	if s == criv1.Signal_SIGNAL_RUNTIME_DEFAULT {
 		return unix.SIGTERM
@@ -115,7 +118,8 @@ func stopSignal(s criv1.Signal) unix.Signal {
 	return signalNumber(strings.TrimPrefix(s.String(), "SIGNAL_"))
 }
 
-// watch waits until the container has ended, or the server's life does.
+// watch waits until the container has ended and records its exit. It returns early if the
+// server's life ends.
 func (s *Server) watch(c *container) {
 	retry := backoff.Exponential{Min: lookAgain, Max: time.Second}
 	for failures := 1; s.life.Err() == nil; failures++ {
@@ -125,7 +129,7 @@ func (s *Server) watch(c *container) {
 		if s.life.Err() != nil {
 			return
 		}
-		// The record of the exit is the last thing that a supervisor writes.
+		// The exit is the last file that a supervisor writes.
 		var exit supervise.Exit
 		if supervise.ReadFile(filepath.Join(c.dir, supervise.ExitFile), &exit) == nil {
 			s.ended(c, &exit)
@@ -138,9 +142,9 @@ func (s *Server) watch(c *container) {
 			return
 		}
 		if !errors.Is(err, filelock.ErrLocked) {
-			s.opts.Logger.Error(err, "Cannot look after a container; trying again", "container", c.rec.Title)
+			s.opts.Logger.Error(err, "Cannot watch a container; trying again", "container", c.rec.Title)
 		}
-		// It lives: it is about to end, cannot record the exit yet, or does not answer.
+		// The supervisor lives. It is about to end, cannot record the exit yet, or hangs.
 		supervise.Pause(s.life, retry.After(failures))
 	}
 }
@@ -168,8 +172,8 @@ func (s *Server) waitWhileItLives(c *container) bool {
 	return true
 }
 
-// ended takes note of a container that has ended. Without an exit its supervisor has
-// ended too, and the caller has the lock of its directory.
+// ended records that a container has ended. If exit is nil, its supervisor has ended too,
+// and the caller holds the lock of the container's directory.
 func (s *Server) ended(c *container, exit *supervise.Exit) {
 	c.mu.Lock()
 	p := c.process
@@ -183,7 +187,7 @@ func (s *Server) ended(c *container, exit *supervise.Exit) {
 			}
 			lost, done := s.unsupervised(c, p)
 			if !done {
-				return // the next server goes on
+				return // the next server continues
 			}
 			exit = &lost
 		}
@@ -194,8 +198,8 @@ func (s *Server) ended(c *container, exit *supervise.Exit) {
 	s.reap(p.Supervisor)
 }
 
-// reap waits until a supervisor that has nothing left to do has ended, so that it
-// does not stay a zombie if it is a child of this process.
+// reap waits until a supervisor that has recorded the exit has ended. If it is a child of
+// this process, it does not stay a zombie.
 func (s *Server) reap(p supervise.Process) {
 	for p.Alive() {
 		if !supervise.Pause(s.life, lookAgain) {
@@ -205,7 +209,7 @@ func (s *Server) reap(p supervise.Process) {
 	p.Reap()
 }
 
-// end is how an exit becomes a state.
+// end sets the state of a container that has ended.
 func (c *container) end(exit *supervise.Exit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +218,7 @@ func (c *container) end(exit *supervise.Exit) {
 	close(c.gone)
 }
 
-// reasonOf puts an exit into the words of a status.
+// reasonOf returns the reason and the message of an exit for the container's status.
 func reasonOf(e *supervise.Exit) (reason, message string) {
 	switch {
 	case e.Lost:
@@ -222,7 +226,7 @@ func reasonOf(e *supervise.Exit) (reason, message string) {
 	case e.Error != "":
 		return reasonStartError, e.Error
 	case e.OOM && e.Code == 128+int(unix.SIGKILL):
-		// Killed itself, or a shell whose child was and that ends with the child's code.
+		// The command was killed, or is a shell that returns the code of a child that was.
 		return reasonOOM, ""
 	case e.Code == 0:
 		return reasonCompleted, ""
@@ -231,15 +235,15 @@ func reasonOf(e *supervise.Exit) (reason, message string) {
 	}
 }
 
-// unsupervised kills what is left of a container whose supervisor has ended without
-// a record, and records that nobody knows how it ended. It is not done if the server's
-// life ends first.
+// unsupervised kills the processes of a container whose supervisor has ended without a
+// record of the exit, and records an unknown exit. done is false if the server's life ends
+// first.
 func (s *Server) unsupervised(c *container, p supervise.State) (_ supervise.Exit, done bool) {
-	s.opts.Logger.Info("The supervisor of a container was killed; what is left of the container is killed too", "container", c.rec.Title)
+	s.opts.Logger.Info("The supervisor of a container was killed; the processes of the container are killed too", "container", c.rec.Title)
 	hunt := supervise.NewHunt(c.rec.ID, p.Command, c.rec.Cgroup)
 	for tries := 1; !hunt.Pass(); tries++ {
 		pause := lookAgain
-		if tries > huntTries { // the kernel keeps something of it
+		if tries > huntTries { // a process does not end
 			pause = time.Second
 		}
 		if !supervise.Pause(s.life, pause) {
@@ -249,7 +253,7 @@ func (s *Server) unsupervised(c *container, p supervise.State) (_ supervise.Exit
 	}
 	_ = c.rec.Cgroup.Remove(s.life)
 	exit := supervise.Exit{
-		Code: unknownExitCode, Lost: true, Error: "its supervisor was killed, so how it ended is not known",
+		Code: unknownExitCode, Lost: true, Error: "its supervisor was killed, so its exit code is not known",
 		StartedAt: p.StartedAt, FinishedAt: time.Now(),
 	}
 	if err := supervise.WriteFile(filepath.Join(c.dir, supervise.ExitFile), exit); err != nil {
@@ -258,7 +262,7 @@ func (s *Server) unsupervised(c *container, p supervise.State) (_ supervise.Exit
 	return exit, true
 }
 
-// notStarted takes note of a start that has failed. No process is left of it.
+// notStarted records that a start has failed. No process of the container is left.
 func (s *Server) notStarted(c *container, err error) {
 	now := time.Now()
 	exit := supervise.Exit{Code: 128, Error: err.Error(), StartedAt: now, FinishedAt: now}
@@ -271,13 +275,13 @@ func (s *Server) notStarted(c *container, err error) {
 	c.end(&exit)
 }
 
-// setAside renames a file that cannot be what it should be, so that it can be looked
-// at and does not stand in the way.
+// setAside renames a file that is damaged or does not belong there. It is kept for people
+// to look at.
 func (s *Server) setAside(path string, why error) {
 	aside := path + ".bad"
 	if err := os.Rename(path, aside); err != nil {
 		s.opts.Logger.Error(err, "Cannot set a damaged file aside", "file", path)
 		return
 	}
-	s.opts.Logger.Error(why, "A file of the state is damaged or foreign, and was set aside", "file", aside)
+	s.opts.Logger.Error(why, "A state file is damaged or does not belong here, and was set aside", "file", aside)
 }

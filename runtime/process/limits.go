@@ -13,26 +13,27 @@ import (
 // defaultCPUPeriod is the kernel's, in microseconds (Documentation/scheduler/sched-bwc.rst).
 const defaultCPUPeriod = 100_000
 
-// limit is one limit of a container and the settings that enforce it: all those of
-// version 1, or all those of version 2, are enough.
+// limit is a limit of a container with the settings that enforce it. All settings of one
+// cgroup version are enough.
 type limit struct {
-	// kind is what it is called in a warning.
+	// kind is the name of the limit in a warning.
 	kind string
-	// optional says that nothing is missed where there is no cgroup for it.
+	// optional means that a limit without a cgroup is not a shortfall.
 	optional bool
 	settings []setting
 }
 
-// setting is the content of one file of a cgroup.
+// setting is the content of a file of a cgroup.
 type setting struct {
-	// controller of version 1 in whose hierarchy the file is; "" for the hierarchy of version 2.
+	// controller is the controller of version 1 in whose hierarchy the file is. For version
+	// 2 it is "".
 	controller  string
 	file, value string
 }
 
-// limitsOf is what enforces resources, in the order in which it is to be written. A
-// value of 0 says nothing, a negative one that there is no limit. pids is the limit of
-// processes where the resources have none; 0 for none.
+// limitsOf returns the limits in the resources, in the order in which they are written. A
+// value of 0 is not a limit, and a negative one removes the limit. pids is the limit of
+// processes if the resources have none; 0 means no limit.
 func limitsOf(r *criv1.LinuxContainerResources, pids int64) []limit {
 	var all []limit
 	add := func(l limit, settings ...setting) {
@@ -40,8 +41,8 @@ func limitsOf(r *criv1.LinuxContainerResources, pids int64) []limit {
 		all = append(all, l)
 	}
 	if shares := r.GetCpuShares(); shares > 0 {
-		// Without them a container gets no less than what the host's other processes get, so
-		// that is no reason for a warning.
+		// Without a weight, a container has the share of any process of the host, which does
+		// not need a warning.
 		shares = min(max(shares, 2), 262144)
 		add(limit{kind: "the CPU weight", optional: true},
 			setting{"cpu", "cpu.shares", number(shares)},
@@ -67,7 +68,7 @@ func limitsOf(r *criv1.LinuxContainerResources, pids int64) []limit {
 	}
 	if swap := r.GetMemorySwapLimitInBytes(); swap != 0 {
 		v1, v2 := unlimited(swap)
-		if swap > 0 && memory > 0 { // version 1 limits the sum of the two
+		if swap > 0 && memory > 0 { // CRI has the sum of the two, as version 1
 			v2 = number(max(swap-memory, 0))
 		}
 		add(limit{kind: "the limit of swap", optional: swap < 0},
@@ -102,7 +103,8 @@ func limitsOf(r *criv1.LinuxContainerResources, pids int64) []limit {
 	return all
 }
 
-// unlimited is a limit as files of version 1 and of version 2 have it; a negative one is none.
+// unlimited formats a limit for files of version 1 and of version 2. A negative limit is
+// none.
 func unlimited(n int64) (v1, v2 string) {
 	if n < 0 {
 		return "-1", "max"
@@ -112,11 +114,11 @@ func unlimited(n int64) (v1, v2 string) {
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// cpuWeight maps the weight of version 1, [2, 262144], to that of version 2, [1, 10000],
-// as KEP-2254 has it.
+// cpuWeight converts a weight of version 1, [2, 262144], to one of version 2, [1, 10000],
+// with the formula of KEP-2254.
 func cpuWeight(shares int64) int64 { return 1 + (shares-2)*9999/262142 }
 
-// mergeResources returns old with what is set in update.
+// mergeResources returns old with the fields that are set in update.
 func mergeResources(old, update *criv1.LinuxContainerResources) *criv1.LinuxContainerResources {
 	r := &criv1.LinuxContainerResources{
 		CpuPeriod: old.GetCpuPeriod(), CpuQuota: old.GetCpuQuota(), CpuShares: old.GetCpuShares(),

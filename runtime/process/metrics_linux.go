@@ -7,28 +7,28 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// metric is one that every container has (KEP-2371); the labels are cAdvisor's.
+// metric is a metric of every container (KEP-2371). The labels are cAdvisor's.
 type metric struct {
 	name, help string
 	kind       criv1.MetricType
 	value      func(u *usage) uint64
 }
 
-// containerMetrics are those that have a meaning for host processes.
+// containerMetrics returns the metrics that host processes have.
 func containerMetrics() []metric {
 	return []metric{
 		{"container_cpu_usage_nanoseconds_total", "CPU time that the container has used, in nanoseconds.", criv1.MetricType_COUNTER,
 			func(u *usage) uint64 { return uint64(u.cpu) }},
-		{"container_memory_rss", "Memory of the container's processes that is neither swapped out nor of a file's cache, in bytes.", criv1.MetricType_GAUGE,
+		{"container_memory_rss", "Memory of the container's processes without swap and file cache, in bytes.", criv1.MetricType_GAUGE,
 			func(u *usage) uint64 { return u.rss }},
-		{"container_memory_working_set_bytes", "Memory that the container uses and cannot be taken from it, in bytes.", criv1.MetricType_GAUGE,
+		{"container_memory_working_set_bytes", "Memory of the container that the kernel cannot reclaim, in bytes.", criv1.MetricType_GAUGE,
 			func(u *usage) uint64 { return u.workingSet }},
-		{"container_processes", "Processes that the container has.", criv1.MetricType_GAUGE,
+		{"container_processes", "Number of processes of the container.", criv1.MetricType_GAUGE,
 			func(u *usage) uint64 { return u.processes }},
 	}
 }
 
-// metricLabels of each metric.
+// metricLabels returns the labels of each metric.
 func metricLabels() []string {
 	return []string{"id", "name", "image", "container", "pod", "namespace"}
 }
@@ -83,11 +83,11 @@ func (s *Server) podMetrics() ([]*criv1.PodSandboxMetrics, error) {
 	return all, nil
 }
 
-// streamChunk is how many items one message of a streamed list has (KEP-5825): far
-// below the size of a message, however long the labels.
+// streamChunk is the number of items in a message of a streamed list (KEP-5825). It keeps
+// a message far below maxMessageSize, also with long labels.
 const streamChunk = 200
 
-// sendChunks sends a list in parts.
+// sendChunks sends a list in several messages.
 func sendChunks[T, R any](items []T, stream grpc.ServerStreamingServer[R], wrap func([]T) *R) error {
 	for len(items) > 0 {
 		n := min(len(items), streamChunk)

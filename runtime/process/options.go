@@ -9,37 +9,37 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Name is what the runtime calls itself, and so the type of its container IDs:
-// "process://<id>".
+// Name is the name of the runtime and the type of its container IDs: "process://<id>".
 const Name = "process"
 
 var (
-	// ErrNotSupported is returned where this runtime does not work: it needs Linux.
+	// ErrNotSupported is returned on operating systems other than Linux.
 	ErrNotSupported = errors.New("the process runtime is not supported on this operating system: it needs Linux; give the endpoint of a container runtime instead")
 	// ErrNoInit is returned by [New] in a program that has not called [Init].
 	ErrNoInit = errors.New("process: Init was not called: call process.Init() first in main, and in TestMain of tests that start containers")
-	// ErrInUse is returned by [Server.Run] where another server has the directory.
+	// ErrInUse is returned by [Server.Run] if another server uses the directory.
 	ErrInUse = errors.New("process: another server uses the directory")
 )
 
 // Options are the settings of a [Server].
 type Options struct {
-	// Dir has the state and the socket. Required; an absolute path of at most 90 bytes, since
-	// the kernel takes no longer ones for sockets. It is made with mode 0700.
+	// Dir is the directory of the state and the socket. It is made with mode 0700 if it
+	// does not exist. It must be an absolute path of at most 90 bytes, because the kernel
+	// limits the path of a socket. Required.
 	Dir string
-	// Logger for what no caller gets to see as an error. Default: none.
+	// Logger receives errors that no caller gets. Default: none.
 	Logger logr.Logger
-	// CgroupRoot is the cgroup under which each container gets one: a path from the root
-	// of the hierarchies, or, if it is relative, from the server's own cgroup. A sandbox's
-	// cgroup_parent comes first. Default: "kubeletkit".
+	// CgroupRoot is the cgroup in which each container gets its own. An absolute path
+	// starts at the root of the hierarchies, a relative one at the server's own cgroup. If
+	// a sandbox has a cgroup_parent, that is used instead. Default: "kubeletkit".
 	CgroupRoot string
-	// NoCgroups leaves cgroups alone, also where they could be made.
+	// NoCgroups means that no cgroups are made.
 	NoCgroups bool
-	// PIDLimit is how many processes and threads a container may have at a time, where
-	// cgroups can be made; 0 for no limit. Kubelet's podPidsLimit.
+	// PIDLimit is the maximum number of processes and threads of a container, where cgroups
+	// can be made. 0 means no limit. It is kubelet's podPidsLimit.
 	PIDLimit int64
-	// HostIPs are the addresses of every sandbox. Default: the address from which this host
-	// reaches others.
+	// HostIPs are the addresses of every sandbox. Default: the source address of the
+	// host's default route.
 	HostIPs []string
 }
 
@@ -67,14 +67,11 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// maxDir leaves room for the socket's name in the 107 bytes of sockaddr_un.
+// maxDir leaves room for the name of the socket in the 107 bytes of sockaddr_un.
 const maxDir = 90
 
 func (o *Options) setDefaults() {
 	o.Dir = filepath.Clean(o.Dir)
-	if o.Logger.IsZero() {
-		o.Logger = logr.Discard()
-	}
 	if o.CgroupRoot == "" {
 		o.CgroupRoot = "kubeletkit"
 	}

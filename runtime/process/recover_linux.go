@@ -13,15 +13,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// idPattern is what [newID] returns.
+// idPattern matches the results of [newID].
 var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// badSuffix is that of what was set aside.
+// badSuffix is the suffix of files that were set aside.
 const badSuffix = ".bad"
 
-// recover reads what an earlier server has left, and finds out what became of it.
-// Nothing uses the server meanwhile. If the server's life ends first it returns that error, and
-// the next server finds everything as it is.
+// recover reads the state that an earlier server has left and finds out what became of the
+// containers. Nothing else uses the server at this time. If the server's life ends first,
+// recover returns its error, and the next server starts from the same state.
 func (s *Server) recover() error {
 	for _, d := range []string{"sandboxes", "containers"} {
 		if err := os.MkdirAll(filepath.Join(s.opts.Dir, d), 0o700); err != nil {
@@ -49,17 +49,17 @@ func (s *Server) recoverSandboxes() error {
 		switch {
 		case strings.HasSuffix(e.Name(), badSuffix):
 			continue
-		case strings.HasPrefix(e.Name(), "."): // of a write that was cut short
+		case strings.HasPrefix(e.Name(), "."): // of a write that was interrupted
 			_ = os.Remove(path)
 			continue
 		case !isRecord || !idPattern.MatchString(id):
-			s.setAside(path, errors.New("not a name of a sandbox"))
+			s.setAside(path, errors.New("its name is not that of a sandbox"))
 			continue
 		}
 		b := &sandbox{}
 		err := supervise.ReadFile(path, &b.rec)
 		if err == nil && (b.rec.ID != id || b.rec.Config.GetMetadata() == nil) {
-			err = errors.New("it is not this sandbox's record")
+			err = errors.New("it is not the record of this sandbox")
 		}
 		if err != nil {
 			s.setAside(path, err)
@@ -89,15 +89,15 @@ func (s *Server) recoverContainers() error {
 		case strings.HasSuffix(e.Name(), badSuffix):
 			continue
 		case !e.IsDir() || !idPattern.MatchString(e.Name()):
-			s.setAside(path, errors.New("not a name of a container"))
+			s.setAside(path, errors.New("its name is not that of a container"))
 			continue
 		}
 		var rec containerRecord
 		err := supervise.ReadFile(filepath.Join(path, recordFile), &rec)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			// Its making or its removal was cut short; nothing of it can run, for it is recorded
-			// before it starts, and removed after it has ended.
+			// Its creation or its removal was interrupted. No process of it can run: a container
+			// is recorded before it starts, and removed after it has ended.
 			if lock, err := supervise.Lock(path); err == nil {
 				_ = os.RemoveAll(path)
 				filelock.Unlock(lock)
@@ -106,9 +106,9 @@ func (s *Server) recoverContainers() error {
 			s.abandon(e.Name(), path, err)
 			continue
 		case err == nil && (rec.ID != e.Name() || rec.Config.GetMetadata() == nil):
-			err = errors.New("it is not this container's record")
+			err = errors.New("it is not the record of this container")
 		case err == nil && s.sandboxes[rec.SandboxID] == nil:
-			err = errors.New("its sandbox " + rec.SandboxID + " is not there")
+			err = errors.New("its sandbox " + rec.SandboxID + " does not exist")
 		}
 		if err != nil {
 			s.abandon(e.Name(), path, err)
@@ -122,11 +122,11 @@ func (s *Server) recoverContainers() error {
 	return s.life.Err()
 }
 
-// abandonTries bounds how often is looked whether all of an abandoned container is gone.
+// abandonTries is the maximum number of passes of a hunt for an abandoned container.
 const abandonTries = 100
 
-// abandon is for a container of which no record can be read: nobody could ever ask
-// for it, so what runs of it is killed, and its directory set aside.
+// abandon kills a container whose record cannot be read, since no client could stop it, and
+// sets its directory aside.
 func (s *Server) abandon(id, path string, why error) {
 	var st supervise.State
 	_ = supervise.ReadFile(filepath.Join(path, supervise.StateFile), &st)
@@ -135,7 +135,7 @@ func (s *Server) abandon(id, path string, why error) {
 	hunt := supervise.NewHunt(id, st.Command, spec.Cgroup)
 	defer hunt.End()
 	for range abandonTries {
-		// A supervisor ends by itself when nothing is left of its tree, and its command dies with it.
+		// A supervisor ends when no process of its tree is left.
 		if st.Supervisor.Alive() {
 			_ = supervise.Call(s.life, path, supervise.Request{Op: supervise.OpKill}, time.Second)
 		}
@@ -143,18 +143,18 @@ func (s *Server) abandon(id, path string, why error) {
 			break
 		}
 		if !supervise.Pause(s.life, lookAgain) {
-			return // not set aside, so the next server goes on
+			return // not set aside, so the next server continues
 		}
 	}
 	_ = spec.Cgroup.Remove(s.life)
 	s.setAside(path, why)
 }
 
-// startPatience is how long a supervisor that an earlier server has started may take
-// to execute its command.
+// startPatience is the time that a supervisor of an earlier server may take to execute its
+// command.
 const startPatience = 5 * time.Second
 
-// adopt finds out what a recorded container does now.
+// adopt finds out the state of a container that an earlier server has recorded.
 func (s *Server) adopt(c *container) {
 	statePath := filepath.Join(c.dir, supervise.StateFile)
 	deadline := time.Now().Add(s.startPatience)
@@ -169,9 +169,9 @@ func (s *Server) adopt(c *container) {
 		}
 		lock, err := supervise.Lock(c.dir)
 		if err == nil {
-			// No supervisor lives: it ended, or there never was one.
+			// No supervisor lives. It has ended, or there never was one.
 			if stateErr != nil {
-				// It may have written it in between.
+				// The supervisor may have written the file in between.
 				stateErr = supervise.ReadFile(statePath, &state)
 			}
 			s.adoptEnded(c, lock, state, stateErr)
@@ -187,7 +187,7 @@ func (s *Server) adopt(c *container) {
 		}
 		damaged := !errors.Is(stateErr, fs.ErrNotExist)
 		if damaged || time.Now().After(deadline) {
-			// It runs but cannot be told from others: the safe thing is to end it.
+			// The supervisor runs, but its processes are not known: it has to end the container.
 			if damaged {
 				s.setAside(statePath, stateErr)
 			}
@@ -202,14 +202,14 @@ func (s *Server) adopt(c *container) {
 	}
 }
 
-// adoptEnded is for a container that no supervisor has.
+// adoptEnded is adopt for a container without a supervisor. It unlocks lock.
 func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, stateErr error) {
 	defer filelock.Unlock(lock)
 	exitPath := filepath.Join(c.dir, supervise.ExitFile)
 	var exit supervise.Exit
 	err := supervise.ReadFile(exitPath, &exit)
 	switch {
-	case err == nil: // written since it was looked for
+	case err == nil: // written in between
 		state.Supervisor.Reap()
 		c.end(&exit)
 		return

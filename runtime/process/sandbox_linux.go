@@ -19,24 +19,24 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// sandboxRecord is what is on disk of a sandbox.
+// sandboxRecord is the record of a sandbox on disk.
 type sandboxRecord struct {
 	ID             string                  `json:"id"`
 	Config         *criv1.PodSandboxConfig `json:"config"`
 	RuntimeHandler string                  `json:"runtimeHandler,omitempty"`
 	CreatedAt      int64                   `json:"createdAt"` // Unix nanoseconds
-	// Boot in which it was made: when the machine has started again it is not ready.
+	// Boot is the boot ID at its creation. After a reboot, the sandbox is not ready.
 	Boot     string   `json:"boot"`
 	Stopped  bool     `json:"stopped,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// sandbox is the place of a pod's containers; no process runs for it.
+// sandbox is the sandbox of a pod. No process runs for it.
 type sandbox struct {
-	mu sync.Mutex // guards rec.Stopped, told and removed; all else of rec never changes
-	// told says that it is on disk, and an event has said, that it is stopped.
+	mu sync.Mutex // guards rec.Stopped, told and removed; the rest of rec never changes
+	// told means that the stop is recorded on disk and that its event was published.
 	told bool
-	// removed says that no container may be made in it any more.
+	// removed means that no container may be created in it any more.
 	removed bool
 	rec     sandboxRecord
 }
@@ -50,10 +50,10 @@ func (b *sandbox) state() criv1.PodSandboxState {
 	return criv1.PodSandboxState_SANDBOX_READY
 }
 
-// newID returns 64 hexadecimal digits, as people know them from other runtimes.
+// newID returns 64 hexadecimal digits, like the IDs of other runtimes.
 func newID() string {
 	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails, see its documentation
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
 	return hex.EncodeToString(b[:])
 }
 
@@ -61,7 +61,7 @@ func (s *Server) sandboxFile(id string) string {
 	return filepath.Join(s.opts.Dir, "sandboxes", id+".json")
 }
 
-// RunPodSandbox implements CRI: it makes a record, and no process.
+// RunPodSandbox implements CRI. It makes a record and no process.
 func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandboxRequest) (*criv1.RunPodSandboxResponse, error) {
 	config := req.GetConfig()
 	if h := req.GetRuntimeHandler(); h != "" && h != Name {
@@ -100,8 +100,8 @@ func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandb
 	return &criv1.RunPodSandboxResponse{PodSandboxId: b.rec.ID}, nil
 }
 
-// StopPodSandbox implements CRI: what runs in it is killed. A sandbox that does
-// not exist is stopped.
+// StopPodSandbox implements CRI. It kills the containers in the sandbox. It succeeds if
+// the sandbox does not exist.
 func (s *runtimeService) StopPodSandbox(ctx context.Context, req *criv1.StopPodSandboxRequest) (*criv1.StopPodSandboxResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if status.Code(err) == codes.NotFound {
@@ -116,11 +116,11 @@ func (s *runtimeService) StopPodSandbox(ctx context.Context, req *criv1.StopPodS
 	return &criv1.StopPodSandboxResponse{}, nil
 }
 
-// stopSandbox kills what runs in the sandbox, and records that it is stopped unless
-// the record is about to go.
+// stopSandbox kills the containers in the sandbox. With record, it records that the
+// sandbox is stopped.
 func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error {
 	b.mu.Lock()
-	b.rec.Stopped = true // no container is started in it from here on
+	b.rec.Stopped = true // from here on no container is started in it
 	rec, told := b.rec, b.told
 	b.mu.Unlock()
 	var g errgroup.Group
@@ -163,8 +163,8 @@ func (s *Server) containersLocked(sandboxID string) []*container {
 	return all
 }
 
-// RemovePodSandbox implements CRI: what is in it is killed and removed. A sandbox
-// that does not exist is removed.
+// RemovePodSandbox implements CRI. It kills and removes the containers in the sandbox. It
+// succeeds if the sandbox does not exist.
 func (s *runtimeService) RemovePodSandbox(ctx context.Context, req *criv1.RemovePodSandboxRequest) (*criv1.RemovePodSandboxResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if status.Code(err) == codes.NotFound {
@@ -218,7 +218,7 @@ func (s *Server) sandboxStatus(b *sandbox) *criv1.PodSandboxStatus {
 	config := b.rec.Config
 	network := &criv1.PodSandboxNetworkStatus{}
 	st := b.state()
-	// As CRI has it, a sandbox that asks for the host's network has no address of its own.
+	// In CRI, a sandbox on the host's network has no address.
 	onHost := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == criv1.NamespaceMode_NODE
 	if st == criv1.PodSandboxState_SANDBOX_READY && !onHost {
 		network.Ip = s.ips[0]
@@ -226,7 +226,7 @@ func (s *Server) sandboxStatus(b *sandbox) *criv1.PodSandboxStatus {
 			network.AdditionalIps = append(network.AdditionalIps, &criv1.PodIP{Ip: ip})
 		}
 	}
-	// What was asked for, not what is: clients compare it with what they want to have.
+	// The requested namespaces, not the real ones: clients compare them with the spec.
 	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	return &criv1.PodSandboxStatus{
 		Id: b.rec.ID, Metadata: config.GetMetadata(), State: st, CreatedAt: b.rec.CreatedAt,

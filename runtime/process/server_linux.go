@@ -22,12 +22,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// Server is a CRI server whose containers are host processes; see the package's
-// documentation.
+// Server is a CRI server whose containers are host processes. Its methods are safe for
+// concurrent use.
 type Server struct {
 	opts Options
 	ran  atomic.Bool
-	// ready is closed when the socket takes calls.
+	// ready is closed when the socket accepts calls.
 	ready chan struct{}
 
 	events  broadcaster
@@ -37,11 +37,11 @@ type Server struct {
 	ips     []string
 	cgroups *cgroupRoot
 	boot    string
-	// startPatience is the constant of that name, but in tests.
+	// startPatience is the constant of that name, except in tests.
 	startPatience time.Duration
 
-	// life ends when Run is to return; tasks are the goroutines that it waits for. Both
-	// are set by Run before anything uses them.
+	// life ends when Run has to return. tasks are the goroutines that Run waits for. Run
+	// sets life before anything uses it.
 	life  context.Context
 	tasks sync.WaitGroup
 
@@ -51,17 +51,17 @@ type Server struct {
 	images     map[string]*image
 }
 
-// Init must be called first in main, before flags are parsed and before anything is
-// started, whatever the arguments of the program are. The server executes the
-// program again to supervise a container, and there Init does not return; otherwise
-// it returns at once. A test binary calls it first in TestMain.
+// Init must be called first in main, whatever the arguments of the program are. It returns
+// at once, except in a process that a [Server] has started to supervise a container: there
+// it supervises the container and exits the process. A test binary that starts containers
+// calls Init first in TestMain.
 //
-// What the packages of the program do when they are initialised is done before Init,
-// and so again for each container.
+// The packages of a program are initialised before main, so they are initialised again for
+// each container.
 func Init() { supervise.Init() }
 
-// New returns a server that is to be run. It does no I/O. The error is [ErrNoInit],
-// or names every option that is wrong.
+// New returns a server that has yet to be run. It does no I/O. The error is [ErrNoInit],
+// or joins the errors of all options that are not valid.
 func New(opts Options) (*Server, error) {
 	if !supervise.Initialized() {
 		return nil, ErrNoInit
@@ -80,19 +80,21 @@ func New(opts Options) (*Server, error) {
 	}, nil
 }
 
-// Endpoint is where the server is found: "unix://<Dir>/cri.sock".
+// Endpoint returns the endpoint of the server: "unix://<Dir>/cri.sock".
 func (s *Server) Endpoint() string { return "unix://" + s.socket() }
 
 func (s *Server) socket() string { return filepath.Join(s.opts.Dir, "cri.sock") }
 
-// Ready returns a channel that is closed when the socket takes calls. Clients need
-// not wait for it, if they try again as those of gRPC do.
+// Ready returns a channel that is closed when the socket accepts calls. A client of gRPC
+// need not wait for it, since it connects again.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Run finds the containers that are there, and serves until ctx ends. Calls under
-// way are then cancelled; containers go on running, and another Run of another
-// Server on the same directory, in this process or in another, finds them. It returns nil when ctx
-// has ended, and [runtime.ErrAlreadyRunning], [ErrInUse] or an error of the file system or of a socket.
+// Run finds the containers in the directory and serves until ctx ends. Then it cancels the
+// calls that have not returned, and returns nil when they have. The containers keep
+// running; the next Server with the directory finds them, in this process or in another.
+//
+// Run returns early with an error that wraps [runtime.ErrAlreadyRunning] or [ErrInUse], or
+// an error of the file system or of a socket.
 func (s *Server) Run(ctx context.Context) (err error) {
 	if s.ran.Swap(true) {
 		return fmt.Errorf("process: %w", runtime.ErrAlreadyRunning)
@@ -119,7 +121,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if err := s.recover(); ctx.Err() != nil {
 		return nil
 	} else if err != nil {
-		return fmt.Errorf("process: finding the containers that are there: %w", err)
+		return fmt.Errorf("process: finding the containers in %s: %w", s.opts.Dir, err)
 	}
 	if s.streams, err = newStreamServer(s); err != nil {
 		return fmt.Errorf("process: serving streams: %w", err)
@@ -137,7 +139,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	criv1.RegisterRuntimeServiceServer(server, &runtimeService{Server: s})
 	criv1.RegisterImageServiceServer(server, &imageService{Server: s})
 
-	failed := make(chan error, 2) // one of each server
+	failed := make(chan error, 2) // one value of each server
 	s.tasks.Go(func() { failed <- s.streams.serve() })
 	s.tasks.Go(func() { failed <- server.Serve(listener) })
 	s.opts.Logger.Info("Serving containers that are host processes", "endpoint", s.Endpoint())
@@ -146,7 +148,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	cancel() // ends the streams of events and the watching of supervisors
+	cancel() // ends the event streams and the goroutines that watch supervisors
 	s.streams.close()
 	server.Stop()
 	if err != nil {
@@ -155,11 +157,11 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// maxMessageSize is kubelet's and containerd's.
+// maxMessageSize is that of kubelet and containerd.
 const maxMessageSize = 16 << 20
 
-// listen listens on a socket that only this user can open. The directory was locked,
-// so a socket that is there is a dead server's.
+// listen listens on a socket that only this user can open. The directory is locked, so a
+// socket that exists is that of a server that has ended.
 func listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -168,20 +170,20 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The directory keeps others out until then.
+	// Until then, the mode of the directory keeps other users out.
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-// runtimeService is the server as CRI has it.
+// runtimeService implements CRI's RuntimeService.
 type runtimeService struct {
 	criv1.UnimplementedRuntimeServiceServer
 	*Server
 }
 
-// imageService is the server as CRI has it.
+// imageService implements CRI's ImageService.
 type imageService struct {
 	criv1.UnimplementedImageServiceServer
 	*Server
@@ -191,11 +193,11 @@ func notFound(kind, id string) error {
 	return status.Errorf(codes.NotFound, "%s %q does not exist", kind, id)
 }
 
-// find looks an object up by its ID, or by the beginning of it if that is unique, as
-// people give it to crictl.
+// find returns an object by its ID or by a unique prefix of it, as users of crictl give
+// it.
 func find[T any](all map[string]*T, kind, id string) (*T, error) {
 	if id == "" {
-		return nil, status.Errorf(codes.InvalidArgument, "no %s is named", kind)
+		return nil, status.Errorf(codes.InvalidArgument, "the ID of the %s is empty", kind)
 	}
 	if found, ok := all[id]; ok {
 		return found, nil
@@ -227,17 +229,17 @@ func (s *Server) container(id string) (*container, error) {
 	return find(s.containers, "container", id)
 }
 
-// warn logs a warning once in the life of the server, however many pods it is about.
+// warn logs each warning once in the life of the server.
 func (s *Server) warn(warnings []string, about ...any) {
 	for _, w := range warnings {
 		if s.warned.first(w) {
-			s.opts.Logger.Info("Not everything that was asked for can be had; said once", append([]any{"warning", w}, about...)...)
+			s.opts.Logger.Info("Something that a pod requests has no effect; logged once", append([]any{"warning", w}, about...)...)
 		}
 	}
 }
 
-// onceEach tells what was not seen before. It forgets all when it has seen 1000, lest it grow
-// with texts that differ.
+// onceEach recognises texts that it has not seen before. After 1000 texts it starts again,
+// so that it does not grow without bound.
 type onceEach struct {
 	mu   sync.Mutex
 	seen map[string]bool

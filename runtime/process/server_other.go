@@ -4,8 +4,7 @@ package process
 
 import "context"
 
-// Server is a CRI server whose containers are host processes; see the package's
-// documentation.
+// Server is a CRI server whose containers are host processes. It needs Linux.
 type Server struct{}
 
 // Init returns at once on this operating system.

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// usage is what a container uses.
+// usage is the resource usage of a container.
 type usage struct {
 	at                       time.Time
 	cpu                      time.Duration
@@ -25,18 +25,17 @@ type usage struct {
 	memoryLimit              uint64 // 0 for none
 }
 
-// cpuSample is the last one, from which the present rate is found.
+// cpuSample is the CPU time at some point in time. Two of them make a rate.
 type cpuSample struct {
 	at  time.Time
 	cpu time.Duration
 }
 
-// tick is a clock tick of /proc, USER_HZ: it is 100 per second on all architectures
-// that Go runs on.
+// tick is a clock tick of /proc. USER_HZ is 100 on all architectures of Go.
 const tick = time.Second / 100
 
-// measure reads what containers use: one pass over all processes, however many
-// containers there are. What they have is attributed through their supervisors, from which all of a container descends.
+// measure returns the usage of containers. It makes one pass over all processes. A process
+// belongs to the container from whose supervisor it descends.
 func measure(containers []*container) (map[*container]*usage, error) {
 	owners := map[int]*container{}
 	out := map[*container]*usage{}
@@ -66,8 +65,8 @@ func measure(containers []*container) (map[*container]*usage, error) {
 	return out, nil
 }
 
-// attribute adds up what processes use for the containers whose supervisors they
-// descend from.
+// attribute adds the usage of each process to the container from whose supervisor it
+// descends.
 func attribute(all []supervise.Stat, owners map[int]*container, out map[*container]*usage) {
 	parents := make(map[int]int, len(all))
 	for _, st := range all {
@@ -76,12 +75,12 @@ func attribute(all []supervise.Stat, owners map[int]*container, out map[*contain
 	page := uint64(os.Getpagesize())
 	for _, st := range all {
 		if c := owners[st.PID]; c != nil {
-			// Of the supervisor only what it has reaped counts.
+			// Of the supervisor, only the usage of children that it has reaped counts.
 			out[c].cpu += time.Duration(st.ChildUTime+st.ChildSTime) * tick
 			continue
 		}
 		pid := st.PPID
-		for range all { // a list that was not read at one moment may have a loop
+		for range all { // the list is not read at one moment, so parents may form a loop
 			if c := owners[pid]; c != nil {
 				u := out[c]
 				u.cpu += time.Duration(st.UTime+st.STime+st.ChildUTime+st.ChildSTime) * tick
@@ -103,7 +102,7 @@ func attribute(all []supervise.Stat, owners map[int]*container, out map[*contain
 	}
 }
 
-// cgroupUsage replaces sums over processes by what the kernel has counted.
+// cgroupUsage replaces sums over processes with the counts of the kernel.
 func cgroupUsage(cg supervise.Cgroup, u *usage) {
 	if dir := cg.V1["cpuacct"]; dir != "" {
 		if ns, ok := readNumber(filepath.Join(dir, "cpuacct.usage")); ok {
@@ -138,11 +137,11 @@ func readNumber(path string) (uint64, bool) {
 	return n, err == nil
 }
 
-// minCPUSample is the shortest time over which a rate is worth telling.
+// minCPUSample is the minimum time over which a rate is computed.
 const minCPUSample = 100 * time.Millisecond
 
-// nanoCores is the rate since the last sample, which this one may replace. nil means
-// that there is no rate yet.
+// nanoCores returns the CPU rate since the last sample, and takes a new sample. It returns
+// nil if there is no rate yet.
 func (c *container) nanoCores(u *usage) *criv1.UInt64Value {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +166,7 @@ func (s *Server) statsOf(c *container, u *usage) *criv1.ContainerStats {
 		Attributes: &criv1.ContainerAttributes{Id: c.rec.ID, Metadata: config.GetMetadata(), Labels: config.GetLabels(), Annotations: config.GetAnnotations()},
 		Cpu:        &criv1.CpuUsage{Timestamp: at, UsageCoreNanoSeconds: value(uint64(u.cpu)), UsageNanoCores: c.nanoCores(u)},
 		Memory:     memoryOf(u),
-		// It writes to the host, and nobody counts how much.
+		// A container writes to the host's file systems, where its usage is not counted.
 		WritableLayer: &criv1.FilesystemUsage{Timestamp: at, FsId: &criv1.FilesystemIdentifier{Mountpoint: s.opts.Dir}, UsedBytes: value(0), InodesUsed: value(0)},
 	}
 	return st
@@ -239,8 +238,7 @@ func (s *Server) containerStats(want func(*container) bool) ([]containerUsage, e
 	return out, nil
 }
 
-// PodSandboxStats implements CRI: the sum of its containers. A network of its own it
-// has not.
+// PodSandboxStats implements CRI. It returns the sum of the containers, without a network.
 func (s *runtimeService) PodSandboxStats(_ context.Context, req *criv1.PodSandboxStatsRequest) (*criv1.PodSandboxStatsResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// version of what this runtime does; no part of it depends on it.
+// version is the reported version of this runtime. Nothing depends on it.
 const version = "1.0.0"
 
 // Version implements CRI.
@@ -18,7 +18,7 @@ func (s *runtimeService) Version(context.Context, *criv1.VersionRequest) (*criv1
 	return &criv1.VersionResponse{Version: "0.1.0", RuntimeName: Name, RuntimeVersion: version, RuntimeApiVersion: "v1"}, nil
 }
 
-// Status implements CRI: whoever gets an answer has a runtime that is ready.
+// Status implements CRI. The runtime is always ready.
 func (s *runtimeService) Status(_ context.Context, req *criv1.StatusRequest) (*criv1.StatusResponse, error) {
 	resp := &criv1.StatusResponse{
 		Status: &criv1.RuntimeStatus{Conditions: []*criv1.RuntimeCondition{
@@ -45,12 +45,13 @@ func (s *runtimeService) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequ
 	return &criv1.RuntimeConfigResponse{Linux: &criv1.LinuxRuntimeConfiguration{CgroupDriver: criv1.CgroupDriver_CGROUPFS}}, nil
 }
 
-// UpdateRuntimeConfig implements CRI: there is no pod network that a CIDR could be for.
+// UpdateRuntimeConfig implements CRI. It ignores the CIDR, since there is no pod network.
 func (s *runtimeService) UpdateRuntimeConfig(context.Context, *criv1.UpdateRuntimeConfigRequest) (*criv1.UpdateRuntimeConfigResponse, error) {
 	return &criv1.UpdateRuntimeConfigResponse{}, nil
 }
 
-// UpdatePodSandboxResources implements CRI: a sandbox has no resources of its own.
+// UpdatePodSandboxResources implements CRI. It changes nothing, since a sandbox has no
+// resources.
 func (s *runtimeService) UpdatePodSandboxResources(_ context.Context, req *criv1.UpdatePodSandboxResourcesRequest) (*criv1.UpdatePodSandboxResourcesResponse, error) {
 	if _, err := s.sandbox(req.GetPodSandboxId()); err != nil {
 		return nil, err
@@ -58,8 +59,8 @@ func (s *runtimeService) UpdatePodSandboxResources(_ context.Context, req *criv1
 	return &criv1.UpdatePodSandboxResourcesResponse{}, nil
 }
 
-// ContainerStatus implements CRI. While the container runs its message says what it
-// was not given.
+// ContainerStatus implements CRI. While the container runs, its message has the warnings of
+// its creation.
 func (s *runtimeService) ContainerStatus(_ context.Context, req *criv1.ContainerStatusRequest) (*criv1.ContainerStatusResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *runtimeService) ContainerStatus(_ context.Context, req *criv1.Container
 	return resp, nil
 }
 
-// info is the verbose part of an answer, under the key that crictl looks for.
+// info returns the verbose part of an answer, under the key that crictl prints.
 func info(v map[string]any) map[string]string {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -123,7 +124,7 @@ func (c *container) criStatus() *criv1.ContainerStatus {
 	return st
 }
 
-// imageSpec is the image as the user has named it.
+// imageSpec returns the image with the name that the user gave.
 func imageSpec(config *criv1.ContainerConfig) *criv1.ImageSpec {
 	if user := config.GetImage().GetUserSpecifiedImage(); user != "" {
 		return &criv1.ImageSpec{Image: user, Annotations: config.GetImage().GetAnnotations(), UserSpecifiedImage: user}
@@ -164,13 +165,14 @@ func stateName(s criv1.ContainerState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "CONTAINER_"))
 }
 
-// signalNumber turns CRI's name of a signal into its number, SIGTERM if the kernel
-// has no such signal. Real-time signals have names that count from one of two ends.
+// signalNumber returns the number of a signal by its name in CRI. It is SIGTERM if there is
+// no such signal. The names of real-time signals count up from SIGRTMIN or down from
+// SIGRTMAX.
 func signalNumber(name string) unix.Signal {
 	if sig := unix.SignalNum(name); sig != 0 {
 		return sig
 	}
-	const first, last = 34, 64 // of real-time signals; the C library keeps two for itself
+	const first, last = 34, 64 // of real-time signals; the C library reserves two
 	base, sign := first, 1
 	rest, ok := strings.CutPrefix(name, "SIGRTMIN")
 	if !ok {

@@ -25,8 +25,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// streamServer serves exec, attach and port-forward on a port of the loopback. Who
-// comes without a token, which is good for once and for a minute, gets nothing.
+// streamServer serves exec, attach and port-forward on a port of the loopback address. A
+// request needs a token, which is valid once and for a minute.
 type streamServer struct {
 	streaming.Server
 	http     *http.Server
@@ -52,7 +52,7 @@ func newStreamServer(s *Server) (*streamServer, error) {
 			ss.handlers.Add(1)
 			defer ss.handlers.Done()
 			if !speaks(r) {
-				http.Error(w, "none of these WebSocket protocols is spoken here; v4.channel.k8s.io is, and SPDY", http.StatusBadRequest)
+				http.Error(w, "none of these WebSocket protocols is supported; v4.channel.k8s.io and SPDY are", http.StatusBadRequest)
 				return
 			}
 			server.ServeHTTP(w, r)
@@ -66,9 +66,10 @@ func newStreamServer(s *Server) (*streamServer, error) {
 	return ss, nil
 }
 
-// speaks reports whether the streaming server knows one of the WebSocket protocols that
-// a client offers, if any. The server would find that out only after it has taken the token, so that
-// clients that then fall back to SPDY, as those of client-go do after v5.channel.k8s.io, would come in vain.
+// speaks reports whether the streaming server supports one of the WebSocket protocols that
+// a client offers, or the client offers none. The streaming server checks that only after
+// it has used up the token, so a client that then falls back to SPDY, as client-go does
+// after v5.channel.k8s.io, would fail.
 func speaks(r *http.Request) bool {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return true
@@ -97,16 +98,17 @@ func (ss *streamServer) serve() error {
 	return nil
 }
 
-// close ends all streams, and waits for them. It may be called again.
+// close ends all streams and waits for them. It may be called more than once.
 func (ss *streamServer) close() {
 	_ = ss.http.Close()
-	_ = ss.listener.Close() // in case it was never served
+	_ = ss.listener.Close() // if serve was not called
 	ss.listener.closeConns()
 	ss.handlers.Wait()
 }
 
-// trackedListener knows its connections, also those that were taken out of the HTTP
-// server's hands. The server does not tell of these when their client has gone, so they do themselves.
+// trackedListener keeps its connections, including those that handlers have hijacked from
+// the HTTP server. For these the server does not cancel the context of the request when
+// the client disconnects, so the connection does.
 type trackedListener struct {
 	net.Listener
 	mu     sync.Mutex
@@ -117,7 +119,7 @@ type trackedListener struct {
 type trackedConn struct {
 	net.Conn
 	l *trackedListener
-	// gone ends the context of the connection's requests. Set before it is read from.
+	// gone ends the context of the connection's requests. It is set before the first read.
 	gone context.CancelFunc
 }
 
@@ -162,7 +164,7 @@ func (l *trackedListener) closeConns() {
 	}
 }
 
-// Exec implements CRI: it answers where the stream is to be had.
+// Exec implements CRI. It returns the URL of the stream.
 func (s *runtimeService) Exec(_ context.Context, req *criv1.ExecRequest) (*criv1.ExecResponse, error) {
 	if len(req.GetCmd()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "no command is given")
@@ -173,19 +175,19 @@ func (s *runtimeService) Exec(_ context.Context, req *criv1.ExecRequest) (*criv1
 	return s.streams.GetExec(req)
 }
 
-// Attach implements CRI: it answers where the stream is to be had.
+// Attach implements CRI. It returns the URL of the stream.
 func (s *runtimeService) Attach(_ context.Context, req *criv1.AttachRequest) (*criv1.AttachResponse, error) {
 	c, err := s.running(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
 	if c.rec.Config.GetTty() != req.GetTty() {
-		return nil, status.Errorf(codes.InvalidArgument, "%s: tty is %t, and %t was asked for", c.about(), c.rec.Config.GetTty(), req.GetTty())
+		return nil, status.Errorf(codes.InvalidArgument, "%s: tty is %t, and the request has %t", c.about(), c.rec.Config.GetTty(), req.GetTty())
 	}
 	return s.streams.GetAttach(req)
 }
 
-// PortForward implements CRI: it answers where the stream is to be had.
+// PortForward implements CRI. It returns the URL of the stream.
 func (s *runtimeService) PortForward(_ context.Context, req *criv1.PortForwardRequest) (*criv1.PortForwardResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
 	if err != nil {
@@ -197,7 +199,7 @@ func (s *runtimeService) PortForward(_ context.Context, req *criv1.PortForwardRe
 	return s.streams.GetPortForward(req)
 }
 
-// streamRuntime is what the streams are of.
+// streamRuntime implements the streams.
 type streamRuntime struct{ s *Server }
 
 var _ streaming.Runtime = (*streamRuntime)(nil)
@@ -224,7 +226,7 @@ func (r *streamRuntime) Exec(ctx context.Context, id string, cmd []string, in io
 	return err
 }
 
-// writerOf keeps a missing stream from becoming a writer that is not nil.
+// writerOf returns nil for a nil stream, not an interface that holds nil.
 func writerOf(w io.WriteCloser) io.Writer {
 	if w == nil {
 		return nil
@@ -232,7 +234,7 @@ func writerOf(w io.WriteCloser) io.Writer {
 	return w
 }
 
-// runTTY runs a command with a terminal of its own.
+// runTTY runs a command with a new terminal.
 func runTTY(ctx context.Context, c *container, cmd []string, in io.Reader, out io.Writer, resize <-chan remotecommand.TerminalSize) (int, error) {
 	master, slave, err := supervise.OpenTTY()
 	if err != nil {
@@ -259,7 +261,7 @@ func runTTY(ctx context.Context, c *container, cmd []string, in io.Reader, out i
 	return code, err
 }
 
-// follow gives a terminal the sizes that come, until the returned function is called.
+// follow sets the size of a terminal for each size that it receives, until stop is called.
 func follow(ctx context.Context, tty *os.File, sizes <-chan remotecommand.TerminalSize) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -289,8 +291,8 @@ func setSize(tty *os.File, size remotecommand.TerminalSize) {
 	})
 }
 
-// Attach implements [streaming.Runtime]. It returns when the container has ended, or
-// the reader has gone.
+// Attach implements [streaming.Runtime]. It returns when the container has ended or the
+// client has disconnected.
 func (r *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
 	c, err := r.s.running(id)
 	if err != nil {
@@ -335,7 +337,7 @@ func (r *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out
 			go func() { // ends with the stream
 				_, _ = io.Copy(input[0], in)
 				if !tty {
-					_ = input[0].Close() // the container sees the end, if its input is open once
+					_ = input[0].Close() // with stdinOnce, the container reads the end of its input
 				}
 			}()
 		}
@@ -346,11 +348,11 @@ func (r *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out
 	}
 	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer unhook()
-	p.outputs.Wait() // both end when the container does, or when the connection is closed
+	p.outputs.Wait() // until the container ends or the connection is closed
 	return nil
 }
 
-// discardIfNil takes a stream that nobody wants to see.
+// discardIfNil returns a writer for a stream that the client does not request.
 func discardIfNil(w io.WriteCloser) io.Writer {
 	if w == nil {
 		return io.Discard
@@ -358,7 +360,7 @@ func discardIfNil(w io.WriteCloser) io.Writer {
 	return w
 }
 
-// PortForward implements [streaming.Runtime]: a pod's port is the host's.
+// PortForward implements [streaming.Runtime]. The ports of a pod are those of the host.
 func (r *streamRuntime) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	defer stream.Close()
 	if _, err := r.s.sandbox(id); err != nil {
@@ -372,7 +374,7 @@ func (r *streamRuntime) PortForward(ctx context.Context, id string, port int32, 
 	defer conn.Close()
 	stop := context.AfterFunc(r.s.life, func() { _ = conn.Close() })
 	defer stop()
-	done := make(chan struct{}, 2) // one of each direction
+	done := make(chan struct{}, 2) // one value of each direction
 	go func() {
 		_, _ = io.Copy(conn, stream)
 		if tcp, ok := conn.(*net.TCPConn); ok {
@@ -384,8 +386,7 @@ func (r *streamRuntime) PortForward(ctx context.Context, id string, port int32, 
 		_, _ = io.Copy(stream, conn)
 		done <- struct{}{}
 	}()
-	// The answer may go on after the question has ended; when the answer has ended there
-	// is nothing to wait for.
+	// One direction may continue for a while after the other one has ended.
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -399,6 +400,6 @@ func (r *streamRuntime) PortForward(ctx context.Context, id string, port int32, 
 	return nil
 }
 
-// portForwardLinger is how long the other direction of a forwarded connection may go
-// on when one has ended.
+// portForwardLinger is the time for which one direction of a forwarded connection may
+// continue after the other one has ended.
 const portForwardLinger = 10 * time.Second

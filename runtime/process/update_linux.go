@@ -17,13 +17,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// resourcesFile has a container's resources if they are no more those of its record.
+// resourcesFile has the resources of a container after an update.
 const resourcesFile = "resources.json"
 
-// UpdateContainerResources implements CRI. It changes limits where the container has
-// cgroups for them, also while it runs, and else refuses with FailedPrecondition, naming each limit
-// that is as it was; others may have changed then, until the next update. The OOM score and the limits of
-// huge pages stay, as with other runtimes.
+// UpdateContainerResources implements CRI. It changes limits for which the container has
+// cgroups, also while it runs. Otherwise it fails with FailedPrecondition and names each
+// limit that did not change; the other limits may have changed until the next update. It
+// does not change the OOM score and the limits of huge pages, like other runtimes.
 func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
 	c, err := s.container(req.GetContainerId())
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.
 	var refused []string
 	for _, m := range enforce(c.rec.Cgroup, limitsOf(merged, s.opts.PIDLimit)) {
 		same := slices.ContainsFunc(before, func(b limit) bool { return reflect.DeepEqual(b, m.limit) })
-		if !same { // else its being missed was said when the container was made
+		if !same { // otherwise the warning was given when the container was created
 			refused = append(refused, fmt.Sprintf("%s cannot be changed: %v", m.kind, m.err))
 		}
 	}
@@ -53,7 +53,7 @@ func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.
 	return &criv1.UpdateContainerResourcesResponse{}, nil
 }
 
-// recoverResources reads what an update has left.
+// recoverResources reads the resources of the last update.
 func (s *Server) recoverResources(c *container) {
 	path := filepath.Join(c.dir, resourcesFile)
 	updated := &criv1.LinuxContainerResources{}

@@ -13,8 +13,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// resolveUser finds out whom a container runs as, and that user's home. Only root
-// can make it someone else than the server's own user.
+// resolveUser returns the user of a container and the user's home. Only with root it can
+// be another user than the server's own.
 func resolveUser(sec *criv1.LinuxContainerSecurityContext, host *hostFacts) (u supervise.User, home, warning string, err error) {
 	refuse := func(format string, args ...any) error {
 		return status.Errorf(codes.InvalidArgument, format, args...)
@@ -52,7 +52,7 @@ func resolveUser(sec *criv1.LinuxContainerSecurityContext, host *hostFacts) (u s
 			return u, "", "", refuse("user %d has the group %q, which is not a number", uid, entry.Gid)
 		}
 	case uid != int64(host.UID):
-		gid = 0 // as container runtimes have it for users that the image does not know
+		gid = 0 // like container runtimes for a user that the image does not have
 	}
 	if gid < 0 || gid > 1<<32-2 {
 		return u, "", "", refuse("runAsGroup %d is not a group ID", gid)
@@ -61,13 +61,13 @@ func resolveUser(sec *criv1.LinuxContainerSecurityContext, host *hostFacts) (u s
 	if !host.root() {
 		switch {
 		case uid != int64(host.UID):
-			return u, "", "", refuse("runAsUser %d: the agent runs as user %d and only root can run containers as somebody else; leave runAsUser out, or run the agent as root", uid, host.UID)
+			return u, "", "", refuse("runAsUser %d: the agent runs as user %d and only root can run containers as another user; leave runAsUser out, or run the agent as root", uid, host.UID)
 		case gid != int64(host.GID):
 			return u, "", "", refuse("runAsGroup %d: the agent runs with group %d and only root can run containers with another; leave runAsGroup out, or run the agent as root", gid, host.GID)
 		}
 		for _, g := range groups {
 			if g != int64(host.GID) && !slices.Contains(host.Groups, int(g)) {
-				warning = fmt.Sprintf("group %d of supplementalGroups or fsGroup cannot be had: the agent is not in it and does not run as root", g)
+				warning = fmt.Sprintf("group %d of supplementalGroups or fsGroup has no effect: the agent is not in it and does not run as root", g)
 			}
 		}
 		u = supervise.User{UID: uint32(uid), GID: uint32(gid)}
@@ -79,7 +79,7 @@ func resolveUser(sec *criv1.LinuxContainerSecurityContext, host *hostFacts) (u s
 	if sec.GetSupplementalGroupsPolicy() == criv1.SupplementalGroupsPolicy_Merge && lookupErr == nil {
 		more, err := entry.GroupIds()
 		if err != nil {
-			warning = fmt.Sprintf("groups of user %d cannot be found out: %v", uid, err)
+			warning = fmt.Sprintf("the groups of user %d are not known: %v", uid, err)
 		}
 		for _, g := range more {
 			if n, err := strconv.ParseInt(g, 10, 64); err == nil && uid != int64(host.UID) {

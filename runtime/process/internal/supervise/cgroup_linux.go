@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enter moves the calling thread into the directories of version 1 and returns how
-// to go back; what the thread forks meanwhile is born there. The thread is to be locked.
+// enter moves the calling thread into the cgroups of version 1. Its children start there.
+// leave moves it back. The goroutine must be locked to the thread.
 func (c Cgroup) enter() (leave func(), err error) {
 	tid := []byte(strconv.Itoa(unix.Gettid()))
 	own, err := os.ReadFile("/proc/thread-self/cgroup")
@@ -42,7 +42,7 @@ func (c Cgroup) enter() (leave func(), err error) {
 	return leave, nil
 }
 
-// open opens the directory of version 2; nil if there is none.
+// open opens the directory of version 2. It returns nil if there is none.
 func (c Cgroup) open() (*os.File, error) {
 	if c.V2 == "" {
 		return nil, nil
@@ -50,7 +50,8 @@ func (c Cgroup) open() (*os.File, error) {
 	return os.Open(c.V2)
 }
 
-// stop keeps the tree from growing and kills it, as far as cgroups can.
+// stop kills the tree with cgroups of version 2, and keeps it from growing with those of
+// version 1.
 func (c Cgroup) stop() {
 	if c.V2 != "" {
 		_ = os.WriteFile(filepath.Join(c.V2, "cgroup.kill"), []byte("1"), 0) // Linux 5.14
@@ -60,8 +61,8 @@ func (c Cgroup) stop() {
 	}
 }
 
-// Kill is what is left to do when the supervisor is dead: all in the cgroups are
-// killed. It reports how many it has found.
+// Kill kills all processes in the cgroups and returns their number. It is for a container
+// without a supervisor.
 func (c Cgroup) Kill() int {
 	c.stop()
 	n := 0
@@ -73,7 +74,7 @@ func (c Cgroup) Kill() int {
 	return n
 }
 
-// Processes are those in the cgroups, without those below them.
+// Processes returns the processes in the cgroups, without those in cgroups below them.
 func (c Cgroup) Processes() []Process {
 	var all []Process
 	seen := map[int]bool{}
@@ -104,12 +105,12 @@ func (c Cgroup) dirs() []string {
 	return all
 }
 
-// Remove removes the directories; the processes are to be gone. It tries again for a
-// tenth of a second, and once only if ctx has ended.
+// Remove removes the directories. Their processes must have ended. It tries for a tenth of
+// a second, or only once if ctx has ended.
 func (c Cgroup) Remove(ctx context.Context) error {
 	var errs []error
 	for _, dir := range c.dirs() {
-		// The kernel may still be letting go of the last process.
+		// The kernel may not have removed the last process yet.
 		var err error
 		for range 20 {
 			if err = removeCgroup(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -125,7 +126,7 @@ func (c Cgroup) Remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeCgroup removes what the container has made below it, too.
+// removeCgroup removes a cgroup with those that the container has made below it.
 func removeCgroup(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -139,7 +140,8 @@ func removeCgroup(dir string) error {
 	return unix.Rmdir(dir)
 }
 
-// OOMKills is how many processes of the tree the kernel has killed for their memory.
+// OOMKills returns the number of processes that the kernel has killed because of their
+// memory.
 func (c Cgroup) OOMKills() uint64 {
 	if dir := c.V1["memory"]; dir != "" {
 		return ReadKeyed(filepath.Join(dir, "memory.oom_control"), "oom_kill")
@@ -150,7 +152,8 @@ func (c Cgroup) OOMKills() uint64 {
 	return 0
 }
 
-// ReadKeyed reads one number from a file of lines "key number"; 0 if there is none.
+// ReadKeyed returns the number of the key in a file of lines "key number". It is 0 if there
+// is none.
 func ReadKeyed(path, key string) uint64 {
 	data, _ := os.ReadFile(path)
 	for line := range bytes.Lines(data) {
@@ -163,23 +166,22 @@ func ReadKeyed(path, key string) uint64 {
 	return 0
 }
 
-// CgroupMount is where a hierarchy is mounted, and which part of it that is.
+// CgroupMount is the mount point of a hierarchy and the cgroup that is mounted there.
 type CgroupMount struct{ Point, Root string }
 
-// Path is where a cgroup of the hierarchy is found; "" if it is not in the part that
-// is mounted.
+// Path returns the directory of a cgroup of the hierarchy. It is "" if there is none.
 func (m CgroupMount) Path(cgroup string) string {
 	if m.Point == "" || cgroup == "" {
 		return ""
 	}
 	rel, err := filepath.Rel(m.Root, cgroup)
 	if err != nil || rel == ".." || len(rel) > 2 && rel[:3] == "../" {
-		return m.Point // in a cgroup namespace, or a bind mount: what is mounted is ours
+		return m.Point // a cgroup namespace or a bind mount, which shows only our own cgroup
 	}
 	return filepath.Join(m.Point, rel)
 }
 
-// CgroupMounts finds the hierarchies by controller; that of version 2 is "".
+// CgroupMounts returns the hierarchies by controller. That of version 2 has the key "".
 func CgroupMounts() (map[string]CgroupMount, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -188,7 +190,7 @@ func CgroupMounts() (map[string]CgroupMount, error) {
 	return parseMounts(data), nil
 }
 
-// parseMounts reads proc_pid_mountinfo(5).
+// parseMounts parses proc_pid_mountinfo(5).
 func parseMounts(data []byte) map[string]CgroupMount {
 	mounts := map[string]CgroupMount{}
 	for line := range bytes.Lines(data) {
@@ -203,20 +205,20 @@ func parseMounts(data []byte) map[string]CgroupMount {
 			mounts[""] = m
 		case "cgroup":
 			for option := range bytes.SplitSeq(r[2], []byte{','}) {
-				mounts[string(option)] = m // "rw" among them, which is no controller
+				mounts[string(option)] = m // also for "rw", which is not a controller
 			}
 		}
 	}
 	return mounts
 }
 
-// OwnCgroup is the path in a controller's hierarchy that this process is in.
+// OwnCgroup returns the cgroup of this process in the hierarchy of a controller.
 func OwnCgroup(controller string) string {
 	data, _ := os.ReadFile("/proc/self/cgroup")
 	return cgroupPath(data, controller)
 }
 
-// cgroupPath reads cgroups(7), /proc/pid/cgroup.
+// cgroupPath parses /proc/<pid>/cgroup (cgroups(7)).
 func cgroupPath(data []byte, controller string) string {
 	for line := range bytes.Lines(data) {
 		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte{'\n'}), []byte{':'}, 3)

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// initialized is set by [Init] and never cleared. It is the package's only state:
-// without it, the server would find out that the program does not call Init by
-// executing it, and the program would do whatever it does without arguments.
+// initialized is set by Init and never cleared. It is the only state of the package. Without
+// it, a server could only execute the program to find out that it does not call Init, and
+// the program would do what it always does.
 var initialized atomic.Bool
 
 // Initialized reports whether [Init] was called in this process.
@@ -29,11 +29,11 @@ func Init() {
 	os.Exit(0)
 }
 
-// greeting is the first byte that a supervisor writes for the server. It is white
-// space, so that all that a supervisor writes is JSON.
+// greeting is the first byte that a supervisor writes to the server. It is white space, so
+// that the whole output is JSON.
 const greeting = "\n"
 
-// supervise is a supervisor's main function.
+// supervise is the main function of a supervisor.
 func supervise() error {
 	say := os.NewFile(readyFD, "ready")
 	if _, err := say.WriteString(greeting); err != nil {

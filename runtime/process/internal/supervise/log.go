@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// maxLogText bounds the text of one line of a log; longer lines are cut into parts
-// tagged P. It is containerd's max_container_log_line_size and what kubelet's reader is made for.
+// maxLogText is the maximum size of the text of a line. Longer lines are split into parts
+// with the tag P. It is containerd's max_container_log_line_size, which kubelet's reader
+// expects.
 const maxLogText = 16 << 10
 
-// timeFormat is RFC 3339 with all nine digits (CRI: time.RFC3339Nano, fixed width).
+// timeFormat is RFC 3339 with nine digits: time.RFC3339Nano in a fixed width.
 const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// appendLog appends to out the log lines that data completes, and returns the rest
-// as pending, which is shorter than maxLogText. pending is reused.
+// appendLog appends to out the log lines that data completes. newPending is the rest, which
+// is shorter than maxLogText. It reuses the memory of pending.
 func appendLog(out, pending, data []byte, stream string, now time.Time) (newOut, newPending []byte) {
 	for len(data) > 0 {
 		end := bytes.IndexByte(data, '\n')
@@ -46,29 +47,29 @@ func appendLine(out, pending, text []byte, stream, tag string, now time.Time) []
 	return append(out, '\n')
 }
 
-// logFile is where the streams of a container go: its log and those who have
-// attached. It never makes the container wait for the disk to have room.
+// logFile receives the streams of a container. It writes them to the log and to attached
+// clients. If the disk is full, the container does not wait.
 type logFile struct {
-	path string // "" for none
+	path string // empty means no log
 
 	mu sync.Mutex
 	f  *os.File
-	// lost counts the bytes of lines that could not be written, for the reason why, since the
-	// last that could. torn says that what was written ends within a line.
+	// lost is the number of bytes since the last write that could not be written, and why is
+	// the reason. torn means that the file ends within a line.
 	lost     int
 	why      error
 	torn     bool
 	attached map[*attachment]struct{}
 }
 
-// attachment takes the streams as they come.
+// attachment is an attached client.
 type attachment struct {
 	out, err *os.File // err may be nil
 	gone     chan struct{}
 }
 
-// attachPatience is how long a container's output waits for an attached reader that
-// does not read, before the reader is detached.
+// attachPatience is the time for which the output of a container waits for an attached
+// client that does not read. After it, the client is detached.
 const attachPatience = 2 * time.Second
 
 func (l *logFile) open() error {
@@ -100,7 +101,7 @@ func (l *logFile) close() {
 	}
 }
 
-// drop is called with the lock held.
+// drop detaches a client. The caller holds the lock.
 func (l *logFile) drop(a *attachment) {
 	if _, ok := l.attached[a]; !ok {
 		return
@@ -128,9 +129,9 @@ func (l *logFile) detach(a *attachment) {
 	l.drop(a)
 }
 
-// write puts finished lines into the log, and raw bytes before those who are
-// attached. What does not go into the log, because the disk is full, is lost; the log
-// says how much as soon as it can be written again.
+// write writes complete lines to the log and raw bytes to attached clients. Lines that
+// cannot be written, as on a full disk, are lost; the log has their number as soon as it can
+// be written again.
 func (l *logFile) write(stream string, lines, raw []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +153,7 @@ func (l *logFile) write(stream string, lines, raw []byte) {
 	}
 }
 
-// append writes lines to the log. It is called with the lock held.
+// append writes lines to the log. The caller holds the lock.
 func (l *logFile) append(w io.Writer, lines []byte, now time.Time) {
 	if l.lost > 0 {
 		var note []byte
@@ -171,7 +172,7 @@ func (l *logFile) append(w io.Writer, lines []byte, now time.Time) {
 	}
 }
 
-// put writes, and notes whether what is written now ends within a line.
+// put writes lines and sets torn.
 func (l *logFile) put(w io.Writer, lines []byte) (n int, err error) {
 	if n, err = w.Write(lines); n > 0 {
 		l.torn = lines[n-1] != '\n'
@@ -179,7 +180,7 @@ func (l *logFile) put(w io.Writer, lines []byte) (n int, err error) {
 	return n, err
 }
 
-// pump copies a stream until it ends.
+// pump copies a stream to the log until it ends.
 func (l *logFile) pump(stream string, r io.Reader) {
 	var (
 		buf     = make([]byte, 16<<10)

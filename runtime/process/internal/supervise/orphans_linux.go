@@ -12,50 +12,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Orphans returns the processes that belong to a container but not to a living
-// supervisor: those in the session that its command has led, those that carry the
-// container's mark, and all below them. It is one look: what forks meanwhile may be missing.
+// Orphans returns the processes of a container without a living supervisor: those in the
+// session of its command, those with the container's [MarkerEnv], and the descendants of
+// both. A process that is forked in between may be missing.
 func Orphans(id string, command Process) []Process {
 	return slices.Collect(maps.Keys(look(id, command, func(Process, int) {}).found))
 }
 
-// Hunt kills what is left of a container whose supervisor has ended. Nobody is the parent of all of
-// it any more, and a list of processes takes longer than a process that is replaced by its child
-// lives. So each one is stopped when it is seen, with its process group, which the kernel does in one step that no
-// fork in the group gets away from; and killed when a whole pass was made since, in which its children were found
-// by their parent.
+// Hunt kills the processes of a container whose supervisor has ended. They have no common
+// parent any more, and a process that is replaced by its child may live for a shorter time
+// than it takes to list all processes. So a hunt stops each process when it finds it,
+// together with its process group, which the kernel does in one step. It kills the process
+// after another whole pass, which has found its children by their parent.
 type Hunt struct {
 	id      string
 	command Process
 	cgroup  Cgroup
-	before  sight // of the pass before
-	quiet   int   // passes since something was found
+	before  sight // of the last pass
+	quiet   int   // passes since a process was found
 }
 
-// sight is what one look at all processes has shown.
+// sight is the result of a pass over all processes.
 type sight struct {
-	// found are the container's, with their process groups.
+	// found are the processes of the container with their process groups.
 	found map[Process]int
-	// unclear are zombies, and those without an environment: one that is executing something has none
-	// for a moment. Those that were so before have nothing to do with the container.
+	// unclear are zombies and processes without an environment, which a process does not
+	// have for a moment while it executes a program. A process that was unclear in the last
+	// pass, too, is not of the container.
 	unclear map[Process]bool
-	// missed says that there was a process that could not be looked at, mostly because it has ended; blind,
-	// that not even their list could be read.
+	// missed means that a process could not be read, mostly because it has ended. blind means
+	// that the list of processes could not be read.
 	missed, blind bool
 }
 
-// huntQuiet is how many passes in a row find nothing before a hunt ends where other
-// processes come and go all the time, so that no pass is certain: more would be surer, and take seconds on a busy machine.
+// huntQuiet is the number of passes in a row without a result after which a hunt ends if no
+// pass is certain, because other processes start and end all the time. More passes would be
+// more certain, and would take seconds on a busy machine.
 const huntQuiet = 10
 
-// NewHunt does nothing yet.
+// NewHunt returns a hunt for the processes of a container.
 func NewHunt(id string, command Process, cgroup Cgroup) *Hunt {
 	return &Hunt{id: id, command: command, cgroup: cgroup}
 }
 
-// Pass goes over all processes once, and reports whether nothing is left of the
-// container: it has found nothing, and nobody has escaped its eyes who may belong to it. Otherwise it is to be
-// called again, after a pause that lets the killed end.
+// Pass makes a pass over all processes. It reports whether no process of the container is
+// left: it has found none, and has missed none that may be of the container. Otherwise the
+// caller calls it again, after a pause in which killed processes end.
 func (h *Hunt) Pass() (done bool) {
 	left := h.cgroup.Kill()
 	now := look(h.id, h.command, func(p Process, group int) { send(p, group, unix.SIGSTOP) })
@@ -64,7 +66,8 @@ func (h *Hunt) Pass() (done bool) {
 			send(p, group, unix.SIGKILL)
 		}
 	}
-	// The kernel lets go on what is stopped in a group when the last parent outside of that group ends.
+	// The kernel continues the stopped processes of a group when the last parent outside of
+	// the group ends.
 	for p, group := range now.found {
 		if _, held := h.before.found[p]; !held {
 			send(p, group, unix.SIGSTOP)
@@ -86,15 +89,17 @@ func (h *Hunt) Pass() (done bool) {
 	return certain || h.quiet >= huntQuiet
 }
 
-// End kills what the last pass has stopped, for who does not go on.
+// End kills the processes that the last pass has stopped. It is for a caller that ends the
+// hunt early.
 func (h *Hunt) End() {
 	for p, group := range h.before.found {
 		send(p, group, unix.SIGKILL)
 	}
 }
 
-// send sends a signal to a process of a container and to its group. A group cannot be told from one that has got
-// its number; it was there when this process was looked at.
+// send sends a signal to a process of a container and to its process group. The group
+// existed when the process was read; it is not certain that it is not another one with its
+// number now.
 func send(p Process, group int, sig unix.Signal) {
 	if isOwn(group) {
 		_ = unix.Kill(-group, sig)
@@ -102,19 +107,20 @@ func send(p Process, group int, sig unix.Signal) {
 	_ = p.Kill(sig)
 }
 
-// isOwn reports whether a process group can be a container's: not that of this
-// process, and none to which kill(2) gives a meaning of its own.
+// isOwn reports whether a process group can be that of a container: it is not that of this
+// process, and its number has no special meaning in kill(2).
 func isOwn(group int) bool { return group > 1 && group != unix.Getpgrp() }
 
-// look goes over all processes once. Those of the container are given to seen at once, since some are not there any
-// more a millisecond later; those that are only below others, at the end. This process is none of them, nor is
-// what it may not signal, as what has become root where this has not: that cannot be ended, and not be waited for.
+// look makes a pass over all processes and calls seen for each one of the container. It
+// does so at once, since a process may have ended a millisecond later, but for descendants
+// only at the end. It leaves out this process, and processes that it may not signal, such as
+// one that has become root if this process is not: these cannot be killed.
 func look(id string, command Process, seen func(p Process, group int)) sight {
 	now := sight{found: map[Process]int{}, unclear: map[Process]bool{}}
 	mark := []byte("\x00" + MarkerEnv + "=" + id + "\x00")
 	boot := BootID()
-	// A session's ID is not used again while a process is in the session, and all in it
-	// are younger than its leader.
+	// The ID of a session is not reused while a process is in the session, and all its
+	// processes are younger than its leader.
 	inSession := func(st Stat) bool {
 		if command.PID <= 0 || command.Boot != boot || st.Session != command.PID || st.Start < command.Start {
 			return false
@@ -157,7 +163,7 @@ func look(id string, command Process, seen func(p Process, group int)) sight {
 		}
 		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 		switch {
-		case errors.Is(err, fs.ErrPermission): // another user's
+		case errors.Is(err, fs.ErrPermission): // of another user
 		case err != nil:
 			now.missed = true
 		case len(env) == 0:
@@ -178,15 +184,15 @@ func look(id string, command Process, seen func(p Process, group int)) sight {
 	return now
 }
 
-// eachPID calls f for all processes that can be seen, in the order of their pids, and a
-// few at a time: f comes soon after the kernel has listed the pid.
+// eachPID calls f for all visible processes in the order of their pids. It reads a few at a
+// time, so that f is called soon after the kernel has listed the pid.
 func eachPID(f func(pid int)) error {
 	d, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(d)
-	var buf [280]byte // one entry of any name, and eight or so of pids
+	var buf [280]byte // room for one entry with any name, or about eight pids
 	for {
 		n, err := unix.ReadDirent(d, buf[:])
 		if err == unix.EINTR {

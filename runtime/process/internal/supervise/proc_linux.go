@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcessOf describes a process that runs now.
+// ProcessOf returns the process that has the pid now.
 func ProcessOf(pid int) (Process, error) {
 	st, err := ReadStat(pid)
 	if err != nil {
@@ -21,8 +21,8 @@ func ProcessOf(pid int) (Process, error) {
 	return Process{PID: pid, Start: st.Start, Boot: BootID()}, nil
 }
 
-// Alive reports whether this very process runs; one that has ended and waits to be
-// reaped does not.
+// Alive reports whether the process runs. It does not if it has ended and is not reaped
+// yet.
 func (p Process) Alive() bool {
 	st, err := ReadStat(p.PID)
 	return err == nil && p.is(st) && st.State != 'Z' && st.State != 'X'
@@ -30,7 +30,7 @@ func (p Process) Alive() bool {
 
 func (p Process) is(st Stat) bool { return p.PID > 0 && st.Start == p.Start && BootID() == p.Boot }
 
-// Kill sends a signal to this very process, never to one that has got its pid.
+// Kill sends a signal to the process, and never to another one with its pid.
 func (p Process) Kill(sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
@@ -40,22 +40,21 @@ func (p Process) Kill(sig unix.Signal) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// The descriptor stands for the process that had the pid when it was opened.
+	// The descriptor refers to the process that had the pid when it was opened.
 	if !p.Alive() {
 		return unix.ESRCH
 	}
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// Reap takes the status of the process from the kernel if it is a child of this
-// one that has ended.
+// Reap reaps the process if it is a child of this process and has ended.
 func (p Process) Reap() {
 	if st, err := ReadStat(p.PID); err == nil && p.is(st) && st.State == 'Z' && st.PPID == os.Getpid() {
 		_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
 	}
 }
 
-// BootID identifies this boot of the machine; "" where the kernel does not tell.
+// BootID returns the boot ID of the machine. It is "" if it cannot be read.
 func BootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return string(bytes.TrimSpace(id))
@@ -65,8 +64,7 @@ func BootID() string {
 type Stat struct {
 	PID, PPID, PGID, Session int
 	State                    byte
-	// Times in clock ticks, of which there are 100 in a second on every architecture
-	// that Go runs on.
+	// Times are in clock ticks. A second has 100 of them on all architectures of Go.
 	UTime, STime, ChildUTime, ChildSTime uint64
 	MinorFaults, MajorFaults             uint64
 	Start                                uint64
@@ -83,16 +81,16 @@ func ReadStat(pid int) (Stat, error) {
 	return parseStat(data)
 }
 
-// parseStat parses a line of the form of proc(5). The command's name, in
-// parentheses, may have anything in it.
+// parseStat parses a line in the form of proc(5). The name of the command, which is in
+// parentheses, may have any character.
 func parseStat(data []byte) (Stat, error) {
 	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
 	if open < 1 || end < open {
-		return Stat{}, fmt.Errorf("not a process's stat: %q", data)
+		return Stat{}, fmt.Errorf("not a line of /proc/<pid>/stat: %q", data)
 	}
-	fields := bytes.Fields(data[end+1:]) // from the third field on
+	fields := bytes.Fields(data[end+1:]) // starts with the third field
 	if len(fields) < 22 || len(fields[0]) != 1 {
-		return Stat{}, fmt.Errorf("a process's stat with %d fields only: %q", len(fields)+2, data)
+		return Stat{}, fmt.Errorf("a line of /proc/<pid>/stat with only %d fields: %q", len(fields)+2, data)
 	}
 	s := Stat{State: fields[0][0]}
 	var errs []error
@@ -115,7 +113,7 @@ func parseStat(data []byte) (Stat, error) {
 	return s, errors.Join(errs...)
 }
 
-// Processes lists all processes that can be seen.
+// Processes returns all visible processes.
 func Processes() ([]Stat, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -129,7 +127,7 @@ func Processes() ([]Stat, error) {
 	var all []Stat
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
-			if st, err := ReadStat(pid); err == nil { // else it has ended meanwhile
+			if st, err := ReadStat(pid); err == nil { // otherwise it has ended in between
 				all = append(all, st)
 			}
 		}
@@ -137,8 +135,8 @@ func Processes() ([]Stat, error) {
 	return all, nil
 }
 
-// descendants returns the pids below a process, as far as they can be seen in one
-// look: what forks meanwhile may be missing.
+// descendants returns the pids of the descendants of a process. A process that is forked
+// in between may be missing.
 func descendants(pid int) []int {
 	var all []int
 	next := []int{pid}
@@ -155,7 +153,7 @@ func descendants(pid int) []int {
 	return all
 }
 
-// children lists the children of a process. The kernel has them by thread.
+// children returns the children of a process. The kernel lists them for each thread.
 func children(pid int) ([]int, error) {
 	dir := "/proc/" + strconv.Itoa(pid) + "/task"
 	tasks, err := os.ReadDir(dir)
@@ -166,7 +164,7 @@ func children(pid int) ([]int, error) {
 	for _, t := range tasks {
 		data, err := os.ReadFile(filepath.Join(dir, t.Name(), "children"))
 		if errors.Is(err, os.ErrNotExist) && len(tasks) == 1 {
-			return childrenByScan(pid) // a kernel without CONFIG_PROC_CHILDREN, or a process that has ended
+			return childrenByScan(pid) // the kernel has no CONFIG_PROC_CHILDREN, or the process has ended
 		}
 		for _, f := range strings.Fields(string(data)) {
 			if kid, err := strconv.Atoi(f); err == nil {
@@ -188,9 +186,9 @@ func childrenByScan(pid int) ([]int, error) {
 	return kids, err
 }
 
-// killDescendants sends SIGKILL to all below a process once, and reports how many
-// that were. Whole process groups are killed first: the kernel does that in one step
-// that no fork in the group gets away from.
+// killDescendants sends SIGKILL once to all descendants of a process, and returns their
+// number. It kills whole process groups first, since the kernel does that in one step: no
+// fork in the group escapes.
 func killDescendants(pid int) int {
 	own, _ := unix.Getpgid(pid)
 	all := descendants(pid)

@@ -14,35 +14,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Op is what a [Request] asks for.
+// Op is the operation of a [Request].
 type Op string
 
 const (
-	// OpWatch is answered at once; the connection then stays open for as long as the
-	// supervisor lives.
+	// OpWatch is answered at once. The connection stays open as long as the supervisor
+	// lives.
 	OpWatch Op = "watch"
 	// OpSignal sends Signal to the command's process group.
 	OpSignal Op = "signal"
-	// OpKill kills the tree; the supervisor goes on until nothing is left of it.
+	// OpKill kills the tree. The supervisor ends when no process of it is left.
 	OpKill Op = "kill"
-	// OpReopen opens the log anew.
+	// OpReopen opens the log again, after a rotation.
 	OpReopen Op = "reopen"
-	// OpExec runs Args in the tree with the files that come along as its standard
-	// streams, or as its terminal. It is answered twice: with the PID, and with the
-	// exit code. If the connection ends before that, the command's group is killed.
+	// OpExec runs Args in the tree. The files of the message are its standard streams, or
+	// its terminal. It is answered twice: with the PID, and with the exit code. If the
+	// connection ends before that, the process group of Args is killed.
 	OpExec Op = "exec"
-	// OpAttach copies the container's output to the one or two files that come along
-	// until the connection ends. The answer carries the container's input, if it has one.
+	// OpAttach copies the container's output to the one or two files of the message until
+	// the connection ends. The answer has the container's input, if there is one.
 	OpAttach Op = "attach"
 )
 
-// Request is one request; each has a connection of its own.
+// Request is a request to a supervisor. Each has its own connection.
 type Request struct {
 	Op     Op       `json:"op"`
 	Signal int      `json:"signal,omitempty"`
 	Args   []string `json:"args,omitempty"`
 	TTY    bool     `json:"tty,omitempty"`
-	// Stdin of an exec or attach is wanted.
+	// Stdin requests the input of an attach.
 	Stdin bool `json:"stdin,omitempty"`
 }
 
@@ -50,24 +50,25 @@ type Request struct {
 type Response struct {
 	Error string `json:"error,omitempty"`
 	PID   int    `json:"pid,omitempty"`
-	// Code is set in the second answer to an exec.
+	// Code is set in the second answer to OpExec.
 	Code *int `json:"code,omitempty"`
 }
 
-// maxMessage bounds a message; a command's arguments take no more than 2 MiB (execve(2)).
+// maxMessage is the maximum size of a message. The arguments of a command have at most
+// 2 MiB (execve(2)).
 const maxMessage = 8 << 20
 
-// maxFiles that come with a message.
+// maxFiles is the maximum number of files of a message.
 const maxFiles = 3
 
 // Conn is a connection between the server and a supervisor. It is not safe for
 // concurrent use, except for Close.
 type Conn struct{ c *net.UnixConn }
 
-// Dial connects to the supervisor of the container in dir, unless ctx ends or the
-// timeout passes before. The connection does not depend on ctx.
+// Dial connects to the supervisor of the container in dir. It fails if ctx ends or the
+// timeout passes first. The connection itself does not depend on ctx.
 func Dial(ctx context.Context, dir string, timeout time.Duration) (*Conn, error) {
-	// The path of a socket has at most 107 bytes, that of a directory may be longer.
+	// The path of a socket has at most 107 bytes, which dir may exceed.
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -84,10 +85,10 @@ func Dial(ctx context.Context, dir string, timeout time.Duration) (*Conn, error)
 // Close closes the connection.
 func (c *Conn) Close() error { return c.c.Close() }
 
-// SetDeadline bounds sends and receives.
+// SetDeadline sets the deadline of Send and Receive.
 func (c *Conn) SetDeadline(t time.Time) { _ = c.c.SetDeadline(t) }
 
-// Send sends a message, with files that stay the caller's.
+// Send sends a message with files. The caller closes the files.
 func (c *Conn) Send(v any, files ...*os.File) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -116,7 +117,7 @@ func (c *Conn) Send(v any, files ...*os.File) error {
 	return err
 }
 
-// Receive receives a message, and files that are the caller's to close.
+// Receive receives a message with files. The caller closes the files.
 func (c *Conn) Receive(v any) (files []*os.File, err error) {
 	head, oob := make([]byte, 4), make([]byte, unix.CmsgSpace(maxFiles*4))
 	n, oobn, _, _, err := c.c.ReadMsgUnix(head, oob)
@@ -170,7 +171,7 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// Receive1 receives a response without files, and turns its error into one.
+// Receive1 receives a response without files. The error includes that of the response.
 func (c *Conn) Receive1() (Response, error) {
 	var r Response
 	files, err := c.Receive(&r)
@@ -181,7 +182,7 @@ func (c *Conn) Receive1() (Response, error) {
 	return r, err
 }
 
-// CloseFiles closes all of them.
+// CloseFiles closes the files that are not nil.
 func CloseFiles(files []*os.File) {
 	for _, f := range files {
 		if f != nil {
@@ -190,8 +191,9 @@ func CloseFiles(files []*os.File) {
 	}
 }
 
-// Call makes a request that is answered at once. If ctx ends first its error is
-// returned, and it is not known whether the supervisor has done what was asked for.
+// Call sends a request that is answered at once, and waits for the answer. If ctx ends
+// first, it returns the error of ctx, and the supervisor may or may not have executed the
+// request.
 func Call(ctx context.Context, dir string, req Request, timeout time.Duration) error {
 	c, err := Dial(ctx, dir, timeout)
 	if err != nil {
@@ -210,7 +212,7 @@ func Call(ctx context.Context, dir string, req Request, timeout time.Duration) e
 	return nil
 }
 
-// Pause waits for d, and reports whether ctx goes on.
+// Pause waits for d. It returns early, and false, if ctx ends.
 func Pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

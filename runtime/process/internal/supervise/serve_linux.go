@@ -16,7 +16,7 @@ func (s *supervisor) serve(l *net.UnixListener) {
 			select {
 			case <-s.done:
 				return
-			case <-time.After(50 * time.Millisecond): // out of descriptors, perhaps
+			case <-time.After(50 * time.Millisecond): // it may be out of file descriptors
 				continue
 			}
 		}
@@ -37,7 +37,7 @@ func (s *supervisor) answer(c *Conn) {
 	switch req.Op {
 	case OpWatch:
 		if c.Send(resp) == nil {
-			_ = c.hold() // until the server goes away, or this process
+			_ = c.hold() // until the server or this process ends
 		}
 		return
 	case OpSignal:
@@ -63,13 +63,13 @@ func (s *supervisor) answer(c *Conn) {
 	_ = c.Send(resp)
 }
 
-// hold returns when the other side has gone.
+// hold returns when the other side has closed the connection.
 func (c *Conn) hold() error {
 	_, err := c.c.Read(make([]byte, 1))
 	return err
 }
 
-// exec runs a command in the tree and stays until it has ended.
+// exec runs a command in the tree and returns when it has ended.
 func (s *supervisor) exec(c *Conn, req *Request, files []*os.File) {
 	want := 3
 	if req.TTY {
@@ -95,7 +95,7 @@ func (s *supervisor) exec(c *Conn, req *Request, files []*os.File) {
 		}
 		pid, s.execs[p] = p, result
 	})
-	// The command has its own; as long as these are open its readers wait.
+	// The command has copies. As long as these are open, readers of its output wait.
 	CloseFiles(uniqueFiles(files))
 	if pid == 0 {
 		_ = c.Send(Response{Error: message})
@@ -115,7 +115,7 @@ func (s *supervisor) exec(c *Conn, req *Request, files []*os.File) {
 		_ = c.Send(Response{Code: &code})
 	case <-gone:
 		s.do(func() {
-			if _, ok := s.execs[pid]; ok { // not reaped, so the pid is still its own
+			if _, ok := s.execs[pid]; ok { // not reaped yet, so the pid is not reused
 				_ = unix.Kill(-pid, unix.SIGKILL)
 			}
 		})
@@ -123,8 +123,8 @@ func (s *supervisor) exec(c *Conn, req *Request, files []*os.File) {
 	}
 }
 
-// attach hands out the container's input, and copies its output until the other
-// side goes or the container ends.
+// attach sends the container's input to the client and copies its output to the client's
+// files, until the client disconnects or the container ends.
 func (s *supervisor) attach(c *Conn, req *Request, files []*os.File) {
 	a := &attachment{gone: make(chan struct{})}
 	var err error
@@ -162,7 +162,7 @@ func (s *supervisor) attach(c *Conn, req *Request, files []*os.File) {
 		return
 	}
 	if once {
-		// The only one that can write now is the one attached.
+		// Now only the client has the input open.
 		s.stdin.mu.Lock()
 		if s.stdin.w != nil {
 			_ = s.stdin.w.Close()
@@ -181,7 +181,7 @@ func (s *supervisor) attach(c *Conn, req *Request, files []*os.File) {
 	}
 }
 
-// nonblocking returns a copy of a file whose writes can be given a deadline.
+// nonblocking returns a copy of a file whose writes can have a deadline.
 func nonblocking(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

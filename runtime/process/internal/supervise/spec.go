@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Arg0 is the name under which a binary is a supervisor. Its one argument is the
-// container's directory.
+// Arg0 is the name under which the program is a supervisor. Its first argument is the
+// container's directory, its second one a title.
 const Arg0 = "kubeletkit-supervisor"
 
 // Names of files in a container's directory.
@@ -21,98 +21,94 @@ const (
 	ExitFile    = "exit.json"
 	SocketFile  = "ctl.sock"
 	ErrorFile   = "supervisor.err"
-	readyFD     = 4 // where the supervisor says that the command runs
+	readyFD     = 4 // the pipe to which the supervisor writes the greeting and ready
 	firstUserFD = 3 // the lock
 )
 
-// MarkerEnv is in the environment of all that a container runs, with the
-// container's ID. It is how the processes of a container whose supervisor was killed are found.
+// MarkerEnv is an environment variable of all processes of a container. Its value is the
+// container's ID. It identifies them when the supervisor was killed.
 const MarkerEnv = "KUBELETKIT_CONTAINER_ID"
 
-// Spec is what a supervisor is to run.
+// Spec describes a container to its supervisor.
 type Spec struct {
-	// ID is the container's.
+	// ID is the ID of the container.
 	ID string `json:"id"`
-	// Args has the command and its arguments, Env its whole environment.
+	// Args is the command with its arguments, Env its whole environment.
 	Args []string `json:"args"`
 	Env  []string `json:"env"`
 	// Dir is the command's working directory.
 	Dir string `json:"dir"`
-	// User to run as; nil is the supervisor's own.
+	// User is the user of the command. If nil, it is that of the supervisor.
 	User *User `json:"user,omitempty"`
-	// NoNewPrivs keeps set-user-ID programs from having an effect.
+	// NoNewPrivs means that set-user-ID programs have no effect.
 	NoNewPrivs bool `json:"noNewPrivs,omitempty"`
-	// OOMScoreAdj of the tree; nil leaves it.
+	// OOMScoreAdj is the OOM score of the tree. If nil, it is that of the supervisor.
 	OOMScoreAdj *int `json:"oomScoreAdj,omitempty"`
-	// Stdin keeps an input open for those who attach; StdinOnce closes it after the
-	// first of them.
+	// Stdin means that the command has an input, to which clients attach. StdinOnce closes
+	// it after the first client.
 	Stdin     bool `json:"stdin,omitempty"`
 	StdinOnce bool `json:"stdinOnce,omitempty"`
 	// TTY gives the command a terminal.
 	TTY bool `json:"tty,omitempty"`
-	// LogPath of the log in CRI's format; "" for none.
+	// LogPath is the file of the log in CRI's format. If empty, there is no log.
 	LogPath string `json:"logPath,omitempty"`
-	// Cgroup the tree is in.
+	// Cgroup is the cgroup of the tree.
 	Cgroup Cgroup `json:"cgroup"`
 }
 
-// User is whom a command runs as.
+// User is the user of a command.
 type User struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
 	Groups []uint32 `json:"groups,omitempty"`
 }
 
-// Cgroup is where a tree is accounted and limited. Each directory may be missing
-// ("").
+// Cgroup has the cgroups of a tree. The zero value is none.
 type Cgroup struct {
-	// V2 is in the unified hierarchy.
+	// V2 is the directory in the hierarchy of version 2.
 	V2 string `json:"v2,omitempty"`
-	// V1 has the directories in hierarchies of version 1, by controller: cpu, cpuacct,
+	// V1 has the directories in the hierarchies of version 1, by controller: cpu, cpuacct,
 	// memory, pids.
 	V1 map[string]string `json:"v1,omitempty"`
 }
 
-// Process is one process of one boot of the machine: its pid may be used again,
-// the three together are not.
+// Process identifies a process. A pid is reused; the three fields together are not.
 type Process struct {
 	PID int `json:"pid"`
-	// Start is when it began, in clock ticks since the boot (proc(5), stat field 22).
+	// Start is the time of its start in clock ticks since the boot (proc(5), stat, field 22).
 	Start uint64 `json:"start"`
-	// Boot is the ID of the boot.
+	// Boot is the boot ID of the machine.
 	Boot string `json:"boot"`
 }
 
-// State is what a supervisor says of itself once its command runs.
+// State has the processes of a container whose command runs.
 type State struct {
-	// Supervisor and Command are the two processes.
 	Supervisor Process `json:"supervisor"`
 	Command    Process `json:"command"`
-	// StartedAt is when the command was executed.
+	// StartedAt is the time at which the command was executed.
 	StartedAt time.Time `json:"startedAt"`
 }
 
-// Exit is how a container ended.
+// Exit has how a container ended.
 type Exit struct {
-	// Code is the exit code, or 128 and the signal's number.
+	// Code is the exit code, or 128 plus the number of the signal.
 	Code int `json:"code"`
-	// Signal that ended the command, 0 if none did.
+	// Signal is the signal that ended the command. It is 0 if none did.
 	Signal int `json:"signal,omitempty"`
-	// OOM says that the kernel killed something of the tree for its memory.
+	// OOM means that the kernel killed a process of the tree because of its memory.
 	OOM bool `json:"oom,omitempty"`
-	// Lost says that the supervisor was killed, so that the code is not known; the server
-	// has written this then.
+	// Lost means that the supervisor was killed, so that the code is not known. The server
+	// has written the file.
 	Lost bool `json:"lost,omitempty"`
-	// Error is why the command could not be executed, or why nothing is known.
+	// Error is the reason why the command could not be executed or the code is not known.
 	Error      string    `json:"error,omitempty"`
 	StartedAt  time.Time `json:"startedAt"`
 	FinishedAt time.Time `json:"finishedAt"`
-	// CPU is what the tree has used.
+	// CPU is the CPU time that the tree has used.
 	CPU time.Duration `json:"cpu,omitempty"`
 }
 
-// WriteFile writes v as JSON under a name that has either the old content or the
-// whole of the new one.
+// WriteFile replaces the file with v as JSON. A reader gets the old content or the new one.
 func WriteFile(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -135,8 +131,8 @@ func WriteFile(path string, v any) error {
 	return err
 }
 
-// ReadFile reads what [WriteFile] has written. Fields that it does not know, or
-// anything after the value, are errors: then the file is someone else's.
+// ReadFile reads a file of [WriteFile]. If it has unknown fields, or anything after the
+// value, it does not belong there, and the error is a [*BadFileError].
 func ReadFile(path string, v any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -148,12 +144,12 @@ func ReadFile(path string, v any) error {
 		return &BadFileError{Path: path, Err: err}
 	}
 	if d.More() {
-		return &BadFileError{Path: path, Err: fmt.Errorf("something follows the value, at byte %d", d.InputOffset())}
+		return &BadFileError{Path: path, Err: fmt.Errorf("there is something after the value, at byte %d", d.InputOffset())}
 	}
 	return nil
 }
 
-// BadFileError is a file of state whose content is not what it should be.
+// BadFileError is the error of a state file whose content is not valid.
 type BadFileError struct {
 	Path string
 	Err  error

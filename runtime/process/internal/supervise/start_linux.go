@@ -20,14 +20,14 @@ import (
 // [filelock.ErrLocked] if a supervisor, or another server, has locked it.
 func Lock(dir string) (*os.File, error) { return filelock.Lock(filepath.Join(dir, LockFile)) }
 
-// ready is what a supervisor says when its command runs, or could not.
+// ready is the output of a supervisor: its command runs, or cannot run.
 type ready struct {
 	State State  `json:"state"`
 	Error string `json:"error,omitempty"`
 }
 
-// initTimeout is how long the executed program may take to call [Init]. It takes
-// about 10 ms where nothing else runs.
+// initTimeout is the time that the executed program may take to call [Init]. On an idle
+// machine it takes about 10 ms.
 const initTimeout = time.Minute
 
 var (
@@ -35,8 +35,8 @@ var (
 	errDied          = errors.New("the supervisor has ended before its command ran")
 )
 
-// readReady reads what a supervisor writes until its command runs. It returns
-// errNotSupervisor if the program ends or the timeout passes without a greeting.
+// readReady reads the output of a supervisor, which ends when its command runs. It returns
+// errNotSupervisor if the program ends or the timeout passes before the greeting.
 func readReady(r *os.File, timeout time.Duration) (ready, error) {
 	var said ready
 	_ = r.SetReadDeadline(time.Now().Add(timeout))
@@ -54,20 +54,20 @@ func readReady(r *os.File, timeout time.Duration) (ready, error) {
 	return said, nil
 }
 
-// CommandError is why a command could not be executed. The container's [Exit] says
-// the same.
+// CommandError is the error of a command that cannot be executed. The container's [Exit]
+// has the same message.
 type CommandError struct{ Message string }
 
 func (e *CommandError) Error() string { return e.Message }
 
-// Start starts the supervisor of the container in dir, whose [Spec] is there, and
-// returns when its command runs. The supervisor is in a session of its own and does
-// not end with the caller. It is the caller's child, see [Process.Reap].
+// Start starts the supervisor of the container in dir, which has the [Spec], and returns
+// when its command runs. The supervisor has a session of its own and does not end with the
+// caller. It is a child of the caller, see [Process.Reap].
 //
-// If ctx ends first the supervisor goes on and the error wraps ctx's: whether the
-// command runs is known later. The error is a [*CommandError] if the supervisor has
-// ended because the command cannot run, and wraps [filelock.ErrLocked] if the container
-// has another supervisor.
+// The error is a [*CommandError] if the supervisor has ended because the command cannot
+// run, and wraps [filelock.ErrLocked] if the container has another supervisor. If ctx ends
+// first, the error wraps that of ctx, and the supervisor continues: its files will show
+// whether the command runs.
 func Start(ctx context.Context, dir, title string) (State, error) {
 	lock, err := Lock(dir)
 	if err != nil {
@@ -93,9 +93,9 @@ func Start(ctx context.Context, dir, title string) (State, error) {
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{Arg0, dir, title}, &syscall.ProcAttr{
 		Dir: dir,
 		// One thread for Go code, since a supervisor does little and there are many. GOGC is
-		// the default, 100: the first collection then comes at 4 MB, which a start does not reach. A program
-		// that was built with -race waits for a second before it ends, in case another thread reports a race;
-		// that would delay the end of each container.
+		// the default, so that the first collection is at 4 MB, which a start does not reach. A
+		// program that was built with -race waits for a second before it ends, in case another
+		// thread reports a race; that would delay the end of each container.
 		Env:   []string{"GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0"},
 		Files: []uintptr{null.Fd(), null.Fd(), complaints.Fd(), lock.Fd(), w.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},

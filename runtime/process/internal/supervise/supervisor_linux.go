@@ -21,43 +21,43 @@ import (
 )
 
 const (
-	// killEvery is how often the tree is killed until it is gone; killSlowly is for when
-	// the kernel does not let go of it.
+	// killEvery is the time between two kills of the tree. After many, it is killSlowly.
 	killEvery  = 2 * time.Millisecond
 	killSlowly = 200 * time.Millisecond
-	// drainTimeout bounds how long output is waited for when the tree is gone: then only
-	// someone outside of it can hold the other end.
+	// drainTimeout is the time to wait for output when the tree has ended. Only a process
+	// outside of the tree can then hold the other end.
 	drainTimeout = time.Second
 )
 
-// supervisor is a running one. The goroutine of loop, locked to its thread, owns
-// it: it alone forks, since the death signal of what it forks is that of the thread,
-// and it alone takes exit statuses, so none is taken of a child that nobody knows yet.
+// supervisor is the supervisor of a container. The goroutine of loop, which is locked to
+// its thread, owns the state. Only it forks, since a child gets its death signal when the
+// thread ends. Only it reaps children, so that it knows each child that it reaps.
 type supervisor struct {
 	spec    Spec
 	log     logFile
 	streams sync.WaitGroup
-	// reads are the ends that streams read from.
+	// reads are the ends of pipes from which streams read.
 	reads []*os.File
-	tty   *os.File // the terminal's master
-	// calls run in the loop's goroutine. Unbuffered; who sends selects on done.
+	tty   *os.File // the master of the terminal
+	// calls run in the goroutine of loop. It has no buffer; a sender also selects on done.
 	calls chan func()
 	// done is closed when the loop has ended.
 	done chan struct{}
 
-	// Owned by the loop:
+	// Owned by loop:
 
 	command int // pid
 	status  *unix.WaitStatus
 	ended   time.Time
-	execs   map[int]chan<- int // exit codes by pid; each has room for one
+	execs   map[int]chan<- int // exit codes by pid; each channel has room for one
 	killing bool
 	cpu     time.Duration
 
 	stdin stdinPipe
 }
 
-// run is a supervisor's life. The directory is the working directory.
+// run runs the supervisor until its container has ended. The working directory is that of
+// the container.
 func run(say *os.File) error {
 	unix.CloseOnExec(firstUserFD)
 	unix.CloseOnExec(readyFD)
@@ -65,15 +65,15 @@ func run(say *os.File) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
 	}
-	signals := make(chan os.Signal, 1) // one is enough, all children are looked at each time
+	signals := make(chan os.Signal, 1) // one is enough, since all children are reaped each time
 	signal.Notify(signals, unix.SIGCHLD)
-	polite := make(chan os.Signal, 1) // a second one before the first was passed on says nothing new
+	polite := make(chan os.Signal, 1) // one is enough, since it is forwarded once
 	signal.Notify(polite, unix.SIGTERM)
-	// Caught and dropped, for what is ignored stays ignored in what is executed; nobody
-	// reads this channel.
+	// These are caught and dropped. If they were ignored, the container's processes would
+	// inherit that. Nothing reads the channel.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGALRM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGTTOU, unix.SIGTTIN)
-	// Not before: each Notify would switch threads several times.
+	// Not before, since each Notify would switch threads several times.
 	runtime.LockOSThread()
 
 	s := &supervisor{
@@ -105,7 +105,7 @@ func run(say *os.File) error {
 		s.end()
 		return errors.Join(err, tell(say, ready{Error: err.Error()}))
 	}
-	// Nobody may be there to hear it any more.
+	// The server may have ended.
 	_ = tell(say, ready{State: state})
 
 	go s.serve(listener)
@@ -114,8 +114,8 @@ func run(say *os.File) error {
 	return nil
 }
 
-// untilToldToEnd is for a supervisor that has nothing to supervise any more: SIGTERM,
-// passed on to the command before, is for itself then.
+// untilToldToEnd returns a context that ends on SIGTERM. It is for a supervisor whose
+// command has ended; before, SIGTERM is forwarded to the command.
 func untilToldToEnd() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), unix.SIGTERM)
 }
@@ -150,7 +150,7 @@ func (s *supervisor) start() (State, error) {
 	}
 	s.command = pid
 	state := State{StartedAt: time.Now()}
-	// It is not reaped yet, so even if it has ended it can be seen.
+	// It is not reaped yet, so it exists even if it has ended.
 	if state.Command, err = ProcessOf(pid); err == nil {
 		state.Supervisor, err = ProcessOf(os.Getpid())
 	}
@@ -161,7 +161,7 @@ func (s *supervisor) start() (State, error) {
 	return state, nil
 }
 
-// openPipes returns the command's three streams and starts to read what it says.
+// openPipes returns the three streams of the command and starts to read its output.
 func (s *supervisor) openPipes() ([]*os.File, error) {
 	in, err := os.Open(os.DevNull)
 	if s.spec.Stdin {
@@ -193,7 +193,7 @@ func (s *supervisor) read(name string, r *os.File) {
 	s.streams.Go(func() { s.log.pump(name, r) })
 }
 
-// openTTY returns the terminal three times.
+// openTTY returns the terminal as each of the three streams.
 func (s *supervisor) openTTY() ([]*os.File, error) {
 	master, slave, err := OpenTTY()
 	if err != nil {
@@ -204,15 +204,14 @@ func (s *supervisor) openTTY() ([]*os.File, error) {
 	return []*os.File{slave, slave, slave}, nil
 }
 
-// fork executes a command in the tree, as the leader of a session. Its files are
-// three, or a terminal thrice.
+// fork executes a command in the tree as the leader of a session. files are its three
+// streams.
 func (s *supervisor) fork(args []string, files []*os.File, tty bool) (int, error) {
 	path, err := lookPath(args[0], s.spec.Env, s.spec.Dir)
 	if err != nil {
 		return 0, err
 	}
-	// Go changes the directory after it has changed the user, and says of a failure only
-	// its number.
+	// ForkExec changes the directory itself, but its error does not say that it failed there.
 	if st, err := os.Stat(s.spec.Dir); err != nil {
 		return 0, fmt.Errorf("working directory: %w", err)
 	} else if !st.IsDir() {
@@ -224,7 +223,7 @@ func (s *supervisor) fork(args []string, files []*os.File, tty bool) (int, error
 	}
 	for _, f := range files {
 		fd := f.Fd()
-		// Programs expect their streams to block.
+		// Programs expect blocking streams.
 		if err := unix.SetNonblock(int(fd), false); err != nil {
 			return 0, err
 		}
@@ -234,8 +233,8 @@ func (s *supervisor) fork(args []string, files []*os.File, tty bool) (int, error
 		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 	}
 	if s.spec.NoNewPrivs {
-		// Of the thread, and so of what it forks; a supervisor has no use for privileges that
-		// it has not got.
+		// This is for the thread and its children. The supervisor itself needs no new
+		// privileges.
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return 0, fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
 		}
@@ -254,7 +253,7 @@ func (s *supervisor) fork(args []string, files []*os.File, tty bool) (int, error
 	if s.spec.OOMScoreAdj != nil {
 		const file = "/proc/self/oom_score_adj"
 		if own, err := os.ReadFile(file); err == nil {
-			// What may not be set is not: the server has said so.
+			// If it must not be set, the server has given a warning.
 			if os.WriteFile(file, fmt.Append(nil, *s.spec.OOMScoreAdj), 0) == nil {
 				defer func() { _ = os.WriteFile(file, own, 0) }()
 			}
@@ -269,13 +268,13 @@ func (s *supervisor) fork(args []string, files []*os.File, tty bool) (int, error
 	return pid, nil
 }
 
-// lookPath finds a command as a shell with the environment does.
+// lookPath finds a command in PATH, as a shell with the environment does.
 func lookPath(name string, env []string, dir string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil // relative to dir, where it is executed
 	}
 	path := ""
-	for _, kv := range env { // the last one counts
+	for _, kv := range env { // the last value counts
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
 			path = v
 		}
@@ -298,7 +297,7 @@ func lookPath(name string, env []string, dir string) (string, error) {
 	return "", fmt.Errorf("command %q is not on this host (PATH=%s): %w", name, path, found)
 }
 
-// loop goes on until the command has ended and nothing is left of the tree.
+// loop returns when the command has ended and no process of the tree is left.
 func (s *supervisor) loop(signals, polite <-chan os.Signal) {
 	defer close(s.done)
 	tick := time.NewTimer(time.Hour)
@@ -331,8 +330,7 @@ func (s *supervisor) loop(signals, polite <-chan os.Signal) {
 	}
 }
 
-// reap takes all exit statuses that there are, and reports whether a child is
-// left.
+// reap reaps all children that have ended, and reports whether a child is left.
 func (s *supervisor) reap() bool {
 	for {
 		var ws unix.WaitStatus
@@ -369,8 +367,8 @@ func (s *supervisor) kill() {
 	killDescendants(os.Getpid())
 }
 
-// end kills the tree when there is no loop yet, and returns when nothing of it is
-// left. Nothing cuts it short, since what is left would have no supervisor.
+// end kills the tree when loop does not run yet. It returns when no process is left. It
+// cannot be cut short, because the processes that are left would have no supervisor.
 func (s *supervisor) end() {
 	for s.reap() {
 		s.kill()
@@ -378,14 +376,14 @@ func (s *supervisor) end() {
 	}
 }
 
-// signal sends a signal to the command's group, unless the command has ended.
+// signal sends a signal to the process group of the command, unless the command has ended.
 func (s *supervisor) signal(sig unix.Signal) {
 	if s.status == nil {
 		_ = unix.Kill(-s.command, sig)
 	}
 }
 
-// finish records how it ended, when nothing of the tree is left.
+// finish records how the container ended. No process of the tree is left.
 func (s *supervisor) finish(listener *net.UnixListener, state State) {
 	exit := Exit{
 		Code: exitCode(*s.status), StartedAt: state.StartedAt, FinishedAt: s.ended, CPU: s.cpu,
@@ -399,14 +397,14 @@ func (s *supervisor) finish(listener *net.UnixListener, state State) {
 	}
 	s.streams.Wait()
 	s.log.close()
-	// The record comes last but for the lock, which the end of the process gives up:
-	// whoever finds the lock free finds the record.
+	// The record is the last thing before the end of the process, which ends the lock: when
+	// the lock is free, the record exists.
 	ctx, stop := untilToldToEnd()
 	defer stop()
 	_ = s.spec.Cgroup.Remove(ctx)
 	_ = listener.Close()
 	for WriteFile(ExitFile, exit) != nil {
-		// The disk is full, and without the record the exit is lost.
+		// The disk is full. Without the record the exit would be lost.
 		if !Pause(ctx, time.Second) {
 			return
 		}
@@ -416,7 +414,7 @@ func (s *supervisor) finish(listener *net.UnixListener, state State) {
 	}
 }
 
-// do runs f in the loop's goroutine; false if the loop has ended.
+// do runs f in the goroutine of loop. It returns false if loop has ended.
 func (s *supervisor) do(f func()) bool {
 	ran := make(chan struct{})
 	select {
@@ -434,7 +432,7 @@ type stdinPipe struct {
 	w  *os.File
 }
 
-// OpenTTY opens a new terminal. Reads from the master can be interrupted.
+// OpenTTY opens a new terminal. Reads from the master can have a deadline.
 func OpenTTY() (master, slave *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -457,5 +455,5 @@ func OpenTTY() (master, slave *os.File, err error) {
 	return master, slave, err
 }
 
-// uniqueFiles are the files without repetitions.
+// uniqueFiles returns the files without repetitions.
 func uniqueFiles(files []*os.File) []*os.File { return slices.Compact(files) }
