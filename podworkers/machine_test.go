@@ -67,10 +67,10 @@ func (s *script) fails() *script {
 	return s.on(returned{err: errors.New("no"), mark: s.m.mark + 10})
 }
 
-// refusal fails a pod for good.
-var refusal = fmt.Errorf("pod p: %w", errors.Join(errors.New("no"), &runtime.TerminalError{Reason: "Denied", Message: "privileged"}))
+// errRefused fails a pod for good.
+var errRefused = fmt.Errorf("pod p: %w", errors.Join(errors.New("no"), &runtime.TerminalError{Reason: "Denied", Message: "privileged"}))
 
-func (s *script) refuses() *script { return s.on(returned{err: refusal, mark: s.m.mark + 10}) }
+func (s *script) refuses() *script { return s.on(returned{err: errRefused, mark: s.m.mark + 10}) }
 
 // status returns the status that a termination sets.
 func status(c call) (s v1.PodStatus) {
@@ -301,7 +301,7 @@ func TestMachine(t *testing.T) {
 		},
 		"a status that cannot be read fails nobody for good": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
-			s.on(returned{err: refusal, unread: true, mark: 5})
+			s.on(returned{err: errRefused, unread: true, mark: 5})
 			assert.Equal(s.t, Create, s.after(10*time.Second).take(callSync).typ)
 		},
 		"only SyncPod can fail a pod for good": func(s *script) {

@@ -285,7 +285,7 @@ func TestMachinesAgainstModel(t *testing.T) {
 				}
 				r := returned{jitter: rapid.Float64Range(0, 0.99).Draw(t, "jitter")}
 				if rapid.Bool().Draw(t, "fails") {
-					r.err = rapid.SampledFrom([]error{errors.New("no"), refusal}).Draw(t, "error")
+					r.err = rapid.SampledFrom([]error{errors.New("no"), errRefused}).Draw(t, "error")
 					r.unread = rapid.IntRange(0, 4).Draw(t, "unread") == 0
 				}
 				if p.inFlight.kind == callSync {

@@ -18,7 +18,7 @@ var (
 	// ErrAlreadyRunning is returned by the Run method of a component when it is called
 	// for the second time, also after the first call has returned: a component runs once.
 	// A source of pods may run again; it returns this error only while another call runs.
-	ErrAlreadyRunning = errors.New("Run was already called")
+	ErrAlreadyRunning = errors.New("already running")
 )
 
 // TerminalError means that a pod cannot run on this node, now or later. If the error

@@ -197,13 +197,13 @@ func testEndsByItself(e *env) {
 	assert.Nil(e, s.Failure)
 }
 
-// denied is an error by which SyncPod fails its pod for good, among others.
-var denied = fmt.Errorf("syncing: %w", errors.Join(errBroken, &runtime.TerminalError{Reason: "Denied", Message: "no"}))
+// errDenied is an error by which SyncPod fails its pod for good, among others.
+var errDenied = fmt.Errorf("syncing: %w", errors.Join(errBroken, &runtime.TerminalError{Reason: "Denied", Message: "no"}))
 
 func testFailureForGood(e *env) {
 	e.start()
-	e.Fail(fake.SyncPod, "a", 1, denied)
-	e.Fail(fake.SyncTerminatingPod, "a", 1, denied) // just an error
+	e.Fail(fake.SyncPod, "a", 1, errDenied)
+	e.Fail(fake.SyncTerminatingPod, "a", 1, errDenied) // just an error
 	e.update(podworkers.Create, apiPod("a"))
 	called := e.called("a")
 	require.GreaterOrEqual(e, len(called), 2)
@@ -249,7 +249,7 @@ func testFailureForGoodAndKill(e *env) {
 		e.pass()
 		done := 0
 		kill := append(tc.kill, counting(&done))
-		answered := func() { answer <- denied; close(answer) }
+		answered := func() { answer <- errDenied; close(answer) }
 		if tc.before == "sync" {
 			e.kill(apiPod(uid), kill...)
 			answered()

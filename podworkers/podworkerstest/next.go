@@ -71,7 +71,7 @@ func testNextIncarnationIsKilled(e *env) {
 
 func testNextIncarnationAfterFailure(e *env) {
 	e.start()
-	e.Fail(fake.SyncPod, "a", 1, denied)
+	e.Fail(fake.SyncPod, "a", 1, errDenied)
 	release := e.Hold(fake.SyncTerminatingPod, "a")
 	e.update(podworkers.Create, staticPod("a", "web"))
 	e.pass()

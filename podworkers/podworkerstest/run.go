@@ -172,7 +172,7 @@ func testRandom(e *env) {
 		case 1:
 			panic("a panic of the suite")
 		case 2:
-			err = denied
+			err = errDenied
 		case 3:
 			err = errors.Join(errBroken, context.Canceled)
 		case 4:
