@@ -38,8 +38,10 @@ func Control(agent Agent, containers Containers, opts Options) http.Handler {
 	readOnly := Handler(agent, opts)
 	mux.Handle("/healthz", readOnly)
 	mux.Handle("/pods", readOnly)
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", c.containerLogs)
-	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", c.run)
+	for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
+		mux.HandleFunc("GET /containerLogs/"+pod+"/{container}", c.containerLogs)
+		mux.HandleFunc("POST /run/"+pod+"/{container}", c.run)
+	}
 	return mux
 }
 
@@ -53,8 +55,13 @@ type control struct {
 // exist, it answers the request and returns false.
 func (c *control) target(w http.ResponseWriter, req *http.Request) (pod *v1.Pod, container string, ok bool) {
 	namespace, name, container := req.PathValue("namespace"), req.PathValue("pod"), req.PathValue("container")
+	uid := types.UID(req.PathValue("uid"))
 	for _, p := range c.agent.Pods() {
-		if p.Namespace == namespace && p.Name == name {
+		if p.Namespace != namespace || p.Name != name || uid != "" && p.UID != uid {
+			continue
+		}
+		// Without a UID, a pod that is terminating does not stand for its successor.
+		if pod == nil || p.DeletionTimestamp == nil {
 			pod = p
 		}
 	}
@@ -137,6 +144,8 @@ func stateOf(pod *v1.Pod, container string) string {
 	switch {
 	case s == nil && pod.Status.Phase == v1.PodFailed:
 		return fmt.Sprintf("the pod has failed: %s: %s", pod.Status.Reason, pod.Status.Message)
+	case s == nil && pod.Status.Message != "":
+		return pod.Status.Reason + ": " + pod.Status.Message
 	case s == nil:
 		return "it was not started yet"
 	case s.State.Terminated != nil:

@@ -277,6 +277,18 @@ func TestFollowEnds(t *testing.T) {
 		n.mu.Unlock()
 		r.expectEnd()
 	})
+	t.Run("with the end of the instance while the pod is terminating", func(t *testing.T) {
+		n := newNode(t)
+		c := n.serve(t)
+		appendLog(t, n.start("main"), "F one")
+		r := follow(t, c, "main", "")
+		r.expect("one\n")
+		n.mu.Lock()
+		n.pod.DeletionTimestamp = new(metav1.Now())
+		n.mu.Unlock()
+		n.exit(1) // that would be restarted otherwise
+		r.expectEnd()
+	})
 	t.Run("with the client, and with the server", func(t *testing.T) {
 		n := newNode(t)
 		c := n.serve(t) // whose end is awaited
@@ -286,6 +298,36 @@ func TestFollowEnds(t *testing.T) {
 		stays.expect("one\n")
 		require.NoError(t, gone.body.Close())
 	})
+}
+
+// replaced is a node with a pod "default/web" that is terminating, beside its successor of
+// the UID u2.
+type replaced struct{ *node }
+
+func (n replaced) Pods() []*v1.Pod {
+	old := n.node.Pods()[0]
+	fresh := old.DeepCopy()
+	fresh.UID, fresh.Status = "u2", v1.PodStatus{Phase: v1.PodPending, Reason: "Waits", Message: "for u1"}
+	old.DeletionTimestamp = new(metav1.Now())
+	return []*v1.Pod{fresh, old}
+}
+
+func TestTheUIDDistinguishesPodsOfOneName(t *testing.T) {
+	n := replaced{newNode(t)}
+	appendLog(t, n.start("main"), "F of the predecessor")
+	h := server.Control(n, n, server.Options{})
+	code, body := get(t, h, "/containerLogs/default/web/u1/main")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "of the predecessor\n", body)
+	const waits = "container \"main\" in pod \"web\" is waiting to start: Waits: for u1\n"
+	for _, path := range []string{"/containerLogs/default/web/u2/main", "/containerLogs/default/web/main"} {
+		code, body = get(t, h, path)
+		assert.Equal(t, http.StatusBadRequest, code)
+		assert.Equal(t, waits, body)
+	}
+	code, body = get(t, h, "/containerLogs/default/web/u3/main")
+	assert.Equal(t, http.StatusNotFound, code)
+	assert.Equal(t, "pod \"default/web\" does not exist\n", body)
 }
 
 func TestRun(t *testing.T) {

@@ -5,7 +5,8 @@
 //
 //   - GET /healthz returns "ok", or status 500 and what is wrong.
 //   - GET /pods returns a v1.PodList of the node's pods with their status.
-//   - GET /metrics calls the handler in [Options].Metrics, if there is one.
+//   - GET /metrics and /metrics/probes call the handlers in [Options].Metrics and
+//     [Options].ProbeMetrics, if there are any.
 //
 // [Control] adds the part that only the agent's own user should reach. [ListenUnix]
 // makes a socket for it.
@@ -19,4 +20,7 @@
 //     does; alternatively, the parameter command is given once for each argument. The
 //     header X-Exit-Code has the exit code. (With kubelet, a code other than 0 is an
 //     error.)
+//
+// In both paths {uid} may follow {pod}, as in kubelet's path of /run. It distinguishes pods
+// of one name, of which one is terminating.
 package server

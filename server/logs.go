@@ -273,11 +273,11 @@ func (s *logStream) next(ctx context.Context, after *runtime.ContainerStatus) *r
 	}
 }
 
-// lives reports whether the pod still exists and has not ended.
+// lives reports whether the pod still exists, and has not ended and is not to end.
 func (s *logStream) lives() bool {
 	for _, p := range s.agent.Pods() {
 		if p.UID == s.pod.UID {
-			return p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed
+			return p.DeletionTimestamp == nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed
 		}
 	}
 	return false

@@ -33,6 +33,9 @@ type Options struct {
 	// Metrics handles GET /metrics of [Handler], for example a handler of promhttp. If nil,
 	// the path does not exist.
 	Metrics http.Handler
+	// ProbeMetrics handles GET /metrics/probes of [Handler], where kubelet has the metrics
+	// with labels for each container. If nil, the path does not exist.
+	ProbeMetrics http.Handler
 }
 
 // Handler returns a handler of the read-only API.
@@ -41,6 +44,9 @@ func Handler(agent Agent, opts Options) http.Handler {
 	mux.Handle("GET /healthz", Healthz(agent))
 	if opts.Metrics != nil {
 		mux.Handle("GET /metrics", opts.Metrics)
+	}
+	if opts.ProbeMetrics != nil {
+		mux.Handle("GET /metrics/probes", opts.ProbeMetrics)
 	}
 	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) {
 		list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{}}

@@ -80,6 +80,15 @@ func TestMetrics(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, code)
 }
 
+func TestProbeMetrics(t *testing.T) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "metrics of ", r.URL.Path) })
+	code, body := get(t, server.Handler(agent{}, server.Options{ProbeMetrics: h}), "/metrics/probes")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "metrics of /metrics/probes", body)
+	code, _ = get(t, server.Handler(agent{}, server.Options{Metrics: h}), "/metrics/probes")
+	assert.Equal(t, http.StatusNotFound, code)
+}
+
 func TestServeStopsWithItsContext(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

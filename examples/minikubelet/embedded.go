@@ -9,21 +9,23 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
 
-// withEmbedded runs the function beside a runtime whose containers are processes of
-// this machine, and makes its socket the settings' endpoint. The runtime is ready
-// before the function begins and stays until it has ended; if the runtime fails,
-// the function's context ends.
-func withEmbedded(ctx context.Context, s *settings, log logr.Logger, f func(context.Context) error) error {
+// embeddedDir is the directory of the embedded runtime.
+func embeddedDir(s *config.Settings) string { return filepath.Join(s.RootDir, "process") }
+
+// withEmbedded runs the embedded runtime, whose containers are processes of this machine,
+// while f runs, and sets the endpoint of the settings to its socket. The runtime is ready
+// before f begins and ends after f. If the runtime fails, the context of f ends.
+func withEmbedded(ctx context.Context, s *config.Settings, log logr.Logger, f func(context.Context) error) error {
 	rt, err := process.New(process.Options{
-		Dir: filepath.Join(s.RootDir, "process"), PIDLimit: max(0, ptr.Deref(s.PodPidsLimit, 0)), Logger: log.WithName("process"),
+		Dir: embeddedDir(s), PIDLimit: max(0, ptr.Deref(s.PodPidsLimit, 0)), Logger: log.WithName("process"),
 	})
 	if err != nil {
 		return fmt.Errorf("no --container-runtime-endpoint is given, and the embedded runtime cannot be used: %w", err)
 	}
-	log.Info("Containers are processes of this machine, since no --container-runtime-endpoint is given")
 	s.ContainerRuntimeEndpoint = rt.Endpoint()
 	fctx, cancel := context.WithCancel(ctx)
 	defer cancel()

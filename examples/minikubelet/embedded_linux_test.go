@@ -11,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 )
 
 // The example manifests run as they are, with nothing installed, and commands find
@@ -21,9 +24,9 @@ func TestEmbeddedRuntime(t *testing.T) {
 	defer func() { assert.NoError(t, os.RemoveAll(root)) }()
 	manifests := filepath.Join(root, "manifests")
 	require.NoError(t, os.CopyFS(manifests, os.DirFS("manifests")))
-	config := filepath.Join(root, "config.yaml")
-	write(t, config, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n", header, root, manifests))
-	args := []string{"--config", config, "--root-dir", root, "--hostname-override=node", "--show=none"}
+	configFile := filepath.Join(root, "config.yaml")
+	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n", header, root, manifests))
+	args := []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"}
 
 	start := func() (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -33,8 +36,9 @@ func TestEmbeddedRuntime(t *testing.T) {
 	}
 	command := func(args ...string) string {
 		var out strings.Builder
-		args = append([]string{args[0], "--root-dir", root}, args[1:]...)
-		if err := runCommand(t.Context(), args, &out, &strings.Builder{}); err != nil {
+		name, args, ok := client.Split(append([]string{"--root-dir", root}, args...), config.Flags())
+		require.True(t, ok)
+		if err := client.Run(t.Context(), name, args, client.Env{Out: &out, Err: &strings.Builder{}}); err != nil {
 			return err.Error()
 		}
 		return out.String()

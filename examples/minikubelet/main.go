@@ -1,6 +1,9 @@
-// Minikubelet is a node agent made of kubeletkit's parts: it runs the pods whose
-// manifests lie in a directory on a CRI runtime. Its flags and configuration
-// file are kubelet's, so it can stand where a kubelet stood in standalone mode.
+// Minikubelet is a node agent made of kubeletkit's parts. It runs the pods whose
+// manifests are in a directory on a CRI runtime, or without one as processes of the
+// machine. Its flags and configuration file are kubelet's, so it can replace a kubelet in
+// standalone mode.
+//
+// agent.go has the composition of the agent.
 package main
 
 import (
@@ -11,11 +14,16 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
 
@@ -25,7 +33,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := run(ctx, os.Args[1:])
 	stop()
-	switch code := exitCode(0); {
+	switch code := client.ExitCode(0); {
 	case errors.Is(err, pflag.ErrHelp):
 	case errors.As(err, &code):
 		os.Exit(int(code))
@@ -35,11 +43,17 @@ func main() {
 	}
 }
 
+// run runs the agent, or a command that talks to it.
 func run(ctx context.Context, args []string) error {
-	if isCommand(args) {
-		return runCommand(ctx, args, os.Stdout, os.Stderr)
+	if name, args, ok := client.Split(args, config.Flags()); ok {
+		return client.Run(ctx, name, args, client.Env{Out: os.Stdout, Err: os.Stderr, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+			return stopPods(ctx, rootDir, endpoint, os.Stdout)
+		}})
 	}
-	settings, err := parse(args)
+	settings, err := config.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Printf("%s\nFlags of the agent:\n%s", client.Usage(), config.Flags().FlagUsages())
+	}
 	if err != nil {
 		return err
 	}
@@ -47,24 +61,80 @@ func run(ctx context.Context, args []string) error {
 		fmt.Println(version())
 		return nil
 	}
-	display := newDisplay(settings.Show, os.Stdout, os.Stderr)
-	log := logr.FromSlogHandler(slog.NewTextHandler(display.logs, &slog.HandlerOptions{Level: slog.Level(-settings.Verbosity)}))
+	display := terminal.New(settings.Show, os.Stdout, os.Stderr)
+	log := logr.FromSlogHandler(display.Handler(slog.Level(-settings.Verbosity)))
 	for _, w := range settings.Warnings {
-		log.Info("Warning: " + w)
+		warn(log, w)
 	}
 	saveMemory()
-	agent := func(ctx context.Context) error { return serve(ctx, settings, log, display) }
-	if settings.ContainerRuntimeEndpoint == "" {
-		return withEmbedded(ctx, settings, log, agent)
+	embedded := settings.ContainerRuntimeEndpoint == ""
+	var left running
+	agent := func(ctx context.Context) (err error) {
+		left, err = serve(ctx, settings, log, display)
+		return err
 	}
-	return agent(ctx)
+	if embedded {
+		log.Info("Containers are processes of this machine, since no --container-runtime-endpoint is given")
+		err = withEmbedded(ctx, settings, log, agent)
+	} else {
+		err = agent(ctx)
+	}
+	if text := left.farewell(settings, embedded); text != "" && display.Interactive() {
+		fmt.Fprintln(os.Stderr, text)
+	} else if text != "" {
+		log.Info(text)
+	}
+	return err
 }
 
-// saveMemory has garbage collected when it is half of what is in use, and not when it
-// is as much: an agent makes little of it, and what it holds is what the node lacks.
-// Who sets GOGC or GOMEMLIMIT knows better.
+// farewell returns what to tell the user about what goes on running, "" if nothing does.
+func (r running) farewell(s *config.Settings, embedded bool) string {
+	if r.containers == 0 {
+		return ""
+	}
+	count := func(n int, one, many string) string {
+		if n == 1 {
+			return "1 " + one
+		}
+		return strconv.Itoa(n) + " " + many
+	}
+	command := "minikubelet stop --root-dir " + shellWord(s.RootDir)
+	what := count(r.containers, "process", "processes")
+	if !embedded {
+		what = count(r.containers, "container", "containers")
+		command += " --container-runtime-endpoint " + shellWord(s.ContainerRuntimeEndpoint)
+	}
+	verb := "go on running"
+	if r.containers == 1 {
+		verb = "goes on running"
+	}
+	return fmt.Sprintf("%s of %s %s; the next agent takes over. To end them: %s", what, count(r.pods, "pod", "pods"), verb, command)
+}
+
+// shellWord returns the text as one word of a POSIX shell.
+func shellWord(text string) string {
+	if text != "" && !strings.ContainsAny(text, " \t\n\"'`\\$&|;<>()*?[]#~!{}") {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// warn logs a warning, a level that logr does not have.
+func warn(log logr.Logger, text string) { slog.New(logr.ToSlogHandler(log)).Warn(text) }
+
+// saveMemory lets the garbage collector run when the heap has grown by half, instead of
+// to twice its size: an agent makes little garbage, and the memory that it holds is
+// missing on the node. GOGC and GOMEMLIMIT win.
 func saveMemory() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(50)
 	}
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "minikubelet (unknown version)"
+	}
+	return "minikubelet " + info.Main.Version + " " + info.GoVersion
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"testing"
 	"time"
 
@@ -161,16 +160,6 @@ const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfigur
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-}
-
-func TestUsage(t *testing.T) {
-	fs := (func() *settings { s := &settings{}; defaults(&s.KubeletConfiguration); return s })().flags()
-	usage := fs.FlagUsages()
-	for _, name := range []string{"--config", "--pod-manifest-path", "--container-runtime-endpoint", "--runonce", "--v"} {
-		assert.Contains(t, usage, name)
-	}
-	assert.NotContains(t, usage, "bootstrap-kubeconfig", "what has no effect is not advertised")
-	assert.Less(t, strings.Count(usage, "\n"), 40)
 }
 
 func TestMemoryIsSavedUnlessTheEnvironmentHasASay(t *testing.T) {

@@ -7,20 +7,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/kubeletkit/kubeletkit"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/crimetrics"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
 )
 
-// metrics are those of one agent, in a registry of their own.
+// metrics are those of one agent, in registries of their own.
 type metrics struct {
-	pleg *prommetrics.PLEG
-	// handler answers /metrics.
-	handler http.Handler
+	parts kubeletkit.Metrics
+	cri   cri.Metrics
+	// handler answers /metrics, and probes answers /metrics/probes.
+	handler, probes http.Handler
 }
 
-// newMetrics makes the metrics that kubelet has, as far as there are any here: those of
-// the process, those of Go, and those of the parts.
+// newMetrics makes the metrics of kubelet that exist here: those of the process, of Go,
+// of the parts, and of the calls of the container runtime.
 func newMetrics() (*metrics, error) {
-	reg := prometheus.NewRegistry()
+	reg, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
@@ -29,9 +33,20 @@ func newMetrics() (*metrics, error) {
 			return nil, err
 		}
 	}
-	pleg, err := prommetrics.NewPLEG(reg)
+	parts, err := prommetrics.ForAgent(reg)
 	if err != nil {
 		return nil, err
 	}
-	return &metrics{pleg: pleg, handler: promhttp.HandlerFor(reg, promhttp.HandlerOpts{})}, nil
+	// Probes have series for each container. As with kubelet they are apart, so that the
+	// number of series of /metrics does not depend on the pods.
+	if parts.Prober, err = prommetrics.NewProber(probes); err != nil {
+		return nil, err
+	}
+	calls, err := crimetrics.New(reg)
+	if err != nil {
+		return nil, err
+	}
+	return &metrics{
+		parts: parts, cri: calls, handler: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), probes: promhttp.HandlerFor(probes, promhttp.HandlerOpts{}),
+	}, nil
 }

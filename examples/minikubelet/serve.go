@@ -4,94 +4,124 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit"
-	"github.com/kubeletkit/kubeletkit/gc"
-	"github.com/kubeletkit/kubeletkit/pleg"
-	"github.com/kubeletkit/kubeletkit/podconfig"
-	podhttp "github.com/kubeletkit/kubeletkit/podconfig/http"
-	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/runtime/cri"
-	"github.com/kubeletkit/kubeletkit/runtime/plan"
 	"github.com/kubeletkit/kubeletkit/server"
-	"github.com/kubeletkit/kubeletkit/status"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
-// serve runs the agent and its ports until the context ends.
-func serve(ctx context.Context, s *settings, log logr.Logger, display *display) error {
+// serve runs the agent and its ports until ctx ends or a client has ended all pods. It
+// returns what was running then.
+func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *terminal.Display) (left running, err error) {
 	m, err := newMetrics()
 	if err != nil {
-		return err
+		return left, err
 	}
+	rt, err := dialRuntime(ctx, s, m.cri, log)
+	if err != nil {
+		return left, err
+	}
+	defer func() { _ = rt.Close() }()
+	pods := recent.New(display.Changed)
+	logged := logEvents(slog.New(logr.ToSlogHandler(log)))
 	var broken problems
-	agent, closeRuntime, err := compose(ctx, s, log, display, m.pleg, broken.note)
+	opts, err := agentOptions(s, rt, hooks{
+		sink: pods, metrics: m.parts, problem: broken.note,
+		event: func(e runtime.Event) { pods.Event(e); logged(e) },
+	}, log)
 	if err != nil {
-		return err
+		return left, err
 	}
-	defer closeRuntime()
+	agent, err := kubeletkit.New(opts)
+	if err != nil {
+		return left, err
+	}
+	if len(opts.Sources) == 0 {
+		warn(log, "Neither a directory of manifests (--pod-manifest-path, staticPodPath) nor a URL (--manifest-url, staticPodURL) is given: no pods will run, and those that run are stopped")
+	}
 	if s.RunOnce {
-		if s.RunOnceTimeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, s.RunOnceTimeout, fmt.Errorf("the %s of --runonce-timeout are over", s.RunOnceTimeout))
-			defer cancel()
-		}
-		report, err := agent.RunOnce(ctx)
-		fmt.Print(report)
-		return errors.Join(err, broken.err())
+		return left, runOnce(ctx, s, agent, &broken)
 	}
-	listeners, err := s.listen()
+	listeners, err := listen(s)
 	if err != nil {
-		return err
+		return left, err
 	}
 	socket, err := listenSocket(ctx, s.RootDir, log)
 	if err != nil {
 		for _, l := range listeners {
 			_ = l.Close()
 		}
-		return err
+		return left, err
 	}
+	n := node{agent, pods}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
+	sopts := server.Options{Logger: log.WithName("server"), Metrics: m.handler, ProbeMetrics: m.probes}
 	if socket != nil {
-		control := server.Control(agent, agent, server.Options{Logger: log.WithName("server")})
-		g.Go(func() error { return server.Serve(ctx, socket, control) })
+		stop := control.NewStop()
+		g.Go(func() error { return server.Serve(ctx, socket, control.Handler(n, stop, sopts)) })
+		g.Go(func() error {
+			if stop.Run(ctx, agent.Drain) {
+				log.Info("All pods have ended, as a client has requested")
+				cancel()
+			}
+			return nil
+		})
 	}
-	g.Go(func() error {
-		display.run(ctx, agent.Pods, agent.Synced)
-		return nil
-	})
 	for _, l := range listeners {
 		h := server.Healthz(agent)
 		if l.pods {
-			h = server.Handler(agent, server.Options{Logger: log.WithName("server"), Metrics: m.handler})
+			h = server.Handler(agent, sopts)
 		}
 		log.Info("Serving", "address", l.Addr().String(), "pods", l.pods)
 		g.Go(func() error { return server.Serve(ctx, l.Listener, h) })
 	}
+	g.Go(func() error {
+		display.Run(ctx, n.Pods, agent.Synced)
+		return nil
+	})
 	g.Go(func() error { return agent.Run(ctx) })
-	return g.Wait()
+	err = g.Wait()
+	return n.running(), err
 }
 
-// problems are those of the manifests that last. The zero value has none.
+// runOnce starts the pods, prints what became of them, and returns an error if one does
+// not run.
+func runOnce(ctx context.Context, s *config.Settings, agent *kubeletkit.Agent, broken *problems) error {
+	if s.RunOnceTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.RunOnceTimeout, fmt.Errorf("the %s of --runonce-timeout are over", s.RunOnceTimeout))
+		defer cancel()
+	}
+	report, err := agent.RunOnce(ctx)
+	fmt.Print(report)
+	return errors.Join(err, broken.err())
+}
+
+// problems are the current problems of manifests, by path. The zero value has none.
 type problems struct {
 	mu     sync.Mutex
 	byPath map[string]error
 }
 
-// note takes in that a manifest has a problem, or with nil that it has none anymore.
+// note sets the problem of a manifest; nil means that it has none any more.
 func (p *problems) note(path string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +135,7 @@ func (p *problems) note(path string, err error) {
 	p.byPath[path] = err
 }
 
-// err is all of them, each with its path, and nil if there is none.
+// err returns all problems, each with its path, and nil if there is none.
 func (p *problems) err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,135 +146,14 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// compose makes the agent that the settings describe, and that tells the sink and the metrics. It tells problem
-// of manifests that cannot be used.
-func compose(ctx context.Context, s *settings, log logr.Logger, sink status.Sink, metrics pleg.Metrics, problem func(path string, err error)) (agent *kubeletkit.Agent, closeRuntime func(), err error) {
-	node, err := s.nodeName()
-	if err != nil {
-		return nil, nil, err
-	}
-	host, err := s.host(node)
-	if err != nil {
-		return nil, nil, err
-	}
-	reserved, err := s.reserved()
-	if err != nil {
-		return nil, nil, err
-	}
-	for name, q := range reserved {
-		if total, ok := host.Allocatable[name]; ok {
-			total.Sub(q)
-			host.Allocatable[name] = total
-		}
-	}
-	var sources []podconfig.Source
-	manifests, objects := s.files(log, problem)
-	if manifests != nil {
-		sources = append(sources, manifests)
-	}
-	if s.StaticPodURL != "" {
-		source, err := podhttp.New(s.StaticPodURL, podhttp.Options{
-			Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
-			Allow: manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil}, Logger: log.WithName("http"), Problem: problem,
-		})
-		if err != nil {
-			return nil, nil, fmt.Errorf("--manifest-url or staticPodURL: %w", err)
-		}
-		sources = append(sources, source)
-	}
-	if len(sources) == 0 {
-		log.Info("Warning: neither a directory of manifests (--pod-manifest-path, staticPodPath) nor a URL (--manifest-url, staticPodURL) is given: no pods will run, and those that run are stopped")
-	}
-	kept, err := s.checkpoint(log)
-	if err != nil {
-		return nil, nil, err
-	}
-	maxRestart := s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
-	rt, err := cri.Dial(ctx, s.ContainerRuntimeEndpoint, cri.Options{
-		ImageEndpoint:    s.ImageServiceEndpoint,
-		CallTimeout:      s.RuntimeRequestTimeout.Duration,
-		SerializePulls:   *s.SerializeImagePulls,
-		MaxParallelPulls: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
-		Backoff:          plan.Backoff{Max: maxRestart},
-		Logger:           log.WithName("cri"),
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	closeRuntime = func() { _ = rt.Close() }
-	agent, err = kubeletkit.New(kubeletkit.Options{
-		NodeName:      node,
-		RootDir:       s.RootDir,
-		PodLogsDir:    s.PodLogsDir,
-		Runtime:       rt,
-		Sources:       sources,
-		Objects:       objects,
-		Checkpoint:    kept,
-		StatusSink:    sink,
-		Host:          host,
-		Limits:        syncloop.Limits{MaxPods: int(s.MaxPods), Allocatable: host.Allocatable},
-		SyncFrequency: s.SyncFrequency.Duration,
-		GC:            gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName)},
-		Logger:        log,
-		Override: kubeletkit.Overrides{
-			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),
-			PLEG: func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
-				return s.pleg(rt, p.Cache, pleg.Options{Logger: log.WithName("pleg"), Metrics: metrics}), nil
-			},
-		},
-	})
-	if err != nil {
-		closeRuntime()
-		return nil, nil, err
-	}
-	return agent, closeRuntime, nil
-}
-
-// deadToKeep translates the flag, in which 0 keeps none, for gc, in which 0 is the
-// default.
-func deadToKeep(flag int32) int {
-	if flag <= 0 {
-		return -1
-	}
-	return int(flag)
-}
-
-// host is the machine as pods may know it.
-func (s *settings) host(node string) (*runtime.Host, error) {
-	h, err := kubeletkit.DetectHost()
-	if err != nil {
-		return nil, err
-	}
-	h.NodeName = node
-	h.PodLogsDir = s.PodLogsDir
-	h.ClusterDNS, h.ClusterDomain = s.ClusterDNS, s.ClusterDomain
-	if s.ResolverConfig != nil {
-		h.ResolvConf = *s.ResolverConfig
-	}
-	if s.NodeIP != "" {
-		h.IPs = nil
-		for text := range strings.SplitSeq(s.NodeIP, ",") {
-			ip := net.ParseIP(strings.TrimSpace(text))
-			if ip == nil {
-				return nil, fmt.Errorf("--node-ip %q: not an IP address", text)
-			}
-			h.IPs = append(h.IPs, ip.String())
-		}
-	}
-	if h.Allocatable == nil {
-		h.Allocatable = v1.ResourceList{}
-	}
-	return h, nil
-}
-
-// listener is a port; pods says whether it serves more than /healthz.
+// listener is a port. pods is true if it serves more than /healthz.
 type listener struct {
 	net.Listener
 	pods bool
 }
 
-// listen opens the ports. Either all are open, or none is and the error says why.
-func (s *settings) listen() ([]listener, error) {
+// listen opens the ports of the settings. If one cannot be opened, none is open.
+func listen(s *config.Settings) ([]listener, error) {
 	var out []listener
 	open := func(host string, port int32, pods bool, field, flag string) error {
 		if port == 0 {
@@ -271,4 +180,24 @@ func (s *settings) listen() ([]listener, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// listenSocket opens the socket for commands. If it cannot be opened, the agent runs
+// without; but another agent in the same directory is an error.
+func listenSocket(ctx context.Context, rootDir string, log logr.Logger) (net.Listener, error) {
+	path := filepath.Join(rootDir, config.SocketName)
+	if err := os.MkdirAll(rootDir, 0o750); err != nil {
+		return nil, fmt.Errorf("making the root directory: %w", err)
+	}
+	l, err := server.ListenUnix(ctx, path)
+	switch {
+	case err == nil:
+		log.Info("Serving", "address", path, "commands", true)
+		return l, nil
+	case errors.Is(err, server.ErrSocketInUse), ctx.Err() != nil:
+		return nil, fmt.Errorf("opening the socket for commands: %w", err)
+	default:
+		log.Error(err, "Commands such as minikubelet pods will not find this agent", "socket", path)
+		return nil, nil
+	}
 }

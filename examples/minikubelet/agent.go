@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime/plan"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+// An agent of your own begins with a copy of this file.
+
+// hooks receive what happens in the agent.
+type hooks struct {
+	sink    status.Sink
+	event   runtime.EventFunc
+	metrics kubeletkit.Metrics
+	// problem is called with each manifest that cannot be used, and with nil when it can
+	// be used again.
+	problem func(path string, err error)
+}
+
+// dialRuntime connects to the container runtime of the settings.
+func dialRuntime(ctx context.Context, s *config.Settings, metrics cri.Metrics, log logr.Logger) (*cri.Runtime, error) {
+	return cri.Dial(ctx, s.ContainerRuntimeEndpoint, cri.Options{
+		ImageEndpoint:    s.ImageServiceEndpoint,
+		CallTimeout:      s.RuntimeRequestTimeout.Duration,
+		SerializePulls:   *s.SerializeImagePulls,
+		MaxParallelPulls: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
+		Backoff:          plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
+		Metrics:          metrics,
+		Logger:           log.WithName("cri"),
+	})
+}
+
+// agentOptions returns the composition of the agent that the settings describe.
+func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger) (kubeletkit.Options, error) {
+	none := kubeletkit.Options{}
+	node, err := s.NodeName()
+	if err != nil {
+		return none, err
+	}
+	host, err := detectHost(s, node)
+	if err != nil {
+		return none, err
+	}
+	sources, objects, err := podSources(s, h.problem, log)
+	if err != nil {
+		return none, err
+	}
+	kept, err := checkpointStore(s, log)
+	if err != nil {
+		return none, err
+	}
+	opts := kubeletkit.Options{
+		NodeName:      node,
+		RootDir:       s.RootDir,
+		PodLogsDir:    s.PodLogsDir,
+		Runtime:       rt,
+		Sources:       sources,
+		Objects:       objects,
+		StatusSink:    h.sink,
+		Event:         h.event,
+		Metrics:       h.metrics,
+		Host:          host,
+		Limits:        syncloop.Limits{MaxPods: int(s.MaxPods), Allocatable: host.Allocatable},
+		SyncFrequency: s.SyncFrequency.Duration,
+		GC:            gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName)},
+		Logger:        log,
+		Override: kubeletkit.Overrides{
+			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),
+		},
+	}
+	if kept != nil { // nil in an interface would not be nil
+		opts.Checkpoint = kept
+	}
+	if !s.Evented() {
+		opts.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
+			return pleg.NewGeneric(rt, p.Cache, pleg.Options{Logger: log.WithName("pleg"), Metrics: h.metrics.PLEG}), nil
+		}
+	}
+	return opts, nil
+}
+
+// deadToKeep translates the flag, in which 0 keeps none, for [gc.Policy], in which 0 is
+// the default.
+func deadToKeep(flag int32) int {
+	if flag <= 0 {
+		return -1
+	}
+	return int(flag)
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// levelChange is the level of log lines about changes that are no problem: -v=2.
+const levelChange = slog.Level(-2)
+
+// logEvents returns an EventFunc that logs events: warnings always, others with -v=2.
+func logEvents(log *slog.Logger) runtime.EventFunc {
+	var noDNS sync.Once
+	return func(e runtime.Event) {
+		if e.Reason == "MissingClusterDNS" { // of each pod, since the node is in no cluster
+			noDNS.Do(func() {
+				log.Warn("The node has no cluster DNS (--cluster-dns): pods of DNS policy ClusterFirst use that of the host; said once")
+			})
+			return
+		}
+		level := levelChange
+		if e.Type == v1.EventTypeWarning {
+			level = slog.LevelWarn
+		}
+		attrs := []any{"pod", e.Pod}
+		if e.FieldPath != "" {
+			attrs = append(attrs, "path", e.FieldPath)
+		}
+		attrs = append(attrs, "type", e.Type, "reason", e.Reason, "message", e.Message)
+		if e.Count > 1 {
+			attrs = append(attrs, "count", e.Count)
+		}
+		log.Log(context.Background(), level, "Event", attrs...)
+	}
+}

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+)
+
+func TestNodeAddresses(t *testing.T) {
+	s, err := config.Parse([]string{"--node-ip=192.0.2.7, 2001:DB8::7", "--hostname-override= Edge-7 "})
+	require.NoError(t, err)
+	node, err := s.NodeName()
+	require.NoError(t, err)
+	assert.Equal(t, "edge-7", node)
+	h, err := detectHost(s, node)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"192.0.2.7", "2001:db8::7"}, h.IPs)
+	s.NodeIP = "here"
+	_, err = detectHost(s, node)
+	require.ErrorContains(t, err, `--node-ip "here"`)
+}

@@ -1,0 +1,125 @@
+package client
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+func TestChoosePod(t *testing.T) {
+	web, twin := podtest.Pod(""), podtest.Pod("")
+	twin.Namespace = "other"
+	exact := podtest.Pod("")
+	exact.Name = "web"
+	for _, tt := range []struct {
+		name, namespace string
+		pods            []*v1.Pod
+		found           *v1.Pod
+		err             string
+	}{
+		{"web-n1", "default", []*v1.Pod{web, twin}, web, ""},
+		{"web", "default", []*v1.Pod{web, twin}, web, ""},
+		{"web", "other", []*v1.Pod{web, twin}, twin, ""},
+		{"web", "default", []*v1.Pod{web, exact}, exact, ""},
+		{"we", "default", []*v1.Pod{twin, web}, nil, `there is no pod "we" in namespace "default"; there are default/web-n1, other/web-n1`},
+		{"web", "default", nil, nil, "the agent has no pods"},
+		{"web", "default", []*v1.Pod{web, web}, nil, "means more than one pod: default/web-n1 with UID , default/web-n1 with UID"},
+	} {
+		got, err := choosePod(tt.pods, tt.namespace, tt.name)
+		assert.Same(t, tt.found, got)
+		if tt.err != "" {
+			assert.ErrorContains(t, err, tt.err)
+		}
+	}
+}
+
+func TestChooseContainer(t *testing.T) {
+	p := podtest.Pod("")
+	c, note, err := chooseContainer(p, "")
+	assert.NoError(t, err)
+	assert.Equal(t, "a", c)
+	assert.Equal(t, `Container "a" is taken out of a, b, setup, proxy; name another with -c.`, note)
+	c, note, err = chooseContainer(p, "setup")
+	assert.NoError(t, err)
+	assert.Equal(t, "setup", c+note)
+	_, _, err = chooseContainer(p, "x")
+	assert.ErrorContains(t, err, `pod default/web-n1 has no container "x"; it has a, b, setup, proxy`)
+	p.Annotations = map[string]string{defaultContainerAnnotation: "b"}
+	c, note, _ = chooseContainer(p, "")
+	assert.Equal(t, "b", c+note)
+	c, note, _ = chooseContainer(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "only"}}}}, "")
+	assert.Equal(t, "only", c+note)
+}
+
+// Of two pods of one name the successor is meant, unless the UID is given. A UID is
+// enough in any namespace.
+func TestChoosePodAmongPredecessors(t *testing.T) {
+	old, new := podtest.Pod(""), podtest.Pod("")
+	old.UID, new.UID = "old", "new"
+	now := metav1.NewTime(podtest.Noon)
+	old.DeletionTimestamp = &now
+	pods := []*v1.Pod{new, old}
+	for name, want := range map[string]*v1.Pod{"web": new, "web-n1": new, "old": old, "new": new} {
+		got, err := choosePod(pods, "default", name)
+		assert.NoError(t, err)
+		assert.Same(t, want, got, name)
+	}
+	got, err := choosePod(pods, "other", "old")
+	assert.NoError(t, err)
+	assert.Same(t, old, got)
+	got, err = choosePod(pods[1:], "default", "web")
+	assert.NoError(t, err)
+	assert.Same(t, old, got, "it is the only one")
+}
+
+func TestDescribe(t *testing.T) {
+	p := podtest.Pod(v1.PodRunning, podtest.Ended("setup", "Completed", 0, 0), podtest.Running("proxy", true),
+		podtest.Restarted(podtest.Waiting("a", "CrashLoopBackOff", "back-off 10s"), 2, time.Minute), podtest.Running("b", true))
+	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}
+	text := strings.Join(strings.Fields(describe(p, nil, nil, podtest.Noon)), " ")
+	for _, want := range []string{
+		"Name: web-n1", "Status: CrashLoopBackOff", "Init Containers: setup:", "State: Waiting Reason: CrashLoopBackOff Message: back-off 10s Last State: Terminated",
+		"Finished: 2026-01-02T11:59:00Z (60s ago)", "Restart Count: 2", "v: hostPath /x",
+	} {
+		assert.Contains(t, text, want)
+	}
+}
+
+func TestDescribeEvents(t *testing.T) {
+	p := podtest.Pod(v1.PodRunning)
+	at := func(d time.Duration) time.Time { return podtest.Ago(d).Time }
+	events := []runtime.Event{
+		{Type: "Normal", Reason: "Pulled", Message: "Image is there", FieldPath: "spec.containers{a}", Count: 1, First: at(time.Minute), Last: at(time.Minute)},
+		{Type: "Warning", Reason: "FailedCreatePodSandBox", Message: "no\nroute", Count: 4, First: at(time.Hour), Last: at(2 * time.Second)},
+	}
+	_, table, _ := strings.Cut(describe(p, nil, events, podtest.Noon), "\nEvents:\n")
+	assert.Equal(t, strings.Join([]string{
+		"  Type     Reason                  Age               Container  Message",
+		"  Normal   Pulled                  60s               a          Image is there",
+		"  Warning  FailedCreatePodSandBox  2s (x4 over 60m)  -          no route",
+		"",
+	}, "\n"), table)
+	assert.Contains(t, describe(p, nil, nil, podtest.Noon), "\nEvents:")
+	assert.Contains(t, strings.Join(strings.Fields(describe(p, nil, nil, podtest.Noon)), " "), " Events: <none>")
+}
+
+func TestDescribeAPodThatEnds(t *testing.T) {
+	p := podtest.Pod(v1.PodRunning)
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(podtest.Ago(-20*time.Second)), new(int64(30))
+	text := strings.Join(strings.Fields(describe(p, nil, nil, podtest.Noon)), " ")
+	assert.Contains(t, text, "Grace Period: 30s, ends 2026-01-02T12:00:20Z")
+	assert.Contains(t, text, "Status: Terminating")
+
+	p = podtest.Pod(v1.PodSucceeded)
+	text = strings.Join(strings.Fields(describe(p, &recent.Gone{Pod: p, At: podtest.Ago(time.Hour).Time}, nil, podtest.Noon)), " ")
+	assert.Contains(t, text, "Gone Since: 2026-01-02T11:00:00Z (60m ago)")
+	assert.Contains(t, text, "Status: Succeeded")
+}

@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// errNoAgent says that no agent listens on the socket.
+var errNoAgent = errors.New("no agent answers")
+
+// client talks to a running agent.
+type client struct {
+	rootDir, socket string
+	http            http.Client
+	now             func() time.Time
+}
+
+func newClient(rootDir string) *client {
+	c := &client{rootDir: rootDir, socket: filepath.Join(rootDir, config.SocketName), now: time.Now}
+	c.http.Transport = &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, c.socket) },
+	}
+	return c
+}
+
+func dial(ctx context.Context, socket string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+}
+
+// do makes a request. The error wraps errNoAgent if there is no connection. An answer
+// other than 200 is an error with the text of the answer.
+func (c *client) do(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if unwrapped := (*url.Error)(nil); errors.As(err, &unwrapped) {
+			err = unwrapped.Err
+		}
+		return nil, fmt.Errorf("%w on %s: %w; is it running, as this user and with this --root-dir?", errNoAgent, c.socket, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+		return nil, fmt.Errorf("the agent says: %s", strings.TrimSpace(string(text)))
+	}
+	return resp, nil
+}
+
+// get decodes the answer to a GET request. what is its content.
+func get[T any](ctx context.Context, c *client, path, what string) (out T, err error) {
+	resp, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return out, err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return out, fmt.Errorf("reading the agent's list of %s: %w", what, err)
+	}
+	return out, nil
+}
+
+// pods returns the pods that the agent runs or ends.
+func (c *client) pods(ctx context.Context) ([]*v1.Pod, error) {
+	list, err := get[v1.PodList](ctx, c, "/pods", "pods")
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*v1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return pods, nil
+}
+
+// gone returns the pods that are gone, the latest first.
+func (c *client) gone(ctx context.Context) ([]recent.Gone, error) {
+	return get[[]recent.Gone](ctx, c, control.GonePath, "pods that are gone")
+}
+
+// events returns the latest events of the pod, the oldest first.
+func (c *client) events(ctx context.Context, uid types.UID) ([]runtime.Event, error) {
+	return get[[]runtime.Event](ctx, c, control.EventsPath+url.PathEscape(string(uid)), "events")
+}

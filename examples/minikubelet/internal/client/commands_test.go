@@ -1,0 +1,183 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
+)
+
+// node is an agent with the pod web-n1, of which container "a" runs.
+type node struct {
+	log    string
+	exec   func(cmd []string) (runtime.ExecResult, error)
+	gone   []recent.Gone
+	events map[types.UID][]runtime.Event
+	ending func() []string
+}
+
+func (n *node) Healthy() error                       { return nil }
+func (n *node) Gone() []recent.Gone                  { return n.gone }
+func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
+func (n *node) Ending() []string                     { return n.ending() }
+
+func (n *node) Pods() []*v1.Pod { return []*v1.Pod{web()} }
+
+func web() *v1.Pod {
+	pod := podtest.Pod(v1.PodRunning, podtest.Running("a", true))
+	pod.UID = "u1"
+	return pod
+}
+
+func named(pod *v1.Pod, name string, uid types.UID) *v1.Pod {
+	pod.Name, pod.UID = name, uid
+	return pod
+}
+
+func (n *node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) {
+	c := runtime.ContainerStatus{LogPath: n.log}
+	c.Name, c.ID, c.State = "a", runtime.ContainerID{Type: "t", ID: "1"}, runtime.ContainerRunning
+	return &runtime.PodStatus{Containers: []runtime.ContainerStatus{c}}, true
+}
+
+func (n *node) Exec(_ context.Context, _ runtime.ContainerID, cmd []string, _ time.Duration) (runtime.ExecResult, error) {
+	return n.exec(cmd)
+}
+
+func TestCommands(t *testing.T) {
+	root := t.TempDir()
+	n := &node{log: filepath.Join(root, "0.log"), exec: func(cmd []string) (runtime.ExecResult, error) {
+		switch cmd[0] {
+		case "fail":
+			return runtime.ExecResult{Output: []byte("failed\n"), ExitCode: 3}, nil
+		case "none":
+			return runtime.ExecResult{}, errors.New("no such program")
+		}
+		return runtime.ExecResult{Output: []byte(strings.Join(cmd, "|"))}, nil
+	}}
+	n.gone = []recent.Gone{
+		{Pod: named(web(), "db-n1", "later"), At: time.Now().Add(-5 * time.Second)}, {Pod: named(web(), "db-n1", "before"), At: time.Now().Add(-time.Hour)},
+	}
+	n.events = map[types.UID][]runtime.Event{
+		"u1": {{Type: "Normal", Reason: "Started"}}, "later": {{Type: "Normal", Reason: "Killing"}}, "before": {{Type: "Normal", Reason: "Failed"}},
+	}
+	writeFile(t, n.log, "2026-01-02T03:04:05Z stdout F one\n2026-01-02T03:04:06Z stderr F two\n")
+	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l, control.Handler(n, control.NewStop(), server.Options{})) }()
+	defer func() { cancel(); require.NoError(t, <-served) }()
+
+	const note = "Container \"a\" is taken out of a, b, setup, proxy; name another with -c.\n"
+	for _, tt := range []struct {
+		name        string
+		args        []string
+		out, errOut string // parts, "" for nothing
+		err         string
+	}{
+		{"pods", []string{"pods"}, "web-n1", "", ""},
+		{"pods of a namespace", []string{"pods", "-n", "other"}, "", "No pods found.\n", ""},
+		{"pods with an argument", []string{"pods", "x"}, "", "", `pods: unexpected argument "x"; see minikubelet pods --help`},
+		{"describe", []string{"describe", "web"}, "QoS", "", ""},
+		{"describe nothing", []string{"describe"}, "", "", "want the name of one pod"},
+		{"unknown pod", []string{"describe", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
+		{"logs of a pod that is gone", []string{"logs", "db"}, "", "", "pod default/db-n1 ended 5s ago, and its containers and logs were removed; minikubelet describe still shows"},
+		{"logs", []string{"logs", "web"}, "one\ntwo\n", note, ""},
+		{"logs, all flags", []string{"logs", "web-n1", "-c", "a", "--tail=1", "--timestamps", "-n", "default"}, "2026-01-02T03:04:06Z two\n", "", ""},
+		{"logs of before", []string{"logs", "web", "-c", "a", "-p"}, "", "", `the agent says: previous terminated container "a" in pod "web-n1" not found`},
+		{"logs of an unknown container", []string{"logs", "web", "-c", "x"}, "", "", "it has a, b, setup, proxy"},
+		{"logs of one that does not run", []string{"logs", "web", "-c", "b"}, "", "", `container "b" in pod "web-n1" is waiting to start`},
+		{"exec", []string{"exec", "web", "-c", "a", "--", "echo", "-n", "a b"}, "echo|-n|a b", "", ""},
+		{"exec that fails", []string{"exec", "web", "-c", "a", "--", "fail"}, "failed\n", "", "exit code 3"},
+		{"exec of nothing", []string{"exec", "web", "-c", "a", "--", "none"}, "", "", "the agent says: no such program"},
+		{"exec without a dash", []string{"exec", "web", "ls"}, "", "", "want the name of one pod, --, and a command"},
+		{"unknown flag", []string{"pods", "--tail=1"}, "", "", "unknown flag: --tail"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out, errOut strings.Builder
+			err := runCommand(t.Context(), append([]string{"--root-dir", root}, tt.args...), &out, &errOut)
+			var again strings.Builder
+			args := append([]string{tt.args[0], "--root-dir", root}, tt.args[1:]...)
+			assert.Equal(t, err, runCommand(t.Context(), args, &again, &strings.Builder{}), "flags may be on both sides")
+			assert.Equal(t, out.String(), again.String())
+			if tt.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.err)
+			}
+			if tt.name == "describe" || tt.name == "pods" {
+				assert.Contains(t, out.String(), "web-n1")
+			} else {
+				assert.Equal(t, tt.out, out.String())
+			}
+			assert.Equal(t, tt.errOut, errOut.String())
+		})
+	}
+	var code ExitCode
+	require.ErrorAs(t, runCommand(t.Context(), []string{"exec", "--root-dir", root, "web", "--", "fail"}, &strings.Builder{}, &strings.Builder{}), &code)
+	assert.Equal(t, ExitCode(3), code)
+
+	// Events, also of a pod that is gone: the latest of the name, or that of the UID.
+	for name, want := range map[string]string{"web": "Started", "u1": "Started", "db": "Killing", "before": "Failed"} {
+		var out strings.Builder
+		require.NoError(t, runCommand(t.Context(), []string{"--root-dir", root, "describe", name}, &out, &strings.Builder{}))
+		assert.Contains(t, out.String(), want, name)
+		assert.Equal(t, want != "Started", strings.Contains(out.String(), "Gone Since:"), name)
+	}
+
+	// What is followed ends with a signal, and that is no error.
+	lctx, stop := context.WithCancel(t.Context())
+	out := &stopper{stop: stop}
+	require.NoError(t, runCommand(lctx, []string{"logs", "--root-dir", root, "-f", "web"}, out, &strings.Builder{}))
+	assert.Equal(t, "one\ntwo\n", out.String())
+}
+
+// stopper calls stop when something is written.
+type stopper struct {
+	strings.Builder
+	stop func()
+}
+
+func (s *stopper) Write(p []byte) (int, error) {
+	defer s.stop()
+	return s.Builder.Write(p)
+}
+
+func TestCommandsWithoutAnAgent(t *testing.T) {
+	root := t.TempDir()
+	err := runCommand(t.Context(), []string{"pods", "--root-dir", root}, os.Stdout, os.Stderr)
+	require.ErrorContains(t, err, "no agent answers on "+filepath.Join(root, config.SocketName))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func writeFile(t *testing.T, path, content string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+// runCommand runs the command in the arguments of the program.
+func runCommand(ctx context.Context, args []string, out, errOut io.Writer) error {
+	name, rest, ok := Split(args, config.Flags())
+	if !ok {
+		return fmt.Errorf("no command in %q", args)
+	}
+	return Run(ctx, name, rest, Env{Out: out, Err: errOut})
+}

@@ -1,0 +1,206 @@
+package client
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// description writes names and values, indented by level.
+type description struct {
+	w   *tabwriter.Writer
+	now time.Time
+}
+
+func (d *description) line(level int, name, format string, args ...any) {
+	fmt.Fprintf(d.w, "%s%s:\t%s\n", strings.Repeat("  ", level), name, fmt.Sprintf(format, args...))
+}
+
+// optional writes a line unless the value is empty.
+func (d *description) optional(level int, name, value string) {
+	if value != "" {
+		d.line(level, name, "%s", strings.Join(strings.Fields(value), " "))
+	}
+}
+
+// describe returns what helps to find out why a pod is in its state. gone is not nil if
+// the pod is gone from the node.
+func describe(pod *v1.Pod, gone *recent.Gone, events []runtime.Event, now time.Time) string {
+	var b strings.Builder
+	d := &description{tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0), now}
+	st := &pod.Status
+	d.line(0, "Name", "%s", pod.Name)
+	d.line(0, "Namespace", "%s", pod.Namespace)
+	d.line(0, "UID", "%s", pod.UID)
+	d.optional(0, "Node", pod.Spec.NodeName)
+	if st.StartTime != nil {
+		d.line(0, "Start Time", "%s", d.at(*st.StartTime))
+	}
+	if gone != nil {
+		d.line(0, "Gone Since", "%s", d.at(metav1.NewTime(gone.At)))
+	} else if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
+		d.line(0, "Grace Period", "%ds, ends %s", *pod.DeletionGracePeriodSeconds, pod.DeletionTimestamp.Format(time.RFC3339))
+	}
+	d.pairs("Labels", pod.Labels)
+	d.pairs("Annotations", pod.Annotations)
+	d.line(0, "Status", "%s", terminal.Summarize(pod).Status)
+	d.optional(0, "Phase", string(st.Phase))
+	d.optional(0, "Reason", st.Reason)
+	d.optional(0, "Message", st.Message)
+	var ips []string
+	for _, ip := range st.PodIPs {
+		ips = append(ips, ip.IP)
+	}
+	d.optional(0, "IPs", strings.Join(ips, ", "))
+	d.optional(0, "QoS Class", string(st.QOSClass))
+	d.optional(0, "Restart Policy", string(pod.Spec.RestartPolicy))
+	d.containers("Init Containers", pod.Spec.InitContainers, st.InitContainerStatuses)
+	d.containers("Containers", pod.Spec.Containers, st.ContainerStatuses)
+	if len(st.Conditions) > 0 {
+		fmt.Fprintln(d.w, "Conditions:")
+		for _, c := range st.Conditions {
+			d.line(1, string(c.Type), "%s", strings.TrimRight(fmt.Sprintf("%s %s", c.Status, c.Message), " "))
+		}
+	}
+	if len(pod.Spec.Volumes) > 0 {
+		fmt.Fprintln(d.w, "Volumes:")
+		for i := range pod.Spec.Volumes {
+			d.line(1, pod.Spec.Volumes[i].Name, "%s", volumeKind(&pod.Spec.Volumes[i]))
+		}
+	}
+	d.events(events)
+	_ = d.w.Flush()
+	return b.String()
+}
+
+// events writes a table of the events, the oldest first.
+func (d *description) events(events []runtime.Event) {
+	if len(events) == 0 {
+		d.line(0, "Events", "<none>")
+		return
+	}
+	// The lines before are not to be aligned with the table.
+	_ = d.w.Flush()
+	fmt.Fprintln(d.w, "Events:\n  Type\tReason\tAge\tContainer\tMessage")
+	for _, e := range events {
+		age := duration.HumanDuration(d.now.Sub(e.Last))
+		if e.Count > 1 {
+			age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(d.now.Sub(e.First)))
+		}
+		fmt.Fprintf(d.w, "  %s\t%s\t%s\t%s\t%s\n", e.Type, e.Reason, age, containerOf(e.FieldPath), strings.Join(strings.Fields(e.Message), " "))
+	}
+}
+
+// containerOf returns the name of the container in a path such as
+// "spec.containers{web}", and "-" if there is none.
+func containerOf(path string) string {
+	_, name, found := strings.Cut(strings.TrimSuffix(path, "}"), "{")
+	if !found {
+		return "-"
+	}
+	return name
+}
+
+func (d *description) pairs(name string, pairs map[string]string) {
+	for i, key := range slices.Sorted(maps.Keys(pairs)) {
+		if i == 0 {
+			d.line(0, name, "%s=%s", key, pairs[key])
+			continue
+		}
+		fmt.Fprintf(d.w, "\t%s=%s\n", key, pairs[key])
+	}
+}
+
+func (d *description) at(t metav1.Time) string {
+	return fmt.Sprintf("%s (%s ago)", t.Format(time.RFC3339), duration.HumanDuration(d.now.Sub(t.Time)))
+}
+
+func (d *description) containers(title string, specs []v1.Container, statuses []v1.ContainerStatus) {
+	if len(specs) > 0 {
+		fmt.Fprintf(d.w, "%s:\n", title)
+	}
+	for i := range specs {
+		c := &specs[i]
+		fmt.Fprintf(d.w, "  %s:\n", c.Name)
+		d.line(2, "Image", "%s", c.Image)
+		d.optional(2, "Command", quoted(c.Command))
+		d.optional(2, "Args", quoted(c.Args))
+		d.optional(2, "Requests", resources(c.Resources.Requests))
+		d.optional(2, "Limits", resources(c.Resources.Limits))
+		var mounts []string
+		for _, m := range c.VolumeMounts {
+			mounts = append(mounts, m.MountPath+" from "+m.Name)
+		}
+		d.optional(2, "Mounts", strings.Join(mounts, ", "))
+		at := slices.IndexFunc(statuses, func(s v1.ContainerStatus) bool { return s.Name == c.Name })
+		if at < 0 {
+			continue
+		}
+		s := &statuses[at]
+		d.optional(2, "Container ID", s.ContainerID)
+		d.state("State", &s.State)
+		if s.LastTerminationState.Terminated != nil {
+			d.state("Last State", &s.LastTerminationState)
+		}
+		d.line(2, "Ready", "%t", s.Ready)
+		d.line(2, "Restart Count", "%d", s.RestartCount)
+	}
+}
+
+func (d *description) state(name string, s *v1.ContainerState) {
+	switch {
+	case s.Running != nil:
+		d.line(2, name, "Running")
+		d.line(3, "Started", "%s", d.at(s.Running.StartedAt))
+	case s.Terminated != nil:
+		d.line(2, name, "Terminated")
+		d.optional(3, "Reason", s.Terminated.Reason)
+		d.optional(3, "Message", s.Terminated.Message)
+		d.line(3, "Exit Code", "%d", s.Terminated.ExitCode)
+		if !s.Terminated.FinishedAt.IsZero() {
+			d.line(3, "Finished", "%s", d.at(s.Terminated.FinishedAt))
+		}
+	case s.Waiting != nil:
+		d.line(2, name, "Waiting")
+		d.optional(3, "Reason", s.Waiting.Reason)
+		d.optional(3, "Message", s.Waiting.Message)
+	}
+}
+
+func quoted(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%q", words)
+}
+
+func resources(list v1.ResourceList) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		q := list[name]
+		out = append(out, string(name)+"="+q.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+func volumeKind(v *v1.Volume) string {
+	switch {
+	case v.EmptyDir != nil:
+		return "emptyDir"
+	case v.HostPath != nil:
+		return "hostPath " + v.HostPath.Path
+	default:
+		return "of a type that minikubelet does not support"
+	}
+}

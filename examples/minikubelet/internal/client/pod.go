@@ -1,0 +1,173 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/server"
+)
+
+// pods prints the table of the pods.
+func (c *call) pods(ctx context.Context) error {
+	if len(c.args) > 0 {
+		return c.misused(fmt.Sprintf("unexpected argument %q", c.args[0]))
+	}
+	pods, err := c.client.pods(ctx)
+	if err != nil {
+		return err
+	}
+	var wanted []*v1.Pod
+	for _, pod := range pods {
+		if c.namespace == "" || pod.Namespace == c.namespace {
+			wanted = append(wanted, pod)
+		}
+	}
+	if len(wanted) == 0 {
+		fmt.Fprintln(c.Err, "No pods found.")
+		return nil
+	}
+	_, err = io.WriteString(c.Out, terminal.PodTable(wanted, c.client.now()))
+	return err
+}
+
+// describe prints the state of a pod and its events.
+func (c *call) describe(ctx context.Context) error {
+	if len(c.args) != 1 {
+		return c.misused("want the name of one pod")
+	}
+	pod, gone, err := c.pod(ctx, c.args[0])
+	if err != nil {
+		return err
+	}
+	if gone != nil {
+		pod = gone.Pod
+	}
+	events, err := c.client.events(ctx, pod.UID)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(c.Out, describe(pod, gone, events, c.client.now()))
+	return err
+}
+
+// logs prints the log of a container.
+func (c *call) logs(ctx context.Context) error {
+	if len(c.args) != 1 {
+		return c.misused("want the name of one pod")
+	}
+	pod, container, err := c.target(ctx, c.args[0])
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	set := func(name string, on bool) {
+		if on {
+			query.Set(name, "true")
+		}
+	}
+	set("follow", c.follow)
+	set("previous", c.previous)
+	set("timestamps", c.timestamps)
+	if c.tail >= 0 {
+		query.Set("tailLines", strconv.Itoa(c.tail))
+	}
+	resp, err := c.client.do(ctx, http.MethodGet, pathOf("containerLogs", pod, container), query)
+	if err == nil {
+		defer resp.Body.Close()
+		_, err = io.Copy(c.Out, resp.Body)
+	}
+	if ctx.Err() != nil {
+		return nil // a signal
+	}
+	return err
+}
+
+// exec runs a command in a container, and prints its output.
+func (c *call) exec(ctx context.Context) error {
+	if c.dash != 1 || len(c.args) < 2 {
+		return c.misused("want the name of one pod, --, and a command")
+	}
+	pod, container, err := c.target(ctx, c.args[0])
+	if err != nil {
+		return err
+	}
+	resp, err := c.client.do(ctx, http.MethodPost, pathOf("run", pod, container), url.Values{"command": c.args[1:]})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(c.Out, resp.Body); err != nil {
+		return err
+	}
+	code, err := strconv.Atoi(resp.Header.Get(server.ExitCodeHeader))
+	if err != nil {
+		return errors.New("the answer of the agent has no exit code of the command")
+	}
+	if code != 0 {
+		return ExitCode(code)
+	}
+	return nil
+}
+
+// pod finds a pod by its name or UID. If it is gone from the node, pod is nil and gone is
+// the pod of that name that was there last.
+func (c *call) pod(ctx context.Context, name string) (pod *v1.Pod, gone *recent.Gone, err error) {
+	pods, err := c.client.pods(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	namespace := c.namespace
+	if namespace == "" {
+		namespace = v1.NamespaceDefault
+	}
+	pod, err = choosePod(pods, namespace, name)
+	if !errors.Is(err, errNoPod) {
+		return pod, nil, err
+	}
+	all, goneErr := c.client.gone(ctx)
+	if goneErr != nil {
+		return nil, nil, errors.Join(err, goneErr)
+	}
+	for i := range all { // the latest first
+		if names(all[i].Pod, namespace, name) != notNamed {
+			return nil, &all[i], nil
+		}
+	}
+	return nil, nil, err
+}
+
+// target finds the pod and the container that are meant.
+func (c *call) target(ctx context.Context, name string) (*v1.Pod, string, error) {
+	pod, gone, err := c.pod(ctx, name)
+	if err != nil {
+		return nil, "", err
+	}
+	if gone != nil {
+		return nil, "", fmt.Errorf("pod %s/%s ended %s ago, and its containers and logs were removed; minikubelet describe still shows its last state and events",
+			gone.Pod.Namespace, gone.Pod.Name, duration.HumanDuration(c.client.now().Sub(gone.At).Round(time.Second)))
+	}
+	container, note, err := chooseContainer(pod, c.container)
+	if err == nil && note != "" {
+		fmt.Fprintln(c.Err, note)
+	}
+	return pod, container, err
+}
+
+func pathOf(api string, pod *v1.Pod, container string) string {
+	path := "/" + api
+	for _, element := range []string{pod.Namespace, pod.Name, string(pod.UID), container} {
+		path += "/" + url.PathEscape(element)
+	}
+	return path
+}

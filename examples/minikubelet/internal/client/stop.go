@@ -1,0 +1,102 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+)
+
+// exitPeriod is how often stop looks whether the agent has exited.
+const exitPeriod = 50 * time.Millisecond
+
+var errInterrupted = errors.New("interrupted; the agent goes on ending its pods, and exits then")
+
+// stop ends all pods and the agent.
+func (c *call) stop(ctx context.Context) error {
+	if len(c.args) > 0 {
+		return c.misused(fmt.Sprintf("unexpected argument %q", c.args[0]))
+	}
+	resp, err := c.client.do(ctx, http.MethodPost, control.StopPath, nil)
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case errors.Is(err, errNoAgent):
+		return c.StopPods(ctx, c.rootDir, c.endpoint)
+	case err != nil:
+		return err
+	}
+	defer resp.Body.Close()
+	if err := c.progress(ctx, resp.Body); err != nil {
+		return err
+	}
+	if err := c.awaitExit(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.Out, "The agent has exited.")
+	return nil
+}
+
+// progress prints what the agent answers until all pods have ended.
+func (c *call) progress(ctx context.Context, body io.Reader) error {
+	for dec, last := json.NewDecoder(body), ""; ; {
+		var p control.Progress
+		switch err := dec.Decode(&p); {
+		case ctx.Err() != nil:
+			return errInterrupted
+		case err != nil:
+			return fmt.Errorf("the connection to the agent broke before all pods had ended: %w", err)
+		case p.Error != "":
+			return fmt.Errorf("the agent could not end all pods: %s", p.Error)
+		case p.Done:
+			fmt.Fprintln(c.Out, "All pods have ended.")
+			return nil
+		}
+		if line := Ending(p.Left); line != last && len(p.Left) > 0 {
+			fmt.Fprintln(c.Out, line)
+			last = line
+		}
+	}
+}
+
+// Ending returns a line about pods that are ending.
+func Ending(pods []string) string {
+	const most = 4
+	pods = slices.Sorted(slices.Values(pods))
+	text := strings.Join(pods[:min(most, len(pods))], ", ")
+	if more := len(pods) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if len(pods) == 1 {
+		return "1 pod is ending: " + text
+	}
+	return fmt.Sprintf("%d pods are ending: %s", len(pods), text)
+}
+
+// awaitExit waits until the sockets of the agent and of the embedded runtime are closed,
+// so that another agent can be started.
+func (c *call) awaitExit(ctx context.Context) error {
+	for _, socket := range []string{c.client.socket, filepath.Join(c.rootDir, "process", "cri.sock")} {
+		for {
+			conn, err := dial(ctx, socket)
+			if err != nil {
+				break
+			}
+			_ = conn.Close()
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(exitPeriod):
+			}
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,91 @@
+package config
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+)
+
+const checkpointDirFlag = "checkpoint-dir"
+
+// Flags returns the flags of the agent with their defaults.
+func Flags() *pflag.FlagSet {
+	s := &Settings{}
+	defaults(&s.KubeletConfiguration)
+	return s.flags()
+}
+
+// flags binds kubelet's flags to the settings. Flags that are understood but not
+// implemented are accepted; see warn.
+func (s *Settings) flags() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("minikubelet", pflag.ContinueOnError)
+	fs.SortFlags = true
+	fs.Usage = func() {} // the caller prints it
+	fs.StringVar(&s.ConfigFile, "config", "", "KubeletConfiguration (kubelet.config.k8s.io/v1beta1) to read; flags win over it")
+	fs.StringVar(&s.RootDir, "root-dir", "", "directory of the agent's files and of the socket for commands (default for root: /var/lib/kubelet, without a runtime endpoint /var/lib/minikubelet; for other users: in their XDG state directory)")
+	fs.StringVar(&s.Show, "show", terminal.Auto, "how to show the pods on stdout: auto (table on a terminal, else lines), table, lines (one for each change of a pod), or none")
+	fs.StringVar(&s.HostnameOverride, "hostname-override", "", "name of the node (default: the name of the machine)")
+	fs.StringVar(&s.NodeIP, "node-ip", "", "address of the node, or two of different families, separated by a comma (default: the address of the default route)")
+	fs.IntVarP(&s.Verbosity, "v", "v", 0, "how much to log: 0 little, 2 each change, 4 for debugging")
+	fs.BoolVar(&s.Version, "version", false, "print the version and exit")
+	fs.Int32Var(&s.MaxDeadPerName, "maximum-dead-containers-per-container", 1, "dead instances of each container that are kept")
+	fs.DurationVar(&s.MinContainerTTL, "minimum-container-ttl-duration", 0, "age at which a dead container may be removed")
+
+	fs.StringVar(&s.StaticPodPath, "pod-manifest-path", s.StaticPodPath, "manifest file, or directory of manifests, of the pods to run")
+	fs.StringVar(&s.ObjectsPath, "objects-path", "", "directory of the secrets and config maps that pods refer to, as manifests, best of mode 0600; kubelet has no such flag (default: they are among the manifests of the pods)")
+	fs.StringVar(&s.CheckpointDir, checkpointDirFlag, "", "directory that keeps the pods, so that they run after a reboot even while their sources cannot be reached; \"\" for none; kubelet has no such flag (default: podcheckpoint in the root directory)")
+	fs.StringVar(&s.CheckpointKey, "checkpoint-key-file", "", "file of 16, 24 or 32 bytes, or as many in base64, that encrypts the secrets and config maps in the checkpoint directory (default: they are not encrypted)")
+	fs.StringVar(&s.ContainerRuntimeEndpoint, "container-runtime-endpoint", s.ContainerRuntimeEndpoint, "CRI socket of the container runtime (default: the embedded runtime, whose containers are processes of this machine)")
+	fs.StringVar(&s.ImageServiceEndpoint, "image-service-endpoint", s.ImageServiceEndpoint, "CRI socket for images (default: that of the runtime)")
+	fs.StringVar(&s.Address, "address", s.Address, "address that the read-only port is bound to")
+	fs.Int32Var(&s.ReadOnlyPort, "read-only-port", s.ReadOnlyPort, "port of /healthz, /pods and /metrics, without authentication; 0 for none")
+	fs.Int32Var(s.HealthzPort, "healthz-port", *s.HealthzPort, "port of /healthz alone; 0 for none")
+	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress, "address that the healthz port is bound to")
+	fs.BoolVar(s.EnableServer, "enable-server", *s.EnableServer, "kubelet's switch of its authenticated port, which this agent does not have")
+	fs.DurationVar(&s.FileCheckFrequency.Duration, "file-check-frequency", s.FileCheckFrequency.Duration, "time between two full reads of the manifests")
+	fs.StringVar(&s.StaticPodURL, "manifest-url", s.StaticPodURL, "URL of manifests of pods to run, in addition to those of --pod-manifest-path")
+	fs.Var(cliflag.NewColonSeparatedMultimapStringString(&s.StaticPodURLHeader), "manifest-url-header", "comma-separated list of name:value HTTP headers for --manifest-url; the flag and the names may be repeated")
+	fs.DurationVar(&s.HTTPCheckFrequency.Duration, "http-check-frequency", s.HTTPCheckFrequency.Duration, "time between two requests of the manifest URL")
+	fs.DurationVar(&s.SyncFrequency.Duration, "sync-frequency", s.SyncFrequency.Duration, "time between two syncs of a pod to which nothing happens")
+	fs.DurationVar(&s.RuntimeRequestTimeout.Duration, "runtime-request-timeout", s.RuntimeRequestTimeout.Duration, "time limit of a call to the runtime, except pulls, stops and execs")
+	fs.Int32Var(&s.MaxPods, "max-pods", s.MaxPods, "pods that may run on the node; 0 for no limit")
+	fs.StringSliceVar(&s.ClusterDNS, "cluster-dns", s.ClusterDNS, "name servers of pods with DNS policy ClusterFirst")
+	fs.StringVar(&s.ClusterDomain, "cluster-domain", s.ClusterDomain, "domain of the cluster")
+	fs.BoolVar(s.SerializeImagePulls, "serialize-image-pulls", *s.SerializeImagePulls, "pull one image at a time")
+	fs.BoolVar(&s.RunOnce, "runonce", s.RunOnce, "start the pods and exit when each is running or has ended; the exit code is 1 if a pod failed, a manifest is broken or the time is up")
+	fs.DurationVar(&s.RunOnceTimeout, "runonce-timeout", 15*time.Minute, "time limit of --runonce; 0 for none; kubelet has no such flag, it tried each pod ten times, about as long")
+	fs.Var(gates{&s.FeatureGates}, "feature-gates", "kubelet's feature gates; only EventedPLEG has an effect (default true): use the runtime's events, where it has them")
+	fs.Var(optionalString{&s.ResolverConfig}, "resolv-conf", `resolver configuration of pods; "" for none (default "/etc/resolv.conf")`)
+
+	for name := range strings.FieldsSeq(ignoredFlags) {
+		fs.Var(ignored{}, name, "accepted for compatibility with kubelet; no effect")
+		_ = fs.MarkHidden(name)
+	}
+	for name := range strings.FieldsSeq(ignoredSwitches) {
+		fs.Var(ignored{}, name, "accepted for compatibility with kubelet; no effect")
+		fs.Lookup(name).NoOptDefVal = "true"
+		_ = fs.MarkHidden(name)
+	}
+	return fs
+}
+
+// optionalString is a string flag. It distinguishes a flag that was not given, for which
+// *target stays nil, from an empty one.
+type optionalString struct{ target **string }
+
+func (o optionalString) String() string {
+	if o.target == nil || *o.target == nil {
+		return ""
+	}
+	return **o.target
+}
+
+// Set implements [pflag.Value].
+func (o optionalString) Set(v string) error { *o.target = &v; return nil }
+
+// Type implements [pflag.Value].
+func (o optionalString) Type() string { return "string" }

@@ -1,0 +1,33 @@
+package config
+
+// ignored is the value of a flag that has no effect.
+type ignored struct{}
+
+func (ignored) String() string   { return "" }
+func (ignored) Set(string) error { return nil }
+func (ignored) Type() string     { return "ignored" }
+
+// ignoredFlags are kubelet's flags (as of 1.36) that take a value and are not
+// implemented here, ignoredSwitches those that need none.
+const (
+	ignoredFlags = `authentication-token-webhook-cache-ttl authorization-mode authorization-webhook-cache-authorized-ttl
+		authorization-webhook-cache-unauthorized-ttl bootstrap-kubeconfig cert-dir cgroup-driver cgroup-root client-ca-file
+		cloud-provider config-dir container-log-max-files container-log-max-size cpu-cfs-quota-period cpu-manager-policy
+		cpu-manager-policy-options cpu-manager-reconcile-period enforce-node-allocatable event-burst event-qps eviction-hard
+		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
+		eviction-soft-grace-period experimental-mounter-path hairpin-mode
+		image-credential-provider-bin-dir image-credential-provider-config image-gc-high-threshold image-gc-low-threshold
+		kube-api-burst kube-api-content-type kube-api-qps kube-reserved kube-reserved-cgroup kubeconfig kubelet-cgroups lock-file
+		log-flush-frequency logging-format max-open-files maximum-dead-containers
+		memory-manager-policy minimum-image-ttl-duration node-labels node-status-max-images node-status-update-frequency
+		oom-score-adj pod-cidr pod-max-pids pods-per-core port provider-id qos-reserved register-with-taints registry-burst
+		registry-qps reserved-cpus reserved-memory runtime-cgroups streaming-connection-idle-timeout system-cgroups
+		system-reserved system-reserved-cgroup tls-cert-file tls-cipher-suites tls-min-version tls-private-key-file
+		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
+		volume-stats-agg-period windows-priorityclass allowed-unsafe-sysctls`
+	ignoredSwitches = `anonymous-auth authentication-token-webhook cgroups-per-qos contention-profiling cpu-cfs-quota
+		enable-controller-attach-detach enable-debugging-handlers exit-on-lock-contention
+		experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on kernel-memcg-notification
+		local-storage-capacity-isolation make-iptables-util-chains protect-kernel-defaults register-node rotate-certificates
+		rotate-server-certificates seccomp-default windows-service`
+)

@@ -1,0 +1,154 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+)
+
+// SocketName is the name of the agent's socket in its root directory. Commands such as
+// minikubelet pods connect to it.
+const SocketName = "agent.sock"
+
+// Settings are the contents of the command line and of the configuration file.
+type Settings struct {
+	kubeletconfig.KubeletConfiguration
+
+	ConfigFile       string
+	ObjectsPath      string
+	CheckpointDir    string
+	CheckpointKey    string
+	RootDir          string
+	HostnameOverride string
+	NodeIP           string
+	Verbosity        int
+	Version          bool
+	Show             string
+	MaxDeadPerName   int32
+	MinContainerTTL  time.Duration
+	RunOnceTimeout   time.Duration
+	// Warnings name what was given and understood but is not implemented.
+	Warnings []string
+}
+
+// Parse reads the flags and the configuration file that they name. A flag wins over the
+// field of the file. The error wraps [pflag.ErrHelp] if the flags request help.
+func Parse(args []string) (*Settings, error) {
+	s := &Settings{}
+	defaults(&s.KubeletConfiguration)
+	fs := s.flags()
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if s.ConfigFile != "" {
+		// The file first, then the flags over it.
+		fromFile := &Settings{}
+		warnings, err := load(s.ConfigFile, &fromFile.KubeletConfiguration)
+		if err != nil {
+			return nil, err
+		}
+		defaults(&fromFile.KubeletConfiguration)
+		s, fs = fromFile, fromFile.flags()
+		if err := fs.Parse(args); err != nil {
+			return nil, err
+		}
+		s.Warnings = append(s.Warnings, warnings...)
+	}
+	if extra := fs.Args(); len(extra) > 0 {
+		return nil, fmt.Errorf("unexpected argument %q; minikubelet help lists the commands", extra[0])
+	}
+	s.warn(fs)
+	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
+		s.Verbosity = v
+	}
+	embedded := s.ContainerRuntimeEndpoint == ""
+	def(&s.RootDir, defaultRootDir(embedded))
+	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, embedded))
+	if !fs.Changed(checkpointDirFlag) && s.RootDir != "" {
+		s.CheckpointDir = filepath.Join(s.RootDir, "podcheckpoint")
+	}
+	if err := s.absolute(); err != nil {
+		return nil, err
+	}
+	return s, s.validate()
+}
+
+// warn adds a warning for each flag that has no effect.
+func (s *Settings) warn(fs *pflag.FlagSet) {
+	fs.Visit(func(f *pflag.Flag) {
+		if _, ok := f.Value.(ignored); ok {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("flag --%s is not implemented and has no effect", f.Name))
+		}
+	})
+	if fs.Changed("feature-gates") {
+		for _, name := range slices.Sorted(maps.Keys(s.FeatureGates)) {
+			if name != eventedPLEG {
+				s.Warnings = append(s.Warnings, fmt.Sprintf("feature gate %s is not implemented and has no effect", name))
+			}
+		}
+	}
+	if s.ContainerRuntimeEndpoint != "" && s.PodPidsLimit != nil {
+		s.Warnings = append(s.Warnings, "field podPidsLimit has an effect only without a container runtime endpoint")
+	}
+}
+
+// defaults fills in kubelet's defaults for the fields that are implemented.
+func defaults(c *kubeletconfig.KubeletConfiguration) {
+	def(&c.Address, "0.0.0.0")
+	def(&c.HealthzBindAddress, "127.0.0.1")
+	def(&c.SyncFrequency.Duration, time.Minute)
+	def(&c.FileCheckFrequency.Duration, 20*time.Second)
+	def(&c.HTTPCheckFrequency.Duration, 20*time.Second)
+	def(&c.RuntimeRequestTimeout.Duration, 2*time.Minute)
+	def(&c.MaxPods, 110)
+	def(&c.HealthzPort, ptr.To[int32](10248))
+	def(&c.EnableServer, ptr.To(true))
+	// The default of kubelet is one pull at a time. Here pulls run side by side, at most
+	// MaxParallelImagePulls of them.
+	def(&c.SerializeImagePulls, ptr.To(false))
+	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// absolute makes the paths of flags absolute: the path of a manifest is part of the
+// identity of its pod.
+func (s *Settings) absolute() error {
+	for _, p := range []*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.CheckpointDir, &s.CheckpointKey} {
+		if *p == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return fmt.Errorf("path %s: %w", *p, err)
+		}
+		*p = abs
+	}
+	return nil
+}
+
+// NodeName returns the name that was given, else the name of the machine, in lower case.
+func (s *Settings) NodeName() (string, error) {
+	name := s.HostnameOverride
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			return "", fmt.Errorf("the machine has no name for the node: %w; give one with --hostname-override", err)
+		}
+	}
+	return strings.ToLower(strings.TrimSpace(name)), nil
+}

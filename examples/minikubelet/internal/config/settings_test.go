@@ -1,0 +1,216 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func evented(want bool) func(*testing.T, *Settings) {
+	return func(t *testing.T, s *Settings) {
+		assert.Equal(t, want, s.Evented())
+		assert.Empty(t, s.Warnings)
+	}
+}
+
+// parsed runs parse over a configuration, unless it is "", and flags.
+func parsed(t *testing.T, config string, args ...string) (*Settings, error) {
+	t.Helper()
+	if config != "" {
+		path := filepath.Join(t.TempDir(), "kubelet.yaml")
+		write(t, path, config)
+		args = append([]string{"--config", path}, args...)
+	}
+	return Parse(args)
+}
+
+func TestSettings(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		config string
+		args   []string
+		check  func(t *testing.T, s *Settings)
+	}{
+		{"kubelet's defaults", "", nil, func(t *testing.T, s *Settings) {
+			assert.Equal(t, defaultRootDir(true), s.RootDir)
+			assert.Equal(t, defaultPodLogsDir(os.Geteuid(), s.RootDir, true), s.PodLogsDir)
+			assert.Empty(t, s.ContainerRuntimeEndpoint)
+			assert.Equal(t, 20*time.Second, s.FileCheckFrequency.Duration)
+			assert.Equal(t, 20*time.Second, s.HTTPCheckFrequency.Duration)
+			assert.Equal(t, time.Minute, s.SyncFrequency.Duration)
+			assert.Equal(t, int32(110), s.MaxPods)
+			assert.Equal(t, int32(10248), *s.HealthzPort)
+			assert.Zero(t, s.ReadOnlyPort)
+			assert.Equal(t, int32(1), s.MaxDeadPerName)
+			assert.Nil(t, s.ResolverConfig)
+			assert.Zero(t, s.Verbosity)
+			assert.Empty(t, s.Warnings)
+		}},
+		{"the same with an empty configuration", header, nil, func(t *testing.T, s *Settings) {
+			assert.Equal(t, int32(110), s.MaxPods)
+			assert.Equal(t, int32(10248), *s.HealthzPort)
+			assert.Empty(t, s.StaticPodPath)
+			assert.Empty(t, s.Warnings)
+		}},
+		{"the file over the defaults", header + "maxPods: 7\nsyncFrequency: 5s\nhealthzPort: 0\nreadOnlyPort: 10255\nclusterDNS: [10.0.0.10]\nlogging: {verbosity: 3}\nmaxParallelImagePulls: 4\nresolvConf: \"\"\n", nil, func(t *testing.T, s *Settings) {
+			assert.Equal(t, int32(7), s.MaxPods)
+			assert.Equal(t, 5*time.Second, s.SyncFrequency.Duration)
+			assert.Zero(t, *s.HealthzPort)
+			assert.Equal(t, int32(10255), s.ReadOnlyPort)
+			assert.Equal(t, []string{"10.0.0.10"}, s.ClusterDNS)
+			assert.Equal(t, 3, s.Verbosity)
+			assert.Equal(t, int32(4), *s.MaxParallelImagePulls)
+			require.NotNil(t, s.ResolverConfig)
+			assert.Empty(t, *s.ResolverConfig)
+		}},
+		{"flags over the file, wherever they stand", header + "maxPods: 7\nhealthzPort: 1\nclusterDNS: [10.0.0.10]\nlogging: {verbosity: 3}\nrunOnce: true\n",
+			[]string{"--max-pods=9", "--healthz-port=2", "--cluster-dns=10.0.0.11,10.0.0.12", "-v", "1", "--runonce=false"}, func(t *testing.T, s *Settings) {
+				assert.Equal(t, int32(9), s.MaxPods)
+				assert.Equal(t, int32(2), *s.HealthzPort)
+				assert.Equal(t, []string{"10.0.0.11", "10.0.0.12"}, s.ClusterDNS)
+				assert.Equal(t, 1, s.Verbosity)
+				assert.False(t, s.RunOnce)
+			}},
+		{"the last of a flag given twice", "", []string{"--max-pods=1", "--max-pods=2"}, func(t *testing.T, s *Settings) {
+			assert.Equal(t, int32(2), s.MaxPods)
+		}},
+		{"events by default", "", nil, evented(true)},
+		{"no events by flag", "", []string{"--feature-gates=EventedPLEG=false"}, evented(false)},
+		{"no events by file", header + "featureGates: {EventedPLEG: false}\n", nil, evented(false)},
+		{"events by flag over the file", header + "featureGates: {EventedPLEG: false}\n", []string{"--feature-gates", "EventedPLEG=true"}, evented(true)},
+		{"-v 2", "", []string{"-v", "2"}, verbosity(2)},
+		{"-v=2", "", []string{"-v=2"}, verbosity(2)},
+		{"-v2", "", []string{"-v2"}, verbosity(2)},
+		{"--v=2", "", []string{"--v=2"}, verbosity(2)},
+		{"--v 2", "", []string{"--v", "2"}, verbosity(2)},
+		{"-v=0 over the file", header + "logging: {verbosity: 3}\n", []string{"-v=0"}, verbosity(0)},
+		{"no resolver", "", []string{"--resolv-conf="}, func(t *testing.T, s *Settings) {
+			require.NotNil(t, s.ResolverConfig)
+			assert.Empty(t, *s.ResolverConfig)
+		}},
+		{"paths of flags are relative to the working directory", "", []string{"--root-dir=root", "--pod-manifest-path=m"}, func(t *testing.T, s *Settings) {
+			wd, err := os.Getwd()
+			require.NoError(t, err)
+			assert.Equal(t, filepath.Join(wd, "root"), s.RootDir)
+			assert.Equal(t, filepath.Join(wd, "m"), s.StaticPodPath)
+		}},
+		{"paths of the file are relative to the file", header + "staticPodPath: m\npodLogsDir: logs\nresolvConf: r\n", nil, func(t *testing.T, s *Settings) {
+			dir := filepath.Dir(s.ConfigFile)
+			assert.Equal(t, filepath.Join(dir, "m"), s.StaticPodPath)
+			assert.Equal(t, filepath.Join(dir, "logs"), s.PodLogsDir)
+			assert.Equal(t, filepath.Join(dir, "r"), *s.ResolverConfig)
+		}},
+		{"a URL of manifests", header + "staticPodURL: https://host/file\nstaticPodURLHeader: {X-Token: [a, b]}\nhttpCheckFrequency: 5s\n", nil, func(t *testing.T, s *Settings) {
+			assert.Equal(t, "https://host/file", s.StaticPodURL)
+			assert.Equal(t, map[string][]string{"X-Token": {"a", "b"}}, s.StaticPodURLHeader)
+			assert.Equal(t, 5*time.Second, s.HTTPCheckFrequency.Duration)
+			assert.Empty(t, s.Warnings)
+		}},
+		{"a URL of manifests by flags", header + "staticPodURLHeader: {X-Token: [a, b]}\n",
+			[]string{"--manifest-url=https://host/flag", "--manifest-url-header", "a:hello,b:again", "--manifest-url-header=b:beautiful", "--http-check-frequency=7s"}, func(t *testing.T, s *Settings) {
+				assert.Equal(t, "https://host/flag", s.StaticPodURL)
+				assert.Equal(t, map[string][]string{"a": {"hello"}, "b": {"again", "beautiful"}}, s.StaticPodURLHeader)
+				assert.Equal(t, 7*time.Second, s.HTTPCheckFrequency.Duration)
+				assert.Empty(t, s.Warnings)
+			}},
+		{"what has no effect is named", header + "cgroupDriver: systemd\nlogging: {format: json, verbosity: 1}\nauthentication: {anonymous: {enabled: true}}\n",
+			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on", "--kubeconfig", "/x"}, func(t *testing.T, s *Settings) {
+				all := strings.Join(s.Warnings, "\n")
+				for _, name := range []string{"field cgroupDriver ", "field logging.format ", "field authentication ", "feature gate A ", "--register-node ", "--fail-swap-on ", "--kubeconfig "} {
+					assert.Contains(t, all, name)
+				}
+				assert.NotContains(t, all, "verbosity")
+				assert.Len(t, s.Warnings, 7)
+			}},
+		{"reservations add up", header + "systemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: 50m}\n", nil, func(t *testing.T, s *Settings) {
+			r, err := s.Reserved()
+			require.NoError(t, err)
+			assert.Equal(t, int64(150), r.Cpu().MilliValue())
+			assert.Equal(t, int64(1<<30), r.Memory().Value())
+		}},
+		{"JSON", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`, nil, func(t *testing.T, s *Settings) {
+			assert.Equal(t, int32(5), s.MaxPods)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := parsed(t, tc.config, tc.args...)
+			require.NoError(t, err)
+			tc.check(t, s)
+		})
+	}
+}
+
+func verbosity(want int) func(*testing.T, *Settings) {
+	return func(t *testing.T, s *Settings) { assert.Equal(t, want, s.Verbosity) }
+}
+
+func TestSettingsThatAreWrong(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		config string
+		args   []string
+		want   []string // parts of the error
+	}{
+		{"unknown flag", "", []string{"--no-such-flag"}, []string{"unknown flag: --no-such-flag"}},
+		{"argument", "", []string{"manifests"}, []string{`unexpected argument "manifests"`}},
+		{"wrong type in a flag", "", []string{"--max-pods=many"}, []string{"--max-pods", `"many"`}},
+		{"a flag without its value", "", []string{"--root-dir"}, []string{"flag needs an argument: --root-dir"}},
+		{"no file", "", []string{"--config=/no/such/file"}, []string{"reading the configuration", "/no/such/file"}},
+		{"unknown field", header + "maxPodz: 3\n", nil, []string{"kubelet.yaml", `unknown field "maxPodz"`}},
+		{"unknown nested field", header + "logging: {verbosty: 3}\n", nil, []string{`unknown field "logging.verbosty"`}},
+		{"a field in another case", header + "StaticPodPath: /x\n", nil, []string{`unknown field "StaticPodPath"`}},
+		{"a field twice", header + "maxPods: 3\nmaxPods: 4\n", nil, []string{"kubelet.yaml", "maxPods"}},
+		{"wrong type in a field", header + "maxPods: many\n", nil, []string{"kubelet.yaml", "maxPods", "int32"}},
+		{"no duration", header + "syncFrequency: soon\n", nil, []string{"kubelet.yaml", "soon"}},
+		{"another kind", "apiVersion: v1\nkind: Pod\n", nil, []string{"want kubelet.config.k8s.io/v1beta1 and KubeletConfiguration"}},
+		{"no kind", "maxPods: 3\n", nil, []string{"kubelet.yaml", "want kubelet.config.k8s.io/v1beta1"}},
+		{"no YAML", "{", nil, []string{"kubelet.yaml"}},
+		{"several at once", header + "readOnlyPort: 70000\nmaxPods: -1\nsyncFrequency: -1s\nclusterDNS: [dns]\nsystemReserved: {cpu: lots}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1h}\n",
+			[]string{"--healthz-port=-1"}, []string{"readOnlyPort 70000", "healthzPort -1", "maxPods -1", "syncFrequency -1s", `clusterDNS "dns"`, "systemReserved.cpu", "maxContainerRestartPeriod 1h0m0s"}},
+		{"negative reservation", header + "kubeReserved: {memory: -1Gi}\n", nil, []string{"kubeReserved.memory", "negative"}},
+		{"parallel pulls in series", header + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n", nil, []string{"maxParallelImagePulls 3"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := parsed(t, tc.config, tc.args...)
+			require.Error(t, err)
+			for _, part := range tc.want {
+				assert.ErrorContains(t, err, part)
+			}
+		})
+	}
+}
+
+func TestHelpIsNoError(t *testing.T) {
+	_, err := Parse([]string{"--help"})
+	require.ErrorIs(t, err, pflag.ErrHelp)
+}
+
+func TestNodeName(t *testing.T) {
+	s, err := Parse([]string{"--hostname-override= Edge-7 "})
+	require.NoError(t, err)
+	node, err := s.NodeName()
+	require.NoError(t, err)
+	assert.Equal(t, "edge-7", node)
+}
+
+const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+func TestUsage(t *testing.T) {
+	usage := Flags().FlagUsages()
+	for _, name := range []string{"--config", "--pod-manifest-path", "--container-runtime-endpoint", "--runonce", "--v"} {
+		assert.Contains(t, usage, name)
+	}
+	assert.NotContains(t, usage, "bootstrap-kubeconfig", "what has no effect is not advertised")
+	assert.Less(t, strings.Count(usage, "\n"), 40)
+}

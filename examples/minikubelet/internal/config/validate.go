@@ -1,0 +1,77 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+)
+
+// validate returns an error for each value that is wrong.
+func (s *Settings) validate() error {
+	var errs []error
+	if s.RootDir == "" {
+		errs = append(errs, errors.New("there is no directory for the agent's files: give one with --root-dir"))
+	}
+	if !slices.Contains(terminal.Modes(), s.Show) {
+		errs = append(errs, fmt.Errorf("--show %q: must be auto, table, lines or none", s.Show))
+	}
+	if s.ReadOnlyPort < 0 || s.ReadOnlyPort > 65535 {
+		errs = append(errs, fmt.Errorf("readOnlyPort %d: must be between 0 and 65535", s.ReadOnlyPort))
+	}
+	if p := *s.HealthzPort; p < 0 || p > 65535 {
+		errs = append(errs, fmt.Errorf("healthzPort %d: must be between 0 and 65535", p))
+	}
+	if d := s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; d < time.Second || d > 300*time.Second {
+		errs = append(errs, fmt.Errorf("crashLoopBackOff.maxContainerRestartPeriod %s: must be between 1s and 300s", d))
+	}
+	for field, d := range map[string]time.Duration{
+		"syncFrequency": s.SyncFrequency.Duration, "fileCheckFrequency": s.FileCheckFrequency.Duration,
+		"httpCheckFrequency": s.HTTPCheckFrequency.Duration, "runtimeRequestTimeout": s.RuntimeRequestTimeout.Duration,
+	} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("%s %s: must be above 0", field, d))
+		}
+	}
+	if n := s.MaxParallelImagePulls; n != nil && (*n < 1 || *n > 1 && *s.SerializeImagePulls) {
+		errs = append(errs, fmt.Errorf("maxParallelImagePulls %d: must be at least 1, and no more beside serializeImagePulls", *n))
+	}
+	for _, dns := range s.ClusterDNS {
+		if net.ParseIP(dns) == nil {
+			errs = append(errs, fmt.Errorf("clusterDNS %q: not an IP address", dns))
+		}
+	}
+	if s.MaxPods < 0 {
+		errs = append(errs, fmt.Errorf("maxPods %d: must not be negative", s.MaxPods))
+	}
+	if _, err := s.Reserved(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Reserved returns the resources that are reserved for the system and the agent, added up.
+func (s *Settings) Reserved() (v1.ResourceList, error) {
+	sum := v1.ResourceList{}
+	for field, reserved := range map[string]map[string]string{"systemReserved": s.SystemReserved, "kubeReserved": s.KubeReserved} {
+		for name, text := range reserved {
+			q, err := resource.ParseQuantity(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s.%s %q: %w", field, name, text, err)
+			}
+			if q.Sign() < 0 {
+				return nil, fmt.Errorf("%s.%s %q: must not be negative", field, name, text)
+			}
+			total := sum[v1.ResourceName(name)]
+			total.Add(q)
+			sum[v1.ResourceName(name)] = total
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,143 @@
+// Package control serves the socket by which the commands of minikubelet reach the agent:
+// the API of package server, and beside it the pods that are gone, the events of a pod,
+// and the end of all pods.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
+)
+
+// The paths of [Handler] beside those of [server.Control].
+const (
+	// GonePath answers GET with the pods that are gone, a JSON list of [recent.Gone].
+	GonePath = "/gone"
+	// EventsPath followed by a UID answers GET with the latest events of that pod, a JSON
+	// list of [runtime.Event].
+	EventsPath = "/events/"
+	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
+	// are ended. After the last one the agent exits.
+	StopPath = "/stop"
+)
+
+// Progress is the state of an agent that ends its pods.
+type Progress struct {
+	// Left are the pods of which something still runs, as "namespace/name".
+	Left []string `json:"left,omitempty"`
+	// Done says that nothing runs any more.
+	Done bool `json:"done,omitempty"`
+	// Error is set if the agent has given up.
+	Error string `json:"error,omitempty"`
+}
+
+// progressPeriod is how often it is looked which pods are left.
+const progressPeriod = 100 * time.Millisecond
+
+// Node is the agent as its commands see it.
+type Node interface {
+	server.Agent
+	server.Containers
+	// Gone returns the pods that are gone, the latest first.
+	Gone() []recent.Gone
+	// Events returns the latest events of the pod, the oldest first.
+	Events(uid types.UID) []runtime.Event
+	// Ending returns the pods that are to end and have not ended, as "namespace/name".
+	Ending() []string
+}
+
+// Handler returns the API of the socket. Clients can execute commands in containers and
+// end all pods.
+func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", server.Control(node, node, opts))
+	answer := func(w http.ResponseWriter, value any) {
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(value); err != nil {
+			opts.Logger.V(1).Info("A client of the socket went away", "reason", err.Error())
+		}
+	}
+	mux.HandleFunc("GET "+GonePath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Gone()) })
+	mux.HandleFunc("GET "+EventsPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
+		answer(w, node.Events(types.UID(req.PathValue("uid"))))
+	})
+	mux.HandleFunc("POST "+StopPath, func(w http.ResponseWriter, req *http.Request) {
+		stop.request()
+		w.Header().Set("Content-Type", "application/json")
+		flush := http.NewResponseController(w).Flush
+		_ = flush() // a client that is gone already is noticed with the next write
+		enc := json.NewEncoder(w)
+		stop.follow(req.Context(), node.Ending, func(p Progress) error {
+			if err := enc.Encode(p); err != nil {
+				return err
+			}
+			return flush()
+		})
+	})
+	return mux
+}
+
+// Stop is the request of a client that all pods end, and then the agent.
+type Stop struct {
+	once            sync.Once // closes requested
+	requested, done chan struct{}
+	err             error // set before done is closed
+}
+
+// NewStop returns a Stop that is not requested.
+func NewStop() *Stop {
+	return &Stop{requested: make(chan struct{}), done: make(chan struct{})}
+}
+
+func (s *Stop) request() { s.once.Do(func() { close(s.requested) }) }
+
+// Run waits for a request, calls drain, and passes its result on to the clients. It
+// reports whether drain has returned nil; it is false if ctx ended before.
+func (s *Stop) Run(ctx context.Context, drain func(context.Context) error) bool {
+	select {
+	case <-ctx.Done():
+		s.err = context.Cause(ctx)
+	case <-s.requested:
+		s.err = drain(ctx)
+	}
+	close(s.done)
+	return s.err == nil
+}
+
+// follow sends what changes until the end.
+func (s *Stop) follow(ctx context.Context, ending func() []string, send func(Progress) error) {
+	tick := time.NewTicker(progressPeriod)
+	defer tick.Stop()
+	var last []string
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.done:
+			p := Progress{Done: s.err == nil}
+			if s.err != nil {
+				p.Error = s.err.Error()
+			}
+			_ = send(p) // the last one
+			return
+		case <-tick.C:
+		}
+		left := ending()
+		if slices.Equal(left, last) {
+			continue
+		}
+		last = left
+		if send(Progress{Left: left}) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,187 @@
+// Package recent keeps in memory what happened to the pods of an agent: the latest events
+// of each pod, and the last status of pods that are gone from the node.
+//
+// A [Pods] is given to the agent as the receiver of events and as the sink of statuses.
+package recent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// The bounds of what is kept; beyond them the oldest is dropped.
+const (
+	// maxEvents is the number of different events that are kept of a pod.
+	maxEvents = 50
+	// maxGone is the number of pods that are kept although they are gone.
+	maxGone = 100
+)
+
+// Pods has the pods of an agent. Make one with [New]. It is safe for concurrent use.
+type Pods struct {
+	changed func()
+
+	mu   sync.Mutex
+	pods map[types.UID]*record
+	// gone has the UIDs of the pods that are not on the node, the oldest first: they
+	// are gone, or only an event names them.
+	gone []types.UID
+}
+
+// record is what is kept of a pod.
+type record struct {
+	ref runtime.PodRef
+	// pod and status are as last delivered; pod is nil if nothing was.
+	pod    *v1.Pod
+	status v1.PodStatus
+	// goneAt is zero while the pod is on the node.
+	goneAt time.Time
+	// events are sorted by the time of their last repeat, the oldest first.
+	events []runtime.Event
+}
+
+var (
+	_ status.Sink    = (*Pods)(nil)
+	_ status.EndSink = (*Pods)(nil)
+)
+
+// New returns a Pods. changed is called after each change of a status, and must not
+// block; it may be nil.
+func New(changed func()) *Pods {
+	if changed == nil {
+		changed = func() {}
+	}
+	return &Pods{changed: changed, pods: map[types.UID]*record{}}
+}
+
+// Event keeps an event. It is a [runtime.EventFunc] for merged events, see
+// [runtime.MergeEvents].
+func (p *Pods) Event(e runtime.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.pods[e.Pod.UID]
+	if r == nil {
+		r = &record{ref: e.Pod}
+		p.pods[e.Pod.UID] = r
+		p.leave(e.Pod.UID)
+	}
+	r.events = slices.DeleteFunc(r.events, func(old runtime.Event) bool { return sameEvent(old, e) })
+	if len(r.events) == maxEvents {
+		r.events = slices.Delete(r.events, 0, 1)
+	}
+	r.events = append(r.events, e)
+}
+
+// sameEvent reports whether b is a repeat of a.
+func sameEvent(a, b runtime.Event) bool {
+	a.Count, a.Last, b.Count, b.Last = 0, time.Time{}, 0, time.Time{}
+	return a == b // with First: after a pause an event is a new one
+}
+
+// Deliver implements [status.Sink].
+func (p *Pods) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) error {
+	p.mu.Lock()
+	r := p.pods[pod.UID]
+	if r == nil {
+		r = &record{}
+		p.pods[pod.UID] = r
+	}
+	r.ref, r.pod, r.status, r.goneAt = runtime.RefOf(pod), pod, s, time.Time{}
+	p.gone = slices.DeleteFunc(p.gone, func(uid types.UID) bool { return uid == pod.UID })
+	p.mu.Unlock()
+	p.changed()
+	return nil
+}
+
+// PodGone implements [status.EndSink].
+func (p *Pods) PodGone(_ context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
+	p.mu.Lock()
+	r := p.pods[pod.UID]
+	if r == nil {
+		r = &record{ref: pod}
+		p.pods[pod.UID] = r
+	}
+	if last != nil {
+		r.status = *last
+	}
+	if r.goneAt.IsZero() {
+		r.goneAt = time.Now()
+		p.leave(pod.UID)
+	}
+	p.mu.Unlock()
+	p.changed()
+	return nil
+}
+
+// leave makes the pod the latest of those that are not on the node, and drops the oldest
+// of them if there are too many. p.mu is held.
+func (p *Pods) leave(uid types.UID) {
+	p.gone = append(slices.DeleteFunc(p.gone, func(other types.UID) bool { return other == uid }), uid)
+	if len(p.gone) > maxGone {
+		delete(p.pods, p.gone[0])
+		p.gone = slices.Delete(p.gone, 0, 1)
+	}
+}
+
+// Events returns the latest events of the pod, the oldest first.
+func (p *Pods) Events(uid types.UID) []runtime.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.pods[uid]; r != nil {
+		return slices.Clone(r.events)
+	}
+	return nil
+}
+
+// Live returns the pods of which a status was delivered and which are not gone, with
+// that status, in no particular order. They share memory with the agent.
+func (p *Pods) Live() []*v1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var live []*v1.Pod
+	for _, r := range p.pods {
+		if r.pod != nil && r.goneAt.IsZero() {
+			live = append(live, r.withStatus())
+		}
+	}
+	return live
+}
+
+// Gone is a pod that is gone from the node.
+type Gone struct {
+	// Pod has its last status. If it was gone before it started, it has no spec.
+	Pod *v1.Pod   `json:"pod"`
+	At  time.Time `json:"at"`
+}
+
+// Gone returns the pods that are gone, the latest first.
+func (p *Pods) Gone() []Gone {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var gone []Gone
+	for _, uid := range slices.Backward(p.gone) {
+		if r := p.pods[uid]; !r.goneAt.IsZero() {
+			gone = append(gone, Gone{r.withStatus(), r.goneAt})
+		}
+	}
+	return gone
+}
+
+// withStatus returns a copy of the pod with its last status.
+func (r *record) withStatus() *v1.Pod {
+	if r.pod == nil {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: r.ref.UID, Namespace: r.ref.Namespace, Name: r.ref.Name}, Status: r.status}
+	}
+	pod := *r.pod
+	pod.Status = r.status
+	return &pod
+}

@@ -1,0 +1,151 @@
+package terminal
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	// tablePeriod and linesPeriod are how often the pods are read although nothing has
+	// changed: in a table ages change, and a refused pod disappears without a last status.
+	tablePeriod, linesPeriod = time.Second, 30 * time.Second
+	// readyPeriod is how often ready is called until it returns true.
+	readyPeriod = time.Second
+	// showDelay is the time from a change until it is shown, so that a burst of changes is
+	// shown once.
+	showDelay = 200 * time.Millisecond
+)
+
+// The modes of a [Display].
+const (
+	Auto  = "auto" // Table on a terminal, else Lines
+	Table = "table"
+	Lines = "lines" // a line for each change
+	None  = "none"
+)
+
+// Modes returns all modes of a [Display].
+func Modes() []string { return []string{Auto, Table, Lines, None} }
+
+// Display shows the pods of an agent while it runs. Make one with [New].
+type Display struct {
+	// logs receives the agent's log, for people on a terminal if short is true.
+	logs         io.Writer
+	short, color bool
+	// draw shows the pods; nil shows nothing.
+	draw func(pods []*v1.Pod)
+	// period is how often the pods are read although nothing has changed.
+	period time.Duration
+	// changed holds one token while there is a change to show; more would mean the same.
+	changed chan struct{}
+}
+
+// New returns a display in one of the modes, which shows the pods on out. If out and
+// errOut are the same terminal, the log is written above the table of the pods.
+func New(mode string, out, errOut *os.File) *Display {
+	d := &Display{logs: errOut, period: linesPeriod, changed: make(chan struct{}, 1)}
+	dumb := os.Getenv("TERM") == "dumb"
+	_, _, d.short = size(errOut)
+	d.color = d.short && !dumb && os.Getenv("NO_COLOR") == "" // https://no-color.org
+	if mode == Auto {
+		mode = Lines
+		if _, _, isTerminal := size(out); isTerminal && !dumb {
+			mode = Table
+		}
+	}
+	switch mode {
+	case Table:
+		s := &screen{out: out, size: func() (int, int) {
+			if width, height, ok := size(out); ok && width > 0 && height > 0 {
+				return width, height
+			}
+			return 80, 24
+		}}
+		if sameFile(out, errOut) {
+			d.logs = s
+		}
+		d.period = tablePeriod
+		d.draw = func(pods []*v1.Pod) { s.show(PodTable(pods, time.Now())) }
+	case Lines:
+		d.draw = lines(out)
+	}
+	return d
+}
+
+// Handler returns the handler of the agent's log: short lines on a terminal, otherwise
+// the text format of package slog. Records below the level are dropped.
+func (d *Display) Handler(level slog.Level) slog.Handler {
+	if d.short {
+		return newHandler(d.logs, level, d.color)
+	}
+	return slog.NewTextHandler(d.logs, &slog.HandlerOptions{Level: level})
+}
+
+// Interactive reports whether the log is shown on a terminal.
+func (d *Display) Interactive() bool { return d.short }
+
+// lines returns a function that writes what has changed since its last call.
+func lines(out io.Writer) func([]*v1.Pod) {
+	before := map[string]outline{}
+	return func(pods []*v1.Pod) {
+		now := outlinesOf(pods)
+		if changed := changes(before, now); len(changed) > 0 {
+			fmt.Fprintln(out, strings.Join(changed, "\n"))
+		}
+		before = now
+	}
+}
+
+func sameFile(a, b *os.File) bool {
+	one, err := a.Stat()
+	if err != nil {
+		return false
+	}
+	other, err := b.Stat()
+	return err == nil && os.SameFile(one, other)
+}
+
+// Changed reports that a pod has changed. It does not block.
+func (d *Display) Changed() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run shows the pods until ctx ends. Nothing is shown before ready has returned true,
+// which means that pods returns all of them.
+func (d *Display) Run(ctx context.Context, pods func() []*v1.Pod, ready func() bool) {
+	if d.draw == nil {
+		<-ctx.Done()
+		return
+	}
+	tick := time.NewTicker(d.period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-d.changed:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(showDelay):
+			}
+		}
+		if !ready() {
+			tick.Reset(min(d.period, readyPeriod))
+			continue
+		}
+		tick.Reset(d.period)
+		d.draw(pods())
+	}
+}

@@ -1,0 +1,134 @@
+package terminal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
+)
+
+// terminal understands as much as a screen needs: text, up, to the left, and erase to the end.
+type terminal struct {
+	rows   []string
+	writes int
+}
+
+func (o *terminal) Write(p []byte) (int, error) {
+	o.writes++
+	text := string(p)
+	if rest, ok := strings.CutPrefix(text, "\x1b["); ok {
+		n, after, _ := strings.Cut(rest, "A\r\x1b[J")
+		up := 0
+		for _, digit := range n {
+			up = up*10 + int(digit-'0')
+		}
+		o.rows = o.rows[:len(o.rows)-up]
+		text = after
+	}
+	if text != "" {
+		o.rows = append(o.rows, strings.Split(strings.TrimSuffix(text, "\n"), "\n")...)
+	}
+	return len(p), nil
+}
+
+func TestScreen(t *testing.T) {
+	term := &terminal{}
+	width, height := 10, 5
+	s := &screen{out: term, size: func() (int, int) { return width, height }}
+	logged := func(text string) {
+		n, err := s.Write([]byte(text))
+		require.NoError(t, err)
+		require.Len(t, text, n)
+	}
+	logged("log 1\n")
+	s.show("head\nrow 1\n")
+	logged("log 2 is long\n")
+	assert.Equal(t, []string{"log 1", "log 2 is long", "head", "row 1"}, term.rows)
+	before := term.writes
+	s.show("head\nrow 1\n")
+	assert.Equal(t, before, term.writes, "nothing has changed")
+	s.show("head\nrow 1 is too long\nrow 2\nrow 3\nrow 4\n")
+	assert.Equal(t, []string{"log 1", "log 2 is long", "head", "row 1 is t", "row 2", "… and 2 mo"}, term.rows)
+	logged("no end")
+	s.show("one\n")
+	assert.Equal(t, []string{"log 1", "log 2 is long", "no end", "one"}, term.rows)
+
+	// A terminal that gets narrower breaks what is there into more rows.
+	s.show("row 1 long\n")
+	width = 4
+	term.rows = append(term.rows[:3], "row ", "1 lo", "ng")
+	s.show("one\n")
+	assert.Equal(t, []string{"log 1", "log 2 is long", "no end", "one"}, term.rows)
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("hung up") }
+
+func TestAScreenThatIsGone(t *testing.T) {
+	s := &screen{out: broken{}, size: func() (int, int) { return 80, 24 }}
+	s.show("x\n")
+	_, err := s.Write([]byte("log\n"))
+	require.ErrorContains(t, err, "hung up")
+}
+
+func TestAFileIsNoTerminal(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer f.Close()
+	d := New(Auto, f, os.Stderr)
+	d.draw([]*v1.Pod{podtest.Pod(v1.PodPending)})
+	assert.Same(t, os.Stderr, d.logs)
+	said, err := os.ReadFile(f.Name())
+	require.NoError(t, err)
+	assert.Equal(t, "default/web-n1: Pending (0/3)\n", string(said))
+	assert.Nil(t, New(None, f, f).draw)
+	d = New(Table, f, f)
+	assert.IsType(t, &screen{}, d.logs, "the log goes where the table is")
+}
+
+func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var drawn atomic.Int32
+		var ready atomic.Bool
+		d := New(None, os.Stdout, os.Stderr)
+		require.Greater(t, d.period, 2*readyPeriod)
+		d.draw = func([]*v1.Pod) { drawn.Add(1) }
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			d.Run(ctx, func() []*v1.Pod { return nil }, func() bool { return ready.Load() })
+		}()
+		for range 5 { // a burst
+			d.Changed()
+		}
+		time.Sleep(2 * showDelay)
+		synctest.Wait()
+		assert.Zero(t, drawn.Load(), "not every source has been seen")
+		ready.Store(true)
+		time.Sleep(readyPeriod)
+		synctest.Wait()
+		assert.EqualValues(t, 1, drawn.Load(), "what there is is shown as soon as that is all")
+		d.Changed()
+		time.Sleep(2 * showDelay)
+		synctest.Wait()
+		assert.EqualValues(t, 2, drawn.Load())
+		time.Sleep(d.period)
+		synctest.Wait()
+		assert.EqualValues(t, 3, drawn.Load())
+		cancel()
+		<-done
+	})
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// reasonWaiting is the reason of a pod that waits until another pod of its name has ended.
+const reasonWaiting = "WaitingForPredecessor"
+
+// node is the agent as its user sees it: beside the desired pods it has those that are
+// terminating, and it has recent events.
+type node struct {
+	*kubeletkit.Agent
+	recent *recent.Pods
+}
+
+// Gone implements [control.Node].
+func (n node) Gone() []recent.Gone { return n.recent.Gone() }
+
+// Events implements [control.Node].
+func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid) }
+
+var _ control.Node = node{}
+
+// Pods returns the desired pods, and after them those that are not desired any more and
+// not gone yet. A pod that is terminating has a deletion timestamp, and a pod that waits
+// for its predecessor has that as its reason.
+func (n node) Pods() []*v1.Pod {
+	pods := n.Agent.Pods()
+	desired := make(map[types.UID]bool, len(pods))
+	for _, pod := range pods {
+		desired[pod.UID] = true
+	}
+	for _, pod := range n.recent.Live() {
+		if !desired[pod.UID] {
+			if s, ok := n.Parts().Status.Get(pod.UID); ok { // newer than what was delivered
+				pod.Status = *s.DeepCopy()
+			}
+			pods = append(pods, pod)
+		}
+	}
+	states := make(map[types.UID]podworkers.State, len(pods))
+	for _, pod := range pods {
+		states[pod.UID] = n.Parts().PodWorkers.State(pod.UID)
+	}
+	for _, pod := range pods { // copies
+		if st := states[pod.UID]; !desired[pod.UID] || st.TerminationRequested() && !st.Terminated() {
+			markTerminating(pod, st)
+		} else if st.Waiting {
+			pod.Status.Reason, pod.Status.Message = reasonWaiting, waitingFor(pod, pods, states)
+		}
+	}
+	return pods
+}
+
+// markTerminating gives the pod a deletion timestamp.
+func markTerminating(pod *v1.Pod, st podworkers.State) {
+	since := st.TerminatingAt
+	if since.IsZero() {
+		since = time.Now()
+	}
+	grace := st.GracePeriod
+	ends := metav1.NewTime(since.Add(time.Duration(grace) * time.Second))
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &ends, &grace
+}
+
+// waitingFor returns what the pod waits for.
+func waitingFor(pod *v1.Pod, pods []*v1.Pod, states map[types.UID]podworkers.State) string {
+	for _, other := range pods {
+		if other.UID == pod.UID || other.Namespace != pod.Namespace || other.Name != pod.Name {
+			continue
+		}
+		if st := states[other.UID]; st.TerminationRequested() {
+			return fmt.Sprintf("starts when its predecessor of UID %s has ended, which has been terminating for %s and has %ds of grace",
+				other.UID, time.Since(st.TerminatingAt).Round(time.Second), st.GracePeriod)
+		}
+	}
+	return "starts when its predecessor, a pod of the same name, has ended"
+}
+
+// Ending implements [control.Node]: it returns the pods that are to end and have not ended.
+func (n node) Ending() []string {
+	var names []string
+	for _, pod := range n.Pods() {
+		if st := n.Parts().PodWorkers.State(pod.UID); st.TerminationRequested() && !st.Terminated() {
+			names = append(names, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	return names
+}
+
+// running is how much runs on a node.
+type running struct{ pods, containers int }
+
+// running returns how much runs.
+func (n node) running() (r running) {
+	for _, pod := range n.Pods() {
+		status, _ := n.RuntimeStatus(pod.UID)
+		containers := 0
+		if status != nil {
+			for i := range status.Containers {
+				if status.Containers[i].State == runtime.ContainerRunning {
+					containers++
+				}
+			}
+		}
+		if containers > 0 {
+			r.pods++
+			r.containers += containers
+		}
+	}
+	return r
+}
