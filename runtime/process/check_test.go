@@ -46,7 +46,7 @@ func TestCheckContainer(t *testing.T) {
 		"same path":       {change: mount("/data", "/data/")},
 		"same file":       {change: mount("/link", "/data")},
 		"other path":      {change: mount("/data", "/var/lib/x"), refused: "/var/lib/x cannot be mounted at /data"},
-		"told":            {change: mount("/data/a-b", "/var/lib/x"), annotations: map[string]string{MountsAnnotation: "env"}, env: []string{"MOUNT_DATA_A_B=/var/lib/x"}},
+		"in environment":  {change: mount("/data/a-b", "/var/lib/x"), annotations: map[string]string{MountsAnnotation: "env"}, env: []string{"MOUNT_DATA_A_B=/var/lib/x"}},
 		"hosts":           {change: mount("/etc/hosts", "/x/etc-hosts")},
 		"message":         {change: mount("/dev/termination-log", "/x/1234"), env: []string{"TERMINATION_MESSAGE_PATH=/x/1234"}},
 		"service account": {change: mount("/var/run/secrets/kubernetes.io/serviceaccount", "/x/token"), env: []string{"MOUNT_VAR_RUN_SECRETS_KUBERNETES_IO_SERVICEACCOUNT=/x/token"}},

@@ -52,7 +52,7 @@ func (l *logLines) all() string {
 	}
 }
 
-// startNode runs a server until the test ends, and then kills what it has left.
+// startNode runs a server until the test ends, and then removes its containers.
 func startNode(t testing.TB, opts Options) *node {
 	t.Helper()
 	if opts.Dir == "" {
@@ -114,7 +114,7 @@ func (n *node) restart() {
 
 func (n *node) clean() {
 	ctx := context.Background()
-	// A supervisor says something if it panics, or if the race detector finds something.
+	// A supervisor has output if it panics, or if the race detector finds something.
 	said, _ := filepath.Glob(filepath.Join(n.opts.Dir, "containers", "*", supervise.ErrorFile))
 	for _, file := range said {
 		words, _ := os.ReadFile(file)
@@ -130,7 +130,7 @@ func (n *node) clean() {
 	}
 }
 
-// pod is a sandbox with the configuration that it was made of.
+// pod is a sandbox with its configuration.
 type pod struct {
 	n      *node
 	id     string
@@ -179,7 +179,7 @@ func (p *pod) log(name string) string {
 	return string(data)
 }
 
-// says waits until the log of a container has a text.
+// says waits until the log of a container has the text.
 func (p *pod) says(name, text string) {
 	p.n.t.Helper()
 	eventually(p.n.t, func() bool { return strings.Contains(p.log(name), text) }, "log of %s: no %q", name, text)
@@ -205,7 +205,7 @@ func (n *node) kill(id string, timeout int64) {
 	require.NoError(n.t, err)
 }
 
-// state is what the supervisor of a container has recorded.
+// state is the state that the supervisor of a container has recorded.
 func (n *node) state(id string) supervise.State {
 	n.t.Helper()
 	var st supervise.State
@@ -213,7 +213,7 @@ func (n *node) state(id string) supervise.State {
 	return st
 }
 
-// nothingLeft asserts that no process of the container is there.
+// nothingLeft asserts that no process of the container is left.
 func (n *node) nothingLeft(id string, st supervise.State) {
 	n.t.Helper()
 	require.Empty(n.t, supervise.Orphans(id, st.Command), "processes of container %s", id)

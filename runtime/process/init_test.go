@@ -16,8 +16,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// A program that does not call Init gets no server. Nothing happens on import: it
-// reaches its own main also under the name of a supervisor.
+// A program that does not call Init gets no server. Nothing happens on import: the program
+// reaches its main function also under the name of a supervisor.
 func TestInitIsForgotten(t *testing.T) {
 	for _, name := range []string{"program", supervise.Arg0} {
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
@@ -31,7 +31,7 @@ func TestInitIsForgotten(t *testing.T) {
 	}
 }
 
-// The call is there, but main does not always get to it.
+// The program calls Init, but not always.
 func TestInitIsNotReached(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
@@ -46,10 +46,10 @@ func TestInitIsNotReached(t *testing.T) {
 	st := n.status(id)
 	assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, st.GetState())
 	assert.Equal(t, "StartError", st.GetReason())
-	require.NoError(t, os.Remove(filepath.Join(n.opts.Dir, "containers", id, supervise.ErrorFile)), "what it said was expected")
+	require.NoError(t, os.Remove(filepath.Join(n.opts.Dir, "containers", id, supervise.ErrorFile)), "its output was expected")
 }
 
-// Somebody else starts the program under the name of a supervisor.
+// The program is started under the name of a supervisor by hand.
 func TestSupervisorByHand(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Args = []string{supervise.Arg0, t.TempDir()}

@@ -104,8 +104,7 @@ func TestStartFailures(t *testing.T) {
 	}
 }
 
-// A stop that could not be recorded has failed, each time that it is asked for; a
-// removal needs no record.
+// A stop that cannot be recorded fails each time. A removal needs no record.
 func TestStopThatCannotBeRecorded(t *testing.T) {
 	n := startNode(t, Options{})
 	stopped, removed := n.pod(), n.pod()
@@ -176,8 +175,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestNoGrandchildSurvives has one that has left its session, has no parent and
-// ignores SIGTERM; it ends with the container, however that ends.
+// TestNoGrandchildSurvives has a process that has left its session, has no parent and
+// ignores SIGTERM. It ends with the container, in whatever way that ends.
 func TestNoGrandchildSurvives(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
@@ -199,8 +198,8 @@ func TestNoGrandchildSurvives(t *testing.T) {
 	}
 }
 
-// TestForking stops what forks all the time: processes that are replaced by
-// their children as fast as can be, so that no list of them is ever true.
+// TestForking stops processes that fork all the time and are replaced by their children, so
+// that no list of them is right.
 func TestForking(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
@@ -231,7 +230,7 @@ func TestForkBomb(t *testing.T) {
 	}
 	_, err = n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
 	require.NoError(t, err)
-	// A shell that cannot fork ends, so that the number itself may be seen below 200.
+	// A shell that cannot fork ends, so the number of processes may be below 200 again.
 	eventually(t, func() bool {
 		data, _ := os.ReadFile(filepath.Join(limits, "pids.events"))
 		refused, _ := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(string(data)), "max "))

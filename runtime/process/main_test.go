@@ -16,11 +16,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// serverEnv makes this binary a server in the directory that it names: tests kill it.
+// serverEnv makes this binary a server with the directory in it, for tests that kill it.
 const serverEnv = "PROCESS_TEST_SERVER_DIR"
 
-// noInitEnv makes this binary a program that forgets to call Init, also when the server
-// executes it again: then the directory that it gets has a file of that name.
+// noInitEnv makes this binary a program that does not call Init. Where it is executed as a
+// supervisor, it has no environment, and the directory has a file with this name instead.
 const noInitEnv = "PROCESS_TEST_NO_INIT"
 
 func TestMain(m *testing.M) {

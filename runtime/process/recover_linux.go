@@ -68,7 +68,7 @@ func (s *Server) recoverSandboxes() error {
 		if b.rec.Boot != s.boot {
 			b.rec.Stopped = true
 		}
-		b.told = b.rec.Stopped
+		b.reported = b.rec.Stopped
 		s.sandboxes[id] = b
 	}
 	return nil

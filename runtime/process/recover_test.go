@@ -49,8 +49,8 @@ func serveElsewhere(t *testing.T, dir string) (n *node, kill func()) {
 	return n, kill
 }
 
-// TestKilled kills a server with 20 containers, and starts another: nothing was
-// started again, and what has ended in its absence is known.
+// TestKilled kills a server with 20 containers and starts another one: no container was
+// started again, and the exits in between are known.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -129,8 +129,9 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
-// TestSupervisorKilledWhileForking kills the supervisor of chains, each process of
-// which ends when it has forked the next: by the time that a list of processes is read, most in it have ended.
+// TestSupervisorKilledWhileForking kills the supervisor of chains of processes, each of which
+// ends when it has forked the next one: when a list of processes is read, most of them have
+// ended.
 func TestSupervisorKilledWhileForking(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"cgroup", "none"} {
@@ -138,14 +139,14 @@ func TestSupervisorKilledWhileForking(t *testing.T) {
 			t.Parallel()
 			n := startNode(t, Options{NoCgroups: where == "none"})
 			p := n.pod()
-			// All that the container runs has the one end open, so the other one tells whether
-			// any of it is there.
+			// All processes of the container have the one end open, so the other end shows
+			// whether one of them lives.
 			fifo := filepath.Join(n.opts.Dir, "fifo")
 			require.NoError(t, unix.Mkfifo(fifo, 0o600))
 			r, err := unix.Open(fifo, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 			require.NoError(t, err)
 			defer unix.Close(r)
-			// It counts so that the dead are not more than init can bury.
+			// Each counts first, so that init can reap them fast enough.
 			const chain = `trap "" TERM HUP; chain() { i=0; while [ $i -lt 500 ]; do i=$((i+1)); done; chain & }; chain`
 			id := p.run(shell("c", "exec 3>"+fifo+"; setsid sh -c '"+chain+"' & "+chain+"; echo up; sleep 1000"))
 			p.says("c", "up")
@@ -185,7 +186,7 @@ func TestSupervisorSurvivesSignals(t *testing.T) {
 	assert.EqualValues(t, 9, n.exited(id).GetExitCode())
 }
 
-// TestReusedPID has a state file with the pid of a process that is another.
+// TestReusedPID has a state file with the pid of another process.
 func TestReusedPID(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
@@ -205,10 +206,10 @@ func TestReusedPID(t *testing.T) {
 	assert.EqualValues(t, 255, n.exited(id).GetExitCode())
 	n.kill(id, 0)
 	n.clean()
-	assert.True(t, alive(other.Process.Pid), "a process that is none of its own was killed")
+	assert.True(t, alive(other.Process.Pid), "a process of another program was killed")
 }
 
-// TestDamagedState has files that are torn, or somebody else's.
+// TestDamagedState has files that are torn, or that do not belong there.
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
@@ -288,8 +289,8 @@ func TestAnotherBoot(t *testing.T) {
 	assert.Equal(t, criv1.PodSandboxState_SANDBOX_NOTREADY, resp.GetStatus().GetState())
 }
 
-// TestRecoveryCutShort ends the life of a server that waits for what an earlier one
-// has left; it goes at once, and leaves everything to the next.
+// TestRecoveryCutShort ends the life of a server that waits for containers of an earlier
+// one. It returns at once, and leaves everything to the next server.
 func TestRecoveryCutShort(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
@@ -299,7 +300,7 @@ func TestRecoveryCutShort(t *testing.T) {
 	torn := p.run(shell("torn", "exec sleep 1000"))
 	state := n.state(torn)
 	n.stop()
-	// One has a supervisor that does not say what it has started, the other one that hangs.
+	// One has a supervisor that does not write its state, the other one that hangs.
 	dir := filepath.Join(n.opts.Dir, "containers")
 	lock, err := supervise.Lock(filepath.Join(dir, starting))
 	require.NoError(t, err)
@@ -322,8 +323,8 @@ func TestRecoveryCutShort(t *testing.T) {
 	assert.Equal(t, criv1.ContainerState_CONTAINER_CREATED, n.status(starting).GetState())
 }
 
-// TestStartCutShort ends the life of a server that waits for a supervisor, which
-// hangs because its log does. The start goes on, and the next server finds what came of it.
+// TestStartCutShort ends the life of a server that waits for a supervisor, which hangs
+// because its log does. The start continues, and the next server finds the container.
 func TestStartCutShort(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
@@ -331,7 +332,7 @@ func TestStartCutShort(t *testing.T) {
 	id, err := p.create(shell("c", "echo up; exec sleep 1000"))
 	require.NoError(t, err)
 	log := filepath.Join(p.config.GetLogDirectory(), "c.log")
-	require.NoError(t, unix.Mkfifo(log, 0o600)) // until it is read, nobody can open it for writing
+	require.NoError(t, unix.Mkfifo(log, 0o600)) // until it is open for reading, it cannot be opened for writing
 	started := make(chan error, 1)
 	go func() {
 		_, err := n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})

@@ -33,9 +33,9 @@ type sandboxRecord struct {
 
 // sandbox is the sandbox of a pod. No process runs for it.
 type sandbox struct {
-	mu sync.Mutex // guards rec.Stopped, told and removed; the rest of rec never changes
-	// told means that the stop is recorded on disk and that its event was published.
-	told bool
+	mu sync.Mutex // guards rec.Stopped, reported and removed; the rest of rec never changes
+	// reported means that the stop is recorded on disk and that its event was published.
+	reported bool
 	// removed means that no container may be created in it any more.
 	removed bool
 	rec     sandboxRecord
@@ -121,7 +121,7 @@ func (s *runtimeService) StopPodSandbox(ctx context.Context, req *criv1.StopPodS
 func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error {
 	b.mu.Lock()
 	b.rec.Stopped = true // from here on no container is started in it
-	rec, told := b.rec, b.told
+	rec, reported := b.rec, b.reported
 	b.mu.Unlock()
 	var g errgroup.Group
 	for _, c := range s.containersOf(rec.ID) {
@@ -130,7 +130,7 @@ func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if told {
+	if reported {
 		return nil
 	}
 	if record {
@@ -139,9 +139,9 @@ func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error
 		}
 	}
 	b.mu.Lock()
-	told, b.told = b.told, true
+	reported, b.reported = b.reported, true
 	b.mu.Unlock()
-	if !told {
+	if !reported {
 		s.publish(rec.ID, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, b)
 	}
 	return nil

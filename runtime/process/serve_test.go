@@ -156,7 +156,7 @@ func TestAttach(t *testing.T) {
 	p.says("c", "got two")
 	require.NoError(t, write.Close())
 	require.NoError(t, <-done)
-	assert.EqualValues(t, 4, n.exited(id).GetExitCode(), "its input has ended with who was attached")
+	assert.EqualValues(t, 4, n.exited(id).GetExitCode(), "its input has ended with the attached client")
 	assert.Equal(t, "got one\ngot two\nend\n", stdout.String())
 	assert.Equal(t, "also one\nalso two\n", stderr.String())
 
@@ -245,7 +245,7 @@ func TestStreamURLs(t *testing.T) {
 	assert.Contains(t, forward.GetUrl(), "/portforward/")
 }
 
-func TestSpeaks(t *testing.T) {
+func TestSupportsProtocol(t *testing.T) {
 	for _, c := range []struct {
 		path, upgrade string
 		offered       []string
@@ -262,7 +262,7 @@ func TestSpeaks(t *testing.T) {
 		{"/portforward/x", "websocket", []string{"SPDY/3.1+portforward.k8s.io"}, false},
 	} {
 		r := &http.Request{URL: &url.URL{Path: c.path}, Header: http.Header{"Upgrade": {c.upgrade}, "Sec-Websocket-Protocol": c.offered}}
-		assert.Equal(t, c.want, speaks(r), "%v", c)
+		assert.Equal(t, c.want, supportsProtocol(r), "%v", c)
 	}
 }
 

@@ -51,7 +51,7 @@ func newStreamServer(s *Server) (*streamServer, error) {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ss.handlers.Add(1)
 			defer ss.handlers.Done()
-			if !speaks(r) {
+			if !supportsProtocol(r) {
 				http.Error(w, "none of these WebSocket protocols is supported; v4.channel.k8s.io and SPDY are", http.StatusBadRequest)
 				return
 			}
@@ -66,11 +66,11 @@ func newStreamServer(s *Server) (*streamServer, error) {
 	return ss, nil
 }
 
-// speaks reports whether the streaming server supports one of the WebSocket protocols that
+// supportsProtocol reports whether the streaming server supports one of the WebSocket protocols that
 // a client offers, or the client offers none. The streaming server checks that only after
 // it has used up the token, so a client that then falls back to SPDY, as client-go does
 // after v5.channel.k8s.io, would fail.
-func speaks(r *http.Request) bool {
+func supportsProtocol(r *http.Request) bool {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return true
 	}

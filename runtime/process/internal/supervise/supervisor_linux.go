@@ -93,7 +93,7 @@ func run(say *os.File) error {
 	if err != nil {
 		_ = os.Remove(SocketFile)
 		now := time.Now()
-		ctx, stop := untilToldToEnd()
+		ctx, stop := untilTerminated()
 		defer stop()
 		_ = s.spec.Cgroup.Remove(ctx)
 		message := err.Error()
@@ -114,9 +114,9 @@ func run(say *os.File) error {
 	return nil
 }
 
-// untilToldToEnd returns a context that ends on SIGTERM. It is for a supervisor whose
+// untilTerminated returns a context that ends on SIGTERM. It is for a supervisor whose
 // command has ended; before, SIGTERM is forwarded to the command.
-func untilToldToEnd() (context.Context, context.CancelFunc) {
+func untilTerminated() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), unix.SIGTERM)
 }
 
@@ -399,7 +399,7 @@ func (s *supervisor) finish(listener *net.UnixListener, state State) {
 	s.log.close()
 	// The record is the last thing before the end of the process, which ends the lock: when
 	// the lock is free, the record exists.
-	ctx, stop := untilToldToEnd()
+	ctx, stop := untilTerminated()
 	defer stop()
 	_ = s.spec.Cgroup.Remove(ctx)
 	_ = listener.Close()
