@@ -1,10 +1,12 @@
-package runtime
+package runtime_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestExpand(t *testing.T) {
@@ -36,7 +38,7 @@ func TestExpand(t *testing.T) {
 		"$-$(A)":          "$-1",
 		"\xff$(A)$\xfe$$": "\xff1$\xfe$",
 	} {
-		assert.Equal(t, want, Expand(in, lookup), "%q", in)
+		assert.Equal(t, want, runtime.Expand(in, lookup), "%q", in)
 	}
 }
 
@@ -48,16 +50,16 @@ func FuzzExpand(f *testing.F) {
 		none := func(string) (string, bool) { return "", false }
 		// What is escaped comes out as it was, whatever is known.
 		escaped := strings.ReplaceAll(s, "$", "$$")
-		if got := Expand(escaped, func(string) (string, bool) { return "!", true }); got != s {
+		if got := runtime.Expand(escaped, func(string) (string, bool) { return "!", true }); got != s {
 			t.Errorf("Expand(%q) = %q, want %q", escaped, got, s)
 		}
 		// Nothing is lost where nothing is known, but the escapes.
-		if got := Expand(s, none); strings.ReplaceAll(got, "$", "") != strings.ReplaceAll(s, "$", "") {
+		if got := runtime.Expand(s, none); strings.ReplaceAll(got, "$", "") != strings.ReplaceAll(s, "$", "") {
 			t.Errorf("Expand(%q) = %q", s, got)
 		}
 		// References are replaced as a whole, or not at all.
 		var names []string
-		Expand(s, func(name string) (string, bool) { names = append(names, name); return "", true })
+		runtime.Expand(s, func(name string) (string, bool) { names = append(names, name); return "", true })
 		for _, name := range names {
 			if !strings.Contains(s, "$("+name+")") {
 				t.Errorf("Expand(%q) has looked for %q", s, name)

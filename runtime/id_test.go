@@ -1,4 +1,4 @@
-package runtime
+package runtime_test
 
 import (
 	"testing"
@@ -7,23 +7,25 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestParseContainerID(t *testing.T) {
 	for _, tc := range []struct {
 		in   string
-		want ContainerID
+		want runtime.ContainerID
 		ok   bool
 	}{
-		{"containerd://abc", ContainerID{Type: "containerd", ID: "abc"}, true},
-		{"a://b://c", ContainerID{Type: "a", ID: "b://c"}, true},
-		{"", ContainerID{}, false},
-		{"abc", ContainerID{}, false},
-		{"://abc", ContainerID{}, false},
-		{"containerd://", ContainerID{}, false},
-		{"containerd:/abc", ContainerID{}, false},
+		{"containerd://abc", runtime.ContainerID{Type: "containerd", ID: "abc"}, true},
+		{"a://b://c", runtime.ContainerID{Type: "a", ID: "b://c"}, true},
+		{"", runtime.ContainerID{}, false},
+		{"abc", runtime.ContainerID{}, false},
+		{"://abc", runtime.ContainerID{}, false},
+		{"containerd://", runtime.ContainerID{}, false},
+		{"containerd:/abc", runtime.ContainerID{}, false},
 	} {
-		got, err := ParseContainerID(tc.in)
+		got, err := runtime.ParseContainerID(tc.in)
 		assert.Equal(t, tc.want, got, tc.in)
 		if tc.ok {
 			assert.NoError(t, err)
@@ -34,13 +36,13 @@ func TestParseContainerID(t *testing.T) {
 			assert.True(t, got.IsZero())
 		}
 	}
-	assert.Empty(t, ContainerID{}.String())
+	assert.Empty(t, runtime.ContainerID{}.String())
 }
 
 func FuzzParseContainerID(f *testing.F) {
 	f.Add("containerd://abc")
 	f.Fuzz(func(t *testing.T, s string) {
-		if id, err := ParseContainerID(s); err == nil {
+		if id, err := runtime.ParseContainerID(s); err == nil {
 			assert.Equal(t, s, id.String())
 		}
 	})
@@ -48,44 +50,48 @@ func FuzzParseContainerID(f *testing.F) {
 
 func TestContainerIDSurvivesItsString(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		id := ContainerID{Type: rapid.StringMatching(`[a-z-]+`).Draw(t, "type"), ID: rapid.StringMatching(`[0-9a-z]+`).Draw(t, "id")}
-		got, err := ParseContainerID(id.String())
+		id := runtime.ContainerID{Type: rapid.StringMatching(`[a-z-]+`).Draw(t, "type"), ID: rapid.StringMatching(`[0-9a-z]+`).Draw(t, "id")}
+		got, err := runtime.ParseContainerID(id.String())
 		assert.NoError(t, err)
 		assert.Equal(t, id, got)
 	})
 }
 
 func TestPodRef(t *testing.T) {
-	ref := RefOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1", Namespace: "ns", Name: "web"}})
-	assert.Equal(t, PodRef{UID: "u-1", Namespace: "ns", Name: "web"}, ref)
+	ref := runtime.RefOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1", Namespace: "ns", Name: "web"}})
+	assert.Equal(t, runtime.PodRef{UID: "u-1", Namespace: "ns", Name: "web"}, ref)
 	assert.Equal(t, "ns/web(u-1)", ref.String())
 	assert.Equal(t, "ns/web(u-1)", ref.MarshalLog())
 	assert.Equal(t, "web_ns", ref.FullName())
 }
 
 func TestWhatIsLeftToStop(t *testing.T) {
-	ctr := func(s ContainerState) []Container { return []Container{{State: ContainerExited}, {State: s}} }
-	sbx := func(s SandboxState) []Sandbox { return []Sandbox{{State: SandboxNotReady}, {State: s}} }
+	ctr := func(s runtime.ContainerState) []runtime.Container {
+		return []runtime.Container{{State: runtime.ContainerExited}, {State: s}}
+	}
+	sbx := func(s runtime.SandboxState) []runtime.Sandbox {
+		return []runtime.Sandbox{{State: runtime.SandboxNotReady}, {State: s}}
+	}
 	for _, tc := range []struct {
 		name                string
-		pod                 Pod
+		pod                 runtime.Pod
 		running, containers bool
 	}{
-		{"nothing", Pod{}, false, false},
-		{"ready sandbox", Pod{Sandboxes: sbx(SandboxReady)}, true, false},
-		{"dead sandbox", Pod{Sandboxes: sbx(SandboxNotReady)}, false, false},
-		{"created container", Pod{Containers: ctr(ContainerCreated)}, false, false},
-		{"running container", Pod{Containers: ctr(ContainerRunning)}, true, true},
-		{"exited container", Pod{Containers: ctr(ContainerExited)}, false, false},
-		{"unknown container", Pod{Containers: ctr(ContainerUnknown)}, true, true},
+		{"nothing", runtime.Pod{}, false, false},
+		{"ready sandbox", runtime.Pod{Sandboxes: sbx(runtime.SandboxReady)}, true, false},
+		{"dead sandbox", runtime.Pod{Sandboxes: sbx(runtime.SandboxNotReady)}, false, false},
+		{"created container", runtime.Pod{Containers: ctr(runtime.ContainerCreated)}, false, false},
+		{"running container", runtime.Pod{Containers: ctr(runtime.ContainerRunning)}, true, true},
+		{"exited container", runtime.Pod{Containers: ctr(runtime.ContainerExited)}, false, false},
+		{"unknown container", runtime.Pod{Containers: ctr(runtime.ContainerUnknown)}, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			status := &PodStatus{}
+			status := &runtime.PodStatus{}
 			for _, s := range tc.pod.Sandboxes {
-				status.Sandboxes = append(status.Sandboxes, SandboxStatus{Sandbox: s})
+				status.Sandboxes = append(status.Sandboxes, runtime.SandboxStatus{Sandbox: s})
 			}
 			for _, c := range tc.pod.Containers {
-				status.Containers = append(status.Containers, ContainerStatus{Container: c})
+				status.Containers = append(status.Containers, runtime.ContainerStatus{Container: c})
 			}
 			assert.Equal(t, tc.running, tc.pod.Running())
 			assert.Equal(t, tc.running, status.Running())
@@ -95,24 +101,24 @@ func TestWhatIsLeftToStop(t *testing.T) {
 }
 
 func TestStatusLookups(t *testing.T) {
-	ctr := func(id, name string) ContainerStatus {
-		return ContainerStatus{Container: Container{ID: ContainerID{Type: "t", ID: id}, Name: name}}
+	ctr := func(id, name string) runtime.ContainerStatus {
+		return runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{Type: "t", ID: id}, Name: name}}
 	}
-	s := &PodStatus{
-		Sandboxes:  []SandboxStatus{{Sandbox: Sandbox{ID: "new", State: SandboxReady}}, {Sandbox: Sandbox{ID: "old", State: SandboxReady}}},
-		Containers: []ContainerStatus{ctr("3", "a"), ctr("2", "b"), ctr("1", "a")},
+	s := &runtime.PodStatus{
+		Sandboxes:  []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "new", State: runtime.SandboxReady}}, {Sandbox: runtime.Sandbox{ID: "old", State: runtime.SandboxReady}}},
+		Containers: []runtime.ContainerStatus{ctr("3", "a"), ctr("2", "b"), ctr("1", "a")},
 	}
 	assert.Equal(t, "3", s.Newest("a").ID.ID)
 	assert.Nil(t, s.Newest("c"))
-	assert.Equal(t, "b", s.ByID(ContainerID{Type: "t", ID: "2"}).Name)
-	assert.Nil(t, s.ByID(ContainerID{Type: "other", ID: "2"}))
+	assert.Equal(t, "b", s.ByID(runtime.ContainerID{Type: "t", ID: "2"}).Name)
+	assert.Nil(t, s.ByID(runtime.ContainerID{Type: "other", ID: "2"}))
 	assert.Equal(t, "new", s.ReadySandbox().ID)
-	s.Sandboxes[0].State = SandboxNotReady
+	s.Sandboxes[0].State = runtime.SandboxNotReady
 	assert.Nil(t, s.ReadySandbox(), "only the newest counts")
 
-	var none *PodStatus
+	var none *runtime.PodStatus
 	assert.Nil(t, none.Newest("a"))
-	assert.Nil(t, none.ByID(ContainerID{}))
+	assert.Nil(t, none.ByID(runtime.ContainerID{}))
 	assert.Nil(t, none.ReadySandbox())
 	assert.False(t, none.Running())
 	assert.False(t, none.ContainersRunning())

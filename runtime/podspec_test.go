@@ -1,4 +1,4 @@
-package runtime
+package runtime_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestOrigin(t *testing.T) {
@@ -19,12 +21,12 @@ func TestOrigin(t *testing.T) {
 		}
 		return pod
 	}
-	assert.False(t, IsStatic(with()), "without a source nothing is known")
-	assert.False(t, IsStatic(with(AnnotationConfigSource, "api")))
-	assert.True(t, IsStatic(with(AnnotationConfigSource, "file")))
-	assert.True(t, IsStatic(with(AnnotationConfigSource, "http")))
-	assert.False(t, IsMirror(with(AnnotationConfigSource, "api")))
-	assert.True(t, IsMirror(with(AnnotationConfigMirror, "")))
+	assert.False(t, runtime.IsStatic(with()), "without a source nothing is known")
+	assert.False(t, runtime.IsStatic(with(runtime.AnnotationConfigSource, "api")))
+	assert.True(t, runtime.IsStatic(with(runtime.AnnotationConfigSource, "file")))
+	assert.True(t, runtime.IsStatic(with(runtime.AnnotationConfigSource, "http")))
+	assert.False(t, runtime.IsMirror(with(runtime.AnnotationConfigSource, "api")))
+	assert.True(t, runtime.IsMirror(with(runtime.AnnotationConfigMirror, "")))
 }
 
 func TestContainers(t *testing.T) {
@@ -35,7 +37,7 @@ func TestContainers(t *testing.T) {
 	}
 	for stopAt, want := range []string{"", "i1:1", "i1:1 i2:1", "i1:1 i2:1 m1:0", "i1:1 i2:1 m1:0 m2:0", "i1:1 i2:1 m1:0 m2:0 e1:2"} {
 		got := ""
-		for kind, c := range Containers(spec) {
+		for kind, c := range runtime.Containers(spec) {
 			if stopAt == 0 {
 				break
 			}
@@ -49,16 +51,16 @@ func TestContainers(t *testing.T) {
 		}
 		assert.Equal(t, want, got)
 	}
-	for name, want := range map[string]ContainerKind{"i2": InitContainer, "m1": MainContainer, "e1": EphemeralContainer} {
-		c, kind := FindContainer(spec, name)
+	for name, want := range map[string]runtime.ContainerKind{"i2": runtime.InitContainer, "m1": runtime.MainContainer, "e1": runtime.EphemeralContainer} {
+		c, kind := runtime.FindContainer(spec, name)
 		if assert.NotNil(t, c, name) {
 			assert.Equal(t, name, c.Name)
 			assert.Equal(t, want, kind)
 		}
 	}
-	c, _ := FindContainer(spec, "none")
+	c, _ := runtime.FindContainer(spec, "none")
 	assert.Nil(t, c)
-	c, _ = FindContainer(spec, "m2")
+	c, _ = runtime.FindContainer(spec, "m2")
 	assert.Same(t, &spec.Containers[1], c)
 }
 
@@ -78,43 +80,43 @@ func TestShouldRestart(t *testing.T) {
 		name     string
 		pod, own string
 		rules    rules
-		kind     ContainerKind
+		kind     runtime.ContainerKind
 		// restarts after exit codes 0, 1, 42
 		want [3]bool
 	}{
-		{"always", always, "", nil, MainContainer, [3]bool{true, true, true}},
-		{"not defaulted", "", "", nil, MainContainer, [3]bool{true, true, true}},
-		{"on failure", onFailure, "", nil, MainContainer, [3]bool{false, true, true}},
-		{"never", never, "", nil, MainContainer, [3]bool{}},
+		{"always", always, "", nil, runtime.MainContainer, [3]bool{true, true, true}},
+		{"not defaulted", "", "", nil, runtime.MainContainer, [3]bool{true, true, true}},
+		{"on failure", onFailure, "", nil, runtime.MainContainer, [3]bool{false, true, true}},
+		{"never", never, "", nil, runtime.MainContainer, [3]bool{}},
 
-		{"own always", never, always, nil, MainContainer, [3]bool{true, true, true}},
-		{"own on failure", always, onFailure, nil, MainContainer, [3]bool{false, true, true}},
-		{"own never", always, never, nil, MainContainer, [3]bool{}},
-		{"own of a later API", onFailure, "Perhaps", nil, MainContainer, [3]bool{false, true, true}},
+		{"own always", never, always, nil, runtime.MainContainer, [3]bool{true, true, true}},
+		{"own on failure", always, onFailure, nil, runtime.MainContainer, [3]bool{false, true, true}},
+		{"own never", always, never, nil, runtime.MainContainer, [3]bool{}},
+		{"own of a later API", onFailure, "Perhaps", nil, runtime.MainContainer, [3]bool{false, true, true}},
 
-		{"rule in", always, never, rules{rule("Restart", in, 42)}, MainContainer, [3]bool{false, false, true}},
-		{"rule in several", always, never, rules{rule("Restart", in, 1, 42)}, MainContainer, [3]bool{false, true, true}},
-		{"rule not in", always, never, rules{rule("Restart", notIn, 0, 1)}, MainContainer, [3]bool{false, false, true}},
-		{"rule and policy", never, onFailure, rules{rule("Restart", in, 0)}, MainContainer, [3]bool{true, true, true}},
-		{"second rule", never, never, rules{rule("Restart", in, 1), rule("Restart", in, 42)}, MainContainer, [3]bool{false, true, true}},
-		{"rule restarts all", never, never, rules{rule("RestartAllContainers", in, 42)}, MainContainer, [3]bool{false, false, true}},
-		{"first match decides", never, never, rules{rule("Later", in, 42), rule("Restart", in, 42)}, MainContainer, [3]bool{}},
-		{"rule without codes", never, never, rules{{Action: "Restart"}}, MainContainer, [3]bool{}},
-		{"rule of a later operator", never, never, rules{rule("Restart", "Above", 0)}, MainContainer, [3]bool{}},
-		{"rule without own policy", never, "", rules{rule("Restart", in, 42)}, MainContainer, [3]bool{}},
+		{"rule in", always, never, rules{rule("Restart", in, 42)}, runtime.MainContainer, [3]bool{false, false, true}},
+		{"rule in several", always, never, rules{rule("Restart", in, 1, 42)}, runtime.MainContainer, [3]bool{false, true, true}},
+		{"rule not in", always, never, rules{rule("Restart", notIn, 0, 1)}, runtime.MainContainer, [3]bool{false, false, true}},
+		{"rule and policy", never, onFailure, rules{rule("Restart", in, 0)}, runtime.MainContainer, [3]bool{true, true, true}},
+		{"second rule", never, never, rules{rule("Restart", in, 1), rule("Restart", in, 42)}, runtime.MainContainer, [3]bool{false, true, true}},
+		{"rule restarts all", never, never, rules{rule("RestartAllContainers", in, 42)}, runtime.MainContainer, [3]bool{false, false, true}},
+		{"first match decides", never, never, rules{rule("Later", in, 42), rule("Restart", in, 42)}, runtime.MainContainer, [3]bool{}},
+		{"rule without codes", never, never, rules{{Action: "Restart"}}, runtime.MainContainer, [3]bool{}},
+		{"rule of a later operator", never, never, rules{rule("Restart", "Above", 0)}, runtime.MainContainer, [3]bool{}},
+		{"rule without own policy", never, "", rules{rule("Restart", in, 42)}, runtime.MainContainer, [3]bool{}},
 
-		{"init under always", always, "", nil, InitContainer, [3]bool{false, true, true}},
-		{"init not defaulted", "", "", nil, InitContainer, [3]bool{false, true, true}},
-		{"init under on failure", onFailure, "", nil, InitContainer, [3]bool{false, true, true}},
-		{"init under never", never, "", nil, InitContainer, [3]bool{}},
-		{"init own on failure", never, onFailure, nil, InitContainer, [3]bool{false, true, true}},
-		{"init own never", always, never, nil, InitContainer, [3]bool{}},
-		{"init rule", never, never, rules{rule("Restart", in, 0, 42)}, InitContainer, [3]bool{false, false, true}},
-		{"sidecar under always", always, always, nil, InitContainer, [3]bool{true, true, true}},
-		{"sidecar under never", never, always, nil, InitContainer, [3]bool{true, true, true}},
+		{"init under always", always, "", nil, runtime.InitContainer, [3]bool{false, true, true}},
+		{"init not defaulted", "", "", nil, runtime.InitContainer, [3]bool{false, true, true}},
+		{"init under on failure", onFailure, "", nil, runtime.InitContainer, [3]bool{false, true, true}},
+		{"init under never", never, "", nil, runtime.InitContainer, [3]bool{}},
+		{"init own on failure", never, onFailure, nil, runtime.InitContainer, [3]bool{false, true, true}},
+		{"init own never", always, never, nil, runtime.InitContainer, [3]bool{}},
+		{"init rule", never, never, rules{rule("Restart", in, 0, 42)}, runtime.InitContainer, [3]bool{false, false, true}},
+		{"sidecar under always", always, always, nil, runtime.InitContainer, [3]bool{true, true, true}},
+		{"sidecar under never", never, always, nil, runtime.InitContainer, [3]bool{true, true, true}},
 
-		{"ephemeral", always, "", nil, EphemeralContainer, [3]bool{}},
-		{"ephemeral own", always, always, nil, EphemeralContainer, [3]bool{}},
+		{"ephemeral", always, "", nil, runtime.EphemeralContainer, [3]bool{}},
+		{"ephemeral own", always, always, nil, runtime.EphemeralContainer, [3]bool{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicy(tc.pod)}}
@@ -123,7 +125,7 @@ func TestShouldRestart(t *testing.T) {
 				c.RestartPolicy = ptr.To(v1.ContainerRestartPolicy(tc.own))
 			}
 			for i, code := range []int32{0, 1, 42} {
-				assert.Equal(t, tc.want[i], ShouldRestart(pod, c, tc.kind, code), "exit code %d", code)
+				assert.Equal(t, tc.want[i], runtime.ShouldRestart(pod, c, tc.kind, code), "exit code %d", code)
 			}
 		})
 	}
@@ -142,7 +144,7 @@ func TestGracePeriod(t *testing.T) {
 	} {
 		pod := &v1.Pod{}
 		pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = tc.deletion, tc.spec
-		assert.Equal(t, tc.want, GracePeriod(pod))
+		assert.Equal(t, tc.want, runtime.GracePeriod(pod))
 	}
 }
 
@@ -210,9 +212,9 @@ func TestQOSClass(t *testing.T) {
 				pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Resources: r})
 			}
 			pod.Spec.EphemeralContainers = make([]v1.EphemeralContainer, 1) // never count
-			assert.Equal(t, tc.want, QOSClass(pod))
+			assert.Equal(t, tc.want, runtime.QOSClass(pod))
 			pod.Status.QOSClass = v1.PodQOSBurstable
-			assert.Equal(t, v1.PodQOSBurstable, QOSClass(pod), "what was once decided stays")
+			assert.Equal(t, v1.PodQOSBurstable, runtime.QOSClass(pod), "what was once decided stays")
 		})
 	}
 }
