@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,20 +13,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// sweepPeriod is how often the handler looks for orphans though nothing hints at
-// one.
+// sweepPeriod is the time between two sweeps for orphans when nothing hints at one.
 const sweepPeriod = time.Minute
 
-// listTimeout bounds the handler's own looks at the runtime: the loop waits for
-// them, and a healthy runtime answers in milliseconds.
+// listTimeout bounds the handler's own lists of the runtime: the loop waits for them, and
+// a healthy runtime answers in milliseconds.
 const listTimeout = 10 * time.Second
 
-// PodManager holds the desired state; *podmanager.Manager is one.
+// PodManager holds the desired pods; a podmanager.PodManager is one.
 type PodManager interface {
 	Set(pod *v1.Pod)
 	Remove(pod *v1.Pod)
@@ -36,28 +33,27 @@ type PodManager interface {
 	Pods() []*v1.Pod
 }
 
-// Workers runs the pods; *podworkers.Workers is one.
+// Workers drive the pods; a podworkers.PodWorkers is one.
 type Workers interface {
 	UpdatePod(u podworkers.Update)
 	SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.State
 	State(uid types.UID) podworkers.State
 }
 
-// Statuses keeps the API status of pods; *status.Manager is one.
+// Statuses keeps the API status of pods; a status.StatusManager is one.
 type Statuses interface {
 	Get(uid types.UID) (v1.PodStatus, bool)
 	Set(pod *v1.Pod, s v1.PodStatus)
-	// Prune drops the pods that keep does not want.
+	// Prune drops the pods for which keep returns false.
 	Prune(keep func(uid types.UID) bool)
 }
 
-// ProbeCleaner ends the probes of pods that are gone; *prober.Manager is one.
+// ProbeCleaner ends the probes of pods that are gone; a prober.ProbeManager is one.
 type ProbeCleaner interface {
 	Cleanup(keep func(uid types.UID) bool)
 }
 
-// PodDirs removes what a gone pod has left in its directory; *volume.Manager is
-// one.
+// PodDirs removes the directories of pods that are gone; a volume.VolumeManager is one.
 type PodDirs interface {
 	// Remove takes down the volumes below the directory and removes it. It must
 	// refuse to cross a mount.
@@ -67,14 +63,14 @@ type PodDirs interface {
 // Checkpoint keeps pods on disk, to be restored after a reboot;
 // *podconfig/checkpoint.Store is one. Its methods must not wait for the disk.
 type Checkpoint interface {
-	// Keep is told each pod that was admitted, and again when it changes in more than
-	// its status.
+	// Keep records a pod that was admitted. It is called again when the pod changes in
+	// more than its status.
 	Keep(pod *v1.Pod)
-	// Drop is told each pod that was refused or that its source wants no more. It may
-	// never have been kept.
+	// Drop removes the record of a pod that was refused or that its source wants no
+	// more. There may be none.
 	Drop(uid types.UID)
-	// Prune is told, once every source has delivered, which pods are desired and
-	// admitted: all others are dropped.
+	// Prune removes the records of all pods for which keep returns false. It is called
+	// once every source has delivered.
 	Prune(keep func(uid types.UID) bool)
 }
 
@@ -136,12 +132,12 @@ type Handler struct {
 	recheck func()
 	ended   func(runtime.PodRef)
 
-	// refused are desired pods that were not admitted; they have no worker.
+	// refused are the desired pods that were not admitted; they have no worker.
 	refused map[types.UID]struct{}
-	// before are the pods that ran before this agent came and that no worker knows
-	// yet; nil when the first sweep has seen to them.
+	// before are the pods of an earlier agent that have no worker yet; nil after the first
+	// sweep.
 	before []*runtime.Pod
-	// sweep says that the runtime or the disk may hold pods that nobody wants.
+	// sweep means that the runtime or the disk may hold orphans.
 	sweep     bool
 	lastSweep time.Time
 	// known are the pods that have a worker or a record of it: those of the last cleanup
@@ -204,7 +200,7 @@ func (h *Handler) update(u podworkers.Update) {
 	h.deps.Workers.UpdatePod(u)
 }
 
-// Prepare takes note of what an earlier agent has left running, so that
+// Prepare implements [Preparer]: it lists what an earlier agent left running, so that
 // HandlePodAdditions finds the predecessors of pods.
 func (h *Handler) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
@@ -217,9 +213,8 @@ func (h *Handler) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// HandlePodAdditions admits the pods, the oldest first, and gives them to their
-// workers. A pod that ran under the same full name before this agent came is
-// stopped first.
+// HandlePodAdditions admits the pods, the oldest first, and gives them to their workers. A
+// pod that an earlier agent ran under the same full name is stopped first.
 func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	active := h.active(pods)
 	for _, pod := range oldestFirst(pods) {
@@ -240,10 +235,10 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	}
 }
 
-// endPredecessors has what an earlier agent ran under the pod's full name stopped.
-// It is an orphan already, though not all sources have been seen: a full name is
-// one pod's at a time, and it is this one's now. The worker of the pod waits for
-// its end, as the two would bind the same ports and write the same directories.
+// endPredecessors stops what an earlier agent ran under the pod's full name. It is an
+// orphan although not all sources may have been seen, since only one pod at a time has a
+// full name. The worker of the pod waits for its end: the two would bind the same ports
+// and write the same directories.
 func (h *Handler) endPredecessors(pod *v1.Pod) {
 	ref := runtime.RefOf(pod)
 	h.before = slices.DeleteFunc(h.before, func(old *runtime.Pod) bool {
@@ -302,7 +297,7 @@ func (h *Handler) emit(pod *v1.Pod, eventType, reason, message string) {
 	h.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: eventType, Reason: reason, Message: message})
 }
 
-// HandlePodRemoves has the pods stopped.
+// HandlePodRemoves requests the end of the pods.
 func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 	for _, pod := range pods {
 		h.deps.Pods.Remove(pod)
@@ -318,8 +313,8 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 	}
 }
 
-// HandlePodReconcile takes over what the source says of the status, as readiness
-// gates; the worker merges it.
+// HandlePodReconcile takes over the status that the source delivers, such as the conditions
+// of readiness gates; the worker merges it.
 func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
 		h.deps.Pods.Set(pod)
@@ -329,7 +324,7 @@ func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	}
 }
 
-// HandlePodSyncs has the workers of the pods look at once.
+// HandlePodSyncs requests a sync of the pods from their workers.
 func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
 	for _, pod := range pods {
 		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
@@ -337,140 +332,6 @@ func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
 		}
 		h.update(podworkers.Update{Type: podworkers.Sync, Pod: pod})
 	}
-}
-
-// Observe takes note of an event about a pod that nobody wants here, so that the
-// next cleanup looks for it. It is to be called from the loop's goroutine.
-func (h *Handler) Observe(ev pleg.PodEvents) {
-	if _, desired := h.deps.Pods.ByUID(ev.Pod.UID); !desired && !h.deps.Workers.State(ev.Pod.UID).Known() {
-		h.sweep = true
-	}
-}
-
-// HandlePodCleanups is the housekeeping. Only when something hints at an orphan,
-// and once a minute, does it ask the runtime and read the disk.
-func (h *Handler) HandlePodCleanups(ctx context.Context) error {
-	desired := func(uid types.UID) bool {
-		_, ok := h.deps.Pods.ByUID(uid)
-		return ok
-	}
-	wanted := h.deps.Pods.Pods()
-	if len(h.refused) > 0 {
-		wanted = slices.DeleteFunc(slices.Clone(wanted), func(pod *v1.Pod) bool {
-			_, refused := h.refused[pod.UID]
-			return refused
-		})
-	}
-	if h.deps.Checkpoint != nil {
-		h.deps.Checkpoint.Prune(func(uid types.UID) bool {
-			_, refused := h.refused[uid]
-			return !refused && desired(uid)
-		})
-	}
-	states := h.deps.Workers.SyncKnownPods(wanted)
-	for _, pod := range wanted {
-		// A pod whose former incarnation of the same UID has ended starts anew.
-		if _, known := states[pod.UID]; !known {
-			h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
-			states[pod.UID] = h.deps.Workers.State(pod.UID)
-		}
-	}
-	alive := func(uid types.UID) bool {
-		_, known := states[uid]
-		return known || desired(uid)
-	}
-	for uid, ref := range h.known {
-		if _, known := states[uid]; known {
-			continue
-		}
-		delete(h.known, uid)
-		if !alive(uid) { // it was forgotten since: see what it left behind
-			h.sweep = true
-			h.ended(ref)
-			h.remains[uid] = true
-		}
-	}
-	for uid, state := range states {
-		if _, known := h.known[uid]; !known {
-			h.known[uid] = refOf(uid, state)
-		}
-	}
-	h.recheck()
-	if h.deps.Prober != nil {
-		h.deps.Prober.Cleanup(alive)
-	}
-	h.deps.Status.Prune(alive)
-
-	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= sweepPeriod {
-		if err := h.sweepOrphans(ctx, alive); err != nil {
-			h.sweep = true
-			return err
-		}
-		h.sweep, h.lastSweep = false, now
-	}
-	return nil
-}
-
-// sweepOrphans stops running pods that have no worker, also those that are desired
-// but were refused, and removes what pods that neither run nor are to be kept have
-// left on disk and in the runtime. Orphans are added to what is known, so that the
-// cleanup after their end sweeps again.
-func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
-	lctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	listed, err := h.deps.Runtime.ListPods(lctx)
-	if err != nil {
-		return fmt.Errorf("looking for orphaned pods: %w", err)
-	}
-	remains := map[types.UID]bool{}
-	for _, pod := range listed {
-		_, working := h.known[pod.UID]
-		switch {
-		case working:
-		case pod.Running():
-			why := "no source names it"
-			if alive(pod.UID) {
-				why = "it was refused"
-			}
-			h.log.Info("Stopping a pod that is not to run on this node", "pod", pod.PodRef, "why", why)
-			h.update(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
-		case !alive(pod.UID):
-			remains[pod.UID] = true
-			if !h.remains[pod.UID] { // maybe of an earlier agent, which did not get to report it
-				h.ended(pod.PodRef)
-			}
-		}
-	}
-	h.before, h.remains = nil, remains
-	if len(remains) > 0 {
-		h.opts.Gone()
-	}
-	return h.removeDirs(ctx, alive)
-}
-
-// removeDirs removes the directories of pods that are not to be kept.
-func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) error {
-	entries, err := os.ReadDir(h.opts.PodsDir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("looking for directories of gone pods: %w", err)
-	}
-	var errs []error
-	for _, e := range entries {
-		uid := types.UID(e.Name())
-		if _, ending := h.known[uid]; ending || alive(uid) || !e.IsDir() {
-			continue
-		}
-		dir := filepath.Join(h.opts.PodsDir, e.Name())
-		if err := h.deps.Dirs.Remove(ctx, runtime.PodRef{UID: uid}, dir); err != nil {
-			errs = append(errs, fmt.Errorf("removing the directory of gone pod %s: %w", uid, err))
-			continue
-		}
-		h.log.V(2).Info("Removed the directory of a gone pod", "podUID", uid, "dir", dir)
-	}
-	return errors.Join(errs...)
 }
 
 func (h *Handler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
@@ -482,12 +343,6 @@ func (h *Handler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
 	s.QOSClass = runtime.QOSClass(pod)
 	h.deps.Status.Set(pod, *s)
-}
-
-// refOf returns the reference of a pod of which only the state of its worker is known.
-func refOf(uid types.UID, s podworkers.State) runtime.PodRef {
-	name, namespace, _ := strings.Cut(s.FullName, "_") // neither can have an underscore
-	return runtime.PodRef{UID: uid, Name: name, Namespace: namespace}
 }
 
 func (h *Handler) keep(pod *v1.Pod) {
@@ -502,12 +357,12 @@ func (h *Handler) drop(pod *v1.Pod) {
 	}
 }
 
-// active returns the desired pods that take something from the node, without
-// those that are about to be judged and those whose full name a judged one takes
-// over: what they hold, their successors get.
-func (h *Handler) active(judged []*v1.Pod) []*v1.Pod {
-	uids, taken := make(map[types.UID]bool, len(judged)), make(map[string]bool, len(judged))
-	for _, pod := range judged {
+// active returns the desired pods that hold resources of the node, without the added ones
+// and those whose full name an added one takes over: a successor gets what its predecessor
+// holds.
+func (h *Handler) active(added []*v1.Pod) []*v1.Pod {
+	uids, taken := make(map[types.UID]bool, len(added)), make(map[string]bool, len(added))
+	for _, pod := range added {
 		uids[pod.UID], taken[runtime.RefOf(pod).FullName()] = true, true
 	}
 	return slices.DeleteFunc(slices.Clone(h.deps.Pods.Pods()), func(pod *v1.Pod) bool {
@@ -516,7 +371,7 @@ func (h *Handler) active(judged []*v1.Pod) []*v1.Pod {
 	})
 }
 
-// finished reports whether the pod has ended by itself and only waits to go.
+// finished reports whether the pod has Succeeded or Failed.
 func (h *Handler) finished(pod *v1.Pod) bool {
 	s, ok := h.deps.Status.Get(pod.UID)
 	return ok && (s.Phase == v1.PodFailed || s.Phase == v1.PodSucceeded)

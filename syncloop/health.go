@@ -16,8 +16,8 @@ var errNotChecked = errors.New("the container runtime has not been checked yet")
 type runtimeHealth struct {
 	mu  sync.Mutex
 	err error
-	// changed has room for one signal; a second before the first was taken says
-	// nothing new and is dropped.
+	// changed has room for one signal; a second one before the first was received is
+	// dropped.
 	changed chan struct{}
 }
 
@@ -31,7 +31,7 @@ func (h *runtimeHealth) get() error {
 	return h.err
 }
 
-// set records an outcome and reports whether it is another than the last.
+// set records an outcome and reports whether it differs from the last.
 func (h *runtimeHealth) set(err error) bool {
 	h.mu.Lock()
 	same := h.err == nil && err == nil || h.err != nil && err != nil && h.err.Error() == err.Error()
@@ -47,10 +47,10 @@ func (h *runtimeHealth) set(err error) bool {
 	return true
 }
 
-// watchRuntime checks the runtime: every check period while it is well, and from
-// 100 ms up to 5 s apart while it is not.
+// watchRuntime checks the runtime: at each check period while it is well, and with the
+// back-off of retries while it is not.
 func (l *Loop) watchRuntime(ctx context.Context) {
-	rest := restInitial
+	failures := 0
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
@@ -76,11 +76,11 @@ func (l *Loop) watchRuntime(ctx context.Context) {
 			}
 		}
 		if err == nil {
-			rest = restInitial
+			failures = 0
 			t.Reset(l.opts.CheckPeriod)
 			continue
 		}
-		t.Reset(rest)
-		rest = min(2*rest, restMax)
+		failures++
+		t.Reset(retries.After(failures))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -21,9 +22,11 @@ import (
 const (
 	defaultSyncPeriod         = time.Second     // kubelet: plegChannel tick of syncLoop
 	defaultHousekeepingPeriod = 2 * time.Second // kubelet: housekeepingPeriod
-	restInitial               = 100 * time.Millisecond
-	restMax                   = 5 * time.Second
 )
+
+// retries are the pauses while the runtime or the PLEG is not healthy (kubelet: base and
+// max of the back-off in syncLoop).
+var retries = backoff.Exponential{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // SyncHandler handles the inputs of the loop. Its methods are called from one goroutine
 // and must not wait for a pod. Optional interfaces are [Preparer] and [Observer].
@@ -189,7 +192,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	if p, ok := runtime.Optional[Preparer](l.deps.Handler); ok {
 		prepare = p.Prepare
 	}
-	rest := restInitial
+	failures := 0
 	for ctx.Err() == nil {
 		err := l.unfit()
 		if err == nil && prepare != nil {
@@ -198,14 +201,15 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		}
 		if err != nil {
+			failures++
+			rest := retries.After(failures)
 			l.log.V(2).Info("Skipping pod synchronization", "reason", err.Error(), "retryAfter", rest)
 			if !l.pause(ctx, rest) {
 				break
 			}
-			rest = min(2*rest, restMax)
 			continue
 		}
-		rest = restInitial
+		failures = 0
 		if err := l.once(ctx, syncTick.C, housekeeping.C); err != nil {
 			return err
 		}

@@ -1,0 +1,178 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Observe implements [Observer]: an event about a pod that is not desired and has no
+// worker requests a sweep for orphans in the next cleanup.
+func (h *Handler) Observe(ev pleg.PodEvents) {
+	if !h.desired(ev.Pod.UID) && !h.deps.Workers.State(ev.Pod.UID).Known() {
+		h.sweep = true
+	}
+}
+
+// HandlePodCleanups does the housekeeping. It lists the runtime and reads the disk only
+// when something hints at an orphan, and once a minute.
+func (h *Handler) HandlePodCleanups(ctx context.Context) error {
+	admitted := h.admitted()
+	if h.deps.Checkpoint != nil {
+		h.deps.Checkpoint.Prune(func(uid types.UID) bool {
+			_, refused := h.refused[uid]
+			return !refused && h.desired(uid)
+		})
+	}
+	states := h.syncWorkers(admitted)
+	alive := func(uid types.UID) bool {
+		_, known := states[uid]
+		return known || h.desired(uid)
+	}
+	h.reportEnds(states, alive)
+	h.recheck()
+	if h.deps.Prober != nil {
+		h.deps.Prober.Cleanup(alive)
+	}
+	h.deps.Status.Prune(alive)
+
+	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= sweepPeriod {
+		if err := h.sweepOrphans(ctx, alive); err != nil {
+			h.sweep = true
+			return err
+		}
+		h.sweep, h.lastSweep = false, now
+	}
+	return nil
+}
+
+// desired reports whether a source wants the pod.
+func (h *Handler) desired(uid types.UID) bool {
+	_, ok := h.deps.Pods.ByUID(uid)
+	return ok
+}
+
+// admitted returns the desired pods that were not refused.
+func (h *Handler) admitted() []*v1.Pod {
+	desired := h.deps.Pods.Pods()
+	if len(h.refused) == 0 {
+		return desired
+	}
+	return slices.DeleteFunc(slices.Clone(desired), func(pod *v1.Pod) bool {
+		_, refused := h.refused[pod.UID]
+		return refused
+	})
+}
+
+// syncWorkers gives the workers the full list of pods, and starts those anew whose former
+// incarnation of the same UID has ended. It returns the states of all known pods.
+func (h *Handler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.State {
+	states := h.deps.Workers.SyncKnownPods(admitted)
+	for _, pod := range admitted {
+		if _, known := states[pod.UID]; !known {
+			h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
+			states[pod.UID] = h.deps.Workers.State(pod.UID)
+		}
+	}
+	return states
+}
+
+// reportEnds reports the pods that the workers have forgotten since the last cleanup, and
+// requests a sweep for what they left behind.
+func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(types.UID) bool) {
+	for uid, ref := range h.known {
+		if _, known := states[uid]; known {
+			continue
+		}
+		delete(h.known, uid)
+		if !alive(uid) {
+			h.sweep = true
+			h.ended(ref)
+			h.remains[uid] = true
+		}
+	}
+	for uid, state := range states {
+		if _, known := h.known[uid]; !known {
+			h.known[uid] = refOf(uid, state)
+		}
+	}
+}
+
+// sweepOrphans stops running pods that have no worker, also desired ones that were
+// refused, and removes what pods that are not alive have left on disk and in the runtime.
+// Orphans become known, so that the cleanup after their end sweeps again.
+func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
+	lctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	listed, err := h.deps.Runtime.ListPods(lctx)
+	if err != nil {
+		return fmt.Errorf("looking for orphaned pods: %w", err)
+	}
+	remains := map[types.UID]bool{}
+	for _, pod := range listed {
+		_, working := h.known[pod.UID]
+		switch {
+		case working:
+		case pod.Running():
+			why := "no source names it"
+			if alive(pod.UID) {
+				why = "it was refused"
+			}
+			h.log.Info("Stopping a pod that is not to run on this node", "pod", pod.PodRef, "why", why)
+			h.update(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
+		case !alive(pod.UID):
+			remains[pod.UID] = true
+			if !h.remains[pod.UID] { // maybe of an earlier agent, which did not get to report it
+				h.ended(pod.PodRef)
+			}
+		}
+	}
+	h.before, h.remains = nil, remains
+	if len(remains) > 0 {
+		h.opts.Gone()
+	}
+	return h.removeDirs(ctx, alive)
+}
+
+// removeDirs removes the directories of pods that are not to be kept.
+func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) error {
+	entries, err := os.ReadDir(h.opts.PodsDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking for directories of gone pods: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		uid := types.UID(e.Name())
+		if _, ending := h.known[uid]; ending || alive(uid) || !e.IsDir() {
+			continue
+		}
+		dir := filepath.Join(h.opts.PodsDir, e.Name())
+		if err := h.deps.Dirs.Remove(ctx, runtime.PodRef{UID: uid}, dir); err != nil {
+			errs = append(errs, fmt.Errorf("removing the directory of gone pod %s: %w", uid, err))
+			continue
+		}
+		h.log.V(2).Info("Removed the directory of a gone pod", "podUID", uid, "dir", dir)
+	}
+	return errors.Join(errs...)
+}
+
+// refOf returns the reference of a pod of which only the state of its worker is known.
+func refOf(uid types.UID, s podworkers.State) runtime.PodRef {
+	name, namespace, _ := strings.Cut(s.FullName, "_") // neither can have an underscore
+	return runtime.PodRef{UID: uid, Name: name, Namespace: namespace}
+}
