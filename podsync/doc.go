@@ -1,29 +1,35 @@
-// Package podsync is the default podworkers.PodSyncer: what is done for one pod
-// each time its worker turns.
+// Package podsync has the default podworkers.PodSyncer: the work on one pod that its
+// worker has decided on.
 //
 // # Steps
 //
-// SyncPod generates the pod's API status from what the runtime says, ends a pod
-// that has finished or run past its active deadline, makes its directory,
-// sets up its volumes, looks up its pull secrets, has its probes run and hands the
-// rest to the runtime. If the runtime had something to report, such as a back-off,
-// the status is generated once more, so that the reason shows at once and not a
-// sync later.
+// SyncPod brings a pod one step closer to its spec:
 //
-// SyncTerminatingPod stops the probes that could restart a container, has the
-// runtime stop the pod, and returns nil only when a read made after that shows
-// nothing of it running. SyncTerminatedPod takes down the volumes and settles
-// the final status. SyncTerminatingOrphan stops a pod of which only the runtime
-// knows.
+//  1. It generates the API status from the observed status and sets it.
+//  2. It ends a pod that has finished, has exceeded its active deadline, or has a volume
+//     larger than its size limit.
+//  3. It makes the pod's directory, sets up the volumes, looks up the pull secrets and
+//     starts the probes.
+//  4. It calls SyncPod of the runtime, which starts and stops containers.
+//  5. If the runtime returns other waiting reasons than before, such as a back-off, it
+//     generates the status again. So the reason is in the status after this sync.
+//
+// SyncTerminatingPod ends liveness and startup probes and stops the pod. It returns nil
+// only if a status that was read afterwards shows that nothing runs. SyncTerminatedPod
+// takes down the volumes and sets the final status. SyncTerminatingOrphan stops a pod
+// that only the runtime knows.
 //
 // # Directories
 //
-// A pod's directory is <pods dir>/<uid>, as kubelet lays it out. It stays until
-// the pod is gone from the desired state; package syncloop removes it then.
+// The directory of a pod is <pods dir>/<uid>, with kubelet's layout. Package syncloop
+// removes it when the pod is gone.
 //
 // # Guarantees
 //
-// The Syncer keeps nothing but the last waiting reasons of each pod and when its
-// volumes were measured, which are dropped when the pod has terminated. It is safe for concurrent use by
-// different pods; for one pod the worker calls one method at a time.
+//   - Methods for different pods are safe for concurrent use. For one pod the worker
+//     calls one method at a time.
+//   - All methods can be repeated after any failure.
+//   - Between calls the Syncer keeps only the last waiting reasons of a pod, the time at
+//     which its volumes were measured, and the inputs of its last status. It drops them
+//     when the pod has terminated.
 package podsync

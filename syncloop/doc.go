@@ -1,41 +1,55 @@
-// Package syncloop is the loop at the heart of a node agent: it waits for
-// whatever may concern a pod and hands it to a [SyncHandler].
+// Package syncloop has the loop of a node agent. It receives everything that may concern
+// a pod and passes it to a [SyncHandler], whose default does admission and housekeeping.
+//
+// # Vocabulary
+//
+//   - An input is a channel that the loop selects on: changes of the desired pods
+//     (podconfig), changes in the runtime (pleg), results of probes, and timers.
+//   - A handler handles the inputs. [Handler] is the default.
+//   - Admission is the decision whether a new pod may run. An [Admitter] makes it. [Chain]
+//     calls several in order, and [Limits] has kubelet's checks.
+//   - A refused pod was not admitted. It is Failed and has no worker.
+//   - Housekeeping is [SyncHandler].HandlePodCleanups, which compares the desired pods
+//     with workers, runtime and disk.
+//   - An orphan is a pod that only the runtime knows.
 //
 // # The loop
 //
-// [Loop] selects over five inputs: changes of the desired state (podconfig),
-// changes in the runtime (pleg), probe results, a sync tick (1 s) and a
-// housekeeping tick (2 s), which comes earlier when pods have ended (250 ms after
-// [Loop.PodEnded]). It does no work of its own on a pod and never blocks
-// on one: a handler passes the pod to its worker and returns.
+// [Loop] handles one input after the other, in one goroutine. It does no work on a pod
+// and waits for none: the handler passes the pod to its worker and returns. There is a
+// sync tick each second, for [Options].Due, and a housekeeping tick each 2 seconds.
+// Housekeeping also follows 250 ms after [Loop.PodEnded].
 //
-// While the runtime does not answer, or the PLEG is unhealthy, the loop rests:
-// it takes nothing from its inputs, which keep what they have (each coalesces by
-// pod), and looks again after 100 ms, then after twice as long up to 5 s. A
-// runtime that only lacks its pod network keeps the loop going, since pods with
-// the host's network can run.
+// The loop pauses while the runtime does not answer or the PLEG is unhealthy. It then
+// takes nothing from its inputs, which merge what they have by pod, and checks again
+// after 100 ms, doubling to 5 s. It does not pause if only the pod network is missing,
+// because pods with the host's network can run.
 //
 // # The default handler
 //
-// [Handler] keeps the pod manager, admits pods, and turns each change into an
-// update for the pod's worker. Its HandlePodCleanups is kubelet's: it forgets
-// workers of pods that are gone, restarts what must be started again, stops
-// pods that only the runtime knows, prunes statuses and probes, and removes the
-// directories of gone pods. It is not called before every source has been
-// seen, since until then it is not known what is wanted on the node.
+// [Handler] records the desired pods, admits new ones, and turns each change into an
+// update for a pod's worker. An update that does not act on running containers causes an
+// event, or with [HandlerOptions].RecreateUpdated a new start of the pod.
 //
-// One kind of orphan does not wait for that: a pod that an earlier agent ran under
-// the full name of one that is added now. It is stopped first, and the new
-// one's worker waits for its end. What else ran before is left alone, since a
-// source that is yet to deliver may want it.
+// Its housekeeping is kubelet's. It forgets workers of pods that are gone, starts pods
+// that must be started again, stops orphans, drops statuses and probes, reports the end
+// of pods, and removes the directories of pods that are gone. It lists the runtime only
+// if there may be something to find, and once a minute.
 //
-// Pods that are restored from the disk after a reboot are admitted and run as new
-// ones are, but as their source has not been heard, nothing is cleaned up on their
-// account. A [Checkpoint] is told which pods to keep for that.
+// Housekeeping begins when every source has delivered: until then it is not known which
+// pods are desired. There is one exception. A pod that an earlier agent ran under the
+// full name of a desired pod is stopped as soon as that pod is added, and the worker of
+// the new pod waits for its end.
+//
+// Restored pods are admitted and run like new ones. Their source has not delivered yet,
+// so nothing is cleaned up because of them. A [Checkpoint] keeps the pods to restore.
 //
 // # Guarantees
 //
-// One goroutine calls the handler, so handlers need no locks against each other.
-// Run joins what it started. [Loop.LastIteration] is when the loop last went
-// round, for health checks.
+//   - The methods of the handler are called from one goroutine, so they need no locks
+//     against each other.
+//   - A change of the desired pods is handled completely before the next input.
+//   - An update of an admitted pod is not admitted again.
+//   - [Loop.LastIteration] shows that the loop makes progress, for health checks.
+//   - Run returns when the goroutines that it started have ended.
 package syncloop
