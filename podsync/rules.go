@@ -8,21 +8,21 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// The words that kubelet uses for a pod past its activeDeadlineSeconds.
+// kubelet's reason and message for a pod past its activeDeadlineSeconds.
 const (
 	reasonDeadline  = "DeadlineExceeded"
 	messageDeadline = "Pod was active on the node longer than the specified deadline"
 )
 
-// reasonEvicted is the reason of a pod that took more of the node than it may.
+// reasonEvicted is kubelet's reason for a pod that uses more of the node than it may.
 const reasonEvicted = "Evicted"
 
-// usagePeriod is how often volumes with a size limit are measured (kubelet: the
-// period of its eviction manager's monitoring).
+// usagePeriod is the time between two measurements of volumes with a size limit (kubelet:
+// the monitoring period of its eviction manager).
 const usagePeriod = 10 * time.Second
 
-// pastDeadline reports whether the pod has been active for longer than its spec
-// allows, and if not how long it has left; 0 means that it has no deadline.
+// pastDeadline reports whether the pod has been active for longer than its spec allows. If
+// not, left is the remaining time, 0 without a deadline.
 func pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, left time.Duration) {
 	if pod.Spec.ActiveDeadlineSeconds == nil || api.StartTime.IsZero() {
 		return false, 0
@@ -31,7 +31,7 @@ func pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, lef
 	return left <= 0, max(left, 0)
 }
 
-// hasProbes reports whether there are probes that have a say in the pod's status.
+// hasProbes reports whether the pod has probes on which its status depends.
 func hasProbes(probes runtime.ProbeResults, pod *v1.Pod) bool {
 	for _, c := range runtime.Containers(&pod.Spec) {
 		if runtime.HasProbe(probes, pod, c, runtime.StartupProbe) || runtime.HasProbe(probes, pod, c, runtime.ReadinessProbe) {
@@ -41,7 +41,7 @@ func hasProbes(probes runtime.ProbeResults, pod *v1.Pod) bool {
 	return false
 }
 
-// soonest is the shorter of two durations of which 0 means never.
+// soonest returns the shorter of two durations; 0 means never.
 func soonest(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -49,8 +49,8 @@ func soonest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// waitingAll is the result of a sync that did not get as far as the runtime: every
-// container of the pod waits for the same reason.
+// waitingAll returns the result of a sync that failed before the runtime was called: all
+// containers of the pod wait for the same reason.
 func waitingAll(pod *v1.Pod, reason string, err error) runtime.SyncResult {
 	w := map[string]v1.ContainerStateWaiting{}
 	for _, c := range runtime.Containers(&pod.Spec) {

@@ -26,31 +26,31 @@ type Runtime interface {
 	runtime.Killer
 }
 
-// Cache gives statuses that are newer than a mark; *runtime.Cache is one.
+// Cache returns statuses that are newer than a mark; a runtime.StatusCache is one.
 type Cache interface {
 	Now() runtime.Mark
 	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
 }
 
-// StatusManager keeps the API status of pods; *status.Manager is one.
+// StatusManager keeps the API status of pods; a status.StatusManager is one.
 type StatusManager interface {
 	Get(uid types.UID) (v1.PodStatus, bool)
 	Set(pod *v1.Pod, s v1.PodStatus)
-	// Terminate settles the status of a pod of which nothing runs any more.
+	// Terminate makes the status of a pod of which nothing runs any more final.
 	Terminate(pod *v1.Pod)
-	// Forget drops what is known of an earlier pod of the same UID.
+	// Forget drops the status of an earlier pod of the same UID.
 	Forget(uid types.UID)
 }
 
-// Prober runs the probes of pods; *prober.Manager is one.
+// Prober runs the probes of pods; a prober.ProbeManager is one.
 type Prober interface {
 	runtime.ProbeResults
 	Pods
 }
 
-// Pods is how a prober learns which pods to probe.
+// Pods are the methods by which a prober receives the pods to probe.
 type Pods interface {
-	// AddPod starts the pod's probes; it does nothing for those that run.
+	// AddPod starts the probes of the pod. It does nothing for those that run.
 	AddPod(pod *v1.Pod)
 	// StopLivenessAndStartup ends the probes whose failure restarts a container.
 	StopLivenessAndStartup(pod *v1.Pod)
@@ -58,14 +58,14 @@ type Pods interface {
 	RemovePod(pod *v1.Pod)
 }
 
-// Volumes sets up what a pod mounts; *volume.Manager is one. The methods are
+// Volumes sets up what a pod mounts; a volume.VolumeManager is one. The methods are
 // idempotent.
 type Volumes interface {
 	// SetUp makes the pod's volumes ready and returns them by name.
 	SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error)
-	// TearDown takes down whatever was set up below the pod's directory.
+	// TearDown takes down all that was set up below the directory of the pod.
 	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
-	// Exceeded returns a message if a volume has outgrown its size limit.
+	// Exceeded returns a message if a volume exceeds its size limit, else "".
 	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error)
 	// SubPath is [runtime.PodSync.SubPath].
 	SubPath(ctx context.Context, req runtime.SubPath) (string, error)
@@ -92,7 +92,7 @@ type Options struct {
 	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
 	// the pod names.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
-	// NetworkReady returns an error while only pods with the host's network may be
+	// NetworkReady returns an error while only pods with the host's network can be
 	// started. nil: the network is always ready.
 	NetworkReady func() error
 	// Event receives failed mounts, evictions and the like. It is handed to the runtime
@@ -109,17 +109,17 @@ type Syncer struct {
 	log  logr.Logger
 
 	mu sync.Mutex
-	// waiting has the reasons that the last SyncPod of a pod gave.
+	// waiting has the waiting reasons that the last SyncPod of a pod returned.
 	waiting map[types.UID]map[string]v1.ContainerStateWaiting
-	// measured is when the volumes of a pod were last measured.
+	// measured has the time when the volumes of a pod were last measured.
 	measured map[types.UID]time.Time
-	// bases has what the status of a pod was made from by its last SyncPod.
+	// bases has the inputs of the status that the last SyncPod of a pod generated.
 	bases map[types.UID]basis
 }
 
-// basis is what the status of a pod that is to run was made from, beside the reasons
-// in Syncer.waiting: with them goes a new status. Neither is changed once it was
-// handed out, so that the same pointer is the same value.
+// basis has the inputs from which the status of a syncing pod was generated, beside the
+// reasons in Syncer.waiting, whose change generates a new status. Both are immutable, so
+// equal pointers are equal values.
 type basis struct {
 	pod      *v1.Pod
 	observed *runtime.PodStatus
@@ -158,8 +158,9 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 // PodDir is the directory of the pod with that UID.
 func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.PodsDir, string(uid)) }
 
-// SyncPod brings the pod one step nearer to its spec. The result is terminal
-// when the pod has finished by itself or must not run any longer.
+// SyncPod brings the pod one step nearer to its spec. The result is terminal if the pod
+// has finished by itself or must not run any longer. An error of the runtime that wraps a
+// [*runtime.TerminalError] is returned wrapped: the workers fail the pod for it.
 func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, observed *runtime.PodStatus) (podworkers.Result, error) {
 	var (
 		api   v1.PodStatus
@@ -167,7 +168,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	)
 	switch typ {
 	case podworkers.Create:
-		// The phase of an earlier incarnation of the UID was final, but not for this one.
+		// The final phase of an earlier incarnation of the UID does not hold for this one.
 		s.deps.Status.Forget(pod.UID)
 	case podworkers.Sync:
 		api, known = s.stillTrue(pod, observed)
@@ -195,11 +196,11 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, look)}, err
 }
 
-// verdict is why a pod must not run any longer.
+// verdict is the reason why a pod must not run any longer.
 type verdict struct{ reason, message string }
 
-// mustEnd returns why the pod must end although it has not finished, or nil and
-// the time until it is to be asked again, 0 for never.
+// mustEnd returns why the pod must end although it has not finished. If it returns nil, the
+// duration is the time until the next check, 0 for never.
 func (s *Syncer) mustEnd(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*verdict, time.Duration) {
 	now := time.Now()
 	past, look := pastDeadline(pod, api, now)
@@ -214,7 +215,7 @@ func (s *Syncer) mustEnd(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*
 	}
 	message, err := s.deps.Volumes.Exceeded(ctx, pod, s.PodDir(pod.UID))
 	if err != nil {
-		s.log.Error(err, "Cannot tell whether a volume has outgrown its size limit", "pod", runtime.RefOf(pod))
+		s.log.Error(err, "Measuring the volumes of a pod failed", "pod", runtime.RefOf(pod))
 	}
 	if message != "" {
 		return &verdict{reasonEvicted, message}, 0
@@ -222,9 +223,8 @@ func (s *Syncer) mustEnd(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*
 	return nil, soonest(look, usagePeriod)
 }
 
-// untilMeasured is the time until the pod's volumes are to be measured; at 0 they
-// are now. Measuring walks all of their files, so a pod that is synced often is
-// not measured each time.
+// untilMeasured returns the time until the volumes of the pod are to be measured; 0 means
+// now, and counts as measured. Measuring walks all files, so it is not done at each sync.
 func (s *Syncer) untilMeasured(uid types.UID, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *Syncer) untilMeasured(uid types.UID, now time.Time) time.Duration {
 	return 0
 }
 
-// advance makes ready what the containers need and has the runtime act.
+// advance makes ready what the containers need and calls the runtime.
 func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) (runtime.SyncResult, error) {
 	ref := runtime.RefOf(pod)
 	if s.opts.NetworkReady != nil && !runtime.HasHostNetwork(pod) {
@@ -293,7 +293,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	}
 	after, err := s.deps.Cache.Newer(ctx, ref, s.deps.Cache.Now())
 	if err != nil {
-		return fmt.Errorf("pod %s: looking whether it has stopped: %w", ref, err)
+		return fmt.Errorf("pod %s: checking that it has stopped: %w", ref, err)
 	}
 	if after.ContainersRunning() {
 		s.deps.Status.Set(pod, s.generate(pod, after, phaseTerminating, t.Status))
@@ -303,8 +303,8 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	return nil
 }
 
-// SyncTerminatingOrphan stops a pod of which nothing but its containers is left.
-// The grace period is the one that was recorded with them, unless one is given.
+// SyncTerminatingOrphan stops a pod that only the runtime knows. If gracePeriod is nil, the
+// grace period recorded with the containers counts.
 func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod, observed *runtime.PodStatus, gracePeriod *int64) error {
 	if err := s.deps.Runtime.KillPod(ctx, runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Event: s.opts.Event}); err != nil {
 		return fmt.Errorf("orphaned pod %s: stopping it: %w", orphan.PodRef, err)
@@ -312,7 +312,8 @@ func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod,
 	return nil
 }
 
-// SyncTerminatedPod settles what is left of a pod that has stopped.
+// SyncTerminatedPod takes down the volumes of a pod that has stopped, and makes its status
+// final.
 func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
 	ref := runtime.RefOf(pod)
 	s.deps.Status.Set(pod, s.generate(pod, observed, phaseTerminated, nil))
@@ -328,7 +329,7 @@ func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *r
 	return nil
 }
 
-// probes is what the prober has found; nil if there is no prober.
+// probes returns the results of the prober; nil if there is no prober.
 func (s *Syncer) probes() runtime.ProbeResults {
 	if s.deps.Prober == nil {
 		return nil
@@ -336,7 +337,7 @@ func (s *Syncer) probes() runtime.ProbeResults {
 	return s.deps.Prober
 }
 
-// The phases of a pod's life that its status depends on.
+// phase is what the status of a pod depends on beside its inputs.
 type phase int
 
 const (
@@ -363,9 +364,9 @@ func (s *Syncer) generate(pod *v1.Pod, observed *runtime.PodStatus, ph phase, ov
 	return status.Generate(in)
 }
 
-// stillTrue returns the status that the pod has if it was made from the same as it
-// would be now: to make it again would yield the same. What probes say may have
-// changed since, so a pod that has any is not spared.
+// stillTrue returns the present status of the pod if its inputs have not changed since it
+// was generated. Results of probes may change at any time, so a pod with probes has its
+// status generated at each sync.
 func (s *Syncer) stillTrue(pod *v1.Pod, observed *runtime.PodStatus) (v1.PodStatus, bool) {
 	s.mu.Lock()
 	same := s.bases[pod.UID] == basis{pod, observed}
@@ -388,7 +389,7 @@ func (s *Syncer) waitingOf(uid types.UID) map[string]v1.ContainerStateWaiting {
 	return s.waiting[uid]
 }
 
-// setWaiting records the reasons and reports whether they are others than before.
+// setWaiting records the reasons and reports whether they differ from the last.
 func (s *Syncer) setWaiting(uid types.UID, now map[string]v1.ContainerStateWaiting) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
