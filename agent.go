@@ -149,7 +149,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		run(c, false)
 	}
 	err = errors.Join(g.Wait(), stopCheckpoint())
-	a.log.Info("Agent has stopped; its pods go on running")
+	a.log.Info("Agent has stopped")
 	return err
 }
 

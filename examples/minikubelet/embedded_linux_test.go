@@ -38,7 +38,9 @@ func TestEmbeddedRuntime(t *testing.T) {
 		var out strings.Builder
 		name, args, ok := client.Split(append([]string{"--root-dir", root}, args...), config.Flags())
 		require.True(t, ok)
-		if err := client.Run(t.Context(), name, args, client.Env{Out: &out, Err: &strings.Builder{}}); err != nil {
+		if err := client.Run(t.Context(), name, args, client.Env{Out: &out, Err: &strings.Builder{}, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+			return stopPods(ctx, rootDir, endpoint, &out)
+		}}); err != nil {
 			return err.Error()
 		}
 		return out.String()
@@ -75,5 +77,12 @@ func TestEmbeddedRuntime(t *testing.T) {
 		left, err := os.ReadDir(filepath.Join(root, "process", "containers"))
 		return err == nil && len(left) == 0 && command("pods") == ""
 	})
+
+	// An agent ends, and then its pods are ended without it.
+	require.NoError(t, os.RemoveAll(manifests))
+	require.NoError(t, os.CopyFS(manifests, os.DirFS("manifests")))
+	eventually("both pods are ready for the third time", allRun)
 	stop()
+	assert.Equal(t, "No agent runs. 2 pods are ending: default/hello-node, default/shared-volume-node\nAll pods have ended.\n", command("stop"))
+	assert.Equal(t, "No agent runs, and no pods run.\n", command("stop"))
 }

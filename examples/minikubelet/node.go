@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -64,7 +65,8 @@ func (n node) Pods() []*v1.Pod {
 	return pods
 }
 
-// markTerminating gives the pod a deletion timestamp.
+// markTerminating gives the pod a deletion timestamp. The phase of a pod that is drained
+// or evicted is Failed from the start; as in the API it is not while containers run.
 func markTerminating(pod *v1.Pod, st podworkers.State) {
 	since := st.TerminatingAt
 	if since.IsZero() {
@@ -73,6 +75,9 @@ func markTerminating(pod *v1.Pod, st podworkers.State) {
 	grace := st.GracePeriod
 	ends := metav1.NewTime(since.Add(time.Duration(grace) * time.Second))
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &ends, &grace
+	if slices.ContainsFunc(pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Running != nil }) {
+		pod.Status.Phase = v1.PodRunning
+	}
 }
 
 // waitingFor returns what the pod waits for.

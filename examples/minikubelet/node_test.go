@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/runtime/fake/criserver"
+)
+
+// bench is an agent on a fake container runtime.
+type bench struct {
+	t                         *testing.T
+	rt                        *fake.Runtime
+	root, manifests, endpoint string
+	cancel                    func()
+	ended                     chan error
+}
+
+// newBench makes a bench whose agent does not run yet.
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	root, err := os.MkdirTemp("", "mk") // short, for the sockets in it
+	require.NoError(t, err)
+	b := &bench{t: t, rt: fake.New(fake.Options{Events: fake.Containerd()}), root: root, manifests: filepath.Join(root, "manifests")}
+	require.NoError(t, os.Mkdir(b.manifests, 0o700))
+	socket := filepath.Join(root, "cri.sock")
+	b.endpoint = "unix://" + socket
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- criserver.Serve(ctx, b.rt, l) }()
+	t.Cleanup(func() {
+		b.stop()
+		cancel()
+		require.NoError(t, <-served)
+		require.NoError(t, b.rt.Close())
+		require.NoError(t, os.RemoveAll(root))
+	})
+	return b
+}
+
+// start starts the agent.
+func (b *bench) start() {
+	b.t.Helper()
+	file := filepath.Join(b.root, "config.yaml")
+	write(b.t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 20ms\n", header, b.root, b.manifests))
+	ctx, cancel := context.WithCancel(b.t.Context())
+	b.cancel, b.ended = cancel, make(chan error, 1)
+	go func() {
+		b.ended <- run(ctx, []string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--container-runtime-endpoint", b.endpoint})
+	}()
+}
+
+// stop stops the agent if it runs.
+func (b *bench) stop() {
+	b.t.Helper()
+	if b.cancel != nil {
+		b.cancel()
+		require.NoError(b.t, <-b.ended)
+		b.cancel = nil
+	}
+}
+
+// put writes the manifest of a pod with a container "c".
+func (b *bench) put(name, image string) {
+	b.t.Helper()
+	fresh := filepath.Join(b.root, "fresh")
+	write(b.t, fresh, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers:\n  - {name: c, image: %s}\n", name, image))
+	require.NoError(b.t, os.Rename(fresh, filepath.Join(b.manifests, name+".yaml")))
+}
+
+func (b *bench) remove(name string) {
+	b.t.Helper()
+	require.NoError(b.t, os.Remove(filepath.Join(b.manifests, name+".yaml")))
+}
+
+// command returns the output of a command, with single spaces, or its error.
+func (b *bench) command(args ...string) string {
+	b.t.Helper()
+	var out strings.Builder
+	name, rest, ok := client.Split(append([]string{"--root-dir", b.root}, args...), config.Flags())
+	require.True(b.t, ok)
+	env := client.Env{Out: &out, Err: &out, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+		return stopPods(ctx, rootDir, endpoint, &out)
+	}}
+	if err := client.Run(b.t.Context(), name, rest, env); err != nil {
+		return err.Error()
+	}
+	return strings.Join(strings.Fields(out.String()), " ")
+}
+
+// await waits until the output of a command has the text.
+func (b *bench) await(text string, args ...string) {
+	b.t.Helper()
+	var got string
+	require.Eventually(b.t, func() bool {
+		got = b.command(args...)
+		return strings.Contains(got, text)
+	}, 30*time.Second, 10*time.Millisecond, "%s: %s", args, text)
+}
+
+// A sandbox that cannot be made is explained.
+func TestDescribeTellsWhyAPodDoesNotStart(t *testing.T) {
+	b := newBench(t)
+	remove := b.rt.Inject(fake.Fault{Call: "RunPodSandbox", Err: errors.New("no CNI configuration")})
+	b.put("web", "i")
+	b.start()
+	b.await("FailedCreatePodSandBox", "describe", "web")
+	assert.Contains(t, b.command("describe", "web"), "Failed to create pod sandbox: no CNI configuration")
+	assert.Contains(t, b.command("pods"), "web-n 0/1")
+	remove()
+	b.await("Normal Started", "describe", "web")
+}
+
+// Until it is forgotten, a pod that is removed can be seen, and its log read. Its
+// successor says what it waits for.
+func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
+	b := newBench(t)
+	old := fake.Target{Pod: "web-n", Image: "old"}
+	b.rt.Script(old, fake.Behavior{Output: "old words", IgnoresStop: true})
+	b.put("web", "old")
+	b.start()
+	b.await("web-n 1/1 Running", "pods")
+	first := strings.Fields(b.command("describe", "web"))[5] // Name: N Namespace: N UID: U
+
+	b.put("web", "new")
+	b.await("web-n 0/1 WaitingForPredecessor", "pods")
+	assert.Contains(t, b.command("pods"), "web-n 1/1 Terminating")
+	successor := b.command("describe", "web")
+	assert.Contains(t, successor, "Message: starts when its predecessor of UID "+first+" has ended, which has been terminating for")
+	assert.Contains(t, b.command("logs", "web"), `container "c" in pod "web-n" is waiting to start: WaitingForPredecessor: starts when`)
+	assert.Equal(t, "old words", b.command("logs", first))
+	predecessor := b.command("describe", first)
+	assert.Contains(t, predecessor, "Grace Period: 30s, ends ")
+	assert.Contains(t, predecessor, "Status: Terminating")
+	assert.Contains(t, predecessor, "Killing")
+
+	b.rt.Exit(old, 0)
+	b.await("web-n 1/1 Running", "pods")
+	b.await("Gone Since:", "describe", first)
+	assert.Contains(t, b.command("describe", first), "Status: Completed Phase: Succeeded")
+	assert.Contains(t, b.command("logs", first), "ended ")
+	assert.NotContains(t, b.command("describe", "web"), first)
+
+	// Without a successor the name still means it.
+	b.remove("web")
+	b.await("Gone Since:", "describe", "web")
+	assert.Contains(t, b.command("logs", "web"), "its containers and logs were removed")
+	assert.Equal(t, "No pods found.", b.command("pods"))
+}
+
+func TestStopEndsThePodsAndTheAgent(t *testing.T) {
+	b := newBench(t)
+	slow := fake.Target{Pod: "slow-n"}
+	b.rt.Script(slow, fake.Behavior{IgnoresStop: true})
+	b.put("web", "i")
+	b.put("slow", "i")
+	b.start()
+	b.await("slow-n 1/1 Running", "pods")
+	b.await("web-n 1/1 Running", "pods")
+	read, out := io.Pipe()
+	stopped := make(chan error, 1)
+	go func() {
+		err := client.Run(t.Context(), "stop", []string{"--root-dir", b.root}, client.Env{Out: out})
+		stopped <- errors.Join(err, out.Close())
+	}()
+	lines := bufio.NewScanner(read)
+	require.True(t, lines.Scan())
+	assert.Contains(t, lines.Text(), "default/slow-n")
+	b.await("slow-n 1/1 Terminating", "pods")
+	b.rt.Exit(slow, 0)
+	var rest []string
+	for lines.Scan() {
+		rest = append(rest, lines.Text())
+	}
+	require.NoError(t, <-stopped)
+	require.GreaterOrEqual(t, len(rest), 2)
+	assert.Equal(t, []string{"All pods have ended.", "The agent has exited."}, rest[len(rest)-2:])
+	require.NoError(t, <-b.ended)
+	b.cancel = nil
+	assert.Empty(t, b.rt.Running(fake.Target{}))
+
+	// The manifests are still there.
+	b.start()
+	b.await("web-n 1/1 Running", "pods")
+}
+
+func TestStopWithoutAnAgent(t *testing.T) {
+	b := newBench(t)
+	assert.Contains(t, b.command("stop"), "no agent with the embedded runtime has run in "+b.root)
+	assert.Equal(t, "No agent runs, and no pods run.", b.command("stop", "--container-runtime-endpoint", b.endpoint))
+	b.put("web", "i")
+	b.start()
+	b.await("web-n 1/1 Running", "pods")
+	b.stop()
+	require.Len(t, b.rt.Running(fake.Target{}), 1, "pods go on running")
+	assert.Equal(t, "No agent runs. 1 pod is ending: default/web-n All pods have ended.", b.command("drain", "--container-runtime-endpoint", b.endpoint))
+	assert.Empty(t, b.rt.Running(fake.Target{}))
+
+	b.rt.Inject(fake.Fault{Call: "ListPodSandbox", Err: runtime.ErrUnavailable})
+	assert.Contains(t, b.command("drain", "--container-runtime-endpoint", b.endpoint), "its container runtime does not answer either")
+}
+
+func TestFarewell(t *testing.T) {
+	s := &config.Settings{RootDir: "/var/lib/my agent"}
+	assert.Empty(t, running{}.farewell(s, true))
+	assert.Equal(t, "1 process of 1 pod goes on running; the next agent takes over. To end them: minikubelet stop --root-dir '/var/lib/my agent'",
+		running{1, 1}.farewell(s, true))
+	s.ContainerRuntimeEndpoint = "unix:///run/x.sock"
+	assert.Equal(t, "3 containers of 2 pods go on running; the next agent takes over. To end them: minikubelet stop --root-dir '/var/lib/my agent' --container-runtime-endpoint unix:///run/x.sock",
+		running{2, 3}.farewell(s, false))
+}
