@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -95,4 +96,17 @@ func TestRecover(t *testing.T) {
 	assert.Contains(t, string(crash.Stack), "TestRecover")
 	assert.NoError(t, runtime.Recover(func() error { return nil }))
 	assert.Equal(t, cause, runtime.Recover(func() error { return cause }))
+}
+
+func TestFieldPath(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers:      []v1.Container{{Name: "init"}},
+		Containers:          []v1.Container{{Name: "main"}},
+		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
+	}}
+	assert.Equal(t, "spec.initContainers{init}", runtime.FieldPath(pod, "init"))
+	assert.Equal(t, "spec.containers{main}", runtime.FieldPath(pod, "main"))
+	assert.Equal(t, "spec.ephemeralContainers{debug}", runtime.FieldPath(pod, "debug"))
+	assert.Equal(t, "spec.containers{other}", runtime.FieldPath(pod, "other"))
+	assert.Equal(t, "spec.containers{main}", runtime.FieldPath(nil, "main"))
 }
