@@ -135,6 +135,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessageSize), grpc.MaxSendMsgSize(maxMessageSize),
 		grpc.WaitForHandlers(true),
+		grpc.ChainUnaryInterceptor(s.recoverUnary), grpc.ChainStreamInterceptor(s.recoverStream),
 	)
 	criv1.RegisterRuntimeServiceServer(server, &runtimeService{Server: s})
 	criv1.RegisterImageServiceServer(server, &imageService{Server: s})

@@ -1,11 +1,15 @@
 package supervise
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // serve answers requests until the listener is closed.
@@ -20,7 +24,13 @@ func (s *supervisor) serve(l *net.UnixListener) {
 				continue
 			}
 		}
-		go s.answer(&Conn{c})
+		go func() {
+			// A panic would end the supervisor, and with it the container.
+			err := runtime.Recover(func() error { s.answer(&Conn{c}); return nil })
+			if p := (*runtime.PanicError)(nil); errors.As(err, &p) {
+				fmt.Fprintf(os.Stderr, "answering a request: %v\n%s", err, p.Stack)
+			}
+		}()
 	}
 }
 
