@@ -295,7 +295,7 @@ func TestDetectHost(t *testing.T) {
 	assert.False(t, h.Allocatable.Cpu().IsZero())
 }
 
-// The agent runs a pod until it is told to stop; here the runtime is a fake.
+// An agent runs one pod; here the runtime is a fake.
 func Example() {
 	root, _ := os.MkdirTemp("", "agent")
 	defer func() { _ = os.RemoveAll(root) }()

@@ -20,8 +20,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// An agent that starts after a reboot runs what it ran before, while nobody says what
-// it should run; then its source rules.
+// An agent that starts after a reboot runs the pods that it ran before, until its source
+// delivers.
 func TestPodsComeBackWithoutTheirSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, rt := t.TempDir(), fake.New(fake.Options{})

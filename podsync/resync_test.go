@@ -54,7 +54,7 @@ func TestAStatusIsMadeAnewOnlyFromSomethingNew(t *testing.T) {
 	assert.Equal(t, 1, made(podworkers.Sync), "and does not any more")
 
 	w.Forget(pod.UID)
-	assert.Equal(t, 1, made(podworkers.Sync), "nobody knows the status")
+	assert.Equal(t, 1, made(podworkers.Sync), "there is no status yet")
 	assert.Equal(t, 1, made(podworkers.Create), "another incarnation begins")
 
 	require.NoError(t, s.SyncTerminatedPod(t.Context(), pod, seen))

@@ -54,7 +54,7 @@ func TestAnAdmitterThatFailsRefuses(t *testing.T) {
 	}
 }
 
-// endings is a status manager that is told of the end of pods, behind a wrapper.
+// endings is a status manager that records the end of pods.
 type endings struct {
 	statuses
 	*script

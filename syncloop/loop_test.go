@@ -73,7 +73,7 @@ func TestEventsAndProbeResultsSyncDesiredPods(t *testing.T) {
 		b.pleg.ch <- pleg.PodEvents{Pod: runtime.PodRef{UID: "unknown"}, Events: []pleg.Event{{Type: pleg.ContainerDied}}}
 		b.probes <- runtime.ProbeResult{Pod: ref}
 		synctest.Wait()
-		assert.Equal(t, []string{"sync [a]", "sync [a]"}, b.handler.take(), "neither for removals nor for pods that nobody wants")
+		assert.Equal(t, []string{"sync [a]", "sync [a]"}, b.handler.take(), "neither for removals nor for pods that are not desired")
 	})
 }
 
@@ -211,17 +211,16 @@ func TestAnInputThatEndsIsAnError(t *testing.T) {
 	})
 }
 
-// TestAnInputThatEndsWithTheContextIsNone has an input that is closed because the loop's
-// context ended, as by a PLEG that runs under the same one, before contexts derived from
-// it have heard.
-func TestAnInputThatEndsWithTheContextIsNone(t *testing.T) {
+// TestAnInputClosedAfterTheContextIsNoError closes an input after the loop's context ended,
+// as a PLEG under the same context does, before contexts derived from it have ended.
+func TestAnInputClosedAfterTheContextIsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ev := &events{ch: make(chan pleg.PodEvents)}
 		l, err := syncloop.New(syncloop.Deps{Handler: &recorder{}, Config: &config{changes: make(chan podconfig.Change)}, PLEG: ev, Runtime: &checker{}, Pods: podSet{}}, syncloop.Options{})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
-		go func() { ended <- l.Run(untold{ctx}) }()
+		go func() { ended <- l.Run(detached{ctx}) }()
 		synctest.Wait()
 		cancel()
 		close(ev.ch)
@@ -229,11 +228,11 @@ func TestAnInputThatEndsWithTheContextIsNone(t *testing.T) {
 	})
 }
 
-// untold is a context whose end no derived context is told of.
-type untold struct{ context.Context }
+// detached is a context whose end does not end derived contexts.
+type detached struct{ context.Context }
 
-func (untold) Value(any) any                { return nil }
-func (untold) AfterFunc(func()) func() bool { return func() bool { return true } }
+func (detached) Value(any) any                { return nil }
+func (detached) AfterFunc(func()) func() bool { return func() bool { return true } }
 
 func TestNewNamesAllThatIsMissing(t *testing.T) {
 	_, err := syncloop.New(syncloop.Deps{}, syncloop.Options{})

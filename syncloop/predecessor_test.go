@@ -39,7 +39,7 @@ func TestWhatAnEarlierAgentRanUnderTheNameEndsFirst(t *testing.T) {
 		{"the same pod is adopted", runs("uid-web", "web", runtime.ContainerRunning), []string{"create web"}},
 		{"the same UID under another name", runs("uid-web", "was", runtime.ContainerRunning), []string{"kill orphan was", "create web"}},
 		{"another pod, which a later source may want", runs("old", "db", runtime.ContainerRunning), []string{"create web"}},
-		{"what has ended is in nobody's way", runs("old", "web", runtime.ContainerExited), []string{"create web"}},
+		{"what has ended is not in the way", runs("old", "web", runtime.ContainerExited), []string{"create web"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newHandler(t, syncloop.HandlerOptions{})

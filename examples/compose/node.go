@@ -46,8 +46,8 @@ type Node struct {
 	loop    *syncloop.Loop
 }
 
-// New builds the parts. Each gets those before it; what must come from a later one is a
-// function that nobody calls before Run.
+// New builds the parts. Each gets those before it. What must come from a later one is a
+// function that is not called before Run.
 func New(o Options) (_ *Node, err error) {
 	n := &Node{pods: podmanager.New()}
 	podsDir, rt, log := filepath.Join(o.RootDir, "pods"), o.Runtime, o.Log

@@ -21,12 +21,12 @@ import (
 //   - kubelet_running_pods and kubelet_running_containers follow each change that is
 //     seen; in kubelet they are of the last relist.
 //   - kubelet_pleg_discard_events stays 0, since nothing is dropped.
-//   - kubelet_evented_pleg_connection_success_count counts streams that are known to
-//     stand; kubelet counts attempts, too.
+//   - kubelet_evented_pleg_connection_success_count counts streams that are known to be
+//     established; kubelet counts attempts, too.
 //   - kubelet_running_containers goes back to 0 when the last container of a state is
 //     gone; in kubelet it stays.
-//   - kubeletkit_pleg_missed_pods_total is not kubelet's: an alert on its rate tells of
-//     a runtime that keeps events to itself.
+//   - kubeletkit_pleg_missed_pods_total is not kubelet's: its rate shows that a runtime
+//     does not send all events.
 type PLEG struct {
 	pleg.NopMetrics
 
