@@ -104,10 +104,11 @@ func MinikubeletBinary(t testing.TB) string {
 		if err != nil {
 			return "", exec.Command("false")
 		}
-		cmd := exec.Command("go", "build", "-o", dir+"/", "./examples/minikubelet")
+		args := []string{"build", "-tags", "grpcnotrace", "-o", dir + "/"}
 		if os.Getenv("KUBELETKIT_E2E_RACE") == "1" {
-			cmd = exec.Command("go", "build", "-race", "-o", dir+"/", "./examples/minikubelet")
+			args = append(args, "-race")
 		}
+		cmd := exec.Command("go", append(args, "./examples/minikubelet")...)
 		cmd.Dir = repoRoot()
 		return dir, cmd
 	}), "minikubelet")

@@ -113,6 +113,14 @@ func (s *Stop) Run(ctx context.Context, drain func(context.Context) error) bool 
 	return s.err == nil
 }
 
+// result is the last Progress. done is closed.
+func (s *Stop) result() Progress {
+	if s.err != nil {
+		return Progress{Error: s.err.Error()}
+	}
+	return Progress{Done: true}
+}
+
 // follow sends what changes until the end.
 func (s *Stop) follow(ctx context.Context, ending func() []string, send func(Progress) error) {
 	tick := time.NewTicker(progressPeriod)
@@ -120,16 +128,18 @@ func (s *Stop) follow(ctx context.Context, ending func() []string, send func(Pro
 	var last []string
 	for {
 		select {
-		case <-ctx.Done():
-			return
+		case <-ctx.Done(): // the client is gone, or the server stops
 		case <-s.done:
-			p := Progress{Done: s.err == nil}
-			if s.err != nil {
-				p.Error = s.err.Error()
-			}
-			_ = send(p) // the last one
-			return
 		case <-tick.C:
+		}
+		select {
+		case <-s.done: // first: the server stops when all pods have ended
+			_ = send(s.result()) // nothing follows
+			return
+		default:
+		}
+		if ctx.Err() != nil {
+			return
 		}
 		left := ending()
 		if slices.Equal(left, last) {
