@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
 
 const (
@@ -115,11 +116,13 @@ func (r *Reader) next() ([]byte, error) {
 // fill reads more into buf. It returns io.EOF at the end of the log, and errNewFile if
 // the reader continues with another file.
 func (r *Reader) fill() error {
-	r.buf = append(r.buf[:0], r.buf[r.done:]...)
-	r.done = 0
+	if r.done > 0 { // else a long line would be copied for each block of it
+		r.buf = append(r.buf[:0], r.buf[r.done:]...)
+		r.done = 0
+	}
 	have := len(r.buf)
-	r.buf = append(r.buf, make([]byte, block)...)
-	n, err := r.src.ReadAt(r.buf[have:], r.at)
+	r.buf = slices.Grow(r.buf, block)
+	n, err := r.src.ReadAt(r.buf[have:have+block], r.at)
 	r.buf = r.buf[:have+n]
 	r.at += int64(n)
 	switch {
