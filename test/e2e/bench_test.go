@@ -1,8 +1,10 @@
 package e2e
 
 import (
-	"context"
+	"cmp"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,144 +18,124 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// atOnce is how many calls the bare client of the benchmark has under way.
-const atOnce = 8
+// The benchmarks compare contestants, by turns in one run, for one number of pods or
+// for several. They print one line for each number and contestant:
+//
+//	BenchmarkColdStart/pods=100/agent-2   3   1.04 ratio   7.41 s   7.65 s-max   7.38 s-min
+//
+// "ratio" compares a contestant with the bare client, by their medians. The command
+// ./plot draws what is printed. These environment variables hold for all of them:
+//
+//   - KUBELETKIT_E2E_PODS is the numbers of pods, as in "10,50,100".
+//   - KUBELETKIT_E2E_AGENT is the agent, by default built from this tree.
+//   - KUBELETKIT_E2E_AGENT_ARGS are more flags for it.
+//   - KUBELETKIT_E2E_BASELINE is another minikubelet to compare with, say of an older commit.
+//   - KUBELET_BIN is a kubelet to compare with.
+//   - KUBELETKIT_E2E_CONTESTANTS selects contestants, as in "bare,agent"; all by default.
 
-// BenchmarkColdStart measures N pods from the drop of their manifests until all
-// are reported Running, and beside it, by turns on the same containerd, a bare
-// client that makes the same CRI calls, 8 pods at a time, until all its
-// containers are started. The metric "ratio" is the one over the other, by
-// their medians; run it with -benchtime=5x or so:
-//
-//	go test -run '^$' -bench ColdStart -benchtime 5x -timeout 30m
-//
-// KUBELETKIT_E2E_PODS sets N, as in "25,100"; KUBELETKIT_E2E_AGENT_ARGS has flags for
-// the agent, to see what something costs. KUBELETKIT_E2E_REST is how long to wait before
-// each round: ext4 without a journal does not use an inode again within a minute of its
-// removal, and looks at all of those whenever it makes a file.
-func BenchmarkColdStart(b *testing.B) {
-	counts := os.Getenv("KUBELETKIT_E2E_PODS")
-	if counts == "" {
-		counts = "25,100"
+// The names of the contestants.
+const (
+	bareClient  = "bare"     // a client that only makes the CRI calls that it takes
+	minikubelet = "agent"    // minikubelet
+	relisting   = "generic"  // minikubelet without events: it only relists
+	baseline    = "baseline" // KUBELETKIT_E2E_BASELINE
+	kubelet     = "kubelet"  // KUBELET_BIN
+	forkExec    = "forkexec" // fork and exec, in place of the bare client where there is no runtime
+)
+
+// contestant is what a benchmark measures: an agent, or something bare that has no
+// options.
+type contestant struct {
+	name    string
+	options AgentOptions
+}
+
+// contestants returns those of the named contestants that are there and selected.
+func contestants(b *testing.B, names ...string) []contestant {
+	b.Helper()
+	options := map[string]AgentOptions{
+		minikubelet: {Args: strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))},
+		relisting:   {Config: map[string]any{"featureGates": map[string]any{"EventedPLEG": false}}},
+		baseline:    {Binary: os.Getenv("KUBELETKIT_E2E_BASELINE")},
+		kubelet:     {Binary: os.Getenv("KUBELET_BIN")},
 	}
-	for _, field := range strings.Split(counts, ",") {
+	selected := names
+	if text := os.Getenv("KUBELETKIT_E2E_CONTESTANTS"); text != "" {
+		selected = strings.Split(text, ",")
+	}
+	var list []contestant
+	for _, name := range names {
+		missing := (name == baseline || name == kubelet) && options[name].Binary == ""
+		if slices.Contains(selected, name) && !missing {
+			list = append(list, contestant{name, options[name]})
+		}
+	}
+	if len(list) == 0 {
+		b.Skipf("KUBELETKIT_E2E_CONTESTANTS selects none of %v", names)
+	}
+	return list
+}
+
+// forEachSize runs the benchmark for each number of pods in KUBELETKIT_E2E_PODS.
+func forEachSize(b *testing.B, byDefault string, run func(b *testing.B, n int)) {
+	for field := range strings.SplitSeq(cmp.Or(os.Getenv("KUBELETKIT_E2E_PODS"), byDefault), ",") {
 		n, err := strconv.Atoi(field)
-		if err != nil {
-			b.Fatalf("KUBELETKIT_E2E_PODS: %v", err)
+		if err != nil || n < 1 {
+			b.Fatalf("KUBELETKIT_E2E_PODS: %q is no number of pods", field)
 		}
-		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) { benchmarkColdStart(b, n) })
+		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) { run(b, n) })
 	}
 }
 
-func benchmarkColdStart(b *testing.B, n int) {
-	c := NewCluster(b)
-	c.Preload(b, "pause:1", "busybox:1")
-	agent := c.NewAgent(b, AgentOptions{Args: append([]string{"-v", "0"}, strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))...)})
-	// Each round has pods of its own, as what is new to a node is: containerd goes on
-	// telling of those of earlier rounds for a while.
-	rounds := 0
-	pods := func() []*v1.Pod {
-		rounds++
-		pods := make([]*v1.Pod, n)
-		for i := range pods {
-			pods[i] = MakePod(fmt.Sprintf("cold-%d-%d", rounds, i), Grace(0), Main(Sh("c", Forever)))
-		}
-		return pods
-	}
-	// One round each that does not count: it makes the bridge, fills the caches,
-	// and gives the bare client the configurations that the agent uses.
-	var bare []Pod
-	first := pods()
-	agentRound(b, c, agent, first, func() { bare = bareCopies(b, c, agent, first) })
-	bareRound(b, c, bare)
-
-	var pause time.Duration
-	if text := os.Getenv("KUBELETKIT_E2E_REST"); text != "" {
-		var err error
-		if pause, err = time.ParseDuration(text); err != nil {
-			b.Fatalf("KUBELETKIT_E2E_REST: %v", err)
+// takeTurns measures each contestant once in a round of the benchmark. Each round
+// begins with another contestant.
+func takeTurns(b *testing.B, list []contestant, measure func(contestant)) {
+	for round := 0; b.Loop(); round++ {
+		for i := range list {
+			measure(list[(round+i)%len(list)])
 		}
 	}
-	var theirs, ours []float64
-	b.ResetTimer()
-	for b.Loop() {
-		time.Sleep(pause)
-		theirs = append(theirs, bareRound(b, c, bare).Seconds())
-		time.Sleep(pause)
-		ours = append(ours, agentRound(b, c, agent, pods(), nil).Seconds())
-	}
-	b.StopTimer()
-	b.Logf("%d pods: agent %.2f s, bare client %.2f s", n, ours, theirs)
-	b.ReportMetric(0, "ns/op") // the rounds with their cleaning up mean nothing
-	b.ReportMetric(median(ours), "agent-s")
-	b.ReportMetric(median(theirs), "bare-s")
-	b.ReportMetric(median(ours)/median(theirs), "ratio")
 }
 
-// agentRound times the start of the pods by the agent, calls look while they
-// run, and removes them.
-func agentRound(b *testing.B, c *Cluster, agent *Agent, pods []*v1.Pod, look func()) time.Duration {
-	b.Helper()
-	agent.Start(b)
-	agent.WaitHealthy(b)
-	awaitQuiet(b, agent)
-	drop := agent.Stage(b, pods...)
-	begin := time.Now()
-	drop()
-	awaitRunning(b, agent, len(pods))
-	took := time.Since(begin)
-	if look != nil {
-		look()
+// samples are what was measured of each contestant, by its name and the unit.
+type samples map[string]map[string][]float64
+
+func (s samples) add(name, unit string, values ...float64) {
+	if s[name] == nil {
+		s[name] = map[string][]float64{}
 	}
-	agent.Remove(b, pods...)
-	agent.AwaitGone(b, 5*time.Minute, pods...)
-	agent.Stop(b)
-	return took
+	s[name][unit] = append(s[name][unit], values...)
 }
 
-// bareRound times the start of the pods by the bare client, and removes them.
-func bareRound(b *testing.B, c *Cluster, pods []Pod) time.Duration {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	begin := time.Now()
-	if err := c.RunPods(ctx, atOnce, pods); err != nil {
-		b.Fatal(err)
-	}
-	took := time.Since(begin)
-	if err := c.RemoveAll(); err != nil {
-		b.Fatal(err)
-	}
-	return took
-}
-
-// bareCopies returns pods for the bare client that are like those which the agent
-// runs at the moment: same labels, annotations, environment, mounts and limits.
-// What they mount is copied, as the agent removes its files.
-func bareCopies(b *testing.B, c *Cluster, agent *Agent, pods []*v1.Pod) []Pod {
-	b.Helper()
-	dir := b.TempDir()
-	copies := make([]Pod, len(pods))
-	for i, pod := range pods {
-		name := FullName(pod)
-		sandbox, containers := c.Configs(b, name)
-		sandbox.Metadata.Name = "bare-" + name
-		sandbox.LogDirectory = filepath.Join(dir, name)
-		for _, config := range containers {
-			if err := os.MkdirAll(filepath.Join(sandbox.LogDirectory, config.Metadata.Name), 0o755); err != nil {
-				b.Fatal(err)
+// report prints a line for each contestant: the median of each unit, the metrics that more
+// returns, and the ratio to the contestant named reference by the first unit. The
+// contestants have taken turns in b, so what prints their lines measures nothing.
+func (s samples) report(b *testing.B, list []contestant, unit, reference string, more func(name string) map[string]float64) {
+	for _, who := range list {
+		metrics := map[string]float64{"ns/op": 0} // 0 is not printed: the rounds with their cleaning up mean nothing
+		for unit, values := range s[who.name] {
+			metrics[unit] = median(values)
+		}
+		if ours, theirs := s[who.name][unit], s[reference][unit]; who.name != reference && len(ours)*len(theirs) > 0 {
+			metrics["ratio"] = median(ours) / median(theirs)
+		}
+		if more != nil {
+			maps.Copy(metrics, more(who.name))
+		}
+		b.Run(who.name, func(b *testing.B) {
+			for unit, value := range metrics {
+				b.ReportMetric(value, unit)
 			}
-			for k, mount := range config.Mounts {
-				path := filepath.Join(dir, fmt.Sprintf("%s-%d", name, k))
-				if err := os.WriteFile(path, nil, 0o644); err != nil {
-					b.Fatal(err)
-				}
-				mount.HostPath = path
-			}
-		}
-		copies[i] = Pod{Sandbox: sandbox, Containers: containers}
+		})
 	}
-	return copies
+}
+
+// spread returns the least and the greatest value of the unit.
+func (s samples) spread(unit string) func(name string) map[string]float64 {
+	return func(name string) map[string]float64 {
+		values := s[name][unit]
+		return map[string]float64{unit + "-min": slices.Min(values), unit + "-max": slices.Max(values)}
+	}
 }
 
 func median(values []float64) float64 {
@@ -162,4 +144,128 @@ func median(values []float64) float64 {
 		return (sorted[n/2-1] + sorted[n/2]) / 2
 	}
 	return sorted[len(sorted)/2]
+}
+
+// percentile is the smallest value that at least p percent are not above.
+func percentile(values []float64, p float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[max(0, int(math.Ceil(p/100*float64(len(sorted))))-1)]
+}
+
+// benchCluster starts a cluster that has the images of the benchmarks' pods.
+func benchCluster(b *testing.B) *Cluster {
+	b.Helper()
+	c := NewCluster(b)
+	c.Preload(b, "pause:1", "busybox:1")
+	return c
+}
+
+// benchPods makes n pods that run forever, unless spec says otherwise.
+func benchPods(name string, n int, spec ...Option) []*v1.Pod {
+	pods := make([]*v1.Pod, n)
+	for i := range pods {
+		pods[i] = MakePod(fmt.Sprintf("%s-%d", name, i), append([]Option{Grace(0), Main(Sh("c", Forever))}, spec...)...)
+	}
+	return pods
+}
+
+// launch starts an agent that has a directory of its own, room for n pods, and logs as
+// little as by default.
+func launch(b *testing.B, c *Cluster, options AgentOptions, n int) *Agent {
+	b.Helper()
+	dir, err := os.MkdirTemp(c.Dir, "agent")
+	if err != nil {
+		b.Fatal(err)
+	}
+	options.Dir = dir
+	options.Args = slices.Concat([]string{"-v", "0"}, options.Args)
+	config := map[string]any{"maxPods": max(n, 110)}
+	maps.Copy(config, options.Config)
+	options.Config = config
+	return c.StartAgent(b, options)
+}
+
+// crowd starts an agent and n pods that run forever, and waits until all do.
+func crowd(b *testing.B, c *Cluster, options AgentOptions, n int, spec ...Option) (*Agent, []*v1.Pod) {
+	b.Helper()
+	agent, pods := launch(b, c, options, n), benchPods("pod", n, spec...)
+	agent.Put(b, pods...)
+	awaitRunning(b, agent, n)
+	return agent, pods
+}
+
+// disband removes the agent with its files, and all pods.
+func disband(b *testing.B, c *Cluster, agent *Agent) {
+	b.Helper()
+	if !agent.Exited() {
+		agent.Stop(b)
+	}
+	if err := c.RemoveAll(); err != nil {
+		b.Fatal(err)
+	}
+	for _, dir := range []string{agent.Manifests, agent.Logs, filepath.Join(agent.Root, "pods")} {
+		if err := os.RemoveAll(dir); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// awaitRunning waits until n pods are reported Running. A list of all pods costs the
+// agent and the benchmark more than a start may be disturbed by, so awaitRunning reads
+// the number of running containers from the metrics until there are n. It reads again after
+// half of the time that the rest will take by the pace until now; and while none runs,
+// after an eighth of the time that has passed.
+func awaitRunning(b *testing.B, agent *Agent, n int) {
+	b.Helper()
+	const soonest, latest = 10 * time.Millisecond, time.Second
+	for began := time.Now(); ; {
+		running, err := agent.RunningContainers()
+		if err == nil && running >= n {
+			if running, err = runningPods(agent); running >= n {
+				return
+			}
+		}
+		took := time.Since(began)
+		if took > 10*time.Minute {
+			b.Fatalf("%d of %d run after %v: %v", running, n, took, err)
+		}
+		pause := took / 8
+		if running > 0 {
+			pause = took * time.Duration(n-running) / time.Duration(2*running)
+		}
+		time.Sleep(min(max(pause, soonest), latest))
+	}
+}
+
+// runningPods returns how many pods are reported Running.
+func runningPods(agent *Agent) (int, error) {
+	list, err := agent.Pods()
+	if err != nil {
+		return 0, err
+	}
+	running := 0
+	for i := range list.Items {
+		if Running(&list.Items[i]) == nil {
+			running++
+		}
+	}
+	return running, nil
+}
+
+// awaitQuiet waits until the agent has nothing to do: a new subscriber of a runtime's
+// events receives those of the last minutes first, and the agent inspects their pods.
+func awaitQuiet(b *testing.B, agent *Agent) {
+	b.Helper()
+	const look = 500 * time.Millisecond
+	for last, began := agent.Cost(b).CPU, time.Now(); ; {
+		time.Sleep(look)
+		now := agent.Cost(b).CPU
+		if now-last <= look/50 {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			b.Fatal("the agent has been busy for a minute")
+		}
+		last = now
+	}
 }

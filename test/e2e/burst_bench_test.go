@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"context"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -24,19 +22,13 @@ import (
 // measured by turns, several times in one run.
 //
 //	go test -run '^$' -bench Burst -benchtime 5x -timeout 30m
-//
-// KUBELETKIT_E2E_PODS sets another number.
 func BenchmarkBurst(b *testing.B) {
-	n := 500
-	if text := os.Getenv("KUBELETKIT_E2E_PODS"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			b.Fatalf("KUBELETKIT_E2E_PODS: %v", err)
-		}
-	}
-	c := NewCluster(b)
-	c.Preload(b, "pause:1", "busybox:1")
-	agent, _ := crowd(b, c, AgentOptions{Config: map[string]any{"maxPods": n}}, n)
+	forEachSize(b, "500", benchmarkBurst)
+}
+
+func benchmarkBurst(b *testing.B, n int) {
+	c := benchCluster(b)
+	agent, _ := crowd(b, c, AgentOptions{}, n)
 	agent.Stop(b)
 	rt, err := cri.Dial(b.Context(), c.Endpoint(), cri.Options{})
 	if err != nil {
@@ -49,39 +41,29 @@ func BenchmarkBurst(b *testing.B) {
 	}
 	probe := pods[0].PodRef
 
-	ways := []struct {
-		name  string
-		burst func(context.Context) error
-	}{
-		{"idle", func(context.Context) error { time.Sleep(2 * time.Second); return nil }},
-		{"adaptive", func(ctx context.Context) error { return reportAll(ctx, rt, n, 0) }},
-		{"one", func(ctx context.Context) error { return reportAll(ctx, rt, n, 1) }},
-		{"fixed", func(ctx context.Context) error { return inspectAll(ctx, rt, pods, 64) }},
+	bursts := map[string]func(context.Context) error{
+		"none":     func(context.Context) error { time.Sleep(2 * time.Second); return nil },
+		"adaptive": func(ctx context.Context) error { return reportAll(ctx, rt, n, 0) },
+		"one":      func(ctx context.Context) error { return reportAll(ctx, rt, n, 1) },
+		"fixed":    func(ctx context.Context) error { return inspectAll(ctx, rt, pods, 64) },
 	}
-	took, latency := map[string][]float64{}, map[string][]float64{}
-	for b.Loop() {
-		for _, way := range ways {
-			began := time.Now()
-			waits, err := whileWorking(b.Context(), rt, probe, way.burst)
-			if err != nil {
-				b.Fatalf("%s: %v", way.name, err)
-			}
-			took[way.name] = append(took[way.name], time.Since(began).Seconds())
-			latency[way.name] = append(latency[way.name], waits...)
+	list := []contestant{{name: "none"}, {name: "adaptive"}, {name: "one"}, {name: "fixed"}}
+	took := samples{}
+	takeTurns(b, list, func(who contestant) {
+		began := time.Now()
+		waits, err := whileWorking(b.Context(), rt, probe, bursts[who.name])
+		if err != nil {
+			b.Fatalf("%s: %v", who.name, err)
 		}
-	}
-	b.ReportMetric(0, "ns/op")
-	for _, way := range ways {
-		b.Logf("%d pods, %s: %.2f s; the worker's call: median %.1f ms, p99 %.1f ms", n, way.name, median(took[way.name]),
-			1e3*median(latency[way.name]), 1e3*percentile(latency[way.name], 99))
-	}
-	b.ReportMetric(median(took["one"])/median(took["adaptive"]), "one/adaptive")
-	b.ReportMetric(median(took["fixed"])/median(took["adaptive"]), "fixed/adaptive")
-	b.ReportMetric(median(latency["adaptive"])/median(latency["one"]), "latency-adaptive/one")
-	b.ReportMetric(median(latency["fixed"])/median(latency["one"]), "latency-fixed/one")
+		took.add(who.name, "s", time.Since(began).Seconds())
+		took.add(who.name, "worker-ms", waits...)
+	})
+	took.report(b, list, "s", "one", func(name string) map[string]float64 {
+		return map[string]float64{"worker-ms-p99": percentile(took[name]["worker-ms"], 99)}
+	})
 }
 
-// whileWorking returns how long, in seconds, each of the inspections of the pod took
+// whileWorking returns how long, in milliseconds, each of the inspections of the pod took
 // that were made one after the other during the burst.
 func whileWorking(ctx context.Context, rt runtime.Runtime, ref runtime.PodRef, burst func(context.Context) error) (waits []float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -90,7 +72,7 @@ func whileWorking(ctx context.Context, rt runtime.Runtime, ref runtime.PodRef, b
 		for ctx.Err() == nil {
 			began := time.Now()
 			if _, err := rt.InspectPod(ctx, ref); err == nil {
-				waits = append(waits, time.Since(began).Seconds())
+				waits = append(waits, 1e3*time.Since(began).Seconds())
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
