@@ -12,9 +12,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Admitter decides whether a pod may run on the node. Admit is called from the
-// goroutine of the loop, before the pod starts for the first time in the life of
-// the agent, and must not block.
+// Admitter decides whether a pod may run on the node. Admit is called from the goroutine
+// of the loop when a pod is added, also for a pod that an earlier agent has started. It
+// must not block.
 type Admitter interface {
 	// Admit returns nil if the pod may run. An error that wraps a
 	// [*runtime.TerminalError] refuses the pod with that reason and message; any other
@@ -35,14 +35,14 @@ type AdmitRequest struct {
 	Host *runtime.Host
 }
 
-// AdmitterFunc is a function that is an [Admitter].
+// AdmitterFunc is a function that implements [Admitter].
 type AdmitterFunc func(req AdmitRequest) error
 
-// Admit calls f.
+// Admit implements [Admitter].
 func (f AdmitterFunc) Admit(req AdmitRequest) error { return f(req) }
 
-// Chain returns an Admitter that asks the given ones in order, and returns the first
-// error. Those after it are not asked.
+// Chain returns an Admitter that calls the given ones in order until one returns an
+// error, and returns that error.
 func Chain(admitters ...Admitter) Admitter {
 	return AdmitterFunc(func(req AdmitRequest) error {
 		for _, a := range admitters {
@@ -60,15 +60,15 @@ func Refuse(reason, message string) error {
 	return &runtime.TerminalError{Reason: reason, Message: message}
 }
 
-// Limits are what the node has to give. It is an [Admitter] with kubelet's predicates:
-// the operating system of the pod, the number of pods, host ports that two pods claim,
-// and the resources that their requests reserve. A zero field does not limit. Node
-// selectors, affinity and taints are left to a scheduler.
+// Limits is an [Admitter] with kubelet's checks. It refuses a pod for another operating
+// system, a pod above the number of pods, a pod with a host port that an active pod uses,
+// and a pod whose requests exceed the free resources. It does not check node selectors,
+// affinity and taints, which are for a scheduler.
 type Limits struct {
-	// MaxPods is how many pods may be active.
+	// MaxPods is the largest number of active pods. 0: no limit.
 	MaxPods int
-	// Allocatable CPU, memory and ephemeral storage, of which the requests of the
-	// active pods are taken.
+	// Allocatable is the CPU, memory and ephemeral storage for the requests of all active
+	// pods. A resource that is missing is not limited.
 	Allocatable v1.ResourceList
 }
 
@@ -113,17 +113,17 @@ func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[name]
 }
 
-// portConflict returns a host port that the pod and an active one both claim.
-// Ports conflict when port and protocol are the same and the addresses are, or
-// one of them is every address.
+// portConflict returns a host port of the pod that an active pod uses too, and that pod.
+// Two ports conflict if port and protocol are the same, and the addresses are the same or
+// one of them is the unspecified address.
 func portConflict(pod *v1.Pod, active []*v1.Pod) (string, *v1.Pod) {
-	wanted := hostPorts(pod)
-	if len(wanted) == 0 {
+	requested := hostPorts(pod)
+	if len(requested) == 0 {
 		return "", nil
 	}
 	for _, other := range active {
 		for _, theirs := range hostPorts(other) {
-			for _, ours := range wanted {
+			for _, ours := range requested {
 				if ours.port == theirs.port && ours.protocol == theirs.protocol &&
 					(ours.ip == theirs.ip || ours.ip == anyAddress || theirs.ip == anyAddress) {
 					return fmt.Sprintf("%d/%s", ours.port, ours.protocol), other
@@ -146,7 +146,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 	var ports []hostPort
 	for kind, c := range runtime.Containers(&pod.Spec) {
 		if kind == runtime.EphemeralContainer || kind == runtime.InitContainer && !runtime.IsSidecar(c) {
-			continue // gone, or nearly so, when the pod does its work
+			continue // kubelet counts main containers and sidecars only
 		}
 		for _, p := range c.Ports {
 			if p.HostPort == 0 {
@@ -165,8 +165,8 @@ func hostPorts(pod *v1.Pod) []hostPort {
 	return ports
 }
 
-// admit asks the admitter, after a check that the UID can be the name of the pod's
-// directory. It returns nil or a refusal: a panic of the admitter is one too.
+// admit calls the admitter, after a check that the UID can be the name of the pod's
+// directory. It returns nil or the refusal. A panic of the admitter is a refusal.
 func admit(a Admitter, req AdmitRequest) *runtime.TerminalError {
 	if uid := req.Pod.UID; !runtime.IsFileName(uid) {
 		return &runtime.TerminalError{Reason: "InvalidUID",

@@ -18,16 +18,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Observe implements [Observer]: an event about a pod that is not desired and has no
-// worker requests a sweep for orphans in the next cleanup.
+// Observe implements [Observer]. If the pod is not desired and has no worker, the next
+// cleanup sweeps for orphans.
 func (h *Handler) Observe(ev pleg.PodEvents) {
 	if !h.desired(ev.Pod.UID) && !h.deps.Workers.State(ev.Pod.UID).Known() {
 		h.sweep = true
 	}
 }
 
-// HandlePodCleanups does the housekeeping. It lists the runtime and reads the disk only
-// when something hints at an orphan, and once a minute.
+// HandlePodCleanups implements [SyncHandler]. It lists the runtime and reads the disk only
+// if there may be an orphan, and once a minute.
 func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	admitted := h.admitted()
 	if h.deps.Checkpoint != nil {
@@ -58,7 +58,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	return nil
 }
 
-// desired reports whether a source wants the pod.
+// desired reports whether the pod is desired, which includes refused pods.
 func (h *Handler) desired(uid types.UID) bool {
 	_, ok := h.deps.Pods.ByUID(uid)
 	return ok
@@ -76,8 +76,9 @@ func (h *Handler) admitted() []*v1.Pod {
 	})
 }
 
-// syncWorkers gives the workers the full list of pods, and starts those anew whose former
-// incarnation of the same UID has ended. It returns the states of all known pods.
+// syncWorkers gives the workers the full list of pods. It starts the pods that the workers
+// have forgotten, because an earlier incarnation of the UID has ended. It returns the
+// states of all pods that the workers have a record of.
 func (h *Handler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.State {
 	states := h.deps.Workers.SyncKnownPods(admitted)
 	for _, pod := range admitted {
@@ -89,8 +90,8 @@ func (h *Handler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.State
 	return states
 }
 
-// reportEnds reports the pods that the workers have forgotten since the last cleanup, and
-// requests a sweep for what they left behind.
+// reportEnds reports the end of the pods that the workers have forgotten since the last
+// cleanup, and requests a sweep for what these left behind. It brings known up to date.
 func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(types.UID) bool) {
 	for uid, ref := range h.known {
 		if _, known := states[uid]; known {
@@ -110,9 +111,9 @@ func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(t
 	}
 }
 
-// sweepOrphans stops running pods that have no worker, also desired ones that were
-// refused, and removes what pods that are not alive have left on disk and in the runtime.
-// Orphans become known, so that the cleanup after their end sweeps again.
+// sweepOrphans stops running pods that have no worker, including refused ones, and removes
+// what pods that are gone have left on disk and in the runtime. A stopped orphan is in
+// known, so the cleanup after its end sweeps again.
 func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -134,7 +135,7 @@ func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) 
 			h.update(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
 		case !alive(pod.UID):
 			remains[pod.UID] = true
-			if !h.remains[pod.UID] { // maybe of an earlier agent, which did not get to report it
+			if !h.remains[pod.UID] { // an earlier agent may have ended before it reported this
 				h.ended(pod.PodRef)
 			}
 		}
@@ -146,7 +147,7 @@ func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) 
 	return h.removeDirs(ctx, alive)
 }
 
-// removeDirs removes the directories of pods that are not to be kept.
+// removeDirs removes the directories of pods that are gone.
 func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) error {
 	entries, err := os.ReadDir(h.opts.PodsDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -171,7 +172,7 @@ func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) er
 	return errors.Join(errs...)
 }
 
-// refOf returns the reference of a pod of which only the state of its worker is known.
+// refOf returns the reference of the pod with this state.
 func refOf(uid types.UID, s podworkers.State) runtime.PodRef {
 	name, namespace, _ := strings.Cut(s.FullName, "_") // neither can have an underscore
 	return runtime.PodRef{UID: uid, Name: name, Namespace: namespace}

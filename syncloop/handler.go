@@ -60,38 +60,40 @@ type PodDirs interface {
 	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
 }
 
-// Checkpoint keeps pods on disk, to be restored after a reboot;
-// *podconfig/checkpoint.Store is one. Its methods must not wait for the disk.
+// Checkpoint keeps pods on disk, to be restored after a reboot; a *checkpoint.Store of
+// podconfig/checkpoint is one. Its methods must not wait for the disk.
 type Checkpoint interface {
 	// Keep records a pod that was admitted. It is called again when the pod changes in
 	// more than its status.
 	Keep(pod *v1.Pod)
-	// Drop removes the record of a pod that was refused or that its source wants no
-	// more. There may be none.
+	// Drop removes the record of a pod that was refused, or that is not desired any
+	// more. There may be no record.
 	Drop(uid types.UID)
 	// Prune removes the records of all pods for which keep returns false. It is called
 	// once every source has delivered.
 	Prune(keep func(uid types.UID) bool)
 }
 
-// Rechecker is an optional interface of [Statuses]: it looks again at final phases that
-// are held back because containers of the pod may run. The handler calls it in each
-// cleanup, when the workers have been told all that is desired.
+// Rechecker is an optional interface of [Statuses] that hold back a final phase while
+// containers of the pod may run. The handler finds it with [runtime.Optional].
 type Rechecker interface {
+	// Recheck delivers the final phases that need not be held back any more. The
+	// handler calls it in each cleanup, after SyncKnownPods of the workers.
 	Recheck()
 }
 
-// EndReporter is an optional interface of [Statuses]: PodEnded reports a pod that is
-// gone from the desired state, the workers and the runtime. The handler calls it also for
-// pods that Statuses may never have known: orphans, and pods that ended before they
-// started. It must not block, and may be called again for the same pod.
+// EndReporter is an optional interface of [Statuses] that deliver the end of pods. The
+// handler finds it with [runtime.Optional].
 type EndReporter interface {
+	// PodEnded reports that a pod is gone: it is not desired, has no worker, and nothing
+	// of it runs. The handler also calls it for pods that may have no status: orphans,
+	// and pods that ended before they started. It must not block, and may be called
+	// again for the same pod.
 	PodEnded(ref runtime.PodRef)
 }
 
-// HandlerDeps are the parts that a [Handler] works with. Prober and Checkpoint may
-// be nil. The optional interfaces of Status are [Rechecker] and [EndReporter]; they are
-// found through wrappers, see [runtime.Optional].
+// HandlerDeps are the parts that a [Handler] works with. Prober and Checkpoint may be
+// nil. Status may also be a [Rechecker] and an [EndReporter].
 type HandlerDeps struct {
 	Pods       PodManager
 	Workers    Workers
@@ -108,49 +110,52 @@ type HandlerOptions struct {
 	PodsDir string
 	// Admit decides which new pods may run. nil: all may.
 	Admit Admitter
-	// Host is handed to Admit; it may be nil.
+	// Host is passed to Admit. It may be nil.
 	Host *runtime.Host
-	// RecreateUpdated has a pod stopped and started anew when it is updated under its UID
-	// in a field that does not act on running containers, such as a command. Otherwise,
-	// and for pods with the restart policy Never, whose containers would not start again,
-	// an event names the fields.
+	// RecreateUpdated stops a pod and starts it again when an update under its UID
+	// changes a field that does not act on running containers, such as a command. If it
+	// is false, an event names these fields. So it is for pods with the restart policy
+	// Never, whose containers would not start again.
 	RecreateUpdated bool
-	// Gone is called when pods have been forgotten, so that what is left of them in
-	// the runtime can be collected. It must not block. nil: no callback.
+	// Gone is called when a cleanup finds dead containers or sandboxes of pods that are
+	// gone. They can be collected then. It must not block. nil: no callback.
 	Gone func()
-	// Event receives refusals and updates that are not applied.
+	// Event receives refusals and updates that are not applied. nil: they are discarded.
 	Event runtime.EventFunc
-	// Logger of refusals and orphans.
+	// Logger receives refusals and orphans. The zero value discards.
 	Logger logr.Logger
 }
 
 // Handler is the default [SyncHandler]. Its methods are called from one goroutine.
 type Handler struct {
-	deps    HandlerDeps
-	opts    HandlerOptions
-	log     logr.Logger
+	deps HandlerDeps
+	opts HandlerOptions
+	log  logr.Logger
+	// recheck and ended are the methods of the optional interfaces of deps.Status; they
+	// do nothing if it has none.
 	recheck func()
 	ended   func(runtime.PodRef)
 
-	// refused are the desired pods that were not admitted; they have no worker.
+	// refused has the desired pods that were not admitted. They have no worker.
 	refused map[types.UID]struct{}
-	// before are the pods of an earlier agent that have no worker yet; nil after the first
-	// sweep.
+	// before has the running pods of an earlier agent that have no worker yet; nil after
+	// the first sweep.
 	before []*runtime.Pod
-	// sweep means that the runtime or the disk may hold orphans.
+	// sweep is true if the runtime or the disk may hold orphans.
 	sweep     bool
 	lastSweep time.Time
-	// known are the pods that have a worker or a record of it: those of the last cleanup
-	// and those given to a worker since.
+	// known has the pods of which the workers have a record: those after the last cleanup
+	// and those that were given to a worker since.
 	known map[types.UID]runtime.PodRef
-	// remains are the pods whose end has been reported and of which the runtime may hold
-	// something dead: those of the last sweep, and those that ended since.
+	// remains has the pods whose end was reported and of which the runtime may have dead
+	// containers or sandboxes: those of the last sweep, and those that ended since.
 	remains map[types.UID]bool
 }
 
 var (
 	_ SyncHandler = (*Handler)(nil)
 	_ Preparer    = (*Handler)(nil)
+	_ Observer    = (*Handler)(nil)
 )
 
 // NewHandler returns a handler, or an error that names what is missing.
@@ -200,8 +205,8 @@ func (h *Handler) update(u podworkers.Update) {
 	h.deps.Workers.UpdatePod(u)
 }
 
-// Prepare implements [Preparer]: it lists what an earlier agent left running, so that
-// HandlePodAdditions finds the predecessors of pods.
+// Prepare implements [Preparer]. It lists the pods that an earlier agent left running, so
+// that HandlePodAdditions finds the predecessors of pods.
 func (h *Handler) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -213,8 +218,9 @@ func (h *Handler) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// HandlePodAdditions admits the pods, the oldest first, and gives them to their workers. A
-// pod that an earlier agent ran under the same full name is stopped first.
+// HandlePodAdditions implements [SyncHandler]. It admits the pods, the oldest first, and
+// gives them to their workers. A pod that an earlier agent ran under the same full name
+// is stopped first.
 func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	active := h.active(pods)
 	for _, pod := range oldestFirst(pods) {
@@ -235,18 +241,19 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	}
 }
 
-// endPredecessors stops what an earlier agent ran under the pod's full name. It is an
-// orphan although not all sources may have been seen, since only one pod at a time has a
-// full name. The worker of the pod waits for its end: the two would bind the same ports
-// and write the same directories.
-func (h *Handler) endPredecessors(pod *v1.Pod) {
-	ref := runtime.RefOf(pod)
+// endPredecessors stops a pod that an earlier agent ran under the full name of the added
+// pod with another UID, or under its UID with another full name. It is an orphan although
+// sources may be unseen, because one pod at a time has a full name. The worker of the
+// added pod waits for its end: the two would bind the same ports and write the same
+// directories.
+func (h *Handler) endPredecessors(added *v1.Pod) {
+	ref := runtime.RefOf(added)
 	h.before = slices.DeleteFunc(h.before, func(old *runtime.Pod) bool {
 		if h.deps.Workers.State(old.UID).Known() {
 			return true
 		}
 		sameUID, sameName := old.UID == ref.UID, old.FullName() == ref.FullName()
-		if sameUID == sameName { // another pod, or this one, to be adopted
+		if sameUID == sameName { // the added pod itself, which runs already, or an unrelated one
 			return false
 		}
 		h.log.Info("Stopping a pod of an earlier agent before its successor starts", "pod", old.PodRef, "successor", ref)
@@ -255,7 +262,7 @@ func (h *Handler) endPredecessors(pod *v1.Pod) {
 	})
 }
 
-// HandlePodUpdates passes changes on to the workers.
+// HandlePodUpdates implements [SyncHandler]. It passes the changes to the workers.
 func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
@@ -270,9 +277,9 @@ func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 	}
 }
 
-// recreate stops the pod and starts it anew if what changed does not act on what runs,
-// and if that is wanted. It reports whether it did; an event says what is not applied
-// otherwise.
+// recreate handles an update of fields that do not act on running containers; see
+// [HandlerOptions].RecreateUpdated. It reports whether it has requested the end and a new
+// start of the pod.
 func (h *Handler) recreate(old, pod *v1.Pod) bool {
 	if h.deps.Workers.State(pod.UID).TerminationRequested() {
 		return false
@@ -297,7 +304,7 @@ func (h *Handler) emit(pod *v1.Pod, eventType, reason, message string) {
 	h.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: eventType, Reason: reason, Message: message})
 }
 
-// HandlePodRemoves requests the end of the pods.
+// HandlePodRemoves implements [SyncHandler]. It requests the end of the pods.
 func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 	for _, pod := range pods {
 		h.deps.Pods.Remove(pod)
@@ -313,8 +320,8 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 	}
 }
 
-// HandlePodReconcile takes over the status that the source delivers, such as the conditions
-// of readiness gates; the worker merges it.
+// HandlePodReconcile implements [SyncHandler]. It records the pods with their new status.
+// A pod with readiness gates is synced, because the conditions of these may have changed.
 func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
 		h.deps.Pods.Set(pod)
@@ -324,7 +331,8 @@ func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	}
 }
 
-// HandlePodSyncs requests a sync of the pods from their workers.
+// HandlePodSyncs implements [SyncHandler]. It requests a sync of the pods from their
+// workers.
 func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
 	for _, pod := range pods {
 		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
@@ -334,6 +342,7 @@ func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
 	}
 }
 
+// refuse records that the pod was not admitted, and sets its status to Failed.
 func (h *Handler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	h.log.Info("Pod refused", "pod", runtime.RefOf(pod), "reason", refusal.Reason, "message", refusal.Message)
 	h.refused[pod.UID] = struct{}{}
@@ -357,9 +366,9 @@ func (h *Handler) drop(pod *v1.Pod) {
 	}
 }
 
-// active returns the desired pods that hold resources of the node, without the added ones
-// and those whose full name an added one takes over: a successor gets what its predecessor
-// holds.
+// active returns the desired pods that hold resources of the node. It leaves out the
+// added pods, and those with the full name of an added pod: a successor gets the
+// resources of its predecessor.
 func (h *Handler) active(added []*v1.Pod) []*v1.Pod {
 	uids, taken := make(map[types.UID]bool, len(added)), make(map[string]bool, len(added))
 	for _, pod := range added {
@@ -371,14 +380,14 @@ func (h *Handler) active(added []*v1.Pod) []*v1.Pod {
 	})
 }
 
-// finished reports whether the pod has Succeeded or Failed.
+// finished reports whether the phase of the pod is Succeeded or Failed.
 func (h *Handler) finished(pod *v1.Pod) bool {
 	s, ok := h.deps.Status.Get(pod.UID)
 	return ok && (s.Phase == v1.PodFailed || s.Phase == v1.PodSucceeded)
 }
 
-// oldestFirst returns the pods by creation time; those without one, as static
-// pods, keep their order and come first.
+// oldestFirst returns the pods sorted by creation time. Pods without one, such as static
+// pods, come first and keep their order.
 func oldestFirst(pods []*v1.Pod) []*v1.Pod {
 	sorted := slices.Clone(pods)
 	slices.SortStableFunc(sorted, func(a, b *v1.Pod) int {

@@ -12,7 +12,7 @@ import (
 // errNotChecked is the health of a runtime before its first check.
 var errNotChecked = errors.New("the container runtime has not been checked yet")
 
-// runtimeHealth is the outcome of the last check.
+// runtimeHealth holds the outcome of the last check of the runtime.
 type runtimeHealth struct {
 	mu  sync.Mutex
 	err error
@@ -47,8 +47,8 @@ func (h *runtimeHealth) set(err error) bool {
 	return true
 }
 
-// watchRuntime checks the runtime: at each check period while it is well, and with the
-// back-off of retries while it is not.
+// watchRuntime checks the runtime until ctx ends: every CheckPeriod while the runtime is
+// ready, and with the back-off of retries while it is not.
 func (l *Loop) watchRuntime(ctx context.Context) {
 	failures := 0
 	t := time.NewTimer(0)

@@ -31,47 +31,50 @@ var retries = backoff.Exponential{Min: 100 * time.Millisecond, Max: 5 * time.Sec
 // SyncHandler handles the inputs of the loop. Its methods are called from one goroutine
 // and must not wait for a pod. Optional interfaces are [Preparer] and [Observer].
 type SyncHandler interface {
-	// HandlePodAdditions takes pods that are newly desired, and pods that are restored
-	// from the disk.
+	// HandlePodAdditions handles pods that are new in the desired state, and pods that
+	// are restored from the disk.
 	HandlePodAdditions(pods []*v1.Pod)
-	// HandlePodUpdates takes pods whose spec or metadata changed, or whose deletion was
+	// HandlePodUpdates handles pods whose spec or metadata changed, or whose deletion was
 	// requested.
 	HandlePodUpdates(pods []*v1.Pod)
-	// HandlePodRemoves takes pods that are not desired any more.
+	// HandlePodRemoves handles pods that are not desired any more.
 	HandlePodRemoves(pods []*v1.Pod)
-	// HandlePodReconcile takes pods of which only the status differs.
+	// HandlePodReconcile handles pods of which only the status has changed.
 	HandlePodReconcile(pods []*v1.Pod)
-	// HandlePodSyncs takes pods that something happened to.
+	// HandlePodSyncs handles pods that something happened to in the runtime, such as the
+	// exit of a container or a new probe result.
 	HandlePodSyncs(pods []*v1.Pod)
-	// HandlePodCleanups does the housekeeping. It is called only after every source has
-	// delivered.
+	// HandlePodCleanups does the housekeeping. It is called only while all sources have
+	// been seen. If it returns an error, it is called again at the next tick.
 	HandlePodCleanups(ctx context.Context) error
 }
 
-// Preparer is an optional interface of a [SyncHandler], found by [runtime.Optional]: it
-// looks at the runtime before it is handed anything.
+// Preparer is an optional interface of a [SyncHandler] that reads the runtime's state
+// before the first input. The loop finds it with [runtime.Optional].
 type Preparer interface {
-	// Prepare is called from the loop's goroutine when the runtime is fit for the
-	// first time, and again after a rest until it returns nil.
+	// Prepare is called when the runtime has become ready for the first time. If it
+	// returns an error, it is called again after a pause. No other method is called
+	// before it has returned nil.
 	Prepare(ctx context.Context) error
 }
 
-// Observer is an optional interface of a [SyncHandler], found by [runtime.Optional].
+// Observer is an optional interface of a [SyncHandler] that receives the events of the
+// runtime. The loop finds it with [runtime.Optional].
 type Observer interface {
-	// Observe is called with each event of the runtime before it is handled, from the
-	// goroutine of the loop.
+	// Observe is called with the events of each pod before they are handled, also if the
+	// pod is not desired. It is called from the goroutine of the loop.
 	Observe(ev pleg.PodEvents)
 }
 
-// Config is the stream of desired state; a podconfig.PodConfig is one.
+// Config is the stream of changes of the desired pods; a podconfig.PodConfig is one.
 type Config interface {
 	Changes() <-chan podconfig.Change
-	// AllSeen reports whether every source has delivered. It becomes false again when a
-	// source is added.
+	// AllSeen reports whether all sources have been seen. It becomes false again when a
+	// source is added or removed.
 	AllSeen() bool
 }
 
-// RuntimeEvents is the stream of changes in the runtime; a pleg.Generator is one.
+// RuntimeEvents is the stream of the runtime's events; a pleg.Generator is one.
 type RuntimeEvents interface {
 	Watch() <-chan pleg.PodEvents
 	Healthy() error
@@ -104,17 +107,17 @@ type Options struct {
 	CheckPeriod time.Duration
 	// CheckTimeout bounds one check of the runtime. Default 10 s.
 	CheckTimeout time.Duration
-	// Due returns the pods that are to be synced at a sync tick, for embedders with
-	// deadlines of their own. Workers keep their own timers. nil: none.
+	// Due returns the pods to sync at a sync tick. It is for embedders that have
+	// deadlines of their own; the workers have timers for theirs. nil: none.
 	Due func(now time.Time) []*v1.Pod
-	// Observe is called with each event of the runtime, before it is handled. nil: no
-	// callback. See also [Observer].
+	// Observe is called like the method of [Observer], and before it. nil: no callback.
 	Observe func(pleg.PodEvents)
-	// Logger of failures and, at V(2), of what the loop handles.
+	// Logger receives failures and, at V(2), the inputs that the loop handles. The zero
+	// value discards.
 	Logger logr.Logger
 }
 
-// Loop is the loop of a node agent.
+// Loop is the loop of a node agent. Make one with [New].
 type Loop struct {
 	deps Deps
 	opts Options
@@ -122,13 +125,13 @@ type Loop struct {
 
 	started atomic.Bool
 	synced  atomic.Bool  // see Synced
-	last    atomic.Int64 // unix nanoseconds of the last time round; 0 before the first
+	last    atomic.Int64 // see LastIteration; in Unix nanoseconds, 0 before the first
 	health  *runtimeHealth
 	observe []func(pleg.PodEvents)
-	// ended has room for one: it is full when pods have ended since housekeeping was
-	// last asked for.
+	// ended has room for one token: there is one when a pod has ended and soon has not
+	// been set for it. Further tokens are dropped.
 	ended chan struct{}
-	// soon has housekeeping come for pods that have ended; nil when there are none. It
+	// soon fires when housekeeping is due because pods have ended; nil if none have. It
 	// belongs to the goroutine of Run.
 	soon <-chan time.Time
 }
@@ -169,32 +172,33 @@ func setDefault(d *time.Duration, def time.Duration) {
 	}
 }
 
-// Run goes round until the context ends, and then returns nil. It returns early
-// with an error if an input is closed.
+// Run handles inputs until ctx ends, and then returns nil. It returns an error before
+// that if an input is closed. A second call returns an error that wraps
+// [runtime.ErrAlreadyRunning].
 func (l *Loop) Run(ctx context.Context) error {
 	if !l.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("syncloop: %w", runtime.ErrAlreadyRunning)
 	}
-	// The loop itself keeps to the caller's context: an input that is closed because the
-	// caller's context ended may be received before a context derived from it has ended.
-	watched, cancel := context.WithCancel(ctx)
+	// Only the goroutine gets the derived context. When the caller's context ends, an
+	// input may be closed before a derived context has ended, and closed checks ctx.
+	watchCtx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel() // before the wait
-	wg.Go(func() { l.watchRuntime(watched) })
+	wg.Go(func() { l.watchRuntime(watchCtx) })
 
 	syncTick := time.NewTicker(l.opts.SyncPeriod)
 	defer syncTick.Stop()
 	housekeeping := time.NewTicker(l.opts.HousekeepingPeriod)
 	defer housekeeping.Stop()
 
-	prepare := func(context.Context) error { return nil }
+	var prepare func(context.Context) error // nil after it has succeeded
 	if p, ok := runtime.Optional[Preparer](l.deps.Handler); ok {
 		prepare = p.Prepare
 	}
 	failures := 0
 	for ctx.Err() == nil {
-		err := l.unfit()
+		err := l.ready()
 		if err == nil && prepare != nil {
 			if err = prepare(ctx); err == nil {
 				prepare = nil
@@ -202,113 +206,127 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		if err != nil {
 			failures++
-			rest := retries.After(failures)
-			l.log.V(2).Info("Skipping pod synchronization", "reason", err.Error(), "retryAfter", rest)
-			if !l.pause(ctx, rest) {
-				break
-			}
+			delay := retries.After(failures)
+			l.log.V(2).Info("Skipping pod synchronization", "reason", err.Error(), "retryAfter", delay)
+			l.pause(ctx, delay)
 			continue
 		}
 		failures = 0
-		if err := l.once(ctx, syncTick.C, housekeeping.C); err != nil {
+		if err := l.handleNext(ctx, syncTick.C, housekeeping.C); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// unfit returns why no pod should be touched now, or nil.
-func (l *Loop) unfit() error {
+// ready returns an error while no input may be handled.
+func (l *Loop) ready() error {
 	if err := l.health.get(); err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
 		return err
 	}
 	return l.deps.PLEG.Healthy()
 }
 
-// pause waits for d, or until the health of the runtime changes. It returns false
-// if the context ended.
-func (l *Loop) pause(ctx context.Context, d time.Duration) bool {
+// pause returns after d, when the health of the runtime changes, or when ctx ends.
+func (l *Loop) pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return false
 	case <-l.health.changed:
 	case <-t.C:
 	}
-	return true
 }
 
-// PodEnded reports that a pod has terminated and that its worker is through with it.
-// Housekeeping follows after 250 ms, so that it removes what the pod left behind;
-// several pods share one. It may be called from any goroutine and does not block.
+// PodEnded reports that a pod has finished: nothing of it runs, and its worker has no
+// call left to make. Housekeeping follows after 250 ms and removes what the pod left
+// behind; pods that end meanwhile share it. PodEnded may be called from any goroutine
+// and does not block.
 func (l *Loop) PodEnded() {
 	select {
 	case l.ended <- struct{}{}:
-	default: // one that is to come serves this pod too
+	default: // the token that is there serves this pod too
 	}
 }
 
-// gatherEnds is how long housekeeping waits for more pods to end: it lists the
-// pods of the runtime, which costs as much as the end of several.
-const gatherEnds = 250 * time.Millisecond
+// endsDelay is how long housekeeping waits for more pods to end: it lists the pods of
+// the runtime, which costs as much as the end of several.
+const endsDelay = 250 * time.Millisecond
 
-// once waits for one input and handles it.
-func (l *Loop) once(ctx context.Context, syncTick, housekeeping <-chan time.Time) error {
-	h := l.deps.Handler
+// handleNext waits for one input and handles it.
+func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan time.Time) error {
 	l.last.Store(time.Now().UnixNano())
 	l.synced.Store(l.deps.Config.AllSeen())
 	ended := l.ended
 	if l.soon != nil {
-		ended = nil // it keeps for the next time
+		ended = nil // the token stays until soon has fired
 	}
 	select {
 	case <-ctx.Done():
 	case <-l.health.changed:
-		// The runtime went away or came back: look before the next input is taken.
+		// Run checks the health before the next input.
 	case change, ok := <-l.deps.Config.Changes():
 		if !ok {
 			return l.closed(ctx, "the stream of desired state")
 		}
-		l.dispatch(change)
+		l.handleChange(change)
 	case ev, ok := <-l.deps.PLEG.Watch():
 		if !ok {
 			return l.closed(ctx, "the stream of runtime events")
 		}
-		for _, observe := range l.observe {
-			observe(ev)
-		}
-		if pod, ok := l.deps.Pods.ByUID(ev.Pod.UID); ok && worthSync(ev) {
-			h.HandlePodSyncs([]*v1.Pod{pod})
-		}
+		l.handleEvents(ev)
 	case res, ok := <-l.deps.Probes:
 		if !ok {
 			return l.closed(ctx, "the stream of probe results")
 		}
 		l.log.V(2).Info("Probe result", "pod", res.Pod, "container", res.ContainerID, "probe", res.Kind, "healthy", res.Healthy)
-		if pod, ok := l.deps.Pods.ByUID(res.Pod.UID); ok {
-			h.HandlePodSyncs([]*v1.Pod{pod})
-		}
+		l.sync(res.Pod.UID)
 	case now := <-syncTick:
 		if l.opts.Due != nil {
 			if pods := l.opts.Due(now); len(pods) > 0 {
-				h.HandlePodSyncs(pods)
+				l.deps.Handler.HandlePodSyncs(pods)
 			}
 		}
 	case <-ended:
-		l.soon = time.After(gatherEnds)
+		l.soon = time.After(endsDelay)
 	case <-l.soon:
 		l.soon = nil
-		l.clean(ctx)
+		l.cleanup(ctx)
 	case <-housekeeping:
-		l.clean(ctx)
+		l.cleanup(ctx)
 	}
 	return nil
 }
 
-// clean calls the handler's housekeeping, unless a source has not delivered yet.
-func (l *Loop) clean(ctx context.Context) {
-	if !l.deps.Config.AllSeen() { // asked anew: a source may have been added meanwhile
+// closed returns the error for an input that was closed; nil if ctx has ended, because
+// then the inputs end too.
+func (l *Loop) closed(ctx context.Context, input string) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("syncloop: %s ended while the loop runs", input)
+}
+
+// handleEvents handles the runtime's events of one pod.
+func (l *Loop) handleEvents(ev pleg.PodEvents) {
+	for _, observe := range l.observe {
+		observe(ev)
+	}
+	if needSync(ev) {
+		l.sync(ev.Pod.UID)
+	}
+}
+
+// sync requests a sync of the pod, if it is desired.
+func (l *Loop) sync(uid types.UID) {
+	if pod, ok := l.deps.Pods.ByUID(uid); ok {
+		l.deps.Handler.HandlePodSyncs([]*v1.Pod{pod})
+	}
+}
+
+// cleanup does the housekeeping, if all sources have been seen.
+func (l *Loop) cleanup(ctx context.Context) {
+	if !l.deps.Config.AllSeen() { // not l.synced: a source may have been added since
 		return
 	}
 	if err := l.deps.Handler.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
@@ -316,27 +334,20 @@ func (l *Loop) clean(ctx context.Context) {
 	}
 }
 
-// closed is the outcome of an input that ended: fine while stopping, else an error.
-func (l *Loop) closed(ctx context.Context, what string) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return fmt.Errorf("syncloop: %s ended while the loop runs", what)
-}
-
-func (l *Loop) dispatch(change podconfig.Change) {
+// handleChange handles a change of the desired pods.
+func (l *Loop) handleChange(change podconfig.Change) {
 	h := l.deps.Handler
 	if len(change.Pods) == 0 {
-		return // a source was seen that has no pods
+		return // a source without pods has been seen
 	}
 	l.log.V(2).Info("Desired state changed", "op", change.Op, "source", change.Source, "pods", len(change.Pods))
 	switch change.Op {
 	case podconfig.Add, podconfig.Restore:
-		// A restored pod is a new one like any other. AllSeen is false until its source
-		// has delivered.
+		// The handler does not distinguish them: AllSeen is false until the source of a
+		// restored pod has been seen.
 		h.HandlePodAdditions(change.Pods)
 	case podconfig.Update, podconfig.Delete:
-		// A deletion that is to be graceful is an update with a deletion timestamp.
+		// The pods of a Delete have a deletion timestamp.
 		h.HandlePodUpdates(change.Pods)
 	case podconfig.Remove:
 		h.HandlePodRemoves(change.Pods)
@@ -347,9 +358,9 @@ func (l *Loop) dispatch(change podconfig.Change) {
 	}
 }
 
-// worthSync reports whether a pod must be synced for the events: it need not for
-// containers that were merely removed.
-func worthSync(ev pleg.PodEvents) bool {
+// needSync reports whether a pod must be synced because of the events. Removals of
+// containers and sandboxes need none.
+func needSync(ev pleg.PodEvents) bool {
 	for _, e := range ev.Events {
 		if e.Type != pleg.ContainerRemoved && e.Type != pleg.SandboxRemoved {
 			return true
@@ -358,8 +369,9 @@ func worthSync(ev pleg.PodEvents) bool {
 	return false
 }
 
-// LastIteration returns when the loop last waited for an input; zero before the first
-// time. It is at most a sync period old while the loop and the runtime are well.
+// LastIteration returns the time at which the loop last began to wait for an input; zero
+// before the first. While the loop makes progress and the runtime is ready, that was at
+// most one sync period ago.
 func (l *Loop) LastIteration() time.Time {
 	if ns := l.last.Load(); ns != 0 {
 		return time.Unix(0, ns)
@@ -367,10 +379,11 @@ func (l *Loop) LastIteration() time.Time {
 	return time.Time{}
 }
 
-// Synced reports whether every source has delivered and the handler has received all
-// of it. It lags behind by a sync period at most. It becomes false again only when a
-// source is added.
+// Synced reports whether all sources have been seen and the handler has received their
+// pods. It may be late by one sync period. It becomes false again only when a source is
+// added or removed.
 func (l *Loop) Synced() bool { return l.synced.Load() }
 
-// RuntimeError returns the error of the last check of the runtime; nil if it was well.
+// RuntimeError returns the error of the last check of the runtime; nil if the runtime is
+// ready. Before the first check it is an error too.
 func (l *Loop) RuntimeError() error { return l.health.get() }

@@ -11,24 +11,24 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Fields of a spec that act on a pod that runs, by their names in Go. docs/differences.md
-// has the table. All others act when containers or sandbox are made.
+// The fields of a spec that act on a running pod, by their names in Go. All others act
+// only when a container or sandbox is created. docs/differences.md has the table.
 var (
-	// appliedToContainer: the image replaces the container, probes are replaced, the
-	// others are read when they are needed.
+	// appliedToContainer are fields of a container. A new image replaces the container, a
+	// new probe the probe; the others are read when they are needed.
 	appliedToContainer = []string{"Name", "Image", "ImagePullPolicy", "StartupProbe", "LivenessProbe", "ReadinessProbe",
 		"Lifecycle", "RestartPolicy", "RestartPolicyRules", "TerminationMessagePath", "TerminationMessagePolicy"}
-	// appliedToPod: read when they are needed, of interest to a scheduler only, or
-	// compared container by container.
+	// appliedToPod are fields of a pod. They are read when they are needed, matter only to
+	// a scheduler, or are compared container by container.
 	appliedToPod = []string{"InitContainers", "Containers", "EphemeralContainers", "RestartPolicy", "TerminationGracePeriodSeconds",
 		"ActiveDeadlineSeconds", "ReadinessGates", "ImagePullSecrets", "NodeName", "NodeSelector", "Affinity", "SchedulerName",
 		"Tolerations", "TopologySpreadConstraints", "SchedulingGates", "Priority", "PriorityClassName", "PreemptionPolicy", "Overhead"}
 )
 
-// notApplied returns the paths of the fields that differ between two specs of one pod
-// and do not act on the containers and the sandbox that run, as in
-// "spec.containers{main}.env". It is empty if the change gives the pod another sandbox,
-// since then everything is made anew.
+// notApplied returns the paths of the fields that differ between two specs of a pod and do
+// not act on its running containers and sandbox, as in "spec.containers{main}.env". It
+// returns none if the pod gets a new sandbox, because then all containers are created
+// again.
 func notApplied(old, updated *v1.Pod) []string {
 	if namespacesOf(old) != namespacesOf(updated) {
 		return nil
@@ -54,12 +54,13 @@ func notApplied(old, updated *v1.Pod) []string {
 	return paths
 }
 
-// lasting reports whether the container runs as long as its pod.
+// lasting reports whether the container runs as long as its pod: a main container or a
+// sidecar.
 func lasting(kind runtime.ContainerKind, c *v1.Container) bool {
 	return kind == runtime.MainContainer || kind == runtime.InitContainer && runtime.IsSidecar(c)
 }
 
-// namespaces are what a change of makes a new sandbox (runtime/plan).
+// namespaces are the settings whose change requires a new sandbox; see runtime/plan.
 type namespaces struct{ network, pid, ipc, shared bool }
 
 func namespacesOf(pod *v1.Pod) namespaces {
@@ -67,8 +68,8 @@ func namespacesOf(pod *v1.Pod) namespaces {
 	return namespaces{pod.Spec.HostNetwork, pod.Spec.HostPID, pod.Spec.HostIPC, shared != nil && *shared}
 }
 
-// differences returns the paths of the fields in which two structs differ, under the
-// names of the API, but for the fields to skip.
+// differences returns the paths of the fields in which two structs differ, with the names
+// of the API. It leaves out the fields to skip.
 func differences[T any](path string, a, b *T, skip []string) []string {
 	var paths []string
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
