@@ -10,15 +10,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// pullSecrets returns a function that looks up the pull secrets that a pod names.
-// As in kubelet, those that cannot be had are left out, with an event: the image may
-// be there already, or its registry may not ask for any.
+// pullSecrets returns a function that looks up the pull secrets that a pod names. A
+// secret that cannot be read is left out, with an event, as in kubelet: the image may be
+// present already, or its registry may require no secret.
 func pullSecrets(objects runtime.Objects, event runtime.EventFunc) func(context.Context, *v1.Pod) ([]v1.Secret, error) {
 	return func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error) {
 		var found []v1.Secret
 		var failed []string
 		for _, ref := range pod.Spec.ImagePullSecrets {
-			if ref.Name == "" || objects == nil { // the API lets empty names pass
+			if ref.Name == "" || objects == nil { // the API server accepts empty names
 				continue
 			}
 			secret, err := objects.Secret(ctx, pod.Namespace, ref.Name)

@@ -20,7 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// Runtime is what the Syncer needs of a container runtime.
+// Runtime starts and stops the containers of pods; a *cri.Runtime is one.
 type Runtime interface {
 	runtime.Syncer
 	runtime.Killer
@@ -71,38 +71,40 @@ type Volumes interface {
 	SubPath(ctx context.Context, req runtime.SubPath) (string, error)
 }
 
-// Deps are the parts that a Syncer works with. All are required but Prober.
+// Deps are the parts that a Syncer works with. All but Prober are required.
 type Deps struct {
 	Runtime Runtime
 	Cache   Cache
 	Status  StatusManager
 	Volumes Volumes
-	// Prober runs the probes; nil means that none run.
+	// Prober runs the probes. nil: no probes are run.
 	Prober Prober
 }
 
 // Options are the settings of a [Syncer].
 type Options struct {
-	// PodsDir is the directory that holds a directory for each pod. Required.
+	// PodsDir is the directory that holds a directory for each pod. Required, as an
+	// absolute path.
 	PodsDir string
-	// Host is what pods may know of the machine. Required.
+	// Host describes the machine to pods. Required.
 	Host *runtime.Host
-	// Objects has the secrets and config maps that pods refer to. nil: there are none.
+	// Objects returns the secrets and config maps that pods refer to. nil: there are
+	// none.
 	Objects runtime.Objects
-	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
-	// the pod names.
+	// PullSecrets returns the image pull secrets of a pod. nil: those that the pod names
+	// in imagePullSecrets, from Objects.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
 	// NetworkReady returns an error while only pods with the host's network can be
 	// started. nil: the network is always ready.
 	NetworkReady func() error
-	// Event receives failed mounts, evictions and the like. It is handed to the runtime
-	// with each call, for pulls, starts and kills.
+	// Event receives failed mounts, exceeded limits and deadlines. The runtime gets it
+	// with each call, for pulls, starts and kills. nil: events are discarded.
 	Event runtime.EventFunc
-	// Logger of what keeps a pod from being measured.
+	// Logger receives failures to measure volumes. The zero value discards.
 	Logger logr.Logger
 }
 
-// Syncer is the default [podworkers.PodSyncer].
+// Syncer is the default [podworkers.PodSyncer]. Make one with [New].
 type Syncer struct {
 	deps Deps
 	opts Options
@@ -113,21 +115,21 @@ type Syncer struct {
 	waiting map[types.UID]map[string]v1.ContainerStateWaiting
 	// measured has the time when the volumes of a pod were last measured.
 	measured map[types.UID]time.Time
-	// bases has the inputs of the status that the last SyncPod of a pod generated.
-	bases map[types.UID]basis
+	// generated has the inputs of the status that the last SyncPod of a pod generated.
+	generated map[types.UID]inputs
 }
 
-// basis has the inputs from which the status of a syncing pod was generated, beside the
+// inputs has the inputs from which the status of a syncing pod was generated, beside the
 // reasons in Syncer.waiting, whose change generates a new status. Both are immutable, so
 // equal pointers are equal values.
-type basis struct {
+type inputs struct {
 	pod      *v1.Pod
 	observed *runtime.PodStatus
 }
 
 var _ podworkers.PodSyncer = (*Syncer)(nil)
 
-// New returns a Syncer, or an error that names all that is missing.
+// New returns a Syncer, or an error that names everything that is missing.
 func New(deps Deps, opts Options) (*Syncer, error) {
 	var errs []error
 	require := func(ok bool, name string) {
@@ -149,13 +151,13 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	}
 	return &Syncer{
 		deps: deps, opts: opts, log: opts.Logger,
-		waiting:  map[types.UID]map[string]v1.ContainerStateWaiting{},
-		measured: map[types.UID]time.Time{},
-		bases:    map[types.UID]basis{},
+		waiting:   map[types.UID]map[string]v1.ContainerStateWaiting{},
+		measured:  map[types.UID]time.Time{},
+		generated: map[types.UID]inputs{},
 	}, nil
 }
 
-// PodDir is the directory of the pod with that UID.
+// PodDir returns the directory of the pod with that UID.
 func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.PodsDir, string(uid)) }
 
 // SyncPod brings the pod one step nearer to its spec. The result is terminal if the pod
@@ -163,64 +165,64 @@ func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.Pods
 // [*runtime.TerminalError] is returned wrapped: the workers fail the pod for it.
 func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, observed *runtime.PodStatus) (podworkers.Result, error) {
 	var (
-		api   v1.PodStatus
-		known bool
+		api  v1.PodStatus
+		same bool // as the status that is set already
 	)
 	switch typ {
 	case podworkers.Create:
 		// The final phase of an earlier incarnation of the UID does not hold for this one.
 		s.deps.Status.Forget(pod.UID)
 	case podworkers.Sync:
-		api, known = s.stillTrue(pod, observed)
+		api, same = s.unchangedStatus(pod, observed)
 	}
-	if !known {
+	if !same {
 		api = s.generate(pod, observed, phaseSync, nil)
 	}
-	end, look := s.mustEnd(ctx, pod, &api)
-	if end != nil {
-		api.Phase, api.Reason, api.Message = v1.PodFailed, end.reason, end.message
-		s.warn(pod, end.reason, end.message)
+	failed, recheck := s.mustFail(ctx, pod, &api)
+	if failed != nil {
+		api.Phase, api.Reason, api.Message = v1.PodFailed, failed.reason, failed.message
+		s.warn(pod, failed.reason, failed.message)
 	}
-	if !known || end != nil {
+	if !same || failed != nil {
 		s.deps.Status.Set(pod, api)
 	}
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return podworkers.Result{Terminal: true}, nil
 	}
-	s.setBasis(pod, observed)
+	s.setGenerated(pod, observed)
 
-	res, err := s.advance(ctx, pod, observed)
+	res, err := s.startContainers(ctx, pod, observed)
 	if s.setWaiting(pod.UID, res.Waiting) {
 		s.deps.Status.Set(pod, s.generate(pod, observed, phaseSync, nil))
 	}
-	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, look)}, err
+	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, recheck)}, err
 }
 
-// verdict is the reason why a pod must not run any longer.
-type verdict struct{ reason, message string }
+// failure is the reason why a pod must not run any longer.
+type failure struct{ reason, message string }
 
-// mustEnd returns why the pod must end although it has not finished. If it returns nil, the
+// mustFail returns why the pod must fail although it has not finished. If it returns nil, the
 // duration is the time until the next check, 0 for never.
-func (s *Syncer) mustEnd(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*verdict, time.Duration) {
+func (s *Syncer) mustFail(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*failure, time.Duration) {
 	now := time.Now()
-	past, look := pastDeadline(pod, api, now)
+	past, recheck := pastDeadline(pod, api, now)
 	if past {
-		return &verdict{reasonDeadline, messageDeadline}, 0
+		return &failure{reasonDeadline, messageDeadline}, 0
 	}
 	if !volume.HasSizeLimit(pod) {
-		return nil, look
+		return nil, recheck
 	}
 	if wait := s.untilMeasured(pod.UID, now); wait > 0 {
-		return nil, soonest(look, wait)
+		return nil, soonest(recheck, wait)
 	}
 	message, err := s.deps.Volumes.Exceeded(ctx, pod, s.PodDir(pod.UID))
 	if err != nil {
 		s.log.Error(err, "Measuring the volumes of a pod failed", "pod", runtime.RefOf(pod))
 	}
 	if message != "" {
-		return &verdict{reasonEvicted, message}, 0
+		return &failure{reasonEvicted, message}, 0
 	}
-	return nil, soonest(look, usagePeriod)
+	return nil, soonest(recheck, usagePeriod)
 }
 
 // untilMeasured returns the time until the volumes of the pod are to be measured; 0 means
@@ -235,8 +237,8 @@ func (s *Syncer) untilMeasured(uid types.UID, now time.Time) time.Duration {
 	return 0
 }
 
-// advance makes ready what the containers need and calls the runtime.
-func (s *Syncer) advance(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) (runtime.SyncResult, error) {
+// startContainers makes ready what the containers need and calls the runtime.
+func (s *Syncer) startContainers(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) (runtime.SyncResult, error) {
 	ref := runtime.RefOf(pod)
 	if s.opts.NetworkReady != nil && !runtime.HasHostNetwork(pod) {
 		if err := s.opts.NetworkReady(); err != nil {
@@ -278,7 +280,7 @@ func (s *Syncer) warn(pod *v1.Pod, reason, message string) {
 	s.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason, Message: message})
 }
 
-// SyncTerminatingPod stops the pod. It returns nil only when nothing of it runs.
+// SyncTerminatingPod implements [podworkers.PodSyncer].
 func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus, t podworkers.Termination) error {
 	ref := runtime.RefOf(pod)
 	s.deps.Status.Set(pod, s.generate(pod, observed, phaseTerminating, t.Status))
@@ -324,7 +326,7 @@ func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *r
 	s.mu.Lock()
 	delete(s.waiting, pod.UID)
 	delete(s.measured, pod.UID)
-	delete(s.bases, pod.UID)
+	delete(s.generated, pod.UID)
 	s.mu.Unlock()
 	return nil
 }
@@ -346,6 +348,8 @@ const (
 	phaseTerminated
 )
 
+// generate returns the API status of the pod. It contains the waiting reasons of the last
+// SyncPod.
 func (s *Syncer) generate(pod *v1.Pod, observed *runtime.PodStatus, ph phase, override func(*v1.PodStatus)) v1.PodStatus {
 	in := status.Input{
 		Pod:         pod,
@@ -364,12 +368,12 @@ func (s *Syncer) generate(pod *v1.Pod, observed *runtime.PodStatus, ph phase, ov
 	return status.Generate(in)
 }
 
-// stillTrue returns the present status of the pod if its inputs have not changed since it
+// unchangedStatus returns the latest status of the pod if its inputs have not changed since it
 // was generated. Results of probes may change at any time, so a pod with probes has its
 // status generated at each sync.
-func (s *Syncer) stillTrue(pod *v1.Pod, observed *runtime.PodStatus) (v1.PodStatus, bool) {
+func (s *Syncer) unchangedStatus(pod *v1.Pod, observed *runtime.PodStatus) (v1.PodStatus, bool) {
 	s.mu.Lock()
-	same := s.bases[pod.UID] == basis{pod, observed}
+	same := s.generated[pod.UID] == inputs{pod, observed}
 	s.mu.Unlock()
 	if !same || observed == nil || hasProbes(s.probes(), pod) {
 		return v1.PodStatus{}, false
@@ -377,10 +381,12 @@ func (s *Syncer) stillTrue(pod *v1.Pod, observed *runtime.PodStatus) (v1.PodStat
 	return s.deps.Status.Get(pod.UID)
 }
 
-func (s *Syncer) setBasis(pod *v1.Pod, observed *runtime.PodStatus) {
+// setGenerated records the inputs of the status that was generated last. The waiting
+// reasons need no record: SyncPod generates a new status when they change.
+func (s *Syncer) setGenerated(pod *v1.Pod, observed *runtime.PodStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bases[pod.UID] = basis{pod, observed}
+	s.generated[pod.UID] = inputs{pod, observed}
 }
 
 func (s *Syncer) waitingOf(uid types.UID) map[string]v1.ContainerStateWaiting {
