@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"server":     {"runtime"},
 	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume"},
 	"podsync":    {"runtime", "podworkers", "status", "volume"},
-	"syncloop":   {"runtime", "podconfig", "pleg", "podworkers", "prober"},
+	"syncloop":   {"runtime", "podconfig", "pleg", "podworkers"},
 	"":           {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop"},
 	"examples":   {"", "runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop", "server", "metrics"},
 }
