@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string) error {
 	return err
 }
 
-// farewell returns what to tell the user about what goes on running, "" if nothing does.
+// farewell returns a sentence about the containers that go on running, "" if there are none.
 func (r running) farewell(s *config.Settings, embedded bool) string {
 	if r.containers == 0 {
 		return ""

@@ -78,6 +78,9 @@ func markTerminating(pod *v1.Pod, st podworkers.State) {
 	if slices.ContainsFunc(pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Running != nil }) {
 		pod.Status.Phase = v1.PodRunning
 	}
+	if st.RestartRequested {
+		pod.Status.Message = "starts again when it has ended"
+	}
 }
 
 // waitingFor returns what the pod waits for.

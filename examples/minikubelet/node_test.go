@@ -117,7 +117,7 @@ func (b *bench) await(text string, args ...string) {
 }
 
 // A sandbox that cannot be made is explained.
-func TestDescribeTellsWhyAPodDoesNotStart(t *testing.T) {
+func TestDescribeShowsWhyAPodDoesNotStart(t *testing.T) {
 	b := newBench(t)
 	remove := b.rt.Inject(fake.Fault{Call: "RunPodSandbox", Err: errors.New("no CNI configuration")})
 	b.put("web", "i")
@@ -164,6 +164,29 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	b.await("Gone Since:", "describe", "web")
 	assert.Contains(t, b.command("logs", "web"), "its containers and logs were removed")
 	assert.Equal(t, "No pods found.", b.command("pods"))
+}
+
+// A pod whose manifest comes back while it ends says that it starts again. So does the
+// successor of a pod that an earlier agent has started.
+func TestAPodThatStartsAgain(t *testing.T) {
+	b := newBench(t)
+	b.rt.Script(fake.Target{Image: "old"}, fake.Behavior{IgnoresStop: true}, fake.Behavior{IgnoresStop: true}, fake.Behavior{})
+	b.put("web", "old")
+	b.start()
+	b.await("web-n 1/1 Running", "pods")
+	b.remove("web")
+	b.await("web-n 1/1 Terminating", "pods")
+	b.put("web", "old")
+	b.await("Message: starts again when it has ended", "describe", "web")
+	b.rt.Exit(fake.Target{}, 0)
+	b.await("web-n 1/1 Running", "pods")
+
+	b.stop()
+	b.put("web", "new")
+	b.start()
+	b.await("Message: starts when its predecessor, a pod of the same name, has ended", "describe", "web")
+	b.rt.Exit(fake.Target{}, 0)
+	b.await("web-n 1/1 Running", "pods")
 }
 
 func TestStopEndsThePodsAndTheAgent(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,6 +174,10 @@ func Run(ctx context.Context, name string, args []string, env Env) error {
 		return err
 	}
 	c.args, c.dash = fs.Args(), fs.ArgsLenAtDash()
+	var err error
+	if c.rootDir, err = filepath.Abs(c.rootDir); err != nil {
+		return fmt.Errorf("--root-dir %s: %w", c.rootDir, err)
+	}
 	c.client = newClient(c.rootDir)
 	return cmd.run(c, ctx)
 }
@@ -209,9 +214,11 @@ func usageOf(c command) string {
 	if c.long != "" {
 		b.WriteString(c.long + "\n")
 	}
-	fmt.Fprintf(&b, "\nUsage:\n  minikubelet %s\n", strings.TrimSpace(c.name+" "+c.synopsis+" [FLAGS]"))
-	if c.alias != "" {
-		fmt.Fprintf(&b, "  minikubelet %s\n", c.alias)
+	b.WriteString("\nUsage:\n")
+	for _, name := range []string{c.name, c.alias} {
+		if name != "" {
+			fmt.Fprintf(&b, "  minikubelet %s\n", strings.TrimSpace(name+" [FLAGS] "+c.synopsis))
+		}
 	}
 	if strings.Contains(c.synopsis, "POD") {
 		b.WriteString("\n" + podHelp)
@@ -228,7 +235,7 @@ func (c *call) help(context.Context) error {
 	}
 	cmd, ok := find(c.args[0])
 	if !ok || len(c.args) > 1 {
-		return c.misused(fmt.Sprintf("there is no command %q", strings.Join(c.args, " ")))
+		return fmt.Errorf("there is no command %q; minikubelet help lists all", strings.Join(c.args, " "))
 	}
 	_, err := io.WriteString(c.Out, usageOf(cmd))
 	return err

@@ -71,5 +71,5 @@ func TestHelp(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, text, "End all pods, and then the agent.")
 	_, err = help("help", "pod")
-	require.ErrorContains(t, err, `help: there is no command "pod"; see minikubelet help --help`)
+	require.ErrorContains(t, err, `there is no command "pod"; minikubelet help lists all`)
 }

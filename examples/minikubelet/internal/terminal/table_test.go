@@ -85,7 +85,7 @@ func TestChanges(t *testing.T) {
 		map[string]outline{"c": {"Running", 1, 1, 3, ""}, "b": {"Pending", 0, 2, 0, ""}}))
 }
 
-func TestLinesTellWhatChanged(t *testing.T) {
+func TestLinesForChanges(t *testing.T) {
 	var out strings.Builder
 	draw := lines(&out)
 	draw([]*v1.Pod{podtest.Pod(v1.PodPending)})

@@ -1,0 +1,91 @@
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node has a pod that is gone, with an event.
+type node struct{}
+
+func (node) Healthy() error                                     { return nil }
+func (node) Pods() []*v1.Pod                                    { return nil }
+func (node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) { return nil, false }
+func (node) Ending() []string                                   { return []string{"default/web"} }
+func (node) Exec(context.Context, runtime.ContainerID, []string, time.Duration) (runtime.ExecResult, error) {
+	return runtime.ExecResult{}, errors.New("not called")
+}
+
+func (node) Gone() []recent.Gone {
+	return []recent.Gone{{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, At: time.Unix(1, 0).UTC()}}
+}
+
+func (node) Events(uid types.UID) []runtime.Event {
+	return []runtime.Event{{Pod: runtime.PodRef{UID: uid}, Reason: "Killing", Count: 2, First: time.Unix(1, 0).UTC()}}
+}
+
+func request(t *testing.T, stop *control.Stop, method, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	control.Handler(node{}, stop, server.Options{}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), method, path, nil))
+	return rec
+}
+
+func TestHandler(t *testing.T) {
+	stop := control.NewStop()
+	var gone []recent.Gone
+	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.GonePath).Body).Decode(&gone))
+	assert.Equal(t, node{}.Gone(), gone)
+	var events []runtime.Event
+	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.EventsPath+"u1").Body).Decode(&events))
+	assert.Equal(t, node{}.Events("u1"), events)
+	assert.Equal(t, "ok", request(t, stop, "GET", "/healthz").Body.String(), "the API of package server")
+	assert.Equal(t, http.StatusNotFound, request(t, stop, "GET", control.StopPath).Code)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.False(t, stop.Run(ctx, nil), "no client has requested it")
+}
+
+func TestStop(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		last control.Progress
+	}{
+		{nil, control.Progress{Done: true}},
+		{errors.New("one is left"), control.Progress{Error: "one is left"}},
+	} {
+		stop := control.NewStop()
+		ended := make(chan bool, 1)
+		go func() { ended <- stop.Run(t.Context(), func(context.Context) error { return tt.err }) }()
+		for range 2 { // two clients
+			dec := json.NewDecoder(request(t, stop, "POST", control.StopPath).Body)
+			var p control.Progress
+			for dec.More() {
+				p = control.Progress{}
+				require.NoError(t, dec.Decode(&p))
+			}
+			assert.Equal(t, tt.last, p)
+		}
+		assert.Equal(t, tt.err == nil, <-ended)
+	}
+}
