@@ -88,7 +88,10 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h *hook) error {
 		defer t.CloseIdleConnections()
 		transport = t
 	}
-	client := &http.Client{Transport: transport}
+	// A redirect is a response, and so a success. It is not followed: its target is chosen by
+	// the container, and the request would carry the headers of the spec to it, from the
+	// network of the node.
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	err = getHook(ctx, client, target, h.handler.HTTPGet)
 	if errors.Is(err, http.ErrSchemeMismatch) && target.Scheme == "https" {
 		// Old versions of kubelet ignored the scheme, and some specs rely on that.

@@ -22,6 +22,8 @@ type web struct {
 	// plain refuses HTTPS.
 	plain bool
 	code  int
+	// location is the target of a redirect.
+	location string
 }
 
 func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -29,7 +31,11 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	if w.plain && req.URL.Scheme == "https" {
 		return nil, http.ErrSchemeMismatch
 	}
-	return &http.Response{StatusCode: max(w.code, 200), Body: io.NopCloser(strings.NewReader("ok")), TLS: &tls.ConnectionState{}}, nil
+	header := http.Header{}
+	if w.location != "" {
+		header.Set("Location", w.location)
+	}
+	return &http.Response{StatusCode: max(w.code, 200), Header: header, Body: io.NopCloser(strings.NewReader("ok")), TLS: &tls.ConnectionState{}}, nil
 }
 
 func TestHTTPHook(t *testing.T) {
@@ -71,6 +77,21 @@ func TestHTTPHook(t *testing.T) {
 			}
 			assert.Equal(t, tt.urls, urls)
 		})
+	}
+}
+
+// A container must not make the agent send requests, with the headers of the spec, to
+// what only the node reaches.
+func TestHTTPHookFollowsNoRedirect(t *testing.T) {
+	for _, location := range []string{"http://192.0.2.1/latest/credentials", "https://10.0.0.7:10250/exec", "/again"} {
+		for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+			w := &web{code: code, location: location}
+			rt := New(nil, nil, Options{transport: w})
+			get := &v1.HTTPGetAction{Port: intstr.FromInt32(1), HTTPHeaders: []v1.HTTPHeader{{Name: "X-Secret", Value: "hush"}}}
+			assert.NoError(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: get}, host: "10.0.0.7"}), "any response will do")
+			require.Len(t, w.requests, 1, "%d to %s", code, location)
+			assert.Equal(t, "http://10.0.0.7:1/", w.requests[0].URL.String())
+		}
 	}
 }
 
