@@ -43,13 +43,11 @@ func (n node) Pods() []*v1.Pod {
 	for _, pod := range pods {
 		desired[pod.UID] = true
 	}
-	for _, pod := range n.recent.Live() {
-		if !desired[pod.UID] {
-			if s, ok := n.Parts().Status.Get(pod.UID); ok { // newer than what was delivered
-				pod.Status = *s.DeepCopy()
-			}
-			pods = append(pods, pod)
+	for _, pod := range n.recent.Live(desired) {
+		if s, ok := n.Parts().Status.Get(pod.UID); ok { // newer than what was delivered
+			pod.Status = *s.DeepCopy()
 		}
+		pods = append(pods, pod)
 	}
 	states := make(map[types.UID]podworkers.State, len(pods))
 	for _, pod := range pods {

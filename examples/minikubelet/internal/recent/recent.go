@@ -142,14 +142,15 @@ func (p *Pods) Events(uid types.UID) []runtime.Event {
 	return nil
 }
 
-// Live returns the pods of which a status was delivered and which are not gone, with
-// that status, in no particular order. They share memory with the agent.
-func (p *Pods) Live() []*v1.Pod {
+// Live returns the pods of which a status was delivered and which are not gone, except
+// those of the given UIDs, in no particular order. They have the status that was
+// delivered, and share memory with the agent.
+func (p *Pods) Live(except map[types.UID]bool) []*v1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var live []*v1.Pod
-	for _, r := range p.pods {
-		if r.pod != nil && r.goneAt.IsZero() {
+	for uid, r := range p.pods {
+		if r.pod != nil && r.goneAt.IsZero() && !except[uid] {
 			live = append(live, r.withStatus())
 		}
 	}

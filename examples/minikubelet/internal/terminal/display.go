@@ -51,12 +51,11 @@ type Display struct {
 // errOut are the same terminal, the log is written above the table of the pods.
 func New(mode string, out, errOut *os.File) *Display {
 	d := &Display{logs: errOut, period: linesPeriod, changed: make(chan struct{}, 1)}
-	dumb := os.Getenv("TERM") == "dumb"
 	_, _, d.short = size(errOut)
-	d.color = d.short && !dumb && os.Getenv("NO_COLOR") == "" // https://no-color.org
+	d.color = d.short && wantsColor(os.Getenv)
 	if mode == Auto {
 		mode = Lines
-		if _, _, isTerminal := size(out); isTerminal && !dumb {
+		if _, _, isTerminal := size(out); isTerminal && os.Getenv("TERM") != "dumb" {
 			mode = Table
 		}
 	}
@@ -77,6 +76,11 @@ func New(mode string, out, errOut *os.File) *Display {
 		d.draw = lines(out)
 	}
 	return d
+}
+
+// wantsColor reports whether the environment allows colors (https://no-color.org).
+func wantsColor(getenv func(string) string) bool {
+	return getenv("TERM") != "dumb" && getenv("NO_COLOR") == ""
 }
 
 // Handler returns the handler of the agent's log: short lines on a terminal, otherwise

@@ -58,6 +58,16 @@ func TestColors(t *testing.T) {
 	assert.Contains(t, logged(t, true, 0, func(log logr.Logger) { log.Error(nil, "x") }), "\x1b[31mERROR\x1b[0m")
 }
 
+func TestWantsColor(t *testing.T) {
+	for _, tt := range []struct {
+		term, noColor string
+		want          bool
+	}{{"xterm", "", true}, {"xterm", "1", false}, {"dumb", "", false}} {
+		env := map[string]string{"TERM": tt.term, "NO_COLOR": tt.noColor}
+		assert.Equal(t, tt.want, wantsColor(func(name string) string { return env[name] }), env)
+	}
+}
+
 // slogtest has the rules of package slog.
 func TestHandlerFollowsTheRules(t *testing.T) {
 	var out *strings.Builder
