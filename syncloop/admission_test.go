@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -103,4 +104,23 @@ func TestTheEndOfEachPodIsReported(t *testing.T) {
 	b.workers.states[web.UID] = podworkersTerminated
 	assert.Equal(t, []string{"ended ns/web uid-web", "recheck"}, clean())
 	assert.Equal(t, []string{"recheck"}, clean())
+}
+
+// What an earlier agent ran was not admitted by this one, also while it is being stopped.
+func TestAPodIsAdmittedThoughAnOrphanOfItsUIDEnds(t *testing.T) {
+	refuse := syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Denied", "not here") })
+	for name, before := range map[string]string{"renamed": "was", "ended by a drain": "web"} {
+		t.Run(name, func(t *testing.T) {
+			b := newHandler(t, syncloop.HandlerOptions{Admit: refuse})
+			web := makePod("web")
+			b.runtime.pods = []*runtime.Pod{runs(web.UID, before, runtime.ContainerRunning)}
+			require.NoError(t, b.Prepare(t.Context()))
+			if before == "web" {
+				b.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: b.runtime.pods[0]})
+			}
+			b.HandlePodAdditions([]*v1.Pod{web})
+			assert.Equal(t, []string{"kill orphan " + before}, b.workers.take())
+			assert.Equal(t, "Denied", b.status[web.UID].Reason)
+		})
+	}
 }

@@ -229,7 +229,9 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 			continue
 		}
 		h.endPredecessors(pod)
-		if !h.deps.Workers.State(pod.UID).TerminationRequested() {
+		// Of a pod whose end was requested, this is the next incarnation. An orphan of the
+		// UID is no incarnation: it was not admitted here.
+		if st := h.deps.Workers.State(pod.UID); !st.TerminationRequested() || !st.HasConfig {
 			if refusal := admit(h.opts.Admit, AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host}); refusal != nil {
 				h.refuse(pod, refusal)
 				continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
@@ -163,7 +164,7 @@ type workers struct {
 func (w *workers) UpdatePod(u podworkers.Update) {
 	if u.Pod == nil {
 		w.add("%s orphan %s", u.Type, u.Orphan.Name)
-		w.states[u.Orphan.UID] = podworkers.State{Phase: podworkers.PhaseTerminating}
+		w.states[u.Orphan.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, TerminatingAt: time.Now()}
 		return
 	}
 	w.add("%s %s", u.Type, u.Pod.Name)
