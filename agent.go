@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -22,7 +21,7 @@ type Agent struct {
 	parts      Parts
 	dependents *objects.Dependents
 	loop       *syncloop.Loop
-	draining   atomic.Bool
+	drain      drain
 
 	mu      sync.Mutex
 	started bool

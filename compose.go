@@ -182,15 +182,19 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	// Without a checkpoint, the field is to be nil and not an interface with nil in it.
 	var kept syncloop.Checkpoint
 	if p.Checkpoint != nil {
-		kept = p.Checkpoint
+		desired := func(uid types.UID) bool {
+			_, ok := p.PodManager.ByUID(uid)
+			return ok
+		}
+		kept = drainedCheckpoint{p.Checkpoint, &a.drain, desired}
 	}
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{
-			Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime,
+			Pods: p.PodManager, Workers: drainedWorkers{p.PodWorkers, &a.drain}, Status: p.Status, Runtime: p.Runtime,
 			Prober: p.Prober, Dirs: p.Volumes, Checkpoint: kept,
 		},
 		syncloop.HandlerOptions{
-			PodsDir: p.PodsDir, Admit: syncloop.Chain(syncloop.AdmitterFunc(a.admitWhileServing), p.Admission), Host: p.Host,
+			PodsDir: p.PodsDir, Admit: syncloop.Chain(&a.drain, p.Admission), Host: p.Host,
 			RecreateUpdated: a.opts.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Logger: a.named("handler"),
 		})
 	if err != nil {

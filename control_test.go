@@ -3,6 +3,7 @@ package kubeletkit_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -102,6 +105,87 @@ func TestDrainEndsOrphans(t *testing.T) {
 		require.NotEmpty(t, rt.Running(fake.Target{}))
 		require.NoError(t, n.Drain(t.Context()))
 		assert.Empty(t, rt.Running(fake.Target{}))
+	})
+}
+
+// From the call of Drain on no pod is started, whatever its sources do.
+func TestDrainStartsNothing(t *testing.T) {
+	for name, during := range map[string]func(t *testing.T, n *node){
+		"a pod that an earlier agent ran is delivered": func(t *testing.T, n *node) {
+			require.NoError(t, n.Drain(t.Context()))
+		},
+		"a pod is removed and added": func(t *testing.T, n *node) {
+			n.source.Set(makePod("web"))
+			n.after(5 * time.Second)
+			require.NoError(t, n.Drain(t.Context()))
+			n.source.Set()
+			n.after(time.Millisecond)
+		},
+		"a pod is to be started anew": func(t *testing.T, n *node) {
+			n.source.Set(makePod("web"))
+			n.after(5 * time.Second)
+			n.source.Set()
+			n.after(time.Millisecond)
+			n.source.Set(makePod("web"))
+			n.after(time.Millisecond)
+			require.NoError(t, n.Drain(t.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				rt := fake.New(fake.Options{})
+				rt.Script(fake.Target{Pod: "web"}, fake.Behavior{StopDelay: 10 * time.Second})
+				before := startNode(t, dir, rt)
+				before.source.Set(makePod("web"))
+				before.after(5 * time.Second)
+				before.stop(t)
+				n := startNode(t, dir, rt)
+				defer n.stop(t)
+				n.after(time.Second)
+				during(t, n)
+				n.source.Set(makePod("web"))
+				n.after(time.Minute)
+				assert.Empty(t, rt.Running(fake.Target{}))
+				starts := slices.DeleteFunc(rt.Calls(fake.Target{}), func(c fake.Call) bool { return c.Method != "StartContainer" })
+				assert.Len(t, starts, 1, "that of the earlier agent: %v", starts)
+			})
+		})
+	}
+}
+
+// Pods that are refused because of a drain stay in the checkpoint.
+func TestDrainLeavesTheCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt, web := fake.New(fake.Options{}), makePod("web")
+		manifest.SetDefaults(web)
+		web.Spec.NodeName = "node"
+		life := func(during func(n *node)) {
+			n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
+				store, err := checkpoint.New(filepath.Join(dir, "kept"), checkpoint.Options{})
+				require.NoError(t, err)
+				o.Checkpoint = store
+			})
+			during(n)
+			n.stop(t)
+		}
+		life(func(n *node) {
+			n.source.Set(web)
+			n.after(10 * time.Second)
+		})
+		rt.Restart(fake.Reboot)
+		life(func(n *node) {
+			require.NoError(t, n.Drain(t.Context()), "before the pods are restored")
+			n.after(10 * time.Second)
+			n.source.Set(web)
+			n.after(10 * time.Second)
+			assert.Empty(t, rt.Running(fake.Target{}))
+		})
+		life(func(n *node) { // its source never delivers
+			n.after(10 * time.Second)
+			assert.Len(t, rt.Running(fake.Target{}), 1)
+		})
 	})
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 // Errors of the methods of [Agent], to be tested for with [errors.Is].
@@ -134,29 +133,13 @@ func (a *Agent) gone(uid types.UID) bool {
 	return !desired
 }
 
-// The words of kubelet for pods that end with their node.
-const (
-	reasonDrainRefused  = "NodeShutdown"
-	messageDrainRefused = "Pod was rejected as the node is shutting down."
-	reasonDrained       = "Terminated"
-	messageDrained      = "Pod was terminated in response to imminent node shutdown."
-)
-
-// admitWhileServing refuses pods once the agent is drained.
-func (a *Agent) admitWhileServing(syncloop.AdmitRequest) error {
-	if a.draining.Load() {
-		return syncloop.Refuse(reasonDrainRefused, messageDrainRefused)
-	}
-	return nil
-}
-
 // Drain ends all pods of the runtime, each in its own grace period, and returns nil when
 // nothing runs; from its call on no pod is started, as long as the agent runs. The pods
 // become Failed. Their sources still want them, and a checkpoint keeps them: they run
 // again when the next agent starts. The agent must run meanwhile. If ctx ends first, the
 // error says how many pods are left, and wraps its cause.
 func (a *Agent) Drain(ctx context.Context) error {
-	a.draining.Store(true)
+	a.drain.begin()
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
 	for {
@@ -177,10 +160,10 @@ func (a *Agent) endPods(ctx context.Context) (left int, err error) {
 	workers := a.parts.PodWorkers
 	for _, pod := range a.parts.PodManager.Pods() {
 		switch st := workers.State(pod.UID); {
-		case !st.Known() || st.Terminated(): // refused, or ended
-		case st.TerminationRequested():
+		case !st.Known() || st.Terminated() && !st.RestartRequested: // refused, or ended
+		case st.TerminationRequested() && !st.RestartRequested:
 			left++
-		default:
+		default: // also of a pod that is to be started anew
 			left++
 			a.kill(pod, &podworkers.KillOptions{Status: failed(reasonDrained, messageDrained)})
 		}
