@@ -11,18 +11,19 @@
 //     terminated when nothing of it runs any more, and finished when the resources it
 //     used have been taken down too. An incarnation never goes back.
 //   - A kill is an update that ends the pod. A pod also ends when it is deleted in the
-//     API, when it comes in phase Failed or Succeeded, when SyncPod returns that it has
-//     ended or has failed for good, and when SyncKnownPods does not have it.
-//   - An orphan is a pod that only the runtime knows. It can only be killed.
+//     API, when an update has it in phase Failed or Succeeded, when SyncPod returns that
+//     it has ended or has failed for good, and when SyncKnownPods is called without it.
+//   - A pod is known while the workers have a record of it.
+//   - An orphan is known only from the runtime: it has no spec. It can only be killed.
 //   - The full name of a pod is "<name>_<namespace>". It identifies a static pod.
 //
 // # The life of a pod
 //
 // After an [Update], the workers call [PodSyncer.SyncPod] with a status that was read
 // after the last call that changed something or failed. If SyncPod has changed
-// something, it is called again at once. Otherwise it is called after the time that it
-// returned, after the resync interval, or with the next update. Updates that come
-// during a call are merged into one, which is handled after the call.
+// something, it is called again at once. Otherwise it is called again after the time
+// that it has returned, after the resync interval, or after the next update. Updates
+// that come during a call are merged into one, which is handled after the call.
 //
 // When the pod is to end, the SyncPod under way is cancelled. Then
 // [PodSyncer.SyncTerminatingPod] is called until it succeeds, and after it
@@ -36,41 +37,42 @@
 //
 // # Failure for good
 //
-// A SyncPod whose error wraps a [*runtime.TerminalError] fails its pod for good: a
-// wrapper around the PodSyncer can deny a pod this way, and so can a runtime. The pod
-// is terminated like one that has ended by itself, with its own grace period, and
-// [Termination] has a Status that sets phase Failed, the reason and the message.
-// [State] shows the error, and [Options.Event] receives it. Only a new incarnation can
-// run again. If the pod is killed at the same time, the reason that came first stays:
-// a kill that had a Status before keeps it, and a later kill does not replace that of
-// the failure.
+// If the error of a SyncPod wraps a [*runtime.TerminalError], the pod has failed for
+// good. A wrapper around the PodSyncer can deny a pod this way, and so can a runtime.
+// The pod is terminated with its own grace period, and [Termination] has a Status that
+// sets phase Failed, the reason and the message. [State] has the error, and
+// [Options.Event] receives it. Only a new incarnation can run again. If the pod is
+// killed, too, the reason that came first stays: a failure does not replace the Status
+// of an earlier kill, and a kill does not replace the Status of an earlier failure.
 //
 // # Guarantees
 //
 //   - At most one call for a UID is under way. The phase of an incarnation never goes
 //     back.
 //   - The latest spec counts. A kill is never lost and never undone. A later kill can
-//     only shorten the grace period; if the containers would end sooner with it, the
-//     call under way is cancelled and repeated with it.
-//   - The next incarnation of a UID starts at once when the one before it has finished:
-//     a Create that came before that is kept, unless a kill comes after it. If only a
-//     kill came while an orphan of the UID was ending, the pod is terminated after it.
+//     only shorten the grace period. If the containers would end sooner with the shorter
+//     one, the call under way is cancelled and repeated with it.
+//   - A Create for a UID that is ending is kept, unless a kill comes after it. The next
+//     incarnation starts with it as soon as the one before has finished. If only a kill
+//     comes while an orphan of the UID is ending, the pod is terminated after the orphan.
 //   - A static pod starts when no other pod of its full name is syncing, terminating or
-//     terminated but unfinished. Those that wait start in the order in which they came.
-//     A pod that is killed while it waits never starts.
+//     terminated but unfinished. Waiting pods start in the order in which they came. A
+//     pod that is killed while it waits never starts.
 //   - A failed call is repeated after a back-off, which doubles from
 //     [Options.BackoffBase] to [Options.BackoffPeriod]. A Create, a Change and a kill end
-//     the back-off. A Sync, which the failed call may have caused itself, ends it no
-//     sooner than BackoffBase after the failure. If SyncPod changes something again and
-//     again, it is repeated after a delay that doubles from 100 ms to BackoffPeriod.
+//     the back-off. A Sync may be a consequence of the failed call, so it ends the
+//     back-off no sooner than BackoffBase after the failure. A SyncPod that changes
+//     something each time is repeated after a delay that doubles from 100 ms to
+//     BackoffPeriod.
 //   - A panic of the PodSyncer is a failed call of one pod.
 //   - UpdatePod never blocks. When Run returns, no call is under way; pods go on
 //     running. Done functions of kills that were not completed are not called.
 //
 // # Inside
 //
-// The decisions are made by values without goroutines: a machine for each pod, whose
-// transitions are pure functions, and the type machines, which also keeps the order of
-// static pods of the same full name. Workers makes the calls. An idle pod has no
-// goroutine, and one timer for its resync.
+// A machine is the state of one pod. It is a value, and its transitions are pure
+// functions (machine.go, incarnation.go, termination.go, next_call.go, schedule.go). The
+// type machines has the machines of all pods, and the order of static pods of one full
+// name (machines.go, fullnames.go). Workers makes the calls (workers.go, perform.go). An
+// idle pod has no goroutine, and one timer for its resync.
 package podworkers

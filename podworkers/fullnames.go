@@ -17,10 +17,10 @@ const (
 	claimHolds       // may run something; no other pod of the name may start
 )
 
-// claim returns the machine's claim. API pods have none: the API server keeps their
-// names apart. A pod that is to end never waits. One that ends without having been
-// started here may have containers that an earlier agent has started, so it holds the
-// name until it is terminated.
+// claim returns the machine's claim. Pods of an API server have none, because the server
+// does not have two of one name. A pod that is to end never waits. A pod that ends before
+// its start may have containers that an earlier agent has started, so it holds the name
+// until it is terminated.
 func (m machine) claim() claim {
 	switch {
 	case !m.known() || m.finished || m.orphan == nil && !m.static:

@@ -10,7 +10,7 @@ import (
 
 // begin returns the machine of a new incarnation.
 func begin(u Update, mark runtime.Mark) machine {
-	m := machine{ref: u.ref(), phase: PhaseSync, pod: u.Pod, mark: mark, tell: Create}
+	m := machine{ref: u.ref(), phase: PhaseSync, pod: u.Pod, mark: mark, nextType: Create}
 	if u.Pod == nil {
 		m.orphan = u.Orphan
 		return m
@@ -29,8 +29,8 @@ func (m machine) beginNext(now time.Time) (machine, effects) {
 	return begin(*m.next, m.mark).apply(now, *m.next)
 }
 
-// postpone keeps an update that has a spec until the orphan of its UID has ended. The
-// grace period and the Done of a kill apply to the orphan at once.
+// postpone keeps an update for a UID whose orphan is ending: the pod begins after the
+// orphan has ended. The grace period and the Done of a kill apply to the orphan at once.
 func (m machine) postpone(now time.Time, u Update) (machine, effects) {
 	if u.Type != Kill {
 		m.next = merged(m.next, u)
@@ -66,7 +66,7 @@ func merged(next *Update, u Update) *Update {
 	return &u
 }
 
-// terminalPhase reports whether the API has the pod in a final phase.
+// terminalPhase reports whether the pod is in a final phase in the API.
 func terminalPhase(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
 }

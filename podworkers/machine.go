@@ -14,13 +14,13 @@ import (
 type machine struct {
 	ref    runtime.PodRef
 	pod    *v1.Pod      // the latest spec; nil exactly for an orphan
-	orphan *runtime.Pod // set exactly for an orphan, which is terminating or unknown
+	orphan *runtime.Pod // set exactly for an orphan, which is terminating or not known
 	static bool
-	// undesired says that the latest list of desired pods did not have the pod.
+	// undesired means that the pod was not desired in the latest SyncKnownPods.
 	undesired bool
 
 	phase Phase // never goes back within an incarnation
-	// mayStart says that no other pod of its full name prevents the start of this one.
+	// mayStart means that no other pod of its full name prevents the start of this one.
 	// It is never reset within an incarnation.
 	mayStart     bool
 	startedAt    time.Time // when the first SyncPod of this incarnation was taken
@@ -31,7 +31,7 @@ type machine struct {
 	next *Update // the first update of the next incarnation of this UID; nil: none. Its Done is in end.
 
 	call     ongoing
-	tell     UpdateType   // the type of the next SyncPod: Create, Change or Sync
+	nextType UpdateType   // the type of the next SyncPod: Create, Change or Sync
 	mark     runtime.Mark // the next call needs a status that was read after it
 	schedule schedule
 }
@@ -41,7 +41,7 @@ type ongoing struct {
 	kind      callKind
 	typ       UpdateType // of a SyncPod
 	cancelled bool
-	deadline  time.Time // when the grace period of a terminating call ends; zero: unknown
+	deadline  time.Time // when the grace period of a terminating call ends; zero: not known
 }
 
 // terminating reports whether the call stops containers.
@@ -49,23 +49,23 @@ func (o ongoing) terminating() bool { return o.kind == callTerminating || o.kind
 
 // The events of a machine.
 type (
-	// updated is a valid Update. mark is the machine's if the pod was not known.
+	// updated is a valid Update. If the pod was not known, mark is its first mark.
 	updated struct {
 		Update
 		mark runtime.Mark
 	}
-	// listed says whether the pod is one of the desired ones.
-	listed struct{ desired bool }
-	// mayStart says that no other pod of the full name prevents the start of the pod.
+	// compared is a SyncKnownPods with or without the pod.
+	compared struct{ desired bool }
+	// mayStart means that no other pod of the full name prevents the start any more.
 	mayStart struct{}
 	// returned is the end of the call under way. mark was drawn after the call.
 	returned struct {
 		Result
 		err error
-		// unread says that the pod's status could not be read; the syncer was not called.
+		// unread means that the pod's status could not be read; the syncer was not called.
 		unread bool
 		mark   runtime.Mark
-		// jitter is random from [0,1).
+		// jitter is a random number from [0,1).
 		jitter float64
 	}
 )
@@ -79,13 +79,13 @@ func (r returned) failure() *runtime.TerminalError {
 	return failure
 }
 
-// effects is what has to be done after a transition.
+// effects are the actions that follow from a transition. The zero value is none.
 type effects struct {
 	cancel error    // cancel the call under way with this cause
-	done   []func() // call them
-	// finished says that the pod has finished, also if its next incarnation has begun.
+	done   []func() // call these
+	// finished means that the pod has finished, also if its next incarnation has begun.
 	finished bool
-	// failure says that the pod has failed for good.
+	// failure is the error by which the pod has failed for good with this transition.
 	failure *runtime.TerminalError
 	// backoff is the delay until the call that has failed is repeated.
 	backoff time.Duration
@@ -98,8 +98,8 @@ func (m machine) on(p policy, now time.Time, ev any) (machine, effects) {
 	switch ev := ev.(type) {
 	case updated:
 		return m.onUpdated(now, ev)
-	case listed:
-		return m.onListed(now, ev.desired)
+	case compared:
+		return m.onCompared(now, ev.desired)
 	case mayStart:
 		m.mayStart = true
 	case returned:
@@ -132,7 +132,7 @@ func (m machine) onUpdated(now time.Time, u updated) (machine, effects) {
 // apply applies an update to this incarnation.
 func (m machine) apply(now time.Time, u Update) (machine, effects) {
 	k := u.kill()
-	if m.phase == PhaseTerminated { // nothing of the pod runs, so a kill is done
+	if m.phase == PhaseTerminated { // nothing of the pod runs: Done is called at once
 		if u.Pod != nil && !m.finished {
 			m.pod = u.Pod
 			m.schedule = m.schedule.update(u)
@@ -146,7 +146,7 @@ func (m machine) apply(now time.Time, u Update) (machine, effects) {
 	}
 	m.schedule = m.schedule.update(u)
 	if u.Type == Create || u.Type == Change {
-		m.tell = min(m.tell, Change)
+		m.nextType = min(m.nextType, Change)
 	}
 	m.end.deleted = m.end.deleted || u.Pod == nil || u.Pod.DeletionTimestamp != nil
 	var fx effects
@@ -164,8 +164,8 @@ func (m machine) apply(now time.Time, u Update) (machine, effects) {
 	return m, fx
 }
 
-// onListed ends a pod that is not desired, or forgets it if it has finished.
-func (m machine) onListed(now time.Time, desired bool) (machine, effects) {
+// onCompared ends a pod that is not desired, or forgets it if it has finished.
+func (m machine) onCompared(now time.Time, desired bool) (machine, effects) {
 	m.undesired = !desired
 	if desired || !m.known() {
 		return m, effects{}
@@ -192,12 +192,12 @@ func (m machine) onReturned(p policy, now time.Time, r returned) (machine, effec
 		m.mark = r.mark
 	}
 	if call.kind == callSync && r.unread {
-		m.tell = min(m.tell, call.typ)
+		m.nextType = min(m.nextType, call.typ)
 	}
 
 	switch {
 	case call.kind == callSync && m.end.requested():
-		// Its outcome does not matter, except for a failure for good.
+		// The outcome does not matter any more, except for a failure for good.
 		m.phase, m.schedule = PhaseTerminating, m.schedule.reset()
 		return m.fail(r.failure())
 	case call.kind == callSync && r.failure() != nil:

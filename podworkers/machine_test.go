@@ -14,7 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-var testPolicy = policy{resyncInterval: time.Minute, base: time.Second, limit: 10 * time.Second, freeChanges: freeChanges}
+var testPolicy = policy{resyncInterval: time.Minute, base: time.Second, limit: 10 * time.Second}
 
 // script drives one machine by hand.
 type script struct {
@@ -399,7 +399,7 @@ func TestMachine(t *testing.T) {
 		},
 		"a second incarnation that is not desired is dropped": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).update(Update{Type: Kill, Pod: pod}).take(callTerminating)
-			s.update(Update{Type: Create, Pod: pod}).on(listed{desired: false}).ok().take(callTerminated)
+			s.update(Update{Type: Create, Pod: pod}).on(compared{desired: false}).ok().take(callTerminated)
 			s.ok()
 			assert.True(s.t, s.m.finished)
 		},
@@ -446,20 +446,20 @@ func TestMachine(t *testing.T) {
 		},
 		"what is not desired is terminated, and forgotten when finished": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
-			s.on(listed{desired: true})
+			s.on(compared{desired: true})
 			assert.NoError(s.t, s.fx.cancel)
-			s.on(listed{desired: false})
+			s.on(compared{desired: false})
 			assert.ErrorIs(s.t, s.fx.cancel, ErrTerminating)
 			assert.EqualValues(s.t, 30, *s.ok().take(callTerminating).term.GracePeriod)
-			s.on(listed{desired: false}).ok().take(callTerminated)
-			s.ok().on(listed{desired: false})
+			s.on(compared{desired: false}).ok().take(callTerminated)
+			s.ok().on(compared{desired: false})
 			assert.False(s.t, s.m.known())
 		},
 		"a finished pod that is desired is remembered": func(s *script) {
 			s.update(Update{Type: Create, Pod: pod}).take(callSync)
 			s.result(Result{Terminal: true}).take(callTerminating)
 			s.ok().take(callTerminated)
-			s.ok().on(listed{desired: true})
+			s.ok().on(compared{desired: true})
 			assert.True(s.t, s.m.finished)
 		},
 		"a static pod starts when it may": func(s *script) {

@@ -6,22 +6,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// machines is the state of all pods, with the order between static pods of the same
-// full name. It makes no calls and is not safe for concurrent use.
+// machines has the machines of all pods, and the order of static pods of the same full
+// name. It makes no calls and is not safe for concurrent use.
 type machines struct {
 	policy policy
 	pods   map[types.UID]machine // known ones only
 	names  fullNames
-	synced bool
+	synced bool // see State.Synced
 }
 
 func newMachines(p policy) *machines {
 	return &machines{policy: p, pods: map[types.UID]machine{}, names: fullNames{}}
 }
 
-// apply applies an event to the machine of the UID, and lets the next pod of a full
-// name start if the name has become free. It returns the effects on the pod of the UID,
-// and the UIDs whose calls may have become due: that one and those that may start now.
+// apply applies an event to the machine of the UID. If this releases a full name, the next
+// pod of the name may start. It returns the effects on the pod of the UID, and the UIDs
+// whose calls may have become due: this one and those that may start now.
 func (s *machines) apply(now time.Time, uid types.UID, ev any) (effects, []types.UID) {
 	old := s.pods[uid]
 	m, fx := old.on(s.policy, now, ev)
@@ -32,8 +32,10 @@ func (s *machines) apply(now time.Time, uid types.UID, ev any) (effects, []types
 		delete(s.pods, uid)
 	}
 	touched := []types.UID{uid}
-	for _, freed := range [...]machine{old, m} {
-		if next, ok := s.names.first(freed.ref.FullName()); ok {
+	// This starts the pod itself if it has just begun to wait for a name that is free. The
+	// names differ if the next incarnation has begun with this event.
+	for _, name := range [...]string{old.ref.FullName(), m.ref.FullName()} {
+		if next, ok := s.names.first(name); ok {
 			_, more := s.apply(now, next, mayStart{})
 			touched = append(touched, more...)
 		}

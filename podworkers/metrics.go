@@ -8,10 +8,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives the measurements of [Workers]. Its methods must not block and must
-// be safe for concurrent use. Embed [NopMetrics] in an implementation, so that a
-// method which is added later does not break it. metrics/prometheus has one with the
-// names of kubelet.
+// Metrics receives the measurements of [Workers]. Its methods must not block and must be
+// safe for concurrent use. Implementations embed [NopMetrics], so that methods added
+// later do not break them. metrics/prometheus has one with the names of kubelet.
 type Metrics interface {
 	// Called reports a call of the [PodSyncer] that has returned.
 	//

@@ -200,7 +200,7 @@ func (m *model) settle() {
 func (m *model) list(desired map[types.UID]bool) {
 	for _, uid := range m.uids {
 		p, before := m.pods[uid], m.machines.state(uid)
-		m.apply(uid, listed{desired: desired[uid]})
+		m.apply(uid, compared{desired: desired[uid]})
 		switch after := m.machines.state(uid); {
 		case desired[uid]:
 			require.Equal(m, before.Known(), after.Known(), "%s is desired", uid)

@@ -44,7 +44,8 @@ type call struct {
 	received time.Time    // the oldest Update.Received of the updates that the call answers
 }
 
-// skipRule says when a pod that this agent never started needs no SyncTerminatingPod.
+// skipRule is the condition under which a pod that these workers have not started needs
+// no SyncTerminatingPod.
 type skipRule int
 
 const (
@@ -83,7 +84,7 @@ func (m machine) take(now time.Time) (machine, call, bool) {
 	m.schedule = m.schedule.taken()
 	switch {
 	case m.phase == PhaseSync:
-		c.kind, c.typ, m.tell = callSync, m.tell, Sync
+		c.kind, c.typ, m.nextType = callSync, m.nextType, Sync
 		if m.startedAt.IsZero() {
 			m.startedAt = now
 		}

@@ -3,6 +3,7 @@ package podworkers
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -10,62 +11,68 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// perform makes the call. It logs an error, unless the call was cancelled.
+// perform makes the call. It returns the outcome, and its description for Metrics.
 func (w *Workers) perform(ctx context.Context, c call) (returned, Call) {
 	report := Call{Pod: c.ref, Phase: c.kind.phase(), Type: c.typ, Received: c.received, Began: time.Now()}
-	// Only made if there is something to log: it costs as much as the sync of a pod
-	// that is in order.
-	log := func() logr.Logger {
-		l := w.log.WithValues("pod", c.ref, "phase", c.kind.phase())
-		if c.kind == callSync {
-			l = l.WithValues("type", c.typ)
-		}
-		return l
+	if w.log.V(4).Enabled() {
+		w.logger(c).V(4).Info("Call begins")
 	}
-	verbose := w.log.V(4).Enabled()
-	if verbose {
-		log().V(4).Info("Call begins")
+	if w.opts.OnBegin != nil {
+		w.callback("OnBegin", c.ref, func() { w.opts.OnBegin(c.ref) })
 	}
-	w.hook("OnBegin", w.opts.OnBegin, c.ref)
-
 	var r returned
 	r.err = runtime.Recover(func() (err error) {
 		r.Result, err = w.readAndSync(ctx, c, &r.unread)
 		return err
 	})
-	r.mark, r.jitter = w.cache.Now(), jitter()
-
+	r.mark, r.jitter = w.cache.Now(), rand.Float64()
 	report.Ended, report.Err = time.Now(), r.err
-	took := report.Ended.Sub(report.Began)
-	var crash *runtime.PanicError
-	switch {
-	case r.err == nil:
-		if verbose {
-			log().V(4).Info("Call has returned", "took", took)
-		}
-	case c.kind == callSync && r.failure() != nil:
-		log().Info("Pod has failed for good; it will be terminated", "reason", r.failure().Reason, "message", r.failure().Message, "cause", r.err.Error())
-	case errors.As(r.err, &crash):
-		log().Error(r.err, "Pod worker has recovered from a panic; the call will be repeated", "stack", string(crash.Stack))
-	case ctx.Err() != nil:
-		log().V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", took)
-	default:
-		log().Error(r.err, "Error syncing pod; the call will be repeated")
+	w.logReturned(ctx, c, r, report.Ended.Sub(report.Began))
+	if w.opts.OnEnd != nil {
+		w.callback("OnEnd", c.ref, func() { w.opts.OnEnd(c.ref) })
 	}
-	w.hook("OnEnd", w.opts.OnEnd, c.ref)
 	return r, report
 }
 
-// readAndSync reads the pod's status and calls the syncer. It sets unread if it did
-// not call the syncer.
+// logger returns the logger for a call. Making it costs as much as the sync of a pod
+// without changes, so it is made only if there is something to log.
+func (w *Workers) logger(c call) logr.Logger {
+	l := w.log.WithValues("pod", c.ref, "phase", c.kind.phase())
+	if c.kind == callSync {
+		l = l.WithValues("type", c.typ)
+	}
+	return l
+}
+
+// logReturned logs the outcome of a call. The end of a cancelled call is no error.
+func (w *Workers) logReturned(ctx context.Context, c call, r returned, took time.Duration) {
+	var crash *runtime.PanicError
+	switch {
+	case r.err == nil:
+		if w.log.V(4).Enabled() {
+			w.logger(c).V(4).Info("Call has returned", "took", took)
+		}
+	case c.kind == callSync && r.failure() != nil:
+		w.logger(c).Info("Pod has failed for good; it will be terminated", "reason", r.failure().Reason, "message", r.failure().Message, "cause", r.err.Error())
+	case errors.As(r.err, &crash):
+		w.logger(c).Error(r.err, "Pod worker has recovered from a panic; the call will be repeated", "stack", string(crash.Stack))
+	case ctx.Err() != nil:
+		w.logger(c).V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", took)
+	default:
+		w.logger(c).Error(r.err, "Error syncing pod; the call will be repeated")
+	}
+}
+
+// readAndSync reads the pod's status and calls the syncer. unread is true if it did not
+// call the syncer, because the status could not be read.
 func (w *Workers) readAndSync(ctx context.Context, c call, unread *bool) (Result, error) {
 	*unread = true
 	status, err := w.cache.Newer(ctx, c.ref, c.after)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.warn(c.ref, "FailedSync", "error determining status: "+err.Error()) // kubelet's words
+			w.warn(c.ref, "FailedSync", "error determining status: "+err.Error()) // kubelet's message
 		}
-		return Result{}, err // it names the pod
+		return Result{}, err // names the pod already
 	}
 	*unread = false
 	switch c.kind {

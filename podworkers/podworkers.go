@@ -17,20 +17,20 @@ type PodWorkers interface {
 	// under way, waits until they have returned, and returns nil; pods go on running.
 	// A second call returns an error that wraps [runtime.ErrAlreadyRunning].
 	Run(ctx context.Context) error
-	// UpdatePod gives the worker of a pod an update. It never blocks. Of several
-	// updates the pod of the latest counts; kills are merged and never undone. An
-	// invalid update has no effect but that Done of its kill is called. Updates that
-	// come before Run are kept for it.
+	// UpdatePod gives the worker of a pod an update. It never blocks. The spec of the
+	// latest update counts; kills are merged and never undone. An invalid update has
+	// only one effect: Done of its kill is called. Updates before Run are kept until
+	// Run is called.
 	UpdatePod(u Update)
-	// SyncKnownPods compares the known pods with the desired ones: a finished pod
-	// that is not desired is forgotten, any other that is not desired is terminated.
-	// It returns the states of the pods that are known after that. A desired pod that
-	// is missing there is not known, and has to be given to UpdatePod again.
+	// SyncKnownPods compares the known pods with the desired ones. A finished pod that
+	// is not desired is forgotten; any other pod that is not desired is terminated. It
+	// returns the states of the pods that are known after that. The caller passes each
+	// desired pod that is missing there to UpdatePod again.
 	//
 	// Before the call, UpdatePod must have returned for every desired pod; the caller
 	// therefore makes both calls from one goroutine.
 	SyncKnownPods(desired []*v1.Pod) map[types.UID]State
-	// State returns the state of the pod, also of one that is not known.
+	// State returns the state of the pod. It has Phase 0 if the pod is not known.
 	State(uid types.UID) State
 }
 

@@ -9,26 +9,24 @@ import (
 
 const (
 	forever = time.Duration(math.MaxInt64)
-	// jitterFactor is the part of a period that is added to it at random at most;
-	// kubelet has the same for both its periods.
+	// jitterFactor is the largest part of a period that is added to it at random. Kubelet
+	// has the same for both its periods.
 	jitterFactor = 0.5
-	// firstPause is the first pause after too many syncs in a row that changed
-	// something; it doubles.
-	firstPause = 100 * time.Millisecond
 	// freeChanges is the number of syncs in a row that may change something without a
-	// pause. A sync does everything that can be done at once, so two or three in a row
-	// are normal: one for each thing that had to be awaited.
+	// pause. A sync does everything that is possible at once, so two or three in a row
+	// are normal: one for each step that has to wait for another.
 	freeChanges = 5
+	// firstPause is the pause after the first sync beyond freeChanges. It doubles.
+	firstPause = 100 * time.Millisecond
 )
 
 // policy has the delays between calls.
 type policy struct {
 	resyncInterval time.Duration // forever: no periodic resync
-	base, limit    time.Duration // of the error back-off
-	freeChanges    int
+	base, limit    time.Duration // of the back-off after failed calls
 }
 
-// resync returns the time until a pod is synced without any event. It ends at a
+// resync returns the time until a pod is synced without any update. It ends at a
 // multiple of a 60th of the interval, by default a second, so that one wake-up of an
 // idle agent, which costs as much as a sync, serves several pods.
 func (p policy) resync(now time.Time, jitter float64) time.Duration {
@@ -50,14 +48,14 @@ func (p policy) backoff(failures int, jitter float64) time.Duration {
 
 // pause returns the delay after that many syncs in a row that changed something.
 func (p policy) pause(changes int) time.Duration {
-	return backoff.Exponential{Min: min(firstPause, p.limit), Max: p.limit}.After(changes - p.freeChanges)
+	return backoff.Exponential{Min: min(firstPause, p.limit), Max: p.limit}.After(changes - freeChanges)
 }
 
 func jittered(d time.Duration, jitter float64) time.Duration {
 	return d + time.Duration(float64(d)*jitterFactor*jitter)
 }
 
-// orForever turns a duration of which 0 means never into one that can be compared.
+// orForever returns d, or forever if d is 0, which means never.
 func orForever(d time.Duration) time.Duration {
 	if d <= 0 {
 		return forever

@@ -2,21 +2,21 @@ package podworkers
 
 import "time"
 
-// schedule says when the next call for a pod is due.
+// schedule determines when the next call for a pod is due.
 type schedule struct {
-	// ready says that it is due at once.
+	// ready means that it is due at once.
 	ready bool
-	// hinted says that something may have changed around the pod, so that the call is
-	// due at notBefore; the zero time is at once.
+	// hinted means that there was an update of type Sync, so the call is due at notBefore;
+	// the zero time is at once.
 	hinted    bool
 	notBefore time.Time
-	// wake is when the call is due without any event; zero means never.
+	// wake is the time when the call is due without any update; zero means never.
 	wake time.Time
 	// received is the oldest Update.Received of the updates that no call has answered.
 	received time.Time
 
 	failures int // calls in a row that failed
-	changes  int // SyncPods in a row that changed something by themselves
+	changes  int // SyncPods in a row that changed something, without an update but Sync
 }
 
 // due returns when the next call is due; the zero time is at once. It returns false if
@@ -48,7 +48,7 @@ func (s schedule) update(u Update) schedule {
 	return s
 }
 
-// reset returns the schedule at the begin of a phase: a call is due at once.
+// reset returns the schedule at the beginning of a phase: a call is due at once.
 func (s schedule) reset() schedule {
 	s.ready, s.failures, s.notBefore, s.wake = true, 0, time.Time{}, time.Time{}
 	return s
@@ -69,8 +69,8 @@ func (s schedule) synced(p policy, now time.Time, r returned) schedule {
 	if !r.Changed {
 		s.changes = 0
 		wait = min(wait, p.resync(now, r.jitter))
-	} else if s.changes++; s.changes > p.freeChanges {
-		// Each call changes something: slow down.
+	} else if s.changes++; s.changes > freeChanges {
+		// Each call changes something, which may go on for ever: slow down.
 		pause := p.pause(s.changes)
 		wait = min(wait, pause)
 		s.notBefore = now.Add(pause)

@@ -12,7 +12,7 @@ type Phase int
 
 // The phases.
 const (
-	// PhaseSync: the pod is to run, or the last SyncPod has not returned yet.
+	// PhaseSync: the pod is to run, or its last SyncPod has not returned yet.
 	PhaseSync Phase = iota + 1
 	// PhaseTerminating: no container of the pod is started any more; some may run.
 	PhaseTerminating
@@ -36,44 +36,44 @@ func (p Phase) String() string {
 	}
 }
 
-// State is what the workers know about a pod at one moment.
+// State is the state of a pod in the workers at one moment.
 type State struct {
 	// Phase is 0 if the pod is not known; then all fields but Synced are zero.
 	Phase Phase
-	// Synced says that SyncKnownPods has been called. From then on a pod that is not
-	// known is not desired; before, it may not have been delivered yet.
+	// Synced means that SyncKnownPods has been called. Before that, a pod that is not
+	// known may still be delivered; after it, such a pod is not desired.
 	Synced bool
 	// FullName is "<name>_<namespace>".
 	FullName string
-	// Finished says that SyncTerminatedPod has succeeded. Only the record is left, until
+	// Finished means that SyncTerminatedPod has succeeded. Only the record is left, until
 	// SyncKnownPods forgets it.
 	Finished bool
-	// Deleted says that the pod was deleted in the API, or is not desired any more.
+	// Deleted means that the pod was deleted in the API, or is not desired any more.
 	Deleted bool
-	// Evicted says that a kill had Evict set.
+	// Evicted means that a kill had Evict set.
 	Evicted bool
 	// Failure is the error by which SyncPod has failed the pod for good; nil if it has
 	// not. It is not set if a kill with a Status came before. It must not be changed.
 	Failure *runtime.TerminalError
-	// RestartRequested says that another incarnation of the UID starts as soon as this
+	// RestartRequested means that another incarnation of the UID starts as soon as this
 	// one has finished.
 	RestartRequested bool
-	// Orphan says that only the runtime knows the pod, or that it was not desired when
-	// SyncKnownPods was last called.
+	// Orphan means that the pod is an orphan, or was not desired when SyncKnownPods was
+	// last called.
 	Orphan bool
-	// HasConfig says that the spec of the pod is known.
+	// HasConfig means that the workers have the spec of the pod.
 	HasConfig bool
-	// Static says that the pod comes from another source than an API server.
+	// Static means that the pod comes from another source than an API server.
 	Static bool
-	// Waiting says that the pod must not start before another pod of its full name has
+	// Waiting means that the pod must not start before another pod of its full name has
 	// ended.
 	Waiting bool
-	// GracePeriod of the termination in seconds; 0 if no end was requested, or if none
-	// was given for an orphan.
+	// GracePeriod of the termination in seconds. It is 0 if no end was requested, and
+	// for an orphan if no kill had one.
 	GracePeriod int64
-	// StartedAt is when SyncPod was first called in this incarnation, TerminatingAt
-	// when the end of the pod was first requested, TerminatedAt when nothing ran any
-	// more; zero before that.
+	// StartedAt is the time of the first SyncPod of this incarnation, TerminatingAt the
+	// time when its end was first requested, TerminatedAt the time since when nothing of
+	// it runs. They are zero before that.
 	StartedAt, TerminatingAt, TerminatedAt time.Time
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// PodSyncer does the work on a pod that the workers have decided on. For one UID, one
-// method at a time is called; for different UIDs, many are called concurrently. A
-// method must return soon after its context ends. The context ends with the call, so
-// work that outlives the call must not use it. A panic is an error of the call.
+// PodSyncer does the work on a pod that the workers have decided on. For one UID, the
+// methods are called one at a time; for different UIDs, they are called concurrently. A
+// method must return soon after its context ends. The context also ends with the call,
+// so work that outlives the call must not use it. A panic is an error of the call.
 type PodSyncer interface {
 	// SyncPod brings the pod closer to its spec. typ is Create in the first call of an
 	// incarnation, Change if the spec was updated since the last call, else Sync. When
@@ -22,27 +22,27 @@ type PodSyncer interface {
 	// [*runtime.TerminalError]: it fails the pod for good.
 	SyncPod(ctx context.Context, typ UpdateType, pod *v1.Pod, status *runtime.PodStatus) (Result, error)
 	// SyncTerminatingPod stops the pod. It returns nil only when nothing of the pod
-	// runs any more, and is called until it does. When a shorter grace period is
-	// requested meanwhile, the context ends with the cause [ErrShortened], and the
+	// runs any more, and is repeated until it returns nil. When a shorter grace period
+	// is requested meanwhile, the context ends with the cause [ErrShortened], and the
 	// method is called again with the shorter one.
 	SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus, t Termination) error
-	// SyncTerminatingOrphan stops a pod that only the runtime knows. It returns nil
-	// only when nothing of it runs any more. gracePeriod is in seconds; nil means the
-	// one that was recorded with the containers.
+	// SyncTerminatingOrphan stops an orphan. It returns nil only when nothing of it runs
+	// any more, and is repeated until it returns nil. gracePeriod is in seconds; nil
+	// means the one that was recorded with the containers.
 	SyncTerminatingOrphan(ctx context.Context, pod *runtime.Pod, status *runtime.PodStatus, gracePeriod *int64) error
-	// SyncTerminatedPod takes down what the pod's containers needed, and sets its final
-	// status. It is called until it returns nil. It may be the only call for a pod that
-	// was killed before it started.
+	// SyncTerminatedPod takes down the resources that the pod used, such as its volumes,
+	// and sets its final status. It is repeated until it returns nil. It may be the only
+	// call for a pod that was killed before it started.
 	SyncTerminatedPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus) error
 }
 
 // Result is the outcome of a SyncPod.
 type Result struct {
-	// Terminal says that the pod has ended by itself and is to be terminated. It is
+	// Terminal means that the pod has ended by itself and is to be terminated. It is
 	// ignored if there is an error.
 	Terminal bool
-	// Changed says that the runtime's state of the pod was changed or may have been.
-	// SyncPod is called again at once, with a status that was read after this call.
+	// Changed means that the call has changed the pod in the runtime, or may have. SyncPod
+	// is called again at once, with a status that was read after this call.
 	Changed bool
 	// RetryAfter is the time until a SyncPod has something to do even if nothing
 	// changes meanwhile; 0 means never. After an error it is used if it is shorter than
@@ -50,12 +50,12 @@ type Result struct {
 	RetryAfter time.Duration
 }
 
-// Termination says how a pod is to end.
+// Termination is the way in which a pod ends.
 type Termination struct {
-	// GracePeriod in seconds. When the workers call, it is not nil, at least 1, and
-	// never longer than in the call before.
+	// GracePeriod in seconds. The workers always set it, to at least 1, and never to
+	// more than in the call before.
 	GracePeriod *int64
-	// Evicted says that the pod is evicted.
+	// Evicted means that the pod is evicted.
 	Evicted bool
 	// Status, if not nil, changes the API status of the pod before it is reported.
 	Status func(*v1.PodStatus)

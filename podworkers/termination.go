@@ -9,7 +9,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// termination is what is known about the end of an incarnation.
+// termination is the state of the end of an incarnation.
 type termination struct {
 	// requestedAt is when the end was first requested; zero while the pod is to run.
 	requestedAt time.Time
@@ -23,7 +23,7 @@ type termination struct {
 	grace int64
 	// status is the override of the failure, or of the latest kill that had one.
 	status func(*v1.PodStatus)
-	// outdated says that a SyncTerminatingPod is under way which did not get the latest
+	// outdated means that a SyncTerminatingPod is under way which did not get the latest
 	// eviction or status: another call is needed even if this one succeeds.
 	outdated bool
 	done     []func() // to be called when the pod is terminated
@@ -31,8 +31,8 @@ type termination struct {
 
 func (t termination) requested() bool { return !t.requestedAt.IsZero() }
 
-// kill merges the options of a kill. underWay says that a SyncTerminatingPod is under
-// way. The grace period is left to shorten.
+// kill merges the options of a kill, except for the grace period; see shorten. underWay
+// means that a SyncTerminatingPod is under way.
 func (t termination) kill(k *KillOptions, underWay bool) termination {
 	status := k.Status
 	if t.failure != nil {
@@ -64,8 +64,7 @@ func (m machine) requestEnd(now time.Time) (machine, effects) {
 	return m, effects{}
 }
 
-// endByItself begins the termination of a pod whose SyncPod has returned that it has
-// ended.
+// endByItself begins the termination of a pod that has ended or failed by itself.
 func (m machine) endByItself(now time.Time) machine {
 	m, _ = m.requestEnd(now)
 	m.end.grace = effectiveGrace(0, m.pod, nil)
@@ -108,11 +107,11 @@ func (m machine) shorten(now time.Time, requested *int64) (machine, effects) {
 	return m, effects{cancel: ErrShortened}
 }
 
-// effectiveGrace returns the grace period in seconds that a pod is terminated with:
-// the shortest of the current one (0 for none), that of the deletion in the API and
-// that of a kill; without any of them, that of the spec. It is at least 1, as in
-// kubelet, so that every process gets its stop signal and time to handle it, also if
-// the API server was told not to wait.
+// effectiveGrace returns the grace period in seconds with which a pod is terminated: the
+// shortest of the current one (0 for none), the one of the deletion in the API, and the
+// requested one; without any of these, the one of the spec. It is at least 1, as in
+// kubelet, so that every process gets its stop signal and time to handle it, also after
+// a deletion with a grace period of 0.
 func effectiveGrace(current int64, pod *v1.Pod, requested *int64) int64 {
 	grace := shorter(shorter(current, pod.DeletionGracePeriodSeconds), requested)
 	if grace == 0 {
@@ -121,8 +120,8 @@ func effectiveGrace(current int64, pod *v1.Pod, requested *int64) int64 {
 	return grace
 }
 
-// shorter returns the shorter one of current, unless it is 0 for none, and requested,
-// unless it is nil. A requested one counts as 1 at least.
+// shorter returns the shorter of two grace periods. A current one of 0 and a requested one
+// of nil do not count. A requested one counts as at least 1.
 func shorter(current int64, requested *int64) int64 {
 	switch {
 	case requested == nil:
@@ -141,8 +140,8 @@ func seconds(n int64) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// appended returns list with f in memory of its own, so that machines are values. A
-// nil f is left out.
+// appended returns a list with f appended, or the same list if f is nil. The list is never
+// written to, because several machine values may share it.
 func appended(list []func(), f func()) []func() {
 	if f == nil {
 		return list

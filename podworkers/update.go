@@ -15,18 +15,18 @@ type UpdateType int
 
 // The types of updates.
 const (
-	// Create says that the pod is new in the desired state. For a UID that is being
+	// Create means that the pod is new in the desired state. For a UID that is being
 	// terminated or has finished, it requests a new incarnation after the present one.
 	// [PodSyncer.SyncPod] gets Create in the first call of each incarnation, and never
 	// again in it.
 	Create UpdateType = iota + 1
-	// Change says that the desired pod has changed.
+	// Change means that the desired pod has changed.
 	Change
-	// Sync says that something may have changed around the pod: for example, a
-	// container has exited. It does not retry a failed SyncPod sooner than
-	// [Options.BackoffBase] after the failure.
+	// Sync means that something else may have changed: for example, a container has
+	// exited. It does not retry a failed SyncPod sooner than [Options.BackoffBase] after
+	// the failure.
 	Sync
-	// Kill says that the pod is to end. No later update undoes it.
+	// Kill means that the pod is to end. No later update undoes it.
 	Kill
 )
 
@@ -46,33 +46,33 @@ func (t UpdateType) String() string {
 	}
 }
 
-// Update is a change of the desired state of one pod, or of what is around it. It and
-// everything it points to must not be changed after it was given to UpdatePod.
+// Update is a change that concerns one pod. It and everything it points to must not be
+// changed after it was passed to UpdatePod.
 type Update struct {
 	Type UpdateType
 	// Pod is the desired pod, never a mirror pod. It is nil only for an orphan.
 	Pod *v1.Pod
-	// Orphan is a pod that only the runtime knows; Type must be Kill. It is ignored if
-	// Pod is set.
+	// Orphan is the pod in the runtime if it has no spec; Type must be Kill. It is ignored
+	// if Pod is set.
 	Orphan *runtime.Pod
 	// Kill has the details of an update of type Kill; nil means the defaults.
 	Kill *KillOptions
-	// Received is when the reason for the update was received, for [Call.Received].
-	// Optional.
+	// Received is the time when the reason for the update was received, for
+	// [Call.Received]. Optional.
 	Received time.Time
 }
 
 // KillOptions are the details of a kill. The options of several kills of a pod are
 // merged: the shortest grace period, the last Status, every Done.
 type KillOptions struct {
-	// Evict says that the pod is evicted because the node is short of a resource, so
-	// that everything it holds may be removed as soon as possible.
+	// Evict means that the pod is evicted because the node is short of a resource. What
+	// the pod holds may be removed as soon as possible.
 	Evict bool
 	// GracePeriod in seconds; nil means the pod's own. Less than 1 counts as 1, as in
 	// kubelet. A later kill can only shorten it.
 	GracePeriod *int64
-	// Status changes the API status of the killed pod before it is reported, as
-	// [Termination].Status. It is ignored if the pod has failed for good before.
+	// Status, if not nil, changes the API status of the killed pod before it is
+	// reported; see [Termination]. It is ignored if the pod has failed for good before.
 	Status func(*v1.PodStatus)
 	// Done is called once, when nothing of the pod runs any more. If nothing runs when
 	// UpdatePod is called, UpdatePod calls it. It is not called if Run ends before. It
@@ -101,9 +101,9 @@ func (u *Update) validate() error {
 	case u.ref().UID == "":
 		return fmt.Errorf("pod %s: update without a UID", u.ref())
 	case u.Pod == nil && u.Type != Kill:
-		return fmt.Errorf("pod %s: a pod that only the runtime knows can only be killed; the update is of type %s", u.ref(), u.Type)
+		return fmt.Errorf("pod %s: an orphan can only be killed; the update is of type %s", u.ref(), u.Type)
 	case u.Pod != nil && runtime.IsMirror(u.Pod):
-		return fmt.Errorf("pod %s: a mirror pod has no worker; give its static pod", u.ref())
+		return fmt.Errorf("pod %s: a mirror pod has no worker; pass its static pod", u.ref())
 	case u.Kill != nil && u.Type != Kill:
 		return fmt.Errorf("pod %s: update of type %s with options for a kill", u.ref(), u.Type)
 	default:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -27,9 +26,9 @@ var (
 
 // Options are the settings of [Workers]; the zero value is valid.
 type Options struct {
-	// ResyncInterval is the time after which a pod is synced without any event. Up to a
-	// half is added at random, and up to a 60th so that the syncs of several pods fall
-	// together. Default: 1 minute, the syncFrequency of kubelet. Negative: never.
+	// ResyncInterval is the time after which a pod is synced without any update. Up to a
+	// half is added at random, and up to a 60th so that several pods are synced at the
+	// same time. Default: 1 minute, the syncFrequency of kubelet. Negative: never.
 	ResyncInterval time.Duration
 	// BackoffBase is the delay after the first failed call. It doubles with each
 	// failure in a row, up to BackoffPeriod, and up to a half is added at random.
@@ -38,16 +37,16 @@ type Options struct {
 	// BackoffPeriod is the longest delay. Default: 10 seconds, kubelet's delay after
 	// each failure.
 	BackoffPeriod time.Duration
-	// OnBegin is called before each call of the PodSyncer and the read of the pod's
-	// status that precedes it. OnEnd is called when the call has returned and the
-	// workers need no status that was read before. For one pod they are called
+	// OnBegin is called before each call of the PodSyncer, and before the read of the
+	// pod's status that precedes the call. OnEnd is called after the call has returned;
+	// the mark for the next read is drawn by then. For one pod they are called
 	// alternately. They must not block. nil: not called.
 	OnBegin, OnEnd func(pod runtime.PodRef)
-	// OnFinished is called when a pod has finished: its SyncTerminatedPod has succeeded,
-	// and State shows it. It must not block. nil: not called.
+	// OnFinished is called when a pod has finished, after State has changed. It must not
+	// block. nil: not called.
 	OnFinished func(pod runtime.PodRef)
-	// Event receives the reason and message with which a SyncPod fails its pod for
-	// good, and "FailedSync" when the status of a pod cannot be read.
+	// Event receives the reason and message of each pod that has failed for good, and
+	// "FailedSync" when the status of a pod cannot be read. nil: events are discarded.
 	Event runtime.EventFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
@@ -62,28 +61,31 @@ type Workers struct {
 	opts   Options
 	log    logr.Logger
 
-	mu       sync.Mutex
+	// calls has the goroutines with calls under way; see work.
+	calls sync.WaitGroup
+
+	mu       sync.Mutex // guards the following
 	machines *machines
 	// workers has the pods with a call under way or a timer. Any other pod waits for an
 	// update.
 	workers map[types.UID]*worker
 	ran     bool
-	// ctx is that of Run; nil before Run and after its end, when no call is begun.
+	// ctx is the context of Run; nil before Run, and when no call is begun any more.
 	ctx context.Context
-	// calls counts the goroutines of workers.
-	calls sync.WaitGroup
 }
 
-// worker makes the calls for one pod.
+// worker is a pod with a call under way or a timer. The goroutine that makes the call
+// also makes the next one if that is due at once. Otherwise the timer starts another.
 type worker struct {
 	// cancel cancels the call under way; nil if there is none.
 	cancel context.CancelCauseFunc
-	// timer fires when the pod's next call is due; nil before it was first needed.
+	// timer fires when the pod's next call is due. It is nil until it is first needed, and
+	// stopped during calls.
 	timer *time.Timer
 }
 
-// New returns Workers that call the syncer with statuses from the cache. Its error
-// joins everything that is wrong with the arguments.
+// New returns Workers that call the syncer with statuses from the cache. The error names
+// everything that is missing or invalid.
 func New(syncer PodSyncer, cache StatusCache, opts Options) (*Workers, error) {
 	var errs []error
 	if syncer == nil {
@@ -96,7 +98,6 @@ func New(syncer PodSyncer, cache StatusCache, opts Options) (*Workers, error) {
 		resyncInterval: orDefault(opts.ResyncInterval, time.Minute),
 		base:           orDefault(opts.BackoffBase, time.Second),
 		limit:          orDefault(opts.BackoffPeriod, 10*time.Second),
-		freeChanges:    freeChanges,
 	}
 	if p.resyncInterval < 0 {
 		p.resyncInterval = forever
@@ -134,9 +135,9 @@ func (w *Workers) Run(ctx context.Context) error {
 
 	w.mu.Lock()
 	w.ctx = nil
-	for _, h := range w.workers {
-		if h.timer != nil {
-			h.timer.Stop()
+	for _, wk := range w.workers {
+		if wk.timer != nil {
+			wk.timer.Stop()
 		}
 	}
 	w.mu.Unlock()
@@ -159,10 +160,11 @@ func (w *Workers) UpdatePod(u Update) {
 	w.mu.Lock()
 	ev := updated{Update: u}
 	if _, known := w.machines.pods[ref.UID]; !known {
-		// An older status may show what an earlier incarnation has left.
+		// An older status may be that of an earlier incarnation.
 		ev.mark = w.cache.Now()
 		if u.Type == Create {
-			// For the other types the caller has seen the pod, maybe after the last list.
+			// A new pod may have a mark that saves a read. With the other types the pod is in
+			// the runtime, maybe since the last list.
 			ev.mark = w.cache.First(ref.UID)
 		}
 	}
@@ -173,26 +175,26 @@ func (w *Workers) UpdatePod(u Update) {
 
 // SyncKnownPods implements [PodWorkers].
 func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
-	want := make(map[types.UID]bool, len(desired))
+	uids := make(map[types.UID]bool, len(desired))
 	for _, pod := range desired {
-		want[pod.UID] = true
+		uids[pod.UID] = true
 	}
-	states := w.syncKnown(want)
+	states := w.syncKnown(uids)
 	if w.opts.Metrics != nil {
-		w.hook("Metrics.Counted", func(runtime.PodRef) { w.opts.Metrics.Counted(count(states)) }, runtime.PodRef{})
+		w.callback("Metrics.Counted", runtime.PodRef{}, func() { w.opts.Metrics.Counted(count(states)) })
 	}
 	return states
 }
 
-func (w *Workers) syncKnown(want map[types.UID]bool) map[types.UID]State {
+func (w *Workers) syncKnown(desired map[types.UID]bool) map[types.UID]State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.machines.synced = true
 	for uid, m := range w.machines.pods {
-		if want[uid] && !m.undesired {
-			continue // nothing changes for it, and its timer stays as it is
+		if desired[uid] && !m.undesired {
+			continue // nothing changes for the pod, and its timer stays as it is
 		}
-		w.apply(uid, listed{desired: want[uid]}) // calls no Done: nothing has been terminated by it
+		w.apply(uid, compared{desired: desired[uid]}) // without Done: the event terminates no pod yet
 	}
 	states := make(map[types.UID]State, len(w.machines.pods))
 	for uid := range w.machines.pods {
@@ -215,12 +217,13 @@ func (w *Workers) TerminatingByFullName(fullName string) bool {
 	return w.machines.terminatingByFullName(fullName)
 }
 
-// apply applies an event to the pod's machine, and its effects except for the Done
-// functions. It returns those; the caller calls them without mu. mu is held.
+// apply applies an event to the pod's machine, cancels the call under way if the event
+// requires that, and schedules the next calls. It returns the Done functions, which the
+// caller calls without mu. mu is held.
 func (w *Workers) apply(uid types.UID, ev any) []func() {
 	fx, touched := w.machines.apply(time.Now(), uid, ev)
-	if h := w.workers[uid]; fx.cancel != nil && h != nil && h.cancel != nil {
-		h.cancel(fx.cancel)
+	if wk := w.workers[uid]; fx.cancel != nil && wk != nil && wk.cancel != nil {
+		wk.cancel(fx.cancel)
 	}
 	for _, t := range touched {
 		w.schedule(t)
@@ -234,8 +237,8 @@ func (w *Workers) schedule(uid types.UID) {
 	if w.ctx == nil || w.ctx.Err() != nil {
 		return
 	}
-	h := w.workers[uid]
-	if h != nil && h.cancel != nil {
+	wk := w.workers[uid]
+	if wk != nil && wk.cancel != nil {
 		return // the goroutine of the call under way begins the next one
 	}
 	now := time.Now()
@@ -245,40 +248,44 @@ func (w *Workers) schedule(uid types.UID) {
 		return
 	}
 	at, ok := w.machines.pods[uid].due()
-	switch {
-	case !ok:
-		if h != nil && h.timer != nil {
-			h.timer.Stop()
+	if !ok { // the pod waits for an update, or is not known any more
+		if wk != nil && wk.timer != nil {
+			wk.timer.Stop()
 		}
 		delete(w.workers, uid)
-	case h == nil:
-		h = &worker{}
-		w.workers[uid] = h
-		fallthrough
-	case h.timer == nil:
-		h.timer = time.AfterFunc(at.Sub(now), func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.schedule(uid)
-		})
-	default:
-		h.timer.Reset(at.Sub(now))
+		return
 	}
+	wk = w.worker(uid)
+	if wk.timer != nil {
+		wk.timer.Reset(at.Sub(now))
+		return
+	}
+	wk.timer = time.AfterFunc(at.Sub(now), func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.schedule(uid)
+	})
+}
+
+// worker returns the worker of the pod, a new one if it has none. mu is held.
+func (w *Workers) worker(uid types.UID) *worker {
+	wk := w.workers[uid]
+	if wk == nil {
+		wk = &worker{}
+		w.workers[uid] = wk
+	}
+	return wk
 }
 
 // begin records that a call of the pod is under way, and returns the context of the
 // call. mu is held.
 func (w *Workers) begin(uid types.UID) context.Context {
-	h := w.workers[uid]
-	if h == nil {
-		h = &worker{}
-		w.workers[uid] = h
-	}
-	if h.timer != nil {
-		h.timer.Stop()
+	wk := w.worker(uid)
+	if wk.timer != nil {
+		wk.timer.Stop()
 	}
 	ctx, cancel := context.WithCancelCause(w.ctx)
-	h.cancel = cancel
+	wk.cancel = cancel
 	return ctx
 }
 
@@ -290,25 +297,21 @@ func (w *Workers) work(ctx context.Context, c call) {
 	}
 }
 
-// finish applies the outcome of a call, and begins the next one if one is due.
-func (w *Workers) finish(c call, r returned, report Call) (context.Context, call, bool) {
+// finish applies the outcome of a call and begins the next one. ok is false if none is
+// due.
+func (w *Workers) finish(c call, r returned, report Call) (ctx context.Context, next call, ok bool) {
 	uid := c.ref.UID
 	w.mu.Lock()
-	h := w.workers[uid]
-	h.cancel(nil)
+	wk := w.workers[uid]
+	wk.cancel(nil) // releases the context
 	fx, touched := w.machines.apply(time.Now(), uid, r)
-	var (
-		next call
-		more bool
-		ctx  context.Context
-	)
 	if w.ctx != nil && w.ctx.Err() == nil {
-		next, more = w.machines.take(time.Now(), uid)
+		next, ok = w.machines.take(time.Now(), uid)
 	}
-	if more {
+	if ok {
 		ctx = w.begin(uid)
 	} else {
-		h.cancel = nil
+		wk.cancel = nil
 	}
 	for _, t := range touched {
 		w.schedule(t)
@@ -318,39 +321,33 @@ func (w *Workers) finish(c call, r returned, report Call) (context.Context, call
 	if fx.failure != nil {
 		w.warn(c.ref, fx.failure.Reason, fx.failure.Message)
 	}
-	if fx.finished {
-		w.hook("OnFinished", w.opts.OnFinished, c.ref)
+	if fx.finished && w.opts.OnFinished != nil {
+		w.callback("OnFinished", c.ref, func() { w.opts.OnFinished(c.ref) })
 	}
 	if w.opts.Metrics != nil {
 		report.Failure, report.Backoff = fx.failure, fx.backoff
-		w.hook("Metrics.Called", func(runtime.PodRef) { w.opts.Metrics.Called(report) }, c.ref)
+		w.callback("Metrics.Called", c.ref, func() { w.opts.Metrics.Called(report) })
 	}
-	return ctx, next, more
+	return ctx, next, ok
 }
 
 // callDone calls the Done functions of kills.
 func (w *Workers) callDone(ref runtime.PodRef, done []func()) {
 	for _, f := range done {
-		w.hook("Done", func(runtime.PodRef) { f() }, ref)
+		w.callback("Done", ref, f)
 	}
 }
 
 // warn emits an event about the pod.
 func (w *Workers) warn(pod runtime.PodRef, reason, message string) {
-	w.hook("Event", func(runtime.PodRef) {
+	w.callback("Event", pod, func() {
 		w.opts.Event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: reason, Message: message})
-	}, pod)
+	})
 }
 
-// hook calls a function of the embedder, unless it is nil. It logs a panic.
-func (w *Workers) hook(name string, f func(runtime.PodRef), ref runtime.PodRef) {
-	if f == nil {
-		return
-	}
-	if err := runtime.Recover(func() error { f(ref); return nil }); err != nil {
-		w.log.Error(err, "Callback has panicked", "callback", name, "pod", ref)
+// callback calls a function of the embedder. It logs a panic.
+func (w *Workers) callback(name string, pod runtime.PodRef, f func()) {
+	if err := runtime.Recover(func() error { f(); return nil }); err != nil {
+		w.log.Error(err, "Callback has panicked", "callback", name, "pod", pod)
 	}
 }
-
-// jitter returns a random number from [0,1).
-func jitter() float64 { return rand.Float64() }
