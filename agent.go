@@ -79,12 +79,21 @@ func (a *Agent) Parts() Parts { return a.parts }
 // Add has run called with the agent's context when the agent runs, and waited for when
 // it stops, so that further components live and end with the agent. If run returns an
 // error while the agent runs, the agent stops and Run returns it; nil is no error. Add
-// fails once Run was called.
+// fails if run is nil, and once Run was called.
+//
+// An HTTP server, for example, is such a component:
+//
+//	err := agent.Add("HTTP server", func(ctx context.Context) error {
+//		return server.Serve(ctx, listener, server.Handler(agent, server.Options{}))
+//	})
 func (a *Agent) Add(name string, run func(ctx context.Context) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.started {
 		return fmt.Errorf("kubeletkit: adding component %q: %w", name, runtime.ErrAlreadyRunning)
+	}
+	if run == nil {
+		return fmt.Errorf("kubeletkit: adding component %q: its function is nil", name)
 	}
 	a.added = append(a.added, component{name, run})
 	return nil

@@ -2,8 +2,6 @@ package kubeletkit_test
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -20,9 +18,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -285,6 +285,13 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	for _, part := range []string{"Options.Runtime", "Options.NodeName", "Options.RootDir"} {
 		require.ErrorContains(t, err, part)
 	}
+	_, err = kubeletkit.New(kubeletkit.Options{
+		NodeName: "node", Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
+		Sources: []podconfig.Source{nil}, Admit: []syncloop.Admitter{nil}, Volumes: []volume.Plugin{volume.HostPath{}, nil}, Probes: []prober.Handler{nil},
+	})
+	for _, part := range []string{"Options.Sources[0] is nil", "Options.Admit[0] is nil", "Options.Volumes[1] is nil", "Options.Probes[0] is nil"} {
+		require.ErrorContains(t, err, part)
+	}
 }
 
 func TestDetectHost(t *testing.T) {
@@ -293,29 +300,4 @@ func TestDetectHost(t *testing.T) {
 	assert.NotEmpty(t, h.Hostname)
 	assert.NotEmpty(t, h.IPs)
 	assert.False(t, h.Allocatable.Cpu().IsZero())
-}
-
-// An agent runs one pod; here the runtime is a fake.
-func Example() {
-	root, _ := os.MkdirTemp("", "agent")
-	defer func() { _ = os.RemoveAll(root) }()
-	src := podconfigfake.NewSource("test")
-	src.Set(makePod("web"))
-	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName:   "edge-7",
-		RootDir:    root,
-		PodLogsDir: filepath.Join(root, "logs"),
-		Runtime:    fake.New(fake.Options{}), // cri.Dial returns the real one
-		Sources:    []podconfig.Source{src},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	report, err := agent.RunOnce(context.Background()) // agent.Run does not stop by itself
-	fmt.Print(report)
-	fmt.Println(err)
-	// Output:
-	// default/web: Running
-	// <nil>
 }

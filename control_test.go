@@ -221,6 +221,7 @@ func TestComponentsRunAndStopWithTheAgent(t *testing.T) {
 			agent, err := kubeletkit.New(opts)
 			require.NoError(t, err)
 			broken := errors.New("no route")
+			require.ErrorContains(t, agent.Add("metrics", nil), `component "metrics": its function is nil`)
 			require.NoError(t, agent.Add("webhook", func(context.Context) error { return broken }))
 			err = agent.Run(t.Context())
 			assert.ErrorIs(t, err, broken)

@@ -136,8 +136,20 @@ func (o *Options) complete() error {
 			errs = append(errs, fmt.Errorf("field Options.%s %q: must be an absolute path", dir.name, dir.value))
 		}
 	}
+	errs = append(errs, noNil("Sources", o.Sources), noNil("Admit", o.Admit), noNil("Volumes", o.Volumes), noNil("Probes", o.Probes))
 	if o.SyncFrequency <= 0 {
 		o.SyncFrequency = time.Minute
+	}
+	return errors.Join(errs...)
+}
+
+// noNil returns an error that names the nil elements of a list in the options.
+func noNil[T any](field string, list []T) error {
+	var errs []error
+	for i, e := range list {
+		if any(e) == nil {
+			errs = append(errs, fmt.Errorf("Options.%s[%d] is nil", field, i))
+		}
 	}
 	return errors.Join(errs...)
 }
