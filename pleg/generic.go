@@ -59,8 +59,8 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Generic is a [Generator] that needs only the list call of the runtime: it relists
-// periodically and reports the differences. Build it with [NewGeneric].
+// Generic is a [Generator] that needs no event stream: it relists periodically and reports
+// the differences. Build it with [NewGeneric].
 type Generic struct{ *generator }
 
 var (
@@ -69,7 +69,8 @@ var (
 )
 
 // NewGeneric returns a generator over the lists of the runtime. It reads changed pods into
-// the cache, which must read from the same runtime.
+// the cache, which must read from the same runtime. On a runtime that can only be listed,
+// that is a [runtime.Cache] over a [runtime.ListInspector].
 func NewGeneric(rt runtime.Lister, cache Cache, opts Options) *Generic {
 	opts.setDefaults()
 	return &Generic{newGenerator(rt, nil, cache, EventedOptions{Options: opts})}

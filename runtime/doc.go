@@ -24,7 +24,8 @@
 //
 //   - [Lister] lists all pods. The PLEG, the garbage collector and the sync loop's
 //     clean-up call it.
-//   - [Inspector] describes one pod. The [Cache] calls it.
+//   - [Inspector] describes one pod. The [Cache] calls it. [ListInspector] makes one of a
+//     Lister.
 //   - [Syncer] brings one pod closer to its spec. A pod worker calls it, again and
 //     again, with a newer status each time.
 //   - [Killer] stops one pod. A pod worker calls it when the pod terminates.
