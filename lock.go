@@ -27,22 +27,27 @@ func lockRoot(dir string) (unlock func(), err error) {
 	return func() { filelock.Unlock(f) }, nil
 }
 
+// logsLock is the name of the lock file in the pod logs directory. It is there and not in
+// the root directory because the agents that share the logs have root directories of their
+// own. The directory itself is not locked: every user that can read it could hold the lock.
+const logsLock = ".kubeletkit.lock"
+
 // lockLogs makes the pod logs directory and locks it for this agent: of two agents
 // with one directory, each would take the logs of the other's pods for those of pods
-// that are gone, and remove them. The directory itself is locked, so that the agent
-// leaves no file in it. If this user may not make or open the directory, the agent
-// cannot remove anything from it, and goes on without a lock.
+// that are gone, and remove them. If this user may not make the directory or write to it,
+// the agent cannot remove anything from it, and goes on without a lock.
 func lockLogs(dir string) (unlock func(), err error) {
-	none := func() {}
 	if err := os.MkdirAll(dir, 0o755); err != nil && !notOurs(err) {
 		return nil, fmt.Errorf("making the pod logs directory: %w", err)
 	}
-	f, err := filelock.LockDir(dir)
+	f, err := filelock.Lock(filepath.Join(dir, logsLock))
 	switch {
 	case errors.Is(err, filelock.ErrLocked):
 		return nil, fmt.Errorf("pod logs directory %s is in use by another agent, and each would remove the logs of the other's pods; give this one a directory of its own: %w", dir, err)
+	case notOurs(err), errors.Is(err, fs.ErrNotExist): // it could not be made
+		return func() {}, nil
 	case err != nil:
-		return none, nil
+		return nil, fmt.Errorf("locking the pod logs directory: %w", err)
 	}
 	return func() { filelock.Unlock(f) }, nil
 }

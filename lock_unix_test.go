@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -50,6 +51,26 @@ func TestPodLogsDirectoryIsForOneAgent(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		require.NoError(t, <-done, "the lock has ended with the agent")
+	})
+}
+
+// A local user that can read the directory must not keep the agent from starting.
+func TestLockOnThePodLogsDirectoryItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := t.TempDir()
+		f, err := os.Open(logs)
+		require.NoError(t, err)
+		defer f.Close()
+		require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- newWithLogs(t, logs).Run(ctx) }()
+		synctest.Wait()
+		st, err := os.Stat(filepath.Join(logs, ".kubeletkit.lock"))
+		require.NoError(t, err)
+		assert.Equal(t, fs.FileMode(0o600), st.Mode().Perm(), "other users cannot open what is locked")
+		cancel()
+		require.NoError(t, <-done)
 	})
 }
 

@@ -1,4 +1,5 @@
-// Package filelock makes sure that one process at a time uses a file or a directory.
+// Package filelock makes sure that one process at a time uses a directory, by a lock
+// file in it.
 //
 // A lock belongs to the open file, not to the process: a second Lock in the same
 // process fails as well. It ends when the last copy of the open file is closed,
@@ -21,21 +22,13 @@ var ErrLocked = errors.New("locked by another process")
 // not wait: the error wraps [ErrLocked] if the file is locked already. The caller
 // ends the lock with [Unlock].
 //
+// Who can open a file can hold its lock. So the file must be a regular file of this
+// user, and no symbolic link; the permissions of other users are removed.
+//
 // If a child process inherits the file, the lock lasts until the child has ended,
 // too, and the caller closes the file instead of unlocking it.
 func Lock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	return lock(f, err)
-}
-
-// LockDir is like [Lock] for a directory, which must exist and be readable. It
-// leaves no file in it.
-func LockDir(path string) (*os.File, error) {
-	f, err := os.Open(path)
-	return lock(f, err)
-}
-
-func lock(f *os.File, err error) (*os.File, error) {
+	f, err := open(path)
 	if err != nil {
 		return nil, err
 	}

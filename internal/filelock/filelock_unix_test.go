@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/kubeletkit/kubeletkit/internal/filelock"
 )
@@ -51,26 +52,48 @@ func TestLock(t *testing.T) {
 	filelock.Unlock(f)
 }
 
-func TestLockDir(t *testing.T) {
+// Who can open the file can hold the lock.
+func TestOtherUsersCannotOpenTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	f, err := filelock.Lock(path)
+	require.NoError(t, err)
+	defer filelock.Unlock(f)
+	st, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o600), st.Mode().Perm())
+}
+
+func TestWhatIsNoLockFile(t *testing.T) {
 	dir := t.TempDir()
-	f, err := filelock.LockDir(dir)
-	require.NoError(t, err)
-	_, err = filelock.LockDir(dir)
-	require.ErrorIs(t, err, filelock.ErrLocked)
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	assert.Empty(t, entries, "nothing is left in the directory")
-	filelock.Unlock(f)
-	f, err = filelock.LockDir(dir)
-	require.NoError(t, err)
-	filelock.Unlock(f)
+	victim := filepath.Join(dir, "victim")
+	link := filepath.Join(dir, "link")
+	require.NoError(t, os.Symlink(victim, link))
+	_, err := filelock.Lock(link)
+	require.Error(t, err)
+	assert.NoFileExists(t, victim, "links are not followed")
+
+	fifo := filepath.Join(dir, "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	_, err = filelock.Lock(fifo)
+	require.ErrorContains(t, err, "is not a regular file")
+
+	_, err = filelock.Lock(dir)
+	require.Error(t, err)
+
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a file of another user")
+	}
+	foreign := filepath.Join(dir, "foreign")
+	require.NoError(t, os.WriteFile(foreign, nil, 0o600))
+	require.NoError(t, os.Chown(foreign, 65534, 65534))
+	_, err = filelock.Lock(foreign)
+	require.ErrorContains(t, err, "lock file "+foreign+" belongs to user 65534, not to user 0 of this process")
 }
 
 func TestWhatCannotBeOpened(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
-	_, err := filelock.LockDir(missing)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = filelock.Lock(filepath.Join(missing, "lock"))
+	_, err := filelock.Lock(filepath.Join(missing, "lock"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.NotErrorIs(t, err, filelock.ErrLocked)
 }
