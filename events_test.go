@@ -62,3 +62,48 @@ func TestEventsOfAllPartsGoToOneHook(t *testing.T) {
 		assert.Equal(t, "Stopping container main", event("web Killing").Message)
 	})
 }
+
+// An update under the same UID that does not act on what runs makes the pod anew if that is
+// wanted, and else is an event.
+func TestAnUpdateUnderTheSameUID(t *testing.T) {
+	for name, recreate := range map[string]bool{"event": false, "recreate": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				reasons := map[string]int{}
+				rt := fake.New(fake.Options{})
+				n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
+					o.RecreateUpdated = recreate
+					o.Event = func(e runtime.Event) {
+						mu.Lock()
+						defer mu.Unlock()
+						reasons[e.Reason]++
+					}
+				})
+				defer n.stop(t)
+				web := makePod("web")
+				n.source.Set(web)
+				n.after(5 * time.Second)
+				updated := web.DeepCopy()
+				updated.Spec.Containers[0].Command = []string{"serve"}
+				n.source.Set(updated)
+				after := n.after(30 * time.Second)["web"]
+				assert.Equal(t, v1.PodRunning, after.Status.Phase)
+				running := rt.Running(fake.Target{Pod: "web"})
+				if assert.Len(t, running, 1) && recreate {
+					assert.Equal(t, uint32(1), running[0].Attempt)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if recreate {
+					assert.Equal(t, 1, reasons["RecreatingPod"], "%v", reasons)
+					assert.Zero(t, reasons["UpdateNotApplied"])
+				} else {
+					assert.Equal(t, uint32(0), running[0].Attempt)
+					assert.Equal(t, 1, reasons["UpdateNotApplied"], "%v", reasons)
+				}
+			})
+		})
+	}
+}
