@@ -15,8 +15,8 @@
 //
 // # Vocabulary
 //
-//   - A part is what [Parts] has a field for. A default is the part that [New] uses.
-//   - An [Override] wraps or replaces a part; [Overrides] has one for each.
+//   - A part is a component that [Overrides] has a field for; the [Override] in it wraps or
+//     replaces the part. A default is the part that [New] uses otherwise.
 //   - An optional interface is an ability of a part beyond its interface, found through
 //     wrappers by [runtime.Optional]. [Agent.Run] logs the ones that are missing.
 //   - A component is something of the embedder that runs and stops with the agent, see

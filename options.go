@@ -74,7 +74,8 @@ type Options struct {
 	SyncFrequency time.Duration
 	// RecreateUpdated has a pod stopped and started anew when it is updated under its UID
 	// in a field that does not act on running containers, such as a command. Otherwise an
-	// event names the fields, as it does for pods with the restart policy Never.
+	// event names the fields, as it does for pods with the restart policies Never and
+	// OnFailure, whose containers might not start again.
 	RecreateUpdated bool
 
 	// StatusSink receives the status of each pod. nil: statuses are only kept, see

@@ -114,8 +114,8 @@ type HandlerOptions struct {
 	Host *runtime.Host
 	// RecreateUpdated stops a pod and starts it again when an update under its UID
 	// changes a field that does not act on running containers, such as a command. If it
-	// is false, an event names these fields. So it is for pods with the restart policy
-	// Never, whose containers would not start again.
+	// is false, an event names these fields. So it is for pods with the restart policies
+	// Never and OnFailure, whose containers might not start again.
 	RecreateUpdated bool
 	// Gone is called when a cleanup finds dead containers or sandboxes of pods that are
 	// gone. They can be collected then. It must not block. nil: no callback.
@@ -291,7 +291,7 @@ func (h *Handler) recreate(old, pod *v1.Pod) bool {
 		return false
 	}
 	changed := strings.Join(fields, ", ")
-	if h.opts.RecreateUpdated && pod.Spec.RestartPolicy != v1.RestartPolicyNever {
+	if h.opts.RecreateUpdated && restartsAlways(pod) {
 		h.emit(pod, v1.EventTypeNormal, "RecreatingPod", "Stopping the pod to start it anew, since these fields changed: "+changed)
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: old})
 		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
@@ -300,6 +300,11 @@ func (h *Handler) recreate(old, pod *v1.Pod) bool {
 	h.emit(pod, v1.EventTypeWarning, "UpdateNotApplied", "Changed fields that do not act on what runs: "+changed+
 		"; a container takes its own when it is started again, the pod takes all when it is removed and added")
 	return false
+}
+
+// restartsAlways reports whether the restart policy is Always, the default.
+func restartsAlways(pod *v1.Pod) bool {
+	return pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
 }
 
 func (h *Handler) emit(pod *v1.Pod, eventType, reason, message string) {

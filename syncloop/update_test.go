@@ -78,10 +78,12 @@ func TestAnUpdatedPodIsMadeAnew(t *testing.T) {
 	b.HandlePodUpdates([]*v1.Pod{old})
 	assert.Equal(t, []string{"change web"}, b.workers.take(), "the next one has not begun yet")
 
-	never, changed := makePod("job"), makePod("job")
-	never.Spec.RestartPolicy, changed.Spec.RestartPolicy = v1.RestartPolicyNever, v1.RestartPolicyNever
-	changed.Spec.Containers[0].Command = []string{"sleep"}
-	b.HandlePodAdditions([]*v1.Pod{never})
-	b.HandlePodUpdates([]*v1.Pod{changed})
-	assert.Equal(t, []string{"create job", "change job"}, b.workers.take(), "its containers would not start again")
+	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyNever, v1.RestartPolicyOnFailure} {
+		job, changed := makePod(string(policy)), makePod(string(policy))
+		job.Spec.RestartPolicy, changed.Spec.RestartPolicy = policy, policy
+		changed.Spec.Containers[0].Command = []string{"sleep"}
+		b.HandlePodAdditions([]*v1.Pod{job})
+		b.HandlePodUpdates([]*v1.Pod{changed})
+		assert.Equal(t, []string{"create " + job.Name, "change " + job.Name}, b.workers.take(), "its containers might not start again")
+	}
 }
