@@ -15,12 +15,12 @@ import (
 type EventedOptions struct {
 	Options
 	// SafetyPeriod is the time between relists while the event stream is reliable. It is
-	// raised to RelistPeriod if it is less. Default: 300 s, that of kubelet's evented PLEG.
+	// at least RelistPeriod. Default: 300 s, the period of kubelet's evented PLEG.
 	SafetyPeriod time.Duration
-	// MaxMisses is how many relists may find changes that the event stream has not
-	// reported, with no useful hint in between, before the stream is closed and opened
-	// again. A stream that has delivered nothing since the relist before is closed at the
-	// first. Default: 5.
+	// MaxMisses is the number of relists that may find changes without a hint before the
+	// event stream is closed and opened again. A hint that leads to a change ends the
+	// count. A stream that has delivered nothing since the relist before is closed after
+	// the first such relist. Default: 5.
 	MaxMisses int
 }
 
@@ -49,9 +49,9 @@ var (
 // NewEvented returns a generator over the runtime's lists and its event stream. It
 // reads changed pods into the cache, which must read from the same runtime.
 //
-// The event stream is optional: it is that of rt, or of a runtime that rt wraps, if one
-// of them is a [runtime.EventSource]; see [runtime.Optional]. Without one the generator
-// relists every RelistPeriod, and logs that once.
+// The event stream is optional. The generator uses it if rt, or a runtime that rt wraps,
+// is a [runtime.EventSource]; see [runtime.Optional]. Otherwise it relists every
+// RelistPeriod, and logs that once.
 func NewEvented(rt runtime.Lister, cache Cache, opts EventedOptions) *Evented {
 	opts.setDefaults()
 	events, ok := runtime.Optional[runtime.EventSource](rt)

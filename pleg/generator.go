@@ -16,15 +16,15 @@ import (
 // the list call, one for each inspection, and one that keeps the event stream open. They
 // pass their results to loop.
 //
-// The way of a change to the reader:
+// The steps from a change in the runtime to the reader, and the files that have them:
 //
-//	stream.go    the stream delivers a hint
-//	mailbox.go   the mailbox passes it to loop, which compares it with what is known
-//	relist.go    or: a relist is due (schedule.go), and its list passes to loop
+//	stream.go    the event stream delivers a hint
+//	mailbox.go   the mailbox passes the hint to loop, which compares it with the view
+//	relist.go    or a relist is due (schedule.go), which passes its list to loop
 //	records.go   the list is compared with the view of each pod (diff.go, view.go), and an
 //	             inspection is requested for a pod with a hint or a difference (record.go)
-//	inspect.go   the inspection gets a slot (limit.go), and its status passes to loop
-//	records.go   the status is compared, and the events are pending (pending.go)
+//	inspect.go   the inspection gets a slot (limit.go), and passes its status to loop
+//	records.go   the status is compared, and the events become pending (pending.go)
 //	generator.go loop offers them to the reader
 type generator struct {
 	lister runtime.Lister
@@ -49,21 +49,21 @@ type generator struct {
 
 	records  records
 	schedule schedule
-	// retryAt is when failed inspections are tried again and dead pods are inspected once
-	// more; zero means with the next relist.
+	// retryAt is the time when failed inspections are tried again and dead pods are
+	// inspected once more; zero means with the next relist.
 	retryAt time.Time
-	// streamState is the state of the stream in the last mail. loggedBroken says that the
-	// log has it as broken.
+	// streamState is the state of the stream that was last taken from the mailbox.
+	// loggedBroken is true if the last message in the log is that it is broken.
 	streamState  streamState
 	loggedBroken bool
-	// counted is what Metrics received last, nil before that.
+	// counted has the counts that Metrics received last, nil before the first.
 	counted *Counts
 	// tasks are the goroutines that Run has started.
 	tasks sync.WaitGroup
 }
 
-// newGenerator expects options with their defaults. Without a source those of the
-// stream do not matter.
+// newGenerator expects options with defaults. If source is nil, the options of the event
+// stream are not used.
 func newGenerator(lister runtime.Lister, source runtime.EventSource, cache Cache, opts EventedOptions) *generator {
 	return &generator{
 		lister:    lister,
@@ -118,12 +118,12 @@ func (g *generator) Run(ctx context.Context) error {
 	return nil
 }
 
-// loop owns the state of the generator until ctx ends: it starts what is due, takes in
-// results and hints, and offers events to the reader.
+// loop owns the state of the generator until ctx ends. It starts calls that are due,
+// handles results and hints, and offers events to the reader.
 func (g *generator) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var set time.Time // what timer is set to; zero: it does not run
+	var set time.Time // when timer fires; zero: it does not run
 	g.schedule.relistBy(time.Now())
 	for {
 		now := time.Now()
@@ -155,7 +155,7 @@ func (g *generator) loop(ctx context.Context) {
 		case <-g.stream.wake:
 			g.takeMail()
 		case call := <-g.listed:
-			g.takeMail() // a hint that is here already was not missed
+			g.takeMail() // the hints that are here already were not missed
 			g.finishRelist(call)
 		case i := <-g.inspected:
 			g.finishInspection(i)
@@ -163,11 +163,10 @@ func (g *generator) loop(ctx context.Context) {
 	}
 }
 
-// startDue starts what is due now. Each deadline is a time that is zero if there is
-// nothing to do.
+// startDue does what is due now. A deadline of zero means that there is nothing to do.
 func (g *generator) startDue(ctx context.Context, now time.Time) {
-	if due(g.schedule.judgeAt, now) {
-		g.judgeStream(now)
+	if due(g.schedule.missedAt, now) {
+		g.reportMissed(now)
 	}
 	if due(g.retryAt, now) {
 		g.retryAt = time.Time{}
@@ -185,7 +184,7 @@ func (g *generator) startDue(ctx context.Context, now time.Time) {
 // wakeAt returns the first deadline, zero if there is none.
 func (g *generator) wakeAt() (first time.Time) {
 	for _, at := range [...]time.Time{
-		g.schedule.judgeAt, g.retryAt, g.records.inspections.stalledAt, g.records.inspections.slotAt(), g.schedule.relistDue(),
+		g.schedule.missedAt, g.retryAt, g.records.inspections.stalledAt, g.records.inspections.slotAt(), g.schedule.relistDue(),
 	} {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at

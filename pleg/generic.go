@@ -10,29 +10,29 @@ import (
 
 // Options are the settings of a generator. The zero value is valid.
 type Options struct {
-	// Logger receives failures of the runtime and changes of the mode. Default: none.
+	// Logger receives failures of the runtime and the state of the event stream. The zero
+	// value discards.
 	Logger logr.Logger
-	// Metrics receives what the generator does. Default: none.
+	// Metrics receives measurements. nil: none.
 	Metrics Metrics
 	// RelistPeriod is the time from the end of one list call to the beginning of the next
 	// while there is no reliable event stream. It is also the longest time until a failed
 	// inspection is tried again. Default: 1 s, kubelet's.
 	RelistPeriod time.Duration
 	// RelistThreshold is how long the generator is healthy after a list call has succeeded.
-	// If the next relist is due later than after RelistPeriod, the threshold is longer by
-	// the difference. It is raised to twice RelistPeriod if it is less. Default: 3 min,
-	// kubelet's.
+	// While relists are farther apart than RelistPeriod, the threshold is longer by the
+	// difference. It is at least twice RelistPeriod. Default: 3 min, kubelet's.
 	RelistThreshold time.Duration
 	// ListTimeout limits one list call. Default: 2 min, kubelet's runtimeRequestTimeout.
 	ListTimeout time.Duration
 	// InspectTimeout limits the inspection of one pod. After it the inspection is tried
 	// again. Default: 30 s, far above what a loaded runtime needs for a pod.
 	InspectTimeout time.Duration
-	// MaxInspections is the largest number of inspections side by side. A burst of changes
-	// begins with 4, and the number grows while the runtime answers no slower for it. An
+	// MaxInspections is the largest number of concurrent inspections. A burst of changes
+	// begins with 4, and the number grows as long as the runtime does not become slower. An
 	// inspection that takes longer than a second is no longer counted, so that hung ones do
-	// not block others: at worst (1 + InspectTimeout in seconds) times as many are under
-	// way, and one for each pod. Default: 64.
+	// not block others. So at worst (1 + InspectTimeout in seconds) times as many are under
+	// way, but at most one for each pod. Default: 64.
 	MaxInspections int
 }
 

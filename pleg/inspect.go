@@ -11,25 +11,26 @@ const (
 	// slotTimeout is how long an inspection occupies a slot at most. Healthy runtimes
 	// answer in milliseconds.
 	slotTimeout = time.Second
-	// stallTimeout is the time without the end of any inspection, though some are under
-	// way, after which a relist has to find out whether the runtime hangs.
+	// stallTimeout is the time after which a relist is made to see whether the runtime
+	// hangs: inspections are under way, and none has ended for that time.
 	stallTimeout = time.Second
 )
 
-// inspections are the inspections that are requested or under way. Requested ones
-// begin in their order, as many side by side as there are slots. One that takes longer
-// than slotTimeout goes on without a slot, so that hung pods do not delay others.
+// inspections are the inspections that are requested or under way. They begin in the
+// order of the requests when there is a slot. An inspection that takes longer than
+// slotTimeout goes on without a slot, so that hung pods do not delay others.
 type inspections struct {
 	// limit is the number of slots.
 	limit limit
-	// queue has the requested ones.
+	// queue has the pods whose inspection is requested.
 	queue []*record
 	// used is the number of slots in use.
 	used int
-	// recent are those under way in the order of their beginning, without those before
-	// the first that has a slot.
+	// recent has the inspections under way in the order of their beginning. The first one
+	// has a slot: inspections before it were removed.
 	recent []*inspection
-	// stalledAt is when the runtime counts as stalled, zero if nothing is under way.
+	// stalledAt is when stallTimeout ends, zero if it does not run. It begins with a first
+	// inspection, and again with the end of each one while others have slots.
 	stalledAt time.Time
 }
 
@@ -39,7 +40,7 @@ type inspection struct {
 	ref    runtime.PodRef
 	after  runtime.Mark
 	began  time.Time
-	// slot says that the inspection occupies a slot.
+	// slot is true while the inspection occupies a slot.
 	slot bool
 
 	status *runtime.PodStatus
@@ -61,7 +62,7 @@ func (g *generator) startInspections(ctx context.Context, now time.Time) {
 	}
 }
 
-// finishInspection takes in the result of an inspection.
+// finishInspection handles the result of an inspection.
 func (g *generator) finishInspection(i *inspection) {
 	now := time.Now()
 	g.records.inspections.ended(i, now)
@@ -79,7 +80,7 @@ func (g *generator) finishInspection(i *inspection) {
 	log := g.opts.Logger.WithValues("pod", i.record.ref, "failures", i.record.failures)
 	if i.record.failures == 1 {
 		log.Error(i.err, "Cannot inspect a pod that has changed; its events wait until that succeeds")
-		g.schedule.relistSoon() // the runtime may be ill, not the pod
+		g.schedule.relistSoon() // the runtime may hang, not only the pod
 	} else {
 		log.V(4).Info("Still cannot inspect a pod that has changed", "err", i.err)
 	}
@@ -88,7 +89,7 @@ func (g *generator) finishInspection(i *inspection) {
 	}
 }
 
-// request has the pod inspected.
+// request requests an inspection of the pod.
 func (in *inspections) request(r *record) { in.queue = append(in.queue, r) }
 
 // next returns the inspection that is to begin now, nil if there is none.
@@ -125,10 +126,10 @@ func (in *inspections) slotAt() time.Time {
 	if len(in.queue) == 0 {
 		return time.Time{}
 	}
-	return in.recent[0].began.Add(slotTimeout) // no slot is free, so there is a first one that has a slot
+	return in.recent[0].began.Add(slotTimeout) // all slots are in use, so recent is not empty
 }
 
-// ended takes in the end of an inspection.
+// ended records the end of an inspection.
 func (in *inspections) ended(i *inspection, now time.Time) {
 	in.release(i, now)
 	in.trim()
@@ -138,7 +139,7 @@ func (in *inspections) ended(i *inspection, now time.Time) {
 	}
 }
 
-// expire takes the slots of the inspections that have had them for slotTimeout.
+// expire frees the slots of the inspections that have had them for slotTimeout.
 func (in *inspections) expire(now time.Time) {
 	for _, i := range in.recent {
 		if now.Sub(i.began) < slotTimeout {

@@ -9,19 +9,19 @@ import (
 // machine, and high enough that one hung pod leaves room for others.
 const initialLimit = 4
 
-// jitter is a difference between the medians of two rounds that means nothing.
-const jitter = time.Millisecond
+// noise is the difference between the medians of two rounds that has no meaning.
+const noise = time.Millisecond
 
-// limit is how many inspections may run side by side. It finds the largest number
-// that the runtime answers as fast as it answers a few: beyond that, calls only wait for
-// each other inside the runtime, and the calls of the workers wait with them.
+// limit is the number of concurrent inspections. It finds the largest number with which
+// the runtime is as fast as with a few. With more, calls only wait for each other inside
+// the runtime, and the calls of the workers wait with them.
 //
 // A burst is a time in which inspections wait for a slot. It is divided into rounds of
 // as many inspections as the limit. After a round about as fast as the fastest of the
 // burst, the limit grows by half; after a round more than twice as slow, it is halved;
-// otherwise it stays. The median of a round counts, so that one pod with many
-// containers, or a hung one, does not decide. Nothing is kept from one burst to the
-// next, since the load of the runtime may have changed.
+// otherwise it stays. The speed of a round is its median, so that one pod with many
+// containers, or a hung one, has no effect. Nothing is kept from one burst to the next,
+// because the load of the runtime may have changed.
 //
 // Only max must be set.
 type limit struct {
@@ -43,7 +43,7 @@ func (l *limit) value() int {
 	return min(l.current, l.max)
 }
 
-// measure takes in the duration of an inspection, or its time so far when it loses its
+// measure records the duration of an inspection, or its time so far when it loses its
 // slot.
 func (l *limit) measure(took time.Duration) {
 	l.round = append(l.round, took)
@@ -58,14 +58,14 @@ func (l *limit) measure(took time.Duration) {
 	case l.fastest == 0:
 		l.fastest = median
 		l.grow(now)
-	case median <= l.fastest+max(l.fastest/4, jitter):
+	case median <= l.fastest+max(l.fastest/4, noise):
 		l.fastest = min(l.fastest, median)
 		l.grow(now)
 	case now == 1:
-		// The runtime is slower whatever we do: this is its speed now.
+		// The runtime has become slower for other reasons: this is its speed now.
 		l.fastest = median
 		l.grow(now)
-	case median > 2*(l.fastest+jitter):
+	case median > 2*(l.fastest+noise):
 		l.current = now / 2
 	}
 }

@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// maxIDs is how many IDs of hints without a pod are kept, at most. A relist finds what
-	// further ones were about.
+	// maxIDs is the largest number of IDs of hints without a pod that are kept. Beyond it,
+	// a relist is requested instead.
 	maxIDs = 1000
-	// maxEarlier is how many hints about one pod are kept, at most, beside the last.
+	// maxEarlier is the largest number of hints about one pod that are kept beside the
+	// last. Beyond it, the pod is inspected whatever its view shows.
 	maxEarlier = 16
 )
 
-// mailbox brings hints and the state of the event stream from the goroutine of the
+// mailbox passes hints and the state of the event stream from the goroutine of the
 // stream to loop. It has sets, not a queue: writers never wait, and it does not grow
 // with the number of hints.
 type mailbox struct {
@@ -32,20 +33,19 @@ type mailbox struct {
 	deferred map[types.UID]podHints
 }
 
-// mail is what has come since it was taken last.
+// mail is the content of the mailbox.
 type mail struct {
 	stream streamState
-	// broken is why the last stream that has ended did.
+	// broken is the error with which the last stream has ended, nil if none has.
 	broken error
-	// hints by pod.
+	// hints has the hints by pod.
 	hints map[types.UID]podHints
-	// held are the pods that hints were deferred of.
+	// held has the pods whose hints were deferred.
 	held map[types.UID]struct{}
-	// ids are those of hints that named no pod; idsMark was drawn after the last of them.
+	// ids has the IDs of hints without a pod; idsMark was drawn after the last of them.
 	ids     map[string]struct{}
 	idsMark runtime.Mark
-	// unmatched says that there was a hint with neither pod nor ID, or too many without a
-	// pod.
+	// unmatched is true if there was a hint with neither pod nor ID, or if ids was full.
 	unmatched bool
 }
 
@@ -57,7 +57,7 @@ type podHints struct {
 	earlier []runtime.Hint
 }
 
-// add returns the hints with one more.
+// add returns the hints with one more. mark was drawn after it.
 func (p podHints) add(h runtime.Hint, mark runtime.Mark) podHints {
 	sum := podHints{last: h, mark: mark, earlier: p.earlier}
 	if p.last.Pod.UID == "" || p.last.ID == h.ID && p.last.Event == h.Event {
@@ -69,7 +69,7 @@ func (p podHints) add(h runtime.Hint, mark runtime.Mark) podHints {
 	return sum
 }
 
-// shownBy reports whether the view shows what all of the hints say.
+// shownBy reports whether the view shows the changes that all of the hints are about.
 func (p podHints) shownBy(view *runtime.Pod) bool {
 	return shows(view, p.last) && !slices.ContainsFunc(p.earlier, func(h runtime.Hint) bool { return !shows(view, h) })
 }
@@ -82,7 +82,7 @@ func (m *mailbox) opened(giveUp context.CancelCauseFunc) {
 	m.signal()
 }
 
-// established notes that the stream stands, and reports whether that is new.
+// established notes that the stream is established, and reports whether that is new.
 func (m *mailbox) established() (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,8 +101,8 @@ func (m *mailbox) ended(err error, unsupported bool) {
 	m.signal()
 }
 
-// hint adds a hint, and reports whether it is the first sign that the stream stands;
-// mark was drawn after the hint had come.
+// hint adds a hint, and reports whether the stream is established by it. mark was drawn
+// after the hint had come.
 func (m *mailbox) hint(h runtime.Hint, mark runtime.Mark) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,7 +190,7 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 	(*m)[key] = value
 }
 
-// takeMail takes in what the stream has delivered.
+// takeMail handles the mail: the state of the stream, and its hints.
 func (g *generator) takeMail() {
 	m := g.stream.take()
 	g.takeStreamState(m.stream, m.broken)
@@ -210,7 +210,7 @@ func (g *generator) takeMail() {
 	}
 }
 
-// takeHints takes in hints about a pod.
+// takeHints handles hints about a pod.
 func (g *generator) takeHints(hints podHints) {
 	uid := hints.last.Pod.UID
 	g.schedule.hinted(uid)

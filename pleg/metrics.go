@@ -7,33 +7,35 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives what a generator does. Its methods are called from goroutines of the
-// generator. They must not block, and must be safe for concurrent use. Implementations
-// embed [NopMetrics]. metrics/prometheus has one under kubelet's names.
+// Metrics receives the measurements of a generator. Its methods must not block and must be
+// safe for concurrent use. Implementations embed [NopMetrics]. metrics/prometheus has one
+// with the names of kubelet.
 type Metrics interface {
 	// Relisted reports a relist, after its list was compared:
 	// kubelet_pleg_relist_duration_seconds, kubelet_pleg_relist_interval_seconds and
 	// kubelet_pleg_last_seen_seconds.
 	Relisted(Relisted)
-	// Counted reports what exists in the runtime, after the first relist that succeeded
-	// and after each change: kubelet_running_pods and kubelet_running_containers.
+	// Counted reports the numbers of pods and containers in the runtime, after the first
+	// relist that succeeded and after each change: kubelet_running_pods and
+	// kubelet_running_containers.
 	Counted(Counts)
-	// Connected reports with nil that an event stream is established, otherwise why one
-	// has ended or could not be opened. If the runtime does not announce its stream, it is
-	// established with the first event. The metrics are
+	// Connected reports the beginning and the end of an event stream: nil if one is
+	// established, otherwise the error with which it has ended or could not be opened. If
+	// the runtime does not announce its stream, it is established with the first event.
+	// The metrics are
 	// kubelet_evented_pleg_connection_success_count and
 	// kubelet_evented_pleg_connection_error_count.
 	Connected(err error)
 	// Hinted reports an event of the stream with its age on arrival; 0 is unknown:
 	// kubelet_evented_pleg_connection_latency_seconds.
 	Hinted(age time.Duration)
-	// Missed reports the number of pods that a relist found changed and that the event
-	// stream had not reported. Kubelet has no such metric.
+	// Missed reports the number of pods that a relist found changed without a hint of the
+	// event stream. Kubelet has no such metric.
 	Missed(pods int)
 }
 
-// NopMetrics is a [Metrics] that does nothing. Embed it in an implementation, so that a
-// later version of the interface with more methods does not break it.
+// NopMetrics is a [Metrics] that does nothing. Implementations embed it, so that methods
+// added later do not break them.
 type NopMetrics struct{}
 
 var _ Metrics = NopMetrics{}
@@ -62,12 +64,11 @@ type Relisted struct {
 	// it began, 0 for the first.
 	Began    time.Time
 	Interval time.Duration
-	// Due is when the next relist is due at the latest. Until then the generator needs
-	// none.
+	// Due is the time of the next relist, at the latest.
 	Due time.Time
 }
 
-// Counts are the numbers of pods and containers in the runtime, as far as is known.
+// Counts are the numbers of pods and containers in the latest views of the runtime.
 type Counts struct {
 	// Pods counts the pods with a ready sandbox.
 	Pods int

@@ -11,33 +11,32 @@ import (
 // Generator reports what has changed in the runtime. Its methods are safe for concurrent
 // use. The suite in pleg/plegtest tests the contract.
 type Generator interface {
-	// Run generates events until ctx ends. Then it returns nil, when everything that it
-	// started has ended. A second call returns [runtime.ErrAlreadyRunning].
+	// Run generates events until ctx ends. It returns nil when all goroutines that it has
+	// started have ended. A second call returns an error that wraps
+	// [runtime.ErrAlreadyRunning].
 	Run(ctx context.Context) error
 	// Watch returns the channel of events, which is always the same. It is meant for one
 	// reader, which may be slow. It is closed when Run ends. Events that were not received
 	// by then are discarded: the first relist of the next generator finds the pods again.
 	Watch() <-chan PodEvents
-	// Healthy returns nil if the generator has made progress lately. Otherwise the error
-	// says since when it has not, and wraps the cause if it is known. Healthy has no side
-	// effects.
+	// Healthy returns nil if the generator has made progress lately. Otherwise it returns
+	// an error with the time since the last progress, which wraps the cause if there is
+	// one. Healthy has no side effects.
 	Healthy() error
 }
 
-// Relister is an optional interface of a [Generator]: a generator that lists the
-// runtime's pods can do so at once. [Generic] and [Evented] have it. Callers find it
-// with [runtime.Optional].
+// Relister is an optional interface of a [Generator] that lists the runtime's pods.
+// [Generic] and [Evented] implement it. Callers find it with [runtime.Optional].
 type Relister interface {
 	// Relist requests a relist now instead of at the end of the period. It does not
-	// block. A relist that begins after the call finds everything that happened before
-	// the call; all requests before that beginning share it.
+	// block. The next relist that begins serves all requests before it.
 	Relist()
 }
 
-// Holder is an optional interface of a [Generator] that inspects pods because the
-// runtime reports an event. A worker that changes a pod causes such events itself, and
-// reads the status of the pod when it is done; Hold saves the inspections in between.
-// [Evented] has it. Callers find it with [runtime.Optional].
+// Holder is an optional interface of a [Generator] that inspects pods when the runtime
+// reports an event. A worker that changes a pod causes such events itself, and reads the
+// status of the pod when it is done. Hold saves the inspections in between. [Evented]
+// implements it. Callers find it with [runtime.Optional].
 type Holder interface {
 	// Hold defers inspections of the pod because of events until Release. Relists are
 	// not affected. Holds are counted: each Hold needs one Release.
@@ -46,25 +45,25 @@ type Holder interface {
 	Release(uid types.UID)
 }
 
-// Cache is what a generator needs of a [runtime.StatusCache].
+// Cache is the part of a [runtime.StatusCache] that a generator uses.
 type Cache interface {
 	// Now draws a mark.
 	Now() runtime.Mark
 	// Newer returns a status of the pod that was read after the mark, from memory or from
 	// the runtime.
 	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
-	// Seen returns what was read of the pod since the last call, the older first: the
-	// newest status, and before it the last one that showed something else. The statuses
-	// may have been dropped from the cache since. An empty UID means all pods.
+	// Seen returns the statuses of the pod that were read since the last call, the older
+	// first: the newest one, and before it the last one with another view. They may have
+	// been dropped from the cache since. An empty UID means all pods.
 	Seen(uid types.UID) []*runtime.PodStatus
-	// ForgetUntil drops what reads that began no later than the mark have returned about
-	// the pod, and reports whether nothing newer is known or being read.
+	// ForgetUntil drops the status of the pod if its read began no later than the mark. It
+	// reports whether there is no newer status and no newer read under way.
 	ForgetUntil(uid types.UID, mark runtime.Mark) bool
 	// Listed records a list of all pods that was read after the mark.
 	Listed(pods []*runtime.Pod, after runtime.Mark)
 }
 
-// PodEvents is what has happened to one pod since the reader last received events of it.
+// PodEvents are the events of one pod since the reader last received any.
 type PodEvents struct {
 	Pod runtime.PodRef
 	// Events in the order in which they were found, each at most once. The slice
@@ -76,8 +75,8 @@ type PodEvents struct {
 // cache. Events are comparable.
 type Event struct {
 	Type Type
-	// ContainerID and Name are those of the container. They are zero in events of
-	// sandboxes.
+	// ContainerID and Name are the ID and name of the container. They are zero in events
+	// of sandboxes.
 	ContainerID runtime.ContainerID
 	Name        string
 	// SandboxID is empty in events of containers.
@@ -96,9 +95,9 @@ const (
 	ContainerDied Type = "ContainerDied"
 	// ContainerRemoved: the runtime no longer has the container.
 	ContainerRemoved Type = "ContainerRemoved"
-	// ContainerChanged: the container has a new state that is neither running nor exited,
-	// which is created or unknown. The state is a passing one; kubelet does not pass the
-	// event on to its sync loop, and a reader may ignore it.
+	// ContainerChanged: the container has a new state that is neither running nor exited:
+	// created or unknown. Kubelet does not pass this event to its sync loop, and a reader
+	// may ignore it, because another state follows.
 	ContainerChanged Type = "ContainerChanged"
 
 	// SandboxStarted: the sandbox is ready, and was not ready in the view before.

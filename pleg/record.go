@@ -2,7 +2,7 @@ package pleg
 
 import "github.com/kubeletkit/kubeletkit/runtime"
 
-// record is what is known of one pod.
+// record is the state of one pod in the generator.
 type record struct {
 	ref runtime.PodRef
 	// view is the newest view of the pod, from a list or a status; nil if it shows nothing.
@@ -14,33 +14,33 @@ type record struct {
 	relist uint64
 	// compared is the mark of the newest status that was compared with view.
 	compared runtime.Mark
-	// overlap is the number of the list call during which a status has changed view last,
+	// overlap is the number of the last list call during which a status has changed view,
 	// 0 if there was none; see records.overlapped.
 	overlap uint64
-	// removed are the removals that the latest views showed. IDs are not used twice, so a
-	// view that shows one of these and is not known to be newer is older.
+	// removed are the removals between the latest views. IDs are not used twice, so a view
+	// that has one of the removed IDs is older, unless it is certain to be newer.
 	removed []Event
-	// disputes counts the relists in a row that have contradicted a status without having
-	// changed themselves.
+	// disputes counts the relists in a row that contradicted a status although the list
+	// itself had not changed.
 	disputes int
 
-	// state is that of the inspection. There is one at a time.
+	// state is the state of the inspection. There is one at a time.
 	state inspectionState
-	// wanted says that an inspection is needed whose status is read after the mark, hinted
-	// that a hint is the reason.
+	// wanted is true if an inspection is needed whose status is read after the mark after.
+	// hinted is true if a hint is the reason.
 	wanted, hinted bool
 	after          runtime.Mark
-	// again says that the pod is to be inspected once more in a while; see
+	// again is true if the pod is to be inspected once more after a while; see
 	// records.inspected.
 	again bool
-	// waiting events wait for the inspection that is wanted, those in flight for the one
-	// under way.
+	// waiting has the events that wait for the inspection that is wanted, inFlight those
+	// that wait for the one under way.
 	waiting, inFlight []Event
 	// failures counts the inspections that have failed since the last success.
 	failures int
 }
 
-// inspectionState is how far the inspection of a pod is.
+// inspectionState is the state of the inspection of a pod.
 type inspectionState int
 
 const (
@@ -49,14 +49,15 @@ const (
 	inspecting                 // it is under way
 )
 
-// want has the pod inspected with a status that is read after the mark.
+// want requires an inspection whose status is read after the mark. records.inspect
+// requests it.
 func (r *record) want(mark runtime.Mark) {
 	r.wanted = true
 	r.after = max(r.after, mark)
 }
 
-// await adds events of a list that wait for an inspection; mark was drawn after the list
-// was read.
+// await adds events of a list, which wait for an inspection. mark was drawn after the
+// list call.
 func (r *record) await(events []Event, mark runtime.Mark) {
 	if len(events) == 0 {
 		return
@@ -69,7 +70,7 @@ func (r *record) await(events []Event, mark runtime.Mark) {
 	r.want(mark)
 }
 
-// beginInspection takes in the beginning of the inspection that was requested. It returns
+// beginInspection records the beginning of the inspection that was requested. It returns
 // the mark after which the status must be read, or false if the inspection is no longer
 // wanted.
 func (r *record) beginInspection() (after runtime.Mark, wanted bool) {
@@ -82,7 +83,7 @@ func (r *record) beginInspection() (after runtime.Mark, wanted bool) {
 	return r.after, true
 }
 
-// inspectionFailed takes in a failed inspection. Its events wait for the next one, which
+// inspectionFailed records a failed inspection. Its events wait for the next one, which
 // the next relist or records.retry requests.
 func (r *record) inspectionFailed() {
 	r.state = idle

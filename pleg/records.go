@@ -7,17 +7,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// records has what the generator knows of each pod, and decides what follows from it.
-// It makes no calls and belongs to one goroutine.
+// records has a record of each pod. It compares lists and statuses with the records, and
+// the results are requests in inspections and events in pending. It makes no calls and
+// belongs to one goroutine.
 //
-// Lists and statuses are views of a pod. Each is compared with the view before it, and
-// the differences are the events:
+// A list or a status shows a view of a pod. The differences from the view before it are
+// the events:
 //
-//   - Events of a list wait for an inspection that begins after the list, since no status
-//     in the cache shows them yet. If it fails, they wait for the next one.
-//   - Events of a status are ready for the reader at once, since the cache has the status.
-//
-// The results are requests in inspections, and events in pending.
+//   - Events of a list wait for an inspection that begins after the list, because no
+//     status in the cache shows them yet. If it fails, they wait for the next one.
+//   - Events of a status are ready for the reader at once: the cache has the status.
 type records struct {
 	pods        map[types.UID]*record
 	inspections inspections
@@ -35,22 +34,20 @@ type records struct {
 	log logr.Logger
 }
 
-// maxDisputes is how many times in a row a list may contradict the status of a pod. A
-// runtime that lists a pod in one way and describes it in another would otherwise have it
-// inspected, and synced, at each relist forever.
+// maxDisputes is how many times in a row a list may contradict the status of a pod. If a
+// runtime always lists a pod with other states than those of its status, the pod would
+// otherwise be inspected, and synced, at each relist for ever.
 const maxDisputes = 5
 
-// window is when a list call read the runtime's state: after began was drawn, and before
-// ended was.
+// window is the time of a list call: began was drawn before it, ended after it.
 //
-// A status that is read meanwhile may be older or newer than the list. Only a status
-// read after ended is certain to show what the list shows. Only a status read before
-// began is certain to show nothing newer.
+// A status that was read in between may be older or newer than the list. A status that
+// was read after ended is not older. A status that was read before began is not newer.
 type window struct {
 	began, ended runtime.Mark
 }
 
-// findings are what a relist has found beside events.
+// findings are the results of a relist beside requests and events.
 type findings struct {
 	// unreported are pods that have changed while no hint about them was being handled.
 	unreported []runtime.PodRef
@@ -65,9 +62,9 @@ func (f *findings) changed(r *record) {
 	}
 }
 
-// beginRelist takes in the beginning of a list call. known are the statuses in the cache
-// that have not been compared yet, those of one pod in the order of their reads, which
-// all ended before the call began.
+// beginRelist records the beginning of a list call. known has the statuses in the cache
+// that have not been compared yet, those of one pod in the order of their reads. All
+// reads ended before the call began.
 func (rs *records) beginRelist(known []*runtime.PodStatus) {
 	for _, status := range known {
 		r := rs.pods[status.UID]
@@ -83,10 +80,10 @@ func (rs *records) beginRelist(known []*runtime.PodStatus) {
 	rs.listing = true
 }
 
-// relistFailed takes in the failure of the list call.
+// relistFailed records the failure of the list call.
 func (rs *records) relistFailed() { rs.listing = false }
 
-// relisted takes in the result of the list call. forget is [Cache.ForgetUntil].
+// relisted compares the result of the list call. forget is [Cache.ForgetUntil].
 //
 // It allocates nothing for pods that have not changed.
 func (rs *records) relisted(pods []*runtime.Pod, w window, forget func(types.UID, runtime.Mark) bool) (found findings) {
@@ -133,7 +130,7 @@ func (rs *records) compareListed(r *record, pod *runtime.Pod, found *findings) {
 		return
 	}
 	if r.view != before && len(diff(before, pod)) == 0 {
-		// The list shows what it showed before; it was a status that showed something else.
+		// The list shows the pod as before, and a status in between showed another view.
 		r.disputes++
 		if r.disputes == maxDisputes+1 {
 			found.disputed = append(found.disputed, r.ref)
@@ -150,8 +147,8 @@ func (rs *records) compareListed(r *record, pod *runtime.Pod, found *findings) {
 	r.await(rs.setView(r, pod), rs.listEnd)
 }
 
-// compareUnlisted compares a record with a list that does not have the pod, and reports
-// whether the record is no longer needed.
+// compareUnlisted handles a pod that the list does not have. drop reports whether the
+// record is no longer needed.
 func (rs *records) compareUnlisted(r *record, w window, forget func(types.UID, runtime.Mark) bool, found *findings) (drop bool) {
 	r.listed = nil
 	if rs.overlapped(r) && r.view != nil {
@@ -179,10 +176,10 @@ func (rs *records) compareUnlisted(r *record, w window, forget func(types.UID, r
 	return r.state != inspecting
 }
 
-// hinted takes in hints about a pod, and reports whether they are of use: whether a
-// change was found that was not known. known are the statuses of the pod in the cache
-// that have not been compared yet, in the order of their reads. If a view shows what the
-// hints say, the pod is not inspected.
+// hinted handles hints about a pod. known has the statuses of the pod in the cache that
+// have not been compared yet, in the order of their reads. If the view then shows what the
+// hints are about, the pod is not inspected. useful reports whether these statuses showed
+// a change.
 func (rs *records) hinted(h podHints, known []*runtime.PodStatus) (useful bool) {
 	r := rs.pods[h.last.Pod.UID]
 	if r == nil {
@@ -205,8 +202,8 @@ func (rs *records) hinted(h podHints, known []*runtime.PodStatus) (useful bool) 
 	return useful
 }
 
-// owners returns the pods that have a container or a sandbox with one of the IDs, or had
-// at the last relist, and removes the IDs that it has found from the set.
+// owners returns the pods that have a container or a sandbox with one of the IDs, now or
+// at the last relist. It removes the IDs that it finds from the set.
 func (rs *records) owners(ids map[string]struct{}) []runtime.PodRef {
 	var owners []runtime.PodRef
 	remove := func(id string) bool {
@@ -234,10 +231,10 @@ func (rs *records) owners(ids map[string]struct{}) []runtime.PodRef {
 	return owners
 }
 
-// inspected takes in a successful inspection. statuses are those of the pod that have not
-// been compared yet, in the order of their reads, with that of the inspection at the end.
-// useful reports whether a hint has led to a change that was not known, again whether
-// to call retry for this pod in a while.
+// inspected handles a successful inspection. statuses has the statuses of the pod that
+// have not been compared yet, in the order of their reads; the last is the one of the
+// inspection. useful reports whether a hint has led to a change. again reports whether
+// retry must be called for this pod after a while.
 func (rs *records) inspected(r *record, statuses []*runtime.PodStatus) (useful, again bool) {
 	hinted, events := r.hinted, r.inFlight
 	r.state, r.failures, r.inFlight = idle, 0, nil
@@ -280,7 +277,8 @@ func (rs *records) retry(mark runtime.Mark) {
 	}
 }
 
-// compareStatus takes in a status and returns the events that it shows.
+// compareStatus compares a status with the view of its pod, which it replaces, and returns
+// the events.
 func (rs *records) compareStatus(r *record, status *runtime.PodStatus) []Event {
 	if status.Mark <= r.compared {
 		return nil // this one or a newer one was compared
@@ -296,7 +294,7 @@ func (rs *records) compareStatus(r *record, status *runtime.PodStatus) []Event {
 	if agree(status, r.view) {
 		return nil
 	}
-	next := listing(status)
+	next := viewOf(status)
 	if !newer {
 		next = join(r.view, next, r.removed)
 		r.want(rs.listEnd)
@@ -309,8 +307,8 @@ func (rs *records) compareStatus(r *record, status *runtime.PodStatus) []Event {
 	return events
 }
 
-// overlapped reports whether a status has changed the view while the list call was under
-// way that has just returned: it is not known which of the two is newer.
+// overlapped reports whether a status has changed the view during the list call that has
+// just returned. Then it is not certain which of the two is newer.
 func (rs *records) overlapped(r *record) bool { return r.overlap == rs.calls && rs.calls > 0 }
 
 func (rs *records) add(ref runtime.PodRef) *record {
@@ -322,7 +320,7 @@ func (rs *records) add(ref runtime.PodRef) *record {
 	return r
 }
 
-// setView replaces the view of a pod, and returns what has changed with it.
+// setView replaces the view of a pod, and returns the differences.
 func (rs *records) setView(r *record, next *runtime.Pod) []Event {
 	events := diff(r.view, next)
 	if next != nil && len(next.Sandboxes) == 0 && len(next.Containers) == 0 {

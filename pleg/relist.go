@@ -17,11 +17,11 @@ type listCall struct {
 	report Relisted
 }
 
-// startRelist starts the list call of a relist. What others have read into the cache
-// until now is older than the list, so it is compared first.
+// startRelist starts the list call of a relist. Statuses that other users have read into
+// the cache until now are older than the list, so they are compared first.
 func (g *generator) startRelist(ctx context.Context, now time.Time) {
 	select {
-	case <-g.requests: // requests that came before are served by this relist
+	case <-g.requests: // this relist serves all requests until now
 	default:
 	}
 	call := &listCall{report: Relisted{Began: now, Interval: g.schedule.begin(now)}}
@@ -41,7 +41,7 @@ func (g *generator) startRelist(ctx context.Context, now time.Time) {
 	})
 }
 
-// finishRelist takes in the result of the list call.
+// finishRelist handles the result of the list call.
 func (g *generator) finishRelist(call *listCall) {
 	if call.err != nil {
 		g.records.relistFailed()
@@ -55,7 +55,7 @@ func (g *generator) finishRelist(call *listCall) {
 		for _, ref := range found.disputed {
 			g.opts.Logger.Error(errDisputed, "The cached status of a pod may be wrong", "pod", ref)
 		}
-		// Hints about a held pod have come, but are deferred.
+		// A hint about a held pod may have come: it is deferred.
 		unreported := slices.DeleteFunc(found.unreported, func(ref runtime.PodRef) bool { return g.stream.defers(ref.UID) })
 		now := time.Now()
 		g.schedule.succeeded(unreported, now)
@@ -67,4 +67,4 @@ func (g *generator) finishRelist(call *listCall) {
 	g.opts.Metrics.Relisted(call.report)
 }
 
-var errDisputed = errors.New("the runtime's list and its status of a pod keep contradicting each other")
+var errDisputed = errors.New("the runtime's list and its status of a pod contradict each other repeatedly")

@@ -8,19 +8,20 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// hintDelay is how long after a relist a hint about what the relist found may come.
-// Events follow the state of the runtime, which a list shows; healthy streams deliver
-// them within milliseconds.
+// hintDelay is the time after a relist in which a hint about a change that it has found
+// may still come. A runtime changes its state before it sends the event; healthy streams
+// deliver events within milliseconds.
 const hintDelay = time.Second
 
-// schedule decides when to relist, from what the event stream has proven to be worth.
+// schedule decides when to relist. That depends on how many of the changes that relists
+// find the event stream has reported, by a hint, before or within hintDelay.
 //
-// Without a stream the period is short. A stream that stands makes it long. A stream
-// that was only opened doubles it with each relist that finds nothing unreported. A
-// stream that misses a change makes it short again, until a hint has been of use; then
-// it grows by doubling.
+// The period is short without a stream, and long with an established one. With a stream
+// that was only opened, it doubles after each relist whose changes were all reported.
+// When the stream misses a change, the period is short until a hint has been useful, and
+// then grows by doubling. A hint is useful if it has led to a change.
 //
-// It belongs to one goroutine. It does not read the clock.
+// schedule belongs to one goroutine. It does not read the clock.
 type schedule struct {
 	short, long time.Duration
 	maxMisses   int
@@ -34,32 +35,32 @@ type schedule struct {
 	// period is the time from the end of a relist to the beginning of the next.
 	period time.Duration
 
-	// opened says that there is a stream as far as is known, established that it has
-	// shown signs of life. epoch counts the changes of both.
+	// opened and established are those of streamState. epoch counts their changes.
 	opened, established bool
 	epoch               uint64
 	// relistEpoch is the epoch in which the last list call began.
 	relistEpoch uint64
-	// reconciled says that a relist has succeeded that began in this epoch. What happened
-	// before the stream could report it is known then, so from now on the stream answers
-	// for what relists find.
+	// reconciled is true if a relist has succeeded that began in this epoch. It has found
+	// the changes from before the stream. Changes that later relists find should have
+	// been reported.
 	reconciled bool
-	// unmatched says that, since the last list call began, a hint has come that no known
-	// pod matches. excused is what it was when that call began. If either is true, what
-	// the relist finds may be what such a hint was about, so it does not count as missed.
-	unmatched, excused bool
+	// unmatched is true if a hint that matches no pod has come since the last list call
+	// began, unmatchedBefore if one had come between the list call before and that one.
+	// If either is true, such a hint may have been about a change that the relist finds,
+	// so the change does not count as missed.
+	unmatched, unmatchedBefore bool
 
-	// unreported are pods that a relist found changed and no hint was about yet. They
-	// count as missed at judgeAt.
+	// unreported has the pods that a relist found changed and that no hint was about yet.
+	// They count as missed at missedAt.
 	unreported map[types.UID]runtime.PodRef
-	judgeAt    time.Time
-	// delivered says that a hint has come since the last relist that was judged.
+	missedAt   time.Time
+	// delivered is true if a hint has come since the last check for missed changes.
 	delivered bool
-	// misses counts the relists that found missed changes since a hint was of use last.
+	// misses counts the relists with missed changes since the last useful hint.
 	misses int
-	// lossy says that there was a miss, and no hint has been of use since: the period
-	// stays short. regrow says that there was one, and the period has to grow by doubling.
-	// Both outlive the connection: the stream may be as lossy when it is opened anew.
+	// lossy is true after a miss until a hint is useful: the period stays short. regrow is
+	// true after a miss until the period has grown to long by doubling. A new stream does
+	// not reset them, because it may be as lossy as the one before.
 	lossy, regrow bool
 }
 
@@ -71,22 +72,22 @@ func (s *schedule) relistDue() time.Time {
 	return s.relistAt
 }
 
-// relistBy has a relist begin at t at the latest.
+// relistBy makes the next relist begin at t, or earlier if it is due earlier.
 func (s *schedule) relistBy(t time.Time) {
 	if s.relistAt.IsZero() || t.Before(s.relistAt) {
 		s.relistAt = t
 	}
 }
 
-// relistSoon has a relist begin now if the period is long, but not sooner after the
-// last one than the short period.
+// relistSoon makes the next relist begin the short period after the last one, or now if
+// that time has passed. It does nothing if the period is short anyway.
 func (s *schedule) relistSoon() {
 	if s.stretched() {
 		s.relistBy(s.began.Add(s.short))
 	}
 }
 
-// stretched reports whether it may be long until the next relist.
+// stretched reports whether the period is longer than the short one.
 func (s *schedule) stretched() bool { return s.period > s.short }
 
 // begin notes that a list call begins. It returns the time since the last one began, 0
@@ -97,32 +98,32 @@ func (s *schedule) begin(now time.Time) (interval time.Duration) {
 	}
 	s.began, s.listing, s.relistAt = now, true, time.Time{}
 	s.relistEpoch = s.epoch
-	s.excused, s.unmatched = s.unmatched, false
+	s.unmatchedBefore, s.unmatched = s.unmatched, false
 	return interval
 }
 
 // failed notes that the list call has failed.
 func (s *schedule) failed(now time.Time) { s.end(now.Add(s.short)) }
 
-// succeeded notes that the list call has succeeded. unreported are the pods that it found
+// succeeded notes that the list call has succeeded. unreported has the pods that it found
 // changed without a hint.
 func (s *schedule) succeeded(unreported []runtime.PodRef, now time.Time) {
-	s.compare(unreported, now)
+	s.checkReported(unreported, now)
 	s.end(now.Add(s.period))
 }
 
-// compare compares what a relist found with what the stream reported, if the stream
-// answers for it.
-func (s *schedule) compare(unreported []runtime.PodRef, now time.Time) {
+// checkReported determines whether the stream has reported the changes that a relist
+// found, or has to report them within hintDelay.
+func (s *schedule) checkReported(unreported []runtime.PodRef, now time.Time) {
 	if !s.opened || s.relistEpoch != s.epoch {
 		return
 	}
 	if !s.reconciled {
 		s.reconciled = true
-		s.complete()
+		s.allReported()
 		return
 	}
-	if !s.excused && !s.unmatched {
+	if !s.unmatchedBefore && !s.unmatched {
 		for _, ref := range unreported {
 			if s.unreported == nil {
 				s.unreported = map[types.UID]runtime.PodRef{}
@@ -132,13 +133,14 @@ func (s *schedule) compare(unreported []runtime.PodRef, now time.Time) {
 	}
 	switch {
 	case len(s.unreported) == 0:
-		s.complete()
-	case s.judgeAt.IsZero():
-		s.judgeAt = now.Add(hintDelay)
+		s.allReported()
+	case s.missedAt.IsZero():
+		s.missedAt = now.Add(hintDelay)
 	}
 }
 
-// end has the next relist begin at t, unless an earlier one was requested meanwhile.
+// end notes the end of the list call. The next relist begins at t, unless an earlier one
+// was requested meanwhile.
 func (s *schedule) end(t time.Time) {
 	s.listing = false
 	s.relistBy(t)
@@ -150,13 +152,13 @@ func (s *schedule) hinted(uid types.UID) {
 	delete(s.unreported, uid)
 }
 
-// unmatchedHint notes a hint that no known pod matches.
+// unmatchedHint notes a hint that matches no pod. A relist has to find its change.
 func (s *schedule) unmatchedHint() {
 	s.delivered, s.unmatched = true, true
 	s.relistBy(s.began.Add(s.short))
 }
 
-// usefulHint notes that a hint has led to a change that was not known yet.
+// usefulHint notes that a hint has led to a change.
 func (s *schedule) usefulHint() {
 	s.misses = 0
 	s.lossy = false
@@ -168,24 +170,24 @@ func (s *schedule) streamOpened() {
 	s.newEpoch()
 }
 
-// streamEstablished notes that the stream stands. A relist has to find what happened
-// before.
+// streamEstablished notes that the stream is established. A relist has to find what
+// happened before.
 func (s *schedule) streamEstablished(now time.Time) {
 	s.established = true
 	s.newEpoch()
-	s.forgive() // the stream may have been established after what was found
+	s.clearUnreported() // the changes may have been before the stream was established
 	s.relistBy(now)
 }
 
-// streamEnded notes that there is no stream any more. If the period relied on it, a
-// relist begins at once.
+// streamEnded notes that the stream has ended. If the period relied on it, a relist begins
+// at once.
 func (s *schedule) streamEnded(now time.Time) {
 	if s.established || s.stretched() {
 		s.relistBy(now)
 	}
 	s.opened, s.established = false, false
 	s.newEpoch()
-	s.forgive()
+	s.clearUnreported()
 }
 
 func (s *schedule) newEpoch() {
@@ -195,22 +197,21 @@ func (s *schedule) newEpoch() {
 	s.misses = 0
 }
 
-// forgive drops what relists have found unreported.
-func (s *schedule) forgive() {
+func (s *schedule) clearUnreported() {
 	clear(s.unreported)
-	s.judgeAt = time.Time{}
+	s.missedAt = time.Time{}
 }
 
-// judge ends the time that hints have to come in. It returns the pods that the stream
-// has missed, and whether to give the stream up: because it delivers nothing, or has
-// missed too much.
-func (s *schedule) judge(now time.Time) (missed []runtime.PodRef, giveUp bool) {
+// takeMissed is called at missedAt. It returns the pods whose change the stream has
+// missed, and whether to give the stream up, because it delivers nothing or has missed
+// too much.
+func (s *schedule) takeMissed(now time.Time) (missed []runtime.PodRef, giveUp bool) {
 	for _, ref := range s.unreported {
 		missed = append(missed, ref)
 	}
-	s.forgive()
+	s.clearUnreported()
 	if len(missed) == 0 {
-		s.complete()
+		s.allReported()
 		return nil, false
 	}
 	silent := s.established && !s.delivered
@@ -222,8 +223,8 @@ func (s *schedule) judge(now time.Time) (missed []runtime.PodRef, giveUp bool) {
 	return missed, silent || s.misses > s.maxMisses
 }
 
-// complete notes that the stream has reported all that a relist found.
-func (s *schedule) complete() {
+// allReported notes that the stream has reported all changes that a relist found.
+func (s *schedule) allReported() {
 	s.delivered = false
 	switch {
 	case s.lossy:

@@ -66,11 +66,11 @@ func TestSchedule(t *testing.T) {
 					if word == "late" {
 						s.hinted("p")
 					}
-					if s.judgeAt.IsZero() {
+					if s.missedAt.IsZero() {
 						break
 					}
-					assert.Equal(t, now.Add(hintDelay), s.judgeAt)
-					missed, gaveUp := s.judge(s.judgeAt)
+					assert.Equal(t, now.Add(hintDelay), s.missedAt)
+					missed, gaveUp := s.takeMissed(s.missedAt)
 					assert.Equal(t, word == "miss", len(missed) > 0)
 					if gaveUp {
 						giveUp = "!"
@@ -94,13 +94,13 @@ func TestScheduleOfARelistThatBeganBeforeTheStreamWasEstablished(t *testing.T) {
 	s.begin(now)
 	s.streamEstablished(now)
 	s.succeeded(found, now)
-	assert.Zero(t, s.judgeAt)
+	assert.Zero(t, s.missedAt)
 	assert.Equal(t, time.Second, s.period, "it has not reconciled anything")
 	s.begin(now)
 	s.succeeded(found, now)
-	assert.Zero(t, s.judgeAt)
+	assert.Zero(t, s.missedAt)
 	assert.Equal(t, time.Minute, s.period)
 	s.begin(now)
 	s.succeeded(found, now)
-	assert.NotZero(t, s.judgeAt, "from now on the stream answers")
+	assert.NotZero(t, s.missedAt, "from now on the stream must report changes")
 }

@@ -17,25 +17,25 @@ var (
 	errStreamEnded = errors.New("the event stream has ended")
 )
 
-// longestPause is the longest pause before a stream is opened again. After a stream
-// that has lasted longer than that the pauses begin anew.
+// longestPause is the longest pause before a stream is opened again. If a stream has
+// lasted longer than that, the next pause is the shortest again.
 const longestPause = 5 * time.Second
 
-// pause returns the pause after so many streams in a row that ended soon: from 100 ms
-// it doubles up to longestPause. Each is lengthened at random by up to a quarter, so that
-// the agents of many machines, or several on one, do not come all at once.
+// pause returns the pause after that many streams in a row that ended soon. From 100 ms it
+// doubles up to longestPause. Up to a quarter is added at random, so that several agents
+// do not open their streams at the same time.
 func pause(failures int) time.Duration {
 	const jitter = 0.25
 	limits := backoff.Exponential{Min: 100 * time.Millisecond, Max: longestPause * 4 / 5}
 	return wait.Jitter(limits.After(failures), jitter)
 }
 
-// streamState is what is known of the event stream.
+// streamState is the state of the event stream.
 type streamState struct {
 	// attempt counts the attempts to open a stream, 0 before the first.
 	attempt uint64
-	// open says that there is a stream, established that it has shown signs of life,
-	// unsupported that there will not be one.
+	// open means that a stream is open or being opened, established that it was announced
+	// or has delivered a hint, unsupported that the runtime has none.
 	open, established, unsupported bool
 	// giveUp ends the stream.
 	giveUp context.CancelCauseFunc
@@ -69,7 +69,8 @@ func (g *generator) watch(ctx context.Context) {
 	}
 }
 
-// watchOnce opens the event stream once, and returns why it has ended.
+// watchOnce opens the event stream once. It returns the reason why the stream has ended,
+// never nil.
 func (g *generator) watchOnce(ctx context.Context) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -95,8 +96,8 @@ func (g *generator) watchOnce(ctx context.Context) error {
 	return err
 }
 
-// takeStreamState takes in the state of the stream; broken is why it has ended since the
-// last time, if it has.
+// takeStreamState handles the state of the stream. broken is the error with which a stream
+// has ended since the last time, nil if none has.
 func (g *generator) takeStreamState(state streamState, broken error) {
 	was := g.streamState
 	g.streamState = state
@@ -127,10 +128,10 @@ func (g *generator) streamEnded(err error) {
 	g.schedule.streamEnded(time.Now())
 }
 
-// judgeStream reports the changes that the stream has missed, and gives it up if they
-// are too many.
-func (g *generator) judgeStream(now time.Time) {
-	missed, giveUp := g.schedule.judge(now)
+// reportMissed reports the changes that the stream has missed, and ends the stream if it
+// has missed too many.
+func (g *generator) reportMissed(now time.Time) {
+	missed, giveUp := g.schedule.takeMissed(now)
 	if len(missed) == 0 {
 		return
 	}

@@ -6,24 +6,24 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// A view of a pod is what a list or a status shows of it: its containers and sandboxes
-// with their states. nil is the view of a pod that does not exist.
+// A view of a pod is a *runtime.Pod: its containers and sandboxes with their states, from
+// a list or a status. nil is the view of a pod that does not exist.
 
 // agree reports whether a status shows the same containers and sandboxes in the same
 // states as a view.
-func agree(status *runtime.PodStatus, listed *runtime.Pod) bool {
+func agree(status *runtime.PodStatus, view *runtime.Pod) bool {
 	var nothing runtime.Pod
-	if listed == nil {
-		listed = &nothing
+	if view == nil {
+		view = &nothing
 	}
-	if len(status.Sandboxes) != len(listed.Sandboxes) || len(status.Containers) != len(listed.Containers) {
+	if len(status.Sandboxes) != len(view.Sandboxes) || len(status.Containers) != len(view.Containers) {
 		return false
 	}
 	next := 0
 	for i := range status.Sandboxes {
 		s := &status.Sandboxes[i].Sandbox
-		at := find(listed.Sandboxes, next, s.ID, sandboxID)
-		if at < 0 || listed.Sandboxes[at].State != s.State {
+		at := find(view.Sandboxes, next, s.ID, sandboxID)
+		if at < 0 || view.Sandboxes[at].State != s.State {
 			return false
 		}
 		next = at + 1
@@ -31,8 +31,8 @@ func agree(status *runtime.PodStatus, listed *runtime.Pod) bool {
 	next = 0
 	for i := range status.Containers {
 		c := &status.Containers[i].Container
-		at := find(listed.Containers, next, c.ID, containerID)
-		if at < 0 || listed.Containers[at].State != c.State {
+		at := find(view.Containers, next, c.ID, containerID)
+		if at < 0 || view.Containers[at].State != c.State {
 			return false
 		}
 		next = at + 1
@@ -40,8 +40,8 @@ func agree(status *runtime.PodStatus, listed *runtime.Pod) bool {
 	return true
 }
 
-// listing returns the view that a status shows.
-func listing(status *runtime.PodStatus) *runtime.Pod {
+// viewOf returns the view that a status shows.
+func viewOf(status *runtime.PodStatus) *runtime.Pod {
 	pod := &runtime.Pod{
 		PodRef:     status.PodRef,
 		Sandboxes:  make([]runtime.Sandbox, len(status.Sandboxes)),
@@ -56,8 +56,8 @@ func listing(status *runtime.PodStatus) *runtime.Pod {
 	return pod
 }
 
-// shows reports whether a view shows what the hint says. No view shows that something was
-// deleted: it may have been read before the thing was created.
+// shows reports whether a view shows the change that the hint is about. No view shows a
+// deletion: a view without the container may be from before its creation.
 func shows(view *runtime.Pod, h runtime.Hint) bool {
 	if view == nil || h.ID == "" {
 		return false
@@ -80,7 +80,7 @@ func shows(view *runtime.Pod, h runtime.Hint) bool {
 			switch h.Event {
 			case runtime.HintCreated:
 				return true
-			case runtime.HintStarted: // a sandbox that is not ready may not be so yet, or no longer
+			case runtime.HintStarted: // a sandbox that is not ready may be starting or stopped
 				return s.State == runtime.SandboxReady
 			case runtime.HintStopped:
 				return s.State == runtime.SandboxNotReady
@@ -91,10 +91,11 @@ func shows(view *runtime.Pod, h runtime.Hint) bool {
 	return false
 }
 
-// join returns the union of two views when it is not known which of them is newer.
-// Where they show different states, the later state counts, since a life goes one way.
-// What only other shows was created after view, unless it is among the removals in gone.
-// A join has everything that view has. Neither view is changed.
+// join returns the union of two views if it is not certain which of them is newer. It has
+// everything that view has, and what only other has, unless that is among the removals in
+// gone. If the states of an item differ, the later state counts, because states only
+// advance: from created to running to exited, and from ready to not ready. Neither view
+// is changed.
 func join(view, other *runtime.Pod, gone []Event) *runtime.Pod {
 	var nothing runtime.Pod
 	if view == nil {
