@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -68,9 +68,9 @@ func joinMessages(runtimes, containers string) string {
 }
 
 // readEnd returns the last bytes of a regular file, at most limit. The path may be in a
-// volume, so readEnd follows no link and does not block on a pipe.
+// volume.
 func readEnd(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|openAsIs, 0)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +78,6 @@ func readEnd(path string, limit int64) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a regular file, but %s", info.Mode().Type())
 	}
 	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-limit), limit))
 }

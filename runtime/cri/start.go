@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
@@ -172,6 +174,9 @@ func wantsDeepReadOnly(c *v1.Container) bool {
 	return false
 }
 
+// maxNodeHosts is the limit for the hosts file of the node, in bytes.
+const maxNodeHosts = 16 << 20
+
 // hostsFile writes the pod's hosts file, once in a sync, and returns its path. Running
 // containers have it mounted, so it is written in place, and only if it differs.
 func (s *podSync) hostsFile() (string, error) {
@@ -181,7 +186,7 @@ func (s *podSync) hostsFile() (string, error) {
 	var nodeHosts []byte
 	if runtime.HasHostNetwork(s.Pod) {
 		var err error
-		if nodeHosts, err = os.ReadFile("/etc/hosts"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if nodeHosts, err = regular.ReadFile("/etc/hosts", maxNodeHosts); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}
 	}
@@ -190,17 +195,36 @@ func (s *podSync) hostsFile() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(s.Dir, "etc-hosts")
-	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, content) {
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			return "", err
-		}
-		// The umask of this process does not apply.
-		if err := os.Chmod(path, 0o644); err != nil {
-			return "", err
-		}
+	if err := writeIfDifferent(path, content); err != nil {
+		return "", err
 	}
 	s.hosts = path
 	return path, nil
+}
+
+// writeIfDifferent gives the file the content. Containers may have changed the content of
+// the file, so no more of it is read than is needed to compare it.
+func writeIfDifferent(path string, content []byte) (err error) {
+	f, err := regular.OpenReadWrite(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	old := make([]byte, len(content)+1)
+	n, err := f.ReadAt(old, 0)
+	if errors.Is(err, io.EOF) && bytes.Equal(old[:n], content) {
+		return nil
+	}
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return err
+	}
+	return f.Chmod(0o644) // the umask of this process does not apply
 }
 
 // terminationLogPrefix is the prefix of the files of makeTerminationLog.

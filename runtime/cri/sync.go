@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -194,7 +195,7 @@ func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 		s.pod.CgroupParent = s.r.opts.CgroupParent(s.Pod)
 	}
 	if path := s.Host.ResolvConf; path != "" {
-		data, err := os.ReadFile(path)
+		data, err := regular.ReadFile(path, translate.MaxResolvConf)
 		if err != nil {
 			return fmt.Errorf("reading the host's resolver configuration: %w", err)
 		}

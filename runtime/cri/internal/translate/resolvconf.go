@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxResolvConf bounds the size of a resolv.conf in bytes.
-const maxResolvConf = 10 << 20
+// MaxResolvConf is the limit for a resolv.conf in bytes.
+const MaxResolvConf = 10 << 20
 
 // ResolvConf is the part of a resolv.conf that pods inherit.
 type ResolvConf struct {
@@ -24,8 +24,8 @@ type ResolvConf struct {
 // are ignored. A nameserver line without an address is an error, and so is a file of more
 // than 10 MiB.
 func ParseResolvConf(data []byte) (ResolvConf, error) {
-	if len(data) > maxResolvConf {
-		return ResolvConf{}, fmt.Errorf("resolv.conf of %d bytes is longer than %d", len(data), maxResolvConf)
+	if len(data) > MaxResolvConf {
+		return ResolvConf{}, fmt.Errorf("resolv.conf of %d bytes is longer than %d", len(data), MaxResolvConf)
 	}
 	var conf ResolvConf
 	for line := range strings.SplitSeq(string(data), "\n") {

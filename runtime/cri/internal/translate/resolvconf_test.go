@@ -36,7 +36,7 @@ func TestParseResolvConf(t *testing.T) {
 			assert.Equal(t, tc.want, got)
 		})
 	}
-	_, err := ParseResolvConf(bytes.Repeat([]byte("#"), maxResolvConf+1))
+	_, err := ParseResolvConf(bytes.Repeat([]byte("#"), MaxResolvConf+1))
 	assert.ErrorContains(t, err, "longer than 10485760")
 }
 
