@@ -118,9 +118,14 @@ func pods(lines []line) []int {
 // contender.
 func (c chart) table(all results, lines []line) string {
 	columns := []string{c.unit}
-	for _, unit := range append([]string{c.low, c.high}, c.more...) {
-		if unit != "" && slices.ContainsFunc(lines, func(l line) bool {
-			return slices.ContainsFunc(l.points, func(p point) bool { _, ok := all[key{c.benchmark, p.pods, l.contender}][unit]; return ok })
+	for _, unit := range slices.Concat([]string{c.low, c.high}, c.more) {
+		// The ends of bars that are points, as those of a single round, say nothing.
+		says := func(metrics map[string]float64) bool {
+			value, ok := metrics[unit]
+			return ok && value != metrics[c.unit]
+		}
+		if slices.ContainsFunc(lines, func(l line) bool {
+			return slices.ContainsFunc(l.points, func(p point) bool { return says(all[key{c.benchmark, p.pods, l.contender}]) })
 		}) {
 			columns = append(columns, unit)
 		}
