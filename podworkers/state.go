@@ -36,7 +36,8 @@ func (p Phase) String() string {
 	}
 }
 
-// State is the state of a pod in the workers at one moment.
+// State is the state of a pod in the workers at one moment. Its fields are in an
+// order that keeps it at 128 bytes: a map allocates each larger value by itself.
 type State struct {
 	// Phase is 0 if the pod is not known; then all fields but Synced are zero.
 	Phase Phase
@@ -52,9 +53,6 @@ type State struct {
 	Deleted bool
 	// Evicted means that a kill had Evict set.
 	Evicted bool
-	// Failure is the error by which SyncPod has failed the pod for good; nil if it has
-	// not. It is not set if a kill with a Status came before. It must not be changed.
-	Failure *runtime.TerminalError
 	// RestartRequested means that another incarnation of the UID starts as soon as this
 	// one has finished.
 	RestartRequested bool
@@ -68,6 +66,9 @@ type State struct {
 	// Waiting means that the pod must not start before another pod of its full name has
 	// ended.
 	Waiting bool
+	// Failure is the error by which SyncPod has failed the pod for good; nil if it has
+	// not. It is not set if a kill with a Status came before. It must not be changed.
+	Failure *runtime.TerminalError
 	// GracePeriod of the termination in seconds. It is 0 if no end was requested, and
 	// for an orphan if no kill had one.
 	GracePeriod int64
