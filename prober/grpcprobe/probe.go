@@ -38,6 +38,9 @@ func (c *Client) Probe(ctx context.Context, address, service string, timeout tim
 		return false, fmt.Sprintf("error: failed to connect service at %q: %v", address, err)
 	}
 	defer func() { _ = conn.Close() }()
+	// net/http waits without a limit when it writes to a server that does not read, also
+	// when it only reads or closes the response.
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 
 	status, err := c.check(ctx, conn, address, service)
 	var rpc *rpcError
