@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -41,7 +43,9 @@ func (*httpHandler) Probe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *v
 }
 
 func (h *httpHandler) Check(ctx context.Context, t Target) (Outcome, string, error) {
-	req, err := h.request(ctx, t)
+	traced, cancel := closeAfter(ctx, t.Timeout+hangGrace)
+	defer cancel()
+	req, err := h.request(traced, t)
 	if err != nil {
 		return Unknown, "", err
 	}
@@ -63,6 +67,20 @@ func (h *httpHandler) Check(ctx context.Context, t Target) (Outcome, string, err
 	default:
 		return Success, string(body), nil
 	}
+}
+
+// hangGrace is how long a request may take after its timeout.
+const hangGrace = 500 * time.Millisecond
+
+// closeAfter returns a context for a request whose connections are closed when ctx or
+// the time ends: HTTP/2 waits without a limit when it writes to a server that does not
+// read, also when it only reads or closes the response. Every request has connections of
+// its own; cancel closes them.
+func closeAfter(ctx context.Context, d time.Duration) (traced context.Context, cancel func()) {
+	limited, cancel := context.WithTimeout(ctx, d)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		context.AfterFunc(limited, func() { _ = got.Conn.Close() })
+	}}), cancel
 }
 
 // sameHost follows redirects to the same host. A redirect to another host is an

@@ -2,6 +2,13 @@ package prober
 
 import (
 	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -59,4 +67,57 @@ func TestAStoppedWorkerHasNoResult(t *testing.T) {
 	m.RemovePod(pod)
 	m.set(w, id, false, "")
 	assert.Empty(t, m.states)
+}
+
+// stuck is a connection whose peer stops reading when it has written a part of its answer:
+// from then on every write waits until the connection is closed.
+type stuck struct {
+	net.Conn
+	received atomic.Int64
+	closed   chan struct{}
+	once     sync.Once
+}
+
+func (c *stuck) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.received.Add(int64(n))
+	return n, err
+}
+
+func (c *stuck) Write(p []byte) (int, error) {
+	if c.received.Load() > 8<<10 {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *stuck) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// A server that answers over HTTP/2 and does not read does not block the prober: to read
+// from it, HTTP/2 has to write to it.
+func TestAServerThatDoesNotRead(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("x", 100<<10))
+		<-r.Context().Done() // the response has no end
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	h := newHTTPHandler("test")
+	h.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &stuck{Conn: conn, closed: make(chan struct{})}, err
+	}
+	address := server.Listener.Addr().(*net.TCPAddr)
+	for range 2 { // whether the write is one that net/http waits for is a matter of scheduling
+		_, _, err := h.Check(t.Context(), Target{
+			Container: &v1.Container{}, Address: address.IP.String(), Timeout: 100 * time.Millisecond,
+			Probe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: intstr.FromInt(address.Port)}}},
+		})
+		require.NoError(t, err)
+	}
 }
