@@ -43,7 +43,8 @@ func (a *Agent) compose(host *runtime.Host) error {
 	return nil
 }
 
-// eventHook merges repeats of events and passes them on, to the log by default.
+// eventHook merges repeats of events and passes them on, to the log by default. A panic of
+// the hook is logged: events come from all goroutines of the agent.
 func (a *Agent) eventHook() runtime.EventFunc {
 	event := a.opts.Event
 	if event == nil {
@@ -51,7 +52,11 @@ func (a *Agent) eventHook() runtime.EventFunc {
 			a.log.Info("Event", "pod", e.Pod, "path", e.FieldPath, "type", e.Type, "reason", e.Reason, "message", e.Message, "count", e.Count)
 		}
 	}
-	return runtime.MergeEvents(event)
+	return runtime.MergeEvents(func(e runtime.Event) {
+		if err := runtime.Recover(func() error { event(e); return nil }); err != nil {
+			a.log.Error(err, "Callback has panicked", "callback", "Options.Event", "pod", e.Pod, "reason", e.Reason)
+		}
+	})
 }
 
 func (a *Agent) buildStores(p *Parts) (err error) {

@@ -107,3 +107,19 @@ func TestAnUpdateUnderTheSameUID(t *testing.T) {
 		})
 	}
 }
+
+// A hook that panics ends no goroutine of the agent, such as that of the loop.
+func TestAnEventHookThatPanics(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
+			o.Limits = syncloop.Limits{MaxPods: 1}
+			o.Event = func(e runtime.Event) { panic(e.Reason) }
+		})
+		defer n.stop(t)
+		n.source.Set(makePod("web"), makePod("refused"))
+		pods := n.after(5 * time.Second)
+		assert.Equal(t, "OutOfpods", pods["refused"].Status.Reason)
+		assert.Equal(t, v1.PodRunning, pods["web"].Status.Phase)
+	})
+}
