@@ -10,8 +10,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrGone says that a [Sink] has no such pod any more. A sink returns an error that
-// wraps it, and the status is not delivered again.
+// ErrGone is wrapped by the error of a [Sink] that has no such pod any more. The status is
+// not delivered again.
 var ErrGone = errors.New("the pod is gone")
 
 // StatusManager keeps the latest status of each pod and delivers it to a [Sink].
@@ -32,19 +32,19 @@ type StatusManager interface {
 	// is read-only: it shares memory with the manager.
 	Get(uid types.UID) (v1.PodStatus, bool)
 	// Set makes s the latest status of the pod. The manager copies s and keeps a
-	// reference to pod, which must not change afterwards. A final phase stays final,
-	// a Running pod does not become Pending, and a status that restarts a container
-	// which must not be restarted is refused and logged.
+	// reference to pod, which must not change afterwards. A final phase stays, and a
+	// Running pod does not become Pending. The manager refuses and logs a status in which
+	// a container runs or waits although it had ended and must not be restarted.
 	Set(pod *v1.Pod, s v1.PodStatus)
 	// Terminate makes the status of the pod final: its phase becomes Failed unless it
 	// is Succeeded or Failed, and its containers have ended. It is called when all
 	// containers of the pod have stopped and its volumes are torn down. The first
 	// call causes a delivery even if the status stays the same.
 	Terminate(pod *v1.Pod)
-	// Forget drops the status of a pod that is gone. A status that has not been
-	// delivered is delivered, or tried once more if the sink fails; a final phase
-	// that was held back is included. A later Set of the same UID starts from nothing
-	// and is delivered after that. Forget does nothing for a pod without a status.
+	// Forget drops the status of a pod that is gone. A status that has not been delivered
+	// is still delivered, with a final phase that was held back, but not repeated if that
+	// fails. A later Set of the same UID begins without an earlier status and is delivered
+	// after that. Forget does nothing for a pod without a status.
 	Forget(uid types.UID)
 	// Prune calls Forget for each pod for which keep returns false. keep must not call
 	// the manager.
@@ -54,9 +54,9 @@ type StatusManager interface {
 // Rechecker is implemented by a [StatusManager] that holds back final phases while
 // containers of the pod may run.
 type Rechecker interface {
-	// Recheck delivers the final phases that were held back of pods that cannot have
-	// running containers any more. Call it when the answer of [Options.MayRun] may
-	// have changed. The cost is proportional to the number of pods held back.
+	// Recheck delivers the held back final phases of pods that cannot have running
+	// containers any more. Call it when the result of [Options.MayRun] may have changed.
+	// The cost is proportional to the number of pods whose phase is held back.
 	Recheck()
 }
 
@@ -72,9 +72,9 @@ type EndReporter interface {
 // HealthChecker is implemented by a [StatusManager] that can detect deliveries
 // that hang.
 type HealthChecker interface {
-	// Healthy returns an error that names the pods of which a delivery has not
-	// returned although its deadline has passed, or nil. A sink that fails is not an
-	// error.
+	// Healthy returns nil if no delivery hangs. Otherwise the error names the pods whose
+	// delivery has not returned although its deadline has passed. A delivery that fails
+	// is not an error.
 	Healthy() error
 }
 
@@ -91,13 +91,13 @@ type Sink interface {
 	Deliver(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error
 }
 
-// EndSink is implemented by a [Sink] that needs to know when pods are gone. It is
-// found with [runtime.Optional].
+// EndSink is implemented by a [Sink] that receives the end of pods, too. The manager finds
+// it with [runtime.Optional].
 type EndSink interface {
 	// PodGone is called at least once for each pod that is gone from the node: its
-	// containers have stopped and no source contains it. last is its last status; it
-	// is read-only, and nil if the manager has none: because the pod never had one, or
-	// because the call repeats one that was accepted.
+	// containers have stopped and no source contains it. last is its last status, which
+	// is read-only. It is nil if the pod never had a status, or if PodGone has already
+	// been accepted for the pod.
 	//
 	// Per UID the order of calls is: the statuses of the pod, PodGone, and then the
 	// statuses of a later pod of the same UID. The last status may be missing if its

@@ -66,12 +66,12 @@ func (m *Manager) join(calls *sync.WaitGroup) {
 		calls.Wait()
 		close(joined)
 	}()
-	patience := time.NewTimer(hangGrace)
-	defer patience.Stop()
+	late := time.NewTimer(hangGrace)
+	defer late.Stop()
 	select {
 	case <-joined:
 		return
-	case <-patience.C:
+	case <-late.C:
 	}
 	m.mu.Lock()
 	for _, r := range m.pods {
@@ -95,7 +95,7 @@ type delivery struct {
 	changed time.Time
 }
 
-// deliver makes the call.
+// deliver makes the call, with its deadline.
 func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
@@ -107,7 +107,8 @@ func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 	})
 }
 
-// expire takes in that it is now.
+// expire handles the timers that have fired: the ends of back-offs, and calls that hang
+// from now on, which it logs.
 func (m *Manager) expire(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +146,7 @@ func (m *Manager) nextTimer() (at time.Time, ok bool) {
 	return m.calls.timers[0].at, true
 }
 
-// done takes in the result of a call.
+// done handles the result of a call.
 func (m *Manager) done(d *delivery, err error, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,7 +168,7 @@ func (m *Manager) done(d *delivery, err error, now time.Time) {
 	switch {
 	case d.end && r.gone == d.i:
 		r.gone = nil
-	case d.end:
+	case d.end: // a later pod of the UID is gone meanwhile, and its end is due
 	case err != nil:
 		m.log.V(2).Info("The sink has no such pod, its status is not delivered", "pod", r.ref)
 		d.i.delivered = d.version
@@ -178,8 +179,8 @@ func (m *Manager) done(d *delivery, err error, now time.Time) {
 	m.settle(r)
 }
 
-// failed takes in that a call has failed. The last status of a pod that is gone is
-// given up, all else is repeated.
+// failed handles a failed call. The last status of a pod that is gone is given up, any
+// other call is repeated.
 func (m *Manager) failed(d *delivery, err error, now time.Time) {
 	m.metrics.DeliveryFailed()
 	r := d.r
@@ -221,7 +222,7 @@ func (m *Manager) Healthy() error {
 	slices.SortFunc(list, func(a, b *record) int {
 		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.ref.UID, b.ref.UID))
 	})
-	const most = 10 // an error is read by people
+	const most = 10 // so that the error stays readable
 	var text []string
 	for _, r := range list[:min(most, len(list))] {
 		text = append(text, fmt.Sprintf("pod %s since %s", r.ref, r.since.Format(time.RFC3339)))
@@ -232,7 +233,7 @@ func (m *Manager) Healthy() error {
 	return fmt.Errorf("status: deliveries hang, the sink has not returned within %v: %s", m.timeout, strings.Join(text, ", "))
 }
 
-// poke has the loop look for calls.
+// poke makes the loop check for calls that are due.
 func (m *Manager) poke() {
 	select {
 	case m.wake <- struct{}{}:

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Input is what [Generate] makes the status of a pod from. Generate changes none of
-// it.
+// Input has everything from which [Generate] makes the status of a pod. Generate does not
+// change it.
 type Input struct {
 	// Pod is the desired state. Its status, if it has one, is the one in the API
 	// server.
@@ -33,9 +33,9 @@ type Input struct {
 	HostIPs []string
 	// Now is the time of transitions that are seen for the first time.
 	Now time.Time
-	// Terminating says that the pod is being stopped: no container is started any more.
+	// Terminating means that the pod is being stopped: no container is started any more.
 	Terminating bool
-	// Terminated says that the pod has been stopped. It implies Terminating.
+	// Terminated means that the pod has been stopped. It implies Terminating.
 	Terminated bool
 	// Override, if not nil, may change phase, reason and message and add foreign
 	// conditions, as for evictions, rejections and deadlines. A phase that was final

@@ -26,9 +26,9 @@ type Options struct {
 	Concurrency int
 	// DeliveryTimeout is the deadline of each call of the sink. A call that has not
 	// returned one second after its deadline hangs: it is logged, [Manager.Healthy]
-	// returns an error, its pod waits for it to return, and other pods take its place.
-	// At most half of the places are given to pods whose last call exceeded the
-	// deadline. Default: 1 minute, the time after which an API server aborts a request
+	// returns an error, its pod waits until it returns, and it no longer counts for
+	// Concurrency. Pods whose last call exceeded the deadline get at most half of
+	// Concurrency. Default: 1 minute, the time after which an API server aborts a request
 	// (kube-apiserver --request-timeout), so that no answer can come later.
 	DeliveryTimeout time.Duration
 	// RetryMin is the time after which a failed call is repeated. It doubles with each
@@ -48,13 +48,13 @@ type Options struct {
 type Manager struct {
 	log     logr.Logger
 	sink    Sink
-	ends    EndSink // nil if the sink is none
+	ends    EndSink // nil if the sink is not one
 	timeout time.Duration
 	mayRun  func(types.UID) bool
 	metrics Metrics
 
-	// wake holds a token when there may be a call to make. One token is enough: the
-	// loop makes all calls that are due.
+	// wake holds a token when there may be a call to make. Further tokens are dropped:
+	// the loop makes all calls that are due.
 	wake chan struct{}
 
 	mu      sync.Mutex
@@ -74,8 +74,7 @@ var (
 	_ HealthChecker = (*Manager)(nil)
 )
 
-// New returns a manager that has no pods. The error names all options that are
-// invalid.
+// New returns a manager without pods. The error names all options that are invalid.
 func New(opts Options) (*Manager, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
@@ -158,7 +157,7 @@ func (m *Manager) Terminate(pod *v1.Pod) {
 	m.update(pod, true, func(last *v1.PodStatus) v1.PodStatus { return terminated(pod, *last.DeepCopy()) })
 }
 
-// update is Set and Terminate. next makes the new status from the last one, which
+// update implements Set and Terminate. next returns the new status for the last one, which
 // it must not change. The result must share no memory with anything else.
 func (m *Manager) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.PodStatus) {
 	now := time.Now()
@@ -193,8 +192,8 @@ func (m *Manager) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus)
 	m.publish(r, first, now)
 }
 
-// publish makes as much of the latest status as the sink may have the status to be
-// delivered, if that is a change or always is true.
+// publish determines the status to deliver from the latest one, and schedules its delivery
+// if it has changed or always is true. It adds the record to held, or removes it.
 func (m *Manager) publish(r *record, always bool, now time.Time) {
 	i := r.live
 	holdBack := false
@@ -210,7 +209,7 @@ func (m *Manager) publish(r *record, always bool, now time.Time) {
 	} else {
 		delete(m.held, r.ref.UID)
 	}
-	if i.show(outgoing(i.pod, i.out, *i.status, holdBack), always, now) {
+	if i.setOut(outgoing(i.pod, i.out, *i.status, holdBack), always, now) {
 		m.log.V(4).Info("Status changed", "pod", r.ref, "phase", i.out.Phase, "version", i.version)
 		m.settle(r)
 	}
@@ -261,12 +260,12 @@ func (m *Manager) PodEnded(pod runtime.PodRef) {
 	}
 }
 
-// forget makes the live pod of the record a pod that is gone.
+// forget moves the live pod of the record to gone.
 func (m *Manager) forget(r *record) {
 	i := r.live
 	r.live = nil
 	delete(m.held, r.ref.UID)
-	i.show(outgoing(i.pod, i.out, *i.status, false), false, time.Now())
+	i.setOut(outgoing(i.pod, i.out, *i.status, false), false, time.Now())
 	if r.gone != nil && m.ends != nil {
 		// The end of an earlier pod of the UID is still due, and comes first. PodGone is
 		// called once for both, with the last status of the later one.
@@ -276,9 +275,8 @@ func (m *Manager) forget(r *record) {
 	m.settle(r)
 }
 
-// settle schedules a call of the sink for the record if one is due, and removes the
-// record if it serves no purpose any more. Nothing changes while a call is
-// scheduled or under way.
+// settle schedules a call of the sink for the record if one is due, and removes the record
+// if it is not needed any more. It does nothing while a call is scheduled or under way.
 func (m *Manager) settle(r *record) {
 	if r.stage != idle {
 		return

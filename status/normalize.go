@@ -14,32 +14,8 @@ import (
 // pod in bytes (API reference, terminationMessagePath).
 const maxTerminationMessages = 12 << 10
 
-// inherit copies from an earlier status what does not change: the transition times
-// of conditions whose status is the same, the start time, and the observed generation
-// if it is greater. now is the time of new transitions.
-func inherit(s, old *v1.PodStatus, now time.Time) {
-	for i := range s.Conditions {
-		c := &s.Conditions[i]
-		before := findCondition(old.Conditions, c.Type)
-		switch {
-		case before != nil && before.Status == c.Status && !before.LastTransitionTime.IsZero():
-			c.LastTransitionTime = before.LastTransitionTime
-		case c.LastTransitionTime.IsZero():
-			c.LastTransitionTime = metav1.NewTime(now)
-		}
-	}
-	if !old.StartTime.IsZero() {
-		s.StartTime = old.StartTime.DeepCopy()
-	} else if s.StartTime.IsZero() {
-		t := metav1.NewTime(now)
-		s.StartTime = &t
-	}
-	s.ObservedGeneration = max(s.ObservedGeneration, old.ObservedGeneration)
-}
-
-// normalize brings the status into the form that the API has: times in whole
-// seconds, termination messages of limited size, lists in order. It changes s in
-// place.
+// normalize converts the status to the form of the API: times in whole seconds,
+// termination messages of limited size, lists in order. It changes s in place.
 func normalize(pod *v1.Pod, s *v1.PodStatus) {
 	budget := maxTerminationMessages
 	if n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers); n > 0 {

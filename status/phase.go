@@ -9,35 +9,7 @@ import (
 // final reports whether the phase is final.
 func final(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// clampPhase keeps the phase from going back behind that of an earlier status. If
-// the phase stays the same, an empty reason or message is taken from there. A final
-// phase stays with its reason and message.
-func clampPhase(s *v1.PodStatus, before ...*v1.PodStatus) {
-	for _, b := range before {
-		if final(b.Phase) {
-			s.Phase, s.Reason, s.Message = b.Phase, b.Reason, b.Message
-			return
-		}
-	}
-	for _, b := range before {
-		if b.Phase == v1.PodRunning && (s.Phase == v1.PodPending || s.Phase == "") {
-			s.Phase = v1.PodRunning
-		}
-	}
-	for _, b := range before {
-		if b.Phase != s.Phase {
-			continue
-		}
-		if s.Reason == "" {
-			s.Reason = b.Reason
-		}
-		if s.Message == "" {
-			s.Message = b.Message
-		}
-	}
-}
-
-// progress is the state of a container that the phase of its pod depends on.
+// progress is the state of a container as far as the phase of its pod depends on it.
 type progress int
 
 const (
@@ -45,8 +17,8 @@ const (
 	unstarted                  // waits, and has never run
 	running                    // runs
 	restarting                 // has ended and will be started again
-	succeeded                  // has ended for good, with code 0
-	failed                     // has ended for good, with another code
+	succeeded                  // has ended and stays so, with code 0
+	failed                     // has ended and stays so, with another code
 )
 
 func progressOf(pod *v1.Pod, c *v1.Container, kind runtime.ContainerKind, s *v1.ContainerStatus) progress {
@@ -77,8 +49,8 @@ func progressOf(pod *v1.Pod, c *v1.Container, kind runtime.ContainerKind, s *v1.
 
 // phaseOf derives the phase from the states of the containers.
 //
-// stopped says that no container is restarted any more, whatever the restart policy.
-// initialized says that main containers have been created in the current sandbox: a
+// stopped means that no container is restarted any more, whatever the restart policy.
+// initialized means that main containers have been created in the current sandbox: a
 // sidecar that restarts does not make the pod Pending then.
 func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhase {
 	initializing, sidecarPending := false, false
@@ -97,7 +69,7 @@ func phaseOf(pod *v1.Pod, s *v1.PodStatus, stopped, initialized bool) v1.PodPhas
 			}
 			continue
 		}
-		// A sidecar that has ended, for good or not, does not count.
+		// A sidecar that has ended does not count, whether it will be started again or not.
 		switch p {
 		case unknown:
 			count[unknown]++

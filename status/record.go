@@ -39,11 +39,12 @@ type incarnation struct {
 	// reported. What they point to is replaced, never changed.
 	pod    *v1.Pod
 	status *v1.PodStatus
-	// out is as much of status as the sink may have, and version its number.
-	// delivered is the version that the sink has accepted, or that was given up.
+	// out is the status to deliver: status, or while its final phase is held back, the
+	// part that may be delivered. version is its number, delivered the version that the
+	// sink has accepted or that was given up.
 	out                *v1.PodStatus
 	version, delivered uint64
-	// changed is the time of the first change that is in no delivery yet, zero if
+	// changed is the time of the first change since the last delivery began, zero if
 	// there is none.
 	changed time.Time
 	// finished is set by Terminate.
@@ -52,9 +53,9 @@ type incarnation struct {
 
 func (i *incarnation) undelivered() bool { return i.delivered < i.version }
 
-// show makes out the status to be delivered, if it is a change or always is true,
-// and reports whether it did.
-func (i *incarnation) show(out v1.PodStatus, always bool, now time.Time) bool {
+// setOut sets the status to deliver. It returns false and does nothing if that is no
+// change and always is false.
+func (i *incarnation) setOut(out v1.PodStatus, always bool, now time.Time) bool {
 	if i.out != nil && !always && equality.Semantic.DeepEqual(i.out, &out) {
 		return false
 	}

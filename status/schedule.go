@@ -21,18 +21,18 @@ const (
 // call is the part of a record that belongs to the schedule.
 type call struct {
 	stage stage
-	// seq is the record's place in the order of the queues.
+	// seq is the position of the record in the order in which calls became due.
 	seq uint64
 	// failures is the number of calls in a row that have failed.
 	failures int
-	// slow says that the last call exceeded its deadline, slowPlace that the call under
-	// way counts as slow.
-	slow, slowPlace bool
-	// since is the begin of the call that is under way.
+	// slow means that the last call exceeded its deadline, countedSlow that the call under
+	// way counts in schedule.slowCalls.
+	slow, countedSlow bool
+	// since is the beginning of the call that is under way.
 	since time.Time
-	// at is the time at which the stage ends by itself: the end of the back-off, or
-	// the time after which a call hangs. index is the position in schedule.timers, valid
-	// in these two stages.
+	// at is when the record's timer fires: at the end of the back-off in stage backingOff,
+	// at the time from which the call hangs in stage calling. index is the position in
+	// schedule.timers in these two stages.
 	at    time.Time
 	index int
 }
@@ -41,8 +41,8 @@ type call struct {
 // due wait in the order in which they became due. A record is in one stage at a
 // time, so no two calls for one UID overlap.
 //
-// Records whose last call exceeded its deadline have at most slowLimit of the places,
-// so that a sink which does not answer for some pods remains available to others.
+// Of limit calls at a time, at most slowLimit are for records whose last call exceeded
+// its deadline. So a sink that does not answer for some pods remains available to others.
 type schedule struct {
 	limit, slowLimit int
 	backoff          backoff.Exponential
@@ -62,7 +62,7 @@ func newSchedule(limit int, b backoff.Exponential) schedule {
 	return schedule{limit: limit, slowLimit: max(1, limit/2), backoff: b, hung: map[*record]struct{}{}}
 }
 
-// ready queues a record that is in no queue, has no timer and no call under way.
+// ready queues a record. It has no timer and no call under way.
 func (s *schedule) ready(r *record) {
 	r.stage = queued
 	r.seq = s.nextSeq
@@ -74,8 +74,8 @@ func (s *schedule) ready(r *record) {
 	}
 }
 
-// next takes the record whose call is to be made now, nil if there is none or no
-// place for it. The call hangs from the time hangs on.
+// next returns the record whose call begins now. It returns nil if no call is due or limit
+// is reached. The call hangs if it has not returned at the time hangs.
 func (s *schedule) next(now, hangs time.Time) *record {
 	if s.calls >= s.limit {
 		return nil
@@ -90,35 +90,35 @@ func (s *schedule) next(now, hangs time.Time) *record {
 	r := (*from)[0]
 	(*from)[0] = nil
 	*from = (*from)[1:]
-	r.stage, r.since, r.at, r.slowPlace = calling, now, hangs, r.slow
+	r.stage, r.since, r.at, r.countedSlow = calling, now, hangs, r.slow
 	s.calls++
-	if r.slowPlace {
+	if r.countedSlow {
 		s.slowCalls++
 	}
 	heap.Push(&s.timers, r)
 	return r
 }
 
-// free gives back the place of a call.
-func (s *schedule) free(r *record) {
+// uncount ends the counting of a call that has returned or hangs.
+func (s *schedule) uncount(r *record) {
 	s.calls--
-	if r.slowPlace {
+	if r.countedSlow {
 		s.slowCalls--
 	}
 }
 
-// returned takes in that the call for the record has returned.
+// returned ends the call for the record.
 func (s *schedule) returned(r *record) {
 	if r.stage == hanging {
 		delete(s.hung, r)
 	} else {
 		heap.Remove(&s.timers, r.index)
-		s.free(r)
+		s.uncount(r)
 	}
 	r.stage = idle
 }
 
-// retry has the call repeated after a back-off, and returns its duration.
+// retry schedules the repetition of the call after a back-off, and returns its duration.
 func (s *schedule) retry(r *record, now time.Time) time.Duration {
 	delay := s.backoff.After(r.failures)
 	r.stage, r.at = backingOff, now.Add(delay)
@@ -126,8 +126,8 @@ func (s *schedule) retry(r *record, now time.Time) time.Duration {
 	return delay
 }
 
-// expire takes in that it is now: it queues the records whose back-off is over and
-// returns those whose call has begun to hang.
+// expire handles the timers that have fired: it queues the records whose back-off has
+// ended and returns those whose call hangs from now on.
 func (s *schedule) expire(now time.Time) (hung []*record) {
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
 		r := heap.Pop(&s.timers).(*record)
@@ -135,7 +135,7 @@ func (s *schedule) expire(now time.Time) (hung []*record) {
 			s.ready(r)
 			continue
 		}
-		s.free(r)
+		s.uncount(r)
 		r.stage = hanging
 		s.hung[r] = struct{}{}
 		hung = append(hung, r)

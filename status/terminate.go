@@ -1,16 +1,13 @@
 package status
 
 import (
-	"fmt"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// terminated returns the final status of a pod that has stopped, made from its last
-// status: the phase is final, and each container whose turn had come has ended. It
-// changes s and returns it.
+// terminated makes s, the last status of a pod that has stopped, its final status, and
+// returns it. The phase becomes final, and each container whose start was due has ended.
 func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 	for i := range begun(s.InitContainerStatuses) {
 		end(&s.InitContainerStatuses[i])
@@ -33,8 +30,8 @@ func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 	return s
 }
 
-// end makes the state of a container Terminated, as its last instance ended if that
-// is known.
+// end makes the state of a container Terminated. If the end of its last instance is known,
+// the state is that one.
 func end(cs *v1.ContainerStatus) {
 	if cs.State.Terminated != nil {
 		return
@@ -49,8 +46,8 @@ func end(cs *v1.ContainerStatus) {
 	cs.Ready, cs.Started = false, &started
 }
 
-// begun returns the init containers whose turn had come: up to the last one that has
-// run, and at least the first one.
+// begun returns the init containers whose start was due: up to the last one that has run,
+// and at least the first one.
 func begun(list []v1.ContainerStatus) []v1.ContainerStatus {
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].State.Waiting == nil || list[i].LastTerminationState.Terminated != nil {
@@ -60,7 +57,7 @@ func begun(list []v1.ContainerStatus) []v1.ContainerStatus {
 	return list[:min(1, len(list))]
 }
 
-// initializationOver reports whether the turn of the main containers had come.
+// initializationOver reports whether the start of the main containers was due.
 func initializationOver(pod *v1.Pod, s *v1.PodStatus) bool {
 	n := len(pod.Spec.InitContainers)
 	if n == 0 {
@@ -86,42 +83,16 @@ func succeededOnce(s v1.ContainerState) bool {
 	return s.Terminated != nil && s.Terminated.ExitCode == 0
 }
 
-// checkTransition returns an error if s has a container that runs or waits although
-// it had ended in old and must not be restarted. Ephemeral containers are not
-// checked, as in kubelet.
-func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
-	for kind, c := range runtime.Containers(&pod.Spec) {
-		var before, after *v1.ContainerStatus
-		switch kind {
-		case runtime.InitContainer:
-			before, after = findStatus(old.InitContainerStatuses, c.Name), findStatus(s.InitContainerStatuses, c.Name)
-		case runtime.MainContainer:
-			before, after = findStatus(old.ContainerStatuses, c.Name), findStatus(s.ContainerStatuses, c.Name)
-		}
-		if before == nil || after == nil || before.State.Terminated == nil || after.State.Terminated != nil {
-			continue
-		}
-		if kind == runtime.InitContainer && pod.Spec.RestartPolicy != v1.RestartPolicyNever {
-			continue // a new sandbox has all init containers run again
-		}
-		if !runtime.ShouldRestart(pod, c, kind, before.State.Terminated.ExitCode) {
-			return fmt.Errorf("container %q has ended with code %d and must not be restarted, but it has not ended in the new status",
-				c.Name, before.State.Terminated.ExitCode)
-		}
-	}
-	return nil
-}
-
-// outgoing returns as much of s as may be delivered. sent is what was delivered
-// before, nil if nothing was. While containers may run, a final phase is held back
-// together with its reason, its message and the disruption that caused it. A pod in
-// a final phase is not ready. outgoing does not change s.
-func outgoing(pod *v1.Pod, sent *v1.PodStatus, s v1.PodStatus, mayRun bool) v1.PodStatus {
+// outgoing returns the status to deliver for s. If s has a final phase and holdBack is
+// true, phase, reason, message and disruption are those of sent, the status before that;
+// sent is nil if there is none. Otherwise a pod in a final phase is not ready. outgoing
+// does not change s.
+func outgoing(pod *v1.Pod, sent *v1.PodStatus, s v1.PodStatus, holdBack bool) v1.PodStatus {
 	if !final(s.Phase) || sent != nil && final(sent.Phase) {
 		return s
 	}
 	s.Conditions = append([]v1.PodCondition(nil), s.Conditions...)
-	if mayRun {
+	if holdBack {
 		before := v1.PodStatus{Phase: v1.PodPending}
 		switch {
 		case sent != nil:
