@@ -59,7 +59,9 @@ type Options struct {
 	// Admit are asked in order for each new pod that Limits have let pass. The first
 	// error refuses the pod.
 	Admit []syncloop.Admitter
-	// Volumes are plugins that are asked, in order, before those of package volume.
+	// Volumes are plugins that are asked, in order, before those of package volume. A
+	// plugin that has the name of one of these needs a [volume.Manager] without default
+	// plugins, in Override.Volumes.
 	Volumes []volume.Plugin
 	// Probes are handlers of probes that are asked, in order, before those of package
 	// prober.

@@ -25,6 +25,10 @@
 // agent may have been restarted, and the pod may be gone. Package volumetest tests
 // that.
 //
+// The API has no volume type for plugins outside a cluster. A flexVolume has what most
+// need, the name of a driver and options, and manifests may contain it. A csi volume in
+// a manifest is refused unless its source allows it, see manifest.AllowedRefs.
+//
 // # Sub-paths
 //
 // [Manager.SubPath] opens the path below the volume with [os.Root], which no

@@ -63,8 +63,12 @@ func New(opts Options) (*Manager, error) {
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
 			errs = append(errs, fmt.Errorf("volume: plugin name %q: %s", name, strings.Join(problems, "; ")))
 		}
-		if seen[name] {
+		switch {
+		case !seen[name]:
+		case i < len(opts.Plugins):
 			errs = append(errs, fmt.Errorf("volume: two plugins are named %s", name))
+		default:
+			errs = append(errs, fmt.Errorf("volume: two plugins are named %s, and one is a default plugin; Options.NoDefaultPlugins leaves these out", name))
 		}
 		seen[name] = true
 	}

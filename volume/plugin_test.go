@@ -272,7 +272,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		"all at once": {[]volume.Plugin{nil, &disk{name: "a/b/c"}, &disk{name: ".."}, &disk{name: "x"}, &disk{name: "x"}},
 			[]string{"Options.Plugins[0] is nil", `plugin name "a/b/c"`, `plugin name ".."`, "two plugins are named x"}},
-		"a name of ours": {[]volume.Plugin{&disk{name: "kubernetes.io/empty-dir"}}, []string{"two plugins are named kubernetes.io/empty-dir"}},
+		"a name of ours": {[]volume.Plugin{&disk{name: "kubernetes.io/empty-dir"}}, []string{"two plugins are named kubernetes.io/empty-dir", "Options.NoDefaultPlugins"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := volume.New(volume.Options{Plugins: tc.plugins})

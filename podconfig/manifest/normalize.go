@@ -22,8 +22,8 @@ import (
 // pod in place, as kubelet does:
 //
 //   - A pod without metadata.uid gets a UID: the hexadecimal 128 bit FNV-1a hash over
-//     content, node and origin. So a pod with other content is another pod. Kubelet
-//     hashes the memory layout of its own types, so its UIDs differ.
+//     content, origin and, with [SourceFile], the node. So a pod with other content is
+//     another pod. Kubelet hashes the memory layout of its own types, so its UIDs differ.
 //   - The name of the node, in lower case, is appended to the name. The default
 //     namespace is "default". The node name is set.
 //   - The annotation kubernetes.io/config.source is set to [Options.Source],

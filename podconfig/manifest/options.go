@@ -13,8 +13,13 @@ type Options struct {
 	NodeName string
 	// Source is the kind of source, [SourceFile] or [SourceHTTP]. Normalize writes it
 	// to the pod's annotation kubernetes.io/config.source. Default: SourceFile.
+	//
+	// A source of another kind may leave it empty, since a podconfig.Mux sets the
+	// annotation to the name of the source. Only with SourceFile are derived UIDs unique
+	// across nodes, and do pods get a toleration.
 	Source string
-	// Origin is the path of the file or the URL. Normalize derives UIDs from it.
+	// Origin is the path of the file or the URL, or what else tells two manifests with
+	// the same content apart. Normalize derives UIDs from it.
 	Origin string
 
 	// Kinds are the kinds that Decode accepts, alone and in lists: [PodKind],
