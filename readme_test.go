@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,6 +25,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
@@ -92,6 +94,31 @@ func overriding(opts kubeletkit.Options) {
 type counting struct{ pleg.Generator }
 
 func (c counting) Unwrap() any { return c.Generator }
+
+func TestRestart(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{Pod: "pod-0"}, fake.Times(1, fake.Exits(time.Hour, 1))...) // fails after an hour, once
+		agent, err := kubeletkit.New(kubeletkit.Options{
+			NodeName: "node", RootDir: root, Runtime: rt, Host: rt.Host(),
+			Sources: []podconfig.Source{podconfig.NewStatic("test", fake.Pods(1, 1)...)},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- agent.Run(ctx) }()
+
+		time.Sleep(61 * time.Minute)
+		synctest.Wait()
+		status := agent.Pods()[0].Status.ContainerStatuses[0]
+		assert.True(t, status.Ready)
+		assert.EqualValues(t, 1, status.RestartCount)
+
+		cancel()
+		require.NoError(t, <-ended) // the bubble waits for all its goroutines
+	})
+}
 
 var (
 	_ = counting{}
