@@ -31,11 +31,12 @@
 //
 // # Sub-paths
 //
-// [Manager.SubPath] opens the path below the volume with [os.Root], which no
-// symbolic link leads out of, and bind-mounts what it has opened: a container that
-// replaces a directory by a link between the check and the mount gains nothing. Only
-// where the agent may not mount, the checked path itself is used, without protection
-// from such a replacement.
+// [Manager.SubPath] finds the path below the volume with openat2, or with a walk of its
+// own where the kernel has no such call; no symbolic link leads out of the volume. It
+// does not open what is there, and bind-mounts exactly what it has found: a container
+// that replaces a directory by a link between the check and the mount gains nothing.
+// Only where the agent may not mount, the checked path itself is used, without
+// protection from such a replacement.
 //
 // # Guarantees
 //

@@ -15,11 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openNoWait opens a path for mounting. It does not wait for the other end of a FIFO.
-func openNoWait(root *os.Root, path string) (*os.File, error) {
-	return root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-}
-
 // bindOpened mounts the opened file or directory at target and returns target. It
 // does nothing if the file is mounted there already. Where the process may not mount,
 // it returns the path of the opened file.
@@ -48,15 +43,25 @@ func bindOpened(f *os.File, target string) (string, error) {
 	return target, nil
 }
 
-// makeTarget makes a mount point of the right kind.
+// makeTarget makes a mount point: a directory, or a file for anything else. One of the
+// other kind is from a time when something else was at the path, and is replaced.
 func makeTarget(target string, dir bool) error {
-	if dir {
-		return os.MkdirAll(target, 0o750)
+	info, err := os.Lstat(target)
+	switch {
+	case err == nil && info.IsDir() == dir:
+		return nil
+	case err == nil:
+		err = os.Remove(target)
+	case errors.Is(err, fs.ErrNotExist):
+		err = os.MkdirAll(filepath.Dir(target), 0o750)
 	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o640)
+	if dir {
+		return os.Mkdir(target, 0o750)
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}

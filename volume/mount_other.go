@@ -7,8 +7,6 @@ import (
 	"os"
 )
 
-func openNoWait(root *os.Root, path string) (*os.File, error) { return root.Open(path) }
-
 // bindOpened returns the checked path itself: there are no bind mounts here.
 func bindOpened(f *os.File, _ string) (string, error) { return f.Name(), nil }
 

@@ -2,10 +2,7 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -30,25 +27,4 @@ func (m *Manager) SubPath(_ context.Context, req runtime.SubPath) (string, error
 		return "", fmt.Errorf("%s: mounting it: %w", where, err)
 	}
 	return path, nil
-}
-
-// openInside opens the path below the volume, after making it if it is missing.
-func openInside(volume, path string) (*os.File, error) {
-	root, err := os.OpenRoot(volume)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = root.Close() }()
-	f, err := openNoWait(root, path)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return f, err
-	}
-	info, err := root.Stat(".")
-	if err != nil {
-		return nil, err
-	}
-	if err := root.MkdirAll(path, info.Mode().Perm()); err != nil {
-		return nil, err
-	}
-	return openNoWait(root, path)
 }

@@ -1,0 +1,211 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// openInside returns a descriptor of what is at the path below the volume, after making
+// directories if it is missing. The descriptor is one of O_PATH: what is there, which may
+// be a device, a pipe or a socket, is not opened. Links are followed inside the volume
+// only.
+func openInside(volume, path string) (*os.File, error) {
+	fd, err := openat(unix.AT_FDCWD, volume, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: volume, Err: err}
+	}
+	root := os.NewFile(uintptr(fd), volume)
+	defer func() { _ = root.Close() }()
+	f, err := openBeneath(root, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = makeBeneath(root, path, openBeneath)
+	}
+	if errors.Is(err, unix.EXDEV) {
+		err = fmt.Errorf("it leads out of the volume: %w", err)
+	}
+	return f, err
+}
+
+// openBeneath is [walkBeneath] in one call where the kernel has it (Linux 5.6) and no
+// seccomp filter refuses it.
+func openBeneath(root *os.File, path string) (*os.File, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	var err error
+	// The kernel returns EAGAIN if something was renamed meanwhile. A container can do that
+	// all the time.
+	for range 64 {
+		var fd int
+		fd, err = unix.Openat2(int(root.Fd()), path, how)
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), filepath.Join(root.Name(), path)), nil
+		case unix.EAGAIN, unix.EINTR:
+		case unix.ENOSYS, unix.EPERM:
+			return walkBeneath(root, path)
+		default:
+			return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
+		}
+	}
+	return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
+}
+
+const (
+	// maxLinks is the number of links that are followed in one path, as in the kernel.
+	maxLinks = 40
+	// maxDepth bounds the descriptors that a walk has open.
+	maxDepth = 256
+)
+
+// walkBeneath returns a descriptor of O_PATH of what is at the path below root. It follows
+// links, and fails with EXDEV if one leads out of root.
+func walkBeneath(root *os.File, path string) (*os.File, error) {
+	fail := func(err error) (*os.File, error) { return nil, &fs.PathError{Op: "openat", Path: path, Err: err} }
+	switch {
+	case path == "":
+		return fail(unix.ENOENT)
+	case filepath.IsAbs(path):
+		return fail(unix.EXDEV)
+	}
+	// The directories from root down to the current one; above[0] is root.
+	above := []*os.File{root}
+	defer func() {
+		for _, dir := range above[1:] {
+			_ = dir.Close()
+		}
+	}()
+	rest, links := strings.Split(path, "/"), 0
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		here := above[len(above)-1]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			if len(above) == 1 {
+				return fail(unix.EXDEV)
+			}
+			_ = here.Close()
+			above = above[:len(above)-1]
+			continue
+		}
+		if len(above) > maxDepth {
+			return fail(unix.ENAMETOOLONG)
+		}
+		fd, err := openat(int(here.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW)
+		if err != nil {
+			return fail(err)
+		}
+		f := os.NewFile(uintptr(fd), filepath.Join(here.Name(), name))
+		above = append(above, f)
+		info, err := f.Stat()
+		if err != nil {
+			return fail(err)
+		}
+		if info.IsDir() || info.Mode().Type() != fs.ModeSymlink && len(rest) == 0 {
+			continue
+		}
+		if info.Mode().Type() != fs.ModeSymlink {
+			return fail(unix.ENOTDIR)
+		}
+		above = above[:len(above)-1]
+		target, err := readlink(f)
+		_ = f.Close()
+		if err != nil {
+			return fail(err)
+		}
+		if links++; links > maxLinks {
+			return fail(unix.ELOOP)
+		}
+		if filepath.IsAbs(target) {
+			return fail(unix.EXDEV)
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	last := above[len(above)-1]
+	fd, err := unix.FcntlInt(last.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fail(err)
+	}
+	return os.NewFile(uintptr(fd), last.Name()), nil
+}
+
+func readlink(f *os.File) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(f.Fd()), "", buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// makeBeneath makes what is missing of the path below root, directories with the mode of
+// root, and opens it.
+func makeBeneath(root *os.File, path string, open func(*os.File, string) (*os.File, error)) (*os.File, error) {
+	info, err := root.Stat()
+	if err != nil {
+		return nil, err
+	}
+	above, err := open(root, ".")
+	if err != nil {
+		return nil, err
+	}
+	var done string
+	for name := range strings.SplitSeq(filepath.Clean(path), "/") {
+		done = filepath.Join(done, name)
+		f, err := open(root, done)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err = makeDirAt(above, name, info.Mode().Perm()); err == nil {
+				f, err = open(root, done)
+			}
+		}
+		_ = above.Close()
+		if err != nil {
+			return nil, err
+		}
+		above = f
+	}
+	return above, nil
+}
+
+// makeDirAt makes a directory with the mode, whatever the umask of this process.
+func makeDirAt(above *os.File, name string, mode fs.FileMode) error {
+	err := unix.Mkdirat(int(above.Fd()), name, uint32(mode))
+	if errors.Is(err, unix.EEXIST) {
+		return nil // it was made meanwhile, or is a link to nothing, which cannot be opened
+	}
+	if err != nil {
+		return &fs.PathError{Op: "mkdirat", Path: filepath.Join(above.Name(), name), Err: err}
+	}
+	fd, err := openat(int(above.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return &fs.PathError{Op: "openat", Path: filepath.Join(above.Name(), name), Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	// A container may have put something else there.
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o777 == uint32(mode) {
+		return nil
+	}
+	// The set-group-ID bit comes from the directory above.
+	return os.NewSyscallError("chmod", unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), st.Mode&0o7000|uint32(mode)))
+}
+
+// openat opens a path, again if a signal interrupts that.
+func openat(dir int, path string, flags int) (fd int, err error) {
+	for {
+		if fd, err = unix.Openat(dir, path, flags|unix.O_CLOEXEC, 0); err != unix.EINTR {
+			return fd, err
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package volume_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	kruntime "github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// A container can put anything into its volume. The agent must not open it: a watchdog
+// begins to count when it is opened, and a pipe lets its writers through.
+func TestSubPathOpensNothing(t *testing.T) {
+	vol := t.TempDir()
+	plant := map[string]func(path string) error{
+		"pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"file":   func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"dir":    func(path string) error { return os.Mkdir(path, 0o700) },
+		"socket": func(path string) error { return bind(t, path) },
+		"device": func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) }, // null
+	}
+	for name, plant := range plant {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(vol, name)
+			if err := plant(path); err != nil {
+				t.Skip(err) // devices need root
+			}
+			watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+			require.NoError(t, err)
+			defer func() { _ = unix.Close(watch) }()
+			_, err = unix.InotifyAddWatch(watch, path, unix.IN_OPEN)
+			require.NoError(t, err)
+
+			m, podDir := newManager(t), t.TempDir()
+			req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol}, Path: name, Dir: podDir}
+			defer func() { require.NoError(t, m.Remove(t.Context(), req.Pod, podDir)) }()
+			for range 2 {
+				got, err := m.SubPath(t.Context(), req)
+				require.NoError(t, err)
+				want, err := os.Lstat(path)
+				require.NoError(t, err)
+				have, err := os.Lstat(got)
+				require.NoError(t, err)
+				assert.True(t, os.SameFile(want, have))
+			}
+			_, err = unix.Read(watch, make([]byte, 4096))
+			assert.ErrorIs(t, err, unix.EAGAIN, "it was opened")
+		})
+	}
+}
+
+func bind(t *testing.T, path string) error {
+	lis, err := net.Listen("unix", path)
+	if err == nil {
+		t.Cleanup(func() { _ = lis.Close() })
+	}
+	return err
+}
+
+// What is at a sub-path may be of another type at the next start of the container.
+func TestSubPathOfAnotherType(t *testing.T) {
+	vol, podDir, m := t.TempDir(), t.TempDir(), newManager(t)
+	path := filepath.Join(vol, "data")
+	req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol}, Path: "data", Dir: podDir}
+	defer func() { require.NoError(t, m.Remove(t.Context(), req.Pod, podDir)) }()
+	for _, plant := range []func() error{
+		func() error { return os.WriteFile(path, nil, 0o600) },
+		func() error { return os.Mkdir(path, 0o700) },
+		func() error { return bind(t, path) },
+		func() error { return os.Mkdir(path, 0o700) },
+		func() error { return syscall.Mkfifo(path, 0o600) },
+	} {
+		require.NoError(t, os.RemoveAll(path))
+		require.NoError(t, plant())
+		got, err := m.SubPath(t.Context(), req)
+		require.NoError(t, err)
+		want, err := os.Lstat(path)
+		require.NoError(t, err)
+		have, err := os.Lstat(got)
+		require.NoError(t, err)
+		assert.True(t, os.SameFile(want, have))
+	}
+}
+
+// Directories that are made have the mode of the volume, whatever the umask, and its
+// set-group-ID bit.
+func TestSubPathIsMadeWithTheModeOfTheVolume(t *testing.T) {
+	vol, m, podDir := t.TempDir(), newManager(t), t.TempDir()
+	require.NoError(t, os.Chmod(vol, 0o777|os.ModeSetgid))
+	req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol}, Path: "a/b", Dir: podDir}
+	_, err := m.SubPath(t.Context(), req)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Remove(t.Context(), req.Pod, podDir)) }()
+	for _, dir := range []string{"a", "a/b"} {
+		info, err := os.Stat(filepath.Join(vol, dir))
+		require.NoError(t, err)
+		assert.Equal(t, os.ModeDir|os.ModeSetgid|0o777, info.Mode())
+	}
+}
