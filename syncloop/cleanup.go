@@ -2,10 +2,7 @@ package syncloop
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +33,9 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 			return !refused && h.desired(uid)
 		})
 	}
+	if h.endRemovals() {
+		h.sweep = true
+	}
 	states := h.syncWorkers(admitted)
 	alive := func(uid types.UID) bool {
 		_, known := states[uid]
@@ -49,11 +49,12 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	h.deps.Status.Prune(alive)
 
 	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= sweepPeriod {
-		if err := h.sweepOrphans(ctx, alive); err != nil {
-			h.sweep = true
+		more, err := h.sweepOrphans(ctx, alive)
+		h.sweep = more || err != nil
+		if err != nil {
 			return err
 		}
-		h.sweep, h.lastSweep = false, now
+		h.lastSweep = now
 	}
 	return nil
 }
@@ -113,13 +114,14 @@ func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(t
 
 // sweepOrphans stops running pods that have no worker, including refused ones, and removes
 // what pods that are gone have left on disk and in the runtime. A stopped orphan is in
-// known, so the cleanup after its end sweeps again.
-func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
+// known, so the cleanup after its end sweeps again. It reports whether there is more to
+// remove.
+func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) (more bool, err error) {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	listed, err := h.deps.Runtime.ListPods(lctx)
 	if err != nil {
-		return fmt.Errorf("looking for orphaned pods: %w", err)
+		return false, fmt.Errorf("looking for orphaned pods: %w", err)
 	}
 	remains := map[types.UID]bool{}
 	for _, pod := range listed {
@@ -145,31 +147,6 @@ func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) 
 		h.opts.Gone()
 	}
 	return h.removeDirs(ctx, alive)
-}
-
-// removeDirs removes the directories of pods that are gone.
-func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) error {
-	entries, err := os.ReadDir(h.opts.PodsDir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("looking for directories of gone pods: %w", err)
-	}
-	var errs []error
-	for _, e := range entries {
-		uid := types.UID(e.Name())
-		if _, ending := h.known[uid]; ending || alive(uid) || !e.IsDir() {
-			continue
-		}
-		dir := filepath.Join(h.opts.PodsDir, e.Name())
-		if err := h.deps.Dirs.Remove(ctx, runtime.PodRef{UID: uid}, dir); err != nil {
-			errs = append(errs, fmt.Errorf("removing the directory of gone pod %s: %w", uid, err))
-			continue
-		}
-		h.log.V(2).Info("Removed the directory of a gone pod", "podUID", uid, "dir", dir)
-	}
-	return errors.Join(errs...)
 }
 
 // refOf returns the reference of the pod with this state.

@@ -150,6 +150,8 @@ type Handler struct {
 	// remains has the pods whose end was reported and of which the runtime may have dead
 	// containers or sandboxes: those of the last sweep, and those that ended since.
 	remains map[types.UID]bool
+	// removals are the removals of directories that are under way.
+	removals removals
 }
 
 var (
@@ -199,6 +201,9 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 func (h *Handler) update(u podworkers.Update) {
 	if u.Pod != nil {
 		h.known[u.Pod.UID], u.Received = runtime.RefOf(u.Pod), time.Now()
+		if h.removals.underWay(u.Pod.UID) {
+			return // the cleanup after the removal starts the pod if it is desired then
+		}
 	} else {
 		h.known[u.Orphan.UID] = u.Orphan.PodRef
 	}

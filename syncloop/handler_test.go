@@ -1,6 +1,7 @@
 package syncloop_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -248,4 +250,101 @@ func ExampleChain() {
 	// Output:
 	// NoTeam: pods on this node need a label team
 	// OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1
+}
+
+// slowDirs take their time for a pod.
+type slowDirs struct {
+	dirs
+	slow types.UID
+	end  chan error
+}
+
+func (d *slowDirs) Remove(ctx context.Context, ref runtime.PodRef, dir string) error {
+	d.add("begin %s", ref.UID)
+	if ref.UID == d.slow {
+		select {
+		case err := <-d.end:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			d.add("cancelled %s", ref.UID)
+			return ctx.Err()
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// A volume that hangs when it is torn down does not stop the loop.
+func TestARemovalThatHangsDelaysItsPodOnly(t *testing.T) {
+	podsDir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := newHandler(t, syncloop.HandlerOptions{})
+		d := &slowDirs{slow: "uid-a", end: make(chan error)}
+		for _, uid := range []string{"uid-a", "uid-b", "uid-c"} {
+			require.NoError(t, os.Mkdir(filepath.Join(podsDir, uid), 0o750))
+		}
+		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
+		require.NoError(t, err)
+		clean := func() []string {
+			t.Helper()
+			began := time.Now()
+			require.NoError(t, h.HandlePodCleanups(t.Context()))
+			assert.Less(t, time.Since(began), time.Second)
+			return d.take()
+		}
+		assert.Equal(t, []string{"begin uid-a"}, clean())
+		assert.Equal(t, []string{"begin uid-b", "begin uid-c"}, clean(), "others go on")
+		assert.Empty(t, clean())
+
+		// The pod comes back. Its volumes must not be set up while they are torn down.
+		pod := makePod("a")
+		h.HandlePodAdditions([]*v1.Pod{pod})
+		h.HandlePodUpdates([]*v1.Pod{pod})
+		h.HandlePodSyncs([]*v1.Pod{pod})
+		assert.Empty(t, clean())
+		assert.Empty(t, b.workers.take())
+		d.end <- nil
+		synctest.Wait()
+		assert.Empty(t, clean())
+		assert.Equal(t, []string{"create a"}, b.workers.take())
+	})
+}
+
+func TestARemovalThatFailsLaterIsRepeated(t *testing.T) {
+	podsDir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := newHandler(t, syncloop.HandlerOptions{})
+		d := &slowDirs{slow: "uid-a", end: make(chan error)}
+		require.NoError(t, os.Mkdir(filepath.Join(podsDir, "uid-a"), 0o750))
+		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
+		require.NoError(t, err)
+		for _, outcome := range []error{errAway, nil} {
+			require.NoError(t, h.HandlePodCleanups(t.Context()))
+			assert.Equal(t, []string{"begin uid-a"}, d.take())
+			d.end <- outcome
+			synctest.Wait()
+		}
+		require.NoError(t, h.HandlePodCleanups(t.Context()))
+		assert.Empty(t, d.take())
+		assert.NoDirExists(t, filepath.Join(podsDir, "uid-a"))
+	})
+}
+
+// The loop ends what its handler has started, also when it ends because of an error.
+func TestTheLoopWaitsForRemovals(t *testing.T) {
+	podsDir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := newHandler(t, syncloop.HandlerOptions{})
+		d := &slowDirs{slow: "uid-a", end: make(chan error)}
+		require.NoError(t, os.Mkdir(filepath.Join(podsDir, "uid-a"), 0o750))
+		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
+		require.NoError(t, err)
+		cfg := &config{changes: make(chan podconfig.Change), seen: true}
+		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: b.pods}, syncloop.Options{})
+		require.NoError(t, err)
+		time.AfterFunc(10*time.Second, func() { close(cfg.changes) })
+		require.ErrorContains(t, l.Run(t.Context()), "desired state")
+		assert.Equal(t, []string{"begin uid-a", "cancelled uid-a"}, d.take())
+	})
 }

@@ -186,6 +186,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel() // before the wait
 	wg.Go(func() { l.watchRuntime(watchCtx) })
+	if s, ok := runtime.Optional[stopper](l.deps.Handler); ok {
+		defer s.stop()
+	}
 
 	syncTick := time.NewTicker(l.opts.SyncPeriod)
 	defer syncTick.Stop()
