@@ -125,7 +125,7 @@ func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateC
 	dir := s.containerDir(rec.ID)
 	if err := os.MkdirAll(dir, 0o700); err == nil {
 		if err = supervise.WriteFile(filepath.Join(dir, supervise.SpecFile), spec); err == nil {
-			err = supervise.WriteFile(filepath.Join(dir, recordFile), &rec)
+			err = supervise.WriteFile(filepath.Join(dir, recordFile), &rec) // watch syncs it
 		}
 		if err != nil {
 			_ = os.RemoveAll(dir)
@@ -267,6 +267,7 @@ func (s *runtimeService) StartContainer(ctx context.Context, req *criv1.StartCon
 	}
 	if err != nil {
 		s.notStarted(c, err)
+		s.syncRecords(c)
 		s.publish(c.rec.ID, criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, b)
 		return nil, status.Errorf(codes.Internal, "%s: %v", c.about(), err)
 	}

@@ -118,9 +118,11 @@ func stopSignal(s criv1.Signal) unix.Signal {
 	return signalNumber(strings.TrimPrefix(s.String(), "SIGNAL_"))
 }
 
-// watch waits until the container has ended and records its exit. It returns early if the
+// watch syncs the records of a container, waits until it has ended, and records its exit. It
+// returns early if the
 // server's life ends.
 func (s *Server) watch(c *container) {
+	s.syncRecords(c)
 	retry := backoff.Exponential{Min: lookAgain, Max: time.Second}
 	for failures := 1; s.life.Err() == nil; failures++ {
 		if s.waitWhileItLives(c) {
@@ -256,7 +258,7 @@ func (s *Server) unsupervised(c *container, p supervise.State) (_ supervise.Exit
 		Code: unknownExitCode, Lost: true, Error: "its supervisor was killed, so its exit code is not known",
 		StartedAt: p.StartedAt, FinishedAt: time.Now(),
 	}
-	if err := supervise.WriteFile(filepath.Join(c.dir, supervise.ExitFile), exit); err != nil {
+	if err := supervise.WriteSynced(filepath.Join(c.dir, supervise.ExitFile), exit); err != nil {
 		s.opts.Logger.Error(err, "Cannot record the end of a container", "container", c.rec.Title)
 	}
 	return exit, true
@@ -268,7 +270,7 @@ func (s *Server) notStarted(c *container, err error) {
 	exit := supervise.Exit{Code: 128, Error: err.Error(), StartedAt: now, FinishedAt: now}
 	var known *supervise.CommandError
 	if !errors.As(err, &known) {
-		if err := supervise.WriteFile(filepath.Join(c.dir, supervise.ExitFile), exit); err != nil {
+		if err := supervise.WriteSynced(filepath.Join(c.dir, supervise.ExitFile), exit); err != nil {
 			s.opts.Logger.Error(err, "Cannot record that a container did not start", "container", c.rec.Title)
 		}
 	}

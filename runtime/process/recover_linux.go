@@ -3,9 +3,11 @@ package process
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +29,9 @@ func (s *Server) recover() error {
 		if err := os.MkdirAll(filepath.Join(s.opts.Dir, d), 0o700); err != nil {
 			return err
 		}
+	}
+	if err := supervise.Sync(s.opts.Dir); err != nil {
+		return err
 	}
 	if err := s.recoverImages(); err != nil {
 		return err
@@ -119,6 +124,12 @@ func (s *Server) recoverContainers() error {
 		s.recoverResources(c)
 		s.adopt(c)
 	}
+	known := slices.Collect(maps.Values(s.containers))
+	s.tasks.Go(func() {
+		for _, c := range known {
+			s.syncRecords(c) // the last server may have ended before
+		}
+	})
 	return s.life.Err()
 }
 

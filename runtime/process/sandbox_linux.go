@@ -133,7 +133,7 @@ func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error
 	if reported {
 		return nil
 	}
-	if record {
+	if record { // not synced: after a power loss every sandbox is stopped
 		if err := supervise.WriteFile(s.sandboxFile(rec.ID), &rec); err != nil {
 			return status.Errorf(codes.Internal, "sandbox %s: recording that it is stopped: %v", rec.ID, err)
 		}
@@ -185,6 +185,11 @@ func (s *runtimeService) RemovePodSandbox(ctx context.Context, req *criv1.Remove
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	// A container must not survive a power loss without its sandbox. A sandbox may survive
+	// it: it is not ready then, and has no containers.
+	if err := s.containersDir.sync(); err != nil {
+		return nil, status.Errorf(codes.Internal, "sandbox %s: syncing the removal of its containers: %v", b.rec.ID, err)
 	}
 	if err := os.Remove(s.sandboxFile(b.rec.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, status.Errorf(codes.Internal, "sandbox %s: %v", b.rec.ID, err)

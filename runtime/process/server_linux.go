@@ -45,6 +45,10 @@ type Server struct {
 	life  context.Context
 	tasks sync.WaitGroup
 
+	// syncing holds a token for each container whose records are being synced.
+	syncing                     chan struct{}
+	sandboxesDir, containersDir dirSync
+
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
@@ -73,6 +77,9 @@ func New(opts Options) (*Server, error) {
 	return &Server{
 		opts:          opts,
 		startPatience: startPatience,
+		syncing:       make(chan struct{}, maxSyncs),
+		sandboxesDir:  dirSync{path: filepath.Join(opts.Dir, "sandboxes")},
+		containersDir: dirSync{path: filepath.Join(opts.Dir, "containers")},
 		ready:         make(chan struct{}),
 		sandboxes:     map[string]*sandbox{},
 		containers:    map[string]*container{},

@@ -23,8 +23,9 @@
 //   - ctl.sock accepts requests; see [Request].
 //   - supervisor.err has the error output of the supervisor.
 //
-// Files are written under a temporary name and renamed. They are not synced: their content
-// is of no use after the machine has crashed.
+// Files are written under a temporary name and renamed. exit.json is synced: a container
+// that has ended must not run again after a power loss. The server syncs its record and
+// state.json, while the container runs. The other files are of no use after a crash.
 //
 // # Start
 //

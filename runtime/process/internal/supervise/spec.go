@@ -3,9 +3,11 @@ package supervise
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -109,7 +111,18 @@ type Exit struct {
 }
 
 // WriteFile replaces the file with v as JSON. A reader gets the old content or the new one.
-func WriteFile(path string, v any) error {
+// After a power loss the file may be missing or damaged; see [WriteSynced].
+func WriteFile(path string, v any) error { return writeFile(path, v, false) }
+
+// WriteSynced is [WriteFile] for a file that survives a power loss, if its directory does.
+func WriteSynced(path string, v any) error {
+	if err := writeFile(path, v, true); err != nil {
+		return err
+	}
+	return Sync(filepath.Dir(path))
+}
+
+func writeFile(path string, v any, sync bool) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -119,6 +132,9 @@ func WriteFile(path string, v any) error {
 		return err
 	}
 	_, err = f.Write(append(data, '\n'))
+	if err == nil && sync {
+		err = f.Sync()
+	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
@@ -129,6 +145,20 @@ func WriteFile(path string, v any) error {
 		_ = os.Remove(f.Name())
 	}
 	return err
+}
+
+// Sync makes the content of a file, or changes in a directory, survive a power loss.
+func Sync(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Some file systems cannot sync directories.
+	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	return nil
 }
 
 // ReadFile reads a file of [WriteFile]. If it has unknown fields, or anything after the

@@ -98,7 +98,7 @@ func run(say *os.File) error {
 		_ = s.spec.Cgroup.Remove(ctx)
 		message := err.Error()
 		return errors.Join(
-			WriteFile(ExitFile, Exit{Code: 128, Error: message, StartedAt: now, FinishedAt: now}),
+			WriteSynced(ExitFile, Exit{Code: 128, Error: message, StartedAt: now, FinishedAt: now}),
 			tell(say, ready{Error: message}))
 	}
 	if err := WriteFile(StateFile, state); err != nil {
@@ -403,7 +403,7 @@ func (s *supervisor) finish(listener *net.UnixListener, state State) {
 	defer stop()
 	_ = s.spec.Cgroup.Remove(ctx)
 	_ = listener.Close()
-	for WriteFile(ExitFile, exit) != nil {
+	for WriteSynced(ExitFile, exit) != nil {
 		// The disk is full. Without the record the exit would be lost.
 		if !Pause(ctx, time.Second) {
 			return
