@@ -2,16 +2,15 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // stopGrace is the time that requests have to end when the server stops.
@@ -48,13 +47,20 @@ func Handler(agent Agent, opts Options) http.Handler {
 	if opts.ProbeMetrics != nil {
 		mux.Handle("GET /metrics/probes", opts.ProbeMetrics)
 	}
-	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) {
-		list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{}}
-		for _, pod := range agent.Pods() {
-			list.Items = append(list.Items, *pod)
+	lists := &podLists{agent: agent}
+	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, req *http.Request) {
+		l, err := lists.get(req.Context())
+		defer lists.release(l)
+		if err == nil {
+			err = l.err
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(list); err != nil {
+		w.Header().Set("Content-Length", strconv.Itoa(len(l.data))) // so that it is one write
+		if _, err := w.Write(l.data); err != nil {
 			opts.Logger.V(1).Info("The client of /pods disconnected", "reason", err.Error())
 		}
 	})
@@ -77,8 +83,19 @@ func Healthz(agent Agent) http.Handler {
 // Serve serves the handler on the listener until ctx ends. Then it closes the listener,
 // waits up to a second for the requests to end, and returns nil. If the listener fails, it
 // returns the error.
+//
+// Clients of a listener that is not a unix socket are not trusted: a port has up to 100
+// connections, a client that receives nothing for 30 seconds is disconnected, and on a
+// loopback address the Host of a request must be localhost or an IP address.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	if l.Addr().Network() != "unix" {
+		srv.ConnState = new(connLimit).changed
+		if isLoopback(l.Addr()) {
+			srv.Handler = localOnly(h)
+		}
+		l = guarded{l}
+	}
 	done := make(chan error, 1) // one value, of the one goroutine
 	go func() { done <- srv.Serve(l) }()
 	select {
