@@ -136,12 +136,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		g.Go(func() error {
 			err := c.run(gctx)
 			switch {
-			case gctx.Err() != nil: // asked to stop, or another part failed first
+			case gctx.Err() != nil: // the agent stops, or another part has failed first
 				return nil
 			case err != nil:
 				return fmt.Errorf("kubeletkit: the %s failed: %w", c.name, err)
 			case !mayEnd:
-				return fmt.Errorf("kubeletkit: the %s returned though it was not asked to stop", c.name)
+				return fmt.Errorf("kubeletkit: the %s returned before its context had ended", c.name)
 			}
 			return nil
 		})

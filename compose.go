@@ -30,7 +30,7 @@ func (a *Agent) compose(host *runtime.Host) error {
 	*p = Parts{
 		Runtime: a.opts.Runtime, Host: host, PodsDir: filepath.Join(a.opts.RootDir, "pods"), Event: a.eventHook(),
 		NetworkReady: a.networkReady, Gone: a.gone,
-		// The workers are built later than the parts that ask them, and nothing asks before Run.
+		// The workers are built after the parts that call this, and none calls it before Run.
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
 	}
 	for _, build := range []func(p *Parts) error{
@@ -73,7 +73,7 @@ func (a *Agent) buildStores(p *Parts) (err error) {
 	return err
 }
 
-// buildRuntimeView builds what the agent knows of the runtime.
+// buildRuntimeView builds the parts that hold the state of the runtime.
 func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 	o := a.opts.Override
 	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Runtime, runtime.CacheOptions{}), p); err != nil {
@@ -84,7 +84,7 @@ func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 	return err
 }
 
-// buildDesired builds what the agent knows of the pods that are to run.
+// buildDesired builds the parts that hold the desired pods.
 func (a *Agent) buildDesired(p *Parts) error {
 	o := a.opts.Override
 	var restore func(context.Context) []*v1.Pod

@@ -36,6 +36,6 @@
 //     stopped or forgotten meanwhile.
 //   - With [Options].Checkpoint the pods that were admitted run again after a reboot though
 //     no source can be reached, until their source has delivered.
-//   - The runtime belongs to the agent: pods in it that no source wants are stopped and
+//   - The runtime belongs to the agent: pods in it that are not desired are stopped and
 //     removed once every source has delivered. Two agents must not share one.
 package kubeletkit

@@ -89,7 +89,7 @@ type Options struct {
 	Event runtime.EventFunc
 	// Metrics receive what the parts do; nil fields receive nothing.
 	Metrics Metrics
-	// Host is what pods may know of the machine. nil: what [DetectHost] finds.
+	// Host describes the machine to pods. nil: the result of [DetectHost].
 	Host *runtime.Host
 	// Logger of the agent; each part gets it under a name of its own.
 	Logger logr.Logger

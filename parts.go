@@ -150,7 +150,7 @@ type Checkpoint interface {
 	// Load returns the pods that were kept. It is called once, before the sources run.
 	Load(ctx context.Context) []*v1.Pod
 	// Objects returns a source that keeps what kept pods refer to, and answers from the
-	// disk while src does not know.
+	// disk while src cannot.
 	Objects(src objects.Source) objects.Source
 	// Run writes until ctx ends, and then what is left. It ends after all other parts.
 	Run(ctx context.Context) error

@@ -18,9 +18,9 @@ import (
 
 // Errors of the methods of [Agent], to be tested for with [errors.Is].
 var (
-	// ErrUnknownPod says that the agent runs no pod with that UID.
+	// ErrUnknownPod means that the agent runs no pod with that UID.
 	ErrUnknownPod = errors.New("no such pod runs on this node")
-	// ErrNotSupported says that a part which was replaced lacks an optional interface.
+	// ErrNotSupported means that a replaced part lacks an optional interface.
 	ErrNotSupported = errors.ErrUnsupported
 )
 
@@ -137,7 +137,7 @@ func (a *Agent) gone(uid types.UID) bool {
 // nothing runs; from its call on no pod is started, as long as the agent runs. The pods
 // become Failed. Their sources still want them, and a checkpoint keeps them: they run
 // again when the next agent starts. The agent must run meanwhile. If ctx ends first, the
-// error says how many pods are left, and wraps its cause.
+// error has the number of pods that are left, and wraps its cause.
 func (a *Agent) Drain(ctx context.Context) error {
 	a.drain.begin()
 	tick := time.NewTicker(lookPeriod)

@@ -47,8 +47,8 @@ func (r Report) String() string {
 // pulls, are retried with their usual back-off until the context ends, so give it a
 // deadline. Later changes of the sources are ignored.
 //
-// RunOnce always returns a report. The error says that a pod has failed, or wraps the
-// cause of the context if that ended first.
+// RunOnce always returns a report. It returns an error if a pod has failed, or one that
+// wraps the cause of the context if that ended first.
 func (a *Agent) RunOnce(ctx context.Context) (Report, error) {
 	rctx, cancel := context.WithCancel(ctx)
 	defer cancel()

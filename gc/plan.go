@@ -42,7 +42,7 @@ type Input struct {
 // Pod is a pod in the runtime.
 type Pod struct {
 	*runtime.Pod
-	// Gone says that the pod is not desired and has no worker.
+	// Gone means that the pod is not desired and has no worker.
 	Gone bool
 }
 
@@ -50,7 +50,7 @@ type Pod struct {
 type LogDir struct {
 	Path string
 	UID  types.UID
-	// Gone says that the pod is not desired and has no worker.
+	// Gone means that the pod is not desired and has no worker.
 	Gone bool
 }
 

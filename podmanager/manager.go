@@ -105,7 +105,7 @@ func (m *Manager) StaticOf(mirror *v1.Pod) (*v1.Pod, bool) {
 }
 
 // TranslateUID returns the UID of the static pod if uid is that of its mirror pod.
-// Otherwise it returns uid. Users of an API server know only the mirror pod's UID.
+// Otherwise it returns uid. Users of an API server see only the mirror pod's UID.
 func (m *Manager) TranslateUID(uid types.UID) types.UID {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

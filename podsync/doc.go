@@ -17,7 +17,7 @@
 // SyncTerminatingPod ends liveness and startup probes and stops the pod. It returns nil
 // only if a status that was read afterwards shows that nothing runs. SyncTerminatedPod
 // takes down the volumes and sets the final status. SyncTerminatingOrphan stops a pod
-// that only the runtime knows.
+// that has no spec.
 //
 // # Directories
 //

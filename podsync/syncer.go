@@ -305,7 +305,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	return nil
 }
 
-// SyncTerminatingOrphan stops a pod that only the runtime knows. If gracePeriod is nil, the
+// SyncTerminatingOrphan stops a pod that has no spec. If gracePeriod is nil, the
 // grace period recorded with the containers counts.
 func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod, observed *runtime.PodStatus, gracePeriod *int64) error {
 	if err := s.deps.Runtime.KillPod(ctx, runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Event: s.opts.Event}); err != nil {

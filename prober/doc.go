@@ -28,7 +28,7 @@
 // [Options.Handlers] take a probe in the spec away from the default handlers, or
 // make one of something else, such as an annotation. Everything else (periods,
 // thresholds, results, events) is as for the probes of the API. A probe in the spec
-// that no handler takes cannot be made, and each attempt says so.
+// without a handler cannot be made, and each attempt returns an error.
 //
 // # Guarantees
 //
@@ -40,7 +40,7 @@
 //     is not attempted again until there is a new instance.
 //   - No result is lost: a slow reader receives the latest of each instance and
 //     kind.
-//   - After a restart of the agent, an instance is as pod.Status says until a probe
+//   - After a restart of the agent, an instance has the state in pod.Status until a probe
 //     has another result, and the first attempts are spread over their period.
 //   - A panic of a handler is an attempt that could not be made.
 //

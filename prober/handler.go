@@ -33,8 +33,8 @@ type Handler interface {
 	Probe(pod *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *v1.Probe
 	// Check makes one check. The outcome is Success, Warning or Failure; the message
 	// is the container's answer or the reason, for people. An error means that the
-	// check could not be made: the attempt then says nothing about the container, and
-	// is repeated up to two times at once.
+	// check could not be made: the attempt then has no result, and is repeated up to
+	// two times at once.
 	//
 	// Check returns soon after ctx ends. For handlers in [Options.Handlers] ctx ends
 	// after Target.Timeout; an error that Check returns after that is a failure of the
@@ -182,7 +182,7 @@ func (h brokenHandler) Check(context.Context, Target) (Outcome, string, error) {
 	return Unknown, "", fmt.Errorf("handler %s: method Probe: %w", h.Name(), h.err)
 }
 
-// chain is the handlers of a manager, in the order in which they are asked.
+// chain has the handlers of a manager, in the order in which they are tried.
 type chain []*link
 
 // link is a handler of a manager. Links are compared by address, since a handler

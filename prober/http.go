@@ -28,7 +28,7 @@ type httpHandler struct {
 func newHTTPHandler(userAgent string) *httpHandler {
 	return &httpHandler{userAgent, &http.Transport{
 		DialContext: dial,
-		// The certificate says nothing about health (API reference, HTTPGetAction).
+		// The certificate has no meaning for the health (API reference, HTTPGetAction).
 		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
 		ForceAttemptHTTP2:  true,
 		DisableKeepAlives:  true,

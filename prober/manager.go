@@ -18,7 +18,7 @@ import (
 // Options are the settings of a [Manager]; the zero value is valid.
 type Options struct {
 	// Handlers make probes of other types than the API's. For each container they are
-	// asked before the default handlers, in this order; the first that has the probe
+	// tried before the default handlers, in this order; the first that has the probe
 	// makes it.
 	Handlers []Handler
 	// HostIP is the address at which pods on the host's network are probed. For a pod

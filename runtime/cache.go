@@ -40,7 +40,7 @@ type Cache struct {
 	// last is the newest mark that was drawn.
 	last Mark
 	pods map[types.UID]*entry
-	// watched says that Seen was called, so that its caller takes what was seen.
+	// watched means that Seen was called, so statuses are kept for its caller.
 	watched bool
 	// listed is the mark of the last list, 0 before the first. mayExist are the pods that
 	// may exist: those in the list, with its mark, and those that a caller has asked for
@@ -74,8 +74,8 @@ type inspection struct {
 	done   chan struct{}
 	status *PodStatus
 	err    error
-	// abandoned says that the inspection failed because its caller's context ended, which
-	// says nothing about the pod.
+	// abandoned means that the inspection failed because its caller's context ended. The
+	// pod may have no error.
 	abandoned bool
 }
 
@@ -127,10 +127,9 @@ func (c *Cache) Listed(pods []*Pod, after Mark) {
 }
 
 // First returns the mark for the first read of a caller that begins to work on the pod.
-// It is that of Now, since a status in the cache may be older than what another has done to
-// the pod. If the last list did not have the pod and no caller has asked for it since, the
-// mark is an earlier one: with that mark, [Cache.Newer] answers from the list, without a
-// read.
+// It is a new mark, as from Now, because a status in the cache may be older than a change
+// by another user. If the last list did not have the pod and no caller has read it since,
+// it is an earlier mark: with that, [Cache.Newer] answers from the list, without a read.
 func (c *Cache) First(uid types.UID) Mark {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,16 +139,16 @@ func (c *Cache) First(uid types.UID) Mark {
 	return c.draw()
 }
 
-// absent reports whether the pod does not exist, as far as is known: the last list did not
-// have it, and no caller has asked for it since.
+// absent reports whether the pod does not exist according to the last list: the list did
+// not have it, and no caller has read it since.
 func (c *Cache) absent(uid types.UID) bool {
 	_, mayExist := c.mayExist[uid]
 	return c.listed > 0 && !mayExist && c.pods[uid] == nil
 }
 
-// asked notes that a caller has asked for the pod. The list no longer counts for it, since
+// noteRead notes that a caller has read the pod. The list no longer counts for it, because
 // the caller may be about to create it.
-func (c *Cache) asked(uid types.UID) {
+func (c *Cache) noteRead(uid types.UID) {
 	if c.listed > 0 {
 		c.mayExist[uid] = c.last
 	}
@@ -216,7 +215,7 @@ func (c *Cache) Newer(ctx context.Context, ref PodRef, after Mark) (*PodStatus, 
 		if e == nil {
 			if c.absent(ref.UID) && after == c.listed-1 { // the mark of First
 				status := &PodStatus{PodRef: ref, Mark: c.listed}
-				c.asked(ref.UID)
+				c.noteRead(ref.UID)
 				c.mu.Unlock()
 				return status, nil
 			}
@@ -317,7 +316,7 @@ func (c *Cache) dropIfIdle(uid types.UID, e *entry) {
 	}
 	if !c.watched || e.seen == [2]*PodStatus{} {
 		delete(c.pods, uid)
-		c.asked(uid)
+		c.noteRead(uid)
 	}
 }
 

@@ -97,7 +97,7 @@ type Remover interface {
 // Checker reports whether a runtime is ready to run pods.
 type Checker interface {
 	// Check returns nil if the runtime and its network are ready, and otherwise an error
-	// that says what is missing. The error wraps [ErrUnavailable] if the runtime did not
+	// with what is missing. The error wraps [ErrUnavailable] if the runtime did not
 	// answer, and [ErrNetworkNotReady] if only the pod network is missing.
 	Check(ctx context.Context) error
 }

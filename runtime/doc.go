@@ -48,7 +48,7 @@
 //   - Whatever can be repeated succeeds when it is repeated: KillPod of a pod that does
 //     not run and the removal of something that is gone return nil.
 //   - An error wraps [ErrUnavailable] if the runtime did not answer, and [ErrNotFound]
-//     where the method says so. The other errors have no class.
+//     where the method documents it. The other errors have no class.
 //   - InspectPod and ListPods agree: at one moment, both show the same sandboxes and
 //     containers in the same states.
 //

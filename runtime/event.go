@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Event reports something about a pod that its user wants to see: a failed mount,
+// Event reports something about a pod that matters to its user: a failed mount,
 // a pulled image, a refused pod. It has what kubelet writes into Event objects.
 type Event struct {
 	Pod PodRef

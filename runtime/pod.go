@@ -52,7 +52,7 @@ type Container struct {
 	State     ContainerState
 	CreatedAt time.Time
 	// Hash is the [ContainerHash] of the spec that the instance was created from. It is 0
-	// if the runtime does not know it.
+	// if the runtime has not kept it.
 	Hash uint64
 }
 

@@ -11,7 +11,7 @@
 //   - A refused pod was not admitted. It is Failed and has no worker.
 //   - Housekeeping is [SyncHandler].HandlePodCleanups, which compares the desired pods
 //     with workers, runtime and disk.
-//   - An orphan is a pod that only the runtime knows.
+//   - An orphan is a pod in the runtime that is not to run on the node, and has no worker.
 //
 // # The loop
 //

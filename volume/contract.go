@@ -23,8 +23,8 @@ type VolumeManager interface {
 	// on the host. It fails if the path leads out of the volume, also by a symbolic
 	// link.
 	SubPath(ctx context.Context, req runtime.SubPath) (string, error)
-	// Exceeded returns a message, for the eviction of the pod, if a volume has
-	// outgrown its size limit, and an empty one otherwise.
+	// Exceeded returns a message, for the eviction of the pod, if a volume exceeds its
+	// size limit, and an empty one otherwise.
 	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (message string, err error)
 	// TearDown takes down whatever was set up for the pod. The spec of the pod may be
 	// gone, and ref may have a UID only. The volumes must not be in use any more.
@@ -34,7 +34,7 @@ type VolumeManager interface {
 	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
 }
 
-// ErrUnsupported says that no plugin supports the type of a volume.
+// ErrUnsupported means that no plugin supports the type of a volume.
 var ErrUnsupported = errors.New("volume type not supported")
 
 // Plugin sets up volumes of one type. The methods are idempotent and are called
@@ -49,13 +49,13 @@ type Plugin interface {
 	Supports(v *v1.Volume) bool
 	// SetUp makes the volume ready and returns it. It is called again and again as
 	// long as the pod runs, also after a restart of the agent, and then returns the
-	// same; where Place.Dir is a mount point, [Place.Mounted] tells whether there is
-	// anything left to do.
+	// same; if Place.Dir is to be a mount point, [Place.Mounted] reports whether there is
+	// nothing left to do.
 	SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error)
 	// TearDown undoes SetUp. It is called for each volume for which SetUp was called,
 	// whether or not SetUp has succeeded or the agent was restarted meanwhile, until
-	// it returns nil, and possibly once more. What it needs to know it finds in
-	// Place.StateDir, where SetUp has put it.
+	// it returns nil, and possibly once more. It finds what it needs in Place.StateDir,
+	// where SetUp has put it.
 	//
 	// Afterwards the manager unmounts what is still mounted at Place.Dir and removes
 	// both directories. A plugin that only mounts has nothing to do itself.

@@ -3,8 +3,8 @@
 //
 // # Vocabulary
 //
-// A [Plugin] knows one type of volume. The [Manager] has the plugin of each volume
-// set it up and returns where it is; the runtime mounts it into the containers. All
+// A [Plugin] supports one type of volume. The [Manager] calls the plugin of each volume
+// to set it up and returns where it is; the runtime mounts it into the containers. All
 // that belongs to a pod is in the pod's directory, as kubelet lays it out: volumes
 // in volumes/<plugin>/<name>, what plugins remember in plugins/<plugin>/<name>, and
 // mounts of sub-paths in volume-subpaths/<volume>/<container>/<index>.
@@ -18,7 +18,7 @@
 //
 // # Types of your own
 //
-// [Options.Plugins] are asked before the default plugins. A plugin writes down what
+// [Options.Plugins] are tried before the default plugins. A plugin writes down what
 // it is about to attach, attaches it, and mounts it at the volume's directory; if
 // SetUp is called again, it finds what is done and does the rest. TearDown is called
 // for each volume for which SetUp was called, with nothing but what is on disk: the

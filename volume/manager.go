@@ -21,7 +21,7 @@ import (
 // Options are the settings of a [Manager]; the zero value is valid.
 type Options struct {
 	// Plugins set up volumes of other types than [HostPath] and [EmptyDir] do. They
-	// are asked before these, in this order; the first that supports a volume sets it
+	// are tried before these, in this order; the first that supports a volume sets it
 	// up.
 	Plugins []Plugin
 	// NoDefaultPlugins leaves HostPath and EmptyDir out.

@@ -10,7 +10,7 @@ import (
 )
 
 // Hinted is a [pleg.Generator] of one's own: a [pleg.Generic] that relists when the
-// runtime's event stream reports anything. It does not use what the events say, so
+// runtime's event stream reports anything. It does not use the content of the events, so
 // lost and repeated ones do no harm.
 type Hinted struct {
 	*pleg.Generic

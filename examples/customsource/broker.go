@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// Message says what a topic has now; an empty payload, that it has nothing more.
+// Message is the new content of a topic. An empty payload means that it has none any more.
 type Message struct {
 	Topic   string
 	Payload []byte
 }
 
-// Broker is an MQTT broker in memory, as far as the example goes: it keeps the last
-// message of each topic for who subscribes later.
+// Broker is the part of an MQTT broker that the example needs, in memory. It keeps the
+// last message of each topic for later subscribers.
 type Broker struct {
 	mu       sync.Mutex
 	retained map[string]Message

@@ -1,10 +1,10 @@
-// Customsource feeds the agent from a control plane of one's own, [Topics]: pods
-// whose manifests are messages of an MQTT-like broker.
+// Customsource runs an agent with a source of its own, [Topics]: the manifests of the
+// pods are messages of an MQTT-like broker.
 //
 //	go run ./examples/customsource
 //
-// The broker and the container runtime are in memory. It publishes some manifests
-// and tells what runs after each.
+// The broker and the container runtime are in memory. The program publishes some
+// manifests and prints the running pods after each.
 package main
 
 import (

@@ -11,12 +11,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Topics is a [podconfig.Source]: each topic that begins with the prefix has a
-// manifest, in YAML or JSON, of pods that are wanted.
+// Topics is a [podconfig.Source]. Each topic that begins with the prefix has a manifest
+// with pods, in YAML or JSON.
 type Topics struct {
 	Broker *Broker
 	Prefix string
-	// Problem is told of manifests that cannot be used.
+	// Problem is called with each manifest that cannot be used.
 	Problem func(topic string, err error)
 }
 
@@ -30,8 +30,8 @@ func (t *Topics) Run(ctx context.Context, sink podconfig.Sink) error {
 		for _, m := range messages {
 			t.take(m, sink.NodeName(), pods)
 		}
-		// The full list, each time; the mux finds out what changed. The first one must
-		// have all that the broker kept: what is not in it is ended.
+		// Each delivery is the full list; the mux finds the changes. The first one must have
+		// all pods that the broker has kept, because pods that are not in it are ended.
 		var all []*v1.Pod
 		for _, topic := range slices.Sorted(maps.Keys(pods)) {
 			all = append(all, pods[topic]...)

@@ -22,8 +22,8 @@ var ErrLocked = errors.New("locked by another process")
 // not wait: the error wraps [ErrLocked] if the file is locked already. The caller
 // ends the lock with [Unlock].
 //
-// Who can open a file can hold its lock. So the file must be a regular file of this
-// user, and no symbolic link; the permissions of other users are removed.
+// Any process that can open a file can hold its lock. So the file must be a regular file
+// of this user, and no symbolic link; the permissions of other users are removed.
 //
 // If a child process inherits the file, the lock lasts until the child has ended,
 // too, and the caller closes the file instead of unlocking it.

@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	// ErrType says that a path is not that of a regular file.
+	// ErrType means that a path is not that of a regular file.
 	ErrType = errors.New("not a regular file")
-	// ErrTooLarge says that a file is larger than the limit.
+	// ErrTooLarge means that a file is larger than the limit.
 	ErrTooLarge = errors.New("larger than the limit")
 )
 

@@ -10,7 +10,7 @@ import (
 
 // ForAgent registers the metrics of all parts of one agent, for
 // [kubeletkit.Options].Metrics. Those of the runtime are apart, since the runtime is made
-// before the agent: see package crimetrics. The error says which metric the registry refused.
+// before the agent: see package crimetrics. The error names the metric that the registry refused.
 func ForAgent(reg prometheus.Registerer) (kubeletkit.Metrics, error) {
 	var (
 		m    kubeletkit.Metrics

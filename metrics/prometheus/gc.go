@@ -18,8 +18,8 @@ type GC struct {
 
 var _ gc.Metrics = (*GC)(nil)
 
-// NewGC registers the metrics of one agent's garbage collector. The error says which metric
-// the registry refused; then none is registered.
+// NewGC registers the metrics of one agent's garbage collector. The error names the metric
+// that the registry refused; then none is registered.
 func NewGC(reg prometheus.Registerer) (*GC, error) {
 	m := &GC{
 		removed:  collector.Counters(collector.Own("gc", "removed_total", "What garbage collection removed, by kind: container, sandbox or logs."), "kind"),

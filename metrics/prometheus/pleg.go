@@ -43,8 +43,8 @@ type PLEG struct {
 
 var _ pleg.Metrics = (*PLEG)(nil)
 
-// NewPLEG registers the metrics of one generator. The error says which metric the
-// registry did not take; it has taken none then.
+// NewPLEG registers the metrics of one generator. The error names the metric that
+// the registry refused; then none is registered.
 func NewPLEG(reg prometheus.Registerer) (*PLEG, error) {
 	m := &PLEG{
 		relistDuration: histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."),
@@ -57,7 +57,7 @@ func NewPLEG(reg prometheus.Registerer) (*PLEG, error) {
 		containers:     prometheus.NewGaugeVec(prometheus.GaugeOpts(collector.Kubelet("running_containers", "Number of containers currently running")), []string{"container_state"}),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "kubeletkit", Subsystem: "pleg", Name: "missed_pods_total",
-			Help: "Pods that a relist found changed though a healthy stream of CRI events had said nothing of them.",
+			Help: "Pods that a relist found changed without a report of the healthy stream of CRI events.",
 		}),
 	}
 	m.lastSeen = prometheus.NewGaugeFunc(prometheus.GaugeOpts(collector.Kubelet("pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.")), m.lastSeenAt)

@@ -21,8 +21,8 @@ type PodConfig struct {
 
 var _ podconfig.Metrics = (*PodConfig)(nil)
 
-// NewPodConfig registers the metrics of one agent's pod configuration. The error says which
-// metric the registry refused; then none is registered.
+// NewPodConfig registers the metrics of one agent's pod configuration. The error names the
+// metric that the registry refused; then none is registered.
 func NewPodConfig(reg prometheus.Registerer) (*PodConfig, error) {
 	m := &PodConfig{
 		sources:  collector.Gauge(collector.Own("podconfig", "sources", "Sources of pods that are registered.")),

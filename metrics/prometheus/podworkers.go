@@ -32,8 +32,8 @@ type PodWorkers struct {
 
 var _ podworkers.Metrics = (*PodWorkers)(nil)
 
-// NewPodWorkers registers the metrics of one agent's pod workers. The error says which
-// metric the registry refused; then none is registered.
+// NewPodWorkers registers the metrics of one agent's pod workers. The error names the
+// metric that the registry refused; then none is registered.
 func NewPodWorkers(reg prometheus.Registerer) (*PodWorkers, error) {
 	m := &PodWorkers{
 		duration: prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet("pod_worker_duration_seconds", "Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync"), nil), []string{"operation_type"}),

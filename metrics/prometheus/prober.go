@@ -23,8 +23,8 @@ type Prober struct {
 
 var _ prober.Metrics = (*Prober)(nil)
 
-// NewProber registers the metrics of one agent's prober. The error says which metric the
-// registry refused; then none is registered.
+// NewProber registers the metrics of one agent's prober. The error names the metric that
+// the registry refused; then none is registered.
 func NewProber(reg prometheus.Registerer) (*Prober, error) {
 	m := &Prober{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -20,8 +20,8 @@ type Status struct {
 
 var _ status.Metrics = (*Status)(nil)
 
-// NewStatus registers the metrics of one agent's status manager. The error says which
-// metric the registry refused; then none is registered.
+// NewStatus registers the metrics of one agent's status manager. The error names the
+// metric that the registry refused; then none is registered.
 func NewStatus(reg prometheus.Registerer) (*Status, error) {
 	m := &Status{
 		latency: prometheus.NewHistogram(collector.HistogramOpts(collector.Kubelet("pod_status_sync_duration_seconds", "Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur."),

@@ -20,8 +20,8 @@ type Volumes struct {
 
 var _ volume.Metrics = (*Volumes)(nil)
 
-// NewVolumes registers the metrics of one agent's volumes. The error says which metric the
-// registry refused; then none is registered.
+// NewVolumes registers the metrics of one agent's volumes. The error names the metric that
+// the registry refused; then none is registered.
 func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
 	m := &Volumes{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "storage_operation_duration_seconds", Help: "[ALPHA] Storage operation duration",

@@ -19,7 +19,7 @@ import (
 var ErrInjected = errors.New("injected")
 
 // Runtime is a container runtime in memory whose pods are set by a test and whose
-// calls fail, hang and take time as the test wants. It implements [runtime.Lister],
+// calls fail, hang and take time as the test sets. It implements [runtime.Lister],
 // [runtime.Inspector] and [runtime.EventSource], and is safe for concurrent use.
 type Runtime struct {
 	mu       sync.Mutex

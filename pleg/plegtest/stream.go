@@ -60,7 +60,7 @@ func (s *Stream) Hint(hints ...runtime.Hint) {
 	}
 }
 
-// hintEvent returns what a hint about the event says; "" for events that have no hint
+// hintEvent returns the type of a hint about the event; "" for events that have no hint
 // of their own.
 func hintEvent(t pleg.Type) runtime.HintEvent {
 	switch t {

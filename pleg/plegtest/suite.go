@@ -23,7 +23,7 @@ type Factory struct {
 	// Within is the longest time from a change to its events while calls succeed at
 	// once. Default: 5 s.
 	Within time.Duration
-	// Pushed says that the generator does not find changes by itself, as a fake: New
+	// Pushed means that the generator does not find changes by itself, as a fake: New
 	// has them pushed with [Runtime.OnChange]. Tests of failing and hanging calls are
 	// skipped.
 	Pushed bool
@@ -47,7 +47,7 @@ func Suite(t *testing.T, f Factory) {
 // testCase is one test of the suite.
 type testCase struct {
 	name string
-	// finds says that the test needs a generator that calls the runtime itself.
+	// finds means that the test needs a generator that calls the runtime itself.
 	finds bool
 	run   func(e *env)
 }
@@ -174,7 +174,7 @@ func (e *env) checkCache(item pleg.PodEvents) {
 	}
 }
 
-// wants lets time pass and checks that the reader receives exactly these events of the
+// expect lets time pass and checks that the reader receives exactly these events of the
 // pod, in any order, and none of others.
 func (e *env) wants(uid types.UID, events ...pleg.Event) {
 	e.Helper()

@@ -3,7 +3,7 @@
 //
 //	source := fake.NewSource("api")
 //	agent, err := kubeletkit.New(kubeletkit.Options{Sources: []podconfig.Source{source}, …})
-//	source.Set(web, db) // the source wants these two pods from now on
+//	source.Set(web, db) // the source has these two pods from now on
 //	source.Fail(errors.New("connection lost"))
 package fake
 
@@ -48,7 +48,7 @@ func NewSource(name string) *Source { return &Source{name: name, wake: make(chan
 // Name implements [podconfig.Source].
 func (s *Source) Name() string { return s.name }
 
-// Set sets all pods that the source wants. They are copied.
+// Set sets all pods of the source. They are copied.
 func (s *Source) Set(pods ...*v1.Pod) {
 	s.change(func([]*v1.Pod) []*v1.Pod { return copies(pods) })
 }

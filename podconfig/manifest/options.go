@@ -49,7 +49,7 @@ type AllowedRefs struct {
 	// yet, and without one such pods wait for ever.
 	Volumes bool
 	// All permits every reference, also service accounts, claims and CSI drivers, and
-	// has projected volumes judged as the API server does. It is for pods that an API
+	// validates projected volumes as the API server does. It is for pods that an API
 	// server has accepted. Pods whose objects the node cannot provide wait for ever.
 	All bool
 }

@@ -229,7 +229,7 @@ func (c *checker) fileKey(path *field.Path, k *v1.FileKeySelector) {
 	}
 }
 
-// podFields are all fields that the API knows as references. Some of them are not
+// podFields are all fields that the API accepts as references. Some of them are not
 // permitted anywhere in a pod.
 var podFields = append([]string{"spec.restartPolicy", "spec.schedulerName", "status.phase"}, slices.Concat(envFields, downwardFields)...)
 

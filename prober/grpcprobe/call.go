@@ -24,7 +24,7 @@ const (
 	// the length of the message.
 	prefixLen = 5
 	// timeoutSlack is by how much the server's deadline is later than ours. A server
-	// resets the stream at its deadline; ours is to come first, as it tells more.
+	// resets the stream at its deadline; ours is to come first, as it is more precise.
 	timeoutSlack = 100 * time.Millisecond
 	// maxMessage is how long a response may be, in bytes. A health response takes 2;
 	// the rest is for fields that are not known yet.

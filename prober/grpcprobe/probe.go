@@ -18,14 +18,14 @@ type Client struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Probe asks the server at the address for the health of the service, and reports
+// Probe requests the health of the service from the server at the address, and reports
 // whether it is SERVING. The empty service stands for the server as a whole. The
-// message says what the server answered or why there is no answer, in kubelet's
+// message is the answer of the server or the reason why there is none, in kubelet's
 // words. A server that does not answer within the timeout, or in another protocol,
 // is not healthy.
 //
-// If ctx ends before the timeout, Probe returns false soon, and the result says
-// nothing about the server.
+// If ctx ends before the timeout, Probe returns false soon. Then the result is not one
+// of the server.
 func (c *Client) Probe(ctx context.Context, address, service string, timeout time.Duration) (healthy bool, message string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -59,8 +59,8 @@ func (c *Client) Probe(ctx context.Context, address, service string, timeout tim
 	}
 }
 
-// transport returns a transport that speaks HTTP/2 without TLS, with prior
-// knowledge, and nothing else.
+// transport returns a transport for HTTP/2 without TLS, with prior knowledge, and for
+// nothing else.
 func (c *Client) transport() *http.Transport {
 	t := &http.Transport{
 		DialContext:            c.Dial,

@@ -15,7 +15,7 @@
 //
 // # Vocabulary
 //
-//   - A behavior says when a container instance ends, with which exit code, and how
+//   - A behavior defines when a container instance ends, with which exit code, and how
 //     it reacts to the stop signal.
 //   - A script is a sequence of behaviors for the successive instances of a container.
 //   - A fault makes a call fail, wait, hang or lose its answer. An event fault loses,
@@ -58,7 +58,7 @@
 //
 // # Limits
 //
-// No process runs. The output of a container is what its [Behavior] says, and a log
+// No process runs. The output of a container comes from its [Behavior], and a log
 // file exists only if there is some; statistics and metrics report the usage that
 // the behavior states. Exec, Attach and PortForward need a server of streams, such
 // as that of package criserver, and answer Unimplemented without one;

@@ -29,8 +29,8 @@ type EventStream struct {
 	// that cause events do not return: a slow listener blocks the runtime. Exits of
 	// containers are not blocked. 0: calls never wait, and slow listeners are cut off.
 	Room int
-	// Unannounced streams send no header before their first event, so that a client does
-	// not know when they are established.
+	// Unannounced streams send no header before their first event, so that a client
+	// cannot detect when they are established.
 	Unannounced bool
 }
 

@@ -25,7 +25,7 @@ func (s *service) running(id string) (*container, error) {
 	return c, nil
 }
 
-// exec runs a command in a running container, as its behavior says.
+// exec runs a command in a running container, as defined by its behavior.
 func (c *container) exec(ctx context.Context, cmd []string) (runtime.ExecResult, error) {
 	if c.behavior.Exec == nil { // constant while it runs
 		return runtime.ExecResult{}, nil
@@ -37,7 +37,7 @@ func (c *container) exec(ctx context.Context, cmd []string) (runtime.ExecResult,
 	return res, err
 }
 
-// ExecSync runs a command as the behavior of the container says. It fails when the
+// ExecSync runs a command as defined by the behavior of the container. It fails when the
 // command exceeds the timeout.
 func (s *runtimeServer) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
 	c, err := s.s.running(req.GetContainerId())

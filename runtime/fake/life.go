@@ -77,7 +77,7 @@ func (s *service) kill(ctx context.Context, c *container) error {
 	}
 }
 
-// endByItself makes a container exit as its behavior says.
+// endByItself makes a container exit as defined by its behavior.
 func (s *service) endByItself(c *container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

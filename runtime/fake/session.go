@@ -18,7 +18,7 @@ type Session struct {
 	// Command to run; nil for a client that attaches.
 	Command []string
 	TTY     bool
-	// Stdin, Stdout and Stderr are nil if the client did not ask for them.
+	// Stdin, Stdout and Stderr are nil if the client did not request them.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// NextSize blocks until the client's terminal has a new size and returns it; ok is
@@ -54,8 +54,8 @@ func (r *Runtime) SetStreamServer(server StreamServer) (remove func(), err error
 	}), nil
 }
 
-// RunSession runs a session in the running container with that ID, as its
-// [Behavior] says, and returns the exit code of the command. The session ends with
+// RunSession runs a session in the running container with that ID, as defined by its
+// [Behavior], and returns the exit code of the command. The session ends with
 // ctx and with the container. It is for servers of streams.
 func (r *Runtime) RunSession(ctx context.Context, containerID string, session Session) (exitCode int32, err error) {
 	c, err := r.s.running(containerID)

@@ -37,7 +37,7 @@ func (e *eventCall) answer() error {
 	return err
 }
 
-// GetContainerEvents streams events from now on, as [EventStream] says.
+// GetContainerEvents streams events from now on, as configured by [EventStream].
 func (s *runtimeServer) GetContainerEvents(_ *criv1.GetEventsRequest, stream grpc.ServerStreamingServer[criv1.ContainerEventResponse]) error {
 	e := s.s.listen(stream.Context())
 	if err := e.answer(); err != nil {

@@ -8,20 +8,20 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// verdict is the decision about a container and its newest instance.
-type verdict int
+// decision is what happens to a container and its newest instance.
+type decision int
 
 const (
-	keep    verdict = iota // it keeps running
-	replace                // a new instance is to be started; the newest is dead by then
-	leave                  // it does not run, or is stopped now, and is not started again
+	keep    decision = iota // it keeps running
+	replace                 // a new instance is to be started; the newest is dead by then
+	leave                   // it does not run, or is stopped now, and is not started again
 )
 
-// judge decides about a container that should run now. If need be, it kills the newest
+// decide returns the decision about a container that should run now. If need be, it kills the newest
 // instance n, which may be nil.
-func (p *planner) judge(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) verdict {
+func (p *planner) decide(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) decision {
 	if n == nil || n.State == runtime.ContainerExited || n.SandboxID != p.out.SandboxID {
-		return p.judgeGone(c, kind, n)
+		return p.decideGone(c, kind, n)
 	}
 	if n.State == runtime.ContainerCreated {
 		// An instance is started right after it is created. It stays in this state only if
@@ -46,9 +46,9 @@ func (p *planner) judge(c *v1.Container, kind runtime.ContainerKind, n *runtime.
 	return replace
 }
 
-// judgeGone decides about a container whose newest instance has exited, or was in an
+// decideGone returns the decision about a container whose newest instance has exited, or was in an
 // earlier sandbox.
-func (p *planner) judgeGone(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) verdict {
+func (p *planner) decideGone(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) decision {
 	again := false
 	switch {
 	case n == nil || n.State == runtime.ContainerCreated:

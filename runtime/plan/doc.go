@@ -25,7 +25,7 @@
 // stopped, and no new sandbox is made. The same holds when an init container has failed
 // for good.
 //
-// A container that has exited is started again if [runtime.ShouldRestart] says so. A
+// A container that has exited is started again if [runtime.ShouldRestart] is true. A
 // container that has failed its liveness or startup probe is stopped, and started again
 // unless its restart policy is Never. A container whose definition
 // ([runtime.ContainerHash]) has changed, or whose state is unknown, is stopped and
@@ -57,10 +57,10 @@
 //     changed container with policy Never is lost if its image cannot be pulled at
 //     once.)
 //   - An instance is counted once, not at each attempt to start its successor.
-//   - When a sandbox is lost, each container is judged separately. A pod with policy
+//   - When a sandbox is lost, each container is considered separately. A pod with policy
 //     Never continues while a container has not run yet or may run again by its own
 //     policy. A container with policy Never does not run twice in any pod.
-//   - The sandbox ID tells which instances ran in another sandbox. So init containers
+//   - The sandbox ID shows which instances ran in another sandbox. So init containers
 //     need not be removed before the new sandbox is initialised.
 //   - A changed definition also replaces an init container that has not succeeded yet
 //     and a sidecar that has not started. A hash that was not recorded is not a change.

@@ -83,7 +83,7 @@ func (p *planner) here(c *v1.Container) *runtime.ContainerStatus {
 // it has one, has succeeded.
 func (p *planner) stepSidecar(c *v1.Container) progress {
 	n := p.here(c)
-	if p.judge(c, runtime.InitContainer, n) == replace {
+	if p.decide(c, runtime.InitContainer, n) == replace {
 		p.start(Start{Container: c, Kind: runtime.InitContainer})
 		return initPending
 	}
@@ -100,15 +100,15 @@ func (p *planner) stepInit(c *v1.Container) progress {
 	if n.State == runtime.ContainerUnknown && !restartsAfterKill(p.Pod, c) {
 		return initFailed // it may have succeeded, but that cannot be known any more
 	}
-	verdict := replace
+	decision := replace
 	if succeeded(n) {
 		if !p.owesSuccessor(n) && !changed(c, n) {
 			return initDone
 		}
 	} else {
-		verdict = p.judge(c, runtime.InitContainer, n)
+		decision = p.decide(c, runtime.InitContainer, n)
 	}
-	switch verdict {
+	switch decision {
 	case replace:
 		p.start(Start{Container: c, Kind: runtime.InitContainer})
 	case leave:

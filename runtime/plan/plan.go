@@ -106,7 +106,7 @@ func Compute(in Input) Actions {
 	p := &planner{Input: in}
 	p.out.Crashes = in.Crashes
 
-	sandbox := judgeSandbox(in.Pod, in.Status)
+	sandbox := decideSandbox(in.Pod, in.Status)
 	p.out.SandboxID, p.out.Attempt = sandbox.id, sandbox.attempt
 	if sandbox.usable {
 		p.planContainers()
@@ -178,7 +178,7 @@ func (p *planner) startEphemeral() {
 func (p *planner) planMain() (busy bool) {
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
-		switch p.judge(c, runtime.MainContainer, p.Status.Newest(c.Name)) {
+		switch p.decide(c, runtime.MainContainer, p.Status.Newest(c.Name)) {
 		case keep:
 			busy = true
 		case replace:

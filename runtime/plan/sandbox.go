@@ -6,19 +6,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// sandboxVerdict says whether the newest sandbox can be used. If so, attempt and id are
-// those of the sandbox. Otherwise attempt is that of the next one.
-type sandboxVerdict struct {
+// sandboxDecision is the decision whether the newest sandbox can be used. If it can,
+// attempt and id are those of the sandbox. Otherwise attempt is that of the next one.
+type sandboxDecision struct {
 	usable  bool
 	attempt uint32
 	id      string
 }
 
-// judgeSandbox decides about the sandbox in use, as the package documentation defines
+// decideSandbox returns the decision about the sandbox in use, as the package documentation defines
 // it.
-func judgeSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxVerdict {
+func decideSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxDecision {
 	if len(status.Sandboxes) == 0 {
-		return sandboxVerdict{attempt: 0}
+		return sandboxDecision{attempt: 0}
 	}
 	ready, next := 0, uint32(0)
 	for i := range status.Sandboxes {
@@ -30,9 +30,9 @@ func judgeSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxVerdict {
 	newest, onHost := &status.Sandboxes[0], runtime.HasHostNetwork(pod)
 	if newest.State != runtime.SandboxReady || ready > 1 || otherNamespaces(pod, newest) ||
 		newest.HostNetwork != onHost || !onHost && len(newest.IPs) == 0 {
-		return sandboxVerdict{attempt: next}
+		return sandboxDecision{attempt: next}
 	}
-	return sandboxVerdict{usable: true, attempt: newest.Attempt, id: newest.ID}
+	return sandboxDecision{usable: true, attempt: newest.Attempt, id: newest.ID}
 }
 
 // otherNamespaces reports whether the spec requests other process or IPC namespaces than
@@ -69,7 +69,7 @@ func (p *planner) mainsAfterSandbox() []*v1.Container {
 	var wanted []*v1.Container
 	for i := range p.Pod.Spec.Containers {
 		c := &p.Pod.Spec.Containers[i]
-		if p.judgeGone(c, runtime.MainContainer, p.Status.Newest(c.Name)) == replace {
+		if p.decideGone(c, runtime.MainContainer, p.Status.Newest(c.Name)) == replace {
 			wanted = append(wanted, c)
 		}
 	}
@@ -85,7 +85,7 @@ func (p *planner) initFailedBefore() bool {
 		if runtime.IsSidecar(c) || succeeded(n) {
 			continue
 		}
-		if p.judgeGone(c, runtime.InitContainer, n) == leave {
+		if p.decideGone(c, runtime.InitContainer, n) == leave {
 			return true
 		}
 	}

@@ -44,7 +44,7 @@
 //     or 2, or both. With version 2, the kernel enables controllers only below a cgroup
 //     without processes: with systemd, set Delegate=yes, and let [Options].CgroupRoot name
 //     a cgroup beside that of the server. If a limit is not enforced, the status message
-//     of the running container says so. UpdateContainerResources changes limits of a
+//     of the running container has the reason. UpdateContainerResources changes limits of a
 //     running container. It refuses a limit without a cgroup.
 //
 // # What a container does not get
@@ -157,7 +157,7 @@
 //     read-only paths, mount propagation (rprivate, rslave).
 //   - 6 need other namespaces: host name, DNS configuration, a host port that differs from
 //     the container port, IPC, sysctls (2).
-//   - 1 wants a pull to exceed a timeout of 1 ms; a pull here is faster.
+//   - 1 requires that a pull exceeds a timeout of 1 ms; a pull here is faster.
 //   - 2 need brctl, which the host did not have: privileged, and an added capability.
 //     "Privileged is false" passes for the same reason, and shows nothing.
 //

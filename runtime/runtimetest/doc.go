@@ -20,7 +20,7 @@
 //   - Logs in CRI's format, environment variables, commands.
 //   - The end of the context in every method.
 //   - Many pods at the same time.
-//   - A restart of the runtime: it knows what happened in between.
+//   - A restart of the runtime: afterwards it reports what happened in between.
 //
 // # What it does not test
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Subject is a runtime under test, with what the suite has to know about it. Runtime,
+// Subject is a runtime under test, with what the suite needs for its tests. Runtime,
 // Host, Dir, Image, Sleep and Exit are required. If another field is nil, the tests that
 // need it are skipped.
 type Subject struct {

@@ -44,7 +44,7 @@ type Factory struct {
 	// set. New is called in the bubble of the test ([synctest.Test]); goroutines that
 	// it starts must end when Run returns.
 	New func(t *testing.T, opts status.Options) status.StatusManager
-	// KeepsOnly says that the manager ignores the sink. Tests that need one are skipped.
+	// KeepsOnly means that the manager ignores the sink. Tests that need one are skipped.
 	KeepsOnly bool
 }
 
@@ -67,7 +67,7 @@ func Suite(t *testing.T, f Factory) {
 // testCase is one test of the suite.
 type testCase struct {
 	name string
-	// delivers says that the test needs a manager with a sink.
+	// delivers means that the test needs a manager with a sink.
 	delivers bool
 	test     func(e *env)
 	// missing returns the name of the optional interface that the manager lacks for the

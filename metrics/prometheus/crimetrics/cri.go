@@ -27,8 +27,8 @@ type CRI struct {
 
 var _ cri.Metrics = (*CRI)(nil)
 
-// New registers the metrics of one runtime. The error says which metric the registry
-// refused; then none is registered.
+// New registers the metrics of one runtime. The error names the metric that the
+// registry refused; then none is registered.
 func New(reg prometheus.Registerer) (*CRI, error) {
 	vec := func(name, help string, buckets []float64, label string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(collector.HistogramOpts(collector.Kubelet(name, help), buckets), []string{label})

@@ -1,5 +1,5 @@
 // Package calls records the calls of a fake's methods, and makes calls fail or wait
-// as a test says.
+// by rules of a test.
 //
 // A fake embeds a [Log], so that its users have Fail, Hold, Calls and the rest, and
 // implements each of its methods with [Log.Do] or [Log.Note].
@@ -100,7 +100,7 @@ func (l *Log) Hold(method string, uid types.UID) (release func()) {
 	})
 }
 
-// Do records a call, and makes it wait and fail as the rules say. Unless it fails, Do
+// Do records a call, and makes it wait and fail by the rules. Unless it fails, Do
 // calls do, which may be nil, and returns its error. It is for the methods of fakes.
 func (l *Log) Do(ctx context.Context, c Call, do func() error) error {
 	c.Began = time.Now()
