@@ -21,5 +21,7 @@
 //     file, when it has read the old one to its end. After a truncation it continues at
 //     the beginning.
 //   - Memory is bounded by the longest line. A line that is longer than 16 MiB is
-//     skipped.
+//     skipped. Each call is bounded in what it reads, whatever the size of the file.
+//   - Only regular files are opened, and links are not followed. No call waits for a
+//     writer.
 package crilog

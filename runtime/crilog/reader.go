@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"slices"
+
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 )
 
 const (
@@ -15,7 +17,13 @@ const (
 	maxLine = 16 << 20
 	// block is the size of a read.
 	block = 32 << 10
+	// maxSkip is the maximum that is read without finding a line. It bounds the time of a
+	// call: a file without lines can be of any size and take no disk.
+	maxSkip = 256 << 20
 )
+
+// ErrNoLines says that 256 MiB of a file have no line in the format of CRI.
+var ErrNoLines = errors.New("the log has no line in the format of CRI for 256 MiB")
 
 // Reader reads the lines of a log. It is not safe for concurrent use.
 type Reader struct {
@@ -31,12 +39,17 @@ type Reader struct {
 	skip bool
 	// rotated means that path was another file before the last read of src.
 	rotated bool
+	// skipped is how much was read since the last line in the format of CRI.
+	skipped int64
 }
 
 // Open opens the log. The reader starts before the last lines, or at the beginning if
 // lines is negative. Partial lines count as lines, as they do for kubelet.
+//
+// Open fails if the path is not that of a regular file. It follows no link there, as
+// others than the runtime may be able to write to the directory.
 func Open(path string, lines int) (*Reader, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +75,8 @@ func (r *Reader) seek(lines int) error {
 func (r *Reader) Close() error { return r.f.Close() }
 
 // Next returns the next complete line. At the end of the log the error is [io.EOF], and
-// the caller may call Next again later. The line is valid until the next call.
+// the caller may call Next again later. The line is valid until the next call. Next reads
+// no more than 256 MiB; if these have no line, it returns [ErrNoLines].
 func (r *Reader) Next() (Line, error) {
 	for {
 		raw, err := r.next()
@@ -70,6 +84,7 @@ func (r *Reader) Next() (Line, error) {
 			return Line{}, err
 		}
 		if l, ok := Parse(raw); ok {
+			r.skipped = 0
 			return l, nil
 		}
 	}
@@ -120,11 +135,15 @@ func (r *Reader) fill() error {
 		r.buf = append(r.buf[:0], r.buf[r.done:]...)
 		r.done = 0
 	}
+	if r.skipped > maxSkip {
+		return ErrNoLines
+	}
 	have := len(r.buf)
 	r.buf = slices.Grow(r.buf, block)
 	n, err := r.src.ReadAt(r.buf[have:have+block], r.at)
 	r.buf = r.buf[:have+n]
 	r.at += int64(n)
+	r.skipped += int64(n)
 	switch {
 	case n > 0:
 		return nil
@@ -142,7 +161,7 @@ var errNewFile = errors.New("another file")
 
 // turn continues with the new file, if there is one, at the end of the old one.
 func (r *Reader) turn() error {
-	there, err := os.Stat(r.path)
+	there, err := os.Lstat(r.path)
 	if err != nil {
 		return io.EOF // removed, or renamed and not made again yet
 	}
@@ -162,7 +181,7 @@ func (r *Reader) turn() error {
 		r.rotated = true
 		return errNewFile
 	}
-	f, err := os.Open(r.path)
+	f, err := regular.Open(r.path)
 	if err != nil {
 		return io.EOF
 	}

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
+
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 )
 
 // maxTailRead is the maximum that [Tail] reads of a log. A line of containerd or CRI-O
@@ -12,9 +13,10 @@ import (
 const maxTailRead = 2 << 20
 
 // Tail returns the text of the last lines of a log, and of that the last limit bytes. It
-// reads no more than the last 2 MiB of the log.
+// reads no more than the last 2 MiB of the log. It fails if the path is not that of a
+// regular file.
 func Tail(path string, lines, limit int) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +53,15 @@ func tail(src io.ReaderAt, size int64, lines, limit int, most int64) ([]byte, er
 }
 
 // tailOffset returns the offset of the last lines. It reads no more than the last most
-// bytes. amid means that the offset may be within a line.
+// bytes, and goes back no further than to a line that is too long. amid means that the
+// offset may be within a line.
 func tailOffset(src io.ReaderAt, size int64, lines int, most int64) (offset int64, amid bool, err error) {
 	if lines <= 0 {
 		return size, false, nil
 	}
 	stop := max(0, size-most)
 	buf := make([]byte, min(block, size-stop))
+	line := size // the end of the line that is looked at
 	for end := size; end > stop; {
 		begin := max(stop, end-int64(len(buf)))
 		data := buf[:end-begin]
@@ -78,7 +82,10 @@ func tailOffset(src io.ReaderAt, size int64, lines int, most int64) (offset int6
 			if lines--; lines == 0 {
 				return begin + int64(i) + 1, false, nil
 			}
-			data = data[:i]
+			data, line = data[:i], begin+int64(i)
+		}
+		if line-begin > maxLine {
+			return begin, begin > 0, nil
 		}
 		end = begin
 	}
