@@ -239,7 +239,10 @@ func (m *Mux) restorePods(pods []*v1.Pod) {
 	m.merged(rejections)
 	for _, r := range sources {
 		if restorer, ok := runtime.Optional[SourceRestorer](r.source); ok {
-			restorer.Restored(podsOf(r.name, pods))
+			own := podsOf(r.name, pods)
+			if err := runtime.Recover(func() error { restorer.Restored(own); return nil }); err != nil {
+				m.logger.Error(err, "Callback has panicked", "callback", "Restored", "source", r.name)
+			}
 		}
 	}
 	for _, pod := range pods {

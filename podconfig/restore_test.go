@@ -223,6 +223,32 @@ func (r *restorer) Run(ctx context.Context, sink podconfig.Sink) error {
 	return nil
 }
 
+// badRestorer is a source that cannot take what was restored.
+type badRestorer struct{ podconfig.Source }
+
+func (badRestorer) Restored([]*v1.Pod) { panic("no memory of it") }
+
+func TestASourceRestorerThatPanics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		opts := restoring(testPod("1", "a", from("file")))
+		opts.Sources = []podconfig.Source{badRestorer{podconfig.NewStatic("file", testPod("2", "b"))}}
+		m, err := podconfig.New(opts)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		for c := range m.Changes() {
+			if c.Op == podconfig.Add {
+				assert.Equal(t, "b", c.Pods[0].Name)
+				break
+			}
+		}
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
 func TestSourceRestorer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

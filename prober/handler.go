@@ -262,7 +262,14 @@ func (l *link) attempt(ctx context.Context, t Target) (outcome Outcome, message 
 // Failure.
 func (l *link) check(ctx context.Context, t Target) (outcome Outcome, message string, err error) {
 	if !l.guarded {
-		return l.Check(ctx, t)
+		err = runtime.Recover(func() (err error) { // the runtime of exec probes may be wrapped
+			outcome, message, err = l.Check(ctx, t)
+			return err
+		})
+		if p := (*runtime.PanicError)(nil); errors.As(err, &p) {
+			return Unknown, "", fmt.Errorf("handler %s: %w", l.Name(), err)
+		}
+		return outcome, message, err
 	}
 	limited, cancel := context.WithTimeout(ctx, t.Timeout)
 	defer cancel()

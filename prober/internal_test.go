@@ -121,3 +121,19 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+type panicking struct{ empty }
+
+func (panicking) Exec(context.Context, runtime.ContainerID, []string, time.Duration) (runtime.ExecResult, error) {
+	panic("not here")
+}
+
+func TestAPanicOfTheRuntimeIsAnError(t *testing.T) {
+	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
+	pod := testpod.New("web", testpod.Container(v1.Container{Name: "app", LivenessProbe: probe}))
+	c := &pod.Spec.Containers[0]
+	l, p := newChain(nil, DefaultHandlers(panicking{}, "test")).find(pod, c, runtime.LivenessProbe)
+	outcome, _, err := l.attempt(t.Context(), Target{Pod: pod, Container: c, Probe: p, Timeout: time.Second})
+	assert.Equal(t, Unknown, outcome)
+	assert.ErrorAs(t, err, new(*runtime.PanicError))
+}

@@ -95,7 +95,8 @@ type Sink interface {
 // it with [runtime.Optional].
 type EndSink interface {
 	// PodGone is called at least once for each pod that is gone from the node: its
-	// containers have stopped and no source contains it. last is its last status, which
+	// containers have stopped, and no source contains it or it is started anew under its
+	// UID. last is its last status, which
 	// is read-only. It is nil if the pod never had a status, or if PodGone has already
 	// been accepted for the pod.
 	//
