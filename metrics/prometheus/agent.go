@@ -11,6 +11,9 @@ import (
 // ForAgent registers the metrics of all parts of one agent, for
 // [kubeletkit.Options].Metrics. Those of the runtime are apart, since the runtime is made
 // before the agent: see package crimetrics. The error names the metric that the registry refused.
+//
+// The metrics of probes have series for each container. The field Prober can be replaced
+// by a [NewProber] of another registry, to serve them apart.
 func ForAgent(reg prometheus.Registerer) (kubeletkit.Metrics, error) {
 	var (
 		m    kubeletkit.Metrics
