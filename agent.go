@@ -78,8 +78,8 @@ func (a *Agent) Parts() Parts { return a.parts }
 
 // Add has run called with the agent's context when the agent runs, and waited for when
 // it stops, so that further components live and end with the agent. If run returns an
-// error while the agent runs, the agent stops and Run returns it; nil is no error. Add
-// fails if run is nil, and once Run was called.
+// error while the agent runs, the agent stops and Run returns it; nil is no error. A panic
+// of run counts as an error. Add fails if run is nil, and once Run was called.
 //
 // An HTTP server, for example, is such a component:
 //
@@ -147,7 +147,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		})
 	}
 	for _, c := range added {
-		run(c, true)
+		run(component{c.name, func(ctx context.Context) error { return a.runAdded(ctx, c) }}, true)
 	}
 	p := &a.parts
 	for _, c := range []component{
@@ -158,6 +158,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err = errors.Join(g.Wait(), stopCheckpoint())
 	a.log.Info("Agent has stopped")
+	return err
+}
+
+// runAdded runs a component. If it panics, that is its error.
+func (a *Agent) runAdded(ctx context.Context, c component) error {
+	err := runtime.Recover(func() error { return c.run(ctx) })
+	if p := (*runtime.PanicError)(nil); errors.As(err, &p) {
+		a.log.Error(err, "Component panicked", "component", c.name, "stack", string(p.Stack))
+	}
 	return err
 }
 

@@ -228,6 +228,18 @@ func TestComponentsRunAndStopWithTheAgent(t *testing.T) {
 			assert.ErrorContains(t, err, "the webhook failed")
 		})
 	})
+	t.Run("a panic of a component is its error", func(t *testing.T) {
+		opts := options(t)
+		synctest.Test(t, func(t *testing.T) {
+			opts.Runtime = fake.New(fake.Options{})
+			agent, err := kubeletkit.New(opts)
+			require.NoError(t, err)
+			require.NoError(t, agent.Add("webhook", func(context.Context) error { panic("nil map") }))
+			err = agent.Run(t.Context())
+			assert.ErrorContains(t, err, "the webhook failed: panic: nil map")
+			assert.ErrorAs(t, err, new(*runtime.PanicError))
+		})
+	})
 }
 
 func TestChecks(t *testing.T) {
@@ -235,7 +247,7 @@ func TestChecks(t *testing.T) {
 		n := startNode(t, t.TempDir(), fake.New(fake.Options{}))
 		defer n.stop(t)
 		n.after(5 * time.Second)
-		assert.ErrorContains(t, n.Ready(), "not all sources have delivered")
+		assert.ErrorContains(t, n.Ready(), "not all sources have delivered their pods; missing: test")
 		require.NoError(t, n.Healthy())
 		n.source.Set()
 		n.after(5 * time.Second)

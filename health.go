@@ -3,8 +3,10 @@ package kubeletkit
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -74,7 +76,7 @@ func (a *Agent) Healthy() error {
 func (a *Agent) Ready() error {
 	var errs []error
 	if !a.Synced() {
-		errs = append(errs, errors.New("not all sources have delivered their pods"))
+		errs = append(errs, a.notSynced())
 	}
 	if err := a.loop.RuntimeError(); err != nil {
 		errs = append(errs, err)
@@ -83,6 +85,23 @@ func (a *Agent) Ready() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, a.runChecks(&a.ready))...)
+}
+
+// notSynced returns an error with the names of the sources that have not delivered, as far
+// as they are known.
+func (a *Agent) notSynced() error {
+	var missing []string
+	if registry, ok := runtime.Optional[podconfig.SourceRegistry](a.parts.PodConfig); ok {
+		for _, source := range registry.Sources() {
+			if !source.Seen {
+				missing = append(missing, source.Name)
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return errors.New("not all sources have delivered their pods")
+	}
+	return fmt.Errorf("not all sources have delivered their pods; missing: %s", strings.Join(missing, ", "))
 }
 
 // Synced reports whether every source has delivered the pods that are to run, and the
