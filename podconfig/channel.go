@@ -9,16 +9,16 @@ import (
 
 // Channel is a [Source] of pods that another part of the program sends, such as an
 // embedder's own control plane. Each value on the channel is a snapshot. The pods need a
-// name, a namespace, a UID and defaults; manifest.Load and manifest.SetDefaults see to
-// that.
+// name, a namespace, a UID and defaults. Pods from manifest.Load have all of these;
+// manifest.SetDefaults sets the defaults of others.
 type Channel struct {
 	name string
 	pods <-chan []*v1.Pod
 }
 
 // NewChannel returns a source of that name. If the channel is closed after a snapshot was
-// sent, the source is complete and its last pods stay. If it is closed before, the source
-// has failed.
+// sent, the source is complete and its last pods stay. If it is closed without a snapshot,
+// the source has failed.
 func NewChannel(name string, pods <-chan []*v1.Pod) *Channel { return &Channel{name, pods} }
 
 // Name implements [Source].

@@ -4,22 +4,22 @@
 // # Vocabulary
 //
 //   - A [Source] delivers pods to a [Sink]: snapshots and deltas.
-//   - A snapshot is the full list of the pods that a source wants at one moment. A
-//     [Delta] is a change of single pods since then.
-//   - A pod is offered by each source that wants it. It is desired if it is also in the
-//     stream: at most one pod of a UID is, and at most one of a full name, which is
-//     namespace and name.
-//   - A pod is rejected if a source wants it and it is not desired. If the reason is
-//     another pod of the same UID or full name, it waits until that pod is removed.
-//   - The reader is the one that receives the stream. A pod is delivered when the reader
-//     has received it.
+//   - A snapshot is the full list of the pods of a source at one moment. A [Delta] is a
+//     change of single pods since then.
+//   - A pod is offered while it is in the latest snapshot of a source, with the deltas
+//     since then.
+//   - A pod is desired if it is offered and the Mux puts it into the stream. The stream
+//     has at most one pod of each UID and of each full name (namespace and name).
+//   - A pod is rejected if a source delivers it and it is not desired. If another pod has
+//     its UID or full name, it waits until that pod is removed.
+//   - The reader receives the stream. A pod is delivered when the reader has received it.
 //   - A [Change] is one element of the stream: an operation ([Op]) and its pods.
-//   - A batch is a run of changes, ordered by operation, that leads from the delivered
-//     pods to the desired ones.
+//   - A batch is a sequence of changes, ordered by operation, that leads from the
+//     delivered pods to the desired ones.
 //   - A source has been seen when the reader has received all changes that followed from
 //     its first snapshot.
-//   - A restored pod was desired in an earlier life of the agent. It is desired until
-//     its source delivers its first snapshot.
+//   - A restored pod was desired in an earlier run of the agent. It is desired until its
+//     source delivers its first snapshot.
 //   - A static pod comes from any source but an API server, the source "api".
 //
 // # Overview
@@ -34,36 +34,36 @@
 //	}
 //
 // Package podconfig/file and package podconfig/http have sources that read manifests
-// from a disk and from a URL. A control plane of an embedder sends snapshots to a
+// from a disk and from a URL. An embedder's control plane sends snapshots through
 // [NewChannel], or implements [Source] in a few lines and calls Sink.Apply for changes of
 // single pods. [NewStatic] is a source of pods that never change. Package
-// podconfig/manifest makes pods of manifests; pods that come from elsewhere need at least
-// a name, a namespace, a UID and the defaults of manifest.SetDefaults. Sources are added
-// and removed while the Mux runs with [Mux.Add] and [Mux.Remove].
+// podconfig/manifest makes pods from manifests; pods that come from elsewhere need at
+// least a name, a namespace, a UID and the defaults of manifest.SetDefaults. Sources are
+// added and removed while the Mux runs with [Mux.Add] and [Mux.Remove].
 //
 // After a reboot the sources may be unreachable. [Options].Restore returns the pods of
-// the earlier life of the agent, for example from package podconfig/checkpoint. The Mux
+// the earlier run of the agent, for example from package podconfig/checkpoint. The Mux
 // delivers them before it runs any source.
 //
 // # Guarantees of the stream
 //
-//   - The changes that a reader has received, applied in order, give a set of pods that
-//     was desired at some moment: at the end of each batch. When the reader has received
-//     all changes, it is the current one. A slow reader misses intermediate states, never
-//     the last. It does not block the sources, and the memory of the Mux is bounded by
-//     the pods that are offered and delivered.
+//   - At the end of each batch, the changes that the reader has received, applied in
+//     order, give a set of pods that was desired at some moment. When the reader has
+//     received all changes, it is the set of the pods that are desired now. A slow reader
+//     misses intermediate states, never the last. It does not block the sources, and the
+//     memory of the Mux is bounded by the pods that are offered and delivered.
 //   - The first change of a UID is an Add or a Restore, the last one a Remove. Between
 //     the two its full name does not change.
 //   - Each delivery of a source, a snapshot or a delta, is one atomic step. Within it a
 //     full name may pass from one UID to another.
 //   - Of two pods with the same UID or full name, the one that was desired first stays
-//     desired until its source removes it. The other is reported once as an event. When
-//     the UID or name becomes free, it goes to a pod of the same source that was offered
-//     in the same step, as when a pod gets a new UID; else to the source that was
-//     registered first, and within a source to the pod that was offered first.
-//   - [Mux.AllSeen] is true when all sources have been seen. Until then the absence of a
-//     pod means nothing, and nothing may be cleaned up because of it. Restored pods and
-//     deltas without a snapshot do not make a source seen.
+//     desired until its source removes it. The other waits, and is reported once as an
+//     event. When the UID or name becomes free, the next desired pod is a waiting pod of
+//     the source that has released it. If there is none, it is a pod of the source that
+//     was registered first; within a source, the pod that was offered first.
+//   - [Mux.AllSeen] is true when all sources have been seen. Until then a pod that is not
+//     in the stream may still come, so nothing may be cleaned up because it is missing.
+//     Restored pods and deltas without a snapshot do not make a source seen.
 //   - A restored pod keeps its UID and full name until its source delivers a snapshot.
 //     Then it is removed if the snapshot does not have it, and updated if it differs. If
 //     it is the same, there is no change.

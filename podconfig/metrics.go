@@ -1,28 +1,26 @@
 package podconfig
 
-// Metrics receives the metrics of a [Mux]. Kubelet has no metrics of its pod
-// configuration, so names begin with kubeletkit_podconfig_. Its methods must not block
-// and must not call the Mux. They are safe for concurrent use.
-//
-// An implementation should embed [NopMetrics], so that it stays complete when a method is
-// added.
+// Metrics receives the measurements of a [Mux]. Its methods must not block and must not
+// call the Mux. They are safe for concurrent use. Implementations embed [NopMetrics], so
+// that methods added later do not break them. Kubelet has no metrics of its pod
+// configuration, so the names in metrics/prometheus begin with kubeletkit_podconfig_.
 type Metrics interface {
-	// Sources is called when one of the numbers changes: how many sources are registered,
-	// and how many of these have been seen. kubeletkit_podconfig_sources, a gauge.
+	// Sources is called when one of the numbers has changed: the registered sources, and
+	// those of them that have been seen. It is the gauge kubeletkit_podconfig_sources.
 	Sources(registered, seen int)
-	// SourceFailed is called after each run of a source that failed and is repeated.
+	// SourceFailed is called after each run of a source that has failed and is repeated:
 	// kubeletkit_podconfig_source_failures_total.
 	SourceFailed(source string)
 	// ChangeDelivered is called for each change that the reader has received, with the
-	// number of its pods. kubeletkit_podconfig_changes_total and
+	// number of its pods: kubeletkit_podconfig_changes_total and
 	// kubeletkit_podconfig_changed_pods_total.
 	ChangeDelivered(source string, op Op, pods int)
-	// PodRejected is called for each pod that is rejected, once for as long as it is.
+	// PodRejected is called when a pod is rejected, together with [Options].Event:
 	// kubeletkit_podconfig_rejected_pods_total.
 	PodRejected(source string)
 }
 
-// NopMetrics discards all metrics. Embed it to implement some methods of [Metrics] only.
+// NopMetrics discards all measurements.
 type NopMetrics struct{}
 
 var _ Metrics = NopMetrics{}

@@ -24,7 +24,7 @@ type Options struct {
 	NodeName string
 	// Sources are the first sources; [Mux.Add] adds more. Their names must differ.
 	Sources []Source
-	// Restore, if not nil, returns the pods of an earlier life of the agent, so that they
+	// Restore, if not nil, returns the pods of an earlier run of the agent, so that they
 	// run although their sources cannot be reached: all pods that were in the stream and
 	// were not removed. [Mux.Run] calls it once, before it runs the sources.
 	//
@@ -34,12 +34,13 @@ type Options struct {
 	// stay until their source has delivered its first snapshot. See [SourceRestorer] for
 	// sources that need to keep them longer.
 	Restore func(ctx context.Context) []*v1.Pod
-	// Event receives a warning with kubelet's reason FailedValidation for each pod that is
-	// rejected, once for as long as it is. If nil, events are discarded.
+	// Event receives a warning with kubelet's reason FailedValidation when a pod is
+	// rejected. The next snapshots with the same rejected pod cause no further event. nil:
+	// events are discarded.
 	Event runtime.EventFunc
-	// Metrics; nil means none.
+	// Metrics receives measurements. nil: none.
 	Metrics Metrics
-	// Logger; the zero value discards.
+	// Logger receives failures of sources and rejected pods. The zero value discards.
 	Logger logr.Logger
 }
 
@@ -54,8 +55,8 @@ type Mux struct {
 
 	started atomic.Bool
 	changes chan Change
-	// wake holds one token when the sources have changed since the last look at the
-	// merger. Further tokens are dropped: one look takes in everything.
+	// wake holds one token when the merger has changed since deliver has last called
+	// next. Further tokens are dropped: one call of next is for all changes.
 	wake chan struct{}
 
 	mu     sync.Mutex // guards the merger with all its registrations, and the following
@@ -64,7 +65,7 @@ type Mux struct {
 	start  func(r *registration)
 	ended  bool         // Run has ended, or is about to
 	frozen bool         // after Freeze
-	counts sourceCounts // as reported last
+	counts sourceCounts // as last reported to Metrics
 }
 
 var (
@@ -73,7 +74,7 @@ var (
 	_ Freezer        = (*Mux)(nil)
 )
 
-// New returns a mux of the sources. It does nothing until it is run. The error lists
+// New returns a mux with the sources. It does nothing until Run is called. The error names
 // all sources that [Mux.Add] would refuse.
 func New(opts Options) (*Mux, error) {
 	m := &Mux{
@@ -106,7 +107,7 @@ func New(opts Options) (*Mux, error) {
 // it calls [Mux.Run].
 //
 // It returns an error if the source has no name or the name of another registered
-// source, or one that wraps [ErrMuxEnded].
+// source. It returns an error that wraps [ErrMuxEnded] when Run has ended.
 func (m *Mux) Add(source Source) error {
 	if source == nil {
 		return errors.New("the source is nil")
@@ -148,8 +149,8 @@ func (m *Mux) Remove(name string) bool {
 	rejections := m.merger.remove(r)
 	m.countSources()
 	m.mu.Unlock()
-	m.merged(rejections)
-	if r.cancel != nil { // set before the source could be found, or never
+	m.notify(rejections)
+	if r.cancel != nil { // does not change any more: Run starts registered sources only
 		r.cancel()
 		<-r.done
 	}
@@ -181,8 +182,8 @@ func (m *Mux) Sources() []SourceState {
 func (m *Mux) Changes() <-chan Change { return m.changes }
 
 // AllSeen reports whether every registered source has been seen, and the reader has also
-// received all changes that followed from the removal of sources. Only then does the
-// absence of a pod mean that no source wants it.
+// received all changes that followed from the removal of sources. While it is true, a pod
+// that is not in the stream is not desired.
 //
 // AllSeen becomes true some time after the reader has received the last change, never
 // before. It becomes false again when a source is added or removed.
@@ -230,13 +231,13 @@ func (m *Mux) Run(ctx context.Context) error {
 	return nil
 }
 
-// restorePods takes in the pods of an earlier life of the agent.
+// restorePods adds the pods of an earlier run of the agent to the merger.
 func (m *Mux) restorePods(pods []*v1.Pod) {
 	m.mu.Lock()
 	sources := slices.Clone(m.merger.sources)
 	rejections := m.merger.restore(pods)
 	m.mu.Unlock()
-	m.merged(rejections)
+	m.notify(rejections)
 	for _, r := range sources {
 		if restorer, ok := runtime.Optional[SourceRestorer](r.source); ok {
 			own := podsOf(r.name, pods)
@@ -281,9 +282,9 @@ func (m *Mux) deliver(ctx context.Context) {
 	}
 }
 
-// merged follows each change of the merger, after m.mu was released. It lets the
-// goroutine of Run look at the merger, and reports rejected pods.
-func (m *Mux) merged(rejections []rejection) {
+// notify is called after each change of the merger, when m.mu was released. It wakes
+// deliver, and reports rejected pods.
+func (m *Mux) notify(rejections []rejection) {
 	select {
 	case m.wake <- struct{}{}:
 	default:

@@ -13,9 +13,9 @@ type PodConfig interface {
 	// Changes returns the stream of changes, which has one reader. The package
 	// documentation lists its guarantees.
 	Changes() <-chan Change
-	// AllSeen reports whether the reader has received the pods of all sources. Only
-	// then does the absence of a pod mean that no source wants it. It may become
-	// false again when a source is added or removed.
+	// AllSeen reports whether the reader has received the pods of all sources. While it
+	// is true, a pod that is not in the stream is not desired. It may become false again
+	// when a source is added or removed.
 	AllSeen() bool
 }
 

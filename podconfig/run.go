@@ -54,7 +54,7 @@ func (m *Mux) supervise(ctx context.Context, r *registration) {
 	}
 }
 
-// sleep reports whether the time has passed before ctx ended.
+// sleep returns true after the time, or false when ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -71,7 +71,7 @@ func (m *Mux) runOnce(ctx context.Context, r *registration) (delivered bool, err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &sink{mux: m, registration: r}
-	before := r.snapshots // changed by this source alone
+	before := r.snapshots // without m.mu: only this source changes it
 	err = runtime.Recover(func() error { return r.source.Run(ctx, s) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *sink) NodeName() string { return s.mux.nodeName }
 
 // Set implements [Sink].
 func (s *sink) Set(pods []*v1.Pod) {
-	s.mux.merged(s.set(pods))
+	s.mux.notify(s.set(pods))
 }
 
 func (s *sink) set(pods []*v1.Pod) []rejection {
@@ -105,7 +105,7 @@ func (s *sink) set(pods []*v1.Pod) []rejection {
 
 // Apply implements [Sink].
 func (s *sink) Apply(d Delta) {
-	s.mux.merged(s.apply(d))
+	s.mux.notify(s.apply(d))
 }
 
 func (s *sink) apply(d Delta) []rejection {
@@ -117,7 +117,7 @@ func (s *sink) apply(d Delta) []rejection {
 	return s.mux.merger.apply(s.registration, d)
 }
 
-// ignored reports whether deliveries have no effect any more. The caller holds Mux.mu.
+// ignored reports whether deliveries have no effect any more. Mux.mu is held.
 func (s *sink) ignored() bool {
 	return s.closed || s.registration.removed || s.mux.frozen
 }

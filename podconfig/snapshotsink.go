@@ -23,7 +23,7 @@ type snapshotSink struct {
 	mu sync.Mutex
 	// pods is the current list. It may be shared with set and is never written to.
 	pods []*v1.Pod
-	seen bool // there was a Set
+	seen bool // Set was called
 }
 
 // NodeName implements [Sink].
