@@ -57,8 +57,8 @@ type Plugin interface {
 	// it returns nil, and possibly once more. It finds what it needs in Place.StateDir,
 	// where SetUp has put it.
 	//
-	// Afterwards the manager unmounts what is still mounted at Place.Dir and removes
-	// both directories. A plugin that only mounts has nothing to do itself.
+	// Afterwards the manager unmounts what is still mounted in the two directories of
+	// Place, and removes both. A plugin that only mounts has nothing to do itself.
 	TearDown(ctx context.Context, req TearDownRequest) error
 }
 

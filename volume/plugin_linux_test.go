@@ -1,6 +1,8 @@
 package volume_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	v1 "k8s.io/api/core/v1"
 
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
@@ -124,4 +128,44 @@ func TestRemoveDoesNotCrossAMount(t *testing.T) {
 		require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(web), dir))
 		assert.NoDirExists(t, dir)
 	}
+}
+
+// staging is a plugin that mounts in its StateDir and leaves that to the manager.
+type staging struct{ source string }
+
+func (staging) Name() string               { return "staging" }
+func (staging) Supports(v *v1.Volume) bool { return v.NFS != nil }
+
+func (s staging) SetUp(_ context.Context, req volume.SetUpRequest) (kruntime.Volume, error) {
+	stage := filepath.Join(req.StateDir, "stage")
+	if err := os.Mkdir(stage, 0o700); err != nil {
+		return kruntime.Volume{}, err
+	}
+	return kruntime.Volume{HostPath: stage}, syscall.Mount(s.source, stage, "", syscall.MS_BIND, "")
+}
+
+func (staging) TearDown(context.Context, volume.TearDownRequest) error { return nil }
+
+// Also while the volume of another plugin cannot be taken down.
+func TestWhatIsMountedInAStateDirIsNotCrossed(t *testing.T) {
+	needsMount(t)
+	source, dir := t.TempDir(), t.TempDir()
+	data := filepath.Join(source, "data")
+	require.NoError(t, os.WriteFile(data, []byte("precious"), 0o600))
+	d := &disk{pool: &pool{}, name: "disk", mount: tmpfs, fail: func(step string) error {
+		if strings.HasPrefix(step, "detach") {
+			return errors.New("the target is away")
+		}
+		return nil
+	}}
+	m := managerWith(t, d, staging{source})
+	web := pod(iscsi("a"), v1.Volume{Name: "b", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}})
+	_, err := m.SetUp(t.Context(), web, dir)
+	require.NoError(t, err)
+	require.ErrorContains(t, m.TearDown(t.Context(), kruntime.RefOf(web), dir), "the target is away")
+	assert.FileExists(t, data)
+	assert.NoDirExists(t, filepath.Join(dir, "plugins", "staging", "b"))
+	d.fail = nil
+	require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(web), dir))
+	assert.FileExists(t, data)
 }

@@ -103,6 +103,9 @@ func (v foundVolume) remove() error {
 	if err := v.Unmount(); err != nil {
 		return err
 	}
+	if err := unmountBelow(v.StateDir); err != nil { // a plugin may have mounted there, too
+		return err
+	}
 	if err := os.RemoveAll(v.Dir); err != nil {
 		return err
 	}
