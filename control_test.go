@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -48,15 +50,33 @@ func TestEvict(t *testing.T) {
 	})
 }
 
+// countingSyncer counts the syncs of pods.
+type countingSyncer struct {
+	podworkers.PodSyncer
+	syncs *atomic.Int32
+}
+
+func (c countingSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (podworkers.Result, error) {
+	c.syncs.Add(1)
+	return c.PodSyncer.SyncPod(ctx, typ, pod, status)
+}
+
 func TestSync(t *testing.T) {
+	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		n := startNode(t, t.TempDir(), fake.New(fake.Options{}))
+		var syncs atomic.Int32
+		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
+			o.Override.PodSyncer = kubeletkit.Wrap(func(s podworkers.PodSyncer) podworkers.PodSyncer { return countingSyncer{s, &syncs} })
+		})
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
 		n.after(10 * time.Second)
-		n.runtime.ForgetCalls()
+		before := syncs.Load()
+		n.after(time.Second)
+		require.Equal(t, before, syncs.Load())
 		require.NoError(t, n.Sync("uid-web"))
 		n.after(time.Second)
+		assert.Equal(t, before+1, syncs.Load())
 		assert.ErrorIs(t, n.Sync("uid-other"), kubeletkit.ErrUnknownPod)
 	})
 }

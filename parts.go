@@ -132,7 +132,8 @@ type Overrides struct {
 	Volumes Override[volume.VolumeManager]
 	// PodSyncer: default a [*podsync.Syncer].
 	PodSyncer Override[podworkers.PodSyncer]
-	// PodWorkers: default [*podworkers.Workers] with [Parts].WorkersOptions.
+	// PodWorkers: default [*podworkers.Workers] with [Parts].WorkersOptions. State must not
+	// call Status, which calls it with a lock held (Parts.MayRun).
 	PodWorkers Override[podworkers.PodWorkers]
 	// GC: default a [*gc.Collector].
 	GC Override[gc.GarbageCollector]

@@ -2,8 +2,8 @@ package status
 
 import "time"
 
-// Metrics receives measurements of a [Manager]. The methods must not block and are
-// safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
+// Metrics receives measurements of a [Manager]. The methods must not block or call the
+// manager, and are safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
 // added later do not break them.
 type Metrics interface {
 	// StatusDelivered is called when the sink has accepted a status. latency is the
