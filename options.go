@@ -56,14 +56,14 @@ type Options struct {
 
 	// Limits of what the node takes on; the zero value limits nothing.
 	Limits syncloop.Limits
-	// Admit are asked in order for each new pod that Limits have let pass. The first
+	// Admit is called in order for each new pod that Limits admit. The first
 	// error refuses the pod.
 	Admit []syncloop.Admitter
-	// Volumes are plugins that are asked, in order, before those of package volume. A
+	// Volumes are plugins that are tried, in order, before those of package volume. A
 	// plugin that has the name of one of these needs a [volume.Manager] without default
 	// plugins, in Override.Volumes.
 	Volumes []volume.Plugin
-	// Probes are handlers of probes that are asked, in order, before those of package
+	// Probes are handlers of probes that are tried, in order, before those of package
 	// prober.
 	Probes []prober.Handler
 	// GC decides which dead containers stay. Default: the newest of each.
@@ -74,18 +74,17 @@ type Options struct {
 	// SyncFrequency is the time between two syncs of a pod to which nothing happens.
 	// Default 1 minute, as kubelet.
 	SyncFrequency time.Duration
-	// RecreateUpdated has a pod stopped and started anew when it is updated under its UID
-	// in a field that does not act on running containers, such as a command. Otherwise an
-	// event names the fields, as it does for pods with the restart policies Never and
-	// OnFailure, whose containers might not start again.
+	// RecreateUpdated stops a pod and starts it again when an update under its UID
+	// changes a field that does not act on running containers, such as a command. If it
+	// is false, only an event names these fields. Pods with the restart policy Never or
+	// OnFailure get the event in any case, because their containers might not start again.
 	RecreateUpdated bool
 
 	// StatusSink receives the status of each pod. nil: statuses are only kept, see
 	// [Agent.Pods]. A sink that is also a [status.EndSink] receives the end of each pod.
 	StatusSink status.Sink
-	// Event receives what a user would want to see of pods: refusals, pulls, kills,
-	// probes, volumes. Repeats are merged, see [runtime.MergeEvents]. nil: events are
-	// logged.
+	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Repeats
+	// are merged, see [runtime.MergeEvents]. nil: events are logged.
 	Event runtime.EventFunc
 	// Metrics receive what the parts do; nil fields receive nothing.
 	Metrics Metrics

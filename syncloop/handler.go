@@ -114,8 +114,8 @@ type HandlerOptions struct {
 	Host *runtime.Host
 	// RecreateUpdated stops a pod and starts it again when an update under its UID
 	// changes a field that does not act on running containers, such as a command. If it
-	// is false, an event names these fields. So it is for pods with the restart policies
-	// Never and OnFailure, whose containers might not start again.
+	// is false, only an event names these fields. Pods with the restart policy Never or
+	// OnFailure get the event in any case, because their containers might not start again.
 	RecreateUpdated bool
 	// Gone is called when a cleanup finds dead containers or sandboxes of pods that are
 	// gone. They can be collected then. It must not block. nil: no callback.
