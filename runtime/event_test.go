@@ -2,7 +2,9 @@ package runtime_test
 
 import (
 	"fmt"
+	goruntime "runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,4 +111,21 @@ func TestFieldPath(t *testing.T) {
 	assert.Equal(t, "spec.ephemeralContainers{debug}", runtime.FieldPath(pod, "debug"))
 	assert.Equal(t, "spec.containers{other}", runtime.FieldPath(pod, "other"))
 	assert.Equal(t, "spec.containers{main}", runtime.FieldPath(nil, "main"))
+}
+
+// The messages of different events, such as outputs of a probe, are not kept.
+func TestMergeEventsKeepsNoMessages(t *testing.T) {
+	heap := func() uint64 {
+		goruntime.GC()
+		var m goruntime.MemStats
+		goruntime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	emit := runtime.MergeEvents(func(runtime.Event) {})
+	before := heap()
+	for i := range 4096 {
+		emit(runtime.Event{Reason: "Unhealthy", Message: strconv.Itoa(i) + strings.Repeat("x", 10<<10)})
+	}
+	assert.Less(t, heap(), before+(8<<20))
+	goruntime.KeepAlive(emit)
 }

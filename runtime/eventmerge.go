@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"container/list"
+	"hash/maphash"
 	"sync"
 	"time"
 )
@@ -21,13 +22,14 @@ const (
 // another one in the 10 minutes before. Of the repeats, f receives the second, the
 // fourth, the eighth and so on, and at least one in 10 minutes.
 //
-// MergeEvents keeps the latest 4096 different events in memory. It starts no goroutine.
-// Calls of f are not serialized. MergeEvents(nil) is nil.
+// MergeEvents keeps the latest 4096 different events in memory, without their
+// messages. It starts no goroutine. Calls of f are not serialized. MergeEvents(nil) is
+// nil.
 func MergeEvents(f EventFunc) EventFunc {
 	if f == nil {
 		return nil
 	}
-	m := &merger{order: list.New(), byKey: map[Event]*list.Element{}}
+	m := &merger{order: list.New(), byKey: map[eventKey]*list.Element{}, seed: maphash.MakeSeed()}
 	return func(e Event) {
 		if merged, pass := m.merge(e, time.Now()); pass {
 			f(merged)
@@ -40,11 +42,19 @@ func MergeEvents(f EventFunc) EventFunc {
 type merger struct {
 	mu    sync.Mutex
 	order *list.List
-	byKey map[Event]*list.Element
+	byKey map[eventKey]*list.Element
+	seed  maphash.Seed
+}
+
+// eventKey is an event without Count, First and Last, and with a hash in place of its
+// message, which may have the output of a probe.
+type eventKey struct {
+	Event
+	message uint64
 }
 
 type merged struct {
-	key         Event // without Count, First and Last
+	key         eventKey
 	count       int
 	first, last time.Time
 	passed      time.Time // of the last one that f received
@@ -53,16 +63,18 @@ type merged struct {
 // merge counts the event and reports whether it is to be passed on.
 func (m *merger) merge(e Event, now time.Time) (Event, bool) {
 	e.Count, e.First, e.Last = 0, time.Time{}, time.Time{}
+	key := eventKey{e, maphash.String(m.seed, e.Message)}
+	key.Message = ""
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at := m.byKey[e]
+	at := m.byKey[key]
 	if at != nil && now.Sub(at.Value.(*merged).last) > mergeWindow {
 		m.order.Remove(at)
 		at = nil
 	}
 	if at == nil {
-		at = m.order.PushFront(&merged{key: e, first: now})
-		m.byKey[e] = at
+		at = m.order.PushFront(&merged{key: key, first: now})
+		m.byKey[key] = at
 		if m.order.Len() > mergeKept {
 			oldest := m.order.Back()
 			delete(m.byKey, oldest.Value.(*merged).key)
