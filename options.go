@@ -150,7 +150,7 @@ func noNil[T any](field string, list []T) error {
 	var errs []error
 	for i, e := range list {
 		if any(e) == nil {
-			errs = append(errs, fmt.Errorf("Options.%s[%d] is nil", field, i))
+			errs = append(errs, fmt.Errorf("field Options.%s[%d] is nil", field, i))
 		}
 	}
 	return errors.Join(errs...)
