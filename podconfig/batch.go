@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// batch is a run of changes, ordered by operation, that leads from the delivered pods to
-// the desired ones.
+// batch is a sequence of changes, ordered by operation, that leads from the delivered pods
+// to the desired ones.
 type batch struct {
 	// changes are the ones that the reader has not received.
 	changes []batchedChange

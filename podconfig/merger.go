@@ -26,7 +26,7 @@ type merger struct {
 	// the reader is.
 	pending map[types.UID]Op
 	batch   batch
-	// removed counts the removed sources whose end the reader has not received.
+	// removed counts the removed sources of which the reader has not received all changes.
 	removed int
 }
 
@@ -57,18 +57,18 @@ func (m *merger) remove(r *registration) []rejection {
 	return m.settle()
 }
 
-// set takes in a snapshot of the source. Like apply and restore, it returns the pods
+// set handles a snapshot of the source. Like apply and restore, it returns the pods
 // that are newly rejected.
 func (m *merger) set(r *registration, pods []*v1.Pod) []rejection {
 	return append(r.set(m.claims, pods), m.settle()...)
 }
 
-// apply takes in a delta of the source.
+// apply handles a delta of the source.
 func (m *merger) apply(r *registration, d Delta) []rejection {
 	return append(r.apply(m.claims, d), m.settle()...)
 }
 
-// restore takes in pods of an earlier life of the agent. Those of sources that are not
+// restore handles pods of an earlier run of the agent. Pods of sources that are not
 // registered are left out.
 func (m *merger) restore(pods []*v1.Pod) []rejection {
 	var rejections []rejection
@@ -78,7 +78,7 @@ func (m *merger) restore(pods []*v1.Pod) []rejection {
 	return append(rejections, m.settle()...)
 }
 
-// podsOf returns the pods that came from the source in an earlier life of the agent.
+// podsOf returns the pods that came from the source in an earlier run of the agent.
 func podsOf(source string, pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
 		return pod == nil || pod.Annotations[runtime.AnnotationConfigSource] != source

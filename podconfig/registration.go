@@ -24,8 +24,8 @@ type registration struct {
 	// removed is true when the source is not registered any more.
 	removed bool
 
-	// offers has the pods that the source wants; offered counts those that it ever
-	// wanted.
+	// offers has the offers of the source; offered counts all offers that it has ever
+	// made.
 	offers  map[types.UID]*offer
 	offered uint64
 	// snapshots counts the snapshots that the source has delivered. last has the offers
@@ -44,7 +44,7 @@ type registration struct {
 	done   chan struct{}
 }
 
-// offer is a pod that a source wants. It stays the same offer while the pod changes.
+// offer is a pod that a source offers. It stays the same offer while the pod changes.
 type offer struct {
 	version
 	// raw is the pod as the source passed it, of which version.pod is a copy. It is nil
@@ -72,7 +72,7 @@ func (v version) compareOrder(w version) int {
 	return cmp.Or(cmp.Compare(v.source.order, w.source.order), cmp.Compare(v.number, w.number))
 }
 
-// rejection is a pod that a source wants and that the stream does not have.
+// rejection is a pod that a source has delivered and that is not desired.
 type rejection struct {
 	source *registration
 	pod    *v1.Pod
@@ -121,7 +121,7 @@ func (r *registration) set(c *claims, pods []*v1.Pod) []rejection {
 	return rejections
 }
 
-// isNew notes an error of the current snapshot, and reports whether neither it nor the
+// isNew records an error of the current snapshot. It reports whether neither this nor the
 // last snapshot has had it before.
 func (r *registration) isNew(err error, reported map[string]bool) bool {
 	message := err.Error()
@@ -199,7 +199,7 @@ func (r *registration) apply(c *claims, d Delta) []rejection {
 	return rejections
 }
 
-// restore offers pods that the source offered in an earlier life of the agent. It
+// restore offers pods that the source offered in an earlier run of the agent. It
 // returns the pods that are rejected.
 func (r *registration) restore(c *claims, pods []*v1.Pod) []rejection {
 	var rejections []rejection
