@@ -147,16 +147,22 @@ func isObject(tree any) bool {
 // few YAML aliases can stand for much text.
 func canonicalJSON(buf []byte, tree any, without string, limit int) ([]byte, error) {
 	w := &jsonWriter{buf: buf, limit: limit}
-	err := w.value(tree, without)
-	if err == nil {
-		err = w.fits(0)
-	}
+	err := w.write(tree, without)
 	return w.buf, err
+}
+
+func (w *jsonWriter) write(tree any, without string) error {
+	if err := w.value(tree, without); err != nil {
+		return err
+	}
+	return w.fits(0)
 }
 
 type jsonWriter struct {
 	buf   []byte
 	limit int
+	// longNumber means that a string longer than maxQuantity may be a quantity.
+	longNumber bool
 }
 
 // fits returns an error if that many more bytes exceed the limit.
@@ -214,6 +220,7 @@ func (w *jsonWriter) string(s string) error {
 	if err := w.fits(len(s)); err != nil {
 		return err
 	}
+	w.longNumber = w.longNumber || len(s) > maxQuantity && isNumeric(s)
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			text, err := json.Marshal(s) // for the escapes

@@ -139,14 +139,17 @@ type decoder struct {
 	place string
 	// budget is the maximum size in bytes of the rest of the manifest as JSON.
 	budget int
-	// buf is reused for the JSON of each object.
-	buf []byte
+	// buf is reused for the JSON of each object. longNumber belongs to it, see jsonWriter.
+	buf        []byte
+	longNumber bool
 }
 
 // write returns an object as JSON without one of its members. The result is valid until
 // the next call.
 func (d *decoder) write(tree any, without string) (content []byte, err error) {
-	d.buf, err = canonicalJSON(d.buf[:0], tree, without, d.budget)
+	w := &jsonWriter{buf: d.buf[:0], limit: d.budget}
+	err = w.write(tree, without)
+	d.buf, d.longNumber = w.buf, w.longNumber
 	return d.buf, err
 }
 
@@ -264,6 +267,11 @@ func (d *decoder) pod(tree any, path *field.Path) error {
 		return at(path, err)
 	}
 	pod := &v1.Pod{}
+	if d.longNumber {
+		if found := locate(content, pod, path); found != nil {
+			return found
+		}
+	}
 	if err := d.strict(content, pod, path); err != nil {
 		return err
 	}

@@ -106,6 +106,9 @@ func misfitStruct(t reflect.Type, object map[string]any, path *field.Path) *fiel
 // leaf decodes the value into the type. If that fails, the error has the detail, or the
 // text of the failure if detail is empty.
 func leaf(t reflect.Type, value any, path *field.Path, detail string) *field.Error {
+	if text, is := value.(string); is && t == quantityType && len(text) > maxQuantity {
+		return field.TooLong(path, field.OmitValueType{}, maxQuantity)
+	}
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return nil

@@ -131,7 +131,11 @@ func (c *checker) resourceList(path *field.Path, list v1.ResourceList, wrongName
 
 // wholePages reports whether q is a multiple of the page size in the name.
 func wholePages(name v1.ResourceName, q resource.Quantity) bool {
-	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
+	text := strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix)
+	if len(text) > maxQuantity {
+		return false
+	}
+	size, err := resource.ParseQuantity(text)
 	if err != nil || size.Value() <= 0 || size.MilliValue()%1000 != 0 {
 		return false
 	}

@@ -1,0 +1,46 @@
+package manifest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+)
+
+// Quantities of many digits take minutes to parse. The bound is real time, far longer than
+// what a manifest takes.
+func TestHugeScalars(t *testing.T) {
+	digits := strings.Repeat("9", 2<<20)
+	for name, test := range map[string]struct{ resources, volumes, want string }{
+		"limit":      {`{limits: {cpu: "` + digits + `"}}`, "[]", "spec.containers[0].resources.limits[cpu]: Too long: may not be more than 100 bytes"},
+		"fraction":   {`{requests: {memory: "0.` + digits + `Mi"}}`, "[]", "spec.containers[0].resources.requests[memory]: Too long"},
+		"spaces":     {`{limits: {cpu: " ` + digits + `\\n"}}`, "[]", "Too long"},
+		"sizeLimit":  {`{}`, `[{name: v, emptyDir: {sizeLimit: "` + digits + `"}}]`, "spec.volumes[0].emptyDir.sizeLimit: Too long"},
+		"no quotes":  {`{limits: {cpu: ` + digits + `}}`, "[]", "spec.containers[0].resources.limits[cpu]"},
+		"page size":  {`{"limits": {"hugepages-` + digits + `": 1}}`, "[]", "spec.containers[0].resources.limits"},
+		"big number": {`{limits: {cpu: ` + strings.Repeat("9", 400) + `}}`, "[]", "spec.containers[0].resources.limits[cpu]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": %s}], "volumes": %s}}`,
+				test.resources, test.volumes)
+			began := time.Now()
+			_, err := manifest.Load([]byte(text), manifest.Options{NodeName: "n"})
+			require.ErrorContains(t, err, test.want)
+			assert.Less(t, len(err.Error()), 4000)
+			assert.Less(t, time.Since(began), 5*time.Second)
+		})
+	}
+}
+
+func TestLongNumbersThatAreNoQuantities(t *testing.T) {
+	digits := strings.Repeat("9", 1000)
+	pods, err := manifest.Load([]byte(`{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i, args: ["`+digits+`"], env: [{name: NUMBER, value: "`+digits+`"}]}]}}`),
+		manifest.Options{NodeName: "n"})
+	require.NoError(t, err)
+	assert.Equal(t, digits, pods[0].Spec.Containers[0].Args[0])
+}
