@@ -9,7 +9,8 @@
 //   - A kept pod is a pod that should have a record. [Store.Keep] keeps a pod,
 //     [Store.Drop] drops it. [Store.Run] updates the records.
 //   - A record that cannot be used is set aside: it is logged and moved to the directory
-//     "aside". It is not deleted, so that an administrator can look at it.
+//     "aside", so that an administrator can look at it. The newest 100 files are kept
+//     there, and up to 64 MiB.
 //
 // # Use
 //
@@ -25,7 +26,8 @@
 //     and renamed, and the directory is synced. A checksum detects later damage.
 //   - Keep and Drop do not block and do not fail. A write that fails, as on a full or
 //     read-only disk, is logged once and repeated until it succeeds. Only the newest
-//     state of each pod is in memory meanwhile.
+//     state of each pod is in memory meanwhile. Others do not wait for a record that
+//     fails. A record of more than 16 MiB is not written.
 //   - Damaged files, foreign files, records of a newer format and files of other users
 //     never stop the agent. They are set aside. A file that cannot be read now, or not
 //     without its key, stays where it is.
@@ -33,8 +35,10 @@
 //     written last counts.
 //   - A pod that has not changed is not written again. So an agent that is restarted
 //     writes nothing.
-//   - With a key, secrets and config maps are encrypted at rest (AES-GCM). Pods are not
-//     encrypted: values in their manifests are readable in their records.
+//   - With a key, secrets and config maps are encrypted at rest (AES-GCM), and records of
+//     them that were not written with the key are not used. Pods are not encrypted: values
+//     in their manifests are readable in their records, and who can write to the directory
+//     can forge a pod.
 //
 // The directory and the records are readable only by the user of the agent (0700, 0600).
 package checkpoint

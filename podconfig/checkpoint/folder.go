@@ -1,15 +1,21 @@
 package checkpoint
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Names in a folder. Records end in suffix. Files that begin with scratch are records
@@ -17,7 +23,21 @@ import (
 const (
 	suffix  = ".checkpoint"
 	scratch = ".new-"
+	// hashed is the prefix of the hash of a UID that is not a name itself.
+	hashed = "sha256-"
+	// maxName is the maximum length of a name in bytes, with room for a suffix.
+	maxName = 200
 )
+
+// fileOfPod returns the file of a pod. Its name is the UID, or a hash of it if the UID is too
+// long, looks like a file of an interrupted write, or looks like a hash.
+func fileOfPod(uid types.UID) file {
+	name := string(uid)
+	if len(name) > maxName || strings.HasPrefix(name, ".") || strings.HasPrefix(name, hashed) {
+		name = fmt.Sprintf("%s%x", hashed, sha256.Sum256([]byte(name)))
+	}
+	return file{name: name}
+}
 
 // folder is a directory of records, with any content.
 type folder struct {
@@ -123,6 +143,8 @@ func (f folder) read(use func(name string, record []byte, written time.Time) err
 		switch {
 		case errors.Is(err, errUnread), errors.Is(err, errLocked):
 			problem(path, false, err)
+		case errors.Is(err, errPlain):
+			problem(path, false, errors.Join(err, os.Remove(path)))
 		case err != nil:
 			problem(path, true, errors.Join(err, f.setAside(path)))
 		}
@@ -130,16 +152,50 @@ func (f folder) read(use func(name string, record []byte, written time.Time) err
 	return nil
 }
 
+// Bounds of the directory of unusable files. The oldest are removed, but never the newest.
+const (
+	maxAside      = 100
+	maxAsideBytes = 64 << 20
+)
+
 // setAside moves a file to the directory of unusable files.
 func (f folder) setAside(path string) error {
 	if err := os.MkdirAll(f.aside, 0o700); err != nil {
 		return fmt.Errorf("setting it aside: %w", err)
 	}
-	to := filepath.Join(f.aside, fmt.Sprintf("%s.%d", filepath.Base(path), time.Now().UnixNano()))
+	base := filepath.Base(path)
+	to := filepath.Join(f.aside, fmt.Sprintf("%s.%d", base[:min(len(base), maxName)], time.Now().UnixNano()))
 	if err := os.Rename(path, to); err != nil {
 		return fmt.Errorf("setting it aside: %w", err)
 	}
+	if err := f.pruneAside(); err != nil {
+		return fmt.Errorf("removing older files that were set aside: %w", err)
+	}
 	return nil
+}
+
+// pruneAside removes the oldest of the unusable files as long as there are too many.
+func (f folder) pruneAside() error {
+	entries, err := os.ReadDir(f.aside)
+	if err != nil {
+		return err
+	}
+	since := func(e fs.DirEntry) int64 {
+		n, _ := strconv.ParseInt(strings.TrimPrefix(filepath.Ext(e.Name()), "."), 10, 64)
+		return n
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(since(b), since(a)) })
+	var errs []error
+	bytes := int64(0)
+	for i, e := range entries {
+		if info, err := e.Info(); err == nil {
+			bytes += info.Size()
+		}
+		if i > 0 && (i >= maxAside || bytes > maxAsideBytes) {
+			errs = append(errs, os.RemoveAll(filepath.Join(f.aside, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // readRecord reads a file that only the agent's user can have written. It returns the
@@ -174,7 +230,7 @@ func readRecord(path string) ([]byte, time.Time, error) {
 		return nil, never, fmt.Errorf("%w: %w", errUnread, err)
 	}
 	if len(record) > maxRecord {
-		return nil, never, fmt.Errorf("%w (more than %d bytes)", errForeign, maxRecord)
+		return nil, never, errTooLarge
 	}
 	return record, info.ModTime(), nil
 }

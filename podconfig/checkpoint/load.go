@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,9 +26,12 @@ func (s *Store) Load(context.Context) []*v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	problem := func(path string, aside bool, err error) {
-		if aside {
+		switch {
+		case errors.Is(err, errPlain):
+			s.log.Error(err, "Checkpoint cannot be trusted; it was removed, since a secret in it can be read", "path", path)
+		case aside:
 			s.log.Error(err, "Checkpoint cannot be used; it was set aside", "path", path, "aside", s.pods.aside)
-		} else {
+		default:
 			s.log.Error(err, "Checkpoint cannot be used now; it stays where it is", "path", path)
 		}
 	}
@@ -63,6 +67,12 @@ func (s *Store) Load(context.Context) []*v1.Pod {
 		s.log.Error(err, "Checkpoints of secrets and config maps cannot be read", "path", s.objects.path)
 	}
 	s.dropObjects()
+	for ref := range s.references() {
+		if s.held[ref] == nil {
+			s.stale[ref] = struct{}{} // Run looks for it
+			s.wake()
+		}
+	}
 	pods := slices.Collect(maps.Values(s.kept))
 	slices.SortFunc(pods, func(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	return pods
@@ -78,12 +88,18 @@ func (s *Store) podOf(name string, record []byte) (*v1.Pod, error) {
 	if err := json.Unmarshal(data, pod); err != nil {
 		return nil, fmt.Errorf("%w: %w", errForeign, err)
 	}
-	if string(pod.UID) != name || !runtime.IsFileName(pod.UID) {
+	if !runtime.IsFileName(pod.UID) || string(pod.UID) != name && fileOfPod(pod.UID).name != name {
 		return nil, fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, pod.UID)
 	}
 	if errs := manifest.Validate(pod, manifest.Options{Allow: manifest.AllowedRefs{All: true}}); len(errs) > 0 {
 		return nil, fmt.Errorf("pod %s in it is not valid: %w", runtime.RefOf(pod), errs.ToAggregate())
 	}
-	s.onDisk[file{name: name}] = sha256.Sum256(data)
+	f := fileOfPod(pod.UID)
+	if f.name != name { // an older version has written it
+		s.set(file{name: name}, nil)
+		s.set(f, pod)
+		return pod, nil
+	}
+	s.onDisk[f] = sha256.Sum256(data)
 	return pod, nil
 }

@@ -253,11 +253,6 @@ func (s *Store) loadObject(name string, record []byte) error {
 		return fmt.Errorf("%s in it is not valid: %w", ref, errs.ToAggregate())
 	}
 	s.held[ref] = object
-	f := file{object: true, name: name}
-	if s.key != nil && !isSealed(record) { // it was written without a key
-		s.set(f, r)
-	} else {
-		s.onDisk[f] = sha256.Sum256(data)
-	}
+	s.onDisk[file{object: true, name: name}] = sha256.Sum256(data)
 	return nil
 }

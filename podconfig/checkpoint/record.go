@@ -13,16 +13,20 @@ import (
 // version is the version of the record format.
 const version = 1
 
-// maxRecord is the maximum size of a record in bytes. Objects of the API have up to
-// 1.5 MiB (etcd's limit), and base64 makes them larger.
-const maxRecord = 4 << 20
+// maxRecord is the maximum size of a record in bytes. Larger records are neither written nor
+// read. A manifest has up to 10 MiB, and objects of the API have up to 1.5 MiB (etcd's
+// limit), which base64 makes larger.
+const maxRecord = 16 << 20
 
 // Reasons why a record cannot be used.
 var (
-	errForeign = errors.New("is no checkpoint")
-	errNewer   = errors.New("was written by a newer version")
-	errDamaged = errors.New("is damaged")
-	errLocked  = errors.New("cannot be decrypted: the key is missing or differs")
+	errForeign  = errors.New("is no checkpoint")
+	errNewer    = errors.New("was written by a newer version")
+	errDamaged  = errors.New("is damaged")
+	errLocked   = errors.New("cannot be decrypted: the key is missing or differs")
+	errTooLarge = fmt.Errorf("is larger than %d MiB", maxRecord>>20)
+	// errPlain is for a record that somebody without the key can have written.
+	errPlain = errors.New("is not encrypted although there is a key")
 	// errUnread is an I/O error. The record may be usable later.
 	errUnread = errors.New("cannot be read")
 )
@@ -53,13 +57,8 @@ func pack(name string, content []byte, key cipher.AEAD) ([]byte, error) {
 	return append(fmt.Appendf(nil, headerLine, version, method, len(content), sha256.Sum256(content)), content...), nil
 }
 
-// isSealed reports whether a record is encrypted.
-func isSealed(record []byte) bool {
-	line, _, _ := bytes.Cut(record, []byte("\n"))
-	return bytes.Contains(line, []byte(" "+sealed+" "))
-}
-
-// unpack returns the content of a record.
+// unpack returns the content of a record. With a key, a record that is not encrypted is
+// errPlain.
 func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 	line, content, found := bytes.Cut(record, []byte("\n"))
 	var (
@@ -87,6 +86,9 @@ func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 	}
 	switch method {
 	case plain:
+		if key != nil {
+			return nil, errPlain
+		}
 		return content, nil
 	case sealed:
 		if key == nil || len(content) < key.NonceSize() {

@@ -28,7 +28,7 @@ func TestRecord(t *testing.T) {
 		as     string
 		want   error
 	}{
-		{"whole", open, "n", nil},
+		{"not encrypted", open, "n", errPlain},
 		{"encrypted", locked, "n", nil},
 		{"encrypted, under another name", locked, "m", errLocked},
 		{"empty", nil, "n", errForeign},
@@ -51,6 +51,9 @@ func TestRecord(t *testing.T) {
 			}
 		})
 	}
+	got, err := unpack("n", open, nil)
+	require.NoError(t, err)
+	assert.Equal(t, content, got)
 	_, err = unpack("n", locked, nil)
 	assert.ErrorIs(t, err, errLocked)
 	_, err = unpack("n", locked, other)

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/cipher"
 	"crypto/sha256"
@@ -29,7 +30,10 @@ type Options struct {
 	Logger logr.Logger
 	// Key encrypts secrets and config maps. It has 16, 24 or 32 bytes, for AES-128, -192
 	// or -256. Without it, only the file mode protects them. Records that were written
-	// with another key are not used and stay where they are.
+	// with another key are not used and stay where they are. Records that are not encrypted
+	// are not used and removed: they may be forged, and those that this store has written
+	// before it had a key can be read. Pods are not encrypted; the key does not keep from
+	// forging theirs.
 	Key []byte
 }
 
@@ -51,6 +55,9 @@ type Store struct {
 	// objectRecord, or nil to remove the file. It is marshalled when it is written,
 	// because Keep must not take that long.
 	pending map[file]any
+	// failed are the pending records that could not be written. Each has a back-off of its
+	// own, so that one that fails for ever does not delay others.
+	failed map[file]failure
 	// onDisk are the checksums of the records' contents, as far as they are known.
 	onDisk map[file][sha256.Size]byte
 	// held are the objects that have a record or should have one.
@@ -67,6 +74,12 @@ type file struct {
 	// object is set for a record of an object, not of a pod.
 	object bool
 	name   string
+}
+
+// failure is the state of a record that could not be written.
+type failure struct {
+	times int // in a row
+	retry time.Time
 }
 
 // New returns a store in the directory. The directory need not exist, and must not be
@@ -86,6 +99,7 @@ func New(dir string, opts Options) (*Store, error) {
 		dirty:   make(chan struct{}, 1),
 		kept:    map[types.UID]*v1.Pod{},
 		pending: map[file]any{},
+		failed:  map[file]failure{},
 		onDisk:  map[file][sha256.Size]byte{},
 		held:    map[objects.Ref]metav1.Object{},
 		stale:   map[objects.Ref]struct{}{},
@@ -107,7 +121,7 @@ func (s *Store) Keep(pod *v1.Pod) {
 	for _, ref := range objects.References(pod) {
 		s.stale[ref] = struct{}{}
 	}
-	s.set(file{name: string(pod.UID)}, pod)
+	s.set(fileOfPod(pod.UID), pod)
 }
 
 // Drop removes the record of the pod, and those of objects that no other kept pod
@@ -139,12 +153,13 @@ func (s *Store) Prune(keep func(uid types.UID) bool) {
 func (s *Store) forget(uid types.UID) {
 	delete(s.kept, uid)
 	s.unreferenced = true
-	s.set(file{name: string(uid)}, nil)
+	s.set(fileOfPod(uid), nil)
 }
 
 // set schedules a record to be written, or with nil to be removed. mu is held.
 func (s *Store) set(f file, c any) {
 	s.pending[f] = c
+	delete(s.failed, f) // new content is tried at once
 	s.wake()
 }
 
@@ -164,34 +179,41 @@ func (s *Store) Run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	retry.Stop()
 	defer retry.Stop()
-	failures := 0 // in a row
+	failing := false
 	for {
 		select {
 		case <-ctx.Done():
-			if err := s.flush(); err != nil {
+			if err := s.flush(true); err != nil {
 				s.log.Error(err, "Checkpoints are not up to date; after a reboot, pods may be missing or outdated until their sources deliver them")
 			}
 			return nil
 		case <-s.dirty:
-			if failures > 0 {
-				continue // the retry writes it
-			}
 		case <-retry.C:
 		}
-		_ = s.flush() // pods first: to look up their objects may take long
+		err := s.flush(false) // pods first: to look up their objects may take long
 		s.renew(ctx)
-		err := s.flush() // also what has failed before
+		err = cmp.Or(err, s.flush(false))
+		next, left := s.nextRetry()
 		switch {
-		case err != nil && failures == 0:
+		case err != nil && !failing:
 			s.log.Error(err, "Cannot write checkpoints; pods are not affected, but their changes are lost in a reboot; trying again", "path", s.dir)
-		case err == nil && failures > 0:
+		case failing && !left:
 			s.log.Info("Checkpoints are written again", "path", s.dir)
 		}
-		if err == nil {
-			failures = 0
-			continue
+		if failing = left; left {
+			retry.Reset(time.Until(next))
 		}
-		failures++
-		retry.Reset(retries.After(failures))
 	}
+}
+
+// nextRetry returns the time of the next retry. It returns false if there is none.
+func (s *Store) nextRetry() (next time.Time, left bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.failed {
+		if !left || f.retry.Before(next) {
+			next, left = f.retry, true
+		}
+	}
+	return next, left
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
@@ -16,14 +17,21 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// flush writes and removes the pending records. Those that fail stay pending.
-func (s *Store) flush() error {
+// flush writes and removes the pending records, with all also those whose back-off has not
+// passed. Those that fail stay pending.
+func (s *Store) flush(all bool) error {
 	s.mu.Lock()
 	if s.unreferenced {
 		s.dropObjects()
 	}
 	work := s.pending
 	s.pending = map[file]any{}
+	for f, failure := range s.failed {
+		if c, is := work[f]; is && !all && time.Now().Before(failure.retry) {
+			s.pending[f] = c
+			delete(work, f)
+		}
+	}
 	s.mu.Unlock()
 	var removals, writes []file
 	for f, c := range work {
@@ -72,16 +80,26 @@ func (s *Store) writeAll(files []file, work map[file]any) (failed []error) {
 		s.mu.Lock()
 		for i, f := range of {
 			switch errs[i] = cmp.Or(errs[i], err); {
+			case errors.Is(errs[i], errTooLarge): // also the next time
+				s.log.Error(errs[i], "A checkpoint is not written; in a reboot, the change is lost", "of", nameOf(f, work[f]))
+				delete(s.failed, f)
+				continue
 			case errs[i] != nil:
 				failed = append(failed, fmt.Errorf("checkpoint of %s: %w", nameOf(f, work[f]), errs[i]))
 				delete(s.onDisk, f) // unknown: it may be there but not synced
 				if _, newer := s.pending[f]; !newer {
 					s.pending[f] = work[f]
+					times := s.failed[f].times + 1
+					s.failed[f] = failure{times, time.Now().Add(retries.After(times))}
 				}
+				continue
 			case work[f] == nil:
 				delete(s.onDisk, f)
 			default:
 				s.onDisk[f] = sums[i]
+			}
+			if _, newer := s.pending[f]; !newer {
+				delete(s.failed, f)
 			}
 		}
 		s.mu.Unlock()
@@ -132,6 +150,9 @@ func (s *Store) write(f file, c any) (sum [sha256.Size]byte, err error) {
 	record, err := pack(f.name, data, key)
 	if err != nil {
 		return sum, err
+	}
+	if len(record) > maxRecord {
+		return sum, errTooLarge
 	}
 	return sum, in.write(f.name, record)
 }

@@ -253,11 +253,18 @@ type jsonMember struct {
 	value any
 }
 
+// maxName is the maximum length of the name of a field, or of a key of a map, in bytes. The
+// longest ones that the API accepts are those of labels and annotations, with 317 bytes.
+const maxName = 1024
+
 func (w *jsonWriter) object(members []jsonMember, without string) error {
 	slices.SortFunc(members, func(a, b jsonMember) int { return cmp.Compare(a.name, b.name) })
 	w.buf = append(w.buf, '{')
 	first := true
 	for i, m := range members {
+		if len(m.name) > maxName {
+			return fmt.Errorf("the name of a field has %d bytes, more than %d: %s", len(m.name), maxName, clip(m.name))
+		}
 		if i > 0 && m.name == members[i-1].name {
 			return fmt.Errorf("field %q is given twice, as a string and as a number or boolean; write it once", clip(m.name))
 		}

@@ -113,6 +113,9 @@
 //     processes that each end as soon as they have forked.
 //   - State files are replaced atomically. A file that is damaged or does not belong
 //     there is renamed to *.bad and logged. A container whose record is lost is killed.
+//   - State files have mode 0600 in a directory of mode 0700, and are not encrypted. They
+//     have the environment of each container, with the values of secrets in it: its
+//     supervisor needs them, and outlives the server.
 //   - A second server with the same directory is refused ([ErrInUse]).
 //   - To stop or remove something that does not exist succeeds; its status is NotFound.
 //   - Events are not left out: a reader that is 1024 events behind gets an error.
