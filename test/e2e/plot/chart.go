@@ -24,11 +24,11 @@ type chart struct {
 
 var charts = []chart{
 	{file: "start.svg", title: "Cold start: from the manifests to all pods Running", axis: "seconds; bars from the fastest to the slowest round",
-		benchmark: "ColdStart", unit: "s", low: "s-min", high: "s-max", more: []string{"ratio"}},
+		benchmark: "ColdStart", unit: "s", low: "s-min", high: "s-max", more: []string{"ratio", "cpu-s"}},
 	{file: "restart.svg", title: "Restart: from the exit of a container to its next start", axis: "milliseconds, median; bars up to the 99th percentile",
 		benchmark: "Restart", unit: "ms", high: "ms-p99", more: []string{"ratio", "ratio-p99"}},
 	{file: "removal.svg", title: "Removal of all pods, with a grace period of 2 s that they use up", axis: "seconds; bars from the fastest to the slowest round",
-		benchmark: "Removal", unit: "s", low: "s-min", high: "s-max", more: []string{"ratio"}},
+		benchmark: "Removal", unit: "s", low: "s-min", high: "s-max", more: []string{"ratio", "cpu-s"}},
 	{file: "idle.svg", title: "CPU of the agent while nothing happens", axis: "percent of a core (logarithmic)",
 		benchmark: "Idle", unit: "cpu-%", logarithmic: true, more: []string{"containerd-%"}},
 	{file: "memory.svg", title: "Resident memory of the agent", axis: "MB",
