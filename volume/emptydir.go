@@ -30,10 +30,10 @@ func (EmptyDir) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
 // SetUp makes the directory, with mode 0777 and the pod's fsGroup. In memory it is
 // a tmpfs whose size is the smaller of the volume's size limit and the pod's
 // memory limit, if there is one.
-func (EmptyDir) SetUp(_ context.Context, req SetUpRequest) (runtime.Volume, error) {
+func (EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	dir, source, access := req.Dir, req.Volume.EmptyDir, accessOf(req.Pod)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := access.makeDir(dir); err != nil {
+		if err := access.makeDir(ctx, dir); err != nil {
 			return runtime.Volume{}, err
 		}
 	} else if err != nil {
@@ -77,13 +77,13 @@ func accessOf(pod *v1.Pod) access {
 
 // makeDir makes a directory that has its mode and group from the first moment on,
 // so that after a crash it is either complete or not there.
-func (a access) makeDir(dir string) error {
+func (a access) makeDir(ctx context.Context, dir string) error {
 	parent, name := filepath.Split(dir)
 	if err := os.MkdirAll(parent, 0o750); err != nil {
 		return err
 	}
 	unfinished := filepath.Join(parent, "."+name) // no volume's name begins with a dot
-	if err := os.RemoveAll(unfinished); err != nil {
+	if err := removeAll(ctx, unfinished); err != nil {
 		return err
 	}
 	if err := os.Mkdir(unfinished, 0o700); err != nil {

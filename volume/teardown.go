@@ -42,10 +42,10 @@ func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir strin
 		down = append(down, v)
 	}
 	if len(errs) == 0 {
-		return removeVolumes(ref, podDir)
+		return removeVolumes(ctx, ref, podDir)
 	}
 	for _, v := range down {
-		if err := v.remove(); err != nil {
+		if err := v.remove(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.name, ref, err))
 		}
 	}
@@ -69,12 +69,12 @@ func (m *Manager) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolum
 
 // removeVolumes unmounts and removes what is left of the pod's volumes. What the
 // plugins remember goes last, so that they are called again if this fails.
-func removeVolumes(ref runtime.PodRef, podDir string) error {
+func removeVolumes(ctx context.Context, ref runtime.PodRef, podDir string) error {
 	if err := unmountBelow(podDir); err != nil {
 		return fmt.Errorf("pod %s: unmounting its volumes: %w", ref, err)
 	}
 	for _, sub := range []string{volumesDir, subPathsDir, stateDir} {
-		if err := os.RemoveAll(filepath.Join(podDir, sub)); err != nil {
+		if err := removeAll(ctx, filepath.Join(podDir, sub)); err != nil {
 			return fmt.Errorf("pod %s: removing its volumes: %w", ref, err)
 		}
 	}
@@ -86,7 +86,7 @@ func (m *Manager) Remove(ctx context.Context, ref runtime.PodRef, podDir string)
 	if err := m.TearDown(ctx, ref, podDir); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(podDir); err != nil {
+	if err := removeAll(ctx, podDir); err != nil {
 		return fmt.Errorf("pod %s: removing its directory: %w", ref, err)
 	}
 	return nil
@@ -99,17 +99,17 @@ type foundVolume struct {
 }
 
 // remove unmounts and removes the volume.
-func (v foundVolume) remove() error {
+func (v foundVolume) remove(ctx context.Context) error {
 	if err := v.Unmount(); err != nil {
 		return err
 	}
 	if err := unmountBelow(v.StateDir); err != nil { // a plugin may have mounted there, too
 		return err
 	}
-	if err := os.RemoveAll(v.Dir); err != nil {
+	if err := removeAll(ctx, v.Dir); err != nil {
 		return err
 	}
-	return os.RemoveAll(v.StateDir)
+	return removeAll(ctx, v.StateDir)
 }
 
 // findVolumes returns the volumes of which there is a trace below the pod's

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
+	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -32,7 +31,8 @@ func limited(v *v1.Volume) bool {
 // Exceeded implements [VolumeManager]. It measures the emptyDir volumes on disk that
 // have a size limit and returns, for the first that takes more, the message with
 // which kubelet evicts the pod. The size is that of the allocated blocks; files that
-// vanish while they are measured do not count.
+// vanish while they are measured do not count. A volume exceeds its limit, too, if its
+// containers have made it so that it cannot be measured, in several attempts.
 func (m *Manager) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -40,7 +40,10 @@ func (m *Manager) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (str
 		if p == nil || !limited(v) {
 			continue
 		}
-		used, err := diskUsage(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir)
+		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir)
+		if err != nil && !notByPod(ctx, err) {
+			return fmt.Sprintf("EmptyDir volume %q with the limit %q cannot be measured: %v. ", v.Name, v.EmptyDir.SizeLimit.String(), err), nil
+		}
 		if err != nil {
 			return "", fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err)
 		}
@@ -51,40 +54,25 @@ func (m *Manager) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (str
 	return "", nil
 }
 
-// diskUsage adds up the blocks of the files below dir, in bytes, each file once
-// however many names it has.
-func diskUsage(ctx context.Context, dir string) (int64, error) {
-	var sum int64
-	seen := map[fileID]struct{}{}
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil {
-			err = context.Cause(ctx)
+// tries is how often a measurement that fails is tried.
+const tries = 3
+
+// measure is diskUsage, again if it fails: containers write to the volume meanwhile.
+func measure(ctx context.Context, dir string) (used int64, err error) {
+	for range tries {
+		if used, err = diskUsage(ctx, dir); err == nil || ctx.Err() != nil {
+			break
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		id, bytes, links := allocated(info)
-		if links > 1 && !d.IsDir() {
-			if _, counted := seen[id]; counted {
-				return nil
-			}
-			seen[id] = struct{}{}
-		}
-		sum += bytes
-		return nil
-	})
-	return sum, err
+	}
+	return used, err
 }
 
-// fileID tells files of a machine apart.
-type fileID struct{ dev, ino uint64 }
+// notByPod reports whether an error has a cause that a pod has no influence on.
+func notByPod(ctx context.Context, err error) bool {
+	for _, cause := range []error{syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return ctx.Err() != nil
+}

@@ -1,0 +1,306 @@
+package volume
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// A tree in a volume is made by containers. It can be deeper than any path is long and
+// than there are descriptors, and directories can move while the tree is read. So a walk
+// has one descriptor, that of the current directory, goes down by name and up by "..",
+// and checks where it arrives.
+
+const (
+	// maxTreeDepth bounds the memory of a walk. It is twice as many levels as a path can have
+	// (PATH_MAX).
+	maxTreeDepth = 4096
+	// treeBuffer is the size of a read of a directory. It is read again after each
+	// subdirectory, from there on.
+	treeBuffer = 4 << 10
+)
+
+var (
+	errMoved   = errors.New("a directory was moved while the tree was read")
+	errTooDeep = fmt.Errorf("a directory is more than %d levels deep", maxTreeDepth)
+)
+
+// tree is a walk through a tree.
+type tree struct {
+	fd  int // of the current directory
+	dev uint64
+	ino uint64
+	// at is the offset of the next read in the current directory.
+	at    int64
+	above []level
+	buf   []byte
+}
+
+// level is a directory above the current one.
+type level struct {
+	dev, ino uint64
+	// at is where its list continues.
+	at int64
+}
+
+const openDir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+
+// openTree begins a walk. The directories above dir are trusted.
+func openTree(dir string) (*tree, error) {
+	fd, err := openat(unix.AT_FDCWD, dir, openDir)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{fd: fd, buf: make([]byte, treeBuffer)}
+	if t.dev, t.ino, err = identify(fd); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *tree) close() { _ = unix.Close(t.fd) }
+
+func identify(fd int) (dev, ino uint64, err error) {
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	return uint64(st.Dev), st.Ino, err
+}
+
+// down enters a directory. The list of the current one continues at an offset when the
+// walk comes back.
+func (t *tree) down(name string, at int64) error {
+	if len(t.above) >= maxTreeDepth {
+		return errTooDeep
+	}
+	fd, err := openat(t.fd, name, openDir)
+	if err != nil {
+		return err
+	}
+	dev, ino, err := identify(fd)
+	if err != nil || dev != t.dev {
+		_ = unix.Close(fd)
+		return errors.Join(err, unix.EXDEV)
+	}
+	t.above = append(t.above, level{t.dev, t.ino, at})
+	t.close()
+	t.fd, t.dev, t.ino, t.at = fd, dev, ino, 0
+	return nil
+}
+
+// up goes back to the directory above. It returns false at the top.
+func (t *tree) up() (bool, error) {
+	if len(t.above) == 0 {
+		return false, nil
+	}
+	back := t.above[len(t.above)-1]
+	fd, err := openat(t.fd, "..", openDir)
+	if err != nil {
+		return false, err
+	}
+	dev, ino, err := identify(fd)
+	if err == nil && (dev != back.dev || ino != back.ino) {
+		err = errMoved
+	}
+	if err == nil {
+		_, err = unix.Seek(fd, back.at, unix.SEEK_SET)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return false, err
+	}
+	t.above = t.above[:len(t.above)-1]
+	t.close()
+	t.fd, t.dev, t.ino, t.at = fd, dev, ino, back.at
+	return true, nil
+}
+
+// entry is one of the names in a directory.
+type entry struct {
+	name string
+	// at is the offset of the entry, next that of the one behind it.
+	at, next int64
+}
+
+// read calls f for the next entries, until f returns true. It returns false at the end of
+// the directory.
+func (t *tree) read(ctx context.Context, f func(entry) (stop bool, err error)) (more bool, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return false, err
+	}
+	n, err := unix.Getdents(t.fd, t.buf)
+	switch {
+	case errors.Is(err, unix.EINTR):
+		return true, nil
+	case errors.Is(err, unix.ENOENT): // it was removed
+		return false, nil
+	case err != nil || n == 0:
+		return false, err
+	}
+	// struct linux_dirent64 (getdents(2)): d_ino, d_off, d_reclen, d_type, d_name.
+	for rest := t.buf[:n]; len(rest) >= 19; {
+		size := int(binary.NativeEndian.Uint16(rest[16:]))
+		if size < 19 || size > len(rest) {
+			return false, unix.EIO
+		}
+		name, _, _ := bytes.Cut(rest[19:size], []byte{0})
+		e := entry{string(name), t.at, int64(binary.NativeEndian.Uint64(rest[8:]))}
+		rest, t.at = rest[size:], e.next
+		if e.name == "." || e.name == ".." {
+			continue
+		}
+		if stop, err := f(e); stop || err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// diskUsage adds up the blocks of the files below dir, in bytes, each file once however
+// many names it has: each name counts for its share, and a file cannot have a name
+// outside of its volume. What is mounted below dir does not count.
+func diskUsage(ctx context.Context, dir string) (int64, error) {
+	t, err := openTree(dir)
+	if errors.Is(err, unix.ENOENT) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer t.close()
+	var st unix.Stat_t
+	if err := unix.Fstat(t.fd, &st); err != nil {
+		return 0, err
+	}
+	sum := st.Blocks * 512 // of 512 bytes whatever the file system (stat(2))
+	measure := func(e entry) (bool, error) {
+		var st unix.Stat_t
+		err := unix.Fstatat(t.fd, e.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if errors.Is(err, unix.ENOENT) || err == nil && uint64(st.Dev) != t.dev {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		size := st.Blocks * 512
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			links := max(1, int64(st.Nlink))
+			sum += (size + links - 1) / links
+			return false, nil
+		}
+		sum += size
+		switch err := t.down(e.name, e.next); {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
+			return false, nil // it was replaced
+		default:
+			return false, err
+		}
+	}
+	for {
+		more, err := t.read(ctx, measure)
+		if err == nil && !more {
+			if more, err = t.up(); err == nil && !more {
+				return sum, nil
+			}
+		}
+		if err != nil {
+			return sum, err
+		}
+	}
+}
+
+// removeAll removes a directory and everything below it, or a file. It does not cross a
+// mount. It succeeds if there is nothing.
+func removeAll(ctx context.Context, path string) error {
+	if err := removeTree(ctx, path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &fs.PathError{Op: "remove", Path: path, Err: err}
+	}
+	return nil
+}
+
+func removeTree(ctx context.Context, path string) error {
+	full, err := removeAt(unix.AT_FDCWD, path)
+	if err != nil || !full {
+		return err
+	}
+	t, err := openTree(path)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	top, err := unix.FcntlInt(uintptr(t.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(top) }()
+	var (
+		// again means that the current directory has to be read once more: the list may have
+		// left out some names while others were removed.
+		again bool
+		// moved is the number of directories that were moved to the top.
+		moved, seen int
+	)
+	remove := func(e entry) (bool, error) {
+		full, err := removeAt(t.fd, e.name)
+		if err == nil && !full {
+			again = true
+			return false, nil
+		}
+		if err == nil {
+			err = t.down(e.name, e.at)
+		}
+		if errors.Is(err, errTooDeep) {
+			moved++
+			again = true
+			return false, unix.Renameat2(t.fd, e.name, top, fmt.Sprintf(".deep-%d-%d", t.ino, moved), unix.RENAME_NOREPLACE)
+		}
+		if err != nil {
+			return false, fmt.Errorf("%q: %w", e.name, err)
+		}
+		again = false
+		return true, nil
+	}
+	for {
+		more, err := t.read(ctx, remove)
+		if err == nil && !more {
+			if len(t.above) == 0 && moved > seen {
+				again, seen = true, moved
+			}
+			if again {
+				again, t.at = false, 0
+				_, err = unix.Seek(t.fd, 0, unix.SEEK_SET)
+			} else if more, err = t.up(); err == nil && !more {
+				return unix.Rmdir(path)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// removeAt removes a file or an empty directory. full means that it is a directory with
+// something in it. Nothing at which something is mounted is removed: the error is EBUSY.
+func removeAt(dir int, name string) (full bool, err error) {
+	err = unix.Unlinkat(dir, name, 0)
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+		if dirErr := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); !errors.Is(dirErr, unix.ENOTDIR) {
+			err = dirErr
+		}
+	}
+	switch {
+	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
+		return true, nil
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	default:
+		return false, err
+	}
+}
