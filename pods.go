@@ -135,7 +135,7 @@ func (a *Agent) gone(uid types.UID) bool {
 
 // Drain ends all pods of the runtime, each in its own grace period, and returns nil when
 // nothing runs; from its call on no pod is started, as long as the agent runs. The pods
-// become Failed. Their sources still want them, and a checkpoint keeps them: they run
+// become Failed. They stay desired, and a checkpoint keeps them: they run
 // again when the next agent starts. The agent must run meanwhile. If ctx ends first, the
 // error has the number of pods that are left, and wraps its cause.
 func (a *Agent) Drain(ctx context.Context) error {

@@ -107,7 +107,7 @@ func (v *verdicts) AddPod(*v1.Pod)                                          {}
 func (v *verdicts) StopLivenessAndStartup(*v1.Pod)                          {}
 func (v *verdicts) RemovePod(*v1.Pod)                                       {}
 
-func TestWhatProbesSayIsAskedEachTime(t *testing.T) {
+func TestProbeResultsAreReadAtEachSync(t *testing.T) {
 	w, probes := &world{statuses: map[types.UID]v1.PodStatus{}}, &verdicts{}
 	s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w, Prober: probes},
 		podsync.Options{PodsDir: t.TempDir(), Host: &runtime.Host{}})

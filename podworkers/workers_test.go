@@ -654,9 +654,9 @@ func TestNew(t *testing.T) {
 // TestHammer lets many goroutines update few pods, in real time and under -race.
 func TestHammer(t *testing.T) {
 	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
-	var flights atomic.Int64
+	var began atomic.Int64
 	n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
-		flights.Add(1)
+		began.Add(1)
 		return podworkers.Result{Changed: rand.IntN(3) == 0, Terminal: rand.IntN(20) == 0}, nil
 	}
 	w, err := podworkers.New(n, runtime.NewCache(n, runtime.CacheOptions{}), podworkers.Options{ResyncInterval: time.Millisecond, BackoffBase: time.Microsecond, BackoffPeriod: time.Millisecond})
@@ -694,7 +694,7 @@ func TestHammer(t *testing.T) {
 	cancel()
 	run.Wait()
 	assert.Equal(t, asked.Load(), done.Load(), "each kill is answered once")
-	assert.Positive(t, flights.Load())
+	assert.Positive(t, began.Load())
 	assert.NotContains(t, n.trace, "two calls at once")
 	assert.Zero(t, w.Leftovers())
 }

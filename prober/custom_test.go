@@ -125,7 +125,7 @@ func TestAHandlerOfOnesOwn(t *testing.T) {
 	})
 }
 
-func TestHandlersAreAskedBeforeTheDefaultOnes(t *testing.T) {
+func TestHandlersAreTriedBeforeTheDefaultOnes(t *testing.T) {
 	h := &modbus{}
 	scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}}, func(s *harness) {
 		s.AddPod(podWith(v1.Container{
@@ -139,7 +139,7 @@ func TestHandlersAreAskedBeforeTheDefaultOnes(t *testing.T) {
 	})
 }
 
-func TestHandlersAreAskedForContainersThatKeepRunning(t *testing.T) {
+func TestHandlersAreTriedForContainersThatKeepRunning(t *testing.T) {
 	h := &modbus{}
 	scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}}, func(s *harness) {
 		pod := annotated("1", v1.Container{})
@@ -281,7 +281,7 @@ type broken struct{ modbus }
 
 func (*broken) Probe(*v1.Pod, *v1.Container, runtime.ProbeKind) *v1.Probe { panic("nil map") }
 
-func TestAHandlerThatPanicsWhenAsked(t *testing.T) {
+func TestAHandlerThatPanics(t *testing.T) {
 	scenarioWith(t, prober.Options{Handlers: []prober.Handler{&broken{}}}, func(s *harness) {
 		pod := podWith(v1.Container{})
 		assert.True(t, s.HasProbe(pod, &pod.Spec.Containers[0], runtime.ReadinessProbe), "so that the pod does not become ready")

@@ -14,7 +14,7 @@ import (
 
 var podworkersTerminated = podworkers.State{Phase: podworkers.PhaseTerminated}
 
-func TestAnUpdateThatIsNotAppliedSaysSo(t *testing.T) {
+func TestAnUpdateThatIsNotAppliedCausesAnEvent(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	base := func() *v1.Pod {
 		pod := makePod("web")

@@ -244,7 +244,7 @@ type ours struct{ volume.EmptyDir }
 
 func (ours) Name() string { return "example.com/scratch" }
 
-func TestPluginsAreAskedBeforeTheDefaultOnes(t *testing.T) {
+func TestPluginsAreTriedBeforeTheDefaultOnes(t *testing.T) {
 	m, dir := managerWith(t, ours{}), t.TempDir()
 	web := pod(emptyDir("v", v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("64Ki"))}), hostPath("h", dir, v1.HostPathDirectory))
 	ready, err := m.SetUp(t.Context(), web, dir)

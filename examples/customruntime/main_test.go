@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 	}})
 }
 
-func TestPodsGoWhereTheirClassSays(t *testing.T) {
+func TestPodsGoToTheRuntimeOfTheirClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), &out, nil))

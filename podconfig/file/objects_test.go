@@ -69,7 +69,7 @@ func TestObjectsAmongManifests(t *testing.T) {
 	assert.Equal(t, "0 pods, "+`secret "db" not found`, <-seen)
 }
 
-func TestObjectsAreRefusedUnlessAskedFor(t *testing.T) {
+func TestObjectsAreRefusedByDefault(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	assert.Nil(t, file.New(dir, file.Options{}).Objects())

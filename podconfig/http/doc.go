@@ -5,7 +5,7 @@
 //   - An answer is a response that is complete and has status 200 or 304. Its body is
 //     what a manifest file may hold: a v1 Pod or PodList in JSON or YAML, or several YAML
 //     documents, see [github.com/kubeletkit/kubeletkit/podconfig/manifest.Decode]. A
-//     PodList without items means that no pods are wanted.
+//     PodList without items means that the source has no pods.
 //   - A failure is a request without an answer, or an answer that is not a valid
 //     manifest.
 //

@@ -97,8 +97,8 @@ func TestRuntimeWithoutStreamedLists(t *testing.T) {
 	assert.Equal(t, unary, l.take(), "it is asked once more, not each time")
 }
 
-// TestListsAreAskedForAgainAfterAnUpdate has a runtime that learns to stream.
-func TestListsAreAskedForAgainAfterAnUpdate(t *testing.T) {
+// TestListsAreRequestedAgainAfterAnUpdate has a runtime that learns to stream.
+func TestListsAreRequestedAgainAfterAnUpdate(t *testing.T) {
 	l := newLister(t)
 	var updated []func()
 	for _, call := range streamed {

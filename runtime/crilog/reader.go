@@ -22,7 +22,7 @@ const (
 	maxSkip = 256 << 20
 )
 
-// ErrNoLines says that 256 MiB of a file have no line in the format of CRI.
+// ErrNoLines means that 256 MiB of a file have no line in the format of CRI.
 var ErrNoLines = errors.New("the log has no line in the format of CRI for 256 MiB")
 
 // Reader reads the lines of a log. It is not safe for concurrent use.

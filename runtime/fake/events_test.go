@@ -252,7 +252,7 @@ func TestEventsOverTheWire(t *testing.T) {
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 }
 
-func TestAListenerTooFarBehindIsToldSo(t *testing.T) {
+func TestAListenerTooFarBehindGetsAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, rt *fake.Runtime) {
 		client, _ := rt.Clients()
 		stream := listen(t.Context(), t, client)
