@@ -36,6 +36,7 @@ func dialRuntime(ctx context.Context, s *config.Settings, metrics cri.Metrics, l
 		CallTimeout:      s.RuntimeRequestTimeout.Duration,
 		SerializePulls:   *s.SerializeImagePulls,
 		MaxParallelPulls: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
+		PodLogsDir:       s.PodLogsDir,
 		Backoff:          plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Metrics:          metrics,
 		Logger:           log.WithName("cri"),

@@ -1,12 +1,14 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -40,7 +42,7 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 	if state := s.GetState(); state == criv1.ContainerState_CONTAINER_RUNNING {
 		return fmt.Errorf("%s: %s is running; stop it before it is removed", about, id)
 	}
-	if err := removeLogs(s.GetLogPath()); err != nil {
+	if err := r.removeLogs(s); err != nil {
 		return fmt.Errorf("%s: removing its logs: %w", about, err)
 	}
 	if record, _ := crimeta.ReadRecord(s.GetAnnotations()); record.TerminationMessagePath != "" {
@@ -61,10 +63,16 @@ func unlessGone(err error) error {
 	return unlessNotFound(err)
 }
 
-// removeLogs removes a log and what was rotated from it: "<log>.<time>", also
-// compressed.
-func removeLogs(log string) error {
+// removeLogs removes the log of a container, and what was rotated from it: "<log>.<time>",
+// also compressed. The path is from the runtime. It must be one that this package or
+// kubelet gives to a container, so that the runtime cannot have other files removed.
+func (r *Runtime) removeLogs(s *criv1.ContainerStatus) error {
+	log := s.GetLogPath()
 	if log == "" {
+		return nil
+	}
+	if !r.isLogPath(log, s) {
+		r.opts.Logger.Info("The log of a container is not where logs of pods are; it is not removed", "container", s.GetId(), "path", log)
 		return nil
 	}
 	dir, base := filepath.Split(log)
@@ -85,6 +93,23 @@ func removeLogs(log string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isLogPath reports whether a path is <logs>/<namespace>_<name>_<uid>/<container>/<n>.log
+// of the container, where <logs> is [Options].PodLogsDir if that is set.
+func (r *Runtime) isLogPath(log string, s *criv1.ContainerStatus) bool {
+	ref, ok := crimeta.RefFromLabels(s.GetLabels())
+	container, file := filepath.Split(filepath.Clean(log))
+	number, isLog := strings.CutSuffix(file, ".log")
+	if _, err := strconv.ParseUint(number, 10, 32); err != nil || !ok || !isLog || !filepath.IsAbs(log) {
+		return false
+	}
+	container = filepath.Clean(container)
+	pod := filepath.Dir(container)
+	logs := filepath.Clean(cmp.Or(r.opts.PodLogsDir, filepath.Dir(pod)))
+	// The names are from the runtime, too, and may have slashes.
+	return filepath.Dir(pod) == logs && pod == crimeta.LogDirectory(logs, ref) &&
+		filepath.Base(container) == containerName(s.GetLabels(), s.GetMetadata())
 }
 
 // RemoveSandbox implements [runtime.Remover]. The logs of its containers remain; they are

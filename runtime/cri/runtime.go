@@ -62,6 +62,9 @@ type Options struct {
 	// driver. The cgroup must exist. Default: the runtime chooses.
 	CgroupParent func(pod *v1.Pod) string
 
+	// PodLogsDir is the directory of the logs of pods, [runtime.Host].PodLogsDir. Logs
+	// elsewhere are not removed with their containers. Default: any directory.
+	PodLogsDir string
 	// SeccompProfileRoot is the directory of localhost seccomp profiles. Default:
 	// /var/lib/kubelet/seccomp.
 	SeccompProfileRoot string

@@ -3,10 +3,12 @@ package cri
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
 // fetch gets a list, as a stream if it is long and the runtime has the streaming list
@@ -34,8 +36,18 @@ func fetch[T any](r *Runtime, long bool, stream, once func() ([]T, error)) ([]T,
 	return list, err
 }
 
+// Limits for a list that is streamed: many times what a node has. The bytes do not include
+// the first part.
+const (
+	maxListItems = 100_000
+	maxListBytes = 128 << 20
+)
+
+// errTooLong says that the runtime streams more than a node can have.
+var errTooLong = errors.New("the list of the runtime does not end")
+
 // streamed makes one call that streams a list, under the call timeout, and returns the
-// complete list or an error.
+// complete list or an error. Each part is bounded by [Options].MaxMessageSize.
 func streamed[Q, P, T any](
 	ctx context.Context, r *Runtime, name string,
 	method func(context.Context, Q, ...grpc.CallOption) (grpc.ServerStreamingClient[P], error), req Q,
@@ -49,7 +61,7 @@ func streamed[Q, P, T any](
 	if err != nil {
 		return nil, wrapCall(name, "", err, ctx.Err())
 	}
-	for {
+	for bytes, first := 0, true; ; first = false {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return list, nil
@@ -57,6 +69,13 @@ func streamed[Q, P, T any](
 		if err != nil {
 			return nil, wrapCall(name, "", err, ctx.Err())
 		}
-		list = append(list, items(part)...)
+		if m, ok := any(part).(proto.Message); ok && !first { // which is often the only one
+			bytes += proto.Size(m)
+		}
+		more := items(part)
+		if bytes > maxListBytes || len(list)+len(more) > maxListItems {
+			return nil, fmt.Errorf("%s: %w: more than %d items or %d bytes", name, errTooLong, maxListItems, maxListBytes)
+		}
+		list = append(list, more...)
 	}
 }
