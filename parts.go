@@ -140,7 +140,7 @@ type Overrides struct {
 	// Admission: default a chain of [Options].Limits and then [Options].Admit.
 	Admission Override[syncloop.Admitter]
 	// SyncHandler: default a [*syncloop.Handler]. Optional interfaces:
-	// [syncloop.Preparer] and [syncloop.Observer].
+	// [syncloop.Preparer], [syncloop.Observer] and [syncloop.Stopper].
 	SyncHandler Override[syncloop.SyncHandler]
 }
 

@@ -45,11 +45,6 @@ type StatusManager interface {
 // Prober runs the probes of pods; a prober.ProbeManager is one.
 type Prober interface {
 	runtime.ProbeResults
-	Pods
-}
-
-// Pods are the methods by which a prober receives the pods to probe.
-type Pods interface {
 	// AddPod starts the probes of the pod. It does nothing for those that run.
 	AddPod(pod *v1.Pod)
 	// StopLivenessAndStartup ends the probes whose failure restarts a container.

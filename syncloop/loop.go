@@ -29,7 +29,7 @@ const (
 var retries = backoff.Exponential{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // SyncHandler handles the inputs of the loop. Its methods are called from one goroutine
-// and must not wait for a pod. Optional interfaces are [Preparer] and [Observer].
+// and must not wait for a pod. Optional interfaces are [Preparer], [Observer] and [Stopper].
 type SyncHandler interface {
 	// HandlePodAdditions handles pods that are new in the desired state, and pods that
 	// are restored from the disk.
@@ -186,8 +186,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel() // before the wait
 	wg.Go(func() { l.watchRuntime(watchCtx) })
-	if s, ok := runtime.Optional[stopper](l.deps.Handler); ok {
-		defer s.stop()
+	if s, ok := runtime.Optional[Stopper](l.deps.Handler); ok {
+		defer s.Stop()
 	}
 
 	syncTick := time.NewTicker(l.opts.SyncPeriod)

@@ -106,15 +106,18 @@ func (h *Handler) endRemoval(uid types.UID, r *removal) error {
 	return nil
 }
 
-// stopper is a [SyncHandler] that has started goroutines.
-type stopper interface {
-	// stop ends them and waits for them. It is called from the goroutine of the loop.
-	stop()
+// Stopper is an optional interface of a [SyncHandler] that starts goroutines, found by
+// [runtime.Optional].
+type Stopper interface {
+	// Stop ends the goroutines and waits for them. It is called from the goroutine of the
+	// loop when [Loop.Run] ends.
+	Stop()
 }
 
-var _ stopper = (*Handler)(nil)
+var _ Stopper = (*Handler)(nil)
 
-func (h *Handler) stop() {
+// Stop implements [Stopper].
+func (h *Handler) Stop() {
 	for _, r := range h.removals.byUID {
 		r.cancel()
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // maxQueued is the number of events that wait for one listener, at most, unless
-// [EventStream].Room is set. The stream of a listener that is further behind ends with
+// [EventStream].Buffer is set. The stream of a listener that is further behind ends with
 // an error, so that the loss of events is visible.
 const maxQueued = 10_000
 
@@ -25,10 +25,10 @@ type EventStream struct {
 	// Keep is how long events are kept while there is no listener, the newest 10 000 of
 	// them. The next listener receives them first. 0: they are not kept.
 	Keep time.Duration
-	// Room is the number of events that can wait for a listener. While one has more, calls
+	// Buffer is the number of events that can wait for a listener. While one has more, calls
 	// that cause events do not return: a slow listener blocks the runtime. Exits of
 	// containers are not blocked. 0: calls never wait, and slow listeners are cut off.
-	Room int
+	Buffer int
 	// Unannounced streams send no header before their first event, so that a client
 	// cannot detect when they are established.
 	Unannounced bool
@@ -37,7 +37,7 @@ type EventStream struct {
 // Containerd returns the event stream of containerd 2: it keeps events for 5 minutes,
 // has room for 100, and is not announced.
 func Containerd() EventStream {
-	return EventStream{Keep: 5 * time.Minute, Room: 100, Unannounced: true}
+	return EventStream{Keep: 5 * time.Minute, Buffer: 100, Unannounced: true}
 }
 
 // subscription is one listener. Its fields are guarded by the service's mu.
@@ -141,14 +141,14 @@ func (sub *subscription) next(ctx context.Context) (*criv1.ContainerEventRespons
 
 // awaitRoom makes a call that has caused an event wait for slow listeners.
 func (s *service) awaitRoom(ctx context.Context) error {
-	if s.opts.Events.Room == 0 {
+	if s.opts.Events.Buffer == 0 {
 		return nil
 	}
 	err := s.cond.Until(ctx, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for sub := range s.subs {
-			if len(sub.queue) > s.opts.Events.Room {
+			if len(sub.queue) > s.opts.Events.Buffer {
 				return false
 			}
 		}
@@ -212,7 +212,7 @@ func (s *service) send(events []*criv1.ContainerEventResponse) {
 	}
 	for sub := range s.subs {
 		sub.queue = append(sub.queue, events...)
-		if s.opts.Events.Room == 0 && len(sub.queue) > maxQueued {
+		if s.opts.Events.Buffer == 0 && len(sub.queue) > maxQueued {
 			sub.queue = nil
 			sub.fail(status.Error(codes.ResourceExhausted, "the listener is too far behind; events were lost"))
 			continue

@@ -142,7 +142,7 @@ func TestEventsOfTheTimeBefore(t *testing.T) {
 
 func TestASlowListenerHoldsUpTheRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := fake.New(fake.Options{Dir: t.TempDir(), Events: fake.EventStream{Room: 3}})
+		rt := fake.New(fake.Options{Dir: t.TempDir(), Events: fake.EventStream{Buffer: 3}})
 		client, _ := rt.Clients()
 		ctx, leave := context.WithCancel(t.Context())
 		stream := listen(ctx, t, client)

@@ -112,11 +112,11 @@ func (p *planner) killStrays() {
 		c, _ := runtime.FindContainer(&p.Pod.Spec, n.Name)
 		switch {
 		case c == nil:
-			p.kill(nil, n, ReasonStray, "Container "+n.Name+" is not in the pod's spec")
+			p.kill(nil, n, ReasonObsolete, "Container "+n.Name+" is not in the pod's spec")
 		case p.Status.Newest(n.Name) != n:
-			p.kill(c, n, ReasonStray, "Container "+n.Name+" has a newer instance")
+			p.kill(c, n, ReasonObsolete, "Container "+n.Name+" has a newer instance")
 		case n.SandboxID != p.out.SandboxID:
-			p.kill(c, n, ReasonStray, "Container "+n.Name+" runs in a sandbox that is not the pod's any more")
+			p.kill(c, n, ReasonObsolete, "Container "+n.Name+" runs in a sandbox that is not the pod's any more")
 			if restartsAfterKill(p.Pod, c) {
 				p.oweSuccessor(n)
 			}

@@ -246,31 +246,31 @@ func TestStrays(t *testing.T) {
 			name:   "not in the spec any more",
 			pod:    "Always; main m",
 			status: "sandbox 0 ready; m#0 running; gone#0 running; gone-too#0 exited",
-			want:   "kill gone#0 Stray",
+			want:   "kill gone#0 Obsolete",
 		},
 		{
 			name:   "a second instance",
 			pod:    "Always; main m",
 			status: "sandbox 0 ready; m#1 running; m#0 running",
-			want:   "kill m#0 Stray",
+			want:   "kill m#0 Obsolete",
 		},
 		{
 			name:   "left in another sandbox",
 			pod:    "Always; main m",
 			status: "sandbox 1 ready; sandbox 0 dead; m#0@0 running",
-			want:   "kill m#0 Stray; start m#1",
+			want:   "kill m#0 Obsolete; start m#1",
 		},
 		{
 			name:   "left in another sandbox under Never",
 			pod:    "Never; main m; main n",
 			status: "sandbox 1 ready; sandbox 0 dead; m#0@0 running",
-			want:   "kill m#0 Stray; start n#0",
+			want:   "kill m#0 Obsolete; start n#0",
 		},
 		{
 			name:   "left in another sandbox before initialisation",
 			pod:    "Always; init a; main m",
 			status: "sandbox 1 ready; sandbox 0 dead; m#0@0 running; a#0@0 running",
-			want:   "kill m#0 Stray; kill a#0 Stray; start a#1",
+			want:   "kill m#0 Obsolete; kill a#0 Obsolete; start a#1",
 		},
 	})
 }

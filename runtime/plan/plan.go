@@ -66,9 +66,9 @@ const (
 	ReasonUnknown = "Unknown"
 	// ReasonChanged: the instance was created from another definition.
 	ReasonChanged = "DefinitionChanged"
-	// ReasonStray: the instance does not belong to the pod. Its container is not in the
+	// ReasonObsolete: the instance does not belong to the pod. Its container is not in the
 	// spec, or has a newer instance, or its sandbox is not in use any more.
-	ReasonStray = "Stray"
+	ReasonObsolete = "Obsolete"
 )
 
 // Kill is a container to stop.
