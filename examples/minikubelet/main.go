@@ -41,7 +41,7 @@ func main() {
 	case errors.As(err, &code):
 		os.Exit(int(code))
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "minikubelet:", err)
+		fmt.Fprintln(os.Stderr, "minikubelet:", terminal.EscapeLines(err.Error()))
 		os.Exit(1)
 	}
 }

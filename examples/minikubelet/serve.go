@@ -111,7 +111,7 @@ func runOnce(ctx context.Context, s *config.Settings, agent *kubeletkit.Agent, b
 		defer cancel()
 	}
 	report, err := agent.RunOnce(ctx)
-	fmt.Print(report)
+	fmt.Print(terminal.EscapeLines(fmt.Sprint(report)))
 	return errors.Join(err, broken.err())
 }
 

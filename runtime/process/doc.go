@@ -37,8 +37,10 @@
 //   - A log in CRI's format. Lines longer than 16 KiB are split into parts.
 //     ReopenContainerLog loses no line. If the log cannot be written, as on a full disk,
 //     lines are lost and the container does not wait.
-//   - With root: runAsUser, runAsGroup and supplemental groups. Without root, a container
-//     runs as the server's user and group; other ones are refused.
+//   - With root: runAsUser, runAsGroup and supplemental groups. Without runAsGroup, a user
+//     that the host does not know has group 65534, not 0 as in container runtimes: group 0
+//     is that of the host. Without root, a container runs as the server's user and group;
+//     other ones are refused.
 //   - allowPrivilegeEscalation: false (no_new_privs), an OOM score, a terminal, an input.
 //   - Limits of CPU, memory and processes, where the server can write cgroups of version 1
 //     or 2, or both. With version 2, the kernel enables controllers only below a cgroup

@@ -3,7 +3,6 @@
 package process
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -324,35 +323,44 @@ func TestRecoveryCutShort(t *testing.T) {
 }
 
 // TestStartCutShort ends the life of a server that waits for a supervisor, which hangs
-// because its log does. The start continues, and the next server finds the container.
+// because the file with its spec does. The start continues, and the next server finds the container.
 func TestStartCutShort(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id, err := p.create(shell("c", "echo up; exec sleep 1000"))
 	require.NoError(t, err)
-	log := filepath.Join(p.config.GetLogDirectory(), "c.log")
-	require.NoError(t, unix.Mkfifo(log, 0o600)) // until it is open for reading, it cannot be opened for writing
+	spec := filepath.Join(n.opts.Dir, "containers", id, supervise.SpecFile)
+	content, err := os.ReadFile(spec)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(spec))
+	require.NoError(t, unix.Mkfifo(spec, 0o600)) // until it is open for writing, it cannot be opened for reading
 	started := make(chan error, 1)
 	go func() {
 		_, err := n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
 		started <- err
 	}()
-	socket := filepath.Join(n.opts.Dir, "containers", id, supervise.SocketFile)
-	eventually(t, func() bool { _, err := os.Lstat(socket); return err == nil }, "there is no supervisor")
+	eventually(t, func() bool { return strings.Contains(commandLines(), supervise.Arg0+"\x00"+filepath.Dir(spec)) }, "there is no supervisor")
 	n.stop()
 	require.Error(t, <-started)
 
-	reader, err := os.OpenFile(log, os.O_RDWR, 0)
-	require.NoError(t, err)
-	defer reader.Close()
+	require.NoError(t, os.WriteFile(spec, content, 0o600))
 	n.start()
 	p.n = n
 	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(id).GetState())
-	line, err := bufio.NewReader(reader).ReadString('\n')
-	require.NoError(t, err)
-	assert.Contains(t, line, "stdout F up")
+	p.says("c", "stdout F up")
 	state := n.state(id)
 	n.kill(id, 0)
 	n.nothingLeft(id, state)
+}
+
+// commandLines returns the arguments of all processes, each with a zero byte after it.
+func commandLines() string {
+	var all strings.Builder
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		data, _ := os.ReadFile(file)
+		all.Write(data)
+	}
+	return all.String()
 }

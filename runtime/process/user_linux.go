@@ -13,6 +13,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
+// nogroup is the group of users that the host does not know. It is the kernel's overflow
+// group, to which nothing should belong.
+const nogroup = 65534
+
 // resolveUser returns the user of a container and the user's home. Only with root it can
 // be another user than the server's own.
 func resolveUser(sec *criv1.LinuxContainerSecurityContext, host *hostFacts) (u supervise.User, home, warning string, err error) {
@@ -52,7 +56,9 @@ func resolveUser(sec *criv1.LinuxContainerSecurityContext, host *hostFacts) (u s
 			return u, "", "", refuse("user %d has the group %q, which is not a number", uid, entry.Gid)
 		}
 	case uid != int64(host.UID):
-		gid = 0 // like container runtimes for a user that the image does not have
+		// Container runtimes take group 0 for a user that the image does not have. Here it would
+		// be that of the host, which can read what belongs to root's group.
+		gid = nogroup
 	}
 	if gid < 0 || gid > 1<<32-2 {
 		return u, "", "", refuse("runAsGroup %d is not a group ID", gid)

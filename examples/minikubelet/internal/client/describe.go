@@ -24,7 +24,7 @@ type description struct {
 }
 
 func (d *description) line(level int, name, format string, args ...any) {
-	fmt.Fprintf(d.w, "%s%s:\t%s\n", strings.Repeat("  ", level), name, fmt.Sprintf(format, args...))
+	fmt.Fprintf(d.w, "%s%s:\t%s\n", strings.Repeat("  ", level), terminal.Escape(name), terminal.Escape(fmt.Sprintf(format, args...)))
 }
 
 // optional writes a line unless the value is empty.
@@ -98,7 +98,8 @@ func (d *description) events(events []runtime.Event) {
 		if e.Count > 1 {
 			age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(d.now.Sub(e.First)))
 		}
-		fmt.Fprintf(d.w, "  %s\t%s\t%s\t%s\t%s\n", e.Type, e.Reason, age, containerOf(e.FieldPath), strings.Join(strings.Fields(e.Message), " "))
+		fmt.Fprintf(d.w, "  %s\t%s\t%s\t%s\t%s\n", terminal.Escape(e.Type), terminal.Escape(e.Reason), age,
+			terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(strings.Join(strings.Fields(e.Message), " ")))
 	}
 }
 
@@ -118,7 +119,7 @@ func (d *description) pairs(name string, pairs map[string]string) {
 			d.line(0, name, "%s=%s", key, pairs[key])
 			continue
 		}
-		fmt.Fprintf(d.w, "\t%s=%s\n", key, pairs[key])
+		fmt.Fprintf(d.w, "\t%s\n", terminal.Escape(key+"="+pairs[key]))
 	}
 }
 
@@ -132,7 +133,7 @@ func (d *description) containers(title string, specs []v1.Container, statuses []
 	}
 	for i := range specs {
 		c := &specs[i]
-		fmt.Fprintf(d.w, "  %s:\n", c.Name)
+		fmt.Fprintf(d.w, "  %s:\n", terminal.Escape(c.Name))
 		d.line(2, "Image", "%s", c.Image)
 		d.optional(2, "Command", quoted(c.Command))
 		d.optional(2, "Args", quoted(c.Args))

@@ -159,7 +159,7 @@ func (c *call) target(ctx context.Context, name string) (*v1.Pod, string, error)
 	}
 	container, note, err := chooseContainer(pod, c.container)
 	if err == nil && note != "" {
-		fmt.Fprintln(c.Err, note)
+		fmt.Fprintln(c.Err, terminal.Escape(note))
 	}
 	return pod, container, err
 }

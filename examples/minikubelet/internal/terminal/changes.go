@@ -55,7 +55,7 @@ func changes(before, now map[string]outline) []string {
 			line += fmt.Sprintf(", restarts: %d", is.restarts)
 		}
 		if is.message != "" {
-			line += ": " + strings.Join(strings.Fields(is.message), " ")
+			line += ": " + Escape(strings.Join(strings.Fields(is.message), " "))
 		}
 		lines = append(lines, line)
 	}

@@ -41,6 +41,7 @@ func Summarize(pod *v1.Pod) Summary {
 	if pod.DeletionTimestamp != nil && !ended {
 		s.Status = "Terminating"
 	}
+	s.Status = Escape(s.Status)
 	return s
 }
 

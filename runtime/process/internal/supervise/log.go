@@ -2,10 +2,12 @@ package supervise
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -76,9 +78,15 @@ func (l *logFile) open() error {
 	if l.path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	// A container may have put something else there: a link to a file of another user, or a
+	// FIFO, which nothing reads.
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
 	if err != nil {
 		return err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = f.Close()
+		return cmp.Or(err, fmt.Errorf("%s is not a regular file", l.path))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

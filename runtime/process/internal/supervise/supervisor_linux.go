@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -61,6 +62,9 @@ type supervisor struct {
 func run(say *os.File) error {
 	unix.CloseOnExec(firstUserFD)
 	unix.CloseOnExec(readyFD)
+	if err := closeInherited(); err != nil {
+		return err
+	}
 	unix.Umask(0o027)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
@@ -111,6 +115,26 @@ func run(say *os.File) error {
 	go s.serve(listener)
 	s.loop(signals, polite)
 	s.finish(listener, state)
+	return nil
+}
+
+// closeInherited closes the descriptors that the server has inherited and not opened, such
+// as those of a shell: a container could read and write what they refer to. The descriptors
+// of this process are closed on exec, as all those that Go opens.
+func closeInherited() error {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("listing inherited descriptors: %w", err)
+	}
+	for _, name := range names {
+		fd, err := strconv.Atoi(name.Name())
+		if err != nil || fd <= readyFD {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
 	return nil
 }
 
