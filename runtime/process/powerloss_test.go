@@ -63,12 +63,18 @@ func (d *disk) cut() {
 	}
 }
 
-// back is the disk after the next boot.
+// back is the disk after the next boot. The kernel may keep the disk for a moment after it
+// was unmounted, and then mounts the same one again.
 func (d *disk) back() {
 	d.t.Helper()
-	eventually(d.t, func() bool { return unix.Unmount(d.mounted, 0) == nil }, "the disk is busy")
-	out, err := d.mount()
-	require.NoError(d.t, err, "%s", out)
+	eventually(d.t, func() bool {
+		if unix.Unmount(d.mounted, 0) != nil {
+			return false
+		}
+		out, err := d.mount()
+		require.NoError(d.t, err, "%s", out)
+		return os.WriteFile(filepath.Join(d.mounted, "probe"), nil, 0o600) == nil
+	}, "the disk does not come back")
 }
 
 // A container that has ended must not run again after a power loss, and its exit code is
