@@ -63,18 +63,17 @@ func (d *disk) cut() {
 	}
 }
 
-// back is the disk after the next boot. The kernel may keep the disk for a moment after it
-// was unmounted, and then mounts the same one again.
+// back is the disk after the next boot. It is a copy: while another mount namespace has the
+// old one, it would be mounted again without the boot.
 func (d *disk) back() {
 	d.t.Helper()
-	eventually(d.t, func() bool {
-		if unix.Unmount(d.mounted, 0) != nil {
-			return false
-		}
-		out, err := d.mount()
-		require.NoError(d.t, err, "%s", out)
-		return os.WriteFile(filepath.Join(d.mounted, "probe"), nil, 0o600) == nil
-	}, "the disk does not come back")
+	eventually(d.t, func() bool { return unix.Unmount(d.mounted, 0) == nil }, "the disk is busy")
+	content, err := os.ReadFile(d.image)
+	require.NoError(d.t, err)
+	d.image += ".copy"
+	require.NoError(d.t, os.WriteFile(d.image, content, 0o600))
+	out, err := d.mount()
+	require.NoError(d.t, err, "%s", out)
 }
 
 // A container that has ended must not run again after a power loss, and its exit code is
