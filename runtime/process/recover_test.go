@@ -334,17 +334,26 @@ func TestStartCutShort(t *testing.T) {
 	content, err := os.ReadFile(spec)
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(spec))
-	require.NoError(t, unix.Mkfifo(spec, 0o600)) // until it is open for writing, it cannot be opened for reading
+	require.NoError(t, unix.Mkfifo(spec, 0o600)) // its reader waits for a writer, and then for content
 	started := make(chan error, 1)
 	go func() {
 		_, err := n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
 		started <- err
 	}()
-	eventually(t, func() bool { return strings.Contains(commandLines(), supervise.Arg0+"\x00"+filepath.Dir(spec)) }, "there is no supervisor")
+	var writer *os.File
+	eventually(t, func() bool { // without a reader the pipe cannot be opened
+		fd, err := unix.Open(spec, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err == nil {
+			writer = os.NewFile(uintptr(fd), spec)
+		}
+		return err == nil
+	}, "no supervisor reads the spec")
 	n.stop()
 	require.Error(t, <-started)
 
-	require.NoError(t, os.WriteFile(spec, content, 0o600))
+	_, err = writer.Write(content)
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
 	n.start()
 	p.n = n
 	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(id).GetState())
@@ -352,15 +361,4 @@ func TestStartCutShort(t *testing.T) {
 	state := n.state(id)
 	n.kill(id, 0)
 	n.nothingLeft(id, state)
-}
-
-// commandLines returns the arguments of all processes, each with a zero byte after it.
-func commandLines() string {
-	var all strings.Builder
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range files {
-		data, _ := os.ReadFile(file)
-		all.Write(data)
-	}
-	return all.String()
 }
