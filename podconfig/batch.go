@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // batch is a sequence of changes, ordered by operation, that leads from the delivered pods
@@ -20,20 +21,40 @@ type batch struct {
 	removed int
 }
 
+// batchedChange is a change of a batch. It is completed when it is the next one: a batch
+// is often planned again before.
 type batchedChange struct {
-	Change
-	versions []version // of Change.Pods
+	op     Op
+	source *registration
+	// versions are the versions of the pods. They are not sorted before complete.
+	versions []*version
+	// pods are the pods that the reader receives. They are nil before complete.
+	pods []*v1.Pod
 }
 
-// next returns the change that the reader is to receive next; false if there is none.
-func (m *merger) next() (Change, bool) {
+// complete returns the change as the reader receives it, with the pods in the order in
+// which they were first offered. The caller need not hold [Mux].mu: only the goroutine
+// that calls complete uses the fields that it sets.
+func (c *batchedChange) complete() Change {
+	if len(c.pods) < len(c.versions) {
+		slices.SortFunc(c.versions, func(a, b *version) int { return a.offer.compareOrder(b.offer) })
+		c.pods = make([]*v1.Pod, len(c.versions))
+		for i, v := range c.versions {
+			c.pods[i] = v.forReader()
+		}
+	}
+	return Change{Op: c.op, Source: c.source.name, Pods: c.pods}
+}
+
+// next returns the change that the reader is to receive next, or nil.
+func (m *merger) next() *batchedChange {
 	if !m.batch.begun {
 		m.plan()
 	}
 	if len(m.batch.changes) == 0 {
-		return Change{}, false
+		return nil
 	}
-	return m.batch.changes[0].Change, true
+	return &m.batch.changes[0]
 }
 
 // received notes that the reader has received the change that next has returned last.
@@ -43,15 +64,19 @@ func (m *merger) received() {
 	m.batch.changes = m.batch.changes[1:]
 	m.batch.begun = true
 	for _, v := range change.versions {
-		if change.Op == Remove {
+		if change.op == Remove {
 			delete(m.delivered, v.pod.UID)
 		} else {
 			m.delivered[v.pod.UID] = v
 		}
-		m.compare(v.pod.UID)
+		m.changed(v.pod.UID)
 	}
 	if len(m.batch.changes) == 0 {
 		m.finish()
+		if len(m.pending) == 0 {
+			// The iteration over a map takes as long as when it was largest.
+			m.pending = map[types.UID]step{}
+		}
 	}
 }
 
@@ -62,7 +87,7 @@ func (m *merger) plan() {
 	for _, r := range m.sources {
 		if r.snapshots > 0 && !r.seen {
 			m.batch.seen = append(m.batch.seen, r)
-			m.batch.mention(r.name)
+			m.batch.mention(r)
 		}
 	}
 	if len(m.batch.changes) == 0 {
@@ -80,55 +105,63 @@ func (m *merger) finish() {
 }
 
 // differences returns the changes from the delivered to the desired pods, ordered by
-// operation, then by source, with the pods as they were first offered.
+// operation, then by source.
 func (m *merger) differences() []batchedChange {
-	if len(m.pending) == 0 {
-		return nil
-	}
-	var byOp [Reconcile + 1][]version
-	for uid, op := range m.pending {
-		v := m.claims.desired(uid)
-		switch {
-		case op == Remove:
-			v = m.delivered[uid]
-		case op == Add && m.claims.byUID[uid].restored:
+	m.comparePending()
+	var byOp [Reconcile + 1][]*version
+	for _, s := range m.pending {
+		op := s.op
+		if op == Add && s.to.offer.restored {
 			op = Restore
 		}
-		byOp[op] = append(byOp[op], v)
+		byOp[op] = append(byOp[op], s.version())
 	}
 	var changes []batchedChange
 	for op, versions := range byOp {
-		slices.SortFunc(versions, version.compareOrder)
+		slices.SortFunc(versions, func(a, b *version) int { return a.offer.source.compareOrder(b.offer.source) })
 		for len(versions) > 0 {
-			source := versions[0].source
-			n := slices.IndexFunc(versions, func(v version) bool { return v.source != source })
+			source := versions[0].offer.source
+			n := slices.IndexFunc(versions, func(v *version) bool { return v.offer.source != source })
 			if n < 0 {
 				n = len(versions)
 			}
-			changes = append(changes, newChange(Op(op), versions[:n]))
+			changes = append(changes, batchedChange{op: Op(op), source: source, versions: versions[:n]})
 			versions = versions[n:]
 		}
 	}
 	return changes
 }
 
-// newChange returns the change with the versions, all of one source.
-func newChange(op Op, versions []version) batchedChange {
-	pods := make([]*v1.Pod, len(versions))
-	for i, v := range versions {
-		pods[i] = v.pod
+// comparePending compares the versions of pending that were not compared yet.
+func (m *merger) comparePending() {
+	var steps []step
+	for uid, s := range m.pending {
+		if s.op == 0 {
+			steps = append(steps, step{from: m.delivered[uid], to: m.claims.byUID[uid].current()})
+		}
 	}
-	return batchedChange{Change{Op: op, Source: versions[0].source.name, Pods: pods}, versions}
+	// The order of the offers is mostly the order of the pods in memory. Without it, the
+	// comparison of many pods takes twice as long.
+	slices.SortFunc(steps, func(a, b step) int { return a.version().offer.compareOrder(b.version().offer) })
+	for _, s := range steps {
+		uid := s.version().pod.UID
+		if s.op = compare(s.from, s.to); s.op != 0 {
+			m.pending[uid] = s
+		} else {
+			delete(m.pending, uid)
+			m.delivered[uid] = s.to // the same pod, so that only one version is kept
+		}
+	}
 }
 
 // mention adds an empty Add of the source if the batch has no change of it.
-func (b *batch) mention(source string) {
-	if slices.ContainsFunc(b.changes, func(c batchedChange) bool { return c.Source == source }) {
+func (b *batch) mention(source *registration) {
+	if slices.ContainsFunc(b.changes, func(c batchedChange) bool { return c.source.name == source.name }) {
 		return
 	}
-	at := slices.IndexFunc(b.changes, func(c batchedChange) bool { return c.Op > Add })
+	at := slices.IndexFunc(b.changes, func(c batchedChange) bool { return c.op > Add })
 	if at < 0 {
 		at = len(b.changes)
 	}
-	b.changes = slices.Insert(b.changes, at, batchedChange{Change: Change{Op: Add, Source: source}})
+	b.changes = slices.Insert(b.changes, at, batchedChange{op: Add, source: source})
 }

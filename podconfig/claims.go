@@ -18,11 +18,17 @@ type claims struct {
 	byName map[fullName]*offer
 	// waiting are the offers without a grant: new ones and those that wait for another.
 	waiting []*offer
-	// releasedUIDs and releasedNames are the sources of the offers that have released
-	// them in this step. changed are the UIDs whose desired pod may have changed in it.
-	releasedUIDs  map[types.UID]*registration
-	releasedNames map[fullName]*registration
-	changed       []types.UID
+	// released are the grants that ended in this step. changed are the UIDs whose desired
+	// pod may have changed in it.
+	released []grant
+	changed  []types.UID
+}
+
+// grant is the UID and full name that an offer has been granted.
+type grant struct {
+	source *registration
+	uid    types.UID
+	name   fullName
 }
 
 // claim is the state of an offer in claims.
@@ -30,37 +36,28 @@ type claim struct {
 	granted bool
 	// waiting is true while the offer is in claims.waiting.
 	waiting bool
-	// heir is true if the offer's source has released its UID or name in this step.
-	heir bool
 	// lostTo is the UID of the pod that was last reported to have its UID or name.
 	lostTo types.UID
 }
 
 func newClaims() *claims {
-	return &claims{
-		byUID: map[types.UID]*offer{}, byName: map[fullName]*offer{},
-		releasedUIDs: map[types.UID]*registration{}, releasedNames: map[fullName]*registration{},
-	}
-}
-
-// desired returns the desired pod of a UID; the zero version if there is none.
-func (c *claims) desired(uid types.UID) version {
-	if o := c.byUID[uid]; o != nil {
-		return o.version
-	}
-	return version{}
+	return &claims{byUID: map[types.UID]*offer{}, byName: map[fullName]*offer{}}
 }
 
 // offer makes pod the pod of the offer. Its UID must be that of the last one.
 func (c *claims) offer(o *offer, pod *v1.Pod) {
-	if o.pod != nil && fullNameOf(o.pod) != fullNameOf(pod) {
+	if name := fullNameOf(pod); name != o.name {
 		c.release(o)
 		o.claim.lostTo = ""
+		o.name = name
 	}
+	compared := o.compared()
 	o.pod = pod
 	switch {
 	case o.claim.granted:
-		c.changed = append(c.changed, pod.UID)
+		if compared { // otherwise the UID is in changed already, or still in merger.pending
+			c.changed = append(c.changed, pod.UID)
+		}
 	case !o.claim.waiting:
 		o.claim.waiting = true
 		c.waiting = append(c.waiting, o)
@@ -70,7 +67,7 @@ func (c *claims) offer(o *offer, pod *v1.Pod) {
 // withdraw ends the offer.
 func (c *claims) withdraw(o *offer) {
 	c.release(o)
-	o.pod = nil
+	o.pod, o.version = nil, nil
 }
 
 func (c *claims) release(o *offer) {
@@ -78,10 +75,10 @@ func (c *claims) release(o *offer) {
 		return
 	}
 	o.claim.granted = false
-	uid, name := o.pod.UID, fullNameOf(o.pod)
+	uid := o.pod.UID
 	delete(c.byUID, uid)
-	delete(c.byName, name)
-	c.releasedUIDs[uid], c.releasedNames[name] = o.source, o.source
+	delete(c.byName, o.name)
+	c.released = append(c.released, grant{o.source, uid, o.name})
 	c.changed = append(c.changed, uid)
 }
 
@@ -90,39 +87,47 @@ func (c *claims) release(o *offer) {
 // first, and within a source to the pod that was offered first. It returns the UIDs whose
 // desired pod may have changed, and the offers that have begun to wait for another pod.
 func (c *claims) settle() (changed []types.UID, rejections []rejection) {
-	for _, o := range c.waiting {
-		o.claim.heir = o.pod != nil && (c.releasedUIDs[o.pod.UID] == o.source || c.releasedNames[fullNameOf(o.pod)] == o.source)
-	}
-	slices.SortFunc(c.waiting, func(a, b *offer) int {
-		if a.claim.heir != b.claim.heir {
-			if a.claim.heir {
-				return -1
-			}
-			return 1
-		}
-		return a.compareOrder(b.version)
-	})
+	slices.SortFunc(c.waiting, (*offer).compareOrder)
+	c.inherit()
 	c.waiting = slices.DeleteFunc(c.waiting, func(o *offer) bool {
-		if o.pod != nil && !c.grant(o) {
+		if o.pod != nil && !o.claim.granted && !c.grant(o) {
 			rejections = append(rejections, c.lost(o)...)
 			return false
 		}
 		o.claim.waiting = false
 		return true
 	})
-	clear(c.releasedUIDs)
-	clear(c.releasedNames)
-	changed, c.changed = c.changed, nil
+	changed, c.changed = c.changed, c.changed[:0]
 	return changed, rejections
+}
+
+// inherit grants what was released in this step to waiting offers of the same source.
+func (c *claims) inherit() {
+	if len(c.released) == 0 {
+		return
+	}
+	if len(c.waiting) > 0 {
+		uids, names := map[types.UID]*registration{}, map[fullName]*registration{}
+		for _, g := range c.released {
+			uids[g.uid], names[g.name] = g.source, g.source
+		}
+		for _, o := range c.waiting {
+			if o.pod != nil && (uids[o.pod.UID] == o.source || names[o.name] == o.source) {
+				c.grant(o)
+			}
+		}
+	}
+	clear(c.released)
+	c.released = c.released[:0]
 }
 
 // grant reports whether the offer's UID and full name were free.
 func (c *claims) grant(o *offer) bool {
-	uid, name := o.pod.UID, fullNameOf(o.pod)
-	if c.byUID[uid] != nil || c.byName[name] != nil {
+	uid := o.pod.UID
+	if c.byUID[uid] != nil || c.byName[o.name] != nil {
 		return false
 	}
-	c.byUID[uid], c.byName[name] = o, o
+	c.byUID[uid], c.byName[o.name] = o, o
 	o.claim.granted = true
 	c.changed = append(c.changed, uid)
 	return true
@@ -130,7 +135,7 @@ func (c *claims) grant(o *offer) bool {
 
 // lost returns the rejection of an offer that waits, once for each pod that it waits for.
 func (c *claims) lost(o *offer) []rejection {
-	holder, what := c.byName[fullNameOf(o.pod)], "name"
+	holder, what := c.byName[o.name], "name"
 	if holder == nil {
 		holder, what = c.byUID[o.pod.UID], "UID"
 	}
@@ -138,5 +143,5 @@ func (c *claims) lost(o *offer) []rejection {
 		return nil
 	}
 	o.claim.lostTo = holder.pod.UID
-	return []rejection{{o.source, o.pod, o.source.duplicate(o.pod, holder.version, what)}}
+	return []rejection{{o.source, o.pod, o.source.duplicate(o.pod, holder, what)}}
 }

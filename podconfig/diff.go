@@ -13,18 +13,18 @@ import (
 )
 
 // compare returns the operation that leads from one version of a UID to another; 0 if
-// they are the same. The pod of either may be nil: there is none.
-func compare(from, to version) Op {
+// they are the same. Either may be nil: there is no pod.
+func compare(from, to *version) Op {
 	switch {
 	case from == to:
 		return 0
-	case from.pod == nil:
+	case from == nil:
 		return Add
-	case to.pod == nil || fullNameOf(from.pod) != fullNameOf(to.pod):
+	case to == nil || fullNameOf(from.pod) != fullNameOf(to.pod):
 		return Remove
 	}
 	op := difference(from.pod, to.pod)
-	if op != Update && op != Delete && from.source.name != to.source.name {
+	if op != Update && op != Delete && from.offer.source.name != to.offer.source.name {
 		op = specOp(to.pod)
 	}
 	return op

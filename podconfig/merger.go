@@ -20,18 +20,19 @@ type merger struct {
 	claims     *claims
 
 	// delivered has the pods that the reader knows.
-	delivered map[types.UID]version
-	// pending has the UIDs whose desired pod differs from the delivered one, and how. It
-	// is never larger than the desired and the delivered pods together, however slow
-	// the reader is.
-	pending map[types.UID]Op
+	delivered map[types.UID]*version
+	// pending has the UIDs whose desired version is not the delivered one. The step is
+	// zero until a batch is planned. Only then the two versions are compared, because
+	// most versions of a busy source are replaced before. pending is never larger than
+	// the desired and the delivered pods together, however slow the reader is.
+	pending map[types.UID]step
 	batch   batch
 	// removed counts the removed sources of which the reader has not received all changes.
 	removed int
 }
 
 func newMerger() *merger {
-	return &merger{claims: newClaims(), delivered: map[types.UID]version{}, pending: map[types.UID]Op{}}
+	return &merger{claims: newClaims(), delivered: map[types.UID]*version{}, pending: map[types.UID]step{}}
 }
 
 // find returns the registered source of that name, or nil.
@@ -89,22 +90,34 @@ func podsOf(source string, pods []*v1.Pod) []*v1.Pod {
 func (m *merger) settle() []rejection {
 	changed, rejections := m.claims.settle()
 	for _, uid := range changed {
-		m.compare(uid)
+		m.changed(uid)
 	}
 	return rejections
 }
 
-// compare brings pending up to date.
-func (m *merger) compare(uid types.UID) {
-	desired := m.claims.desired(uid)
-	if op := compare(m.delivered[uid], desired); op != 0 {
-		m.pending[uid] = op
-		return
+// changed follows each change of the delivered or the desired version of a UID.
+func (m *merger) changed(uid types.UID) {
+	o := m.claims.byUID[uid]
+	if (o == nil || o.compared()) && o.current() == m.delivered[uid] {
+		delete(m.pending, uid)
+	} else {
+		m.pending[uid] = step{}
 	}
-	delete(m.pending, uid)
-	if desired.pod != nil {
-		m.delivered[uid] = desired // the same pod, so that only one copy is kept
+}
+
+// step is the operation that leads from the delivered version of a UID to the desired
+// one. One of them may be nil.
+type step struct {
+	op       Op
+	from, to *version
+}
+
+// version returns the version that the reader receives with the operation.
+func (s step) version() *version {
+	if s.op == Remove || s.to == nil {
+		return s.from
 	}
+	return s.to
 }
 
 // allSeen is [Mux.AllSeen].

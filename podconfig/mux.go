@@ -262,17 +262,22 @@ func (m *Mux) restorePods(pods []*v1.Pod) {
 func (m *Mux) deliver(ctx context.Context) {
 	for {
 		m.mu.Lock()
-		change, ok := m.merger.next()
+		next, begun := m.merger.next(), m.merger.batch.begun
 		m.countSources()
 		m.mu.Unlock()
-		out := m.changes
-		if !ok {
-			out = nil // blocks
+		var change Change
+		var out chan Change // nil, which blocks, if there is no change
+		if next != nil {
+			change, out = next.complete(), m.changes
+		}
+		wake := m.wake
+		if begun {
+			wake = nil // blocks, because the batch is completed first
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.wake:
+		case <-wake:
 		case out <- change:
 			m.mu.Lock()
 			m.merger.received()

@@ -44,32 +44,85 @@ type registration struct {
 	done   chan struct{}
 }
 
+// compareOrder orders sources as they were registered.
+func (r *registration) compareOrder(s *registration) int { return cmp.Compare(r.order, s.order) }
+
 // offer is a pod that a source offers. It stays the same offer while the pod changes.
 type offer struct {
-	version
-	// raw is the pod as the source passed it, of which version.pod is a copy. It is nil
-	// after the offer was withdrawn.
-	raw *v1.Pod
+	// pod is the pod as the source passed it last. It is nil after the offer was
+	// withdrawn.
+	pod *v1.Pod
+	// name is the full name of pod.
+	name fullName
+	// version is the version that current has returned last.
+	version *version
 	// snapshot is the number of the last snapshot that had the pod.
 	snapshot uint64
 	// restored is true until the source itself has delivered the pod.
 	restored bool
 	claim    claim
-}
 
-// version is an offered pod at one time. The zero version means no pod.
-type version struct {
-	// pod is what the reader receives: a shallow copy of the source's pod, with
-	// annotations of its own. It is never changed.
-	pod    *v1.Pod
 	source *registration
 	// number is the place of the offer among all that the source ever made.
 	number uint64
+	// made is when the offer was made. seen is the same, or an earlier time for a restored
+	// pod, as the value of [runtime.AnnotationConfigSeen]; empty until it is needed.
+	made time.Time
+	seen string
 }
 
-// compareOrder orders versions by source, then as they were first offered.
-func (v version) compareOrder(w version) int {
-	return cmp.Or(cmp.Compare(v.source.order, w.source.order), cmp.Compare(v.number, w.number))
+// compareOrder orders offers by source, then as they were first made.
+func (o *offer) compareOrder(p *offer) int {
+	if o.source != p.source {
+		return o.source.compareOrder(p.source)
+	}
+	return cmp.Compare(o.number, p.number)
+}
+
+// firstSeen returns the value of [runtime.AnnotationConfigSeen].
+func (o *offer) firstSeen() string {
+	if o.seen == "" {
+		o.seen = o.made.Format(time.RFC3339Nano)
+	}
+	return o.seen
+}
+
+// current returns the version of the pod to compare with the delivered one; nil if the
+// offer is nil.
+func (o *offer) current() *version {
+	if o == nil {
+		return nil
+	}
+	if !o.compared() {
+		o.version = &version{offer: o, pod: o.pod}
+	}
+	return o.version
+}
+
+// compared reports whether current has returned the version of the pod already.
+func (o *offer) compared() bool { return o.version != nil && o.version.pod == o.pod }
+
+// version is an offered pod at one time.
+type version struct {
+	offer *offer
+	// pod is the pod as the source passed it. It is never changed.
+	pod *v1.Pod
+	// annotated is the pod that forReader returns. It is nil until the first call.
+	annotated *v1.Pod
+}
+
+// forReader returns the pod that the reader receives: a shallow copy of the source's pod
+// with the annotations of the stream.
+func (v *version) forReader() *v1.Pod {
+	if v.annotated == nil {
+		pod := *v.pod
+		pod.Annotations = make(map[string]string, len(v.pod.Annotations)+2)
+		maps.Copy(pod.Annotations, v.pod.Annotations)
+		pod.Annotations[runtime.AnnotationConfigSource] = v.offer.source.name
+		pod.Annotations[runtime.AnnotationConfigSeen] = v.offer.firstSeen()
+		v.annotated = &pod
+	}
+	return v.annotated
 }
 
 // rejection is a pod that a source has delivered and that is not desired.
@@ -91,26 +144,31 @@ func (r *registration) set(c *claims, pods []*v1.Pod) []rejection {
 	reported := r.rejected
 	r.rejected = nil
 	var rejections []rejection
-	offers, accepted := r.last[:0], 0 // overwrites only the positions that were read
+	if len(r.last) != len(pods) {
+		last := make([]*offer, len(pods))
+		copy(last, r.last)
+		r.last = last
+	}
+	accepted := 0
 	for i, pod := range pods {
-		o := r.unchanged(i, pod)
-		if o == nil && pod != nil {
-			if err := r.check(pod); err == nil {
-				o = r.put(c, pod, "")
-			} else if r.isNew(err, reported) {
-				rejections = append(rejections, rejection{r, pod, err})
-			}
-		}
-		if o != nil {
+		if o := r.last[i]; r.unchanged(o, pod) {
 			o.snapshot = r.snapshots
 			accepted++
+			continue
 		}
-		offers = append(offers, o)
+		r.last[i] = nil
+		if pod == nil {
+			continue
+		}
+		if err := r.check(pod); err != nil {
+			if r.isNew(err, reported) {
+				rejections = append(rejections, rejection{r, pod, err})
+			}
+			continue
+		}
+		r.last[i] = r.put(c, pod, "")
+		accepted++
 	}
-	if len(offers) < len(r.last) {
-		clear(r.last[len(offers):])
-	}
-	r.last = offers
 	if accepted < len(r.offers) {
 		for _, o := range r.offers {
 			if o.snapshot != r.snapshots {
@@ -135,22 +193,16 @@ func (r *registration) isNew(err error, reported map[string]bool) bool {
 	return !reported[message]
 }
 
-// unchanged returns the offer of a pod that is at the same position as in the last
-// snapshot, by the same pointer; else nil.
-func (r *registration) unchanged(position int, pod *v1.Pod) *offer {
-	if position >= len(r.last) || pod == nil {
-		return nil
-	}
-	if o := r.last[position]; o != nil && o.raw == pod && o.snapshot != r.snapshots {
-		return o
-	}
-	return nil // also if the current snapshot has had the pod at an earlier position
+// unchanged reports whether o, the offer at the position of pod in the last snapshot, has
+// the same pod by pointer, and the current snapshot has not had it at an earlier position.
+func (r *registration) unchanged(o *offer, pod *v1.Pod) bool {
+	return o != nil && pod != nil && o.pod == pod && o.snapshot != r.snapshots
 }
 
 // check returns an error if a pod of the current snapshot cannot be offered.
 func (r *registration) check(pod *v1.Pod) error {
 	if o := r.offers[pod.UID]; o != nil && o.snapshot == r.snapshots {
-		return r.duplicate(pod, o.version, "UID")
+		return r.duplicate(pod, o, "UID")
 	}
 	return r.checkIdentity(pod)
 }
@@ -163,13 +215,14 @@ func (r *registration) checkIdentity(pod *v1.Pod) error {
 }
 
 // duplicate is the error of a pod that wants the UID or the full name of another one.
-func (r *registration) duplicate(pod *v1.Pod, holder version, what string) error {
+func (r *registration) duplicate(pod *v1.Pod, holder *offer, what string) error {
+	other := runtime.RefOf(holder.pod)
 	if holder.source == r {
 		return fmt.Errorf("pod %s of source %q waits: pod %s of the same source has the same %s; remove one of them, or give it another %[4]s",
-			runtime.RefOf(pod), r.name, runtime.RefOf(holder.pod), what)
+			runtime.RefOf(pod), r.name, other, what)
 	}
 	return fmt.Errorf("pod %s of source %q waits: pod %s of source %q has the same %s, and keeps it until it is removed",
-		runtime.RefOf(pod), r.name, runtime.RefOf(holder.pod), holder.source.name, what)
+		runtime.RefOf(pod), r.name, other, holder.source.name, what)
 }
 
 // apply changes the offers by a delta. It returns the pods that are rejected.
@@ -219,38 +272,19 @@ func (r *registration) put(c *claims, pod *v1.Pod, seen string) *offer {
 	o := r.offers[pod.UID]
 	if o == nil {
 		r.offered++
-		o = &offer{version: version{source: r, number: r.offered}}
+		o = &offer{source: r, number: r.offered, made: time.Now(), seen: seen}
 		r.offers[pod.UID] = o
 	}
 	o.snapshot, o.restored = r.snapshots, false
-	if o.raw == pod {
-		return o
+	if o.pod != pod {
+		c.offer(o, pod)
 	}
-	o.raw = pod
-	switch {
-	case o.pod != nil:
-		seen = o.pod.Annotations[runtime.AnnotationConfigSeen]
-	case seen == "":
-		seen = time.Now().Format(time.RFC3339Nano)
-	}
-	c.offer(o, annotated(pod, r.name, seen))
 	return o
-}
-
-// annotated returns a shallow copy of the pod with the annotations of the stream.
-func annotated(pod *v1.Pod, source, seen string) *v1.Pod {
-	copied := *pod
-	copied.Annotations = make(map[string]string, len(pod.Annotations)+2)
-	maps.Copy(copied.Annotations, pod.Annotations)
-	copied.Annotations[runtime.AnnotationConfigSource] = source
-	copied.Annotations[runtime.AnnotationConfigSeen] = seen
-	return &copied
 }
 
 func (r *registration) withdraw(c *claims, o *offer) {
 	delete(r.offers, o.pod.UID)
 	c.withdraw(o)
-	o.raw = nil
 }
 
 // withdrawAll withdraws all offers.
