@@ -84,6 +84,17 @@ func TestDeltas(t *testing.T) {
 			})
 			assert.Equal(r.t, []string{"ADD broker a/1"}, r.read())
 		},
+		"a pod changes and is as before": func(r *rig, s *driven) {
+			before := testPod("1", "a")
+			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{before}) })
+			r.read()
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"))); update(sink, before) })
+			assert.Empty(r.t, r.read())
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a", image("x"))) })
+			assert.Equal(r.t, []string{"UPDATE broker a/1"}, r.read())
+			s.do(func(sink podconfig.Sink) { update(sink, before) })
+			assert.Equal(r.t, []string{"UPDATE broker a/1"}, r.read())
+		},
 		"a name passes on": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}) })
 			r.read()

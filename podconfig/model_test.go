@@ -284,16 +284,25 @@ func muxProperty(t *rapid.T) {
 	w.mux.restorePods(restored)
 	w.model.settle()
 
+	var earlier []*v1.Pod
+	draw := func(t *rapid.T) []*v1.Pod {
+		pods := drawPods(t)
+		if len(earlier) > 0 {
+			pods = append(pods, rapid.SliceOfN(rapid.SampledFrom(earlier), 0, 2).Draw(t, "earlier pods")...)
+		}
+		earlier = append(earlier, pods...)
+		return pods
+	}
 	t.Repeat(map[string]func(*rapid.T){
 		"set": func(t *rapid.T) {
 			sink, s := w.pick(t)
-			pods := drawPods(t)
+			pods := draw(t)
 			w.model.set(s, pods)
 			sink.Set(pods)
 		},
 		"update": func(t *rapid.T) {
 			sink, s := w.pick(t)
-			d := Delta{Update: drawPods(t)}
+			d := Delta{Update: draw(t)}
 			w.model.apply(s, d)
 			sink.Apply(d)
 		},
@@ -305,7 +314,7 @@ func muxProperty(t *rapid.T) {
 		},
 		"replace": func(t *rapid.T) {
 			sink, s := w.pick(t)
-			d := Delta{Update: drawPods(t), Remove: drawUIDs(t)}
+			d := Delta{Update: draw(t), Remove: drawUIDs(t)}
 			w.model.apply(s, d)
 			sink.Apply(d)
 		},
@@ -316,7 +325,11 @@ func muxProperty(t *rapid.T) {
 			w.model.sources = slices.DeleteFunc(w.model.sources, func(other *modelSource) bool { return other == s })
 			w.model.settle()
 		},
-		"plan": func(*rapid.T) { w.mux.merger.next() },
+		"plan": func(*rapid.T) {
+			if next := w.mux.merger.next(); next != nil {
+				next.complete()
+			}
+		},
 		"read": func(t *rapid.T) { w.read(t) },
 		"": func(t *rapid.T) {
 			if w.mux.AllSeen() {
