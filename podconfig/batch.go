@@ -145,7 +145,7 @@ func (m *merger) comparePending() {
 	slices.SortFunc(steps, func(a, b step) int { return a.version().offer.compareOrder(b.version().offer) })
 	for _, s := range steps {
 		uid := s.version().pod.UID
-		if s.op = compare(s.from, s.to); s.op != 0 {
+		if s.op = m.comparer.compare(s.from, s.to); s.op != 0 {
 			m.pending[uid] = s
 		} else {
 			delete(m.pending, uid)

@@ -25,8 +25,9 @@ type merger struct {
 	// zero until a batch is planned. Only then the two versions are compared, because
 	// most versions of a busy source are replaced before. pending is never larger than
 	// the desired and the delivered pods together, however slow the reader is.
-	pending map[types.UID]step
-	batch   batch
+	pending  map[types.UID]step
+	batch    batch
+	comparer comparer
 	// removed counts the removed sources of which the reader has not received all changes.
 	removed int
 }

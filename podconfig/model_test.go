@@ -60,7 +60,7 @@ func (r *replay) check(t require.TestingT, last [][]*v1.Pod) {
 		_, err := fmt.Sscanf(source, "s%d", &index)
 		require.NoError(t, err)
 		require.True(t, slices.ContainsFunc(last[index], func(q *v1.Pod) bool {
-			return q.UID == p.UID && q.Name == p.Name && difference(p, q) == 0
+			return q.UID == p.UID && q.Name == p.Name && new(comparer).difference(p, q) == 0
 		}), "pod %s/%s is not what source %s wants", p.Name, p.UID, source)
 	}
 	for i, pods := range last {
@@ -221,7 +221,7 @@ func (w *world) check(t *rapid.T) {
 		require.NotNil(t, p, "%s of %s is missing", c.uid, c.source.name)
 		require.Equal(t, c.name, p.Name)
 		require.Equal(t, c.source.name, p.Annotations[runtime.AnnotationConfigSource])
-		require.Zero(t, difference(p, c.source.offers[c.source.find(c.uid)]), "%s is not as it was delivered last", c.uid)
+		require.Zero(t, new(comparer).difference(p, c.source.offers[c.source.find(c.uid)]), "%s is not as it was delivered last", c.uid)
 	}
 	all := true
 	states := w.mux.Sources()
