@@ -12,10 +12,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// comparer compares pods.
-type comparer struct{ a, b []byte } // encodings, whose memory is used again
+// comparer compares pods. It is not safe for concurrent use.
+type comparer struct {
+	a, b []byte // buffers for encodings
+}
 
-// message is a value with a protobuf encoding.
+// message is a part of a pod that has a protobuf encoding.
 type message interface {
 	Size() int
 	MarshalToSizedBuffer(data []byte) (int, error)

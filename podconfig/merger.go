@@ -26,8 +26,8 @@ type merger struct {
 	// most versions of a busy source are replaced before. pending is never larger than
 	// the desired and the delivered pods together, however slow the reader is.
 	pending  map[types.UID]step
-	batch    batch
 	comparer comparer
+	batch    batch
 	// removed counts the removed sources of which the reader has not received all changes.
 	removed int
 }
