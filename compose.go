@@ -61,10 +61,8 @@ func (a *Agent) eventHook() runtime.EventFunc {
 
 func (a *Agent) buildStores(p *Parts) (err error) {
 	o := a.opts.Override
-	if p.Checkpoint = a.opts.Checkpoint; o.Checkpoint != nil {
-		if p.Checkpoint, err = choose("Checkpoint", o.Checkpoint, p.Checkpoint, p); err != nil {
-			return err
-		}
+	if p.Checkpoint, err = choose("Checkpoint", o.Checkpoint, a.opts.Checkpoint, p); err != nil {
+		return err
 	}
 	if p.Objects = a.opts.Objects; p.Objects != nil && p.Checkpoint != nil {
 		p.Objects = p.Checkpoint.Objects(p.Objects)
@@ -187,11 +185,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	// Without a checkpoint, the field is to be nil and not an interface with nil in it.
 	var kept syncloop.Checkpoint
 	if p.Checkpoint != nil {
-		desired := func(uid types.UID) bool {
-			_, ok := p.PodManager.ByUID(uid)
-			return ok
-		}
-		kept = drainedCheckpoint{p.Checkpoint, &a.drain, desired}
+		kept = drainedCheckpoint{p.Checkpoint, &a.drain, a.desired}
 	}
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{

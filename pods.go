@@ -129,8 +129,13 @@ func (a *Agent) gone(uid types.UID) bool {
 	if st := a.parts.PodWorkers.State(uid); !st.Synced || st.Known() {
 		return false
 	}
-	_, desired := a.parts.PodManager.ByUID(uid)
-	return !desired
+	return !a.desired(uid)
+}
+
+// desired reports whether a source wants the pod.
+func (a *Agent) desired(uid types.UID) bool {
+	_, ok := a.parts.PodManager.ByUID(uid)
+	return ok
 }
 
 // Drain ends all pods of the runtime, each in its own grace period, and returns nil when

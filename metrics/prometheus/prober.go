@@ -42,12 +42,21 @@ func NewProber(reg prometheus.Registerer) (*Prober, error) {
 	return m, nil
 }
 
-// kindLabels are kubelet's values of the label probe_type.
-var kindLabels = map[runtime.ProbeKind]string{
-	runtime.StartupProbe: "Startup", runtime.LivenessProbe: "Liveness", runtime.ReadinessProbe: "Readiness",
+// kindLabel returns kubelet's value of the label probe_type; empty for an unknown kind.
+func kindLabel(kind runtime.ProbeKind) string {
+	switch kind {
+	case runtime.StartupProbe:
+		return "Startup"
+	case runtime.LivenessProbe:
+		return "Liveness"
+	case runtime.ReadinessProbe:
+		return "Readiness"
+	default:
+		return ""
+	}
 }
 
-// resultLabels are kubelet's values of the label result.
+// resultLabel returns kubelet's value of the label result.
 func resultLabel(o prober.Outcome) string {
 	switch o {
 	case prober.Success, prober.Warning:
@@ -61,14 +70,14 @@ func resultLabel(o prober.Outcome) string {
 
 // Attempted implements prober.Metrics.
 func (m *Prober) Attempted(p prober.ProbeRef, outcome prober.Outcome, took time.Duration) {
-	kind := kindLabels[p.Kind]
+	kind := kindLabel(p.Kind)
 	m.total.WithLabelValues(kind, resultLabel(outcome), p.Container, p.Pod.Name, p.Pod.Namespace, string(p.Pod.UID)).Inc()
 	m.duration.WithLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace).Observe(took.Seconds())
 }
 
 // Removed implements prober.Metrics.
 func (m *Prober) Removed(p prober.ProbeRef) {
-	kind := kindLabels[p.Kind]
+	kind := kindLabel(p.Kind)
 	m.total.DeletePartialMatch(prometheus.Labels{"probe_type": kind, "container": p.Container, "pod_uid": string(p.Pod.UID)})
 	m.duration.DeleteLabelValues(kind, p.Container, p.Pod.Name, p.Pod.Namespace)
 }
