@@ -16,13 +16,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Errors of the methods of [Agent], to be tested for with [errors.Is].
-var (
-	// ErrUnknownPod means that the agent runs no pod with that UID.
-	ErrUnknownPod = errors.New("no such pod runs on this node")
-	// ErrNotSupported means that a replaced part lacks an optional interface.
-	ErrNotSupported = errors.ErrUnsupported
-)
+// ErrUnknownPod means that the agent runs no pod with that UID.
+var ErrUnknownPod = errors.New("no such pod runs on this node")
 
 // Pods returns the desired pods with their current status. The statuses are copies; the
 // rest of each pod is shared and must not be changed.
@@ -52,11 +47,12 @@ func (a *Agent) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, 
 }
 
 // AddSource adds a source of pods, also while the agent runs. Until it has delivered,
-// nothing is cleaned up. The errors are those of [podconfig.Mux.Add].
+// nothing is cleaned up. The errors are those of [podconfig.Mux.Add], and
+// [errors.ErrUnsupported] if a replaced PodConfig is no [podconfig.SourceRegistry].
 func (a *Agent) AddSource(s podconfig.Source) error {
 	r, ok := runtime.Optional[podconfig.SourceRegistry](a.parts.PodConfig)
 	if !ok {
-		return fmt.Errorf("kubeletkit: adding a source: Parts.PodConfig, a %T, is no podconfig.SourceRegistry: %w", a.parts.PodConfig, ErrNotSupported)
+		return fmt.Errorf("kubeletkit: adding a source: Parts.PodConfig, a %T, is no podconfig.SourceRegistry: %w", a.parts.PodConfig, errors.ErrUnsupported)
 	}
 	return r.Add(s)
 }

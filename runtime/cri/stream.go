@@ -43,7 +43,7 @@ const (
 	maxListBytes = 128 << 20
 )
 
-// errTooLong says that the runtime streams more than a node can have.
+// errTooLong means that the runtime streams more than a node can have.
 var errTooLong = errors.New("the list of the runtime does not end")
 
 // streamed makes one call that streams a list, under the call timeout, and returns the

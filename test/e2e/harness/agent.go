@@ -292,7 +292,7 @@ func (a *Agent) RunningContainers() (int, error) {
 	return 0, nil // a gauge that was never set
 }
 
-// errNoPod says that the agent does not report the pod.
+// errNoPod means that the agent does not report the pod.
 var errNoPod = errors.New("the agent does not report the pod")
 
 // Pod returns what the agent reports of the pod.

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// errNoPod says that no pod has the name.
+// errNoPod means that no pod has the name.
 var errNoPod = errors.New("there is no pod")
 
 // match is how well a pod matches a name; more is better.

@@ -22,7 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// errNoAgent says that no agent listens on the socket.
+// errNoAgent means that no agent listens on the socket.
 var errNoAgent = errors.New("no agent answers")
 
 // client talks to a running agent.

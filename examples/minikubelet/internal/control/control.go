@@ -34,7 +34,7 @@ const (
 type Progress struct {
 	// Left are the pods of which something still runs, as "namespace/name".
 	Left []string `json:"left,omitempty"`
-	// Done says that nothing runs any more.
+	// Done means that nothing runs any more.
 	Done bool `json:"done,omitempty"`
 	// Error is set if the agent has given up.
 	Error string `json:"error,omitempty"`
