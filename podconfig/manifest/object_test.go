@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/stretchr/testify/assert"
@@ -132,36 +133,13 @@ func TestValidateObjectUpdate(t *testing.T) {
 	}
 }
 
-// everyReference is the spec of a pod with all the ways to refer to an object.
-const everyReference = `
-  imagePullSecrets: [{name: pull}, {name: ""}]
-  initContainers:
-  - {name: init, image: i, env: [{name: A, valueFrom: {configMapKeyRef: {name: init-map, key: a}}}]}
-  containers:
-  - name: main
-    image: i
-    envFrom: [{configMapRef: {name: map}}, {secretRef: {name: secret, optional: true}}]
-    env:
-    - {name: A, valueFrom: {secretKeyRef: {name: key, key: a}}}
-    - {name: B, valueFrom: {secretKeyRef: {name: key, key: b}}}
-    - {name: C, valueFrom: {configMapKeyRef: {name: map, key: c}}}
-    - {name: D, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-    - {name: E, value: e}
-`
-
-const everyVolume = `  volumes:
-  - {name: s, secret: {secretName: mounted}}
-  - {name: m, configMap: {name: mounted}}
-  - {name: p, projected: {sources: [{secret: {name: in-projected}}, {configMap: {name: in-projected}}, {downwardAPI: {}}]}}
-`
-
 func TestAllowedEnvAndPullSecrets(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:"
 	opts := objectOptions()
-	_, err := manifest.Load([]byte(head+everyReference), opts)
+	_, err := manifest.Load([]byte(head+testpod.EveryReference), opts)
 	require.NoError(t, err)
-	_, err = manifest.Load([]byte(head+everyReference+"  serviceAccountName: sa\n"+everyVolume), opts)
+	_, err = manifest.Load([]byte(head+testpod.EveryReference+"  serviceAccountName: sa\n"+testpod.EveryVolume), opts)
 	var invalid *manifest.InvalidError
 	require.ErrorAs(t, err, &invalid)
 	var got []string
@@ -176,7 +154,7 @@ func TestAllowedEnvAndPullSecrets(t *testing.T) {
 	}, got)
 
 	opts.Allow = manifest.AllowedRefs{}
-	_, err = manifest.Load([]byte(head+everyReference), opts)
+	_, err = manifest.Load([]byte(head+testpod.EveryReference), opts)
 	require.ErrorAs(t, err, &invalid)
 	assert.Len(t, invalid.Errs, 8, err)
 }
