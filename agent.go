@@ -110,7 +110,8 @@ func (a *Agent) start() ([]component, bool) {
 
 // Run runs the agent until ctx ends, waits for everything that it started, and returns
 // nil; the pods go on running. It returns an error early if a part fails for good, or if
-// another agent uses the root or the logs directory. A second call returns an error that
+// another agent uses the root or the logs directory, or if another user can write to the
+// root directory. A second call returns an error that
 // wraps [runtime.ErrAlreadyRunning].
 func (a *Agent) Run(ctx context.Context) error {
 	added, first := a.start()

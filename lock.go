@@ -9,12 +9,14 @@ import (
 	"syscall"
 
 	"github.com/kubeletkit/kubeletkit/internal/filelock"
+	"github.com/kubeletkit/kubeletkit/internal/safedir"
 )
 
-// lockRoot makes the root directory and locks it for this agent. The lock ends with
+// lockRoot makes the root directory and locks it for this agent. It refuses a directory to
+// which other users can write: they could plant records of pods and processes. The lock ends with
 // the process, however it ends.
 func lockRoot(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := safedir.Make(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("making the root directory: %w", err)
 	}
 	f, err := filelock.Lock(filepath.Join(dir, "lock"))

@@ -74,6 +74,18 @@ func TestLockOnThePodLogsDirectoryItself(t *testing.T) {
 	})
 }
 
+// In a directory that other users can write to, they could plant records of processes that
+// the agent ends.
+func TestRootDirectoryOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o777))
+	agent, err := kubeletkit.New(kubeletkit.Options{
+		NodeName: "node", RootDir: dir, Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
+	})
+	require.NoError(t, err)
+	require.ErrorContains(t, agent.Run(t.Context()), dir+" has mode 0777 and can be written by every user")
+}
+
 func TestPodLogsDirectoryThatCannotBeMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -29,7 +29,8 @@ type Options struct {
 	// NodeName is the name of the node. Static pods carry it as a suffix.
 	NodeName string
 	// RootDir holds what the agent keeps on disk: the directories of the pods under
-	// "pods". Default /var/lib/kubeletkit.
+	// "pods". Default /var/lib/kubeletkit. [Agent.Run] refuses a directory that other users
+	// can write to or replace: it and its parents belong to this user or to root.
 	RootDir string
 	// PodLogsDir is where the runtime writes the output of containers. It must belong to
 	// this agent alone: directories in it that are named <namespace>_<name>_<uid> and

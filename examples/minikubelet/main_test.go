@@ -113,6 +113,21 @@ func TestSeveralAgentsInOneProcess(t *testing.T) {
 	assert.Less(t, time.Since(begun), 5*time.Second)
 }
 
+// What others have put into the directory must have no effect, and neither must they get a
+// socket for commands there.
+func TestRootDirectoryOfOthers(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	require.NoError(t, os.Mkdir(root, 0o700))
+	require.NoError(t, os.Chmod(root, 0o777))
+	for _, args := range [][]string{nil, {"--container-runtime-endpoint=unix://" + root + "/cri.sock"}} {
+		err := run(t.Context(), append(args, "--root-dir", root, "--healthz-port=0"))
+		require.ErrorContains(t, err, root+" has mode 0777 and can be written by every user")
+		left, err := os.ReadDir(root)
+		require.NoError(t, err)
+		assert.Empty(t, left)
+	}
+}
+
 func TestASignalDuringTheStartEndsIt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -62,29 +61,29 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
-	socket, err := listenSocket(ctx, s.RootDir, log)
-	if err != nil {
-		for _, l := range listeners {
-			_ = l.Close()
-		}
-		return left, err
-	}
 	n := node{agent, pods}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	sopts := server.Options{Logger: log.WithName("server"), Metrics: m.handler, ProbeMetrics: m.probes}
-	if socket != nil {
-		stop := control.NewStop()
-		g.Go(func() error { return server.Serve(ctx, socket, control.Handler(n, stop, sopts)) })
-		g.Go(func() error {
-			if stop.Run(ctx, agent.Drain) {
-				log.Info("All pods have ended, as a client has requested")
-				cancel()
-			}
-			return nil
-		})
+	stop := control.NewStop()
+	// A component, because the agent checks and locks its directory before it runs them.
+	if err := agent.Add("socket for commands", func(ctx context.Context) error {
+		socket, err := listenSocket(ctx, s.RootDir, log)
+		if socket == nil {
+			return err
+		}
+		return server.Serve(ctx, socket, control.Handler(n, stop, sopts))
+	}); err != nil {
+		return left, err
 	}
+	g.Go(func() error {
+		if stop.Run(ctx, agent.Drain) {
+			log.Info("All pods have ended, as a client has requested")
+			cancel()
+		}
+		return nil
+	})
 	for _, l := range listeners {
 		h := server.Healthz(agent)
 		if l.pods {
@@ -186,15 +185,14 @@ func listen(s *config.Settings) ([]listener, error) {
 // without; but another agent in the same directory is an error.
 func listenSocket(ctx context.Context, rootDir string, log logr.Logger) (net.Listener, error) {
 	path := filepath.Join(rootDir, config.SocketName)
-	if err := os.MkdirAll(rootDir, 0o750); err != nil {
-		return nil, fmt.Errorf("making the root directory: %w", err)
-	}
 	l, err := server.ListenUnix(ctx, path)
 	switch {
 	case err == nil:
 		log.Info("Serving", "address", path, "commands", true)
 		return l, nil
-	case errors.Is(err, server.ErrSocketInUse), ctx.Err() != nil:
+	case ctx.Err() != nil: // the agent stops
+		return nil, nil
+	case errors.Is(err, server.ErrSocketInUse):
 		return nil, fmt.Errorf("opening the socket for commands: %w", err)
 	default:
 		log.Error(err, "Commands such as minikubelet pods will not find this agent", "socket", path)

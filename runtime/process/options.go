@@ -25,7 +25,8 @@ var (
 type Options struct {
 	// Dir is the directory of the state and the socket. It is made with mode 0700 if it
 	// does not exist. It must be an absolute path of at most 90 bytes, because the kernel
-	// limits the path of a socket. Required.
+	// limits the path of a socket. The directory and its parents must belong to this user or
+	// to root, and nobody else may write to them. Required.
 	Dir string
 	// Logger receives errors that no caller gets. Default: none.
 	Logger logr.Logger

@@ -18,6 +18,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/filelock"
+	"github.com/kubeletkit/kubeletkit/internal/safedir"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
@@ -106,7 +107,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.ran.Swap(true) {
 		return fmt.Errorf("process: %w", runtime.ErrAlreadyRunning)
 	}
-	if err := os.MkdirAll(s.opts.Dir, 0o700); err != nil {
+	if err := safedir.Make(s.opts.Dir, 0o700); err != nil {
 		return fmt.Errorf("process: %w", err)
 	}
 	lock, err := supervise.Lock(s.opts.Dir)

@@ -53,10 +53,10 @@ func (c Cgroup) open() (*os.File, error) {
 // stop kills the tree with cgroups of version 2, and keeps it from growing with those of
 // version 1.
 func (c Cgroup) stop() {
-	if c.V2 != "" {
+	if isCgroup(c.V2) {
 		_ = os.WriteFile(filepath.Join(c.V2, "cgroup.kill"), []byte("1"), 0) // Linux 5.14
 	}
-	if dir := c.V1["pids"]; dir != "" {
+	if dir := c.V1["pids"]; isCgroup(dir) {
 		_ = os.WriteFile(filepath.Join(dir, "pids.max"), []byte("0"), 0)
 	}
 }
@@ -94,15 +94,24 @@ func (c Cgroup) Processes() []Process {
 	return all
 }
 
+// dirs returns the directories that are on a cgroup file system. Only the kernel makes files
+// there; in another directory, anybody may have listed processes to be killed.
 func (c Cgroup) dirs() []string {
 	var all []string
-	if c.V2 != "" {
+	if isCgroup(c.V2) {
 		all = append(all, c.V2)
 	}
 	for _, dir := range c.V1 {
-		all = append(all, dir)
+		if isCgroup(dir) {
+			all = append(all, dir)
+		}
 	}
 	return all
+}
+
+func isCgroup(dir string) bool {
+	var fs unix.Statfs_t
+	return dir != "" && unix.Statfs(dir, &fs) == nil && (fs.Type == unix.CGROUP_SUPER_MAGIC || fs.Type == unix.CGROUP2_SUPER_MAGIC)
 }
 
 // Remove removes the directories. Their processes must have ended. It tries for a tenth of

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package safedir
+
+func unknownOwner() int { return -1 }
