@@ -203,10 +203,14 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 		return err
 	}
 	a.dependents = objects.NewDependents(p.Objects, p.PodManager, objects.DependentsOptions{Logger: a.named("objects")})
+	probeResult := func(runtime.ProbeResult) {}
+	if r, ok := runtime.Optional[podsync.StatusRefresher](p.PodSyncer); ok {
+		probeResult = func(res runtime.ProbeResult) { r.RefreshStatus(res.Pod.UID) }
+	}
 	a.loop, err = syncloop.New(
 		syncloop.Deps{Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: a.checker(), Pods: p.PodManager, Probes: p.Prober.Results()},
 		syncloop.Options{
-			Due: a.dependents.Due, Observe: func(ev pleg.PodEvents) { p.Prober.Notify(ev.Pod.UID) }, Logger: a.named("syncloop"),
+			Due: a.dependents.Due, Observe: func(ev pleg.PodEvents) { p.Prober.Notify(ev.Pod.UID) }, ProbeResult: probeResult, Logger: a.named("syncloop"),
 		})
 	return err
 }
@@ -266,6 +270,7 @@ func (a *Agent) logParts() {
 	missing(has[syncloop.Rechecker](p.Status), "Status", "syncloop.Rechecker", "a final phase that is held back is delivered at the next status change only")
 	missing(has[syncloop.EndReporter](p.Status), "Status", "syncloop.EndReporter", "the end of orphaned pods is not reported")
 	missing(has[status.HealthChecker](p.Status), "Status", "status.HealthChecker", "deliveries that hang do not make the agent unhealthy")
+	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")
 	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
 	if a.opts.StatusSink != nil {

@@ -122,6 +122,60 @@ func TestProbeResultsAreReadAtEachSync(t *testing.T) {
 	}
 }
 
+func TestRefreshStatus(t *testing.T) {
+	w, probes := &world{statuses: map[types.UID]v1.PodStatus{}}, &verdicts{ready: true}
+	s, err := podsync.New(podsync.Deps{Runtime: w, Cache: w, Status: w, Volumes: w, Prober: probes},
+		podsync.Options{PodsDir: t.TempDir(), Host: &runtime.Host{}})
+	require.NoError(t, err)
+	pod, seen := makePod(), observed(runtime.ContainerRunning, 0)
+	pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{}
+	flip := func() {
+		t.Helper()
+		probes.ready = !probes.ready
+		s.RefreshStatus(pod.UID)
+		assert.Equal(t, probes.ready, w.last().ContainerStatuses[0].Ready)
+	}
+	s.RefreshStatus(pod.UID)
+	require.Empty(t, w.history, "the pod is not known yet")
+
+	w.during = flip
+	_, err = s.SyncPod(t.Context(), podworkers.Create, pod, seen)
+	require.NoError(t, err)
+	flip()
+	w.during = func() {
+		flip()
+		assert.Equal(t, "why", w.last().Message, "the reason of the end stays")
+	}
+	w.after = observed(runtime.ContainerExited, 0)
+	require.NoError(t, s.SyncTerminatingPod(t.Context(), pod, seen, podworkers.Termination{Status: func(s *v1.PodStatus) { s.Message = "why" }}))
+	require.NoError(t, s.SyncTerminatedPod(t.Context(), pod, w.after))
+	n := len(w.history)
+	s.RefreshStatus(pod.UID)
+	assert.Len(t, w.history, n, "the final status stays")
+}
+
+func TestASandboxIsInTheStatusBeforeContainersStart(t *testing.T) {
+	w := &world{}
+	s := newSyncer(t, w, podsync.Options{})
+	w.sandbox = &runtime.SandboxStatus{Sandbox: runtime.Sandbox{ID: "s2", State: runtime.SandboxReady}, IPs: []string{"10.0.0.7"}}
+	old := observed(runtime.ContainerExited, 1)
+	pod := makePod()
+	pod.Spec.RestartPolicy = v1.RestartPolicyAlways
+	for _, before := range []*runtime.PodStatus{nil, nothing(), old} {
+		w.during = func() {
+			assert.Equal(t, "10.0.0.7", w.last().PodIP)
+			for _, c := range w.last().Conditions {
+				if c.Type == v1.PodReadyToStartContainers {
+					assert.Equal(t, v1.ConditionTrue, c.Status)
+				}
+			}
+		}
+		_, err := s.SyncPod(t.Context(), podworkers.Create, pod, before)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, runtime.SandboxReady, old.Sandboxes[0].State, "the observed status is not changed")
+}
+
 // A Syncer that remembers nothing of a pod makes its status from scratch. It must come
 // to the one that another has left alone.
 func TestAStatusMadeAnewFromTheSameIsTheSame(t *testing.T) {

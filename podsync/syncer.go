@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
@@ -106,23 +104,15 @@ type Syncer struct {
 	log  logr.Logger
 
 	mu sync.Mutex
-	// waiting has the waiting reasons that the last SyncPod of a pod returned.
-	waiting map[types.UID]map[string]v1.ContainerStateWaiting
-	// measured has the time when the volumes of a pod were last measured.
-	measured map[types.UID]time.Time
-	// generated has the inputs of the status that the last SyncPod of a pod generated.
-	generated map[types.UID]inputs
+	// pods has what is remembered of each pod, from its first call to the end of
+	// SyncTerminatedPod.
+	pods map[types.UID]*podState
 }
 
-// inputs has the inputs from which the status of a syncing pod was generated, beside the
-// reasons in Syncer.waiting, whose change generates a new status. Both are immutable, so
-// equal pointers are equal values.
-type inputs struct {
-	pod      *v1.Pod
-	observed *runtime.PodStatus
-}
-
-var _ podworkers.PodSyncer = (*Syncer)(nil)
+var (
+	_ podworkers.PodSyncer = (*Syncer)(nil)
+	_ StatusRefresher      = (*Syncer)(nil)
+)
 
 // New returns a Syncer, or an error that names everything that is missing.
 func New(deps Deps, opts Options) (*Syncer, error) {
@@ -144,12 +134,7 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	if opts.PullSecrets == nil {
 		opts.PullSecrets = pullSecrets(opts.Objects, opts.Event)
 	}
-	return &Syncer{
-		deps: deps, opts: opts, log: opts.Logger,
-		waiting:   map[types.UID]map[string]v1.ContainerStateWaiting{},
-		measured:  map[types.UID]time.Time{},
-		generated: map[types.UID]inputs{},
-	}, nil
+	return &Syncer{deps: deps, opts: opts, log: opts.Logger, pods: map[types.UID]*podState{}}, nil
 }
 
 // PodDir returns the directory of the pod with that UID.
@@ -159,37 +144,30 @@ func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.Pods
 // has finished by itself or must not run any longer. An error of the runtime that wraps a
 // [*runtime.TerminalError] is returned wrapped: the workers fail the pod for it.
 func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, observed *runtime.PodStatus) (podworkers.Result, error) {
-	var (
-		api  v1.PodStatus
-		same bool // as the status that is set already
-	)
-	switch typ {
-	case podworkers.Create:
+	if typ == podworkers.Create {
 		// The final phase of an earlier incarnation of the UID does not hold for this one.
+		s.forget(pod.UID)
 		s.deps.Status.Forget(pod.UID)
-	case podworkers.Sync:
-		api, same = s.unchangedStatus(pod, observed)
 	}
+	st := s.state(pod.UID)
+	in := inputs{pod: pod, observed: observed}
+	api, same := s.unchangedStatus(st, in)
 	if !same {
-		api = s.generate(pod, observed, phaseSync, nil)
+		api = s.setStatus(st, in, nil)
 	}
-	failed, recheck := s.mustFail(ctx, pod, &api)
+	failed, recheck := s.mustFail(ctx, st, pod, &api)
 	if failed != nil {
-		api.Phase, api.Reason, api.Message = v1.PodFailed, failed.reason, failed.message
+		api = s.setStatus(st, in, func(api *v1.PodStatus) {
+			api.Phase, api.Reason, api.Message = v1.PodFailed, failed.reason, failed.message
+		})
 		s.warn(pod, failed.reason, failed.message)
-	}
-	if !same || failed != nil {
-		s.deps.Status.Set(pod, api)
 	}
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return podworkers.Result{Terminal: true}, nil
 	}
-	s.setGenerated(pod, observed)
 
-	res, err := s.startContainers(ctx, pod, observed)
-	if s.setWaiting(pod.UID, res.Waiting) {
-		s.deps.Status.Set(pod, s.generate(pod, observed, phaseSync, nil))
-	}
+	res, err := s.startContainers(ctx, st, pod, observed)
+	s.setWaiting(st, res.Waiting)
 	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, recheck)}, err
 }
 
@@ -198,7 +176,7 @@ type failure struct{ reason, message string }
 
 // mustFail returns why the pod must fail although it has not finished. If it returns nil, the
 // duration is the time until the next check, 0 for never.
-func (s *Syncer) mustFail(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (*failure, time.Duration) {
+func (s *Syncer) mustFail(ctx context.Context, st *podState, pod *v1.Pod, api *v1.PodStatus) (*failure, time.Duration) {
 	now := time.Now()
 	past, recheck := pastDeadline(pod, api, now)
 	if past {
@@ -207,7 +185,7 @@ func (s *Syncer) mustFail(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (
 	if !volume.HasSizeLimit(pod) {
 		return nil, recheck
 	}
-	if wait := s.untilMeasured(pod.UID, now); wait > 0 {
+	if wait := st.untilMeasured(now); wait > 0 {
 		return nil, soonest(recheck, wait)
 	}
 	message, err := s.deps.Volumes.Exceeded(ctx, pod, s.PodDir(pod.UID))
@@ -220,20 +198,8 @@ func (s *Syncer) mustFail(ctx context.Context, pod *v1.Pod, api *v1.PodStatus) (
 	return nil, soonest(recheck, usagePeriod)
 }
 
-// untilMeasured returns the time until the volumes of the pod are to be measured; 0 means
-// now, and counts as measured. Measuring walks all files, so it is not done at each sync.
-func (s *Syncer) untilMeasured(uid types.UID, now time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if last, ok := s.measured[uid]; ok && now.Sub(last) < usagePeriod {
-		return usagePeriod - now.Sub(last)
-	}
-	s.measured[uid] = now
-	return 0
-}
-
 // startContainers makes ready what the containers need and calls the runtime.
-func (s *Syncer) startContainers(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) (runtime.SyncResult, error) {
+func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus) (runtime.SyncResult, error) {
 	ref := runtime.RefOf(pod)
 	if s.opts.NetworkReady != nil && !runtime.HasHostNetwork(pod) {
 		if err := s.opts.NetworkReady(); err != nil {
@@ -258,16 +224,17 @@ func (s *Syncer) startContainers(ctx context.Context, pod *v1.Pod, observed *run
 		s.deps.Prober.AddPod(pod)
 	}
 	return s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
-		Pod:         pod,
-		Status:      observed,
-		Probes:      s.probes(),
-		PullSecrets: secrets,
-		Objects:     s.opts.Objects,
-		Volumes:     volumes,
-		SubPath:     s.deps.Volumes.SubPath,
-		Dir:         dir,
-		Host:        s.opts.Host,
-		Event:       s.opts.Event,
+		Pod:          pod,
+		Status:       observed,
+		Probes:       s.probes(),
+		PullSecrets:  secrets,
+		Objects:      s.opts.Objects,
+		Volumes:      volumes,
+		SubPath:      s.deps.Volumes.SubPath,
+		Dir:          dir,
+		Host:         s.opts.Host,
+		Event:        s.opts.Event,
+		SandboxReady: func(sandbox runtime.SandboxStatus) { s.sandboxReady(st, sandbox) },
 	})
 }
 
@@ -277,8 +244,8 @@ func (s *Syncer) warn(pod *v1.Pod, reason, message string) {
 
 // SyncTerminatingPod implements [podworkers.PodSyncer].
 func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus, t podworkers.Termination) error {
-	ref := runtime.RefOf(pod)
-	s.deps.Status.Set(pod, s.generate(pod, observed, phaseTerminating, t.Status))
+	ref, st := runtime.RefOf(pod), s.state(pod.UID)
+	s.setStatus(st, inputs{pod, observed, phaseTerminating}, t.Status)
 	if s.deps.Prober != nil {
 		s.deps.Prober.StopLivenessAndStartup(pod)
 	}
@@ -293,10 +260,10 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 		return fmt.Errorf("pod %s: checking that it has stopped: %w", ref, err)
 	}
 	if after.ContainersRunning() {
-		s.deps.Status.Set(pod, s.generate(pod, after, phaseTerminating, t.Status))
+		s.setStatus(st, inputs{pod, after, phaseTerminating}, t.Status)
 		return fmt.Errorf("pod %s: containers still run after it was stopped; it will be stopped again", ref)
 	}
-	s.deps.Status.Set(pod, s.generate(pod, after, phaseTerminated, t.Status))
+	s.setStatus(st, inputs{pod, after, phaseTerminated}, t.Status)
 	return nil
 }
 
@@ -313,16 +280,12 @@ func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod,
 // final.
 func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
 	ref := runtime.RefOf(pod)
-	s.deps.Status.Set(pod, s.generate(pod, observed, phaseTerminated, nil))
+	s.setStatus(s.state(pod.UID), inputs{pod, observed, phaseTerminated}, nil)
 	if err := s.deps.Volumes.TearDown(ctx, ref, s.PodDir(pod.UID)); err != nil {
 		return fmt.Errorf("pod %s: taking down its volumes: %w", ref, err)
 	}
+	s.forget(pod.UID) // before Terminate: no refresh changes a final status
 	s.deps.Status.Terminate(pod)
-	s.mu.Lock()
-	delete(s.waiting, pod.UID)
-	delete(s.measured, pod.UID)
-	delete(s.generated, pod.UID)
-	s.mu.Unlock()
 	return nil
 }
 
@@ -332,75 +295,4 @@ func (s *Syncer) probes() runtime.ProbeResults {
 		return nil
 	}
 	return s.deps.Prober
-}
-
-// phase is what the status of a pod depends on beside its inputs.
-type phase int
-
-const (
-	phaseSync phase = iota
-	phaseTerminating
-	phaseTerminated
-)
-
-// generate returns the API status of the pod. It contains the waiting reasons of the last
-// SyncPod.
-func (s *Syncer) generate(pod *v1.Pod, observed *runtime.PodStatus, ph phase, override func(*v1.PodStatus)) v1.PodStatus {
-	in := status.Input{
-		Pod:         pod,
-		Runtime:     observed,
-		Waiting:     s.waitingOf(pod.UID),
-		HostIPs:     s.opts.Host.IPs,
-		Now:         time.Now(),
-		Terminating: ph >= phaseTerminating,
-		Terminated:  ph >= phaseTerminated,
-		Override:    override,
-		Probes:      s.probes(),
-	}
-	if prev, ok := s.deps.Status.Get(pod.UID); ok {
-		in.Previous = &prev
-	}
-	return status.Generate(in)
-}
-
-// unchangedStatus returns the latest status of the pod if its inputs have not changed since it
-// was generated. Results of probes may change at any time, so a pod with probes has its
-// status generated at each sync.
-func (s *Syncer) unchangedStatus(pod *v1.Pod, observed *runtime.PodStatus) (v1.PodStatus, bool) {
-	s.mu.Lock()
-	same := s.generated[pod.UID] == inputs{pod, observed}
-	s.mu.Unlock()
-	if !same || observed == nil || hasProbes(s.probes(), pod) {
-		return v1.PodStatus{}, false
-	}
-	return s.deps.Status.Get(pod.UID)
-}
-
-// setGenerated records the inputs of the status that was generated last. The waiting
-// reasons need no record: SyncPod generates a new status when they change.
-func (s *Syncer) setGenerated(pod *v1.Pod, observed *runtime.PodStatus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.generated[pod.UID] = inputs{pod, observed}
-}
-
-func (s *Syncer) waitingOf(uid types.UID) map[string]v1.ContainerStateWaiting {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.waiting[uid]
-}
-
-// setWaiting records the reasons and reports whether they differ from the last.
-func (s *Syncer) setWaiting(uid types.UID, now map[string]v1.ContainerStateWaiting) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if maps.Equal(s.waiting[uid], now) {
-		return false
-	}
-	if len(now) == 0 {
-		delete(s.waiting, uid)
-	} else {
-		s.waiting[uid] = now
-	}
-	return true
 }

@@ -37,6 +37,9 @@ type world struct {
 	after    *runtime.PodStatus // what a read after a kill shows
 	statuses map[types.UID]v1.PodStatus
 	history  []v1.PodStatus
+	// sandbox is reported by SyncPod; during is called in SyncPod and KillPod.
+	sandbox *runtime.SandboxStatus
+	during  func()
 }
 
 func (w *world) note(format string, args ...any) {
@@ -45,11 +48,20 @@ func (w *world) note(format string, args ...any) {
 
 func (w *world) SyncPod(_ context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 	w.note("sync %s", req.Pod.Name)
+	if w.sandbox != nil {
+		req.SandboxReady(*w.sandbox)
+	}
+	if w.during != nil {
+		w.during()
+	}
 	return w.sync, w.syncErr
 }
 
 func (w *world) KillPod(_ context.Context, req runtime.PodKill) error {
 	w.note("kill grace=%v spec=%t", ptr.Deref(req.GracePeriod, -1), req.Pod != nil)
+	if w.during != nil {
+		w.during()
+	}
 	return w.killErr
 }
 

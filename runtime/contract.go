@@ -131,6 +131,9 @@ type PodSync struct {
 	// Event receives the events of this sync: pulls, starts, failures. If nil, they are
 	// discarded.
 	Event EventFunc
+	// SandboxReady is called when this sync has made a sandbox, before any container is
+	// started in it. It must not block. It may be nil.
+	SandboxReady func(sandbox SandboxStatus)
 }
 
 // Objects returns secrets and config maps. It is safe for concurrent use. The

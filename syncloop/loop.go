@@ -112,6 +112,10 @@ type Options struct {
 	Due func(now time.Time) []*v1.Pod
 	// Observe is called like the method of [Observer], and before it. nil: no callback.
 	Observe func(pleg.PodEvents)
+	// ProbeResult is called with each result of a probe, before a sync of its pod is
+	// requested, also if the pod is not desired. It must not block: a sync may be under way
+	// for minutes, so the status of the pod is brought up to date here. nil: no callback.
+	ProbeResult func(runtime.ProbeResult)
 	// Logger receives failures and, at V(2), the inputs that the loop handles. The zero
 	// value discards.
 	Logger logr.Logger
@@ -283,6 +287,9 @@ func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan tim
 			return l.closed(ctx, "the stream of probe results")
 		}
 		l.log.V(2).Info("Probe result", "pod", res.Pod, "container", res.ContainerID, "probe", res.Kind, "healthy", res.Healthy)
+		if l.opts.ProbeResult != nil {
+			l.opts.ProbeResult(res)
+		}
 		l.sync(res.Pod.UID)
 	case now := <-syncTick:
 		if l.opts.Due != nil {

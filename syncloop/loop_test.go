@@ -77,6 +77,17 @@ func TestEventsAndProbeResultsSyncDesiredPods(t *testing.T) {
 	})
 }
 
+func TestProbeResultsAreReportedBeforeTheSync(t *testing.T) {
+	var got []runtime.ProbeResult
+	inLoop(t, syncloop.Options{ProbeResult: func(r runtime.ProbeResult) { got = append(got, r) }}, func(t *testing.T, b *bench) {
+		res := runtime.ProbeResult{Pod: runtime.RefOf(makePod("gone")), Kind: runtime.ReadinessProbe}
+		b.probes <- res
+		synctest.Wait()
+		assert.Equal(t, []runtime.ProbeResult{res}, got, "also of a pod that is not desired: it may be stopping")
+		assert.Empty(t, b.handler.take())
+	})
+}
+
 func TestNoHousekeepingBeforeAllSourcesAreSeen(t *testing.T) {
 	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
 		time.Sleep(time.Minute + 500*time.Millisecond) // away from the ticks

@@ -112,7 +112,11 @@ func New(o Options) (_ *Node, err error) {
 	}
 	n.loop, err = syncloop.New(
 		syncloop.Deps{Handler: handler, Config: n.config, PLEG: n.pleg, Runtime: rt, Pods: n.pods, Probes: n.prober.Results()},
-		syncloop.Options{Observe: func(ev pleg.PodEvents) { n.prober.Notify(ev.Pod.UID) }, Logger: log.WithName("syncloop")})
+		syncloop.Options{
+			Observe:     func(ev pleg.PodEvents) { n.prober.Notify(ev.Pod.UID) },
+			ProbeResult: func(res runtime.ProbeResult) { syncer.RefreshStatus(res.Pod.UID) },
+			Logger:      log.WithName("syncloop"),
+		})
 	return n, err
 }
 

@@ -239,15 +239,23 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 		return fail(err)
 	}
 	s.sandboxID = resp.GetPodSandboxId()
-	if runtime.HasHostNetwork(s.Pod) {
-		return nil
+	status := &runtime.SandboxStatus{
+		Sandbox: runtime.Sandbox{
+			ID: s.sandboxID, Attempt: s.config.GetMetadata().GetAttempt(), State: runtime.SandboxReady, CreatedAt: time.Now(),
+		},
+		HostNetwork: runtime.HasHostNetwork(s.Pod),
 	}
-	status, err := s.r.inspectSandbox(ctx, s.about, s.Pod.UID, s.sandboxID)
-	if err != nil {
-		s.events.failure(ctx, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
-		return err
+	if !status.HostNetwork {
+		status, err = s.r.inspectSandbox(ctx, s.about, s.Pod.UID, s.sandboxID)
+		if err != nil {
+			s.events.failure(ctx, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
+			return err
+		}
+		s.ips = status.IPs
 	}
-	s.ips = status.IPs
+	if s.SandboxReady != nil {
+		s.SandboxReady(*status)
+	}
 	return nil
 }
 

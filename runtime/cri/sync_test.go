@@ -48,6 +48,29 @@ func TestHostNetworkNeedsNoSandboxStatus(t *testing.T) {
 	assert.NotContains(t, svc.calls(true), "PodSandboxStatus s1")
 }
 
+func TestASandboxIsReportedBeforeImagesArePulled(t *testing.T) {
+	for _, host := range []bool{false, true} {
+		svc := newService(t, "app:1")
+		svc.Inject(fake.Fault{Call: "ImageStatus", Err: errors.New("no images")})
+		pod := podOf("a")
+		pod.Spec.HostNetwork = host
+		s := newSyncer(t, svc.client(cri.Options{}), pod)
+		var got []runtime.SandboxStatus
+		s.more = func(req *runtime.PodSync) {
+			req.SandboxReady = func(sandbox runtime.SandboxStatus) { got = append(got, sandbox) }
+		}
+		for range 2 {
+			_, err := s.sync()
+			require.Error(t, err)
+		}
+		require.Len(t, got, 1, "once, when it is made")
+		assert.Equal(t, "s1", got[0].ID)
+		assert.Equal(t, runtime.SandboxReady, got[0].State)
+		assert.Equal(t, host, got[0].HostNetwork)
+		assert.Equal(t, host, len(got[0].IPs) == 0)
+	}
+}
+
 func TestStartsInSpecOrderAndSharesImages(t *testing.T) {
 	svc := newService(t, "app:1")
 	pod := podOf("b", "a")
