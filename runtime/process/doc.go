@@ -103,8 +103,10 @@
 //   - Containers and supervisors keep running when the server ends, also when it is
 //     killed. The next server with the same directory finds them, and the exits in
 //     between. A file lock shows that a supervisor lives. A process is signalled only if
-//     its start time and boot ID match the record, so a process that was given the same
-//     pid later is not. (This is not certain for process groups, see the next point.)
+//     its start time and boot ID match, so a process that was given the same pid later is
+//     not. A process group is signalled only while a process of it matches. From Linux 6.9
+//     on, that is certain for a group whose leader lives; otherwise it is checked right
+//     before the signal.
 //   - If a supervisor is killed, its container is reported as exited with code 255 and
 //     reason Unknown, and its processes are killed. They are found by cgroup, by session,
 //     and by the variable in their environment; they are stopped first, and killed when

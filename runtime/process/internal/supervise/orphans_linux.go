@@ -97,20 +97,6 @@ func (h *Hunt) End() {
 	}
 }
 
-// send sends a signal to a process of a container and to its process group. The group
-// existed when the process was read; it is not certain that it is not another one with its
-// number now.
-func send(p Process, group int, sig unix.Signal) {
-	if isOwn(group) {
-		_ = unix.Kill(-group, sig)
-	}
-	_ = p.Kill(sig)
-}
-
-// isOwn reports whether a process group can be that of a container: it is not that of this
-// process, and its number has no special meaning in kill(2).
-func isOwn(group int) bool { return group > 1 && group != unix.Getpgrp() }
-
 // look makes a pass over all processes and calls seen for each one of the container. It
 // does so at once, since a process may have ended a millisecond later, but for descendants
 // only at the end. It leaves out this process, and processes that it may not signal, such as

@@ -47,6 +47,42 @@ func (p Process) Kill(sig unix.Signal) error {
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
+// signalGroup sends a signal to a process group of which the process is a member. It sends
+// nothing if the process has ended and was reaped, or has left the group: the group may be
+// another one with this number then. The kernel makes sure of that itself if it is Linux 6.9
+// or later and the process leads the group. Otherwise the group is checked right before.
+func (p Process) signalGroup(group int, sig unix.Signal) error {
+	fd, openErr := unix.PidfdOpen(p.PID, 0)
+	switch {
+	case openErr == nil:
+		defer unix.Close(fd)
+	case !errors.Is(openErr, unix.ENOSYS):
+		return openErr
+	}
+	// A process that is not reaped yet is still in its group.
+	if st, err := ReadStat(p.PID); err != nil || !p.is(st) || st.PGID != group {
+		return unix.ESRCH
+	}
+	if openErr == nil && group == p.PID {
+		if err := unix.PidfdSendSignal(fd, sig, nil, unix.PIDFD_SIGNAL_PROCESS_GROUP); !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	return unix.Kill(-group, sig)
+}
+
+// send sends a signal to a process of a container and to its process group.
+func send(p Process, group int, sig unix.Signal) {
+	if isOwn(group) {
+		_ = p.signalGroup(group, sig)
+	}
+	_ = p.Kill(sig)
+}
+
+// isOwn reports whether a process group can be that of a container: it is not that of this
+// process, and its number has no special meaning in kill(2).
+func isOwn(group int) bool { return group > 1 && group != unix.Getpgrp() }
+
 // Reap reaps the process if it is a child of this process and has ended.
 func (p Process) Reap() {
 	if st, err := ReadStat(p.PID); err == nil && p.is(st) && st.State == 'Z' && st.PPID == os.Getpid() {
@@ -135,20 +171,36 @@ func Processes() ([]Stat, error) {
 	return all, nil
 }
 
-// descendants returns the pids of the descendants of a process. A process that is forked
-// in between may be missing.
-func descendants(pid int) []int {
-	var all []int
-	next := []int{pid}
+// descendants returns the descendants of a process with their process groups. A process that
+// is forked, or whose parent ends, in between may be missing.
+func descendants(pid int) map[Process]int {
+	all := map[Process]int{}
+	root, err := ProcessOf(pid)
+	if err != nil {
+		return all
+	}
+	next := []Process{root}
 	for len(next) > 0 {
 		parent := next[len(next)-1]
 		next = next[:len(next)-1]
-		kids, err := children(parent)
+		kids, err := children(parent.PID)
 		if err != nil {
 			continue
 		}
-		all = append(all, kids...)
-		next = append(next, kids...)
+		found := map[Process]int{}
+		for _, kid := range kids {
+			if st, err := ReadStat(kid); err == nil && st.PPID == parent.PID {
+				found[Process{PID: kid, Start: st.Start, Boot: root.Boot}] = st.PGID
+			}
+		}
+		// If the parent has ended, another process may have its pid, with children of its own.
+		if st, err := ReadStat(parent.PID); err != nil || !parent.is(st) {
+			continue
+		}
+		for kid, group := range found {
+			all[kid] = group
+			next = append(next, kid)
+		}
 	}
 	return all
 }
@@ -186,21 +238,19 @@ func childrenByScan(pid int) ([]int, error) {
 	return kids, err
 }
 
-// killDescendants sends SIGKILL once to all descendants of a process, and returns their
-// number. It kills whole process groups first, since the kernel does that in one step: no
-// fork in the group escapes.
-func killDescendants(pid int) int {
-	own, _ := unix.Getpgid(pid)
+// killDescendants sends SIGKILL once to all descendants of a process. It kills whole process
+// groups first, since the kernel does that in one step: no fork in the group escapes.
+func killDescendants(pid int) {
 	all := descendants(pid)
-	groups := map[int]bool{own: true, 0: true, 1: true}
-	for _, p := range all {
-		if group, err := unix.Getpgid(p); err == nil && !groups[group] {
-			groups[group] = true
-			_ = unix.Kill(-group, unix.SIGKILL)
+	done := map[int]bool{}
+	for _, leaders := range []bool{true, false} { // first, since their groups are certain
+		for p, group := range all {
+			if leaders == (group == p.PID) && !done[group] && isOwn(group) {
+				done[group] = p.signalGroup(group, unix.SIGKILL) == nil
+			}
 		}
 	}
-	for _, p := range all {
-		_ = unix.Kill(p, unix.SIGKILL)
+	for p := range all {
+		_ = p.Kill(unix.SIGKILL)
 	}
-	return len(all)
 }

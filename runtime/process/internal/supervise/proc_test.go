@@ -4,7 +4,9 @@ package supervise
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -42,6 +44,31 @@ func TestProcessIdentity(t *testing.T) {
 		assert.False(t, other.Alive(), name)
 		assert.Error(t, other.Kill(unix.Signal(0)), name)
 	}
+}
+
+// Between two looks at a process, another one may get its pid, and lead a group with its
+// number.
+func TestReusedPID(t *testing.T) {
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	victim, err := ProcessOf(cmd.Process.Pid)
+	require.NoError(t, err)
+	before := victim // a process that had the pid
+	before.Start--
+	send(before, before.PID, unix.SIGKILL)
+	assert.ErrorIs(t, before.signalGroup(before.PID, unix.SIGKILL), unix.ESRCH)
+	assert.ErrorIs(t, victim.signalGroup(unix.Getpgrp(), unix.SIGKILL), unix.ESRCH, "it is not in this group")
+	assert.True(t, victim.Alive())
+	assert.Contains(t, descendants(os.Getpid()), victim)
+
+	require.NoError(t, victim.signalGroup(victim.PID, unix.SIGKILL))
+	require.Error(t, cmd.Wait())
+	assert.ErrorIs(t, victim.signalGroup(victim.PID, unix.SIGKILL), unix.ESRCH)
 }
 
 func TestCgroupFiles(t *testing.T) {
