@@ -49,12 +49,19 @@ func soonest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// waitingAll returns the result of a sync that failed before the runtime was called: all
-// containers of the pod wait for the same reason.
-func waitingAll(pod *v1.Pod, reason string, err error) runtime.SyncResult {
+// waitingAll returns the result of a sync that failed before the runtime was called: the
+// containers that were not created yet wait. The reason is kubelet's, whatever the failure
+// is; kubelet has no message.
+func waitingAll(pod *v1.Pod, observed *runtime.PodStatus, err error) runtime.SyncResult {
+	reason := "ContainerCreating"
+	if len(pod.Spec.InitContainers) > 0 {
+		reason = "PodInitializing"
+	}
 	w := map[string]v1.ContainerStateWaiting{}
 	for _, c := range runtime.Containers(&pod.Spec) {
-		w[c.Name] = v1.ContainerStateWaiting{Reason: reason, Message: err.Error()}
+		if observed.Newest(c.Name) == nil {
+			w[c.Name] = v1.ContainerStateWaiting{Reason: reason, Message: err.Error()}
+		}
 	}
 	return runtime.SyncResult{Waiting: w}
 }

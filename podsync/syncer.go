@@ -203,22 +203,23 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	ref := runtime.RefOf(pod)
 	if s.opts.NetworkReady != nil && !runtime.HasHostNetwork(pod) {
 		if err := s.opts.NetworkReady(); err != nil {
-			s.warn(pod, "NetworkNotReady", err.Error())
-			return waitingAll(pod, "ContainerCreating", err), fmt.Errorf("pod %s: %w", ref, err)
+			s.warn(pod, "NetworkNotReady", "network is not ready: "+err.Error())
+			return waitingAll(pod, observed, err), fmt.Errorf("pod %s: %w", ref, err)
 		}
 	}
 	dir := s.PodDir(pod.UID)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: making its directory: %w", ref, err)
+		s.warn(pod, "Failed", "error making pod data directories: "+err.Error())
+		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: making its directory: %w", ref, err)
 	}
 	volumes, err := s.deps.Volumes.SetUp(ctx, pod, dir)
 	if err != nil {
 		s.warn(pod, "FailedMount", err.Error())
-		return waitingAll(pod, "FailedMount", err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
+		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
 	}
 	secrets, err := s.opts.PullSecrets(ctx, pod)
 	if err != nil {
-		return waitingAll(pod, "CreateContainerConfigError", err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
+		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
 	}
 	if s.deps.Prober != nil {
 		s.deps.Prober.AddPod(pod)

@@ -216,8 +216,26 @@ func TestWhatIsMissingKeepsThePodPendingWithAReason(t *testing.T) {
 		require.ErrorContains(t, err, "ns/web(u1)")
 		st := w.last()
 		assert.Equal(t, v1.PodPending, st.Phase)
-		assert.Contains(t, st.ContainerStatuses[0].State.Waiting.Message, `volume "v": nfs`)
+		assert.Equal(t, v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: `volume "v": nfs`}, *st.ContainerStatuses[0].State.Waiting)
 		assert.NotContains(t, w.calls, "sync web")
+	})
+	t.Run("volume, with init containers", func(t *testing.T) {
+		w := &world{setUpErr: errors.New(`volume "v": nfs`)}
+		var events []runtime.Event
+		pod := testpod.With(makePod(), testpod.Init(v1.Container{Name: "first"}))
+		_, err := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }}).SyncPod(t.Context(), podworkers.Create, pod, nothing())
+		require.Error(t, err)
+		assert.Equal(t, "PodInitializing", w.last().InitContainerStatuses[0].State.Waiting.Reason)
+		assert.Equal(t, "PodInitializing", w.last().ContainerStatuses[0].State.Waiting.Reason)
+		require.Len(t, events, 1)
+		assert.Equal(t, "FailedMount", events[0].Reason)
+	})
+	t.Run("volume of a container that has ended", func(t *testing.T) {
+		w := &world{setUpErr: errors.New(`volume "v": nfs`)}
+		pod := testpod.With(makePod(), testpod.Restart(v1.RestartPolicyAlways))
+		_, err := newSyncer(t, w, podsync.Options{}).SyncPod(t.Context(), podworkers.Create, pod, observed(runtime.ContainerExited, 3))
+		require.Error(t, err)
+		assert.NotNil(t, w.last().ContainerStatuses[0].State.Terminated)
 	})
 	t.Run("network", func(t *testing.T) {
 		w := &world{}

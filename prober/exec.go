@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -24,12 +25,14 @@ func (execHandler) Probe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *v1
 }
 
 func (h execHandler) Check(ctx context.Context, t Target) (Outcome, string, error) {
-	res, err := h.rt.Exec(ctx, t.ContainerID, expandAll(t.Probe.Exec.Command, t.Container.Env), t.Timeout)
+	command := expandAll(t.Probe.Exec.Command, t.Container.Env)
+	res, err := h.rt.Exec(ctx, t.ContainerID, command, t.Timeout)
 	switch {
 	case ctx.Err() != nil:
 		return Unknown, "", context.Cause(ctx)
 	case errors.Is(err, context.DeadlineExceeded):
-		return Failure, fmt.Sprintf("command timed out after %v", t.Timeout), nil
+		// kubelet's text (cri-client, ErrCommandTimedOut).
+		return Failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), t.Timeout), nil
 	case err != nil:
 		return Unknown, "", err
 	}

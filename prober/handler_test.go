@@ -64,7 +64,7 @@ func TestExecHandler(t *testing.T) {
 	}{
 		{"succeeds", runtime.ExecResult{Output: []byte("fine")}, nil, prober.Success, "fine", nil},
 		{"fails", runtime.ExecResult{Output: []byte("no"), ExitCode: 3}, nil, prober.Failure, "no", nil},
-		{"times out", runtime.ExecResult{}, fmt.Errorf("exec: %w", context.DeadlineExceeded), prober.Failure, "command timed out after 1s", nil},
+		{"times out", runtime.ExecResult{}, fmt.Errorf("exec: %w", context.DeadlineExceeded), prober.Failure, "command timed out: \"check one\" timed out after 1s", nil},
 		{"cannot be run", runtime.ExecResult{}, broken, prober.Unknown, "", broken},
 		{"too much output", runtime.ExecResult{Output: []byte(strings.Repeat("x", maxOutput+1))}, nil, prober.Success, strings.Repeat("x", maxOutput), nil},
 	} {

@@ -225,7 +225,8 @@ func (h *Handler) Prepare(ctx context.Context) error {
 
 // HandlePodAdditions implements [SyncHandler]. It admits the pods, the oldest first, and
 // gives them to their workers. A pod that an earlier agent ran under the same full name
-// is stopped first.
+// is stopped first. A pod that arrives Succeeded or Failed is not admitted: its worker
+// only takes it down (kubelet: HandlePodAdditions).
 func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	active := h.active(pods)
 	for _, pod := range oldestFirst(pods) {
@@ -236,7 +237,11 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 		h.endPredecessors(pod)
 		// Of a pod whose end was requested, this is the next incarnation. An orphan of the
 		// UID is no incarnation: it was not admitted here.
-		if st := h.deps.Workers.State(pod.UID); !st.TerminationRequested() || !st.HasConfig {
+		switch st := h.deps.Workers.State(pod.UID); {
+		case st.TerminationRequested() && st.HasConfig:
+			active = append(active, pod)
+		case final(pod.Status.Phase):
+		default:
 			if refusal := admit(h.opts.Admit, AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host}); refusal != nil {
 				h.refuse(pod, refusal)
 				continue
@@ -378,25 +383,32 @@ func (h *Handler) drop(pod *v1.Pod) {
 	}
 }
 
-// active returns the desired pods that hold resources of the node. It leaves out the
-// added pods, and those with the full name of an added pod: a successor gets the
-// resources of its predecessor.
+// active returns the desired pods that hold resources of the node: those that run or
+// are to run, and those that are being stopped, whatever their phase (kubelet:
+// isPodInactive in kubelet_pods.go). It leaves out the added pods, and those with the full
+// name of an added pod: a successor gets the resources of its predecessor.
 func (h *Handler) active(added []*v1.Pod) []*v1.Pod {
 	uids, taken := make(map[types.UID]bool, len(added)), make(map[string]bool, len(added))
 	for _, pod := range added {
 		uids[pod.UID], taken[runtime.RefOf(pod).FullName()] = true, true
 	}
 	return slices.DeleteFunc(slices.Clone(h.deps.Pods.Pods()), func(pod *v1.Pod) bool {
-		_, refused := h.refused[pod.UID]
-		return refused || uids[pod.UID] || taken[runtime.RefOf(pod).FullName()] || h.deps.Workers.State(pod.UID).Terminated() || h.finished(pod)
+		if _, refused := h.refused[pod.UID]; refused || uids[pod.UID] || taken[runtime.RefOf(pod).FullName()] {
+			return true
+		}
+		st := h.deps.Workers.State(pod.UID)
+		return st.Terminated() || !st.TerminationRequested() && h.finished(pod)
 	})
 }
 
-// finished reports whether the phase of the pod is Succeeded or Failed.
+// finished reports whether the phase of the pod is final, in its source or in the status
+// that the source has not received yet.
 func (h *Handler) finished(pod *v1.Pod) bool {
-	s, ok := h.deps.Status.Get(pod.UID)
-	return ok && (s.Phase == v1.PodFailed || s.Phase == v1.PodSucceeded)
+	s, _ := h.deps.Status.Get(pod.UID)
+	return final(pod.Status.Phase) || final(s.Phase)
 }
+
+func final(phase v1.PodPhase) bool { return phase == v1.PodFailed || phase == v1.PodSucceeded }
 
 // oldestFirst returns the pods sorted by creation time. Pods without one, such as static
 // pods, come first and keep their order.

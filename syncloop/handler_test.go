@@ -122,6 +122,60 @@ func TestARefusedPodFailsAndHasNoWorker(t *testing.T) {
 	assert.Equal(t, []string{"create third"}, b.workers.take(), "a pod that has ended takes no place")
 }
 
+// Which pods hold resources of the node, as in kubelet's isPodInactive.
+func TestActivePods(t *testing.T) {
+	stopping := podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true, TerminatingAt: time.Now()}
+	ended := podworkers.State{Phase: podworkers.PhaseTerminated, HasConfig: true, TerminatingAt: time.Now()}
+	for _, tc := range []struct {
+		name         string
+		given, known v1.PodPhase
+		worker       podworkers.State
+		active       bool
+	}{
+		{name: "runs", known: v1.PodRunning, active: true},
+		{name: "arrived Succeeded", given: v1.PodSucceeded},
+		{name: "arrived Failed", given: v1.PodFailed},
+		{name: "has failed, its worker does not know yet", known: v1.PodFailed},
+		{name: "has failed and is stopping", known: v1.PodFailed, worker: stopping, active: true},
+		{name: "arrived Failed and is stopping", given: v1.PodFailed, worker: stopping, active: true},
+		{name: "is stopping", known: v1.PodRunning, worker: stopping, active: true},
+		{name: "has stopped", known: v1.PodRunning, worker: ended},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var active []*v1.Pod
+			b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+				active = req.Active
+				return nil
+			})})
+			pod := makePod("pod")
+			pod.Status.Phase = tc.given
+			b.HandlePodAdditions([]*v1.Pod{pod})
+			b.status[pod.UID] = v1.PodStatus{Phase: tc.known}
+			if tc.worker.Phase != 0 {
+				b.workers.states[pod.UID] = tc.worker
+			}
+			b.HandlePodAdditions([]*v1.Pod{makePod("new")})
+			assert.Equal(t, tc.active, len(active) == 1)
+		})
+	}
+}
+
+func TestAPodThatArrivesEndedIsNotAdmitted(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{MaxPods: 1}})
+	done, stopping := makePod("done"), makePod("stopping")
+	done.Status.Phase = v1.PodSucceeded
+	b.workers.states[stopping.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true, TerminatingAt: time.Now()}
+	b.HandlePodAdditions([]*v1.Pod{makePod("first"), done})
+	assert.Equal(t, []string{"create first", "create done"}, b.workers.take(), "though there is no room for it")
+	assert.Empty(t, b.status, "it is not refused")
+
+	b = newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{MaxPods: 1}})
+	b.workers.states[stopping.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, HasConfig: true, TerminatingAt: time.Now()}
+	b.HandlePodAdditions([]*v1.Pod{done, stopping, makePod("first")})
+	assert.Equal(t, []string{"create done", "create stopping"}, b.workers.take(), "one that is stopping takes its place")
+	assert.Equal(t, "OutOfpods", b.status["uid-first"].Reason)
+}
+
 func TestCleanupStopsOrphansAndCollectsRemains(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
 	wanted := makePod("wanted")

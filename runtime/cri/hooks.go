@@ -36,10 +36,12 @@ type hook struct {
 	ports []v1.ContainerPort
 	// host is the host of HTTP requests unless the hook has one; "" if unknown.
 	host string
+	// events emits events about the pod.
+	events emitter
 }
 
-// runHook runs a hook until it or ctx ends. A tcpSocket hook has no effect, as in kubelet;
-// the API keeps it for old specs.
+// runHook runs a hook until it or ctx ends. A tcpSocket hook is an error, as in kubelet
+// (lifecycle/handlers.go): nothing implements it, and the API has it for old specs only.
 func (r *Runtime) runHook(ctx context.Context, h *hook) error {
 	switch {
 	case h.handler.Exec != nil:
@@ -55,8 +57,10 @@ func (r *Runtime) runHook(ctx context.Context, h *hook) error {
 		case <-ctx.Done():
 			return fmt.Errorf("sleep: %w", ended(ctx))
 		}
+	case h.handler.TCPSocket != nil:
+		return errors.New("invalid handler: no runtime can run a tcpSocket hook; use exec, httpGet or sleep")
 	default:
-		return nil
+		return errors.New("invalid handler: the hook has no action")
 	}
 }
 
@@ -96,7 +100,10 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h *hook) error {
 	if errors.Is(err, http.ErrSchemeMismatch) && target.Scheme == "https" {
 		// Old versions of kubelet ignored the scheme, and some specs rely on that.
 		target.Scheme = "http"
-		err = getHook(ctx, client, target, h.handler.HTTPGet)
+		if err = getHook(ctx, client, target, h.handler.HTTPGet); err == nil {
+			h.events.warning("LifecycleHTTPFallback",
+				fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", target.Host))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("httpGet: %w", err)

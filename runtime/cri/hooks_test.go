@@ -62,7 +62,9 @@ func TestHTTPHook(t *testing.T) {
 			w := &web{plain: tt.plain, code: 500} // any response will do
 			tt.get.HTTPHeaders = []v1.HTTPHeader{{Name: "X", Value: "1"}, {Name: "x", Value: "2"}, {Name: "Host", Value: "vhost"}, {Name: "Authorization", Value: "hush"}}
 			rt := New(nil, nil, Options{transport: w})
-			err := rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: &tt.get}, ports: ports, host: tt.host})
+			var events []runtime.Event
+			about := emitter{pod: runtime.PodRef{Name: "web"}, emit: func(e runtime.Event) { events = append(events, e) }}
+			err := rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: &tt.get}, ports: ports, host: tt.host, events: about})
 			if tt.err != "" {
 				require.EqualError(t, err, tt.err)
 				return
@@ -76,6 +78,12 @@ func TestHTTPHook(t *testing.T) {
 				assert.Equal(t, i == 0, req.Header.Get("Authorization") != "", "not in clear if it was to be encrypted")
 			}
 			assert.Equal(t, tt.urls, urls)
+			if tt.plain {
+				assert.Equal(t, []runtime.Event{{Pod: runtime.PodRef{Name: "web"}, Type: "Warning", Reason: "LifecycleHTTPFallback",
+					Message: "request to HTTPS lifecycle hook h:1 got HTTP response, retry with HTTP succeeded"}}, events)
+			} else {
+				assert.Empty(t, events)
+			}
 		})
 	}
 }
@@ -95,9 +103,10 @@ func TestHTTPHookFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-func TestTCPSocketHookDoesNothing(t *testing.T) {
+func TestTCPSocketHookFails(t *testing.T) {
 	rt := New(nil, nil, Options{})
-	assert.NoError(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}))
+	assert.ErrorContains(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}), "tcpSocket")
+	assert.ErrorContains(t, rt.runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{}}), "invalid handler")
 }
 
 func TestHookHost(t *testing.T) {

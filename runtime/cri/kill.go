@@ -215,7 +215,7 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 	defer cancel()
 	err := r.runHook(hctx, &hook{
 		about: about, container: id, handler: handler, ports: ports,
-		host: hookHost(stop.pod, stop.status.IPs, nil),
+		host: hookHost(stop.pod, stop.status.IPs, nil), events: emitter{pod: stop.ref, emit: stop.events.emit},
 	})
 	if ctx.Err() != nil {
 		return

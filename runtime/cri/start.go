@@ -92,7 +92,7 @@ func (s *podSync) postStart(ctx context.Context, st *plan.Start, about, id strin
 	c := st.Container
 	err := s.r.runHook(ctx, &hook{
 		about: about, container: id, handler: c.Lifecycle.PostStart, ports: c.Ports,
-		host: hookHost(s.Pod, s.ips, s.Host),
+		host: hookHost(s.Pod, s.ips, s.Host), events: s.events,
 	})
 	if err == nil {
 		return nil
