@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Mark is a point in the order of reads that a [Cache] keeps. Marks of different caches
-// cannot be compared.
+// Mark is a point in the order of reads that a [Cache] keeps, or of lists of an
+// [ImageService]. Marks of different caches and services cannot be compared.
 type Mark uint64
 
 // CacheOptions are the settings of a [Cache]. The zero value is valid.

@@ -15,6 +15,9 @@ var (
 	// ErrNetworkNotReady means that the runtime is ready, but only for pods that use
 	// the network of the host.
 	ErrNetworkNotReady = errors.New("pod network not ready")
+	// ErrImageInUse means that an image was not removed, because a pod uses it or is about
+	// to.
+	ErrImageInUse = errors.New("image in use")
 	// ErrAlreadyRunning is returned by the Run method of a component when it is called
 	// for the second time, also after the first call has returned: a component runs once.
 	// A source of pods may run again; it returns this error only while another call runs.

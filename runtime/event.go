@@ -7,8 +7,10 @@ import (
 )
 
 // Event reports something about a pod that matters to its user: a failed mount,
-// a pulled image, a refused pod. It has what kubelet writes into Event objects.
+// a pulled image, a refused pod. It has what kubelet writes into Event objects. Few events
+// are about the node.
 type Event struct {
+	// Pod is zero in an event about the node, such as FreeDiskSpaceFailed.
 	Pod PodRef
 	// FieldPath is the part of the pod that the event is about, such as
 	// "spec.containers{web}". If empty, it is the whole pod.

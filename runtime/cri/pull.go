@@ -95,6 +95,8 @@ type imageJob struct {
 	policy  v1.PullPolicy
 	keys    func() (keyring, error)
 	sandbox *criv1.PodSandboxConfig
+	// lease keeps the image from being removed once it is found.
+	lease *imageLease
 }
 
 // pullPolicy returns the pull policy of a container, or its default (API reference,
@@ -124,14 +126,38 @@ func parseImage(image string) (repository, tagged string, err error) {
 }
 
 // ensureImage pulls the image if its policy requires it, and returns its metadata. An
-// image that is present costs one call.
+// image that is present costs one call. The image is not removed before the lease of the
+// job is closed; if it was removed before it was found, it is looked for again.
 func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Image, error) {
+	for {
+		id, image, err := r.fetchImage(ctx, job)
+		if errors.Is(err, errImageGone) && job.lease.lost() {
+			continue // it was removed between its pull and the look at it
+		}
+		if err != nil {
+			return translate.Image{}, err
+		}
+		again, err := job.lease.hold(ctx, id)
+		if err != nil {
+			return translate.Image{}, waitFor(reasonImagePull, err)
+		}
+		if !again {
+			return image, nil
+		}
+	}
+}
+
+// errImageGone means that an image that was pulled is not there.
+var errImageGone = errors.New("does not exist after its pull")
+
+// fetchImage pulls the image if its policy requires it, and returns its ID and metadata.
+func (r *Runtime) fetchImage(ctx context.Context, job *imageJob) (id string, _ translate.Image, _ error) {
 	about := "pod " + job.pod.String()
 	repository, image, err := parseImage(job.want)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", job.want, err)
 		job.events.warning("InspectFailed", message)
-		return translate.Image{}, &waitError{reason: reasonInvalidImageName, message: message}
+		return "", translate.Image{}, &waitError{reason: reasonInvalidImageName, message: message}
 	}
 	spec := &criv1.ImageSpec{Image: image, UserSpecifiedImage: job.want, Annotations: job.sandbox.GetAnnotations()}
 
@@ -140,48 +166,48 @@ func (r *Runtime) ensureImage(ctx context.Context, job *imageJob) (translate.Ima
 		if err != nil {
 			message := fmt.Sprintf("Failed to inspect image %q: %s", job.want, reason(err))
 			job.events.failure(ctx, "InspectFailed", message)
-			return translate.Image{}, &waitError{reason: reasonImageInspect, message: message, err: err}
+			return "", translate.Image{}, &waitError{reason: reasonImageInspect, message: message, err: err}
 		}
 		if got != nil {
 			job.events.normal("Pulled", fmt.Sprintf("Container image %q already present on machine", job.want))
-			return translate.ImageOf(got.GetId(), got), nil
+			return got.GetId(), translate.ImageOf(got.GetId(), got), nil
 		}
 		if job.policy == v1.PullNever {
 			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", job.want)
 			job.events.warning("ErrImageNeverPull", message)
-			return translate.Image{}, &waitError{reason: reasonImageNeverPull, message: message}
+			return "", translate.Image{}, &waitError{reason: reasonImageNeverPull, message: message}
 		}
 	}
 	if err := r.pullBackoff(job); err != nil {
-		return translate.Image{}, err
+		return "", translate.Image{}, err
 	}
 
 	job.events.normal("Pulling", fmt.Sprintf("Pulling image %q", job.want))
 	queued := time.Now()
 	release, err := r.pulls.acquire(ctx)
 	if err != nil {
-		return translate.Image{}, waitFor(reasonImagePull, fmt.Errorf("%s: waiting to pull image %q: %w", about, job.want, err))
+		return "", translate.Image{}, waitFor(reasonImagePull, fmt.Errorf("%s: waiting to pull image %q: %w", about, job.want, err))
 	}
 	began := time.Now()
 	pulledRef, err := r.pull(ctx, about, spec, repository, job)
 	release()
 	if err != nil {
-		return translate.Image{}, r.pullFailed(ctx, job, err)
+		return "", translate.Image{}, r.pullFailed(ctx, job, err)
 	}
 	took, whole := time.Since(began), time.Since(queued)
 	r.pods.with(job.pod.UID, func(p *podMemory) { delete(p.pulls, job.want) })
 
 	got, err := r.imageStatus(ctx, about, &criv1.ImageSpec{Image: pulledRef})
 	if err == nil && got == nil {
-		err = fmt.Errorf("%s: image %q does not exist after its pull", about, job.want)
+		err = fmt.Errorf("%s: image %q %w", about, job.want, errImageGone)
 	}
 	if err != nil {
-		return translate.Image{}, waitFor(reasonImageInspect, err)
+		return "", translate.Image{}, waitFor(reasonImageInspect, err)
 	}
 	r.opts.Metrics.ImagePulled(ImagePull{Pod: job.pod, Image: job.want, Size: got.GetSize(), Took: took, Waited: whole - took})
 	job.events.normal("Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		job.want, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), got.GetSize()))
-	return translate.ImageOf(pulledRef, got), nil
+	return got.GetId(), translate.ImageOf(pulledRef, got), nil
 }
 
 // imageStatus returns the image, or nil if it does not exist.
@@ -271,8 +297,16 @@ func judgePull(image string, err error) *waitError {
 // images are the images of the containers that one sync starts. They are fetched in
 // parallel.
 type images struct {
-	jobs map[imageKey]*imageResult
-	wg   sync.WaitGroup
+	jobs   map[imageKey]*imageResult
+	leases []*imageLease
+	wg     sync.WaitGroup
+}
+
+// release lets the images be removed again. All jobs have ended.
+func (i *images) release() {
+	for _, l := range i.leases {
+		l.close()
+	}
 }
 
 type imageKey struct {

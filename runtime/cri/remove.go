@@ -48,6 +48,7 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 	if record, _ := crimeta.ReadRecord(s.GetAnnotations()); record.TerminationMessagePath != "" {
 		removeTerminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath, s.GetMounts())
 	}
+	r.uses.ended(s.GetImageId(), unixTime(s.GetFinishedAt()))
 	_, err = call(ctx, r, "RemoveContainer", about, 0, r.rs.RemoveContainer, &criv1.RemoveContainerRequest{ContainerId: id.ID})
 	return unlessGone(err)
 }

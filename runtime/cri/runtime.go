@@ -109,8 +109,8 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Runtime runs pods over a CRI v1 service. It implements [runtime.Runtime] and
-// [runtime.EventSource]. None of its goroutines outlives the call of a method. It is safe
+// Runtime runs pods over a CRI v1 service. It implements [runtime.Runtime],
+// [runtime.EventSource] and [runtime.ImageService]. None of its goroutines outlives the call of a method. It is safe
 // for concurrent use.
 type Runtime struct {
 	rs       criv1.RuntimeServiceClient
@@ -133,6 +133,8 @@ type Runtime struct {
 	pods   memory
 	// stops and removals are those in progress, by the ID of the sandbox or container.
 	stops, removals shares
+	// uses keeps images from being removed while containers are made from them.
+	uses imageUses
 }
 
 var (

@@ -151,6 +151,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 	// No pull outlives the sync.
 	ctx, cancel := context.WithCancel(ctx)
 	s.fetchImages(ctx, acts.Start)
+	defer s.images.release() // the containers exist now
 	defer s.images.wg.Wait()
 	defer cancel()
 
@@ -271,7 +272,8 @@ func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 		}
 		res := &imageResult{done: make(chan struct{})}
 		s.images.jobs[key] = res
-		job := &imageJob{pod: s.ref, events: s.containerEvents(c.Name), want: c.Image, policy: key.policy, keys: keys, sandbox: s.config}
+		job := &imageJob{pod: s.ref, events: s.containerEvents(c.Name), want: c.Image, policy: key.policy, keys: keys, sandbox: s.config, lease: s.r.uses.lease(s.ref)}
+		s.images.leases = append(s.images.leases, job.lease)
 		s.images.wg.Go(func() {
 			defer close(res.done)
 			res.image, res.err = s.r.ensureImage(ctx, job)

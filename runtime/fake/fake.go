@@ -26,6 +26,9 @@ type Options struct {
 	// Images that the runtime holds from the start, by name; a name without tag or digest
 	// gets the tag "latest". All other images can be pulled, unless a [Fault] prevents it.
 	Images []string
+	// ImageFsBytes is the size of the file system of images, see [Runtime.ImageFsInfo].
+	// Default: 1 TiB.
+	ImageFsBytes int64
 	// IDPrefix is the prefix of the IDs of sandboxes and containers. Give each of several
 	// runtimes in one agent its own. Default: none.
 	IDPrefix string
@@ -55,8 +58,8 @@ type Options struct {
 	Dir string
 }
 
-// Runtime is a container runtime in memory. It implements [runtime.Runtime] and
-// [runtime.EventSource] with the client of package runtime/cri, and is also the server
+// Runtime is a container runtime in memory. It implements [runtime.Runtime],
+// [runtime.EventSource] and [runtime.ImageService] with the client of package runtime/cri, and is also the server
 // behind that client. It is safe for concurrent use.
 type Runtime struct {
 	*cri.Runtime
@@ -68,8 +71,9 @@ type Runtime struct {
 }
 
 var (
-	_ runtime.Runtime     = (*Runtime)(nil)
-	_ runtime.EventSource = (*Runtime)(nil)
+	_ runtime.Runtime      = (*Runtime)(nil)
+	_ runtime.EventSource  = (*Runtime)(nil)
+	_ runtime.ImageService = (*Runtime)(nil)
 )
 
 // New returns an empty runtime.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Image is an image that the runtime holds.
@@ -21,6 +23,8 @@ type Image struct {
 	Username string
 	// Size in bytes. Default: 1 MiB.
 	Size uint64
+	// Pinned images are not to be removed by clients. The runtime itself removes them.
+	Pinned bool
 }
 
 // AddImage adds an image, and replaces one of the same name.
@@ -42,7 +46,7 @@ func (s *service) addImage(img Image) *criv1.Image {
 	}
 	made := &criv1.Image{
 		Id: digest, RepoTags: []string{name}, RepoDigests: []string{repo + "@" + digest},
-		Size: cmp.Or(img.Size, 1<<20), Username: img.Username,
+		Size: cmp.Or(img.Size, 1<<20), Username: img.Username, Pinned: img.Pinned,
 	}
 	if img.UID != nil {
 		made.Uid = &criv1.Int64Value{Value: *img.UID}
@@ -123,14 +127,37 @@ func (s *imageServer) RemoveImage(_ context.Context, req *criv1.RemoveImageReque
 
 // ImageFsInfo reports the sum of the image sizes.
 func (s *imageServer) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest) (*criv1.ImageFsInfoResponse, error) {
-	s.s.mu.Lock()
-	defer s.s.mu.Unlock()
-	used := uint64(0)
-	for _, img := range s.s.distinctImages() {
-		used += img.GetSize()
-	}
 	return &criv1.ImageFsInfoResponse{ImageFilesystems: []*criv1.FilesystemUsage{{
-		Timestamp: time.Now().UnixNano(), FsId: &criv1.FilesystemIdentifier{Mountpoint: "/fake"},
-		UsedBytes: &criv1.UInt64Value{Value: used}, InodesUsed: &criv1.UInt64Value{},
+		Timestamp: time.Now().UnixNano(), FsId: &criv1.FilesystemIdentifier{Mountpoint: imageFs},
+		UsedBytes: &criv1.UInt64Value{Value: s.s.imageBytes()}, InodesUsed: &criv1.UInt64Value{},
 	}}}, nil
+}
+
+// imageFs is the directory that CRI clients get. It does not exist.
+const imageFs = "/fake"
+
+// imageBytes returns the sum of the image sizes.
+func (s *service) imageBytes() (sum uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, img := range s.images {
+		if key == img.GetId() {
+			sum += img.GetSize()
+		}
+	}
+	return sum
+}
+
+// ImageFsInfo implements [runtime.ImageService] in place of the client, which would look
+// for the file system on this machine. The file system has the size of
+// [Options].ImageFsBytes, and holds the images and nothing else.
+func (r *Runtime) ImageFsInfo(ctx context.Context) (runtime.ImageFsInfo, error) {
+	_, is := r.Clients()
+	if _, err := is.ImageFsInfo(ctx, &criv1.ImageFsInfoRequest{}); err != nil { // for its faults
+		return runtime.ImageFsInfo{}, err
+	}
+	used, capacity := int64(r.s.imageBytes()), cmp.Or(r.s.opts.ImageFsBytes, 1<<40)
+	return runtime.ImageFsInfo{Images: runtime.FsUsage{
+		Mountpoint: imageFs, CapacityBytes: capacity, AvailableBytes: max(capacity-used, 0), UsedBytes: used,
+	}}, nil
 }
