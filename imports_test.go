@@ -32,12 +32,13 @@ var mayImport = map[string][]string{
 	"prober":     {"runtime"},
 	"gc":         {"runtime"},
 	"volume":     {"runtime"},
+	"history":    {"runtime"},
 	"server":     {"runtime"},
 	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume"},
 	"podsync":    {"runtime", "podworkers", "status", "volume"},
 	"syncloop":   {"runtime", "podconfig", "pleg", "podworkers"},
-	"":           {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop"},
-	"examples":   {"", "runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "podsync", "syncloop", "server", "metrics"},
+	"":           {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "podsync", "syncloop"},
+	"examples":   {"", "runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "podsync", "syncloop", "server", "metrics"},
 }
 
 type goPackage struct {

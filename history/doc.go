@@ -1,0 +1,43 @@
+// Package history keeps what happened to each pod and why: the states that were seen, the
+// decisions, and what came of them. It answers why a container was restarted.
+//
+// # Vocabulary
+//
+//   - A record ([runtime.Record]) is a state that was seen, a decision, or an outcome. It
+//     has values and no time.
+//   - An entry ([Entry]) is a record that is kept, with its time.
+//   - A repeat is a record that equals an entry of its pod in everything but the attempt,
+//     the duration and the time of an exit.
+//
+// # Use
+//
+// The parts of an agent have an option Record, a [runtime.RecordFunc], and call it when
+// they have seen, decided or done something. It is the method Record of a [History].
+// [Store] is the default History. A program reads it as values with Entries, and as a
+// stream with Watch.
+//
+// # Guarantees of a Store
+//
+//   - Record takes a lock and no I/O. It starts no goroutine. A pod to which nothing
+//     happens costs nothing but its memory.
+//   - The history of a pod takes 2 kB at most, whatever happens to the pod. The entries are
+//     encoded in one buffer. The oldest entry is dropped first.
+//   - The entries of a pod are in the order in which their records came. The last entry is
+//     always the last record.
+//   - Repeats are merged: an entry stays as it is when it is repeated for the first time,
+//     and the repeat becomes a second entry. Further repeats replace the second one, which
+//     counts them and moves to the end. So a container that crashes a thousand times has
+//     its first crash and its last one in its history, with the number and the times of
+//     the crashes in between, and leaves room for what happened before. A repeat of the
+//     last entry is counted in this entry.
+//   - The history of a pod that is gone is dropped after an hour, or when the pod is not
+//     among the last 100 that are gone. An entry is dropped after 7 days. [Options] change
+//     these limits.
+//   - With a file, the history survives the agent. It is written at most once a second,
+//     and only what is new. An agent that is killed loses the last second.
+//
+// What may be in a history: names, reasons, paths of fields, and errors of the runtime and
+// of probes, but no values of a spec and no output of hooks. The containers of a pod can
+// write a part of it, such as the output of a probe: a program that prints a history
+// escapes control characters.
+package history

@@ -1,0 +1,157 @@
+package history
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Sentence describes a record in one line for people, without its pod, its stage and its
+// time. The line has texts of the record as they are: a program that prints it escapes
+// control characters.
+func Sentence(r runtime.Record) string {
+	var s string
+	switch r.Stage {
+	case runtime.StageSeen:
+		s = seen(&r)
+	case runtime.StageDecided:
+		s = decided(&r)
+	case runtime.StageDone:
+		s = done(&r)
+	}
+	if s == "" { // a record of an embedder
+		s = strings.TrimSpace(string(r.Kind) + " " + r.Container)
+		s = with(with(with(s, ": ", r.Reason), ": ", r.Message), ": ", r.Error)
+	}
+	return s
+}
+
+// with appends the text after the separator, unless it is empty.
+func with(s, separator, text string) string {
+	if text == "" {
+		return s
+	}
+	return s + separator + text
+}
+
+func seen(r *runtime.Record) string {
+	switch r.Kind {
+	case runtime.KindSandboxReady:
+		return "The sandbox is ready"
+	case runtime.KindSandboxDied:
+		return "The sandbox has died"
+	case runtime.KindContainerRunning:
+		return "Container " + r.Container + " runs"
+	case runtime.KindContainerExited:
+		if r.Reason == runtime.ReasonGone {
+			return "Container " + r.Container + " is gone from the runtime"
+		}
+		s := fmt.Sprintf("Container %s exited with code %d", r.Container, r.ExitCode)
+		if r.Reason != "" {
+			s += " (" + r.Reason + ")"
+		}
+		return with(s+after(r.Duration), ": ", r.Message)
+	case runtime.KindContainerUnknown:
+		return "The state of container " + r.Container + " is unknown"
+	case runtime.KindAgentStarted:
+		return "The agent was started again"
+	}
+	return ""
+}
+
+func decided(r *runtime.Record) string {
+	switch r.Kind {
+	case runtime.KindAdmit:
+		return with("The pod is admitted", ", from source ", string(r.Source))
+	case runtime.KindRefuse:
+		return with("The pod is refused, "+r.Reason, ": ", r.Message)
+	case runtime.KindUpdate:
+		s := with("The pod has changed", " in ", r.Message)
+		return with(s, "; these do not act on what runs: ", r.Error)
+	case runtime.KindRecreate:
+		return with("The pod is stopped and started again", ", because of changes in ", r.Message)
+	case runtime.KindProbe:
+		s := r.Reason + " probe of container " + r.Container
+		if r.Error == "" {
+			return s + " succeeds"
+		}
+		return s + " fails: " + r.Error
+	case runtime.KindBackOff:
+		return with(fmt.Sprintf("Container %s waits %s, %s", r.Container, round(r.Duration), r.Reason), ": ", r.Message)
+	case runtime.KindCreateSandbox:
+		return with(fmt.Sprintf("A sandbox is to be created, attempt %d, %s", r.Attempt, r.Reason), ": ", r.Message)
+	case runtime.KindPullImage:
+		return "Image " + r.Message + " is to be pulled for container " + r.Container
+	case runtime.KindStartContainer:
+		s := "Container " + r.Container + " is to be started"
+		if r.Attempt > 0 {
+			s = fmt.Sprintf("Container %s is to be started again, restart %d", r.Container, r.Attempt)
+		}
+		return with(with(s, ", ", r.Reason), ": ", r.Message)
+	case runtime.KindStopContainer:
+		s := fmt.Sprintf("Container %s is to be stopped%s, %s", r.Container, grace(r.Duration), r.Reason)
+		return with(s, ": ", r.Message)
+	case runtime.KindStopPod:
+		return with(fmt.Sprintf("The pod is to be stopped%s, %s", grace(r.Duration), r.Reason), ": ", r.Message)
+	}
+	return ""
+}
+
+func done(r *runtime.Record) string {
+	var action, success string
+	switch r.Kind {
+	case runtime.KindCreateSandbox:
+		action, success = "Creating the sandbox", "The sandbox is created"
+	case runtime.KindPullImage:
+		action, success = "Pulling image "+r.Message, "Image "+r.Message+" is pulled"
+	case runtime.KindStartContainer:
+		action, success = "Starting container "+r.Container, "Container "+r.Container+" is started"
+	case runtime.KindStopContainer:
+		action, success = "Stopping container "+r.Container, "Container "+r.Container+" is stopped"
+	case runtime.KindPostStart:
+		action, success = "The postStart hook of container "+r.Container, "The postStart hook of container "+r.Container+" has ended"
+	case runtime.KindPreStop:
+		action, success = "The preStop hook of container "+r.Container, "The preStop hook of container "+r.Container+" has ended"
+	case runtime.KindSync:
+		action, success = "The "+r.Reason+" of the pod", "The "+r.Reason+" of the pod succeeds again"
+	case runtime.KindStopPod:
+		action, success = "Stopping the pod", "The pod is stopped"
+	case runtime.KindRemovePod:
+		action, success = "Removing the pod", "The pod is gone"
+	default:
+		return ""
+	}
+	if r.Error != "" {
+		return action + " failed" + after(r.Duration) + ": " + r.Error
+	}
+	return success + after(r.Duration)
+}
+
+func after(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return " after " + round(d)
+}
+
+func grace(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return " within " + round(d)
+}
+
+// round returns the duration with three digits or so.
+func round(d time.Duration) string {
+	switch {
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(10 * time.Millisecond)
+	case d >= time.Millisecond:
+		d = d.Round(time.Millisecond)
+	}
+	return d.String()
+}

@@ -1,0 +1,249 @@
+package history
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Options are the settings of a [Store]; the zero value is valid.
+type Options struct {
+	// MaxBytes is the memory of the history of one pod, in bytes, with everything that
+	// belongs to it. Default: 2000, the smallest 1500.
+	MaxBytes int
+	// MaxEntries is the number of entries of one pod. Default: 100.
+	MaxEntries int
+	// MaxAge is how long an entry is kept. Default: 7 days.
+	MaxAge time.Duration
+	// KeepGone is how long the history of a pod is kept after the pod is gone. Default: 1
+	// hour.
+	KeepGone time.Duration
+	// MaxGone is the number of pods whose history is kept although they are gone. Default:
+	// 100.
+	MaxGone int
+	// File is the path of the file in which the history survives the agent. It belongs to
+	// one Store. If empty, there is no file.
+	File string
+	// Logger receives failures to read or to write the file. The zero value discards.
+	Logger logr.Logger
+}
+
+const (
+	// overhead is the memory of a pod beside the buffer of its entries, in bytes: the
+	// record of the pod, its place in the map, and its names. TestMemory measures it. It is
+	// chosen so that the default buffer has 1536 bytes, which is a size class of Go.
+	overhead = 464
+	// minBytes is the smallest MaxBytes. The longest entry has less than 1000 bytes.
+	minBytes = 1500
+	// sweepPeriod is the time between two sweeps for what is too old. They are made when
+	// something is recorded, so an idle agent makes none.
+	sweepPeriod = time.Minute
+)
+
+// Store is the default [History]. It is in memory, and with [Options].File also on disk.
+// Make one with [New].
+type Store struct {
+	opts   Options
+	limits limits
+
+	mu   sync.Mutex
+	pods map[types.UID]*pod
+	// seq is the number of the last entry.
+	seq uint64
+	// gone has the pods whose goneAt is not zero, the first that was gone first.
+	gone  []types.UID
+	swept time.Time
+	// loadedAt is when Load has read the file.
+	loadedAt time.Time
+	watchers map[*watcher]struct{}
+	// key is memory for the key of one record.
+	key [maxKey]byte
+
+	// loaded and ran guard Load and Run against a second call.
+	loaded, ran bool
+}
+
+// maxKey is the maximum length of the key of a record: three words, an exit code, two names
+// and two texts.
+const maxKey = 3*(maxName+2) + 5 + 2*(maxName+1) + 2*(maxText+2)
+
+// pod is the history of a pod.
+type pod struct {
+	ref  runtime.PodRef
+	ring ring
+	// goneAt is zero unless the pod is gone.
+	goneAt time.Time
+	// restored means that an earlier agent has kept the history, and that nothing was
+	// recorded since. If goneAt is zero, the pod may be gone since the agent started.
+	restored bool
+}
+
+var (
+	_ History = (*Store)(nil)
+	_ Runner  = (*Store)(nil)
+)
+
+// New returns a Store, or an error that names all invalid options. It does no I/O.
+func New(opts Options) (*Store, error) {
+	var errs []error
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = 2000
+	}
+	if opts.MaxBytes < minBytes {
+		errs = append(errs, fmt.Errorf("history: Options.MaxBytes %d is less than %d", opts.MaxBytes, minBytes))
+	}
+	for _, o := range []struct {
+		name  string
+		value *int
+		def   int
+	}{{"MaxEntries", &opts.MaxEntries, 100}, {"MaxGone", &opts.MaxGone, 100}} {
+		if *o.value == 0 {
+			*o.value = o.def
+		}
+		if *o.value < 0 {
+			errs = append(errs, fmt.Errorf("history: Options.%s %d is negative", o.name, *o.value))
+		}
+	}
+	for _, o := range []struct {
+		name  string
+		value *time.Duration
+		def   time.Duration
+	}{{"MaxAge", &opts.MaxAge, 7 * 24 * time.Hour}, {"KeepGone", &opts.KeepGone, time.Hour}} {
+		if *o.value == 0 {
+			*o.value = o.def
+		}
+		if *o.value < 0 {
+			errs = append(errs, fmt.Errorf("history: Options.%s %s is negative", o.name, *o.value))
+		}
+	}
+	if opts.File != "" && !filepath.IsAbs(opts.File) {
+		errs = append(errs, fmt.Errorf("history: Options.File %q is not an absolute path", opts.File))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return &Store{
+		opts: opts, limits: limits{entries: opts.MaxEntries, bytes: opts.MaxBytes - overhead},
+		pods: map[types.UID]*pod{}, watchers: map[*watcher]struct{}{},
+	}, nil
+}
+
+// Record implements [History]. A [runtime.KindRemovePod] means that the pod is gone; any
+// later record of the pod means that it is there again.
+func (s *Store) Record(r runtime.Record) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pods[r.Pod.UID]
+	if p == nil {
+		p = s.addPod(r.Pod)
+	}
+	if p.restored {
+		p.restored = false
+		s.add(p, now, &runtime.Record{Stage: runtime.StageSeen, Kind: runtime.KindAgentStarted})
+	}
+	s.add(p, now, &r)
+	s.setGone(p, r.Kind == runtime.KindRemovePod, now)
+	s.sweep(now)
+	for w := range s.watchers {
+		w.note(r.Pod.UID)
+	}
+}
+
+// The functions below are called with the lock held.
+
+func (s *Store) addPod(ref runtime.PodRef) *pod {
+	p := &pod{ref: ref}
+	s.pods[ref.UID] = p
+	return p
+}
+
+func (s *Store) add(p *pod, now time.Time, r *runtime.Record) {
+	s.seq++
+	p.ring.add(s.limits, appendKey(s.key[:0], r), now.UnixMicro(), s.seq, r)
+}
+
+// setGone records whether the pod is gone. If too many are, it drops the first of them.
+func (s *Store) setGone(p *pod, gone bool, now time.Time) {
+	switch {
+	case gone == !p.goneAt.IsZero():
+	case gone:
+		p.goneAt = now
+		s.gone = append(s.gone, p.ref.UID)
+		s.dropGone(len(s.gone) - s.opts.MaxGone)
+	default:
+		p.goneAt = time.Time{}
+		s.gone = slices.DeleteFunc(s.gone, func(uid types.UID) bool { return uid == p.ref.UID })
+	}
+}
+
+// dropGone drops the first n of the pods that are gone.
+func (s *Store) dropGone(n int) {
+	if n <= 0 {
+		return
+	}
+	for _, uid := range s.gone[:n] {
+		delete(s.pods, uid)
+	}
+	s.gone = slices.Delete(s.gone, 0, n)
+}
+
+// sweep drops what is too old, once in a while.
+func (s *Store) sweep(now time.Time) {
+	if since := now.Sub(s.swept); since >= 0 && since < sweepPeriod {
+		return
+	}
+	s.swept = now
+	old := 0
+	for old < len(s.gone) && now.Sub(s.pods[s.gone[old]].goneAt) >= s.opts.KeepGone {
+		old++
+	}
+	s.dropGone(old)
+	for uid, p := range s.pods {
+		p.ring.dropUntil(now.Add(-s.opts.MaxAge).UnixMicro())
+		if p.goneAt.IsZero() && (p.ring.n == 0 || p.restored && now.Sub(s.loadedAt) >= s.opts.KeepGone) {
+			delete(s.pods, uid)
+		}
+	}
+}
+
+// Pods implements [History].
+func (s *Store) Pods() []Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep(time.Now())
+	pods := make([]Pod, 0, len(s.pods))
+	for _, p := range s.pods {
+		gone := p.goneAt
+		if p.restored && gone.IsZero() {
+			gone = s.loadedAt
+		}
+		pods = append(pods, Pod{p.ref, gone})
+	}
+	slices.SortFunc(pods, func(a, b Pod) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
+	})
+	return pods
+}
+
+// Entries implements [History].
+func (s *Store) Entries(uid types.UID) []Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep(time.Now())
+	p := s.pods[uid]
+	if p == nil {
+		return nil
+	}
+	return p.ring.appendEntries(make([]Entry, 0, p.ring.n), p.ref, 0)
+}

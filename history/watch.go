@@ -1,0 +1,90 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// watcher is one reader of new entries. Its fields are guarded by the lock of the Store.
+type watcher struct {
+	// uid is the pod, empty for all.
+	uid types.UID
+	// after is the number of the last entry that was taken.
+	after uint64
+	// news has the pods that have later entries.
+	news map[types.UID]struct{}
+	// wake has room for one token. There is one if news is not empty.
+	wake chan struct{}
+}
+
+// note notes that a pod has a new entry.
+func (w *watcher) note(uid types.UID) {
+	if w.uid != "" && w.uid != uid {
+		return
+	}
+	w.news[uid] = struct{}{}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// watch adds a watcher for which all entries after the number are new.
+func (s *Store) watch(uid types.UID, after uint64) *watcher {
+	w := &watcher{uid: uid, after: after, news: map[types.UID]struct{}{}, wake: make(chan struct{}, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers[w] = struct{}{}
+	for known := range s.pods {
+		w.note(known)
+	}
+	return w
+}
+
+func (s *Store) unwatch(w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watchers, w)
+}
+
+// take returns the new entries in their order. The cost is proportional to the number of
+// pods that have new entries.
+func (s *Store) take(w *watcher) []Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var entries []Entry
+	for uid := range w.news {
+		if p := s.pods[uid]; p != nil {
+			entries = p.ring.appendEntries(entries, p.ref, w.after)
+		}
+	}
+	clear(w.news)
+	w.after = s.seq
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	return entries
+}
+
+// Watch implements [History]. It starts no goroutine: what is recorded while the caller
+// handles an entry waits in the histories of the pods.
+func (s *Store) Watch(ctx context.Context, uid types.UID) iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		w := s.watch(uid, 0)
+		defer s.unwatch(w)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.wake:
+			}
+			for _, e := range s.take(w) {
+				if ctx.Err() != nil || !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
