@@ -214,10 +214,10 @@ func (c *Collector) logDirs() ([]LogDir, error) {
 	return dirs, nil
 }
 
-// uidOfLogDir takes the UID from <namespace>_<name>_<uid>; none of the three contains
-// an underscore.
+// uidOfLogDir takes the UID from <namespace>_<name>_<uid>. A UID may contain an underscore;
+// the others are DNS names and cannot.
 func uidOfLogDir(name string) (types.UID, bool) {
-	parts := strings.Split(name, "_")
+	parts := strings.SplitN(name, "_", 3)
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
 		return "", false
 	}

@@ -186,12 +186,12 @@ func TestOneFailureDoesNotKeepTheOthers(t *testing.T) {
 
 func TestLogDirectories(t *testing.T) {
 	logs := t.TempDir()
-	for _, d := range []string{"ns_gone_u1", "ns_alive_u2", "ns_stopping_u3", "lost+found", "a_b"} {
+	for _, d := range []string{"ns_gone_u1", "ns_alive_u2", "ns_stopping_u3", "ns_underscores_u_4_", "ns_alive_u_5", "lost+found", "a_b"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(logs, d, "main"), 0o755))
 	}
 	stopping := gonePod("u3")
 	stopping.Containers[0].State = running
-	gone := map[types.UID]bool{"u1": true, "u3": true}
+	gone := map[types.UID]bool{"u1": true, "u3": true, "u_4_": true, "4_": true, "5": true}
 	c, err := gc.New(&holder{pods: []*runtime.Pod{stopping}}, func(uid types.UID) bool { return gone[uid] }, gc.Options{LogsDir: logs})
 	require.NoError(t, err)
 	require.NoError(t, c.Collect(t.Context()))
@@ -201,7 +201,7 @@ func TestLogDirectories(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	assert.Equal(t, []string{"a_b", "lost+found", "ns_alive_u2", "ns_stopping_u3"}, left)
+	assert.Equal(t, []string{"a_b", "lost+found", "ns_alive_u2", "ns_alive_u_5", "ns_stopping_u3"}, left)
 }
 
 func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -27,7 +28,7 @@ func pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, lef
 	if pod.Spec.ActiveDeadlineSeconds == nil || api.StartTime.IsZero() {
 		return false, 0
 	}
-	left = api.StartTime.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second).Sub(now)
+	left = api.StartTime.Add(seconds.Duration(*pod.Spec.ActiveDeadlineSeconds)).Sub(now)
 	return left <= 0, max(left, 0)
 }
 

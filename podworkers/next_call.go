@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -106,7 +107,7 @@ func (m machine) take(now time.Time) (machine, call, bool) {
 		c.term = Termination{Evicted: m.end.evicted, Status: m.end.status}
 		if grace := m.end.grace; grace > 0 {
 			c.term.GracePeriod = &grace
-			m.call.deadline = now.Add(seconds(grace))
+			m.call.deadline = now.Add(seconds.Duration(grace))
 		}
 	}
 	return m, c, true

@@ -1,11 +1,11 @@
 package podworkers
 
 import (
-	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -100,7 +100,7 @@ func (m machine) shorten(now time.Time, requested *int64) (machine, effects) {
 	if !m.call.terminating() || m.call.cancelled {
 		return m, effects{}
 	}
-	if !m.call.deadline.IsZero() && !now.Add(seconds(m.end.grace)).Before(m.call.deadline) {
+	if !m.call.deadline.IsZero() && !now.Add(seconds.Duration(m.end.grace)).Before(m.call.deadline) {
 		return m, effects{}
 	}
 	m.call.cancelled = true
@@ -131,13 +131,6 @@ func shorter(current int64, requested *int64) int64 {
 	default:
 		return min(current, max(1, *requested))
 	}
-}
-
-func seconds(n int64) time.Duration {
-	if n > math.MaxInt64/int64(time.Second) {
-		return forever
-	}
-	return time.Duration(n) * time.Second
 }
 
 // appended returns a list with f appended, or the same list if f is nil. The list is never

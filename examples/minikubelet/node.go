@@ -63,6 +63,10 @@ func (n node) Pods() []*v1.Pod {
 	return pods
 }
 
+// maxGrace is the longest grace period in seconds that is shown. Longer ones end in a year that
+// JSON does not have, or overflow.
+const maxGrace = 100 * 365 * 24 * 3600
+
 // markTerminating gives the pod a deletion timestamp. The phase of a pod that is drained
 // or evicted is Failed from the start; as in the API it is not while containers run.
 func markTerminating(pod *v1.Pod, st podworkers.State) {
@@ -70,7 +74,7 @@ func markTerminating(pod *v1.Pod, st podworkers.State) {
 	if since.IsZero() {
 		since = time.Now()
 	}
-	grace := st.GracePeriod
+	grace := min(st.GracePeriod, maxGrace)
 	ends := metav1.NewTime(since.Add(time.Duration(grace) * time.Second))
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &ends, &grace
 	if slices.ContainsFunc(pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Running != nil }) {

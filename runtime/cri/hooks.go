@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -49,7 +50,7 @@ func (r *Runtime) runHook(ctx context.Context, h *hook) error {
 	case h.handler.HTTPGet != nil:
 		return r.runHTTPHook(ctx, h)
 	case h.handler.Sleep != nil:
-		t := time.NewTimer(time.Duration(h.handler.Sleep.Seconds) * time.Second)
+		t := time.NewTimer(seconds.Duration(h.handler.Sleep.Seconds))
 		defer t.Stop()
 		select {
 		case <-t.C:

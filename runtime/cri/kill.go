@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
@@ -150,6 +151,7 @@ type containerStop struct {
 // stopContainer runs the preStop hook, waits for the container's turn, and stops it.
 // It succeeds if the container does not exist.
 func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error {
+	stop.grace = min(max(stop.grace, -seconds.Max), seconds.Max) // runtimes, too, multiply it
 	id, name := stop.container.ID.ID, stop.container.Name
 	about := "pod " + stop.ref.String() + ", container " + name
 	message := stop.message

@@ -81,6 +81,25 @@ func TestKillPod(t *testing.T) {
 			want: []string{"StopContainer a 2", "StopPodSandbox s1"},
 		},
 		{
+			name: "a grace period that overflows a duration",
+			pod:  func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = seconds(9_300_000_000) },
+			want: []string{"StopContainer a 4611686018", "StopPodSandbox s1"},
+		},
+		{
+			name: "one that would be 1 s",
+			kill: func(k *runtime.PodKill) { k.GracePeriod = seconds(18_446_744_075) },
+			want: []string{"StopContainer a 4611686018", "StopPodSandbox s1"},
+		},
+		{
+			name: "a preStop hook that sleeps for long",
+			pod: func(p *v1.Pod) {
+				p.Spec.TerminationGracePeriodSeconds = seconds(9_300_000_000)
+				p.Spec.Containers[0].Lifecycle = preStopSleep(18_446_744_075)
+			},
+			kill: func(k *runtime.PodKill) { k.GracePeriod = seconds(30) },
+			want: []string{"30s StopContainer a 2", "30s StopPodSandbox s1"},
+		},
+		{
 			name: "the preStop hook takes from the grace period",
 			pod:  func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = preStopSleep(10) },
 			want: []string{"10s StopContainer a 20", "10s StopPodSandbox s1"},

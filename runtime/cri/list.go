@@ -220,19 +220,20 @@ func sortContainers(list []*criv1.Container) {
 	if slices.IsSortedFunc(list, byAttempt) {
 		return // true of most pods, whose containers have not crashed
 	}
-	name := func(c *criv1.Container) string { return containerName(c.GetLabels(), c.GetMetadata()) }
-	// An insertion sort for each name, over the positions of its instances.
-	for i := range list {
-		at := i
-		for before := at - 1; before >= 0; before-- {
-			if name(list[before]) != name(list[at]) {
-				continue
-			}
-			if byAttempt(list[before], list[at]) <= 0 {
-				break
-			}
-			list[before], list[at] = list[at], list[before]
-			at = before
+	// The instances of each name, over their own positions.
+	positions := map[string][]int{}
+	for i, c := range list {
+		name := containerName(c.GetLabels(), c.GetMetadata())
+		positions[name] = append(positions[name], i)
+	}
+	for _, at := range positions {
+		instances := make([]*criv1.Container, len(at))
+		for i, position := range at {
+			instances[i] = list[position]
+		}
+		slices.SortStableFunc(instances, byAttempt)
+		for i, position := range at {
+			list[position] = instances[i]
 		}
 	}
 }

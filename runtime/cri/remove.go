@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -72,12 +73,23 @@ func (r *Runtime) removeLogs(s *criv1.ContainerStatus) error {
 	if log == "" {
 		return nil
 	}
-	if !r.isLogPath(log, s) {
+	logs, ok := r.isLogPath(log, s)
+	if !ok {
 		r.opts.Logger.Info("The log of a container is not where logs of pods are; it is not removed", "container", s.GetId(), "path", log)
 		return nil
 	}
-	dir, base := filepath.Split(log)
-	names, err := fileNames(dir)
+	// A link in the place of a directory must not lead out of the logs.
+	root, err := os.OpenRoot(logs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	dir, base := filepath.Split(filepath.Clean(log)[len(logs):])
+	dir = strings.Trim(dir, "/")
+	entries, err := fs.ReadDir(root.FS(), dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -85,11 +97,12 @@ func (r *Runtime) removeLogs(s *criv1.ContainerStatus) error {
 		return err
 	}
 	var errs []error
-	for _, name := range names {
-		if name != base && !strings.HasPrefix(name, base+".") {
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() || name != base && !strings.HasPrefix(name, base+".") {
 			continue
 		}
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := root.Remove(path.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
@@ -97,19 +110,19 @@ func (r *Runtime) removeLogs(s *criv1.ContainerStatus) error {
 }
 
 // isLogPath reports whether a path is <logs>/<namespace>_<name>_<uid>/<container>/<n>.log
-// of the container, where <logs> is [Options].PodLogsDir if that is set.
-func (r *Runtime) isLogPath(log string, s *criv1.ContainerStatus) bool {
+// of the container, and returns <logs>, which is [Options].PodLogsDir if that is set.
+func (r *Runtime) isLogPath(log string, s *criv1.ContainerStatus) (logs string, _ bool) {
 	ref, ok := crimeta.RefFromLabels(s.GetLabels())
 	container, file := filepath.Split(filepath.Clean(log))
 	number, isLog := strings.CutSuffix(file, ".log")
 	if _, err := strconv.ParseUint(number, 10, 32); err != nil || !ok || !isLog || !filepath.IsAbs(log) {
-		return false
+		return "", false
 	}
 	container = filepath.Clean(container)
 	pod := filepath.Dir(container)
-	logs := filepath.Clean(cmp.Or(r.opts.PodLogsDir, filepath.Dir(pod)))
+	logs = filepath.Clean(cmp.Or(r.opts.PodLogsDir, filepath.Dir(pod)))
 	// The names are from the runtime, too, and may have slashes.
-	return filepath.Dir(pod) == logs && pod == crimeta.LogDirectory(logs, ref) &&
+	return logs, filepath.Dir(pod) == logs && pod == crimeta.LogDirectory(logs, ref) &&
 		filepath.Base(container) == containerName(s.GetLabels(), s.GetMetadata())
 }
 

@@ -55,6 +55,17 @@ func TestOnlyLogsOfTheContainerAreRemoved(t *testing.T) {
 	lie[crimeta.LabelPodUID] = "/../../etc"
 	require.NoError(t, New(nil, nil, Options{PodLogsDir: filepath.Join(dir, "logs")}).removeLogs(&criv1.ContainerStatus{LogPath: victim, Labels: lie}))
 	assert.FileExists(t, victim)
+	// A link in the place of a directory above a log leads nowhere.
+	secret := filepath.Join(dir, "elsewhere", "0.log")
+	require.NoError(t, os.WriteFile(secret, nil, 0o600))
+	require.NoError(t, os.Symlink(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "logs/default_web_u1/linked")))
+	linked := maps.Clone(labels)
+	linked[crimeta.LabelContainerName] = "linked"
+	err := New(nil, nil, Options{PodLogsDir: filepath.Join(dir, "logs")}).removeLogs(&criv1.ContainerStatus{
+		LogPath: filepath.Join(dir, "logs/default_web_u1/linked/0.log"), Labels: linked,
+	})
+	require.ErrorContains(t, err, "path escapes")
+	assert.FileExists(t, secret)
 	log := filepath.Join(dir, "logs/default_web_u1/a/0.log")
 	require.NoError(t, os.WriteFile(log, nil, 0o600))
 	require.NoError(t, New(nil, nil, Options{}).removeLogs(&criv1.ContainerStatus{LogPath: log}))

@@ -30,21 +30,24 @@ func fetch[T any](r *Runtime, long bool, stream, once func() ([]T, error)) ([]T,
 		r.unstreamed.Store(true)
 	}
 	list, err := once()
+	if err == nil && len(list) > maxListItems {
+		list, err = nil, fmt.Errorf("%w: more than %d items", errTooLong, maxListItems)
+	}
 	if err != nil && long {
 		r.unstreamed.Store(false)
 	}
 	return list, err
 }
 
-// Limits for a list that is streamed: many times what a node has. The bytes do not include
-// the first part.
+// Limits for a list: many times what a node has. The bytes are for a list that is streamed,
+// and do not include the first part.
 const (
 	maxListItems = 100_000
 	maxListBytes = 128 << 20
 )
 
-// errTooLong means that the runtime streams more than a node can have.
-var errTooLong = errors.New("the list of the runtime does not end")
+// errTooLong means that the runtime lists more than a node can have.
+var errTooLong = errors.New("the list of the runtime is too long")
 
 // streamed makes one call that streams a list, under the call timeout, and returns the
 // complete list or an error. Each part is bounded by [Options].MaxMessageSize.

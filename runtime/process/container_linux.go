@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -293,7 +294,7 @@ func (s *runtimeService) StopContainer(ctx context.Context, req *criv1.StopConta
 	if err != nil {
 		return nil, err
 	}
-	if err := s.stop(ctx, c, time.Duration(req.GetTimeout())*time.Second); err != nil {
+	if err := s.stop(ctx, c, seconds.Duration(req.GetTimeout())); err != nil {
 		return nil, err
 	}
 	return &criv1.StopContainerResponse{}, nil

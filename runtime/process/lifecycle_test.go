@@ -144,6 +144,7 @@ func TestStop(t *testing.T) {
 		want    int32
 	}{
 		"polite":        {"trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done", long, 0, 3},
+		"overflow":      {"trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done", 9_300_000_000, 0, 3},
 		"by-default":    {"echo up; exec sleep 1000", long, 0, 128 + 15},
 		"own-signal":    {"trap 'exit 4' USR1; trap '' TERM; echo up; while :; do sleep 0.01; done", long, criv1.Signal_SIGNAL_SIGUSR1, 4},
 		"stubborn":      {"trap '' TERM; echo up; while :; do sleep 0.01; done", 1, 0, 128 + 9},

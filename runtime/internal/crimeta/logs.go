@@ -9,7 +9,8 @@ import (
 )
 
 // LogDirectory returns the directory for the logs of the pod's containers,
-// "<logsDir>/<namespace>_<name>_<uid>". None of the three contains a "_".
+// "<logsDir>/<namespace>_<name>_<uid>". The namespace and the name
+// contain no "_".
 func LogDirectory(logsDir string, ref runtime.PodRef) string {
 	return path.Join(logsDir, ref.Namespace+"_"+ref.Name+"_"+string(ref.UID))
 }

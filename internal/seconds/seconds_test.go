@@ -1,0 +1,24 @@
+package seconds_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
+)
+
+func TestDuration(t *testing.T) {
+	assert.Equal(t, 30*time.Second, seconds.Duration(30))
+	assert.Zero(t, seconds.Duration(0))
+	assert.Equal(t, -30*time.Second, seconds.Duration(-30))
+	for _, n := range []int64{seconds.Max, seconds.Max + 1, 9_223_372_037, 18_446_744_075, math.MaxInt64} {
+		d := seconds.Duration(n)
+		assert.Greater(t, d, 146*365*24*time.Hour)
+		assert.Greater(t, d+time.Minute, d, "there is room for a sum")
+		assert.Greater(t, time.Until(time.Now().Add(d)), 146*365*24*time.Hour)
+		assert.Less(t, seconds.Duration(-n), -146*365*24*time.Hour)
+	}
+}
