@@ -132,6 +132,10 @@ type ContainerStatus struct {
 	Image, ImageRef, ImageID string
 	// RestartCount is the number of instances before this one.
 	RestartCount int32
+	// Backoff is the time that the successor of this instance waits after its exit, as
+	// recorded when the instance was created; 0 if none was recorded. So an agent that is
+	// restarted does not restart crash loops.
+	Backoff time.Duration
 	// Reason is the runtime's word for the state, such as "Completed", "Error" or
 	// "OOMKilled". Message is the termination message of the container, or a message of
 	// the runtime.

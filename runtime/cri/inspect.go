@@ -186,6 +186,7 @@ func statusOf(id runtime.ContainerID, sandboxID string, s *criv1.ContainerStatus
 		ImageRef:     s.GetImageRef(),
 		ImageID:      s.GetImageId(),
 		RestartCount: record.RestartCount,
+		Backoff:      record.Backoff,
 		LogPath:      s.GetLogPath(),
 		GracePeriod:  record.GracePeriod(),
 		PreStop:      record.PreStop,

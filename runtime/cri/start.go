@@ -121,7 +121,7 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 		return nil, fmt.Errorf("making its log directory: %w", err)
 	}
 	in := &translate.Container{
-		Pod: s.pod, Spec: c, Kind: st.Kind, RestartCount: st.RestartCount,
+		Pod: s.pod, Spec: c, Kind: st.Kind, RestartCount: st.RestartCount, Backoff: st.Backoff,
 		PodIPs: s.ips, Image: image, Volumes: s.Volumes, SubPath: s.SubPath,
 		Objects: s.Objects,
 	}

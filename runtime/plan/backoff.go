@@ -67,9 +67,10 @@ func (p *planner) applyBackoff() {
 			p.out.Start = append(p.out.Start, s)
 			continue
 		}
-		crash, wait := p.Backoff.admit(p.out.Crashes[c.Name], definitionOf(c), n, p.lastExited(s), p.Now)
+		crash, wait := p.Backoff.admit(p.recall(c, n), definitionOf(c), n, p.lastExited(s), p.Now)
 		p.remember(c.Name, crash)
 		if wait <= 0 {
+			s.Backoff = crash.Delay
 			p.out.Start = append(p.out.Start, s)
 			continue
 		}
@@ -157,6 +158,20 @@ func definitionOf(c *v1.Container) uint64 {
 	return h.Sum64()
 }
 
+// recall returns the back-off state of the container whose newest instance is n. If the
+// state is lost, as after a restart of the agent, it is what was recorded with the
+// instance, unless the container has another definition now. c and n may be nil.
+func (p *planner) recall(c *v1.Container, n *runtime.ContainerStatus) Crash {
+	if n == nil {
+		return Crash{}
+	}
+	crash, ok := p.out.Crashes[n.Name]
+	if !ok && c != nil && n.Backoff > 0 && !changed(c, n) {
+		crash = Crash{Delay: min(n.Backoff, p.Backoff.Max), Definition: definitionOf(c)}
+	}
+	return crash
+}
+
 // oweSuccessor records that an instance that may run is killed in order to be replaced.
 // If its successor cannot start at once, the exit code must not decide about it, since it
 // is the agent's doing. n may be nil.
@@ -164,7 +179,8 @@ func (p *planner) oweSuccessor(n *runtime.ContainerStatus) {
 	if n == nil || n.State != runtime.ContainerRunning && n.State != runtime.ContainerUnknown {
 		return
 	}
-	crash := p.out.Crashes[n.Name]
+	c, _ := runtime.FindContainer(&p.Pod.Spec, n.Name)
+	crash := p.recall(c, n)
 	if crash.Instance != n.ID {
 		crash.Instance, crash.Waited = n.ID, false
 		p.remember(n.Name, crash)

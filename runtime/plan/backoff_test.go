@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,15 +54,23 @@ func TestBackoff(t *testing.T) {
 		},
 	} {
 		// An init container that fails backs off like a main one.
-		for _, pod := range []string{"Always; main m", "Always; init m; main n"} {
+		for _, pod := range []string{"Always; main m", "Always; init m; main n", "Always; main m; forgetful"} {
 			t.Run(tc.name+"/"+pod, func(t *testing.T) {
+				pod, forgetful := strings.CutSuffix(pod, "; forgetful")
 				in := plan.Input{Pod: parsePod(t, pod), Backoff: tc.backoff, Now: now}
+				// A forgetful agent is restarted after each computation.
+				keep := func(got plan.Actions) {
+					if !forgetful {
+						in.Crashes = got.Crashes
+					}
+				}
+				var recorded time.Duration // with the instance that runs
 				for i, life := range tc.lives {
 					in.Now = in.Now.Add(life.ran)
 					in.Status = parseStatus(t, "sandbox 0 ready; m#0 exited code=1")
 					dead := &in.Status.Containers[0]
 					dead.ID.ID, dead.RestartCount = "m"+string(rune('a'+i)), int32(i)
-					dead.StartedAt, dead.FinishedAt = in.Now.Add(-life.ran), in.Now
+					dead.StartedAt, dead.FinishedAt, dead.Backoff = in.Now.Add(-life.ran), in.Now, recorded
 
 					if life.wait > 0 {
 						for _, passed := range []time.Duration{0, life.wait / 2, life.wait - 1} {
@@ -73,7 +82,7 @@ func TestBackoff(t *testing.T) {
 								Reason:  "CrashLoopBackOff",
 								Message: "back-off " + life.wait.String() + " restarting failed container=m pod=web_default(u1)",
 							}, got.Waiting["m"])
-							in.Crashes = got.Crashes
+							keep(got)
 						}
 						in.Now = dead.FinishedAt.Add(life.wait)
 					}
@@ -82,12 +91,33 @@ func TestBackoff(t *testing.T) {
 						require.Len(t, got.Start, 1, "instance %d", i)
 						assert.Equal(t, int32(i+1), got.Start[0].RestartCount)
 						assert.Zero(t, got.RetryAfter)
-						in.Crashes = got.Crashes
+						keep(got)
+						if next := got.Start[0].Backoff; forgetful {
+							recorded = next
+						}
 					}
 				}
 			})
 		}
 	}
+}
+
+// What was recorded with an instance of another definition does not delay its successor.
+func TestARecordedBackoffIsForItsDefinition(t *testing.T) {
+	in := plan.Input{Pod: parsePod(t, "Always; main m"), Now: now, Status: parseStatus(t, "sandbox 0 ready; m#3 exited code=1 ago=1s")}
+	in.Status.Containers[0].Backoff = time.Hour
+	got := plan.Compute(in)
+	assert.Equal(t, 5*time.Minute-time.Second, got.RetryAfter, "not longer than the longest back-off")
+	in.Pod.Spec.Containers[0].Image = "other"
+	got = plan.Compute(in)
+	require.Len(t, got.Start, 1)
+	assert.Equal(t, 10*time.Second, got.Start[0].Backoff)
+
+	in = plan.Input{Pod: parsePod(t, "Always; main m liveness"), Now: now, Status: parseStatus(t, "sandbox 0 ready; m#3 running ran=1s; m#2 exited ago=2s"), Probes: parseProbes("m#3 liveness")}
+	in.Status.Containers[0].Backoff = 40 * time.Second
+	got = plan.Compute(in)
+	assert.Equal(t, 38*time.Second, got.RetryAfter, "also after a kill")
+	assert.Contains(t, got.Waiting["m"].Message, "back-off 40s")
 }
 
 // step is one computation of a scenario. after is the time since the one before;

@@ -93,6 +93,8 @@ type Start struct {
 	// Target is the container whose processes an ephemeral container sees. It is empty if
 	// there is none.
 	Target string
+	// Backoff is to be recorded with the instance, as [runtime.ContainerStatus].Backoff.
+	Backoff time.Duration
 }
 
 // Compute returns the actions for the pod. Equal inputs yield equal actions. A caller

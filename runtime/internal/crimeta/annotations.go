@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Annotations of containers.
+// AnnotationBackoff has [runtime.ContainerStatus].Backoff, in the form of
+// [time.Duration.String]. kubelet has no such annotation, and ignores it.
+const AnnotationBackoff = "kubeletkit.io/container.backoff"
+
+// Annotations of containers, as kubelet has them.
 const (
 	AnnotationHash                     = "io.kubernetes.container.hash"
 	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
@@ -70,6 +75,8 @@ type Record struct {
 	TerminationMessagePolicy v1.TerminationMessagePolicy
 	PreStop                  *v1.LifecycleHandler
 	Ports                    []v1.ContainerPort
+	// Backoff is not negative.
+	Backoff time.Duration
 }
 
 // GracePeriod returns the grace period of the pod in seconds: that of its deletion,
@@ -106,6 +113,11 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 		if err == nil {
 			r.RestartCount = int32(n)
 		}
+		return err
+	})
+	read(AnnotationBackoff, func(s string) error {
+		d, err := time.ParseDuration(s)
+		r.Backoff = max(d, 0)
 		return err
 	})
 	read(AnnotationDeletionGracePeriod, seconds(&r.DeletionGracePeriod))

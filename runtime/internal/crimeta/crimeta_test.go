@@ -22,6 +22,7 @@ func TestReadRecordBroken(t *testing.T) {
 		crimeta.AnnotationTerminationGracePeriod: "30",
 		crimeta.AnnotationPreStop:                "{",
 		crimeta.AnnotationPorts:                  "{}",
+		crimeta.AnnotationBackoff:                "-10s",
 	})
 	assert.Equal(t, crimeta.Record{TerminationGracePeriod: new(int64(30))}, got, "what can be read is read")
 	for _, key := range []string{crimeta.AnnotationHash, crimeta.AnnotationRestartCount, crimeta.AnnotationDeletionGracePeriod, crimeta.AnnotationPreStop, crimeta.AnnotationPorts} {

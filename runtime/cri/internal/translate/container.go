@@ -34,6 +34,9 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 	if err != nil {
 		return nil, err
 	}
+	if in.Backoff > 0 {
+		annotations[crimeta.AnnotationBackoff] = in.Backoff.String()
+	}
 	signal, err := stopSignal(c)
 	if err != nil {
 		return nil, err

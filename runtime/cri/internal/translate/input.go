@@ -76,6 +76,8 @@ type Container struct {
 	Kind runtime.ContainerKind
 	// RestartCount is the number of earlier instances.
 	RestartCount int32
+	// Backoff is recorded with the instance if it is not 0.
+	Backoff time.Duration
 	// TargetID is the ID, without its type, of the container whose PID namespace an
 	// ephemeral container joins (targetContainerName); "" if there is none.
 	TargetID string
