@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -49,4 +50,28 @@ func started(rt *fake.Runtime) (n int) {
 		}
 	}
 	return n
+}
+
+// A pod that is being stopped gets its grace period once, however often the agent is
+// restarted meanwhile.
+func TestTheGracePeriodAcrossRestartsOfTheAgent(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{}, fake.Behavior{IgnoresStop: true})
+		n := startNode(t, dir, rt)
+		n.source.Set(testpod.With(makePod("web"), testpod.Grace(60)))
+		n.after(5 * time.Second)
+		n.source.Set()
+		for range 4 {
+			n.after(12 * time.Second)
+			n.stop(t)
+			n = startNode(t, dir, rt)
+			n.source.Set()
+		}
+		defer func() { n.stop(t) }()
+		require.Len(t, rt.Running(fake.Target{}), 1)
+		n.after(16 * time.Second)
+		assert.Empty(t, rt.Running(fake.Target{}))
+	})
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -102,6 +104,8 @@ type Syncer struct {
 	deps Deps
 	opts Options
 	log  logr.Logger
+	// id is random. It tells this Syncer from those of earlier agents.
+	id string
 
 	mu sync.Mutex
 	// pods has what is remembered of each pod, from its first call to the end of
@@ -134,7 +138,7 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	if opts.PullSecrets == nil {
 		opts.PullSecrets = pullSecrets(opts.Objects, opts.Event)
 	}
-	return &Syncer{deps: deps, opts: opts, log: opts.Logger, pods: map[types.UID]*podState{}}, nil
+	return &Syncer{deps: deps, opts: opts, log: opts.Logger, id: strconv.FormatUint(rand.Uint64(), 36), pods: map[types.UID]*podState{}}, nil
 }
 
 // PodDir returns the directory of the pod with that UID.
@@ -148,6 +152,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 		// The final phase of an earlier incarnation of the UID does not hold for this one.
 		s.forget(pod.UID)
 		s.deps.Status.Forget(pod.UID)
+		s.dropDeadline(pod)
 	}
 	st := s.state(pod.UID)
 	in := inputs{pod: pod, observed: observed}
@@ -250,7 +255,12 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	if s.deps.Prober != nil {
 		s.deps.Prober.StopLivenessAndStartup(pod)
 	}
-	if err := s.deps.Runtime.KillPod(ctx, runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Event: s.opts.Event}); err != nil {
+	kill := runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Dir: s.PodDir(pod.UID), Event: s.opts.Event}
+	if kill.GracePeriod != nil && observed.ContainersRunning() {
+		left := s.graceLeft(ref, *kill.GracePeriod)
+		kill.GracePeriod = &left
+	}
+	if err := s.deps.Runtime.KillPod(ctx, kill); err != nil {
 		return fmt.Errorf("pod %s: stopping it: %w", ref, err)
 	}
 	if s.deps.Prober != nil {
@@ -271,7 +281,17 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 // SyncTerminatingOrphan stops a pod that has no spec. If gracePeriod is nil, the
 // grace period recorded with the containers counts.
 func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod, observed *runtime.PodStatus, gracePeriod *int64) error {
-	if err := s.deps.Runtime.KillPod(ctx, runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Event: s.opts.Event}); err != nil {
+	kill := runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Dir: s.PodDir(orphan.UID), Event: s.opts.Event}
+	if observed.ContainersRunning() {
+		grace := recordedGrace(observed)
+		if gracePeriod != nil {
+			grace = *gracePeriod
+		}
+		if left := s.graceLeft(orphan.PodRef, grace); left < grace {
+			kill.GracePeriod = &left
+		}
+	}
+	if err := s.deps.Runtime.KillPod(ctx, kill); err != nil {
 		return fmt.Errorf("orphaned pod %s: stopping it: %w", orphan.PodRef, err)
 	}
 	return nil

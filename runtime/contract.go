@@ -169,6 +169,9 @@ type PodKill struct {
 	Status *PodStatus
 	// GracePeriod, in seconds, replaces the pod's own if it is not nil. 0 kills at once.
 	GracePeriod *int64
+	// Dir is the pod's directory on the host, as in PodSync. In it the runtime records the
+	// hooks that have ended. If empty, it records none.
+	Dir string
 	// Event receives the events of this kill. If nil, they are discarded.
 	Event EventFunc
 }

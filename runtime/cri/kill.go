@@ -71,7 +71,7 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 		var members sync.WaitGroup
 		for i := range group {
 			stop := &containerStop{
-				ref: ref, pod: pod, status: status, container: &group[i], events: events.container(pod, group[i].Name),
+				ref: ref, pod: pod, status: status, dir: req.Dir, container: &group[i], events: events.container(pod, group[i].Name),
 				grace: graceOf(pod, &group[i]), turn: turn,
 			}
 			if override != nil {
@@ -136,6 +136,7 @@ type containerStop struct {
 	pod       *v1.Pod // may be nil
 	status    *runtime.PodStatus
 	container *runtime.ContainerStatus
+	dir       string // of the pod; may be empty
 	// events emits events about the container.
 	events emitter
 	// grace is the grace period in seconds, from now.
@@ -210,7 +211,7 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 	}
 	id, done := stop.container.ID.ID, false
 	r.pods.with(stop.ref.UID, func(p *podMemory) { done = p.hooked[id] })
-	if done {
+	if done || hookRecorded(stop.dir, preStopDone, stop.container.Name, id) {
 		return
 	}
 	hctx, cancel := context.WithDeadline(ctx, deadline)
@@ -223,6 +224,7 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 		return
 	}
 	r.pods.with(stop.ref.UID, func(p *podMemory) { p.hooked[id] = true })
+	r.recordHook(stop.dir, preStopDone, stop.container.Name, id)
 	switch {
 	case hctx.Err() != nil:
 		r.opts.Logger.V(1).Info("PreStop hook did not end within the grace period", "pod", stop.ref, "container", stop.container.Name)

@@ -11,7 +11,8 @@ import (
 )
 
 // memory is the state that a Runtime keeps of pods between calls. None of it is needed
-// for correctness: when it is lost, as when the agent ends, back-offs start anew.
+// for correctness: when it is lost, as when the agent ends, back-offs of pulls start anew.
+// Hooks and crashes are also recorded with the containers.
 type memory struct {
 	mu   sync.Mutex
 	pods map[types.UID]*podMemory
@@ -29,6 +30,8 @@ type podMemory struct {
 	pulls map[string]pullFailure
 	// hooked has the IDs of containers whose preStop hook has ended.
 	hooked map[string]bool
+	// postStarted has the IDs of containers whose postStart hook was run or is not owed.
+	postStarted map[string]bool
 	// sandbox is the last status of a ready sandbox of the pod.
 	sandbox *runtime.SandboxStatus
 }
@@ -79,7 +82,7 @@ func (m *memory) with(uid types.UID, f func(*podMemory)) {
 	}
 	p := m.pods[uid]
 	if p == nil {
-		p = &podMemory{pulls: map[string]pullFailure{}, hooked: map[string]bool{}}
+		p = &podMemory{pulls: map[string]pullFailure{}, hooked: map[string]bool{}, postStarted: map[string]bool{}}
 		m.pods[uid] = p
 	}
 	p.used = now

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -69,6 +70,10 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	}
 	id := created.GetContainerId()
 	events.normal("Created", "Container created")
+	hooked := c.Lifecycle != nil && c.Lifecycle.PostStart != nil
+	if hooked {
+		s.r.recordHook(s.Dir, postStartOwed, c.Name, id)
+	}
 
 	// If this fails the container is kept, as in kubelet: its status has the reason, and
 	// the failure counts as a crash.
@@ -81,35 +86,71 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	leave() // hooks do not occupy a place
 	events.normal("Started", "Container started")
 
-	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+	if !hooked {
 		return nil
 	}
-	return s.postStart(longer, st, about, id)
+	return s.postStart(longer, c, about, id)
 }
 
-// postStart runs the hook, and stops the container if it fails.
-func (s *podSync) postStart(ctx context.Context, st *plan.Start, about, id string) error {
-	c := st.Container
+// postStart runs the hook, and stops the container if it fails. Its error is a *waitError.
+func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id string) error {
+	// The hook is not run again by this Runtime: if it is cut off, the pod is being stopped,
+	// or the agent stops.
+	s.r.pods.with(s.ref.UID, func(p *podMemory) { p.postStarted[id] = true })
 	err := s.r.runHook(ctx, &hook{
 		about: about, container: id, handler: c.Lifecycle.PostStart, ports: c.Ports,
 		host: hookHost(s.Pod, s.ips, s.Host), events: s.events,
 	})
+	if err != nil && ctx.Err() != nil { // it was cut off, and so would be a stop
+		s.r.opts.Logger.Info("postStart hook was cut off, as the agent stops or the pod is removed; the next agent runs it again", "pod", s.ref, "container", c.Name)
+		return waitFor(reasonPostStartHook, fmt.Errorf("postStart hook: %w", err))
+	}
+	dropHook(s.Dir, postStartOwed, c.Name)
 	if err == nil {
 		return nil
 	}
 	err = fmt.Errorf("postStart hook: %w", err)
-	if ctx.Err() != nil { // it was cut off, and so would be a stop
-		s.r.opts.Logger.Info("postStart hook was cut off, as the agent stops or the pod is removed; it is not run again", "pod", s.ref, "container", c.Name)
-		return waitFor(reasonPostStartHook, err)
-	}
 	// The output of the hook may be secret: it is in the status, but not in the event.
 	s.containerEvents(c.Name).warning("FailedPostStartHook", "PostStartHook failed")
 	stopErr := s.r.stopContainer(ctx, &containerStop{
-		ref: s.ref, pod: s.Pod, status: s.Status, events: s.containerEvents(c.Name),
+		ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, events: s.containerEvents(c.Name),
 		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},
 		grace:     runtime.GracePeriod(s.Pod), message: "FailedPostStartHook",
 	})
 	return &waitError{reason: reasonPostStartHook, message: reason(err), err: errors.Join(err, stopErr)}
+}
+
+// finishPostStarts runs the postStart hooks that an earlier agent could not finish, one
+// after the other.
+func (s *podSync) finishPostStarts(ctx context.Context, acts plan.Actions) error {
+	var errs []error
+	for _, c := range runtime.Containers(&s.Pod.Spec) {
+		if c.Lifecycle == nil || c.Lifecycle.PostStart == nil || acts.KillPod || ctx.Err() != nil {
+			continue
+		}
+		n := s.Status.Newest(c.Name)
+		if n == nil || n.State != runtime.ContainerRunning || slices.ContainsFunc(acts.Kill, func(k plan.Kill) bool { return k.Container.ID == n.ID }) {
+			continue
+		}
+		id, looked := n.ID.ID, false
+		s.r.pods.with(s.ref.UID, func(p *podMemory) { looked, p.postStarted[id] = p.postStarted[id], true })
+		if looked || !hookRecorded(s.Dir, postStartOwed, c.Name, id) {
+			continue
+		}
+		s.r.opts.Logger.Info("Running the postStart hook that was cut off when the last agent ended", "pod", s.ref, "container", c.Name)
+		s.changed, s.ips = true, s.Status.IPs
+		longer, stop := linger(ctx)
+		err := s.postStart(longer, c, s.about+", container "+c.Name, id)
+		stop()
+		var w *waitError
+		if errors.As(err, &w) && ctx.Err() == nil {
+			s.wait(c.Name, v1.ContainerStateWaiting{Reason: w.reason, Message: w.message}, w.retryAfter)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s, container %s: %w", s.about, c.Name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // containerConfig returns the configuration of the container's next instance, and writes

@@ -85,7 +85,7 @@ func (s *podSync) run(ctx context.Context) error {
 				s.events.normal("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 			}
 			s.changed = true
-			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Event: s.Event}, s.ref); err != nil {
+			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Dir: s.Dir, Event: s.Event}, s.ref); err != nil {
 				return err
 			}
 		}
@@ -94,6 +94,7 @@ func (s *podSync) run(ctx context.Context) error {
 		failed, err := s.kill(ctx, acts.Kill)
 		errs = append(errs, err)
 		acts.Start = slices.DeleteFunc(acts.Start, func(st plan.Start) bool { return failed[st.Container.Name] })
+		errs = append(errs, s.finishPostStarts(ctx, acts))
 	}
 	if !acts.CreateSandbox && len(acts.Start) == 0 {
 		return errors.Join(errs...)
@@ -106,9 +107,11 @@ func (s *podSync) plan() plan.Actions {
 	in := plan.Input{Pod: s.Pod, Status: s.Status, Probes: s.Probes, Now: time.Now(), Backoff: s.r.opts.Backoff}
 	s.r.pods.with(s.ref.UID, func(p *podMemory) {
 		in.Crashes = p.crashes
-		maps.DeleteFunc(p.hooked, func(id string, _ bool) bool {
+		removed := func(id string, _ bool) bool {
 			return !slices.ContainsFunc(s.Status.Containers, func(c runtime.ContainerStatus) bool { return c.ID.ID == id })
-		})
+		}
+		maps.DeleteFunc(p.hooked, removed)
+		maps.DeleteFunc(p.postStarted, removed)
 	})
 	acts := plan.Compute(in) // without the lock: there is no other sync of this pod
 	s.r.pods.with(s.ref.UID, func(p *podMemory) { p.crashes = acts.Crashes })
@@ -126,7 +129,7 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 		s.changed = true
 		wg.Go(func() {
 			errs[i] = s.r.stopContainer(ctx, &containerStop{
-				ref: s.ref, pod: s.Pod, status: s.Status, container: &k.Container, events: s.containerEvents(k.Container.Name),
+				ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, container: &k.Container, events: s.containerEvents(k.Container.Name),
 				grace: k.GracePeriod, message: k.Message,
 			})
 		})
