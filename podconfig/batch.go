@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // batch is a sequence of changes, ordered by operation, that leads from the delivered pods
@@ -64,19 +63,16 @@ func (m *merger) received() {
 	m.batch.changes = m.batch.changes[1:]
 	m.batch.begun = true
 	for _, v := range change.versions {
+		s := m.claims.state(v.pod.UID) // it may have been withdrawn since the batch was planned
 		if change.op == Remove {
-			delete(m.delivered, v.pod.UID)
+			s.delivered = nil
 		} else {
-			m.delivered[v.pod.UID] = v
+			s.delivered = v
 		}
-		m.changed(v.pod.UID)
+		m.changed(s)
 	}
 	if len(m.batch.changes) == 0 {
 		m.finish()
-		if len(m.pending) == 0 {
-			// The iteration over a map takes as long as when it was largest.
-			m.pending = map[types.UID]step{}
-		}
 	}
 }
 
@@ -111,7 +107,7 @@ func (m *merger) differences() []batchedChange {
 	var byOp [Reconcile + 1][]*version
 	for _, s := range m.pending {
 		op := s.op
-		if op == Add && s.to.offer.restored {
+		if op == Add && s.desired.restored {
 			op = Restore
 		}
 		byOp[op] = append(byOp[op], s.version())
@@ -134,22 +130,20 @@ func (m *merger) differences() []batchedChange {
 
 // comparePending compares the versions of pending that were not compared yet.
 func (m *merger) comparePending() {
-	var steps []step
-	for uid, s := range m.pending {
+	var fresh []*uidState
+	for _, s := range m.pending {
 		if s.op == 0 {
-			steps = append(steps, step{from: m.delivered[uid], to: m.claims.byUID[uid].current()})
+			fresh = append(fresh, s)
 		}
 	}
 	// The order of the offers is mostly the order of the pods in memory. Without it, the
 	// comparison of many pods takes twice as long.
-	slices.SortFunc(steps, func(a, b step) int { return a.version().offer.compareOrder(b.version().offer) })
-	for _, s := range steps {
-		uid := s.version().pod.UID
-		if s.op = m.comparer.compare(s.from, s.to); s.op != 0 {
-			m.pending[uid] = s
-		} else {
-			delete(m.pending, uid)
-			m.delivered[uid] = s.to // the same pod, so that only one version is kept
+	slices.SortFunc(fresh, func(a, b *uidState) int { return a.version().offer.compareOrder(b.version().offer) })
+	for _, s := range fresh {
+		from, to := s.delivered, s.desired.current()
+		if s.op = m.comparer.compare(from, to); s.op == 0 {
+			s.delivered = to // the same pod, so that only one version is kept
+			m.settled(s)
 		}
 	}
 }

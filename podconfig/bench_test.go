@@ -118,7 +118,7 @@ func BenchmarkFewOfMany(b *testing.B) {
 // receive has the reader receive what there is, which is so many changes.
 func receive(b *testing.B, m *Mux, changes int) {
 	received := 0
-	for next := m.merger.next(); next != nil; next = m.merger.next() {
+	for next := m.next(); next != nil; next = m.merger.next() {
 		next.complete()
 		m.merger.received()
 		received++

@@ -14,14 +14,14 @@ import (
 // Offers change in steps: calls of offer and withdraw, then one of settle. What is
 // released within a step is granted at its end.
 type claims struct {
-	byUID  map[types.UID]*offer
+	byUID  map[types.UID]*uidState
 	byName map[fullName]*offer
 	// waiting are the offers without a grant: new ones and those that wait for another.
 	waiting []*offer
 	// released are the grants that ended in this step. changed are the UIDs whose desired
 	// pod may have changed in it.
 	released []grant
-	changed  []types.UID
+	changed  []*uidState
 }
 
 // grant is the UID and full name that an offer has been granted.
@@ -33,7 +33,8 @@ type grant struct {
 
 // claim is the state of an offer in claims.
 type claim struct {
-	granted bool
+	// granted is the state of the UID while the offer has been granted it, otherwise nil.
+	granted *uidState
 	// waiting is true while the offer is in claims.waiting.
 	waiting bool
 	// lostTo is the UID of the pod that was last reported to have its UID or name.
@@ -41,7 +42,7 @@ type claim struct {
 }
 
 func newClaims() *claims {
-	return &claims{byUID: map[types.UID]*offer{}, byName: map[fullName]*offer{}}
+	return &claims{byUID: map[types.UID]*uidState{}, byName: map[fullName]*offer{}}
 }
 
 // offer makes pod the pod of the offer. Its UID must be that of the last one.
@@ -54,9 +55,9 @@ func (c *claims) offer(o *offer, pod *v1.Pod) {
 	compared := o.compared()
 	o.pod = pod
 	switch {
-	case o.claim.granted:
+	case o.claim.granted != nil:
 		if compared { // otherwise the UID is in changed already, or still in merger.pending
-			c.changed = append(c.changed, pod.UID)
+			c.changed = append(c.changed, o.claim.granted)
 		}
 	case !o.claim.waiting:
 		o.claim.waiting = true
@@ -71,26 +72,25 @@ func (c *claims) withdraw(o *offer) {
 }
 
 func (c *claims) release(o *offer) {
-	if !o.claim.granted {
+	state := o.claim.granted
+	if state == nil {
 		return
 	}
-	o.claim.granted = false
-	uid := o.pod.UID
-	delete(c.byUID, uid)
+	o.claim.granted, state.desired = nil, nil
 	delete(c.byName, o.name)
-	c.released = append(c.released, grant{o.source, uid, o.name})
-	c.changed = append(c.changed, uid)
+	c.released = append(c.released, grant{o.source, state.uid, o.name})
+	c.changed = append(c.changed, state)
 }
 
 // settle ends a step. It grants what is free: first to the source that has released it,
 // so that a source can give a pod another UID; then to the source that was registered
 // first, and within a source to the pod that was offered first. It returns the UIDs whose
 // desired pod may have changed, and the offers that have begun to wait for another pod.
-func (c *claims) settle() (changed []types.UID, rejections []rejection) {
+func (c *claims) settle() (changed []*uidState, rejections []rejection) {
 	slices.SortFunc(c.waiting, (*offer).compareOrder)
 	c.inherit()
 	c.waiting = slices.DeleteFunc(c.waiting, func(o *offer) bool {
-		if o.pod != nil && !o.claim.granted && !c.grant(o) {
+		if o.pod != nil && o.claim.granted == nil && !c.grant(o) {
 			rejections = append(rejections, c.lost(o)...)
 			return false
 		}
@@ -124,20 +124,30 @@ func (c *claims) inherit() {
 // grant reports whether the offer's UID and full name were free.
 func (c *claims) grant(o *offer) bool {
 	uid := o.pod.UID
-	if c.byUID[uid] != nil || c.byName[o.name] != nil {
+	if s := c.byUID[uid]; s != nil && s.desired != nil || c.byName[o.name] != nil {
 		return false
 	}
-	c.byUID[uid], c.byName[o.name] = o, o
-	o.claim.granted = true
-	c.changed = append(c.changed, uid)
+	state := c.state(uid)
+	o.claim.granted, state.desired, c.byName[o.name] = state, o, o
+	c.changed = append(c.changed, state)
 	return true
+}
+
+// state returns the state of the UID, and makes it if there is none.
+func (c *claims) state(uid types.UID) *uidState {
+	s := c.byUID[uid]
+	if s == nil {
+		s = &uidState{uid: uid}
+		c.byUID[uid] = s
+	}
+	return s
 }
 
 // lost returns the rejection of an offer that waits, once for each pod that it waits for.
 func (c *claims) lost(o *offer) []rejection {
 	holder, what := c.byName[o.name], "name"
 	if holder == nil {
-		holder, what = c.byUID[o.pod.UID], "UID"
+		holder, what = c.byUID[o.pod.UID].desired, "UID"
 	}
 	if o.claim.lostTo == holder.pod.UID {
 		return nil

@@ -51,7 +51,8 @@
 //     order, give a set of pods that was desired at some moment. When the reader has
 //     received all changes, it is the set of the pods that are desired now. A slow reader
 //     misses intermediate states, never the last. It does not block the sources, and the
-//     memory of the Mux is bounded by the pods that are offered and delivered.
+//     memory of the Mux is bounded by the pods that are offered and delivered, and about
+//     a thousand more in deliveries that wait to be merged.
 //   - The first change of a UID is an Add or a Restore, the last one a Remove. Between
 //     the two its full name does not change.
 //   - Each delivery of a source, a snapshot or a delta, is one atomic step. Within it a

@@ -17,15 +17,13 @@ type merger struct {
 	sources []*registration
 	// registered counts the sources that were ever registered.
 	registered uint64
-	claims     *claims
+	// claims has the states of the UIDs that are desired or delivered.
+	claims *claims
 
-	// delivered has the pods that the reader knows.
-	delivered map[types.UID]*version
-	// pending has the UIDs whose desired version is not the delivered one. The step is
-	// zero until a batch is planned. Only then the two versions are compared, because
-	// most versions of a busy source are replaced before. pending is never larger than
-	// the desired and the delivered pods together, however slow the reader is.
-	pending  map[types.UID]step
+	// pending are the UIDs whose desired version is not the delivered one, in no order. It
+	// is never longer than the desired and the delivered pods together, however slow the
+	// reader is.
+	pending  []*uidState
 	comparer comparer
 	batch    batch
 	// removed counts the removed sources of which the reader has not received all changes.
@@ -33,7 +31,7 @@ type merger struct {
 }
 
 func newMerger() *merger {
-	return &merger{claims: newClaims(), delivered: map[types.UID]*version{}, pending: map[types.UID]step{}}
+	return &merger{claims: newClaims()}
 }
 
 // find returns the registered source of that name, or nil.
@@ -59,15 +57,19 @@ func (m *merger) remove(r *registration) []rejection {
 	return m.settle()
 }
 
-// set handles a snapshot of the source. Like apply and restore, it returns the pods
-// that are newly rejected.
-func (m *merger) set(r *registration, pods []*v1.Pod) []rejection {
-	return append(r.set(m.claims, pods), m.settle()...)
-}
-
-// apply handles a delta of the source.
-func (m *merger) apply(r *registration, d Delta) []rejection {
-	return append(r.apply(m.claims, d), m.settle()...)
+// merge handles a delivery. Like remove and restore, it returns the pods that are newly
+// rejected.
+func (m *merger) merge(d delivery) []rejection {
+	var rejections []rejection
+	switch r := d.source; {
+	case r.removed:
+		return nil
+	case d.snapshot:
+		rejections = r.set(m.claims, d.pods)
+	default:
+		rejections = r.apply(m.claims, d.delta)
+	}
+	return append(rejections, m.settle()...)
 }
 
 // restore handles pods of an earlier run of the agent. Pods of sources that are not
@@ -90,35 +92,61 @@ func podsOf(source string, pods []*v1.Pod) []*v1.Pod {
 // settle ends a step of claims.
 func (m *merger) settle() []rejection {
 	changed, rejections := m.claims.settle()
-	for _, uid := range changed {
-		m.changed(uid)
+	for _, s := range changed {
+		m.changed(s)
 	}
 	return rejections
 }
 
 // changed follows each change of the delivered or the desired version of a UID.
-func (m *merger) changed(uid types.UID) {
-	o := m.claims.byUID[uid]
-	if (o == nil || o.compared()) && o.current() == m.delivered[uid] {
-		delete(m.pending, uid)
-	} else {
-		m.pending[uid] = step{}
+func (m *merger) changed(s *uidState) {
+	s.op = 0
+	switch o := s.desired; {
+	case o == nil && s.delivered == nil:
+		m.settled(s)
+		delete(m.claims.byUID, s.uid)
+	case o != nil && o.compared() && o.version == s.delivered:
+		m.settled(s)
+	case s.pending == 0:
+		m.pending = append(m.pending, s)
+		s.pending = len(m.pending)
 	}
 }
 
-// step is the operation that leads from the delivered version of a UID to the desired
-// one. One of them may be nil.
-type step struct {
-	op       Op
-	from, to *version
+// settled removes the UID from pending.
+func (m *merger) settled(s *uidState) {
+	if s.pending == 0 {
+		return
+	}
+	n := len(m.pending) - 1
+	last := m.pending[n]
+	m.pending[s.pending-1], last.pending = last, s.pending
+	m.pending[n] = nil // for the garbage collector
+	m.pending = m.pending[:n]
+	s.pending = 0
+}
+
+// uidState is what is desired under a UID, and what the reader knows.
+type uidState struct {
+	uid types.UID
+	// desired is the offer that was granted the UID, or nil.
+	desired *offer
+	// delivered is the version that the reader knows, or nil.
+	delivered *version
+	// op is the operation that leads from the delivered version to the desired one. It is
+	// zero until a batch is planned. Only then the two versions are compared, because
+	// most versions of a busy source are replaced before.
+	op Op
+	// pending is the position in merger.pending, counted from 1; 0 if it is not there.
+	pending int
 }
 
 // version returns the version that the reader receives with the operation.
-func (s step) version() *version {
-	if s.op == Remove || s.to == nil {
-		return s.from
+func (s *uidState) version() *version {
+	if s.op == Remove || s.desired == nil {
+		return s.delivered
 	}
-	return s.to
+	return s.desired.current()
 }
 
 // allSeen is [Mux.AllSeen].

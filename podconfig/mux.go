@@ -55,16 +55,17 @@ type Mux struct {
 
 	started atomic.Bool
 	changes chan Change
-	// wake holds one token when the merger has changed since deliver has last called
-	// next. Further tokens are dropped: one call of next is for all changes.
+	// wake holds one token when the inbox or the merger has changed since deliver has last
+	// called next. Further tokens are dropped: one call of next is for all changes.
 	wake chan struct{}
+	// inbox may be locked when mu is held, not the other way round.
+	inbox inbox
 
 	mu     sync.Mutex // guards the merger with all its registrations, and the following
 	merger *merger
 	// start runs a source in its own goroutine. It is nil unless Run is running.
 	start  func(r *registration)
 	ended  bool         // Run has ended, or is about to
-	frozen bool         // after Freeze
 	counts sourceCounts // as last reported to Metrics
 }
 
@@ -146,10 +147,11 @@ func (m *Mux) Remove(name string) bool {
 		m.mu.Unlock()
 		return false
 	}
-	rejections := m.merger.remove(r)
+	rejections := append(m.merge(), m.merger.remove(r)...)
 	m.countSources()
 	m.mu.Unlock()
-	m.notify(rejections)
+	m.report(rejections)
+	m.notify()
 	if r.cancel != nil { // does not change any more: Run starts registered sources only
 		r.cancel()
 		<-r.done
@@ -158,11 +160,7 @@ func (m *Mux) Remove(name string) bool {
 }
 
 // Freeze implements [Freezer].
-func (m *Mux) Freeze() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.frozen = true
-}
+func (m *Mux) Freeze() { m.inbox.freeze() }
 
 // Sources returns the registered sources in the order in which they were added.
 func (m *Mux) Sources() []SourceState {
@@ -237,7 +235,7 @@ func (m *Mux) restorePods(pods []*v1.Pod) {
 	sources := slices.Clone(m.merger.sources)
 	rejections := m.merger.restore(pods)
 	m.mu.Unlock()
-	m.notify(rejections)
+	m.report(rejections)
 	for _, r := range sources {
 		if restorer, ok := runtime.Optional[SourceRestorer](r.source); ok {
 			own := podsOf(r.name, pods)
@@ -258,26 +256,45 @@ func (m *Mux) restorePods(pods []*v1.Pod) {
 	}
 }
 
+// add adds a delivery to the inbox. It merges the inbox if it is full.
+func (m *Mux) add(s *sink, d delivery) {
+	first, full := m.inbox.add(s, d)
+	if full {
+		m.mu.Lock()
+		rejections := m.merge()
+		m.mu.Unlock()
+		m.report(rejections)
+	}
+	if first || full {
+		m.notify()
+	}
+}
+
+// merge merges the inbox, and returns the pods that are newly rejected. The caller holds
+// m.mu.
+func (m *Mux) merge() []rejection {
+	var rejections []rejection
+	deliveries := m.inbox.take()
+	for _, d := range deliveries {
+		rejections = append(rejections, m.merger.merge(d)...)
+	}
+	m.inbox.recycle(deliveries)
+	return rejections
+}
+
 // deliver delivers changes until ctx ends.
 func (m *Mux) deliver(ctx context.Context) {
 	for {
-		m.mu.Lock()
-		next, begun := m.merger.next(), m.merger.batch.begun
-		m.countSources()
-		m.mu.Unlock()
+		next := m.next()
 		var change Change
 		var out chan Change // nil, which blocks, if there is no change
 		if next != nil {
 			change, out = next.complete(), m.changes
 		}
-		wake := m.wake
-		if begun {
-			wake = nil // blocks, because the batch is completed first
-		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-wake:
+		case <-m.wake:
 		case out <- change:
 			m.mu.Lock()
 			m.merger.received()
@@ -287,13 +304,27 @@ func (m *Mux) deliver(ctx context.Context) {
 	}
 }
 
-// notify is called after each change of the merger, when m.mu was released. It wakes
-// deliver, and reports rejected pods.
-func (m *Mux) notify(rejections []rejection) {
+// next merges the inbox, and returns the change that the reader is to receive next, or nil.
+func (m *Mux) next() *batchedChange {
+	m.mu.Lock()
+	rejections := m.merge()
+	next := m.merger.next()
+	m.countSources()
+	m.mu.Unlock()
+	m.report(rejections)
+	return next
+}
+
+// notify wakes deliver. It is called after each change of the inbox or the merger.
+func (m *Mux) notify() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
+}
+
+// report reports rejected pods. The caller does not hold m.mu.
+func (m *Mux) report(rejections []rejection) {
 	for _, r := range rejections {
 		ref := runtime.RefOf(r.pod)
 		m.logger.Error(r.err, "Pod rejected", "pod", ref, "source", r.source.name)

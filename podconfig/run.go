@@ -71,18 +71,15 @@ func (m *Mux) runOnce(ctx context.Context, r *registration) (delivered bool, err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &sink{mux: m, registration: r}
-	before := r.snapshots // without m.mu: only this source changes it
 	err = runtime.Recover(func() error { return r.source.Run(ctx, s) })
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s.closed = true
-	return r.snapshots > before, err
+	return m.inbox.close(s), err
 }
 
-// sink is the [Sink] of one run of a source. Mux.mu guards its state.
+// sink is the [Sink] of one run of a source. inbox.mu guards its state.
 type sink struct {
 	mux          *Mux
 	registration *registration
+	delivered    bool // the run has delivered a snapshot
 	closed       bool // the run has ended
 }
 
@@ -91,33 +88,10 @@ func (s *sink) NodeName() string { return s.mux.nodeName }
 
 // Set implements [Sink].
 func (s *sink) Set(pods []*v1.Pod) {
-	s.mux.notify(s.set(pods))
-}
-
-func (s *sink) set(pods []*v1.Pod) []rejection {
-	s.mux.mu.Lock()
-	defer s.mux.mu.Unlock()
-	if s.ignored() {
-		return nil
-	}
-	return s.mux.merger.set(s.registration, pods)
+	s.mux.add(s, delivery{source: s.registration, snapshot: true, pods: pods})
 }
 
 // Apply implements [Sink].
 func (s *sink) Apply(d Delta) {
-	s.mux.notify(s.apply(d))
-}
-
-func (s *sink) apply(d Delta) []rejection {
-	s.mux.mu.Lock()
-	defer s.mux.mu.Unlock()
-	if s.ignored() {
-		return nil
-	}
-	return s.mux.merger.apply(s.registration, d)
-}
-
-// ignored reports whether deliveries have no effect any more. Mux.mu is held.
-func (s *sink) ignored() bool {
-	return s.closed || s.registration.removed || s.mux.frozen
+	s.mux.add(s, delivery{source: s.registration, delta: d})
 }
