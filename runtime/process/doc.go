@@ -115,8 +115,9 @@
 //     that has no cgroup, has left its session, has cleared its environment and has lost
 //     its parent; a process that the server may not signal; and one in a chain of
 //     processes that each end as soon as they have forked.
-//   - State files are replaced atomically. A file that is damaged or does not belong
-//     there is renamed to *.bad and logged. A container whose record is lost is killed.
+//   - State files are replaced atomically. A file that is damaged is removed and logged, one
+//     that does not belong there is ignored and logged. A container whose record is lost is
+//     killed.
 //   - State files have mode 0600 in a directory of mode 0700, and are not encrypted. They
 //     have the environment of each container, with the values of secrets in it: its
 //     supervisor needs them, and outlives the server.

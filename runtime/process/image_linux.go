@@ -33,7 +33,7 @@ func (s *Server) recoverImages() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.As(err, &bad):
-		s.setAside(s.imagesFile(), err)
+		s.discard(s.imagesFile(), err)
 		s.images = map[string]*image{}
 		return nil
 	}

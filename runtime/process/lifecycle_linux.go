@@ -185,7 +185,7 @@ func (s *Server) ended(c *container, exit *supervise.Exit) {
 		path := filepath.Join(c.dir, supervise.ExitFile)
 		if err := supervise.ReadFile(path, exit); err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
-				s.setAside(path, err)
+				s.discard(path, err)
 			}
 			lost, done := s.unsupervised(c, p)
 			if !done {
@@ -277,13 +277,17 @@ func (s *Server) notStarted(c *container, err error) {
 	c.end(&exit)
 }
 
-// setAside renames a file that is damaged or does not belong there. It is kept for people
-// to look at.
-func (s *Server) setAside(path string, why error) {
-	aside := path + ".bad"
-	if err := os.Rename(path, aside); err != nil {
-		s.opts.Logger.Error(err, "Cannot set a damaged file aside", "file", path)
+// discard removes a damaged state file, or a directory with one. It is not kept: it may have
+// the secrets of a container, and nothing else would remove it.
+func (s *Server) discard(path string, why error) {
+	if err := os.RemoveAll(path); err != nil {
+		s.opts.Logger.Error(err, "Cannot remove a damaged state file", "file", path, "damage", why.Error())
 		return
 	}
-	s.opts.Logger.Error(why, "A state file is damaged or does not belong here, and was set aside", "file", aside)
+	s.opts.Logger.Error(why, "A state file was damaged, and is removed", "file", path)
+}
+
+// ignore logs a file that does not belong where it is. It is left there.
+func (s *Server) ignore(path string) {
+	s.opts.Logger.Info("A file does not belong into the directory of the runtime, and is ignored", "file", path)
 }

@@ -18,7 +18,8 @@ import (
 // idPattern matches the results of [newID].
 var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// badSuffix is the suffix of files that were set aside.
+// badSuffix is the suffix of files that earlier versions have set aside. They may have the
+// secrets of containers, and are removed.
 const badSuffix = ".bad"
 
 // recover reads the state that an earlier server has left and finds out what became of the
@@ -33,6 +34,7 @@ func (s *Server) recover() error {
 	if err := supervise.Sync(s.opts.Dir); err != nil {
 		return err
 	}
+	_ = os.Remove(s.imagesFile() + badSuffix)
 	if err := s.recoverImages(); err != nil {
 		return err
 	}
@@ -52,13 +54,11 @@ func (s *Server) recoverSandboxes() error {
 		path := filepath.Join(dir, e.Name())
 		id, isRecord := strings.CutSuffix(e.Name(), ".json")
 		switch {
-		case strings.HasSuffix(e.Name(), badSuffix):
-			continue
-		case strings.HasPrefix(e.Name(), "."): // of a write that was interrupted
-			_ = os.Remove(path)
+		case strings.HasPrefix(e.Name(), "."), strings.HasSuffix(e.Name(), badSuffix): // of a write that was interrupted, or set aside
+			_ = os.RemoveAll(path)
 			continue
 		case !isRecord || !idPattern.MatchString(id):
-			s.setAside(path, errors.New("its name is not that of a sandbox"))
+			s.ignore(path)
 			continue
 		}
 		b := &sandbox{}
@@ -67,7 +67,7 @@ func (s *Server) recoverSandboxes() error {
 			err = errors.New("it is not the record of this sandbox")
 		}
 		if err != nil {
-			s.setAside(path, err)
+			s.discard(path, err)
 			continue
 		}
 		if b.rec.Boot != s.boot {
@@ -92,9 +92,10 @@ func (s *Server) recoverContainers() error {
 		path := filepath.Join(dir, e.Name())
 		switch {
 		case strings.HasSuffix(e.Name(), badSuffix):
+			_ = os.RemoveAll(path)
 			continue
 		case !e.IsDir() || !idPattern.MatchString(e.Name()):
-			s.setAside(path, errors.New("its name is not that of a container"))
+			s.ignore(path)
 			continue
 		}
 		var rec containerRecord
@@ -137,7 +138,7 @@ func (s *Server) recoverContainers() error {
 const abandonTries = 100
 
 // abandon kills a container whose record cannot be read, since no client could stop it, and
-// sets its directory aside.
+// removes its directory. If its processes do not end, the next server continues.
 func (s *Server) abandon(id, path string, why error) {
 	var st supervise.State
 	_ = supervise.ReadFile(filepath.Join(path, supervise.StateFile), &st)
@@ -145,7 +146,7 @@ func (s *Server) abandon(id, path string, why error) {
 	_ = supervise.ReadFile(filepath.Join(path, supervise.SpecFile), &spec)
 	hunt := supervise.NewHunt(id, st.Command, spec.Cgroup)
 	defer hunt.End()
-	for range abandonTries {
+	for tries := 1; ; tries++ {
 		// A supervisor ends when no process of its tree is left.
 		if st.Supervisor.Alive() {
 			_ = supervise.Call(s.life, path, supervise.Request{Op: supervise.OpKill}, time.Second)
@@ -153,12 +154,16 @@ func (s *Server) abandon(id, path string, why error) {
 		if hunt.Pass() && !st.Supervisor.Alive() {
 			break
 		}
+		if tries == abandonTries {
+			s.opts.Logger.Error(why, "The record of a container is damaged, and its processes do not end", "container", id)
+			return
+		}
 		if !supervise.Pause(s.life, lookAgain) {
-			return // not set aside, so the next server continues
+			return
 		}
 	}
 	_ = spec.Cgroup.Remove(s.life)
-	s.setAside(path, why)
+	s.discard(path, why)
 }
 
 // startPatience is the time that a supervisor of an earlier server may take to execute its
@@ -200,7 +205,7 @@ func (s *Server) adopt(c *container) {
 		if damaged || time.Now().After(deadline) {
 			// The supervisor runs, but its processes are not known: it has to end the container.
 			if damaged {
-				s.setAside(statePath, stateErr)
+				s.discard(statePath, stateErr)
 			}
 			s.started(c, state)
 			_ = supervise.Call(s.life, c.dir, supervise.Request{Op: supervise.OpKill}, supervisorPatience)
@@ -225,12 +230,12 @@ func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, 
 		c.end(&exit)
 		return
 	case !errors.Is(err, fs.ErrNotExist):
-		s.setAside(exitPath, err)
+		s.discard(exitPath, err)
 	case errors.Is(stateErr, fs.ErrNotExist) && len(supervise.Orphans(c.rec.ID, supervise.Process{})) == 0:
 		return // created, and never started
 	}
 	if stateErr != nil && !errors.Is(stateErr, fs.ErrNotExist) {
-		s.setAside(filepath.Join(c.dir, supervise.StateFile), stateErr)
+		s.discard(filepath.Join(c.dir, supervise.StateFile), stateErr)
 	}
 	state.Supervisor.Reap()
 	if exit, done := s.unsupervised(c, state); done {

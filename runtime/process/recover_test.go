@@ -237,14 +237,28 @@ func TestDamagedState(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "containers", "x"), []byte("hello"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "containers", strings.Repeat("a", 64)), 0o700))
 
+	// As earlier versions have set them aside, with secrets in them.
+	old := []string{"containers/" + strings.Repeat("b", 64) + ".bad", "sandboxes/" + strings.Repeat("b", 64) + ".json.bad", "images.json.bad"}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, old[0]), 0o700))
+	for _, file := range []string{old[0] + "/spec.json", old[1], old[2]} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte("secret"), 0o600))
+	}
+
 	n.start()
 	log := n.log.all()
 	for _, file := range []string{
-		"containers/" + torn + ".bad", "containers/" + exited + "/exit.json.bad", "containers/" + inTornPod + ".bad",
-		"sandboxes/" + q.id + ".json.bad", "images.json.bad", "sandboxes/README.bad", "containers/x.bad",
+		"containers/" + torn, "containers/" + inTornPod, "sandboxes/" + q.id + ".json", "images.json",
 	} {
+		assert.NoFileExists(t, filepath.Join(dir, file))
+		assert.NoDirExists(t, filepath.Join(dir, file))
+		assert.Contains(t, log, filepath.Join(dir, file))
+	}
+	for _, file := range old {
 		_, err := os.Stat(filepath.Join(dir, file))
-		assert.NoError(t, err)
+		assert.ErrorIs(t, err, os.ErrNotExist)
+	}
+	for _, file := range []string{"sandboxes/README", "containers/x"} {
+		assert.FileExists(t, filepath.Join(dir, file))
 		assert.Contains(t, log, filepath.Join(dir, file))
 	}
 	assert.NoDirExists(t, filepath.Join(dir, "containers", strings.Repeat("a", 64)))
@@ -254,8 +268,12 @@ func TestDamagedState(t *testing.T) {
 	for id, st := range states {
 		n.nothingLeft(id, st)
 	}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		assert.NotContains(t, path, badSuffix, "nothing else would remove it, and it may have secrets in it")
+		return err
+	}))
 	n.restart()
-	assert.NotContains(t, n.log.all(), "set aside", "once is enough")
+	assert.NotContains(t, n.log.all(), "damaged", "once is enough")
 }
 
 func TestInUse(t *testing.T) {
@@ -312,12 +330,12 @@ func TestRecoveryCutShort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	require.NoError(t, s.Run(ctx))
-	assert.DirExists(t, filepath.Join(dir, torn), "not set aside, since it may run")
+	assert.DirExists(t, filepath.Join(dir, torn), "not removed, since it may run")
 
 	filelock.Unlock(lock)
 	require.NoError(t, state.Supervisor.Kill(unix.SIGCONT))
 	n.start()
-	assert.DirExists(t, filepath.Join(dir, torn)+badSuffix)
+	assert.NoDirExists(t, filepath.Join(dir, torn))
 	n.nothingLeft(torn, state)
 	assert.Equal(t, criv1.ContainerState_CONTAINER_CREATED, n.status(starting).GetState())
 }

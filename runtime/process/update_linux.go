@@ -61,6 +61,6 @@ func (s *Server) recoverResources(c *container) {
 	case err == nil:
 		c.resources = updated
 	case !errors.Is(err, fs.ErrNotExist):
-		s.setAside(path, err)
+		s.discard(path, err)
 	}
 }

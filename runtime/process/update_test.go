@@ -65,7 +65,7 @@ func TestUpdateResources(t *testing.T) {
 	file := filepath.Join(n.opts.Dir, "containers", id, resourcesFile)
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
 	n.start()
-	assert.FileExists(t, file+badSuffix)
+	assert.NoFileExists(t, file)
 	assert.EqualExportedValues(t, config.Linux.Resources, resources())
 }
 

@@ -98,6 +98,13 @@ func TestReadFile(t *testing.T) {
 		var damaged *BadFileError
 		assert.ErrorAs(t, ReadFile(path, &got), &damaged, bad)
 	}
+	// Without root, containers run as the user of the server, and can write its files.
+	require.NoError(t, os.Truncate(path, 1<<40))
+	var damaged *BadFileError
+	require.ErrorAs(t, ReadFile(path, &got), &damaged)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	require.ErrorAs(t, ReadFile(path, &got), &damaged, "it does not wait")
 }
 
 func TestLookPath(t *testing.T) {

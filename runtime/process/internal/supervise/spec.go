@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 )
 
 // Arg0 is the name under which the program is a supervisor. Its first argument is the
@@ -161,13 +163,24 @@ func Sync(path string) error {
 	return nil
 }
 
-// ReadFile reads a file of [WriteFile]. If it has unknown fields, or anything after the
-// value, it does not belong there, and the error is a [*BadFileError].
+// maxFile is the maximum size of a file in bytes. A request of CRI has up to 16 MiB, which
+// JSON can make six times as long.
+const maxFile = 100 << 20
+
+// ReadFile reads a file of [WriteFile]. If it is too large or no file, has unknown fields, or
+// anything after the value, it does not belong there, and the error is a [*BadFileError].
 func ReadFile(path string, v any) error {
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, maxFile)
+	if errors.Is(err, regular.ErrType) || errors.Is(err, regular.ErrTooLarge) {
+		return &BadFileError{Path: path, Err: err}
+	}
 	if err != nil {
 		return err
 	}
+	return decode(path, data, v)
+}
+
+func decode(path string, data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {

@@ -83,7 +83,11 @@ func run(say *os.File) error {
 	s := &supervisor{
 		calls: make(chan func()), done: make(chan struct{}), execs: map[int]chan<- int{},
 	}
-	if err := ReadFile(SpecFile, &s.spec); err != nil {
+	data, err := os.ReadFile(SpecFile) // nothing of the container runs yet
+	if err == nil {
+		err = decode(SpecFile, data, &s.spec)
+	}
+	if err != nil {
 		return err
 	}
 	s.log.path = s.spec.LogPath
