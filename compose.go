@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -63,6 +64,9 @@ func (a *Agent) buildStores(p *Parts) (err error) {
 	o := a.opts.Override
 	if p.Checkpoint, err = choose("Checkpoint", o.Checkpoint, a.opts.Checkpoint, p); err != nil {
 		return err
+	}
+	if p.Checkpoint != nil {
+		p.Checkpoint = drainedCheckpoint{p.Checkpoint, &a.drain, a.desired}
 	}
 	if p.Objects = a.opts.Objects; p.Objects != nil && p.Checkpoint != nil {
 		p.Objects = p.Checkpoint.Objects(p.Objects)
@@ -161,8 +165,12 @@ func (a *Agent) buildWorkers(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	p.PodWorkers, err = choose[podworkers.PodWorkers]("PodWorkers", a.opts.Override.PodWorkers, workers, p)
-	return err
+	chosen, err := choose[podworkers.PodWorkers]("PodWorkers", a.opts.Override.PodWorkers, workers, p)
+	if err != nil {
+		return err
+	}
+	p.PodWorkers = drainedWorkers{chosen, &a.drain}
+	return nil
 }
 
 func (a *Agent) buildGC(p *Parts) error {
@@ -179,21 +187,22 @@ func (a *Agent) buildGC(p *Parts) error {
 func (a *Agent) buildLoop(p *Parts) (err error) {
 	o := a.opts.Override
 	admit := syncloop.Chain(append([]syncloop.Admitter{a.opts.Limits}, a.opts.Admit...)...)
-	if p.Admission, err = choose("Admission", o.Admission, admit, p); err != nil {
+	if admit, err = choose("Admission", o.Admission, admit, p); err != nil {
 		return err
 	}
+	p.Admission = syncloop.Chain(&a.drain, admit)
 	// Without a checkpoint, the field is to be nil and not an interface with nil in it.
 	var kept syncloop.Checkpoint
 	if p.Checkpoint != nil {
-		kept = drainedCheckpoint{p.Checkpoint, &a.drain, a.desired}
+		kept = p.Checkpoint
 	}
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{
-			Pods: p.PodManager, Workers: drainedWorkers{p.PodWorkers, &a.drain}, Status: p.Status, Runtime: p.Runtime,
+			Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime,
 			Prober: p.Prober, Dirs: p.Volumes, Checkpoint: kept,
 		},
 		syncloop.HandlerOptions{
-			PodsDir: p.PodsDir, Admit: syncloop.Chain(&a.drain, p.Admission), Host: p.Host,
+			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
 			RecreateUpdated: a.opts.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Logger: a.named("handler"),
 		})
 	if err != nil {
@@ -239,22 +248,19 @@ func (f checkFunc) Check(ctx context.Context) error { return f(ctx) }
 // because a part has no optional interface for it.
 func (a *Agent) logParts() {
 	p := &a.parts
-	for _, part := range []struct {
-		name string
-		got  any
-		ours string
-	}{
-		{"Cache", p.Cache, "*runtime.Cache"}, {"PLEG", p.PLEG, "*pleg.Evented"}, {"PodConfig", p.PodConfig, "*podconfig.Mux"},
-		{"PodManager", p.PodManager, "*podmanager.Manager"}, {"Status", p.Status, "*status.Manager"}, {"Prober", p.Prober, "*prober.Manager"},
-		{"Volumes", p.Volumes, "*volume.Manager"}, {"PodSyncer", p.PodSyncer, "*podsync.Syncer"}, {"PodWorkers", p.PodWorkers, "*podworkers.Workers"},
-		{"GC", p.GC, "*gc.Collector"}, {"SyncHandler", p.SyncHandler, "*syncloop.Handler"},
-	} {
-		if got := fmt.Sprintf("%T", part.got); got != part.ours {
-			a.log.Info("Part is replaced or wrapped", "part", part.name, "type", got)
-		}
-	}
+	logReplaced[*runtime.Cache](a.log, "Cache", p.Cache)
+	logReplaced[*pleg.Evented](a.log, "PLEG", p.PLEG)
+	logReplaced[*podconfig.Mux](a.log, "PodConfig", p.PodConfig)
+	logReplaced[*podmanager.Manager](a.log, "PodManager", p.PodManager)
+	logReplaced[*status.Manager](a.log, "Status", p.Status)
+	logReplaced[*prober.Manager](a.log, "Prober", p.Prober)
+	logReplaced[*volume.Manager](a.log, "Volumes", p.Volumes)
+	logReplaced[*podsync.Syncer](a.log, "PodSyncer", p.PodSyncer)
+	logReplaced[*podworkers.Workers](a.log, "PodWorkers", p.PodWorkers.(drainedWorkers).PodWorkers)
+	logReplaced[*gc.Collector](a.log, "GC", p.GC)
+	logReplaced[*syncloop.Handler](a.log, "SyncHandler", p.SyncHandler)
 	if a.opts.Override.Admission != nil {
-		a.log.Info("Part is replaced or wrapped", "part", "Admission", "type", fmt.Sprintf("%T", p.Admission))
+		a.log.Info("Part is replaced or wrapped", "part", "Admission")
 	}
 	missing := func(have bool, part, ability, effect string) {
 		if !have {
@@ -275,6 +281,13 @@ func (a *Agent) logParts() {
 	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
 	if a.opts.StatusSink != nil {
 		missing(has[status.EndSink](a.opts.StatusSink), "StatusSink", "status.EndSink", "the end of pods is not delivered")
+	}
+}
+
+// logReplaced logs the part if it is not of the type of the default.
+func logReplaced[Default any](log logr.Logger, name string, part any) {
+	if _, ours := part.(Default); !ours {
+		log.Info("Part is replaced or wrapped", "part", name, "type", fmt.Sprintf("%T", part))
 	}
 }
 

@@ -13,14 +13,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
 func TestEvict(t *testing.T) {
@@ -78,6 +81,38 @@ func TestSync(t *testing.T) {
 		n.after(time.Second)
 		assert.Equal(t, before+1, syncs.Load())
 		assert.ErrorIs(t, n.Sync("uid-other"), kubeletkit.ErrUnknownPod)
+	})
+}
+
+// forgetful hides that the pod "uid-web" has been forgotten, as it is for callers that have
+// looked just before.
+type (
+	forgetfulPods    struct{ podmanager.PodManager }
+	forgetfulWorkers struct{ podworkers.PodWorkers }
+)
+
+func (p forgetfulPods) ByUID(types.UID) (*v1.Pod, bool) { return makePod("web"), true }
+func (w forgetfulWorkers) Unwrap() any                  { return w.PodWorkers }
+func (w forgetfulWorkers) State(types.UID) podworkers.State {
+	return podworkers.State{Phase: podworkers.PhaseSync}
+}
+
+func TestSyncAndEvictStartNoPodThatWasForgotten(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
+			o.Override.PodManager = kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return forgetfulPods{m} })
+			o.Override.PodWorkers = kubeletkit.Wrap(func(w podworkers.PodWorkers) podworkers.PodWorkers { return forgetfulWorkers{w} })
+		})
+		defer n.stop(t)
+		n.after(time.Second)
+		require.NoError(t, n.Sync("uid-web"))
+		require.NoError(t, n.Evict("uid-web", "Evicted", "", nil))
+		n.after(time.Second)
+		workers, _ := runtime.Optional[*podworkers.Workers](n.Parts().PodWorkers)
+		assert.False(t, workers.State("uid-web").Known())
+		assert.Empty(t, rt.Instances(fake.Target{}))
 	})
 }
 
@@ -172,6 +207,48 @@ func TestDrainStartsNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A SyncHandler that is built from the parts starts no pod after a drain either, and keeps
+// the pods in the checkpoint.
+func TestDrainWithAReplacedSyncHandler(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		life := func(during func(n *node)) {
+			n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
+				store, err := checkpoint.New(filepath.Join(dir, "kept"), checkpoint.Options{})
+				require.NoError(t, err)
+				o.Checkpoint = store
+				o.Override.SyncHandler = func(_ syncloop.SyncHandler, p kubeletkit.Parts) (syncloop.SyncHandler, error) {
+					return syncloop.NewHandler(
+						syncloop.HandlerDeps{Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime, Dirs: p.Volumes, Checkpoint: p.Checkpoint},
+						syncloop.HandlerOptions{PodsDir: p.PodsDir, Admit: p.Admission})
+				}
+			})
+			defer n.stop(t)
+			during(n)
+		}
+		web := makePod("web")
+		manifest.SetDefaults(web)
+		web.Spec.NodeName = "node"
+		life(func(n *node) {
+			n.source.Set(web)
+			n.after(5 * time.Second)
+			n.source.Set()
+			n.after(time.Millisecond)
+			n.source.Set(web) // it is to be started anew
+			n.after(time.Millisecond)
+			require.NoError(t, n.Drain(t.Context()))
+			n.source.Set(web, makePod("late"))
+			assert.Equal(t, "NodeShutdown", n.after(time.Minute)["late"].Status.Reason)
+			assert.Empty(t, rt.Running(fake.Target{}))
+		})
+		life(func(n *node) { // its source never delivers
+			n.after(10 * time.Second)
+			assert.Len(t, rt.Running(fake.Target{Pod: "web"}), 1)
+		})
+	})
 }
 
 // Pods that are refused because of a drain stay in the checkpoint.

@@ -17,8 +17,9 @@ const (
 	messageDrained      = "Pod was terminated in response to imminent node shutdown."
 )
 
-// drain is the state of [Agent.Drain]: whether it was called. What it does to the parts
-// of the agent while they are built makes sure that no pod is started after that.
+// drain is the state of [Agent.Drain]: whether it was called. New puts it around
+// [Parts].PodWorkers, Admission and Checkpoint, so that parts that are built from these
+// start no pod after that either.
 type drain struct {
 	mu sync.RWMutex
 	on bool
@@ -52,7 +53,10 @@ type drainedWorkers struct {
 	drain *drain
 }
 
-// UpdatePod implements [syncloop.Workers].
+// Unwrap returns the workers, for [runtime.Optional].
+func (w drainedWorkers) Unwrap() any { return w.PodWorkers }
+
+// UpdatePod implements [podworkers.PodWorkers].
 func (w drainedWorkers) UpdatePod(u podworkers.Update) {
 	if u.Type != podworkers.Kill {
 		w.drain.mu.RLock()
@@ -67,10 +71,13 @@ func (w drainedWorkers) UpdatePod(u podworkers.Update) {
 // drainedCheckpoint is a checkpoint that keeps the pods that are desired and were refused
 // only because the agent is drained.
 type drainedCheckpoint struct {
-	syncloop.Checkpoint
+	Checkpoint
 	drain   *drain
 	desired func(uid types.UID) bool
 }
+
+// Unwrap returns the checkpoint, for [runtime.Optional].
+func (c drainedCheckpoint) Unwrap() any { return c.Checkpoint }
 
 // Drop implements [syncloop.Checkpoint].
 func (c drainedCheckpoint) Drop(uid types.UID) {

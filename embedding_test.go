@@ -66,7 +66,11 @@ func TestTheTableOfParts(t *testing.T) {
 		require.Equal(t, field.Name, row.part)
 		def := "none: `Options." + row.part + "`"
 		if v := parts.FieldByName(row.part); !v.IsNil() {
-			def = "`" + strings.TrimSuffix(v.Elem().Type().String(), "Func") + "`"
+			part := v.Interface()
+			if w, wrapped := part.(interface{ Unwrap() any }); wrapped { // what Drain needs
+				part = w.Unwrap()
+			}
+			def = fmt.Sprintf("`%T`", part)
 		}
 		if row.part == "Admission" {
 			def = "`syncloop.Chain` of `Options.Limits` and `Options.Admit`"

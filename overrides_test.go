@@ -324,6 +324,7 @@ func TestOverridesGetTheOtherParts(t *testing.T) {
 	}
 	agent, err := kubeletkit.New(opts)
 	require.NoError(t, err)
-	assert.Same(t, mine, agent.Parts().PodWorkers)
+	built, _ := runtime.Optional[*podworkers.Workers](agent.Parts().PodWorkers)
+	assert.Same(t, mine, built)
 	assert.Equal(t, fmt.Sprintf("%T", &syncloop.Handler{}), fmt.Sprintf("%T", agent.Parts().SyncHandler))
 }

@@ -41,7 +41,8 @@ type Parts struct {
 
 	// Objects has the secrets and config maps that pods refer to; nil: there are none.
 	Objects objects.Source
-	// Checkpoint keeps pods on disk; nil: nothing is kept.
+	// Checkpoint keeps pods on disk, after [Agent.Drain] also those that are refused only
+	// because of it; nil: nothing is kept.
 	Checkpoint Checkpoint
 	// Cache has the last known status of each pod.
 	Cache runtime.StatusCache
@@ -63,11 +64,11 @@ type Parts struct {
 	// their place take OnBegin, OnEnd and OnFinished from here: they defer inspections of a
 	// pod that is being changed, and bring housekeeping forward when pods end.
 	WorkersOptions podworkers.Options
-	// PodWorkers drive each pod through its life.
+	// PodWorkers drive each pod through its life. They start no pod after [Agent.Drain].
 	PodWorkers podworkers.PodWorkers
 	// GC removes dead containers, sandboxes and logs.
 	GC gc.GarbageCollector
-	// Admission decides which new pods may run.
+	// Admission decides which new pods may run: none after [Agent.Drain].
 	Admission syncloop.Admitter
 	// SyncHandler handles the inputs of the loop.
 	SyncHandler syncloop.SyncHandler

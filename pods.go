@@ -71,7 +71,7 @@ func (a *Agent) Sync(uid types.UID) error {
 	if err != nil {
 		return fmt.Errorf("kubeletkit: syncing pod %s: %w", uid, err)
 	}
-	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, Received: time.Now()})
+	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, OnlyKnown: true, Received: time.Now()})
 	return nil
 }
 
@@ -99,7 +99,7 @@ func (a *Agent) running(uid types.UID) (*v1.Pod, error) {
 }
 
 func (a *Agent) kill(pod *v1.Pod, opts *podworkers.KillOptions) {
-	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: opts, Received: time.Now()})
+	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: opts, Received: time.Now()})
 }
 
 // failed returns a function that makes a status Failed for the reason, with the condition

@@ -110,6 +110,13 @@ func (m machine) on(p policy, now time.Time, ev any) (machine, effects) {
 
 // onUpdated applies an update to this incarnation or keeps it for the next one.
 func (m machine) onUpdated(now time.Time, u updated) (machine, effects) {
+	if u.OnlyKnown {
+		known, ok := m.onlyKnown(u.Update)
+		if !ok {
+			return m, effects{done: appended(nil, u.kill().Done)}
+		}
+		u.Update = known
+	}
 	switch {
 	case !m.known():
 		return begin(u.Update, u.mark).apply(now, u.Update)
@@ -127,6 +134,22 @@ func (m machine) onUpdated(now time.Time, u updated) (machine, effects) {
 		m.next = nil
 	}
 	return m.apply(now, u.Update)
+}
+
+// onlyKnown returns an update with [Update.OnlyKnown] as an update of the spec that is
+// known, or false if the pod is not known.
+func (m machine) onlyKnown(u Update) (Update, bool) {
+	switch {
+	case m.next != nil:
+		u.Pod = m.next.Pod
+	case m.pod != nil:
+		u.Pod = m.pod
+	case m.orphan != nil && u.Type == Kill:
+		u.Pod, u.Orphan = nil, m.orphan
+	default:
+		return u, false
+	}
+	return u, true
 }
 
 // apply applies an update to this incarnation.

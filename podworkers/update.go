@@ -57,6 +57,11 @@ type Update struct {
 	Orphan *runtime.Pod
 	// Kill has the details of an update of type Kill; nil means the defaults.
 	Kill *KillOptions
+	// OnlyKnown is for callers that do not follow the desired pods: the update has no
+	// effect on a pod that is not known, so that it never starts one; Done of its kill is
+	// called. Of Pod only the identity counts, because the worker may have a newer spec.
+	// Type must not be Create.
+	OnlyKnown bool
 	// Received is the time when the reason for the update was received, for
 	// [Call.Received]. Optional.
 	Received time.Time
@@ -104,6 +109,8 @@ func (u *Update) validate() error {
 		return fmt.Errorf("pod %s: an orphan can only be killed; the update is of type %s", u.ref(), u.Type)
 	case u.Pod != nil && runtime.IsMirror(u.Pod):
 		return fmt.Errorf("pod %s: a mirror pod has no worker; pass its static pod", u.ref())
+	case u.OnlyKnown && u.Type == Create:
+		return fmt.Errorf("pod %s: update of type %s with OnlyKnown, which starts no pod", u.ref(), u.Type)
 	case u.Kill != nil && u.Type != Kill:
 		return fmt.Errorf("pod %s: update of type %s with options for a kill", u.ref(), u.Type)
 	default:

@@ -159,7 +159,7 @@ func (w *Workers) UpdatePod(u Update) {
 
 	w.mu.Lock()
 	ev := updated{Update: u}
-	if _, known := w.machines.pods[ref.UID]; !known {
+	if _, known := w.machines.pods[ref.UID]; !known && !u.OnlyKnown {
 		// An older status may be that of an earlier incarnation.
 		ev.mark = w.cache.Now()
 		if u.Type == Create {

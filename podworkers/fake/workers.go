@@ -73,6 +73,9 @@ func (w *Workers) UpdatePod(u podworkers.Update) {
 		defer w.mu.Unlock()
 		w.updates = append(w.updates, u)
 		st, known := w.states[ref.UID]
+		if !known && u.OnlyKnown {
+			return
+		}
 		if !known {
 			st = podworkers.State{Phase: podworkers.PhaseSync, FullName: ref.FullName(), HasConfig: u.Pod != nil, Orphan: u.Pod == nil, StartedAt: time.Now()}
 		}

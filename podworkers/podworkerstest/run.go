@@ -70,6 +70,32 @@ func testUnknownPod(e *env) {
 	assert.False(e, e.w.State("c").CouldHaveRunningContainers())
 }
 
+// testOnlyKnown gives updates that are not to start a pod, and have an old spec.
+func testOnlyKnown(e *env) {
+	e.start()
+	done := 0
+	killed := func() *podworkers.KillOptions { return &podworkers.KillOptions{Done: func() { done++ }} }
+	e.w.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: apiPod("a"), OnlyKnown: true})
+	e.w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("a"), OnlyKnown: true, Kill: killed()})
+	e.pass()
+	assert.Empty(e, e.Calls(""), "nothing is started")
+	assert.Equal(e, 1, done, "nothing runs")
+	assert.Empty(e, e.w.SyncKnownPods(nil))
+
+	newest := apiPod("a")
+	e.update(podworkers.Create, newest)
+	assert.Equal(e, []string{"create"}, e.called("a"))
+	e.w.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: apiPod("a"), OnlyKnown: true})
+	e.pass()
+	assert.Greater(e, e.count(fake.SyncPod, "a"), 1, "it is synced")
+	assert.Same(e, newest, e.last(fake.SyncPod, "a").Spec)
+	e.w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("a"), OnlyKnown: true, Kill: killed()})
+	e.pass()
+	assert.True(e, e.w.State("a").Finished)
+	assert.Same(e, newest, e.last(fake.SyncTerminatingPod, "a").Spec)
+	assert.Equal(e, 2, done)
+}
+
 // testInvalidUpdate gives updates that the documentation of Update excludes.
 func testInvalidUpdate(e *env) {
 	e.start()
@@ -82,6 +108,7 @@ func testInvalidUpdate(e *env) {
 		{Type: podworkers.Kill, Kill: &podworkers.KillOptions{Done: func() { done++ }}},
 		{Type: podworkers.Create, Pod: apiPod("")},
 		{Type: podworkers.Create, Pod: mirror},
+		{Type: podworkers.Create, Pod: apiPod("a"), OnlyKnown: true},
 		{Type: podworkers.Sync, Orphan: &runtime.Pod{PodRef: runtime.RefOf(apiPod("a"))}},
 		{Type: podworkers.Sync, Pod: apiPod("a"), Kill: &podworkers.KillOptions{Done: func() { done++ }}},
 	} {

@@ -87,6 +87,7 @@ var cases = []struct {
 	{"SyncKnownPods", testSyncKnownPods},
 	{"UndesiredPod", testUndesiredPod},
 	{"UnknownPod", testUnknownPod},
+	{"OnlyKnown", testOnlyKnown},
 	{"InvalidUpdate", testInvalidUpdate},
 	{"BeforeRun", testBeforeRun},
 	{"RunJoins", testRunJoins},
