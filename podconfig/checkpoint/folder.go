@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 )
 
 // Names in a folder. Records end in suffix. Files that begin with scratch are records
@@ -172,6 +174,44 @@ func (f folder) setAside(path string) error {
 		return fmt.Errorf("removing older files that were set aside: %w", err)
 	}
 	return nil
+}
+
+// purgeAside removes those of the unusable files that are records of objects and are not
+// encrypted. It returns their paths.
+func (f folder) purgeAside() (removed []string, err error) {
+	entries, err := os.ReadDir(f.aside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, e := range entries {
+		name, _, isRecord := strings.Cut(e.Name(), suffix+".")
+		if !isRecord || !isHash(name) || !e.Type().IsRegular() {
+			continue
+		}
+		path := filepath.Join(f.aside, e.Name())
+		start, err := startOf(path)
+		if err == nil && isPlain(start) {
+			if err = os.Remove(path); err == nil {
+				removed = append(removed, path)
+			}
+		}
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// startOf returns the first bytes of a file.
+func startOf(path string) ([]byte, error) {
+	f, err := regular.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 64))
 }
 
 // pruneAside removes the oldest of the unusable files as long as there are too many.

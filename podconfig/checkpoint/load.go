@@ -60,6 +60,15 @@ func (s *Store) Load(context.Context) []*v1.Pod {
 	if err != nil {
 		s.log.Error(err, "Checkpoints of pods cannot be read; pods come back when their sources deliver them", "path", s.pods.path)
 	}
+	if s.key != nil {
+		removed, err := s.objects.purgeAside()
+		for _, path := range removed {
+			s.log.Info("Checkpoint that was set aside is removed, since a secret in it can be read", "path", path)
+		}
+		if err != nil {
+			s.log.Error(err, "Checkpoints that were set aside may have secrets that can be read", "path", s.objects.aside)
+		}
+	}
 	err = s.objects.read(func(name string, record []byte, _ time.Time) error {
 		return s.loadObject(name, record)
 	}, problem)

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -229,6 +230,12 @@ func (r objectRecord) object() metav1.Object {
 // too long for a file name.
 func fileOf(ref objects.Ref) file {
 	return file{object: true, name: fmt.Sprintf("%x", sha256.Sum256([]byte(ref.String())))}
+}
+
+// isHash reports whether the name of a record is that of an object.
+func isHash(name string) bool {
+	sum, err := hex.DecodeString(name)
+	return err == nil && len(sum) == sha256.Size
 }
 
 // loadObject reads the record of an object into held. mu is held.

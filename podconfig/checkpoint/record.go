@@ -58,7 +58,7 @@ func pack(name string, content []byte, key cipher.AEAD) ([]byte, error) {
 }
 
 // unpack returns the content of a record. With a key, a record that is not encrypted is
-// errPlain.
+// errPlain, also if it is damaged.
 func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 	line, content, found := bytes.Cut(record, []byte("\n"))
 	var (
@@ -67,6 +67,8 @@ func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 		sum     []byte
 	)
 	switch {
+	case key != nil && isPlain(record):
+		return nil, errPlain
 	case !bytes.HasPrefix(line, []byte(magic+" ")):
 		return nil, errForeign
 	case !found:
@@ -86,9 +88,6 @@ func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 	}
 	switch method {
 	case plain:
-		if key != nil {
-			return nil, errPlain
-		}
 		return content, nil
 	case sealed:
 		if key == nil || len(content) < key.NonceSize() {
@@ -102,6 +101,11 @@ func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("%w (cipher %q)", errNewer, method)
 	}
+}
+
+// isPlain reports whether a record that begins so is not encrypted.
+func isPlain(start []byte) bool {
+	return bytes.HasPrefix(start, fmt.Appendf(nil, "%s %d %s ", magic, version, plain))
 }
 
 // newKey returns the cipher of a key, nil for an empty key.

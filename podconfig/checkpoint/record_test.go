@@ -37,11 +37,11 @@ func TestRecord(t *testing.T) {
 		{"version 0", []byte(magic + " 0 plain 0 00\n"), "n", errForeign},
 		{"newer version", []byte(magic + " 2 who knows\n"), "n", errNewer},
 		{"unknown cipher", bytes.Replace(open, []byte(plain), []byte("rot13"), 1), "n", errNewer},
-		{"header cut", open[:30], "n", errDamaged},
-		{"header without its end", bytes.Replace(open, []byte("\n"), []byte(" "), 1), "n", errDamaged},
-		{"content cut", open[:len(open)-1], "n", errDamaged},
-		{"content longer", append(bytes.Clone(open), 0), "n", errDamaged},
-		{"a bit flipped", flipped, "n", errDamaged},
+		{"header cut", open[:30], "n", errPlain},
+		{"header without its end", bytes.Replace(open, []byte("\n"), []byte(" "), 1), "n", errPlain},
+		{"content cut", open[:len(open)-1], "n", errPlain},
+		{"content longer", append(bytes.Clone(open), 0), "n", errPlain},
+		{"a bit flipped", flipped, "n", errPlain},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := unpack(test.as, test.record, key)
@@ -50,6 +50,14 @@ func TestRecord(t *testing.T) {
 				assert.Equal(t, content, got)
 			}
 		})
+	}
+	for _, damaged := range [][]byte{open[:30], bytes.Replace(open, []byte("\n"), []byte(" "), 1), open[:len(open)-1], append(bytes.Clone(open), 0), flipped} {
+		_, err := unpack("n", damaged, nil)
+		require.ErrorIs(t, err, errDamaged)
+	}
+	for _, damaged := range [][]byte{locked[:30], bytes.Replace(locked, []byte("\n"), []byte(" "), 1), locked[:len(locked)-1], append(bytes.Clone(locked), 0)} {
+		_, err := unpack("n", damaged, key)
+		require.ErrorIs(t, err, errDamaged)
 	}
 	got, err := unpack("n", open, nil)
 	require.NoError(t, err)
