@@ -2,7 +2,10 @@ package kubeletkit_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -19,11 +23,29 @@ import (
 )
 
 // callsOf runs an agent over the fake, with one pod after a minute, and returns the
-// calls about the pod in the two minutes that follow, in the order of their
-// beginning; calls of the agent that are about no pod are counted in idle.
-func callsOf(t *testing.T, during func(rt *fake.Runtime)) (calls []string, idle map[string]int) {
+// calls about the pod in the half minute that follows, or if during is given, in the half
+// minute after it, in the order of their beginning. Calls of the agent that are about no pod
+// are counted in others.
+func callsOf(t *testing.T, during func(rt *fake.Runtime, source *podconfigfake.Source)) (calls []string, others map[string]int) {
 	t.Helper()
-	idle = map[string]int{}
+	runAgent(t, func(rt *fake.Runtime, source *podconfigfake.Source) {
+		rt.ForgetCalls()
+		source.Set(onePod("web"))
+		time.Sleep(30 * time.Second)
+		if during != nil {
+			rt.ForgetCalls()
+			during(rt, source)
+			time.Sleep(30 * time.Second)
+		}
+		calls, others = callsByPod(rt)
+	})
+	return calls, others
+}
+
+// runAgent runs an agent over the fake for the time of the test, which begins after a
+// minute of virtual time.
+func runAgent(t *testing.T, test func(rt *fake.Runtime, source *podconfigfake.Source)) {
+	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{Images: []string{"busybox:1"}, Dir: dir})
@@ -41,42 +63,90 @@ func callsOf(t *testing.T, during func(rt *fake.Runtime)) (calls []string, idle 
 		done := make(chan error, 1) // one value, of the one goroutine
 		go func() { done <- agent.Run(ctx) }()
 		time.Sleep(time.Minute)
-		rt.ForgetCalls()
-		source.Set(&v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"},
-			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1", ImagePullPolicy: v1.PullIfNotPresent}}},
-		})
-		time.Sleep(30 * time.Second)
-		if during != nil {
-			rt.ForgetCalls()
-			during(rt)
-			time.Sleep(30 * time.Second)
+		test(rt, source)
+		for _, pod := range agent.Pods() {
+			assert.Equal(t, v1.PodRunning, pod.Status.Phase)
 		}
-		for _, call := range rt.Calls(fake.Target{}) {
-			if call.Pod.UID == "" && call.Image == "" {
-				idle[call.Method]++
-			} else {
-				calls = append(calls, call.Method)
-			}
-		}
-		assert.Equal(t, v1.PodRunning, agent.Pods()[0].Status.Phase)
 		stop()
 		require.NoError(t, <-done)
 	})
-	return calls, idle
 }
 
-// A start and a restart cost the calls that they need, and one look at what came of
-// them. That there is nothing yet of a new pod, the last list has told.
+func onePod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1", ImagePullPolicy: v1.PullIfNotPresent}}},
+	}
+}
+
+// callsByPod returns the calls that are about a pod, and counts those that are about none.
+func callsByPod(rt *fake.Runtime) (calls []string, others map[string]int) {
+	others = map[string]int{}
+	for _, call := range rt.Calls(fake.Target{}) {
+		if call.Pod.UID == "" && call.Image == "" {
+			others[call.Method]++
+		} else {
+			calls = append(calls, call.Method)
+		}
+	}
+	return calls, others
+}
+
+// A start and a restart cost the calls that they need, and one inspection of what came of
+// them. That there is nothing yet of a new pod, the last list has shown.
 func TestCallsOfAStart(t *testing.T) {
-	calls, _ := callsOf(t, nil)
+	calls, others := callsOf(t, nil)
 	assert.ElementsMatch(t, []string{
 		"RunPodSandbox", "PodSandboxStatus", // the address, which containers may ask for
 		"ImageStatus", "CreateContainer", "StartContainer",
-		"ListPodSandbox", "ListContainers", "ContainerStatus", // what came of it
+		"PodSandboxStatus", "ContainerStatus", // what came of it
 	}, calls)
-	calls, _ = callsOf(t, func(rt *fake.Runtime) { rt.Exit(fake.Target{Pod: "web"}, 1) })
-	look := []string{"ListPodSandbox", "ListContainers", "ContainerStatus"}
-	want := append(look, "ImageStatus", "CreateContainer", "StartContainer", "ContainerStatus") // of the dead one too
-	assert.ElementsMatch(t, append(want, look...), calls)
+	// One list is the relist that follows when the first event establishes the stream. The
+	// others are the periodic ones.
+	assert.LessOrEqual(t, others["StreamContainers"], 3)
+
+	calls, _ = callsOf(t, func(rt *fake.Runtime, _ *podconfigfake.Source) { rt.Exit(fake.Target{Pod: "web"}, 1) })
+	assert.ElementsMatch(t, []string{
+		"PodSandboxStatus", "ContainerStatus", // of the dead one
+		"ImageStatus", "CreateContainer", "StartContainer",
+		"PodSandboxStatus", "ContainerStatus", // of the new one only: the dead one has not changed
+	}, calls)
+}
+
+// After the stop of a pod one inspection shows how it has ended, which does not change again.
+func TestCallsOfAnEnd(t *testing.T) {
+	calls, _ := callsOf(t, func(_ *fake.Runtime, source *podconfigfake.Source) { source.Set() })
+	reads := slices.DeleteFunc(calls, func(method string) bool {
+		return !strings.HasSuffix(method, "Status") && !strings.HasPrefix(method, "List")
+	})
+	assert.ElementsMatch(t, []string{
+		"PodSandboxStatus", "ContainerStatus", // how it has ended
+		"ContainerStatus", // of the removal, for the files of the container
+	}, reads)
+}
+
+// An hour in which nothing happens costs lists and checks of the runtime, whose number does not
+// depend on the number of pods.
+func TestCallsOfIdle(t *testing.T) {
+	for _, n := range []int{1, 30} {
+		runAgent(t, func(rt *fake.Runtime, source *podconfigfake.Source) {
+			var pods []*v1.Pod
+			for i := range n {
+				pods = append(pods, onePod(fmt.Sprintf("web-%d", i)))
+			}
+			source.Set(pods...)
+			time.Sleep(time.Minute)
+			rt.ForgetCalls()
+			time.Sleep(time.Hour)
+			calls, others := callsByPod(rt)
+			assert.Empty(t, calls)
+			assert.InDelta(t, 720, others["Status"], 1)
+			for _, list := range []string{"StreamPodSandboxes", "StreamContainers"} {
+				assert.LessOrEqual(t, others[list], 133, list)
+				delete(others, list)
+			}
+			delete(others, "Status")
+			assert.Empty(t, others)
+		})
+	}
 }

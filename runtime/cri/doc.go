@@ -19,9 +19,11 @@
 // configurations. This package makes the calls, in as small a number as CRI allows:
 //
 //   - A list of all pods takes 2 calls, which are streamed if the runtime supports that
-//     (KEP-5825; containerd 2.4), so that the length of a list is not limited. The status
-//     of a pod takes 2 calls, and then, in parallel, 1 for each container and 1 for a
-//     ready sandbox whose status is not remembered.
+//     (KEP-5825; containerd 2.4), so that the length of a list is not limited.
+//   - While there is an event stream, the status of a pod takes, in parallel, 1 call for
+//     each container and each sandbox that was not dead before. Without one, 2 list calls
+//     come first, and then 1 call for a ready sandbox only until its addresses are known.
+//     Runtimes make a list of one pod from a list of all.
 //   - A watch of events takes 1 call for its duration.
 //   - A new pod takes RunPodSandbox, PodSandboxStatus for its addresses (not with the
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer

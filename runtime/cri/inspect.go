@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -23,10 +22,18 @@ import (
 // crashes often may have many dead instances.
 const inspectAtOnce = 8
 
-// InspectPod implements [runtime.Inspector] with two list calls in parallel, and then one
-// status call for each container, and for the ready sandbox unless its status is
-// remembered, in parallel. Sandboxes and containers that are removed meanwhile are
-// omitted.
+// InspectPod implements [runtime.Inspector].
+//
+// While [Runtime.WatchEvents] receives events, it makes one status call for each sandbox and
+// each container of the pod, in parallel, and none for those that were dead already at an
+// earlier inspection. It knows their IDs from the last list, from the calls of this Runtime,
+// and from events. So a pod that has nothing takes no call. What another client of the
+// runtime creates for the pod is in the status when its event has come, or after the next
+// list.
+//
+// Without events it makes two list calls before. So does one inspection after a call that has
+// failed, and that may have created something. Sandboxes and containers that are removed
+// meanwhile are omitted.
 func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
 	if ref.UID == "" {
 		return nil, fmt.Errorf("pod %s: InspectPod: a UID is required", ref)
@@ -36,55 +43,83 @@ func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.
 		return nil, err
 	}
 	about := "pod " + ref.String()
-	l, err := r.list(ctx, about, ref.UID)
-	if err != nil {
-		return nil, err
+	items, complete := r.index.of(ref.UID)
+	if !complete {
+		if items, err = r.listPod(ctx, about, typ, ref); err != nil {
+			return nil, err
+		}
 	}
-	sortSandboxes(l.sandboxes)
-	sortContainers(l.containers)
-	sandboxes := make([]*runtime.SandboxStatus, len(l.sandboxes))
-	containers := make([]*runtime.ContainerStatus, len(l.containers))
+	sandboxes := make([]*runtime.SandboxStatus, len(items.sandboxes))
+	containers := make([]*inspectedContainer, len(items.containers))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(inspectAtOnce)
-	for i, s := range l.sandboxes {
-		if s.GetState() != criv1.PodSandboxState_SANDBOX_READY {
-			// A status call would add addresses and namespaces, which are no longer needed.
-			sandboxes[i] = listedSandbox(s)
-			continue
+	for i := range items.sandboxes {
+		s := &items.sandboxes[i]
+		if sandboxes[i] = s.status; s.status == nil {
+			g.Go(func() (err error) {
+				sandboxes[i], err = r.inspectSandbox(gctx, about, s.id)
+				return r.unlessRemoved(s.id, err)
+			})
 		}
-		if sandboxes[i] = r.pods.readySandbox(ref.UID, s.GetId()); sandboxes[i] != nil {
-			continue
-		}
-		g.Go(func() (err error) {
-			sandboxes[i], err = r.inspectSandbox(gctx, about, ref.UID, s.GetId())
-			return unlessNotFound(err)
-		})
 	}
-	for i, c := range l.containers {
-		g.Go(func() (err error) {
-			containers[i], err = r.inspectContainer(gctx, about, typ, c)
-			return unlessNotFound(err)
-		})
+	for i := range items.containers {
+		c := &items.containers[i]
+		if containers[i] = c.dead; c.dead == nil {
+			g.Go(func() (err error) {
+				containers[i], err = r.inspectContainer(gctx, about, typ, c)
+				return r.unlessRemoved(c.id, err)
+			})
+		}
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 
+	sandboxes = slices.DeleteFunc(sandboxes, func(s *runtime.SandboxStatus) bool { return s == nil })
+	containers = slices.DeleteFunc(containers, func(c *inspectedContainer) bool { return c == nil })
+	sortSandboxes(sandboxes, func(s *runtime.SandboxStatus) sandboxKey {
+		return sandboxKey{attempt: s.Attempt, created: s.CreatedAt.UnixNano(), id: s.ID}
+	})
+	sortContainers(containers, func(c *inspectedContainer) containerKey {
+		return containerKey{name: c.Name, attempt: c.attempt, created: c.CreatedAt.UnixNano(), id: c.ID.ID}
+	})
 	status := &runtime.PodStatus{PodRef: ref}
 	for _, s := range sandboxes {
-		if s != nil {
-			status.Sandboxes = append(status.Sandboxes, *s)
-		}
+		status.Sandboxes = append(status.Sandboxes, *s)
 	}
 	for _, c := range containers {
-		if c != nil {
-			status.Containers = append(status.Containers, *c)
-		}
+		status.Containers = append(status.Containers, c.ContainerStatus)
 	}
 	if ready := status.ReadySandbox(); ready != nil {
 		status.IPs = ready.IPs
 	}
 	return status, nil
+}
+
+// listPod lists the sandboxes and containers of one pod.
+func (r *Runtime) listPod(ctx context.Context, about, typ string, ref runtime.PodRef) (podItems, error) {
+	list := r.index.begin()
+	l, err := r.list(ctx, about, ref.UID)
+	if err != nil {
+		return podItems{}, err
+	}
+	pod := &runtime.Pod{PodRef: ref}
+	for _, listed := range assemble(typ, l) {
+		if listed.UID == ref.UID {
+			pod = listed
+		}
+	}
+	return r.index.listedPod(pod, list), nil
+}
+
+// unlessRemoved returns the error of a call about a sandbox or a container, or nil if that
+// does not exist any more.
+func (r *Runtime) unlessRemoved(id string, err error) error {
+	if errors.Is(err, runtime.ErrNotFound) {
+		r.index.notFound(id)
+		return nil
+	}
+	return err
 }
 
 func unlessNotFound(err error) error {
@@ -94,16 +129,7 @@ func unlessNotFound(err error) error {
 	return err
 }
 
-func listedSandbox(s *criv1.PodSandbox) *runtime.SandboxStatus {
-	return &runtime.SandboxStatus{
-		Sandbox:        sandboxOf(s),
-		RuntimeHandler: s.GetRuntimeHandler(),
-		Labels:         s.GetLabels(),
-		Annotations:    s.GetAnnotations(),
-	}
-}
-
-func (r *Runtime) inspectSandbox(ctx context.Context, about string, uid types.UID, id string) (*runtime.SandboxStatus, error) {
+func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtime.SandboxStatus, error) {
 	resp, err := call(ctx, r, "PodSandboxStatus", about, 0, r.rs.PodSandboxStatus, &criv1.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
 		return nil, err
@@ -128,7 +154,7 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about string, uid types.UI
 		Labels:         s.GetLabels(),
 		Annotations:    s.GetAnnotations(),
 	}
-	r.pods.remember(uid, status)
+	r.index.sawSandbox(status)
 	return status, nil
 }
 
@@ -148,26 +174,29 @@ func addresses(network *criv1.PodSandboxNetworkStatus) []string {
 	return ips
 }
 
-func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, listed *criv1.Container) (*runtime.ContainerStatus, error) {
-	name := containerName(listed.GetLabels(), listed.GetMetadata())
-	about += ", container " + name
-	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: listed.GetId()})
+func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, item *containerItem) (*inspectedContainer, error) {
+	about += ", container " + item.name
+	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: item.id})
 	if err != nil {
 		return nil, err
 	}
 	s := resp.GetStatus()
 	if s == nil {
-		return nil, fmt.Errorf("%s: ContainerStatus: the runtime returned no status of %s", about, listed.GetId())
+		return nil, fmt.Errorf("%s: ContainerStatus: the runtime returned no status of %s", about, item.id)
 	}
 	record, err := crimeta.ReadRecord(s.GetAnnotations())
 	if err != nil {
 		r.opts.Logger.V(1).Info("Container has annotations that cannot be read", "container", about, "err", err.Error())
 	}
-	status := statusOf(runtime.ContainerID{Type: typ, ID: listed.GetId()}, listed.GetPodSandboxId(), s, &record)
+	status := &inspectedContainer{
+		ContainerStatus: statusOf(runtime.ContainerID{Type: typ, ID: item.id}, item.sandboxID, s, &record),
+		attempt:         s.GetMetadata().GetAttempt(),
+	}
 	if status.State == runtime.ContainerExited {
 		status.Message = joinMessages(status.Message, terminationMessage(s, &record))
 	}
-	return &status, nil
+	r.index.sawContainer(status)
+	return status, nil
 }
 
 // statusOf converts CRI's status of a container, without the termination message, which

@@ -1,6 +1,7 @@
 package cri_test
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
@@ -154,4 +155,105 @@ func TestListPods(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, pods, 1)
 	assert.False(t, pods[0].Running(), "a list shows what is dead, too")
+}
+
+// withEvents lists all pods and receives events with the client, as an agent does, until the
+// test ends.
+func (s *service) withEvents(rt *cri.Runtime) {
+	s.t.Helper()
+	ctx, stop := context.WithCancel(s.t.Context())
+	established, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = rt.WatchEvents(ctx, func() { close(established) }, func(runtime.Hint) {})
+	}()
+	s.t.Cleanup(func() { stop(); <-done })
+	<-established
+	_, err := rt.ListPods(s.t.Context())
+	require.NoError(s.t, err)
+	s.calls(true)
+}
+
+func TestInspectWithEventsMakesNoList(t *testing.T) {
+	svc := newService(t, "app:1")
+	s := newSyncer(t, svc.client(cri.Options{}), podOf("a", "b"))
+	svc.withEvents(s.rt)
+	assert.Empty(t, s.status().Sandboxes)
+	assert.Empty(t, svc.calls(true), "it has nothing")
+
+	s.mustSync()
+	svc.calls(true)
+	assert.Len(t, s.status().Containers, 2)
+	assert.ElementsMatch(t, []string{"PodSandboxStatus s1", "ContainerStatus c2", "ContainerStatus c3"}, svc.calls(true))
+	svc.exit("a", 1)
+	for _, want := range [][]string{
+		{"PodSandboxStatus s1", "ContainerStatus c2", "ContainerStatus c3"},
+		{"PodSandboxStatus s1", "ContainerStatus c3"}, // c2 is dead
+	} {
+		assert.Equal(t, int32(1), s.status().Newest("a").ExitCode)
+		assert.ElementsMatch(t, want, svc.calls(true))
+	}
+
+	require.NoError(t, s.rt.KillPod(t.Context(), runtime.PodKill{Pod: s.pod, Status: s.status()}))
+	dead := s.status()
+	assert.False(t, dead.Running())
+	svc.calls(true)
+	assert.Equal(t, dead, s.status())
+	assert.Empty(t, svc.calls(true), "all of it is dead")
+	require.NoError(t, s.rt.RemoveContainer(t.Context(), dead.Containers[1].ID))
+	svc.calls(true)
+	assert.Len(t, s.status().Containers, 1)
+	require.NoError(t, s.rt.RemoveSandbox(t.Context(), "s1"))
+	svc.calls(true)
+	assert.Empty(t, s.status().Containers)
+	assert.Empty(t, svc.calls(true), "it has nothing any more")
+}
+
+// What another client does to a pod shows when its event has come.
+func TestInspectShowsWhatOthersDo(t *testing.T) {
+	svc := newService(t, "app:1")
+	s := newSyncer(t, svc.client(cri.Options{}), podOf("a"))
+	svc.withEvents(s.rt)
+	s.mustSync()
+	rs, _ := svc.Clients()
+	ours, err := rs.ContainerStatus(t.Context(), &criv1.ContainerStatusRequest{ContainerId: "c2"})
+	require.NoError(t, err)
+	created, err := rs.CreateContainer(t.Context(), &criv1.CreateContainerRequest{PodSandboxId: "s1", SandboxConfig: &criv1.PodSandboxConfig{}, Config: &criv1.ContainerConfig{
+		Metadata: &criv1.ContainerMetadata{Name: "other"}, Image: &criv1.ImageSpec{Image: "app:1"}, Labels: ours.GetStatus().GetLabels(),
+	}})
+	require.NoError(t, err)
+	require.NoError(t, svc.UntilEventsRead(t.Context()))
+	assert.Eventually(t, func() bool { return len(s.status().Containers) == 2 }, time.Minute, time.Millisecond)
+	_, err = rs.RemoveContainer(t.Context(), &criv1.RemoveContainerRequest{ContainerId: created.GetContainerId()})
+	require.NoError(t, err)
+	assert.Len(t, s.status().Containers, 1)
+	_, err = rs.RemovePodSandbox(t.Context(), &criv1.RemovePodSandboxRequest{PodSandboxId: "s1"})
+	require.NoError(t, err)
+	st := s.status()
+	assert.Empty(t, st.Sandboxes)
+	assert.Empty(t, st.Containers)
+}
+
+// A call that was cut off may have created something.
+func TestInspectListsAfterAFailedCall(t *testing.T) {
+	for _, call := range []string{"RunPodSandbox", "CreateContainer"} {
+		t.Run(call, func(t *testing.T) {
+			svc := newService(t, "app:1")
+			s := newSyncer(t, svc.client(cri.Options{}), podOf("a"))
+			svc.withEvents(s.rt)
+			svc.InjectEvents(fake.EventFault{Lose: true})
+			svc.Inject(fake.Fault{Call: call, Late: true, Err: status.Error(codes.DeadlineExceeded, "too slow")})
+			_, err := s.sync()
+			require.Error(t, err)
+			svc.calls(true)
+			st := s.status()
+			assert.Len(t, st.Sandboxes, 1)
+			assert.Subset(t, svc.calls(true), []string{"ListPodSandbox", "ListContainers"})
+			if call == "CreateContainer" {
+				assert.Len(t, st.Containers, 1)
+			}
+			s.status()
+			assert.NotContains(t, svc.calls(true), "ListContainers", "the list has shown it")
+		})
+	}
 }

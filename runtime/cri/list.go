@@ -65,11 +65,14 @@ func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	list := r.index.begin()
 	l, err := r.list(ctx, "", "")
 	if err != nil {
 		return nil, err
 	}
-	return assemble(typ, l), nil
+	pods := assemble(typ, l)
+	r.index.listedAll(pods, list)
+	return pods, nil
 }
 
 // assemble groups sandboxes and containers by pod. It is the whole cost of a relist
@@ -101,8 +104,8 @@ func assemble(typ string, l listing) []*runtime.Pod {
 	sandboxes := distribute(l.sandboxes, sandboxOwners, len(pods))
 	containers := distribute(l.containers, containerOwners, len(pods))
 	for i, pod := range pods {
-		sortSandboxes(sandboxes[i])
-		sortContainers(containers[i])
+		sortSandboxes(sandboxes[i], keyOfSandbox)
+		sortContainers(containers[i], keyOfContainer)
 		pod.Sandboxes = slices.Grow(pod.Sandboxes, len(sandboxes[i]))
 		for _, s := range sandboxes[i] {
 			pod.Sandboxes = append(pod.Sandboxes, sandboxOf(s))
@@ -191,31 +194,48 @@ func unixTime(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
+// sandboxKey and containerKey have what sandboxes and containers are sorted by.
+type (
+	sandboxKey struct {
+		attempt uint32
+		created int64
+		id      string
+	}
+	containerKey struct {
+		name    string
+		attempt uint32
+		created int64
+		id      string
+	}
+)
+
+func keyOfSandbox(s *criv1.PodSandbox) sandboxKey {
+	return sandboxKey{attempt: s.GetMetadata().GetAttempt(), created: s.GetCreatedAt(), id: s.GetId()}
+}
+
+func keyOfContainer(c *criv1.Container) containerKey {
+	return containerKey{
+		name: containerName(c.GetLabels(), c.GetMetadata()), attempt: c.GetMetadata().GetAttempt(), created: c.GetCreatedAt(), id: c.GetId(),
+	}
+}
+
 // sortSandboxes sorts the sandboxes of a pod, the newest first. The attempt takes
 // precedence over the time: it never decreases, while a clock may be set back.
-func sortSandboxes(list []*criv1.PodSandbox) {
-	slices.SortFunc(list, func(a, b *criv1.PodSandbox) int {
-		return cmp.Or(
-			cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
-			cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()),
-			cmp.Compare(a.GetId(), b.GetId()),
-		)
+func sortSandboxes[T any](list []T, key func(T) sandboxKey) {
+	slices.SortFunc(list, func(x, y T) int {
+		a, b := key(x), key(y)
+		return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), cmp.Compare(a.id, b.id))
 	})
 }
 
 // sortContainers sorts the containers of a pod by time of creation, the newest first,
 // except that the instances of one container are in the order of their attempts: after a
 // clock was set back, an old instance must not become the newest of its name.
-func sortContainers(list []*criv1.Container) {
-	byAttempt := func(a, b *criv1.Container) int {
-		return cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt())
-	}
-	slices.SortFunc(list, func(a, b *criv1.Container) int {
-		return cmp.Or(
-			cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()),
-			byAttempt(a, b),
-			cmp.Compare(a.GetId(), b.GetId()),
-		)
+func sortContainers[T any](list []T, key func(T) containerKey) {
+	byAttempt := func(x, y T) int { return cmp.Compare(key(y).attempt, key(x).attempt) }
+	slices.SortFunc(list, func(x, y T) int {
+		a, b := key(x), key(y)
+		return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(b.attempt, a.attempt), cmp.Compare(a.id, b.id))
 	})
 	if slices.IsSortedFunc(list, byAttempt) {
 		return // true of most pods, whose containers have not crashed
@@ -223,11 +243,11 @@ func sortContainers(list []*criv1.Container) {
 	// The instances of each name, over their own positions.
 	positions := map[string][]int{}
 	for i, c := range list {
-		name := containerName(c.GetLabels(), c.GetMetadata())
+		name := key(c).name
 		positions[name] = append(positions[name], i)
 	}
 	for _, at := range positions {
-		instances := make([]*criv1.Container, len(at))
+		instances := make([]T, len(at))
 		for i, position := range at {
 			instances[i] = list[position]
 		}

@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			sortContainers(tt.in)
+			sortContainers(tt.in, keyOfContainer)
 			var got []key
 			for _, c := range tt.in {
 				got = append(got, key{c.Metadata.Name, c.Metadata.Attempt})
@@ -83,7 +83,7 @@ func TestOrder(t *testing.T) {
 		{Id: "old", Metadata: &criv1.PodSandboxMetadata{Attempt: 0}, CreatedAt: 100},
 		{Id: "new", Metadata: &criv1.PodSandboxMetadata{Attempt: 1}, CreatedAt: 10},
 	}
-	sortSandboxes(sandboxes)
+	sortSandboxes(sandboxes, keyOfSandbox)
 	assert.Equal(t, "new", sandboxes[0].Id)
 }
 
@@ -108,7 +108,7 @@ func TestOrderOfManyInstances(t *testing.T) {
 		for _, same := range instances {
 			slices.SortStableFunc(same, func(a, b *criv1.Container) int { return cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt) })
 		}
-		sortContainers(list)
+		sortContainers(list, keyOfContainer)
 		for i, c := range byTime {
 			name := c.Metadata.Name
 			assert.Equal(t, instances[name][0].String(), list[i].String())

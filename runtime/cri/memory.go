@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
@@ -32,27 +31,6 @@ type podMemory struct {
 	hooked map[string]bool
 	// postStarted has the IDs of containers whose postStart hook was run or is not owed.
 	postStarted map[string]bool
-	// sandbox is the last status of a ready sandbox of the pod.
-	sandbox *runtime.SandboxStatus
-}
-
-// readySandbox returns the status of the sandbox from a time when it was ready, or nil.
-// It must not be changed.
-func (m *memory) readySandbox(uid types.UID, id string) *runtime.SandboxStatus {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p := m.pods[uid]; p != nil && p.sandbox != nil && p.sandbox.ID == id {
-		return p.sandbox
-	}
-	return nil
-}
-
-// remember keeps the status of a sandbox that is ready and has its addresses: from then
-// on only its state changes, which is in lists.
-func (m *memory) remember(uid types.UID, s *runtime.SandboxStatus) {
-	if s.State == runtime.SandboxReady && (s.HostNetwork || len(s.IPs) > 0) {
-		m.with(uid, func(p *podMemory) { p.sandbox = s })
-	}
 }
 
 // pullFailure is the last failure to pull an image.

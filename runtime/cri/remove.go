@@ -31,6 +31,7 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 	about := "container " + id.String()
 	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: id.ID})
 	if errors.Is(err, runtime.ErrNotFound) {
+		r.index.removed(id.ID)
 		return nil
 	}
 	if err != nil {
@@ -51,7 +52,10 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 	}
 	r.uses.ended(s.GetImageId(), unixTime(s.GetFinishedAt()))
 	_, err = call(ctx, r, "RemoveContainer", about, 0, r.rs.RemoveContainer, &criv1.RemoveContainerRequest{ContainerId: id.ID})
-	return unlessGone(err)
+	if err = unlessGone(err); err == nil {
+		r.index.removed(id.ID)
+	}
+	return err
 }
 
 // unlessGone returns the error of a removal, or nil if there was nothing to remove. A
@@ -139,5 +143,8 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	_, err := call(ctx, r, "RemovePodSandbox", about, 0, r.rs.RemovePodSandbox, &criv1.RemovePodSandboxRequest{PodSandboxId: id})
-	return unlessGone(err)
+	if err = unlessGone(err); err == nil {
+		r.index.removed(id)
+	}
+	return err
 }

@@ -82,7 +82,7 @@ func TestSortManyInstances(t *testing.T) {
 	for i := range maxListItems {
 		list = append(list, &criv1.Container{Id: fmt.Sprint(i), CreatedAt: int64(maxListItems - i), Metadata: &criv1.ContainerMetadata{Name: "c", Attempt: uint32(i)}})
 	}
-	sortContainers(list)
+	sortContainers(list, keyOfContainer)
 	assert.True(t, slices.IsSortedFunc(list, func(a, b *criv1.Container) int {
 		return int(b.GetMetadata().GetAttempt()) - int(a.GetMetadata().GetAttempt())
 	}))

@@ -131,6 +131,7 @@ type Runtime struct {
 	pulls  *puller
 	starts *gate
 	pods   memory
+	index  index
 	// stops and removals are those in progress, by the ID of the sandbox or container.
 	stops, removals shares
 	// uses keeps images from being removed while containers are made from them.

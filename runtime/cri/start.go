@@ -65,10 +65,12 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	created, err := call(longer, s.r, "CreateContainer", about, 0, s.r.rs.CreateContainer,
 		&criv1.CreateContainerRequest{PodSandboxId: s.sandboxID, Config: config, SandboxConfig: s.config})
 	if err != nil {
+		s.r.index.doubt(s.ref.UID)
 		removeTerminationLog(c.Name, c.TerminationMessagePath, config.GetMounts())
 		return fail(reasonCreate, err)
 	}
 	id := created.GetContainerId()
+	s.r.index.addContainer(s.ref.UID, id, c.Name, s.sandboxID)
 	events.normal("Created", "Container created")
 	hooked := c.Lifecycle != nil && c.Lifecycle.PostStart != nil
 	if hooked {

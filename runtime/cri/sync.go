@@ -240,9 +240,11 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
 	s.r.opts.Metrics.SandboxStarted(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
 	if err != nil {
+		s.r.index.doubt(s.ref.UID)
 		return fail(err)
 	}
 	s.sandboxID = resp.GetPodSandboxId()
+	s.r.index.addSandbox(s.ref.UID, s.sandboxID, true)
 	status := &runtime.SandboxStatus{
 		Sandbox: runtime.Sandbox{
 			ID: s.sandboxID, Attempt: s.config.GetMetadata().GetAttempt(), State: runtime.SandboxReady, CreatedAt: time.Now(),
@@ -250,7 +252,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 		HostNetwork: runtime.HasHostNetwork(s.Pod),
 	}
 	if !status.HostNetwork {
-		status, err = s.r.inspectSandbox(ctx, s.about, s.Pod.UID, s.sandboxID)
+		status, err = s.r.inspectSandbox(ctx, s.about, s.sandboxID)
 		if err != nil {
 			s.events.failure(ctx, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -35,12 +36,22 @@ func (r *Runtime) WatchEvents(ctx context.Context, established func(), hint func
 	if err != nil {
 		return wrapCall(name, "", err, ctx.Err())
 	}
+	stood := false
 	stands := func() {
+		if stood {
+			return
+		}
+		stood = true
+		r.index.streamBegan()
 		if established != nil {
 			established()
-			established = nil
 		}
 	}
+	defer func() {
+		if stood {
+			r.index.streamEnded()
+		}
+	}()
 	// If the header comes with the first event, this waits for it. There is no header if
 	// the stream has ended; then Recv returns the error.
 	if header, err := stream.Header(); err == nil && header != nil {
@@ -55,7 +66,32 @@ func (r *Runtime) WatchEvents(ctx context.Context, established func(), hint func
 			return wrapCall(name, "", err, ctx.Err())
 		}
 		stands()
-		hint(hintOf(event, time.Now()))
+		h := hintOf(event, time.Now())
+		r.noteEvent(event, h)
+		hint(h)
+	}
+}
+
+// noteEvent notes in the index what an event shows. It adds something only if another client
+// of the runtime has created it, or if the call that has created it has not returned yet.
+func (r *Runtime) noteEvent(event *criv1.ContainerEventResponse, h runtime.Hint) {
+	sandboxID := event.GetPodSandboxStatus().GetId()
+	switch {
+	case h.Event == runtime.HintDeleted:
+		r.index.removed(h.ID)
+	case h.Pod.UID == "" || r.index.has(h.ID):
+	case h.ID == "" || sandboxID == "":
+		r.index.doubt(h.Pod.UID)
+	case h.ID == sandboxID:
+		r.index.addSandbox(h.Pod.UID, h.ID, false)
+	default:
+		i := slices.IndexFunc(event.GetContainersStatuses(), func(c *criv1.ContainerStatus) bool { return c.GetId() == h.ID })
+		if i < 0 {
+			r.index.doubt(h.Pod.UID)
+			return
+		}
+		c := event.GetContainersStatuses()[i]
+		r.index.addContainer(h.Pod.UID, h.ID, containerName(c.GetLabels(), c.GetMetadata()), sandboxID)
 	}
 }
 
