@@ -275,6 +275,7 @@ func (a *Agent) logParts() {
 	missing(has[podconfig.Freezer](p.PodConfig), "PodConfig", "podconfig.Freezer", "RunOnce follows later changes of the sources")
 	missing(has[syncloop.Rechecker](p.Status), "Status", "syncloop.Rechecker", "a final phase that is held back is delivered at the next status change only")
 	missing(has[syncloop.EndReporter](p.Status), "Status", "syncloop.EndReporter", "the end of orphaned pods is not reported")
+	missing(has[status.PodLister](p.Status), "Status", "status.PodLister", "pods that are being removed are not shown, and their logs are not served")
 	missing(has[status.HealthChecker](p.Status), "Status", "status.HealthChecker", "deliveries that hang do not make the agent unhealthy")
 	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")

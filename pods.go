@@ -14,6 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // ErrUnknownPod means that the agent runs no pod with that UID.
@@ -32,6 +33,23 @@ func (a *Agent) Pods() []*v1.Pod {
 		out[i] = &withStatus
 	}
 	return out
+}
+
+// Terminating returns the pods that are not desired any more, with their current status:
+// those that are being stopped, and those that have stopped, until housekeeping forgets
+// them. As with [Agent.Pods], all but the statuses is shared. Orphans are not among them: the
+// agent has no spec of an orphan. If a replaced Status is no [status.PodLister], there are
+// none.
+func (a *Agent) Terminating() []*v1.Pod {
+	lister, ok := runtime.Optional[status.PodLister](a.parts.Status)
+	if !ok {
+		return nil
+	}
+	pods := slices.DeleteFunc(lister.Pods(), func(pod *v1.Pod) bool { return a.desired(pod.UID) })
+	for _, pod := range pods {
+		pod.Status = *pod.Status.DeepCopy()
+	}
+	return pods
 }
 
 // RuntimeStatus returns what was last read of the pod in the runtime, without a call to

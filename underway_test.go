@@ -100,3 +100,24 @@ func TestReadyToStartContainersWhilePulling(t *testing.T) {
 		}
 	})
 }
+
+// A pod that no source wants any more is shown until it is forgotten.
+func TestTerminatingPods(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 10 * time.Second})
+		n := startNode(t, dir, rt)
+		defer n.stop(t)
+		n.source.Set(makePod("web"), makePod("db"))
+		n.after(5 * time.Second)
+		require.Empty(t, n.Terminating())
+		n.source.Set(makePod("db"))
+		n.after(5 * time.Second)
+		require.Len(t, n.Terminating(), 1)
+		assert.Equal(t, "web", n.Terminating()[0].Name)
+		assert.Equal(t, v1.PodRunning, n.Terminating()[0].Status.Phase)
+		n.after(10 * time.Second)
+		assert.Empty(t, n.Terminating())
+	})
+}

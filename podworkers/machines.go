@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // machines has the machines of all pods, and the order of static pods of the same full
@@ -57,6 +59,21 @@ func (s *machines) state(uid types.UID) State {
 	state := s.pods[uid].snapshot()
 	state.Synced = s.synced
 	return state
+}
+
+// predecessor implements [Predecessors].
+func (s *machines) predecessor(uid types.UID) (runtime.PodRef, bool) {
+	m := s.pods[uid]
+	if m.claim() != claimWaits {
+		return runtime.PodRef{}, false
+	}
+	at := s.names[m.ref.FullName()]
+	for _, list := range [][]types.UID{at.holders, at.waiting} {
+		if len(list) > 0 && list[0] != uid {
+			return s.pods[list[0]].ref, true
+		}
+	}
+	return runtime.PodRef{}, false
 }
 
 // terminatingByFullName implements [FullNames].

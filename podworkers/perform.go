@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-logr/logr"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -70,7 +72,7 @@ func (w *Workers) readAndSync(ctx context.Context, c call, unread *bool) (Result
 	status, err := w.cache.Newer(ctx, c.ref, c.after)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.warn(c.ref, "FailedSync", "error determining status: "+err.Error()) // kubelet's message
+			w.emit(c.ref, v1.EventTypeWarning, "FailedSync", "error determining status: "+err.Error()) // kubelet's message
 		}
 		return Result{}, err // names the pod already
 	}

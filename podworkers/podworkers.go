@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // PodWorkers drives pods through their lives: it decides when a pod is synced,
@@ -43,7 +45,16 @@ type FullNames interface {
 	TerminatingByFullName(fullName string) bool
 }
 
+// Predecessors is an optional interface of [PodWorkers], to show why a pod does not start.
+type Predecessors interface {
+	// Predecessor returns the pod whose end the pod waits for, because both have the same
+	// full name; see [State].Waiting. ok is false if it waits for none.
+	Predecessor(uid types.UID) (pod runtime.PodRef, ok bool)
+}
+
 var (
+	_ Predecessors = (*Workers)(nil)
+
 	_ PodWorkers = (*Workers)(nil)
 	_ FullNames  = (*Workers)(nil)
 )

@@ -169,8 +169,16 @@ func (w *Workers) UpdatePod(u Update) {
 		}
 	}
 	done := w.apply(ref.UID, ev)
+	var before runtime.PodRef
+	waits := false
+	if u.Type == Create {
+		before, waits = w.machines.predecessor(ref.UID)
+	}
 	w.mu.Unlock()
 	w.callDone(ref, done)
+	if waits {
+		w.emit(ref, v1.EventTypeNormal, "WaitingForPredecessor", fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before))
+	}
 }
 
 // SyncKnownPods implements [PodWorkers].
@@ -215,6 +223,13 @@ func (w *Workers) TerminatingByFullName(fullName string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.machines.terminatingByFullName(fullName)
+}
+
+// Predecessor implements [Predecessors].
+func (w *Workers) Predecessor(uid types.UID) (runtime.PodRef, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.machines.predecessor(uid)
 }
 
 // apply applies an event to the pod's machine, cancels the call under way if the event
@@ -319,7 +334,7 @@ func (w *Workers) finish(c call, r returned, report Call) (ctx context.Context, 
 	w.mu.Unlock()
 	w.callDone(c.ref, fx.done)
 	if fx.failure != nil {
-		w.warn(c.ref, fx.failure.Reason, fx.failure.Message)
+		w.emit(c.ref, v1.EventTypeWarning, fx.failure.Reason, fx.failure.Message)
 	}
 	if fx.finished && w.opts.OnFinished != nil {
 		w.callback("OnFinished", c.ref, func() { w.opts.OnFinished(c.ref) })
@@ -338,10 +353,10 @@ func (w *Workers) callDone(ref runtime.PodRef, done []func()) {
 	}
 }
 
-// warn emits an event about the pod.
-func (w *Workers) warn(pod runtime.PodRef, reason, message string) {
+// emit emits an event about the pod.
+func (w *Workers) emit(pod runtime.PodRef, eventType, reason, message string) {
 	w.callback("Event", pod, func() {
-		w.opts.Event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: reason, Message: message})
+		w.opts.Event.Emit(runtime.Event{Pod: pod, Type: eventType, Reason: reason, Message: message})
 	})
 }
 

@@ -337,7 +337,9 @@ func TestSameUIDAgain(t *testing.T) {
 }
 
 func TestSameFullName(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	var events []string
+	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, string(e.Pod.UID)+" "+e.Reason+": "+e.Message) }}
+	inBubble(t, opts, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error {
 			return after(5 * time.Second)(ctx)
 		}
@@ -353,6 +355,18 @@ func TestSameFullName(t *testing.T) {
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: b})
 		synctest.Wait()
 		assert.True(t, w.State("c").Waiting)
+		assert.Equal(t, []string{
+			"b WaitingForPredecessor: Pod starts when pod default/p(a), which has the same name, has ended",
+			"c WaitingForPredecessor: Pod starts when pod default/p(a), which has the same name, has ended",
+			"d WaitingForPredecessor: Pod starts when pod default/p(a), which has the same name, has ended",
+		}, events)
+		before, ok := w.Predecessor("c")
+		assert.True(t, ok)
+		assert.Equal(t, runtime.RefOf(a), before)
+		for _, uid := range []types.UID{"a", "b", "api", "unknown"} {
+			_, ok := w.Predecessor(uid)
+			assert.False(t, ok, uid)
+		}
 		assert.True(t, w.TerminatingByFullName("p_default"))
 		assert.True(t, w.State("b").Finished, "nothing of it was there")
 		time.Sleep(time.Hour)
@@ -552,7 +566,7 @@ func TestFailureForGood(t *testing.T) {
 		s := w.SyncKnownPods([]*v1.Pod{bad, good})["bad"]
 		assert.Equal(t, &runtime.TerminalError{Reason: "Denied", Message: "privileged"}, s.Failure)
 		assert.True(t, s.Finished)
-		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied", Message: "privileged"}}, events)
+		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied", Message: "privileged"}}, events[1:], "after the event that good waits")
 		require.Len(t, logs, 1)
 		assert.Contains(t, logs[0], "it will be terminated")
 		var failures []*runtime.TerminalError

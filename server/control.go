@@ -65,6 +65,13 @@ func (c *control) target(w http.ResponseWriter, req *http.Request) (pod *v1.Pod,
 			pod = p
 		}
 	}
+	if t, ok := runtime.Optional[Terminating](c.agent); ok && pod == nil {
+		for _, p := range t.Terminating() {
+			if p.Namespace == namespace && p.Name == name && (uid == "" || p.UID == uid) {
+				pod = p
+			}
+		}
+	}
 	if pod == nil {
 		http.Error(w, fmt.Sprintf("pod %q does not exist", namespace+"/"+name), http.StatusNotFound)
 		return nil, "", false

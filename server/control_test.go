@@ -127,6 +127,25 @@ func appendLog(t *testing.T, path string, lines ...string) {
 	require.NoError(t, f.Close())
 }
 
+// terminating is a node whose pod is not desired any more and has not been forgotten.
+type terminating struct{ *node }
+
+func (terminating) Pods() []*v1.Pod          { return nil }
+func (n terminating) Terminating() []*v1.Pod { return n.node.Pods() }
+
+func TestLogsOfAPodThatIsBeingRemoved(t *testing.T) {
+	n := newNode(t)
+	appendLog(t, n.start("main"), "F one")
+	h := server.Control(terminating{n}, n, server.Options{})
+	for path, want := range map[string]int{
+		"/containerLogs/default/web/main": http.StatusOK, "/containerLogs/default/web/u1/main": http.StatusOK, "/containerLogs/default/web/u2/main": http.StatusNotFound,
+	} {
+		code, body := get(t, h, path)
+		assert.Equal(t, want, code, path)
+		assert.Equal(t, want == http.StatusOK, body == "one\n", body)
+	}
+}
+
 func TestLogs(t *testing.T) {
 	n := newNode(t)
 	h := server.Control(n, n, server.Options{})

@@ -25,6 +25,15 @@ type Agent interface {
 	Healthy() error
 }
 
+// Terminating is an optional interface of an [Agent], found by [runtime.Optional]. With it,
+// [Control] serves the logs of a pod, and runs commands in it, until the pod is forgotten;
+// without it, until its source has removed it.
+type Terminating interface {
+	// Terminating returns the pods that are not wanted any more, with their status. The
+	// handlers do not change them.
+	Terminating() []*v1.Pod
+}
+
 // Options are the settings of the handlers. The zero value is valid.
 type Options struct {
 	// Logger receives errors of connections. Default: none.

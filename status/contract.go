@@ -60,6 +60,14 @@ type Rechecker interface {
 	Recheck()
 }
 
+// PodLister is implemented by a [StatusManager] that lists its pods.
+type PodLister interface {
+	// Pods returns a copy of each pod that has a status, with the latest one. That includes
+	// pods that no source wants any more, until they are forgotten. All but the status is
+	// shared and read-only.
+	Pods() []*v1.Pod
+}
+
 // EndReporter is implemented by a [StatusManager] that delivers the end of pods to
 // an [EndSink].
 type EndReporter interface {

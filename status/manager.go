@@ -72,6 +72,7 @@ var (
 	_ Rechecker     = (*Manager)(nil)
 	_ EndReporter   = (*Manager)(nil)
 	_ HealthChecker = (*Manager)(nil)
+	_ PodLister     = (*Manager)(nil)
 )
 
 // New returns a manager without pods. The error names all options that are invalid.
@@ -135,6 +136,21 @@ func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
 		return *r.live.status, true
 	}
 	return v1.PodStatus{}, false
+}
+
+// Pods implements [PodLister].
+func (m *Manager) Pods() []*v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var pods []*v1.Pod
+	for _, r := range m.pods {
+		if r.live != nil {
+			pod := *r.live.pod
+			pod.Status = *r.live.status // never changed in place
+			pods = append(pods, &pod)
+		}
+	}
+	return pods
 }
 
 // Finished reports whether Terminate was called for the pod, so that a sink may

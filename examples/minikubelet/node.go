@@ -43,12 +43,7 @@ func (n node) Pods() []*v1.Pod {
 	for _, pod := range pods {
 		desired[pod.UID] = true
 	}
-	for _, pod := range n.recent.Live(desired) {
-		if s, ok := n.Parts().Status.Get(pod.UID); ok { // newer than what was delivered
-			pod.Status = *s.DeepCopy()
-		}
-		pods = append(pods, pod)
-	}
+	pods = append(pods, n.Terminating()...)
 	states := make(map[types.UID]podworkers.State, len(pods))
 	for _, pod := range pods {
 		states[pod.UID] = n.Parts().PodWorkers.State(pod.UID)
@@ -57,7 +52,7 @@ func (n node) Pods() []*v1.Pod {
 		if st := states[pod.UID]; !desired[pod.UID] || st.TerminationRequested() && !st.Terminated() {
 			markTerminating(pod, st)
 		} else if st.Waiting {
-			pod.Status.Reason, pod.Status.Message = reasonWaiting, waitingFor(pod, pods, states)
+			pod.Status.Reason, pod.Status.Message = reasonWaiting, n.waitingFor(pod.UID)
 		}
 	}
 	return pods
@@ -86,14 +81,13 @@ func markTerminating(pod *v1.Pod, st podworkers.State) {
 }
 
 // waitingFor returns what the pod waits for.
-func waitingFor(pod *v1.Pod, pods []*v1.Pod, states map[types.UID]podworkers.State) string {
-	for _, other := range pods {
-		if other.UID == pod.UID || other.Namespace != pod.Namespace || other.Name != pod.Name {
-			continue
-		}
-		if st := states[other.UID]; st.TerminationRequested() {
-			return fmt.Sprintf("starts when its predecessor of UID %s has ended, which has been terminating for %s and has %ds of grace",
-				other.UID, time.Since(st.TerminatingAt).Round(time.Second), st.GracePeriod)
+func (n node) waitingFor(uid types.UID) string {
+	if workers, ok := runtime.Optional[podworkers.Predecessors](n.Parts().PodWorkers); ok {
+		if before, ok := workers.Predecessor(uid); ok {
+			if st := n.Parts().PodWorkers.State(before.UID); st.TerminationRequested() {
+				return fmt.Sprintf("starts when its predecessor of UID %s has ended, which has been terminating for %s and has %ds of grace",
+					before.UID, time.Since(st.TerminatingAt).Round(time.Second), st.GracePeriod)
+			}
 		}
 	}
 	return "starts when its predecessor, a pod of the same name, has ended"

@@ -157,7 +157,8 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	b.await("Gone Since:", "describe", first)
 	assert.Contains(t, b.command("describe", first), "Status: Completed Phase: Succeeded")
 	assert.Contains(t, b.command("logs", first), "ended ")
-	assert.NotContains(t, b.command("describe", "web"), first)
+	assert.NotContains(t, b.command("describe", "web"), "predecessor")
+	assert.Contains(t, b.command("describe", "web"), "- Pod starts when pod default/web-n("+first+"), which has the same name, has ended")
 
 	// Without a successor the name still means it.
 	b.remove("web")
@@ -184,7 +185,7 @@ func TestAPodThatStartsAgain(t *testing.T) {
 	b.stop()
 	b.put("web", "new")
 	b.start()
-	b.await("Message: starts when its predecessor, a pod of the same name, has ended", "describe", "web")
+	b.await("Message: starts when its predecessor of UID ", "describe", "web")
 	b.rt.Exit(fake.Target{}, 0)
 	b.await("web-n 1/1 Running", "pods")
 }

@@ -149,6 +149,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 	if err := s.prepare(ctx, acts); err != nil {
 		err = fmt.Errorf("%s: CreatePodSandboxError: failed to generate sandbox config: %w", s.about, err)
 		s.events.warning("FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
+		s.waitForSandbox(ctx, errors.Unwrap(err))
 		return err
 	}
 	// No pull outlives the sync.
@@ -160,6 +161,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 
 	if acts.CreateSandbox {
 		if err := s.makeSandbox(ctx); err != nil {
+			s.waitForSandbox(ctx, err)
 			return err
 		}
 	} else {
@@ -263,6 +265,26 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 		s.SandboxReady(*status)
 	}
 	return nil
+}
+
+// waitForSandbox gives the containers that were not created yet the reason why they wait.
+// The reason is kubelet's; kubelet has no message.
+func (s *podSync) waitForSandbox(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if c := (*callError)(nil); errors.As(err, &c) {
+		err = c // without the names of the pod and the call
+	}
+	why := v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: "Failed to create pod sandbox: " + reason(err)}
+	if len(s.Pod.Spec.InitContainers) > 0 {
+		why.Reason = "PodInitializing"
+	}
+	for _, c := range runtime.Containers(&s.Pod.Spec) {
+		if s.Status.Newest(c.Name) == nil {
+			s.wait(c.Name, why, 0)
+		}
+	}
 }
 
 // fetchImages starts to fetch the images of the containers, each once.

@@ -132,6 +132,14 @@ func TestSandboxFailure(t *testing.T) {
 	assert.True(t, res.Changed)
 	assert.Contains(t, s.eventLines(), "FailedCreatePodSandBox: Failed to create pod sandbox: no CNI configuration")
 	assert.Nil(t, svc.newest("a"))
+	assert.Equal(t, map[string]v1.ContainerStateWaiting{
+		"a": {Reason: "ContainerCreating", Message: "Failed to create pod sandbox: no CNI configuration"},
+	}, res.Waiting)
+	s.pod.Spec.InitContainers = []v1.Container{containerNamed("init")}
+	res, err = s.sync()
+	require.Error(t, err)
+	assert.Equal(t, "PodInitializing", res.Waiting["a"].Reason)
+	assert.Equal(t, "PodInitializing", res.Waiting["init"].Reason)
 }
 
 // A pod that is removed while it starts has not failed.

@@ -142,21 +142,6 @@ func (p *Pods) Events(uid types.UID) []runtime.Event {
 	return nil
 }
 
-// Live returns the pods of which a status was delivered and which are not gone, except
-// those of the given UIDs, in no particular order. They have the status that was
-// delivered, and share memory with the agent.
-func (p *Pods) Live(except map[types.UID]bool) []*v1.Pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var live []*v1.Pod
-	for uid, r := range p.pods {
-		if r.pod != nil && r.goneAt.IsZero() && !except[uid] {
-			live = append(live, r.withStatus())
-		}
-	}
-	return live
-}
-
 // Gone is a pod that is gone from the node.
 type Gone struct {
 	// Pod has its last status. If it was gone before it started, it has no spec.
