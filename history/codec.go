@@ -27,7 +27,7 @@ var (
 		runtime.KindContainerUnknown, runtime.KindAgentStarted, runtime.KindAdmit, runtime.KindRefuse, runtime.KindUpdate,
 		runtime.KindRecreate, runtime.KindProbe, runtime.KindBackOff, runtime.KindCreateSandbox, runtime.KindPullImage,
 		runtime.KindStartContainer, runtime.KindStopContainer, runtime.KindPostStart, runtime.KindPreStop, runtime.KindSync,
-		runtime.KindStopPod, runtime.KindRemovePod,
+		runtime.KindStopPod, runtime.KindRemovePod, runtime.KindFail, runtime.KindWait, runtime.KindWithdraw,
 	}
 	sources = [...]runtime.RecordSource{"", runtime.SourceEvent, runtime.SourceRelist, runtime.SourceInspection, "file", "http", "api"}
 )

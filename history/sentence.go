@@ -68,10 +68,16 @@ func decided(r *runtime.Record) string {
 	case runtime.KindRefuse:
 		return with("The pod is refused, "+r.Reason, ": ", r.Message)
 	case runtime.KindUpdate:
-		s := with("The pod has changed", " in ", r.Message)
+		s := with("The pod was changed", " in ", r.Message)
 		return with(s, "; these do not act on what runs: ", r.Error)
 	case runtime.KindRecreate:
 		return with("The pod is stopped and started again", ", because of changes in ", r.Message)
+	case runtime.KindWithdraw:
+		return "The pod is not desired any more"
+	case runtime.KindFail:
+		return with("The pod fails for good, "+r.Reason, ": ", r.Message)
+	case runtime.KindWait:
+		return "The pod waits until another pod of its name has ended"
 	case runtime.KindProbe:
 		s := r.Reason + " probe of container " + r.Container
 		if r.Error == "" {

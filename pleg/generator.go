@@ -75,7 +75,7 @@ func newGenerator(lister runtime.Lister, source runtime.EventSource, cache Cache
 		listed:    make(chan *listCall),
 		inspected: make(chan *inspection),
 		stream:    mailbox{wake: make(chan struct{}, 1)},
-		records:   records{inspections: inspections{limit: limit{max: opts.MaxInspections}}, log: opts.Logger.V(4)},
+		records:   records{inspections: inspections{limit: limit{max: opts.MaxInspections}}, log: opts.Logger.V(4), record: opts.Record},
 		schedule:  schedule{short: opts.RelistPeriod, long: opts.SafetyPeriod, maxMisses: opts.MaxMisses, period: opts.RelistPeriod},
 	}
 }

@@ -13,6 +13,10 @@ type Options struct {
 	// Logger receives failures of the runtime and the state of the event stream. The zero
 	// value discards.
 	Logger logr.Logger
+	// Record receives the changes of the states of containers and sandboxes, with the source
+	// that showed them. It must not block, and must not call the generator. nil: records are
+	// discarded.
+	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
 	// RelistPeriod is the time from the end of one list call to the beginning of the next

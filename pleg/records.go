@@ -32,6 +32,8 @@ type records struct {
 	counts Counts
 	// log receives the events when they are ready.
 	log logr.Logger
+	// record receives the events, when they are found in a status.
+	record runtime.RecordFunc
 }
 
 // maxDisputes is how many times in a row a list may contradict the status of a pod. If a
@@ -74,7 +76,7 @@ func (rs *records) beginRelist(known []*runtime.PodStatus) {
 			}
 			r = rs.add(status.PodRef)
 		}
-		rs.publish(r, rs.compareStatus(r, status))
+		rs.publish(r, rs.seen(r, status, runtime.SourceInspection))
 	}
 	rs.calls++
 	rs.listing = true
@@ -170,7 +172,9 @@ func (rs *records) compareUnlisted(r *record, w window, forget func(types.UID, r
 	}
 	// There is nothing left to inspect, so the last events are ready. The record is needed
 	// only while an inspection is under way.
-	rs.publish(r, merge(r.inFlight, r.waiting))
+	events := merge(r.inFlight, r.waiting)
+	recordEvents(rs.record, r.ref, events, nil, runtime.SourceRelist)
+	rs.publish(r, events)
 	r.inFlight, r.waiting, r.removed = nil, nil, nil
 	r.wanted, r.hinted, r.again = false, false, false
 	return r.state != inspecting
@@ -188,7 +192,7 @@ func (rs *records) hinted(h podHints, known []*runtime.PodStatus) (useful bool) 
 		r.ref = h.last.Pod // earlier hints did not have the name
 	}
 	for _, status := range known {
-		events := rs.compareStatus(r, status)
+		events := rs.seen(r, status, runtime.SourceInspection)
 		useful = useful || len(events) > 0
 		rs.publish(r, events)
 	}
@@ -246,8 +250,14 @@ func (rs *records) inspected(r *record, statuses []*runtime.PodStatus) (useful, 
 		events = merge(events, r.waiting)
 		r.waiting, r.wanted, r.hinted = nil, false, false
 	}
+	last := statuses[len(statuses)-1]
+	recordEvents(rs.record, r.ref, events, last, runtime.SourceRelist)
 	for _, status := range statuses {
-		shown := rs.compareStatus(r, status)
+		source := runtime.SourceInspection
+		if hinted && status.Mark == last.Mark {
+			source = runtime.SourceEvent
+		}
+		shown := rs.seen(r, status, source)
 		useful = useful || hinted && len(shown) > 0
 		events = merge(events, shown)
 	}
@@ -275,6 +285,13 @@ func (rs *records) retry(mark runtime.Mark) {
 		}
 		rs.inspect(r)
 	}
+}
+
+// seen is compareStatus, and records the events.
+func (rs *records) seen(r *record, status *runtime.PodStatus, source runtime.RecordSource) []Event {
+	events := rs.compareStatus(r, status)
+	recordEvents(rs.record, r.ref, events, status, source)
+	return events
 }
 
 // compareStatus compares a status with the view of its pod, which it replaces, and returns

@@ -95,6 +95,9 @@ type Options struct {
 	// Event receives failed mounts, exceeded limits and deadlines. The runtime gets it
 	// with each call, for pulls, starts and kills. nil: events are discarded.
 	Event runtime.EventFunc
+	// Record receives the failure of pods that exceed a limit or a deadline. The runtime gets
+	// it with each call. nil: records are discarded.
+	Record runtime.RecordFunc
 	// Logger receives failures to measure volumes. The zero value discards.
 	Logger logr.Logger
 }
@@ -166,6 +169,9 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 			api.Phase, api.Reason, api.Message = v1.PodFailed, failed.reason, failed.message
 		})
 		s.warn(pod, failed.reason, failed.message)
+		s.opts.Record.Emit(runtime.Record{
+			Pod: runtime.RefOf(pod), Stage: runtime.StageDecided, Kind: runtime.KindFail, Reason: failed.reason, Message: failed.message,
+		})
 	}
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return podworkers.Result{Terminal: true}, nil
@@ -240,6 +246,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		Dir:          dir,
 		Host:         s.opts.Host,
 		Event:        s.opts.Event,
+		Record:       s.opts.Record,
 		SandboxReady: func(sandbox runtime.SandboxStatus) { s.sandboxReady(st, sandbox) },
 	})
 }
@@ -255,7 +262,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	if s.deps.Prober != nil {
 		s.deps.Prober.StopLivenessAndStartup(pod)
 	}
-	kill := runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Dir: s.PodDir(pod.UID), Event: s.opts.Event}
+	kill := runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Dir: s.PodDir(pod.UID), Event: s.opts.Event, Record: s.opts.Record}
 	if kill.GracePeriod != nil && observed.ContainersRunning() {
 		left := s.graceLeft(ref, *kill.GracePeriod)
 		kill.GracePeriod = &left
@@ -281,7 +288,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 // SyncTerminatingOrphan stops a pod that has no spec. If gracePeriod is nil, the
 // grace period recorded with the containers counts.
 func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod, observed *runtime.PodStatus, gracePeriod *int64) error {
-	kill := runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Dir: s.PodDir(orphan.UID), Event: s.opts.Event}
+	kill := runtime.PodKill{Status: observed, GracePeriod: gracePeriod, Dir: s.PodDir(orphan.UID), Event: s.opts.Event, Record: s.opts.Record}
 	if observed.ContainersRunning() {
 		grace := recordedGrace(observed)
 		if gracePeriod != nil {

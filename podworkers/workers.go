@@ -48,6 +48,9 @@ type Options struct {
 	// Event receives the reason and message of each pod that has failed for good, and
 	// "FailedSync" when the status of a pod cannot be read. nil: events are discarded.
 	Event runtime.EventFunc
+	// Record receives why pods end and fail, that they wait for others, and calls that fail.
+	// It must not block, and must not call the workers. nil: records are discarded.
+	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
 	// Logger. The zero value discards.
@@ -236,7 +239,7 @@ func (w *Workers) Predecessor(uid types.UID) (runtime.PodRef, bool) {
 // requires that, and schedules the next calls. It returns the Done functions, which the
 // caller calls without mu. mu is held.
 func (w *Workers) apply(uid types.UID, ev any) []func() {
-	fx, touched := w.machines.apply(time.Now(), uid, ev)
+	fx, touched := w.transit(uid, ev, 0)
 	if wk := w.workers[uid]; fx.cancel != nil && wk != nil && wk.cancel != nil {
 		wk.cancel(fx.cancel)
 	}
@@ -244,6 +247,28 @@ func (w *Workers) apply(uid types.UID, ev any) []func() {
 		w.schedule(t)
 	}
 	return fx.done
+}
+
+// transit applies an event to the pod's machine and records the transition. took is how
+// long a call took that has returned. mu is held, so the records are in the order of the
+// transitions.
+func (w *Workers) transit(uid types.UID, ev any, took time.Duration) (effects, []types.UID) {
+	now := time.Now()
+	before := w.machines.pods[uid]
+	fx, touched := w.machines.apply(now, uid, ev)
+	if w.opts.Record != nil {
+		stopping := w.ctx == nil || w.ctx.Err() != nil
+		for _, r := range recordsOf(before, w.machines.pods[uid], ev, fx, now) {
+			if r.Kind == runtime.KindSync {
+				if stopping {
+					continue // the call was cut off
+				}
+				r.Duration = took
+			}
+			w.callback("Record", r.Pod, func() { w.opts.Record(r) })
+		}
+	}
+	return fx, touched
 }
 
 // schedule begins the pod's next call in a goroutine, or sets the timer for it.
@@ -319,7 +344,7 @@ func (w *Workers) finish(c call, r returned, report Call) (ctx context.Context, 
 	w.mu.Lock()
 	wk := w.workers[uid]
 	wk.cancel(nil) // releases the context
-	fx, touched := w.machines.apply(time.Now(), uid, r)
+	fx, touched := w.transit(uid, r, report.Ended.Sub(report.Began))
 	if w.ctx != nil && w.ctx.Err() == nil {
 		next, ok = w.machines.take(time.Now(), uid)
 	}

@@ -36,6 +36,9 @@ type Options struct {
 	// Event receives an event for each attempt that fails, that cannot be made, or
 	// that succeeds with a warning. If nil, events are discarded.
 	Event runtime.EventFunc
+	// Record receives each change of the result of a probe. It must not block, and must not
+	// call the manager. If nil, records are discarded.
+	Record runtime.RecordFunc
 	// Metrics receives measurements. Default: none.
 	Metrics Metrics
 	// Logger; the zero value discards.
@@ -51,6 +54,7 @@ type Manager struct {
 	hostIP   string
 	jitter   func() float64
 	event    runtime.EventFunc
+	record   runtime.RecordFunc
 	metrics  Metrics
 
 	results chan runtime.ProbeResult
@@ -127,6 +131,7 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
 		hostIP:   opts.HostIP,
 		jitter:   opts.Jitter,
 		event:    opts.Event,
+		record:   opts.Record,
 		metrics:  opts.Metrics,
 		results:  make(chan runtime.ProbeResult),
 		wake:     make(chan struct{}, 1),

@@ -1,7 +1,9 @@
 package prober
 
 import (
+	"cmp"
 	"context"
+	"strings"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -93,10 +95,28 @@ func (m *Manager) set(w *worker, id runtime.ContainerID, healthy bool, message s
 		log = w.log
 	}
 	log.Info("Probe result changed", "containerID", id, "healthy", healthy, "message", message)
+	m.recordResult(w.ref, healthy, message)
 	m.enqueue(runtime.ProbeResult{
 		Pod: w.ref.Pod, Container: w.ref.Container, ContainerID: id,
 		Kind: w.ref.Kind, Healthy: healthy, Message: message,
 	})
+}
+
+// recordResult records a change of a result. The output of a probe that succeeds is of no
+// interest.
+func (m *Manager) recordResult(ref ProbeRef, healthy bool, message string) {
+	if m.record == nil {
+		return
+	}
+	kind := string(ref.Kind)
+	r := runtime.Record{
+		Pod: ref.Pod, Stage: runtime.StageDecided, Kind: runtime.KindProbe, Container: ref.Container,
+		Reason: strings.ToUpper(kind[:1]) + kind[1:],
+	}
+	if !healthy {
+		r.Error = cmp.Or(message, "no output")
+	}
+	m.record(r)
 }
 
 // replaced drops what is known of an instance, since there is a newer one.

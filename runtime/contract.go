@@ -131,6 +131,9 @@ type PodSync struct {
 	// Event receives the events of this sync: pulls, starts, failures. If nil, they are
 	// discarded.
 	Event EventFunc
+	// Record receives the decisions of this sync and their outcomes: sandboxes, pulls,
+	// starts, stops, hooks, back-offs. If nil, they are discarded.
+	Record RecordFunc
 	// SandboxReady is called when this sync has made a sandbox, before any container is
 	// started in it. It must not block. It may be nil.
 	SandboxReady func(sandbox SandboxStatus)
@@ -172,8 +175,10 @@ type PodKill struct {
 	// Dir is the pod's directory on the host, as in PodSync. In it the runtime records the
 	// hooks that have ended. If empty, it records none.
 	Dir string
-	// Event receives the events of this kill. If nil, they are discarded.
-	Event EventFunc
+	// Event receives the events of this kill, and Record the outcomes of its stops and hooks.
+	// If nil, they are discarded.
+	Event  EventFunc
+	Record RecordFunc
 }
 
 // Volume is a volume that is set up on the host.

@@ -82,16 +82,21 @@ const (
 	// KindAdmit and KindRefuse: the pod may run, or may not for the reason and the message.
 	KindAdmit  RecordKind = "Admit"
 	KindRefuse RecordKind = "Refuse"
-	// KindUpdate: a source has changed the pod. The message has the paths of the fields. The
-	// reason is "NotApplied" if some of them do not act on what runs; the error then has
-	// these.
+	// KindUpdate: a source has changed the pod. The message has the paths of the fields that
+	// differ, and the error those of them that do not act on what runs.
 	KindUpdate RecordKind = "Update"
+	// KindWithdraw: no source wants the pod any more.
+	KindWithdraw RecordKind = "Withdraw"
 	// KindRecreate: the pod is stopped and started again because the fields in the message
 	// have changed.
 	KindRecreate RecordKind = "Recreate"
 	// KindProbe: the result of a probe has changed. The reason is the kind of the probe. The
 	// error is the output of a probe that fails.
 	KindProbe RecordKind = "Probe"
+	// KindFail: the pod fails for good, with the reason and the message of its status.
+	KindFail RecordKind = "Fail"
+	// KindWait: the pod does not start before another pod of its full name has ended.
+	KindWait RecordKind = "Wait"
 	// KindBackOff: a container, or the pull of its image, waits for the duration. The reason
 	// is the waiting reason of the API.
 	KindBackOff RecordKind = "BackOff"

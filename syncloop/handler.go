@@ -122,6 +122,9 @@ type HandlerOptions struct {
 	Gone func()
 	// Event receives refusals and updates that are not applied. nil: they are discarded.
 	Event runtime.EventFunc
+	// Record receives the decisions about desired pods, changes of them, and the end of pods.
+	// nil: records are discarded.
+	Record runtime.RecordFunc
 	// Logger receives refusals and orphans. The zero value discards.
 	Logger logr.Logger
 }
@@ -185,14 +188,18 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 	}
 	h := &Handler{
 		deps: deps, opts: opts, log: opts.Logger,
-		recheck: func() {}, ended: func(runtime.PodRef) {},
+		recheck: func() {},
 		refused: map[types.UID]struct{}{}, sweep: true, known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{},
 	}
+	h.ended = h.recordEnd
 	if r, ok := runtime.Optional[Rechecker](deps.Status); ok {
 		h.recheck = r.Recheck
 	}
 	if r, ok := runtime.Optional[EndReporter](deps.Status); ok {
-		h.ended = r.PodEnded
+		h.ended = func(ref runtime.PodRef) {
+			h.recordEnd(ref)
+			r.PodEnded(ref)
+		}
 	}
 	return h, nil
 }
@@ -248,6 +255,7 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 			}
 			active = append(active, pod)
 		}
+		h.record(pod, runtime.Record{Kind: runtime.KindAdmit})
 		h.keep(pod)
 		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
 	}
@@ -283,6 +291,9 @@ func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 			continue
 		}
 		h.keep(pod)
+		if old != nil {
+			h.recordUpdate(old, pod)
+		}
 		if old == nil || !h.recreate(old, pod) {
 			h.update(podworkers.Update{Type: podworkers.Change, Pod: pod})
 		}
@@ -303,6 +314,7 @@ func (h *Handler) recreate(old, pod *v1.Pod) bool {
 	changed := strings.Join(fields, ", ")
 	if h.opts.RecreateUpdated && restartsAlways(pod) {
 		h.emit(pod, v1.EventTypeNormal, "RecreatingPod", "Stopping the pod to start it anew, since these fields changed: "+changed)
+		h.record(pod, runtime.Record{Kind: runtime.KindRecreate, Message: changed})
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: old})
 		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		return true
@@ -329,8 +341,10 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 			continue
 		}
 		h.drop(pod)
+		h.record(pod, runtime.Record{Kind: runtime.KindWithdraw})
 		if _, refused := h.refused[pod.UID]; refused {
 			delete(h.refused, pod.UID)
+			h.recordEnd(runtime.RefOf(pod)) // it has no worker
 			continue
 		}
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: pod})
@@ -365,6 +379,7 @@ func (h *Handler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	h.refused[pod.UID] = struct{}{}
 	h.drop(pod)
 	h.emit(pod, v1.EventTypeWarning, refusal.Reason, refusal.Message)
+	h.record(pod, runtime.Record{Kind: runtime.KindRefuse, Reason: refusal.Reason, Message: refusal.Message})
 	s := pod.Status.DeepCopy()
 	s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
 	s.QOSClass = runtime.QOSClass(pod)

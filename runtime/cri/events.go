@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -13,11 +14,15 @@ type emitter struct {
 	pod  runtime.PodRef
 	path string
 	emit runtime.EventFunc
+	// record receives what is decided and done for the pod, or for the container.
+	record runtime.RecordFunc
+	name   string // of the container, "" for the pod
 }
 
 // container returns an emitter of events about one of the pod's containers. The
 // spec may be nil.
 func (e emitter) container(spec *v1.Pod, name string) emitter {
+	e.name = name
 	e.path = "spec.containers{" + name + "}"
 	if spec == nil {
 		return e
@@ -44,4 +49,23 @@ func (e emitter) failure(ctx context.Context, reason, message string) {
 	if ctx.Err() == nil {
 		e.warning(reason, message)
 	}
+}
+
+// decided records a decision.
+func (e emitter) decided(r runtime.Record) {
+	r.Pod, r.Container, r.Stage = e.pod, e.name, runtime.StageDecided
+	e.record.Emit(r)
+}
+
+// done records the outcome of an action that began at the time, unless ctx has ended: an
+// action that was cut off is done again, or is not to be done any more.
+func (e emitter) done(ctx context.Context, r runtime.Record, began time.Time, err error) {
+	if e.record == nil || err != nil && ctx.Err() != nil {
+		return
+	}
+	r.Pod, r.Container, r.Stage, r.Duration = e.pod, e.name, runtime.StageDone, time.Since(began)
+	if err != nil && r.Error == "" {
+		r.Error = reason(err)
+	}
+	e.record(r)
 }

@@ -73,9 +73,33 @@ func (r *Runtime) runExecHook(ctx context.Context, h *hook) error {
 	}
 	if code := resp.GetExitCode(); code != 0 {
 		output := strings.TrimSpace(string(resp.GetStdout()) + string(resp.GetStderr()))
-		return fmt.Errorf("exec %q: exit code %d: %s", h.handler.Exec.Command, code, output[:min(len(output), maxHookOutput)])
+		return &hookExit{code, fmt.Sprintf("exec %q: exit code %d: %s", h.handler.Exec.Command, code, output[:min(len(output), maxHookOutput)])}
 	}
 	return nil
+}
+
+// hookExit is the error of a command that has failed. The text has its output.
+type hookExit struct {
+	code int32
+	text string
+}
+
+func (e *hookExit) Error() string { return e.text }
+
+// hookFailure returns the error of a hook for its record, "" if it has not failed. The
+// output of a hook and the address of a request may be secret, so the text has neither.
+func hookFailure(err error) string {
+	var exit *hookExit
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &exit):
+		return fmt.Sprintf("exit code %d", exit.code)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it did not end in time"
+	default:
+		return "its error is in the log of the agent"
+	}
 }
 
 // runHTTPHook makes a request. Any response is a success: by the API a hook fails only if

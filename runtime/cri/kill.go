@@ -56,7 +56,7 @@ func (r *Runtime) KillPod(ctx context.Context, req runtime.PodKill) error {
 // then all sandboxes.
 func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.PodRef) error {
 	pod, status, override := req.Pod, req.Status, req.GracePeriod
-	events := emitter{pod: ref, emit: req.Event}
+	events := emitter{pod: ref, emit: req.Event, record: req.Record}
 	running := slices.DeleteFunc(slices.Clone(status.Containers), func(c runtime.ContainerStatus) bool {
 		return c.State != runtime.ContainerRunning && c.State != runtime.ContainerUnknown
 	})
@@ -161,7 +161,8 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 	}
 	stop.events.normal("Killing", strings.ReplaceAll(message, id, name))
 
-	deadline := time.Now().Add(time.Duration(stop.grace) * time.Second)
+	began := time.Now()
+	deadline := began.Add(time.Duration(stop.grace) * time.Second)
 	if stop.grace > 0 {
 		r.preStop(ctx, stop, about, deadline)
 		awaitTurn(ctx, stop.turn, deadline)
@@ -177,7 +178,9 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 	}
 	_, err := call(ctx, r, "StopContainer", about, time.Duration(left)*time.Second, r.rs.StopContainer,
 		&criv1.StopContainerRequest{ContainerId: id, Timeout: left})
-	return unlessNotFound(err)
+	err = unlessNotFound(err)
+	stop.events.done(ctx, runtime.Record{Kind: runtime.KindStopContainer}, began, err)
+	return err
 }
 
 // awaitTurn waits for the container's turn, the deadline or the end of ctx.
@@ -216,6 +219,7 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 	}
 	hctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	began := time.Now()
 	err := r.runHook(hctx, &hook{
 		about: about, container: id, handler: handler, ports: ports,
 		host: hookHost(stop.pod, stop.status.IPs, nil), events: emitter{pod: stop.ref, emit: stop.events.emit},
@@ -223,6 +227,7 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 	if ctx.Err() != nil {
 		return
 	}
+	stop.events.done(ctx, runtime.Record{Kind: runtime.KindPreStop, Error: hookFailure(err)}, began, err)
 	r.pods.with(stop.ref.UID, func(p *podMemory) { p.hooked[id] = true })
 	r.recordHook(stop.dir, preStopDone, stop.container.Name, id)
 	switch {

@@ -183,6 +183,8 @@ func (r *Runtime) fetchImage(ctx context.Context, job *imageJob) (id string, _ t
 	}
 
 	job.events.normal("Pulling", fmt.Sprintf("Pulling image %q", job.want))
+	pull := runtime.Record{Kind: runtime.KindPullImage, Message: job.want}
+	job.events.decided(pull)
 	queued := time.Now()
 	release, err := r.pulls.acquire(ctx)
 	if err != nil {
@@ -191,6 +193,7 @@ func (r *Runtime) fetchImage(ctx context.Context, job *imageJob) (id string, _ t
 	began := time.Now()
 	pulledRef, err := r.pull(ctx, about, spec, repository, job)
 	release()
+	job.events.done(ctx, pull, queued, err)
 	if err != nil {
 		return "", translate.Image{}, r.pullFailed(ctx, job, err)
 	}
@@ -276,6 +279,7 @@ func (r *Runtime) pullFailed(ctx context.Context, job *imageJob, err error) erro
 		failed.until, failed.message = now.Add(e.retryAfter), e.reason+": "+e.message
 		p.pulls[job.want] = failed
 	})
+	job.events.decided(runtime.Record{Kind: runtime.KindBackOff, Reason: reasonImagePullBackOff, Duration: e.retryAfter})
 	return e
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -99,6 +100,7 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	// The hook is not run again by this Runtime: if it is cut off, the pod is being stopped,
 	// or the agent stops.
 	s.r.pods.with(s.ref.UID, func(p *podMemory) { p.postStarted[id] = true })
+	events, began := s.containerEvents(c.Name), time.Now()
 	err := s.r.runHook(ctx, &hook{
 		about: about, container: id, handler: c.Lifecycle.PostStart, ports: c.Ports,
 		host: hookHost(s.Pod, s.ips, s.Host), events: s.events,
@@ -108,14 +110,16 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 		return waitFor(reasonPostStartHook, fmt.Errorf("postStart hook: %w", err))
 	}
 	dropHook(s.Dir, postStartOwed, c.Name)
+	events.done(ctx, runtime.Record{Kind: runtime.KindPostStart, Error: hookFailure(err)}, began, err)
 	if err == nil {
 		return nil
 	}
 	err = fmt.Errorf("postStart hook: %w", err)
 	// The output of the hook may be secret: it is in the status, but not in the event.
-	s.containerEvents(c.Name).warning("FailedPostStartHook", "PostStartHook failed")
+	events.warning("FailedPostStartHook", "PostStartHook failed")
+	events.decided(runtime.Record{Kind: runtime.KindStopContainer, Reason: reasonPostStartHook, Duration: time.Duration(runtime.GracePeriod(s.Pod)) * time.Second})
 	stopErr := s.r.stopContainer(ctx, &containerStop{
-		ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, events: s.containerEvents(c.Name),
+		ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, events: events,
 		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},
 		grace:     runtime.GracePeriod(s.Pod), message: "FailedPostStartHook",
 	})
@@ -314,6 +318,20 @@ func fileNames(dir string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// startFailure returns the error of a start for its record, "" if there was none. The text
+// leaves out what another record has, and the output of a hook, which may be secret.
+func startFailure(w *waitError) string {
+	if w == nil {
+		return ""
+	}
+	switch w.reason {
+	case reasonCreateConfig, reasonCreate, reasonRun:
+		return w.reason + ": " + w.message
+	default:
+		return w.reason
+	}
 }
 
 // waitReason returns the waiting reason in an error, or else its text.

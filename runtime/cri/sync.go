@@ -32,7 +32,7 @@ func (r *Runtime) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.Syn
 	}
 	ref := runtime.RefOf(req.Pod)
 	s := &podSync{
-		r: r, PodSync: req, ref: ref, about: "pod " + ref.String(), events: emitter{pod: ref, emit: req.Event},
+		r: r, PodSync: req, ref: ref, about: "pod " + ref.String(), events: emitter{pod: ref, emit: req.Event, record: req.Record},
 		waiting: map[string]v1.ContainerStateWaiting{},
 	}
 	if s.Status == nil {
@@ -85,7 +85,7 @@ func (s *podSync) run(ctx context.Context) error {
 				s.events.normal("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 			}
 			s.changed = true
-			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Dir: s.Dir, Event: s.Event}, s.ref); err != nil {
+			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Dir: s.Dir, Event: s.Event, Record: s.Record}, s.ref); err != nil {
 				return err
 			}
 		}
@@ -114,6 +114,11 @@ func (s *podSync) plan() plan.Actions {
 		maps.DeleteFunc(p.postStarted, removed)
 	})
 	acts := plan.Compute(in) // without the lock: there is no other sync of this pod
+	if s.Record != nil {
+		for _, r := range plan.Records(in, acts) {
+			s.Record(r)
+		}
+	}
 	s.r.pods.with(s.ref.UID, func(p *podMemory) { p.crashes = acts.Crashes })
 	return acts
 }
@@ -174,6 +179,7 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 			return errors.Join(append(errs, fmt.Errorf("%s: starting its containers: %w", s.about, ended(ctx)))...)
 		}
 		st := &acts.Start[i]
+		began := time.Now()
 		err := s.startContainer(ctx, st)
 		started := ContainerStart{Pod: s.ref, Container: st.Container.Name, Kind: st.Kind}
 		var w *waitError
@@ -187,6 +193,8 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 				continue
 			}
 		}
+		s.containerEvents(st.Container.Name).done(ctx,
+			runtime.Record{Kind: runtime.KindStartContainer, Attempt: uint32(max(0, st.RestartCount)), Error: startFailure(w)}, began, err)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s, container %s: %w", s.about, st.Container.Name, err))
 		}
@@ -240,6 +248,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	// Twice the timeout, as in kubelet: this call sets up the pod's network.
 	resp, err := call(longer, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
+	s.events.done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()}, began, err)
 	s.r.opts.Metrics.SandboxStarted(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
 	if err != nil {
 		s.r.index.doubt(s.ref.UID)

@@ -1,0 +1,64 @@
+package pleg
+
+import "github.com/kubeletkit/kubeletkit/runtime"
+
+// recordEvents records the events of a pod. The status has the details; it is nil if the pod
+// is gone. Removals are not recorded: they change nothing of what runs. f may be nil.
+func recordEvents(f runtime.RecordFunc, pod runtime.PodRef, events []Event, status *runtime.PodStatus, source runtime.RecordSource) {
+	if f == nil {
+		return
+	}
+	for i := range events {
+		if r, ok := recordOf(&events[i], status); ok {
+			r.Pod, r.Stage, r.Source = pod, runtime.StageSeen, source
+			f(r)
+		}
+	}
+}
+
+// recordOf returns the record of an event, if it has one.
+func recordOf(e *Event, status *runtime.PodStatus) (r runtime.Record, ok bool) {
+	switch e.Type {
+	case SandboxStarted:
+		r.Kind = runtime.KindSandboxReady
+	case SandboxDied:
+		r.Kind = runtime.KindSandboxDied
+	case ContainerStarted:
+		r.Kind = runtime.KindContainerRunning
+	case ContainerDied:
+		r.Kind = runtime.KindContainerExited
+	case ContainerChanged:
+		r.Kind = runtime.KindContainerUnknown
+	default:
+		return r, false
+	}
+	if e.SandboxID != "" {
+		if status != nil {
+			for i := range status.Sandboxes {
+				if s := &status.Sandboxes[i]; s.ID == e.SandboxID {
+					r.Attempt = s.Attempt
+				}
+			}
+		}
+		return r, true
+	}
+	r.Container = e.Name
+	c := status.ByID(e.ContainerID)
+	switch {
+	case c == nil:
+		if r.Kind == runtime.KindContainerExited {
+			r.Reason = runtime.ReasonGone
+		}
+		return r, true
+	case r.Kind == runtime.KindContainerUnknown && c.State != runtime.ContainerUnknown:
+		return r, false // it is created, and another state follows
+	}
+	r.Attempt = uint32(max(0, c.RestartCount))
+	if r.Kind == runtime.KindContainerExited {
+		r.ExitCode, r.Reason, r.At = c.ExitCode, c.Reason, c.FinishedAt
+		if !c.StartedAt.IsZero() {
+			r.Duration = max(0, c.FinishedAt.Sub(c.StartedAt))
+		}
+	}
+	return r, true
+}
