@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -131,6 +132,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.opts.PodLogsDir)
 	a.logParts()
+	stopHistory := a.runHistory(ctx)
 	stopCheckpoint := a.runCheckpoint(ctx)
 	g, gctx := errgroup.WithContext(ctx)
 	run := func(c component, mayEnd bool) {
@@ -157,7 +159,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	} {
 		run(c, false)
 	}
-	err = errors.Join(g.Wait(), stopCheckpoint())
+	err = errors.Join(g.Wait(), stopCheckpoint(), stopHistory())
 	a.log.Info("Agent has stopped")
 	return err
 }
@@ -177,13 +179,32 @@ func (a *Agent) runCheckpoint(ctx context.Context) (stop func() error) {
 	if a.parts.Checkpoint == nil {
 		return func() error { return nil }
 	}
+	return outlive(ctx, "checkpoint", a.parts.Checkpoint.Run)
+}
+
+// runHistory loads the history of the agent before, and runs this one like runCheckpoint. A
+// history that cannot be loaded keeps no pod from running.
+func (a *Agent) runHistory(ctx context.Context) (stop func() error) {
+	h, ok := runtime.Optional[history.Runner](a.parts.History)
+	if !ok {
+		return func() error { return nil }
+	}
+	if err := h.Load(ctx); err != nil {
+		a.log.Error(err, "The history of the pods cannot be loaded, or not all of it")
+	}
+	return outlive(ctx, "history", h.Run)
+}
+
+// outlive runs a part until the function that it returns is called, also after ctx has
+// ended. The function waits for the part and returns its error.
+func outlive(ctx context.Context, part string, run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1) // one value, of the one goroutine
-	go func() { ended <- a.parts.Checkpoint.Run(ctx) }()
+	go func() { ended <- run(ctx) }()
 	return func() error {
 		cancel()
 		if err := <-ended; err != nil {
-			return fmt.Errorf("kubeletkit: the checkpoint failed: %w", err)
+			return fmt.Errorf("kubeletkit: the %s failed: %w", part, err)
 		}
 		return nil
 	}

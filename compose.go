@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -35,7 +36,7 @@ func (a *Agent) compose(host *runtime.Host) error {
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
 	}
 	for _, build := range []func(p *Parts) error{
-		a.buildStores, a.buildRuntimeView, a.buildDesired, a.buildStatus, a.buildPodSync, a.buildWorkers, a.buildGC, a.buildLoop,
+		a.buildStores, a.buildHistory, a.buildRuntimeView, a.buildDesired, a.buildStatus, a.buildPodSync, a.buildWorkers, a.buildGC, a.buildLoop,
 	} {
 		if err := build(p); err != nil {
 			return err
@@ -75,13 +76,43 @@ func (a *Agent) buildStores(p *Parts) (err error) {
 	return err
 }
 
+func (a *Agent) buildHistory(p *Parts) error {
+	opts := a.opts.History
+	if opts.File == "" && p.Checkpoint != nil {
+		opts.File = filepath.Join(a.opts.RootDir, "history")
+	}
+	if opts.Logger.GetSink() == nil {
+		opts.Logger = a.named("history")
+	}
+	store, err := history.New(opts)
+	if err != nil {
+		return err
+	}
+	p.History, err = choose[history.History]("History", a.opts.Override.History, store, p)
+	p.Record = a.recordHook(p.History)
+	return err
+}
+
+// recordHook returns the method Record of the history. A panic of it is logged: records come
+// from all goroutines of the agent, some with a lock held.
+func (a *Agent) recordHook(h history.History) runtime.RecordFunc {
+	if store, ok := h.(*history.Store); ok {
+		return store.Record
+	}
+	return func(r runtime.Record) {
+		if err := runtime.Recover(func() error { h.Record(r); return nil }); err != nil {
+			a.log.Error(err, "Callback has panicked", "callback", "History.Record", "pod", r.Pod, "kind", r.Kind)
+		}
+	}
+}
+
 // buildRuntimeView builds the parts that hold the state of the runtime.
 func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 	o := a.opts.Override
 	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Runtime, runtime.CacheOptions{}), p); err != nil {
 		return err
 	}
-	opts := pleg.EventedOptions{Options: pleg.Options{Metrics: a.opts.Metrics.PLEG, Logger: a.named("pleg")}}
+	opts := pleg.EventedOptions{Options: pleg.Options{Record: p.Record, Metrics: a.opts.Metrics.PLEG, Logger: a.named("pleg")}}
 	p.PLEG, err = choose[pleg.Generator]("PLEG", o.PLEG, pleg.NewEvented(p.Runtime, p.Cache, opts), p)
 	return err
 }
@@ -123,7 +154,7 @@ func (a *Agent) buildStatus(p *Parts) error {
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
 	probes, err := prober.New(p.Runtime, p.Cache, prober.Options{
-		HostIP: first(p.Host.IPs), Handlers: a.opts.Probes, Event: p.Event, Metrics: a.opts.Metrics.Prober, Logger: a.named("prober"),
+		HostIP: first(p.Host.IPs), Handlers: a.opts.Probes, Event: p.Event, Record: p.Record, Metrics: a.opts.Metrics.Prober, Logger: a.named("prober"),
 	})
 	if err != nil {
 		return err
@@ -142,7 +173,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober},
 		podsync.Options{
 			PodsDir: p.PodsDir, Host: p.Host, Objects: p.Objects, PullSecrets: a.opts.PullSecrets,
-			NetworkReady: p.NetworkReady, Event: p.Event, Logger: a.named("podsync"),
+			NetworkReady: p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
 		})
 	if err != nil {
 		return err
@@ -155,7 +186,7 @@ func (a *Agent) buildWorkers(p *Parts) error {
 	p.WorkersOptions = podworkers.Options{
 		ResyncInterval: a.opts.SyncFrequency,
 		OnFinished:     func(runtime.PodRef) { a.loop.PodEnded() },
-		Event:          p.Event, Metrics: a.opts.Metrics.PodWorkers, Logger: a.named("workers"),
+		Event:          p.Event, Record: p.Record, Metrics: a.opts.Metrics.PodWorkers, Logger: a.named("workers"),
 	}
 	if h, ok := runtime.Optional[pleg.Holder](p.PLEG); ok {
 		p.WorkersOptions.OnBegin = func(pod runtime.PodRef) { h.Hold(pod.UID) }
@@ -203,7 +234,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 		},
 		syncloop.HandlerOptions{
 			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
-			RecreateUpdated: a.opts.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Logger: a.named("handler"),
+			RecreateUpdated: a.opts.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Record: p.Record, Logger: a.named("handler"),
 		})
 	if err != nil {
 		return err
@@ -248,6 +279,7 @@ func (f checkFunc) Check(ctx context.Context) error { return f(ctx) }
 // because a part has no optional interface for it.
 func (a *Agent) logParts() {
 	p := &a.parts
+	logReplaced[*history.Store](a.log, "History", p.History)
 	logReplaced[*runtime.Cache](a.log, "Cache", p.Cache)
 	logReplaced[*pleg.Evented](a.log, "PLEG", p.PLEG)
 	logReplaced[*podconfig.Mux](a.log, "PodConfig", p.PodConfig)
@@ -268,6 +300,7 @@ func (a *Agent) logParts() {
 				"part", part, "interface", ability, "effect", effect)
 		}
 	}
+	missing(has[history.Runner](p.History), "History", "history.Runner", "the history ends with the agent")
 	missing(has[runtime.EventSource](p.Runtime), "Runtime", "runtime.EventSource", "the runtime is relisted every second")
 	missing(has[pleg.Holder](p.PLEG), "PLEG", "pleg.Holder", "pods are inspected while they are being changed")
 	missing(has[pleg.Relister](p.PLEG), "PLEG", "pleg.Relister", "a runtime that does not answer is noticed later")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
@@ -39,6 +40,7 @@ var embedding = []struct {
 }{
 	{"Objects", ExampleOverrides_objects},
 	{"Checkpoint", ExampleOverrides_checkpoint},
+	{"History", ExampleOverrides_history},
 	{"Cache", ExampleOverrides_cache},
 	{"PLEG", ExampleOverrides_pLEG},
 	{"PodConfig", ExampleOverrides_podConfig},
@@ -140,6 +142,28 @@ func ExampleOverrides_checkpoint() {
 type printing struct{ kubeletkit.Checkpoint }
 
 func (p printing) Keep(pod *v1.Pod) { fmt.Println("keep", pod.Name); p.Checkpoint.Keep(pod) }
+
+// A history that also writes what was decided to the log of the program.
+func ExampleOverrides_history() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.History = kubeletkit.Wrap(func(h history.History) history.History { return journal{h} })
+	})
+	// Output:
+	// A sandbox is to be created: the pod has none
+	// Container main is to be started: it has not run yet
+	// default/web: Running
+}
+
+type journal struct{ history.History }
+
+func (j journal) Unwrap() any { return j.History } // it survives the agent where there is a checkpoint
+
+func (j journal) Record(r runtime.Record) {
+	if r.Stage == runtime.StageDecided && (r.Kind == runtime.KindCreateSandbox || r.Kind == runtime.KindStartContainer) {
+		fmt.Println(history.Sentence(r))
+	}
+	j.History.Record(r)
+}
 
 // The default cache with another timeout.
 func ExampleOverrides_cache() {

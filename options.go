@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -87,6 +88,10 @@ type Options struct {
 	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Repeats
 	// are merged, see [runtime.MergeEvents]. nil: events are logged.
 	Event runtime.EventFunc
+	// History are the limits of what is kept of each pod: what was seen, decided and done.
+	// Default of History.File: "history" in RootDir if there is a Checkpoint, otherwise none.
+	// Default of History.Logger: that of the agent. The history is [Parts].History.
+	History history.Options
 	// Metrics receive what the parts do; nil fields receive nothing.
 	Metrics Metrics
 	// Host describes the machine to pods. nil: the result of [DetectHost].

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
@@ -89,6 +90,10 @@ type (
 		kubeletkit.Checkpoint
 		called func(string)
 	}
+	wrappedHistory struct {
+		history.History
+		called func(string)
+	}
 	wrappedObjects struct {
 		objects.Source
 		called func(string)
@@ -106,6 +111,7 @@ func (w wrappedSyncer) Unwrap() any  { return w.PodSyncer }
 func (w wrappedWorkers) Unwrap() any { return w.PodWorkers }
 func (w wrappedGC) Unwrap() any      { return w.GarbageCollector }
 func (w wrappedHandler) Unwrap() any { return w.SyncHandler }
+func (w wrappedHistory) Unwrap() any { return w.History }
 
 func (w wrappedCache) Now() runtime.Mark { w.called("Cache"); return w.StatusCache.Now() }
 func (w wrappedPLEG) Watch() <-chan pleg.PodEvents {
@@ -136,7 +142,8 @@ func (w wrappedHandler) HandlePodAdditions(pods []*v1.Pod) {
 	w.called("SyncHandler")
 	w.SyncHandler.HandlePodAdditions(pods)
 }
-func (w wrappedCheckpoint) Keep(pod *v1.Pod) { w.called("Checkpoint"); w.Checkpoint.Keep(pod) }
+func (w wrappedHistory) Record(r runtime.Record) { w.called("History"); w.History.Record(r) }
+func (w wrappedCheckpoint) Keep(pod *v1.Pod)     { w.called("Checkpoint"); w.Checkpoint.Keep(pod) }
 func (w wrappedObjects) Watch(ctx context.Context, changed func([]objects.Ref)) error {
 	w.called("Objects")
 	return w.Source.Watch(ctx, changed)
@@ -195,6 +202,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 			Override: kubeletkit.Overrides{
 				Objects:    kubeletkit.Wrap(func(s objects.Source) objects.Source { return wrappedObjects{s, called.add} }),
 				Checkpoint: kubeletkit.Wrap(func(c kubeletkit.Checkpoint) kubeletkit.Checkpoint { return wrappedCheckpoint{c, called.add} }),
+				History:    kubeletkit.Wrap(func(h history.History) history.History { return wrappedHistory{h, called.add} }),
 				Cache:      kubeletkit.Wrap(func(c runtime.StatusCache) runtime.StatusCache { return wrappedCache{c, called.add} }),
 				PLEG:       kubeletkit.Wrap(func(g pleg.Generator) pleg.Generator { return wrappedPLEG{g, called.add} }),
 				PodConfig:  kubeletkit.Wrap(func(c podconfig.PodConfig) podconfig.PodConfig { return wrappedConfig{c, called.add} }),
@@ -227,7 +235,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 		n.after(10 * time.Second)
 		assert.Empty(t, held(t, rt))
 		assert.NoDirExists(t, filepath.Join(dir, "pods", "uid-web"))
-		for _, part := range []string{"Objects", "Checkpoint", "Cache", "PLEG", "PodConfig", "PodManager", "Status", "Prober", "Volumes",
+		for _, part := range []string{"Objects", "Checkpoint", "History", "Cache", "PLEG", "PodConfig", "PodManager", "Status", "Prober", "Volumes",
 			"PodSyncer", "PodWorkers", "GC", "Admission", "SyncHandler"} {
 			assert.NotZero(t, called.of(part), part)
 		}
@@ -243,7 +251,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				replaced++
 			}
 		}
-		assert.Equal(t, 12, replaced, "each is logged once, but for Objects and Checkpoint")
+		assert.Equal(t, 13, replaced, "each is logged once, but for Objects and Checkpoint")
 	})
 }
 

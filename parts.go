@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -44,6 +45,10 @@ type Parts struct {
 	// Checkpoint keeps pods on disk, after [Agent.Drain] also those that are refused only
 	// because of it; nil: nothing is kept.
 	Checkpoint Checkpoint
+	// History keeps what happened to each pod and why. Record is its method of that name, and
+	// not nil.
+	History history.History
+	Record  runtime.RecordFunc
 	// Cache has the last known status of each pod.
 	Cache runtime.StatusCache
 	// PLEG reports what changed in the runtime, and reads changed pods into Cache.
@@ -110,6 +115,9 @@ type Overrides struct {
 	Objects Override[objects.Source]
 	// Checkpoint wraps [Options].Checkpoint.
 	Checkpoint Override[Checkpoint]
+	// History: default a [*history.Store] with [Options].History. Optional interface:
+	// [history.Runner], without which the history ends with the agent.
+	History Override[history.History]
 	// Cache: default a [*runtime.Cache] over the runtime.
 	Cache Override[runtime.StatusCache]
 	// PLEG: default a [*pleg.Evented], which relists like a [*pleg.Generic] if the runtime is

@@ -44,6 +44,7 @@ type header struct {
 	count     uint64
 	attempt   uint32
 	took      int64
+	source    runtime.RecordSource
 	exitedAgo int64 // last minus Record.At, plus one; 0: Record.At is zero. It is not negative.
 }
 
@@ -54,6 +55,7 @@ func appendHeader(b []byte, h header) []byte {
 	b = binary.AppendUvarint(b, h.count)
 	b = binary.AppendUvarint(b, uint64(h.attempt))
 	b = binary.AppendVarint(b, h.took)
+	b = appendWord(b, sources[:], h.source)
 	return binary.AppendVarint(b, h.exitedAgo)
 }
 
@@ -62,7 +64,6 @@ func appendHeader(b []byte, h header) []byte {
 func appendKey(b []byte, r *runtime.Record) []byte {
 	b = appendWord(b, stages[:], r.Stage)
 	b = appendWord(b, kinds[:], r.Kind)
-	b = appendWord(b, sources[:], r.Source)
 	b = binary.AppendVarint(b, int64(r.ExitCode))
 	b = appendText(b, r.Container, maxName)
 	b = appendText(b, r.Reason, maxName)
@@ -158,13 +159,15 @@ func word[T ~string](d *decoder, words []T) T {
 func (d *decoder) header() header {
 	h := header{seq: d.uvarint(), last: d.varint(), span: d.uvarint(), count: d.uvarint()}
 	h.attempt = uint32(d.uvarint())
-	h.took, h.exitedAgo = d.varint(), d.varint()
+	h.took = d.varint()
+	h.source = word(d, sources[:])
+	h.exitedAgo = d.varint()
 	return h
 }
 
 // key reads a key into the record.
 func (d *decoder) key(r *runtime.Record) {
-	r.Stage, r.Kind, r.Source = word(d, stages[:]), word(d, kinds[:]), word(d, sources[:])
+	r.Stage, r.Kind = word(d, stages[:]), word(d, kinds[:])
 	r.ExitCode = int32(d.varint())
 	r.Container, r.Reason, r.Message, r.Error = d.text(), d.text(), d.text(), d.text()
 }
@@ -173,7 +176,7 @@ func (d *decoder) key(r *runtime.Record) {
 // of header.last.
 func (h header) entry(epoch int64, r runtime.Record) Entry {
 	last := epoch + h.last
-	r.Attempt, r.Duration = h.attempt, time.Duration(h.took)*time.Microsecond
+	r.Attempt, r.Source, r.Duration = h.attempt, h.source, time.Duration(h.took)*time.Microsecond
 	if h.exitedAgo != 0 {
 		r.At = time.UnixMicro(last - h.exitedAgo + 1)
 	}
@@ -185,7 +188,7 @@ func headerOf(epoch int64, e *Entry) header {
 	last := e.Last.UnixMicro()
 	h := header{
 		seq: e.Seq, last: last - epoch, span: uint64(max(0, last-e.First.UnixMicro())), count: uint64(e.Count),
-		attempt: e.Attempt, took: int64(e.Duration / time.Microsecond),
+		attempt: e.Attempt, source: e.Source, took: int64(e.Duration / time.Microsecond),
 	}
 	if !e.At.IsZero() {
 		h.exitedAgo = max(last-e.At.UnixMicro()+1, 1)

@@ -6,8 +6,8 @@
 //   - A record ([runtime.Record]) is a state that was seen, a decision, or an outcome. It
 //     has values and no time.
 //   - An entry ([Entry]) is a record that is kept, with its time.
-//   - A repeat is a record that equals an entry of its pod in everything but the attempt,
-//     the duration and the time of an exit.
+//   - A repeat is a record that equals an entry of its pod in everything but the source,
+//     the attempt, the duration and the time of an exit.
 //
 // # Use
 //

@@ -32,7 +32,7 @@ func Example() {
 	}
 	// Output:
 	// Liveness probe of container main fails: HTTP probe failed with statuscode: 500
-	// Container main is to be stopped within 30s, LivenessProbe
+	// Container main is to be stopped within 30s: its liveness probe has failed
 	// Container main exited with code 143
-	// Container main is to be started again, restart 1, LivenessProbe
+	// Container main is to be started again, restart 1: its liveness probe has failed
 }

@@ -45,7 +45,7 @@ func (r *ring) add(l limits, key []byte, now int64, seq uint64, rec *runtime.Rec
 	if r.n == 0 {
 		r.epoch, r.buf = now, r.buf[:0]
 	}
-	h := header{seq: seq, last: now - r.epoch, count: 1, attempt: rec.Attempt, took: int64(rec.Duration / time.Microsecond)}
+	h := header{seq: seq, last: now - r.epoch, count: 1, attempt: rec.Attempt, source: rec.Source, took: int64(rec.Duration / time.Microsecond)}
 	if !rec.At.IsZero() {
 		h.exitedAgo = max(now-rec.At.UnixMicro()+1, 1)
 	}
@@ -171,7 +171,7 @@ func (r *ring) appendEntries(to []Entry, ref runtime.PodRef, after uint64) []Ent
 }
 
 // maxHeader is the maximum length of an encoded header.
-const maxHeader = 7 * binary.MaxVarintLen64
+const maxHeader = 7*binary.MaxVarintLen64 + maxName + 2
 
 func uvarintLen(v uint64) int {
 	n := 1

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
 // Sentence describes a record in one line for people, without its pod, its stage and its
@@ -85,9 +86,13 @@ func decided(r *runtime.Record) string {
 		}
 		return s + " fails: " + r.Error
 	case runtime.KindBackOff:
-		return with(fmt.Sprintf("Container %s waits %s, %s", r.Container, round(r.Duration), r.Reason), ": ", r.Message)
+		return because(fmt.Sprintf("Container %s waits %s before the next attempt", r.Container, round(r.Duration)), r)
 	case runtime.KindCreateSandbox:
-		return with(fmt.Sprintf("A sandbox is to be created, attempt %d, %s", r.Attempt, r.Reason), ": ", r.Message)
+		s := "A sandbox is to be created"
+		if r.Attempt > 0 {
+			s = fmt.Sprintf("Sandbox %d is to be created", r.Attempt)
+		}
+		return because(s, r)
 	case runtime.KindPullImage:
 		return "Image " + r.Message + " is to be pulled for container " + r.Container
 	case runtime.KindStartContainer:
@@ -95,12 +100,71 @@ func decided(r *runtime.Record) string {
 		if r.Attempt > 0 {
 			s = fmt.Sprintf("Container %s is to be started again, restart %d", r.Container, r.Attempt)
 		}
-		return with(with(s, ", ", r.Reason), ": ", r.Message)
+		return because(s, r)
 	case runtime.KindStopContainer:
-		s := fmt.Sprintf("Container %s is to be stopped%s, %s", r.Container, grace(r.Duration), r.Reason)
-		return with(s, ": ", r.Message)
+		return because("Container "+r.Container+" is to be stopped"+within(r.Duration), r)
 	case runtime.KindStopPod:
-		return with(fmt.Sprintf("The pod is to be stopped%s, %s", grace(r.Duration), r.Reason), ": ", r.Message)
+		return because("The pod is to be stopped"+within(r.Duration), r)
+	}
+	return ""
+}
+
+// because appends the reason and the message of a decision. Reasons of this module become
+// words.
+func because(s string, r *runtime.Record) string {
+	if cause := cause(r); cause != "" {
+		return s + ": " + cause
+	}
+	if r.Reason == "Requested" {
+		return s // another record has the reason
+	}
+	return with(with(s, ": ", r.Reason), ": ", r.Message)
+}
+
+// cause returns the reason of a decision in words, "" if it is not known here.
+func cause(r *runtime.Record) string {
+	switch r.Reason {
+	case plan.ReasonNew:
+		if r.Container == "" {
+			return "the pod has none"
+		}
+		return "it has not run yet"
+	case plan.ReasonExited:
+		return with("it exited", " with ", r.Message)
+	case plan.ReasonNotStarted:
+		return "the last instance could not be started"
+	case plan.ReasonLivenessProbe:
+		return "its liveness probe has failed"
+	case plan.ReasonStartupProbe:
+		return "its startup probe has failed"
+	case plan.ReasonUnknown:
+		return "its state is unknown"
+	case plan.ReasonChanged:
+		return "its definition has changed"
+	case plan.ReasonSandboxChanged:
+		return "the pod has a new sandbox"
+	case plan.ReasonSandboxDied:
+		return "the last one has died"
+	case plan.ReasonNamespaces:
+		return "the last one has not the network and the namespaces of the spec"
+	case plan.ReasonSeveralSandboxes:
+		return "the pod has more than one"
+	case plan.ReasonFinished:
+		return "its containers have finished"
+	case "CrashLoopBackOff":
+		return with("it keeps ending, last", " with ", r.Message)
+	case "ImagePullBackOff":
+		return "its image could not be pulled"
+	case "PostStartHookError":
+		return "its postStart hook has failed"
+	case "Deleted": // this one and the following are reasons of podworkers
+		return "it is deleted in the API"
+	case "NotDesired", "Orphan":
+		return "no source has it"
+	case "Evicted":
+		return "it is evicted"
+	case "Failed":
+		return "it has failed for good"
 	}
 	return ""
 }
@@ -142,7 +206,7 @@ func after(d time.Duration) string {
 	return " after " + round(d)
 }
 
-func grace(d time.Duration) string {
+func within(d time.Duration) string {
 	if d <= 0 {
 		return ""
 	}

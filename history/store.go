@@ -73,9 +73,9 @@ type Store struct {
 	loaded, ran bool
 }
 
-// maxKey is the maximum length of the key of a record: three words, an exit code, two names
+// maxKey is the maximum length of the key of a record: two words, an exit code, two names
 // and two texts.
-const maxKey = 3*(maxName+2) + 5 + 2*(maxName+1) + 2*(maxText+2)
+const maxKey = 2*(maxName+2) + 5 + 2*(maxName+1) + 2*(maxText+2)
 
 // pod is the history of a pod.
 type pod struct {

@@ -3,15 +3,21 @@ package pleg
 import "github.com/kubeletkit/kubeletkit/runtime"
 
 // recordEvents records the events of a pod. The status has the details; it is nil if the pod
-// is gone. Removals are not recorded: they change nothing of what runs. f may be nil.
+// is gone. Removals are not recorded: they change nothing of what runs. What has died comes
+// before what runs, since an instance starts after the one before it. f may be nil.
 func recordEvents(f runtime.RecordFunc, pod runtime.PodRef, events []Event, status *runtime.PodStatus, source runtime.RecordSource) {
 	if f == nil {
 		return
 	}
-	for i := range events {
-		if r, ok := recordOf(&events[i], status); ok {
-			r.Pod, r.Stage, r.Source = pod, runtime.StageSeen, source
-			f(r)
+	for _, died := range [...]bool{true, false} {
+		for i := range events {
+			if t := events[i].Type; died != (t == ContainerDied || t == SandboxDied) {
+				continue
+			}
+			if r, ok := recordOf(&events[i], status); ok {
+				r.Pod, r.Stage, r.Source = pod, runtime.StageSeen, source
+				f(r)
+			}
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
@@ -117,7 +118,7 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	err = fmt.Errorf("postStart hook: %w", err)
 	// The output of the hook may be secret: it is in the status, but not in the event.
 	events.warning("FailedPostStartHook", "PostStartHook failed")
-	events.decided(runtime.Record{Kind: runtime.KindStopContainer, Reason: reasonPostStartHook, Duration: time.Duration(runtime.GracePeriod(s.Pod)) * time.Second})
+	events.decided(runtime.Record{Kind: runtime.KindStopContainer, Reason: reasonPostStartHook, Duration: seconds.Duration(runtime.GracePeriod(s.Pod))})
 	stopErr := s.r.stopContainer(ctx, &containerStop{
 		ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, events: events,
 		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},

@@ -2,9 +2,8 @@ package plan
 
 import (
 	"fmt"
-	"math"
-	"time"
 
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -53,7 +52,7 @@ func Records(in Input, a Actions) []runtime.Record {
 		k := &a.Kill[i]
 		decide(runtime.Record{
 			Kind: runtime.KindStopContainer, Container: k.Container.Name, Attempt: uint32(max(0, k.Container.RestartCount)),
-			Reason: k.Reason, Message: k.Message, Duration: seconds(k.GracePeriod),
+			Reason: k.Reason, Message: k.Message, Duration: seconds.Duration(k.GracePeriod),
 		})
 	}
 	if a.CreateSandbox {
@@ -123,14 +122,9 @@ func exitOf(kind runtime.ContainerKind, n *runtime.ContainerStatus) (reason, mes
 	if n == nil || n.State != runtime.ContainerExited {
 		return ReasonNew, ""
 	}
-	message = fmt.Sprintf("exit code %d", exitCode(kind, n))
+	message = fmt.Sprintf("code %d", exitCode(kind, n))
 	if n.Reason != "" && n.Reason != "Completed" && n.Reason != "Error" {
 		message += ", " + n.Reason
 	}
 	return ReasonExited, message
-}
-
-// seconds returns a number of seconds as a duration, at most the longest one.
-func seconds(n int64) time.Duration {
-	return time.Duration(min(n, math.MaxInt64/int64(time.Second))) * time.Second
 }

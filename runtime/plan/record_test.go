@@ -22,8 +22,8 @@ func TestRecords(t *testing.T) {
 			"StopContainer m 2 LivenessProbe (Container m failed liveness probe, will be restarted) 30s; StartContainer m 3 LivenessProbe",
 		},
 		"another image":   {"Always; main m", "sandbox 0 ready; m#0 running image=old", "", "StopContainer m 0 DefinitionChanged (Container m definition changed, will be restarted) 30s; StartContainer m 1 DefinitionChanged"},
-		"an exit":         {"Always; main m", "sandbox 0 ready; m#0 exited code=3", "", "StartContainer m 1 Exited (exit code 3)"},
-		"out of memory":   {"Always; main m", "sandbox 0 ready; m#0 exited code=137 oom", "", "StartContainer m 1 Exited (exit code 137, OOMKilled)"},
+		"an exit":         {"Always; main m", "sandbox 0 ready; m#0 exited code=3", "", "StartContainer m 1 Exited (code 3)"},
+		"out of memory":   {"Always; main m", "sandbox 0 ready; m#0 exited code=137 oom", "", "StartContainer m 1 Exited (code 137, OOMKilled)"},
 		"never started":   {"Always; main m", "sandbox 0 ready; m#0 created", "", "StartContainer m 1 NotStarted"},
 		"a lost sandbox":  {"Always; main m", "sandbox 0 dead; m#0 running", "", "CreateSandbox 1 SandboxDied; StartContainer m 1 SandboxChanged"},
 		"two sandboxes":   {"Always; main m", "sandbox 1 ready; sandbox 0 ready; m#0 running", "", "CreateSandbox 2 SeveralSandboxes; StartContainer m 1 SandboxChanged"},
@@ -44,7 +44,7 @@ func TestRecordOfABackOff(t *testing.T) {
 	in.Crashes = plan.Compute(in).Crashes
 	in.Status = parseStatus(t, "sandbox 0 ready; m#1 exited code=2 ago=1s; n#0 running")
 	second := plan.Compute(in)
-	assert.Equal(t, "BackOff m 0 CrashLoopBackOff (exit code 2) 10s", recorded(t, plan.Records(in, second)))
+	assert.Equal(t, "BackOff m 0 CrashLoopBackOff (code 2) 10s", recorded(t, plan.Records(in, second)))
 	in.Crashes, in.Now = second.Crashes, now.Add(5*time.Second)
 	assert.Empty(t, plan.Records(in, plan.Compute(in)))
 }
