@@ -21,7 +21,7 @@ func embeddedDir(s *config.Settings) string { return filepath.Join(s.RootDir, "p
 // before f begins and ends after f. If the runtime fails, the context of f ends.
 func withEmbedded(ctx context.Context, s *config.Settings, log logr.Logger, f func(context.Context) error) error {
 	rt, err := process.New(process.Options{
-		Dir: embeddedDir(s), PIDLimit: max(0, ptr.Deref(s.PodPidsLimit, 0)), Logger: log.WithName("process"),
+		Dir: embeddedDir(s), AgentDir: s.RootDir, PIDLimit: max(0, ptr.Deref(s.PodPidsLimit, 0)), Logger: log.WithName("process"),
 	})
 	if err != nil {
 		return fmt.Errorf("no --container-runtime-endpoint is given, and the embedded runtime cannot be used: %w", err)

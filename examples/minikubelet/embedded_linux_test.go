@@ -86,3 +86,54 @@ func TestEmbeddedRuntime(t *testing.T) {
 	assert.Equal(t, "No agent runs. 2 pods are ending: default/hello-node, default/shared-volume-node\nAll pods have ended.\n", command("stop"))
 	assert.Equal(t, "No agent runs, and no pods run.\n", command("stop"))
 }
+
+// A container with runAsUser can use its emptyDir and its termination message, although only
+// root may enter the root directory.
+func TestEmbeddedRuntimeRunAsUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a container of another user")
+	}
+	root, err := os.MkdirTemp("", "mk") // 0700
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, os.RemoveAll(root)) }()
+	manifests := filepath.Join(root, "manifests")
+	require.NoError(t, os.Mkdir(manifests, 0o700))
+	write(t, filepath.Join(manifests, "pod.yaml"), `apiVersion: v1
+kind: Pod
+metadata: {name: user, annotations: {process.kubeletkit.io/mounts: env}}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: c
+    image: host
+    command: [sh, -c, "echo hello > $MOUNT_DATA/file && cat $MOUNT_DATA/file && printf %s-%s bye bye > $TERMINATION_MESSAGE_PATH"]
+    securityContext: {runAsUser: 2012345678}
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, emptyDir: {}}]
+`)
+	configFile := filepath.Join(root, "config.yaml")
+	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n", header, root, manifests))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"})
+	}()
+	command := func(args ...string) string {
+		var out strings.Builder
+		name, args, ok := client.Split(append([]string{"--root-dir", root}, args...), config.Flags())
+		require.True(t, ok)
+		if err := client.Run(t.Context(), name, args, client.Env{Out: &out, Err: &strings.Builder{}}); err != nil {
+			return err.Error()
+		}
+		return out.String()
+	}
+	require.Eventually(t, func() bool { return strings.Contains(command("describe", "user"), "bye-bye") }, 30*time.Second, 50*time.Millisecond)
+	assert.Equal(t, "hello\n", command("logs", "user"))
+	require.NoError(t, os.Remove(filepath.Join(manifests, "pod.yaml")))
+	require.Eventually(t, func() bool {
+		left, err := os.ReadDir(filepath.Join(root, "pods"))
+		return err == nil && len(left) == 0
+	}, 30*time.Second, 50*time.Millisecond)
+	cancel()
+	require.NoError(t, <-done)
+}

@@ -120,6 +120,9 @@ func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateC
 			_ = rec.Cgroup.Remove(ctx)
 		}
 	}()
+	if err := s.letReach(&rec); err != nil {
+		found.warn("user %d may not be able to use its volumes: %v", user.UID, err)
+	}
 	spec := s.specOf(&rec, pod, home, env, found)
 	rec.Warnings = found.warnings
 

@@ -83,6 +83,9 @@
 // programs find the paths in the environment instead, that of a mount at /data in
 // $MOUNT_DATA.
 //
+// With root, a container of another user must pass through the directories of the agent to
+// reach its volumes. [Options].AgentDir lets it, by ACLs; see there.
+//
 // # Images
 //
 // The image is the host, whatever its name is. Every image exists and a pull succeeds at

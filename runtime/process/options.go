@@ -28,6 +28,11 @@ type Options struct {
 	// limits the path of a socket. The directory and its parents must belong to this user or
 	// to root, and nobody else may write to them. Required.
 	Dir string
+	// AgentDir is the root directory of the agent, which other users must not enter. If it is
+	// set and the server runs as root, the user of a container gets the permission to pass
+	// through the directories that lead to its mounts below AgentDir/pods, by an ACL (acl(5)).
+	// Otherwise a container with runAsUser cannot use its emptyDir. Default: none.
+	AgentDir string
 	// Logger receives errors that no caller gets. Default: none.
 	Logger logr.Logger
 	// CgroupRoot is the cgroup in which each container gets its own. An absolute path
@@ -54,6 +59,9 @@ func (o *Options) validate() error {
 	case len(filepath.Clean(o.Dir)) > maxDir:
 		errs = append(errs, fmt.Errorf("field Dir %q is longer than %d bytes, too long for a socket in it", o.Dir, maxDir))
 	}
+	if o.AgentDir != "" && !filepath.IsAbs(o.AgentDir) {
+		errs = append(errs, fmt.Errorf("AgentDir %q is not an absolute path", o.AgentDir))
+	}
 	if o.PIDLimit < 0 {
 		errs = append(errs, fmt.Errorf("PIDLimit %d is negative", o.PIDLimit))
 	}
@@ -73,6 +81,9 @@ const maxDir = 90
 
 func (o *Options) setDefaults() {
 	o.Dir = filepath.Clean(o.Dir)
+	if o.AgentDir != "" {
+		o.AgentDir = filepath.Clean(o.AgentDir)
+	}
 	if o.CgroupRoot == "" {
 		o.CgroupRoot = "kubeletkit"
 	}

@@ -50,6 +50,8 @@ type Server struct {
 	syncing                     chan struct{}
 	sandboxesDir, containersDir dirSync
 
+	reaching sync.Mutex // held while ACLs are changed
+
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
