@@ -112,8 +112,9 @@ func (a *Agent) start() ([]component, bool) {
 // Run runs the agent until ctx ends, waits for everything that it started, and returns
 // nil; the pods go on running. It returns an error early if a part fails for good, or if
 // another agent uses the root or the logs directory, or if another user can write to the
-// root directory. A second call returns an error that
-// wraps [runtime.ErrAlreadyRunning].
+// root directory. If a sink, plugin, probe handler or source ignores the end of its
+// context, Run waits for it, and logs the part and the pod after some seconds. A second
+// call returns an error that wraps [runtime.ErrAlreadyRunning].
 func (a *Agent) Run(ctx context.Context) error {
 	added, first := a.start()
 	if !first {
@@ -135,8 +136,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	stopHistory := a.runHistory(ctx)
 	stopCheckpoint := a.runCheckpoint(ctx)
 	g, gctx := errgroup.WithContext(ctx)
+	running := newRunning()
 	run := func(c component, mayEnd bool) {
+		running.add(c.name)
 		g.Go(func() error {
+			defer running.remove(c.name)
 			err := c.run(gctx)
 			switch {
 			case gctx.Err() != nil: // the agent stops, or another part has failed first
@@ -159,7 +163,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	} {
 		run(c, false)
 	}
-	err = errors.Join(g.Wait(), stopCheckpoint(), stopHistory())
+	err = a.wait(gctx, running, func() error {
+		err := g.Wait()
+		running.add("checkpoint or history") // these are the last to be stopped
+		return errors.Join(err, stopCheckpoint(), stopHistory())
+	})
 	a.log.Info("Agent has stopped")
 	return err
 }

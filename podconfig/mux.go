@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/join"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -205,7 +206,7 @@ func (m *Mux) Run(ctx context.Context) error {
 	}
 
 	var sources sync.WaitGroup
-	defer sources.Wait()
+	defer join.Wait(&sources, join.Late, m.logLate)
 	m.mu.Lock()
 	m.start = func(r *registration) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -227,6 +228,21 @@ func (m *Mux) Run(ctx context.Context) error {
 	m.start, m.ended = nil, true // no source is started during the wait
 	m.mu.Unlock()
 	return nil
+}
+
+// logLate logs the sources that have not ended after Run should have ended.
+func (m *Mux) logLate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.merger.sources {
+		select {
+		case <-r.done:
+		default:
+			if r.done != nil {
+				m.logger.Error(nil, "The mux cannot stop: a source has not returned although its context has ended", "source", r.name)
+			}
+		}
+	}
 }
 
 // restorePods adds the pods of an earlier run of the agent to the merger.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -55,15 +56,31 @@ func (w *Workers) logReturned(ctx context.Context, c call, r returned, took time
 			w.logger(c).V(4).Info("Call has returned", "took", took)
 		}
 	case c.kind == callSync && r.failure() != nil:
-		w.logger(c).Info("Pod has failed for good; it will be terminated", "reason", r.failure().Reason, "message", r.failure().Message, "cause", r.err.Error())
+		w.logger(c).Info("Pod has failed for good; it will be terminated", "reason", r.failure().Reason, "message", r.failure().Message, "cause", withoutPod(r.err, c.ref).Error())
 	case errors.As(r.err, &crash):
-		w.logger(c).Error(r.err, "Pod worker has recovered from a panic; the call will be repeated", "stack", string(crash.Stack))
+		w.logger(c).Error(withoutPod(r.err, c.ref), "Pod worker has recovered from a panic; the call will be repeated", "stack", string(crash.Stack))
 	case ctx.Err() != nil:
 		w.logger(c).V(2).Info("Call was cancelled", "cause", context.Cause(ctx).Error(), "took", took)
 	default:
-		w.logger(c).Error(r.err, "Error syncing pod; the call will be repeated")
+		w.logger(c).Error(withoutPod(r.err, c.ref), "Error syncing pod; the call will be repeated")
 	}
 }
+
+// withoutPod returns the error for a log line that has the pod as a key. Errors name their
+// pod, as do most of those that they wrap, so that the line would name it several times.
+func withoutPod(err error, ref runtime.PodRef) error {
+	name := "pod " + ref.String()
+	return loggedError{err, strings.NewReplacer("orphaned "+name+": ", "", name+": ", "", " of "+name, "").Replace(err.Error())}
+}
+
+// loggedError is an error with another text.
+type loggedError struct {
+	error
+	text string
+}
+
+func (e loggedError) Error() string { return e.text }
+func (e loggedError) Unwrap() error { return e.error }
 
 // readAndSync reads the pod's status and calls the syncer. unread is true if it did not
 // call the syncer, because the status could not be read.

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/join"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -144,8 +145,20 @@ func (w *Workers) Run(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
-	w.calls.Wait()
+	join.Wait(&w.calls, join.Late, w.logLate)
 	return nil
+}
+
+// logLate logs the pods that have a call under way after Run should have ended.
+func (w *Workers) logLate() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid, wk := range w.workers {
+		if wk.cancel != nil {
+			m := w.machines.pods[uid]
+			w.log.Error(nil, "The pod workers cannot stop: a call has not returned although its context has ended", "pod", m.ref, "phase", m.phase)
+		}
+	}
 }
 
 // UpdatePod implements [PodWorkers]. It logs an invalid update.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -577,6 +578,28 @@ func TestFailureForGood(t *testing.T) {
 			}
 		}
 		assert.Equal(t, []*runtime.TerminalError{s.Failure}, failures)
+	})
+}
+
+// A line about a failed call has the pod as a key, and not in the text of its error too.
+func TestAFailedCallNamesThePodOnce(t *testing.T) {
+	var mu sync.Mutex
+	var logs []string
+	log := funcr.New(func(_, args string) { mu.Lock(); defer mu.Unlock(); logs = append(logs, args) }, funcr.Options{})
+	inBubble(t, podworkers.Options{Logger: log}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+		pod := apiPod("u", "web")
+		ref := runtime.RefOf(pod).String()
+		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
+			return podworkers.Result{}, fmt.Errorf("pod %s: setting up its volumes: volume %q of pod %s: no space", ref, "data", ref)
+		}
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		require.Len(t, logs, 1)
+		assert.Contains(t, logs[0], `"error"="setting up its volumes: volume \"data\": no space"`)
+		assert.Equal(t, 1, strings.Count(logs[0], ref), logs[0])
 	})
 }
 

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/kubeletkit/kubeletkit/internal/testconn"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -69,34 +68,6 @@ func TestAStoppedWorkerHasNoResult(t *testing.T) {
 	assert.Empty(t, m.states)
 }
 
-// stuck is a connection whose peer stops reading when it has written a part of its answer:
-// from then on every write waits until the connection is closed.
-type stuck struct {
-	net.Conn
-	received atomic.Int64
-	closed   chan struct{}
-	once     sync.Once
-}
-
-func (c *stuck) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.received.Add(int64(n))
-	return n, err
-}
-
-func (c *stuck) Write(p []byte) (int, error) {
-	if c.received.Load() > 8<<10 {
-		<-c.closed
-		return 0, net.ErrClosed
-	}
-	return c.Conn.Write(p)
-}
-
-func (c *stuck) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
-
 // A server that answers over HTTP/2 and does not read does not block the prober: to read
 // from it, HTTP/2 has to write to it.
 func TestAServerThatDoesNotRead(t *testing.T) {
@@ -110,7 +81,10 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	h := newHTTPHandler("test")
 	h.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		return &stuck{Conn: conn, closed: make(chan struct{})}, err
+		if err != nil {
+			return nil, err
+		}
+		return testconn.Stuck(conn, 8<<10), nil
 	}
 	address := server.Listener.Addr().(*net.TCPAddr)
 	for range 2 { // whether the write is one that net/http waits for is a matter of scheduling

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/join"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -67,6 +68,7 @@ type Manager struct {
 	// it, each counted in workers.
 	ctx     context.Context
 	workers sync.WaitGroup
+	running map[*worker]struct{} // counted in workers
 	ran     bool
 	// since is when Run began.
 	since  time.Time
@@ -136,6 +138,7 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
 		results:  make(chan runtime.ProbeResult),
 		wake:     make(chan struct{}, 1),
 		pods:     map[types.UID]*pod{},
+		running:  map[*worker]struct{}{},
 		states:   map[runtime.ContainerID]*state{},
 		unsent:   map[resultKey]runtime.ProbeResult{},
 	}, nil
@@ -161,8 +164,17 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.ctx = nil
 	m.mu.Unlock()
-	m.workers.Wait()
+	join.Wait(&m.workers, join.Late, m.logLate)
 	return nil
+}
+
+// logLate logs the probes that have not ended after Run should have ended.
+func (m *Manager) logLate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for w := range m.running {
+		w.log.Error(nil, "The prober cannot stop: an attempt has not returned although its context has ended")
+	}
 }
 
 // HasProbe implements [runtime.ProbeResults]. A handler in [Options.Handlers] may

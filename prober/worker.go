@@ -63,6 +63,7 @@ func (m *Manager) launch(w *worker) {
 		return
 	}
 	ctx := m.ctx
+	m.running[w] = struct{}{}
 	m.workers.Go(func() {
 		defer m.ended(w)
 		w.run(ctx)
@@ -73,6 +74,7 @@ func (m *Manager) launch(w *worker) {
 func (m *Manager) ended(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	delete(m.running, w)
 	// Under the lock, so that a worker that is added meanwhile reports after this.
 	if p := m.pods[w.ref.Pod.UID]; p == nil || p.workers[w.key()] == nil {
 		m.metrics.Removed(w.ref)

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/join"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -61,26 +62,15 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // join waits for all calls, and logs those that do not return soon.
 func (m *Manager) join(calls *sync.WaitGroup) {
-	joined := make(chan struct{})
-	go func() {
-		calls.Wait()
-		close(joined)
-	}()
-	late := time.NewTimer(hangGrace)
-	defer late.Stop()
-	select {
-	case <-joined:
-		return
-	case <-late.C:
-	}
-	m.mu.Lock()
-	for _, r := range m.pods {
-		if r.stage == calling || r.stage == hanging {
-			m.log.Error(nil, "The status manager cannot stop: the sink has not returned although its context has ended", "pod", r.ref, "since", r.since)
+	join.Wait(calls, hangGrace, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, r := range m.pods {
+			if r.stage == calling || r.stage == hanging {
+				m.log.Error(nil, "The status manager cannot stop: the sink has not returned although its context has ended", "pod", r.ref, "since", r.since)
+			}
 		}
-	}
-	m.mu.Unlock()
-	<-joined
+	})
 }
 
 // delivery is one call of the sink: Deliver, or PodGone if end is true.

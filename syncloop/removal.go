@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/join"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -121,5 +122,13 @@ func (h *Handler) Stop() {
 	for _, r := range h.removals.byUID {
 		r.cancel()
 	}
-	h.removals.tasks.Wait()
+	join.Wait(&h.removals.tasks, join.Late, func() {
+		for uid, r := range h.removals.byUID {
+			select {
+			case <-r.done:
+			default:
+				h.log.Error(nil, "The sync loop cannot stop: the removal of a pod's directory has not returned although its context has ended", "podUID", uid)
+			}
+		}
+	})
 }

@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 	"unicode"
@@ -23,6 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/kubeletkit/kubeletkit/internal/testconn"
 	"github.com/kubeletkit/kubeletkit/prober/grpcprobe"
 )
 
@@ -326,41 +325,16 @@ func TestOtherProtocols(t *testing.T) {
 	}
 }
 
-// stuck is a connection whose peer stops reading when it has written a part of its answer:
-// from then on every write waits until the connection is closed.
-type stuck struct {
-	net.Conn
-	received atomic.Int64
-	closed   chan struct{}
-	once     sync.Once
-}
-
-func (c *stuck) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.received.Add(int64(n))
-	return n, err
-}
-
-func (c *stuck) Write(p []byte) (int, error) {
-	if c.received.Load() > 1<<10 {
-		<-c.closed
-		return 0, net.ErrClosed
-	}
-	return c.Conn.Write(p)
-}
-
-func (c *stuck) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
-
 // A server that answers and does not read does not delay the probe beyond its timeout: to
 // read from it, HTTP/2 has to write to it.
 func TestServerThatDoesNotRead(t *testing.T) {
 	address := serveHTTP2(t, answer{header: map[string]string{"Content-Type": "application/grpc"}, body: strings.Repeat("x", 100<<10)}.serve)
 	client := &grpcprobe.Client{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		return &stuck{Conn: conn, closed: make(chan struct{})}, err
+		if err != nil {
+			return nil, err
+		}
+		return testconn.Stuck(conn, 1<<10), nil
 	}}
 	for range 5 { // whether the write is one that net/http waits for is a matter of scheduling
 		healthy, message := client.Probe(t.Context(), address, "", 100*time.Millisecond)
