@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -23,6 +24,9 @@ type Agent struct {
 	dependents *objects.Dependents
 	loop       *syncloop.Loop
 	drain      drain
+	// busy means that something may have happened in the runtime since the last garbage
+	// collection that was due.
+	busy atomic.Bool
 
 	mu      sync.Mutex
 	started bool
@@ -49,6 +53,7 @@ func New(opts Options) (*Agent, error) {
 	}
 	opts.PodLogsDir = host.PodLogsDir
 	a := &Agent{opts: opts, log: opts.Logger}
+	a.busy.Store(true) // an earlier agent may have left something behind
 	if err := a.compose(host); err != nil {
 		return nil, fmt.Errorf("kubeletkit: %w", err)
 	}

@@ -205,8 +205,12 @@ func (a *Agent) buildWorkers(p *Parts) error {
 }
 
 func (a *Agent) buildGC(p *Parts) error {
+	var idle func() bool
+	if a.opts.GC.MinAge == 0 && a.opts.GCPlan == nil { // else there may be more to do as time passes
+		idle = func() bool { return !a.busy.Swap(false) }
+	}
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
-		Policy: a.opts.GC, Plan: a.opts.GCPlan, LogsDir: p.Host.PodLogsDir, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
+		Policy: a.opts.GC, Plan: a.opts.GCPlan, Idle: idle, LogsDir: p.Host.PodLogsDir, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
 	})
 	if err != nil {
 		return err
@@ -247,10 +251,14 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	if r, ok := runtime.Optional[podsync.StatusRefresher](p.PodSyncer); ok {
 		probeResult = func(res runtime.ProbeResult) { r.RefreshStatus(res.Pod.UID) }
 	}
+	observe := func(ev pleg.PodEvents) {
+		a.busy.Store(true)
+		p.Prober.Notify(ev.Pod.UID)
+	}
 	a.loop, err = syncloop.New(
 		syncloop.Deps{Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: a.checker(), Pods: p.PodManager, Probes: p.Prober.Results()},
 		syncloop.Options{
-			Due: a.dependents.Due, Observe: func(ev pleg.PodEvents) { p.Prober.Notify(ev.Pod.UID) }, ProbeResult: probeResult, Logger: a.named("syncloop"),
+			Due: a.dependents.Due, Observe: observe, ProbeResult: probeResult, Logger: a.named("syncloop"),
 		})
 	return err
 }

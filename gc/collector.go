@@ -21,6 +21,10 @@ import (
 // firstRetry is the delay after the first failed collection.
 const firstRetry = time.Second
 
+// idlePeriods is the number of periods after which a collection is made also if
+// Options.Idle reports that there is nothing to do.
+const idlePeriods = 10
+
 // Options are the settings of a [Collector]; the zero value is valid.
 type Options struct {
 	Policy
@@ -30,6 +34,11 @@ type Options struct {
 	// minute, kubelet's ContainerGCPeriod. After a collection that failed it is 1
 	// second, and doubles up to Period with each further failure in a row.
 	Period time.Duration
+	// Idle reports whether nothing has happened in the runtime since it was called last. If
+	// it returns true at the end of a period, and the last collection has not failed, there
+	// is no collection, up to ten times in a row. It must not be set if the plan depends on
+	// the time. nil: there is a collection after each period.
+	Idle func() bool
 	// LogsDir is the directory in which the runtime writes logs, a directory for each
 	// pod. "": log directories are left alone.
 	LogsDir string
@@ -88,7 +97,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		return fmt.Errorf("gc: %w", runtime.ErrAlreadyRunning)
 	}
 	retry := backoff.Exponential{Min: min(firstRetry, c.opts.Period), Max: c.opts.Period}
-	failures := 0
+	failures, idle := 0, 0
 	next := time.NewTimer(c.opts.Period)
 	defer next.Stop()
 	for {
@@ -96,9 +105,15 @@ func (c *Collector) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
+			if failures == 0 && idle < idlePeriods && c.opts.Idle != nil && c.opts.Idle() {
+				idle++
+				next.Reset(c.opts.Period)
+				continue
+			}
 		case <-c.kick:
 			failures = 0 // there is something new to remove
 		}
+		idle = 0
 		wait := c.opts.Period
 		if err := c.Collect(ctx); err == nil {
 			failures = 0

@@ -13,8 +13,8 @@
 //
 // [GarbageCollector] is the interface of this package and [Collector] the default. The
 // collector lists the runtime, calls [Plan] or [Options.Plan], which decides over
-// values, and carries the plan out. It does so once a minute, as kubelet, and at once
-// after [Collector.Kick]. A container that cannot be removed does not prevent the
+// values, and carries the plan out. It does so once a minute, as kubelet, unless
+// [Options.Idle] reports that nothing has happened, and at once after [Collector.Kick]. A container that cannot be removed does not prevent the
 // removal of others. It is tried again after 1, 2, 4… seconds, up to the period;
 // kubelet waits for the next minute.
 package gc

@@ -184,6 +184,32 @@ func TestOneFailureDoesNotKeepTheOthers(t *testing.T) {
 	assert.ElementsMatch(t, []string{"c-u2", "s-u1", "s-u2"}, h.removed)
 }
 
+func TestIdlePeriodsAreSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, idle := &holder{}, true
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Idle: func() bool { return idle }})
+		require.NoError(t, err)
+		go func() { assert.NoError(t, c.Run(t.Context())) }()
+		time.Sleep(10*time.Minute + time.Second)
+		assert.Zero(t, h.listed())
+		time.Sleep(time.Minute)
+		assert.Equal(t, 1, h.listed(), "a collection after ten periods in any case")
+		c.Kick()
+		synctest.Wait()
+		assert.Equal(t, 2, h.listed())
+		idle = false
+		time.Sleep(time.Minute + time.Second)
+		assert.Equal(t, 3, h.listed(), "something has happened")
+		idle = true
+		h.mu.Lock()
+		h.pods, h.failing = []*runtime.Pod{gonePod("u1")}, map[string]error{"c-u1": errors.New("busy")}
+		h.mu.Unlock()
+		c.Kick()
+		time.Sleep(8 * time.Second)
+		assert.Equal(t, 7, h.listed(), "a failure is tried again after 1, 2 and 4 s")
+	})
+}
+
 func TestLogDirectories(t *testing.T) {
 	logs := t.TempDir()
 	for _, d := range []string{"ns_gone_u1", "ns_alive_u2", "ns_stopping_u3", "ns_underscores_u_4_", "ns_alive_u_5", "lost+found", "a_b"} {

@@ -27,14 +27,14 @@ type policy struct {
 }
 
 // resync returns the time until a pod is synced without any update. It ends at a
-// multiple of a 60th of the interval, by default a second, so that one wake-up of an
-// idle agent, which costs as much as a sync, serves several pods.
+// multiple of a 12th of the interval, by default 5 seconds, so that one wake-up of an
+// idle agent, which costs as much as several syncs, serves many pods.
 func (p policy) resync(now time.Time, jitter float64) time.Duration {
 	if p.resyncInterval == forever {
 		return forever
 	}
 	wait := jittered(p.resyncInterval, jitter)
-	if grid := p.resyncInterval / 60; grid > 0 {
+	if grid := p.resyncInterval / 12; grid > 0 {
 		over := time.Duration(now.Add(wait).UnixNano()) % grid
 		wait += (grid - over) % grid
 	}

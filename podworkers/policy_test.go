@@ -14,7 +14,7 @@ func TestResyncsFallTogether(t *testing.T) {
 		now := time.Unix(0, rapid.Int64Range(0, 1<<62).Draw(t, "now"))
 		p := policy{resyncInterval: interval}
 		wait := p.resync(now, rapid.Float64Range(0, 1).Draw(t, "jitter"))
-		grid := interval / 60
+		grid := interval / 12
 		assert.GreaterOrEqual(t, wait, interval)
 		assert.LessOrEqual(t, wait, interval+interval/2+grid)
 		if grid > 0 {

@@ -18,13 +18,15 @@ import (
 // Observe implements [Observer]. If the pod is not desired and has no worker, the next
 // cleanup sweeps for orphans.
 func (h *Handler) Observe(ev pleg.PodEvents) {
+	h.observed = true
 	if !h.desired(ev.Pod.UID) && !h.deps.Workers.State(ev.Pod.UID).Known() {
 		h.sweep = true
 	}
 }
 
 // HandlePodCleanups implements [SyncHandler]. It lists the runtime and reads the disk only
-// if there may be an orphan, and once a minute.
+// if there may be an orphan, and every 5 minutes, or once a minute if it has received no
+// event of the runtime.
 func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	admitted := h.admitted()
 	if h.deps.Checkpoint != nil {
@@ -48,7 +50,11 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	}
 	h.deps.Status.Prune(alive)
 
-	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= sweepPeriod {
+	period := sweepPeriod
+	if h.observed {
+		period = observedSweepPeriod
+	}
+	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= period {
 		more, err := h.sweepOrphans(ctx, alive)
 		h.sweep = more || err != nil
 		if err != nil {

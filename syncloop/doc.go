@@ -18,7 +18,8 @@
 // [Loop] handles one input after the other, in one goroutine. It does no work on a pod
 // and waits for none: the handler passes the pod to its worker and returns. There is a
 // sync tick each second, for [Options].Due, and a housekeeping tick each 2 seconds.
-// Housekeeping also follows 250 ms after [Loop.PodEnded].
+// Housekeeping also follows 250 ms after [Loop.PodEnded]. It is less frequent while nothing
+// happens, see [Options].HousekeepingPeriod.
 //
 // The loop pauses while the runtime does not answer or the PLEG is unhealthy. It then
 // takes nothing from its inputs, which merge what they have by pod, and checks again
@@ -34,7 +35,7 @@
 // Its housekeeping is kubelet's. It forgets workers of pods that are gone, starts pods
 // that must be started again, stops orphans, drops statuses and probes, reports the end
 // of pods, and removes the directories of pods that are gone. It lists the runtime only
-// if there may be something to find, and once a minute.
+// if there may be something to find, and every 5 minutes.
 //
 // Housekeeping begins when every source has delivered: until then it is not known which
 // pods are desired. There is one exception. A pod that an earlier agent ran under the

@@ -18,7 +18,12 @@ import (
 )
 
 // sweepPeriod is the time between two sweeps for orphans when nothing hints at one.
-const sweepPeriod = time.Minute
+// observedSweepPeriod is that of a handler that receives the events of the runtime: they
+// report each orphan. It is the time between relists of a PLEG with a reliable event stream.
+const (
+	sweepPeriod         = time.Minute
+	observedSweepPeriod = 5 * time.Minute
+)
 
 // listTimeout bounds the handler's own lists of the runtime: the loop waits for them, and
 // a healthy runtime answers in milliseconds.
@@ -144,9 +149,10 @@ type Handler struct {
 	// before has the running pods of an earlier agent that have no worker yet; nil after
 	// the first sweep.
 	before []*runtime.Pod
-	// sweep is true if the runtime or the disk may hold orphans.
-	sweep     bool
-	lastSweep time.Time
+	// sweep is true if the runtime or the disk may hold orphans. observed is true when
+	// Observe has been called.
+	sweep, observed bool
+	lastSweep       time.Time
 	// known has the pods of which the workers have a record: those after the last cleanup
 	// and those that were given to a worker since.
 	known map[types.UID]runtime.PodRef

@@ -101,7 +101,8 @@ type Deps struct {
 type Options struct {
 	// SyncPeriod is the time between sync ticks. Default 1 s.
 	SyncPeriod time.Duration
-	// HousekeepingPeriod is the time between cleanups. Default 2 s.
+	// HousekeepingPeriod is the time between cleanups. When nothing has come from any
+	// input for 30 s, and the last cleanup has not failed, it is at least 30 s. Default 2 s.
 	HousekeepingPeriod time.Duration
 	// CheckPeriod is the time between checks of a healthy runtime. Default 5 s.
 	CheckPeriod time.Duration
@@ -135,9 +136,14 @@ type Loop struct {
 	// ended has room for one token: there is one when a pod has ended and soon has not
 	// been set for it. Further tokens are dropped.
 	ended chan struct{}
-	// soon fires when housekeeping is due because pods have ended; nil if none have. It
-	// belongs to the goroutine of Run.
+
+	// The rest belongs to the goroutine of Run.
+
+	// soon fires when housekeeping is due because pods have ended; nil if none have.
 	soon <-chan time.Time
+	// lastInput is the time of the last input other than a tick. cleaned is the time of the
+	// last cleanup that succeeded, zero if one has failed since.
+	lastInput, cleaned time.Time
 }
 
 // New returns a loop, or an error that names what is missing.
@@ -260,14 +266,23 @@ func (l *Loop) PodEnded() {
 // the runtime, which costs as much as the end of several.
 const endsDelay = 250 * time.Millisecond
 
+// quiet is the time without any input after which housekeeping becomes rare, and the time
+// between cleanups from then on. A cleanup looks at all pods, and nothing can have changed
+// but what the workers of pods do after the last input, which they end by PodEnded.
+const quiet = 30 * time.Second
+
 // handleNext waits for one input and handles it.
 func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan time.Time) error {
-	l.last.Store(time.Now().UnixNano())
-	l.synced.Store(l.deps.Config.AllSeen())
+	now := time.Now()
+	l.last.Store(now.UnixNano())
+	if synced := l.deps.Config.AllSeen(); l.synced.Swap(synced) != synced {
+		l.lastInput = now // a source can be seen without a change
+	}
 	ended := l.ended
 	if l.soon != nil {
 		ended = nil // the token stays until soon has fired
 	}
+	input := true // other than a tick
 	select {
 	case <-ctx.Done():
 	case <-l.health.changed:
@@ -292,8 +307,10 @@ func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan tim
 		}
 		l.sync(res.Pod.UID)
 	case now := <-syncTick:
+		input = false
 		if l.opts.Due != nil {
 			if pods := l.opts.Due(now); len(pods) > 0 {
+				input = true
 				l.deps.Handler.HandlePodSyncs(pods)
 			}
 		}
@@ -303,7 +320,13 @@ func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan tim
 		l.soon = nil
 		l.cleanup(ctx)
 	case <-housekeeping:
-		l.cleanup(ctx)
+		input = false
+		if now := time.Now(); now.Sub(l.lastInput) < quiet || now.Sub(l.cleaned) >= quiet {
+			l.cleanup(ctx)
+		}
+	}
+	if input {
+		l.lastInput = time.Now()
 	}
 	return nil
 }
@@ -339,7 +362,13 @@ func (l *Loop) cleanup(ctx context.Context) {
 	if !l.deps.Config.AllSeen() { // not l.synced: a source may have been added since
 		return
 	}
-	if err := l.deps.Handler.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
+	err := l.deps.Handler.HandlePodCleanups(ctx)
+	if err == nil {
+		l.cleaned = time.Now()
+		return
+	}
+	l.cleaned = time.Time{}
+	if ctx.Err() == nil {
 		l.log.Error(err, "Housekeeping failed; it is tried again at the next tick")
 	}
 }

@@ -103,6 +103,24 @@ func TestNoHousekeepingBeforeAllSourcesAreSeen(t *testing.T) {
 	})
 }
 
+func TestHousekeepingIsRareWhileNothingHappens(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		b.config.see()
+		cleanups := func(d time.Duration) int {
+			time.Sleep(d)
+			synctest.Wait()
+			return len(b.handler.take())
+		}
+		assert.Equal(t, 15, cleanups(31*time.Second), "every 2 s for half a minute")
+		assert.Equal(t, 10, cleanups(5*time.Minute), "every 30 s")
+		b.probes <- runtime.ProbeResult{Pod: runtime.PodRef{UID: "a"}}
+		assert.Equal(t, 5, cleanups(10*time.Second), "something has happened")
+		assert.Equal(t, 19, cleanups(5*time.Minute), "every 2 s for 20 s more")
+		b.handler.failCleanups(errors.New("disk full"))
+		assert.InDelta(t, 135, cleanups(5*time.Minute), 15, "a failure is tried again until it succeeds")
+	})
+}
+
 func TestNoHousekeepingWhileAnAddedSourceIsUnseen(t *testing.T) {
 	inLoop(t, syncloop.Options{SyncPeriod: time.Hour}, func(t *testing.T, b *bench) {
 		b.config.see()
