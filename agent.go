@@ -168,6 +168,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	} {
 		run(c, false)
 	}
+	if p.ImageGC != nil {
+		run(component{"garbage collector of images", p.ImageGC.Run}, false)
+	}
 	err = a.wait(gctx, running, func() error {
 		err := g.Wait()
 		running.add("checkpoint or history") // these are the last to be stopped

@@ -36,7 +36,7 @@ func (a *Agent) compose(host *runtime.Host) error {
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
 	}
 	for _, build := range []func(p *Parts) error{
-		a.buildStores, a.buildHistory, a.buildRuntimeView, a.buildDesired, a.buildStatus, a.buildPodSync, a.buildWorkers, a.buildGC, a.buildLoop,
+		a.buildStores, a.buildHistory, a.buildRuntimeView, a.buildDesired, a.buildStatus, a.buildPodSync, a.buildWorkers, a.buildGC, a.buildImageGC, a.buildLoop,
 	} {
 		if err := build(p); err != nil {
 			return err
@@ -219,6 +219,25 @@ func (a *Agent) buildGC(p *Parts) error {
 	return err
 }
 
+// buildImageGC builds the collector of images. Without an ImageService there is none; the
+// field is to be nil then, and not an interface with nil in it.
+func (a *Agent) buildImageGC(p *Parts) (err error) {
+	var def gc.ImageGCManager
+	if images, ok := runtime.Optional[runtime.ImageService](p.Runtime); ok {
+		if def, err = gc.NewImageCollector(images, gc.ImageOptions{
+			ImagePolicy: a.opts.ImageGC, Plan: a.opts.ImageGCPlan, StateFile: filepath.Join(a.opts.RootDir, imageGCState),
+			Event: p.Event, Metrics: a.opts.Metrics.GC, Logger: a.named("imagegc"),
+		}); err != nil {
+			return err
+		}
+	}
+	p.ImageGC, err = choose("ImageGC", a.opts.Override.ImageGC, def, p)
+	return err
+}
+
+// imageGCState is the file in the root directory with the times of use of images.
+const imageGCState = "image_gc_state"
+
 func (a *Agent) buildLoop(p *Parts) (err error) {
 	o := a.opts.Override
 	admit := syncloop.Chain(append([]syncloop.Admitter{a.opts.Limits}, a.opts.Admit...)...)
@@ -299,6 +318,9 @@ func (a *Agent) logParts() {
 	logReplaced[*podworkers.Workers](a.log, "PodWorkers", p.PodWorkers.(drainedWorkers).PodWorkers)
 	logReplaced[*gc.Collector](a.log, "GC", p.GC)
 	logReplaced[*syncloop.Handler](a.log, "SyncHandler", p.SyncHandler)
+	if p.ImageGC != nil {
+		logReplaced[*gc.ImageCollector](a.log, "ImageGC", p.ImageGC)
+	}
 	if a.opts.Override.Admission != nil {
 		a.log.Info("Part is replaced or wrapped", "part", "Admission")
 	}
@@ -310,6 +332,7 @@ func (a *Agent) logParts() {
 	}
 	missing(has[history.Runner](p.History), "History", "history.Runner", "the history ends with the agent")
 	missing(has[runtime.EventSource](p.Runtime), "Runtime", "runtime.EventSource", "the runtime is relisted every second")
+	missing(has[runtime.ImageService](p.Runtime), "Runtime", "runtime.ImageService", "images are not collected")
 	missing(has[pleg.Holder](p.PLEG), "PLEG", "pleg.Holder", "pods are inspected while they are being changed")
 	missing(has[pleg.Relister](p.PLEG), "PLEG", "pleg.Relister", "a runtime that does not answer is noticed later")
 	missing(has[podconfig.SourceRegistry](p.PodConfig), "PodConfig", "podconfig.SourceRegistry", "sources cannot be added or removed")
@@ -321,6 +344,9 @@ func (a *Agent) logParts() {
 	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")
 	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
+	if p.ImageGC != nil {
+		missing(has[gc.ImagePreviewer](p.ImageGC), "ImageGC", "gc.ImagePreviewer", "images and plans cannot be shown")
+	}
 	if a.opts.StatusSink != nil {
 		missing(has[status.EndSink](a.opts.StatusSink), "StatusSink", "status.EndSink", "the end of pods is not delivered")
 	}

@@ -51,6 +51,7 @@ var embedding = []struct {
 	{"PodSyncer", ExampleOverrides_podSyncer},
 	{"PodWorkers", ExampleOverrides_podWorkers},
 	{"GC", ExampleOverrides_gC},
+	{"ImageGC", ExampleOverrides_imageGC},
 	{"Admission", ExampleOverrides_admission},
 	{"SyncHandler", ExampleOverrides_syncHandler},
 }
@@ -328,6 +329,19 @@ type noGC struct{}
 
 func (noGC) Kick()                         {}
 func (noGC) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+
+// Images are removed by somebody else.
+func ExampleOverrides_imageGC() {
+	runPod(func(o *kubeletkit.Options) {
+		o.Override.ImageGC = kubeletkit.Replace[gc.ImageGCManager](noImageGC{})
+	})
+	// Output: Running
+}
+
+type noImageGC struct{ noGC }
+
+func (noImageGC) GarbageCollect(context.Context) error     { return nil }
+func (noImageGC) DeleteUnusedImages(context.Context) error { return nil }
 
 // An admitter that is asked before the limits of the node. One that is asked after them
 // stands in Options.Admit.

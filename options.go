@@ -73,6 +73,13 @@ type Options struct {
 	// GCPlan decides what garbage collection removes, in place of [gc.Plan]. nil: gc.Plan
 	// with the policy GC.
 	GCPlan gc.PlanFunc
+	// ImageGC decides when and which images are removed. Default: kubelet's, from 85 % usage
+	// of their file system down to 80 %. It has no effect if Runtime is no
+	// [runtime.ImageService], itself or through Unwrap.
+	ImageGC gc.ImagePolicy
+	// ImageGCPlan decides which images are removed, in place of [gc.PlanImages]. nil:
+	// gc.PlanImages with the policy ImageGC.
+	ImageGCPlan gc.ImagePlanFunc
 	// SyncFrequency is the time between two syncs of a pod to which nothing happens.
 	// Default 1 minute, as kubelet.
 	SyncFrequency time.Duration
@@ -85,8 +92,9 @@ type Options struct {
 	// StatusSink receives the status of each pod. nil: statuses are only kept, see
 	// [Agent.Pods]. A sink that is also a [status.EndSink] receives the end of each pod.
 	StatusSink status.Sink
-	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Repeats
-	// are merged, see [runtime.MergeEvents]. nil: events are logged.
+	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Those of
+	// the node have no pod. Repeats are merged, see [runtime.MergeEvents]. nil: events are
+	// logged.
 	Event runtime.EventFunc
 	// History are the limits of what is kept of each pod: what was seen, decided and done.
 	// Default of History.File: "history" in RootDir if there is a Checkpoint, otherwise none.

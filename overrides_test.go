@@ -82,6 +82,10 @@ type (
 		gc.GarbageCollector
 		called func(string)
 	}
+	wrappedImageGC struct {
+		gc.ImageGCManager
+		called func(string)
+	}
 	wrappedHandler struct {
 		syncloop.SyncHandler
 		called func(string)
@@ -112,6 +116,7 @@ func (w wrappedWorkers) Unwrap() any { return w.PodWorkers }
 func (w wrappedGC) Unwrap() any      { return w.GarbageCollector }
 func (w wrappedHandler) Unwrap() any { return w.SyncHandler }
 func (w wrappedHistory) Unwrap() any { return w.History }
+func (w wrappedImageGC) Unwrap() any { return w.ImageGCManager }
 
 func (w wrappedCache) Now() runtime.Mark { w.called("Cache"); return w.StatusCache.Now() }
 func (w wrappedPLEG) Watch() <-chan pleg.PodEvents {
@@ -138,6 +143,10 @@ func (w wrappedWorkers) UpdatePod(u podworkers.Update) {
 	w.PodWorkers.UpdatePod(u)
 }
 func (w wrappedGC) Kick() { w.called("GC"); w.GarbageCollector.Kick() }
+func (w wrappedImageGC) Run(ctx context.Context) error {
+	w.called("ImageGC")
+	return w.ImageGCManager.Run(ctx)
+}
 func (w wrappedHandler) HandlePodAdditions(pods []*v1.Pod) {
 	w.called("SyncHandler")
 	w.SyncHandler.HandlePodAdditions(pods)
@@ -213,6 +222,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				PodSyncer:  kubeletkit.Wrap(func(s podworkers.PodSyncer) podworkers.PodSyncer { return wrappedSyncer{s, called.add} }),
 				PodWorkers: kubeletkit.Wrap(func(w podworkers.PodWorkers) podworkers.PodWorkers { return wrappedWorkers{w, called.add} }),
 				GC:         kubeletkit.Wrap(func(c gc.GarbageCollector) gc.GarbageCollector { return wrappedGC{c, called.add} }),
+				ImageGC:    kubeletkit.Wrap(func(m gc.ImageGCManager) gc.ImageGCManager { return wrappedImageGC{m, called.add} }),
 				Admission: kubeletkit.Wrap(func(a syncloop.Admitter) syncloop.Admitter {
 					return syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error { called.add("Admission"); return a.Admit(req) })
 				}),
@@ -236,7 +246,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 		assert.Empty(t, held(t, rt))
 		assert.NoDirExists(t, filepath.Join(dir, "pods", "uid-web"))
 		for _, part := range []string{"Objects", "Checkpoint", "History", "Cache", "PLEG", "PodConfig", "PodManager", "Status", "Prober", "Volumes",
-			"PodSyncer", "PodWorkers", "GC", "Admission", "SyncHandler"} {
+			"PodSyncer", "PodWorkers", "GC", "ImageGC", "Admission", "SyncHandler"} {
 			assert.NotZero(t, called.of(part), part)
 		}
 		require.NoError(t, n.AddSource(podconfigfake.NewSource("second")), "an optional interface of the wrapped part")
@@ -291,8 +301,9 @@ func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 				defer mu.Unlock()
 				if name == "lost" {
 					assert.Greater(t, lists, 300, "a relist each second")
-					require.Len(t, lacks, 1, "once")
+					require.Len(t, lacks, 2, "once each")
 					assert.Contains(t, lacks[0], `"interface"="runtime.EventSource"`)
+					assert.Contains(t, lacks[1], `"interface"="runtime.ImageService"`)
 				} else {
 					assert.Less(t, lists, 40)
 					assert.Empty(t, lacks)

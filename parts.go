@@ -73,6 +73,9 @@ type Parts struct {
 	PodWorkers podworkers.PodWorkers
 	// GC removes dead containers, sandboxes and logs.
 	GC gc.GarbageCollector
+	// ImageGC removes images; nil: there is none, since the runtime is no
+	// [runtime.ImageService].
+	ImageGC gc.ImageGCManager
 	// Admission decides which new pods may run: none after [Agent.Drain].
 	Admission syncloop.Admitter
 	// SyncHandler handles the inputs of the loop.
@@ -146,6 +149,10 @@ type Overrides struct {
 	PodWorkers Override[podworkers.PodWorkers]
 	// GC: default a [*gc.Collector].
 	GC Override[gc.GarbageCollector]
+	// ImageGC: default a [*gc.ImageCollector], or nil if the runtime is no
+	// [runtime.ImageService]. Optional interface: [gc.ImagePreviewer], without which nothing
+	// can show what a collection would remove.
+	ImageGC Override[gc.ImageGCManager]
 	// Admission: default a chain of [Options].Limits and then [Options].Admit.
 	Admission Override[syncloop.Admitter]
 	// SyncHandler: default a [*syncloop.Handler]. Optional interfaces:

@@ -7,13 +7,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
-// GC is a [gc.Metrics]. kubelet has no metrics for its collector of dead containers.
+// GC is a [gc.Metrics]. kubelet has no metrics for its collector of dead containers; for
+// images it has image_garbage_collected_total.
 type GC struct {
 	gc.NopMetrics
 
 	removed  *prometheus.CounterVec
 	failed   prometheus.Counter
 	duration prometheus.Histogram
+
+	images        *prometheus.CounterVec
+	imagesFailed  prometheus.Counter
+	imageBytes    prometheus.Counter
+	imageDuration prometheus.Histogram
 }
 
 var _ gc.Metrics = (*GC)(nil)
@@ -25,8 +31,13 @@ func NewGC(reg prometheus.Registerer) (*GC, error) {
 		removed:  collector.Counters(collector.Own("gc", "removed_total", "What garbage collection removed, by kind: container, sandbox or logs."), "kind"),
 		failed:   collector.Counter(collector.Own("gc", "failed_removals_total", "What garbage collection could not remove; it is tried again.")),
 		duration: prometheus.NewHistogram(collector.HistogramOpts(collector.Own("gc", "duration_seconds", "Duration in seconds of a garbage collection."), nil)),
+
+		images:        collector.Counters(collector.Kubelet("image_garbage_collected_total", "Total number of images garbage collected by the kubelet, whether through disk usage or image age."), "reason"),
+		imagesFailed:  collector.Counter(collector.Own("image_gc", "failed_removals_total", "Images that garbage collection could not remove.")),
+		imageBytes:    collector.Counter(collector.Own("image_gc", "freed_bytes_total", "Bytes by which the available space of the image file system has grown during garbage collections of images.")),
+		imageDuration: prometheus.NewHistogram(collector.HistogramOpts(collector.Own("image_gc", "duration_seconds", "Duration in seconds of a garbage collection of images."), nil)),
 	}
-	if err := collector.Register(reg, "garbage collector", collector.Group{m.removed, m.failed, m.duration}); err != nil {
+	if err := collector.Register(reg, "garbage collector", collector.Group{m.removed, m.failed, m.duration, m.images, m.imagesFailed, m.imageBytes, m.imageDuration}); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -39,4 +50,13 @@ func (m *GC) Collected(c gc.Collection) {
 	m.removed.WithLabelValues("logs").Add(float64(c.LogDirs))
 	m.failed.Add(float64(c.Failed))
 	m.duration.Observe(c.Ended.Sub(c.Began).Seconds())
+}
+
+// ImagesCollected implements gc.Metrics.
+func (m *GC) ImagesCollected(c gc.ImageCollection) {
+	m.images.WithLabelValues(string(gc.ImageForAge)).Add(float64(c.ForAge))
+	m.images.WithLabelValues(string(gc.ImageForSpace)).Add(float64(c.ForSpace))
+	m.imagesFailed.Add(float64(c.Failed))
+	m.imageBytes.Add(float64(c.Freed))
+	m.imageDuration.Observe(c.Ended.Sub(c.Began).Seconds())
 }
