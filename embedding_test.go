@@ -335,7 +335,7 @@ func ExampleOverrides_imageGC() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.ImageGC = kubeletkit.Replace[gc.ImageGCManager](noImageGC{})
 	})
-	// Output: Running
+	// Output: default/web: Running
 }
 
 type noImageGC struct{ noGC }

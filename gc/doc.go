@@ -1,5 +1,5 @@
 // Package gc removes what pods leave behind in a container runtime: dead containers,
-// dead sandboxes and log directories.
+// dead sandboxes and log directories, and images that no pod uses.
 //
 // # What is kept
 //
@@ -17,4 +17,27 @@
 // [Options.Idle] reports that nothing has happened, and at once after [Collector.Kick]. A container that cannot be removed does not prevent the
 // removal of others. It is tried again after 1, 2, 4… seconds, up to the period;
 // kubelet waits for the next minute.
+//
+// # Images
+//
+// [ImageGCManager] is the interface of a collector of images and [ImageCollector] the
+// default, on a runtime that is a [runtime.ImageService]. Every 5 minutes it lists the
+// images, calls [PlanImages] or [ImageOptions.Plan], and carries the plan out: images that
+// were not used for longer than MaxAge go, and if the file system of images has reached
+// the high threshold, others go until it is at the low one. The least recently used image
+// goes first. Images that are pinned, that sandboxes are made from, or that a container
+// uses, dead or alive, never go.
+//
+// The file system is measured after each removal. The sizes of images only tell how many
+// removals are likely to be needed: images share layers, and runtimes report compressed
+// sizes. If the file system is not at the low threshold in the end, the collection fails,
+// with an event FreeDiskSpaceFailed.
+//
+// A pod that is being started uses its image before a container shows it. The runtime
+// keeps such an image, see [runtime.ImageService], so that no collection has to wait for a
+// start, and no start for a collection: one that wants the very image that is being
+// removed waits for this one removal.
+//
+// The times of use are kept in [ImageOptions.StateFile] for the next agent. The file is
+// written when an image comes, goes, or comes into or out of use, and not as time passes.
 package gc
