@@ -59,7 +59,8 @@ const imageSize = 1
 
 // described returns an image as a message of CRI.
 func (s *Server) described(name string) *criv1.Image {
-	i := &criv1.Image{Id: name, Size: imageSize, Spec: &criv1.ImageSpec{Image: name}, Uid: &criv1.Int64Value{Value: int64(s.host.UID)}}
+	// Pinned: there is nothing to gain by its removal.
+	i := &criv1.Image{Id: name, Size: imageSize, Pinned: true, Spec: &criv1.ImageSpec{Image: name}, Uid: &criv1.Int64Value{Value: int64(s.host.UID)}}
 	if strings.Contains(name, "@") {
 		i.RepoDigests = []string{name}
 	} else {
