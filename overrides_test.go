@@ -261,7 +261,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				replaced++
 			}
 		}
-		assert.Equal(t, 13, replaced, "each is logged once, but for Objects and Checkpoint")
+		assert.Equal(t, 14, replaced, "each is logged once, but for Objects and Checkpoint")
 	})
 }
 
