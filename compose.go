@@ -210,7 +210,8 @@ func (a *Agent) buildGC(p *Parts) error {
 		idle = func() bool { return !a.busy.Swap(false) }
 	}
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
-		Policy: a.opts.GC, Plan: a.opts.GCPlan, Idle: idle, LogsDir: p.Host.PodLogsDir, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
+		Policy: a.opts.GC, Plan: a.opts.GCPlan, Idle: idle, LogsDir: p.Host.PodLogsDir, LogLinksDir: logLinksDir(p.Host.PodLogsDir),
+		Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
 	})
 	if err != nil {
 		return err

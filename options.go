@@ -127,7 +127,17 @@ type Metrics struct {
 const (
 	kubeletRootDir    = "/var/lib/kubelet"
 	kubeletPodLogsDir = "/var/log/pods"
+	// kubeletLogLinksDir has links to the logs in kubeletPodLogsDir. runtime/cri makes them.
+	kubeletLogLinksDir = "/var/log/containers"
 )
+
+// logLinksDir returns the directory of links to logs in podLogsDir; "" if there is none.
+func logLinksDir(podLogsDir string) string {
+	if filepath.Clean(podLogsDir) == kubeletPodLogsDir {
+		return kubeletLogLinksDir
+	}
+	return ""
+}
 
 // complete fills in the defaults and returns all that is wrong at once.
 func (o *Options) complete() error {

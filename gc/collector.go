@@ -42,6 +42,9 @@ type Options struct {
 	// LogsDir is the directory in which the runtime writes logs, a directory for each
 	// pod. "": log directories are left alone.
 	LogsDir string
+	// LogLinksDir is a directory with links to logs in LogsDir. With the log directory of a
+	// pod its links are removed; links to other places are left alone. "": there are no links.
+	LogLinksDir string
 	// Parallel is the number of concurrent removals. Default 8.
 	Parallel int
 	// Metrics receives measurements. nil: none.
@@ -60,6 +63,8 @@ type Collector struct {
 	started atomic.Bool
 	// kick holds one request; while it does, further ones mean the same.
 	kick chan struct{}
+	// swept means that the links of all gone pods were removed once. It belongs to Collect.
+	swept bool
 }
 
 // New returns a collector for the runtime, or an error if an argument is nil.
@@ -180,7 +185,51 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 		done.LogDirs++
 	}
 	done.Failed = len(errs)
+	if done.LogDirs > 0 || !c.swept {
+		err := c.removeLinks()
+		c.swept = err == nil
+		errs = append(errs, err)
+	}
 	return errors.Join(append(errs, noLogs)...)
+}
+
+// removeLinks removes the links to logs of which the whole log directory of the pod is
+// gone. A link to a log that is missing in an existing directory stays: the log may be
+// rotated at this moment, and a runtime removes the link with its container.
+func (c *Collector) removeLinks() error {
+	if c.opts.LogLinksDir == "" || c.opts.LogsDir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(c.opts.LogLinksDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking for links to logs of gone pods: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.Type() != os.ModeSymlink {
+			continue
+		}
+		link := filepath.Join(c.opts.LogLinksDir, e.Name())
+		target, err := os.Readlink(link)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		inside, below := strings.CutPrefix(filepath.Clean(target), filepath.Clean(c.opts.LogsDir)+"/")
+		podDir, _, _ := strings.Cut(inside, "/")
+		if _, isPod := uidOfLogDir(podDir); !below || !isPod {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(c.opts.LogsDir, podDir)); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("removing a link to a log that is gone: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // each calls f for all items, a bounded number at once. It returns the number of

@@ -230,6 +230,44 @@ func TestLogDirectories(t *testing.T) {
 	assert.Equal(t, []string{"a_b", "lost+found", "ns_alive_u2", "ns_alive_u_5", "ns_stopping_u3"}, left)
 }
 
+func TestLinksToLogsOfGonePods(t *testing.T) {
+	logs, links := t.TempDir(), filepath.Join(t.TempDir(), "containers")
+	gone := map[types.UID]bool{"u1": true}
+	c, err := gc.New(&holder{}, func(uid types.UID) bool { return gone[uid] }, gc.Options{LogsDir: logs, LogLinksDir: links})
+	require.NoError(t, err)
+	require.NoError(t, c.Collect(t.Context()), "there are no links yet")
+	require.NoError(t, os.Mkdir(links, 0o755))
+	for name, target := range map[string]string{
+		"gone": logs + "/ns_gone_u1/main/0.log", "alive": logs + "/ns_alive_u2/main/0.log", "rotated": logs + "/ns_alive_u2/main/1.log",
+		"foreign": "/nowhere/ns_gone_u1/main/0.log", "odd": logs + "/x/0.log",
+	} {
+		require.NoError(t, os.Symlink(target, filepath.Join(links, name)))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(links, "file"), nil, 0o600))
+	for _, d := range []string{"ns_gone_u1", "ns_alive_u2"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(logs, d, "main"), 0o755))
+	}
+	require.NoError(t, os.WriteFile(logs+"/ns_alive_u2/main/0.log", nil, 0o600))
+	left := func(c *gc.Collector) (names []string) {
+		t.Helper()
+		require.NoError(t, c.Collect(t.Context()))
+		entries, err := os.ReadDir(links)
+		require.NoError(t, err)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	assert.Equal(t, []string{"alive", "file", "foreign", "odd", "rotated"}, left(c))
+
+	// What an earlier agent has left behind is removed by the first collection.
+	require.NoError(t, os.Symlink(logs+"/ns_gone_u1/main/0.log", filepath.Join(links, "gone")))
+	assert.Contains(t, left(c), "gone", "nothing is looked for when nothing has gone")
+	c, err = gc.New(&holder{}, func(uid types.UID) bool { return gone[uid] }, gc.Options{LogsDir: logs, LogLinksDir: links})
+	require.NoError(t, err)
+	assert.NotContains(t, left(c), "gone")
+}
+
 func TestRunCollectsEachPeriodAndWhenKicked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}

@@ -38,7 +38,8 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 		return err
 	}
 	s := resp.GetStatus()
-	if ref, ok := crimeta.RefFromLabels(s.GetLabels()); ok {
+	ref, ok := crimeta.RefFromLabels(s.GetLabels())
+	if ok {
 		about = "pod " + ref.String() + ", container " + containerName(s.GetLabels(), s.GetMetadata())
 	}
 	if state := s.GetState(); state == criv1.ContainerState_CONTAINER_RUNNING {
@@ -46,6 +47,11 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 	}
 	if err := r.removeLogs(s); err != nil {
 		return fmt.Errorf("%s: removing its logs: %w", about, err)
+	}
+	if ok {
+		if err := r.removeLogLink(ref, s); err != nil {
+			return fmt.Errorf("%s: removing the link to its log: %w", about, err)
+		}
 	}
 	if record, _ := crimeta.ReadRecord(s.GetAnnotations()); record.TerminationMessagePath != "" {
 		removeTerminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath, s.GetMounts())

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -45,6 +46,41 @@ func TestRemoveContainer(t *testing.T) {
 
 	require.NoError(t, s.rt.RemoveContainer(t.Context(), id), "what is gone is removed")
 	assert.Empty(t, svc.calls())
+}
+
+// Log shippers find logs by links that are named as kubelet's.
+func TestLogLinks(t *testing.T) {
+	svc := newService(t, "app:1")
+	svc.Script(fake.Target{}, fake.Behavior{Output: "hello"})
+	dir := filepath.Join(t.TempDir(), "containers")
+	s := newSyncer(t, svc.client(cri.Options{LogLinksDir: dir}), podOf("a", "b"))
+	s.mustSync()
+	links := func() (names []string) {
+		t.Helper()
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	require.Equal(t, []string{"web_default_a-c2.log", "web_default_b-c3.log"}, links())
+	target, err := os.Readlink(filepath.Join(dir, "web_default_a-c2.log"))
+	require.NoError(t, err)
+	assert.Equal(t, svc.status("a").LogPath, target)
+
+	svc.exit("a", 1)
+	s.mustSync()
+	assert.Equal(t, []string{"web_default_a-c2.log", "web_default_a-c4.log", "web_default_b-c3.log"}, links(), "one for each instance")
+	require.NoError(t, s.rt.RemoveContainer(t.Context(), runtime.ContainerID{Type: "fake", ID: "c2"}))
+	assert.Equal(t, []string{"web_default_a-c4.log", "web_default_b-c3.log"}, links())
+
+	foreign := filepath.Join(dir, "web_default_b-c3.log")
+	require.NoError(t, os.Remove(foreign))
+	require.NoError(t, os.WriteFile(foreign, nil, 0o600))
+	svc.exit("b", 1)
+	require.NoError(t, s.rt.RemoveContainer(t.Context(), runtime.ContainerID{Type: "fake", ID: "c3"}))
+	assert.FileExists(t, foreign, "it is no link")
 }
 
 func TestRemoveSandbox(t *testing.T) {

@@ -65,6 +65,10 @@ type Options struct {
 	// PodLogsDir is the directory of the logs of pods, [runtime.Host].PodLogsDir. Logs
 	// elsewhere are not removed with their containers. Default: any directory.
 	PodLogsDir string
+	// LogLinksDir is the directory for a link to the log of each container, which some log
+	// shippers read. Default: kubelet's /var/log/containers for logs in /var/log/pods, else
+	// there are no links.
+	LogLinksDir string
 	// SeccompProfileRoot is the directory of localhost seccomp profiles. Default:
 	// /var/lib/kubelet/seccomp.
 	SeccompProfileRoot string

@@ -89,6 +89,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	}
 	leave() // hooks do not occupy a place
 	events.normal("Started", "Container started")
+	s.linkLog(config, id)
 
 	if !hooked {
 		return nil

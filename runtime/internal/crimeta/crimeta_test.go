@@ -1,6 +1,7 @@
 package crimeta_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -46,6 +47,9 @@ func TestLogPaths(t *testing.T) {
 	ref := runtime.PodRef{UID: "u", Namespace: "ns", Name: "n"}
 	assert.Equal(t, "/var/log/pods/ns_n_u", crimeta.LogDirectory("/var/log/pods/", ref))
 	assert.Equal(t, "main/3.log", crimeta.LogPath("main", 3))
+	assert.Equal(t, "n_ns_main-abc.log", crimeta.LogLink(ref, "main", "abc"))
+	ref.Name = strings.Repeat("n", 250)
+	assert.Equal(t, ref.Name+"_.log", crimeta.LogLink(ref, "main", "abc"), "255 bytes at most")
 	for _, tc := range []struct {
 		names []string
 		want  int32

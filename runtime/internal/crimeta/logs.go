@@ -21,6 +21,18 @@ func LogPath(container string, restartCount int32) string {
 	return path.Join(container, strconv.FormatInt(int64(restartCount), 10)+".log")
 }
 
+// maxFileName is the longest name of a file, in bytes: NAME_MAX of Linux.
+const maxFileName = 255
+
+// LogLink returns the name of the link to the log of an instance,
+// "<pod>_<namespace>_<container>-<id>.log". A longer name than files can have loses the end
+// of its ID (kubelet: logSymlink in kuberuntime/legacy.go).
+func LogLink(ref runtime.PodRef, container, id string) string {
+	const suffix = ".log"
+	name := ref.Name + "_" + ref.Namespace + "_" + container + "-" + id
+	return name[:min(len(name), maxFileName-len(suffix))] + suffix
+}
+
 // NextRestartCount returns the restart count for the next instance of a container
 // from the names of the files in its log directory: one more than the greatest of
 // "<n>.log" and its rotated forms "<n>.log.<suffix>", 0 if there are none. So the
