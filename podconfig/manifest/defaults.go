@@ -3,11 +3,11 @@ package manifest
 import (
 	"strings"
 
-	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/kubeletkit/kubeletkit/internal/imageref"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -107,13 +107,8 @@ func defaultContainer(c *v1.Container) {
 // pullPolicy returns the default pull policy: Always for images whose tag is latest,
 // given or implied, and IfNotPresent for other images and for invalid names.
 func pullPolicy(image string) v1.PullPolicy {
-	named, err := reference.ParseNormalizedNamed(image)
-	if err != nil {
-		return v1.PullIfNotPresent
-	}
-	tagged, isTagged := named.(reference.Tagged)
-	_, isDigested := named.(reference.Digested)
-	if isTagged && tagged.Tag() == "latest" || !isTagged && !isDigested {
+	ref, err := imageref.Parse(image)
+	if err == nil && (ref.Tag == "latest" || ref.Tag == "" && ref.Digest == "") {
 		return v1.PullAlways
 	}
 	return v1.PullIfNotPresent

@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/imageref"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 )
@@ -115,14 +115,14 @@ func pullPolicy(c *v1.Container) v1.PullPolicy {
 // for the runtime: the image as written, with the tag "latest" if it has neither tag nor
 // digest. The runtime resolves short names.
 func parseImage(image string) (repository, tagged string, err error) {
-	named, err := reference.ParseNormalizedNamed(image)
+	ref, err := imageref.Parse(image)
 	if err != nil {
 		return "", "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
 	}
-	if reference.IsNameOnly(named) {
+	if ref.Tag == "" && ref.Digest == "" {
 		image += ":latest"
 	}
-	return named.Name(), image, nil
+	return ref.Repository, image, nil
 }
 
 // ensureImage pulls the image if its policy requires it, and returns its metadata. An
