@@ -1,21 +1,29 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+)
+
+// The types of the configuration file are copies of kubelet's in types.go, since those link
+// the metrics registry of Kubernetes, which would cost each supervisor of a container a
+// millisecond.
+const (
+	apiVersion = "kubelet.config.k8s.io/v1beta1"
+	kind       = "KubeletConfiguration"
 )
 
 // load reads a KubeletConfiguration. An unknown field is an error. The warnings name the
 // fields that are known but not implemented.
-func load(path string, into *kubeletconfig.KubeletConfiguration) (warnings []string, err error) {
+func load(path string, into *KubeletConfiguration) (warnings []string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
@@ -24,17 +32,10 @@ func load(path string, into *kubeletconfig.KubeletConfiguration) (warnings []str
 	if err := yaml.Unmarshal(data, &fields); err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	const kind = "KubeletConfiguration"
-	if version := kubeletconfig.SchemeGroupVersion.String(); fields["kind"] != kind || fields["apiVersion"] != version {
-		return nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path, fields["apiVersion"], fields["kind"], version, kind)
+	if fields["kind"] != kind || fields["apiVersion"] != apiVersion {
+		return nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path, fields["apiVersion"], fields["kind"], apiVersion, kind)
 	}
-	// kubelet's decoder: strict and case-sensitive.
-	scheme := runtime.NewScheme()
-	if err := kubeletconfig.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	if _, _, err := decoder.Decode(data, nil, into); err != nil {
+	if err := decode(data, into); err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	for _, field := range notImplemented("", fields) {
@@ -51,6 +52,31 @@ func load(path string, into *kubeletconfig.KubeletConfiguration) (warnings []str
 		}
 	}
 	return warnings, nil
+}
+
+// decode decodes YAML or JSON as kubelet does: field names are case-sensitive, and unknown
+// and duplicate ones are errors.
+func decode(data []byte, into *KubeletConfiguration) error {
+	data, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return err
+	}
+	problems, err := json.UnmarshalStrict(data, into)
+	if err == nil && len(problems) > 0 {
+		return fmt.Errorf("strict decoding error: %w", errors.Join(problems...))
+	}
+	return err
+}
+
+// timeOrDuration is a duration as text, or a number of nanoseconds.
+type timeOrDuration struct{ metav1.Duration }
+
+func (d *timeOrDuration) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return d.Duration.UnmarshalJSON(b)
+	}
+	_, err := json.UnmarshalStrict(b, &d.Duration.Duration)
+	return err
 }
 
 // implemented are the fields of a KubeletConfiguration that have an effect here. A name

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 )
 
@@ -21,7 +20,7 @@ const SocketName = "agent.sock"
 
 // Settings are the contents of the command line and of the configuration file.
 type Settings struct {
-	kubeletconfig.KubeletConfiguration
+	KubeletConfiguration
 
 	ConfigFile       string
 	ObjectsPath      string
@@ -102,7 +101,7 @@ func (s *Settings) warn(fs *pflag.FlagSet) {
 }
 
 // defaults fills in kubelet's defaults for the fields that are implemented.
-func defaults(c *kubeletconfig.KubeletConfiguration) {
+func defaults(c *KubeletConfiguration) {
 	def(&c.Address, "0.0.0.0")
 	def(&c.HealthzBindAddress, "127.0.0.1")
 	def(&c.SyncFrequency.Duration, time.Minute)
