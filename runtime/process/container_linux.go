@@ -31,6 +31,8 @@ type containerRecord struct {
 	User     supervise.User   `json:"user"`
 	Cgroup   supervise.Cgroup `json:"cgroup"`
 	Warnings []string         `json:"warnings,omitempty"`
+	// Spec is for the supervisor. It is nil in memory.
+	Spec *supervise.Spec `json:"spec"`
 }
 
 // container is a container. rec and dir never change.
@@ -54,6 +56,7 @@ type container struct {
 }
 
 func newContainer(rec containerRecord, dir string) *container {
+	rec.Spec = nil // only the supervisor needs it
 	return &container{
 		rec: rec, dir: dir, busy: make(chan struct{}, 1), gone: make(chan struct{}),
 		state:     criv1.ContainerState_CONTAINER_CREATED,
@@ -77,7 +80,7 @@ func (c *container) about() string { return "container " + c.rec.Title }
 
 func (s *Server) containerDir(id string) string { return filepath.Join(s.opts.Dir, "containers", id) }
 
-const recordFile = "container.json"
+const recordFile = supervise.RecordFile
 
 // CreateContainer implements CRI. A request that cannot be met is refused with
 // InvalidArgument, or is a warning in the container's status.
@@ -123,15 +126,12 @@ func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateC
 	if err := s.letReach(&rec); err != nil {
 		found.warn("user %d may not be able to use its volumes: %v", user.UID, err)
 	}
-	spec := s.specOf(&rec, pod, home, env, found)
+	rec.Spec = s.specOf(&rec, pod, home, env, found)
 	rec.Warnings = found.warnings
 
 	dir := s.containerDir(rec.ID)
 	if err := os.MkdirAll(dir, 0o700); err == nil {
-		if err = supervise.WriteFile(filepath.Join(dir, supervise.SpecFile), spec); err == nil {
-			err = supervise.WriteFile(filepath.Join(dir, recordFile), &rec) // watch syncs it
-		}
-		if err != nil {
+		if err = supervise.WriteFile(filepath.Join(dir, recordFile), &rec); err != nil { // watch syncs it
 			_ = os.RemoveAll(dir)
 			return nil, status.Errorf(codes.Internal, "container %s: recording it: %v", title, err)
 		}

@@ -115,7 +115,7 @@ func (n *node) restart() {
 func (n *node) clean() {
 	ctx := context.Background()
 	// A supervisor has output if it panics, or if the race detector finds something.
-	said, _ := filepath.Glob(filepath.Join(n.opts.Dir, "containers", "*", supervise.ErrorFile))
+	said, _ := filepath.Glob(filepath.Join(n.opts.Dir, "containers", "*", supervise.LockFile))
 	for _, file := range said {
 		words, _ := os.ReadFile(file)
 		assert.Empty(n.t, string(words), file)

@@ -46,7 +46,7 @@ func TestInitIsNotReached(t *testing.T) {
 	st := n.status(id)
 	assert.Equal(t, criv1.ContainerState_CONTAINER_EXITED, st.GetState())
 	assert.Equal(t, "StartError", st.GetReason())
-	require.NoError(t, os.Remove(filepath.Join(n.opts.Dir, "containers", id, supervise.ErrorFile)), "its output was expected")
+	require.NoError(t, os.Remove(filepath.Join(n.opts.Dir, "containers", id, supervise.LockFile)), "its output was expected")
 }
 
 // The program is started under the name of a supervisor by hand.

@@ -142,9 +142,7 @@ const abandonTries = 100
 func (s *Server) abandon(id, path string, why error) {
 	var st supervise.State
 	_ = supervise.ReadFile(filepath.Join(path, supervise.StateFile), &st)
-	var spec supervise.Spec
-	_ = supervise.ReadFile(filepath.Join(path, supervise.SpecFile), &spec)
-	hunt := supervise.NewHunt(id, st.Command, spec.Cgroup)
+	hunt := supervise.NewHunt(id, st.Command, st.Cgroup)
 	defer hunt.End()
 	for tries := 1; ; tries++ {
 		// A supervisor ends when no process of its tree is left.
@@ -162,7 +160,7 @@ func (s *Server) abandon(id, path string, why error) {
 			return
 		}
 	}
-	_ = spec.Cgroup.Remove(s.life)
+	_ = st.Cgroup.Remove(s.life)
 	s.discard(path, why)
 }
 

@@ -341,18 +341,18 @@ func TestRecoveryCutShort(t *testing.T) {
 }
 
 // TestStartCutShort ends the life of a server that waits for a supervisor, which hangs
-// because the file with its spec does. The start continues, and the next server finds the container.
+// because its record does. The start continues, and the next server finds the container.
 func TestStartCutShort(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
 	p := n.pod()
 	id, err := p.create(shell("c", "echo up; exec sleep 1000"))
 	require.NoError(t, err)
-	spec := filepath.Join(n.opts.Dir, "containers", id, supervise.SpecFile)
-	content, err := os.ReadFile(spec)
+	record := filepath.Join(n.opts.Dir, "containers", id, recordFile)
+	content, err := os.ReadFile(record)
 	require.NoError(t, err)
-	require.NoError(t, os.Remove(spec))
-	require.NoError(t, unix.Mkfifo(spec, 0o600)) // its reader waits for a writer, and then for content
+	require.NoError(t, os.Remove(record))
+	require.NoError(t, unix.Mkfifo(record, 0o600)) // its reader waits for a writer, and then for content
 	started := make(chan error, 1)
 	go func() {
 		_, err := n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: id})
@@ -360,15 +360,17 @@ func TestStartCutShort(t *testing.T) {
 	}()
 	var writer *os.File
 	eventually(t, func() bool { // without a reader the pipe cannot be opened
-		fd, err := unix.Open(spec, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(record, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err == nil {
-			writer = os.NewFile(uintptr(fd), spec)
+			writer = os.NewFile(uintptr(fd), record)
 		}
 		return err == nil
-	}, "no supervisor reads the spec")
+	}, "no supervisor reads the record")
 	n.stop()
 	require.Error(t, <-started)
 
+	require.NoError(t, os.Remove(record))
+	require.NoError(t, os.WriteFile(record, content, 0o600))
 	_, err = writer.Write(content)
 	require.NoError(t, err)
 	require.NoError(t, writer.Close())

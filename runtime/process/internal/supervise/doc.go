@@ -15,13 +15,13 @@
 // # Files in the directory
 //
 //   - lock is locked with flock(2) by the server, and the supervisor inherits the open
-//     file. It is locked exactly as long as the supervisor lives.
-//   - spec.json, written by the server, has what to run; see [Spec].
+//     file as its error output. It is locked exactly as long as the supervisor lives.
+//   - container.json, written by the server, is its record. The field "spec" is for the
+//     supervisor and has what to run; see [Spec].
 //   - state.json, written by the supervisor, has the processes; see [State].
 //   - exit.json, written by the supervisor, has how the container ended; see [Exit]. It is
 //     written when no process of the tree is left.
 //   - ctl.sock accepts requests; see [Request].
-//   - supervisor.err has the error output of the supervisor.
 //
 // Files are written under a temporary name and renamed. exit.json is synced: a container
 // that has ended must not run again after a power loss. The server syncs its record and

@@ -19,21 +19,20 @@ const Arg0 = "kubeletkit-supervisor"
 
 // Names of files in a container's directory.
 const (
-	LockFile    = "lock"
-	SpecFile    = "spec.json"
-	StateFile   = "state.json"
-	ExitFile    = "exit.json"
-	SocketFile  = "ctl.sock"
-	ErrorFile   = "supervisor.err"
-	readyFD     = 4 // the pipe to which the supervisor writes the greeting and ready
-	firstUserFD = 3 // the lock
+	LockFile   = "lock"
+	RecordFile = "container.json"
+	StateFile  = "state.json"
+	ExitFile   = "exit.json"
+	SocketFile = "ctl.sock"
+	readyFD    = 3 // the pipe to which the supervisor writes the greeting and ready
 )
 
 // MarkerEnv is an environment variable of all processes of a container. Its value is the
 // container's ID. It identifies them when the supervisor was killed.
 const MarkerEnv = "KUBELETKIT_CONTAINER_ID"
 
-// Spec describes a container to its supervisor.
+// Spec describes a container to its supervisor. It is the field "spec" of the container's
+// record.
 type Spec struct {
 	// ID is the ID of the container.
 	ID string `json:"id"`
@@ -91,6 +90,8 @@ type State struct {
 	Command    Process `json:"command"`
 	// StartedAt is the time at which the command was executed.
 	StartedAt time.Time `json:"startedAt"`
+	// Cgroup is that of the [Spec].
+	Cgroup Cgroup `json:"cgroup"`
 }
 
 // Exit has how a container ended.
@@ -177,10 +178,6 @@ func ReadFile(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return decode(path, data, v)
-}
-
-func decode(path string, data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -190,6 +187,22 @@ func decode(path string, data []byte, v any) error {
 		return &BadFileError{Path: path, Err: fmt.Errorf("there is something after the value, at byte %d", d.InputOffset())}
 	}
 	return nil
+}
+
+// readSpec reads the spec in the record of a container. The other fields are the server's.
+func readSpec(path string) (Spec, error) {
+	var record struct{ Spec *Spec }
+	data, err := os.ReadFile(path) // nothing of the container runs yet
+	if err != nil {
+		return Spec{}, err
+	}
+	if err := json.Unmarshal(data, &record); err != nil {
+		return Spec{}, &BadFileError{Path: path, Err: err}
+	}
+	if record.Spec == nil {
+		return Spec{}, &BadFileError{Path: path, Err: errors.New("it has no spec")}
+	}
+	return *record.Spec, nil
 }
 
 // BadFileError is the error of a state file whose content is not valid.

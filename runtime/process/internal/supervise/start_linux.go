@@ -60,7 +60,7 @@ type CommandError struct{ Message string }
 
 func (e *CommandError) Error() string { return e.Message }
 
-// Start starts the supervisor of the container in dir, which has the [Spec], and returns
+// Start starts the supervisor of the container in dir, which has the record, and returns
 // when its command runs. The supervisor has a session of its own and does not end with the
 // caller. It is a child of the caller, see [Process.Reap].
 //
@@ -84,11 +84,6 @@ func Start(ctx context.Context, dir, title string) (State, error) {
 		return State{}, errors.Join(err, w.Close())
 	}
 	defer null.Close()
-	complaints, err := os.OpenFile(filepath.Join(dir, ErrorFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return State{}, errors.Join(err, w.Close())
-	}
-	defer complaints.Close()
 
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{Arg0, dir, title}, &syscall.ProcAttr{
 		Dir: dir,
@@ -97,7 +92,7 @@ func Start(ctx context.Context, dir, title string) (State, error) {
 		// program that was built with -race waits for a second before it ends, in case another
 		// thread reports a race; that would delay the end of each container.
 		Env:   []string{"GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0"},
-		Files: []uintptr{null.Fd(), null.Fd(), complaints.Fd(), lock.Fd(), w.Fd()},
+		Files: []uintptr{null.Fd(), null.Fd(), lock.Fd(), w.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	_ = w.Close()
@@ -114,7 +109,7 @@ func Start(ctx context.Context, dir, title string) (State, error) {
 		var ws unix.WaitStatus
 		_ = unix.Kill(-pid, unix.SIGKILL)
 		_, _ = unix.Wait4(pid, &ws, 0, nil)
-		output, _ := os.ReadFile(complaints.Name())
+		output, _ := os.ReadFile(lock.Name())
 		return State{}, fmt.Errorf("%w (wait status %#x): %s", err, uint32(ws), output[:min(len(output), 1024)])
 	}
 	if said.Error != "" {

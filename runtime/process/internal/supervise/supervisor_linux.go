@@ -60,7 +60,6 @@ type supervisor struct {
 // run runs the supervisor until its container has ended. The working directory is that of
 // the container.
 func run(say *os.File) error {
-	unix.CloseOnExec(firstUserFD)
 	unix.CloseOnExec(readyFD)
 	if err := closeInherited(); err != nil {
 		return err
@@ -83,11 +82,8 @@ func run(say *os.File) error {
 	s := &supervisor{
 		calls: make(chan func()), done: make(chan struct{}), execs: map[int]chan<- int{},
 	}
-	data, err := os.ReadFile(SpecFile) // nothing of the container runs yet
-	if err == nil {
-		err = decode(SpecFile, data, &s.spec)
-	}
-	if err != nil {
+	var err error
+	if s.spec, err = readSpec(RecordFile); err != nil {
 		return err
 	}
 	s.log.path = s.spec.LogPath
@@ -177,7 +173,7 @@ func (s *supervisor) start() (State, error) {
 		return State{}, err
 	}
 	s.command = pid
-	state := State{StartedAt: time.Now()}
+	state := State{StartedAt: time.Now(), Cgroup: s.spec.Cgroup}
 	// It is not reaped yet, so it exists even if it has ended.
 	if state.Command, err = ProcessOf(pid); err == nil {
 		state.Supervisor, err = ProcessOf(os.Getpid())
@@ -436,7 +432,7 @@ func (s *supervisor) finish(listener *net.UnixListener, state State) {
 		if !Pause(ctx, time.Second) {
 			return
 		}
-		if _, err := os.Stat(SpecFile); err != nil {
+		if _, err := os.Stat(RecordFile); err != nil {
 			return // the container was removed
 		}
 	}
