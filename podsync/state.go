@@ -42,6 +42,10 @@ type inputs struct {
 
 // podState is what a Syncer remembers of one incarnation of a pod.
 type podState struct {
+	// dir is the directory of the pod, and sandboxReady what a runtime calls with a new
+	// sandbox. They are the same for all calls for the pod.
+	dir          string
+	sandboxReady func(runtime.SandboxStatus)
 	// measured is the time when the volumes were last measured. It belongs to the calls
 	// for the pod, of which there is one at a time.
 	measured time.Time
@@ -65,7 +69,8 @@ func (s *Syncer) state(uid types.UID) *podState {
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil {
-		st = &podState{}
+		st = &podState{dir: s.PodDir(uid)}
+		st.sandboxReady = func(sandbox runtime.SandboxStatus) { s.sandboxReady(st, sandbox) }
 		s.pods[uid] = st
 	}
 	return st

@@ -109,6 +109,8 @@ type Syncer struct {
 	log  logr.Logger
 	// id is random. It tells this Syncer from those of earlier agents.
 	id string
+	// subPath is the method of the volumes, bound once.
+	subPath func(context.Context, runtime.SubPath) (string, error)
 
 	mu sync.Mutex
 	// pods has what is remembered of each pod, from its first call to the end of
@@ -141,7 +143,10 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	if opts.PullSecrets == nil {
 		opts.PullSecrets = pullSecrets(opts.Objects, opts.Event)
 	}
-	return &Syncer{deps: deps, opts: opts, log: opts.Logger, id: strconv.FormatUint(rand.Uint64(), 36), pods: map[types.UID]*podState{}}, nil
+	return &Syncer{
+		deps: deps, opts: opts, log: opts.Logger, id: strconv.FormatUint(rand.Uint64(), 36),
+		subPath: deps.Volumes.SubPath, pods: map[types.UID]*podState{},
+	}, nil
 }
 
 // PodDir returns the directory of the pod with that UID.
@@ -199,7 +204,7 @@ func (s *Syncer) mustFail(ctx context.Context, st *podState, pod *v1.Pod, api *v
 	if wait := st.untilMeasured(now); wait > 0 {
 		return nil, soonest(recheck, wait)
 	}
-	message, err := s.deps.Volumes.Exceeded(ctx, pod, s.PodDir(pod.UID))
+	message, err := s.deps.Volumes.Exceeded(ctx, pod, st.dir)
 	if err != nil {
 		s.log.Error(err, "Measuring the volumes of a pod failed", "pod", runtime.RefOf(pod))
 	}
@@ -218,7 +223,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 			return waitingAll(pod, observed, err), fmt.Errorf("pod %s: %w", ref, err)
 		}
 	}
-	dir := s.PodDir(pod.UID)
+	dir := st.dir
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		s.warn(pod, "Failed", "error making pod data directories: "+err.Error())
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: making its directory: %w", ref, err)
@@ -242,12 +247,12 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		PullSecrets:  secrets,
 		Objects:      s.opts.Objects,
 		Volumes:      volumes,
-		SubPath:      s.deps.Volumes.SubPath,
+		SubPath:      s.subPath,
 		Dir:          dir,
 		Host:         s.opts.Host,
 		Event:        s.opts.Event,
 		Record:       s.opts.Record,
-		SandboxReady: func(sandbox runtime.SandboxStatus) { s.sandboxReady(st, sandbox) },
+		SandboxReady: st.sandboxReady,
 	})
 }
 

@@ -52,10 +52,10 @@ func (n fullNames) move(old, new machine) {
 	if to == claimNone {
 		return
 	}
-	at := n[new.ref.FullName()]
+	at := n[new.fullName]
 	if at == nil {
 		at = &fullName{}
-		n[new.ref.FullName()] = at
+		n[new.fullName] = at
 	}
 	if to == claimHolds {
 		at.holders = append(at.holders, new.ref.UID)
@@ -65,7 +65,7 @@ func (n fullNames) move(old, new machine) {
 }
 
 func (n fullNames) drop(m machine, c claim) {
-	at := n[m.ref.FullName()]
+	at := n[m.fullName]
 	if c == claimNone || at == nil {
 		return
 	}
@@ -73,7 +73,7 @@ func (n fullNames) drop(m machine, c claim) {
 	at.holders = slices.DeleteFunc(at.holders, same)
 	at.waiting = slices.DeleteFunc(at.waiting, same)
 	if len(at.holders) == 0 && len(at.waiting) == 0 {
-		delete(n, m.ref.FullName())
+		delete(n, m.fullName)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 
 // begin returns the machine of a new incarnation.
 func begin(u Update, mark runtime.Mark) machine {
-	m := machine{ref: u.ref(), phase: PhaseSync, pod: u.Pod, mark: mark, nextType: Create}
+	ref := u.ref()
+	m := machine{ref: ref, fullName: ref.FullName(), phase: PhaseSync, pod: u.Pod, mark: mark, nextType: Create}
 	if u.Pod == nil {
 		m.orphan = u.Orphan
 		return m

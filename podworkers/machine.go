@@ -12,10 +12,11 @@ import (
 // machine is the state of the worker of one UID: a value whose transitions are pure
 // functions. The zero value is a pod that is not known.
 type machine struct {
-	ref    runtime.PodRef
-	pod    *v1.Pod      // the latest spec; nil exactly for an orphan
-	orphan *runtime.Pod // set exactly for an orphan, which is terminating or not known
-	static bool
+	ref      runtime.PodRef
+	fullName string       // of ref
+	pod      *v1.Pod      // the latest spec; nil exactly for an orphan
+	orphan   *runtime.Pod // set exactly for an orphan, which is terminating or not known
+	static   bool
 	// undesired means that the pod was not desired in the latest SyncKnownPods.
 	undesired bool
 
@@ -272,7 +273,7 @@ func (m machine) snapshot() State {
 	}
 	return State{
 		Phase:            m.phase,
-		FullName:         m.ref.FullName(),
+		FullName:         m.fullName,
 		Finished:         m.finished,
 		Deleted:          m.end.deleted,
 		Evicted:          m.end.evicted,

@@ -36,7 +36,7 @@ func (s *machines) apply(now time.Time, uid types.UID, ev any) (effects, []types
 	touched := []types.UID{uid}
 	// This starts the pod itself if it has just begun to wait for a name that is free. The
 	// names differ if the next incarnation has begun with this event.
-	for _, name := range [...]string{old.ref.FullName(), m.ref.FullName()} {
+	for _, name := range [...]string{old.fullName, m.fullName} {
 		if next, ok := s.names.first(name); ok {
 			_, more := s.apply(now, next, mayStart{})
 			touched = append(touched, more...)

@@ -8,7 +8,7 @@ import (
 )
 
 // Phase is the phase of an incarnation. It never goes back.
-type Phase int
+type Phase uint8
 
 // The phases.
 const (
@@ -37,15 +37,13 @@ func (p Phase) String() string {
 }
 
 // State is the state of a pod in the workers at one moment. Its fields are in an
-// order that keeps it at 128 bytes: a map allocates each larger value by itself.
+// order that keeps it small: a map allocates each value of more than 128 bytes by itself.
 type State struct {
 	// Phase is 0 if the pod is not known; then all fields but Synced are zero.
 	Phase Phase
 	// Synced means that SyncKnownPods has been called. Before that, a pod that is not
 	// known may still be delivered; after it, such a pod is not desired.
 	Synced bool
-	// FullName is "<name>_<namespace>".
-	FullName string
 	// Finished means that SyncTerminatedPod has succeeded. Only the record is left, until
 	// SyncKnownPods forgets it.
 	Finished bool
@@ -66,6 +64,8 @@ type State struct {
 	// Waiting means that the pod must not start before another pod of its full name has
 	// ended.
 	Waiting bool
+	// FullName is "<name>_<namespace>".
+	FullName string
 	// Failure is the error by which SyncPod has failed the pod for good; nil if it has
 	// not. It is not set if a kill with a Status came before. It must not be changed.
 	Failure *runtime.TerminalError

@@ -105,7 +105,7 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	events, began := s.containerEvents(c.Name), time.Now()
 	err := s.r.runHook(ctx, &hook{
 		about: about, container: id, handler: c.Lifecycle.PostStart, ports: c.Ports,
-		host: hookHost(s.Pod, s.ips, s.Host), events: s.events,
+		host: hookHost(s.Pod, s.ips, s.Host), events: s.events(),
 	})
 	if err != nil && ctx.Err() != nil { // it was cut off, and so would be a stop
 		s.r.opts.Logger.Info("postStart hook was cut off, as the agent stops or the pod is removed; the next agent runs it again", "pod", s.ref, "container", c.Name)

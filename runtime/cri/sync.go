@@ -32,7 +32,7 @@ func (r *Runtime) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.Syn
 	}
 	ref := runtime.RefOf(req.Pod)
 	s := &podSync{
-		r: r, PodSync: req, ref: ref, about: "pod " + ref.String(), events: emitter{pod: ref, emit: req.Event, record: req.Record},
+		r: r, PodSync: req, ref: ref, about: "pod " + ref.String(),
 		waiting: map[string]v1.ContainerStateWaiting{},
 	}
 	if s.Status == nil {
@@ -52,8 +52,6 @@ type podSync struct {
 	r     *Runtime
 	ref   runtime.PodRef
 	about string
-	// events emits events about the pod.
-	events emitter
 
 	// The result.
 	changed    bool
@@ -82,7 +80,7 @@ func (s *podSync) run(ctx context.Context) error {
 	if acts.KillPod {
 		if acts.CreateSandbox || s.Status.Running() {
 			if acts.CreateSandbox {
-				s.events.normal("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+				s.events().normal("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 			}
 			s.changed = true
 			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Dir: s.Dir, Event: s.Event, Record: s.Record}, s.ref); err != nil {
@@ -153,7 +151,7 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 	if err := s.prepare(ctx, acts); err != nil {
 		err = fmt.Errorf("%s: CreatePodSandboxError: failed to generate sandbox config: %w", s.about, err)
-		s.events.warning("FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
+		s.events().warning("FailedCreatePodSandBox", "Failed to create pod sandbox: "+errors.Unwrap(err).Error())
 		s.waitForSandbox(ctx, errors.Unwrap(err))
 		return err
 	}
@@ -227,10 +225,10 @@ func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
 // makeSandbox creates the sandbox and reads its addresses.
 func (s *podSync) makeSandbox(ctx context.Context) error {
 	for _, w := range translate.Warnings(s.pod) {
-		s.events.warning(w.Reason, w.Message)
+		s.events().warning(w.Reason, w.Message)
 	}
 	fail := func(err error) error {
-		s.events.failure(ctx, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+reason(err))
+		s.events().failure(ctx, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+reason(err))
 		return fmt.Errorf("CreatePodSandboxError: %w", err)
 	}
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
@@ -248,7 +246,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	// Twice the timeout, as in kubelet: this call sets up the pod's network.
 	resp, err := call(longer, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
-	s.events.done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()}, began, err)
+	s.events().done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()}, began, err)
 	s.r.opts.Metrics.SandboxStarted(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
 	if err != nil {
 		s.r.index.doubt(s.ref.UID)
@@ -265,7 +263,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	if !status.HostNetwork {
 		status, err = s.r.inspectSandbox(ctx, s.about, s.sandboxID)
 		if err != nil {
-			s.events.failure(ctx, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
+			s.events().failure(ctx, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+reason(err))
 			return err
 		}
 		s.ips = status.IPs
@@ -331,4 +329,7 @@ func (s *podSync) retry(after time.Duration) {
 }
 
 // containerEvents returns an emitter of events about one of the pod's containers.
-func (s *podSync) containerEvents(name string) emitter { return s.events.container(s.Pod, name) }
+// events emits events about the pod.
+func (s *podSync) events() emitter { return emitter{pod: s.ref, emit: s.Event, record: s.Record} }
+
+func (s *podSync) containerEvents(name string) emitter { return s.events().container(s.Pod, name) }
