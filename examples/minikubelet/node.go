@@ -37,8 +37,25 @@ var _ control.Node = node{}
 // Pods returns the desired pods, and after them those that are not desired any more and
 // not gone yet. A pod that is terminating has a deletion timestamp, and a pod that waits
 // for its predecessor has that as its reason.
-func (n node) Pods() []*v1.Pod {
-	pods := n.Agent.Pods()
+func (n node) Pods() []*v1.Pod { return n.withEnds(n.Agent.Pods()) }
+
+// shownPods returns the same as Pods for readers: the statuses are shared with the agent.
+func (n node) shownPods() []*v1.Pod {
+	parts := n.Parts()
+	desired := parts.PodManager.Pods()
+	pods := make([]*v1.Pod, len(desired))
+	for i, pod := range desired {
+		shown := *pod
+		if s, ok := parts.Status.Get(pod.UID); ok {
+			shown.Status = s
+		}
+		pods[i] = &shown
+	}
+	return n.withEnds(pods)
+}
+
+// withEnds returns the desired pods, which it changes, with those that are terminating.
+func (n node) withEnds(pods []*v1.Pod) []*v1.Pod {
 	desired := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
 		desired[pod.UID] = true

@@ -93,7 +93,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		g.Go(func() error { return server.Serve(ctx, l.Listener, h) })
 	}
 	g.Go(func() error {
-		display.Run(ctx, n.Pods, agent.Synced)
+		display.Run(ctx, n.shownPods, agent.Synced)
 		return nil
 	})
 	g.Go(func() error { return agent.Run(ctx) })

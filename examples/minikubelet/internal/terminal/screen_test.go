@@ -114,7 +114,7 @@ func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
 		for range 5 { // a burst
 			d.Changed()
 		}
-		time.Sleep(2 * showDelay)
+		time.Sleep(2 * d.delay)
 		synctest.Wait()
 		assert.Zero(t, drawn.Load(), "not every source has been seen")
 		ready.Store(true)
@@ -122,7 +122,7 @@ func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
 		synctest.Wait()
 		assert.EqualValues(t, 1, drawn.Load(), "what there is is shown as soon as that is all")
 		d.Changed()
-		time.Sleep(2 * showDelay)
+		time.Sleep(2 * d.delay)
 		synctest.Wait()
 		assert.EqualValues(t, 2, drawn.Load())
 		time.Sleep(d.period)
