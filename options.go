@@ -112,7 +112,8 @@ type Options struct {
 }
 
 // Metrics receive what the parts of an agent do. Nil fields receive nothing.
-// metrics/prometheus implements all of them under kubelet's names.
+// metrics/prometheus implements all of them under kubelet's names. A panic of a method is
+// logged, the first time, and does not end the agent.
 type Metrics struct {
 	PodConfig  podconfig.Metrics
 	PLEG       pleg.Metrics

@@ -81,9 +81,7 @@ func New(rt Runtime, gone Gone, opts Options) (*Collector, error) {
 	if opts.Parallel <= 0 {
 		opts.Parallel = 8
 	}
-	if opts.Metrics == nil {
-		opts.Metrics = NopMetrics{}
-	}
+	opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
 	return &Collector{rt: rt, gone: gone, opts: opts, log: opts.Logger, kick: make(chan struct{}, 1)}, nil
 }
 
@@ -137,9 +135,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	done := Collection{Began: time.Now()}
 	done.Err = runtime.Recover(func() error { return c.collect(ctx, &done) })
 	done.Ended = time.Now()
-	if err := runtime.Recover(func() error { c.opts.Metrics.Collected(done); return nil }); err != nil {
-		c.log.Error(err, "Callback has panicked", "callback", "Metrics.Collected")
-	}
+	c.opts.Metrics.Collected(done)
 	return done.Err
 }
 

@@ -87,9 +87,7 @@ func NewImageCollector(rt runtime.ImageService, opts ImageOptions) (*ImageCollec
 	if opts.Period <= 0 {
 		opts.Period = 5 * time.Minute
 	}
-	if opts.Metrics == nil {
-		opts.Metrics = NopMetrics{}
-	}
+	opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
 	return &ImageCollector{rt: rt, opts: opts, log: opts.Logger, busy: make(chan struct{}, 1)}, nil
 }
 
@@ -181,9 +179,7 @@ func (c *ImageCollector) collect(ctx context.Context, goal ImageGoal) error {
 		done := ImageCollection{Began: time.Now()}
 		done.Err = runtime.Recover(func() error { return c.run(ctx, goal, &done) })
 		done.Ended = time.Now()
-		if err := runtime.Recover(func() error { c.opts.Metrics.ImagesCollected(done); return nil }); err != nil {
-			c.log.Error(err, "Callback has panicked", "callback", "Metrics.ImagesCollected")
-		}
+		c.opts.Metrics.ImagesCollected(done)
 		return done.Err
 	})
 }

@@ -1,6 +1,12 @@
 package gc
 
-import "time"
+import (
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/guard"
+)
 
 // Metrics receives the measurements of a [Collector] and an [ImageCollector]. Its methods
 // must not block. Embed [NopMetrics] in an implementation, so that a method which is added
@@ -45,4 +51,28 @@ type ImageCollection struct {
 	Failed int
 	// Err is the error of the collection.
 	Err error
+}
+
+// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
+func newGuarded(m Metrics, log logr.Logger) Metrics {
+	if m == nil {
+		return NopMetrics{}
+	}
+	return guarded{m, guard.New(log)}
+}
+
+// guarded is a Metrics of an embedder. A panic of it is logged.
+type guarded struct {
+	Metrics
+	*guard.Guard
+}
+
+func (g guarded) Collected(c Collection) {
+	defer g.Recover("Collected")
+	g.Metrics.Collected(c)
+}
+
+func (g guarded) ImagesCollected(c ImageCollection) {
+	defer g.Recover("ImagesCollected")
+	g.Metrics.ImagesCollected(c)
 }

@@ -41,9 +41,7 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Metrics == nil {
-		o.Metrics = NopMetrics{}
-	}
+	o.Metrics = newGuarded(o.Metrics, o.Logger)
 	for _, d := range []struct {
 		value *time.Duration
 		std   time.Duration

@@ -83,14 +83,11 @@ func New(opts Options) (*Mux, error) {
 		nodeName: opts.NodeName,
 		restore:  opts.Restore,
 		event:    opts.Event,
-		metrics:  opts.Metrics,
+		metrics:  newGuarded(opts.Metrics, opts.Logger),
 		logger:   opts.Logger,
 		changes:  make(chan Change),
 		wake:     make(chan struct{}, 1),
 		merger:   newMerger(),
-	}
-	if m.metrics == nil {
-		m.metrics = NopMetrics{}
 	}
 	var errs []error
 	for i, s := range opts.Sources {

@@ -112,6 +112,9 @@ func New(syncer PodSyncer, cache StatusCache, opts Options) (*Workers, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	if opts.Metrics != nil {
+		opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
+	}
 	return &Workers{syncer: syncer, cache: cache, opts: opts, log: opts.Logger, machines: newMachines(p), workers: map[types.UID]*worker{}}, nil
 }
 
@@ -205,7 +208,7 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	}
 	states := w.syncKnown(uids)
 	if w.opts.Metrics != nil {
-		w.callback("Metrics.Counted", runtime.PodRef{}, func() { w.opts.Metrics.Counted(count(states)) })
+		w.opts.Metrics.Counted(count(states))
 	}
 	return states
 }
@@ -379,7 +382,7 @@ func (w *Workers) finish(c call, r returned, report Call) (ctx context.Context, 
 	}
 	if w.opts.Metrics != nil {
 		report.Failure, report.Backoff = fx.failure, fx.backoff
-		w.callback("Metrics.Called", c.ref, func() { w.opts.Metrics.Called(report) })
+		w.opts.Metrics.Called(report)
 	}
 	return ctx, next, ok
 }

@@ -123,9 +123,6 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
 	if opts.Jitter == nil {
 		opts.Jitter = rand.Float64
 	}
-	if opts.Metrics == nil {
-		opts.Metrics = NopMetrics{}
-	}
 	return &Manager{
 		log:      opts.Logger,
 		status:   pods,
@@ -134,7 +131,7 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
 		jitter:   opts.Jitter,
 		event:    opts.Event,
 		record:   opts.Record,
-		metrics:  opts.Metrics,
+		metrics:  newGuarded(opts.Metrics, opts.Logger),
 		results:  make(chan runtime.ProbeResult),
 		wake:     make(chan struct{}, 1),
 		pods:     map[types.UID]*pod{},

@@ -122,9 +122,7 @@ func (o *Options) complete() error {
 	if o.RetryMax < o.RetryMin {
 		errs = append(errs, fmt.Errorf("status: RetryMax %v is below RetryMin %v", o.RetryMax, o.RetryMin))
 	}
-	if o.Metrics == nil {
-		o.Metrics = NopMetrics{}
-	}
+	o.Metrics = newGuarded(o.Metrics, o.Logger)
 	return errors.Join(errs...)
 }
 

@@ -1,6 +1,12 @@
 package status
 
-import "time"
+import (
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/guard"
+)
 
 // Metrics receives measurements of a [Manager]. The methods must not block or call the
 // manager, and are safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
@@ -31,3 +37,32 @@ func (NopMetrics) DeliveryFailed() {}
 
 // DeliveriesHanging implements [Metrics].
 func (NopMetrics) DeliveriesHanging(int) {}
+
+// newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
+func newGuarded(m Metrics, log logr.Logger) Metrics {
+	if m == nil {
+		return NopMetrics{}
+	}
+	return guarded{m, guard.New(log)}
+}
+
+// guarded is a Metrics of an embedder. A panic of it is logged.
+type guarded struct {
+	Metrics
+	*guard.Guard
+}
+
+func (g guarded) StatusDelivered(latency time.Duration) {
+	defer g.Recover("StatusDelivered")
+	g.Metrics.StatusDelivered(latency)
+}
+
+func (g guarded) DeliveryFailed() {
+	defer g.Recover("DeliveryFailed")
+	g.Metrics.DeliveryFailed()
+}
+
+func (g guarded) DeliveriesHanging(n int) {
+	defer g.Recover("DeliveriesHanging")
+	g.Metrics.DeliveriesHanging(n)
+}

@@ -49,9 +49,6 @@ func New(opts Options) (*Manager, error) {
 	if !opts.NoDefaultPlugins {
 		plugins = append(plugins, HostPath{}, EmptyDir{})
 	}
-	if opts.Metrics == nil {
-		opts.Metrics = NopMetrics{}
-	}
 	seen := map[string]bool{}
 	var errs []error
 	for i, p := range plugins {
@@ -75,7 +72,7 @@ func New(opts Options) (*Manager, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Manager{plugins: plugins, metrics: opts.Metrics, log: opts.Logger}, nil
+	return &Manager{plugins: plugins, metrics: newGuarded(opts.Metrics, opts.Logger), log: opts.Logger}, nil
 }
 
 // SetUp implements [VolumeManager].

@@ -89,9 +89,7 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Metrics == nil {
-		o.Metrics = NopMetrics{}
-	}
+	o.Metrics = newGuarded(o.Metrics, o.Logger)
 	if o.CallTimeout <= 0 {
 		o.CallTimeout = 2 * time.Minute
 	}
