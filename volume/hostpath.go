@@ -56,8 +56,9 @@ func checkHostPath(path string, want v1.HostPathType) error {
 		case v1.HostPathDirectoryOrCreate:
 			return os.MkdirAll(path, 0o755)
 		case v1.HostPathFileOrCreate:
-			// The directory above must exist: according to the API it is not made.
-			f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o644)
+			// The directory above must exist: according to the API it is not made. O_EXCL: a container
+			// that can write there may have planted a link to what does not exist, or a pipe just now.
+			f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o644)
 			if err != nil {
 				return err
 			}

@@ -80,6 +80,8 @@ func TestHostPathTypes(t *testing.T) {
 	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
+	require.NoError(t, os.Symlink(filepath.Join(dir, "planted"), filepath.Join(dir, "dangling")))
+	defer func() { assert.NoFileExists(t, filepath.Join(dir, "planted")) }()
 
 	for _, tc := range []struct {
 		path string
@@ -97,6 +99,7 @@ func TestHostPathTypes(t *testing.T) {
 		{dir, v1.HostPathFile, "it is not a File"},
 		{filepath.Join(dir, "made"), v1.HostPathFileOrCreate, ""},
 		{filepath.Join(dir, "no", "parent"), v1.HostPathFileOrCreate, "no such file"},
+		{filepath.Join(dir, "dangling"), v1.HostPathFileOrCreate, "file exists"}, // what it points to is not made
 		{socket, v1.HostPathSocket, ""},
 		{file, v1.HostPathSocket, "it is not a Socket"},
 		{"/dev/null", v1.HostPathCharDev, ""},

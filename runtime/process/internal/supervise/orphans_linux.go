@@ -3,6 +3,7 @@ package supervise
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -147,7 +148,7 @@ func look(id string, command Process, seen func(p Process, group int)) sight {
 			add(st)
 			return
 		}
-		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		env, err := readStart("/proc/"+strconv.Itoa(pid)+"/environ", maxEnviron)
 		switch {
 		case errors.Is(err, fs.ErrPermission): // of another user
 		case err != nil:
@@ -168,6 +169,21 @@ func look(id string, command Process, seen func(p Process, group int)) sight {
 		}
 	}
 	return now
+}
+
+// maxEnviron is the number of bytes that are read of an environment. A program has up to 6 MiB
+// of arguments and environment (execve(2)), but can then say that its environment is anywhere in
+// its memory, and of any size (prctl(2), PR_SET_MM_MAP).
+const maxEnviron = 8 << 20
+
+// readStart reads the first bytes of a file.
+func readStart(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 // eachPID calls f for all visible processes in the order of their pids. It reads a few at a

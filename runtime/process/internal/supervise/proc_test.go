@@ -107,6 +107,17 @@ func TestReadFile(t *testing.T) {
 	require.ErrorAs(t, ReadFile(path, &got), &damaged, "it does not wait")
 }
 
+// Any local user can have a process with an environment of any size.
+func TestReadStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, os.WriteFile(path, []byte("A=1\x00"), 0o600))
+	require.NoError(t, os.Truncate(path, 1<<40))
+	got, err := readStart(path, maxEnviron)
+	require.NoError(t, err)
+	assert.Len(t, got, maxEnviron)
+	assert.Equal(t, "A=1\x00", string(got[:4]))
+}
+
 func TestLookPath(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "run"), nil, 0o755))
