@@ -75,6 +75,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		Host:          host,
 		Limits:        syncloop.Limits{MaxPods: int(s.MaxPods), Allocatable: host.Allocatable},
 		SyncFrequency: s.SyncFrequency.Duration,
+		ImageGC:       imagePolicy(s),
 		GC:            gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName)},
 		Logger:        log,
 		Override: kubeletkit.Overrides{
@@ -90,6 +91,22 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		}
 	}
 	return opts, nil
+}
+
+// imagePolicy translates the settings for [gc.ImagePolicy], in which 0 is the default and a
+// negative number is 0.
+func imagePolicy(s *config.Settings) gc.ImagePolicy {
+	if s.ContainerRuntimeEndpoint == "" {
+		return gc.ImagePolicy{HighThresholdPercent: 100} // images of the embedded runtime take no space
+	}
+	low := int(*s.ImageGCLowThresholdPercent)
+	if low == 0 {
+		low = -1
+	}
+	return gc.ImagePolicy{
+		HighThresholdPercent: int(*s.ImageGCHighThresholdPercent), LowThresholdPercent: low,
+		MinAge: s.ImageMinimumGCAge.Duration, MaxAge: s.ImageMaximumGCAge.Duration,
+	}
 }
 
 // deadToKeep translates the flag, in which 0 keeps none, for [gc.Policy], in which 0 is

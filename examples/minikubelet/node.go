@@ -1,6 +1,9 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -119,6 +123,41 @@ func (n node) Ending() []string {
 		}
 	}
 	return names
+}
+
+// errNoImages means that there is no collector of images that could be asked.
+var errNoImages = errors.New("this agent does not collect images")
+
+// Images implements [control.Node].
+func (n node) Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error) {
+	previewer, ok := runtime.Optional[gc.ImagePreviewer](n.Parts().ImageGC)
+	if !ok {
+		return gc.ImagePreview{}, errNoImages
+	}
+	return previewer.Preview(ctx, goal)
+}
+
+// CollectImages implements [control.Node]. Removed are the images that are gone after the
+// collection.
+func (n node) CollectImages(ctx context.Context, goal gc.ImageGoal) (done control.Collected) {
+	before, err := n.Images(ctx, goal)
+	if err == nil && goal == gc.AllUnusedImages {
+		err = n.Parts().ImageGC.DeleteUnusedImages(ctx)
+	} else if err == nil {
+		err = n.Parts().ImageGC.GarbageCollect(ctx)
+	}
+	after, listErr := n.Images(ctx, goal)
+	if listErr == nil {
+		there := map[string]bool{}
+		for i := range after.Input.Images {
+			there[after.Input.Images[i].ID] = true
+		}
+		done.Removed = slices.DeleteFunc(before.Input.Images, func(i gc.Image) bool { return there[i.ID] })
+	}
+	if err = cmp.Or(err, listErr); err != nil {
+		done.Error = err.Error()
+	}
+	return done
 }
 
 // running is how much runs on a node.

@@ -57,6 +57,7 @@ type call struct {
 	container                    string
 	follow, previous, timestamps bool
 	tail                         int
+	dryRun, all                  bool
 }
 
 // commands returns all commands in the order of the help.
@@ -76,6 +77,13 @@ func commands() []command {
 			name: "exec", synopsis: "POD -- COMMAND [ARG...]", short: "run a command in a container",
 			long:  "The command has no input; its output is printed when it has ended. The exit code is that of the command.",
 			flags: (*call).containerFlags, run: (*call).exec,
+		}, {
+			name: "images", short: "list the images, and what keeps them", run: (*call).images,
+		}, {
+			name: "gc", short: "remove images that no pod uses, as the agent does by itself",
+			long: "Images are removed if the file system that they are in has reached the high threshold, or if they are too old. " +
+				"Those that are pinned, used by a container or young stay in any case.",
+			flags: (*call).gcFlags, run: (*call).gc,
 		}, {
 			name: "stop", alias: "drain", short: "end all pods, and then the agent",
 			long: "Each pod has its grace period to end. The manifests stay, so the pods run again when the agent is started again.\n\n" +
@@ -112,6 +120,11 @@ func (c *call) logsFlags(fs *pflag.FlagSet) {
 	fs.BoolVarP(&c.previous, "previous", "p", false, "print the log of the instance before the last restart")
 	fs.BoolVar(&c.timestamps, "timestamps", false, "print the time of each line")
 	fs.IntVar(&c.tail, "tail", -1, "number of lines to print of the end of the log; all if negative")
+}
+
+func (c *call) gcFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.dryRun, "dry-run", false, "only show what would be removed, and why")
+	fs.BoolVar(&c.all, "all", false, "remove all images that nothing keeps, whatever space there is")
 }
 
 func (c *call) stopFlags(fs *pflag.FlagSet) {

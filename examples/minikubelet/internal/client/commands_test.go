@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 )
@@ -31,12 +32,24 @@ type node struct {
 	gone   []recent.Gone
 	events map[types.UID][]runtime.Event
 	ending func() []string
+
+	images    *gc.ImagePreview
+	collected control.Collected
 }
 
 func (n *node) Healthy() error                       { return nil }
 func (n *node) Gone() []recent.Gone                  { return n.gone }
 func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
 func (n *node) Ending() []string                     { return n.ending() }
+
+func (n *node) Images(context.Context, gc.ImageGoal) (gc.ImagePreview, error) {
+	if n.images == nil {
+		return gc.ImagePreview{}, errors.New("this agent does not collect images")
+	}
+	return *n.images, nil
+}
+
+func (n *node) CollectImages(context.Context, gc.ImageGoal) control.Collected { return n.collected }
 
 func (n *node) Pods() []*v1.Pod { return []*v1.Pod{web()} }
 
@@ -109,6 +122,10 @@ func TestCommands(t *testing.T) {
 		{"exec that fails", []string{"exec", "web", "-c", "a", "--", "fail"}, "failed\n", "", "exit code 3"},
 		{"exec of nothing", []string{"exec", "web", "-c", "a", "--", "none"}, "", "", "the agent says: no such program"},
 		{"exec without a dash", []string{"exec", "web", "ls"}, "", "", "want the name of one pod, --, and a command"},
+		{"images of an agent without", []string{"images"}, "", "", "the agent says: this agent does not collect images"},
+		{"images with an argument", []string{"images", "x"}, "", "", `images: unexpected argument "x"`},
+		{"gc with an argument", []string{"gc", "x"}, "", "", `gc: unexpected argument "x"`},
+		{"gc without images", []string{"gc", "--dry-run"}, "", "", "the agent says: this agent does not collect images"},
 		{"unknown flag", []string{"pods", "--tail=1"}, "", "", "unknown flag: --tail"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

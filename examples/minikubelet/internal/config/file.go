@@ -85,7 +85,8 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	containerRuntimeEndpoint imageServiceEndpoint podLogsDir address readOnlyPort
 	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods clusterDNS
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls crashLoopBackOff logging.verbosity
-	systemReserved kubeReserved runOnce featureGates.EventedPLEG podPidsLimit`
+	systemReserved kubeReserved runOnce featureGates.EventedPLEG podPidsLimit
+	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge`
 
 // notImplemented returns the dotted paths of the fields that have no effect, sorted.
 func notImplemented(prefix string, fields map[string]any) []string {

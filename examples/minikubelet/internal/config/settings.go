@@ -111,6 +111,9 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.MaxPods, 110)
 	def(&c.HealthzPort, ptr.To[int32](10248))
 	def(&c.EnableServer, ptr.To(true))
+	def(&c.ImageGCHighThresholdPercent, ptr.To[int32](85))
+	def(&c.ImageGCLowThresholdPercent, ptr.To[int32](80))
+	def(&c.ImageMinimumGCAge.Duration, 2*time.Minute)
 	// The default of kubelet is one pull at a time. Here pulls run side by side, at most
 	// MaxParallelImagePulls of them.
 	def(&c.SerializeImagePulls, ptr.To(false))

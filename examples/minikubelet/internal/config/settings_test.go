@@ -174,6 +174,11 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"several at once", header + "readOnlyPort: 70000\nmaxPods: -1\nsyncFrequency: -1s\nclusterDNS: [dns]\nsystemReserved: {cpu: lots}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1h}\n",
 			[]string{"--healthz-port=-1"}, []string{"readOnlyPort 70000", "healthzPort -1", "maxPods -1", "syncFrequency -1s", `clusterDNS "dns"`, "systemReserved.cpu", "maxContainerRestartPeriod 1h0m0s"}},
 		{"negative reservation", header + "kubeReserved: {memory: -1Gi}\n", nil, []string{"kubeReserved.memory", "negative"}},
+		{"thresholds of images", header + "imageGCHighThresholdPercent: 101\nimageGCLowThresholdPercent: -1\n", nil, []string{"imageGCHighThresholdPercent 101", "imageGCLowThresholdPercent -1"}},
+		{"thresholds of images in the wrong order", header + "imageGCHighThresholdPercent: 80\n", nil, []string{"imageGCLowThresholdPercent 80: must be less than imageGCHighThresholdPercent 80"}},
+		{"threshold of images by flag", "", []string{"--image-gc-high-threshold=0"}, []string{"must be less than imageGCHighThresholdPercent 0"}},
+		{"ages of images", header + "imageMinimumGCAge: -1s\nimageMaximumGCAge: -1s\n", nil, []string{"imageMinimumGCAge -1s", "imageMaximumGCAge -1s"}},
+		{"maximum age of images", header + "imageMaximumGCAge: 2m\n", nil, []string{"imageMaximumGCAge 2m0s: must be greater than imageMinimumGCAge 2m0s"}},
 		{"parallel pulls in series", header + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n", nil, []string{"maxParallelImagePulls 3"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

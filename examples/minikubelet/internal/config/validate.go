@@ -42,6 +42,7 @@ func (s *Settings) validate() error {
 	if n := s.MaxParallelImagePulls; n != nil && (*n < 1 || *n > 1 && *s.SerializeImagePulls) {
 		errs = append(errs, fmt.Errorf("maxParallelImagePulls %d: must be at least 1, and no more beside serializeImagePulls", *n))
 	}
+	errs = append(errs, s.validateImageGC()...)
 	for _, dns := range s.ClusterDNS {
 		if net.ParseIP(dns) == nil {
 			errs = append(errs, fmt.Errorf("clusterDNS %q: not an IP address", dns))
@@ -54,6 +55,29 @@ func (s *Settings) validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// validateImageGC judges as kubelet does.
+func (s *Settings) validateImageGC() (errs []error) {
+	high, low := *s.ImageGCHighThresholdPercent, *s.ImageGCLowThresholdPercent
+	for field, percent := range map[string]int32{"imageGCHighThresholdPercent": high, "imageGCLowThresholdPercent": low} {
+		if percent < 0 || percent > 100 {
+			errs = append(errs, fmt.Errorf("%s %d: must be between 0 and 100", field, percent))
+		}
+	}
+	if low >= high {
+		errs = append(errs, fmt.Errorf("imageGCLowThresholdPercent %d: must be less than imageGCHighThresholdPercent %d", low, high))
+	}
+	minAge, maxAge := s.ImageMinimumGCAge.Duration, s.ImageMaximumGCAge.Duration
+	for field, age := range map[string]time.Duration{"imageMinimumGCAge": minAge, "imageMaximumGCAge": maxAge} {
+		if age < 0 {
+			errs = append(errs, fmt.Errorf("%s %s: must not be negative", field, age))
+		}
+	}
+	if maxAge > 0 && maxAge <= minAge {
+		errs = append(errs, fmt.Errorf("imageMaximumGCAge %s: must be greater than imageMinimumGCAge %s", maxAge, minAge))
+	}
+	return errs
 }
 
 // Reserved returns the resources that are reserved for the system and the agent, added up.

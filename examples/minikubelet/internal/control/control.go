@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 )
@@ -25,6 +26,12 @@ const (
 	// EventsPath followed by a UID answers GET with the latest events of that pod, a JSON
 	// list of [runtime.Event].
 	EventsPath = "/events/"
+	// ImagesPath answers GET with the images, and with what a collection would remove, as a
+	// [gc.ImagePreview] in JSON. With the parameter goal=all it is [gc.AllUnusedImages].
+	ImagesPath = "/images"
+	// ImageGCPath answers POST, when images were collected, with [Collected] in JSON. It has
+	// the parameter of ImagesPath.
+	ImageGCPath = "/images/gc"
 	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
 	// are ended. After the last one the agent exits.
 	StopPath = "/stop"
@@ -37,6 +44,14 @@ type Progress struct {
 	// Done means that nothing runs any more.
 	Done bool `json:"done,omitempty"`
 	// Error is set if the agent has given up.
+	Error string `json:"error,omitempty"`
+}
+
+// Collected is the result of a collection of images.
+type Collected struct {
+	// Removed are the images that were removed.
+	Removed []gc.Image `json:"removed,omitempty"`
+	// Error says what went wrong.
 	Error string `json:"error,omitempty"`
 }
 
@@ -53,6 +68,10 @@ type Node interface {
 	Events(uid types.UID) []runtime.Event
 	// Ending returns the pods that are to end and have not ended, as "namespace/name".
 	Ending() []string
+	// Images returns the images, and what a collection would remove.
+	Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error)
+	// CollectImages makes a collection of images.
+	CollectImages(ctx context.Context, goal gc.ImageGoal) Collected
 }
 
 // Handler returns the API of the socket. Clients can execute commands in containers and
@@ -70,6 +89,17 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 	mux.HandleFunc("GET "+EventsPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.Events(types.UID(req.PathValue("uid"))))
 	})
+	mux.HandleFunc("GET "+ImagesPath, func(w http.ResponseWriter, req *http.Request) {
+		preview, err := node.Images(req.Context(), goalOf(req))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		answer(w, preview)
+	})
+	mux.HandleFunc("POST "+ImageGCPath, func(w http.ResponseWriter, req *http.Request) {
+		answer(w, node.CollectImages(req.Context(), goalOf(req)))
+	})
 	mux.HandleFunc("POST "+StopPath, func(w http.ResponseWriter, req *http.Request) {
 		stop.request()
 		w.Header().Set("Content-Type", "application/json")
@@ -84,6 +114,14 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 		})
 	})
 	return mux
+}
+
+// goalOf returns the goal of a collection that the request asks for.
+func goalOf(req *http.Request) gc.ImageGoal {
+	if req.URL.Query().Get("goal") == string(gc.AllUnusedImages) {
+		return gc.AllUnusedImages
+	}
+	return gc.ImagesToThresholds
 }
 
 // Stop is the request of a client that all pods end, and then the agent.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 )
@@ -41,6 +42,26 @@ func (node) Gone() []recent.Gone {
 
 func (node) Events(uid types.UID) []runtime.Event {
 	return []runtime.Event{{Pod: runtime.PodRef{UID: uid}, Reason: "Killing", Count: 2, First: time.Unix(1, 0).UTC()}}
+}
+
+func (node) Images(_ context.Context, goal gc.ImageGoal) (gc.ImagePreview, error) {
+	return gc.ImagePreview{Input: gc.ImageInput{Goal: goal}}, nil
+}
+
+func (node) CollectImages(_ context.Context, goal gc.ImageGoal) control.Collected {
+	return control.Collected{Error: "goal " + string(goal)}
+}
+
+func TestImages(t *testing.T) {
+	for query, goal := range map[string]gc.ImageGoal{"": gc.ImagesToThresholds, "?goal=all": gc.AllUnusedImages, "?goal=x": gc.ImagesToThresholds} {
+		var preview gc.ImagePreview
+		require.NoError(t, json.NewDecoder(request(t, control.NewStop(), "GET", control.ImagesPath+query).Body).Decode(&preview))
+		assert.Equal(t, goal, preview.Input.Goal)
+		var done control.Collected
+		require.NoError(t, json.NewDecoder(request(t, control.NewStop(), "POST", control.ImageGCPath+query).Body).Decode(&done))
+		assert.Equal(t, "goal "+string(goal), done.Error)
+	}
+	assert.Equal(t, http.StatusNotFound, request(t, control.NewStop(), "GET", control.ImageGCPath).Code, "a GET changes nothing")
 }
 
 func request(t *testing.T, stop *control.Stop, method, path string) *httptest.ResponseRecorder {

@@ -64,8 +64,11 @@ func New(changed func()) *Pods {
 }
 
 // Event keeps an event. It is a [runtime.EventFunc] for merged events, see
-// [runtime.MergeEvents].
+// [runtime.MergeEvents]. Events about the node are not kept.
 func (p *Pods) Event(e runtime.Event) {
+	if e.Pod.UID == "" {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.pods[e.Pod.UID]
