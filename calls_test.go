@@ -121,7 +121,6 @@ func TestCallsOfAnEnd(t *testing.T) {
 	})
 	assert.ElementsMatch(t, []string{
 		"PodSandboxStatus", "ContainerStatus", // how it has ended
-		"ContainerStatus", // of the removal, for the files of the container
 	}, reads)
 }
 

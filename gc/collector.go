@@ -152,14 +152,16 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 	in.LogDirs, noLogs = c.logDirs()
 
 	plan := c.opts.Plan(in)
+	containers, withSandbox := split(plan)
 	var errs []error
-	done.Containers, errs = each(c.opts.Parallel, plan.Containers, errs, func(r ContainerRemoval) error {
+	done.Containers, errs = each(c.opts.Parallel, containers, errs, func(r ContainerRemoval) error {
 		if err := c.rt.RemoveContainer(ctx, r.ID); err != nil {
 			return fmt.Errorf("pod %s: removing dead container %s (%s): %w", r.Pod, r.Name, r.ID, err)
 		}
 		c.log.V(2).Info("Removed a dead container", "pod", r.Pod, "container", r.Name, "containerID", r.ID)
 		return nil
 	})
+	var more atomic.Int64
 	done.Sandboxes, errs = each(c.opts.Parallel, plan.Sandboxes, errs, func(r SandboxRemoval) error {
 		if r.State == runtime.SandboxReady {
 			return fmt.Errorf("pod %s: sandbox %s is ready; a plan must not remove it", r.Pod, r.ID)
@@ -168,8 +170,10 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 			return fmt.Errorf("pod %s: removing dead sandbox %s: %w", r.Pod, r.ID, err)
 		}
 		c.log.V(2).Info("Removed a dead sandbox", "pod", r.Pod, "sandboxID", r.ID)
+		more.Add(int64(withSandbox[r.ID]))
 		return nil
 	})
+	done.Containers += int(more.Load())
 	for _, dir := range plan.LogDirs {
 		if !c.gone(dir.UID) {
 			continue // its pod has come back meanwhile and may write to it
@@ -226,6 +230,29 @@ func (c *Collector) removeLinks() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// split returns the containers to remove one by one, and the number of those that go with
+// each sandbox: a runtime removes a sandbox with its containers, in one call instead of
+// three. The logs of these containers must be removed with the directory of their pod.
+func split(plan Removal) (containers []ContainerRemoval, withSandbox map[string]int) {
+	logs := make(map[types.UID]bool, len(plan.LogDirs))
+	for _, dir := range plan.LogDirs {
+		logs[dir.UID] = true
+	}
+	withSandbox = map[string]int{}
+	whole := map[string]bool{}
+	for _, s := range plan.Sandboxes {
+		whole[s.ID] = s.State != runtime.SandboxReady && logs[s.Pod.UID]
+	}
+	for _, c := range plan.Containers {
+		if whole[c.SandboxID] {
+			withSandbox[c.SandboxID]++
+		} else {
+			containers = append(containers, c)
+		}
+	}
+	return containers, withSandbox
 }
 
 // each calls f for all items, a bounded number at once. It returns the number of

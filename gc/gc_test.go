@@ -210,6 +210,23 @@ func TestIdlePeriodsAreSkipped(t *testing.T) {
 	})
 }
 
+// The runtime removes a sandbox with its containers, in one call. Their logs must go too.
+func TestContainersGoWithTheirSandbox(t *testing.T) {
+	logs := t.TempDir()
+	for _, d := range []string{"ns_pod-u1_u1", "ns_pod-u2_u2"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(logs, d), 0o755))
+	}
+	another := gonePod("u2")
+	another.Containers = append(another.Containers, container("old", "c", "of another sandbox", exited, 2))
+	h := &holder{pods: []*runtime.Pod{gonePod("u1"), another, gonePod("without logs")}}
+	var m measured
+	c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{LogsDir: logs, Metrics: &m})
+	require.NoError(t, err)
+	require.NoError(t, c.Collect(t.Context()))
+	assert.ElementsMatch(t, []string{"old", "c-without logs", "s-u1", "s-u2", "s-without logs"}, h.removed)
+	assert.Equal(t, 4, m.collections[0].Containers)
+}
+
 func TestLogDirectories(t *testing.T) {
 	logs := t.TempDir()
 	for _, d := range []string{"ns_gone_u1", "ns_alive_u2", "ns_stopping_u3", "ns_underscores_u_4_", "ns_alive_u_5", "lost+found", "a_b"} {

@@ -55,7 +55,8 @@ type LogDir struct {
 }
 
 // Removal is a plan. Containers are removed first, then sandboxes, then log
-// directories.
+// directories. A container whose sandbox and log directory are in the plan is removed by
+// [runtime.Remover.RemoveSandbox], with its sandbox.
 type Removal struct {
 	Containers []ContainerRemoval
 	Sandboxes  []SandboxRemoval

@@ -267,10 +267,13 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	if s.deps.Prober != nil {
 		s.deps.Prober.StopLivenessAndStartup(pod)
 	}
-	kill := runtime.PodKill{Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Dir: s.PodDir(pod.UID), Event: s.opts.Event, Record: s.opts.Record}
+	kill := runtime.PodKill{
+		Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Awaited: t.Awaited, GraceBegins: t.GraceBegins, Dir: s.PodDir(pod.UID),
+		Event: s.opts.Event, Record: s.opts.Record,
+	}
 	if kill.GracePeriod != nil && observed.ContainersRunning() {
 		left := s.graceLeft(ref, *kill.GracePeriod)
-		kill.GracePeriod = &left
+		kill.GracePeriod, kill.GraceBegins = &left, s.graceBegins(ref, t)
 	}
 	if err := s.deps.Runtime.KillPod(ctx, kill); err != nil {
 		return fmt.Errorf("pod %s: stopping it: %w", ref, err)

@@ -42,6 +42,6 @@
 //
 // SetUp, TearDown and Remove are idempotent and may be called after a crash at any
 // point. Remove never deletes across a mount: if something below the directory
-// cannot be unmounted, the error names it and nothing is deleted. All methods are
+// cannot be unmounted, the error names it and nothing in it is deleted. All methods are
 // safe for concurrent use by different pods. Nothing is held in memory.
 package volume

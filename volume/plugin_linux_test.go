@@ -169,3 +169,21 @@ func TestWhatIsMountedInAStateDirIsNotCrossed(t *testing.T) {
 	require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(web), dir))
 	assert.FileExists(t, data)
 }
+
+// The list of mounts has a line for each mount of the node, and each line is an allocation.
+func TestTearDownWithoutMountsReadsNoList(t *testing.T) {
+	m, web := newManager(t), pod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	dir := t.TempDir()
+	_, err := m.SetUp(t.Context(), web, dir)
+	require.NoError(t, err)
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	if n := strings.Count(string(info), "\n"); n < 20 {
+		t.Skipf("%d mounts are too few to tell", n)
+	}
+	allocs := testing.AllocsPerRun(10, func() {
+		require.NoError(t, m.TearDown(t.Context(), kruntime.RefOf(web), dir))
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "volumes", "kubernetes.io~empty-dir", "v"), 0o700))
+	})
+	assert.Less(t, allocs, float64(100))
+}

@@ -15,9 +15,9 @@ import (
 )
 
 // TearDown implements [VolumeManager]. It calls TearDown of the plugin of each
-// volume that it finds on disk, then unmounts whatever is still mounted below the
-// pod's directory and removes the volumes. Volumes of a plugin that is not
-// configured any more are unmounted and removed, too.
+// volume that it finds on disk, then removes the volumes and unmounts what is still
+// mounted there. Volumes of a plugin that is not configured any more are unmounted and
+// removed, too.
 //
 // If a plugin fails, its volume is left as it is, the others are taken down, and the
 // error joins those of all plugins that have failed.
@@ -70,11 +70,8 @@ func (m *Manager) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolum
 // removeVolumes unmounts and removes what is left of the pod's volumes. What the
 // plugins remember goes last, so that they are called again if this fails.
 func removeVolumes(ctx context.Context, ref runtime.PodRef, podDir string) error {
-	if err := unmountBelow(podDir); err != nil {
-		return fmt.Errorf("pod %s: unmounting its volumes: %w", ref, err)
-	}
 	for _, sub := range []string{volumesDir, subPathsDir, stateDir} {
-		if err := removeAll(ctx, filepath.Join(podDir, sub)); err != nil {
+		if err := removeMounted(ctx, filepath.Join(podDir, sub)); err != nil {
 			return fmt.Errorf("pod %s: removing its volumes: %w", ref, err)
 		}
 	}
@@ -86,7 +83,7 @@ func (m *Manager) Remove(ctx context.Context, ref runtime.PodRef, podDir string)
 	if err := m.TearDown(ctx, ref, podDir); err != nil {
 		return err
 	}
-	if err := removeAll(ctx, podDir); err != nil {
+	if err := removeMounted(ctx, podDir); err != nil {
 		return fmt.Errorf("pod %s: removing its directory: %w", ref, err)
 	}
 	return nil

@@ -225,6 +225,19 @@ func removeAll(ctx context.Context, path string) error {
 	return nil
 }
 
+// removeMounted is removeAll for a directory in which something may be mounted. It reads the
+// list of mounts, which is as long as the node has pods, only if something is.
+func removeMounted(ctx context.Context, dir string) error {
+	err := removeAll(ctx, dir)
+	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EXDEV) {
+		return err
+	}
+	if err := unmountBelow(dir); err != nil {
+		return fmt.Errorf("unmounting: %w", err)
+	}
+	return removeAll(ctx, dir)
+}
+
 func removeTree(ctx context.Context, path string) error {
 	full, err := removeAt(unix.AT_FDCWD, path)
 	if err != nil || !full {

@@ -37,3 +37,5 @@ func diskUsage(ctx context.Context, dir string) (int64, error) {
 }
 
 func removeAll(_ context.Context, path string) error { return os.RemoveAll(path) }
+
+func removeMounted(ctx context.Context, dir string) error { return removeAll(ctx, dir) }

@@ -28,6 +28,31 @@
 //   - A new pod takes RunPodSandbox, PodSandboxStatus for its addresses (not with the
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer
 //     for each container.
+//   - The end of a pod takes StopContainer for each container, StopPodSandbox, and
+//     RemovePodSandbox, which removes the containers, too.
+//
+// # Many pods at once
+//
+// A runtime does not get faster with more than a few calls at once: each of them takes
+// longer, and some fail. So calls that start something pass a gate of
+// [Options].MaxParallelStarts places, and calls that stop or remove something one of
+// [Options].MaxParallelEnds. Waiting calls pass in this order, except that none waits for
+// more than two minutes longer than by its arrival:
+//
+//  1. stops of a pod for whose end another one waits ([runtime.PodKill].Awaited);
+//  2. stops of containers;
+//  3. stops of sandboxes, which take their networks down;
+//  4. removals.
+//
+// Containers that are stopped to be restarted, and sandboxes to be replaced, pass a gate
+// of their own and do not wait for any of these.
+//
+// CRI does not show when a stop signal was sent. A stop that has not returned after its
+// patience is taken to wait for the container to exit, and another call gets its place.
+// The patience is a quarter of a second at first, up to one second while containers exit
+// at the signal, and a tenth of a second when none has exited for a second. When the grace period has ended,
+// the runtime kills the container; stops of sandboxes and removals wait for that, too.
+// A grace period does not run while a stop waits at the gate.
 //
 // Labels, annotations and log paths are those of kubelet, so that each agent can take
 // over the other's pods. Sandboxes and containers without kubelet's labels are not
@@ -69,6 +94,11 @@
 //   - A start in progress is not cut off when its pod is removed or the agent stops.
 //   - KillPod with a grace period of 0 kills at once; kubelet leaves 2 seconds.
 //   - A preStop hook that has ended is not run again when a kill is repeated.
+//   - Stops and removals are bounded and ordered, over all pods. In kubelet, all pods that
+//     end at the same time are stopped at once, each by itself.
+//   - A sandbox that this Runtime has stopped is not stopped again before it is removed.
+//     One that has died by itself, or may have been stopped by an earlier agent, is: only
+//     this releases its network.
 //   - The instances of one container, and the sandboxes of a pod, are ordered by their
 //     attempt before their time of creation.
 //   - Lists are streamed without a feature gate, and a response may have 128 MiB; in

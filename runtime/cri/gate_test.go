@@ -2,6 +2,8 @@ package cri
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,59 +12,229 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestGateLetsTheUrgentGoFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(1)
-		leave, err := g.enter(t.Context(), newSandbox)
-		require.NoError(t, err)
-		var order []string
-		wait := func(name string, u urgency) {
-			go func() {
-				leave, err := g.enter(t.Context(), u)
-				if assert.NoError(t, err) {
-					order = append(order, name)
-					leave()
-				}
-			}()
-			synctest.Wait()
-		}
-		wait("first sandbox", newSandbox)
-		wait("second sandbox", newSandbox)
-		wait("container", inSandbox)
-		leave()
-		leave() // once more changes nothing
-		synctest.Wait()
-		assert.Equal(t, []string{"container", "first sandbox", "second sandbox"}, order)
-		assert.Equal(t, 1, g.free)
-	})
+// queueAt has calls wait at the gate, each in a goroutine, and returns the names of those
+// that have passed so far. Each leaves as soon as it has passed.
+type queueAt struct {
+	t     *testing.T
+	g     *gate
+	mu    sync.Mutex
+	order []string
 }
+
+func (q *queueAt) wait(name string, of turn, awaited <-chan struct{}) {
+	go func() {
+		p, err := q.g.enter(q.t.Context(), of, awaited)
+		if assert.NoError(q.t, err) {
+			q.mu.Lock()
+			q.order = append(q.order, name)
+			q.mu.Unlock()
+			p.leave()
+		}
+	}()
+	synctest.Wait()
+}
+
+func enter(t *testing.T, g *gate, of turn) *place {
+	t.Helper()
+	p, err := g.enter(t.Context(), of, nil)
+	require.NoError(t, err)
+	return p
+}
+
+func TestGateOrder(t *testing.T) {
+	tests := []struct {
+		name string
+		come func(q *queueAt)
+		want []string
+	}{
+		{
+			name: "pods that have a sandbox start before others",
+			come: func(q *queueAt) {
+				q.wait("first sandbox", newSandbox, nil)
+				q.wait("second sandbox", newSandbox, nil)
+				q.wait("container", inSandbox, nil)
+			},
+			want: []string{"container", "first sandbox", "second sandbox"},
+		},
+		{
+			name: "containers, sandboxes, removals",
+			come: func(q *queueAt) {
+				q.wait("removal", removal, nil)
+				q.wait("sandbox", stopSandbox, nil)
+				q.wait("container", stopContainer, nil)
+			},
+			want: []string{"container", "sandbox", "removal"},
+		},
+		{
+			name: "a sandbox does not wait for ever",
+			come: func(q *queueAt) {
+				q.wait("sandbox", stopSandbox, nil)
+				for range 4 {
+					time.Sleep(25 * time.Second)
+					q.wait(time.Since(epoch).String(), stopContainer, nil)
+				}
+			},
+			want: []string{"25s", "50s", "sandbox", "1m15s", "1m40s"},
+		},
+		{
+			name: "the stops of a pod for which another waits",
+			come: func(q *queueAt) {
+				awaited, soon := make(chan struct{}), make(chan struct{})
+				close(awaited)
+				q.wait("a", stopContainer, nil)
+				q.wait("b's sandbox", stopSandbox, soon)
+				time.Sleep(time.Second)
+				q.wait("c's sandbox", stopSandbox, awaited)
+				q.wait("d", stopContainer, nil)
+				close(soon)
+			},
+			want: []string{"b's sandbox", "c's sandbox", "a", "d"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(1)
+				first := &place{g: g, timer: time.NewTimer(0)} // has no end of its own
+				g.used = 1
+				q := &queueAt{t: t, g: g}
+				tt.come(q)
+				synctest.Wait()
+				first.leave()
+				first.leave() // once more changes nothing
+				synctest.Wait()
+				assert.Equal(t, tt.want, q.order)
+				assert.Zero(t, g.used)
+				assert.Empty(t, g.waiting)
+			})
+		})
+	}
+}
+
+// epoch is when time begins in a bubble of synctest.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestGateDoesNotWaitForWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1)
-		hung, err := g.enter(t.Context(), newSandbox)
-		require.NoError(t, err)
+		hung := enter(t, g, newSandbox)
 		began := time.Now()
-		leave, err := g.enter(t.Context(), newSandbox)
-		require.NoError(t, err)
+		next := enter(t, g, newSandbox)
 		assert.Equal(t, maxHold, time.Since(began))
-		leave()
-		hung()
-		assert.Equal(t, 1, g.free, "the place is given back once")
+		next.leave()
+		hung.leave()
+		assert.Zero(t, g.used, "the place is given back once")
 	})
 }
 
 func TestGateIsLeftByThoseWhoGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1)
-		leave, err := g.enter(t.Context(), newSandbox)
-		require.NoError(t, err)
+		first := enter(t, g, newSandbox)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = g.enter(ctx, newSandbox)
+		_, err := g.enter(ctx, newSandbox, nil)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		leave()
-		assert.Equal(t, 1, g.free)
-		assert.Empty(t, g.queues[newSandbox])
+		first.leave()
+		assert.Zero(t, g.used)
+		assert.Empty(t, g.waiting)
+		_, err = g.enter(ctx, newSandbox, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestGateLendsThePlaceOfAStopThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(1)
+		began := time.Now()
+		stop := enter(t, g, stopContainer)
+		stop.lend(10 * time.Second)
+		other := enter(t, g, stopSandbox)
+		assert.Equal(t, firstPatience, time.Since(began), "it only waits")
+		other.leave()
+		time.Sleep(10 * time.Second)
+		began = time.Now()
+		other = enter(t, g, stopContainer)
+		assert.Zero(t, time.Since(began), "no signal waits while the runtime kills the container")
+		other.leave()
+		other = enter(t, g, stopSandbox)
+		assert.Equal(t, maxHold-firstPatience, time.Since(began), "and the call does not return")
+		other.leave()
+		stop.leave()
+		assert.Zero(t, g.used)
+	})
+}
+
+// stops makes n calls that stop containers through the gate, which return after some time,
+// and returns when each was made.
+func stops(t *testing.T, g *gate, n int, grace time.Duration, call func(i int)) (made []time.Duration) {
+	t.Helper()
+	var (
+		mu sync.Mutex
+		wg sync.WaitGroup
+	)
+	began := time.Now()
+	for i := range n {
+		wg.Go(func() {
+			p := enter(t, g, stopContainer)
+			defer p.leave()
+			p.lend(grace)
+			mu.Lock()
+			made = append(made, time.Since(began))
+			mu.Unlock()
+			call(i)
+		})
+	}
+	wg.Wait()
+	return made
+}
+
+func TestGateSignalsContainersThatIgnoreIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const grace = 30 * time.Second
+		g := newGate(8)
+		made := stops(t, g, 100, grace, func(int) { time.Sleep(grace) })
+		assert.Less(t, slices.Max(made), 2*time.Second)
+		assert.Zero(t, g.used)
+	})
+}
+
+func TestGateSignalsContainersThatExitSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(8)
+		made := stops(t, g, 100, 30*time.Second, func(i int) { time.Sleep(5*time.Second + time.Duration(i)*10*time.Millisecond) })
+		assert.Less(t, slices.Max(made), 2*time.Second)
+	})
+}
+
+// TestGateDoesNotFloodASlowRuntime has a runtime of two processors, where the stop of a
+// container that exits at once takes 120 ms of CPU time.
+func TestGateDoesNotFloodASlowRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step = 10 * time.Millisecond
+		var (
+			mu         sync.Mutex
+			busy, most int
+		)
+		g := newGate(8)
+		began := time.Now()
+		stops(t, g, 300, 30*time.Second, func(int) {
+			mu.Lock()
+			busy++
+			most = max(most, busy)
+			mu.Unlock()
+			for work := 120 * time.Millisecond; work > 0; {
+				time.Sleep(step)
+				mu.Lock()
+				work -= step * 2 / time.Duration(max(2, busy))
+				mu.Unlock()
+			}
+			mu.Lock()
+			busy--
+			mu.Unlock()
+		})
+		assert.LessOrEqual(t, most, 40)
+		assert.Less(t, time.Since(began), 25*time.Second)
+		assert.Zero(t, g.stopping, "the next ones begin anew")
 	})
 }

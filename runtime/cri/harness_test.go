@@ -209,3 +209,13 @@ func (s *syncer) eventLines() []string {
 	}
 	return lines
 }
+
+func (s *syncer) kill() error {
+	s.t.Helper()
+	return s.rt.KillPod(s.t.Context(), runtime.PodKill{Pod: s.pod, Status: s.status()})
+}
+
+func (s *syncer) mustKill() {
+	s.t.Helper()
+	require.NoError(s.t, s.kill())
+}

@@ -23,8 +23,9 @@ const minGrace = 2
 
 // KillPod implements [runtime.Killer]. There is one grace period for the whole pod. It
 // starts when KillPod is called, and includes preStop hooks, the exits of containers, and
-// the time that sidecars wait for their turn. The hooks of all containers start at once,
-// as in kubelet.
+// the time that sidecars wait for their turn. The time in which a stop waits because too
+// many other pods end, see [Options].MaxParallelEnds, is not part of it. The hooks of all
+// containers start at once, as in kubelet.
 //
 // A later call does not run a preStop hook again that has ended, but one that was cut
 // off when ctx ended. CRI runtimes send the stop signal once.
@@ -45,7 +46,7 @@ func (r *Runtime) KillPod(ctx context.Context, req runtime.PodKill) error {
 		}
 		req.Status = status
 	}
-	if err := r.stopPod(ctx, req, ref); err != nil {
+	if err := r.stopPod(ctx, req, ref, r.ends); err != nil {
 		return err
 	}
 	r.pods.forget(ref.UID)
@@ -54,7 +55,7 @@ func (r *Runtime) KillPod(ctx context.Context, req runtime.PodKill) error {
 
 // stopPod stops all containers of the status that may run, in their order, and
 // then all sandboxes.
-func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.PodRef) error {
+func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.PodRef, gate *gate) error {
 	pod, status, override := req.Pod, req.Status, req.GracePeriod
 	events := emitter{pod: ref, emit: req.Event, record: req.Record}
 	running := slices.DeleteFunc(slices.Clone(status.Containers), func(c runtime.ContainerStatus) bool {
@@ -65,6 +66,7 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 		errs []error
 		all  sync.WaitGroup
 	)
+	var clock graceClock
 	turn := make(chan struct{})
 	close(turn)
 	for _, group := range plan.StopOrder(pod, running) {
@@ -72,7 +74,7 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 		for i := range group {
 			stop := &containerStop{
 				ref: ref, pod: pod, status: status, dir: req.Dir, container: &group[i], events: events.container(pod, group[i].Name),
-				grace: graceOf(pod, &group[i]), turn: turn,
+				grace: graceOf(pod, &group[i]), turn: turn, clock: &clock, gate: gate, awaited: req.Awaited, begins: req.GraceBegins,
 			}
 			if override != nil {
 				stop.grace, stop.atOnce = *override, *override <= 0
@@ -102,19 +104,12 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 	// Dead sandboxes too: only this releases their network resources.
 	failed := make([]error, len(status.Sandboxes))
 	for i := range status.Sandboxes {
-		all.Go(func() { failed[i] = r.stopSandbox(ctx, "pod "+ref.String(), status.Sandboxes[i].ID) })
+		all.Go(func() {
+			failed[i] = r.stopSandbox(ctx, "pod "+ref.String(), status.Sandboxes[i].ID, gate, stopSandbox, req.Awaited)
+		})
 	}
 	all.Wait()
 	return errors.Join(append(errs, failed...)...)
-}
-
-// stopSandbox stops a sandbox. Concurrent callers for the same sandbox share one call: of
-// two calls containerd lets one fail, as it can tear down the network once.
-func (r *Runtime) stopSandbox(ctx context.Context, about, id string) error {
-	return r.stops.do(ctx, about, id, func() error {
-		_, err := call(ctx, r, "StopPodSandbox", about, 0, r.rs.StopPodSandbox, &criv1.StopPodSandboxRequest{PodSandboxId: id})
-		return unlessNotFound(err)
-	})
 }
 
 // graceOf returns the grace period of a container in seconds: its pod's, or the one that
@@ -139,18 +134,32 @@ type containerStop struct {
 	dir       string // of the pod; may be empty
 	// events emits events about the container.
 	events emitter
-	// grace is the grace period in seconds, from now.
+	// grace is the grace period in seconds, from now by the clock of the pod.
 	grace int64
+	clock *graceClock
 	// atOnce overrides minGrace.
 	atOnce bool
 	// turn is closed when the stop signal may be sent; nil means at once.
 	turn <-chan struct{}
+	// gate is that of the call, and awaited is closed when another pod waits for the end of
+	// this one; it may be nil.
+	gate    *gate
+	awaited <-chan struct{}
+	// begins is [runtime.PodKill].GraceBegins.
+	begins func() int64
 	// message of the event. Default: "Stopping container …".
 	message string
 }
 
-// stopContainer runs the preStop hook, waits for the container's turn, and stops it.
-// It succeeds if the container does not exist.
+// graceBegins is called when the grace period counts, and may shorten it.
+func (s *containerStop) graceBegins() {
+	if s.begins != nil && !s.atOnce {
+		s.grace = min(s.grace, s.begins())
+	}
+}
+
+// stopContainer runs the preStop hook, waits for the container's turn and for a place in
+// the gate, and stops it. It succeeds if the container does not exist.
 func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error {
 	stop.grace = min(max(stop.grace, -seconds.Max), seconds.Max) // runtimes, too, multiply it
 	id, name := stop.container.ID.ID, stop.container.Name
@@ -161,40 +170,35 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 	}
 	stop.events.normal("Killing", strings.ReplaceAll(message, id, name))
 
-	began := time.Now()
-	deadline := began.Add(time.Duration(stop.grace) * time.Second)
+	began, grace := time.Now(), time.Duration(stop.grace)*time.Second
 	if stop.grace > 0 {
-		r.preStop(ctx, stop, about, deadline)
-		awaitTurn(ctx, stop.turn, deadline)
+		r.preStop(ctx, stop, about, began.Add(grace))
+		if stop.turn != nil {
+			stop.clock.await(ctx, stop.turn, began, grace)
+		}
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s: stopping it: %w", about, ended(ctx))
+	stop.clock.stop()
+	place, err := stop.gate.enter(ctx, stopContainer, stop.awaited)
+	stop.clock.start()
+	if err != nil {
+		return fmt.Errorf("%s: stopping it: %w", about, err)
 	}
+	defer place.leave()
 
 	// CRI's timeout is in whole seconds; it is rounded up.
-	left := max(0, int64((time.Until(deadline)+time.Second-1)/time.Second))
+	stop.graceBegins()
+	rest, _, _ := stop.clock.left(began, time.Duration(stop.grace)*time.Second)
+	left := max(0, int64((rest+time.Second-1)/time.Second))
 	if !stop.atOnce {
 		left = max(left, minGrace)
 	}
-	_, err := call(ctx, r, "StopContainer", about, time.Duration(left)*time.Second, r.rs.StopContainer,
+	rest = time.Duration(left) * time.Second
+	place.lend(rest)
+	_, err = call(ctx, r, "StopContainer", about, rest, r.rs.StopContainer,
 		&criv1.StopContainerRequest{ContainerId: id, Timeout: left})
 	err = unlessNotFound(err)
 	stop.events.done(ctx, runtime.Record{Kind: runtime.KindStopContainer}, began, err)
 	return err
-}
-
-// awaitTurn waits for the container's turn, the deadline or the end of ctx.
-func awaitTurn(ctx context.Context, turn <-chan struct{}, deadline time.Time) {
-	if turn == nil {
-		return
-	}
-	t := time.NewTimer(time.Until(deadline))
-	defer t.Stop()
-	select {
-	case <-turn:
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // preStop runs the container's preStop hook until the deadline at most, if it has one
@@ -217,6 +221,7 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 	if done || hookRecorded(stop.dir, preStopDone, stop.container.Name, id) {
 		return
 	}
+	stop.graceBegins()
 	hctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	began := time.Now()

@@ -70,6 +70,7 @@ func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.stopped.keep(l.sandboxes)
 	pods := assemble(typ, l)
 	r.index.listedAll(pods, list)
 	return pods, nil

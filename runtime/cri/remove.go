@@ -29,6 +29,11 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) e
 
 func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) error {
 	about := "container " + id.String()
+	place, err := r.ends.enter(ctx, removal, nil)
+	if err != nil {
+		return fmt.Errorf("removing %s: %w", about, err)
+	}
+	defer place.leave()
 	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: id.ID})
 	if errors.Is(err, runtime.ErrNotFound) {
 		r.index.removed(id.ID)
@@ -144,13 +149,19 @@ func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
 
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	about := "sandbox " + id
-	// CRI requires that it is stopped. The call is cheap if it is already.
-	if err := r.stopSandbox(ctx, about, id); err != nil {
+	place, err := r.ends.enter(ctx, removal, nil)
+	if err != nil {
+		return fmt.Errorf("removing %s: %w", about, err)
+	}
+	defer place.leave()
+	// CRI requires that it is stopped.
+	if err := r.stopSandboxNow(ctx, about, id); err != nil {
 		return err
 	}
-	_, err := call(ctx, r, "RemovePodSandbox", about, 0, r.rs.RemovePodSandbox, &criv1.RemovePodSandboxRequest{PodSandboxId: id})
+	_, err = call(ctx, r, "RemovePodSandbox", about, 0, r.rs.RemovePodSandbox, &criv1.RemovePodSandboxRequest{PodSandboxId: id})
 	if err = unlessGone(err); err == nil {
 		r.index.removed(id)
+		r.stopped.remove(id)
 	}
 	return err
 }

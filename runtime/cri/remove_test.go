@@ -1,6 +1,7 @@
 package cri_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,4 +91,68 @@ func TestRemoveSandbox(t *testing.T) {
 	assert.Equal(t, []string{"StopPodSandbox s1", "RemovePodSandbox s1"}, svc.calls())
 	svc.Inject(fake.Fault{Err: runtime.ErrNotFound})
 	require.NoError(t, s.rt.RemoveSandbox(t.Context(), "s1"))
+}
+
+// For each StopPodSandbox containerd takes the network of the sandbox down.
+func TestSandboxIsStoppedOnce(t *testing.T) {
+	const stop, remove = "StopPodSandbox s1", "RemovePodSandbox s1"
+	tests := []struct {
+		name string
+		end  func(s *syncer, svc *service)
+		want []string
+	}{
+		{
+			name: "by a kill",
+			end:  func(s *syncer, _ *service) { s.mustKill() },
+			want: []string{"StopContainer a 30", stop, remove},
+		},
+		{
+			name: "by a kill and its repetition",
+			end:  func(s *syncer, _ *service) { s.mustKill(); s.mustKill() },
+			want: []string{"StopContainer a 30", stop, remove},
+		},
+		{
+			name: "it has died by itself",
+			end:  func(_ *syncer, svc *service) { svc.KillSandbox(fake.Target{}) },
+			want: []string{stop, remove},
+		},
+		{
+			name: "it has died by itself before the kill",
+			end:  func(s *syncer, svc *service) { svc.KillSandbox(fake.Target{}); s.mustKill() },
+			want: []string{stop, remove},
+		},
+		{
+			// What the runtime lists does not show whether its network was released.
+			name: "by an earlier agent",
+			end:  func(s *syncer, svc *service) { s.mustKill(); s.rt = svc.client(cri.Options{}) },
+			want: []string{"StopContainer a 30", stop, stop, remove},
+		},
+		{
+			name: "after a stop that failed",
+			end: func(s *syncer, svc *service) {
+				yield := svc.Inject(fake.Fault{Call: "StopPodSandbox", Err: errors.New("the network is busy")})
+				assert.Error(s.t, s.kill())
+				yield()
+			},
+			want: []string{"StopContainer a 30", stop, stop, remove},
+		},
+		{
+			name: "a list keeps what it has",
+			end: func(s *syncer, _ *service) {
+				s.mustKill()
+				_, err := s.rt.ListPods(s.t.Context())
+				require.NoError(s.t, err)
+			},
+			want: []string{"StopContainer a 30", stop, remove},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			svc := newService(t, "app:1")
+			s := running(t, svc, podOf("a"))
+			tt.end(s, svc)
+			require.NoError(t, s.rt.RemoveSandbox(t.Context(), "s1"))
+			assert.Equal(t, tt.want, svc.calls())
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,13 @@ type Options struct {
 	// that takes longer than 3 s no longer counts. Default: 2 for each processor, at
 	// least 8.
 	MaxParallelStarts int
+	// MaxParallelEnds is the number of concurrent calls that stop or remove a sandbox or a
+	// container. Other calls wait: the containers of all pods are stopped first, then
+	// sandboxes, then things are removed. While a call waits for the exit of a container, or
+	// takes longer than 3 s, it does not count. The containers of pods that go on to run,
+	// such as those with a failed liveness probe, have a bound of their own of the same
+	// size. Default: that of MaxParallelStarts. Negative: no bound.
+	MaxParallelEnds int
 
 	// RuntimeHandler returns the runtime handler of a runtime class. Default: the name of
 	// the class.
@@ -104,7 +112,13 @@ func (o *Options) setDefaults() {
 	}
 	o.PullBackoffInitial = min(o.PullBackoffInitial, o.PullBackoffMax)
 	if o.MaxParallelStarts <= 0 {
-		o.MaxParallelStarts = defaultStarts()
+		o.MaxParallelStarts = defaultParallel()
+	}
+	if o.MaxParallelEnds == 0 {
+		o.MaxParallelEnds = defaultParallel()
+	}
+	if o.MaxParallelEnds < 0 {
+		o.MaxParallelEnds = math.MaxInt
 	}
 	if o.SeccompProfileRoot == "" {
 		o.SeccompProfileRoot = "/var/lib/kubelet/seccomp"
@@ -132,8 +146,13 @@ type Runtime struct {
 	node   func() *translate.Node
 	pulls  *puller
 	starts *gate
-	pods   memory
-	index  index
+	// ends is the gate of pods that end, restarts that of pods that go on to run: they do not
+	// wait for those that end.
+	ends, restarts *gate
+	pods           memory
+	index          index
+	// stopped has the sandboxes that were stopped and not removed.
+	stopped stoppedSandboxes
 	// stops and removals are those in progress, by the ID of the sandbox or container.
 	stops, removals shares
 	// uses keeps images from being removed while containers are made from them.
@@ -152,6 +171,7 @@ func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Option
 	r := &Runtime{rs: rs, is: is, opts: opts, endpoint: "the given client"}
 	r.pulls = newPuller(&r.opts)
 	r.starts = newGate(opts.MaxParallelStarts)
+	r.ends, r.restarts = newGate(opts.MaxParallelEnds), newGate(opts.MaxParallelEnds)
 	r.pods.idle = 2 * max(r.opts.PullBackoffMax, r.opts.Backoff.Max, 10*time.Minute)
 	r.node = sync.OnceValue(func() *translate.Node { return findNode(&opts) })
 	return r

@@ -56,11 +56,11 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	}
 
 	about := s.about + ", container " + c.Name
-	leave, err := s.r.starts.enter(ctx, inSandbox)
+	place, err := s.r.starts.enter(ctx, inSandbox, nil)
 	if err != nil {
 		return fail(reasonCreate, err)
 	}
-	defer leave()
+	defer place.leave()
 	s.changed = true
 	longer, stop := linger(ctx)
 	defer stop()
@@ -87,7 +87,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 		events.failure(ctx, "Failed", "Error: "+strings.ReplaceAll(reason(err), id, c.Name))
 		return waitFor(reasonRun, err)
 	}
-	leave() // hooks do not occupy a place
+	place.leave() // hooks do not occupy a place
 	events.normal("Started", "Container started")
 	s.linkLog(config, id)
 
@@ -123,7 +123,7 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	stopErr := s.r.stopContainer(ctx, &containerStop{
 		ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, events: events,
 		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},
-		grace:     runtime.GracePeriod(s.Pod), message: "FailedPostStartHook",
+		grace:     runtime.GracePeriod(s.Pod), clock: &graceClock{}, gate: s.r.restarts, message: "FailedPostStartHook",
 	})
 	return &waitError{reason: reasonPostStartHook, message: reason(err), err: errors.Join(err, stopErr)}
 }

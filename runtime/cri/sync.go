@@ -83,7 +83,11 @@ func (s *podSync) run(ctx context.Context) error {
 				s.events().normal("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 			}
 			s.changed = true
-			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Dir: s.Dir, Event: s.Event, Record: s.Record}, s.ref); err != nil {
+			gate := s.r.ends
+			if acts.CreateSandbox {
+				gate = s.r.restarts
+			}
+			if err := s.r.stopPod(ctx, runtime.PodKill{Pod: s.Pod, Status: s.Status, Dir: s.Dir, Event: s.Event, Record: s.Record}, s.ref, gate); err != nil {
 				return err
 			}
 		}
@@ -133,7 +137,7 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 		wg.Go(func() {
 			errs[i] = s.r.stopContainer(ctx, &containerStop{
 				ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, container: &k.Container, events: s.containerEvents(k.Container.Name),
-				grace: k.GracePeriod, message: k.Message,
+				grace: k.GracePeriod, clock: &graceClock{}, gate: s.r.restarts, message: k.Message,
 			})
 		})
 	}
@@ -234,11 +238,11 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
 		return fail(fmt.Errorf("%s: making its log directory: %w", s.about, err))
 	}
-	leave, err := s.r.starts.enter(ctx, newSandbox)
+	place, err := s.r.starts.enter(ctx, newSandbox, nil)
 	if err != nil {
 		return fmt.Errorf("%s: waiting for its turn to start: %w", s.about, err)
 	}
-	defer leave()
+	defer place.leave()
 	s.changed = true
 	longer, stop := linger(ctx)
 	defer stop()

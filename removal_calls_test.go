@@ -1,0 +1,81 @@
+package kubeletkit_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// TestCallsOfRemovals counts the calls that change something when all of many pods are
+// removed: one for each container and two for each sandbox, and whether containers are
+// stopped before sandboxes, and sandboxes before they are removed.
+func TestCallsOfRemovals(t *testing.T) {
+	const n = 40
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{Images: []string{"busybox:1"}, Dir: dir, CRI: cri.Options{MaxParallelEnds: 8}})
+		defer rt.Close()
+		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 100 * time.Millisecond})
+		source := podconfigfake.NewSource("test")
+		var pods []*v1.Pod
+		for i := range n {
+			name := string(rune('a'+i/26)) + string(rune('a'+i%26))
+			pods = append(pods, &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
+				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1", ImagePullPolicy: v1.PullIfNotPresent}}},
+			})
+		}
+		source.Set(pods...)
+		host := rt.Host()
+		host.NodeName, host.Hostname = "node", "node"
+		agent, err := kubeletkit.New(kubeletkit.Options{
+			NodeName: "node", RootDir: filepath.Join(dir, "root"), PodLogsDir: host.PodLogsDir, Host: host,
+			Runtime: rt, Sources: []podconfig.Source{source},
+		})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1) // one value, of the one goroutine
+		go func() { done <- agent.Run(ctx) }()
+		time.Sleep(time.Minute)
+		require.Len(t, rt.Running(fake.Target{}), n)
+		for _, call := range []string{"StopPodSandbox", "RemovePodSandbox"} {
+			rt.Inject(fake.Fault{Call: call, Delay: 100 * time.Millisecond})
+		}
+		rt.ForgetCalls()
+		source.Set()
+		time.Sleep(time.Minute)
+		require.Empty(t, rt.Instances(fake.Target{}))
+
+		changes := map[string]int{}
+		last, ninth := map[string]time.Time{}, map[string]time.Time{}
+		for _, call := range rt.Calls(fake.Target{}) {
+			if !call.Changes() {
+				continue
+			}
+			changes[call.Method]++
+			if changes[call.Method] == 9 { // as many pass at once as the gate has places
+				ninth[call.Method] = call.Began
+			}
+			last[call.Method] = call.Began
+		}
+		assert.Equal(t, map[string]int{"StopContainer": n, "StopPodSandbox": n, "RemovePodSandbox": n}, changes)
+		assert.False(t, last["StopContainer"].After(ninth["StopPodSandbox"]), "containers before sandboxes")
+		assert.False(t, last["StopPodSandbox"].After(ninth["RemovePodSandbox"]), "sandboxes before removals")
+		stop()
+		require.NoError(t, <-done)
+	})
+}
