@@ -1,53 +1,164 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
 // BenchmarkRemoval removes n pods with a grace period of 2 s, which their containers
-// use up, and measures until nothing is left of them in the runtime. The bare client
-// stops and removes the same pods, all at once. "cpu-s" is the CPU time of the agent.
+// use up, and measures until nothing is left of them in the runtime ("s"), until no
+// container runs by what the runtime lists ("s-stopped"), and until no process of them is
+// left ("s-killed"). The bare client stops and removes pods with the same
+// configurations, all at once. Each contestant has pods of its own that it has started.
+//
+//   - "cpu-s" is the CPU time of the agent.
+//   - "pod-cpu-ms" is the CPU time of the agent from its beginning to the end of the
+//     removal, for each pod.
+//   - "system-cpu-s" is the CPU time of all processes of the machine, and
+//     "runtime-cpu-s" that of containerd, its shims, runc and network plugins.
+//   - "sandbox-stops" is the number of StopPodSandbox calls.
+//   - "errors" is the number of errors in containerd's log.
+//
+// KUBELETKIT_E2E_SIGTERM=1 has containers that exit when they are told to.
 //
 //	KUBELETKIT_E2E_PODS=10,50,100 go test -run '^$' -bench Removal -benchtime 3x -timeout 60m
 func BenchmarkRemoval(b *testing.B) {
-	forEachSize(b, "100", benchmarkRemoval)
+	forEachSize(b, "100,300", benchmarkRemoval)
 }
 
 func benchmarkRemoval(b *testing.B, n int) {
 	list := contestants(b, bareClient, minikubelet, baseline, relisting, kubelet)
 	c := benchCluster(b)
-	stubborn := []Option{Grace(2), func(pod *v1.Pod) { pod.Spec.Containers[0] = Sh("c", Stubborn) }}
-	empty := func() error {
+	rounds := 0
+	pods := func() []*v1.Pod {
+		rounds++
+		command := Stubborn
+		if os.Getenv("KUBELETKIT_E2E_SIGTERM") != "" {
+			command = Forever
+		}
+		return benchPods(fmt.Sprintf("pod-%d", rounds), n, Grace(2), func(pod *v1.Pod) { pod.Spec.Containers[0] = Sh("c", command) })
+	}
+	var bare []Pod
+	if list[0].name == bareClient {
+		// This gives the bare client the configurations that the agent uses.
+		first := pods()
+		agentRound(b, c, AgentOptions{}, first, func() { bare = bareCopies(b, c, first) })
+	}
+	took := samples{}
+	takeTurns(b, list, func(who contestant) {
+		if who.name == bareClient {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+			defer cancel()
+			if err := c.RunPods(ctx, atOnce, bare); err != nil {
+				b.Fatal(err)
+			}
+			measureRemoval(b, c, nil, func(unit string, v float64) { took.add(who.name, unit, v) }, func() {
+				for err := c.EndAll(2); err != nil; err = c.EndAll(2) { // some calls fail in a runtime that is overloaded
+					if b.Log(err); ctx.Err() != nil {
+						b.Fatal("the bare client cannot remove its pods")
+					}
+				}
+			})
+			if err := c.RemoveAll(); err != nil {
+				b.Fatal(err)
+			}
+			return
+		}
+		agent, list := launch(b, c, who.options, n), pods()
+		agent.Put(b, list...)
+		awaitRunning(b, agent, n)
+		measureRemoval(b, c, agent, func(unit string, v float64) { took.add(who.name, unit, v) }, func() { agent.Remove(b, list...) })
+		took.add(who.name, "pod-cpu-ms", agent.Cost(b).CPU.Seconds()*1000/float64(n))
+		disband(b, c, agent)
+	})
+	took.report(b, list, "s", bareClient, func(name string) map[string]float64 {
+		metrics := took.spread("s")(name)
+		if ours, theirs := took[name]["s-stopped"], took[bareClient]["s-stopped"]; name != bareClient && len(theirs) > 0 {
+			metrics["ratio-stopped"] = median(ours) / median(theirs)
+		}
+		return metrics
+	})
+}
+
+// measureRemoval measures from the call of remove until nothing is left in the runtime.
+func measureRemoval(b *testing.B, c *Cluster, agent *Agent, add func(unit string, value float64), remove func()) {
+	b.Helper()
+	var pids []int
+	for _, ctr := range c.Containers(b, "") {
+		pids = append(pids, c.PID(b, ctr.Id))
+	}
+	log, system, runtime := c.LogSize(b), SystemCPU(b), c.CPU(b)
+	var cpu time.Duration
+	if agent != nil {
+		cpu = agent.Cost(b).CPU
+	}
+	began, killed, stopped := time.Now(), make(chan time.Duration, 1), make(chan time.Duration, 1)
+	go func() { killed <- untilEnded(pids, 10*time.Minute) }()
+	go func() { stopped <- untilStopped(c, 10*time.Minute) }()
+	remove()
+	Eventually(b, 10*time.Minute, "all pods removed", func() error {
 		if n := len(c.Sandboxes(b, "")); n > 0 {
 			return fmt.Errorf("%d sandboxes are left", n)
 		}
 		return nil
-	}
-	took := samples{}
-	takeTurns(b, list, func(who contestant) {
-		agent, pods := crowd(b, c, who.options, n, stubborn...)
-		if who.name == bareClient {
-			agent.Stop(b)
-			began := time.Now()
-			if err := c.EndAll(2); err != nil {
-				b.Fatal(err)
-			}
-			Eventually(b, 10*time.Minute, "all pods removed", empty)
-			took.add(who.name, "s", time.Since(began).Seconds())
-		} else {
-			cost, began := agent.Cost(b).CPU, time.Now()
-			agent.Remove(b, pods...)
-			Eventually(b, 10*time.Minute, "all pods removed", empty)
-			took.add(who.name, "s", time.Since(began).Seconds())
-			took.add(who.name, "cpu-s", (agent.Cost(b).CPU - cost).Seconds())
-		}
-		disband(b, c, agent)
 	})
-	took.report(b, list, "s", bareClient, took.spread("s"))
+	add("s", time.Since(began).Seconds())
+	add("s-stopped", (<-stopped).Seconds())
+	add("s-killed", (<-killed).Seconds())
+	if agent != nil {
+		add("cpu-s", (agent.Cost(b).CPU - cpu).Seconds())
+	}
+	add("system-cpu-s", (SystemCPU(b) - system).Seconds())
+	add("runtime-cpu-s", (c.CPU(b) - runtime).Seconds())
+	stops, failures := 0, 0
+	for _, line := range c.LogSince(b, log) {
+		if strings.Contains(line, `msg="StopPodSandbox for `) && !strings.Contains(line, "returns") {
+			stops++
+		}
+		if strings.Contains(line, "level=error") {
+			failures++
+		}
+	}
+	add("sandbox-stops", float64(stops))
+	add("errors", float64(failures))
+}
+
+// untilStopped returns how long it takes until the runtime lists no container that runs, at
+// most the limit. It asks rarely enough to not disturb.
+func untilStopped(c *Cluster, limit time.Duration) time.Duration {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	running := &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}}
+	for ctx.Err() == nil {
+		resp, err := c.Runtime.ListContainers(ctx, &cri.ListContainersRequest{Filter: running})
+		if err == nil && len(resp.Containers) == 0 {
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// untilEnded returns how long it takes until none of the processes exists, at most the
+// limit. It asks the kernel and not the runtime, which is busy.
+func untilEnded(pids []int, limit time.Duration) time.Duration {
+	began := time.Now()
+	for len(pids) > 0 && time.Since(began) < limit {
+		time.Sleep(20 * time.Millisecond)
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+	}
+	return time.Since(began)
 }

@@ -28,6 +28,8 @@ type Cluster struct {
 	kind       Containerd
 	bin        string
 	containerd *process
+	// cgroup is the control group of containerd for CPU time; see account.
+	cgroup string
 }
 
 // ClusterOptions are what a cluster may be given beside its defaults.
@@ -103,12 +105,33 @@ func (c *Cluster) Start(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.account()
 	Eventually(t, time.Minute, "containerd ready", func() error {
 		if c.containerd.exited() {
 			t.Fatalf("containerd ended: %v\n%s", c.containerd.err, tail(c.logPath(), 20))
 		}
 		return c.Ready()
 	})
+}
+
+// LogSize returns the size of containerd's log.
+func (c *Cluster) LogSize(t testing.TB) int64 {
+	t.Helper()
+	info, err := os.Stat(c.logPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// LogSince returns the lines of containerd's log behind the offset.
+func (c *Cluster) LogSince(t testing.TB, offset int64) []string {
+	t.Helper()
+	data, err := os.ReadFile(c.logPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(data[min(offset, int64(len(data))):])), "\n")
 }
 
 // Kill kills containerd with SIGKILL; its shims and containers go on.
@@ -146,6 +169,9 @@ func (c *Cluster) close(t testing.TB) {
 		}
 	}
 	c.killTasks()
+	if c.cgroup != "" {
+		_ = os.Remove(c.cgroup)
+	}
 	if os.Getenv("KUBELETKIT_E2E_KEEP") == "1" {
 		t.Logf("kept %s", c.Dir)
 		return

@@ -189,7 +189,7 @@ func (c *Client) TryExec(t testing.TB, pod, container string, cmd ...string) (st
 
 // RemoveAll removes all sandboxes with their containers.
 func (c *Client) RemoveAll() error {
-	ctx, cancel := timeoutContext()
+	ctx, cancel := longTimeoutContext()
 	defer cancel()
 	resp, err := c.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
@@ -309,7 +309,7 @@ func (c *Client) Configs(t testing.TB, pod string) (*cri.PodSandboxConfig, []*cr
 // EndAll stops all containers with a grace period in seconds, all at once, and
 // removes them with their sandboxes.
 func (c *Client) EndAll(grace int64) error {
-	ctx, cancel := timeoutContext()
+	ctx, cancel := longTimeoutContext()
 	defer cancel()
 	sandboxes, err := c.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {

@@ -160,3 +160,8 @@ func tail(path string, lines int) string {
 func timeoutContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*time.Minute)
 }
+
+// longTimeoutContext is the context of what the harness does to all pods.
+func longTimeoutContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 10*time.Minute)
+}
