@@ -166,11 +166,17 @@ func hostPorts(pod *v1.Pod) []hostPort {
 }
 
 // admit calls the admitter, after a check that the UID can be the name of the pod's
-// directory. It returns nil or the refusal. A panic of the admitter is a refusal.
+// directory and that the pod has containers: pods of sources that do not validate them may
+// have none, and would be Pending for ever. It returns nil or the refusal. A panic of the
+// admitter is a refusal.
 func admit(a Admitter, req AdmitRequest) *runtime.TerminalError {
 	if uid := req.Pod.UID; !runtime.IsFileName(uid) {
 		return &runtime.TerminalError{Reason: "InvalidUID",
 			Message: fmt.Sprintf("metadata.uid %.64q cannot be the name of a directory; leave it out or use a UUID", string(uid))}
+	}
+	if len(req.Pod.Spec.Containers) == 0 {
+		// The reason and the text of kubelet and of podconfig/manifest for such a manifest.
+		return &runtime.TerminalError{Reason: "FailedValidation", Message: "spec.containers: Required value"}
 	}
 	err := runtime.Recover(func() error { return a.Admit(req) })
 	if err == nil {

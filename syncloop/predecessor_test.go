@@ -173,6 +173,17 @@ func TestAUIDThatIsNoNameOfADirectoryIsRefused(t *testing.T) {
 	}
 }
 
+func TestAPodWithoutContainersIsRefused(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	pod := makePod("web")
+	pod.Spec.Containers = nil
+	b.HandlePodAdditions([]*v1.Pod{pod})
+	assert.Empty(t, b.workers.take())
+	assert.Equal(t, v1.PodFailed, b.status[pod.UID].Phase)
+	assert.Equal(t, "FailedValidation", b.status[pod.UID].Reason)
+	assert.Equal(t, "Pod was rejected: spec.containers: Required value", b.status[pod.UID].Message)
+}
+
 func TestPortsOfInitContainersDoNotConflictButThoseOfSidecarsDo(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	with := func(policy *v1.ContainerRestartPolicy) *v1.Pod {
