@@ -24,6 +24,8 @@ BenchmarkColdStart/pods=100/kubelet-2     	       3	        10.00 s	        10.1
 BenchmarkIdle/pods=10/bare-2              	       1	         1.200 containerd-%
 BenchmarkIdle/pods=10/agent-2             	       1	        30.10 MB	        -0.010 containerd-%	         0.0500 cpu-%
 BenchmarkIdle/pods=10/kubelet-2           	       1	       110.0 MB	         0.400 containerd-%	         3.4 cpu-%
+BenchmarkRemoval/pods=300/bare-2          	       1	       300.0 errors	        44.00 s	        44.00 s-max	        44.00 s-min	        40.00 s-stopped	       300.0 sandbox-stops
+BenchmarkRemoval/pods=300/agent-2         	       1	         2.100 cpu-s	         0 errors	        13.00 pod-cpu-ms	         0.886 ratio	        39.00 s	        39.00 s-max	        39.00 s-min	        17.00 s-stopped	       300.0 sandbox-stops
 BenchmarkRelistInMemory/pods=1000-2       	  100000	       100.0 ns/op
 BenchmarkColdStart/pods=10/bare-2         	       3	         0.710 s	         0.750 s-max	         0.680 s-min
 PASS
@@ -33,7 +35,7 @@ ok  	github.com/kubeletkit/kubeletkit/test/e2e	10.0s
 func TestParse(t *testing.T) {
 	all, err := parse(strings.NewReader(output))
 	require.NoError(t, err)
-	require.Len(t, all, 7)
+	require.Len(t, all, 9)
 	require.Equal(t, map[string]float64{"ratio": 1.04, "s": 0.728, "s-max": 0.79, "s-min": 0.7}, all[key{"ColdStart", 10, "agent"}])
 	require.Equal(t, 7.0, all[key{"ColdStart", 100, "bare"}]["s"], "one processor: the name has no suffix")
 	require.Equal(t, 0.71, all[key{"ColdStart", 10, "bare"}]["s"], "the later of two lines counts")
@@ -53,13 +55,18 @@ func TestRun(t *testing.T) {
 	for i := range files {
 		files[i] = filepath.Base(files[i])
 	}
-	require.Equal(t, []string{"idle.svg", "memory.svg", "start.svg"}, files, "a chart without points is not drawn")
+	require.Equal(t, []string{"idle.svg", "memory.svg", "removal.svg", "start.svg", "stopped.svg"}, files, "a chart without points is not drawn")
 	require.Contains(t, tables.String(), `| pods | | s | s-min | s-max | ratio |
 |---|---|---|---|---|---|
 | 10 | bare client | 0.710 | 0.680 | 0.750 | |
 | | minikubelet | 0.728 | 0.700 | 0.790 | 1.04 |
 | 100 | bare client | 7.00 | 6.90 | 7.10 | |
 | | kubelet | 10.0 | 9.90 | 10.1 | |
+`)
+	require.Contains(t, tables.String(), `| pods | | s | ratio | s-stopped | cpu-s | pod-cpu-ms | sandbox-stops | errors |
+|---|---|---|---|---|---|---|---|---|
+| 300 | bare client | 44.0 | | 40.0 | | | 300 | 300 |
+| | minikubelet | 39.0 | 0.886 | 17.0 | 2.10 | 13.0 | 300 | 0 |
 `)
 
 	for _, name := range files {
@@ -68,7 +75,7 @@ func TestRun(t *testing.T) {
 		texts := wellFormed(t, svg)
 		require.Contains(t, texts, "minikubelet", name)
 		require.Contains(t, texts, "kubelet", name)
-		require.Equal(t, name == "start.svg", strings.Contains(texts, "bare client"), "%s: the bare client has no CPU and no memory", name)
+		require.Equal(t, name != "idle.svg" && name != "memory.svg", strings.Contains(texts, "bare client"), "%s: the bare client has no CPU and no memory", name)
 		require.Contains(t, string(svg), "prefers-color-scheme: dark", name)
 
 		again := t.TempDir()
