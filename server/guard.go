@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -36,42 +35,6 @@ func (c impatient) Write(data []byte) (int, error) {
 		return 0, err
 	}
 	return c.Conn.Write(data)
-}
-
-// connLimit closes connections of a server that has more than maxConns: one that waits
-// for a request, and if all are busy the new one.
-type connLimit struct {
-	mu   sync.Mutex
-	open map[net.Conn]http.ConnState
-}
-
-// changed implements http.Server.ConnState.
-func (l *connLimit) changed(c net.Conn, state http.ConnState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch state {
-	case http.StateClosed, http.StateHijacked:
-		delete(l.open, c)
-		return
-	case http.StateNew:
-		if len(l.open) >= maxConns {
-			_ = l.victim(c).Close()
-		}
-	}
-	if l.open == nil {
-		l.open = map[net.Conn]http.ConnState{}
-	}
-	l.open[c] = state
-}
-
-func (l *connLimit) victim(fresh net.Conn) net.Conn {
-	for c, state := range l.open {
-		if state != http.StateActive {
-			delete(l.open, c)
-			return c
-		}
-	}
-	return fresh
 }
 
 // localOnly refuses requests whose Host is the name of another machine: a web page whose

@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/connlimit"
 )
 
 // stopGrace is the time that requests have to end when the server stops.
@@ -99,7 +101,7 @@ func Healthz(agent Agent) http.Handler {
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	if l.Addr().Network() != "unix" {
-		srv.ConnState = new(connLimit).changed
+		srv.ConnState = (&connlimit.Limit{Max: maxConns}).Changed
 		if isLoopback(l.Addr()) {
 			srv.Handler = localOnly(h)
 		}

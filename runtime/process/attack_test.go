@@ -5,6 +5,8 @@ package process
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,4 +94,24 @@ func TestLogThatIsNoFile(t *testing.T) {
 		})
 	}
 	assert.NoFileExists(t, filepath.Join(n.opts.Dir, "victim"))
+}
+
+// Every local user can connect to the port of streams, and keep the connection.
+func TestConnectionsWithoutStreams(t *testing.T) {
+	n := startNode(t, Options{})
+	address := n.server.streams.listener.Addr().String()
+	for range 3 * maxStreamConns {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + address + "/exec/guessed") // it takes the place of one that waits
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+	l := n.server.streams.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	assert.LessOrEqual(t, len(l.conns), maxStreamConns)
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/utils/exec"
 
+	"github.com/kubeletkit/kubeletkit/internal/connlimit"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -33,6 +34,9 @@ type streamServer struct {
 	listener *trackedListener
 	handlers sync.WaitGroup
 }
+
+// maxStreamConns is the maximum number of connections that are no streams yet.
+const maxStreamConns = 100
 
 func newStreamServer(s *Server) (*streamServer, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,7 +51,10 @@ func newStreamServer(s *Server) (*streamServer, error) {
 	}
 	ss := &streamServer{Server: server, listener: &trackedListener{Listener: l, conns: map[*trackedConn]struct{}{}}}
 	ss.http = &http.Server{
-		ReadHeaderTimeout: 30 * time.Second,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       90 * time.Second,
+		// Every local user can connect. A stream, which has a token, does not count.
+		ConnState: (&connlimit.Limit{Max: maxStreamConns}).Changed,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ss.handlers.Add(1)
 			defer ss.handlers.Done()

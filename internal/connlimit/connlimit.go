@@ -1,0 +1,46 @@
+// Package connlimit bounds the number of connections of an HTTP server.
+package connlimit
+
+import (
+	"net"
+	"net/http"
+	"sync"
+)
+
+// Limit closes connections of a server that has more than Max: one that waits for a request,
+// and if all are busy the new one. Connections that a handler has taken over do not count.
+type Limit struct {
+	Max int
+
+	mu   sync.Mutex
+	open map[net.Conn]http.ConnState
+}
+
+// Changed is for [http.Server].ConnState.
+func (l *Limit) Changed(c net.Conn, state http.ConnState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch state {
+	case http.StateClosed, http.StateHijacked:
+		delete(l.open, c)
+		return
+	case http.StateNew:
+		if len(l.open) >= l.Max {
+			_ = l.victim(c).Close()
+		}
+	}
+	if l.open == nil {
+		l.open = map[net.Conn]http.ConnState{}
+	}
+	l.open[c] = state
+}
+
+func (l *Limit) victim(fresh net.Conn) net.Conn {
+	for c, state := range l.open {
+		if state != http.StateActive {
+			delete(l.open, c)
+			return c
+		}
+	}
+	return fresh
+}
