@@ -106,7 +106,8 @@ func (p ImagePolicy) complete() (ImagePolicy, error) {
 // time of the list if a container with the image runs, and zero if no use is known.
 type Image struct {
 	runtime.Image
-	// FirstSeen is the time when the collector has seen the image first.
+	// FirstSeen is the time when the collector has seen the image first, or when the runtime
+	// has used it before that.
 	FirstSeen time.Time
 }
 

@@ -296,6 +296,19 @@ func TestAnImageComesIntoUse(t *testing.T) {
 	})
 }
 
+// An image that the runtime has used was there before the collector has listed it.
+func TestAnImageThatWasUsedIsNotNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		used := spare("used", 10)
+		used.LastUsed = time.Now()
+		service := fake.NewImages(1000, used, spare("new", 10))
+		g := newImageGC(t, service, gc.ImageOptions{})
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, g.DeleteUnusedImages(t.Context()))
+		assert.Equal(t, []string{"new"}, service.IDs())
+	})
+}
+
 func TestDeleteUnusedImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		used, pin := spare("used", 50), spare("pinned", 50)

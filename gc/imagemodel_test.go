@@ -118,6 +118,9 @@ func (m *imageModel) seen(at time.Time) {
 	for name, i := range m.images {
 		if i.firstSeen.IsZero() {
 			i.firstSeen = at
+			if !i.lastUsed.IsZero() {
+				i.firstSeen = i.lastUsed
+			}
 		}
 		for _, p := range m.pods {
 			if p.running && p.pod.Spec.Containers[0].Image == name {

@@ -30,7 +30,7 @@ const (
 
 // imageRecord is what is remembered of an image.
 type imageRecord struct {
-	// FirstSeen is the time of the first list with the image.
+	// FirstSeen is the time of the first list with the image, or of its use before.
 	FirstSeen time.Time `json:"firstSeen"`
 	// LastUsed is the end of the last use that is known, zero if none is. While InUse is
 	// set, it is the time of the last list in memory, and of no meaning on disk.
@@ -58,6 +58,9 @@ func (r *imageRecords) observe(list []runtime.Image, now time.Time) []Image {
 		rec := r.byID[image.ID]
 		if rec == nil {
 			rec = &imageRecord{FirstSeen: now}
+			if used := image.LastUsed; !used.IsZero() && used.Before(now) {
+				rec.FirstSeen = used // it was there
+			}
 			r.byID[image.ID] = rec
 			r.changed = true
 		}
