@@ -24,6 +24,9 @@ type Agent struct {
 	dependents *objects.Dependents
 	loop       *syncloop.Loop
 	drain      drain
+	// ends keeps the ends of pods that are to be reported; nil without a checkpoint that
+	// can, or a sink that receives them.
+	ends syncloop.EndKeeper
 	// busy means that something may have happened in the runtime since the last garbage
 	// collection that was due.
 	busy atomic.Bool

@@ -139,15 +139,30 @@ func (a *Agent) buildDesired(p *Parts) error {
 }
 
 func (a *Agent) buildStatus(p *Parts) error {
-	manager, err := status.New(status.Options{
+	opts := status.Options{
 		Sink: a.opts.StatusSink, MayRun: p.MayRun,
 		Metrics: a.opts.Metrics.Status, Logger: a.named("status"),
-	})
+	}
+	ends, keeps := runtime.Optional[syncloop.EndKeeper](p.Checkpoint)
+	if keeps = keeps && has[status.EndSink](a.opts.StatusSink); keeps {
+		opts.OnGone = func(pod runtime.PodRef) {
+			if a.gone(pod.UID) { // otherwise there is a later pod of the UID, whose end is to be reported too
+				ends.EndDelivered(pod.UID)
+			}
+		}
+	}
+	manager, err := status.New(opts)
 	if err != nil {
 		return err
 	}
-	p.Status, err = choose[status.StatusManager]("Status", a.opts.Override.Status, manager, p)
-	return err
+	if p.Status, err = choose[status.StatusManager]("Status", a.opts.Override.Status, manager, p); err != nil {
+		return err
+	}
+	// A status manager that has replaced ours does not call OnGone.
+	if used, _ := runtime.Optional[*status.Manager](p.Status); keeps && used == manager {
+		a.ends = ends
+	}
+	return nil
 }
 
 // buildPodSync builds what does the work on one pod.
@@ -254,7 +269,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{
 			Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime,
-			Prober: p.Prober, Dirs: p.Volumes, Checkpoint: kept,
+			Prober: p.Prober, Dirs: p.Volumes, Checkpoint: kept, Ends: a.ends,
 		},
 		syncloop.HandlerOptions{
 			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
@@ -347,6 +362,9 @@ func (a *Agent) logParts() {
 	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
 	if p.ImageGC != nil {
 		missing(has[gc.ImagePreviewer](p.ImageGC), "ImageGC", "gc.ImagePreviewer", "images and plans cannot be shown")
+	}
+	if p.Checkpoint != nil && has[status.EndSink](a.opts.StatusSink) {
+		missing(has[syncloop.EndKeeper](p.Checkpoint), "Checkpoint", "syncloop.EndKeeper", "the end of a pod that is due when the agent stops may be lost")
 	}
 	if a.opts.StatusSink != nil {
 		missing(has[status.EndSink](a.opts.StatusSink), "StatusSink", "status.EndSink", "the end of pods is not delivered")

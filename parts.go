@@ -116,7 +116,8 @@ func Replace[T any](part T) Override[T] {
 type Overrides struct {
 	// Objects wraps [Options].Objects, or the checkpoint's view of it.
 	Objects Override[objects.Source]
-	// Checkpoint wraps [Options].Checkpoint.
+	// Checkpoint wraps [Options].Checkpoint. Optional interface: [syncloop.EndKeeper], without
+	// which the end of a pod that is due when the agent stops may be lost.
 	Checkpoint Override[Checkpoint]
 	// History: default a [*history.Store] with [Options].History. Optional interface:
 	// [history.Runner], without which the history ends with the agent.

@@ -105,13 +105,18 @@ type EndSink interface {
 	// PodGone is called at least once for each pod that is gone from the node: its
 	// containers have stopped, and no source contains it or it is started anew under its
 	// UID. last is its last status, which
-	// is read-only. It is nil if the pod never had a status, or if PodGone has already
-	// been accepted for the pod.
+	// is read-only. It is nil if the pod never had a status, if PodGone has already
+	// been accepted for the pod, or if the agent was restarted since.
 	//
 	// Per UID the order of calls is: the statuses of the pod, PodGone, and then the
 	// statuses of a later pod of the same UID. The last status may be missing if its
 	// delivery failed. PodGone runs under the same rules as Deliver, and is repeated
-	// until it returns nil or an error that wraps [ErrGone]. Calls that are due when
-	// the agent stops are lost.
+	// until it returns nil or an error that wraps [ErrGone].
+	//
+	// The manager keeps nothing on disk. With a checkpoint an agent records each end until
+	// PodGone is accepted, and the next agent makes the calls that were due. Without one it
+	// calls PodGone only for pods of which the runtime still holds something, running or
+	// dead, and that no source contains; and for those that a source contains, when they
+	// are gone. Calls for other pods that were due when the agent stopped are lost.
 	PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error
 }

@@ -44,7 +44,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		for d := m.next(time.Now()); d != nil; d = m.next(time.Now()) {
 			calls.Go(func() {
 				err := m.deliver(ctx, d)
-				m.done(d, err, time.Now())
+				if gone := m.done(d, err, time.Now()); gone && m.onGone != nil {
+					m.reportGone(d.r.ref)
+				}
 			})
 		}
 		timer.Stop()
@@ -136,8 +138,16 @@ func (m *Manager) nextTimer() (at time.Time, ok bool) {
 	return m.calls.timers[0].at, true
 }
 
-// done handles the result of a call.
-func (m *Manager) done(d *delivery, err error, now time.Time) {
+// reportGone calls Options.OnGone.
+func (m *Manager) reportGone(pod runtime.PodRef) {
+	if err := runtime.Recover(func() error { m.onGone(pod); return nil }); err != nil {
+		m.log.Error(err, "Callback has panicked", "callback", "OnGone", "pod", pod)
+	}
+}
+
+// done handles the result of a call. It reports whether the sink has accepted the end of
+// the pod.
+func (m *Manager) done(d *delivery, err error, now time.Time) (gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	defer m.poke()
@@ -152,12 +162,12 @@ func (m *Manager) done(d *delivery, err error, now time.Time) {
 	r.slow = took >= m.timeout
 	if err != nil && !errors.Is(err, ErrGone) {
 		m.failed(d, err, now)
-		return
+		return false
 	}
 	r.failures = 0
 	switch {
 	case d.end && r.gone == d.i:
-		r.gone = nil
+		r.gone, gone = nil, true
 	case d.end: // a later pod of the UID is gone meanwhile, and its end is due
 	case err != nil:
 		m.log.V(2).Info("The sink has no such pod, its status is not delivered", "pod", r.ref)
@@ -167,6 +177,7 @@ func (m *Manager) done(d *delivery, err error, now time.Time) {
 		m.metrics.StatusDelivered(now.Sub(d.changed))
 	}
 	m.settle(r)
+	return gone
 }
 
 // failed handles a failed call. The last status of a pod that is gone is given up, any

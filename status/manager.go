@@ -40,6 +40,9 @@ type Options struct {
 	// manager's lock held, so it must not call the manager. If nil, a pod may run while
 	// its status contains a running container.
 	MayRun func(uid types.UID) bool
+	// OnGone is called when the [EndSink] has accepted the end of a pod, or has answered
+	// that it has no such pod. It must not block. If nil, it is not called.
+	OnGone func(pod runtime.PodRef)
 	// Metrics receives measurements. If nil, they are discarded.
 	Metrics Metrics
 }
@@ -51,6 +54,7 @@ type Manager struct {
 	ends    EndSink // nil if the sink is not one
 	timeout time.Duration
 	mayRun  func(types.UID) bool
+	onGone  func(runtime.PodRef)
 	metrics Metrics
 
 	// wake holds a token when there may be a call to make. Further tokens are dropped:
@@ -85,6 +89,7 @@ func New(opts Options) (*Manager, error) {
 		sink:    opts.Sink,
 		timeout: opts.DeliveryTimeout,
 		mayRun:  opts.MayRun,
+		onGone:  opts.OnGone,
 		metrics: opts.Metrics,
 		wake:    make(chan struct{}, 1),
 		pods:    map[types.UID]*record{},

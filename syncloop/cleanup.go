@@ -29,6 +29,10 @@ func (h *Handler) Observe(ev pleg.PodEvents) {
 // event of the runtime.
 func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	admitted := h.admitted()
+	var due []runtime.PodRef
+	if h.deps.Ends != nil {
+		due = h.deps.Ends.DueEnds(h.desired)
+	}
 	if h.deps.Checkpoint != nil {
 		h.deps.Checkpoint.Prune(func(uid types.UID) bool {
 			_, refused := h.refused[uid]
@@ -61,6 +65,12 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 			return err
 		}
 		h.lastSweep = now
+	}
+	// A pod of an earlier agent that still runs is in known after the first sweep.
+	for _, ref := range due {
+		if _, working := h.known[ref.UID]; !working && !alive(ref.UID) {
+			h.ended(ref)
+		}
 	}
 	return nil
 }

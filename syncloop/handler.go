@@ -79,6 +79,20 @@ type Checkpoint interface {
 	Prune(keep func(uid types.UID) bool)
 }
 
+// EndKeeper keeps on disk which ends of pods are to be reported, so that an end that is
+// due when the agent stops is reported by the next one; a *checkpoint.Store of
+// podconfig/checkpoint is one. Its methods must not wait for the disk.
+type EndKeeper interface {
+	// KeepEnd records that the end of the pod is to be reported when it is gone. It is
+	// called before Drop of the [Checkpoint].
+	KeepEnd(pod runtime.PodRef)
+	// DueEnds returns the pods of KeepEnd that are not desired and whose end was not
+	// delivered. Pods of the Checkpoint that are not desired count as if KeepEnd was called.
+	DueEnds(desired func(uid types.UID) bool) []runtime.PodRef
+	// EndDelivered removes the record of the end. The handler does not call it.
+	EndDelivered(uid types.UID)
+}
+
 // Rechecker is an optional interface of [Statuses] that hold back a final phase while
 // containers of the pod may run. The handler finds it with [runtime.Optional].
 type Rechecker interface {
@@ -97,7 +111,7 @@ type EndReporter interface {
 	PodEnded(ref runtime.PodRef)
 }
 
-// HandlerDeps are the parts that a [Handler] works with. Prober and Checkpoint may be
+// HandlerDeps are the parts that a [Handler] works with. Prober, Checkpoint and Ends may be
 // nil. Status may also be a [Rechecker] and an [EndReporter].
 type HandlerDeps struct {
 	Pods       PodManager
@@ -107,6 +121,8 @@ type HandlerDeps struct {
 	Prober     ProbeCleaner
 	Dirs       PodDirs
 	Checkpoint Checkpoint
+	// Ends is given if something receives the ends, and calls EndDelivered.
+	Ends EndKeeper
 }
 
 // HandlerOptions are the settings of a [Handler].
@@ -399,6 +415,9 @@ func (h *Handler) keep(pod *v1.Pod) {
 }
 
 func (h *Handler) drop(pod *v1.Pod) {
+	if h.deps.Ends != nil {
+		h.deps.Ends.KeepEnd(runtime.RefOf(pod))
+	}
 	if h.deps.Checkpoint != nil {
 		h.deps.Checkpoint.Drop(pod.UID)
 	}

@@ -8,6 +8,9 @@
 //     refers to.
 //   - A kept pod is a pod that should have a record. [Store.Keep] keeps a pod,
 //     [Store.Drop] drops it. [Store.Run] updates the records.
+//   - The end of a pod has a record if the agent reports ends: from [Store.KeepEnd] to
+//     [Store.EndDelivered]. An end that is due when the agent stops is reported by the next
+//     one.
 //   - A record that cannot be used is set aside: it is logged and moved to the directory
 //     "aside", so that an administrator can look at it. The newest 100 files are kept
 //     there, and up to 64 MiB.

@@ -60,6 +60,12 @@ func (s *Store) Load(context.Context) []*v1.Pod {
 	if err != nil {
 		s.log.Error(err, "Checkpoints of pods cannot be read; pods come back when their sources deliver them", "path", s.pods.path)
 	}
+	err = s.endings.read(func(name string, record []byte, _ time.Time) error {
+		return s.loadEnd(name, record)
+	}, problem)
+	if err != nil {
+		s.log.Error(err, "Checkpoints of ends of pods cannot be read; these ends may not be reported", "path", s.endings.path)
+	}
 	if s.key != nil {
 		removed, err := s.objects.purgeAside()
 		for _, path := range removed {

@@ -44,6 +44,7 @@ type Store struct {
 	dir     string
 	pods    folder
 	objects folder
+	endings folder // has the ends
 	started atomic.Bool
 	// dirty holds one token while there is something to write or to remove.
 	dirty chan struct{}
@@ -51,8 +52,10 @@ type Store struct {
 	mu sync.Mutex
 	// kept are the pods that should have a record, by UID.
 	kept map[types.UID]*v1.Pod
+	// ends are the pods whose end is to be reported, by UID.
+	ends map[types.UID]runtime.PodRef
 	// pending is the newest content of each file that is to be written: a pod, an
-	// objectRecord, or nil to remove the file. It is marshalled when it is written,
+	// objectRecord, the reference of a pod that ends, or nil to remove the file. It is marshalled when it is written,
 	// because Keep must not take that long.
 	pending map[file]any
 	// failed are the pending records that could not be written. Each has a back-off of its
@@ -71,9 +74,9 @@ type Store struct {
 
 // file identifies a record.
 type file struct {
-	// object is set for a record of an object, not of a pod.
-	object bool
-	name   string
+	// object is set for a record of an object, end for that of the end of a pod.
+	object, end bool
+	name        string
 }
 
 // failure is the state of a record that could not be written.
@@ -96,8 +99,10 @@ func New(dir string, opts Options) (*Store, error) {
 		dir:     dir,
 		pods:    folder{path: filepath.Join(dir, "pods"), aside: aside},
 		objects: folder{path: filepath.Join(dir, "objects"), aside: aside},
+		endings: folder{path: filepath.Join(dir, "ends"), aside: aside},
 		dirty:   make(chan struct{}, 1),
 		kept:    map[types.UID]*v1.Pod{},
+		ends:    map[types.UID]runtime.PodRef{},
 		pending: map[file]any{},
 		failed:  map[file]failure{},
 		onDisk:  map[file][sha256.Size]byte{},

@@ -33,17 +33,21 @@ func (s *Store) flush(all bool) error {
 		}
 	}
 	s.mu.Unlock()
-	var removals, writes []file
+	var ends, removals, writes []file
 	for f, c := range work {
-		if c == nil {
+		switch {
+		case c == nil:
 			removals = append(removals, f)
-		} else {
+		case f.end:
+			ends = append(ends, f)
+		default:
 			writes = append(writes, f)
 		}
 	}
-	// Removals come first. They free space, and no two pods of one full name have records
-	// at the same time.
-	errs := append(s.writeAll(removals, work), s.writeAll(writes, work)...)
+	// The end of a pod is recorded before the record of the pod is removed. The other
+	// removals come first. They free space, and no two pods of one full name have records at
+	// the same time.
+	errs := slices.Concat(s.writeAll(ends, work), s.writeAll(removals, work), s.writeAll(writes, work))
 	if len(errs) > 3 { // on a full disk all are the same
 		errs = append(errs[:3], fmt.Errorf("and %d more", len(errs)-3))
 	}
@@ -58,7 +62,7 @@ const maxWriters = 16
 // These stay pending.
 func (s *Store) writeAll(files []file, work map[file]any) (failed []error) {
 	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
-	for _, in := range []folder{s.pods, s.objects} {
+	for _, in := range []folder{s.pods, s.objects, s.endings} {
 		of := slices.DeleteFunc(slices.Clone(files), func(f file) bool { return s.folderOf(f) != in })
 		if len(of) == 0 {
 			continue
@@ -108,8 +112,11 @@ func (s *Store) writeAll(files []file, work map[file]any) (failed []error) {
 }
 
 func (s *Store) folderOf(f file) folder {
-	if f.object {
+	switch {
+	case f.object:
 		return s.objects
+	case f.end:
+		return s.endings
 	}
 	return s.pods
 }
@@ -119,6 +126,8 @@ func nameOf(f file, content any) string {
 	switch c := content.(type) {
 	case *v1.Pod:
 		return "pod " + runtime.RefOf(c).String()
+	case runtime.PodRef:
+		return "the end of pod " + c.String()
 	case objectRecord:
 		return objects.RefOf(c.object()).String()
 	default:

@@ -1,0 +1,83 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// KeepEnd records that the end of the pod is to be reported when it is gone. The record
+// stays when the pod itself is dropped, until EndDelivered. It does not block: [Store.Run]
+// writes the record, before it removes that of the pod.
+func (s *Store) KeepEnd(pod runtime.PodRef) {
+	if !runtime.IsFileName(pod.UID) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keepEnd(pod)
+}
+
+// keepEnd implements KeepEnd. mu is held.
+func (s *Store) keepEnd(pod runtime.PodRef) {
+	if s.ends[pod.UID] != pod {
+		s.ends[pod.UID] = pod
+		s.set(fileOfEnd(pod.UID), pod)
+	}
+}
+
+// DueEnds returns the pods of KeepEnd that are not desired. It calls KeepEnd for the kept
+// pods that are not desired: these were removed while no agent ran, or together with their
+// source. Call it before Prune, when all desired pods are known.
+func (s *Store) DueEnds(desired func(uid types.UID) bool) []runtime.PodRef {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, pod := range s.kept {
+		if !desired(uid) {
+			s.keepEnd(runtime.RefOf(pod))
+		}
+	}
+	var due []runtime.PodRef
+	for uid, ref := range s.ends {
+		if !desired(uid) {
+			due = append(due, ref)
+		}
+	}
+	return due
+}
+
+// EndDelivered removes the record of an end that was delivered.
+func (s *Store) EndDelivered(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, kept := s.ends[uid]; kept {
+		delete(s.ends, uid)
+		s.set(fileOfEnd(uid), nil)
+	}
+}
+
+func fileOfEnd(uid types.UID) file {
+	f := fileOfPod(uid)
+	f.end = true
+	return f
+}
+
+// loadEnd adds the end of a record. mu is held.
+func (s *Store) loadEnd(name string, record []byte) error {
+	data, err := unpack(name, record, nil)
+	if err != nil {
+		return err
+	}
+	var ref runtime.PodRef
+	if err := json.Unmarshal(data, &ref); err != nil {
+		return fmt.Errorf("%w: %w", errForeign, err)
+	}
+	if !runtime.IsFileName(ref.UID) || fileOfEnd(ref.UID).name != name {
+		return fmt.Errorf("%w of that name: the pod in it has UID %q", errForeign, ref.UID)
+	}
+	s.ends[ref.UID] = ref
+	return nil
+}
