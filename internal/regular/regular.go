@@ -41,6 +41,43 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	return readAll(f, path, limit)
+}
+
+// ReadFileIn returns the content of a regular file below the directory, to which the name,
+// a relative path, leads. Symbolic links are followed unless they lead out of the directory.
+// It fails with [ErrType] and [ErrTooLarge] as ReadFile does. Others may write to the
+// directory.
+func ReadFileIn(dir, name string, limit int64) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	info, err := root.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkType(name, info.Mode()); err != nil {
+		return nil, err
+	}
+	// If the file has been replaced by a pipe since then, this does not wait for a writer.
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if info, err = f.Stat(); err != nil {
+		return nil, err
+	}
+	if err := checkType(name, info.Mode()); err != nil {
+		return nil, err
+	}
+	return readAll(f, name, limit)
+}
+
+// readAll reads the file, of which path is the name in errors.
+func readAll(f *os.File, path string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, limit+1)) // one more shows that it is too large
 	if err != nil {
 		return nil, err

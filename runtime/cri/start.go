@@ -50,7 +50,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	config, err := s.containerConfig(ctx, st, image)
 	if err != nil {
 		if cause := translate.Hidden(err); cause != nil {
-			s.r.opts.Logger.Error(cause, "Mount of the container cannot be prepared", "pod", s.ref, "container", c.Name)
+			s.r.opts.Logger.Error(cause, "Container cannot be prepared", "pod", s.ref, "container", c.Name)
 		}
 		return fail(reasonCreateConfig, err)
 	}

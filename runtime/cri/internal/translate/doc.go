@@ -28,7 +28,7 @@
 //     with propagation Bidirectional are refused outside privileged containers; kubelet
 //     leaves both to the API server.
 //
-// Not supported yet: image volumes, block devices (volumeDevices), fileKeyRef, and user
+// Not supported yet: image volumes, block devices (volumeDevices), and user
 // namespaces without a mapping, which are errors; memory.min, memory.low and memory.high
 // (kubelet's MemoryQoS, alpha) and limited swap, which are not set; Windows.
 //

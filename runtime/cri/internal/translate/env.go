@@ -117,8 +117,7 @@ func (s *sources) one(ctx context.Context, in *Container, from *v1.EnvVarSource)
 		data, err := s.secret(ctx, ref.Name, isTrue(ref.Optional))
 		return s.key("Secret", ref.Name, ref.Key, isTrue(ref.Optional), data, err)
 	case from.FileKeyRef != nil:
-		return "", false, fmt.Errorf("fileKeyRef to file %q in volume %q: variables from files are not supported",
-			from.FileKeyRef.Path, from.FileKeyRef.VolumeName)
+		return fileKey(in, from.FileKeyRef)
 	default:
 		return "", true, nil
 	}

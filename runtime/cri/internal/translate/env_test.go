@@ -136,7 +136,7 @@ func TestEnvironmentErrors(t *testing.T) {
 		"no such key in secret":            {objects: some, source: secretKey("pass", "x", nil), want: `couldn't find key x in Secret shop/pass`},
 		"failing, though optional":         {objects: some, source: configMapKey("broken", "x", optional), want: `couldn't get configMap shop/broken: connection refused`},
 		"file": {source: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "vol", Path: "a.env", Key: "A", Optional: optional}},
-			want: `fileKeyRef to file "a.env" in volume "vol": variables from files are not supported`},
+			want: `cannot find the volume "vol" referenced by FileKeyRef`},
 		"version": {source: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.name"}}, want: `unsupported pod version: v2`},
 		"subscript": {source: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "spec.x['y']"}},
 			want: `field label does not support subscript: spec.x['y']`},
