@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -286,9 +287,15 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	if r, ok := runtime.Optional[podsync.StatusRefresher](p.PodSyncer); ok {
 		probeResult = func(res runtime.ProbeResult) { r.RefreshStatus(res.Pod.UID) }
 	}
+	collector, _ := runtime.Optional[gc.PodCollector](p.GC)
 	observe := func(ev pleg.PodEvents) {
 		a.busy.Store(true)
 		p.Prober.Notify(ev.Pod.UID)
+		if collector != nil && slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
+			if status, ok := p.Cache.Get(ev.Pod.UID); ok {
+				collector.CollectPod(status)
+			}
+		}
 	}
 	a.loop, err = syncloop.New(
 		syncloop.Deps{Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: a.checker(), Pods: p.PodManager, Probes: p.Prober.Results()},
@@ -358,6 +365,7 @@ func (a *Agent) logParts() {
 	missing(has[status.PodLister](p.Status), "Status", "status.PodLister", "pods that are being removed are not shown, and their logs are not served")
 	missing(has[status.HealthChecker](p.Status), "Status", "status.HealthChecker", "deliveries that hang do not make the agent unhealthy")
 	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
+	missing(has[gc.PodCollector](p.GC), "GC", "gc.PodCollector", "dead containers of crash loops stay until the next collection")
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")
 	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
 	if p.ImageGC != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,6 +66,14 @@ type Collector struct {
 	kick chan struct{}
 	// swept means that the links of all gone pods were removed once. It belongs to Collect.
 	swept bool
+
+	// custom means that Options.Plan was given.
+	custom bool
+	// deaths holds a token while died has pods.
+	deaths chan struct{}
+	mu     sync.Mutex
+	// died has the pods of CollectPod.
+	died map[types.UID]*runtime.PodStatus
 }
 
 // New returns a collector for the runtime, or an error if an argument is nil.
@@ -72,7 +81,8 @@ func New(rt Runtime, gone Gone, opts Options) (*Collector, error) {
 	if rt == nil || gone == nil {
 		return nil, errors.New("gc: a Runtime and a Gone function are required")
 	}
-	if opts.Plan == nil {
+	custom := opts.Plan != nil
+	if !custom {
 		opts.Plan = Plan
 	}
 	if opts.Period <= 0 {
@@ -82,7 +92,10 @@ func New(rt Runtime, gone Gone, opts Options) (*Collector, error) {
 		opts.Parallel = 8
 	}
 	opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
-	return &Collector{rt: rt, gone: gone, opts: opts, log: opts.Logger, kick: make(chan struct{}, 1)}, nil
+	return &Collector{
+		rt: rt, gone: gone, opts: opts, log: opts.Logger, kick: make(chan struct{}, 1),
+		custom: custom, deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
+	}, nil
 }
 
 // Kick implements [GarbageCollector]. It also ends the back-off of earlier failures.
@@ -107,6 +120,9 @@ func (c *Collector) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-c.deaths:
+			c.collectDead(ctx)
+			continue
 		case <-next.C:
 			if failures == 0 && idle < idlePeriods && c.opts.Idle != nil && c.opts.Idle() {
 				idle++

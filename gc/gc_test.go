@@ -247,6 +247,50 @@ func TestLogDirectories(t *testing.T) {
 	assert.Equal(t, []string{"a_b", "lost+found", "ns_alive_u2", "ns_alive_u_5", "ns_stopping_u3"}, left)
 }
 
+// A crash loop leaves no more dead containers behind than the policy keeps, at each crash.
+func TestDeadContainersAreRemovedAtEachDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{}
+		c, err := gc.New(h, func(types.UID) bool { return false }, gc.Options{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		status := &runtime.PodStatus{PodRef: runtime.PodRef{UID: "u", Name: "web", Namespace: "ns"}}
+		add := func(id string, state runtime.ContainerState) {
+			ctr := runtime.ContainerStatus{}
+			ctr.ID, ctr.Name, ctr.State, ctr.CreatedAt = runtime.ContainerID{Type: "t", ID: id}, "main", state, time.Now()
+			status.Containers = append([]runtime.ContainerStatus{ctr}, status.Containers...)
+			time.Sleep(time.Second)
+		}
+		removed := func() []string {
+			t.Helper()
+			c.CollectPod(status)
+			c.CollectPod(status)
+			synctest.Wait()
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			out := h.removed
+			h.removed = nil
+			return out
+		}
+		add("1", runtime.ContainerExited)
+		assert.Empty(t, removed())
+		add("2", runtime.ContainerExited)
+		assert.Equal(t, []string{"1"}, removed())
+		status.Containers = status.Containers[:1]
+		add("3", runtime.ContainerRunning)
+		assert.Empty(t, removed())
+		assert.Zero(t, h.listed(), "without a list of all pods")
+
+		own, err := gc.New(h, func(types.UID) bool { return false }, gc.Options{Plan: func(gc.Input) gc.Removal { panic("not for one pod") }})
+		require.NoError(t, err)
+		own.CollectPod(status)
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
 func TestLinksToLogsOfGonePods(t *testing.T) {
 	logs, links := t.TempDir(), filepath.Join(t.TempDir(), "containers")
 	gone := map[types.UID]bool{"u1": true}

@@ -1,0 +1,74 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// PodCollector is an optional interface of a [GarbageCollector].
+type PodCollector interface {
+	// CollectPod requests that the dead containers of one pod that the policy does not keep
+	// are removed soon. It is called when a container of the pod has ended (kubelet:
+	// cleanUpContainersInPod), so that a crash loop does not leave a container behind for
+	// each crash until the next collection. It never blocks; of several requests for a pod
+	// the latest counts.
+	CollectPod(status *runtime.PodStatus)
+}
+
+var _ PodCollector = (*Collector)(nil)
+
+// CollectPod implements [PodCollector]. It does nothing with a plan of the embedder's: such
+// a plan is made for all pods at once.
+func (c *Collector) CollectPod(status *runtime.PodStatus) {
+	if c.custom || status == nil {
+		return
+	}
+	c.mu.Lock()
+	c.died[status.UID] = status
+	c.mu.Unlock()
+	select {
+	case c.deaths <- struct{}{}:
+	default: // there is a token already
+	}
+}
+
+// collectDead removes the dead containers of the pods in died. What cannot be removed is
+// left to the next collection.
+func (c *Collector) collectDead(ctx context.Context) {
+	c.mu.Lock()
+	died := c.died
+	c.died = map[types.UID]*runtime.PodStatus{}
+	c.mu.Unlock()
+	for _, status := range died {
+		plan := Plan(Input{Pods: []Pod{{Pod: podOf(status), Gone: c.gone(status.UID)}}, Policy: c.opts.Policy, Now: time.Now()})
+		_, errs := each(c.opts.Parallel, plan.Containers, nil, func(r ContainerRemoval) error {
+			if err := c.rt.RemoveContainer(ctx, r.ID); err != nil {
+				return fmt.Errorf("pod %s: removing dead container %s (%s): %w", r.Pod, r.Name, r.ID, err)
+			}
+			c.log.V(2).Info("Removed a dead container", "pod", r.Pod, "container", r.Name, "containerID", r.ID)
+			return nil
+		})
+		for _, err := range errs {
+			if ctx.Err() == nil {
+				c.log.V(1).Info("A dead container is left to the next collection", "err", err.Error())
+			}
+		}
+	}
+}
+
+// podOf returns the pod as a list would.
+func podOf(status *runtime.PodStatus) *runtime.Pod {
+	pod := &runtime.Pod{PodRef: status.PodRef}
+	for i := range status.Containers {
+		pod.Containers = append(pod.Containers, status.Containers[i].Container)
+	}
+	for i := range status.Sandboxes {
+		pod.Sandboxes = append(pod.Sandboxes, status.Sandboxes[i].Sandbox)
+	}
+	return pod
+}
