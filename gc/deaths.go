@@ -45,7 +45,10 @@ func (c *Collector) collectDead(ctx context.Context) {
 	c.died = map[types.UID]*runtime.PodStatus{}
 	c.mu.Unlock()
 	for _, status := range died {
-		plan := Plan(Input{Pods: []Pod{{Pod: podOf(status), Gone: c.gone(status.UID)}}, Policy: c.opts.Policy, Now: time.Now()})
+		if c.gone(status.UID) {
+			continue // the next collection removes all of it, with fewer calls
+		}
+		plan := Plan(Input{Pods: []Pod{{Pod: podOf(status)}}, Policy: c.opts.Policy, Now: time.Now()})
 		_, errs := each(c.opts.Parallel, plan.Containers, nil, func(r ContainerRemoval) error {
 			if err := c.rt.RemoveContainer(ctx, r.ID); err != nil {
 				return fmt.Errorf("pod %s: removing dead container %s (%s): %w", r.Pod, r.Name, r.ID, err)
