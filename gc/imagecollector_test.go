@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,11 +38,18 @@ type imageGC struct {
 	*gc.ImageCollector
 	service *fake.Images
 
-	mu     sync.Mutex
-	events []string
-	log    []string
+	mu      sync.Mutex
+	emitted []string
+	log     []string
 	gc.NopMetrics
 	done []gc.ImageCollection
+}
+
+// events returns the events so far.
+func (g *imageGC) events() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.emitted)
 }
 
 func (g *imageGC) ImagesCollected(c gc.ImageCollection) { g.done = append(g.done, c) }
@@ -54,7 +62,7 @@ func newImageGC(t *testing.T, service *fake.Images, opts gc.ImageOptions) *image
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		assert.Zero(t, e.Pod, "it is about the node")
-		g.events = append(g.events, e.Type+" "+e.Reason+": "+e.Message)
+		g.emitted = append(g.emitted, e.Type+" "+e.Reason+": "+e.Message)
 	}
 	opts.Logger = funcr.New(func(_, args string) {
 		g.mu.Lock()
@@ -113,7 +121,7 @@ func TestImagesUntilTheLowThreshold(t *testing.T) {
 				require.Len(t, g.done, 1)
 				assert.Equal(t, 9-tc.left, g.done[0].ForSpace)
 				assert.EqualValues(t, 100*(9-tc.left), g.done[0].Freed)
-				assert.Empty(t, g.events)
+				assert.Empty(t, g.events())
 
 				service.SetOthers(40) // 84 %, which is below the high threshold
 				require.NoError(t, g.GarbageCollect(t.Context()))
@@ -183,7 +191,7 @@ func TestImagesWithoutEnoughSpace(t *testing.T) {
 			"Failed to free sufficient space by deleting unused images (freed 10485760 bytes). " +
 			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
 		require.EqualError(t, g.GarbageCollect(t.Context()), want)
-		assert.Equal(t, []string{"Warning FreeDiskSpaceFailed: " + want}, g.events)
+		assert.Equal(t, []string{"Warning FreeDiskSpaceFailed: " + want}, g.events())
 		assert.Equal(t, []string{"pinned", "used"}, service.IDs())
 	})
 }
@@ -202,18 +210,18 @@ func TestImageGCFailed(t *testing.T) {
 		time.Sleep(time.Minute + time.Second)
 		synctest.Wait()
 		assert.Equal(t, 1, g.logged("has failed once"))
-		assert.Empty(t, g.events)
+		assert.Empty(t, g.events())
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		assert.Equal(t, []string{"Warning ImageGCFailed: listing images: no answer"}, g.events)
+		assert.Equal(t, []string{"Warning ImageGCFailed: listing images: no answer"}, g.events())
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		assert.Len(t, g.events, 2)
+		assert.Len(t, g.events(), 2)
 		time.Sleep(5 * time.Minute) // this one succeeds
 		service.Fail(fake.ListImages, "", 1, broken)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		assert.Len(t, g.events, 2, "once again")
+		assert.Len(t, g.events(), 2, "once again")
 		assert.Equal(t, 2, g.logged("has failed once"))
 		require.ErrorIs(t, g.Run(ctx), runtime.ErrAlreadyRunning)
 		cancel()
@@ -237,7 +245,7 @@ func TestImagesOfARuntimeWithoutImages(t *testing.T) {
 				} else {
 					assert.Empty(t, service.Calls(""))
 				}
-				assert.Empty(t, g.events)
+				assert.Empty(t, g.events())
 			})
 		})
 	}
@@ -257,7 +265,7 @@ func TestImagesThatCannotBeRemoved(t *testing.T) {
 			"removing image i0:1 (i0): read-only file system\nremoving image i1:1 (i1): read-only file system\nremoving image i2:1 (i2): read-only file system\nand 2 more")
 		assert.Equal(t, 5, g.done[0].Failed)
 		assert.Len(t, service.IDs(), 8, "others go in their place")
-		assert.Empty(t, g.events)
+		assert.Empty(t, g.events())
 	})
 }
 
@@ -266,7 +274,7 @@ func TestImageFsProblems(t *testing.T) {
 		service := fake.NewImages(0, spare("a", 1))
 		g := newImageGC(t, service, gc.ImageOptions{ImagePolicy: gc.ImagePolicy{MaxAge: time.Hour}})
 		require.ErrorContains(t, g.GarbageCollect(t.Context()), "invalid capacity 0 on image filesystem")
-		assert.Equal(t, []string{"Warning InvalidDiskCapacity: invalid capacity 0 on image filesystem"}, g.events)
+		assert.Equal(t, []string{"Warning InvalidDiskCapacity: invalid capacity 0 on image filesystem"}, g.events())
 		service.SetCapacity(1000)
 		service.Fail(fake.ImageFsInfo, "", -1, errors.New("no such directory"))
 		time.Sleep(2 * time.Hour)
@@ -367,7 +375,7 @@ func TestImageCollectionIsCancelled(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
 		require.ErrorIs(t, <-ended, context.Canceled)
-		assert.Empty(t, g.events)
+		assert.Empty(t, g.events())
 	})
 }
 

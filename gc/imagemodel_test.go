@@ -243,8 +243,13 @@ func (m *imageModel) collect(t *script, all bool) {
 		}
 	}
 	if len(removed) > 0 && enough {
-		last := slices.MaxFunc(removed, order)
-		require.Less(t, m.available()-before[last].size, int64(modelDisk*(100-modelLow)/100), "one less was enough")
+		last, size := slices.MaxFunc(removed, order), int64(0)
+		for _, name := range removed { // of equals any can be the last
+			if order(name, last) == 0 {
+				size = max(size, before[name].size)
+			}
+		}
+		require.Less(t, m.available()-size, int64(modelDisk*(100-modelLow)/100), "one less was enough")
 	}
 }
 
@@ -330,7 +335,7 @@ func (m *imageModel) step(t *script) {
 func TestImageCollectorModel(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
-		if err := playImages(t, dir, rapid.SliceOfN(rapid.Byte(), 60, 150).Draw(rt, "script")); err != nil {
+		if err := playImages(t, dir, rapid.SliceOfN(rapid.Byte(), 60, 100).Draw(rt, "script")); err != nil {
 			rt.Fatal(err)
 		}
 	})
@@ -338,8 +343,8 @@ func TestImageCollectorModel(t *testing.T) {
 
 func FuzzImageCollector(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 20 {
-		script := make([]byte, 300)
+	for range 3 {
+		script := make([]byte, 200)
 		for i := range script {
 			script[i] = byte(random.Uint32())
 		}
