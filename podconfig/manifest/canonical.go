@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v2"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -55,11 +56,11 @@ func parse(doc document, onDuplicate func(error) error) (any, error) {
 
 // lineAtStart matches the line in a message of the YAML library, which counts from 1 at
 // the beginning of its input.
-var lineAtStart = regexp.MustCompile(`^(yaml: )?line ([0-9]+)`)
+var lineAtStart = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(yaml: )?line ([0-9]+)`) })
 
 // inFile replaces the line in a message of the YAML library by the line of the file.
 func (d document) inFile(msg string) string {
-	m := lineAtStart.FindStringSubmatch(msg)
+	m := lineAtStart().FindStringSubmatch(msg)
 	if m == nil {
 		return msg
 	}

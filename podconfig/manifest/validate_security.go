@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -126,7 +127,9 @@ func (c *checker) appArmor(path *field.Path, p *v1.AppArmorProfile) {
 }
 
 // sysctlName matches names whose parts are separated by dots or slashes (sysctl(8)).
-var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+var sysctlName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+})
 
 const maxSysctlName = 253 // as the API server
 
@@ -137,8 +140,8 @@ func (c *checker) sysctls(path *field.Path, sysctls []v1.Sysctl) {
 		switch {
 		case s.Name == "":
 			c.required(path, "")
-		case len(s.Name) > maxSysctlName || !sysctlName.MatchString(s.Name):
-			c.invalid(path, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlName))
+		case len(s.Name) > maxSysctlName || !sysctlName().MatchString(s.Name):
+			c.invalid(path, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlName()))
 		default:
 			names.add(s.Name, func() { c.duplicate(path, s.Name) })
 		}

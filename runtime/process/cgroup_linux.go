@@ -47,6 +47,15 @@ func (r *cgroupRoot) dir(controller, parent, id string) string {
 	return filepath.Join(own, r.root, id)
 }
 
+// mountsOf returns the hierarchies of version 1 in which the cgroup is.
+func (r *cgroupRoot) mountsOf(c supervise.Cgroup) map[string]supervise.CgroupMount {
+	mounts := make(map[string]supervise.CgroupMount, len(c.V1))
+	for controller := range c.V1 {
+		mounts[controller] = r.mounts[controller]
+	}
+	return mounts
+}
+
 // make makes the cgroups of a container, in each hierarchy where that is possible.
 func (r *cgroupRoot) make(parent, id string) supervise.Cgroup {
 	var c supervise.Cgroup

@@ -197,7 +197,7 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 	env.set(supervise.MarkerEnv, rec.ID)
 	spec := &supervise.Spec{
 		ID: rec.ID, Args: slices.Concat(config.GetCommand(), config.GetArgs()), Env: env.list,
-		Dir: config.GetWorkingDir(), LogPath: rec.LogPath, Cgroup: rec.Cgroup,
+		Dir: config.GetWorkingDir(), LogPath: rec.LogPath, Cgroup: rec.Cgroup, CgroupMounts: s.cgroups.mountsOf(rec.Cgroup),
 		NoNewPrivs: config.GetLinux().GetSecurityContext().GetNoNewPrivs(),
 		Stdin:      config.GetStdin(), StdinOnce: config.GetStdinOnce(), TTY: config.GetTty(),
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +14,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// idPattern matches the results of [newID].
-var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+// isID reports whether the text has the form of the results of [newID]. A regular expression
+// would be compiled again in each supervisor.
+func isID(text string) bool { return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == "" }
 
 // badSuffix is the suffix of files that earlier versions have set aside. They may have the
 // secrets of containers, and are removed.
@@ -57,7 +57,7 @@ func (s *Server) recoverSandboxes() error {
 		case strings.HasPrefix(e.Name(), "."), strings.HasSuffix(e.Name(), badSuffix): // of a write that was interrupted, or set aside
 			_ = os.RemoveAll(path)
 			continue
-		case !isRecord || !idPattern.MatchString(id):
+		case !isRecord || !isID(id):
 			s.ignore(path)
 			continue
 		}
@@ -94,7 +94,7 @@ func (s *Server) recoverContainers() error {
 		case strings.HasSuffix(e.Name(), badSuffix):
 			_ = os.RemoveAll(path)
 			continue
-		case !e.IsDir() || !idPattern.MatchString(e.Name()):
+		case !e.IsDir() || !isID(e.Name()):
 			s.ignore(path)
 			continue
 		}

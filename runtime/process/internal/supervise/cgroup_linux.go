@@ -14,14 +14,14 @@ import (
 )
 
 // enter moves the calling thread into the cgroups of version 1. Its children start there.
-// leave moves it back. The goroutine must be locked to the thread.
-func (c Cgroup) enter() (leave func(), err error) {
+// leave moves it back. The goroutine must be locked to the thread. mounts has the
+// hierarchies.
+func (c Cgroup) enter(mounts map[string]CgroupMount) (leave func(), err error) {
+	if len(c.V1) == 0 {
+		return func() {}, nil
+	}
 	tid := []byte(strconv.Itoa(unix.Gettid()))
 	own, err := os.ReadFile("/proc/thread-self/cgroup")
-	if err != nil {
-		return func() {}, err
-	}
-	mounts, err := CgroupMounts()
 	if err != nil {
 		return func() {}, err
 	}
@@ -174,9 +174,6 @@ func ReadKeyed(path, key string) uint64 {
 	}
 	return 0
 }
-
-// CgroupMount is the mount point of a hierarchy and the cgroup that is mounted there.
-type CgroupMount struct{ Point, Root string }
 
 // Path returns the directory of a cgroup of the hierarchy. It is "" if there is none.
 func (m CgroupMount) Path(cgroup string) string {

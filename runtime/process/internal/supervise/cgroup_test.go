@@ -36,3 +36,11 @@ func TestCgroupThatIsNone(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, p.Alive())
 }
+
+// A supervisor reads no list of mounts: without cgroups of version 1 it enters nothing.
+func TestEnterNothing(t *testing.T) {
+	leave, err := Cgroup{V2: t.TempDir()}.enter(nil)
+	require.NoError(t, err)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { leave, _ = Cgroup{}.enter(nil) }))
+	leave()
+}

@@ -57,6 +57,9 @@ type Spec struct {
 	LogPath string `json:"logPath,omitempty"`
 	// Cgroup is the cgroup of the tree.
 	Cgroup Cgroup `json:"cgroup"`
+	// CgroupMounts has the hierarchies of version 1 in which the cgroup is, by controller. The
+	// server reads them once: the list of mounts is long on a node with many pods.
+	CgroupMounts map[string]CgroupMount `json:"cgroupMounts,omitempty"`
 }
 
 // User is the user of a command.
@@ -73,6 +76,12 @@ type Cgroup struct {
 	// V1 has the directories in the hierarchies of version 1, by controller: cpu, cpuacct,
 	// memory, pids.
 	V1 map[string]string `json:"v1,omitempty"`
+}
+
+// CgroupMount is the mount point of a hierarchy and the cgroup that is mounted there.
+type CgroupMount struct {
+	Point string `json:"point"`
+	Root  string `json:"root"`
 }
 
 // Process identifies a process. A pid is reused; the three fields together are not.

@@ -269,7 +269,7 @@ func (s *supervisor) fork(args []string, files []*os.File, tty bool) (int, error
 		defer cg.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(cg.Fd())
 	}
-	leave, err := s.spec.Cgroup.enter()
+	leave, err := s.spec.Cgroup.enter(s.spec.CgroupMounts)
 	if err != nil {
 		return 0, fmt.Errorf("entering its cgroup: %w", err)
 	}
