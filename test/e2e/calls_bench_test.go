@@ -16,7 +16,7 @@ import (
 //
 //	KUBELETKIT_E2E_PODS=10,100,300 go test -run '^$' -bench Calls -benchtime 1x
 func BenchmarkCalls(b *testing.B) {
-	forEachSize(b, "10,300", benchmarkCalls)
+	forEachSize(b, "100,300", benchmarkCalls)
 }
 
 func benchmarkCalls(b *testing.B, n int) {

@@ -14,7 +14,7 @@ import (
 //
 //	KUBELETKIT_E2E_PODS=10,50,100 go test -run '^$' -bench Idle -benchtime 1x -timeout 60m
 func BenchmarkIdle(b *testing.B) {
-	forEachSize(b, "100", benchmarkIdle)
+	forEachSize(b, "100,300", benchmarkIdle)
 }
 
 func benchmarkIdle(b *testing.B, n int) {

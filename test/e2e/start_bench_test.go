@@ -28,7 +28,7 @@ const atOnce = 8
 // use an inode again within a minute of its removal, and looks at all of those
 // whenever it makes a file.
 func BenchmarkColdStart(b *testing.B) {
-	forEachSize(b, "25,100", benchmarkColdStart)
+	forEachSize(b, "100,300", benchmarkColdStart)
 }
 
 func benchmarkColdStart(b *testing.B, n int) {
@@ -102,7 +102,7 @@ func timeStart(b *testing.B, agent *Agent, pods []*v1.Pod) (took, cpu time.Durat
 // bareRound times the start of the pods by the bare client, and removes them.
 func bareRound(b *testing.B, c *Cluster, pods []Pod) time.Duration {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	begin := time.Now()
 	if err := c.RunPods(ctx, atOnce, pods); err != nil {
