@@ -115,7 +115,8 @@ func TestCallsOfAStart(t *testing.T) {
 
 // After the stop of a pod one inspection shows how it has ended, which does not change again.
 func TestCallsOfAnEnd(t *testing.T) {
-	calls, _ := callsOf(t, func(_ *fake.Runtime, source *podconfigfake.Source) { source.Set() })
+	calls, others := callsOf(t, func(_ *fake.Runtime, source *podconfigfake.Source) { source.Set() })
+	assert.Equal(t, 1, others["StreamContainers"], "garbage collection, for all pods that end within 250 ms")
 	reads := slices.DeleteFunc(calls, func(method string) bool {
 		return !strings.HasSuffix(method, "Status") && !strings.HasPrefix(method, "List")
 	})

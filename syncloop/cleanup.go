@@ -16,10 +16,10 @@ import (
 )
 
 // Observe implements [Observer]. If the pod is not desired and has no worker, the next
-// cleanup sweeps for orphans.
+// cleanup sweeps for orphans, unless the events only show that something was removed.
 func (h *Handler) Observe(ev pleg.PodEvents) {
 	h.observed = true
-	if !h.desired(ev.Pod.UID) && !h.deps.Workers.State(ev.Pod.UID).Known() {
+	if needSync(ev) && !h.desired(ev.Pod.UID) && !h.deps.Workers.State(ev.Pod.UID).Known() {
 		h.sweep = true
 	}
 }
@@ -40,7 +40,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 		})
 	}
 	if h.endRemovals() {
-		h.sweep = true
+		h.leftovers = true
 	}
 	states := h.syncWorkers(admitted)
 	alive := func(uid types.UID) bool {
@@ -58,13 +58,13 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	if h.observed {
 		period = observedSweepPeriod
 	}
-	if now := time.Now(); h.sweep || now.Sub(h.lastSweep) >= period {
-		more, err := h.sweepOrphans(ctx, alive)
-		h.sweep = more || err != nil
-		if err != nil {
+	now := time.Now()
+	if h.sweep || now.Sub(h.lastSweep) >= period {
+		if err := h.sweepOrphans(ctx, alive); err != nil {
+			h.sweep = true
 			return err
 		}
-		h.lastSweep = now
+		h.sweep, h.leftovers, h.lastSweep = false, true, now
 	}
 	// A pod of an earlier agent that still runs is in known after the first sweep.
 	for _, ref := range due {
@@ -72,7 +72,12 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 			h.ended(ref)
 		}
 	}
-	return nil
+	if !h.leftovers {
+		return nil
+	}
+	more, err := h.removeDirs(ctx, alive)
+	h.leftovers = more || err != nil
+	return err
 }
 
 // desired reports whether the pod is desired, which includes refused pods.
@@ -108,18 +113,24 @@ func (h *Handler) syncWorkers(admitted []*v1.Pod) map[types.UID]podworkers.State
 }
 
 // reportEnds reports the end of the pods that the workers have forgotten since the last
-// cleanup, and requests a sweep for what these left behind. It brings known up to date.
+// cleanup, so that what they left in the runtime is collected. Their directories are
+// removed in this cleanup. It brings known up to date.
 func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(types.UID) bool) {
+	ended := false
 	for uid, ref := range h.known {
 		if _, known := states[uid]; known {
 			continue
 		}
 		delete(h.known, uid)
 		if !alive(uid) {
-			h.sweep = true
+			ended = true
 			h.ended(ref)
 			h.remains[uid] = true
 		}
+	}
+	if ended {
+		h.leftovers = true
+		h.opts.Gone()
 	}
 	for uid, state := range states {
 		if _, known := h.known[uid]; !known {
@@ -128,16 +139,14 @@ func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(t
 	}
 }
 
-// sweepOrphans stops running pods that have no worker, including refused ones, and removes
-// what pods that are gone have left on disk and in the runtime. A stopped orphan is in
-// known, so the cleanup after its end sweeps again. It reports whether there is more to
-// remove.
-func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) (more bool, err error) {
+// sweepOrphans stops running pods that have no worker, including refused ones, and reports
+// what pods that are gone have left in the runtime.
+func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) error {
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	listed, err := h.deps.Runtime.ListPods(lctx)
 	if err != nil {
-		return false, fmt.Errorf("looking for orphaned pods: %w", err)
+		return fmt.Errorf("looking for orphaned pods: %w", err)
 	}
 	remains := map[types.UID]bool{}
 	for _, pod := range listed {
@@ -162,7 +171,7 @@ func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) 
 	if len(remains) > 0 {
 		h.opts.Gone()
 	}
-	return h.removeDirs(ctx, alive)
+	return nil
 }
 
 // refOf returns the reference of the pod with this state.

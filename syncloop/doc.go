@@ -35,7 +35,7 @@
 // Its housekeeping is kubelet's. It forgets workers of pods that are gone, starts pods
 // that must be started again, stops orphans, drops statuses and probes, reports the end
 // of pods, and removes the directories of pods that are gone. It lists the runtime only
-// if there may be something to find, and every 5 minutes.
+// if there may be an orphan, and every 5 minutes.
 //
 // Housekeeping begins when every source has delivered: until then it is not known which
 // pods are desired. There is one exception. A pod that an earlier agent ran under the

@@ -138,8 +138,9 @@ type HandlerOptions struct {
 	// is false, only an event names these fields. Pods with the restart policy Never or
 	// OnFailure get the event in any case, because their containers might not start again.
 	RecreateUpdated bool
-	// Gone is called when a cleanup finds dead containers or sandboxes of pods that are
-	// gone. They can be collected then. It must not block. nil: no callback.
+	// Gone is called when pods have ended, and when a cleanup finds dead containers or
+	// sandboxes of pods that are gone. They can be collected then. It must not block. nil: no
+	// callback.
 	Gone func()
 	// Event receives refusals and updates that are not applied. nil: they are discarded.
 	Event runtime.EventFunc
@@ -165,10 +166,10 @@ type Handler struct {
 	// before has the running pods of an earlier agent that have no worker yet; nil after
 	// the first sweep.
 	before []*runtime.Pod
-	// sweep is true if the runtime or the disk may hold orphans. observed is true when
-	// Observe has been called.
-	sweep, observed bool
-	lastSweep       time.Time
+	// sweep is true if the runtime may have orphans, leftovers if there may be directories
+	// of pods that are gone. observed is true when Observe has been called.
+	sweep, leftovers, observed bool
+	lastSweep                  time.Time
 	// known has the pods of which the workers have a record: those after the last cleanup
 	// and those that were given to a worker since.
 	known map[types.UID]runtime.PodRef
