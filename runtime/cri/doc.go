@@ -51,7 +51,8 @@
 // patience is taken to wait for the container to exit, and another call gets its place.
 // The patience is a quarter of a second at first, up to one second while containers exit
 // at the signal, and a tenth of a second when none has exited for a second. When the grace period has ended,
-// the runtime kills the container; stops of sandboxes and removals wait for that, too.
+// the runtime kills the container; stops of sandboxes and removals wait for that, too, and
+// stop signals while there are many to kill.
 // A grace period does not run while a stop waits at the gate.
 //
 // Labels, annotations and log paths are those of kubelet, so that each agent can take

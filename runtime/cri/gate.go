@@ -13,6 +13,11 @@ import (
 // without one: a few pods whose network hangs must not keep others from starting or ending.
 const maxHold = 3 * time.Second
 
+// maxKill is how long calls wait for the kill of a container whose grace period has ended. It
+// is longer than maxHold, as kills cannot be held back: hundreds of them at once take many
+// seconds each.
+const maxKill = 10 * time.Second
+
 // defaultParallel returns the default of Options.MaxParallelStarts and MaxParallelEnds.
 // With more calls at once the throughput of a runtime does not increase, while the latency
 // of each call does.
@@ -109,11 +114,11 @@ func (g *gate) enter(ctx context.Context, t turn, awaited <-chan struct{}) (*pla
 }
 
 // open reports whether a call has a place at once. The runtime kills containers whose grace
-// period has ended without being asked. No stop signal waits for that, as it costs little;
-// everything else does. g.mu is held.
+// period has ended without being asked. Stop signals wait only while it has many to kill:
+// each of them may be one more kill soon. Everything else waits for the kills. g.mu is held.
 func (g *gate) open(t turn) bool {
 	if t <= stopContainer {
-		return g.used < g.places
+		return g.used < g.places && g.killing < 2*g.places
 	}
 	return g.used+g.killing < g.places
 }
@@ -165,7 +170,7 @@ const (
 	held    placeState = iota
 	lent               // until the grace period ends
 	killing            // after it
-	gone               // maxHold has passed, or the call has returned
+	gone               // maxHold or maxKill has passed, or the call has returned
 )
 
 // hold returns a place that is counted as used already. The call keeps it for maxHold.
@@ -225,7 +230,7 @@ func (p *place) step() {
 		p.timer.Reset(p.grace - p.patience)
 		p.become(lent)
 	case p.state == lent:
-		p.timer.Reset(maxHold)
+		p.timer.Reset(maxKill)
 		p.become(killing)
 	default:
 		p.become(gone)

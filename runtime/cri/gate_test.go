@@ -155,10 +155,10 @@ func TestGateLendsThePlaceOfAStopThatWaits(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		began = time.Now()
 		other = enter(t, g, stopContainer)
-		assert.Zero(t, time.Since(began), "no signal waits while the runtime kills the container")
+		assert.Zero(t, time.Since(began), "a signal does not wait while the runtime kills a container")
 		other.leave()
 		other = enter(t, g, stopSandbox)
-		assert.Equal(t, maxHold-firstPatience, time.Since(began), "and the call does not return")
+		assert.Equal(t, maxKill-firstPatience, time.Since(began), "and the call does not return")
 		other.leave()
 		stop.leave()
 		assert.Zero(t, g.used)
@@ -236,5 +236,38 @@ func TestGateDoesNotFloodASlowRuntime(t *testing.T) {
 		assert.LessOrEqual(t, most, 40)
 		assert.Less(t, time.Since(began), 25*time.Second)
 		assert.Zero(t, g.stopping, "the next ones begin anew")
+	})
+}
+
+// TestGateBoundsKills has many containers that ignore the signal and have a short grace
+// period, and a runtime of two processors, where a kill takes 120 ms of CPU time.
+func TestGateBoundsKills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step, grace = 10 * time.Millisecond, 2 * time.Second
+		var (
+			mu         sync.Mutex
+			busy, most int
+		)
+		g := newGate(8)
+		began := time.Now()
+		stops(t, g, 300, grace, func(int) {
+			time.Sleep(grace)
+			mu.Lock()
+			busy++
+			most = max(most, busy)
+			mu.Unlock()
+			for work := 120 * time.Millisecond; work > 0; {
+				time.Sleep(step)
+				mu.Lock()
+				work -= step * 2 / time.Duration(max(2, busy))
+				mu.Unlock()
+			}
+			mu.Lock()
+			busy--
+			mu.Unlock()
+		})
+		assert.LessOrEqual(t, most, 180)
+		assert.Less(t, time.Since(began), 30*time.Second)
+		assert.Zero(t, g.killing)
 	})
 }
