@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -35,6 +36,9 @@ func (n node) Gone() []recent.Gone { return n.recent.Gone() }
 
 // Events implements [control.Node].
 func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid) }
+
+// History implements [control.Node].
+func (n node) History() history.History { return n.Parts().History }
 
 var _ control.Node = node{}
 

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -96,6 +97,37 @@ func (c *client) pods(ctx context.Context) ([]*v1.Pod, error) {
 // gone returns the pods that are gone, the latest first.
 func (c *client) gone(ctx context.Context) ([]recent.Gone, error) {
 	return get[[]recent.Gone](ctx, c, control.GonePath, "pods that are gone")
+}
+
+// histories returns the pods that have a history.
+func (c *client) histories(ctx context.Context) ([]history.Pod, error) {
+	return get[[]history.Pod](ctx, c, control.HistoryPath, "pods that have a history")
+}
+
+// history calls print with each entry of the history of the pod. If follow is true, it does
+// so until ctx ends.
+func (c *client) history(ctx context.Context, uid types.UID, follow bool, print func(history.Entry) error) error {
+	query := url.Values{}
+	if follow {
+		query.Set("follow", "true")
+	}
+	resp, err := c.do(ctx, http.MethodGet, control.HistoryPath+url.PathEscape(string(uid)), query)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var e history.Entry
+		if err := dec.Decode(&e); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("reading the history of the pod: %w", err)
+		}
+		if err := print(e); err != nil {
+			return err
+		}
+	}
 }
 
 // events returns the latest events of the pod, the oldest first.

@@ -70,6 +70,12 @@ func commands() []command {
 			long:  "A pod that is gone from the node can be described until 100 others are gone after it.",
 			flags: (*call).namespaceFlag, run: (*call).describe,
 		}, {
+			name: "history", synopsis: "POD", short: "show what happened to a pod, and why",
+			long: "Each line has the time, the age, the stage and a sentence. The stages: something was seen, by an event of the runtime, in a list of all " +
+				"pods or when the agent inspected the pod; something was decided; or it was done. Repeats are counted in one line.\n" +
+				"The history of a pod that is gone from the node is kept for an hour.",
+			flags: (*call).historyFlags, run: (*call).history,
+		}, {
 			name: "logs", synopsis: "POD", short: "print what a container has written",
 			long:  "The log of a pod that is gone from the node is removed with it.",
 			flags: (*call).logsFlags, run: (*call).logs,
@@ -107,6 +113,11 @@ func find(name string) (command, bool) {
 
 func (c *call) namespaceFlag(fs *pflag.FlagSet) {
 	fs.StringVarP(&c.namespace, "namespace", "n", "", `namespace of the pod (default: "default", for pods all)`)
+}
+
+func (c *call) historyFlags(fs *pflag.FlagSet) {
+	c.namespaceFlag(fs)
+	fs.BoolVarP(&c.follow, "follow", "f", false, "print what happens until the command is ended")
 }
 
 func (c *call) containerFlags(fs *pflag.FlagSet) {

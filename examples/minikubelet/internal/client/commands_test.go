@@ -21,6 +21,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/history/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 )
@@ -35,11 +37,13 @@ type node struct {
 
 	images    *gc.ImagePreview
 	collected control.Collected
+	past      fake.History
 }
 
 func (n *node) Healthy() error                       { return nil }
 func (n *node) Gone() []recent.Gone                  { return n.gone }
 func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
+func (n *node) History() history.History             { return &n.past }
 func (n *node) Ending() []string                     { return n.ending() }
 
 func (n *node) Images(context.Context, gc.ImageGoal) (gc.ImagePreview, error) {
@@ -91,6 +95,10 @@ func TestCommands(t *testing.T) {
 	n.events = map[types.UID][]runtime.Event{
 		"u1": {{Type: "Normal", Reason: "Started"}}, "later": {{Type: "Normal", Reason: "Killing"}}, "before": {{Type: "Normal", Reason: "Failed"}},
 	}
+	web := runtime.PodRef{UID: "u1", Namespace: "default", Name: "web-n1"}
+	n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindStartContainer, Container: "a", Attempt: 1, Reason: "Exited", Message: "code 7"})
+	n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Source: runtime.SourceEvent, Kind: runtime.KindContainerRunning, Container: "a"})
+	n.past.Record(runtime.Record{Pod: runtime.PodRef{UID: "u9", Namespace: "default", Name: "old"}, Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
 	writeFile(t, n.log, "2026-01-02T03:04:05Z stdout F one\n2026-01-02T03:04:06Z stderr F two\n")
 	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
 	require.NoError(t, err)
@@ -111,6 +119,10 @@ func TestCommands(t *testing.T) {
 		{"pods with an argument", []string{"pods", "x"}, "", "", `pods: unexpected argument "x"; see minikubelet pods --help`},
 		{"describe", []string{"describe", "web"}, "QoS", "", ""},
 		{"describe nothing", []string{"describe"}, "", "", "want the name of one pod"},
+		{"history", []string{"history", "web"}, "Container a is to be started again, restart 1: it exited with code 7", "", ""},
+		{"history of a pod of an earlier agent", []string{"history", "old"}, "The pod is gone", "", ""},
+		{"history of nothing", []string{"history"}, "", "", "want the name of one pod"},
+		{"history of an unknown pod", []string{"history", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
 		{"unknown pod", []string{"describe", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
 		{"logs of a pod that is gone", []string{"logs", "db"}, "", "", "pod default/db-n1 ended 5s ago, and its containers and logs were removed; minikubelet describe still shows"},
 		{"logs", []string{"logs", "web"}, "one\ntwo\n", note, ""},
@@ -140,9 +152,12 @@ func TestCommands(t *testing.T) {
 			} else {
 				require.ErrorContains(t, err, tt.err)
 			}
-			if tt.name == "describe" || tt.name == "pods" {
+			switch {
+			case tt.name == "describe" || tt.name == "pods":
 				assert.Contains(t, out.String(), "web-n1")
-			} else {
+			case tt.args[0] == "history" && tt.err == "":
+				assert.Contains(t, out.String(), tt.out)
+			default:
 				assert.Equal(t, tt.out, out.String())
 			}
 			assert.Equal(t, tt.errOut, errOut.String())
@@ -160,6 +175,23 @@ func TestCommands(t *testing.T) {
 		assert.Equal(t, want != "Started", strings.Contains(out.String(), "Gone Since:"), name)
 	}
 
+	var described strings.Builder
+	require.NoError(t, runCommand(t.Context(), []string{"--root-dir", root, "describe", "web"}, &described, &strings.Builder{}))
+	assert.Contains(t, described.String(), "\nHistory:\n")
+	assert.Contains(t, described.String(), "seen by event       Container a runs\n")
+
+	// A history that is followed has what comes later.
+	hctx, end := context.WithCancel(t.Context())
+	followed := &stopper{after: "is stopped", stop: end}
+	go func() {
+		for range n.past.Watch(hctx, "") {
+			n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageDone, Kind: runtime.KindStopContainer, Container: "a"})
+			return
+		}
+	}()
+	require.NoError(t, runCommand(hctx, []string{"history", "--root-dir", root, "-f", "web"}, followed, &strings.Builder{}))
+	assert.Contains(t, followed.String(), "done                Container a is stopped\n")
+
 	// What is followed ends with a signal, and that is no error.
 	lctx, stop := context.WithCancel(t.Context())
 	out := &stopper{stop: stop}
@@ -170,12 +202,18 @@ func TestCommands(t *testing.T) {
 // stopper calls stop when something is written.
 type stopper struct {
 	strings.Builder
-	stop func()
+	after string // only when this was written
+	stop  func()
 }
 
+func (s *stopper) WriteString(text string) (int, error) { return s.Write([]byte(text)) }
+
 func (s *stopper) Write(p []byte) (int, error) {
-	defer s.stop()
-	return s.Builder.Write(p)
+	n, err := s.Builder.Write(p)
+	if strings.Contains(s.String(), s.after) {
+		s.stop()
+	}
+	return n, err
 }
 
 func TestCommandsWithoutAnAgent(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -36,7 +37,7 @@ func (d *description) optional(level int, name, value string) {
 
 // describe returns what helps to find out why a pod is in its state. gone is not nil if
 // the pod is gone from the node.
-func describe(pod *v1.Pod, gone *recent.Gone, events []runtime.Event, now time.Time) string {
+func describe(pod *v1.Pod, gone *recent.Gone, events []runtime.Event, past []history.Entry, now time.Time) string {
 	var b strings.Builder
 	d := &description{tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0), now}
 	st := &pod.Status
@@ -81,7 +82,7 @@ func describe(pod *v1.Pod, gone *recent.Gone, events []runtime.Event, now time.T
 	}
 	d.events(events)
 	_ = d.w.Flush()
-	return b.String()
+	return b.String() + describeHistory(past, now)
 }
 
 // events writes a table of the events, the oldest first.

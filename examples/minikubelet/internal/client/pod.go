@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
@@ -57,8 +61,71 @@ func (c *call) describe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(c.Out, describe(pod, gone, events, c.client.now()))
+	var past []history.Entry
+	if err := c.client.history(ctx, pod.UID, false, func(e history.Entry) error { past = append(past, e); return nil }); err != nil {
+		return err
+	}
+	_, err = io.WriteString(c.Out, describe(pod, gone, events, past, c.client.now()))
 	return err
+}
+
+// history prints what happened to a pod.
+func (c *call) history(ctx context.Context) error {
+	if len(c.args) != 1 {
+		return c.misused("want the name of one pod")
+	}
+	uid, err := c.historyUID(ctx, c.args[0])
+	if err != nil {
+		return err
+	}
+	lines := 0
+	err = c.client.history(ctx, uid, c.follow, func(e history.Entry) error {
+		if lines++; lines == 1 {
+			if _, err := io.WriteString(c.Out, historyHeader()); err != nil {
+				return err
+			}
+		}
+		_, err := io.WriteString(c.Out, historyLine(e, c.client.now()))
+		return err
+	})
+	if ctx.Err() != nil {
+		return nil // a signal
+	}
+	if err == nil && lines == 0 {
+		fmt.Fprintln(c.Err, "Nothing is known of the pod.")
+	}
+	return err
+}
+
+// historyUID finds the pod whose history is meant. It may also be one that an earlier agent
+// has run.
+func (c *call) historyUID(ctx context.Context, name string) (types.UID, error) {
+	pod, gone, err := c.pod(ctx, name)
+	switch {
+	case gone != nil:
+		return gone.Pod.UID, nil
+	case !errors.Is(err, errNoPod):
+		if err != nil {
+			return "", err
+		}
+		return pod.UID, nil
+	}
+	known, knownErr := c.client.histories(ctx)
+	if knownErr != nil {
+		return "", errors.Join(err, knownErr)
+	}
+	var latest *history.Pod
+	for i := range known {
+		k := &known[i]
+		stub := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, UID: k.UID}}
+		if names(stub, c.podNamespace(), name) != notNamed && (latest == nil || k.GoneAt.After(latest.GoneAt)) {
+			latest = k
+		}
+	}
+	if latest == nil {
+		return "", err
+	}
+	return latest.UID, nil
 }
 
 // logs prints the log of a container.
@@ -120,6 +187,9 @@ func (c *call) exec(ctx context.Context) error {
 	return nil
 }
 
+// podNamespace returns the namespace of the pod that a command is about.
+func (c *call) podNamespace() string { return cmp.Or(c.namespace, v1.NamespaceDefault) }
+
 // pod finds a pod by its name or UID. If it is gone from the node, pod is nil and gone is
 // the pod of that name that was there last.
 func (c *call) pod(ctx context.Context, name string) (pod *v1.Pod, gone *recent.Gone, err error) {
@@ -127,10 +197,7 @@ func (c *call) pod(ctx context.Context, name string) (pod *v1.Pod, gone *recent.
 	if err != nil {
 		return nil, nil, err
 	}
-	namespace := c.namespace
-	if namespace == "" {
-		namespace = v1.NamespaceDefault
-	}
+	namespace := c.podNamespace()
 	pod, err = choosePod(pods, namespace, name)
 	if !errors.Is(err, errNoPod) {
 		return pod, nil, err

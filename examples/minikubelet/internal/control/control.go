@@ -1,11 +1,12 @@
 // Package control serves the socket by which the commands of minikubelet reach the agent:
-// the API of package server, and beside it the pods that are gone, the events of a pod,
-// and the end of all pods.
+// the API of package server, and beside it the pods that are gone, the events and the
+// history of a pod, and the end of all pods.
 package control
 
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 )
@@ -32,6 +34,10 @@ const (
 	// ImageGCPath answers POST, when images were collected, with [Collected] in JSON. It has
 	// the parameter of ImagesPath.
 	ImageGCPath = "/images/gc"
+	// HistoryPath answers GET with the pods that have a history, a JSON list of
+	// [history.Pod]. Followed by a UID it answers with the history of that pod, a sequence
+	// of [history.Entry] values in JSON; with the query follow=true also what comes later.
+	HistoryPath = "/history/"
 	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
 	// are ended. After the last one the agent exits.
 	StopPath = "/stop"
@@ -66,6 +72,8 @@ type Node interface {
 	Gone() []recent.Gone
 	// Events returns the latest events of the pod, the oldest first.
 	Events(uid types.UID) []runtime.Event
+	// History returns the histories of the pods.
+	History() history.History
 	// Ending returns the pods that are to end and have not ended, as "namespace/name".
 	Ending() []string
 	// Images returns the images, and what a collection would remove.
@@ -100,6 +108,15 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 	mux.HandleFunc("POST "+ImageGCPath, func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.CollectImages(req.Context(), goalOf(req)))
 	})
+	mux.HandleFunc("GET "+HistoryPath+"{$}", func(w http.ResponseWriter, _ *http.Request) { answer(w, node.History().Pods()) })
+	mux.HandleFunc("GET "+HistoryPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
+		uid := types.UID(req.PathValue("uid"))
+		entries := slices.Values(node.History().Entries(uid))
+		if req.URL.Query().Get("follow") == "true" {
+			entries = node.History().Watch(req.Context(), uid)
+		}
+		sendHistory(w, entries)
+	})
 	mux.HandleFunc("POST "+StopPath, func(w http.ResponseWriter, req *http.Request) {
 		stop.request()
 		w.Header().Set("Content-Type", "application/json")
@@ -122,6 +139,19 @@ func goalOf(req *http.Request) gc.ImageGoal {
 		return gc.AllUnusedImages
 	}
 	return gc.ImagesToThresholds
+}
+
+// sendHistory writes entries as they come, until they end or the client is gone.
+func sendHistory(w http.ResponseWriter, entries iter.Seq[history.Entry]) {
+	w.Header().Set("Content-Type", "application/json")
+	flush := http.NewResponseController(w).Flush
+	_ = flush() // a client that is gone already is noticed with the next write
+	enc := json.NewEncoder(w)
+	for e := range entries {
+		if enc.Encode(e) != nil || flush() != nil {
+			return
+		}
+	}
 }
 
 // Stop is the request of a client that all pods end, and then the agent.

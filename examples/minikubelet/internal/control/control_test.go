@@ -19,6 +19,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/history/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 )
@@ -64,6 +66,12 @@ func TestImages(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, request(t, control.NewStop(), "GET", control.ImageGCPath).Code, "a GET changes nothing")
 }
 
+func (node) History() history.History {
+	var h fake.History
+	h.Record(runtime.Record{Pod: runtime.PodRef{UID: "u1", Name: "web"}, Stage: runtime.StageSeen, Kind: runtime.KindContainerRunning})
+	return &h
+}
+
 func request(t *testing.T, stop *control.Stop, method, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	rec := httptest.NewRecorder()
@@ -79,6 +87,14 @@ func TestHandler(t *testing.T) {
 	var events []runtime.Event
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.EventsPath+"u1").Body).Decode(&events))
 	assert.Equal(t, node{}.Events("u1"), events)
+
+	var histories []history.Pod
+	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.HistoryPath).Body).Decode(&histories))
+	assert.Equal(t, node{}.History().Pods(), histories)
+	var entry history.Entry
+	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.HistoryPath+"u1").Body).Decode(&entry))
+	assert.Equal(t, node{}.History().Entries("u1")[0].Record, entry.Record)
+	assert.Empty(t, request(t, stop, "GET", control.HistoryPath+"u2").Body.String())
 	assert.Equal(t, "ok", request(t, stop, "GET", "/healthz").Body.String(), "the API of package server")
 	assert.Equal(t, http.StatusNotFound, request(t, stop, "GET", control.StopPath).Code)
 
