@@ -97,8 +97,11 @@ func (a *Agent) buildHistory(p *Parts) error {
 // recordHook returns the method Record of the history. A panic of it is logged: records come
 // from all goroutines of the agent, some with a lock held.
 func (a *Agent) recordHook(h history.History) runtime.RecordFunc {
-	if store, ok := h.(*history.Store); ok {
-		return store.Record
+	switch h := h.(type) {
+	case history.None:
+		return nil
+	case *history.Store:
+		return h.Record
 	}
 	return func(r runtime.Record) {
 		if err := runtime.Recover(func() error { h.Record(r); return nil }); err != nil {

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
+	historyfake "github.com/kubeletkit/kubeletkit/history/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -70,17 +72,8 @@ func TestAnUpdateUnderTheSameUID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				reasons := map[string]int{}
 				rt := fake.New(fake.Options{})
-				n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
-					o.RecreateUpdated = recreate
-					o.Event = func(e runtime.Event) {
-						mu.Lock()
-						defer mu.Unlock()
-						reasons[e.Reason]++
-					}
-				})
+				n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.RecreateUpdated = recreate })
 				defer n.stop(t)
 				web := makePod("web")
 				n.source.Set(web)
@@ -91,17 +84,19 @@ func TestAnUpdateUnderTheSameUID(t *testing.T) {
 				after := n.after(30 * time.Second)["web"]
 				assert.Equal(t, v1.PodRunning, after.Status.Phase)
 				running := rt.Running(fake.Target{Pod: "web"})
-				if assert.Len(t, running, 1) && recreate {
-					assert.Equal(t, uint32(1), running[0].Attempt)
-				}
-				mu.Lock()
-				defer mu.Unlock()
+				require.Len(t, running, 1)
+				const changed = "spec.containers{main}.command"
+				update := runtime.Record{Stage: runtime.StageDecided, Kind: runtime.KindUpdate, Source: "test", Message: changed}
+				got := historyfake.Records(n.Parts().History.Entries("uid-web"), "web", runtime.KindUpdate, runtime.KindRecreate)
 				if recreate {
-					assert.Equal(t, 1, reasons["RecreatingPod"], "%v", reasons)
-					assert.Zero(t, reasons["UpdateNotApplied"])
+					assert.Equal(t, uint32(1), running[0].Attempt)
+					anew := update
+					anew.Kind = runtime.KindRecreate
+					assert.Equal(t, []runtime.Record{update, anew}, got)
 				} else {
 					assert.Equal(t, uint32(0), running[0].Attempt)
-					assert.Equal(t, 1, reasons["UpdateNotApplied"], "%v", reasons)
+					update.Error = changed
+					assert.Equal(t, []runtime.Record{update}, got)
 				}
 			})
 		})

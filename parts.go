@@ -45,8 +45,8 @@ type Parts struct {
 	// Checkpoint keeps pods on disk, after [Agent.Drain] also those that are refused only
 	// because of it; nil: nothing is kept.
 	Checkpoint Checkpoint
-	// History keeps what happened to each pod and why. Record is its method of that name, and
-	// not nil.
+	// History keeps what happened to each pod and why. Record is its method of that name; it
+	// is nil if History is [history.None].
 	History history.History
 	Record  runtime.RecordFunc
 	// Cache has the last known status of each pod.

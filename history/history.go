@@ -36,6 +36,25 @@ type Runner interface {
 	Run(ctx context.Context) error
 }
 
+// None is a [History] that keeps nothing. An agent that has it records nothing.
+type None struct{}
+
+var _ History = None{}
+
+// Record implements [History].
+func (None) Record(runtime.Record) {}
+
+// Pods implements [History].
+func (None) Pods() []Pod { return nil }
+
+// Entries implements [History].
+func (None) Entries(types.UID) []Entry { return nil }
+
+// Watch implements [History]. It yields nothing until ctx ends.
+func (None) Watch(ctx context.Context, _ types.UID) iter.Seq[Entry] {
+	return func(func(Entry) bool) { <-ctx.Done() }
+}
+
 // Pod is a pod that has a history.
 type Pod struct {
 	runtime.PodRef

@@ -187,6 +187,18 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+func TestNone(t *testing.T) {
+	var h History = None{}
+	h.Record(started(refOf("web"), 0))
+	assert.Empty(t, h.Entries("uid-web"))
+	assert.Empty(t, h.Pods())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range h.Watch(ctx, "") {
+		t.Error("there is no entry")
+	}
+}
+
 // Readers and writers work side by side.
 func TestConcurrency(t *testing.T) {
 	s := newStore(t, Options{MaxGone: 2})

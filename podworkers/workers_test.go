@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/history/fake"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -431,7 +432,8 @@ func TestPanicIsAFailedCall(t *testing.T) {
 		return func(ref runtime.PodRef) { mu.Lock(); *list = append(*list, ref.UID); mu.Unlock() }
 	}
 	var measured recorder
-	inBubble(t, podworkers.Options{Logger: log, OnBegin: add(&begun), OnEnd: add(&ended), OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	var past fake.History
+	inBubble(t, podworkers.Options{Logger: log, Record: past.Record, OnBegin: add(&begun), OnEnd: add(&ended), OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
 		bad := true
 		n.sync = func(_ context.Context, _ podworkers.UpdateType, pod *v1.Pod) (podworkers.Result, error) {
 			if pod.UID == "bad" && bad {
@@ -451,8 +453,9 @@ func TestPanicIsAFailedCall(t *testing.T) {
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: apiPod("bad", "bad"), Kill: &podworkers.KillOptions{Done: func() { panic("boom") }}})
 		assert.Len(t, n.took(), 2)
 	})
+	failed := past.Records("bad", runtime.KindSync)
+	assert.Equal(t, []runtime.Record{{Stage: runtime.StageDone, Kind: runtime.KindSync, Reason: "sync", Error: "panic: boom"}}, failed)
 	require.Len(t, logs, 2)
-	assert.Contains(t, logs[0], "panic: boom")
 	assert.Contains(t, logs[0], "default/bad(bad)")
 	assert.Contains(t, logs[0], "workers_test.go")
 	assert.Contains(t, logs[1], `"callback"="Done"`)
@@ -544,10 +547,9 @@ func (d denying) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 
 func TestFailureForGood(t *testing.T) {
 	var events []runtime.Event
-	var logs []string
-	log := funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{})
+	var past fake.History
 	var m recorder
-	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, e) }, Logger: log, Metrics: &m}
+	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, e) }, Record: past.Record, Metrics: &m}
 	deny := func(n *fakeNode) (podworkers.PodSyncer, podworkers.StatusCache) {
 		return denying{n, map[types.UID]bool{"bad": true}}, n.cache
 	}
@@ -568,8 +570,11 @@ func TestFailureForGood(t *testing.T) {
 		assert.Equal(t, &runtime.TerminalError{Reason: "Denied", Message: "privileged"}, s.Failure)
 		assert.True(t, s.Finished)
 		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(bad), Type: v1.EventTypeWarning, Reason: "Denied", Message: "privileged"}}, events[1:], "after the event that good waits")
-		require.Len(t, logs, 1)
-		assert.Contains(t, logs[0], "it will be terminated")
+		var history []string
+		for _, e := range past.Entries("bad") {
+			history = append(history, strings.Join(strings.Fields(fmt.Sprint(e.Stage, " ", e.Kind, " ", e.Reason, " ", e.Message, " ", e.Duration)), " "))
+		}
+		assert.Equal(t, []string{"Decided Fail Denied privileged 0s", "Decided StopPod Failed 30s", "Done StopPod 0s"}, history)
 		var failures []*runtime.TerminalError
 		for _, c := range m.calls {
 			if c.Failure != nil {

@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/history/fake"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -111,11 +111,10 @@ func id(s string) runtime.ContainerID { return runtime.ContainerID{Type: "fake",
 type harness struct {
 	*prober.Manager
 	*node
-	t   *testing.T
-	got []string
-	// logged is what was logged at verbosity 0.
-	logged []string
+	t      *testing.T
+	got    []string
 	events []string
+	past   fake.History
 	mu     sync.Mutex
 }
 
@@ -130,12 +129,7 @@ func scenarioWith(t *testing.T, opts prober.Options, f func(h *harness)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		h := &harness{node: n, t: t}
-		log := funcr.New(func(_, args string) {
-			h.mu.Lock()
-			h.logged = append(h.logged, args)
-			h.mu.Unlock()
-		}, funcr.Options{})
-		opts.Jitter, opts.Logger = func() float64 { return 0.5 }, log
+		opts.Jitter, opts.Record = func() float64 { return 0.5 }, h.past.Record
 		opts.Event = func(e runtime.Event) {
 			h.mu.Lock()
 			h.events = append(h.events, fmt.Sprintf("%v %s %s %s: %s", e.Pod, e.FieldPath, e.Type, e.Reason, e.Message))
@@ -185,8 +179,8 @@ func (h *harness) results() string {
 	return out
 }
 
-// The reason why a container is restarted is in the log by default, once.
-func TestUnhealthyIsLoggedOnce(t *testing.T) {
+// The reason why a container is restarted is in the history of its pod, once.
+func TestUnhealthyIsRecordedOnce(t *testing.T) {
 	scenario(t, func(h *harness) {
 		h.AddPod(podWith(v1.Container{
 			LivenessProbe:  exec("live", v1.Probe{PeriodSeconds: 1, FailureThreshold: 2}),
@@ -194,13 +188,13 @@ func TestUnhealthyIsLoggedOnce(t *testing.T) {
 		}))
 		h.run("1")
 		h.pass(10 * time.Second)
-		assert.Empty(t, h.logged)
+		ready := runtime.Record{Stage: runtime.StageDecided, Kind: runtime.KindProbe, Container: "app", Reason: "Readiness"}
+		assert.Equal(t, []runtime.Record{ready}, h.past.Records("web"))
 		h.on("live", 1)
 		h.pass(10 * time.Second)
-		require.Len(t, h.logged, 1)
-		for _, part := range []string{"default/web", `"container"="app"`, `"probe"="liveness"`, `"healthy"=false`} {
-			assert.Contains(t, h.logged[0], part)
-		}
+		unhealthy := ready
+		unhealthy.Reason, unhealthy.Error = "Liveness", "no output"
+		assert.Equal(t, []runtime.Record{ready, unhealthy}, h.past.Records("web"))
 	})
 }
 

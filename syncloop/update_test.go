@@ -67,12 +67,14 @@ func TestAnUpdateThatIsNotAppliedCausesAnEvent(t *testing.T) {
 }
 
 func TestAnUpdatedPodIsMadeAnew(t *testing.T) {
-	b := newHandler(t, syncloop.HandlerOptions{RecreateUpdated: true})
+	var events []string
+	b := newHandler(t, syncloop.HandlerOptions{RecreateUpdated: true, Event: func(e runtime.Event) { events = append(events, e.Reason) }})
 	old, updated := makePod("web"), makePod("web")
 	updated.Spec.Containers[0].Command = []string{"sleep"}
 	b.HandlePodAdditions([]*v1.Pod{old})
 	b.HandlePodUpdates([]*v1.Pod{updated})
 	assert.Equal(t, []string{"create web", "kill web", "create web"}, b.workers.take())
+	assert.Equal(t, []string{"RecreatingPod"}, events)
 
 	b.workers.states[old.UID] = podworkers.State{Phase: podworkers.PhaseTerminating, TerminatingAt: time.Now()}
 	b.HandlePodUpdates([]*v1.Pod{old})
