@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podmanager"
@@ -36,6 +37,7 @@ type Options struct {
 
 // Node is a node agent: the parts that [kubeletkit.New] composes, wired by hand.
 type Node struct {
+	history *history.Store
 	config  *podconfig.Mux
 	pods    *podmanager.Manager
 	pleg    *pleg.Evented
@@ -52,9 +54,14 @@ func New(o Options) (_ *Node, err error) {
 	n := &Node{pods: podmanager.New()}
 	podsDir, rt, log := filepath.Join(o.RootDir, "pods"), o.Runtime, o.Log
 
+	// What happened. It is in memory only.
+	if n.history, err = history.New(history.Options{}); err != nil {
+		return nil, err
+	}
+
 	// What is seen of the runtime.
 	cache := runtime.NewCache(rt, runtime.CacheOptions{})
-	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Logger: log.WithName("pleg")}})
+	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Record: n.history.Record, Logger: log.WithName("pleg")}})
 
 	// What is to run.
 	n.config, err = podconfig.New(podconfig.Options{NodeName: o.NodeName, Sources: o.Sources, Event: o.Event, Logger: log.WithName("config")})
@@ -70,7 +77,7 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.prober, err = prober.New(rt, cache, prober.Options{HostIP: o.Host.IPs[0], Event: o.Event, Logger: log.WithName("prober")})
+	n.prober, err = prober.New(rt, cache, prober.Options{HostIP: o.Host.IPs[0], Event: o.Event, Record: n.history.Record, Logger: log.WithName("prober")})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +87,7 @@ func New(o Options) (_ *Node, err error) {
 	}
 	syncer, err := podsync.New(
 		podsync.Deps{Runtime: rt, Cache: cache, Status: n.status, Volumes: volumes, Prober: n.prober},
-		podsync.Options{PodsDir: podsDir, Host: o.Host, Event: o.Event, NetworkReady: n.networkReady, Logger: log.WithName("podsync")})
+		podsync.Options{PodsDir: podsDir, Host: o.Host, Event: o.Event, Record: n.history.Record, NetworkReady: n.networkReady, Logger: log.WithName("podsync")})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +97,7 @@ func New(o Options) (_ *Node, err error) {
 		OnBegin:    func(pod runtime.PodRef) { n.pleg.Hold(pod.UID) }, // its worker reads it anyway
 		OnEnd:      func(pod runtime.PodRef) { n.pleg.Release(pod.UID) },
 		OnFinished: func(runtime.PodRef) { n.loop.PodEnded() },
-		Event:      o.Event, Logger: log.WithName("workers"),
+		Event:      o.Event, Record: n.history.Record, Logger: log.WithName("workers"),
 	})
 	if err != nil {
 		return nil, err
@@ -105,7 +112,7 @@ func New(o Options) (_ *Node, err error) {
 		syncloop.HandlerDeps{Pods: n.pods, Workers: n.workers, Status: n.status, Runtime: rt, Prober: n.prober, Dirs: volumes},
 		syncloop.HandlerOptions{
 			PodsDir: podsDir, Admit: syncloop.Limits{MaxPods: 110}, Host: o.Host,
-			Gone: n.gc.Kick, Event: o.Event, Logger: log.WithName("handler"),
+			Gone: n.gc.Kick, Event: o.Event, Record: n.history.Record, Logger: log.WithName("handler"),
 		})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,47 @@
+package history
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/plan"
+)
+
+func TestSentence(t *testing.T) {
+	seen, decided, done := runtime.StageSeen, runtime.StageDecided, runtime.StageDone
+	for want, r := range map[string]runtime.Record{
+		"The sandbox is ready": {Stage: seen, Kind: runtime.KindSandboxReady},
+		"Container a exited with code 137 (OOMKilled) after 1h2m3s": {
+			Stage: seen, Kind: runtime.KindContainerExited, Container: "a", ExitCode: 137, Reason: "OOMKilled", Duration: 3723*time.Second + time.Millisecond,
+		},
+		"Container a is gone from the runtime": {Stage: seen, Kind: runtime.KindContainerExited, Container: "a", Reason: runtime.ReasonGone},
+		"Container a is to be started: it has not run yet": {
+			Stage: decided, Kind: runtime.KindStartContainer, Container: "a", Reason: plan.ReasonNew,
+		},
+		"Container a is to be stopped within 30s: Overheated: 90 C": {
+			Stage: decided, Kind: runtime.KindStopContainer, Container: "a", Reason: "Overheated", Message: "90 C", Duration: 30 * time.Second,
+		},
+		"Readiness probe of container a succeeds": {Stage: decided, Kind: runtime.KindProbe, Container: "a", Reason: "Readiness"},
+		"Starting container a failed after 12.35s: RunContainerError": {
+			Stage: done, Kind: runtime.KindStartContainer, Container: "a", Duration: 12345 * time.Millisecond, Error: "RunContainerError",
+		},
+		"The pod was changed in spec.x; these do not act on what runs: spec.x": {
+			Stage: decided, Kind: runtime.KindUpdate, Message: "spec.x", Error: "spec.x",
+		},
+		"Calibrated a: Drift: 3 mm: late": {Stage: done, Kind: "Calibrated", Container: "a", Reason: "Drift", Message: "3 mm", Error: "late"},
+	} {
+		assert.Equal(t, want, Sentence(r))
+	}
+	// Each kind has a sentence of its own in at least one stage.
+	for _, kind := range kinds {
+		own := false
+		for _, stage := range stages {
+			own = own || !strings.HasPrefix(Sentence(runtime.Record{Stage: stage, Kind: kind, Container: "a", Reason: "R"}), string(kind))
+		}
+		assert.True(t, own, kind)
+	}
+}
