@@ -312,8 +312,9 @@ func TestHistorySurvivesTheAgent(t *testing.T) {
 				rt.Exit(fake.Target{Pod: "web"}, 1)
 				run(func(n *node) {
 					n.after(time.Minute)
-					n.inOrder(t, "web", "Container main exited with code 1 (Error)",
-						"Container main is to be started again, restart 1: it exited with code 1")
+					// The relist records what it sees while the worker decides.
+					n.inOrder(t, "web", "Container main exited with code 1 (Error)", "Container main runs")
+					n.inOrder(t, "web", "Container main is to be started again, restart 1: it exited with code 1", "Container main is started")
 					if kept {
 						n.inOrder(t, "web", "Container main is started", "The agent was started again", "Container main exited with code 1 (Error)")
 					} else {
@@ -323,6 +324,24 @@ func TestHistorySurvivesTheAgent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nothing is recorded of a pod to which nothing happens, however often it is synced,
+// relisted and probed.
+func TestAnIdlePodHasNoHistory(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(*kubeletkit.Options) {})
+		defer n.stop(t)
+		web := makePod("web")
+		web.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check"}}},
+			PeriodSeconds: 10, FailureThreshold: 3, SuccessThreshold: 1, TimeoutSeconds: 1}
+		n.source.Set(web)
+		n.after(time.Minute)
+		before := n.Parts().History.Entries("uid-web")
+		n.after(2 * time.Hour)
+		assert.Equal(t, before, n.Parts().History.Entries("uid-web"))
+	})
 }
 
 // A history of the embedder that panics ends nothing.
