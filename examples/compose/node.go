@@ -45,6 +45,7 @@ type Node struct {
 	prober  *prober.Manager
 	workers *podworkers.Workers
 	gc      *gc.Collector
+	images  *gc.ImageCollector // nil if the runtime has no images
 	loop    *syncloop.Loop
 }
 
@@ -107,6 +108,15 @@ func New(o Options) (_ *Node, err error) {
 		return nil, err
 	}
 
+	if service, ok := runtime.Optional[runtime.ImageService](rt); ok {
+		n.images, err = gc.NewImageCollector(service, gc.ImageOptions{
+			StateFile: filepath.Join(o.RootDir, "image_gc_state"), Event: o.Event, Logger: log.WithName("imagegc"),
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+
 	// The loop that drives all of it.
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{Pods: n.pods, Workers: n.workers, Status: n.status, Runtime: rt, Prober: n.prober, Dirs: volumes},
@@ -130,9 +140,13 @@ func New(o Options) (_ *Node, err error) {
 // Run runs all parts until ctx ends; the pods go on running.
 func (n *Node) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{
+	runs := []func(context.Context) error{
 		n.status.Run, n.prober.Run, n.workers.Run, n.pleg.Run, n.gc.Run, n.config.Run, n.loop.Run,
-	} {
+	}
+	if n.images != nil {
+		runs = append(runs, n.images.Run)
+	}
+	for _, run := range runs {
 		g.Go(func() error { return run(ctx) })
 	}
 	return g.Wait()
