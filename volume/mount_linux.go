@@ -69,9 +69,10 @@ func makeTarget(target string, dir bool) error {
 }
 
 // mountTmpfs mounts a file system in memory. A size of 0 is the kernel's default,
-// half of the machine's memory.
+// half of the machine's memory. It has the sticky bit, as in kubelet, which leaves it as the
+// kernel makes it.
 func mountTmpfs(dir string, size int64, a access) error {
-	mode := uint32(a.mode.Perm())
+	mode := uint32(a.mode.Perm()) | unix.S_ISVTX
 	if a.mode&fs.ModeSetgid != 0 {
 		mode |= unix.S_ISGID
 	}

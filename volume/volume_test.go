@@ -244,6 +244,7 @@ func TestFSGroup(t *testing.T) {
 		assert.Equal(t, uint32(4321), info.Sys().(*syscall.Stat_t).Gid)
 		assert.NotZero(t, info.Mode()&os.ModeSetgid)
 		assert.Equal(t, os.FileMode(0o777), info.Mode().Perm())
+		assert.Equal(t, medium == v1.StorageMediumMemory, info.Mode()&os.ModeSticky != 0)
 
 		require.NoError(t, os.Chmod(got["v"].HostPath, 0o700))
 		_, err = m.SetUp(t.Context(), p, dir)

@@ -36,6 +36,8 @@ func dialRuntime(ctx context.Context, s *config.Settings, metrics cri.Metrics, l
 		CallTimeout:      s.RuntimeRequestTimeout.Duration,
 		SerializePulls:   *s.SerializeImagePulls,
 		MaxParallelPulls: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
+		PullQPS:          float64(ptr.Deref(s.RegistryPullQPS, 0)),
+		PullBurst:        int(s.RegistryBurst),
 		PodLogsDir:       s.PodLogsDir,
 		Backoff:          plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Metrics:          metrics,

@@ -54,10 +54,11 @@ func waitFor(why string, err error) *waitError {
 	return &waitError{reason: why, message: reason(err), err: err}
 }
 
-// puller bounds the number of concurrent pulls.
+// puller bounds the number of concurrent pulls and their rate.
 type puller struct {
 	// slots has the bound as its capacity; nil means no bound.
 	slots chan struct{}
+	rate  *pullRate
 }
 
 func newPuller(opts *Options) *puller {
@@ -65,14 +66,18 @@ func newPuller(opts *Options) *puller {
 	if opts.SerializePulls {
 		n = 1
 	}
-	if n <= 0 {
-		return &puller{}
+	p := &puller{rate: newPullRate(opts.PullQPS, opts.PullBurst)}
+	if n > 0 {
+		p.slots = make(chan struct{}, n)
 	}
-	return &puller{slots: make(chan struct{}, n)}
+	return p
 }
 
-// acquire waits for a slot. release must be called.
+// acquire waits for a slot, and until the rate allows a pull. release must be called.
 func (p *puller) acquire(ctx context.Context) (release func(), err error) {
+	if err := p.rate.wait(ctx); err != nil {
+		return nil, err
+	}
 	if p.slots == nil {
 		return func() {}, nil
 	}

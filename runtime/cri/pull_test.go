@@ -1,6 +1,7 @@
 package cri_test
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -136,6 +137,8 @@ func TestPullsSideBySide(t *testing.T) {
 	}{
 		{"no bound", cri.Options{}, time.Minute},
 		{"two at once", cri.Options{MaxParallelPulls: 2}, 2 * time.Minute},
+		{"one in 10 s", cri.Options{PullQPS: 0.1}, time.Minute + 20*time.Second},
+		{"one in 10 s, a burst of two", cri.Options{PullQPS: 0.1, PullBurst: 2}, time.Minute + 10*time.Second},
 		{"serial", cri.Options{SerializePulls: true, MaxParallelPulls: 5}, 3 * time.Minute},
 	}
 	for _, tt := range tests {
@@ -163,6 +166,22 @@ func TestPullsSideBySide(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestARateLimitedPullIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService(t)
+		pod := podOf("a", "b")
+		pod.Spec.Containers[1].Image = "two:1"
+		s := newSyncer(t, svc.client(cri.Options{PullQPS: 0.001}), pod)
+		req := s.request()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := s.rt.SyncPod(ctx, req)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Hour) // the bucket is full again
+		s.mustSync()
+	})
 }
 
 func TestPullTriesCredentials(t *testing.T) {

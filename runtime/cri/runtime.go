@@ -49,6 +49,11 @@ type Options struct {
 	// concurrent pulls; 0 means no bound.
 	SerializePulls   bool
 	MaxParallelPulls int
+	// PullQPS is the number of pulls that may begin in a second, and PullBurst the number
+	// that may begin at once (kubelet's registryPullQPS and registryBurst). Others wait.
+	// Default: no limit.
+	PullQPS   float64
+	PullBurst int
 
 	// MaxParallelStarts is the number of concurrent calls that start a sandbox or a
 	// container. Other calls wait; those of pods that have a sandbox go first. A call

@@ -84,7 +84,7 @@ func (d *timeOrDuration) UnmarshalJSON(b []byte) error {
 const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHeader httpCheckFrequency
 	containerRuntimeEndpoint imageServiceEndpoint podLogsDir address readOnlyPort
 	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods clusterDNS
-	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls crashLoopBackOff logging.verbosity
+	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff logging.verbosity
 	systemReserved kubeReserved runOnce featureGates.EventedPLEG podPidsLimit
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge`
 

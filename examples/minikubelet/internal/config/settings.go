@@ -117,6 +117,8 @@ func defaults(c *KubeletConfiguration) {
 	// The default of kubelet is one pull at a time. Here pulls run side by side, at most
 	// MaxParallelImagePulls of them.
 	def(&c.SerializeImagePulls, ptr.To(false))
+	def(&c.RegistryPullQPS, ptr.To[int32](5))
+	def(&c.RegistryBurst, 10)
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
 }
 
