@@ -138,10 +138,10 @@
 //
 // # Cost
 //
-// A supervisor in minikubelet has about 3.4 MB of memory of its own, 5.4 MB if its
+// A supervisor in minikubelet has about 2.2 MB of memory of its own, 2 MB more if its
 // container writes much, and 7 threads. The rest of its resident memory is shared with the
-// server. A third of that, and 3 ms of each start, is the initialisation of the program's
-// packages, which comes before Init. Keep it small. docs/performance.md has the cost of a
+// server. Most of that, and of the CPU time of a start, is the start of the program and the
+// initialisation of its packages, which come before Init. Keep it small. docs/performance.md has the cost of a
 // start.
 //
 // Statistics come from cgroups. Without cgroups they come from one pass over /proc, which
