@@ -29,6 +29,10 @@
 //   - Methods for different pods are safe for concurrent use. For one pod the worker
 //     calls one method at a time.
 //   - All methods can be repeated after any failure.
+//   - The status follows probe results and a new sandbox while a call is under way, see
+//     [StatusRefresher].
+//   - The grace period of a pod that is being stopped goes on when the agent is restarted:
+//     a file in the pod's directory has its end.
 //   - Between calls the Syncer keeps only the last waiting reasons of a pod, the time at
 //     which its volumes were measured, and the inputs of its last status. It drops them
 //     when the pod has terminated.

@@ -76,7 +76,8 @@
 //   - When its context ends, SyncPod starts nothing more. A sandbox that is being created,
 //     and a container between CreateContainer and the end of its postStart hook, get up
 //     to 3 seconds: runtimes do not clean up well after calls that are cut off
-//     (containerd#11037), and a hook that was cut off is not run again.
+//     (containerd#11037), and a hook that was cut off is lost. Here the
+//     next agent runs it again, if [runtime.PodSync].Dir is given.
 //   - An error has the call, the pod and the container. It unwraps to
 //     [runtime.ErrNotFound], [runtime.ErrUnavailable], [errors.ErrUnsupported] for a call
 //     that the runtime does not implement, or the context's error, where one of these

@@ -17,7 +17,8 @@ type lingers struct{}
 // mean that the agent stops: runtimes do not clean up well after such calls. A
 // StartContainer that is cut off in containerd 2.4 leaves a container that cannot be
 // removed for seconds, and sometimes not until containerd is restarted
-// (containerd#11037). And the postStart hook of a container is run only once.
+// (containerd#11037). And a postStart hook that is cut off is run a second time by the next
+// agent.
 func linger(ctx context.Context) (longer context.Context, stop func()) {
 	longer, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), lingers{}, ctx))
 	over := make(chan struct{})
