@@ -76,16 +76,17 @@
 //   - When its context ends, SyncPod starts nothing more. A sandbox that is being created,
 //     and a container between CreateContainer and the end of its postStart hook, get up
 //     to 3 seconds: runtimes do not clean up well after calls that are cut off
-//     (containerd#11037), and a hook that was cut off is lost. Here the
-//     next agent runs it again, if [runtime.PodSync].Dir is given.
+//     (containerd#11037). A postStart hook that takes longer is cut off. The next agent
+//     runs it again, if [runtime.PodSync].Dir was given.
 //   - An error has the call, the pod and the container. It unwraps to
 //     [runtime.ErrNotFound], [runtime.ErrUnavailable], [errors.ErrUnsupported] for a call
 //     that the runtime does not implement, or the context's error, where one of these
 //     applies, and to the gRPC status. The error of a message above a limit has both
 //     sizes and the limit to raise.
 //   - Crash and pull back-offs are kept by pod UID in memory, until [Runtime.KillPod] has
-//     succeeded or the pod was not synced for twice the longest back-off. They start anew
-//     with the agent, as in kubelet.
+//     succeeded or the pod was not synced for twice the longest back-off. Those of pulls
+//     start anew with the agent, as in kubelet. Those of crashes are also recorded with
+//     each container, and go on.
 //   - No event contains the output of a hook or a credential.
 //
 // # Differences from kubelet
@@ -96,6 +97,7 @@
 //   - A start in progress is not cut off when its pod is removed or the agent stops.
 //   - KillPod with a grace period of 0 kills at once; kubelet leaves 2 seconds.
 //   - A preStop hook that has ended is not run again when a kill is repeated.
+//   - A pull above the rate of [Options].PullQPS waits; in kubelet it fails.
 //   - Stops and removals are bounded and ordered, over all pods. In kubelet, all pods that
 //     end at the same time are stopped at once, each by itself.
 //   - A sandbox that this Runtime has stopped is not stopped again before it is removed.
