@@ -27,7 +27,10 @@ func logEvents(log *slog.Logger) runtime.EventFunc {
 		if e.Type == v1.EventTypeWarning {
 			level = slog.LevelWarn
 		}
-		attrs := []any{"pod", e.Pod}
+		var attrs []any
+		if e.Pod.UID != "" { // else it is about the node
+			attrs = append(attrs, "pod", e.Pod)
+		}
 		if e.FieldPath != "" {
 			attrs = append(attrs, "path", e.FieldPath)
 		}
