@@ -434,20 +434,23 @@ func TestMuxConcurrently(t *testing.T) {
 	finished := make(chan struct{})
 	go func() { all.Wait(); close(finished) }()
 
+	idle := func() bool { // the reader has received everything
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.inbox.mu.Lock()
+		defer m.inbox.mu.Unlock()
+		return len(m.inbox.deliveries) == 0 && len(m.merger.pending) == 0 && len(m.merger.batch.changes) == 0
+	}
 	r := newReplay()
-	quiet := time.NewTimer(time.Hour)
-	for ended := false; !ended; {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for finished != nil || !idle() || !m.AllSeen() {
 		select {
 		case c := <-m.Changes():
 			r.apply(t, c)
-			if finished == nil {
-				quiet.Reset(100 * time.Millisecond)
-			}
 		case <-finished:
 			finished = nil
-			quiet.Reset(100 * time.Millisecond)
-		case <-quiet.C:
-			ended = true
+		case <-look.C:
 		}
 	}
 	require.True(t, m.AllSeen())
