@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,8 +187,10 @@ func TestOneFailureDoesNotKeepTheOthers(t *testing.T) {
 
 func TestIdlePeriodsAreSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, idle := &holder{}, true
-		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Idle: func() bool { return idle }})
+		h := &holder{}
+		var idle atomic.Bool
+		idle.Store(true)
+		c, err := gc.New(h, func(types.UID) bool { return true }, gc.Options{Idle: idle.Load})
 		require.NoError(t, err)
 		go func() { assert.NoError(t, c.Run(t.Context())) }()
 		time.Sleep(10*time.Minute + time.Second)
@@ -197,10 +200,10 @@ func TestIdlePeriodsAreSkipped(t *testing.T) {
 		c.Kick()
 		synctest.Wait()
 		assert.Equal(t, 2, h.listed())
-		idle = false
+		idle.Store(false)
 		time.Sleep(time.Minute + time.Second)
 		assert.Equal(t, 3, h.listed(), "something has happened")
-		idle = true
+		idle.Store(true)
 		h.mu.Lock()
 		h.pods, h.failing = []*runtime.Pod{gonePod("u1")}, map[string]error{"c-u1": errors.New("busy")}
 		h.mu.Unlock()
