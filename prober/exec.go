@@ -25,14 +25,18 @@ func (execHandler) Probe(_ *v1.Pod, c *v1.Container, kind runtime.ProbeKind) *v1
 }
 
 func (h execHandler) Check(ctx context.Context, t Target) (Outcome, string, error) {
-	command := expandAll(t.Probe.Exec.Command, t.Container.Env)
+	command, err := expandAll(t.Probe.Exec.Command, t.Container.Env)
+	if err != nil {
+		return Failure, err.Error(), nil
+	}
 	res, err := h.rt.Exec(ctx, t.ContainerID, command, t.Timeout)
 	switch {
 	case ctx.Err() != nil:
 		return Unknown, "", context.Cause(ctx)
 	case errors.Is(err, context.DeadlineExceeded):
 		// kubelet's text (cri-client, ErrCommandTimedOut).
-		return Failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), t.Timeout), nil
+		text := strings.Join(command, " ")
+		return Failure, fmt.Sprintf("command timed out: %q timed out after %s", text[:min(len(text), maxOutput)], t.Timeout), nil
 	case err != nil:
 		return Unknown, "", err
 	}
@@ -44,16 +48,21 @@ func (h execHandler) Check(ctx context.Context, t Target) (Outcome, string, erro
 }
 
 // expandAll replaces references to the container's variables in a command. As in
-// kubelet, only values in the spec are known here; others are empty.
-func expandAll(command []string, env []v1.EnvVar) []string {
+// kubelet, only values in the spec are known here; others are empty. No process can have
+// more than [runtime.MaxArguments] of arguments.
+func expandAll(command []string, env []v1.EnvVar) ([]string, error) {
 	values := make(map[string]string, len(env))
 	for i := range env {
 		values[env[i].Name] = env[i].Value
 	}
 	lookup := func(name string) (string, bool) { v, ok := values[name]; return v, ok }
-	out := make([]string, len(command))
+	out, left := make([]string, len(command)), runtime.MaxArguments
 	for i := range command {
-		out[i] = runtime.Expand(command[i], lookup)
+		var err error
+		if out[i], err = runtime.ExpandLimit(command[i], left, lookup); err != nil {
+			return nil, fmt.Errorf("exec.command[%d]: %w", i, err)
+		}
+		left -= len(out[i])
 	}
-	return out
+	return out, nil
 }

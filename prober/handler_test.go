@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -140,6 +141,30 @@ func TestExecExpands(t *testing.T) {
 	} {
 		assert.Equal(t, want, expand(t, in, env...), in)
 	}
+}
+
+// The command of a small spec grows without a bound.
+func TestExecCommandIsBounded(t *testing.T) {
+	rt := execFunc(func(context.Context, runtime.ContainerID, []string, time.Duration) (runtime.ExecResult, error) {
+		t.Error("the command was sent to the runtime")
+		return runtime.ExecResult{}, nil
+	})
+	large := v1.EnvVar{Name: "A", Value: strings.Repeat("x", 1<<20)}
+	for _, command := range [][]string{{strings.Repeat("$(A)", 100_000)}, slices.Repeat([]string{"$(A)"}, 100_000)} {
+		target := execTarget("", large)
+		target.Probe.Exec.Command = command
+		outcome, output, err := check(t.Context(), t, rt, target)
+		require.NoError(t, err)
+		assert.Equal(t, prober.Failure, outcome)
+		assert.Contains(t, output, "too long")
+	}
+	// What cannot be shown is not held: the text of a timeout has the command.
+	rt = func(context.Context, runtime.ContainerID, []string, time.Duration) (runtime.ExecResult, error) {
+		return runtime.ExecResult{}, context.DeadlineExceeded
+	}
+	_, output, err := check(t.Context(), t, rt, execTarget("$(A)", large))
+	require.NoError(t, err)
+	assert.Less(t, len(output), 2*maxOutput)
 }
 
 func FuzzExecExpands(f *testing.F) {

@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -66,4 +67,23 @@ func FuzzExpand(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestExpandLimit(t *testing.T) {
+	lookup := func(string) (string, bool) { return "12345", true }
+	got, err := runtime.ExpandLimit("a$(X)b$$", 8, lookup)
+	assert.NoError(t, err)
+	assert.Equal(t, "a12345b$", got)
+	for _, in := range []string{"a$(X)b$$", strings.Repeat("$(X)", 1<<20), "12345678"} {
+		_, err = runtime.ExpandLimit(in, 7, lookup)
+		assert.ErrorIs(t, err, runtime.ErrTooLong)
+	}
+}
+
+// Each reference that is not closed was looked for to the end of the text: this took minutes.
+func TestExpandManyReferencesThatAreNotClosed(t *testing.T) {
+	s := ")" + strings.Repeat("$(", 5<<20)
+	began := time.Now()
+	assert.Equal(t, s, runtime.Expand(s, func(string) (string, bool) { return "", false }))
+	assert.Less(t, time.Since(began), 10*time.Second)
 }

@@ -221,10 +221,9 @@ func (c *checker) fileKey(path *field.Path, k *v1.FileKeySelector) {
 	}
 	name := path.Child("volumeName")
 	c.label(name, k.VolumeName)
-	i := slices.IndexFunc(c.spec.Volumes, func(v v1.Volume) bool { return v.Name == k.VolumeName })
-	if i < 0 {
+	if v := c.volumes[k.VolumeName]; v == nil {
 		c.add(field.NotFound(name, k.VolumeName))
-	} else if c.spec.Volumes[i].EmptyDir == nil {
+	} else if v.EmptyDir == nil {
 		c.invalid(name, k.VolumeName, "referenced volume must be of type emptyDir")
 	}
 }

@@ -22,6 +22,14 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 		return nil, err
 	}
 	lookup := in.lookup(env)
+	command, err := expandAll("command", c.Command, lookup)
+	if err != nil {
+		return nil, err
+	}
+	args, err := expandAll("args", c.Args, lookup)
+	if err != nil {
+		return nil, err
+	}
 	mounted, err := mounts(ctx, in, lookup)
 	if err != nil {
 		return nil, err
@@ -49,8 +57,8 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 	return &criv1.ContainerConfig{
 		Metadata:    &criv1.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},
 		Image:       &criv1.ImageSpec{Image: in.Image.Ref, UserSpecifiedImage: c.Image},
-		Command:     expandAll(c.Command, lookup),
-		Args:        expandAll(c.Args, lookup),
+		Command:     command,
+		Args:        args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        append(slices.Clone(in.Extras.Envs), env.keyValues()...),
 		Mounts:      mounted,

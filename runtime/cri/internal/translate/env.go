@@ -18,14 +18,29 @@ import (
 type environment struct {
 	names  []string
 	values map[string]string
+	// left is how many bytes there may be more.
+	left int
 }
 
-func (e *environment) set(name, value string) {
+func newEnvironment() *environment {
+	return &environment{values: map[string]string{}, left: runtime.MaxArguments}
+}
+
+// set returns an error if no process can have so many variables. Variables that were
+// replaced by others count, too.
+func (e *environment) set(name, value string) error {
+	if e.left -= len(name) + len(value); e.left < 0 {
+		return fmt.Errorf("environment variable %q: %w: no process can have more than %d bytes of variables", clip(name), runtime.ErrTooLong, runtime.MaxArguments)
+	}
 	if _, ok := e.values[name]; !ok {
 		e.names = append(e.names, name)
 	}
 	e.values[name] = value
+	return nil
 }
+
+// clip shortens a name for an error.
+func clip(name string) string { return name[:min(len(name), 100)] }
 
 func (e *environment) get(name string) (string, bool) {
 	v, ok := e.values[name]
@@ -45,7 +60,7 @@ func (e *environment) keyValues() []*criv1.KeyValue {
 // before them. A later definition replaces an earlier one. Names are not checked: the API
 // validates those of env, and does not restrict the keys of config maps and secrets.
 func containerEnv(ctx context.Context, in *Container) (*environment, error) {
-	env := &environment{values: map[string]string{}}
+	env := newEnvironment()
 	src := sources{objects: in.Objects, namespace: in.Pod.Spec.Namespace}
 	for i := range in.Spec.EnvFrom {
 		from := &in.Spec.EnvFrom[i]
@@ -54,21 +69,20 @@ func containerEnv(ctx context.Context, in *Container) (*environment, error) {
 			return nil, err
 		}
 		for _, key := range slices.Sorted(maps.Keys(data)) {
-			env.set(from.Prefix+key, data[key])
+			if err := env.set(from.Prefix+key, data[key]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for i := range in.Spec.Env {
 		v := &in.Spec.Env[i]
-		switch {
-		case v.Value != "" || v.ValueFrom == nil:
-			env.set(v.Name, runtime.Expand(v.Value, env.get))
-		default:
-			value, ok, err := src.one(ctx, in, v.ValueFrom)
-			if err != nil {
+		value, ok, err := src.variable(ctx, in, v, env)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			if err := env.set(v.Name, value); err != nil {
 				return nil, err
-			}
-			if ok {
-				env.set(v.Name, value)
 			}
 		}
 	}
@@ -83,6 +97,7 @@ type sources struct {
 	// configMaps and secrets have the data of the objects so far.
 	configMaps map[string]map[string]string
 	secrets    map[string]map[string]string
+	files      envFiles
 }
 
 // all returns the variables of an envFrom, nil if the reference is optional and its object
@@ -96,6 +111,18 @@ func (s *sources) all(ctx context.Context, from *v1.EnvFromSource) (map[string]s
 	default:
 		return nil, nil
 	}
+}
+
+// variable returns the value of a variable, or false as one does.
+func (s *sources) variable(ctx context.Context, in *Container, v *v1.EnvVar, env *environment) (value string, ok bool, err error) {
+	if v.Value == "" && v.ValueFrom != nil {
+		return s.one(ctx, in, v.ValueFrom)
+	}
+	value, err = runtime.ExpandLimit(v.Value, env.left, env.get)
+	if err != nil {
+		return "", false, fmt.Errorf("environment variable %q: %w", clip(v.Name), err)
+	}
+	return value, true, nil
 }
 
 // one returns the value of a single variable, or false if the reference is optional and
@@ -117,7 +144,7 @@ func (s *sources) one(ctx context.Context, in *Container, from *v1.EnvVarSource)
 		data, err := s.secret(ctx, ref.Name, isTrue(ref.Optional))
 		return s.key("Secret", ref.Name, ref.Key, isTrue(ref.Optional), data, err)
 	case from.FileKeyRef != nil:
-		return fileKey(in, from.FileKeyRef)
+		return s.files.key(in, from.FileKeyRef)
 	default:
 		return "", true, nil
 	}

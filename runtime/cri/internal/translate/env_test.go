@@ -3,6 +3,9 @@ package translate
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -185,4 +188,51 @@ func TestDownwardAddresses(t *testing.T) {
 			assert.Equal(t, tc.want, got)
 		})
 	}
+}
+
+// A small spec whose variables, arguments and paths grow without a bound.
+func TestExpansionsAreBounded(t *testing.T) {
+	tenfold := []v1.EnvVar{{Name: "V0", Value: "0123456789"}}
+	for i := range 12 { // 10 TB
+		tenfold = append(tenfold, v1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: strings.Repeat(fmt.Sprintf("$(V%d)", i), 10)})
+	}
+	large := v1.EnvVar{Name: "LARGE", Value: strings.Repeat("x", 1<<20)}
+	for name, test := range map[string]struct {
+		change func(c *Container)
+		err    string
+	}{
+		"variables of variables": {func(c *Container) { c.Spec.Env = tenfold }, `environment variable "V6": too long`},
+		"command": {func(c *Container) {
+			c.Spec.Env, c.Spec.Command = []v1.EnvVar{large}, slices.Repeat([]string{"$(LARGE)"}, 100_000)
+		}, "command[6]: too long"},
+		"args": {func(c *Container) {
+			c.Spec.Env, c.Spec.Args = []v1.EnvVar{large}, []string{strings.Repeat("$(LARGE)", 100_000)}
+		}, "args[0]: too long"},
+		"subPathExpr": {func(c *Container) {
+			c.Spec.Env = []v1.EnvVar{large}
+			c.Volumes = map[string]runtime.Volume{"v": {HostPath: "/v"}}
+			c.Spec.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", SubPathExpr: strings.Repeat("$(LARGE)", 100_000)}}
+		}, `subPathExpr of volumeMount "v": too long`},
+		"envFrom": {func(c *Container) {
+			c.Objects = largeObject{}
+			for i := range 100_000 {
+				c.Spec.EnvFrom = append(c.Spec.EnvFrom, v1.EnvFromSource{
+					Prefix: fmt.Sprintf("P%d_", i), ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "large"}}})
+			}
+		}, `environment variable "P5_LARGE": too long`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ContainerConfig(t.Context(), sample(test.change))
+			require.ErrorIs(t, err, runtime.ErrTooLong)
+			assert.ErrorContains(t, err, test.err)
+			assert.Less(t, len(err.Error()), 1000)
+		})
+	}
+}
+
+// largeObject has a config map of a megabyte.
+type largeObject struct{ runtime.Objects }
+
+func (largeObject) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) {
+	return &v1.ConfigMap{Data: map[string]string{"LARGE": strings.Repeat("x", 1<<20)}}, nil
 }

@@ -3,8 +3,10 @@ package translate
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,8 +37,12 @@ func TestEnvFileValue(t *testing.T) {
 		{"errors behind the key do not matter", "K='x'\nbroken", "x", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := envFileValue(tt.text, "K")
+			values, err := parseEnvFile(tt.text)
+			got, defined := values["K"]
 			assert.Equal(t, tt.want, got)
+			if defined && err != nil {
+				err = nil // what follows does not matter
+			}
 			if tt.err == "" {
 				assert.NoError(t, err)
 			} else {
@@ -100,4 +106,29 @@ func TestVariablesFromFiles(t *testing.T) {
 		}
 		assert.Equal(t, tt.want, got, tt)
 	}
+}
+
+// A container writes a large file, and the spec has thousands of variables from it.
+func TestVariablesFromFilesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	large := "SMALL='x'\nLARGE='" + strings.Repeat("x", maxEnvFile-100) + "'"
+	for i := range 20 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), []byte(large), 0o600))
+	}
+	variables := func(n int, key string, path func(i int) string) error {
+		in := sample(func(c *Container) {
+			c.Volumes = map[string]runtime.Volume{"v": {HostPath: dir}}
+			for i := range n {
+				c.Spec.Env = append(c.Spec.Env, v1.EnvVar{Name: "X" + strconv.Itoa(i), ValueFrom: &v1.EnvVarSource{
+					FileKeyRef: &v1.FileKeySelector{VolumeName: "v", Path: path(i), Key: key}}})
+			}
+		})
+		_, err := containerEnv(t.Context(), in)
+		return err
+	}
+	began := time.Now()
+	assert.NoError(t, variables(50_000, "SMALL", func(int) string { return "0" }))
+	assert.ErrorIs(t, variables(50_000, "LARGE", func(int) string { return "0" }), runtime.ErrTooLong)
+	assert.ErrorIs(t, variables(20, "SMALL", strconv.Itoa), runtime.ErrTooLong)
+	assert.Less(t, time.Since(began), 20*time.Second, "each file is read once")
 }

@@ -1,15 +1,27 @@
 package translate
 
-import "github.com/kubeletkit/kubeletkit/runtime"
+import (
+	"fmt"
 
-// expandAll expands each of the strings.
-func expandAll(all []string, lookup func(string) (string, bool)) []string {
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// maxPath is the length of a path in bytes: PATH_MAX of Linux.
+const maxPath = 4096
+
+// expandAll expands each of the strings. No process can have more than
+// [runtime.MaxArguments] of them.
+func expandAll(what string, all []string, lookup func(string) (string, bool)) ([]string, error) {
 	if len(all) == 0 {
-		return nil
+		return nil, nil
 	}
-	out := make([]string, len(all))
+	out, left := make([]string, len(all)), runtime.MaxArguments
 	for i, s := range all {
-		out[i] = runtime.Expand(s, lookup)
+		var err error
+		if out[i], err = runtime.ExpandLimit(s, left, lookup); err != nil {
+			return nil, fmt.Errorf("%s[%d]: %w", what, i, err)
+		}
+		left -= len(out[i])
 	}
-	return out
+	return out, nil
 }

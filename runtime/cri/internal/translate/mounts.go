@@ -80,13 +80,17 @@ func subPath(mount *v1.VolumeMount, lookup func(string) (string, bool)) (string,
 	sub := mount.SubPath
 	if mount.SubPathExpr != "" {
 		missing := map[string]bool{}
-		sub = runtime.Expand(mount.SubPathExpr, func(name string) (string, bool) {
+		var err error
+		sub, err = runtime.ExpandLimit(mount.SubPathExpr, maxPath, func(name string) (string, bool) {
 			value, _ := lookup(name)
 			if value == "" {
 				missing[name] = true
 			}
 			return value, true
 		})
+		if err != nil {
+			return "", fmt.Errorf("subPathExpr of volumeMount %q: %w", mount.Name, err)
+		}
 		if len(missing) > 0 {
 			return "", fmt.Errorf("missing value for %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
 		}
