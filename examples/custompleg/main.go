@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
@@ -47,6 +48,7 @@ func run(ctx context.Context, out io.Writer, length time.Duration) error {
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}}})
 	agent, err := kubeletkit.New(kubeletkit.Options{
 		NodeName: "node", RootDir: dir, PodLogsDir: dir, Host: rt.Host(), Runtime: rt, Sources: []podconfig.Source{source},
+		GC: gc.Policy{MaxPerContainer: 100}, // what is printed at the end needs the dead instances
 		Override: kubeletkit.Overrides{PLEG: func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
 			return &Hinted{pleg.NewGeneric(rt, p.Cache, pleg.Options{RelistPeriod: 10 * time.Minute}), rt}, nil
 		}},
