@@ -53,7 +53,7 @@ type gate struct {
 	// used is the number of calls that have a place, killing that of those that have lent it
 	// and whose grace period has ended, see place.lend.
 	used, killing int
-	// waiting calls, those first that pass first. The first one waits for a place.
+	// waiting has the calls that wait, in their order. None of them is open, see open.
 	waiting []*waiter
 	// stopping is the number of calls under way that stop a container with a grace period.
 	// The patience begins anew with the first of them.
@@ -118,7 +118,7 @@ func (g *gate) enter(ctx context.Context, t turn, awaited <-chan struct{}) (*pla
 // each of them may be one more kill soon. Everything else waits for the kills. g.mu is held.
 func (g *gate) open(t turn) bool {
 	if t <= stopContainer {
-		return g.used < g.places && g.killing < 2*g.places
+		return g.used < g.places && g.killing/2 < g.places // places may be math.MaxInt
 	}
 	return g.used+g.killing < g.places
 }
@@ -140,12 +140,17 @@ func (g *gate) unqueue(w *waiter) bool {
 	return true
 }
 
-// admit gives the places that are free to waiting calls. g.mu is held.
+// admit gives the places that are free to waiting calls. While the first one waits for
+// kills, stop signals behind it need not. g.mu is held.
 func (g *gate) admit() {
-	for len(g.waiting) > 0 && g.open(g.waiting[0].turn) {
+	for {
+		i := slices.IndexFunc(g.waiting, func(w *waiter) bool { return g.open(w.turn) })
+		if i < 0 {
+			return
+		}
 		g.used++
-		close(g.waiting[0].pass)
-		g.waiting = slices.Delete(g.waiting, 0, 1)
+		close(g.waiting[i].pass)
+		g.waiting = slices.Delete(g.waiting, i, i+1)
 	}
 }
 

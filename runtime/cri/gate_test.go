@@ -127,6 +127,52 @@ func TestGateDoesNotWaitForWhatHangs(t *testing.T) {
 	})
 }
 
+// TestGateWithoutABound has the number of places that a negative Options.MaxParallelEnds
+// means.
+func TestGateWithoutABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var opts Options
+		opts.MaxParallelEnds = -1
+		opts.setDefaults()
+		g := newGate(opts.MaxParallelEnds)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for _, of := range []turn{stopAwaited, stopContainer, stopSandbox, removal} {
+			for range 100 {
+				p, err := g.enter(ctx, of, nil)
+				require.NoError(t, err)
+				defer p.leave()
+			}
+		}
+	})
+}
+
+// TestGateLetsASignalPassWhatWaitsForKills has a sandbox that waits for kills for so long
+// that it counts as the first, and a stop signal behind it that need not wait for kills.
+func TestGateLetsASignalPassWhatWaitsForKills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(1)
+		q := &queueAt{t: t, g: g}
+		first := &place{g: g, timer: time.NewTimer(0)} // has no end of its own
+		g.used = 1
+		q.wait("sandbox", stopSandbox, nil)
+		time.Sleep(2 * time.Minute)
+		q.wait("container", stopContainer, nil)
+		g.mu.Lock()
+		g.killing = 1
+		g.mu.Unlock()
+		first.leave()
+		synctest.Wait()
+		assert.Equal(t, []string{"container"}, q.order)
+		g.mu.Lock()
+		g.killing = 0
+		g.admit()
+		g.mu.Unlock()
+		synctest.Wait()
+		assert.Equal(t, []string{"container", "sandbox"}, q.order)
+	})
+}
+
 func TestGateIsLeftByThoseWhoGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1)
