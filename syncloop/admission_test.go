@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -104,6 +105,59 @@ func TestTheEndOfEachPodIsReported(t *testing.T) {
 	b.workers.states[web.UID] = podworkersTerminated
 	assert.Equal(t, []string{"ended ns/web uid-web", "recheck"}, clean())
 	assert.Equal(t, []string{"recheck"}, clean())
+}
+
+// keptEnds are ends that are never delivered.
+type keptEnds map[types.UID]runtime.PodRef
+
+func (k keptEnds) KeepEnd(pod runtime.PodRef) { k[pod.UID] = pod }
+func (k keptEnds) EndDelivered(uid types.UID) { delete(k, uid) }
+func (k keptEnds) DueEnds(desired func(types.UID) bool) (due []runtime.PodRef) {
+	for uid, pod := range k {
+		if !desired(uid) {
+			due = append(due, pod)
+		}
+	}
+	return due
+}
+
+// While an end is kept because nobody receives it, cleanups do not report and record it
+// again and again.
+func TestAnEndThatIsNotDeliveredIsReportedOnce(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	e := endings{statuses{}, &script{}}
+	before := runtime.PodRef{UID: "uid-before", Namespace: "ns", Name: "before"} // of an earlier agent
+	kept := keptEnds{before.UID: before}
+	var gone []string
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Dirs: b.dirs, Ends: kept},
+		syncloop.HandlerOptions{PodsDir: b.podsDir, Record: func(r runtime.Record) {
+			if r.Kind == runtime.KindRemovePod {
+				gone = append(gone, r.Pod.Name)
+			}
+		}})
+	require.NoError(t, err)
+	life := func() {
+		t.Helper()
+		web := makePod("web")
+		h.HandlePodAdditions([]*v1.Pod{web})
+		require.NoError(t, h.HandlePodCleanups(t.Context()))
+		h.HandlePodRemoves([]*v1.Pod{web})
+		b.workers.states[web.UID] = podworkersTerminated
+		for range 3 {
+			require.NoError(t, h.HandlePodCleanups(t.Context()))
+		}
+	}
+	life()
+	assert.Equal(t, []string{"before", "web"}, gone)
+	assert.Equal(t, []string{"recheck", "ended ns/before uid-before", "ended ns/web uid-web", "recheck", "recheck", "recheck"}, e.take())
+	life() // the UID comes back, and ends again before the end was delivered
+	assert.Equal(t, []string{"before", "web", "web"}, gone)
+
+	kept.EndDelivered(before.UID)
+	require.NoError(t, h.HandlePodCleanups(t.Context()))
+	kept.KeepEnd(before)
+	require.NoError(t, h.HandlePodCleanups(t.Context()))
+	assert.Equal(t, []string{"before", "web", "web", "before"}, gone, "it is due anew")
 }
 
 // What an earlier agent ran was not admitted by this one, also while it is being stopped.

@@ -66,12 +66,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 		}
 		h.sweep, h.leftovers, h.lastSweep = false, true, now
 	}
-	// A pod of an earlier agent that still runs is in known after the first sweep.
-	for _, ref := range due {
-		if _, working := h.known[ref.UID]; !working && !alive(ref.UID) {
-			h.ended(ref)
-		}
-	}
+	h.reportDue(due, alive)
 	if !h.leftovers {
 		return nil
 	}
@@ -124,7 +119,7 @@ func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(t
 		delete(h.known, uid)
 		if !alive(uid) {
 			ended = true
-			h.ended(ref)
+			h.reportEnd(ref)
 			h.remains[uid] = true
 		}
 	}
@@ -135,6 +130,32 @@ func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(t
 	for uid, state := range states {
 		if _, known := h.known[uid]; !known {
 			h.known[uid] = refOf(uid, state)
+		}
+	}
+}
+
+// reportEnd reports that a pod is gone.
+func (h *Handler) reportEnd(ref runtime.PodRef) {
+	h.ended(ref)
+	if h.deps.Ends != nil {
+		h.reported[ref.UID] = true
+	}
+}
+
+// reportDue reports those of the due ends that were not reported yet: of pods that an
+// earlier agent has ended, or that ended while no agent ran. A pod of an earlier agent that
+// still runs is in known after the first sweep.
+func (h *Handler) reportDue(due []runtime.PodRef, alive func(types.UID) bool) {
+	before := h.reported
+	h.reported = make(map[types.UID]bool, len(due))
+	for _, ref := range due {
+		_, working := h.known[ref.UID]
+		switch {
+		case working || alive(ref.UID):
+		case before[ref.UID]:
+			h.reported[ref.UID] = true
+		default:
+			h.reportEnd(ref)
 		}
 	}
 }
@@ -163,7 +184,7 @@ func (h *Handler) sweepOrphans(ctx context.Context, alive func(types.UID) bool) 
 		case !alive(pod.UID):
 			remains[pod.UID] = true
 			if !h.remains[pod.UID] { // an earlier agent may have ended before it reported this
-				h.ended(pod.PodRef)
+				h.reportEnd(pod.PodRef)
 			}
 		}
 	}

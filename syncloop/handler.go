@@ -171,11 +171,14 @@ type Handler struct {
 	sweep, leftovers, observed bool
 	lastSweep                  time.Time
 	// known has the pods of which the workers have a record: those after the last cleanup
-	// and those that were given to a worker since.
+	// and those that were given to a worker since. It also has the refused pods that were
+	// removed since, so that their end is reported, too.
 	known map[types.UID]runtime.PodRef
 	// remains has the pods whose end was reported and of which the runtime may have dead
 	// containers or sandboxes: those of the last sweep, and those that ended since.
 	remains map[types.UID]bool
+	// reported has the pods whose end was reported, and is kept until it is delivered.
+	reported map[types.UID]bool
 	// removals are the removals of directories that are under way.
 	removals removals
 }
@@ -212,7 +215,7 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 	h := &Handler{
 		deps: deps, opts: opts, log: opts.Logger,
 		recheck: func() {},
-		refused: map[types.UID]struct{}{}, sweep: true, known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{},
+		refused: map[types.UID]struct{}{}, sweep: true, known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
 	}
 	h.ended = h.recordEnd
 	if r, ok := runtime.Optional[Rechecker](deps.Status); ok {
@@ -367,7 +370,7 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 		h.record(pod, runtime.Record{Kind: runtime.KindWithdraw})
 		if _, refused := h.refused[pod.UID]; refused {
 			delete(h.refused, pod.UID)
-			h.recordEnd(runtime.RefOf(pod)) // it has no worker
+			h.known[pod.UID] = runtime.RefOf(pod) // without a worker: the next cleanup reports its end
 			continue
 		}
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: pod})
