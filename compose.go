@@ -260,7 +260,15 @@ const imageGCState = "image_gc_state"
 
 func (a *Agent) buildLoop(p *Parts) (err error) {
 	o := a.opts.Override
-	admit := syncloop.Chain(append([]syncloop.Admitter{a.opts.Limits}, a.opts.Admit...)...)
+	security := syncloop.SecurityOptions{AllowedUnsafeSysctls: a.opts.AllowedUnsafeSysctls}
+	if r, ok := runtime.Optional[runtime.FeatureReporter](p.Runtime); ok {
+		security.Features = r.Features
+	}
+	secure, err := syncloop.NewSecurity(security)
+	if err != nil {
+		return err
+	}
+	admit := syncloop.Chain(append([]syncloop.Admitter{secure, a.opts.Limits}, a.opts.Admit...)...)
 	if admit, err = choose("Admission", o.Admission, admit, p); err != nil {
 		return err
 	}
@@ -359,6 +367,7 @@ func (a *Agent) logParts() {
 	missing(has[history.Runner](p.History), "History", "history.Runner", "the history ends with the agent")
 	missing(has[runtime.EventSource](p.Runtime), "Runtime", "runtime.EventSource", "the runtime is relisted every second")
 	missing(has[runtime.ImageService](p.Runtime), "Runtime", "runtime.ImageService", "images are not collected")
+	missing(has[runtime.FeatureReporter](p.Runtime), "Runtime", "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
 	missing(has[pleg.Holder](p.PLEG), "PLEG", "pleg.Holder", "pods are inspected while they are being changed")
 	missing(has[pleg.Relister](p.PLEG), "PLEG", "pleg.Relister", "a runtime that does not answer is noticed later")
 	missing(has[podconfig.SourceRegistry](p.PodConfig), "PodConfig", "podconfig.SourceRegistry", "sources cannot be added or removed")

@@ -14,14 +14,14 @@ import (
 )
 
 // DetectHost returns what it finds of the machine: its name, its address on the interface
-// of the default route (loopback where there is none), its processors and memory,
-// and its resolver.
+// of the default route (loopback where there is none), its processors and memory, its
+// resolver, the release of its kernel, and whether it has AppArmor.
 func DetectHost() (*runtime.Host, error) {
 	name, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
-	h := &runtime.Host{Hostname: name, Allocatable: v1.ResourceList{
+	h := &runtime.Host{Hostname: name, KernelRelease: kernelRelease(), AppArmor: hasAppArmor(), Allocatable: v1.ResourceList{
 		v1.ResourceCPU: *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
 	}}
 	ip, err := utilnet.ChooseHostInterface()

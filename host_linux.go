@@ -1,6 +1,11 @@
 package kubeletkit
 
-import "golang.org/x/sys/unix"
+import (
+	"bytes"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 // totalMemory is the memory of the machine, in bytes.
 func totalMemory() (int64, error) {
@@ -9,4 +14,22 @@ func totalMemory() (int64, error) {
 		return 0, err
 	}
 	return int64(info.Totalram) * int64(info.Unit), nil
+}
+
+// kernelRelease is the release of the running kernel; "" if it cannot be read.
+func kernelRelease() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+// hasAppArmor looks at the two files that kubelet looks at.
+func hasAppArmor() bool {
+	if _, err := os.Stat("/sys/kernel/security/apparmor"); err != nil {
+		return false
+	}
+	enabled, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && bytes.HasPrefix(enabled, []byte("Y"))
 }

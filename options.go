@@ -58,6 +58,9 @@ type Options struct {
 
 	// Limits of what the node takes on; the zero value limits nothing.
 	Limits syncloop.Limits
+	// AllowedUnsafeSysctls are the sysctls that pods may set beside the safe ones, see
+	// [syncloop.Security]. A name may end in "*". Default: none.
+	AllowedUnsafeSysctls []string
 	// Admit is called in order for each new pod that Limits admit. The first
 	// error refuses the pod.
 	Admit []syncloop.Admitter

@@ -154,7 +154,7 @@ type Overrides struct {
 	// [runtime.ImageService]. Optional interface: [gc.ImagePreviewer], without which nothing
 	// can show what a collection would remove.
 	ImageGC Override[gc.ImageGCManager]
-	// Admission: default a chain of [Options].Limits and then [Options].Admit.
+	// Admission: default a chain of [syncloop.Security], [Options].Limits and [Options].Admit.
 	Admission Override[syncloop.Admitter]
 	// SyncHandler: default a [*syncloop.Handler]. Optional interfaces:
 	// [syncloop.Preparer], [syncloop.Observer] and [syncloop.Stopper].

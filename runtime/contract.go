@@ -238,4 +238,10 @@ type Host struct {
 	ResolvConf string
 	// PodLogsDir is the directory for container logs, as in /var/log/pods.
 	PodLogsDir string
+	// KernelRelease is the release of the kernel, such as "6.8.0-31-generic". If empty, it is
+	// unknown, and sysctls that need a recent kernel are not allowed.
+	KernelRelease string
+	// AppArmor means that AppArmor is enabled. Pods that request a profile are refused
+	// otherwise.
+	AppArmor bool
 }

@@ -117,11 +117,21 @@ func New(o Options) (_ *Node, err error) {
 		}
 	}
 
+	// Which pods may run.
+	security := syncloop.SecurityOptions{}
+	if r, ok := runtime.Optional[runtime.FeatureReporter](rt); ok {
+		security.Features = r.Features
+	}
+	secure, err := syncloop.NewSecurity(security)
+	if err != nil {
+		return nil, err
+	}
+
 	// The loop that drives all of it.
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{Pods: n.pods, Workers: n.workers, Status: n.status, Runtime: rt, Prober: n.prober, Dirs: volumes},
 		syncloop.HandlerOptions{
-			PodsDir: podsDir, Admit: syncloop.Limits{MaxPods: 110}, Host: o.Host,
+			PodsDir: podsDir, Admit: syncloop.Chain(secure, syncloop.Limits{MaxPods: 110}), Host: o.Host,
 			Gone: n.gc.Kick, Event: o.Event, Record: n.history.Record, Logger: log.WithName("handler"),
 		})
 	if err != nil {

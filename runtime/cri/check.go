@@ -16,7 +16,7 @@ func (r *Runtime) Check(ctx context.Context) error {
 	if err != nil {
 		return r.explain(ctx, err)
 	}
-	r.learnHandlers(resp)
+	r.learn(resp)
 	if _, err := r.typeName(ctx); err != nil {
 		return r.explain(ctx, err)
 	}
@@ -60,13 +60,22 @@ func (r *Runtime) explain(ctx context.Context, err error) error {
 	}
 }
 
-// learnHandlers stores the features of the runtime's handlers.
-func (r *Runtime) learnHandlers(resp *criv1.StatusResponse) {
+// learn stores the features of the runtime and of its handlers.
+func (r *Runtime) learn(resp *criv1.StatusResponse) {
 	deep := map[string]bool{}
 	for _, h := range resp.GetRuntimeHandlers() {
 		deep[h.GetName()] = h.GetFeatures().GetRecursiveReadOnlyMounts()
 	}
 	r.readOnlyDeep.Store(&deep)
+	r.features.Store(&runtime.Features{SupplementalGroupsPolicy: resp.GetFeatures().GetSupplementalGroupsPolicy()})
+}
+
+// Features implements [runtime.FeatureReporter].
+func (r *Runtime) Features() runtime.Features {
+	if f := r.features.Load(); f != nil {
+		return *f
+	}
+	return runtime.Features{}
 }
 
 // canMountReadOnlyDeep reports whether the handler can make mounts recursively read-only
@@ -79,6 +88,6 @@ func (r *Runtime) canMountReadOnlyDeep(ctx context.Context, handler string) (boo
 	if err != nil {
 		return false, err
 	}
-	r.learnHandlers(resp)
+	r.learn(resp)
 	return (*r.readOnlyDeep.Load())[handler], nil
 }

@@ -145,6 +145,8 @@ type Runtime struct {
 	// readOnlyDeep has the runtime handlers that support recursively read-only mounts, nil
 	// until they are known.
 	readOnlyDeep atomic.Pointer[map[string]bool]
+	// features are those of the runtime, nil until they are known.
+	features atomic.Pointer[runtime.Features]
 	// unstreamed is true if the runtime does not implement the streaming list calls.
 	unstreamed atomic.Bool
 	// node returns the facts of the machine, which are read once.
@@ -165,8 +167,9 @@ type Runtime struct {
 }
 
 var (
-	_ runtime.Runtime     = (*Runtime)(nil)
-	_ runtime.EventSource = (*Runtime)(nil)
+	_ runtime.Runtime         = (*Runtime)(nil)
+	_ runtime.EventSource     = (*Runtime)(nil)
+	_ runtime.FeatureReporter = (*Runtime)(nil)
 )
 
 // New returns a Runtime over the given clients. The caller closes their connections. New

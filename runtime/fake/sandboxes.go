@@ -23,6 +23,7 @@ func (s *runtimeServer) Status(context.Context, *criv1.StatusRequest) (*criv1.St
 	return &criv1.StatusResponse{
 		Status:          &criv1.RuntimeStatus{Conditions: slices.Clone(s.s.conditions)},
 		RuntimeHandlers: []*criv1.RuntimeHandler{{Features: &criv1.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}},
+		Features:        &criv1.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
 }
 
