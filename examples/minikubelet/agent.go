@@ -31,7 +31,11 @@ type hooks struct {
 
 // dialRuntime connects to the container runtime of the settings.
 func dialRuntime(ctx context.Context, s *config.Settings, metrics cri.Metrics, log logr.Logger) (*cri.Runtime, error) {
-	return cri.Dial(ctx, s.ContainerRuntimeEndpoint, cri.Options{
+	return cri.Dial(ctx, s.ContainerRuntimeEndpoint, runtimeOptions(s, metrics, log))
+}
+
+func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cri.Options {
+	return cri.Options{
 		ImageEndpoint:    s.ImageServiceEndpoint,
 		CallTimeout:      s.RuntimeRequestTimeout.Duration,
 		SerializePulls:   *s.SerializeImagePulls,
@@ -40,9 +44,15 @@ func dialRuntime(ctx context.Context, s *config.Settings, metrics cri.Metrics, l
 		PullBurst:        int(s.RegistryBurst),
 		PodLogsDir:       s.PodLogsDir,
 		Backoff:          plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
-		Metrics:          metrics,
-		Logger:           log.WithName("cri"),
-	})
+
+		SeccompDefault:      *s.SeccompDefault,
+		NoCPUQuota:          !*s.CPUCFSQuota,
+		CPUPeriod:           s.CPUCFSQuotaPeriod.Duration,
+		KillProcessesSingly: ptr.Deref(s.SingleProcessOOMKill, false),
+
+		Metrics: metrics,
+		Logger:  log.WithName("cri"),
+	}
 }
 
 // agentOptions returns the composition of the agent that the settings describe.
@@ -65,21 +75,22 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 		return none, err
 	}
 	opts := kubeletkit.Options{
-		NodeName:      node,
-		RootDir:       s.RootDir,
-		PodLogsDir:    s.PodLogsDir,
-		Runtime:       rt,
-		Sources:       sources,
-		Objects:       objects,
-		StatusSink:    h.sink,
-		Event:         h.event,
-		Metrics:       h.metrics,
-		Host:          host,
-		Limits:        syncloop.Limits{MaxPods: int(s.MaxPods), Allocatable: host.Allocatable},
-		SyncFrequency: s.SyncFrequency.Duration,
-		ImageGC:       imagePolicy(s),
-		GC:            gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName)},
-		Logger:        log,
+		NodeName:             node,
+		RootDir:              s.RootDir,
+		PodLogsDir:           s.PodLogsDir,
+		Runtime:              rt,
+		Sources:              sources,
+		Objects:              objects,
+		StatusSink:           h.sink,
+		Event:                h.event,
+		Metrics:              h.metrics,
+		Host:                 host,
+		Limits:               syncloop.Limits{MaxPods: int(s.MaxPods), Allocatable: host.Allocatable},
+		SyncFrequency:        s.SyncFrequency.Duration,
+		AllowedUnsafeSysctls: s.AllowedUnsafeSysctls,
+		ImageGC:              imagePolicy(s),
+		GC:                   gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName)},
+		Logger:               log,
 		Override: kubeletkit.Overrides{
 			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),
 		},

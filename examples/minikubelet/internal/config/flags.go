@@ -64,6 +64,12 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.Var(gates{&s.FeatureGates}, "feature-gates", "kubelet's feature gates; only EventedPLEG has an effect (default true): use the runtime's events, where it has them")
 	fs.Var(optionalString{&s.ResolverConfig}, "resolv-conf", `resolver configuration of pods; "" for none (default "/etc/resolv.conf")`)
 
+	fs.BoolVar(s.SeccompDefault, "seccomp-default", *s.SeccompDefault, "confine containers without a seccomp profile by that of the runtime")
+	fs.BoolVar(s.CPUCFSQuota, "cpu-cfs-quota", *s.CPUCFSQuota, "enforce the CPU limits of containers")
+	fs.DurationVar(&s.CPUCFSQuotaPeriod.Duration, "cpu-cfs-quota-period", s.CPUCFSQuotaPeriod.Duration, "period over which CPU limits are enforced, from 1ms to 1s")
+	fs.StringSliceVar(&s.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", s.AllowedUnsafeSysctls, "sysctls that pods may set beside the safe ones; a name may end in *")
+	fs.BoolVar(&s.ProtectKernelDefaults, "protect-kernel-defaults", s.ProtectKernelDefaults, "start only if the kernel's settings are those that kubelet requires; they are never changed")
+
 	for name := range strings.FieldsSeq(ignoredFlags) {
 		fs.Var(ignored{}, name, "accepted for compatibility with kubelet; no effect")
 		_ = fs.MarkHidden(name)

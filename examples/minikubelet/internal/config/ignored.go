@@ -12,7 +12,7 @@ func (ignored) Type() string     { return "ignored" }
 const (
 	ignoredFlags = `authentication-token-webhook-cache-ttl authorization-mode authorization-webhook-cache-authorized-ttl
 		authorization-webhook-cache-unauthorized-ttl bootstrap-kubeconfig cert-dir cgroup-driver cgroup-root client-ca-file
-		cloud-provider config-dir container-log-max-files container-log-max-size cpu-cfs-quota-period cpu-manager-policy
+		cloud-provider config-dir container-log-max-files container-log-max-size cpu-manager-policy
 		cpu-manager-policy-options cpu-manager-reconcile-period enforce-node-allocatable event-burst event-qps eviction-hard
 		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
 		eviction-soft-grace-period experimental-mounter-path hairpin-mode
@@ -24,10 +24,10 @@ const (
 		registry-qps reserved-cpus reserved-memory runtime-cgroups streaming-connection-idle-timeout system-cgroups
 		system-reserved system-reserved-cgroup tls-cert-file tls-cipher-suites tls-min-version tls-private-key-file
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
-		volume-stats-agg-period windows-priorityclass allowed-unsafe-sysctls`
-	ignoredSwitches = `anonymous-auth authentication-token-webhook cgroups-per-qos contention-profiling cpu-cfs-quota
+		volume-stats-agg-period windows-priorityclass`
+	ignoredSwitches = `anonymous-auth authentication-token-webhook cgroups-per-qos contention-profiling
 		enable-controller-attach-detach enable-debugging-handlers exit-on-lock-contention
 		experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on kernel-memcg-notification
-		local-storage-capacity-isolation make-iptables-util-chains protect-kernel-defaults register-node rotate-certificates
-		rotate-server-certificates seccomp-default windows-service`
+		local-storage-capacity-isolation make-iptables-util-chains register-node rotate-certificates
+		rotate-server-certificates windows-service`
 )

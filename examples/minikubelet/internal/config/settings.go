@@ -119,6 +119,9 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.SerializeImagePulls, ptr.To(false))
 	def(&c.RegistryPullQPS, ptr.To[int32](5))
 	def(&c.RegistryBurst, 10)
+	def(&c.SeccompDefault, ptr.To(false))
+	def(&c.CPUCFSQuota, ptr.To(true))
+	def(&c.CPUCFSQuotaPeriod, &metav1.Duration{Duration: 100 * time.Millisecond})
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
 }
 

@@ -128,6 +128,24 @@ func TestSettings(t *testing.T) {
 				assert.NotContains(t, all, "verbosity")
 				assert.Len(t, s.Warnings, 7)
 			}},
+		{"limits and security", header + "seccompDefault: true\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsingleProcessOOMKill: true\nallowedUnsafeSysctls: [kernel.msg*]\n",
+			[]string{"--container-runtime-endpoint=/run/cri.sock"}, func(t *testing.T, s *Settings) {
+				assert.True(t, *s.SeccompDefault)
+				assert.False(t, *s.CPUCFSQuota)
+				assert.Equal(t, 5*time.Millisecond, s.CPUCFSQuotaPeriod.Duration)
+				assert.True(t, *s.SingleProcessOOMKill)
+				assert.Equal(t, []string{"kernel.msg*"}, s.AllowedUnsafeSysctls)
+				assert.Empty(t, s.Warnings)
+			}},
+		{"limits and security by flags", header + "seccompDefault: false\ncpuCFSQuota: true\n",
+			[]string{"--container-runtime-endpoint=/run/cri.sock", "--seccomp-default", "--cpu-cfs-quota=false", "--cpu-cfs-quota-period=7ms", "--allowed-unsafe-sysctls=net.core.somaxconn,kernel.sem"},
+			func(t *testing.T, s *Settings) {
+				assert.True(t, *s.SeccompDefault)
+				assert.False(t, *s.CPUCFSQuota)
+				assert.Equal(t, 7*time.Millisecond, s.CPUCFSQuotaPeriod.Duration)
+				assert.Equal(t, []string{"net.core.somaxconn", "kernel.sem"}, s.AllowedUnsafeSysctls)
+				assert.Empty(t, s.Warnings)
+			}},
 		{"reservations add up", header + "systemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: 50m}\n", nil, func(t *testing.T, s *Settings) {
 			r, err := s.Reserved()
 			require.NoError(t, err)
@@ -179,6 +197,10 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"threshold of images by flag", "", []string{"--image-gc-high-threshold=0"}, []string{"must be less than imageGCHighThresholdPercent 0"}},
 		{"ages of images", header + "imageMinimumGCAge: -1s\nimageMaximumGCAge: -1s\n", nil, []string{"imageMinimumGCAge -1s", "imageMaximumGCAge -1s"}},
 		{"maximum age of images", header + "imageMaximumGCAge: 2m\n", nil, []string{"imageMaximumGCAge 2m0s: must be greater than imageMinimumGCAge 2m0s"}},
+		{"seccomp without a profile", "", []string{"--seccomp-default"}, []string{"seccompDefault", "--container-runtime-endpoint"}},
+		{"sysctl of the node", header + "allowedUnsafeSysctls: [vm.swappiness, kernel.sem]\n", nil, []string{"allowedUnsafeSysctls", `"vm.swappiness"`}},
+		{"credentials of images", header + "imagePullCredentialsVerificationPolicy: AlwaysVerify\n", nil, []string{"imagePullCredentialsVerificationPolicy AlwaysVerify", "pull policy Always"}},
+		{"period of CPU limits", header + "cpuCFSQuotaPeriod: 2s\n", nil, []string{"cpuCFSQuotaPeriod 2s: must be between 1ms and 1s"}},
 		{"parallel pulls in series", header + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n", nil, []string{"maxParallelImagePulls 3"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -217,5 +239,5 @@ func TestUsage(t *testing.T) {
 		assert.Contains(t, usage, name)
 	}
 	assert.NotContains(t, usage, "bootstrap-kubeconfig", "what has no effect is not advertised")
-	assert.Less(t, strings.Count(usage, "\n"), 40)
+	assert.Less(t, strings.Count(usage, "\n"), 50)
 }

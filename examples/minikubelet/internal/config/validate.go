@@ -43,6 +43,10 @@ func (s *Settings) validate() error {
 		errs = append(errs, fmt.Errorf("maxParallelImagePulls %d: must be at least 1, and no more beside serializeImagePulls", *n))
 	}
 	errs = append(errs, s.validateImageGC()...)
+	errs = append(errs, s.validateSecurity()...)
+	if d := s.CPUCFSQuotaPeriod.Duration; d < time.Millisecond || d > time.Second {
+		errs = append(errs, fmt.Errorf("cpuCFSQuotaPeriod %s: must be between 1ms and 1s", d))
+	}
 	for _, dns := range s.ClusterDNS {
 		if net.ParseIP(dns) == nil {
 			errs = append(errs, fmt.Errorf("clusterDNS %q: not an IP address", dns))
