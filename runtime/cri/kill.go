@@ -112,6 +112,19 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 	return errors.Join(append(errs, failed...)...)
 }
 
+// withName replaces the ID of a container in a text by its name, so that equal events can be
+// counted. IDs are from the runtime: a short one may be found anywhere.
+func withName(text, id, name string) string {
+	if len(id) < minID {
+		return text
+	}
+	return strings.ReplaceAll(text, id, name)
+}
+
+// minID is the length of an ID that is not found in a text by chance. IDs of runtimes have
+// 32 hexadecimal digits or more.
+const minID = 16
+
 // graceOf returns the grace period of a container in seconds: its pod's, or the one that
 // was recorded when it was created.
 func graceOf(pod *v1.Pod, c *runtime.ContainerStatus) int64 {
@@ -168,7 +181,7 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 	if message == "" {
 		message = "Stopping container " + name
 	}
-	stop.events.normal("Killing", strings.ReplaceAll(message, id, name))
+	stop.events.normal("Killing", withName(message, id, name))
 
 	began, grace := time.Now(), time.Duration(stop.grace)*time.Second
 	if stop.grace > 0 {

@@ -164,7 +164,7 @@ func containerOf(typ string, c *criv1.Container, hash uint64) runtime.Container 
 }
 
 func containerName(labels map[string]string, meta *criv1.ContainerMetadata) string {
-	return cmp.Or(labels[crimeta.LabelContainerName], meta.GetName())
+	return crimeta.ContainerName(labels, meta.GetName())
 }
 
 func sandboxState(s criv1.PodSandboxState) runtime.SandboxState {

@@ -84,7 +84,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	if _, err := call(longer, s.r, "StartContainer", about, 0, s.r.rs.StartContainer, &criv1.StartContainerRequest{ContainerId: id}); err != nil {
 		// Runtimes repeat the ID in messages. The name replaces it, so that equal events
 		// can be counted.
-		events.failure(ctx, "Failed", "Error: "+strings.ReplaceAll(reason(err), id, c.Name))
+		events.failure(ctx, "Failed", "Error: "+withName(reason(err), id, c.Name))
 		return waitFor(reasonRun, err)
 	}
 	place.leave() // hooks do not occupy a place

@@ -132,7 +132,7 @@ func podOfEvent(event *criv1.ContainerEventResponse) runtime.PodRef {
 	if ref, _ := crimeta.RefFromLabels(sandbox.GetLabels()); ref.UID != "" {
 		return ref
 	}
-	if meta := sandbox.GetMetadata(); meta.GetUid() != "" {
+	if meta := sandbox.GetMetadata(); runtime.IsFileName(types.UID(meta.GetUid())) {
 		return runtime.PodRef{UID: types.UID(meta.GetUid()), Namespace: meta.GetNamespace(), Name: meta.GetName()}
 	}
 	// containerd omits the sandbox while it is being removed. All containers belong to

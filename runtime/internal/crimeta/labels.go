@@ -1,6 +1,7 @@
 package crimeta
 
 import (
+	"cmp"
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,11 +44,29 @@ func ContainerLabels(pod *v1.Pod, c *v1.Container) map[string]string {
 // RefFromLabels returns the pod that a sandbox or a container belongs to. ok is
 // false if the name, the namespace or the UID is missing: then no agent that
 // follows kubelet's conventions has created it.
+//
+// The labels are from the runtime, and become parts of paths. If one of them is no file name,
+// the result is zero.
 func RefFromLabels(labels map[string]string) (ref runtime.PodRef, ok bool) {
 	ref = runtime.PodRef{
 		UID:       types.UID(labels[LabelPodUID]),
 		Namespace: labels[LabelPodNamespace],
 		Name:      labels[LabelPodName],
 	}
+	if !fileNameOrEmpty(string(ref.UID)) || !fileNameOrEmpty(ref.Namespace) || !fileNameOrEmpty(ref.Name) {
+		return runtime.PodRef{}, false
+	}
 	return ref, ref.UID != "" && ref.Namespace != "" && ref.Name != ""
 }
+
+// ContainerName returns the name of a container: that of the label, or else of its metadata.
+// It is "" if that is no file name, for the same reason as in [RefFromLabels].
+func ContainerName(labels map[string]string, metadata string) string {
+	name := cmp.Or(labels[LabelContainerName], metadata)
+	if !fileNameOrEmpty(name) {
+		return ""
+	}
+	return name
+}
+
+func fileNameOrEmpty(s string) bool { return s == "" || runtime.IsFileName(types.UID(s)) }
