@@ -124,7 +124,7 @@ func (s *Store) restore(e *Entry) {
 		p = s.addPod(e.Pod)
 	}
 	s.seq++
-	e.Seq = s.seq
+	e.Seq, p.last = s.seq, s.seq
 	p.ring.restore(s.limits, appendKey(s.key[:0], &e.Record), e)
 	s.setGone(p, e.Kind == runtime.KindRemovePod, e.Last)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,6 +46,9 @@ const (
 	overhead = 464
 	// minBytes is the smallest MaxBytes. The longest entry has less than 1000 bytes.
 	minBytes = 1500
+	// maxPods is the number of pods that have a history, many times what a node has. A runtime
+	// can show any number of pods that no agent has ever removed.
+	maxPods = 5000
 	// sweepPeriod is the time between two sweeps for what is too old. They are made when
 	// something is recorded, so an idle agent makes none.
 	sweepPeriod = time.Minute
@@ -81,6 +85,8 @@ const maxKey = 2*(maxName+2) + 5 + 2*(maxName+1) + 2*(maxText+2)
 type pod struct {
 	ref  runtime.PodRef
 	ring ring
+	// last is the number of the last entry.
+	last uint64
 	// goneAt is zero unless the pod is gone.
 	goneAt time.Time
 	// restored means that an earlier agent has kept the history, and that nothing was
@@ -163,6 +169,9 @@ func (s *Store) Record(r runtime.Record) {
 // The functions below are called with the lock held.
 
 func (s *Store) addPod(ref runtime.PodRef) *pod {
+	if len(s.pods) >= maxPods {
+		s.makeRoom()
+	}
 	p := &pod{ref: ref}
 	s.pods[ref.UID] = p
 	return p
@@ -170,6 +179,7 @@ func (s *Store) addPod(ref runtime.PodRef) *pod {
 
 func (s *Store) add(p *pod, now time.Time, r *runtime.Record) {
 	s.seq++
+	p.last = s.seq
 	p.ring.add(s.limits, appendKey(s.key[:0], r), now.UnixMicro(), s.seq, r)
 }
 
@@ -187,13 +197,34 @@ func (s *Store) setGone(p *pod, gone bool, now time.Time) {
 	}
 }
 
+// makeRoom drops all pods that are gone. If there are none, it drops those whose last entries
+// are the oldest: not one alone, so that its cost is shared by many additions.
+func (s *Store) makeRoom() {
+	if len(s.gone) > 0 {
+		s.dropGone(len(s.gone))
+		return
+	}
+	byAge := slices.SortedFunc(maps.Values(s.pods), func(a, b *pod) int { return cmp.Compare(a.last, b.last) })
+	for _, p := range byAge[:len(byAge)/8] {
+		s.forget(p.ref.UID)
+	}
+}
+
+// forget drops a pod that is not in gone.
+func (s *Store) forget(uid types.UID) {
+	delete(s.pods, uid)
+	for w := range s.watchers { // one may not read for a long time
+		delete(w.news, uid)
+	}
+}
+
 // dropGone drops the first n of the pods that are gone.
 func (s *Store) dropGone(n int) {
 	if n <= 0 {
 		return
 	}
 	for _, uid := range s.gone[:n] {
-		delete(s.pods, uid)
+		s.forget(uid)
 	}
 	s.gone = slices.Delete(s.gone, 0, n)
 }
@@ -212,7 +243,7 @@ func (s *Store) sweep(now time.Time) {
 	for uid, p := range s.pods {
 		p.ring.dropUntil(now.Add(-s.opts.MaxAge).UnixMicro())
 		if p.goneAt.IsZero() && (p.ring.n == 0 || p.restored && now.Sub(s.loadedAt) >= s.opts.KeepGone) {
-			delete(s.pods, uid)
+			s.forget(uid)
 		}
 	}
 }

@@ -244,3 +244,23 @@ func BenchmarkRecord(b *testing.B) {
 		})
 	}
 }
+
+// A runtime shows more and more pods, which no agent removes, while one reader is slow.
+func TestPodsAreBounded(t *testing.T) {
+	const most = 5000
+	store := newStore(t, Options{})
+	w := store.watch("", 0)
+	defer store.unwatch(w)
+	busy := runtime.PodRef{UID: "busy", Namespace: "default", Name: "busy"}
+	for i := range 4 * most {
+		uid := types.UID(fmt.Sprintf("u%d", i))
+		store.Record(runtime.Record{Pod: runtime.PodRef{UID: uid, Namespace: "default", Name: "x"}, Stage: runtime.StageSeen, Kind: runtime.KindSandboxReady})
+		if i%100 == 0 {
+			store.Record(runtime.Record{Pod: busy, Stage: runtime.StageSeen, Kind: runtime.KindContainerExited, Container: "c"})
+		}
+	}
+	assert.LessOrEqual(t, len(store.Pods()), most)
+	assert.LessOrEqual(t, len(w.news), most)
+	assert.NotEmpty(t, store.Entries("busy"), "what is recorded often stays")
+	assert.NotEmpty(t, store.Entries(types.UID(fmt.Sprintf("u%d", 4*most-1))))
+}

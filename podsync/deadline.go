@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -39,7 +40,7 @@ func (s *Syncer) graceLeft(ref runtime.PodRef, grace int64) int64 {
 			return left
 		}
 	}
-	record := now.Add(time.Duration(grace)*time.Second).Format(time.RFC3339Nano) + " " + s.id + "\n"
+	record := now.Add(seconds.Duration(grace)).Format(time.RFC3339Nano) + " " + s.id + "\n"
 	if err := writeFile(path, record); err != nil && !errors.Is(err, fs.ErrNotExist) { // without a directory, none of our agents has run the pod
 		s.log.Error(err, "The deadline of a pod that is being stopped cannot be recorded; if the agent is restarted, its grace period begins anew", "pod", ref)
 	}
