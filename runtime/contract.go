@@ -78,7 +78,7 @@ type Execer interface {
 // ExecResult is the result of a command.
 type ExecResult struct {
 	// Output is what the command wrote to stdout, followed by what it wrote to stderr.
-	// A runtime may cut it; containerd cuts each at 16 MiB.
+	// A runtime may cut it, or return an error if there is too much.
 	Output   []byte
 	ExitCode int32
 }

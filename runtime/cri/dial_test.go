@@ -92,6 +92,24 @@ func TestSocketComesAndGoes(t *testing.T) {
 	}
 }
 
+// The commands of probes and hooks of all containers write as much as they can at once.
+func TestOutputOfCommandsIsBounded(t *testing.T) {
+	path, served, output := socket(t), fake.New(fake.Options{}), make([]byte, 3<<20)
+	served.Script(fake.Target{}, fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) {
+		return runtime.ExecResult{Output: output}, nil
+	}})
+	require.NoError(t, served.Seed(fake.Pods(1, 1)...))
+	serve(t, path, served)
+	rt := dial(t, path, cri.Options{})
+	id := served.Instances(fake.Target{})[0].ID
+	res, err := rt.Exec(t.Context(), id, []string{"yes"}, 0)
+	require.NoError(t, err)
+	assert.Len(t, res.Output, len(output))
+	output = make([]byte, 5<<20)
+	_, err = rt.Exec(t.Context(), id, []string{"yes"}, 0)
+	assert.ErrorContains(t, err, "bytes of the output of the command, and the limit")
+}
+
 func TestImageEndpoint(t *testing.T) {
 	containers, images := fake.New(fake.Options{}), fake.New(fake.Options{})
 	there, here := socket(t), socket(t)

@@ -105,8 +105,8 @@
 //     this releases its network.
 //   - The instances of one container, and the sandboxes of a pod, are ordered by their
 //     attempt before their time of creation.
-//   - Lists are streamed without a feature gate, and a response may have 128 MiB; in
-//     kubelet it may have 16 MiB.
+//   - Lists are streamed without a feature gate, and a response may have 128 MiB, the output
+//     of a command 4 MiB; in kubelet both may have 16 MiB.
 //   - The grace period of a container without a spec and without a record of it is 30
 //     seconds; in kubelet it is 2.
 //   - Resources are reported as cgroup limits give them back, CPU requests of 2

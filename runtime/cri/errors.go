@@ -63,7 +63,7 @@ func wrapCall(call, about string, err, ctxErr error) error {
 	case code == codes.Unimplemented:
 		e.class = errors.ErrUnsupported
 	case code == codes.ResourceExhausted:
-		e.message += adviceOnSize(e.message)
+		e.message += adviceOnSize(call, e.message)
 	case code == codes.Canceled:
 		e.class = context.Canceled
 	case code == codes.DeadlineExceeded:
@@ -74,12 +74,14 @@ func wrapCall(call, about string, err, ctxErr error) error {
 
 // adviceOnSize returns advice for the error of a message above a limit. gRPC's text has
 // the size and the limit. Only the text of the error depends on this comparison.
-func adviceOnSize(message string) string {
+func adviceOnSize(call, message string) string {
 	switch {
 	case !strings.Contains(message, "larger than max"):
 		return ""
 	case strings.Contains(message, "trying to send"):
 		return ": bytes of the reply, and the runtime's own limit; raise that (max_send_message_size in containerd, grpc_max_send_msg_size in CRI-O)"
+	case call == "ExecSync":
+		return ": bytes of the output of the command, and the limit"
 	default:
 		return ": bytes of the reply, and the limit; raise cri.Options.MaxMessageSize"
 	}

@@ -66,7 +66,7 @@ func (r *Runtime) runHook(ctx context.Context, h *hook) error {
 }
 
 func (r *Runtime) runExecHook(ctx context.Context, h *hook) error {
-	resp, err := call(ctx, r, "ExecSync", h.about, -1, r.rs.ExecSync,
+	resp, err := call(ctx, r, "ExecSync", h.about, -1, r.execSync,
 		&criv1.ExecSyncRequest{ContainerId: h.container, Cmd: h.handler.Exec.Command})
 	if err != nil {
 		return fmt.Errorf("exec %q: %w", h.handler.Exec.Command, err)

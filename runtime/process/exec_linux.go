@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// maxExecOutput is the maximum that ExecSync returns of each stream. It is
-	// containerd's.
-	maxExecOutput = 16 << 20
+	// maxExecOutput is the maximum that ExecSync returns of each stream, in bytes. All probes
+	// may run at the same time, and their output is chosen by containers. Attach and exec
+	// have no limit.
+	maxExecOutput = 1 << 20
 	// drainTimeout is the time to wait for output after a command has ended. A process that
 	// the command has left may hold the other end for ever.
 	drainTimeout = 200 * time.Millisecond
@@ -73,7 +74,7 @@ func (e *execution) wait(ctx context.Context) (int, error) {
 }
 
 // ExecSync implements CRI. After the timeout, or when the call is cancelled, the process
-// group of the command is killed. Each stream is cut at 16 MiB.
+// group of the command is killed. Each stream is cut at 1 MiB.
 func (s *runtimeService) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest) (*criv1.ExecSyncResponse, error) {
 	if len(req.GetCmd()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "no command is given")
