@@ -52,10 +52,12 @@ func (o ongoing) terminating() bool { return o.kind == callTerminating || o.kind
 
 // The events of a machine.
 type (
-	// updated is a valid Update. If the pod was not known, mark is its first mark.
+	// updated is a valid Update. If the pod was not known, mark is its first mark. reason and
+	// message are those that the Status of its kill sets; only records need them.
 	updated struct {
 		Update
-		mark runtime.Mark
+		mark            runtime.Mark
+		reason, message string
 	}
 	// compared is a SyncKnownPods with or without the pod.
 	compared struct{ desired bool }

@@ -48,12 +48,8 @@ func recordsOf(before, after machine, ev any, fx effects, now time.Time) []runti
 	}
 	if fx.failure != nil {
 		add(runtime.StageDecided, runtime.Record{Kind: runtime.KindFail, Reason: fx.failure.Reason, Message: fx.failure.Message})
-	} else if u, ok := ev.(updated); ok && u.Kill != nil && u.Kill.Status != nil && before.known() && before.phase < PhaseTerminated && before.end.failure == nil {
-		var s v1.PodStatus
-		_ = runtime.Recover(func() error { u.Kill.Status(&s); return nil }) // the syncer calls it again
-		if s.Reason != "" {
-			add(runtime.StageDecided, runtime.Record{Kind: runtime.KindFail, Reason: s.Reason, Message: s.Message})
-		}
+	} else if u, ok := ev.(updated); ok && u.reason != "" && before.known() && before.phase < PhaseTerminated && before.end.failure == nil {
+		add(runtime.StageDecided, runtime.Record{Kind: runtime.KindFail, Reason: u.reason, Message: u.message})
 	}
 	if !before.end.requested() && after.end.requested() {
 		add(runtime.StageDecided, runtime.Record{
@@ -67,6 +63,18 @@ func recordsOf(before, after machine, ev any, fx effects, now time.Time) []runti
 		add(runtime.StageDecided, runtime.Record{Kind: runtime.KindWait})
 	}
 	return out
+}
+
+// withReason returns the event of an update, with the reason and the message that the Status
+// of its kill sets. The function is the caller's, so no lock is held.
+func withReason(u Update) updated {
+	ev := updated{Update: u}
+	if u.Kill != nil && u.Kill.Status != nil {
+		var s v1.PodStatus
+		_ = runtime.Recover(func() error { u.Kill.Status(&s); return nil }) // the syncer calls it again, and reports a panic
+		ev.reason, ev.message = s.Reason, s.Message
+	}
+	return ev
 }
 
 // stopReason returns why the end of the pod was requested with the event.

@@ -179,8 +179,11 @@ func (w *Workers) UpdatePod(u Update) {
 	ref := u.ref()
 	w.log.V(4).Info("Pod updated", "pod", ref, "type", u.Type)
 
-	w.mu.Lock()
 	ev := updated{Update: u}
+	if w.opts.Record != nil {
+		ev = withReason(u)
+	}
+	w.mu.Lock()
 	if _, known := w.machines.pods[ref.UID]; !known && !u.OnlyKnown {
 		// An older status may be that of an earlier incarnation.
 		ev.mark = w.cache.Now()

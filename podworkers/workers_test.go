@@ -590,6 +590,33 @@ func TestFailureForGood(t *testing.T) {
 	})
 }
 
+// The Status of a kill is a function of the caller. It may call the workers, as the calls of
+// the syncer may, also if its reason is to be recorded.
+func TestTheStatusOfAKillMayCallTheWorkers(t *testing.T) {
+	var past fake.History
+	n := &fakeNode{start: time.Now(), running: map[types.UID]bool{}, busy: map[types.UID]bool{}}
+	n.cache = runtime.NewCache(n, runtime.CacheOptions{})
+	w, err := podworkers.New(n, n.cache, podworkers.Options{Record: past.Record})
+	require.NoError(t, err)
+	pod := apiPod("u", "p")
+	w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
+	updated := make(chan struct{})
+	go func() {
+		defer close(updated)
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Status: func(s *v1.PodStatus) {
+			s.Reason, s.Message = "Shutdown", fmt.Sprint(w.State("u").Known())
+		}}})
+	}()
+	select {
+	case <-updated:
+	case <-time.After(10 * time.Second): // only in a failure
+		t.Fatal("UpdatePod calls the Status of a kill with a lock held")
+	}
+	failed := past.Records("p", runtime.KindFail)
+	require.Len(t, failed, 1)
+	assert.Equal(t, "Shutdown true", failed[0].Reason+" "+failed[0].Message)
+}
+
 // A line about a failed call has the pod as a key, and not in the text of its error too.
 func TestAFailedCallNamesThePodOnce(t *testing.T) {
 	var mu sync.Mutex
