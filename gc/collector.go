@@ -170,13 +170,7 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 	plan := c.opts.Plan(in)
 	containers, withSandbox := split(plan)
 	var errs []error
-	done.Containers, errs = each(c.opts.Parallel, containers, errs, func(r ContainerRemoval) error {
-		if err := c.rt.RemoveContainer(ctx, r.ID); err != nil {
-			return fmt.Errorf("pod %s: removing dead container %s (%s): %w", r.Pod, r.Name, r.ID, err)
-		}
-		c.log.V(2).Info("Removed a dead container", "pod", r.Pod, "container", r.Name, "containerID", r.ID)
-		return nil
-	})
+	done.Containers, errs = each(c.opts.Parallel, containers, errs, func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
 	var more atomic.Int64
 	done.Sandboxes, errs = each(c.opts.Parallel, plan.Sandboxes, errs, func(r SandboxRemoval) error {
 		if r.State == runtime.SandboxReady {
@@ -207,6 +201,14 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, noLogs)...)
+}
+
+func (c *Collector) removeContainer(ctx context.Context, r ContainerRemoval) error {
+	if err := c.rt.RemoveContainer(ctx, r.ID); err != nil {
+		return fmt.Errorf("pod %s: removing dead container %s (%s): %w", r.Pod, r.Name, r.ID, err)
+	}
+	c.log.V(2).Info("Removed a dead container", "pod", r.Pod, "container", r.Name, "containerID", r.ID)
+	return nil
 }
 
 // removeLinks removes the links to logs of which the whole log directory of the pod is

@@ -2,7 +2,6 @@ package gc
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -44,22 +43,17 @@ func (c *Collector) collectDead(ctx context.Context) {
 	died := c.died
 	c.died = map[types.UID]*runtime.PodStatus{}
 	c.mu.Unlock()
+	in := Input{Policy: c.opts.Policy, Now: time.Now()}
 	for _, status := range died {
-		if c.gone(status.UID) {
-			continue // the next collection removes all of it, with fewer calls
+		if !c.gone(status.UID) { // otherwise the next collection removes all of it, with fewer calls
+			in.Pods = append(in.Pods, Pod{Pod: podOf(status)})
 		}
-		plan := Plan(Input{Pods: []Pod{{Pod: podOf(status)}}, Policy: c.opts.Policy, Now: time.Now()})
-		_, errs := each(c.opts.Parallel, plan.Containers, nil, func(r ContainerRemoval) error {
-			if err := c.rt.RemoveContainer(ctx, r.ID); err != nil {
-				return fmt.Errorf("pod %s: removing dead container %s (%s): %w", r.Pod, r.Name, r.ID, err)
-			}
-			c.log.V(2).Info("Removed a dead container", "pod", r.Pod, "container", r.Name, "containerID", r.ID)
-			return nil
-		})
-		for _, err := range errs {
-			if ctx.Err() == nil {
-				c.log.V(1).Info("A dead container is left to the next collection", "err", err.Error())
-			}
+	}
+	// In parallel, so that one that cannot be removed does not delay those of other pods.
+	_, errs := each(c.opts.Parallel, Plan(in).Containers, nil, func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
+	for _, err := range errs {
+		if ctx.Err() == nil {
+			c.log.V(1).Info("A dead container is left to the next collection", "err", err.Error())
 		}
 	}
 }

@@ -294,6 +294,51 @@ func TestDeadContainersAreRemovedAtEachDeath(t *testing.T) {
 	})
 }
 
+// stuck is a holder whose removals of one container hang.
+type stuck struct {
+	*holder
+	id string
+}
+
+func (s stuck) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
+	if id.ID == s.id {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.holder.RemoveContainer(ctx, id)
+}
+
+func TestADeadContainerThatCannotBeRemovedDoesNotDelayThoseOfOtherPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := stuck{&holder{}, "old-0"}
+		c, err := gc.New(h, func(types.UID) bool { return false }, gc.Options{})
+		require.NoError(t, err)
+		var want []string
+		for i := range 8 {
+			status := &runtime.PodStatus{PodRef: ref(fmt.Sprint("u", i))}
+			for _, of := range []string{"new", "old"} {
+				id := fmt.Sprint(of, "-", i)
+				ctr := runtime.ContainerStatus{}
+				ctr.ID, ctr.Name, ctr.State = runtime.ContainerID{Type: "t", ID: id}, "main", runtime.ContainerExited
+				status.Containers = append(status.Containers, ctr)
+			}
+			c.CollectPod(status)
+			if i > 0 {
+				want = append(want, fmt.Sprint("old-", i))
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		synctest.Wait()
+		h.mu.Lock()
+		assert.ElementsMatch(t, want, h.removed)
+		h.mu.Unlock()
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
 func TestLinksToLogsOfGonePods(t *testing.T) {
 	logs, links := t.TempDir(), filepath.Join(t.TempDir(), "containers")
 	gone := map[types.UID]bool{"u1": true}
