@@ -14,6 +14,9 @@ const (
 	// maxIDs is the largest number of IDs of hints without a pod that are kept. Beyond it,
 	// a relist is requested instead.
 	maxIDs = 1000
+	// maxHinted is the largest number of pods whose hints are kept, many times what a node
+	// has. Beyond it, a relist is requested instead.
+	maxHinted = 10_000
 	// maxEarlier is the largest number of hints about one pod that are kept beside the
 	// last. Beyond it, the pod is inspected whatever its view shows.
 	maxEarlier = 16
@@ -45,7 +48,7 @@ type mail struct {
 	// ids has the IDs of hints without a pod; idsMark was drawn after the last of them.
 	ids     map[string]struct{}
 	idsMark runtime.Mark
-	// unmatched is true if there was a hint with neither pod nor ID, or if ids was full.
+	// unmatched is true if there was a hint with neither pod nor ID, or if hints or ids was full.
 	unmatched bool
 }
 
@@ -119,9 +122,9 @@ func (m *mailbox) add(h runtime.Hint, mark runtime.Mark) {
 	case m.holds[uid] > 0:
 		put(&m.deferred, uid, m.deferred[uid].add(h, mark))
 		put(&m.mail.held, uid, struct{}{})
-	case uid != "":
+	case uid != "" && len(m.mail.hints) < maxHinted:
 		put(&m.mail.hints, uid, m.mail.hints[uid].add(h, mark))
-	case h.ID != "" && len(m.mail.ids) < maxIDs:
+	case uid == "" && h.ID != "" && len(m.mail.ids) < maxIDs:
 		put(&m.mail.ids, h.ID, struct{}{})
 		m.mail.idsMark = mark
 	default:

@@ -1,6 +1,7 @@
 package prober_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -196,6 +197,35 @@ func httpTarget(t *testing.T, server *httptest.Server, path string, headers ...v
 		Address: u.Hostname(),
 		Timeout: 5 * time.Second,
 	}
+}
+
+// A container answers with as many headers as a client reads.
+func TestHTTPHeadersAreBounded(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		conn, err := lis.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		out := bufio.NewWriter(conn)
+		_, _ = out.WriteString("HTTP/1.1 200 OK\r\n")
+		for i := 0; i < 1_000_000 && err == nil; i++ {
+			_, err = fmt.Fprintf(out, "%x:\r\n", i)
+		}
+		_, _ = out.WriteString("\r\n")
+		_ = out.Flush()
+	}()
+	target := httpTarget(t, &httptest.Server{URL: "http://" + lis.Addr().String()}, "/")
+	outcome, output, err := check(t.Context(), t, nil, target)
+	require.NoError(t, err)
+	assert.Equal(t, prober.Failure, outcome)
+	assert.Contains(t, output, "server response headers exceeded 65536 bytes")
+	require.NoError(t, lis.Close())
+	<-served
 }
 
 func TestHTTPHandler(t *testing.T) {

@@ -33,6 +33,9 @@ func newHTTPHandler(userAgent string) *httpHandler {
 		ForceAttemptHTTP2:  true,
 		DisableKeepAlives:  true,
 		DisableCompression: true, // sends no Accept-Encoding
+		// Go's default is 10 MB, in which a container has room for headers that take hundreds
+		// of megabytes when they are parsed.
+		MaxResponseHeaderBytes: 64 << 10,
 	}}
 }
 

@@ -25,6 +25,10 @@ import (
 // connection is closed in order. 10 KiB, as in kubelet.
 const maxHookBody = 10 << 10
 
+// maxHookHeader is the limit for the headers of a hook's response, in bytes. With Go's
+// default of 10 MB they could take hundreds of megabytes when they are parsed.
+const maxHookHeader = 64 << 10
+
 // maxHookOutput is the number of bytes of a failed command's output in its error.
 const maxHookOutput = 1 << 10
 
@@ -113,7 +117,10 @@ func (r *Runtime) runHTTPHook(ctx context.Context, h *hook) error {
 	if transport == nil {
 		// Certificates of hooks are not verified (API reference, httpGet.scheme), no proxy is
 		// used between a node and its pods, and connections are not reused.
-		t := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // see above
+		t := &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // see above
+			MaxResponseHeaderBytes: maxHookHeader,
+		}
 		defer t.CloseIdleConnections()
 		transport = t
 	}

@@ -3,6 +3,7 @@ package cri
 import (
 	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -101,6 +102,27 @@ func TestHTTPHookFollowsNoRedirect(t *testing.T) {
 			assert.Equal(t, "http://10.0.0.7:1/", w.requests[0].URL.String())
 		}
 	}
+}
+
+// A container answers with as many headers as a client reads.
+func TestHTTPHookHeadersAreBounded(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		conn, err := lis.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 1<<20) + "\r\n"))
+	}()
+	get := &v1.HTTPGetAction{Port: intstr.FromInt(lis.Addr().(*net.TCPAddr).Port)}
+	err = New(nil, nil, Options{}).runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: get}, host: "127.0.0.1"})
+	assert.ErrorContains(t, err, "server response headers exceeded 65536 bytes")
+	require.NoError(t, lis.Close())
+	<-served
 }
 
 func TestTCPSocketHookFails(t *testing.T) {

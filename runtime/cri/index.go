@@ -206,8 +206,28 @@ func (x *index) doubt(uid types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.last++
+	if x.full() {
+		x.established = x.last // all pods
+		return
+	}
 	x.pod(uid).doubted = x.last
 }
+
+// takes reports whether there is room for an ID that an event shows. Events have any number
+// of IDs of any length, and what they add stays until the next list of all pods.
+func (x *index) takes(id string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(id) <= maxEventID && !x.full()
+}
+
+// full reports whether there is more than a list can have. x.mu is held.
+func (x *index) full() bool {
+	return len(x.pods) > maxListItems || len(x.sandboxes)+len(x.containers) > maxListItems
+}
+
+// maxEventID is the length of an ID in bytes up to which an event adds it. IDs have 64.
+const maxEventID = 256
 
 // removed drops a container, or a sandbox with its containers, that was removed.
 func (x *index) removed(id string) {

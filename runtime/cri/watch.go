@@ -80,7 +80,7 @@ func (r *Runtime) noteEvent(event *criv1.ContainerEventResponse, h runtime.Hint)
 	case h.Event == runtime.HintDeleted:
 		r.index.removed(h.ID)
 	case h.Pod.UID == "" || r.index.has(h.ID):
-	case h.ID == "" || sandboxID == "":
+	case h.ID == "" || sandboxID == "", !r.index.takes(sandboxID):
 		r.index.doubt(h.Pod.UID)
 	case h.ID == sandboxID:
 		r.index.addSandbox(h.Pod.UID, h.ID, false)
@@ -99,6 +99,9 @@ func (r *Runtime) noteEvent(event *criv1.ContainerEventResponse, h runtime.Hint)
 // the pod is inspected in any case.
 func hintOf(event *criv1.ContainerEventResponse, now time.Time) runtime.Hint {
 	h := runtime.Hint{Pod: podOfEvent(event), ID: event.GetContainerId(), Event: happened(event)}
+	if len(h.ID) > maxEventID {
+		h.ID, h.Event = "", ""
+	}
 	if at := event.GetCreatedAt(); at > 0 {
 		h.Age = max(0, now.Sub(time.Unix(0, at))) // negative if the clock was set back
 	}
