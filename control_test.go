@@ -150,6 +150,35 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// Receivers of events may call the agent, also while an update starts a pod and a Drain
+// waits for that update.
+func TestAnEventMaySyncAPodDuringADrain(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{Pod: "web"}, fake.Behavior{StopDelay: 10 * time.Second})
+		var n *node
+		next := makePod("web")
+		next.UID = "uid-next"
+		drained := make(chan error, 1)
+		n = startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
+			o.Event = func(e runtime.Event) {
+				if e.Reason == "WaitingForPredecessor" {
+					go func() { drained <- n.Drain(t.Context()) }()
+					synctest.Wait()
+					assert.NoError(t, n.Sync(next.UID))
+				}
+			}
+		})
+		defer n.stop(t)
+		n.source.Set(makePod("web"))
+		n.after(5 * time.Second)
+		n.source.Set(next)
+		require.NoError(t, <-drained)
+		assert.Empty(t, rt.Running(fake.Target{}))
+	})
+}
+
 func TestDrainEndsOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{})

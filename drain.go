@@ -1,6 +1,7 @@
 package kubeletkit
 
 import (
+	"context"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,21 +22,57 @@ const (
 // [Parts].PodWorkers, Admission and Checkpoint, so that parts that are built from these
 // start no pod after that either.
 type drain struct {
-	mu sync.RWMutex
+	mu sync.Mutex
 	on bool
+	// updates is the number of calls of UpdatePod under way that may start a pod. idle is
+	// closed when there are none; nil if nothing waits for that.
+	updates int
+	idle    chan struct{}
 }
 
-// begin returns when the last update that may start a pod has reached the workers.
-func (d *drain) begin() {
+// begin returns when the last update that may start a pod has reached the workers, or when
+// ctx ends. No lock is held meanwhile: such an update may emit an event, and the receiver
+// of the event may call the agent.
+func (d *drain) begin(ctx context.Context) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.on = true
+	if d.updates > 0 && d.idle == nil {
+		d.idle = make(chan struct{})
+	}
+	idle := d.idle
+	d.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
 }
 
 func (d *drain) begun() bool {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return d.on
+}
+
+// updateBegins reports false if the agent is drained. Otherwise updateEnded must be called.
+func (d *drain) updateBegins() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.on {
+		d.updates++
+	}
+	return !d.on
+}
+
+func (d *drain) updateEnded() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.updates--; d.updates == 0 && d.idle != nil {
+		close(d.idle)
+		d.idle = nil
+	}
 }
 
 // Admit refuses pods once the agent is drained.
@@ -58,12 +95,12 @@ func (w drainedWorkers) Unwrap() any { return w.PodWorkers }
 
 // UpdatePod implements [podworkers.PodWorkers].
 func (w drainedWorkers) UpdatePod(u podworkers.Update) {
-	if u.Type != podworkers.Kill {
-		w.drain.mu.RLock()
-		defer w.drain.mu.RUnlock()
-		if w.drain.on && (u.Type == podworkers.Create || !w.State(u.Pod.UID).Known()) {
-			return
-		}
+	switch {
+	case u.Type == podworkers.Kill:
+	case w.drain.updateBegins():
+		defer w.drain.updateEnded()
+	case u.Type == podworkers.Create || u.Pod != nil && !w.State(u.Pod.UID).Known():
+		return
 	}
 	w.PodWorkers.UpdatePod(u)
 }

@@ -158,7 +158,7 @@ func (a *Agent) desired(uid types.UID) bool {
 // again when the next agent starts. The agent must run meanwhile. If ctx ends first, the
 // error has the number of pods that are left, and wraps its cause.
 func (a *Agent) Drain(ctx context.Context) error {
-	a.drain.begin()
+	a.drain.begin(ctx)
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
 	for {
