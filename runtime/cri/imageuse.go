@@ -3,6 +3,8 @@ package cri
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,9 +29,15 @@ type imageUses struct {
 	// leases are those that are open.
 	leases map[*imageLease]struct{}
 	// images has the images that were used in this process, by their ID. An image that a
-	// list does not show is dropped.
+	// list does not show is dropped. Beyond maxImagesUsed, some are dropped without a list:
+	// nobody lists images if they are not collected.
 	images map[string]*imageUsed
+	// dropped is the greatest imageUsed.until of those that were dropped without a list.
+	dropped runtime.Mark
 }
+
+// maxImagesUsed is the number of images of which the uses are kept, many more than a node has.
+const maxImagesUsed = 10_000
 
 // imageUsed is guarded by imageUses.mu.
 type imageUsed struct {
@@ -76,10 +84,25 @@ func (u *imageUses) of(id string) *imageUsed {
 	}
 	i := u.images[id]
 	if i == nil {
+		if len(u.images) >= maxImagesUsed {
+			u.makeRoom()
+		}
 		i = &imageUsed{holds: map[runtime.PodRef]int{}}
 		u.images[id] = i
 	}
 	return i
+}
+
+// makeRoom drops the half of the images whose last use is the longest ago, except for those
+// that are held or removed at the moment; mu is held.
+func (u *imageUses) makeRoom() {
+	ids := slices.SortedFunc(maps.Keys(u.images), func(a, b string) int { return u.images[a].last.Compare(u.images[b].last) })
+	for _, id := range ids[:len(ids)/2] {
+		if i := u.images[id]; len(i.holds) == 0 && i.removing == nil {
+			u.dropped = max(u.dropped, i.until)
+			delete(u.images, id)
+		}
+	}
 }
 
 // hold keeps the image from being removed until the lease is closed. It waits for a
@@ -205,7 +228,7 @@ func (u *imageUses) remove(ctx context.Context, id string, listed runtime.Mark, 
 		u.mu.Lock()
 		i = u.of(id)
 	}
-	if len(i.holds) > 0 || i.until > listed {
+	if len(i.holds) > 0 || max(i.until, u.dropped) > listed {
 		u.mu.Unlock()
 		return fmt.Errorf("image %s: %w", id, runtime.ErrImageInUse)
 	}
