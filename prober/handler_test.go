@@ -211,6 +211,7 @@ func TestHTTPHeadersAreBounded(t *testing.T) {
 			return
 		}
 		defer func() { _ = conn.Close() }()
+		_, _ = http.ReadRequest(bufio.NewReader(conn))
 		out := bufio.NewWriter(conn)
 		_, _ = out.WriteString("HTTP/1.1 200 OK\r\n")
 		for i := 0; i < 1_000_000 && err == nil; i++ {

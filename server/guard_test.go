@@ -215,3 +215,22 @@ func TestPodsAtTheSameTime(t *testing.T) {
 	}
 	clients.Wait()
 }
+
+// Clients send as many headers as a server reads, and wait before the last one.
+func TestLimitOfHeaders(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	stop := serve(t, l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer stop()
+	for headers, want := range map[int]int{100: http.StatusOK, 4000: http.StatusRequestHeaderFieldsTooLarge} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String(), nil)
+		require.NoError(t, err)
+		for i := range headers {
+			req.Header[fmt.Sprintf("%x", i)] = []string{""}
+		}
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		require.NoError(t, err)
+		assert.Equal(t, want, resp.StatusCode, headers)
+		require.NoError(t, resp.Body.Close())
+	}
+}

@@ -15,6 +15,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/connlimit"
 )
 
+// maxHeader is the limit for the headers of a request to a port, in bytes. Go's default of
+// 1 MB takes tens of megabytes in each connection when it is parsed.
+const maxHeader = 16 << 10
+
 // stopGrace is the time that requests have to end when the server stops.
 const stopGrace = time.Second
 
@@ -96,11 +100,13 @@ func Healthz(agent Agent) http.Handler {
 // returns the error.
 //
 // Clients of a listener that is not a unix socket are not trusted: a port has up to 100
-// connections, a client that receives nothing for 30 seconds is disconnected, and on a
+// connections, a request has 16 KiB of headers at most, a client that receives nothing for 30
+// seconds is disconnected, and on a
 // loopback address the Host of a request must be localhost or an IP address.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	if l.Addr().Network() != "unix" {
+		srv.MaxHeaderBytes = maxHeader
 		srv.ConnState = (&connlimit.Limit{Max: maxConns}).Changed
 		if isLoopback(l.Addr()) {
 			srv.Handler = localOnly(h)

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"bufio"
 	"crypto/tls"
 	"io"
 	"net"
@@ -116,6 +117,7 @@ func TestHTTPHookHeadersAreBounded(t *testing.T) {
 			return
 		}
 		defer func() { _ = conn.Close() }()
+		_, _ = http.ReadRequest(bufio.NewReader(conn))
 		_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 1<<20) + "\r\n"))
 	}()
 	get := &v1.HTTPGetAction{Port: intstr.FromInt(lis.Addr().(*net.TCPAddr).Port)}

@@ -114,4 +114,5 @@ func TestConnectionsWithoutStreams(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	assert.LessOrEqual(t, len(l.conns), maxStreamConns)
+	assert.Equal(t, 16<<10, n.server.streams.http.MaxHeaderBytes, "a megabyte of headers takes tens of megabytes when it is parsed")
 }

@@ -53,6 +53,7 @@ func newStreamServer(s *Server) (*streamServer, error) {
 	ss.http = &http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    16 << 10, // 1 MB, the default, takes tens of megabytes when it is parsed
 		// Every local user can connect. A stream, which has a token, does not count.
 		ConnState: (&connlimit.Limit{Max: maxStreamConns}).Changed,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
