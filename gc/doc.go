@@ -28,15 +28,15 @@
 // goes first. Images that are pinned, that sandboxes are made from, or that a container
 // uses, dead or alive, never go.
 //
-// The file system is measured after each removal. The sizes of images only tell how many
-// removals are likely to be needed: images share layers, and runtimes report compressed
-// sizes. If the file system is not at the low threshold in the end, the collection fails,
-// with an event FreeDiskSpaceFailed.
+// The file system is measured after each removal. The sizes of images are only an
+// estimate of how many removals are needed: images share layers, and runtimes report
+// compressed sizes. If the file system is not at the low threshold in the end, the
+// collection fails, with an event FreeDiskSpaceFailed.
 //
 // A pod that is being started uses its image before a container shows it. The runtime
 // keeps such an image, see [runtime.ImageService], so that no collection has to wait for a
-// start, and no start for a collection: one that wants the very image that is being
-// removed waits for this one removal.
+// start, and no start for a collection: a start with the image that is being removed waits
+// for this one removal.
 //
 // The times of use are kept in [ImageOptions.StateFile] for the next agent. The file is
 // written when an image comes, goes, or comes into or out of use, and not as time passes.

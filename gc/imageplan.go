@@ -58,7 +58,7 @@ func (in *ImageInput) UsagePercent() int {
 
 // ImagePlan is a plan. The collector removes images in the order of Remove, and measures
 // the file system after each. It stops when Free bytes more are available. If they are
-// not when the list has ended, it asks for another plan.
+// not at the end of the list, it makes another plan.
 type ImagePlan struct {
 	// Free is the number of bytes by which what is available is to grow, those of images
 	// that are too old included. 0 means that no image is removed for space, except with the

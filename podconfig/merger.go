@@ -126,12 +126,12 @@ func (m *merger) settled(s *uidState) {
 	s.pending = 0
 }
 
-// uidState is what is desired under a UID, and what the reader knows.
+// uidState has the desired version of a UID, and the version that the reader has received.
 type uidState struct {
 	uid types.UID
 	// desired is the offer that was granted the UID, or nil.
 	desired *offer
-	// delivered is the version that the reader knows, or nil.
+	// delivered is the version that the reader has received, or nil.
 	delivered *version
 	// op is the operation that leads from the delivered version to the desired one. It is
 	// zero until a batch is planned. Only then the two versions are compared, because

@@ -12,8 +12,8 @@ import (
 
 // The reasons of records of [runtime.KindStopPod].
 const (
-	// ReasonRequested: an update of type Kill. What the caller knows of the cause, it records
-	// itself.
+	// ReasonRequested: an update of type Kill. The cause is in a record of the caller, if there
+	// is one.
 	ReasonRequested = "Requested"
 	// ReasonDeleted: the pod was deleted in the API.
 	ReasonDeleted = "Deleted"

@@ -10,9 +10,9 @@ import (
 //
 // A runtime that implements it never removes an image that a pod uses, nor one that a
 // pod is about to use: from the moment when SyncPod has found or pulled the image of a
-// container until the container exists, RemoveImage refuses that image. A SyncPod that
-// wants an image while it is being removed waits for the end of that removal alone, and
-// pulls the image again.
+// container until the container exists, RemoveImage refuses that image. A SyncPod with
+// an image that is being removed waits for the end of that removal alone, and pulls the
+// image again.
 //
 // The methods are safe for concurrent use, also with SyncPod.
 type ImageService interface {

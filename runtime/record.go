@@ -85,7 +85,7 @@ const (
 	// KindUpdate: a source has changed the pod. The message has the paths of the fields that
 	// differ, and the error those of them that do not act on what runs.
 	KindUpdate RecordKind = "Update"
-	// KindWithdraw: no source wants the pod any more.
+	// KindWithdraw: the pod is not desired any more.
 	KindWithdraw RecordKind = "Withdraw"
 	// KindRecreate: the pod is stopped and started again because the fields in the message
 	// have changed.

@@ -35,7 +35,7 @@ type Agent interface {
 // [Control] serves the logs of a pod, and runs commands in it, until the pod is forgotten;
 // without it, until its source has removed it.
 type Terminating interface {
-	// Terminating returns the pods that are not wanted any more, with their status. The
+	// Terminating returns the pods that are not desired any more, with their status. The
 	// handlers do not change them.
 	Terminating() []*v1.Pod
 }

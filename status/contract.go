@@ -63,7 +63,7 @@ type Rechecker interface {
 // PodLister is implemented by a [StatusManager] that lists its pods.
 type PodLister interface {
 	// Pods returns a copy of each pod that has a status, with the latest one. That includes
-	// pods that no source wants any more, until they are forgotten. All but the status is
+	// pods that are not desired any more, until they are forgotten. All but the status is
 	// shared and read-only.
 	Pods() []*v1.Pod
 }

@@ -1,4 +1,4 @@
-// Package join waits for goroutines that should end soon, and says so when they do not.
+// Package join waits for goroutines that should end soon, and reports when they do not.
 package join
 
 import (

@@ -94,7 +94,7 @@ func assembleImages(found []*criv1.Image, containers []*criv1.Container, sandbox
 	return images
 }
 
-// sandboxImage returns the image of sandboxes, or "" if the runtime does not tell. It is
+// sandboxImage returns the image of sandboxes, or "" if the runtime does not report it. It is
 // where kubeadm looks for it: containerd before 2.0 and CRI-O have it there.
 func (r *Runtime) sandboxImage(ctx context.Context) (string, error) {
 	resp, err := call(ctx, r, "Status", "", 0, r.rs.Status, &criv1.StatusRequest{Verbose: true})

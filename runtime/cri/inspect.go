@@ -26,7 +26,7 @@ const inspectAtOnce = 8
 //
 // While [Runtime.WatchEvents] receives events, it makes one status call for each sandbox and
 // each container of the pod, in parallel, and none for those that were dead already at an
-// earlier inspection. It knows their IDs from the last list, from the calls of this Runtime,
+// earlier inspection. Their IDs are from the last list, from the calls of this Runtime,
 // and from events. So a pod that has nothing takes no call. What another client of the
 // runtime creates for the pod is in the status when its event has come, or after the next
 // list.

@@ -26,7 +26,7 @@ const (
 	// quiet is the time without an exit after which containers are taken to ignore the signal.
 	quiet = time.Second
 	// atOnce is the longest time in which a container exits that does so at the signal. One
-	// that takes longer says nothing of the runtime.
+	// that takes longer is no measure of the runtime.
 	atOnce = 2 * time.Second
 )
 
