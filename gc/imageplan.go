@@ -3,6 +3,8 @@ package gc
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -53,7 +55,9 @@ func (in *ImageInput) UsagePercent() int {
 	if capacity <= 0 {
 		return 0
 	}
-	return 100 - int(available*100/capacity)
+	high, low := bits.Mul64(uint64(max(0, available)), 100) // some file systems have 8 EiB
+	free, _ := bits.Div64(high, low, uint64(capacity))
+	return 100 - int(free)
 }
 
 // ImagePlan is a plan. The collector removes images in the order of Remove, and measures
@@ -109,7 +113,7 @@ func PlanImages(in ImageInput) ImagePlan {
 	for _, image := range candidates {
 		if in.Policy.MaxAge > 0 && in.Now.Sub(image.idleSince()) > in.Policy.MaxAge {
 			plan.Remove = append(plan.Remove, ImageRemoval{*image, ImageForAge})
-			old += image.Size
+			old += min(image.Size, math.MaxInt64-old) // sizes are from the runtime
 		} else {
 			rest = append(rest, image)
 		}
@@ -132,7 +136,7 @@ func PlanImages(in ImageInput) ImagePlan {
 // missing returns the number of bytes to free if that many will be freed in any case.
 func (in *ImageInput) missing(freed int64) int64 {
 	without := *in
-	without.Fs.AvailableBytes += freed
+	without.Fs.AvailableBytes += min(freed, math.MaxInt64-max(0, without.Fs.AvailableBytes))
 	switch {
 	case in.Fs.CapacityBytes <= 0, in.Goal == AllUnusedImages:
 		return 0
@@ -141,7 +145,8 @@ func (in *ImageInput) missing(freed int64) int64 {
 	case in.Policy.HighThresholdPercent == 100: // disabled, also for a file system that is full
 		return 0
 	}
-	return max(0, in.Fs.CapacityBytes*int64(100-in.Policy.LowThresholdPercent)/100-in.Fs.AvailableBytes)
+	part := int64(100 - in.Policy.LowThresholdPercent)
+	return max(0, in.Fs.CapacityBytes/100*part+in.Fs.CapacityBytes%100*part/100-in.Fs.AvailableBytes)
 }
 
 // KeptBy returns what keeps the image from being removed for space, in words, and "" if

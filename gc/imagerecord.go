@@ -179,8 +179,8 @@ func (r *imageRecords) write(path string) error {
 
 // replaceFile writes the file anew, readable by its owner alone.
 func replaceFile(path string, data []byte) (err error) {
-	dir, name := filepath.Split(path)
-	f, err := os.CreateTemp(dir, "."+name+".*")
+	// The name is always the same, so that an agent that is killed again and again leaves one.
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

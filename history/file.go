@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -222,7 +221,8 @@ func (w *writer) append(frames []byte) (err error) {
 // a history that is damaged is better than a write that waits for the disk.
 func (w *writer) rewrite(entries []Entry) (err error) {
 	w.size = 0
-	f, err := os.CreateTemp(filepath.Dir(w.path), ".new-"+filepath.Base(w.path)+"-*") // 0600
+	// The name is always the same, so that an agent that is killed again and again leaves one.
+	f, err := os.OpenFile(w.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -136,6 +136,22 @@ func TestTheFileIsWrittenAnew(t *testing.T) {
 	assert.Equal(t, append(records(before), started(web, 1)), records(restored.Entries(web.UID)))
 }
 
+// An agent that is killed while it writes leaves a file, which the next one writes over.
+func TestInterruptedWrite(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "history")
+	require.NoError(t, os.WriteFile(file+".new", make([]byte, 1<<20), 0o600))
+	s := runStore(t, Options{File: file})
+	s.Record(exited(refOf("web"), 1))
+	s.stop()
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	info, err := left[0].Info()
+	require.NoError(t, err)
+	assert.Less(t, info.Size(), int64(1000))
+}
+
 func FuzzFrame(f *testing.F) {
 	e := Entry{Record: exited(refOf("web"), 1), Seq: 1, Count: 3, First: time.UnixMicro(1), Last: time.UnixMicro(2)}
 	f.Add(appendFrame(nil, &e))
