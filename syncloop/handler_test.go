@@ -413,3 +413,32 @@ func TestTheLoopWaitsForRemovals(t *testing.T) {
 		assert.Equal(t, []string{"begin uid-a", "cancelled uid-a"}, d.take())
 	})
 }
+
+// A pod comes back while its directory is removed, which takes long. It starts soon after
+// the removal, although the loop has had no other input for a long time.
+func TestAPodStartsSoonAfterASlowRemoval(t *testing.T) {
+	podsDir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := newHandler(t, syncloop.HandlerOptions{})
+		d := &slowDirs{slow: "uid-a", end: make(chan error)}
+		require.NoError(t, os.Mkdir(filepath.Join(podsDir, "uid-a"), 0o750))
+		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
+		require.NoError(t, err)
+		cfg := &config{changes: make(chan podconfig.Change), seen: true}
+		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: b.pods}, syncloop.Options{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- l.Run(ctx) }()
+		time.Sleep(5 * time.Second)
+		cfg.changes <- podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{makePod("a")}}
+		time.Sleep(10*time.Minute + 3*time.Second)
+		assert.Empty(t, b.workers.take())
+		d.end <- nil
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{"create a"}, b.workers.take())
+		cancel()
+		require.NoError(t, <-done)
+	})
+}

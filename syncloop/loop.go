@@ -102,7 +102,8 @@ type Options struct {
 	// SyncPeriod is the time between sync ticks. Default 1 s.
 	SyncPeriod time.Duration
 	// HousekeepingPeriod is the time between cleanups. When nothing has come from any
-	// input for 30 s, and the last cleanup has not failed, it is at least 30 s. Default 2 s.
+	// input for 30 s, the last cleanup has not failed, and no removal that a cleanup has begun
+	// is under way, it is at least 30 s. Default 2 s.
 	HousekeepingPeriod time.Duration
 	// CheckPeriod is the time between checks of a healthy runtime. Default 5 s.
 	CheckPeriod time.Duration
@@ -133,6 +134,8 @@ type Loop struct {
 	last    atomic.Int64 // see LastIteration; in Unix nanoseconds, 0 before the first
 	health  *runtimeHealth
 	observe []func(pleg.PodEvents)
+	// removing reports whether a removal goes on beside the loop; it is called by Run.
+	removing func() bool
 	// ended has room for one token: there is one when a pod has ended and soon has not
 	// been set for it. Further tokens are dropped.
 	ended chan struct{}
@@ -173,7 +176,11 @@ func New(deps Deps, opts Options) (*Loop, error) {
 	if o, ok := runtime.Optional[Observer](deps.Handler); ok {
 		observe = append(observe, o.Observe)
 	}
-	return &Loop{observe: observe, deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: make(chan struct{}, 1)}, nil
+	removing := func() bool { return false }
+	if r, ok := runtime.Optional[remover](deps.Handler); ok {
+		removing = r.removing
+	}
+	return &Loop{observe: observe, removing: removing, deps: deps, opts: opts, log: opts.Logger, health: newRuntimeHealth(), ended: make(chan struct{}, 1)}, nil
 }
 
 func setDefault(d *time.Duration, def time.Duration) {
@@ -268,7 +275,8 @@ const endsDelay = 250 * time.Millisecond
 
 // quiet is the time without any input after which housekeeping becomes rare, and the time
 // between cleanups from then on. A cleanup looks at all pods, and nothing can have changed
-// but what the workers of pods do after the last input, which they end by PodEnded.
+// but what the workers of pods do after the last input, which they end by PodEnded, and the
+// removals of directories.
 const quiet = 30 * time.Second
 
 // handleNext waits for one input and handles it.
@@ -321,7 +329,7 @@ func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan tim
 		l.cleanup(ctx)
 	case <-housekeeping:
 		input = false
-		if now := time.Now(); now.Sub(l.lastInput) < quiet || now.Sub(l.cleaned) >= quiet {
+		if now := time.Now(); now.Sub(l.lastInput) < quiet || now.Sub(l.cleaned) >= quiet || l.removing() {
 			l.cleanup(ctx)
 		}
 	}

@@ -107,6 +107,13 @@ func (h *Handler) endRemoval(uid types.UID, r *removal) error {
 	return nil
 }
 
+// remover is a SyncHandler whose removals go on beside the loop, such as a [Handler].
+type remover interface{ removing() bool }
+
+// removing reports whether a removal is under way or has ended since the last cleanup. A pod
+// may wait for its end.
+func (h *Handler) removing() bool { return len(h.removals.byUID) > 0 }
+
 // Stopper is an optional interface of a [SyncHandler] that starts goroutines, found by
 // [runtime.Optional].
 type Stopper interface {
