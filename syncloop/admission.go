@@ -165,8 +165,12 @@ func hostPorts(pod *v1.Pod) []hostPort {
 	return ports
 }
 
+// maxContainers is the maximum number of containers of a pod. What is computed for a pod may
+// take the square of it: with 100,000 containers, minutes for each status.
+const maxContainers = 1000
+
 // admit calls the admitter, after a check that the UID can be the name of the pod's
-// directory and that the pod has containers: pods of sources that do not validate them may
+// directory and that the pod has containers, and not too many: pods of sources that do not validate them may
 // have none, and would be Pending for ever. It returns nil or the refusal. A panic of the
 // admitter is a refusal.
 func admit(a Admitter, req AdmitRequest) *runtime.TerminalError {
@@ -177,6 +181,10 @@ func admit(a Admitter, req AdmitRequest) *runtime.TerminalError {
 	if len(req.Pod.Spec.Containers) == 0 {
 		// The reason and the text of kubelet and of podconfig/manifest for such a manifest.
 		return &runtime.TerminalError{Reason: "FailedValidation", Message: "spec.containers: Required value"}
+	}
+	spec := &req.Pod.Spec
+	if n := len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers); n > maxContainers {
+		return &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and ephemeral containers", n, maxContainers)}
 	}
 	err := runtime.Recover(func() error { return a.Admit(req) })
 	if err == nil {

@@ -184,6 +184,22 @@ func TestAPodWithoutContainersIsRefused(t *testing.T) {
 	assert.Equal(t, "Pod was rejected: spec.containers: Required value", b.status[pod.UID].Message)
 }
 
+func TestPodWithTooManyContainers(t *testing.T) {
+	for n, admitted := range map[int]bool{1000: true, 1001: false} {
+		b := newHandler(t, syncloop.HandlerOptions{})
+		pod := makePod("web")
+		pod.Spec.InitContainers = make([]v1.Container, n/2)
+		pod.Spec.Containers = make([]v1.Container, n-n/2)
+		b.HandlePodAdditions([]*v1.Pod{pod})
+		if admitted {
+			assert.NotEmpty(t, b.workers.take())
+			continue
+		}
+		assert.Empty(t, b.workers.take())
+		assert.Equal(t, "Pod was rejected: spec.containers: Too many: 1001: must have at most 1000 items, with init and ephemeral containers", b.status[pod.UID].Message)
+	}
+}
+
 func TestPortsOfInitContainersDoNotConflictButThoseOfSidecarsDo(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	with := func(policy *v1.ContainerRestartPolicy) *v1.Pod {
