@@ -230,7 +230,7 @@ func (a *Agent) buildGC(p *Parts) error {
 	}
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
 		Policy: a.opts.GC, Plan: a.opts.GCPlan, Idle: idle, LogsDir: p.Host.PodLogsDir, LogLinksDir: logLinksDir(p.Host.PodLogsDir),
-		Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
+		Cgroups: a.opts.PodCgroups, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
 	})
 	if err != nil {
 		return err

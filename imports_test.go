@@ -33,12 +33,13 @@ var mayImport = map[string][]string{
 	"gc":         {"runtime"},
 	"volume":     {"runtime"},
 	"history":    {"runtime"},
+	"resources":  {"runtime"},
 	"server":     {"runtime"},
 	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume"},
 	"podsync":    {"runtime", "podworkers", "status", "volume"},
 	"syncloop":   {"runtime", "podconfig", "pleg", "podworkers"},
-	"":           {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "podsync", "syncloop"},
-	"examples":   {"", "runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "podsync", "syncloop", "server", "metrics"},
+	"":           {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop"},
+	"examples":   {"", "runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics"},
 }
 
 type goPackage struct {
@@ -142,6 +143,7 @@ func TestDependencies(t *testing.T) {
 		"./prober/...":       {grpc},
 		"./volume/...":       {grpc},
 		"./gc/...":           {grpc},
+		"./resources/...":    {grpc},
 		"./server/...":       {grpc},
 		"./metrics/...":      {grpc}, // except crimetrics
 	} {

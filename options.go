@@ -76,6 +76,10 @@ type Options struct {
 	// GCPlan decides what garbage collection removes, in place of [gc.Plan]. nil: gc.Plan
 	// with the policy GC.
 	GCPlan gc.PlanFunc
+	// PodCgroups removes the cgroups of pods that are gone; a *cgroup.Pods of resources/cgroup
+	// does. The cgroups below its root must belong to this agent alone. nil: they are left
+	// alone.
+	PodCgroups gc.PodCgroups
 	// ImageGC decides when and which images are removed. Default: kubelet's, from 85 % usage
 	// of their file system down to 80 %. It has no effect if Runtime is no
 	// [runtime.ImageService], itself or through Unwrap.

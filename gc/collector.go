@@ -46,6 +46,8 @@ type Options struct {
 	// LogLinksDir is a directory with links to logs in LogsDir. With the log directory of a
 	// pod its links are removed; links to other places are left alone. "": there are no links.
 	LogLinksDir string
+	// Cgroups has the cgroups of pods. Those of gone pods are removed. nil: they are left alone.
+	Cgroups PodCgroups
 	// Parallel is the number of concurrent removals. Default 8.
 	Parallel int
 	// Metrics receives measurements. nil: none.
@@ -200,6 +202,7 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 		c.swept = err == nil
 		errs = append(errs, err)
 	}
+	errs = append(errs, c.removeCgroups())
 	return errors.Join(append(errs, noLogs)...)
 }
 

@@ -1,10 +1,13 @@
 package runtime
 
-// Features are abilities of a runtime that not all runtimes have.
+// Features are abilities and settings of a runtime in which runtimes differ.
 type Features struct {
 	// SupplementalGroupsPolicy means that the runtime can leave out the groups that the image
 	// gives to the user of a container (KEP-3619).
 	SupplementalGroupsPolicy bool
+	// CgroupDriver is how the runtime manages cgroups, "cgroupfs" or "systemd"; "" if it does
+	// not say.
+	CgroupDriver string
 }
 
 // FeatureReporter is an optional interface of a [Runtime], found with [Optional]. A runtime

@@ -10,6 +10,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
@@ -29,9 +30,19 @@ type hooks struct {
 	problem func(path string, err error)
 }
 
-// dialRuntime connects to the container runtime of the settings.
-func dialRuntime(ctx context.Context, s *config.Settings, metrics cri.Metrics, log logr.Logger) (*cri.Runtime, error) {
-	return cri.Dial(ctx, s.ContainerRuntimeEndpoint, runtimeOptions(s, metrics, log))
+// dialRuntime connects to the container runtime of the settings, and returns it with the
+// cgroups of its pods; nil if they have none.
+func dialRuntime(ctx context.Context, s *config.Settings, metrics cri.Metrics, log logr.Logger) (rt *cri.Runtime, cgroups *cgroup.Pods, err error) {
+	cgroups, err = s.Cgroups(func() string { return rt.Features().CgroupDriver })
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := runtimeOptions(s, metrics, log)
+	if cgroups != nil {
+		opts.CgroupParent = cgroups.Parent
+	}
+	rt, err = cri.Dial(ctx, s.ContainerRuntimeEndpoint, opts)
+	return rt, cgroups, err
 }
 
 func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cri.Options {
@@ -56,7 +67,7 @@ func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cr
 }
 
 // agentOptions returns the composition of the agent that the settings describe.
-func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger) (kubeletkit.Options, error) {
+func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h hooks, log logr.Logger) (kubeletkit.Options, error) {
 	none := kubeletkit.Options{}
 	node, err := s.NodeName()
 	if err != nil {
@@ -98,6 +109,9 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 	if kept != nil { // nil in an interface would not be nil
 		opts.Checkpoint = kept
 	}
+	if cgroups != nil {
+		opts.PodCgroups = cgroups
+	}
 	if !s.Evented() {
 		opts.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
 			return pleg.NewGeneric(rt, p.Cache, pleg.Options{Logger: log.WithName("pleg"), Metrics: h.metrics.PLEG}), nil
@@ -109,7 +123,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, h hooks, log logr.Logger)
 // imagePolicy translates the settings for [gc.ImagePolicy], in which 0 is the default and a
 // negative number is 0.
 func imagePolicy(s *config.Settings) gc.ImagePolicy {
-	if s.ContainerRuntimeEndpoint == "" {
+	if s.Embedded {
 		return gc.ImagePolicy{HighThresholdPercent: 100} // images of the embedded runtime take no space
 	}
 	low := int(*s.ImageGCLowThresholdPercent)

@@ -2,14 +2,18 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
 // A hardened configuration reaches the runtime.
@@ -29,4 +33,30 @@ func TestRuntimeOptions(t *testing.T) {
 	opts = runtimeOptions(s, nil, logr.Discard())
 	assert.False(t, opts.SeccompDefault || opts.NoCPUQuota || opts.KillProcessesSingly)
 	assert.Equal(t, 100*time.Millisecond, opts.CPUPeriod)
+}
+
+// The agent asks the runtime for its cgroup driver, and gives each pod the cgroup that
+// kubelet would. What is left of a pod that is gone is removed.
+func TestCgroups(t *testing.T) {
+	b := newBench(t)
+	b.put("web", "i")
+	b.start()
+	b.await("web-n 1/1 Running", "pods")
+	require.True(t, slices.ContainsFunc(b.rt.Calls(fake.Target{}), func(c fake.Call) bool { return c.Method == "RuntimeConfig" }))
+
+	ctx := t.Context()
+	s, err := config.Parse([]string{"--container-runtime-endpoint", b.endpoint, "--root-dir", b.root})
+	require.NoError(t, err)
+	rt, cgroups, err := dialRuntime(ctx, s, nil, logr.Discard())
+	require.NoError(t, err)
+	defer func() { _ = rt.Close() }()
+	require.NoError(t, rt.Check(ctx))
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	assert.Equal(t, "/kubepods/besteffort/podu", cgroups.Parent(pod))
+	opts, err := agentOptions(s, rt, cgroups, hooks{}, logr.Discard())
+	require.NoError(t, err)
+	assert.Same(t, cgroups, opts.PodCgroups)
+	opts, err = agentOptions(s, rt, nil, hooks{}, logr.Discard())
+	require.NoError(t, err)
+	assert.Nil(t, opts.PodCgroups, "not an interface with nil in it")
 }

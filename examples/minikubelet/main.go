@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string) error {
 		warn(log, w)
 	}
 	saveMemory()
-	embedded := settings.ContainerRuntimeEndpoint == ""
+	embedded := settings.Embedded
 	var left running
 	agent := func(ctx context.Context) (err error) {
 		left, err = serve(ctx, settings, log, display)

@@ -60,7 +60,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) start() {
 	b.t.Helper()
 	file := filepath.Join(b.root, "config.yaml")
-	write(b.t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 20ms\n", header, b.root, b.manifests))
+	write(b.t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 20ms\ncgroupRoot: /minikubelet-test\n", header, b.root, b.manifests))
 	ctx, cancel := context.WithCancel(b.t.Context())
 	b.cancel, b.ended = cancel, make(chan error, 1)
 	go func() {

@@ -32,7 +32,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
-	rt, err := dialRuntime(ctx, s, m.cri, log)
+	rt, cgroups, err := dialRuntime(ctx, s, m.cri, log)
 	if err != nil {
 		return left, err
 	}
@@ -40,7 +40,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	pods := recent.New(display.Changed)
 	logged := logEvents(slog.New(logr.ToSlogHandler(log)))
 	var broken problems
-	opts, err := agentOptions(s, rt, hooks{
+	opts, err := agentOptions(s, rt, cgroups, hooks{
 		sink: pods, metrics: m.parts, problem: broken.note,
 		event: func(e runtime.Event) { pods.Event(e); logged(e) },
 	}, log)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -17,6 +20,9 @@ func (r *Runtime) Check(ctx context.Context) error {
 		return r.explain(ctx, err)
 	}
 	r.learn(resp)
+	if err := r.learnDriver(ctx); err != nil {
+		return r.explain(ctx, err)
+	}
 	if _, err := r.typeName(ctx); err != nil {
 		return r.explain(ctx, err)
 	}
@@ -67,15 +73,40 @@ func (r *Runtime) learn(resp *criv1.StatusResponse) {
 		deep[h.GetName()] = h.GetFeatures().GetRecursiveReadOnlyMounts()
 	}
 	r.readOnlyDeep.Store(&deep)
-	r.features.Store(&runtime.Features{SupplementalGroupsPolicy: resp.GetFeatures().GetSupplementalGroupsPolicy()})
+	r.groupsPolicy.Store(resp.GetFeatures().GetSupplementalGroupsPolicy())
 }
 
-// Features implements [runtime.FeatureReporter].
-func (r *Runtime) Features() runtime.Features {
-	if f := r.features.Load(); f != nil {
-		return *f
+// learnDriver asks for the runtime's cgroup driver, once. Runtimes that do not implement the
+// call have none to report.
+func (r *Runtime) learnDriver(ctx context.Context) error {
+	if r.cgroupDriver.Load() != nil {
+		return nil
 	}
-	return runtime.Features{}
+	resp, err := call(ctx, r, "RuntimeConfig", "", 0, r.rs.RuntimeConfig, &criv1.RuntimeConfigRequest{})
+	if err != nil && status.Code(err) != codes.Unimplemented {
+		return err
+	}
+	driver := ""
+	if linux := resp.GetLinux(); linux != nil { // else the getter returns systemd
+		switch d := linux.GetCgroupDriver(); d {
+		case criv1.CgroupDriver_SYSTEMD, criv1.CgroupDriver_CGROUPFS:
+			driver = strings.ToLower(d.String())
+		default:
+			return fmt.Errorf("unknown cgroup driver %d", d)
+		}
+	}
+	r.cgroupDriver.Store(&driver)
+	return nil
+}
+
+// Features implements [runtime.FeatureReporter]. The cgroup driver is that of the first
+// successful Check.
+func (r *Runtime) Features() runtime.Features {
+	f := runtime.Features{SupplementalGroupsPolicy: r.groupsPolicy.Load()}
+	if driver := r.cgroupDriver.Load(); driver != nil {
+		f.CgroupDriver = *driver
+	}
+	return f
 }
 
 // canMountReadOnlyDeep reports whether the handler can make mounts recursively read-only

@@ -72,7 +72,10 @@ type Options struct {
 	// the class.
 	RuntimeHandler func(class string) (handler string, err error)
 	// CgroupParent returns the parent cgroup of a pod, in the form of the runtime's cgroup
-	// driver. The cgroup must exist. Default: the runtime chooses.
+	// driver, which [Runtime.Features] returns after the first [Runtime.Check]. A runtime
+	// makes the cgroup if it does not exist; see package resources/cgroup, which has
+	// kubelet's names. Default: the runtime chooses, and one with the driver systemd may
+	// start no pod.
 	CgroupParent func(pod *v1.Pod) string
 
 	// PodLogsDir is the directory of the logs of pods, [runtime.Host].PodLogsDir. Logs
@@ -145,8 +148,10 @@ type Runtime struct {
 	// readOnlyDeep has the runtime handlers that support recursively read-only mounts, nil
 	// until they are known.
 	readOnlyDeep atomic.Pointer[map[string]bool]
-	// features are those of the runtime, nil until they are known.
-	features atomic.Pointer[runtime.Features]
+	// groupsPolicy and cgroupDriver are the features of the runtime; cgroupDriver is nil
+	// until it is known.
+	groupsPolicy atomic.Bool
+	cgroupDriver atomic.Pointer[string]
 	// unstreamed is true if the runtime does not implement the streaming list calls.
 	unstreamed atomic.Bool
 	// node returns the facts of the machine, which are read once.

@@ -88,7 +88,7 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	systemReserved kubeReserved runOnce featureGates.EventedPLEG podPidsLimit
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
 	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults
-	imagePullCredentialsVerificationPolicy`
+	imagePullCredentialsVerificationPolicy cgroupsPerQOS cgroupRoot cgroupDriver`
 
 // notImplemented returns the dotted paths of the fields that have no effect, sorted.
 func notImplemented(prefix string, fields map[string]any) []string {

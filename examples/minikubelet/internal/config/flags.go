@@ -67,6 +67,9 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.BoolVar(s.SeccompDefault, "seccomp-default", *s.SeccompDefault, "confine containers without a seccomp profile by that of the runtime")
 	fs.BoolVar(s.CPUCFSQuota, "cpu-cfs-quota", *s.CPUCFSQuota, "enforce the CPU limits of containers")
 	fs.DurationVar(&s.CPUCFSQuotaPeriod.Duration, "cpu-cfs-quota-period", s.CPUCFSQuotaPeriod.Duration, "period over which CPU limits are enforced, from 1ms to 1s")
+	fs.BoolVar(s.CgroupsPerQOS, "cgroups-per-qos", *s.CgroupsPerQOS, "give each pod a cgroup, below one for its quality-of-service class")
+	fs.StringVar(&s.CgroupRoot, "cgroup-root", s.CgroupRoot, "cgroup that has those of pods below it")
+	fs.StringVar(&s.CgroupDriver, "cgroup-driver", s.CgroupDriver, "driver of cgroups, cgroupfs or systemd, of a runtime that does not report its own")
 	fs.StringSliceVar(&s.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", s.AllowedUnsafeSysctls, "sysctls that pods may set beside the safe ones; a name may end in *")
 	fs.BoolVar(&s.ProtectKernelDefaults, "protect-kernel-defaults", s.ProtectKernelDefaults, "start only if the kernel's settings are those that kubelet requires; they are never changed")
 

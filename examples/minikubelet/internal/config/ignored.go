@@ -11,7 +11,7 @@ func (ignored) Type() string     { return "ignored" }
 // implemented here, ignoredSwitches those that need none.
 const (
 	ignoredFlags = `authentication-token-webhook-cache-ttl authorization-mode authorization-webhook-cache-authorized-ttl
-		authorization-webhook-cache-unauthorized-ttl bootstrap-kubeconfig cert-dir cgroup-driver cgroup-root client-ca-file
+		authorization-webhook-cache-unauthorized-ttl bootstrap-kubeconfig cert-dir client-ca-file
 		cloud-provider config-dir container-log-max-files container-log-max-size cpu-manager-policy
 		cpu-manager-policy-options cpu-manager-reconcile-period enforce-node-allocatable event-burst event-qps eviction-hard
 		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
@@ -25,7 +25,7 @@ const (
 		system-reserved system-reserved-cgroup tls-cert-file tls-cipher-suites tls-min-version tls-private-key-file
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
-	ignoredSwitches = `anonymous-auth authentication-token-webhook cgroups-per-qos contention-profiling
+	ignoredSwitches = `anonymous-auth authentication-token-webhook contention-profiling
 		enable-controller-attach-detach enable-debugging-handlers exit-on-lock-contention
 		experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on kernel-memcg-notification
 		local-storage-capacity-isolation make-iptables-util-chains register-node rotate-certificates

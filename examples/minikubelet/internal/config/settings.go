@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 )
 
 // SocketName is the name of the agent's socket in its root directory. Commands such as
@@ -35,6 +37,8 @@ type Settings struct {
 	MaxDeadPerName   int32
 	MinContainerTTL  time.Duration
 	RunOnceTimeout   time.Duration
+	// Embedded means that no endpoint of a container runtime was given.
+	Embedded bool
 	// Warnings name what was given and understood but is not implemented.
 	Warnings []string
 }
@@ -69,9 +73,9 @@ func Parse(args []string) (*Settings, error) {
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}
-	embedded := s.ContainerRuntimeEndpoint == ""
-	def(&s.RootDir, defaultRootDir(embedded))
-	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, embedded))
+	s.Embedded = s.ContainerRuntimeEndpoint == ""
+	def(&s.RootDir, defaultRootDir(s.Embedded))
+	def(&s.PodLogsDir, defaultPodLogsDir(os.Geteuid(), s.RootDir, s.Embedded))
 	if !fs.Changed(checkpointDirFlag) && s.RootDir != "" {
 		s.CheckpointDir = filepath.Join(s.RootDir, "podcheckpoint")
 	}
@@ -94,6 +98,9 @@ func (s *Settings) warn(fs *pflag.FlagSet) {
 				s.Warnings = append(s.Warnings, fmt.Sprintf("feature gate %s is not implemented and has no effect", name))
 			}
 		}
+	}
+	if s.ContainerRuntimeEndpoint == "" && (s.CgroupRoot != "/" || s.CgroupDriver != string(cgroup.Cgroupfs)) {
+		s.Warnings = append(s.Warnings, "fields cgroupRoot and cgroupDriver have an effect only with a container runtime endpoint")
 	}
 	if s.ContainerRuntimeEndpoint != "" && s.PodPidsLimit != nil {
 		s.Warnings = append(s.Warnings, "field podPidsLimit has an effect only without a container runtime endpoint")
@@ -119,6 +126,9 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.SerializeImagePulls, ptr.To(false))
 	def(&c.RegistryPullQPS, ptr.To[int32](5))
 	def(&c.RegistryBurst, 10)
+	def(&c.CgroupsPerQOS, ptr.To(true))
+	def(&c.CgroupRoot, "/")
+	def(&c.CgroupDriver, string(cgroup.Cgroupfs))
 	def(&c.SeccompDefault, ptr.To(false))
 	def(&c.CPUCFSQuota, ptr.To(true))
 	def(&c.CPUCFSQuotaPeriod, &metav1.Duration{Duration: 100 * time.Millisecond})

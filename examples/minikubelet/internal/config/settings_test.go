@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func evented(want bool) func(*testing.T, *Settings) {
@@ -119,10 +121,10 @@ func TestSettings(t *testing.T) {
 				assert.Equal(t, 7*time.Second, s.HTTPCheckFrequency.Duration)
 				assert.Empty(t, s.Warnings)
 			}},
-		{"what has no effect is named", header + "cgroupDriver: systemd\nlogging: {format: json, verbosity: 1}\nauthentication: {anonymous: {enabled: true}}\n",
+		{"what has no effect is named", header + "volumePluginDir: /x\nlogging: {format: json, verbosity: 1}\nauthentication: {anonymous: {enabled: true}}\n",
 			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on", "--kubeconfig", "/x"}, func(t *testing.T, s *Settings) {
 				all := strings.Join(s.Warnings, "\n")
-				for _, name := range []string{"field cgroupDriver ", "field logging.format ", "field authentication ", "feature gate A ", "--register-node ", "--fail-swap-on ", "--kubeconfig "} {
+				for _, name := range []string{"field volumePluginDir ", "field logging.format ", "field authentication ", "feature gate A ", "--register-node ", "--fail-swap-on ", "--kubeconfig "} {
 					assert.Contains(t, all, name)
 				}
 				assert.NotContains(t, all, "verbosity")
@@ -137,6 +139,18 @@ func TestSettings(t *testing.T) {
 				assert.Equal(t, []string{"kernel.msg*"}, s.AllowedUnsafeSysctls)
 				assert.Empty(t, s.Warnings)
 			}},
+		{"cgroups", header + "cgroupRoot: /kubelet\ncgroupDriver: systemd\ncgroupsPerQOS: true\n", []string{"--container-runtime-endpoint=/run/cri.sock"}, func(t *testing.T, s *Settings) {
+			assert.Equal(t, "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podu.slice", parentOf(t, s, ""))
+			assert.Equal(t, "/kubelet/kubepods/podu", parentOf(t, s, "cgroupfs"), "the runtime wins")
+			assert.Empty(t, s.Warnings)
+		}},
+		{"cgroups by flags", header + "cgroupRoot: /kubelet\n", []string{"--container-runtime-endpoint=/run/cri.sock", "--cgroup-root=/", "--cgroup-driver=cgroupfs", "--cgroups-per-qos"}, func(t *testing.T, s *Settings) {
+			assert.Equal(t, "/kubepods/podu", parentOf(t, s, ""))
+			assert.Empty(t, s.Warnings)
+		}},
+		{"no cgroups", header + "cgroupsPerQOS: false\n", []string{"--container-runtime-endpoint=/run/cri.sock"}, noCgroups},
+		{"no cgroups by flag", "", []string{"--container-runtime-endpoint=/run/cri.sock", "--cgroups-per-qos=false"}, noCgroups},
+		{"no cgroups with the embedded runtime", "", nil, noCgroups},
 		{"limits and security by flags", header + "seccompDefault: false\ncpuCFSQuota: true\n",
 			[]string{"--container-runtime-endpoint=/run/cri.sock", "--seccomp-default", "--cpu-cfs-quota=false", "--cpu-cfs-quota-period=7ms", "--allowed-unsafe-sysctls=net.core.somaxconn,kernel.sem"},
 			func(t *testing.T, s *Settings) {
@@ -162,6 +176,22 @@ func TestSettings(t *testing.T) {
 			tc.check(t, s)
 		})
 	}
+}
+
+// parentOf returns the cgroup of a Guaranteed pod of the UID u.
+func parentOf(t *testing.T, s *Settings, driver string) string {
+	t.Helper()
+	cgroups, err := s.Cgroups(func() string { return driver })
+	require.NoError(t, err)
+	require.NotNil(t, cgroups)
+	return cgroups.Parent(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: v1.PodStatus{QOSClass: v1.PodQOSGuaranteed}})
+}
+
+func noCgroups(t *testing.T, s *Settings) {
+	cgroups, err := s.Cgroups(func() string { return "" })
+	require.NoError(t, err)
+	assert.Nil(t, cgroups)
+	assert.Empty(t, s.Warnings)
 }
 
 func verbosity(want int) func(*testing.T, *Settings) {
@@ -198,6 +228,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"ages of images", header + "imageMinimumGCAge: -1s\nimageMaximumGCAge: -1s\n", nil, []string{"imageMinimumGCAge -1s", "imageMaximumGCAge -1s"}},
 		{"maximum age of images", header + "imageMaximumGCAge: 2m\n", nil, []string{"imageMaximumGCAge 2m0s: must be greater than imageMinimumGCAge 2m0s"}},
 		{"seccomp without a profile", "", []string{"--seccomp-default"}, []string{"seccompDefault", "--container-runtime-endpoint"}},
+		{"cgroup driver", header + "cgroupDriver: cgroupv2\n", nil, []string{"cgroupDriver", "cgroupv2"}},
+		{"cgroup root", "", []string{"--cgroup-root=/kubelet.slice"}, []string{"cgroupRoot", "/kubelet.slice"}},
 		{"sysctl of the node", header + "allowedUnsafeSysctls: [vm.swappiness, kernel.sem]\n", nil, []string{"allowedUnsafeSysctls", `"vm.swappiness"`}},
 		{"credentials of images", header + "imagePullCredentialsVerificationPolicy: AlwaysVerify\n", nil, []string{"imagePullCredentialsVerificationPolicy AlwaysVerify", "pull policy Always"}},
 		{"period of CPU limits", header + "cpuCFSQuotaPeriod: 2s\n", nil, []string{"cpuCFSQuotaPeriod 2s: must be between 1ms and 1s"}},

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 )
 
 // validate returns an error for each value that is wrong.
@@ -44,6 +45,9 @@ func (s *Settings) validate() error {
 	}
 	errs = append(errs, s.validateImageGC()...)
 	errs = append(errs, s.validateSecurity()...)
+	if _, err := cgroup.New(cgroup.Options{Root: s.CgroupRoot, DefaultDriver: cgroup.Driver(s.CgroupDriver)}); err != nil {
+		errs = append(errs, fmt.Errorf("cgroupRoot or cgroupDriver: %w", err))
+	}
 	if d := s.CPUCFSQuotaPeriod.Duration; d < time.Millisecond || d > time.Second {
 		errs = append(errs, fmt.Errorf("cpuCFSQuotaPeriod %s: must be between 1ms and 1s", d))
 	}

@@ -1,0 +1,42 @@
+package gc_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// cgroups are cgroups of pods; the one of the pod "busy" has a process.
+type cgroups struct {
+	uids []types.UID
+	err  error
+}
+
+func (c *cgroups) Pods() ([]types.UID, error) { return slices.Clone(c.uids), c.err }
+
+func (c *cgroups) Remove(uid types.UID) error {
+	if uid == "busy" {
+		return errors.New("device or resource busy")
+	}
+	c.uids = slices.DeleteFunc(c.uids, func(u types.UID) bool { return u == uid })
+	return nil
+}
+
+func TestCgroupsOfGonePodsAreRemoved(t *testing.T) {
+	cg := &cgroups{uids: []types.UID{"a", "runs", "busy", "b"}}
+	collector, err := gc.New(fake.New(fake.Options{}), func(uid types.UID) bool { return uid != "runs" }, gc.Options{Cgroups: cg})
+	require.NoError(t, err)
+	require.EqualError(t, collector.Collect(t.Context()), "pod busy: removing its cgroup: device or resource busy")
+	assert.Equal(t, []types.UID{"runs", "busy"}, cg.uids)
+
+	cg.uids, cg.err = []types.UID{"c"}, errors.New("input/output error")
+	require.ErrorContains(t, collector.Collect(t.Context()), "input/output error")
+	assert.Empty(t, cg.uids, "what was found")
+}

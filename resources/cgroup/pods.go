@@ -1,0 +1,86 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Options are the settings of [Pods]. The zero value is kubelet's default.
+type Options struct {
+	// Root is the cgroup that has those of pods below it, as a path with the driver
+	// cgroupfs (kubelet's cgroupRoot). Default "/".
+	Root string
+	// Driver returns the driver of the runtime, see [runtime.Features]; "" if the runtime
+	// does not report it. It must not block. Default: the runtime reports none.
+	Driver func() string
+	// DefaultDriver is the driver of a runtime that reports none (kubelet's cgroupDriver).
+	// Default [Cgroupfs], as in kubelet.
+	DefaultDriver Driver
+	// MountPoint is where the kernel's cgroups are mounted. Default /sys/fs/cgroup.
+	MountPoint string
+}
+
+// Pods are the cgroups of the pods of a node. Make one with [New]. It is safe for
+// concurrent use.
+type Pods struct {
+	root   []string
+	driver func() string
+	def    Driver
+	mount  string
+}
+
+// New returns the cgroups of pods, or an error that names the options that are wrong. It
+// reads and changes nothing.
+func New(opts Options) (*Pods, error) {
+	root, err := parseRoot(opts.Root)
+	if opts.DefaultDriver == "" {
+		opts.DefaultDriver = Cgroupfs
+	}
+	if d := opts.DefaultDriver; d != Cgroupfs && d != Systemd {
+		err = errors.Join(err, fmt.Errorf("%w: %q", errDriver, d))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	if opts.Driver == nil {
+		opts.Driver = func() string { return "" }
+	}
+	if opts.MountPoint == "" {
+		opts.MountPoint = "/sys/fs/cgroup"
+	}
+	return &Pods{root: root, driver: opts.Driver, def: opts.DefaultDriver, mount: opts.MountPoint}, nil
+}
+
+// Parent returns the cgroup of the pod, in the form that the runtime expects as the parent
+// of its containers.
+func (p *Pods) Parent(pod *v1.Pod) string {
+	driver := Driver(p.driver())
+	if driver == "" {
+		driver = p.def
+	}
+	return driver.path(podCgroup(p.root, classOf(pod), pod.UID))
+}
+
+// Pods returns the UIDs of the pods that have a cgroup of the driver [Cgroupfs], in any
+// order. Those of other agents below the same root are among them.
+func (p *Pods) Pods() ([]types.UID, error) {
+	return list(p.mount, p.root)
+}
+
+// Remove removes the cgroup of the pod, and empty cgroups of its containers, with the driver
+// [Cgroupfs]. A cgroup with processes stays and is an error. One that does not exist, or
+// that this process may not remove, is no error.
+func (p *Pods) Remove(uid types.UID) error {
+	if !runtime.IsFileName(uid) {
+		return fmt.Errorf("cgroup: UID %.64q cannot be part of the name of a cgroup", string(uid))
+	}
+	if err := remove(p.mount, p.root, uid); err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package cri_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
+)
+
+// driven is a runtime service with a configuration of its own.
+type driven struct {
+	criv1.RuntimeServiceClient
+	config  *criv1.RuntimeConfigResponse
+	err     error
+	asked   int
+	parents []string
+}
+
+func (d *driven) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest, ...grpc.CallOption) (*criv1.RuntimeConfigResponse, error) {
+	d.asked++
+	return d.config, d.err
+}
+
+func (d *driven) RunPodSandbox(ctx context.Context, req *criv1.RunPodSandboxRequest, opts ...grpc.CallOption) (*criv1.RunPodSandboxResponse, error) {
+	d.parents = append(d.parents, req.GetConfig().GetLinux().GetCgroupParent())
+	return d.RuntimeServiceClient.RunPodSandbox(ctx, req, opts...)
+}
+
+func linuxConfig(driver criv1.CgroupDriver) *criv1.RuntimeConfigResponse {
+	return &criv1.RuntimeConfigResponse{Linux: &criv1.LinuxRuntimeConfiguration{CgroupDriver: driver}}
+}
+
+// The cases are those of kubelet's getCgroupDriverFromCRI (cmd/kubelet/app/server.go).
+func TestCgroupDriver(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config  *criv1.RuntimeConfigResponse
+		err     error
+		want    string
+		wantErr string // of Check
+	}{
+		"systemd":         {config: linuxConfig(criv1.CgroupDriver_SYSTEMD), want: "systemd"},
+		"cgroupfs":        {config: linuxConfig(criv1.CgroupDriver_CGROUPFS), want: "cgroupfs"},
+		"not Linux":       {config: &criv1.RuntimeConfigResponse{}},
+		"not implemented": {err: status.Error(codes.Unimplemented, "unknown method RuntimeConfig")},
+		"unknown":         {config: linuxConfig(7), wantErr: "unknown cgroup driver 7"},
+		"failure":         {err: status.Error(codes.Internal, "not yet"), wantErr: "RuntimeConfig: not yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rs, is := newService(t).Clients()
+			service := &driven{RuntimeServiceClient: rs, config: tc.config, err: tc.err}
+			rt := cri.New(service, is, cri.Options{})
+			assert.Zero(t, rt.Features(), "nothing is known")
+			err := rt.Check(t.Context())
+			if tc.wantErr != "" {
+				require.ErrorContains(t, err, tc.wantErr)
+				service.config, service.err, tc.want = linuxConfig(criv1.CgroupDriver_SYSTEMD), nil, "systemd"
+				require.NoError(t, rt.Check(t.Context()), "it is asked again")
+			} else {
+				require.NoError(t, err)
+				require.NoError(t, rt.Check(t.Context()))
+				assert.Equal(t, 1, service.asked, "once")
+			}
+			assert.Equal(t, runtime.Features{SupplementalGroupsPolicy: true, CgroupDriver: tc.want}, rt.Features())
+		})
+	}
+}
+
+// A sandbox gets the parent of the option. A running one with another parent, of an agent
+// without the option, stays.
+func TestCgroupParent(t *testing.T) {
+	svc := newService(t)
+	rs, is := svc.Clients()
+	service := &driven{RuntimeServiceClient: rs}
+	s := newSyncer(t, cri.New(service, is, cri.Options{}), podOf("app"))
+	s.mustSync()
+	require.Equal(t, []string{""}, service.parents)
+	s.rt = cri.New(service, is, cri.Options{CgroupParent: func(pod *v1.Pod) string { return "/kubepods/pod" + string(pod.UID) }})
+	assert.False(t, s.mustSync().Changed)
+	require.Len(t, service.parents, 1, "it runs on")
+	s.mustKill()
+	s.mustSync()
+	assert.Equal(t, []string{"", "/kubepods/poduid-1"}, service.parents)
+}
