@@ -70,6 +70,8 @@ type Call struct {
 // not. Of calls that [Runtime] does not make it returns "".
 func (c Call) Operation() string {
 	switch c.Method {
+	case "RuntimeConfig":
+		return "runtime_config"
 	case "Version":
 		return "version"
 	case "Status":

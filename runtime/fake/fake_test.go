@@ -118,7 +118,7 @@ func TestCallsAreKeptUpToABound(t *testing.T) {
 	}
 	calls := rt.Calls(fake.Target{})
 	require.Len(t, calls, 3)
-	for i, seq := range []int{4, 5, 6} { // five times Status, and Version once
+	for i, seq := range []int{5, 6, 7} { // five times Status, and RuntimeConfig and Version once
 		assert.Equal(t, seq, calls[i].Seq)
 		assert.False(t, calls[i].Changes())
 	}
