@@ -13,8 +13,8 @@ type PodCgroups interface {
 	// Pods returns the UIDs of the pods that have a cgroup. If there is an error, it returns
 	// those that it has found.
 	Pods() ([]types.UID, error)
-	// Remove removes the cgroup of a pod, if there is one. It is an error, and the cgroup
-	// stays, if a process is in it.
+	// Remove removes the cgroup of a pod, if there is one. If a process is in it, it stays.
+	// After an error the collection is repeated soon.
 	Remove(uid types.UID) error
 }
 
@@ -34,7 +34,6 @@ func (c *Collector) removeCgroups() error {
 			errs = append(errs, fmt.Errorf("pod %s: removing its cgroup: %w", uid, err))
 			continue
 		}
-		c.log.V(2).Info("Removed a cgroup", "podUID", uid)
 	}
 	return errors.Join(errs...)
 }

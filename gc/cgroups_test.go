@@ -13,7 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// cgroups are cgroups of pods; the one of the pod "busy" has a process.
+// cgroups are cgroups of pods; the one of the pod "bad" cannot be removed.
 type cgroups struct {
 	uids []types.UID
 	err  error
@@ -22,19 +22,19 @@ type cgroups struct {
 func (c *cgroups) Pods() ([]types.UID, error) { return slices.Clone(c.uids), c.err }
 
 func (c *cgroups) Remove(uid types.UID) error {
-	if uid == "busy" {
-		return errors.New("device or resource busy")
+	if uid == "bad" {
+		return errors.New("input/output error")
 	}
 	c.uids = slices.DeleteFunc(c.uids, func(u types.UID) bool { return u == uid })
 	return nil
 }
 
 func TestCgroupsOfGonePodsAreRemoved(t *testing.T) {
-	cg := &cgroups{uids: []types.UID{"a", "runs", "busy", "b"}}
+	cg := &cgroups{uids: []types.UID{"a", "runs", "bad", "b"}}
 	collector, err := gc.New(fake.New(fake.Options{}), func(uid types.UID) bool { return uid != "runs" }, gc.Options{Cgroups: cg})
 	require.NoError(t, err)
-	require.EqualError(t, collector.Collect(t.Context()), "pod busy: removing its cgroup: device or resource busy")
-	assert.Equal(t, []types.UID{"runs", "busy"}, cg.uids)
+	require.EqualError(t, collector.Collect(t.Context()), "pod bad: removing its cgroup: input/output error")
+	assert.Equal(t, []types.UID{"runs", "bad"}, cg.uids)
 
 	cg.uids, cg.err = []types.UID{"c"}, errors.New("input/output error")
 	require.ErrorContains(t, collector.Collect(t.Context()), "input/output error")

@@ -73,8 +73,8 @@ func (p *Pods) Pods() ([]types.UID, error) {
 }
 
 // Remove removes the cgroup of the pod, and empty cgroups of its containers, with the driver
-// [Cgroupfs]. A cgroup with processes stays and is an error. One that does not exist, or
-// that this process may not remove, is no error.
+// [Cgroupfs]. A cgroup with processes stays, so that [Pods.Pods] returns it again. That is no
+// error, nor is a cgroup that does not exist, or that this process may not remove.
 func (p *Pods) Remove(uid types.UID) error {
 	if !runtime.IsFileName(uid) {
 		return fmt.Errorf("cgroup: UID %.64q cannot be part of the name of a cgroup", string(uid))

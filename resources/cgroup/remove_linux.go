@@ -29,7 +29,7 @@ func hierarchies(mount string) ([]string, error) {
 			dirs = append(dirs, filepath.Join(mount, e.Name()))
 		}
 	}
-	return dirs, ignoreAbsent(err)
+	return dirs, ignore(err)
 }
 
 // eachClass calls f with the directory of each class in each hierarchy, as far as it exists.
@@ -49,20 +49,21 @@ func eachClass(mount string, root []string, f func(class *os.Root) error) error 
 func within(hierarchy, dir string, f func(*os.Root) error) error {
 	top, err := os.OpenRoot(hierarchy)
 	if err != nil {
-		return ignoreAbsent(err)
+		return ignore(err)
 	}
 	defer func() { _ = top.Close() }()
 	class, err := top.OpenRoot(dir)
 	if err != nil {
-		return ignoreAbsent(err)
+		return ignore(err)
 	}
 	defer func() { _ = class.Close() }()
 	return f(class)
 }
 
-// ignoreAbsent returns nil for what does not exist, or may not be changed by this process.
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+// ignore returns nil for what does not exist, is in use, or may not be changed by this process.
+func ignore(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) ||
+		errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOTEMPTY) {
 		return nil
 	}
 	return err
@@ -72,7 +73,7 @@ func ignoreAbsent(err error) error {
 func children(dir *os.Root, name string) ([]string, error) {
 	f, err := dir.Open(name)
 	if err != nil {
-		return nil, ignoreAbsent(err)
+		return nil, ignore(err)
 	}
 	defer func() { _ = f.Close() }()
 	entries, err := f.ReadDir(-1)
@@ -82,7 +83,7 @@ func children(dir *os.Root, name string) ([]string, error) {
 			names = append(names, e.Name())
 		}
 	}
-	return names, ignoreAbsent(err)
+	return names, ignore(err)
 }
 
 func list(mount string, root []string) ([]types.UID, error) {
@@ -111,7 +112,7 @@ func remove(mount string, root []string, uid types.UID) error {
 		pod := podPrefix + string(uid)
 		info, err := class.Lstat(pod)
 		if err != nil {
-			return ignoreAbsent(err)
+			return ignore(err)
 		}
 		if !info.IsDir() {
 			return nil
@@ -121,10 +122,10 @@ func remove(mount string, root []string, uid types.UID) error {
 			return err
 		}
 		for _, c := range containers {
-			if err := ignoreAbsent(class.Remove(path.Join(pod, c))); err != nil {
+			if err := ignore(class.Remove(path.Join(pod, c))); err != nil {
 				return err
 			}
 		}
-		return ignoreAbsent(class.Remove(pod))
+		return ignore(class.Remove(pod))
 	})
 }

@@ -86,6 +86,14 @@ func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 	if options.Dir == "" {
 		options.Dir = filepath.Join(c.Dir, "agent")
 	}
+	// Agents of other clusters run at the same time.
+	options.Config = maps.Clone(options.Config)
+	if options.Config == nil {
+		options.Config = map[string]any{}
+	}
+	if options.Config["cgroupRoot"] == nil {
+		options.Config["cgroupRoot"] = c.CgroupRoot()
+	}
 	return newAgent(t, c.Client, c.Net, c.Endpoint(), options)
 }
 

@@ -169,6 +169,7 @@ func (c *Cluster) close(t testing.TB) {
 		}
 	}
 	c.killTasks()
+	c.removeCgroups()
 	if c.cgroup != "" {
 		_ = os.Remove(c.cgroup)
 	}
