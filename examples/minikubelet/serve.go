@@ -67,7 +67,8 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	g, ctx := errgroup.WithContext(ctx)
 	sopts := server.Options{Logger: log.WithName("server"), Metrics: m.handler, ProbeMetrics: m.probes}
 	stop := control.NewStop()
-	// A component, because the agent checks and locks its directory before it runs them.
+	// The socket and the ports are components, because the agent checks and locks its directory
+	// before it runs them: nothing answers for an agent that does not start.
 	if err := agent.Add("socket for commands", func(ctx context.Context) error {
 		socket, err := listenSocket(ctx, s.RootDir, log)
 		if socket == nil {
@@ -89,8 +90,13 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		if l.pods {
 			h = server.Handler(agent, sopts)
 		}
-		log.Info("Serving", "address", l.Addr().String(), "pods", l.pods)
-		g.Go(func() error { return server.Serve(ctx, l.Listener, h) })
+		defer func() { _ = l.Close() }() // also if the agent does not start
+		if err := agent.Add("port "+l.Addr().String(), func(ctx context.Context) error {
+			log.Info("Serving", "address", l.Addr().String(), "pods", l.pods)
+			return server.Serve(ctx, l.Listener, h)
+		}); err != nil {
+			return left, err
+		}
 	}
 	g.Go(func() error {
 		display.Run(ctx, n.shownPods, agent.Synced)
