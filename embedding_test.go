@@ -330,7 +330,7 @@ type noGC struct{}
 func (noGC) Kick()                         {}
 func (noGC) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
-// Images are removed by somebody else.
+// Another program removes images.
 func ExampleOverrides_imageGC() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.ImageGC = kubeletkit.Replace[gc.ImageGCManager](noImageGC{})

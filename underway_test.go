@@ -101,7 +101,7 @@ func TestReadyToStartContainersWhilePulling(t *testing.T) {
 	})
 }
 
-// A pod that no source wants any more is shown until it is forgotten.
+// A pod that no source contains any more is shown until it is forgotten.
 func TestTerminatingPods(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

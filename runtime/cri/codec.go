@@ -7,9 +7,9 @@ import (
 )
 
 // codec is gRPC's codec for protobuf. It refuses replies with too many values, and has other
-// buffers for replies. gRPC has no buffer
-// sizes between 32 kB and 1 MB, while the list of a hundred containers needs little
-// more than 32 kB: these buffers were most of the memory of an idle agent.
+// buffers for replies. gRPC has no buffer sizes between 32 kB and 1 MB, while the list of a
+// hundred containers needs little more than 32 kB: these buffers were most of the memory of
+// an idle agent.
 type codec struct {
 	encoding.CodecV2
 	buffers mem.BufferPool

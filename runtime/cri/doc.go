@@ -50,10 +50,11 @@
 // CRI does not show when a stop signal was sent. A stop that has not returned after its
 // patience is taken to wait for the container to exit, and another call gets its place.
 // The patience is a quarter of a second at first, up to one second while containers exit
-// at the signal, and a tenth of a second when none has exited for a second. When the grace period has ended,
-// the runtime kills the container; stops of sandboxes and removals wait for that, too, and
-// stop signals while there are many to kill.
-// A grace period does not run while a stop waits at the gate.
+// at the signal, and a tenth of a second when none has exited for a second.
+//
+// When the grace period has ended, the runtime kills the container. Stops of sandboxes and
+// removals wait for these kills. Stop signals wait only while there are many of them. A
+// grace period does not run while a stop waits at the gate.
 //
 // Labels, annotations and log paths are those of kubelet, so that each agent can take
 // over the other's pods. Sandboxes and containers without kubelet's labels are not

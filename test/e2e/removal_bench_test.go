@@ -31,7 +31,7 @@ import (
 //   - "sandbox-stops" is the number of StopPodSandbox calls.
 //   - "errors" is the number of errors in containerd's log.
 //
-// KUBELETKIT_E2E_SIGTERM=1 has containers that exit when they are told to.
+// KUBELETKIT_E2E_SIGTERM=1 has containers that exit at SIGTERM.
 //
 //	KUBELETKIT_E2E_PODS=10,50,100 go test -run '^$' -bench Removal -benchtime 3x -timeout 60m
 func BenchmarkRemoval(b *testing.B) {
