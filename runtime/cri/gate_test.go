@@ -253,33 +253,39 @@ func TestGateSignalsContainersThatExitSlowly(t *testing.T) {
 	})
 }
 
+// busyRuntime is a runtime of two processors that its calls share.
+type busyRuntime struct {
+	mu         sync.Mutex
+	busy, most int // calls under way, now and at most
+}
+
+// work takes the CPU time.
+func (r *busyRuntime) work(cpu time.Duration) {
+	const step = 10 * time.Millisecond
+	r.mu.Lock()
+	r.busy++
+	r.most = max(r.most, r.busy)
+	r.mu.Unlock()
+	for cpu > 0 {
+		time.Sleep(step)
+		r.mu.Lock()
+		cpu -= step * 2 / time.Duration(max(2, r.busy))
+		r.mu.Unlock()
+	}
+	r.mu.Lock()
+	r.busy--
+	r.mu.Unlock()
+}
+
 // TestGateDoesNotFloodASlowRuntime has a runtime of two processors, where the stop of a
 // container that exits at once takes 120 ms of CPU time.
 func TestGateDoesNotFloodASlowRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const step = 10 * time.Millisecond
-		var (
-			mu         sync.Mutex
-			busy, most int
-		)
+		var rt busyRuntime
 		g := newGate(8)
 		began := time.Now()
-		stops(t, g, 300, 30*time.Second, func(int) {
-			mu.Lock()
-			busy++
-			most = max(most, busy)
-			mu.Unlock()
-			for work := 120 * time.Millisecond; work > 0; {
-				time.Sleep(step)
-				mu.Lock()
-				work -= step * 2 / time.Duration(max(2, busy))
-				mu.Unlock()
-			}
-			mu.Lock()
-			busy--
-			mu.Unlock()
-		})
-		assert.LessOrEqual(t, most, 40)
+		stops(t, g, 300, 30*time.Second, func(int) { rt.work(120 * time.Millisecond) })
+		assert.LessOrEqual(t, rt.most, 40)
 		assert.Less(t, time.Since(began), 25*time.Second)
 		assert.Zero(t, g.stopping, "the next ones begin anew")
 	})
@@ -289,30 +295,15 @@ func TestGateDoesNotFloodASlowRuntime(t *testing.T) {
 // period, and a runtime of two processors, where a kill takes 120 ms of CPU time.
 func TestGateBoundsKills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const step, grace = 10 * time.Millisecond, 2 * time.Second
-		var (
-			mu         sync.Mutex
-			busy, most int
-		)
+		const grace = 2 * time.Second
+		var rt busyRuntime
 		g := newGate(8)
 		began := time.Now()
 		stops(t, g, 300, grace, func(int) {
 			time.Sleep(grace)
-			mu.Lock()
-			busy++
-			most = max(most, busy)
-			mu.Unlock()
-			for work := 120 * time.Millisecond; work > 0; {
-				time.Sleep(step)
-				mu.Lock()
-				work -= step * 2 / time.Duration(max(2, busy))
-				mu.Unlock()
-			}
-			mu.Lock()
-			busy--
-			mu.Unlock()
+			rt.work(120 * time.Millisecond)
 		})
-		assert.LessOrEqual(t, most, 180)
+		assert.LessOrEqual(t, rt.most, 180)
 		assert.Less(t, time.Since(began), 30*time.Second)
 		assert.Zero(t, g.killing)
 	})
