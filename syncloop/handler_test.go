@@ -340,17 +340,25 @@ func (d *slowDirs) Remove(ctx context.Context, ref runtime.PodRef, dir string) e
 	return os.RemoveAll(dir)
 }
 
+// newSlowHandler returns a handler with the directories of these pods, of which the removal
+// of the one of uid-a lasts until a value is sent to end.
+func newSlowHandler(t *testing.T, podsDir string, uids ...string) (*syncloop.Handler, *handlerBench, *slowDirs) {
+	t.Helper()
+	b := newHandler(t, syncloop.HandlerOptions{})
+	d := &slowDirs{slow: "uid-a", end: make(chan error)}
+	for _, uid := range uids {
+		require.NoError(t, os.Mkdir(filepath.Join(podsDir, uid), 0o750))
+	}
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
+	require.NoError(t, err)
+	return h, b, d
+}
+
 // A volume that hangs when it is torn down does not stop the loop.
 func TestARemovalThatHangsDelaysItsPodOnly(t *testing.T) {
 	podsDir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		b := newHandler(t, syncloop.HandlerOptions{})
-		d := &slowDirs{slow: "uid-a", end: make(chan error)}
-		for _, uid := range []string{"uid-a", "uid-b", "uid-c"} {
-			require.NoError(t, os.Mkdir(filepath.Join(podsDir, uid), 0o750))
-		}
-		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
-		require.NoError(t, err)
+		h, b, d := newSlowHandler(t, podsDir, "uid-a", "uid-b", "uid-c")
 		clean := func() []string {
 			t.Helper()
 			began := time.Now()
@@ -379,11 +387,7 @@ func TestARemovalThatHangsDelaysItsPodOnly(t *testing.T) {
 func TestARemovalThatFailsLaterIsRepeated(t *testing.T) {
 	podsDir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		b := newHandler(t, syncloop.HandlerOptions{})
-		d := &slowDirs{slow: "uid-a", end: make(chan error)}
-		require.NoError(t, os.Mkdir(filepath.Join(podsDir, "uid-a"), 0o750))
-		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
-		require.NoError(t, err)
+		h, _, d := newSlowHandler(t, podsDir, "uid-a")
 		for _, outcome := range []error{errAway, nil} {
 			require.NoError(t, h.HandlePodCleanups(t.Context()))
 			assert.Equal(t, []string{"begin uid-a"}, d.take())
@@ -400,11 +404,7 @@ func TestARemovalThatFailsLaterIsRepeated(t *testing.T) {
 func TestTheLoopWaitsForRemovals(t *testing.T) {
 	podsDir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		b := newHandler(t, syncloop.HandlerOptions{})
-		d := &slowDirs{slow: "uid-a", end: make(chan error)}
-		require.NoError(t, os.Mkdir(filepath.Join(podsDir, "uid-a"), 0o750))
-		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
-		require.NoError(t, err)
+		h, b, d := newSlowHandler(t, podsDir, "uid-a")
 		cfg := &config{changes: make(chan podconfig.Change), seen: true}
 		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: b.pods}, syncloop.Options{})
 		require.NoError(t, err)
@@ -419,11 +419,7 @@ func TestTheLoopWaitsForRemovals(t *testing.T) {
 func TestAPodStartsSoonAfterASlowRemoval(t *testing.T) {
 	podsDir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		b := newHandler(t, syncloop.HandlerOptions{})
-		d := &slowDirs{slow: "uid-a", end: make(chan error)}
-		require.NoError(t, os.Mkdir(filepath.Join(podsDir, "uid-a"), 0o750))
-		h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: b.status, Runtime: b.runtime, Dirs: d}, syncloop.HandlerOptions{PodsDir: podsDir})
-		require.NoError(t, err)
+		h, b, d := newSlowHandler(t, podsDir, "uid-a")
 		cfg := &config{changes: make(chan podconfig.Change), seen: true}
 		l, err := syncloop.New(syncloop.Deps{Handler: h, Config: cfg, PLEG: &events{}, Runtime: &checker{}, Pods: b.pods}, syncloop.Options{})
 		require.NoError(t, err)
