@@ -1,0 +1,136 @@
+package admission
+
+import (
+	"errors"
+	goruntime "runtime"
+	"slices"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+// The reason and the message of pods that are preempted. They are kubelet's.
+const (
+	ReasonPreempted  = "Preempting"
+	MessagePreempted = "Preempted in order to admit critical pod"
+)
+
+// Options are the settings of an [Admitter]. Node is required.
+type Options struct {
+	// Node returns the node. It must not block. If its Node is nil, all pods are refused.
+	Node func() Node
+	// Refresh, if not nil, returns the node as the API server has it now. It is called when
+	// a pod does not match the labels of the node that Node returned: the pod may have been
+	// scheduled because of a label that has not arrived here. It must return within a
+	// second or two, also while the API server is away, because no other pod is handled
+	// meanwhile. ok is false if the API server has not answered.
+	Refresh func() (node Node, ok bool)
+	// Evict ends a pod, so that a critical pod can run, and does not wait for its end:
+	// [kubeletkit.Agent.Evict] does that. If nil, nothing is preempted.
+	Evict func(uid types.UID, reason, message string) error
+	// Logger. The zero value discards.
+	Logger logr.Logger
+}
+
+// Admitter is the [syncloop.Admitter] of a node in a cluster. As the sync loop requires it, it
+// is called from one goroutine at a time.
+type Admitter struct {
+	opts Options
+	// preempted are the pods that were told to end and hold resources still.
+	preempted map[types.UID]bool
+	// requests are those of the pods that were active at the last call. To compute one takes
+	// longer than all else that is done for an active pod.
+	requests map[*v1.Pod]v1.ResourceList
+}
+
+var _ syncloop.Admitter = (*Admitter)(nil)
+
+// New returns an Admitter.
+func New(opts Options) (*Admitter, error) {
+	if opts.Node == nil {
+		return nil, errors.New("admission: Options.Node is required")
+	}
+	return &Admitter{opts: opts, preempted: map[types.UID]bool{}, requests: map[*v1.Pod]v1.ResourceList{}}, nil
+}
+
+// Admit implements [syncloop.Admitter].
+func (a *Admitter) Admit(req syncloop.AdmitRequest) error {
+	if os, ok := req.Pod.Labels[v1.LabelOSStable]; ok && os != goruntime.GOOS {
+		return syncloop.Refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+	}
+	node := a.opts.Node()
+	if node.Node == nil {
+		return syncloop.Refuse(ReasonNoNode, "The node's labels and resources are not known.")
+	}
+	defer a.forget(req.Active)
+	failures := failures(req.Pod, req.Active, node, a.request)
+	if a.opts.Refresh != nil && len(failures) > 0 && !slices.ContainsFunc(failures, func(f Failure) bool { return f.Reason != ReasonNodeAffinity }) {
+		if fresh, ok := a.opts.Refresh(); ok && fresh.Node != nil {
+			node, failures = fresh, Failures(req.Pod, req.Active, fresh)
+		}
+	}
+	if len(failures) > 0 && IsCritical(req.Pod) && a.opts.Evict != nil {
+		return a.preempt(req, node)
+	}
+	if len(failures) > 0 {
+		return refusal(failures[0])
+	}
+	return nil
+}
+
+func refusal(f Failure) error { return syncloop.Refuse(f.Reason, f.Message) }
+
+// preempt admits a critical pod that does not fit if other pods can make room.
+func (a *Admitter) preempt(req syncloop.AdmitRequest, node Node) error {
+	staying := slices.DeleteFunc(slices.Clone(req.Active), func(p *v1.Pod) bool { return a.preempted[p.UID] })
+	failures := Failures(req.Pod, staying, node)
+	if i := slices.IndexFunc(failures, func(f Failure) bool { return f.Resource == "" }); i >= 0 {
+		return refusal(failures[i]) // the end of no pod would help
+	}
+	victims, err := Preempt(req.Pod, staying, failures)
+	if err != nil {
+		f := failures[0]
+		f.Message += "; " + err.Error()
+		return refusal(f)
+	}
+	for _, p := range victims {
+		a.opts.Logger.Info("Pod is preempted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "for", req.Pod.Namespace+"/"+req.Pod.Name)
+		if err := a.opts.Evict(p.UID, ReasonPreempted, MessagePreempted); err != nil {
+			// It is ending already, or has ended: what it holds becomes free anyway.
+			a.opts.Logger.Error(err, "Pod cannot be preempted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID)
+		}
+		a.preempted[p.UID] = true
+	}
+	return nil
+}
+
+// request returns the request of the pod. Pods do not change; a changed one is another value.
+func (a *Admitter) request(pod *v1.Pod) v1.ResourceList {
+	r, ok := a.requests[pod]
+	if !ok {
+		r = request(pod)
+		a.requests[pod] = r
+	}
+	return r
+}
+
+// forget drops what is kept of pods that hold no resources any more, when there is more of
+// it than of others.
+func (a *Admitter) forget(active []*v1.Pod) {
+	if len(a.requests)+len(a.preempted) <= 2*len(active)+1 {
+		return
+	}
+	preempted, requests := map[types.UID]bool{}, make(map[*v1.Pod]v1.ResourceList, len(active))
+	for _, p := range active {
+		if a.preempted[p.UID] {
+			preempted[p.UID] = true
+		}
+		if r, ok := a.requests[p]; ok {
+			requests[p] = r
+		}
+	}
+	a.preempted, a.requests = preempted, requests
+}

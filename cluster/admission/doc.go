@@ -1,0 +1,46 @@
+// Package admission decides at the node whether a pod of an API server may run on it: the
+// checks that kubelet repeats although a scheduler has made them, because the pod may be
+// bound to the node by something else, or the node may have changed meanwhile.
+//
+// # Vocabulary
+//
+//   - The request of a pod is the sum of what its containers request, as the API computes
+//     it, with the overhead of its runtime class.
+//   - An extended resource is one outside of kubernetes.io, such as example.com/gpu.
+//   - A pod is critical if it is static, or if its priority is at least that of the system
+//     priority classes.
+//   - Preemption ends other pods to make room for a critical pod.
+//
+// # Checks
+//
+// [Failures] is a pure function: it compares one pod with the node and with the pods that
+// hold resources of the node. An [Admitter] applies it in an agent, after the checks of
+// [syncloop.Limits] for the operating system and host ports:
+//
+//   - the label kubernetes.io/os of the pod, spec.nodeName, spec.nodeSelector and required
+//     node affinity;
+//   - taints with the effect NoExecute, except for static pods;
+//   - the number of pods, and the request of each resource, against allocatable. Extended
+//     resources that the node does not have are ignored, as in kubelet: they belong to the
+//     cluster.
+//
+// Reasons and messages in the pod's status are kubelet's: OutOfcpu, OutOfpods,
+// NodeAffinity, TaintToleration and so on.
+//
+// # Guarantees
+//
+//   - While labels and taints of the node are not known from the API server, affinity and
+//     taints are not checked. A pod that was admitted before a reboot is not refused
+//     because the API server is away.
+//   - A critical pod is refused for want of resources only if no set of pods exists that it
+//     may preempt. Few and small pods are preempted, best effort before burstable before
+//     guaranteed.
+//   - Pods that are being preempted count as gone for the next critical pod, and still hold
+//     their resources for all others.
+//
+// # Differences from kubelet 1.36
+//
+// Kubelet stops all work of the node until the preempted pods have ended. Here the critical
+// pod is admitted at once and starts while they end, so for their grace period the requests
+// of all pods may exceed allocatable.
+package admission
