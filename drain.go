@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -96,13 +97,19 @@ func (w drainedWorkers) Unwrap() any { return w.PodWorkers }
 // UpdatePod implements [podworkers.PodWorkers].
 func (w drainedWorkers) UpdatePod(u podworkers.Update) {
 	switch {
-	case u.Type == podworkers.Kill:
+	case u.Type == podworkers.Kill || u.Pod != nil && ends(u.Pod):
 	case w.drain.updateBegins():
 		defer w.drain.updateEnded()
 	case u.Type == podworkers.Create || u.Pod != nil && !w.State(u.Pod.UID).Known():
 		return
 	}
 	w.PodWorkers.UpdatePod(u)
+}
+
+// ends reports whether a worker only takes the pod down: it has ended in its source, or its
+// deletion was requested there.
+func ends(pod *v1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
 // drainedCheckpoint is a checkpoint that keeps the pods that are desired and were refused

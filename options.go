@@ -93,7 +93,8 @@ type Options struct {
 	// RecreateUpdated stops a pod and starts it again when an update under its UID
 	// changes a field that does not act on running containers, such as a command. If it
 	// is false, only an event names these fields. Pods with the restart policy Never or
-	// OnFailure get the event in any case, because their containers might not start again.
+	// OnFailure get the event in any case, because their containers might not start again,
+	// and so do pods of an API server, where a pod that was stopped is Failed for good.
 	RecreateUpdated bool
 
 	// StatusSink receives the status of each pod. nil: statuses are only kept, see

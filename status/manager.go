@@ -212,11 +212,12 @@ func (m *Manager) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus)
 }
 
 // publish determines the status to deliver from the latest one, and schedules its delivery
-// if it has changed or always is true. It adds the record to held, or removes it.
+// if it has changed or always is true. It adds the record to held, or removes it. A final
+// phase that the API server has already is not held back.
 func (m *Manager) publish(r *record, always bool, now time.Time) {
 	i := r.live
 	holdBack := false
-	if final(i.status.Phase) && !i.finished && (i.out == nil || !final(i.out.Phase)) {
+	if final(i.status.Phase) && !i.finished && !final(i.pod.Status.Phase) && (i.out == nil || !final(i.out.Phase)) {
 		if m.mayRun != nil {
 			holdBack = m.mayRun(r.ref.UID)
 		} else {

@@ -8,7 +8,8 @@
 //   - A handler handles the inputs. [Handler] is the default.
 //   - Admission is the decision whether a new pod may run. An [Admitter] makes it. [Chain]
 //     calls several in order, and [Limits] has kubelet's checks.
-//   - A refused pod was not admitted. It is Failed and has no worker.
+//   - A refused pod was not admitted. It is Failed. It has a worker only to be stopped,
+//     because an earlier agent has started it, or to be taken down before it is deleted.
 //   - Housekeeping is [SyncHandler].HandlePodCleanups, which compares the desired pods
 //     with workers, runtime and disk.
 //   - An orphan is a pod in the runtime that is not to run on the node, and has no worker.

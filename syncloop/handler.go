@@ -136,7 +136,8 @@ type HandlerOptions struct {
 	// RecreateUpdated stops a pod and starts it again when an update under its UID
 	// changes a field that does not act on running containers, such as a command. If it
 	// is false, only an event names these fields. Pods with the restart policy Never or
-	// OnFailure get the event in any case, because their containers might not start again.
+	// OnFailure get the event in any case, because their containers might not start again,
+	// and so do pods of an API server, where a pod that was stopped is Failed for good.
 	RecreateUpdated bool
 	// Gone is called when pods have ended, and when a cleanup finds dead containers or
 	// sandboxes of pods that are gone. They can be collected then. It must not block. nil: no
@@ -259,7 +260,8 @@ func (h *Handler) Prepare(ctx context.Context) error {
 // HandlePodAdditions implements [SyncHandler]. It admits the pods, the oldest first, and
 // gives them to their workers. A pod that an earlier agent ran under the same full name
 // is stopped first. A pod that arrives Succeeded or Failed is not admitted: its worker
-// only takes it down (kubelet: HandlePodAdditions).
+// only takes it down (kubelet: HandlePodAdditions). The same holds for one whose deletion
+// was requested: it does not start, and a refusal would be in its status for nothing.
 func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	active := h.active(pods)
 	for _, pod := range oldestFirst(pods) {
@@ -273,7 +275,7 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 		switch st := h.deps.Workers.State(pod.UID); {
 		case st.TerminationRequested() && st.HasConfig:
 			active = append(active, pod)
-		case final(pod.Status.Phase):
+		case final(pod.Status.Phase), pod.DeletionTimestamp != nil:
 		default:
 			if refusal := admit(h.opts.Admit, AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host}); refusal != nil {
 				h.refuse(pod, refusal)
@@ -313,7 +315,11 @@ func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
 		h.deps.Pods.Set(pod)
-		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
+		if runtime.IsMirror(pod) {
+			continue
+		}
+		if _, refused := h.refused[pod.UID]; refused {
+			h.updateRefused(pod)
 			continue
 		}
 		h.keep(pod)
@@ -330,7 +336,7 @@ func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 // [HandlerOptions].RecreateUpdated. It reports whether it has requested the end and a new
 // start of the pod.
 func (h *Handler) recreate(old, pod *v1.Pod) bool {
-	if h.deps.Workers.State(pod.UID).TerminationRequested() {
+	if pod.DeletionTimestamp != nil || h.deps.Workers.State(pod.UID).TerminationRequested() {
 		return false
 	}
 	fields := notApplied(old, pod)
@@ -338,7 +344,7 @@ func (h *Handler) recreate(old, pod *v1.Pod) bool {
 		return false
 	}
 	changed := strings.Join(fields, ", ")
-	if h.opts.RecreateUpdated && restartsAlways(pod) {
+	if h.opts.RecreateUpdated && mayRecreate(pod) {
 		h.emit(pod, v1.EventTypeNormal, "RecreatingPod", "Stopping the pod to start it anew, since these fields changed: "+changed)
 		h.record(pod, runtime.Record{Kind: runtime.KindRecreate, Message: changed})
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: old})
@@ -350,9 +356,12 @@ func (h *Handler) recreate(old, pod *v1.Pod) bool {
 	return false
 }
 
-// restartsAlways reports whether the restart policy is Always, the default.
-func restartsAlways(pod *v1.Pod) bool {
-	return pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
+// mayRecreate reports whether the pod may be stopped and started under its UID: its restart
+// policy is Always, the default, and it is not from an API server. There a pod that was
+// stopped is Failed for good.
+func mayRecreate(pod *v1.Pod) bool {
+	policy := pod.Spec.RestartPolicy
+	return (policy == v1.RestartPolicyAlways || policy == "") && pod.Annotations[runtime.AnnotationConfigSource] != runtime.SourceAPI
 }
 
 func (h *Handler) emit(pod *v1.Pod, eventType, reason, message string) {
@@ -379,10 +388,16 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 
 // HandlePodReconcile implements [SyncHandler]. It records the pods with their new status.
 // A pod with readiness gates is synced, because the conditions of these may have changed.
+// So is one that is Succeeded or Failed, so that its worker stops it: somebody else may
+// have set the phase.
 func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
 		h.deps.Pods.Set(pod)
-		if len(pod.Spec.ReadinessGates) > 0 {
+		ended := final(pod.Status.Phase)
+		if _, refused := h.refused[pod.UID]; ended && !refused && !runtime.IsMirror(pod) {
+			h.keep(pod)
+		}
+		if ended && !h.deps.Workers.State(pod.UID).TerminationRequested() || len(pod.Spec.ReadinessGates) > 0 {
 			h.HandlePodSyncs([]*v1.Pod{pod})
 		}
 	}
@@ -399,20 +414,13 @@ func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
 	}
 }
 
-// refuse records that the pod was not admitted, and sets its status to Failed.
-func (h *Handler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
-	h.log.Info("Pod refused", "pod", runtime.RefOf(pod), "reason", refusal.Reason, "message", refusal.Message)
-	h.refused[pod.UID] = struct{}{}
-	h.drop(pod)
-	h.emit(pod, v1.EventTypeWarning, refusal.Reason, refusal.Message)
-	h.record(pod, runtime.Record{Kind: runtime.KindRefuse, Reason: refusal.Reason, Message: refusal.Message})
-	s := pod.Status.DeepCopy()
-	s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
-	s.QOSClass = runtime.QOSClass(pod)
-	h.deps.Status.Set(pod, *s)
-}
-
+// keep has the checkpoint keep the pod. A pod that is Succeeded or Failed in its source is
+// dropped: restored after a reboot, it might run again until the source can be read.
 func (h *Handler) keep(pod *v1.Pod) {
+	if final(pod.Status.Phase) {
+		h.drop(pod)
+		return
+	}
 	if h.deps.Checkpoint != nil {
 		h.deps.Checkpoint.Keep(pod)
 	}

@@ -143,7 +143,8 @@ func TestARefusedPodThatRunsIsStopped(t *testing.T) {
 	require.NoError(t, b.Prepare(t.Context()))
 	b.HandlePodAdditions([]*v1.Pod{pod})
 	require.NoError(t, b.HandlePodCleanups(t.Context()))
-	assert.Equal(t, []string{"kill orphan web"}, b.workers.take())
+	assert.Equal(t, []string{"kill web"}, b.workers.take(), "by its worker, which reports how it ends")
+	assert.Empty(t, b.status, "it has not ended yet")
 	assert.Empty(t, b.dirs.take(), "it is still desired")
 }
 

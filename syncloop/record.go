@@ -25,7 +25,7 @@ func (h *Handler) recordUpdate(old, pod *v1.Pod) {
 		return
 	}
 	r := runtime.Record{Kind: runtime.KindUpdate, Message: strings.Join(changes(old, pod), ", ")}
-	if !h.opts.RecreateUpdated || !restartsAlways(pod) {
+	if !h.opts.RecreateUpdated || !mayRecreate(pod) {
 		r.Error = strings.Join(notApplied(old, pod), ", ")
 	}
 	h.record(pod, r)

@@ -19,7 +19,7 @@
 //
 // An agent passes [Store.Load] to podconfig.Options.Restore and runs [Store.Run]. It calls
 // Keep for each pod that it admits or updates, and Drop for each pod that a source
-// removes. When all sources have been seen it calls [Store.Prune] with the desired pods.
+// removes, or that has ended there. When all sources have been seen it calls [Store.Prune] with the desired pods.
 // It looks objects up in the source that [Store.Objects] returns. The agent of the root
 // package does all of this.
 //

@@ -1,0 +1,158 @@
+package kubeletkit_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/status"
+	statusfake "github.com/kubeletkit/kubeletkit/status/fake"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+// apiNode is an agent whose source is the API server, and which reports to it.
+type apiNode struct {
+	*node
+	sink   *statusfake.Sink
+	status *status.Manager
+}
+
+func startAPINode(t *testing.T, root string, rt *fake.Runtime, change func(*kubeletkit.Options)) *apiNode {
+	t.Helper()
+	n := &apiNode{sink: statusfake.NewSink()}
+	api := podconfigfake.NewSource(runtime.SourceAPI)
+	n.node = startNodeWith(t, root, rt, func(o *kubeletkit.Options) {
+		o.Sources, o.StatusSink = []podconfig.Source{api}, n.sink
+		o.Override.Status = func(def status.StatusManager, _ kubeletkit.Parts) (status.StatusManager, error) {
+			n.status = def.(*status.Manager)
+			return def, nil
+		}
+		change(o)
+	})
+	n.source = api
+	return n
+}
+
+// reported returns the pod with the status that the API server has received.
+func (n *apiNode) reported(pod *v1.Pod) *v1.Pod {
+	st, _ := n.sink.Latest(pod.UID)
+	return testpod.With(pod, func(p *v1.Pod) { p.Status = st })
+}
+
+// The API server may show a final phase that somebody else has set: an administrator, or
+// the garbage collection of pods.
+func TestAFinalPhaseInTheAPIServerEndsThePod(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 2 * time.Second})
+		n := startAPINode(t, dir, rt, func(*kubeletkit.Options) {})
+		defer n.stop(t)
+		web := makePod("web")
+		n.source.Set(web)
+		n.after(5 * time.Second)
+		failed := n.reported(web)
+		require.Equal(t, v1.PodRunning, failed.Status.Phase)
+		failed.Status.Phase, failed.Status.Reason = v1.PodFailed, "NodeLost"
+		before := len(n.sink.Deliveries(web.UID))
+		n.source.Set(failed)
+		n.after(5 * time.Second)
+		assert.Empty(t, rt.Running(fake.Target{}))
+		for _, d := range n.sink.Deliveries(web.UID)[before:] {
+			assert.Equal(t, v1.PodFailed, d.Status.Phase, "the phase does not go back")
+		}
+		last, _ := n.sink.Latest(web.UID)
+		assert.Equal(t, "NodeLost", last.Reason)
+		assert.NotNil(t, last.ContainerStatuses[0].State.Terminated)
+		assert.True(t, n.status.Finished(web.UID))
+	})
+}
+
+// Nobody but the agent may delete a pod whose graceful deletion was requested, also if the
+// agent has refused it.
+func TestARefusedPodThatIsDeletedIsFinished(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		n := startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
+			o.Admit = []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "no room") })}
+		})
+		defer n.stop(t)
+		web := makePod("web")
+		n.source.Set(web)
+		n.after(5 * time.Second)
+		require.False(t, n.status.Finished(web.UID))
+		n.source.Set(testpod.With(web, testpod.Deleted(30)))
+		n.after(5 * time.Second)
+		assert.True(t, n.status.Finished(web.UID))
+		last, _ := n.sink.Latest(web.UID)
+		assert.Equal(t, v1.PodFailed, last.Phase)
+		assert.Equal(t, "Full", last.Reason)
+		n.source.Set()
+		n.after(5 * time.Second)
+		assert.Empty(t, held(t, rt))
+	})
+}
+
+// A restarted agent may refuse a pod that runs. The pod ends in an orderly way, and its
+// status says how.
+func TestARunningPodThatIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 3 * time.Second})
+		n := startAPINode(t, dir, rt, func(*kubeletkit.Options) {})
+		web := makePod("web")
+		n.source.Set(web)
+		n.after(5 * time.Second)
+		web = n.reported(web)
+		n.stop(t)
+
+		n = startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
+			o.Admit = []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "no room") })}
+		})
+		defer n.stop(t)
+		n.source.Set(web)
+		n.after(time.Second)
+		last, _ := n.sink.Latest(web.UID)
+		assert.Equal(t, v1.PodRunning, last.Phase, "it still runs")
+		n.after(time.Minute)
+		assert.Empty(t, rt.Running(fake.Target{}))
+		last, _ = n.sink.Latest(web.UID)
+		assert.Equal(t, v1.PodFailed, last.Phase)
+		assert.Equal(t, "Full", last.Reason)
+		assert.Equal(t, "Pod was rejected: no room", last.Message)
+		if end := last.ContainerStatuses[0].State.Terminated; assert.NotNil(t, end) {
+			assert.NotEqual(t, "ContainerStatusUnknown", end.Reason)
+		}
+		assert.True(t, n.status.Finished(web.UID))
+	})
+}
+
+// An agent that is drained starts no pod, but takes down those that are to be deleted.
+func TestAPodThatIsDeletedDuringADrainIsFinished(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		n := startAPINode(t, dir, fake.New(fake.Options{}), func(*kubeletkit.Options) {})
+		defer n.stop(t)
+		n.after(time.Second)
+		require.NoError(t, n.Drain(t.Context()))
+		refused, late := makePod("refused"), testpod.With(makePod("late"), testpod.Deleted(30))
+		n.source.Set(refused)
+		n.after(time.Second)
+		n.source.Set(testpod.With(refused, testpod.Deleted(30)), late)
+		n.after(5 * time.Second)
+		assert.True(t, n.status.Finished(refused.UID))
+		assert.True(t, n.status.Finished(late.UID))
+	})
+}

@@ -1,0 +1,42 @@
+package syncloop
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// refuse records that the pod was not admitted, and makes it Failed. A pod that runs,
+// because an earlier agent has admitted it, is stopped by its worker as one that is evicted:
+// with its grace period and hooks, and with a status that says how its containers have ended.
+func (h *Handler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
+	h.log.Info("Pod refused", "pod", runtime.RefOf(pod), "reason", refusal.Reason, "message", refusal.Message)
+	h.drop(pod)
+	h.emit(pod, v1.EventTypeWarning, refusal.Reason, refusal.Message)
+	h.record(pod, runtime.Record{Kind: runtime.KindRefuse, Reason: refusal.Reason, Message: refusal.Message})
+	reject := func(s *v1.PodStatus) {
+		s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
+	}
+	if runtime.IsFileName(pod.UID) && slices.ContainsFunc(h.before, func(old *runtime.Pod) bool { return old.UID == pod.UID }) {
+		h.update(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Status: reject}})
+		return
+	}
+	h.refused[pod.UID] = struct{}{}
+	s := pod.Status.DeepCopy()
+	reject(s)
+	s.QOSClass = runtime.QOSClass(pod)
+	h.deps.Status.Set(pod, *s)
+}
+
+// updateRefused handles an update of a refused pod. It has no effect, unless it requests the
+// deletion of the pod. Then a worker takes the pod down, which nothing else does, so that the
+// source may delete it (kubelet: filterTerminalPodsToDelete).
+func (h *Handler) updateRefused(pod *v1.Pod) {
+	if pod.DeletionTimestamp != nil {
+		delete(h.refused, pod.UID)
+		h.update(podworkers.Update{Type: podworkers.Kill, Pod: pod})
+	}
+}
