@@ -96,6 +96,9 @@ type SandboxStatus struct {
 	// IPs are the addresses of the sandbox, the primary one first. They are empty if it
 	// uses the host's network.
 	IPs []string
+	// AddressUnknown means that the sandbox may have addresses, but IPs does not have them:
+	// the runtime does not handle its network, or reports an address that is not valid.
+	AddressUnknown bool
 	// HostNetwork means that the sandbox uses the network of the host.
 	HostNetwork bool
 	// HostIPC means that the sandbox uses the IPC namespace of the host. It is valid only
@@ -108,6 +111,12 @@ type SandboxStatus struct {
 	RuntimeHandler string
 	Labels         map[string]string
 	Annotations    map[string]string
+}
+
+// LacksAddress reports whether the sandbox has a network of its own without an address, so
+// that its containers cannot be reached.
+func (s *SandboxStatus) LacksAddress() bool {
+	return len(s.IPs) == 0 && !s.HostNetwork && !s.AddressUnknown
 }
 
 // PIDNamespace is a kind of process namespace. It decides which processes a container

@@ -250,7 +250,7 @@ func (g *generation) sandboxUsable() bool {
 		}
 	}
 	host := runtime.HasHostNetwork(g.Pod)
-	return newest.HostNetwork == host && (host || len(newest.IPs) > 0)
+	return newest.HostNetwork == host && !newest.LacksAddress()
 }
 
 // foreignConditions returns the conditions that the agent does not own: those in the

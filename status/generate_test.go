@@ -223,6 +223,7 @@ func TestSandboxUsable(t *testing.T) {
 		{"two", false, func(s *runtime.PodStatus) { s.Sandboxes = append(s.Sandboxes, s.Sandboxes[0]) }, false},
 		{"an old dead one", false, func(s *runtime.PodStatus) { s.Sandboxes = append(s.Sandboxes, observe("").Sandboxes[0]) }, true},
 		{"no address", false, func(s *runtime.PodStatus) { s.Sandboxes[0].IPs = nil }, false},
+		{"an address that the runtime does not report", false, func(s *runtime.PodStatus) { s.Sandboxes[0].IPs, s.Sandboxes[0].AddressUnknown = nil, true }, true},
 		{"wrong network", true, ready, false},
 		{"host network", true, func(s *runtime.PodStatus) { s.Sandboxes[0].HostNetwork, s.Sandboxes[0].IPs = true, nil }, true},
 	} {

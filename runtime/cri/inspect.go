@@ -146,7 +146,6 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 			State:     sandboxState(s.GetState()),
 			CreatedAt: unixTime(s.GetCreatedAt()),
 		},
-		IPs:            addresses(s.GetNetwork()),
 		HostNetwork:    options != nil && options.GetNetwork() == criv1.NamespaceMode_NODE,
 		HostIPC:        options.GetIpc() == criv1.NamespaceMode_NODE,
 		PID:            pidNamespace(options),
@@ -154,14 +153,20 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 		Labels:         s.GetLabels(),
 		Annotations:    s.GetAnnotations(),
 	}
+	var known bool
+	status.IPs, known = addresses(s.GetNetwork())
+	status.AddressUnknown = !known && !status.HostNetwork
 	r.index.sawSandbox(status)
 	return status, nil
 }
 
-// addresses returns the sandbox's addresses, the primary one first. It returns none if
-// one of them is malformed, since the meaning of the others is then unknown.
-func addresses(network *criv1.PodSandboxNetworkStatus) []string {
-	var ips []string
+// addresses returns the sandbox's addresses, the primary one first, and false if they are
+// not known: by CRI, a runtime that does not handle the network has no status of it. If
+// one of them is malformed, the meaning of the others is unknown, too.
+func addresses(network *criv1.PodSandboxNetworkStatus) (ips []string, known bool) {
+	if network == nil {
+		return nil, false
+	}
 	if ip := network.GetIp(); ip != "" {
 		ips = append(ips, ip)
 	}
@@ -169,9 +174,9 @@ func addresses(network *criv1.PodSandboxNetworkStatus) []string {
 		ips = append(ips, more.GetIp())
 	}
 	if slices.ContainsFunc(ips, func(ip string) bool { _, err := netip.ParseAddr(ip); return err != nil }) {
-		return nil
+		return nil, false
 	}
-	return ips
+	return ips, true
 }
 
 func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, item *containerItem) (*inspectedContainer, error) {

@@ -66,7 +66,20 @@ func TestResourcesOf(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	assert.Empty(t, addresses(nil))
-	assert.Equal(t, []string{"10.0.0.1"}, addresses(&criv1.PodSandboxNetworkStatus{Ip: "10.0.0.1"}))
-	assert.Nil(t, addresses(&criv1.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*criv1.PodIP{{Ip: "what"}}}))
+	for name, tc := range map[string]struct {
+		network *criv1.PodSandboxNetworkStatus
+		want    []string
+		known   bool
+	}{
+		"not handled by the runtime": {nil, nil, false},
+		"none":                       {&criv1.PodSandboxNetworkStatus{}, nil, true},
+		"one":                        {&criv1.PodSandboxNetworkStatus{Ip: "10.0.0.1"}, []string{"10.0.0.1"}, true},
+		"malformed":                  {&criv1.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*criv1.PodIP{{Ip: "what"}}}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ips, known := addresses(tc.network)
+			assert.Equal(t, tc.want, ips)
+			assert.Equal(t, tc.known, known)
+		})
+	}
 }

@@ -5,9 +5,10 @@
 // # Vocabulary
 //
 //   - The sandbox in use is the newest sandbox, if it is ready, is the only one that is
-//     ready, has the namespaces that the spec requests, and has an address. (Only a
-//     sandbox on the host's network needs no address.) Otherwise the pod gets a new
-//     sandbox with the next attempt number, and starts again in it.
+//     ready, has the namespaces that the spec requests, and has an address. (A sandbox on
+//     the host's network needs none, and neither does one whose addresses the runtime does
+//     not report.) Otherwise the pod gets a new sandbox with the next attempt number, and
+//     starts again in it.
 //   - An instance belongs to the pod if it is the newest one of a container in the spec
 //     and is in the sandbox in use. Any other instance that runs is a stray, and is
 //     stopped.
@@ -71,5 +72,5 @@
 //     after ephemeral containers.
 //
 // Compute does not resize containers in place. It does not implement the restart rule
-// action RestartAllContainers; a container with such a rule follows its restart policy.
+// action RestartAllContainers: such a rule restarts its own container only.
 package plan

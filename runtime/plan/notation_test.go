@@ -137,6 +137,8 @@ func parseStatus(t require.TestingT, text string) *runtime.PodStatus {
 				s.HostNetwork, s.IPs = true, nil
 			case "no-ip":
 				s.IPs = nil
+			case "unknown-ip":
+				s.IPs, s.AddressUnknown = nil, true
 			default:
 				require.FailNow(t, "sandbox option "+option)
 			}

@@ -29,7 +29,7 @@ func decideSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxDecision {
 	}
 	newest, onHost := &status.Sandboxes[0], runtime.HasHostNetwork(pod)
 	if newest.State != runtime.SandboxReady || ready > 1 || otherNamespaces(pod, newest) ||
-		newest.HostNetwork != onHost || !onHost && len(newest.IPs) == 0 {
+		newest.HostNetwork != onHost || newest.LacksAddress() {
 		return sandboxDecision{attempt: next}
 	}
 	return sandboxDecision{usable: true, attempt: newest.Attempt, id: newest.ID}

@@ -63,6 +63,12 @@ func TestSandbox(t *testing.T) {
 			want:   "kill pod; sandbox 1; start m#1",
 		},
 		{
+			name:   "an address that the runtime does not report",
+			pod:    "Always; main m",
+			status: "sandbox 0 ready unknown-ip; m#0 running",
+			want:   "",
+		},
+		{
 			name:   "no address is needed on the host's network",
 			pod:    "Always host; main m",
 			status: "sandbox 0 ready host; m#0 running",
