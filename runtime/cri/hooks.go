@@ -154,14 +154,18 @@ func getHook(ctx context.Context, client *http.Client, target *url.URL, get *v1.
 	for _, kv := range get.HTTPHeaders {
 		key := http.CanonicalHeaderKey(kv.Name)
 		switch {
-		case key == "Host":
+		case key == "Host" && !seen[key]:
 			req.Host = kv.Value
+		case key == "Host": // the first counts, as in kubelet
 		case seen[key]:
 			req.Header.Add(key, kv.Value)
 		default:
 			req.Header.Set(key, kv.Value)
 		}
 		seen[key] = true
+	}
+	if req.Header.Get("Accept") == "" {
+		req.Header.Del("Accept")
 	}
 	if target.Scheme != strings.ToLower(string(get.Scheme)) && target.Scheme == "http" && get.Scheme != "" {
 		req.Header.Del("Authorization") // it was meant to be encrypted

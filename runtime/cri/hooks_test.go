@@ -90,6 +90,28 @@ func TestHTTPHook(t *testing.T) {
 	}
 }
 
+func TestHTTPHookHeaders(t *testing.T) {
+	for name, tc := range map[string]struct {
+		given  []v1.HTTPHeader
+		host   string
+		accept []string
+	}{
+		"none":         {nil, "h:1", []string{"*/*"}},
+		"empty Accept": {[]v1.HTTPHeader{{Name: "accept"}}, "h:1", nil},
+		"own Accept":   {[]v1.HTTPHeader{{Name: "Accept", Value: "text/plain"}}, "h:1", []string{"text/plain"}},
+		"two hosts":    {[]v1.HTTPHeader{{Name: "Host", Value: "a"}, {Name: "host", Value: "b"}}, "a", []string{"*/*"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &web{}
+			get := &v1.HTTPGetAction{Port: intstr.FromInt32(1), HTTPHeaders: tc.given}
+			require.NoError(t, New(nil, nil, Options{transport: w}).runHook(t.Context(), &hook{handler: &v1.LifecycleHandler{HTTPGet: get}, host: "h"}))
+			require.Len(t, w.requests, 1)
+			assert.Equal(t, tc.host, w.requests[0].Host)
+			assert.Equal(t, tc.accept, w.requests[0].Header["Accept"])
+		})
+	}
+}
+
 // A container must not make the agent send requests, with the headers of the spec, to
 // what only the node reaches.
 func TestHTTPHookFollowsNoRedirect(t *testing.T) {

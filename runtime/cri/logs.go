@@ -10,6 +10,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/regular"
+	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 	"github.com/kubeletkit/kubeletkit/runtime/crilog"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -48,11 +49,15 @@ func terminationMessage(s *criv1.ContainerStatus, record *crimeta.Record) string
 	return string(message)
 }
 
-// mountedAt returns the host path that is mounted at a path of the container; "" if
-// there is no such mount.
+// mountedAt returns the host path that is mounted at a path of the container, which may be
+// relative to its root; "" if there is no such mount.
 func mountedAt(mounts []*criv1.Mount, path string) string {
+	if path == "" {
+		return ""
+	}
+	path = translate.Absolute(path)
 	for _, m := range mounts {
-		if path != "" && m.GetContainerPath() == path {
+		if m.GetContainerPath() == path {
 			return m.GetHostPath()
 		}
 	}

@@ -3,6 +3,7 @@
 package cri
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,7 @@ func TestTerminationMessage(t *testing.T) {
 	readFile, fallback := v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError
 	tests := []struct {
 		name   string
+		path   string
 		host   string
 		policy v1.TerminationMessagePolicy
 		code   int32
@@ -43,6 +45,8 @@ func TestTerminationMessage(t *testing.T) {
 		want   string
 	}{
 		{name: "the file", host: file("said", "goodbye"), policy: readFile, want: "goodbye"},
+		{name: "a relative path", path: "dev/termination-log", host: file("said", "goodbye"), policy: readFile, want: "goodbye"},
+		{name: "no path", path: "none", host: file("said", "goodbye"), policy: readFile},
 		{name: "the end of a long file", host: file("long", strings.Repeat("a", 5000)+"b"), policy: readFile, want: strings.Repeat("a", 4095) + "b"},
 		{name: "no file", host: filepath.Join(dir, "none"), policy: readFile, code: 1},
 		{name: "an empty file, and the log", host: file("empty", ""), policy: fallback, code: 1, log: log, want: "from the log\n"},
@@ -66,7 +70,7 @@ func TestTerminationMessage(t *testing.T) {
 			if tt.host != "" {
 				s.Mounts = []*criv1.Mount{{ContainerPath: "/else"}, {ContainerPath: "/dev/termination-log", HostPath: tt.host}}
 			}
-			record := &crimeta.Record{TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: tt.policy}
+			record := &crimeta.Record{TerminationMessagePath: cmp.Or(tt.path, "/dev/termination-log"), TerminationMessagePolicy: tt.policy}
 			assert.Equal(t, tt.want, terminationMessage(s, record))
 		})
 	}

@@ -17,13 +17,26 @@ type pullRate struct {
 	full time.Time
 }
 
+// Limits of a pullRate, so that its times do not overflow.
+const (
+	maxPullInterval = 365 * 24 * time.Hour
+	maxPullBursts   = 100 * maxPullInterval // a burst and its interval multiplied
+)
+
 // newPullRate returns a limit of qps pulls a second and bursts of that many; nil if qps is
 // not positive, which means no limit.
 func newPullRate(qps float64, burst int) *pullRate {
-	if qps <= 0 {
+	if !(qps > 0) { // also if it is not a number
 		return nil
 	}
-	return &pullRate{interval: time.Duration(float64(time.Second) / qps), burst: max(burst, 1)}
+	interval := maxPullInterval
+	if ns := float64(time.Second) / qps; ns < float64(interval) {
+		interval = time.Duration(ns)
+	}
+	if interval == 0 {
+		return nil
+	}
+	return &pullRate{interval: interval, burst: min(max(burst, 1), int(maxPullBursts/interval))}
 }
 
 // wait waits for a token. kubelet fails the pull in its place, with "pull QPS exceeded",

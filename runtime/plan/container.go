@@ -35,7 +35,7 @@ func (p *planner) decide(c *v1.Container, kind runtime.ContainerKind, n *runtime
 	// An instance in an unknown state or of another definition is replaced under any
 	// policy: the pod does not have the container that its spec requests.
 	again := reason == ReasonUnknown || reason == ReasonChanged || restartsAfterKill(p.Pod, c)
-	if again && reason != ReasonUnknown {
+	if again && reason != ReasonUnknown && kind == runtime.MainContainer { // kubelet's texts
 		message += ", will be restarted"
 	}
 	p.kill(c, n, reason, message)
@@ -67,15 +67,15 @@ func (p *planner) decideGone(c *v1.Container, kind runtime.ContainerKind, n *run
 // fault returns the reason to kill an instance that runs or may run. It is "" if there
 // is none.
 func (p *planner) fault(c *v1.Container, kind runtime.ContainerKind, n *runtime.ContainerStatus) (reason, message string) {
-	label := "Container " + c.Name
+	label := "Container"
 	if kind == runtime.InitContainer {
-		label = "Init container " + c.Name
+		label = "Init container"
 	}
 	switch {
 	case n.State != runtime.ContainerRunning:
-		return ReasonUnknown, fmt.Sprintf("Container is in %q state, try killing it before restart", n.State)
+		return ReasonUnknown, fmt.Sprintf("%s is in %q state, try killing it before restart", label, n.State)
 	case changed(c, n):
-		return ReasonChanged, label + " definition changed"
+		return ReasonChanged, label + " " + c.Name + " definition changed"
 	case !runtime.HasProbe(p.Probes, p.Pod, c, runtime.LivenessProbe) && !runtime.HasProbe(p.Probes, p.Pod, c, runtime.StartupProbe):
 		return "", ""
 	}
@@ -87,7 +87,7 @@ func (p *planner) fault(c *v1.Container, kind runtime.ContainerKind, n *runtime.
 	if probe == runtime.StartupProbe {
 		reason = ReasonStartupProbe
 	}
-	return reason, fmt.Sprintf("%s failed %s probe", label, probe)
+	return reason, fmt.Sprintf("%s %s failed %s probe", label, c.Name, probe)
 }
 
 // kill adds the instance to those to stop. c is nil if its container is not in the spec.

@@ -275,6 +275,20 @@ func TestStrays(t *testing.T) {
 	})
 }
 
+// The texts are kubelet's, which differ for init containers.
+func TestKillMessages(t *testing.T) {
+	for status, want := range map[string][2]string{
+		"a#0 running image=old; m#0 running image=old": {"Init container a definition changed", "Container m definition changed, will be restarted"},
+		"a#0 unknown; m#0 unknown": {
+			`Init container is in "unknown" state, try killing it before restart`, `Container is in "unknown" state, try killing it before restart`,
+		},
+	} {
+		got := plan.Compute(plan.Input{Pod: parsePod(t, "Always; sidecar a; main m"), Status: parseStatus(t, "sandbox 0 ready; "+status), Now: now})
+		require.Len(t, got.Kill, 2, status)
+		assert.Equal(t, want, [2]string{got.Kill[0].Message, got.Kill[1].Message})
+	}
+}
+
 // What is handed to the one who acts, beyond the names.
 func TestDetails(t *testing.T) {
 	pod := parsePod(t, "Always; main m liveness; main n liveness; ephemeral e target=m")

@@ -41,7 +41,9 @@ func dns(in *Pod) (*criv1.DNSConfig, []Warning) {
 		base = dnsCluster
 	}
 	if base == dnsCluster && len(in.Host.ClusterDNS) == 0 {
-		warnings = append(warnings, Warning{reasonNoCluster, fmt.Sprintf("the node has no cluster DNS for policy %q, %q is used", v1.DNSClusterFirst, v1.DNSDefault)})
+		warnings = append(warnings, Warning{reasonNoCluster, fmt.Sprintf(
+			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+			podDescription(in.Spec), v1.DNSClusterFirst, v1.DNSDefault)})
 		base = dnsHost
 	}
 	switch base {

@@ -149,18 +149,14 @@ func TestAsKubelet(t *testing.T) {
 	require.NoError(t, lines.Err())
 }
 
-// warnings are kubelet's events about the pod, with our words for those that speak
-// of kubelet.
+// warnings are kubelet's events about the pod.
 func (g *goldenCase) warnings() []Warning {
 	var out []Warning
 	for _, e := range g.Events {
 		_, e, _ = strings.Cut(e, " ")
 		reason, message, _ := strings.Cut(e, " ")
-		switch {
-		case reason == reasonNoCluster && strings.HasPrefix(message, "kubelet"): // about the node
+		if reason == reasonNoCluster && strings.HasPrefix(message, "kubelet") { // about the node
 			continue
-		case reason == reasonNoCluster:
-			message = `the node has no cluster DNS for policy "ClusterFirst", "Default" is used`
 		}
 		out = append(out, Warning{reason, message})
 	}

@@ -32,7 +32,7 @@ func mounts(ctx context.Context, in *Container, lookup func(string) (string, boo
 	if in.TerminationLogPath != "" && in.Spec.TerminationMessagePath != "" {
 		out = append(out, &criv1.Mount{
 			HostPath:       in.TerminationLogPath,
-			ContainerPath:  absolute(in.Spec.TerminationMessagePath),
+			ContainerPath:  Absolute(in.Spec.TerminationMessagePath),
 			SelinuxRelabel: in.Pod.Node.SELinux,
 		})
 	}
@@ -66,7 +66,7 @@ func volumeMount(ctx context.Context, in *Container, i int, lookup func(string) 
 	}
 	return &criv1.Mount{
 		HostPath:          hostPath,
-		ContainerPath:     absolute(mount.MountPath),
+		ContainerPath:     Absolute(mount.MountPath),
 		Readonly:          mount.ReadOnly || vol.ReadOnly,
 		RecursiveReadOnly: recursive,
 		SelinuxRelabel:    vol.Relabel && in.Pod.Node.SELinux,
@@ -192,8 +192,8 @@ func recursiveReadOnly(mount *v1.VolumeMount, supported bool) (bool, error) {
 	}
 }
 
-// absolute returns a path in the container; relative ones start at its root.
-func absolute(p string) string {
+// Absolute returns a path in the container; relative ones start at its root.
+func Absolute(p string) string {
 	if path.IsAbs(p) {
 		return p
 	}

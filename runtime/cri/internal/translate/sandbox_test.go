@@ -77,7 +77,7 @@ func TestDNSWarnings(t *testing.T) {
 	assert.Equal(t, []string{"::1", "127.0.0.1"}, config.Servers, "a host without a resolver has only itself")
 	assert.Equal(t, []Warning{
 		{"InvalidDNSPolicy", `DNS policy "Odd" is unknown, "ClusterFirst" is used`},
-		{"MissingClusterDNS", `the node has no cluster DNS for policy "ClusterFirst", "Default" is used`},
+		{"MissingClusterDNS", `pod: "web_shop(1234)". kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`},
 	}, warnings)
 
 	in.Spec.Spec.DNSPolicy, in.Host.IPs = v1.DNSDefault, nil
