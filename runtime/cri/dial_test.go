@@ -3,9 +3,11 @@ package cri_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
@@ -108,6 +111,24 @@ func TestOutputOfCommandsIsBounded(t *testing.T) {
 	output = make([]byte, 5<<20)
 	_, err = rt.Exec(t.Context(), id, []string{"yes"}, 0)
 	assert.ErrorContains(t, err, "bytes of the output of the command, and the limit")
+}
+
+func TestStatusesAreBounded(t *testing.T) {
+	path, served := socket(t), fake.New(fake.Options{Images: []string{"app:1"}})
+	serve(t, path, served)
+	rs, is := served.Clients()
+	for size, want := range map[int]string{15 << 20: "", 17 << 20: "PodSandboxStatus: grpc: received message larger than max"} {
+		pod := podOf("a")
+		pod.UID = types.UID(fmt.Sprintf("uid-%d", size))
+		pod.Annotations = map[string]string{"large": strings.Repeat("a", size)}
+		newSyncer(t, cri.New(rs, is, cri.Options{}), pod).mustSync() // without a socket
+		_, err := dial(t, path, cri.Options{}).InspectPod(t.Context(), runtime.RefOf(pod))
+		if want == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, want)
+		}
+	}
 }
 
 func TestImageEndpoint(t *testing.T) {

@@ -106,7 +106,7 @@
 //     this releases its network.
 //   - The instances of one container, and the sandboxes of a pod, are ordered by their
 //     attempt before their time of creation.
-//   - Lists are streamed without a feature gate, and a response may have 128 MiB, the output
+//   - Lists are streamed without a feature gate, and a list may have 128 MiB, the output
 //     of a command 4 MiB; in kubelet both may have 16 MiB.
 //   - The grace period of a container without a spec and without a record of it is 30
 //     seconds; in kubelet it is 2.
@@ -114,6 +114,7 @@
 //     milli-CPU and less as none.
 //
 // Not supported yet: image volumes, credential provider plugins, checks whether a pod
-// may use an image that another has pulled, resizing in place, the links of
-// /var/log/containers, streaming exec, attach and port-forward, Windows.
+// may use an image that another has pulled, images by runtime handler (KEP-4216), the
+// logs of cri-dockerd, resizing in place, streaming exec, attach and port-forward,
+// Windows.
 package cri

@@ -72,6 +72,17 @@ func wrapCall(call, about string, err, ctxErr error) error {
 	return e
 }
 
+var errNoID = errors.New("the runtime returned no ID")
+
+// checkID returns the error of a call that has created something, also if its reply lacks
+// the ID. An agent that went on would create more.
+func checkID(call, about, id string, err error) error {
+	if err != nil || id != "" {
+		return err
+	}
+	return &callError{call: call, about: about, message: errNoID.Error(), err: errNoID}
+}
+
 // adviceOnSize returns advice for the error of a message above a limit. gRPC's text has
 // the size and the limit. Only the text of the error depends on this comparison.
 func adviceOnSize(call, message string) string {
@@ -82,6 +93,8 @@ func adviceOnSize(call, message string) string {
 		return ": bytes of the reply, and the runtime's own limit; raise that (max_send_message_size in containerd, grpc_max_send_msg_size in CRI-O)"
 	case call == "ExecSync":
 		return ": bytes of the output of the command, and the limit"
+	case call == "PodSandboxStatus", call == "ContainerStatus":
+		return ": bytes of the reply, and the limit"
 	default:
 		return ": bytes of the reply, and the limit; raise cri.Options.MaxMessageSize"
 	}

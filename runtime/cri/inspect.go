@@ -130,7 +130,7 @@ func unlessNotFound(err error) error {
 }
 
 func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtime.SandboxStatus, error) {
-	resp, err := call(ctx, r, "PodSandboxStatus", about, 0, r.rs.PodSandboxStatus, &criv1.PodSandboxStatusRequest{PodSandboxId: id})
+	resp, err := call(ctx, r, "PodSandboxStatus", about, 0, r.sandboxStatus, &criv1.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func addresses(network *criv1.PodSandboxNetworkStatus) (ips []string, known bool
 
 func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, item *containerItem) (*inspectedContainer, error) {
 	about += ", container " + item.name
-	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: item.id})
+	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.containerStatus, &criv1.ContainerStatusRequest{ContainerId: item.id})
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	defer stop()
 	created, err := call(longer, s.r, "CreateContainer", about, 0, s.r.rs.CreateContainer,
 		&criv1.CreateContainerRequest{PodSandboxId: s.sandboxID, Config: config, SandboxConfig: s.config})
-	if err != nil {
+	if err = checkID("CreateContainer", about, created.GetContainerId(), err); err != nil {
 		s.r.index.doubt(s.ref.UID)
 		removeTerminationLog(c.Name, c.TerminationMessagePath, config.GetMounts())
 		return fail(reasonCreate, err)

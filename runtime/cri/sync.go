@@ -72,7 +72,7 @@ func (s *podSync) run(ctx context.Context) error {
 	acts := s.plan()
 	for name, why := range acts.Waiting {
 		s.wait(name, why, 0)
-		s.containerEvents(name).warning("BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, s.ref))
+		s.containerEvents(name).warning("BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s(%s)", name, s.ref.FullName(), s.ref.UID))
 	}
 	s.retry(acts.RetryAfter)
 
@@ -250,6 +250,7 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	// Twice the timeout, as in kubelet: this call sets up the pod's network.
 	resp, err := call(longer, s.r, "RunPodSandbox", s.about, s.r.opts.CallTimeout, s.r.rs.RunPodSandbox,
 		&criv1.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
+	err = checkID("RunPodSandbox", s.about, resp.GetPodSandboxId(), err)
 	s.events().done(ctx, runtime.Record{Kind: runtime.KindCreateSandbox, Attempt: s.config.GetMetadata().GetAttempt()}, began, err)
 	s.r.opts.Metrics.SandboxStarted(SandboxStart{Pod: s.ref, RuntimeHandler: s.handler, Took: time.Since(began), Err: err})
 	if err != nil {

@@ -12,7 +12,9 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
@@ -46,6 +48,78 @@ func TestHostNetworkNeedsNoSandboxStatus(t *testing.T) {
 	pod.Spec.HostNetwork = true
 	newSyncer(t, svc.client(cri.Options{}), pod).mustSync()
 	assert.NotContains(t, svc.calls(true), "PodSandboxStatus s1")
+}
+
+// By CRI, a runtime that does not handle the network has no status of it.
+func TestASandboxWithoutNetworkStatusIsUsed(t *testing.T) {
+	for name, network := range map[string]*criv1.PodSandboxNetworkStatus{
+		"none": nil, "not an address": {Ip: "10.0.0.1", AdditionalIps: []*criv1.PodIP{{Ip: "what"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			svc := newService(t, "app:1")
+			rs, is := svc.Clients()
+			s := newSyncer(t, cri.New(otherNetwork{rs, network}, is, cri.Options{}), podOf("a"))
+			s.mustSync()
+			svc.calls()
+			res := s.mustSync()
+			assert.False(t, res.Changed)
+			assert.Empty(t, svc.calls())
+		})
+	}
+}
+
+// otherNetwork replaces the network in the statuses of sandboxes.
+type otherNetwork struct {
+	criv1.RuntimeServiceClient
+	network *criv1.PodSandboxNetworkStatus
+}
+
+func (c otherNetwork) PodSandboxStatus(ctx context.Context, req *criv1.PodSandboxStatusRequest, opts ...grpc.CallOption) (*criv1.PodSandboxStatusResponse, error) {
+	resp, err := c.RuntimeServiceClient.PodSandboxStatus(ctx, req, opts...)
+	if s := resp.GetStatus(); s != nil {
+		s.Network = c.network
+	}
+	return resp, err
+}
+
+func TestRepliesWithoutAnIDAreErrors(t *testing.T) {
+	for method, reason := range map[string]string{"RunPodSandbox": "ContainerCreating", "CreateContainer": "CreateContainerError"} {
+		t.Run(method, func(t *testing.T) {
+			svc := newService(t, "app:1")
+			rs, is := svc.Clients()
+			s := newSyncer(t, cri.New(noID{rs, method}, is, cri.Options{}), podOf("a"))
+			s.pod.Spec.HostNetwork = true // the status of the sandbox is not read
+			res, err := s.sync()
+			assert.ErrorContains(t, err, method+": the runtime returned no ID")
+			assert.Equal(t, reason, res.Waiting["a"].Reason)
+			assert.NotContains(t, svc.calls(), "StartContainer")
+			if method == "RunPodSandbox" {
+				assert.Zero(t, svc.Instances(fake.Target{}))
+			}
+		})
+	}
+}
+
+// noID removes the ID from the replies of one method.
+type noID struct {
+	criv1.RuntimeServiceClient
+	method string
+}
+
+func (c noID) RunPodSandbox(ctx context.Context, req *criv1.RunPodSandboxRequest, opts ...grpc.CallOption) (*criv1.RunPodSandboxResponse, error) {
+	resp, err := c.RuntimeServiceClient.RunPodSandbox(ctx, req, opts...)
+	if c.method == "RunPodSandbox" {
+		resp.PodSandboxId = ""
+	}
+	return resp, err
+}
+
+func (c noID) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest, opts ...grpc.CallOption) (*criv1.CreateContainerResponse, error) {
+	resp, err := c.RuntimeServiceClient.CreateContainer(ctx, req, opts...)
+	if c.method == "CreateContainer" {
+		resp.ContainerId = ""
+	}
+	return resp, err
 }
 
 func TestASandboxIsReportedBeforeImagesArePulled(t *testing.T) {
@@ -213,7 +287,7 @@ func TestCrashLoop(t *testing.T) {
 		assert.Equal(t, 10*time.Second, res.RetryAfter)
 		assert.Equal(t, "CrashLoopBackOff", res.Waiting["a"].Reason)
 		assert.False(t, res.Changed)
-		assert.Equal(t, []string{"spec.containers{a} BackOff: Back-off restarting failed container a in pod default/web(uid-1)"}, s.eventLines()[before:])
+		assert.Equal(t, []string{"spec.containers{a} BackOff: Back-off restarting failed container a in pod web_default(uid-1)"}, s.eventLines()[before:])
 
 		time.Sleep(res.RetryAfter)
 		res = s.mustSync()
