@@ -156,3 +156,36 @@ func TestAPodThatIsDeletedDuringADrainIsFinished(t *testing.T) {
 		assert.True(t, n.status.Finished(late.UID))
 	})
 }
+
+// A pod that is being stopped gets traffic as long as it is ready, also if the agent is
+// restarted meanwhile.
+func TestAPodThatIsBeingStoppedStaysReadyAcrossARestart(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 50 * time.Second})
+		web := testpod.With(makePod("web"), func(p *v1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe = &v1.Probe{PeriodSeconds: 5, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
+		})
+		n := startAPINode(t, dir, rt, func(*kubeletkit.Options) {})
+		n.source.Set(web)
+		n.after(20 * time.Second)
+		deleted := testpod.With(n.reported(web), testpod.Deleted(60))
+		require.True(t, deleted.Status.ContainerStatuses[0].Ready)
+		n.source.Set(deleted)
+		n.after(5 * time.Second)
+		n.stop(t)
+
+		n = startAPINode(t, dir, rt, func(*kubeletkit.Options) {})
+		defer n.stop(t)
+		n.source.Set(deleted)
+		n.after(20 * time.Second)
+		require.NotEmpty(t, rt.Running(fake.Target{}))
+		for _, d := range n.sink.Deliveries(web.UID) {
+			assert.True(t, d.Status.ContainerStatuses[0].Ready)
+		}
+		n.after(time.Minute)
+		assert.Empty(t, rt.Running(fake.Target{}))
+		assert.True(t, n.status.Finished(web.UID))
+	})
+}

@@ -168,17 +168,18 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	if !same {
 		api = s.setStatus(st, in, nil)
 	}
+	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
+		return podworkers.Result{Terminal: true}, nil
+	}
 	failed, recheck := s.mustFail(ctx, st, pod, &api)
 	if failed != nil {
-		api = s.setStatus(st, in, func(api *v1.PodStatus) {
+		s.setStatus(st, in, func(api *v1.PodStatus) {
 			api.Phase, api.Reason, api.Message = v1.PodFailed, failed.reason, failed.message
 		})
-		s.warn(pod, failed.reason, failed.message)
+		s.emit(runtime.RefOf(pod), failed.eventType, failed.reason, failed.message)
 		s.opts.Record.Emit(runtime.Record{
 			Pod: runtime.RefOf(pod), Stage: runtime.StageDecided, Kind: runtime.KindFail, Reason: failed.reason, Message: failed.message,
 		})
-	}
-	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return podworkers.Result{Terminal: true}, nil
 	}
 
@@ -187,8 +188,9 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, recheck)}, err
 }
 
-// failure is the reason why a pod must not run any longer.
-type failure struct{ reason, message string }
+// failure is the reason why a pod must not run any longer. The type of its event is
+// kubelet's.
+type failure struct{ eventType, reason, message string }
 
 // mustFail returns why the pod must fail although it has not finished. If it returns nil, the
 // duration is the time until the next check, 0 for never.
@@ -196,7 +198,7 @@ func (s *Syncer) mustFail(ctx context.Context, st *podState, pod *v1.Pod, api *v
 	now := time.Now()
 	past, recheck := pastDeadline(pod, api, now)
 	if past {
-		return &failure{reasonDeadline, messageDeadline}, 0
+		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
 	if !volume.HasSizeLimit(pod) {
 		return nil, recheck
@@ -209,7 +211,7 @@ func (s *Syncer) mustFail(ctx context.Context, st *podState, pod *v1.Pod, api *v
 		s.log.Error(err, "Measuring the volumes of a pod failed", "pod", runtime.RefOf(pod))
 	}
 	if message != "" {
-		return &failure{reasonEvicted, message}, 0
+		return &failure{v1.EventTypeWarning, reasonEvicted, message}, 0
 	}
 	return nil, soonest(recheck, usagePeriod)
 }
@@ -257,12 +259,31 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 }
 
 func (s *Syncer) warn(pod *v1.Pod, reason, message string) {
-	s.opts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason, Message: message})
+	s.emit(runtime.RefOf(pod), v1.EventTypeWarning, reason, message)
+}
+
+func (s *Syncer) emit(ref runtime.PodRef, eventType, reason, message string) {
+	s.opts.Event.Emit(runtime.Event{Pod: ref, Type: eventType, Reason: reason, Message: message})
+}
+
+// kill stops the pod in the runtime. A kill that was cut off is no failure: it follows
+// again.
+func (s *Syncer) kill(ctx context.Context, ref runtime.PodRef, kill runtime.PodKill) error {
+	err := s.deps.Runtime.KillPod(ctx, kill)
+	if err != nil && ctx.Err() == nil {
+		s.emit(ref, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
+	}
+	return err
 }
 
 // SyncTerminatingPod implements [podworkers.PodSyncer].
 func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus, t podworkers.Termination) error {
 	ref, st := runtime.RefOf(pod), s.state(pod.UID)
+	if s.deps.Prober != nil && observed.ContainersRunning() {
+		// After a restart of the agent no SyncPod has added it: its containers would not be
+		// ready any more, and get no traffic for the rest of their grace period.
+		s.deps.Prober.AddPod(pod)
+	}
 	s.setStatus(st, inputs{pod, observed, phaseTerminating}, t.Status)
 	if s.deps.Prober != nil {
 		s.deps.Prober.StopLivenessAndStartup(pod)
@@ -275,7 +296,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 		left := s.graceLeft(ref, *kill.GracePeriod)
 		kill.GracePeriod, kill.GraceBegins = &left, s.graceBegins(ref, t)
 	}
-	if err := s.deps.Runtime.KillPod(ctx, kill); err != nil {
+	if err := s.kill(ctx, ref, kill); err != nil {
 		return fmt.Errorf("pod %s: stopping it: %w", ref, err)
 	}
 	if s.deps.Prober != nil {
@@ -306,7 +327,7 @@ func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod,
 			kill.GracePeriod = &left
 		}
 	}
-	if err := s.deps.Runtime.KillPod(ctx, kill); err != nil {
+	if err := s.kill(ctx, orphan.PodRef, kill); err != nil {
 		return fmt.Errorf("orphaned pod %s: stopping it: %w", orphan.PodRef, err)
 	}
 	return nil

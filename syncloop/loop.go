@@ -80,9 +80,18 @@ type RuntimeEvents interface {
 	Healthy() error
 }
 
-// Pods finds the desired pod of a UID; a podmanager.PodManager is one.
+// Pods finds the desired pod of a UID; a podmanager.PodManager is one. It may also be a
+// [PodLister].
 type Pods interface {
 	ByUID(uid types.UID) (*v1.Pod, bool)
+}
+
+// PodLister is an optional interface of [Pods]. The loop finds it with [runtime.Optional].
+type PodLister interface {
+	// Pods returns all desired pods. They are synced when the pod network of the runtime
+	// has become ready: otherwise those that wait for it are tried again at the end of
+	// their back-off only.
+	Pods() []*v1.Pod
 }
 
 // Deps are the inputs of a [Loop]. All but Probes are required.
@@ -144,6 +153,8 @@ type Loop struct {
 
 	// soon fires when housekeeping is due because pods have ended; nil if none have.
 	soon <-chan time.Time
+	// noNetwork means that the runtime had no pod network when it was checked last.
+	noNetwork bool
 	// lastInput is the time of the last input other than a tick. cleaned is the time of the
 	// last cleanup that succeeded, zero if one has failed since.
 	lastInput, cleaned time.Time
@@ -232,6 +243,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			continue
 		}
 		failures = 0
+		l.followNetwork()
 		if err := l.handleNext(ctx, syncTick.C, housekeeping.C); err != nil {
 			return err
 		}
@@ -245,6 +257,19 @@ func (l *Loop) ready() error {
 		return err
 	}
 	return l.deps.PLEG.Healthy()
+}
+
+// followNetwork requests a sync of all pods if the pod network has become ready since the
+// last call.
+func (l *Loop) followNetwork() {
+	before := l.noNetwork
+	l.noNetwork = l.health.get() != nil // ready has excluded other errors
+	if !before || l.noNetwork {
+		return
+	}
+	if pods, ok := runtime.Optional[PodLister](l.deps.Pods); ok {
+		l.deps.Handler.HandlePodSyncs(pods.Pods())
+	}
 }
 
 // pause returns after d, when the health of the runtime changes, or when ctx ends.

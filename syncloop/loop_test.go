@@ -219,6 +219,22 @@ func TestGoesOnWithoutPodNetwork(t *testing.T) {
 	})
 }
 
+// Pods that wait for the network would otherwise wait for the end of their back-off.
+func TestAllPodsAreSyncedWhenTheNetworkIsReady(t *testing.T) {
+	inLoop(t, syncloop.Options{}, func(t *testing.T, b *bench) {
+		b.pods.Set(makePod("a"))
+		time.Sleep(10 * time.Second)
+		assert.Empty(t, b.handler.take(), "it is ready from the start")
+		b.runtime.set(fmt.Errorf("%w: no CNI configuration", runtime.ErrNetworkNotReady))
+		time.Sleep(time.Minute)
+		assert.Empty(t, b.handler.take())
+		b.runtime.set(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []string{"sync [a]"}, b.handler.take())
+	})
+}
+
 func TestDuePodsAreSyncedEachTick(t *testing.T) {
 	due := func(time.Time) []*v1.Pod { return []*v1.Pod{makePod("late")} }
 	inLoop(t, syncloop.Options{Due: due}, func(t *testing.T, b *bench) {

@@ -1,0 +1,59 @@
+package podsync_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// A pod that has ended does not exceed its deadline any more, also if the agent is
+// restarted after it.
+func TestAPodThatHasEndedHasNoDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{exceeded: "too much"}
+		var events []runtime.Event
+		s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+		pod := makePod()
+		pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](30) // it started a minute ago
+		res, err := s.SyncPod(t.Context(), podworkers.Create, pod, observed(runtime.ContainerExited, 0))
+		require.NoError(t, err)
+		assert.True(t, res.Terminal)
+		assert.Equal(t, v1.PodSucceeded, w.last().Phase)
+		assert.Empty(t, events)
+
+		res, err = s.SyncPod(t.Context(), podworkers.Create, pod, observed(runtime.ContainerRunning, 0))
+		require.NoError(t, err)
+		assert.True(t, res.Terminal)
+		require.Len(t, events, 1)
+		assert.Equal(t, "DeadlineExceeded", events[0].Reason)
+		assert.Equal(t, v1.EventTypeNormal, events[0].Type, "as kubelet's")
+	})
+}
+
+func TestAKillThatFailsCausesAnEvent(t *testing.T) {
+	w := &world{killErr: errors.New("no answer")}
+	var events []runtime.Event
+	s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+	ref := runtime.PodRef{UID: "o", Name: "orphan"}
+	require.Error(t, s.SyncTerminatingPod(t.Context(), makePod(), nothing(), podworkers.Termination{}))
+	require.Error(t, s.SyncTerminatingOrphan(t.Context(), &runtime.Pod{PodRef: ref}, nothing(), nil))
+	assert.Equal(t, []runtime.Event{
+		{Pod: runtime.RefOf(makePod()), Type: v1.EventTypeWarning, Reason: "FailedKillPod", Message: "error killing pod: no answer"},
+		{Pod: ref, Type: v1.EventTypeWarning, Reason: "FailedKillPod", Message: "error killing pod: no answer"},
+	}, events)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	w.during = cancel
+	require.Error(t, s.SyncTerminatingPod(ctx, makePod(), nothing(), podworkers.Termination{}))
+	assert.Len(t, events, 2, "a kill that was cut off is made again")
+}
