@@ -46,8 +46,8 @@ func (a *Agent) compose(host *runtime.Host) error {
 	return nil
 }
 
-// eventHook merges repeats of events and passes them on, to the log by default. A panic of
-// the hook is logged: events come from all goroutines of the agent.
+// eventHook passes events on to the options: each one to EveryEvent, and with repeats merged
+// to Event, or by default to the log.
 func (a *Agent) eventHook() runtime.EventFunc {
 	event := a.opts.Event
 	if event == nil {
@@ -55,11 +55,24 @@ func (a *Agent) eventHook() runtime.EventFunc {
 			a.log.Info("Event", "pod", e.Pod, "path", e.FieldPath, "type", e.Type, "reason", e.Reason, "message", e.Message, "count", e.Count)
 		}
 	}
-	return runtime.MergeEvents(func(e runtime.Event) {
-		if err := runtime.Recover(func() error { event(e); return nil }); err != nil {
-			a.log.Error(err, "Callback has panicked", "callback", "Options.Event", "pod", e.Pod, "reason", e.Reason)
+	every := a.guardEvents("Options.EveryEvent", a.opts.EveryEvent)
+	merged := runtime.MergeEvents(a.guardEvents("Options.Event", event))
+	return func(e runtime.Event) {
+		every.Emit(e)
+		merged(e)
+	}
+}
+
+// guardEvents logs panics of the hook: events come from all goroutines of the agent.
+func (a *Agent) guardEvents(name string, hook runtime.EventFunc) runtime.EventFunc {
+	if hook == nil {
+		return nil
+	}
+	return func(e runtime.Event) {
+		if err := runtime.Recover(func() error { hook(e); return nil }); err != nil {
+			a.log.Error(err, "Callback has panicked", "callback", name, "pod", e.Pod, "reason", e.Reason)
 		}
-	})
+	}
 }
 
 func (a *Agent) buildStores(p *Parts) (err error) {

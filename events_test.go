@@ -23,6 +23,7 @@ func TestEventsOfAllPartsGoToOneHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		last := map[string]runtime.Event{} // by pod and reason
+		every := map[string]int{}
 		rt := fake.New(fake.Options{})
 		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
 			o.Limits = syncloop.Limits{MaxPods: 5}
@@ -30,6 +31,13 @@ func TestEventsOfAllPartsGoToOneHook(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				last[e.Pod.Name+" "+e.Reason] = e
+			}
+			o.EveryEvent = func(e runtime.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				assert.Zero(t, e.Count)
+				every[e.Pod.Name+" "+e.Reason]++
+				panic("a receiver that panics")
 			}
 		})
 		defer n.stop(t)
@@ -58,6 +66,10 @@ func TestEventsOfAllPartsGoToOneHook(t *testing.T) {
 		mount := event("volumes FailedMount")
 		assert.Greater(t, mount.Count, 1, "repeats are merged")
 		assert.True(t, mount.Last.After(mount.First))
+		mu.Lock()
+		assert.GreaterOrEqual(t, every["volumes FailedMount"], mount.Count, "each one")
+		assert.Equal(t, 1, every["web Pulled"])
+		mu.Unlock()
 		assert.Equal(t, "FailedValidation", event("web FailedValidation").Reason)
 		n.source.Set()
 		n.after(30 * time.Second)

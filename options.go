@@ -104,6 +104,10 @@ type Options struct {
 	// the node have no pod. Repeats are merged, see [runtime.MergeEvents]. nil: events are
 	// logged.
 	Event runtime.EventFunc
+	// EveryEvent receives the same events, each as often as it happens, for receivers that
+	// merge by themselves. The Event method of a *events.Recorder of cluster/events is one.
+	// nil: nothing.
+	EveryEvent runtime.EventFunc
 	// History are the limits of what is kept of each pod: what was seen, decided and done.
 	// Default of History.File: "history" in RootDir if there is a Checkpoint, otherwise none.
 	// Default of History.Logger: that of the agent. The history is [Parts].History.
