@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/ptr"
@@ -53,9 +54,11 @@ func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cr
 		MaxParallelPulls: int(ptr.Deref(s.MaxParallelImagePulls, 0)),
 		PullQPS:          float64(ptr.Deref(s.RegistryPullQPS, 0)),
 		PullBurst:        int(s.RegistryBurst),
+		DockerConfig:     filepath.Join(s.RootDir, "config.json"),
 		PodLogsDir:       s.PodLogsDir,
 		Backoff:          plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 
+		SeccompProfileRoot:  filepath.Join(s.RootDir, "seccomp"),
 		SeccompDefault:      *s.SeccompDefault,
 		NoCPUQuota:          !*s.CPUCFSQuota,
 		CPUPeriod:           s.CPUCFSQuotaPeriod.Duration,

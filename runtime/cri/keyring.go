@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/url"
 	"path"
@@ -13,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 )
 
 // keyring has the credentials for images. Its entries are in the order in which they are
@@ -39,26 +42,60 @@ func newKeyring(secrets []v1.Secret) (keyring, error) {
 	var errs []error
 	for i := range secrets {
 		auths, err := readPullSecret(&secrets[i])
-		if err != nil {
-			// The text of a JSON error may contain the secret, so it is not shown.
-			errs = append(errs, fmt.Errorf("pull secret %s/%s: not a docker configuration", secrets[i].Namespace, secrets[i].Name))
-			continue
+		if err == nil {
+			err = ring.add(auths)
 		}
-		for _, where := range slices.Sorted(maps.Keys(auths)) {
-			location, ok := locationOf(where)
-			if !ok {
-				errs = append(errs, fmt.Errorf("pull secret %s/%s: %q is not a registry", secrets[i].Namespace, secrets[i].Name, where))
-				continue
-			}
-			ring = append(ring, keyringEntry{location: location, auth: auths[where].auth()})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("pull secret %s/%s: %w", secrets[i].Namespace, secrets[i].Name, err))
 		}
 	}
-	// Descending order puts a longer path before its prefixes.
-	slices.SortStableFunc(ring, func(a, b keyringEntry) int {
-		return strings.Compare(b.location, a.location)
-	})
 	return ring, errors.Join(errs...)
 }
+
+// maxDockerConfig is the limit for [Options].DockerConfig in bytes: that of a secret.
+const maxDockerConfig = 1 << 20
+
+// nodeKeyring reads [Options].DockerConfig. A file that does not exist has no credentials.
+func nodeKeyring(path string) (keyring, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := regular.ReadFile(path, maxDockerConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	auths, err := readDockerConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	var ring keyring
+	err = ring.add(auths)
+	return ring, err
+}
+
+// add adds the entries of a configuration. The error names those that cannot be used.
+func (k *keyring) add(auths map[string]*dockerEntry) error {
+	var errs []error
+	for _, where := range slices.Sorted(maps.Keys(auths)) {
+		location, ok := locationOf(where)
+		if !ok {
+			errs = append(errs, fmt.Errorf("%q is not a registry", where))
+			continue
+		}
+		*k = append(*k, keyringEntry{location: location, auth: auths[where].auth()})
+	}
+	// Descending order puts a longer path before its prefixes.
+	slices.SortStableFunc(*k, func(a, b keyringEntry) int {
+		return strings.Compare(b.location, a.location)
+	})
+	return errors.Join(errs...)
+}
+
+// errNotDocker hides an error of JSON, whose text may contain the secret.
+var errNotDocker = errors.New("not a docker configuration")
 
 // dockerEntry is a credential in docker's configuration files.
 type dockerEntry struct {
@@ -74,25 +111,36 @@ func (e *dockerEntry) auth() *criv1.AuthConfig {
 
 // readPullSecret returns the entries of a pull secret, nil for any other secret.
 func readPullSecret(s *v1.Secret) (map[string]*dockerEntry, error) {
-	var entries map[string]*dockerEntry
 	switch s.Type {
 	case v1.SecretTypeDockerConfigJson:
-		var file struct {
-			Auths map[string]*dockerEntry `json:"auths"`
-		}
 		if data := s.Data[v1.DockerConfigJsonKey]; len(data) > 0 {
-			if err := json.Unmarshal(data, &file); err != nil {
-				return nil, err
-			}
+			return readDockerConfig(data)
 		}
-		entries = file.Auths
 	case v1.SecretTypeDockercfg:
 		if data := s.Data[v1.DockerConfigKey]; len(data) > 0 {
+			var entries map[string]*dockerEntry
 			if err := json.Unmarshal(data, &entries); err != nil {
-				return nil, err
+				return nil, errNotDocker
 			}
+			return decodeAuths(entries)
 		}
 	}
+	return nil, nil
+}
+
+// readDockerConfig returns the entries of a config.json of docker.
+func readDockerConfig(data []byte) (map[string]*dockerEntry, error) {
+	var file struct {
+		Auths map[string]*dockerEntry `json:"auths"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return nil, errNotDocker
+	}
+	return decodeAuths(file.Auths)
+}
+
+// decodeAuths decodes the field auth of the entries, and drops empty entries.
+func decodeAuths(entries map[string]*dockerEntry) (map[string]*dockerEntry, error) {
 	for where, e := range entries {
 		if e == nil {
 			delete(entries, where)
@@ -104,11 +152,11 @@ func readPullSecret(s *v1.Secret) (map[string]*dockerEntry, error) {
 		// Both padded and unpadded values are in use.
 		plain, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(e.Auth), "="))
 		if err != nil {
-			return nil, err
+			return nil, errNotDocker
 		}
 		user, password, ok := strings.Cut(string(plain), ":")
 		if !ok {
-			return nil, errors.New("auth is not base64 of username:password")
+			return nil, errNotDocker
 		}
 		e.Username, e.Password = user, password
 	}

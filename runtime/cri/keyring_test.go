@@ -1,11 +1,16 @@
 package cri
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 )
 
 func dockerConfigJSON(name, data string) v1.Secret {
@@ -104,6 +109,28 @@ func TestOneBadSecretLeavesTheOthers(t *testing.T) {
 	ring, err := newKeyring([]v1.Secret{dockercfg("bad", "["), dockercfg("good", `{"r.io":{"username":"u"}}`)})
 	assert.EqualError(t, err, "pull secret default/bad: not a docker configuration")
 	assert.Len(t, ring.lookup("r.io/app"), 1)
+}
+
+func TestNodeKeyring(t *testing.T) {
+	ring, err := nodeKeyring("")
+	assert.Empty(t, ring)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "config.json")
+	ring, err = nodeKeyring(file)
+	assert.Empty(t, ring)
+	require.NoError(t, err, "it need not exist")
+
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write(`{"auths":{"r.io":{"auth":"dTpw"},"/x":{"auth":"dTpw"}},"credsStore":"desktop"}`)
+	ring, err = nodeKeyring(file)
+	assert.EqualError(t, err, `"/x" is not a registry`)
+	assert.Len(t, ring.lookup("r.io/app"), 1, "the others are used")
+	write(`{"auths":{"r.io":{"auth":"hush"}}}`)
+	_, err = nodeKeyring(file)
+	assert.EqualError(t, err, "not a docker configuration")
+	write(strings.Repeat(" ", maxDockerConfig) + "{}")
+	_, err = nodeKeyring(file)
+	assert.ErrorIs(t, err, regular.ErrTooLarge)
 }
 
 func FuzzKeyring(f *testing.F) {

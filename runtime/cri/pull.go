@@ -224,11 +224,15 @@ func (r *Runtime) imageStatus(ctx context.Context, about string, spec *criv1.Ima
 	return resp.GetImage(), unlessNotFound(err)
 }
 
-// pull tries all credentials for the image, or pulls without one if there are none, and
-// returns the runtime's reference to the image.
+// pull tries all credentials for the image, those of the pod before those of the node, or
+// pulls without one if there are none, and returns the runtime's reference to the image.
 func (r *Runtime) pull(ctx context.Context, about string, spec *criv1.ImageSpec, repository string, job *imageJob) (string, error) {
 	keys, keysErr := job.keys()
-	auths := keys.lookup(repository)
+	nodeKeys, err := nodeKeyring(r.opts.DockerConfig)
+	if err != nil { // not in the status of the pod: that is for its owner
+		r.opts.Logger.Error(err, "Credentials of the node cannot be used", "path", r.opts.DockerConfig)
+	}
+	auths := append(keys.lookup(repository), nodeKeys.lookup(repository)...)
 	if len(auths) == 0 {
 		auths = []*criv1.AuthConfig{nil}
 	}

@@ -3,6 +3,8 @@ package cri_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -205,4 +207,27 @@ func TestPullTriesCredentials(t *testing.T) {
 	assert.Contains(t, calls, "PullImage reg.example.com/team/app:1 wrong")
 	assert.Contains(t, calls, "PullImage reg.example.com/team/app:1 right")
 	assert.NotContains(t, calls, "PullImage reg.example.com/team/app:1 other")
+}
+
+// The node has credentials for all pods, as kubelet has in /var/lib/kubelet/config.json.
+func TestPullWithTheCredentialsOfTheNode(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.json")
+	svc := newService(t)
+	svc.Inject(fake.Fault{Call: "PullImage", Times: 1, Err: status.Error(codes.Unauthenticated, "denied")})
+	pod := podOf("a")
+	pod.Spec.Containers[0].Image = "reg.example.com/team/app:1"
+	s := newSyncer(t, svc.client(cri.Options{DockerConfig: config}), pod)
+	s.more = func(req *runtime.PodSync) {
+		secret := v1.Secret{Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"reg.example.com":{"username":"pod"}}`)}}
+		req.PullSecrets = []v1.Secret{secret}
+	}
+	require.NoError(t, os.WriteFile(config, []byte(`{"auths":{"reg.example.com":{"username":"node"}}}`), 0o600))
+	s.mustSync()
+	var pulls []string
+	for _, c := range svc.calls() {
+		if strings.HasPrefix(c, "PullImage") {
+			pulls = append(pulls, c)
+		}
+	}
+	assert.Equal(t, []string{"PullImage reg.example.com/team/app:1 pod", "PullImage reg.example.com/team/app:1 node"}, pulls)
 }

@@ -54,6 +54,10 @@ type Options struct {
 	// Default: no limit.
 	PullQPS   float64
 	PullBurst int
+	// DockerConfig is a config.json of docker with credentials of the node, which all pods
+	// can use for pulls. They are tried after those of the pod. The file is read for each
+	// pull, and need not exist. kubelet has it at /var/lib/kubelet/config.json. Default: none.
+	DockerConfig string
 
 	// MaxParallelStarts is the number of concurrent calls that start a sandbox or a
 	// container. Other calls wait; those of pods that have a sandbox go first. A call
