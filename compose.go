@@ -194,7 +194,10 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	if p.Prober, err = choose[prober.ProbeManager]("Prober", o.Prober, probes, p); err != nil {
 		return err
 	}
-	volumes, err := volume.New(volume.Options{Plugins: a.opts.Volumes, Metrics: a.opts.Metrics.Volumes, Logger: a.named("volume")})
+	volumes, err := volume.New(volume.Options{
+		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.Tokens, Allocatable: p.Host.Allocatable},
+		Plugins: a.opts.Volumes, Metrics: a.opts.Metrics.Volumes, Logger: a.named("volume"),
+	})
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,9 @@ type Options struct {
 	// Objects has the secrets and config maps that pods refer to. nil: there are none,
 	// and containers that need one wait.
 	Objects objects.Source
+	// Tokens has the tokens of service accounts for volumes. nil: there are none, and pods
+	// with such volumes wait.
+	Tokens volume.TokenSource
 	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
 	// they refer to, so that they run again after a reboot though no source can be
 	// reached. It belongs to this agent alone. nil: nothing is kept.

@@ -56,7 +56,9 @@ type Prober interface {
 // Volumes sets up what a pod mounts; a volume.VolumeManager is one. The methods are
 // idempotent.
 type Volumes interface {
-	// SetUp makes the pod's volumes ready and returns them by name.
+	// SetUp makes the pod's volumes ready and returns them by name. If it returns all volumes
+	// and an error that has a volume.SetUpError, the volumes named by it have an earlier
+	// content, and the pod is started.
 	SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error)
 	// TearDown takes down all that was set up below the directory of the pod.
 	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
@@ -232,8 +234,9 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	}
 	volumes, err := s.deps.Volumes.SetUp(ctx, pod, dir)
 	if err != nil {
-		s.warn(pod, "FailedMount", err.Error())
-		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
+		if !s.warnMounts(pod, err) || !hasAll(volumes, pod) {
+			return waitingAll(pod, observed, err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
+		}
 	}
 	secrets, err := s.opts.PullSecrets(ctx, pod)
 	if err != nil {
@@ -274,6 +277,29 @@ func (s *Syncer) kill(ctx context.Context, ref runtime.PodRef, kill runtime.PodK
 		s.emit(ref, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
 	}
 	return err
+}
+
+// warnMounts reports an event for each volume that is not ready or out of date. It returns
+// false if the error is not one of single volumes.
+func (s *Syncer) warnMounts(pod *v1.Pod, err error) bool {
+	failed := volume.SetUpErrors(err)
+	for _, f := range failed {
+		s.warn(pod, "FailedMount", f.Message())
+	}
+	if len(failed) == 0 {
+		s.warn(pod, "FailedMount", err.Error())
+	}
+	return len(failed) > 0
+}
+
+// hasAll reports whether all volumes of the pod are ready.
+func hasAll(volumes map[string]runtime.Volume, pod *v1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		if _, ok := volumes[pod.Spec.Volumes[i].Name]; !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // SyncTerminatingPod implements [podworkers.PodSyncer].

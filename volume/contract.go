@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -15,9 +16,11 @@ import (
 // any point, and are safe for concurrent use by different pods. Errors name the pod
 // and the volume.
 type VolumeManager interface {
-	// SetUp makes all volumes of the pod ready and returns them by name. It is called
-	// at each sync of the pod. Its error joins one for each volume that is not ready,
-	// and wraps [ErrUnsupported] for a type of volume that is not known.
+	// SetUp makes all volumes of the pod ready and returns them by name, with their latest
+	// content. It is called at each sync of the pod. Its error joins a [*SetUpError] for
+	// each volume that is not ready, and wraps [ErrUnsupported] for a type of volume that is
+	// not known. A volume of the result may have an error, too: it is ready with the content of
+	// an earlier call. The pod can be started if the result has all its volumes.
 	SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error)
 	// SubPath makes a path inside a volume ready to be mounted and returns where it is
 	// on the host. It fails if the path leads out of the volume, also by a symbolic
@@ -32,6 +35,45 @@ type VolumeManager interface {
 	// Remove does what TearDown does and removes the directory of the pod. It removes
 	// nothing across a mount.
 	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
+}
+
+// SetUpError is the failure to set up one volume of a pod.
+type SetUpError struct {
+	Pod    runtime.PodRef
+	Volume string
+	Err    error
+}
+
+// Error names the pod and the volume.
+func (e *SetUpError) Error() string {
+	return fmt.Sprintf("volume %q of pod %s: %v", e.Volume, e.Pod, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *SetUpError) Unwrap() error { return e.Err }
+
+// Message returns kubelet's text of the event FailedMount. It does not name the pod.
+func (e *SetUpError) Message() string {
+	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
+}
+
+// SetUpErrors returns the errors of single volumes that an error of
+// [VolumeManager].SetUp joins.
+func SetUpErrors(err error) []*SetUpError {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
+	case *SetUpError:
+		return []*SetUpError{e}
+	case interface{ Unwrap() []error }:
+		var all []*SetUpError
+		for _, err := range e.Unwrap() {
+			all = append(all, SetUpErrors(err)...)
+		}
+		return all
+	case interface{ Unwrap() error }:
+		return SetUpErrors(e.Unwrap())
+	default:
+		return nil
+	}
 }
 
 // ErrUnsupported means that no plugin supports the type of a volume.
@@ -50,7 +92,8 @@ type Plugin interface {
 	// SetUp makes the volume ready and returns it. It is called again and again as
 	// long as the pod runs, also after a restart of the agent, and then returns the
 	// same; if Place.Dir is to be a mount point, [Place.Mounted] reports whether there is
-	// nothing left to do.
+	// nothing left to do. With an [*OutdatedError] it returns a volume that is ready, but
+	// does not have its latest content.
 	SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error)
 	// TearDown undoes SetUp. It is called for each volume for which SetUp was called,
 	// whether or not SetUp has succeeded or the agent was restarted meanwhile, until

@@ -13,8 +13,28 @@
 //
 // [HostPath] is what is on the host, after a check of its type. [EmptyDir] is a
 // directory that exists as long as the pod, on disk or in memory; for its size limit
-// see [Manager.Exceeded]. A volume of any other type is an error that names it, and
+// see [Manager.Exceeded]. [ConfigMap], [Secret], [DownwardAPI] and [Projected] are files
+// with what [Sources] have. A volume of any other type is an error that names it, and
 // keeps its pod, and no other, from starting.
+//
+// # Files from objects
+//
+// The content of a volume of files is found again with each SetUp, from the objects, the
+// tokens and the pod. If it differs from what is on disk, it is written to a new directory,
+// and the link ..data is renamed to point there, as kubelet does it. What containers see are
+// links through ..data. So a reader of ..data sees all old files or all new ones, never a
+// mixture, and a container can watch ..data for changes. Unchanged content writes nothing. A
+// mount of a sub-path keeps the files of the time when its container was started.
+//
+// To bring the files up to date soon after a change, sync the pods that refer to what has
+// changed. The agent does so for secrets, config maps and pods within a second.
+//
+// If an object is missing, the pod waits. If it is missing or not known later, when the
+// volume has had all its files, the files stay, and containers of the pod are started: the
+// error is an [OutdatedError].
+//
+// Secrets, tokens and fields of the pod are in memory, in a tmpfs. Where the agent may not
+// mount, they are on disk, readable as their modes and the pod's directory permit.
 //
 // # Types of your own
 //
@@ -41,7 +61,8 @@
 // # Guarantees
 //
 // SetUp, TearDown and Remove are idempotent and may be called after a crash at any
-// point. Remove never deletes across a mount: if something below the directory
+// point. All file names in a volume of files are inside it: names such as ".." or "..data"
+// are errors, and links that were planted there are not followed. Remove never deletes across a mount: if something below the directory
 // cannot be unmounted, the error names it and nothing in it is deleted. All methods are
 // safe for concurrent use by different pods. Nothing is held in memory.
 package volume

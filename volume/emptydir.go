@@ -2,7 +2,6 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,7 +16,11 @@ import (
 
 // EmptyDir is the [Plugin] for a directory that is empty at first and exists as long
 // as the pod.
-type EmptyDir struct{}
+type EmptyDir struct {
+	// Allocatable is what pods can have of the node. Its memory is the largest size of a
+	// volume in memory.
+	Allocatable v1.ResourceList
+}
 
 var _ Plugin = EmptyDir{}
 
@@ -28,28 +31,18 @@ func (EmptyDir) Name() string { return "kubernetes.io/empty-dir" }
 func (EmptyDir) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
 
 // SetUp makes the directory, with mode 0777 and the pod's fsGroup. In memory it is
-// a tmpfs whose size is the smaller of the volume's size limit and the pod's
-// memory limit, if there is one.
-func (EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
+// a tmpfs whose size is the smallest of the volume's size limit, the pod's memory limit
+// and the allocatable memory of the node.
+func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	dir, source, access := req.Dir, req.Volume.EmptyDir, accessOf(req.Pod)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := access.makeDir(ctx, dir); err != nil {
-			return runtime.Volume{}, err
-		}
-	} else if err != nil {
+	if err := access.ensureDir(ctx, dir); err != nil {
 		return runtime.Volume{}, err
 	}
 	switch source.Medium {
 	case v1.StorageMediumDefault:
 	case v1.StorageMediumMemory:
-		mounted, err := isMountPoint(dir)
-		if err != nil {
-			return runtime.Volume{}, err
-		}
-		if !mounted {
-			if err := mountTmpfs(dir, memorySize(req.Pod, source.SizeLimit), access); err != nil {
-				return runtime.Volume{}, fmt.Errorf("emptyDir in memory: %w", err)
-			}
+		if err := ensureTmpfs(dir, memorySize(req.Pod, source.SizeLimit, p.Allocatable), access); err != nil {
+			return runtime.Volume{}, fmt.Errorf("emptyDir in memory: %w", err)
 		}
 	default:
 		return runtime.Volume{}, fmt.Errorf("emptyDir medium %q: %w; use \"\" or \"Memory\"", source.Medium, ErrUnsupported)
@@ -57,8 +50,8 @@ func (EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, er
 	return runtime.Volume{HostPath: dir, Relabel: true, Owned: true}, nil
 }
 
-// TearDown does nothing: the manager unmounts and removes the directory.
-func (EmptyDir) TearDown(context.Context, TearDownRequest) error { return nil }
+// TearDown unmounts the directory; the manager removes it.
+func (EmptyDir) TearDown(_ context.Context, req TearDownRequest) error { return unmountOwn(req.Dir) }
 
 // access is the mode and the group of a volume that is made for a pod.
 type access struct {
@@ -101,22 +94,24 @@ func (a access) makeDir(ctx context.Context, dir string) error {
 }
 
 // memorySize returns the size of a volume in memory, in bytes; 0 means the kernel's
-// default.
-func memorySize(pod *v1.Pod, limit *resource.Quantity) int64 {
-	var size int64
+// default (kubelet: calculateEmptyDirMemorySize).
+func memorySize(pod *v1.Pod, limit *resource.Quantity, allocatable v1.ResourceList) int64 {
+	size := allocatable.Memory().Value()
+	atMost := func(n int64) {
+		if n > 0 && (size == 0 || n < size) {
+			size = n
+		}
+	}
 	if limit != nil {
-		size = limit.Value()
+		atMost(limit.Value())
 	}
 	// A pod has a memory limit only if all its containers have one.
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
-	mem, ok := limits[v1.ResourceMemory]
-	for _, c := range pod.Spec.Containers {
-		if _, has := c.Resources.Limits[v1.ResourceMemory]; !has && !resourcehelper.IsPodLevelResourcesSet(pod) {
-			ok = false
+	for i := range pod.Spec.Containers {
+		if _, has := pod.Spec.Containers[i].Resources.Limits[v1.ResourceMemory]; !has && !resourcehelper.IsPodLevelResourcesSet(pod) {
+			return size
 		}
 	}
-	if ok && mem.Value() > 0 && (size == 0 || mem.Value() < size) {
-		size = mem.Value()
-	}
+	atMost(limits.Memory().Value())
 	return size
 }

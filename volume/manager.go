@@ -20,11 +20,14 @@ import (
 
 // Options are the settings of a [Manager]; the zero value is valid.
 type Options struct {
-	// Plugins set up volumes of other types than [HostPath] and [EmptyDir] do. They
+	// Sources have what volumes of secrets, config maps and tokens contain.
+	Sources
+	// Plugins set up volumes of other types than the default plugins do. They
 	// are tried before these, in this order; the first that supports a volume sets it
 	// up.
 	Plugins []Plugin
-	// NoDefaultPlugins leaves HostPath and EmptyDir out.
+	// NoDefaultPlugins leaves the default plugins out: [HostPath], [EmptyDir], [ConfigMap],
+	// [Secret], [DownwardAPI] and [Projected].
 	NoDefaultPlugins bool
 	// Metrics receives measurements. Default: none.
 	Metrics Metrics
@@ -47,7 +50,8 @@ var _ VolumeManager = (*Manager)(nil)
 func New(opts Options) (*Manager, error) {
 	plugins := slices.Clone(opts.Plugins)
 	if !opts.NoDefaultPlugins {
-		plugins = append(plugins, HostPath{}, EmptyDir{})
+		src := opts.Sources
+		plugins = append(plugins, HostPath{}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src})
 	}
 	seen := map[string]bool{}
 	var errs []error
@@ -86,15 +90,13 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 		v := &pod.Spec.Volumes[i]
 		ready, err := m.setUp(ctx, pod, v, podDir)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.Name, runtime.RefOf(pod), err))
-			continue
+			errs = append(errs, &SetUpError{Pod: runtime.RefOf(pod), Volume: v.Name, Err: err})
 		}
-		out[v.Name] = ready
+		if outdated := (*OutdatedError)(nil); err == nil || errors.As(err, &outdated) {
+			out[v.Name] = ready
+		}
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir string) (ready runtime.Volume, err error) {
@@ -125,7 +127,7 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir s
 // have left no directory. Those of the default plugins need none.
 func hasState(p Plugin) bool {
 	switch p.(type) {
-	case HostPath, EmptyDir:
+	case HostPath, EmptyDir, ConfigMap, Secret, DownwardAPI, Projected:
 		return false
 	default:
 		return true

@@ -101,6 +101,26 @@ func isMountPoint(dir string) (bool, error) {
 	return here.Dev != above.Dev, nil
 }
 
+// unmountOwn unmounts the file system that SetUp has mounted at dir, if there is one. It
+// does not read the list of mounts, which is as long as the node has pods.
+func unmountOwn(dir string) error {
+	mounted, err := isMountPoint(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || !mounted {
+		return err
+	}
+	err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) { // something is mounted in it
+		return unmountBelow(dir)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "unmount", Path: dir, Err: err}
+	}
+	return nil
+}
+
 // unmountBelow unmounts everything that is mounted at dir or below it, the
 // innermost first. When it returns nil, nothing is.
 func unmountBelow(dir string) error {

@@ -16,6 +16,8 @@ func isMountPoint(string) (bool, error) { return false, nil }
 
 func mountsBelow(string) ([]string, error) { return nil, nil }
 
+func unmountOwn(string) error { return nil }
+
 func unmountBelow(string) error { return nil }
 
 func unmountAll(string) error { return nil }

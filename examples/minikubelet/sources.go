@@ -25,7 +25,7 @@ func podSources(s *config.Settings, problem func(path string, err error), log lo
 	if s.StaticPodURL != "" {
 		source, err := podhttp.New(s.StaticPodURL, podhttp.Options{
 			Header: s.StaticPodURLHeader, CheckFrequency: s.HTTPCheckFrequency.Duration,
-			Allow: manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil}, Logger: log.WithName("http"), Problem: problem,
+			Allow: manifest.AllowedRefs{Env: objects != nil, PullSecrets: objects != nil, Volumes: objects != nil}, Logger: log.WithName("http"), Problem: problem,
 		})
 		if err != nil {
 			return nil, nil, fmt.Errorf("--manifest-url or staticPodURL: %w", err)
@@ -42,7 +42,7 @@ func podSources(s *config.Settings, problem func(path string, err error), log lo
 func files(s *config.Settings, problem func(path string, err error), log logr.Logger) (podconfig.Source, objects.Source) {
 	opts := file.Options{
 		CheckFrequency: s.FileCheckFrequency.Duration, Logger: log.WithName("file"), Problem: problem,
-		Allow: manifest.AllowedRefs{Env: true, PullSecrets: true}, Objects: s.ObjectsPath == "" || s.ObjectsPath == s.StaticPodPath,
+		Allow: manifest.AllowedRefs{Env: true, PullSecrets: true, Volumes: true}, Objects: s.ObjectsPath == "" || s.ObjectsPath == s.StaticPodPath,
 		Await: !s.RunOnce, // it could wait without end
 	}
 	var pods *file.Source

@@ -148,8 +148,8 @@ func TestAllowedEnvAndPullSecrets(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"spec.serviceAccountName: Forbidden: static pods may not reference serviceaccounts",
-		"spec.volumes[0]: Forbidden: static pods may not reference secrets (via secret volumes): there are no volumes of them yet, environment variables can have their values",
-		"spec.volumes[1]: Forbidden: static pods may not reference configmaps (via configmap volumes): there are no volumes of them yet, environment variables can have their values",
+		"spec.volumes[0]: Forbidden: static pods may not reference secrets (via secret volumes)",
+		"spec.volumes[1]: Forbidden: static pods may not reference configmaps (via configmap volumes)",
 		"spec.volumes[2]: Forbidden: static pods may not reference secrets (via projected volumes)",
 	}, got)
 

@@ -45,8 +45,7 @@ type AllowedRefs struct {
 	// agent must have another way to find them.
 	PullSecrets bool
 	// Volumes permits secret and config map volumes, and projected volumes of secrets
-	// and config maps. A volume plugin must provide them. There is none in this module
-	// yet, and without one such pods wait for ever.
+	// and config maps. An objects.Source must hold these.
 	Volumes bool
 	// All permits every reference, also service accounts, claims and CSI drivers, and
 	// validates projected volumes as the API server does. It is for pods that an API

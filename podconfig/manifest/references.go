@@ -31,9 +31,6 @@ func (c *checker) objectReferences(path *field.Path, allow AllowedRefs) {
 		if what == "" {
 			continue
 		}
-		if allow.Env && (v.Secret != nil || v.ConfigMap != nil) {
-			what += ": there are no volumes of them yet, environment variables can have their values"
-		}
 		c.refuseReference(path.Child("volumes").Index(i), what)
 	}
 }

@@ -1,6 +1,7 @@
 package volumetest_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
@@ -36,6 +37,37 @@ func TestHostPath(t *testing.T) {
 		New:    func(*testing.T) volume.Plugin { return volume.HostPath{} },
 		Volume: v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: t.TempDir()}}},
 	})
+}
+
+// objects has every secret and config map.
+type objects struct{}
+
+func (objects) Secret(context.Context, string, string) (*v1.Secret, error) {
+	return &v1.Secret{Data: map[string][]byte{"k": []byte("v")}}, nil
+}
+
+func (objects) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) {
+	return &v1.ConfigMap{Data: map[string]string{"k": "v"}}, nil
+}
+
+func TestContent(t *testing.T) {
+	src := volume.Sources{Objects: objects{}}
+	for _, tc := range []struct {
+		plugin volume.Plugin
+		source v1.VolumeSource
+	}{
+		{volume.ConfigMap{Sources: src}, v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
+		{volume.Secret{Sources: src}, v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+		{volume.DownwardAPI{Sources: src}, v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}},
+		{volume.Projected{Sources: src}, v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{Secret: &v1.SecretProjection{}}}}}},
+	} {
+		t.Run(tc.plugin.Name(), func(t *testing.T) {
+			volumetest.Suite(t, volumetest.Factory{
+				New:    func(*testing.T) volume.Plugin { return tc.plugin },
+				Volume: v1.Volume{Name: "v", VolumeSource: tc.source},
+			})
+		})
+	}
 }
 
 // The suite is called in a test of the package that has the implementation.

@@ -3,18 +3,13 @@ package translate
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
-	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/kubeletkit/kubeletkit/internal/downward"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -24,27 +19,13 @@ func fieldValue(in *Container, ref *v1.ObjectFieldSelector) (string, error) {
 		return "", fmt.Errorf("unsupported pod version: %s", ref.APIVersion)
 	}
 	pod := in.Pod.Spec
-	if path, key, ok := subscript(ref.FieldPath); ok {
-		switch path {
-		case "metadata.annotations":
-			return subscripted(ref.FieldPath, strings.ToLower(key), pod.Annotations[key])
-		case "metadata.labels":
-			return subscripted(ref.FieldPath, key, pod.Labels[key])
-		default:
-			return "", fmt.Errorf("field label does not support subscript: %s", ref.FieldPath)
-		}
+	if value, ok, err := downward.Metadata(pod, ref.FieldPath); ok {
+		return value, err
+	}
+	if _, _, ok := downward.Subscript(ref.FieldPath); ok {
+		return "", fmt.Errorf("field label does not support subscript: %s", ref.FieldPath)
 	}
 	switch ref.FieldPath {
-	case "metadata.name":
-		return pod.Name, nil
-	case "metadata.namespace":
-		return pod.Namespace, nil
-	case "metadata.uid":
-		return string(pod.UID), nil
-	case "metadata.labels":
-		return formatMap(pod.Labels), nil
-	case "metadata.annotations":
-		return formatMap(pod.Annotations), nil
 	case "spec.nodeName", "spec.host": // spec.host is the old name
 		return pod.Spec.NodeName, nil
 	case "spec.serviceAccountName":
@@ -68,38 +49,6 @@ func fieldValue(in *Container, ref *v1.ObjectFieldSelector) (string, error) {
 	default:
 		return "", fmt.Errorf("field label not supported: %s", ref.FieldPath)
 	}
-}
-
-// subscript splits "path['key']".
-func subscript(fieldPath string) (path, key string, ok bool) {
-	inner, ok := strings.CutSuffix(fieldPath, "']")
-	if !ok {
-		return "", "", false
-	}
-	path, key, ok = strings.Cut(inner, "['")
-	return path, key, ok && path != ""
-}
-
-// subscripted returns the value of a key that must be a qualified name.
-func subscripted(fieldPath, key, value string) (string, error) {
-	if errs := validation.IsQualifiedName(key); len(errs) != 0 {
-		return "", fmt.Errorf("invalid key subscript in %s: %s", fieldPath, strings.Join(errs, ";"))
-	}
-	return value, nil
-}
-
-// formatMap writes lines of key="value", sorted by key.
-func formatMap(m map[string]string) string {
-	var b []byte
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		if len(b) > 0 {
-			b = append(b, '\n')
-		}
-		b = append(b, key...)
-		b = append(b, '=')
-		b = strconv.AppendQuote(b, m[key])
-	}
-	return string(b)
 }
 
 // sortedPodIPs returns at most one address of each family, the node's primary family
@@ -148,46 +97,5 @@ func resourceFieldValue(in *Container, ref *v1.ResourceFieldSelector) (string, e
 		}
 		c = found
 	}
-	list, name, _ := strings.Cut(ref.Resource, ".")
-	resourceName := v1.ResourceName(name)
-	huge := strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
-	switch resourceName {
-	case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage:
-	default:
-		if !huge {
-			list = ""
-		}
-	}
-	var amount resource.Quantity
-	switch list {
-	case "requests":
-		amount = c.Resources.Requests[resourceName]
-	case "limits":
-		amount = c.Resources.Limits[resourceName]
-		if amount.IsZero() && !huge { // huge pages are never overcommitted
-			amount = defaultLimit(in.Pod, resourceName)
-		}
-	default:
-		return "", fmt.Errorf("unsupported container resource : %v", ref.Resource)
-	}
-	divisor := ref.Divisor
-	if divisor.IsZero() {
-		divisor = resource.MustParse("1")
-	}
-	value, by := amount.Value(), divisor.Value()
-	if resourceName == v1.ResourceCPU {
-		value, by = amount.MilliValue(), divisor.MilliValue()
-	}
-	return strconv.FormatInt(int64(math.Ceil(float64(value)/float64(by))), 10), nil
-}
-
-// defaultLimit returns the effective limit of a container without its own: the limit of
-// its pod, else the allocatable amount of the node.
-func defaultLimit(in *Pod, name v1.ResourceName) resource.Quantity {
-	if resourcehelper.IsPodLevelLimitsSet(in.Spec) && resourcehelper.IsSupportedPodLevelResource(name) {
-		if q := in.Spec.Spec.Resources.Limits[name]; !q.IsZero() {
-			return q
-		}
-	}
-	return in.Host.Allocatable[name]
+	return downward.Resource(in.Pod.Spec, c, ref, in.Pod.Host.Allocatable)
 }

@@ -1,0 +1,183 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Sources have what volumes of the types configMap, secret, downwardAPI and projected
+// contain.
+type Sources struct {
+	// Objects has the secrets and config maps. nil: there are none.
+	Objects runtime.Objects
+	// Tokens has the tokens of service accounts. nil: volumes with tokens are not supported.
+	Tokens TokenSource
+	// Allocatable is what pods can have of the node. It is the value of a limit that a
+	// container does not have, and the largest size of a volume in memory.
+	Allocatable v1.ResourceList
+}
+
+// TokenSource has the tokens of service accounts. It is called at each sync of a pod, so it
+// keeps tokens and refreshes them before they expire. Sync the pod when its token was
+// refreshed; its volume then gets the new one. It is safe for concurrent use.
+type TokenSource interface {
+	// Token returns a token of the service account. The request has the pod to which it is
+	// bound, the audience and the lifetime; it must not be changed. The token is in the status
+	// of what is returned, which is shared and read-only.
+	Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+}
+
+// OutdatedError is the error of a [Plugin] whose volume is ready with the content of an
+// earlier SetUp, because the new one cannot be had or not be written. Containers are
+// started with the volume all the same.
+type OutdatedError struct{ Err error }
+
+// Error returns the text of the cause.
+func (e *OutdatedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *OutdatedError) Unwrap() error { return e.Err }
+
+// content is how the volumes of a type get their files.
+type content struct {
+	Sources
+	// memory means that the files are not to be on a disk.
+	memory bool
+}
+
+// setUp makes the volume ready with the files that build returns.
+func (c content) setUp(ctx context.Context, req SetUpRequest, build func() (payload, error)) (runtime.Volume, error) {
+	ready := runtime.Volume{HostPath: req.Dir, ReadOnly: true, Relabel: true, Owned: true}
+	files, err := build()
+	if err == nil {
+		err = c.place(ctx, req, files)
+	}
+	switch {
+	case err == nil:
+		return ready, nil
+	case isWritten(req.Dir):
+		return ready, &OutdatedError{err}
+	default:
+		return runtime.Volume{}, err
+	}
+}
+
+// place brings the files of the volume to the payload.
+func (c content) place(ctx context.Context, req SetUpRequest, files payload) error {
+	access := accessOf(req.Pod)
+	if err := access.ensureDir(ctx, req.Dir); err != nil {
+		return err
+	}
+	if c.memory && !isWritten(req.Dir) {
+		err := ensureTmpfs(req.Dir, memorySize(req.Pod, nil, c.Allocatable), access)
+		// An agent that may not mount has the files on disk, in a directory of its own.
+		if err != nil && !errors.Is(err, syscall.EPERM) && !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+	}
+	w, err := openWriter(req.Dir, access)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.root.Close() }()
+	for _, dir := range nestedMountPoints(req.Pod, req.Volume.Name) {
+		if err := w.root.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
+		}
+	}
+	_, err = w.write(files)
+	return err
+}
+
+// ensureDir makes the directory of a volume unless it exists.
+func (a access) ensureDir(ctx context.Context, dir string) error {
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return a.makeDir(ctx, dir)
+}
+
+// ensureTmpfs mounts a file system in memory at the directory unless one is mounted.
+func ensureTmpfs(dir string, size int64, a access) error {
+	mounted, err := isMountPoint(dir)
+	if err != nil || mounted {
+		return err
+	}
+	return mountTmpfs(dir, size, a)
+}
+
+// nestedMountPoints returns the paths in a volume at which containers of the pod mount other
+// volumes. They must exist, since the volume is read-only (kubelet: nested_volumes.go).
+func nestedMountPoints(pod *v1.Pod, volume string) []string {
+	var nested []string
+	for _, c := range runtime.Containers(&pod.Spec) {
+		for i := range c.VolumeMounts {
+			if c.VolumeMounts[i].Name != volume {
+				continue
+			}
+			nested = append(nested, mountPointsBelow(filepath.Clean(c.VolumeMounts[i].MountPath), c.VolumeMounts)...)
+		}
+	}
+	return nested
+}
+
+// mountPointsBelow returns where mounts are below a path, relative to it, without those that
+// are below another.
+func mountPointsBelow(at string, mounts []v1.VolumeMount) []string {
+	var below []string
+	for i := range mounts {
+		rel, ok := strings.CutPrefix(filepath.Clean(mounts[i].MountPath), strings.TrimSuffix(at, "/")+"/")
+		if ok && rel != "" && filepath.IsLocal(rel) {
+			below = append(below, rel)
+		}
+	}
+	slices.SortFunc(below, func(a, b string) int { return len(a) - len(b) })
+	var outer []string
+	for _, rel := range below {
+		if !slices.ContainsFunc(outer, func(o string) bool { return rel == o || strings.HasPrefix(rel, o+"/") }) {
+			outer = append(outer, rel)
+		}
+	}
+	return outer
+}
+
+// configMap returns the config map. If it does not exist and is optional, it is empty.
+func (s Sources) configMap(ctx context.Context, namespace, name string, optional *bool) (*v1.ConfigMap, error) {
+	m, err := (*v1.ConfigMap)(nil), noObject("configmap", name)
+	if s.Objects != nil {
+		m, err = s.Objects.ConfigMap(ctx, namespace, name)
+	}
+	if apierrors.IsNotFound(err) && isTrue(optional) {
+		return &v1.ConfigMap{}, nil
+	}
+	return m, err
+}
+
+// secret is configMap for a secret.
+func (s Sources) secret(ctx context.Context, namespace, name string, optional *bool) (*v1.Secret, error) {
+	o, err := (*v1.Secret)(nil), noObject("secret", name)
+	if s.Objects != nil {
+		o, err = s.Objects.Secret(ctx, namespace, name)
+	}
+	if apierrors.IsNotFound(err) && isTrue(optional) {
+		return &v1.Secret{}, nil
+	}
+	return o, err
+}
+
+func noObject(kind, name string) error { return apierrors.NewNotFound(v1.Resource(kind), name) }
+
+func isTrue(b *bool) bool { return b != nil && *b }

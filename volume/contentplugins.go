@@ -1,0 +1,193 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// ConfigMap is the [Plugin] for the keys of a config map as files.
+type ConfigMap struct{ Sources }
+
+// Secret is the [Plugin] for the keys of a secret as files. They are in memory if the agent
+// may mount.
+type Secret struct{ Sources }
+
+// DownwardAPI is the [Plugin] for fields of the pod as files.
+type DownwardAPI struct{ Sources }
+
+// Projected is the [Plugin] for files of several sources in one directory. They are in
+// memory if the agent may mount. Sources of the types clusterTrustBundle and
+// podCertificate are not supported.
+type Projected struct{ Sources }
+
+var (
+	_ Plugin = ConfigMap{}
+	_ Plugin = Secret{}
+	_ Plugin = DownwardAPI{}
+	_ Plugin = Projected{}
+)
+
+// Name returns kubelet's name of the plugin.
+func (ConfigMap) Name() string { return "kubernetes.io/configmap" }
+
+// Name returns kubelet's name of the plugin.
+func (Secret) Name() string { return "kubernetes.io/secret" }
+
+// Name returns kubelet's name of the plugin.
+func (DownwardAPI) Name() string { return "kubernetes.io/downward-api" }
+
+// Name returns kubelet's name of the plugin.
+func (Projected) Name() string { return "kubernetes.io/projected" }
+
+// Supports reports whether the volume is a config map.
+func (ConfigMap) Supports(v *v1.Volume) bool { return v.ConfigMap != nil }
+
+// Supports reports whether the volume is a secret.
+func (Secret) Supports(v *v1.Volume) bool { return v.Secret != nil }
+
+// Supports reports whether the volume has fields of the pod.
+func (DownwardAPI) Supports(v *v1.Volume) bool { return v.DownwardAPI != nil }
+
+// Supports reports whether the volume is a projected one.
+func (Projected) Supports(v *v1.Volume) bool { return v.Projected != nil }
+
+// SetUp brings the files to the latest content of the config map.
+func (p ConfigMap) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
+	return content{Sources: p.Sources}.setUp(ctx, req, func() (payload, error) {
+		src, files := req.Volume.ConfigMap, payload{}
+		m, err := p.configMap(ctx, req.Pod.Namespace, src.Name, src.Optional)
+		if err != nil {
+			return nil, err
+		}
+		return files, files.addConfigMap(m, src.Items, modeOf(src.DefaultMode, defaultFileMode), isTrue(src.Optional))
+	})
+}
+
+// SetUp brings the files to the latest content of the secret.
+func (p Secret) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
+	return content{p.Sources, true}.setUp(ctx, req, func() (payload, error) {
+		src, files := req.Volume.Secret, payload{}
+		s, err := p.secret(ctx, req.Pod.Namespace, src.SecretName, src.Optional)
+		if err != nil {
+			return nil, err
+		}
+		return files, files.addSecret(s, src.Items, modeOf(src.DefaultMode, defaultFileMode), isTrue(src.Optional))
+	})
+}
+
+// SetUp brings the files to the latest fields of the pod.
+func (p DownwardAPI) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
+	return content{p.Sources, true}.setUp(ctx, req, func() (payload, error) {
+		src, files := req.Volume.DownwardAPI, payload{}
+		return files, files.addDownward(req.Pod, src.Items, p.Allocatable, modeOf(src.DefaultMode, defaultFileMode))
+	})
+}
+
+// SetUp brings the files to the latest content of all sources.
+func (p Projected) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
+	return content{p.Sources, true}.setUp(ctx, req, func() (payload, error) {
+		src, files := req.Volume.Projected, payload{}
+		var errs []error
+		for i := range src.Sources {
+			if err := p.project(ctx, req.Pod, files, &src.Sources[i], modeOf(src.DefaultMode, defaultFileMode)); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		return files, utilerrors.NewAggregate(errs)
+	})
+}
+
+// project adds the files of one source.
+func (p Projected) project(ctx context.Context, pod *v1.Pod, files payload, src *v1.VolumeProjection, mode fs.FileMode) error {
+	switch {
+	case src.Secret != nil:
+		s, err := p.secret(ctx, pod.Namespace, src.Secret.Name, src.Secret.Optional)
+		if err != nil {
+			return err
+		}
+		return files.addSecret(s, src.Secret.Items, mode, isTrue(src.Secret.Optional))
+	case src.ConfigMap != nil:
+		m, err := p.configMap(ctx, pod.Namespace, src.ConfigMap.Name, src.ConfigMap.Optional)
+		if err != nil {
+			return err
+		}
+		return files.addConfigMap(m, src.ConfigMap.Items, mode, isTrue(src.ConfigMap.Optional))
+	case src.DownwardAPI != nil:
+		return files.addDownward(pod, src.DownwardAPI.Items, p.Allocatable, mode)
+	case src.ServiceAccountToken != nil:
+		return p.token(ctx, pod, files, src.ServiceAccountToken, mode)
+	case src.ClusterTrustBundle != nil:
+		return fmt.Errorf("%w: clusterTrustBundle in a projected volume", ErrUnsupported)
+	case src.PodCertificate != nil:
+		return fmt.Errorf("%w: podCertificate in a projected volume", ErrUnsupported)
+	default:
+		return nil // an empty source, which the API server accepts
+	}
+}
+
+// token adds the token of the pod's service account. Only the user of the containers may
+// read it, if they have one user, and the pod's fsGroup.
+func (p Projected) token(ctx context.Context, pod *v1.Pod, files payload, src *v1.ServiceAccountTokenProjection, mode fs.FileMode) error {
+	if p.Tokens == nil {
+		return fmt.Errorf("%w: serviceAccountToken in a projected volume; this agent has no source of tokens", ErrUnsupported)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: src.ExpirationSeconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	if src.Audience != "" {
+		request.Spec.Audiences = []string{src.Audience}
+	}
+	got, err := p.Tokens.Token(ctx, pod.Namespace, pod.Spec.ServiceAccountName, request)
+	if err != nil {
+		return err
+	}
+	if got == nil || got.Status.Token == "" {
+		return errors.New("the source of tokens returned none")
+	}
+	owner := userOf(pod)
+	if owner != nil || accessOf(pod).gid >= 0 {
+		mode = 0o600
+	}
+	return files.add(src.Path, file{data: []byte(got.Status.Token), mode: mode, owner: owner})
+}
+
+// userOf returns the user that all containers of the pod run as, nil if their specs do not
+// name one or name several (kubelet: FsUserFrom).
+func userOf(pod *v1.Pod) *int64 {
+	var user *int64
+	for _, c := range runtime.Containers(&pod.Spec) {
+		var own *int64
+		if sc := pod.Spec.SecurityContext; sc != nil {
+			own = sc.RunAsUser
+		}
+		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
+			own = sc.RunAsUser
+		}
+		if own == nil || user != nil && *user != *own {
+			return nil
+		}
+		user = own
+	}
+	return user
+}
+
+// TearDown unmounts the directory; the manager removes it.
+func (ConfigMap) TearDown(_ context.Context, req TearDownRequest) error { return unmountOwn(req.Dir) }
+
+// TearDown unmounts the directory; the manager removes it.
+func (Secret) TearDown(_ context.Context, req TearDownRequest) error { return unmountOwn(req.Dir) }
+
+// TearDown unmounts the directory; the manager removes it.
+func (DownwardAPI) TearDown(_ context.Context, req TearDownRequest) error { return unmountOwn(req.Dir) }
+
+// TearDown unmounts the directory; the manager removes it.
+func (Projected) TearDown(_ context.Context, req TearDownRequest) error { return unmountOwn(req.Dir) }

@@ -1,0 +1,186 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/kubeletkit/kubeletkit/internal/downward"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// payload is the content of a volume: its files by their clean path. A later source of a
+// projected volume replaces files of an earlier one (kubelet: collectData).
+type payload map[string]file
+
+// file is a file of a payload.
+type file struct {
+	data []byte
+	mode fs.FileMode // permission bits only
+	// owner is the user that the file belongs to, nil for that of this process.
+	owner *int64
+}
+
+// Limits of Linux, in bytes (limits.h: NAME_MAX, PATH_MAX).
+const (
+	maxName = 255
+	maxPath = 4096
+)
+
+// add adds a file, or returns an error if its path cannot be in a volume. Names that begin
+// with two dots are those of the writer.
+func (p payload) add(name string, f file) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("invalid path: must not be empty: %q", name)
+	case strings.HasPrefix(name, "/"):
+		return fmt.Errorf("invalid path: must be relative path: %s", name)
+	case len(name) > maxPath:
+		return fmt.Errorf("invalid path: must be less than or equal to %d characters", maxPath)
+	case strings.Contains(name, "\x00"):
+		return fmt.Errorf("invalid path: must not contain a null byte: %q", name)
+	}
+	for item := range strings.SplitSeq(name, "/") {
+		if item == ".." {
+			return fmt.Errorf("invalid path: must not contain '..': %s", name)
+		}
+		if len(item) > maxName {
+			return fmt.Errorf("invalid path: filenames must be less than or equal to %d characters", maxName)
+		}
+	}
+	clean := path.Clean(name)
+	switch {
+	case clean == ".":
+		return fmt.Errorf("invalid path: must be a file: %s", name)
+	case strings.HasPrefix(clean, ".."):
+		return fmt.Errorf("invalid path: must not start with '..': %s", name)
+	}
+	f.mode = f.mode.Perm()
+	p[clean] = f
+	return nil
+}
+
+// check returns an error if a path is both a file and a directory.
+func (p payload) check() error {
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, ok := p[dir]; ok {
+				return fmt.Errorf("invalid path: %s is a file, and %s is in it", dir, name)
+			}
+		}
+	}
+	return nil
+}
+
+// tops returns the names in the root of the volume.
+func (p payload) tops() map[string]bool {
+	names := make(map[string]bool, len(p))
+	for name := range p {
+		top, _, _ := strings.Cut(name, "/")
+		names[top] = true
+	}
+	return names
+}
+
+// defaultFileMode is the mode of files if the volume has none (API reference:
+// ConfigMapVolumeSource, defaultMode). The API server writes it to each volume.
+const defaultFileMode = 0o644
+
+func modeOf(mode *int32, otherwise fs.FileMode) fs.FileMode {
+	if mode == nil {
+		return otherwise
+	}
+	return fs.FileMode(*mode)
+}
+
+// addConfigMap adds the keys of a config map: all, or those of items. Missing keys are
+// skipped if optional.
+func (p payload) addConfigMap(m *v1.ConfigMap, items []v1.KeyToPath, mode fs.FileMode, optional bool) error {
+	get := func(key string) ([]byte, bool) {
+		if s, ok := m.Data[key]; ok {
+			return []byte(s), true
+		}
+		b, ok := m.BinaryData[key]
+		return b, ok
+	}
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(m.Data)), maps.Keys(m.BinaryData))
+	return p.addKeys(keys, get, items, mode, optional, "configmap references non-existent config key: %s")
+}
+
+// addSecret is addConfigMap for a secret.
+func (p payload) addSecret(s *v1.Secret, items []v1.KeyToPath, mode fs.FileMode, optional bool) error {
+	get := func(key string) ([]byte, bool) { b, ok := s.Data[key]; return b, ok }
+	return p.addKeys(slices.Collect(maps.Keys(s.Data)), get, items, mode, optional, "references non-existent secret key: %s")
+}
+
+func (p payload) addKeys(keys []string, get func(string) ([]byte, bool), items []v1.KeyToPath, mode fs.FileMode, optional bool, missing string) error {
+	if len(items) == 0 {
+		slices.Sort(keys) // so that errors are the same each time
+		for _, key := range keys {
+			data, _ := get(key)
+			if err := p.add(key, file{data: data, mode: mode}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, item := range items {
+		data, ok := get(item.Key)
+		if !ok && optional {
+			continue
+		}
+		if !ok {
+			return fmt.Errorf(missing, item.Key)
+		}
+		if err := p.add(item.Path, file{data: data, mode: modeOf(item.Mode, mode)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addDownward adds fields of the pod, and requests and limits of its containers.
+func (p payload) addDownward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, allocatable v1.ResourceList, mode fs.FileMode) error {
+	var errs []error
+	for i := range items {
+		item := &items[i]
+		value, err := downwardValue(pod, item, allocatable)
+		if err == nil {
+			err = p.add(item.Path, file{data: []byte(value), mode: modeOf(item.Mode, mode)})
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+func downwardValue(pod *v1.Pod, item *v1.DownwardAPIVolumeFile, allocatable v1.ResourceList) (string, error) {
+	switch {
+	case item.FieldRef != nil:
+		field := item.FieldRef.FieldPath
+		if value, ok, err := downward.Metadata(pod, field); ok {
+			return value, err
+		}
+		if _, _, ok := downward.Subscript(field); ok {
+			return "", fmt.Errorf("fieldPath %q does not support subscript", field)
+		}
+		return "", fmt.Errorf("unsupported fieldPath: %v", field)
+	case item.ResourceFieldRef != nil:
+		name := item.ResourceFieldRef.ContainerName
+		c, kind := runtime.FindContainer(&pod.Spec, name)
+		if c == nil || kind == runtime.EphemeralContainer {
+			return "", fmt.Errorf("container %s not found", name)
+		}
+		return downward.Resource(pod, c, item.ResourceFieldRef, allocatable)
+	default:
+		return "", errors.New("one of fieldRef and resourceFieldRef is required")
+	}
+}
