@@ -103,6 +103,13 @@ func TestPlan(t *testing.T) {
 		},
 		containers: []string{"a0"},
 	}, {
+		name: "the clock was set back",
+		pod: runtime.Pod{
+			Sandboxes:  []runtime.Sandbox{sandbox("s", runtime.SandboxReady)},
+			Containers: []runtime.Container{container("a1", "a", "s", exited, -3600), container("a0", "a", "s", exited, -7200)},
+		},
+		containers: []string{"a0"},
+	}, {
 		name:   "as many stay as the policy says",
 		policy: gc.Policy{MaxPerContainer: 2},
 		pod: runtime.Pod{

@@ -117,7 +117,7 @@ func planPod(out *Removal, pod Pod, policy Policy, now time.Time) {
 			dead[c.Name]++
 		}
 		surplus := stillborn || c.State == runtime.ContainerExited && dead[c.Name] > keep
-		if surplus && (pod.Gone || now.Sub(c.CreatedAt) >= policy.MinAge) {
+		if surplus && (pod.Gone || oldEnough(c.CreatedAt, now, policy.MinAge)) {
 			out.Containers = append(out.Containers, ContainerRemoval{Pod: pod.PodRef, Container: c})
 			continue
 		}
@@ -129,4 +129,11 @@ func planPod(out *Removal, pod Pod, policy Policy, now time.Time) {
 		}
 		out.Sandboxes = append(out.Sandboxes, SandboxRemoval{Pod: pod.PodRef, Sandbox: s})
 	}
+}
+
+// oldEnough reports whether a container has reached the age. One that was made in the future
+// has: the clock was set back, and it would stay until that time.
+func oldEnough(created, now time.Time, minAge time.Duration) bool {
+	age := now.Sub(created)
+	return age < 0 || age >= minAge
 }

@@ -39,6 +39,12 @@ func findCondition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodConditi
 	return nil
 }
 
+// isTrue reports whether the list has a condition of the type that is True.
+func isTrue(list []v1.PodCondition, t v1.PodConditionType) bool {
+	c := findCondition(list, t)
+	return c != nil && c.Status == v1.ConditionTrue
+}
+
 // putCondition replaces the condition of the same type or adds c.
 func putCondition(list []v1.PodCondition, c v1.PodCondition) []v1.PodCondition {
 	if old := findCondition(list, c.Type); old != nil {
@@ -58,13 +64,14 @@ func lastOfEach(list []v1.PodCondition) []v1.PodCondition {
 }
 
 // setConditions generates the owned conditions from the rest of the status and puts
-// them behind the foreign ones. inherit sets the transition times.
-func setConditions(pod *v1.Pod, s *v1.PodStatus, sandboxUsable bool) {
+// them behind the foreign ones. wasInitialized means that the pod was initialized in its
+// previous status. inherit sets the transition times.
+func setConditions(pod *v1.Pod, s *v1.PodStatus, sandboxUsable, wasInitialized bool) {
 	conditions := slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool { return owned(c.Type) })
 	containers := containersReady(pod, s)
 	for _, c := range []v1.PodCondition{
 		{Type: v1.PodReadyToStartContainers, Status: boolStatus(sandboxUsable)},
-		initialized(pod, s),
+		initialized(pod, s, wasInitialized),
 		ready(pod, containers, conditions),
 		containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
@@ -83,8 +90,8 @@ func boolStatus(b bool) v1.ConditionStatus {
 }
 
 // initialized is True once the init containers have succeeded and the sidecars have
-// started. It stays True while a main container runs or has ended.
-func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
+// started. It stays so, also while the init containers run again in a new sandbox.
+func initialized(pod *v1.Pod, s *v1.PodStatus, was bool) v1.PodCondition {
 	var missing, incomplete []string
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
@@ -103,7 +110,7 @@ func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	switch {
 	case s.Phase == v1.PodSucceeded && len(missing) == 0:
 		c.Reason = reasonPodCompleted
-	case message == "" || mainStarted(pod, s):
+	case message == "" || mainStarted(pod, s) || was:
 	default:
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, reasonContainersNotInitialized, message
 	}

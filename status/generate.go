@@ -73,7 +73,7 @@ func Generate(in Input) v1.PodStatus {
 		s.Conditions = lastOfEach(s.Conditions)
 		clampPhase(&s, prev, &pod.Status)
 	}
-	setConditions(pod, &s, g.sandboxUsable())
+	setConditions(pod, &s, g.sandboxUsable(), isTrue(prev.Conditions, v1.PodInitialized))
 	inherit(&s, prev, in.Now)
 	normalize(pod, &s)
 	return s
@@ -237,8 +237,7 @@ func (g *generation) mainCreated() bool {
 // is the only ready one, and its network is as the spec requests.
 func (g *generation) sandboxUsable() bool {
 	if g.Runtime == nil {
-		c := findCondition(g.prev.Conditions, v1.PodReadyToStartContainers)
-		return c != nil && c.Status == v1.ConditionTrue
+		return isTrue(g.prev.Conditions, v1.PodReadyToStartContainers)
 	}
 	newest := g.Runtime.ReadySandbox()
 	if newest == nil {

@@ -238,6 +238,28 @@ func TestSandboxUsable(t *testing.T) {
 	}
 }
 
+// The init containers run again in a new sandbox; that does not undo the initialization
+// (kubelet: GeneratePodInitializedCondition).
+func TestAPodStaysInitialized(t *testing.T) {
+	pod := podOf(v1.RestartPolicyAlways, "init:setup", "app")
+	initialized := func(s v1.PodStatus) v1.ConditionStatus {
+		for _, c := range s.Conditions {
+			if c.Type == v1.PodInitialized {
+				return c.Status
+			}
+		}
+		return ""
+	}
+	s := status.Generate(status.Input{Pod: pod, Runtime: observe("10.0.0.1", "setup/1 running@0"), Now: at(1)})
+	assert.Equal(t, v1.ConditionFalse, initialized(s))
+	s = status.Generate(status.Input{Pod: pod, Runtime: observe("10.0.0.1", "app/2 running@2", "setup/1 exit0@0-1"), Previous: &s, Now: at(3)})
+	assert.Equal(t, v1.ConditionTrue, initialized(s))
+	again := observe("10.0.0.2", "setup/3 running@5")
+	s = status.Generate(status.Input{Pod: pod, Runtime: again, Previous: &s, Now: at(5)})
+	assert.Nil(t, s.ContainerStatuses[0].State.Running)
+	assert.Equal(t, v1.ConditionTrue, initialized(s))
+}
+
 func TestStartTimeOutlivesTheAgent(t *testing.T) {
 	pod := podOf(v1.RestartPolicyAlways, "app")
 	first := status.Generate(status.Input{Pod: pod, Runtime: &runtime.PodStatus{}, Now: at(-2)})

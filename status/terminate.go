@@ -25,8 +25,7 @@ func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 	if !final(s.Phase) {
 		s.Phase = v1.PodFailed
 	}
-	sandbox := findCondition(s.Conditions, v1.PodReadyToStartContainers)
-	setConditions(pod, &s, sandbox != nil && sandbox.Status == v1.ConditionTrue)
+	setConditions(pod, &s, isTrue(s.Conditions, v1.PodReadyToStartContainers), isTrue(s.Conditions, v1.PodInitialized))
 	return s
 }
 

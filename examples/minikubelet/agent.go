@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"math"
 	"path/filepath"
+	goruntime "runtime"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/ptr"
@@ -99,7 +101,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 		Event:                h.event,
 		Metrics:              h.metrics,
 		Host:                 host,
-		Limits:               syncloop.Limits{MaxPods: int(s.MaxPods), Allocatable: host.Allocatable},
+		Limits:               syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU()), Allocatable: host.Allocatable},
 		SyncFrequency:        s.SyncFrequency.Duration,
 		AllowedUnsafeSysctls: s.AllowedUnsafeSysctls,
 		ImageGC:              imagePolicy(s),
@@ -139,11 +141,15 @@ func imagePolicy(s *config.Settings) gc.ImagePolicy {
 	}
 }
 
-// deadToKeep translates the flag, in which 0 keeps none, for [gc.Policy], in which 0 is
-// the default.
+// deadToKeep translates the flag, in which 0 keeps none and a negative number all, for
+// [gc.Policy], in which 0 is the default and a negative number keeps none.
 func deadToKeep(flag int32) int {
-	if flag <= 0 {
+	switch {
+	case flag < 0:
+		return math.MaxInt
+	case flag == 0:
 		return -1
+	default:
+		return int(flag)
 	}
-	return int(flag)
 }

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
@@ -37,6 +39,21 @@ func TestRuntimeOptions(t *testing.T) {
 	assert.Equal(t, "/srv/agent/seccomp", opts.SeccompProfileRoot)
 	assert.False(t, opts.SeccompDefault || opts.NoCPUQuota || opts.KillProcessesSingly)
 	assert.Equal(t, 100*time.Millisecond, opts.CPUPeriod)
+}
+
+// As with kubelet, a negative number keeps all dead containers.
+func TestDeadContainersToKeep(t *testing.T) {
+	containers := make([]runtime.Container, 5)
+	for i := range containers {
+		containers[i] = runtime.Container{Name: "main", State: runtime.ContainerExited}
+	}
+	for flag, removed := range map[int32]int{-1: 0, 0: 5, 1: 4, 3: 2} {
+		plan := gc.Plan(gc.Input{
+			Pods:   []gc.Pod{{Pod: &runtime.Pod{Containers: containers}}},
+			Policy: gc.Policy{MaxPerContainer: deadToKeep(flag)}, Now: time.Now(),
+		})
+		assert.Len(t, plan.Containers, removed, "%d", flag)
+	}
 }
 
 // The agent asks the runtime for its cgroup driver, and gives each pod the cgroup that

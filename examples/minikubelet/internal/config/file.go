@@ -83,7 +83,7 @@ func (d *timeOrDuration) UnmarshalJSON(b []byte) error {
 // stands for all fields below it.
 const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHeader httpCheckFrequency
 	containerRuntimeEndpoint imageServiceEndpoint podLogsDir address readOnlyPort
-	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods clusterDNS
+	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods podsPerCore clusterDNS
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff logging.verbosity
 	systemReserved kubeReserved runOnce featureGates.EventedPLEG podPidsLimit
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.NodeIP, "node-ip", "", "address of the node, or two of different families, separated by a comma (default: the address of the default route)")
 	fs.IntVarP(&s.Verbosity, "v", "v", 0, "how much to log: 0 little, 2 each change, 4 for debugging")
 	fs.BoolVar(&s.Version, "version", false, "print the version and exit")
-	fs.Int32Var(&s.MaxDeadPerName, "maximum-dead-containers-per-container", 1, "dead instances of each container that are kept")
+	fs.Int32Var(&s.MaxDeadPerName, "maximum-dead-containers-per-container", 1, "dead instances of each container that are kept; less than 0 for all")
 	fs.DurationVar(&s.MinContainerTTL, "minimum-container-ttl-duration", 0, "age at which a dead container may be removed")
 
 	fs.StringVar(&s.StaticPodPath, "pod-manifest-path", s.StaticPodPath, "manifest file, or directory of manifests, of the pods to run")
@@ -53,9 +54,15 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.DurationVar(&s.SyncFrequency.Duration, "sync-frequency", s.SyncFrequency.Duration, "time between two syncs of a pod to which nothing happens")
 	fs.DurationVar(&s.RuntimeRequestTimeout.Duration, "runtime-request-timeout", s.RuntimeRequestTimeout.Duration, "time limit of a call to the runtime, except pulls, stops and execs")
 	fs.Int32Var(&s.MaxPods, "max-pods", s.MaxPods, "pods that may run on the node; 0 for no limit")
+	fs.Int32Var(&s.PodsPerCore, "pods-per-core", s.PodsPerCore, "pods that may run on the node for each of its CPUs, at most --max-pods; 0 for no limit")
+	fs.Var(optionalInt{&s.PodPidsLimit}, "pod-max-pids", "processes of a pod of the embedded runtime; 0 or less for no limit")
+	fs.Var(cliflag.NewMapStringString(&s.SystemReserved), "system-reserved", "resources that pods cannot request, as in cpu=200m,memory=500Mi,ephemeral-storage=1Gi: those for the system")
+	fs.Var(cliflag.NewMapStringString(&s.KubeReserved), "kube-reserved", "the same for the agent and the runtime")
 	fs.StringSliceVar(&s.ClusterDNS, "cluster-dns", s.ClusterDNS, "name servers of pods with DNS policy ClusterFirst")
 	fs.StringVar(&s.ClusterDomain, "cluster-domain", s.ClusterDomain, "domain of the cluster")
 	fs.BoolVar(s.SerializeImagePulls, "serialize-image-pulls", *s.SerializeImagePulls, "pull one image at a time")
+	fs.Int32Var(s.RegistryPullQPS, "registry-qps", *s.RegistryPullQPS, "pulls a second; 0 for no limit")
+	fs.Int32Var(&s.RegistryBurst, "registry-burst", s.RegistryBurst, "pulls that may begin at once although --registry-qps is exceeded")
 	fs.Int32Var(s.ImageGCHighThresholdPercent, "image-gc-high-threshold", *s.ImageGCHighThresholdPercent, "usage of the file system of images, in percent, from which on unused images are removed; 100 for never")
 	fs.Int32Var(s.ImageGCLowThresholdPercent, "image-gc-low-threshold", *s.ImageGCLowThresholdPercent, "usage at which the removal of images stops")
 	fs.DurationVar(&s.ImageMinimumGCAge.Duration, "minimum-image-ttl-duration", s.ImageMinimumGCAge.Duration, "age at which an unused image may be removed")
@@ -101,3 +108,27 @@ func (o optionalString) Set(v string) error { *o.target = &v; return nil }
 
 // Type implements [pflag.Value].
 func (o optionalString) Type() string { return "string" }
+
+// optionalInt is a flag with a number. As with optionalString, *target stays nil if it was not
+// given.
+type optionalInt struct{ target **int64 }
+
+func (o optionalInt) String() string {
+	if o.target == nil || *o.target == nil {
+		return ""
+	}
+	return strconv.FormatInt(**o.target, 10)
+}
+
+// Set implements [pflag.Value].
+func (o optionalInt) Set(text string) error {
+	n, err := strconv.ParseInt(text, 0, 64)
+	if err != nil {
+		return err
+	}
+	*o.target = &n
+	return nil
+}
+
+// Type implements [pflag.Value].
+func (o optionalInt) Type() string { return "int" }

@@ -17,12 +17,12 @@ const (
 		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
 		eviction-soft-grace-period experimental-mounter-path hairpin-mode
 		image-credential-provider-bin-dir image-credential-provider-config
-		kube-api-burst kube-api-content-type kube-api-qps kube-reserved kube-reserved-cgroup kubeconfig kubelet-cgroups lock-file
+		kube-api-burst kube-api-content-type kube-api-qps kube-reserved-cgroup kubeconfig kubelet-cgroups lock-file
 		log-flush-frequency logging-format max-open-files maximum-dead-containers
 		memory-manager-policy node-labels node-status-max-images node-status-update-frequency
-		oom-score-adj pod-cidr pod-max-pids pods-per-core port provider-id qos-reserved register-with-taints registry-burst
-		registry-qps reserved-cpus reserved-memory runtime-cgroups streaming-connection-idle-timeout system-cgroups
-		system-reserved system-reserved-cgroup tls-cert-file tls-cipher-suites tls-min-version tls-private-key-file
+		oom-score-adj pod-cidr port provider-id qos-reserved register-with-taints
+		reserved-cpus reserved-memory runtime-cgroups streaming-connection-idle-timeout system-cgroups
+		system-reserved-cgroup tls-cert-file tls-cipher-suites tls-min-version tls-private-key-file
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
 	ignoredSwitches = `anonymous-auth authentication-token-webhook contention-profiling

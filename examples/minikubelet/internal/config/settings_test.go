@@ -166,6 +166,19 @@ func TestSettings(t *testing.T) {
 			assert.Equal(t, int64(150), r.Cpu().MilliValue())
 			assert.Equal(t, int64(1<<30), r.Memory().Value())
 		}},
+		{"reservations and rates by flags", header + "systemReserved: {cpu: 100m}\nregistryPullQPS: 1\npodsPerCore: 3\n",
+			[]string{"--system-reserved=cpu=1", "--kube-reserved=memory=1Gi,cpu=500m", "--registry-qps=0", "--registry-burst=3", "--pod-max-pids=-1", "--pods-per-core=2"}, func(t *testing.T, s *Settings) {
+				r, err := s.Reserved()
+				require.NoError(t, err)
+				assert.Equal(t, int64(1500), r.Cpu().MilliValue())
+				assert.Equal(t, int64(1<<30), r.Memory().Value())
+				assert.Zero(t, *s.RegistryPullQPS)
+				assert.Equal(t, int32(3), s.RegistryBurst)
+				assert.Equal(t, int64(-1), *s.PodPidsLimit)
+				assert.Equal(t, 8, s.PodLimit(4))
+				assert.Equal(t, 110, s.PodLimit(64), "never more than maxPods")
+				assert.Empty(t, s.Warnings)
+			}},
 		{"JSON", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`, nil, func(t *testing.T, s *Settings) {
 			assert.Equal(t, int32(5), s.MaxPods)
 		}},
@@ -221,6 +234,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"no YAML", "{", nil, []string{"kubelet.yaml"}},
 		{"several at once", header + "readOnlyPort: 70000\nmaxPods: -1\nsyncFrequency: -1s\nclusterDNS: [dns]\nsystemReserved: {cpu: lots}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1h}\n",
 			[]string{"--healthz-port=-1"}, []string{"readOnlyPort 70000", "healthzPort -1", "maxPods -1", "syncFrequency -1s", `clusterDNS "dns"`, "systemReserved.cpu", "maxContainerRestartPeriod 1h0m0s"}},
+		{"negative rates", header + "podsPerCore: -1\nregistryPullQPS: -1\n", nil, []string{"podsPerCore -1", "registryPullQPS -1"}},
 		{"negative reservation", header + "kubeReserved: {memory: -1Gi}\n", nil, []string{"kubeReserved.memory", "negative"}},
 		{"thresholds of images", header + "imageGCHighThresholdPercent: 101\nimageGCLowThresholdPercent: -1\n", nil, []string{"imageGCHighThresholdPercent 101", "imageGCLowThresholdPercent -1"}},
 		{"thresholds of images in the wrong order", header + "imageGCHighThresholdPercent: 80\n", nil, []string{"imageGCLowThresholdPercent 80: must be less than imageGCHighThresholdPercent 80"}},
@@ -271,5 +285,5 @@ func TestUsage(t *testing.T) {
 		assert.Contains(t, usage, name)
 	}
 	assert.NotContains(t, usage, "bootstrap-kubeconfig", "what has no effect is not advertised")
-	assert.Less(t, strings.Count(usage, "\n"), 50)
+	assert.Less(t, strings.Count(usage, "\n"), 60)
 }

@@ -59,6 +59,12 @@ func (s *Settings) validate() error {
 	if s.MaxPods < 0 {
 		errs = append(errs, fmt.Errorf("maxPods %d: must not be negative", s.MaxPods))
 	}
+	if s.PodsPerCore < 0 {
+		errs = append(errs, fmt.Errorf("podsPerCore %d: must not be negative", s.PodsPerCore))
+	}
+	if *s.RegistryPullQPS < 0 || s.RegistryBurst < 0 {
+		errs = append(errs, fmt.Errorf("registryPullQPS %d and registryBurst %d: must not be negative", *s.RegistryPullQPS, s.RegistryBurst))
+	}
 	if _, err := s.Reserved(); err != nil {
 		errs = append(errs, err)
 	}
@@ -86,6 +92,16 @@ func (s *Settings) validateImageGC() (errs []error) {
 		errs = append(errs, fmt.Errorf("imageMaximumGCAge %s: must be greater than imageMinimumGCAge %s", maxAge, minAge))
 	}
 	return errs
+}
+
+// PodLimit returns the largest number of pods on a machine with that many CPUs; 0 means no
+// limit.
+func (s *Settings) PodLimit(cpus int) int {
+	limit := int(s.MaxPods)
+	if perCore := int(s.PodsPerCore) * cpus; perCore > 0 && (limit == 0 || perCore < limit) {
+		limit = perCore
+	}
+	return limit
 }
 
 // Reserved returns the resources that are reserved for the system and the agent, added up.
