@@ -78,13 +78,17 @@ func (a *Agent) Ready() error {
 	if !a.Synced() {
 		errs = append(errs, a.notSynced())
 	}
-	if err := a.loop.RuntimeError(); err != nil {
-		errs = append(errs, err)
-	}
-	if err := a.parts.PLEG.Healthy(); err != nil {
+	if err := a.RuntimeReady(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, a.runChecks(&a.ready))...)
+}
+
+// RuntimeReady returns nil if the runtime answers and is ready, its network too, and the PLEG
+// is healthy. The error joins what is missing. It is what a node of a cluster reports as
+// its readiness: unlike [Agent.Ready], it does not wait for sources.
+func (a *Agent) RuntimeReady() error {
+	return errors.Join(a.loop.RuntimeError(), a.parts.PLEG.Healthy())
 }
 
 // notSynced returns an error with the names of the sources that have not delivered, as far

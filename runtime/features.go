@@ -1,13 +1,30 @@
 package runtime
 
-// Features are abilities and settings of a runtime in which runtimes differ.
+// Features are the name and version of a runtime, and abilities and settings in which
+// runtimes differ.
 type Features struct {
+	// Name and Version are those of the runtime, such as "containerd" and "v2.1.4"; empty if
+	// it has not reported them.
+	Name, Version string
 	// SupplementalGroupsPolicy means that the runtime can leave out the groups that the image
 	// gives to the user of a container (KEP-3619).
 	SupplementalGroupsPolicy bool
 	// CgroupDriver is how the runtime manages cgroups, "cgroupfs" or "systemd"; "" if it does
 	// not say.
 	CgroupDriver string
+	// Handlers are the handlers that runtime classes can name, in the order of their names.
+	// The slice must not be changed.
+	Handlers []Handler
+}
+
+// Handler is a handler of a runtime, such as an OCI runtime.
+type Handler struct {
+	// Name is empty for the default handler.
+	Name string
+	// RecursiveReadOnlyMounts means that it can make mounts recursively read-only (KEP-3857).
+	RecursiveReadOnlyMounts bool
+	// UserNamespaces means that it supports pods with user namespaces (KEP-127).
+	UserNamespaces bool
 }
 
 // FeatureReporter is an optional interface of a [Runtime], found with [Optional]. A runtime

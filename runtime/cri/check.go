@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -68,11 +69,16 @@ func (r *Runtime) explain(ctx context.Context, err error) error {
 
 // learn stores the features of the runtime and of its handlers.
 func (r *Runtime) learn(resp *criv1.StatusResponse) {
-	deep := map[string]bool{}
+	handlers := []runtime.Handler{}
 	for _, h := range resp.GetRuntimeHandlers() {
-		deep[h.GetName()] = h.GetFeatures().GetRecursiveReadOnlyMounts()
+		handlers = append(handlers, runtime.Handler{
+			Name:                    h.GetName(),
+			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(),
+			UserNamespaces:          h.GetFeatures().GetUserNamespaces(),
+		})
 	}
-	r.readOnlyDeep.Store(&deep)
+	slices.SortFunc(handlers, func(a, b runtime.Handler) int { return strings.Compare(a.Name, b.Name) })
+	r.handlers.Store(&handlers)
 	r.groupsPolicy.Store(resp.GetFeatures().GetSupplementalGroupsPolicy())
 }
 
@@ -99,12 +105,18 @@ func (r *Runtime) learnDriver(ctx context.Context) error {
 	return nil
 }
 
-// Features implements [runtime.FeatureReporter]. The cgroup driver is that of the first
-// successful Check.
+// Features implements [runtime.FeatureReporter]. The name, the version and the cgroup driver
+// are those of the first successful Check.
 func (r *Runtime) Features() runtime.Features {
 	f := runtime.Features{SupplementalGroupsPolicy: r.groupsPolicy.Load()}
 	if driver := r.cgroupDriver.Load(); driver != nil {
 		f.CgroupDriver = *driver
+	}
+	if v := r.version.Load(); v != nil {
+		f.Name, f.Version = v.GetRuntimeName(), v.GetRuntimeVersion()
+	}
+	if handlers := r.handlers.Load(); handlers != nil {
+		f.Handlers = *handlers
 	}
 	return f
 }
@@ -112,13 +124,16 @@ func (r *Runtime) Features() runtime.Features {
 // canMountReadOnlyDeep reports whether the handler can make mounts recursively read-only
 // (KEP-3857).
 func (r *Runtime) canMountReadOnlyDeep(ctx context.Context, handler string) (bool, error) {
-	if deep := r.readOnlyDeep.Load(); deep != nil {
-		return (*deep)[handler], nil
+	can := func(handlers []runtime.Handler) bool {
+		return slices.ContainsFunc(handlers, func(h runtime.Handler) bool { return h.Name == handler && h.RecursiveReadOnlyMounts })
+	}
+	if handlers := r.handlers.Load(); handlers != nil {
+		return can(*handlers), nil
 	}
 	resp, err := call(ctx, r, "Status", "", 0, r.rs.Status, &criv1.StatusRequest{})
 	if err != nil {
 		return false, err
 	}
 	r.learn(resp)
-	return (*r.readOnlyDeep.Load())[handler], nil
+	return can(*r.handlers.Load()), nil
 }

@@ -69,7 +69,11 @@ func TestCgroupDriver(t *testing.T) {
 				require.NoError(t, rt.Check(t.Context()))
 				assert.Equal(t, 1, service.asked, "once")
 			}
-			assert.Equal(t, runtime.Features{SupplementalGroupsPolicy: true, CgroupDriver: tc.want}, rt.Features())
+			got := rt.Features()
+			assert.Equal(t, []string{"fake", "1.0.0"}, []string{got.Name, got.Version})
+			assert.Equal(t, tc.want, got.CgroupDriver)
+			assert.True(t, got.SupplementalGroupsPolicy)
+			assert.Equal(t, []runtime.Handler{{Name: "", RecursiveReadOnlyMounts: true}}, got.Handlers)
 		})
 	}
 }

@@ -147,11 +147,10 @@ type Runtime struct {
 	endpoint string
 	closers  []io.Closer
 
-	// name is the runtime's name, nil until it is known.
-	name atomic.Pointer[string]
-	// readOnlyDeep has the runtime handlers that support recursively read-only mounts, nil
-	// until they are known.
-	readOnlyDeep atomic.Pointer[map[string]bool]
+	// version is the runtime's answer to Version, nil until it is known.
+	version atomic.Pointer[criv1.VersionResponse]
+	// handlers are the runtime handlers, sorted by name; nil until they are known.
+	handlers atomic.Pointer[[]runtime.Handler]
 	// groupsPolicy and cgroupDriver are the features of the runtime; cgroupDriver is nil
 	// until it is known.
 	groupsPolicy atomic.Bool
@@ -206,8 +205,8 @@ func (r *Runtime) Close() error {
 // typeName returns the runtime's name, which is the type of all container IDs. It makes
 // one call in the life of a Runtime.
 func (r *Runtime) typeName(ctx context.Context) (string, error) {
-	if name := r.name.Load(); name != nil {
-		return *name, nil
+	if v := r.version.Load(); v != nil {
+		return v.GetRuntimeName(), nil
 	}
 	resp, err := call(ctx, r, "Version", "", 0, r.rs.Version, &criv1.VersionRequest{})
 	if err != nil {
@@ -217,6 +216,6 @@ func (r *Runtime) typeName(ctx context.Context) (string, error) {
 	if name == "" {
 		return "", errors.New("the runtime's response to Version has no name")
 	}
-	r.name.Store(&name)
+	r.version.Store(resp)
 	return name, nil
 }

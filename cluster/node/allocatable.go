@@ -1,0 +1,111 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// evictionResources are the resources that a signal of eviction reserves, as in kubelet. It
+// is never changed.
+var evictionResources = map[string]v1.ResourceName{
+	"memory.available": v1.ResourceMemory,
+	"nodefs.available": v1.ResourceEphemeralStorage,
+}
+
+// Allocatable returns what of the capacity can be given to pods: the capacity without what is
+// reserved and, as with kubelet, without the thresholds of hard eviction: below them pods are
+// evicted. Thresholds are in kubelet's form: "memory.available" with a quantity or a
+// percentage, such as "100Mi" or "10%"; signals other than memory.available and
+// nodefs.available reserve nothing. Memory in huge pages is not allocatable as memory. Nothing
+// is below 0.
+//
+// The error names the threshold that cannot be understood.
+func Allocatable(capacity, reserved v1.ResourceList, evictionHard map[string]string) (v1.ResourceList, error) {
+	sum := maps.Clone(reserved)
+	if sum == nil {
+		sum = v1.ResourceList{}
+	}
+	for signal, text := range evictionHard {
+		threshold, err := parseThreshold(text)
+		if err != nil {
+			return nil, fmt.Errorf("evictionHard %s: %w", signal, err)
+		}
+		if name, ok := evictionResources[signal]; ok {
+			total := sum[name].DeepCopy()
+			total.Add(threshold.of(capacity[name]))
+			sum[name] = total
+		}
+	}
+	return subtract(capacity, sum), nil
+}
+
+// subtract returns the capacity without what is reserved and without huge pages.
+func subtract(capacity, reserved v1.ResourceList) v1.ResourceList {
+	out := make(v1.ResourceList, len(capacity))
+	for name, total := range capacity {
+		left := total.DeepCopy()
+		if r, ok := reserved[name]; ok {
+			left.Sub(r)
+		}
+		if name == v1.ResourceMemory {
+			for page, size := range capacity {
+				if isHugePage(page) {
+					left.Sub(size)
+				}
+			}
+		}
+		if left.Sign() < 0 {
+			left = *resource.NewQuantity(0, total.Format)
+		}
+		out[name] = left
+	}
+	return out
+}
+
+// threshold is a quantity, or a part of the capacity.
+type threshold struct {
+	quantity resource.Quantity
+	part     float64 // above 0: a part of the capacity
+}
+
+func (t threshold) of(capacity resource.Quantity) resource.Quantity {
+	if t.part > 0 {
+		return *resource.NewQuantity(int64(float64(capacity.Value())*t.part), resource.BinarySI)
+	}
+	return t.quantity
+}
+
+// parseThreshold follows kubelet, which ignores 0% and 100%.
+func parseThreshold(text string) (t threshold, err error) {
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		n, err := strconv.ParseFloat(percent, 32)
+		if err != nil || n != n || n < 0 || n > 100 {
+			return t, fmt.Errorf("%q: must be between 0%% and 100%%", text)
+		}
+		if n < 100 {
+			t.part = n / 100
+		}
+		return t, nil
+	}
+	if t.quantity, err = resource.ParseQuantity(text); err != nil {
+		return t, fmt.Errorf("%q: %w", text, err)
+	}
+	if t.quantity.Sign() <= 0 {
+		return t, fmt.Errorf("%q: must be above 0", text)
+	}
+	return t, nil
+}
+
+func isHugePage(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// isExtended reports whether the resource is one that devices or administrators add.
+func isExtended(name v1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
+}

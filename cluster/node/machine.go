@@ -1,0 +1,71 @@
+package node
+
+import (
+	"context"
+	goruntime "runtime"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// MachineOptions are the options of [NewMachine].
+type MachineOptions struct {
+	// StorageDir is a directory of the file system for ephemeral storage: the root directory of
+	// the agent. It may be missing. If empty, ephemeral storage is not reported.
+	StorageDir string
+	// MaxPods is the number of pods of the node. Default 110.
+	MaxPods int
+	// PodsPerCore limits the pods further, to that many for each processor; 0 does not.
+	PodsPerCore int
+
+	root string // of the files that are read; for tests
+}
+
+// Machine is an [Info] and a [Resources]: the machine that the agent runs on, as the files in
+// /etc, /proc and /sys describe it. What they do not have is empty.
+//
+// The sources are those of cAdvisor, so that the values are kubelet's.
+type Machine struct {
+	opts  MachineOptions
+	facts func() v1.NodeSystemInfo // read once: none of them changes while the machine runs
+}
+
+var (
+	_ Info      = (*Machine)(nil)
+	_ Resources = (*Machine)(nil)
+)
+
+// NewMachine returns the machine. It reads nothing before it is asked.
+func NewMachine(opts MachineOptions) *Machine {
+	if opts.MaxPods <= 0 {
+		opts.MaxPods = 110
+	}
+	return &Machine{opts: opts, facts: sync.OnceValue(func() v1.NodeSystemInfo { return readFacts(opts.root) })}
+}
+
+// NodeInfo implements [Info]. Its error is always nil.
+func (m *Machine) NodeInfo(context.Context) (v1.NodeSystemInfo, error) {
+	info := m.facts()
+	if info.Swap != nil {
+		info.Swap = info.Swap.DeepCopy()
+	}
+	info.OperatingSystem, info.Architecture = goruntime.GOOS, goruntime.GOARCH
+	return info, nil
+}
+
+// NodeResources implements [Resources]: processors, memory, huge pages, ephemeral storage and
+// the number of pods. Huge pages are read anew each time, since an administrator can change
+// them.
+func (m *Machine) NodeResources(context.Context) (capacity, _ v1.ResourceList, err error) {
+	cores := coreCount(m.opts.root)
+	pods := m.opts.MaxPods
+	if m.opts.PodsPerCore > 0 {
+		pods = min(pods, cores*m.opts.PodsPerCore)
+	}
+	capacity = v1.ResourceList{
+		v1.ResourceCPU:  *resource.NewMilliQuantity(int64(cores)*1000, resource.DecimalSI),
+		v1.ResourcePods: *resource.NewQuantity(int64(pods), resource.DecimalSI),
+	}
+	return capacity, nil, readCapacity(m.opts, capacity)
+}

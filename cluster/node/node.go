@@ -1,0 +1,382 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// DefaultKubeletVersion is the version that a node reports: that of the kubelet whose
+// behaviour it has, with a mark that it is another program. Clients compare it with the
+// version of the control plane, so it has to be a semantic version.
+const DefaultKubeletVersion = "v1.36.3+kubeletkit"
+
+const (
+	defaultLeaseSeconds = 40               // kubelet: nodeLeaseDurationSeconds
+	callTimeout         = 10 * time.Second // kubelet: the timeout of its heartbeat client
+	fastPeriod          = 100 * time.Millisecond
+	fastDuration        = time.Minute
+	watchDelay          = time.Second // between a change by others and the report about it
+)
+
+// Options are the options of [New]. The zero value is a node with the defaults of kubelet
+// that is ready.
+type Options struct {
+	// Hostname is the label kubernetes.io/hostname. Default: the name of the node.
+	Hostname string
+	// Instance tells agents of one machine apart, and stays the same when the agent is
+	// restarted: its root directory, for example.
+	Instance string
+	// Labels are set when the node is registered, also over the default labels. ValidateLabels
+	// judges as kubelet does; New only requires labels that the API accepts.
+	Labels map[string]string
+	// Taints are set when the node object is created.
+	Taints []v1.Taint
+	// ProviderID is set when the node object is created.
+	ProviderID string
+	// NoRegister leaves it to others to create the node object.
+	NoRegister bool
+	// NoControllerAttach leaves out the annotation with which the controllers attach volumes.
+	NoControllerAttach bool
+	// ExternalCloudProvider taints a new node until a cloud provider has initialized it, and
+	// leaves the addresses to the provider once it has set them. ProvidedIP is the address that
+	// the provider is to use, or two, separated by a comma.
+	ExternalCloudProvider bool
+	ProvidedIP            string
+
+	// Info has the facts of the machine. Default: a [Machine] without options.
+	Info Info
+	// Addresses has the addresses of the node. Default: a [HostAddresses] with Hostname.
+	Addresses Addresses
+	// Resources have the resources of the node: of the machine, of devices. Default: those of
+	// Info if it has them, as a [Machine].
+	Resources []Resources
+	// RequireStorage means that the node is not ready while the capacity of ephemeral storage
+	// is unknown.
+	RequireStorage bool
+	// Reserved is what is reserved for the system and the agent, and EvictionHard are the
+	// thresholds of hard eviction, both not allocatable, see [Allocatable].
+	Reserved     v1.ResourceList
+	EvictionHard map[string]string
+	// Images has the images to report. If nil, none are.
+	Images Images
+	// Conditions have conditions beside those of kubelet, or in place of one of them.
+	Conditions []Conditions
+	// ReadyChecks are called for the condition Ready: each returns why the node cannot run
+	// pods, or nil. They must not block.
+	ReadyChecks []func() error
+	// Runtime returns what the runtime reports of itself: its name and version, its handlers
+	// and features. A name that is empty means that it has not answered yet.
+	Runtime func() runtime.Features
+	// Port is the port of the kubelet's API; 0: there is none.
+	Port int32
+	// KubeletVersion is the version to report. Default: [DefaultKubeletVersion].
+	KubeletVersion string
+
+	// UpdateFrequency is the time between two looks at the status. Default 10 s.
+	UpdateFrequency time.Duration
+	// ReportFrequency is the longest time between two reports. Default 5 min. After a change
+	// the next report comes after half of it to all of it, so that nodes spread.
+	ReportFrequency time.Duration
+	// LeaseDuration is the time after which others may take the node for failed, in whole
+	// seconds. Default 40 s. The lease is renewed four times in it.
+	LeaseDuration time.Duration
+
+	// LeaseClient is the client for the lease. It has a budget of its own, so that nothing
+	// delays the lease. Default: the client of the node object.
+	LeaseClient kubernetes.Interface
+	// HeartbeatFailed is called when reports or renewals have failed twice or more in a row,
+	// from two goroutines. It is to close connections that may be half open. It must not block.
+	HeartbeatFailed func()
+	// Event receives kubelet's events about the node, such as NodeReady. It must not block.
+	Event runtime.EventFunc
+	// Logger receives logs. The zero value discards them.
+	Logger logr.Logger
+}
+
+// settings are the options with their defaults. They do not change.
+type settings struct {
+	Options
+	name string
+}
+
+// Node keeps the node object of an agent. The methods are safe for concurrent use.
+type Node struct {
+	s       settings
+	client  kubernetes.Interface
+	leases  kubernetes.Interface
+	log     logr.Logger
+	me      identity
+	running atomic.Bool
+
+	kick    chan struct{} // one buffered: Update; further ones coalesce
+	touched chan struct{} // one buffered: the watch saw a change; further ones coalesce
+	joined  chan struct{} // closed when the node object exists and is ours
+
+	mu       sync.Mutex
+	current  *v1.Node // the newest known object; nil before there is one; never changed in place
+	exists   bool     // whether current exists; false after its deletion
+	onChange []func(*v1.Node)
+
+	// notifying orders the calls of onChange.
+	notifying sync.Mutex
+
+	// The following belong to the goroutine that computes the status.
+	lastReport    time.Time
+	reportAfter   time.Duration
+	unschedulable bool
+	said          map[string]string // the last error of each source that was logged
+}
+
+// New returns the node with the name. It does nothing before [Node.Run]. The error joins what
+// is wrong with the options.
+func New(client kubernetes.Interface, nodeName string, opts Options) (*Node, error) {
+	var errs []error
+	if client == nil {
+		errs = append(errs, errors.New("no client"))
+	}
+	if problems := validation.IsDNS1123Subdomain(nodeName); len(problems) > 0 {
+		errs = append(errs, fmt.Errorf("node name %q: %s", nodeName, problems[0]))
+	}
+	s := settings{Options: opts, name: nodeName}
+	errs = append(errs, s.complete()...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	n := &Node{
+		s: s, client: client, leases: s.LeaseClient, log: s.Logger,
+		kick: make(chan struct{}, 1), touched: make(chan struct{}, 1), joined: make(chan struct{}),
+		said: map[string]string{},
+	}
+	if n.leases == nil {
+		n.leases = client
+	}
+	return n, nil
+}
+
+// complete fills in the defaults and returns what is wrong.
+func (s *settings) complete() (errs []error) {
+	s.Labels, s.Reserved, s.EvictionHard = maps.Clone(s.Labels), maps.Clone(s.Reserved), maps.Clone(s.EvictionHard)
+	s.Taints, s.Resources = slices.Clone(s.Taints), slices.Clone(s.Resources)
+	s.Conditions, s.ReadyChecks = slices.Clone(s.Conditions), slices.Clone(s.ReadyChecks)
+	if s.Hostname == "" {
+		s.Hostname = s.name
+	}
+	if s.Info == nil {
+		s.Info = NewMachine(MachineOptions{})
+	}
+	if len(s.Resources) == 0 {
+		if r, ok := runtime.Optional[Resources](s.Info); ok {
+			s.Resources = []Resources{r}
+		}
+	}
+	if s.Addresses == nil {
+		s.Addresses = &HostAddresses{Hostname: s.Hostname}
+	}
+	if s.KubeletVersion == "" {
+		s.KubeletVersion = DefaultKubeletVersion
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		name  string
+		def   time.Duration
+	}{
+		{&s.UpdateFrequency, "UpdateFrequency", 10 * time.Second},
+		{&s.ReportFrequency, "ReportFrequency", 5 * time.Minute},
+		{&s.LeaseDuration, "LeaseDuration", defaultLeaseSeconds * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.def
+		}
+		if *d.field < 0 {
+			errs = append(errs, fmt.Errorf("%s %s: must be above 0", d.name, *d.field))
+		}
+	}
+	if s.LeaseDuration%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("LeaseDuration %s: must be whole seconds", s.LeaseDuration))
+	}
+	if _, err := Allocatable(nil, nil, s.EvictionHard); err != nil {
+		errs = append(errs, err)
+	}
+	return append(errs, validLabels(s.Labels)...)
+}
+
+// Run registers the node, reports its status and renews its lease until ctx ends. It returns
+// nil then, an error that wraps [ErrNodeInUse] if another agent has the name of the node, and
+// [runtime.ErrAlreadyRunning] if it was called before. While the API server cannot be reached,
+// it tries again.
+func (n *Node) Run(ctx context.Context) error {
+	if !n.running.CompareAndSwap(false, true) {
+		return runtime.ErrAlreadyRunning
+	}
+	n.emit(v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	if err := n.identify(ctx); err != nil {
+		return err
+	}
+	if err := n.join(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return n.runLease(ctx) })
+	g.Go(func() error { n.watch(ctx); return nil })
+	g.Go(func() error { n.runReports(ctx); return nil })
+	return g.Wait()
+}
+
+// identify asks Info for the identity of the machine.
+func (n *Node) identify(ctx context.Context) error {
+	info, err := n.s.Info.NodeInfo(ctx)
+	if err != nil {
+		n.log.Error(err, "Not all facts of the machine can be read")
+	}
+	n.me = identity{machineID: info.MachineID, systemUUID: info.SystemUUID, instance: n.s.Instance}
+	return ctx.Err()
+}
+
+// Registered returns nil when the node object exists, and the error of ctx when that ends.
+func (n *Node) Registered(ctx context.Context) error {
+	select {
+	case <-n.joined:
+		return nil
+	default:
+	}
+	select {
+	case <-n.joined:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Current returns the newest known node object, and nil before the node is registered. It
+// must not be changed. If the node object was deleted, it is the last one.
+func (n *Node) Current() *v1.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.current
+}
+
+// existing returns the node object if it exists.
+func (n *Node) existing() *v1.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.exists {
+		return nil
+	}
+	return n.current
+}
+
+// OnChange has f called with each new state of the node object, in order, beginning with the
+// current one if there is one. f must neither block nor change the object, nor call methods
+// of the Node except Current.
+func (n *Node) OnChange(f func(*v1.Node)) {
+	n.notifying.Lock()
+	defer n.notifying.Unlock()
+	n.mu.Lock()
+	n.onChange = append(slices.Clip(n.onChange), f)
+	node := n.current
+	n.mu.Unlock()
+	if node != nil {
+		f(node)
+	}
+}
+
+// Update has the status computed at once, and reported if it has changed. It does not block.
+func (n *Node) Update() { notify(n.kick) }
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // one is pending
+	}
+}
+
+// learn takes in an object from the server, unless a newer one is known. A UID that is not
+// the known one is newer.
+func (n *Node) learn(node *v1.Node) {
+	n.notifying.Lock()
+	defer n.notifying.Unlock()
+	n.mu.Lock()
+	if old := n.current; old != nil && old.UID == node.UID && (!n.exists || !newer(node.ResourceVersion, old.ResourceVersion)) {
+		n.mu.Unlock() // a deleted object does not come back under its UID
+		return
+	}
+	n.current, n.exists = node, true
+	fs := n.onChange
+	n.mu.Unlock()
+	for _, f := range fs {
+		f(node)
+	}
+}
+
+// newer reports whether the resource version a is after b. Versions of servers whose versions
+// cannot be compared are taken as they come.
+func newer(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || c > 0
+}
+
+// lost notes that there was no node object at the resource version. A list of a server that
+// is behind may miss the object that was just created.
+func (n *Node) lost(version string) {
+	n.mu.Lock()
+	was := n.exists && newer(version, n.current.ResourceVersion)
+	if was {
+		n.exists = false
+	}
+	n.mu.Unlock()
+	if was {
+		n.log.Error(nil, "The node object was deleted. It is not created again: restart the agent to register the node")
+	}
+}
+
+func (n *Node) emit(typ, reason, message string) {
+	n.s.Event.Emit(runtime.Event{Type: typ, Reason: reason, Message: message})
+}
+
+func (n *Node) heartbeatFailed(failures int) {
+	if failures > 1 && n.s.HeartbeatFailed != nil {
+		n.s.HeartbeatFailed()
+	}
+}
+
+// backoff returns the time to wait after so many failures in a row: 200 ms, doubled up to 7 s
+// (kubelet's maximum when it registers).
+func backoff(failures int) time.Duration {
+	return min(100*time.Millisecond<<min(failures, 10), 7*time.Second)
+}
+
+// jittered returns d and up to that part of it more.
+func jittered(d time.Duration, part float64) time.Duration {
+	return d + time.Duration(rand.Float64()*part*float64(d))
+}
+
+// sleep returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

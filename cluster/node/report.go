@@ -1,0 +1,255 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// join waits until no other agent has the name of the node, and registers the node. It tries
+// until it succeeds, ctx ends, or the error wraps [ErrNodeInUse].
+func (n *Node) join(ctx context.Context) error {
+	for failures := 1; ; failures++ {
+		err := n.awaitLease(ctx)
+		if err == nil {
+			err = n.register(ctx)
+		}
+		if err == nil {
+			close(n.joined)
+			return nil
+		}
+		if ctx.Err() != nil || errors.Is(err, ErrNodeInUse) {
+			return err
+		}
+		n.log.Error(err, "Registering the node failed", "failures", failures)
+		if !sleep(ctx, backoff(failures)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// register creates the node object, or adopts the one that exists.
+func (n *Node) register(ctx context.Context) error {
+	o := n.observe(ctx)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	nodes := n.client.CoreV1().Nodes()
+	if !n.s.NoRegister {
+		node := n.s.initial()
+		events := o.setStatus(node, &n.s, time.Now())
+		created, err := nodes.Create(ctx, node, metav1.CreateOptions{})
+		switch {
+		case err == nil:
+			n.log.Info("Registered the node", "node", n.s.name)
+			n.learn(created)
+			n.reported(events, true)
+			return nil
+		case apierrors.IsAlreadyExists(err):
+		case apierrors.IsForbidden(err): // to create one; it may exist
+			n.log.Error(err, "Creating the node object is forbidden")
+		default:
+			return fmt.Errorf("creating the node object: %w", err)
+		}
+	}
+	existing, err := nodes.Get(ctx, n.s.name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the node object: %w", err)
+	}
+	n.log.Info("Adopting the node object that exists", "node", n.s.name)
+	n.learn(existing)
+	desired := existing.DeepCopy()
+	if !n.s.NoRegister {
+		n.s.repair(desired)
+	}
+	return n.write(ctx, existing, desired, o)
+}
+
+// runReports reports the status until ctx ends.
+func (n *Node) runReports(ctx context.Context) {
+	var (
+		failures int
+		started  = time.Now()
+		next     = started // when the timer fires
+		timer    = time.NewTimer(0)
+	)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.touched:
+			if at := time.Now().Add(watchDelay); at.Before(next) {
+				next = at
+				timer.Reset(watchDelay)
+			}
+			continue
+		case <-n.kick:
+		case <-timer.C:
+		}
+		wait := n.s.UpdateFrequency
+		ready, err := n.report(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			failures++
+			n.log.Error(err, "Reporting the status of the node failed", "failures", failures)
+			n.heartbeatFailed(failures)
+			wait = min(wait, backoff(failures))
+		default:
+			failures = 0
+			if ready {
+				started = time.Time{} // the fast looks are over
+			} else if time.Since(started) < fastDuration {
+				wait = min(wait, fastPeriod)
+			}
+		}
+		next = time.Now().Add(wait)
+		timer.Reset(wait)
+	}
+}
+
+// report computes the status, and writes it if it changed or the report is due. It returns
+// whether the node is ready.
+func (n *Node) report(ctx context.Context) (ready bool, err error) {
+	current := n.existing()
+	if current == nil {
+		return true, nil
+	}
+	o := n.observe(ctx)
+	n.noteSchedulable(current)
+	desired := current.DeepCopy()
+	if err := func() error {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return n.write(ctx, current, desired, o)
+	}(); err != nil {
+		return false, err
+	}
+	c := condition(desired.Status.Conditions, v1.NodeReady)
+	return c != nil && c.Status == v1.ConditionTrue, nil
+}
+
+// write patches the node object so that it has the status that was observed, if it differs or
+// the report is due. It changes desired.
+func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed) error {
+	now := time.Now()
+	keepLabels(desired)
+	events := o.setStatus(desired, &n.s, now)
+	differs := changed(current, desired)
+	if !differs && now.Before(n.lastReport.Add(n.reportAfter)) {
+		return nil
+	}
+	patch, err := patchOf(current, desired)
+	if err != nil {
+		return err
+	}
+	updated, err := n.client.CoreV1().Nodes().Patch(ctx, n.s.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("patching the status: %w", err)
+	}
+	if old, id := current.Status.NodeInfo.BootID, desired.Status.NodeInfo.BootID; old != "" && id != "" && old != id {
+		n.emit(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", n.s.name, id))
+	}
+	n.learn(updated)
+	n.reported(events, differs)
+	return nil
+}
+
+// reported notes a report that the server has accepted.
+func (n *Node) reported(events []string, differs bool) {
+	spread := differs || n.lastReport.IsZero()
+	n.lastReport, n.reportAfter = time.Now(), n.s.ReportFrequency
+	if spread {
+		n.reportAfter = jittered(n.s.ReportFrequency/2, 1)
+	}
+	for _, reason := range events {
+		n.emitStatus(reason)
+	}
+}
+
+// noteSchedulable emits an event when the node was cordoned or uncordoned.
+func (n *Node) noteSchedulable(node *v1.Node) {
+	if n.unschedulable == node.Spec.Unschedulable {
+		return
+	}
+	n.unschedulable = node.Spec.Unschedulable
+	if n.unschedulable {
+		n.emitStatus("NodeNotSchedulable")
+	} else {
+		n.emitStatus("NodeSchedulable")
+	}
+}
+
+func (n *Node) emitStatus(reason string) {
+	n.emit(v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", n.s.name, reason))
+}
+
+// observe asks all sources.
+func (n *Node) observe(ctx context.Context) *observed {
+	o := &observed{port: n.s.Port, capacity: v1.ResourceList{}, allocatable: v1.ResourceList{}}
+	if n.s.Runtime != nil {
+		o.runtime = n.s.Runtime()
+	} else {
+		o.runtime = runtime.Features{Name: "unknown", Version: "Unknown"}
+	}
+	if info, err := n.s.Info.NodeInfo(ctx); n.ok("facts of the machine", err) {
+		o.info = &info
+	}
+	if addresses, err := n.s.Addresses.NodeAddresses(ctx); n.ok("addresses", err) {
+		o.addresses = addresses
+	}
+	for i, r := range n.s.Resources {
+		capacity, allocatable, err := r.NodeResources(ctx)
+		n.ok(fmt.Sprintf("resources %d", i), err)
+		for name, q := range capacity {
+			o.capacity[name] = q
+		}
+		for name, q := range allocatable {
+			o.allocatable[name] = q
+		}
+	}
+	if n.s.Images != nil {
+		if images, err := n.s.Images.NodeImages(ctx); n.ok("images", err) {
+			o.images = &images
+		}
+	}
+	for _, c := range n.s.Conditions {
+		for _, c := range c.NodeConditions(ctx) {
+			if c.Type == v1.NodeReady {
+				o.ready = &c
+			} else {
+				o.conditions = put(o.conditions, c)
+			}
+		}
+	}
+	for _, check := range n.s.ReadyChecks {
+		o.missing = append(o.missing, check())
+	}
+	o.missing = slices.DeleteFunc(o.missing, func(err error) bool { return err == nil })
+	return o
+}
+
+// ok logs the error of a source, once for each text of it, and reports whether there is none.
+func (n *Node) ok(source string, err error) bool {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != n.said[source] {
+		n.said[source] = text
+		if err != nil {
+			n.log.Error(err, "A part of the status of the node cannot be read", "part", source)
+		}
+	}
+	return err == nil
+}

@@ -1,0 +1,52 @@
+package node
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Conditions has conditions of the node.
+type Conditions interface {
+	// NodeConditions returns conditions with their type, status, reason and message. The times
+	// are set by the [Node]. A condition of a type that another source has too replaces it, in
+	// the order of [Options].Conditions. A condition that is not returned any more is left as
+	// it is in the node object.
+	NodeConditions(ctx context.Context) []v1.NodeCondition
+}
+
+// ConditionsFunc is a function that is a [Conditions].
+type ConditionsFunc func(ctx context.Context) []v1.NodeCondition
+
+// NodeConditions implements [Conditions].
+func (f ConditionsFunc) NodeConditions(ctx context.Context) []v1.NodeCondition { return f(ctx) }
+
+// Resources has resources of the node: the machine's, or those of devices.
+type Resources interface {
+	// NodeResources returns the capacity of the resources that this source has. A resource
+	// that is gone for now has the capacity 0: one that is not returned any more stays in the
+	// node object. Of a resource in allocatable, that much can be given to pods; of others,
+	// the capacity without what is reserved.
+	NodeResources(ctx context.Context) (capacity, allocatable v1.ResourceList, err error)
+}
+
+// Info has the facts of the machine.
+type Info interface {
+	// NodeInfo returns the facts of the machine. ContainerRuntimeVersion is ignored, since
+	// [Options].Runtime has it.
+	NodeInfo(ctx context.Context) (v1.NodeSystemInfo, error)
+}
+
+// Addresses has the addresses of the node.
+type Addresses interface {
+	// NodeAddresses returns the addresses, the most important one first. An error leaves the
+	// addresses of the node object as they are.
+	NodeAddresses(ctx context.Context) ([]v1.NodeAddress, error)
+}
+
+// Images has the images that are on the node.
+type Images interface {
+	// NodeImages returns the images in the order in which they are reported: [ImageList] has
+	// kubelet's order. The slice is not changed by anyone.
+	NodeImages(ctx context.Context) ([]v1.ContainerImage, error)
+}
