@@ -7,6 +7,7 @@ package recent
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,9 @@ import (
 const (
 	// maxEvents is the number of different events that are kept of a pod.
 	maxEvents = 50
+	// maxMessage is the number of bytes that are kept of the message of an event, as in the
+	// API (events.k8s.io, note). The output of a probe has up to 10 KiB.
+	maxMessage = 1024
 	// maxGone is the number of pods that are kept although they are gone.
 	maxGone = 100
 )
@@ -68,6 +72,10 @@ func New(changed func()) *Pods {
 func (p *Pods) Event(e runtime.Event) {
 	if e.Pod.UID == "" {
 		return
+	}
+	if len(e.Message) > maxMessage {
+		// A copy, so that the rest is not kept, without a part of a character at its end.
+		e.Message = strings.ToValidUTF8(strings.Clone(e.Message[:maxMessage]), "")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

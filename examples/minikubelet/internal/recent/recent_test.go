@@ -3,6 +3,7 @@ package recent_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,16 @@ func TestEventsAreBounded(t *testing.T) {
 	assert.Empty(t, p.Events("u"))
 	assert.NotEmpty(t, p.Events("199"))
 	assert.Empty(t, p.Gone())
+}
+
+// A container chooses the output of its probes, which is in the message.
+func TestMessagesOfEventsAreBounded(t *testing.T) {
+	p := recent.New(nil)
+	e := event("u", "Unhealthy")
+	e.Message = "a" + strings.Repeat("é", 5000)
+	p.Event(e)
+	require.Len(t, p.Events("u"), 1)
+	assert.Equal(t, "a"+strings.Repeat("é", 511), p.Events("u")[0].Message)
 }
 
 func TestThePodsThatAreGone(t *testing.T) {
