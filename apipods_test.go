@@ -189,3 +189,20 @@ func TestAPodThatIsBeingStoppedStaysReadyAcrossARestart(t *testing.T) {
 		assert.True(t, n.status.Finished(web.UID))
 	})
 }
+
+// A restart of a crash loop is two writes to the API server: that it waits, and that it runs.
+func TestStatusesOfACrashLoop(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{}, fake.Exits(5*time.Second, 1))
+		n := startAPINode(t, dir, rt, func(*kubeletkit.Options) {})
+		defer n.stop(t)
+		web := makePod("web")
+		n.source.Set(web)
+		n.after(19 * time.Second) // it waits for the end of its back-off
+		before := len(n.sink.Deliveries(web.UID))
+		n.after(70 * time.Second) // it runs at 20 and 45 s
+		assert.Len(t, n.sink.Deliveries(web.UID), before+4)
+	})
+}

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -56,4 +57,30 @@ func TestAKillThatFailsCausesAnEvent(t *testing.T) {
 	w.during = cancel
 	require.Error(t, s.SyncTerminatingPod(ctx, makePod(), nothing(), podworkers.Termination{}))
 	assert.Len(t, events, 2, "a kill that was cut off is made again")
+}
+
+// A container of a crash loop that is started again does not show its end for the moment
+// until its new instance is seen: that would be a write to the API server for each restart.
+func TestAStartShowsNoStateOfTheInstanceBefore(t *testing.T) {
+	w := &world{sync: runtime.SyncResult{Waiting: map[string]v1.ContainerStateWaiting{"main": {Reason: "CrashLoopBackOff"}}}}
+	s := newSyncer(t, w, podsync.Options{})
+	pod := testpod.With(makePod(), testpod.Restart(v1.RestartPolicyAlways))
+	dead := observed(runtime.ContainerExited, 1)
+	_, err := s.SyncPod(t.Context(), podworkers.Create, pod, dead)
+	require.NoError(t, err)
+	require.NotNil(t, w.last().ContainerStatuses[0].State.Waiting)
+
+	w.sync = runtime.SyncResult{Changed: true}
+	_, err = s.SyncPod(t.Context(), podworkers.Sync, pod, dead)
+	require.NoError(t, err)
+	assert.NotNil(t, w.last().ContainerStatuses[0].State.Waiting)
+	w.sync = runtime.SyncResult{}
+	_, err = s.SyncPod(t.Context(), podworkers.Sync, pod, observed(runtime.ContainerRunning, 0))
+	require.NoError(t, err)
+	assert.NotNil(t, w.last().ContainerStatuses[0].State.Running)
+
+	w.sync = runtime.SyncResult{Changed: true, Waiting: map[string]v1.ContainerStateWaiting{"main": {Reason: "ErrImagePull"}}}
+	_, err = s.SyncPod(t.Context(), podworkers.Sync, pod, dead)
+	require.NoError(t, err)
+	assert.Equal(t, "ErrImagePull", w.last().ContainerStatuses[0].State.Waiting.Reason, "a new reason shows at once")
 }

@@ -1,7 +1,6 @@
 package podsync
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -153,14 +152,19 @@ func (s *Syncer) unchangedStatus(st *podState, in inputs) (v1.PodStatus, bool) {
 	return s.deps.Status.Get(in.pod.UID)
 }
 
-// setWaiting brings the status up to date if the waiting reasons differ from the last.
-func (s *Syncer) setWaiting(st *podState, now map[string]v1.ContainerStateWaiting) {
+// setWaiting brings the status up to date if the waiting reasons differ from the last. If the
+// sync has changed the pod, and no reason is new, that is left to the next sync, which follows
+// at once: until its status is read, a container that was just started has ended before.
+func (s *Syncer) setWaiting(st *podState, now map[string]v1.ContainerStateWaiting, changed bool) {
 	s.refresh(st, func() bool {
-		if maps.Equal(st.waiting, now) {
-			return false
-		}
+		before := st.waiting
 		st.waiting = now
-		return true
+		for name, reason := range now {
+			if before[name] != reason {
+				return true
+			}
+		}
+		return !changed && len(now) != len(before)
 	})
 }
 

@@ -186,7 +186,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	}
 
 	res, err := s.startContainers(ctx, st, pod, observed)
-	s.setWaiting(st, res.Waiting)
+	s.setWaiting(st, res.Waiting, res.Changed)
 	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, recheck)}, err
 }
 
