@@ -2,7 +2,7 @@ package objects
 
 // Watchers returns how many calls of Watch run.
 func (s *Store) Watchers() int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.watchers)
+	s.watchers.mu.Lock()
+	defer s.watchers.mu.Unlock()
+	return len(s.watchers.calls)
 }

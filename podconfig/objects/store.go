@@ -3,9 +3,7 @@ package objects
 import (
 	"context"
 	"errors"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +28,7 @@ type Store struct {
 
 	mu       sync.RWMutex
 	objects  map[Ref]metav1.Object // nil until the first Set
-	watchers map[*watcher]struct{}
+	watchers Watchers
 }
 
 var _ Source = (*Store)(nil)
@@ -38,7 +36,7 @@ var _ Source = (*Store)(nil)
 // New returns a Store without objects. Lookups fail with [ErrNotSet] until [Store.Set]
 // is called.
 func New() *Store {
-	return &Store{ready: make(chan struct{}), watchers: map[*watcher]struct{}{}}
+	return &Store{ready: make(chan struct{})}
 }
 
 // Set replaces all objects of the Store. The objects must not be changed afterwards.
@@ -63,10 +61,10 @@ func (s *Store) Set(objects ...metav1.Object) {
 	s.objects = next
 	if first {
 		close(s.ready)
+		s.watchers.Ready()
+		return
 	}
-	for w := range s.watchers {
-		w.add(first, changed)
-	}
+	s.watchers.Changed(changed...)
 }
 
 // diff returns the objects that differ.
@@ -140,60 +138,5 @@ func (s *Store) await(ctx context.Context) error {
 // Watch implements [Source]. It returns nil when ctx ends. Several calls may run at the
 // same time.
 func (s *Store) Watch(ctx context.Context, changed func(refs []Ref)) error {
-	w := &watcher{wake: make(chan struct{}, 1), refs: map[Ref]struct{}{}}
-	s.mu.Lock()
-	s.watchers[w] = struct{}{}
-	if s.objects != nil {
-		w.add(true, nil)
-	}
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.watchers, w)
-	}()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-w.wake:
-			if all, refs := w.take(); all {
-				changed(nil)
-			} else if len(refs) > 0 {
-				changed(refs)
-			}
-		}
-	}
-}
-
-// watcher holds the changes that one call of Watch has not reported yet.
-type watcher struct {
-	// wake holds one token if there are changes to report.
-	wake chan struct{}
-
-	mu   sync.Mutex
-	all  bool
-	refs map[Ref]struct{}
-}
-
-func (w *watcher) add(all bool, refs []Ref) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all = w.all || all
-	for _, ref := range refs {
-		w.refs[ref] = struct{}{}
-	}
-	select {
-	case w.wake <- struct{}{}:
-	default: // there is a token already
-	}
-}
-
-func (w *watcher) take() (all bool, refs []Ref) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all, refs = w.all, slices.Collect(maps.Keys(w.refs))
-	w.all = false
-	clear(w.refs)
-	return all, refs
+	return s.watchers.Watch(ctx, changed)
 }

@@ -1,0 +1,162 @@
+// Package listwatch runs client-go's reflector with what it lacks: everything that it starts
+// is joined, a server that does not answer is given up, and it does not log each attempt.
+package listwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// answerTimeout is the deadline of a list, and of the response to a watch request. It is
+	// the time after which an API server aborts a list (kube-apiserver --request-timeout).
+	answerTimeout = time.Minute
+	// silence is how much longer than the server promised a watch may last.
+	silence = 30 * time.Second
+)
+
+// Resource is what is listed and watched.
+type Resource struct {
+	// Name is for log messages.
+	Name string
+	// Client is the client that List and Watch use.
+	Client kubernetes.Interface
+	// Type is an object of the type.
+	Type kruntime.Object
+	List func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error)
+	// Watch opens a watch.
+	Watch func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	// FieldSelector restricts both. If empty, there is no restriction.
+	FieldSelector string
+	// Failed receives the error of each request that fails. nil: nothing.
+	Failed func(err error)
+	// MaxBackoff is the longest wait between two attempts, without a jitter of up to one
+	// half. Default 30 s.
+	MaxBackoff time.Duration
+}
+
+// Run keeps the store up to date until ctx ends. Then it waits for all that it has started.
+func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
+	var lists joiner
+	defer lists.wait()
+	silent := logr.Discard() // Failed has the errors
+	ctx = klog.NewContext(ctx, silent)
+	failed := func(err error) {
+		if err != nil && ctx.Err() == nil && r.Failed != nil {
+			r.Failed(err)
+		}
+	}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(_ context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
+			// The reflector lists in a goroutine that it does not wait for, without its context.
+			if !lists.begin() {
+				return nil, ctx.Err()
+			}
+			defer lists.group.Done()
+			limited, cancel := context.WithTimeout(ctx, answerTimeout)
+			defer cancel()
+			opts.FieldSelector = r.FieldSelector
+			list, err := r.List(limited, opts)
+			failed(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.FieldSelector = r.FieldSelector
+			w, err := openWatch(ctx, opts, r.Watch)
+			if opts.SendInitialEvents == nil {
+				failed(err)
+			} else if err != nil {
+				// Hide the type of the error: the reflector would repeat the request after a sleep
+				// that ignores the end of ctx. It lists instead, with a back-off that does not.
+				err = errors.New(err.Error())
+			}
+			return w, err
+		},
+	}
+	limit := r.MaxBackoff
+	if limit <= 0 {
+		limit = 30 * time.Second
+	}
+	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, store, cache.ReflectorOptions{
+		Name: r.Name, Logger: &silent,
+		Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: limit},
+	}).RunWithContext(ctx)
+}
+
+// openWatch opens a watch. It ends when ctx does, and if it lasts longer than the server was
+// asked for, because then the server does not answer any more.
+func openWatch(ctx context.Context, opts metav1.ListOptions, open func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	deadline := time.AfterFunc(answerTimeout, func() { cancel(fmt.Errorf("no response within %v", answerTimeout)) })
+	w, err := open(ctx, opts)
+	opened := deadline.Stop()
+	if err == nil && !opened {
+		w.Stop()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
+		cancel(nil)
+		return nil, err
+	}
+	bounded := &boundedWatch{Interface: w, cancel: func() { cancel(nil) }}
+	if opts.TimeoutSeconds != nil {
+		limit := time.Duration(*opts.TimeoutSeconds)*time.Second + silence
+		bounded.timer = time.AfterFunc(limit, func() { cancel(fmt.Errorf("the server has not ended the watch after %v", limit)) })
+	}
+	return bounded, nil
+}
+
+// boundedWatch is a watch with a context of its own.
+type boundedWatch struct {
+	watch.Interface
+	cancel func()
+	timer  *time.Timer // nil if the watch has no time limit
+}
+
+// Stop implements [watch.Interface].
+func (w *boundedWatch) Stop() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.cancel()
+	w.Interface.Stop()
+}
+
+// joiner waits for calls in goroutines that it has not started.
+type joiner struct {
+	mu    sync.Mutex
+	ended bool
+	group sync.WaitGroup
+}
+
+// begin counts a call that has begun. It returns false after wait was called.
+func (j *joiner) begin() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.ended {
+		j.group.Add(1)
+	}
+	return !j.ended
+}
+
+func (j *joiner) wait() {
+	j.mu.Lock()
+	j.ended = true
+	j.mu.Unlock()
+	j.group.Wait()
+}
