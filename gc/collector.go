@@ -38,7 +38,7 @@ type Options struct {
 	// Idle reports whether nothing has happened in the runtime since it was called last. If
 	// it returns true at the end of a period, and the last collection has not failed, there
 	// is no collection, up to ten times in a row. It must not be set if the plan depends on
-	// the time. nil: there is a collection after each period.
+	// the time, except by Policy.KeepLogs. nil: there is a collection after each period.
 	Idle func() bool
 	// LogsDir is the directory in which the runtime writes logs, a directory for each
 	// pod. "": log directories are left alone.
@@ -66,8 +66,14 @@ type Collector struct {
 	started atomic.Bool
 	// kick holds one request; while it does, further ones mean the same.
 	kick chan struct{}
-	// swept means that the links of all gone pods were removed once. It belongs to Collect.
+	// swept means that the links of all gone pods were removed once. It belongs to Collect,
+	// like the next two.
 	swept bool
+	// goneSince has the log directories of gone pods, by path, and when they were found.
+	goneSince map[string]time.Time
+	// logsDue is when the next of them has been kept for Policy.KeepLogs, zero if there is
+	// none.
+	logsDue time.Time
 
 	// custom means that Options.Plan was given.
 	custom bool
@@ -126,9 +132,9 @@ func (c *Collector) Run(ctx context.Context) error {
 			c.collectDead(ctx)
 			continue
 		case <-next.C:
-			if failures == 0 && idle < idlePeriods && c.opts.Idle != nil && c.opts.Idle() {
+			if failures == 0 && idle < idlePeriods && c.opts.Idle != nil && (c.logsDue.IsZero() || time.Now().Before(c.logsDue)) && c.opts.Idle() {
 				idle++
-				next.Reset(c.opts.Period)
+				next.Reset(c.untilDue(c.opts.Period))
 				continue
 			}
 		case <-c.kick:
@@ -138,6 +144,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		wait := c.opts.Period
 		if err := c.Collect(ctx); err == nil {
 			failures = 0
+			wait = c.untilDue(wait)
 		} else if ctx.Err() == nil {
 			failures++
 			wait = retry.After(failures)
@@ -145,6 +152,15 @@ func (c *Collector) Run(ctx context.Context) error {
 		}
 		next.Reset(wait)
 	}
+}
+
+// untilDue returns the time until logs are due, at most wait. Those of pods that end one
+// after the other are collected together.
+func (c *Collector) untilDue(wait time.Duration) time.Duration {
+	if c.logsDue.IsZero() {
+		return wait
+	}
+	return min(wait, max(time.Until(c.logsDue), c.opts.KeepLogs/10))
 }
 
 // Collect makes one collection. Its error joins the errors of everything that could
@@ -167,10 +183,14 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 		in.Pods[i] = Pod{Pod: pod, Gone: c.gone(pod.UID)}
 	}
 	var noLogs error
-	in.LogDirs, noLogs = c.logDirs()
+	in.LogDirs, noLogs = c.logDirs(in.Now)
 
 	plan := c.opts.Plan(in)
-	containers, withSandbox := split(plan)
+	removed := plan.LogDirs
+	if c.opts.KeepLogs > 0 {
+		removed = in.LogDirs // now or later
+	}
+	containers, withSandbox := split(plan, removed)
 	var errs []error
 	done.Containers, errs = each(c.opts.Parallel, containers, errs, func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
 	var more atomic.Int64
@@ -196,6 +216,7 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 		}
 		done.LogDirs++
 	}
+	c.scheduleLogs(in)
 	done.Failed = len(errs)
 	if done.LogDirs > 0 || !c.swept {
 		err := c.removeLinks()
@@ -204,6 +225,16 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 	}
 	errs = append(errs, c.removeCgroups())
 	return errors.Join(append(errs, noLogs)...)
+}
+
+// scheduleLogs sets logsDue. Logs that were due were in the plan, or will never be.
+func (c *Collector) scheduleLogs(in Input) {
+	c.logsDue = time.Time{}
+	for _, dir := range in.LogDirs {
+		if due := dir.GoneSince.Add(c.opts.KeepLogs); dir.Gone && due.After(in.Now) && (c.logsDue.IsZero() || due.Before(c.logsDue)) {
+			c.logsDue = due
+		}
+	}
 }
 
 func (c *Collector) removeContainer(ctx context.Context, r ContainerRemoval) error {
@@ -255,11 +286,12 @@ func (c *Collector) removeLinks() error {
 
 // split returns the containers to remove one by one, and the number of those that go with
 // each sandbox: a runtime removes a sandbox with its containers, in one call instead of
-// three. The logs of these containers must be removed with the directory of their pod.
-func split(plan Removal) (containers []ContainerRemoval, withSandbox map[string]int) {
-	logs := make(map[types.UID]bool, len(plan.LogDirs))
-	for _, dir := range plan.LogDirs {
-		logs[dir.UID] = true
+// three. The logs of these containers must be removed with the directory of their pod:
+// removed has the directories that are.
+func split(plan Removal, removed []LogDir) (containers []ContainerRemoval, withSandbox map[string]int) {
+	logs := make(map[types.UID]bool, len(removed))
+	for _, dir := range removed {
+		logs[dir.UID] = dir.Gone
 	}
 	withSandbox = map[string]int{}
 	whole := map[string]bool{}
@@ -302,7 +334,7 @@ func each[T any](parallel int, items []T, errs []error, f func(T) error) (int, [
 
 // logDirs returns the directories in LogsDir whose name is <namespace>_<name>_<uid>.
 // Other entries do not belong to a pod and stay.
-func (c *Collector) logDirs() ([]LogDir, error) {
+func (c *Collector) logDirs(now time.Time) ([]LogDir, error) {
 	if c.opts.LogsDir == "" {
 		return nil, nil
 	}
@@ -314,11 +346,22 @@ func (c *Collector) logDirs() ([]LogDir, error) {
 		return nil, fmt.Errorf("looking for logs of gone pods: %w", err)
 	}
 	var dirs []LogDir
+	goneSince := map[string]time.Time{}
 	for _, e := range entries {
-		if uid, ok := uidOfLogDir(e.Name()); ok && e.IsDir() {
-			dirs = append(dirs, LogDir{Path: filepath.Join(c.opts.LogsDir, e.Name()), UID: uid, Gone: c.gone(uid)})
+		uid, ok := uidOfLogDir(e.Name())
+		if !ok || !e.IsDir() {
+			continue
 		}
+		dir := LogDir{Path: filepath.Join(c.opts.LogsDir, e.Name()), UID: uid, Gone: c.gone(uid)}
+		if dir.Gone {
+			if dir.GoneSince = c.goneSince[dir.Path]; dir.GoneSince.IsZero() {
+				dir.GoneSince = now
+			}
+			goneSince[dir.Path] = dir.GoneSince
+		}
+		dirs = append(dirs, dir)
 	}
+	c.goneSince = goneSince
 	return dirs, nil
 }
 

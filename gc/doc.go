@@ -6,8 +6,9 @@
 // A pod is gone when it is not desired any more and no worker has it. Of a pod that
 // is not gone, the newest dead instance of each container is kept, because restart
 // counts, last states and logs are read from it; [Policy] can keep more. Its newest
-// sandbox is kept, too. Of a pod that is gone nothing is kept once nothing of it runs.
-// Running containers and ready sandboxes are never removed.
+// sandbox is kept, too. Of a pod that is gone nothing is kept once nothing of it runs,
+// except its logs, which can be kept for a while. Running containers and ready sandboxes
+// are never removed.
 //
 // # How it works
 //

@@ -257,6 +257,62 @@ func TestLogDirectories(t *testing.T) {
 	assert.Equal(t, []string{"a_b", "lost+found", "ns_alive_u2", "ns_alive_u_5", "ns_stopping_u3"}, left)
 }
 
+// Log shippers read the logs of a pod to their end after the pod is gone.
+func TestLogsAreKeptForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := t.TempDir()
+		path := func(uid string) string { return filepath.Join(logs, "ns_pod-"+uid+"_"+uid) }
+		h := &holder{}
+		add := func(uid string) {
+			require.NoError(t, os.MkdirAll(path(uid), 0o755))
+			h.mu.Lock()
+			h.pods = append(h.pods, gonePod(uid))
+			h.mu.Unlock()
+		}
+		var mu sync.Mutex
+		back := false
+		gone := func(uid types.UID) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return uid != "u3" || !back
+		}
+		c, err := gc.New(h, gone, gc.Options{
+			Policy: gc.Policy{KeepLogs: 30 * time.Second}, LogsDir: logs, Period: time.Hour, Idle: func() bool { return true },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- c.Run(ctx) }()
+		add("u1")
+		c.Kick()
+		synctest.Wait()
+		h.mu.Lock()
+		assert.Equal(t, []string{"s-u1"}, h.removed, "its containers do not wait, and their logs stay")
+		h.pods = nil
+		h.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		add("u2")
+		add("u3")
+		c.Kick()
+		time.Sleep(19 * time.Second)
+		assert.DirExists(t, path("u1"))
+		time.Sleep(2 * time.Second)
+		assert.NoDirExists(t, path("u1"), "after 30 s, also while nothing happens")
+		assert.DirExists(t, path("u2"))
+		mu.Lock()
+		back = true
+		mu.Unlock()
+		time.Sleep(10 * time.Second)
+		assert.NoDirExists(t, path("u2"))
+		assert.DirExists(t, path("u3"), "its pod has come back")
+		listed := h.listed()
+		time.Sleep(59 * time.Minute)
+		assert.Equal(t, listed, h.listed(), "and nothing else is due")
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+}
+
 // A crash loop leaves no more dead containers behind than the policy keeps, at each crash.
 func TestDeadContainersAreRemovedAtEachDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -446,7 +502,7 @@ func TestAPlanOfOnesOwn(t *testing.T) {
 	h := &holder{pods: []*runtime.Pod{gonePod("u1"), ready}}
 	gone := map[types.UID]bool{"u1": true}
 	everything := func(in gc.Input) (out gc.Removal) {
-		assert.Equal(t, []gc.LogDir{{Path: filepath.Join(logs, "ns_x_u1"), UID: "u1", Gone: true}, {Path: filepath.Join(logs, "ns_x_u2"), UID: "u2"}}, in.LogDirs)
+		assert.Equal(t, []gc.LogDir{{Path: filepath.Join(logs, "ns_x_u1"), UID: "u1", Gone: true, GoneSince: in.Now}, {Path: filepath.Join(logs, "ns_x_u2"), UID: "u2"}}, in.LogDirs)
 		assert.Equal(t, 7, in.Policy.MaxPerContainer)
 		assert.WithinDuration(t, time.Now(), in.Now, time.Minute)
 		for _, p := range in.Pods {

@@ -16,6 +16,10 @@ type Policy struct {
 	// MaxPerContainer is the number of dead instances that are kept of each container
 	// of a pod that is not gone. Default 1; a negative number keeps none.
 	MaxPerContainer int
+	// KeepLogs is the time that the log directory of a pod stays after the pod is gone, so
+	// that log shippers can read it to its end. Its containers are removed at once. Default
+	// 0: the logs go with the containers.
+	KeepLogs time.Duration
 }
 
 // PlanFunc decides what is removed. It is a pure function: it does no I/O, does not
@@ -52,11 +56,14 @@ type LogDir struct {
 	UID  types.UID
 	// Gone means that the pod is not desired and has no worker.
 	Gone bool
+	// GoneSince is when the collector first found the pod gone. It is zero if it is not.
+	GoneSince time.Time
 }
 
 // Removal is a plan. Containers are removed first, then sandboxes, then log
-// directories. A container whose sandbox and log directory are in the plan is removed by
-// [runtime.Remover.RemoveSandbox], with its sandbox.
+// directories. A container whose sandbox is in the plan, and whose log directory is too or
+// is kept by [Policy].KeepLogs, is removed by [runtime.Remover.RemoveSandbox], with its
+// sandbox.
 type Removal struct {
 	Containers []ContainerRemoval
 	Sandboxes  []SandboxRemoval
@@ -87,7 +94,7 @@ func Plan(in Input) Removal {
 		planPod(&out, pod, in.Policy, in.Now)
 	}
 	for _, dir := range in.LogDirs {
-		if dir.Gone && !running[dir.UID] {
+		if dir.Gone && !running[dir.UID] && in.Now.Sub(dir.GoneSince) >= in.Policy.KeepLogs {
 			out.LogDirs = append(out.LogDirs, dir)
 		}
 	}

@@ -105,7 +105,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 		SyncFrequency:        s.SyncFrequency.Duration,
 		AllowedUnsafeSysctls: s.AllowedUnsafeSysctls,
 		ImageGC:              imagePolicy(s),
-		GC:                   gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName)},
+		GC:                   gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs},
 		Logger:               log,
 		Override: kubeletkit.Overrides{
 			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),

@@ -31,9 +31,6 @@ type node struct {
 	recent *recent.Pods
 }
 
-// Gone implements [control.Node].
-func (n node) Gone() []recent.Gone { return n.recent.Gone() }
-
 // Events implements [control.Node].
 func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid) }
 
@@ -68,7 +65,7 @@ func (n node) withEnds(pods []*v1.Pod) []*v1.Pod {
 	for _, pod := range pods {
 		desired[pod.UID] = true
 	}
-	pods = append(pods, n.Terminating()...)
+	pods = append(pods, n.Agent.Terminating()...)
 	states := make(map[types.UID]podworkers.State, len(pods))
 	for _, pod := range pods {
 		states[pod.UID] = n.Parts().PodWorkers.State(pod.UID)

@@ -156,13 +156,20 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	b.await("web-n 1/1 Running", "pods")
 	b.await("Gone Since:", "describe", first)
 	assert.Contains(t, b.command("describe", first), "Status: Completed Phase: Succeeded")
-	assert.Contains(t, b.command("logs", first), "ended ")
+	assert.Equal(t, "old words", b.command("logs", first), "for log shippers and for this command")
+	assert.Contains(t, b.command("exec", first, "--", "x"), "its containers were removed")
 	assert.NotContains(t, b.command("describe", "web"), "predecessor")
 	assert.Contains(t, b.command("describe", "web"), "- Pod starts when pod default/web-n("+first+"), which has the same name, has ended")
 
 	// Without a successor the name still means it.
 	b.remove("web")
 	b.await("Gone Since:", "describe", "web")
+	dirs, err := filepath.Glob(filepath.Join(b.root, "logs", "*_web-n_*"))
+	require.NoError(t, err)
+	require.Len(t, dirs, 2)
+	for _, dir := range dirs {
+		require.NoError(t, os.RemoveAll(dir))
+	}
 	assert.Contains(t, b.command("logs", "web"), "its containers and logs were removed")
 	assert.Equal(t, "No pods found.", b.command("pods"))
 }

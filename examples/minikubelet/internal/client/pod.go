@@ -133,7 +133,7 @@ func (c *call) logs(ctx context.Context) error {
 	if len(c.args) != 1 {
 		return c.misused("want the name of one pod")
 	}
-	pod, container, err := c.target(ctx, c.args[0])
+	pod, container, err := c.target(ctx, c.args[0], true)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (c *call) exec(ctx context.Context) error {
 	if c.dash != 1 || len(c.args) < 2 {
 		return c.misused("want the name of one pod, --, and a command")
 	}
-	pod, container, err := c.target(ctx, c.args[0])
+	pod, container, err := c.target(ctx, c.args[0], false)
 	if err != nil {
 		return err
 	}
@@ -214,15 +214,23 @@ func (c *call) pod(ctx context.Context, name string) (pod *v1.Pod, gone *recent.
 	return nil, nil, err
 }
 
-// target finds the pod and the container that are meant.
-func (c *call) target(ctx context.Context, name string) (*v1.Pod, string, error) {
+// target finds the pod and the container that are meant. With logs it may be a pod that is
+// gone and still has logs.
+func (c *call) target(ctx context.Context, name string, logs bool) (*v1.Pod, string, error) {
 	pod, gone, err := c.pod(ctx, name)
 	if err != nil {
 		return nil, "", err
 	}
-	if gone != nil {
-		return nil, "", fmt.Errorf("pod %s/%s ended %s ago, and its containers and logs were removed; minikubelet describe still shows its last state and events",
-			gone.Pod.Namespace, gone.Pod.Name, duration.HumanDuration(c.client.now().Sub(gone.At).Round(time.Second)))
+	switch {
+	case gone != nil && gone.Logs && logs:
+		pod = gone.Pod
+	case gone != nil:
+		removed := "containers and logs"
+		if gone.Logs {
+			removed = "containers"
+		}
+		return nil, "", fmt.Errorf("pod %s/%s ended %s ago, and its %s were removed; minikubelet describe still shows its last state and events",
+			gone.Pod.Namespace, gone.Pod.Name, duration.HumanDuration(c.client.now().Sub(gone.At).Round(time.Second)), removed)
 	}
 	container, note, err := chooseContainer(pod, c.container)
 	if err == nil && note != "" {

@@ -158,6 +158,8 @@ type Gone struct {
 	// Pod has its last status. If it was gone before it started, it has no spec.
 	Pod *v1.Pod   `json:"pod"`
 	At  time.Time `json:"at"`
+	// Logs is true if its logs were not removed yet. [Pods.Gone] leaves it to its caller.
+	Logs bool `json:"logs,omitempty"`
 }
 
 // Gone returns the pods that are gone, the latest first.
@@ -167,7 +169,7 @@ func (p *Pods) Gone() []Gone {
 	var gone []Gone
 	for _, uid := range slices.Backward(p.gone) {
 		if r := p.pods[uid]; !r.goneAt.IsZero() {
-			gone = append(gone, Gone{r.withStatus(), r.goneAt})
+			gone = append(gone, Gone{Pod: r.withStatus(), At: r.goneAt})
 		}
 	}
 	return gone

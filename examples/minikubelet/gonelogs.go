@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// keepLogs is the time that the logs of a pod stay after the pod is gone, for log shippers
+// and for "minikubelet logs". kubelet removes them with a collection once a minute.
+const keepLogs = time.Minute
+
+// Gone implements [control.Node].
+func (n node) Gone() []recent.Gone {
+	gone := n.recent.Gone()
+	for i := range gone {
+		_, err := os.Stat(n.logsOf(gone[i].Pod))
+		gone[i].Logs = err == nil
+	}
+	return gone
+}
+
+// Terminating implements [server.Terminating]: beside the pods that are terminating it has
+// those that are gone and still have logs.
+func (n node) Terminating() []*v1.Pod {
+	var pods []*v1.Pod
+	for _, g := range slices.Backward(n.Gone()) {
+		if g.Logs {
+			pods = append(pods, g.Pod)
+		}
+	}
+	return append(pods, n.Agent.Terminating()...)
+}
+
+// RuntimeStatus implements [server.Containers]. Of a pod that is gone, the status has the
+// instances that have logs.
+func (n node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
+	if status, ok := n.Agent.RuntimeStatus(uid); ok {
+		return status, true
+	}
+	for _, g := range n.Gone() {
+		if g.Pod.UID == uid && g.Logs {
+			return loggedInstances(g.Pod, n.logsOf(g.Pod)), true
+		}
+	}
+	return nil, false
+}
+
+// logsOf returns the log directory of the pod, "" if it can have none.
+func (n node) logsOf(pod *v1.Pod) string {
+	name := pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
+	if !runtime.IsFileName(types.UID(name)) {
+		return ""
+	}
+	return filepath.Join(n.Parts().Host.PodLogsDir, name)
+}
+
+// loggedInstances returns the instances of the pod's containers that have logs in the
+// directory, <container>/<restart count>.log, the newest first.
+func loggedInstances(pod *v1.Pod, dir string) *runtime.PodStatus {
+	status := &runtime.PodStatus{PodRef: runtime.RefOf(pod)}
+	for _, c := range runtime.Containers(&pod.Spec) {
+		entries, _ := os.ReadDir(filepath.Join(dir, c.Name))
+		for _, e := range entries {
+			digits, ok := strings.CutSuffix(e.Name(), ".log")
+			count, err := strconv.ParseInt(digits, 10, 32)
+			if !ok || err != nil {
+				continue // a log that was rotated
+			}
+			status.Containers = append(status.Containers, runtime.ContainerStatus{
+				Container: runtime.Container{
+					ID:   runtime.ContainerID{Type: "log", ID: c.Name + "/" + digits},
+					Name: c.Name, State: runtime.ContainerExited,
+				},
+				RestartCount: int32(count), LogPath: filepath.Join(dir, c.Name, e.Name()),
+			})
+		}
+	}
+	slices.SortStableFunc(status.Containers, func(a, b runtime.ContainerStatus) int { return int(b.RestartCount) - int(a.RestartCount) })
+	return status
+}
