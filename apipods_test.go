@@ -206,3 +206,42 @@ func TestStatusesOfACrashLoop(t *testing.T) {
 		assert.Len(t, n.sink.Deliveries(web.UID), before+4)
 	})
 }
+
+// A restart of the agent changes no status: containers stay ready and started, and a sink
+// that compares has nothing to write.
+func TestARestartOfTheAgentChangesNoStatus(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{Container: "setup"}, fake.Exits(time.Second, 0))
+		rt.Script(fake.Target{Pod: "done"}, fake.Exits(3*time.Second, 0))
+		setup, always := testpod.Init(v1.Container{Name: "setup", Image: "setup:1"}), v1.ContainerRestartPolicyAlways
+		probe := &v1.Probe{PeriodSeconds: 5, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
+		probed := func(p *v1.Pod) { p.Spec.Containers[0].ReadinessProbe, p.Spec.Containers[0].StartupProbe = probe, probe }
+		late := func(p *v1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }
+		pods := []*v1.Pod{
+			testpod.With(makePod("web"), setup),
+			testpod.New("done", testpod.Restart(v1.RestartPolicyNever), testpod.Containers("main"), setup),
+			testpod.New("late", testpod.Restart(v1.RestartPolicyNever), testpod.Containers("main"), late),
+			testpod.With(makePod("side"), testpod.Sidecar(v1.Container{Name: "side", Image: "side:1", RestartPolicy: &always})),
+			testpod.With(makePod("ready"), probed),
+		}
+		n := startAPINode(t, dir, rt, func(*kubeletkit.Options) {})
+		n.source.Set(pods...)
+		n.after(40 * time.Second)
+		for i, pod := range pods {
+			pods[i] = n.reported(pod)
+		}
+		n.stop(t)
+
+		n = startAPINode(t, dir, rt, func(*kubeletkit.Options) {})
+		defer n.stop(t)
+		n.source.Set(pods...)
+		n.after(time.Minute)
+		for _, pod := range pods {
+			for _, d := range n.sink.Deliveries(pod.UID) {
+				assert.Equal(t, pod.Status, d.Status, pod.Name)
+			}
+		}
+	})
+}

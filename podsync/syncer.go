@@ -164,6 +164,12 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 		s.deps.Status.Forget(pod.UID)
 		s.dropDeadline(pod)
 	}
+	if s.deps.Prober != nil {
+		// Before the status: the prober takes over the results in the status that the API
+		// server has. Otherwise containers are not ready from the restart of an agent until
+		// their first probe.
+		s.deps.Prober.AddPod(pod)
+	}
 	st := s.state(pod.UID)
 	in := inputs{pod: pod, observed: observed}
 	api, same := s.unchangedStatus(st, in)
@@ -241,9 +247,6 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	secrets, err := s.opts.PullSecrets(ctx, pod)
 	if err != nil {
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
-	}
-	if s.deps.Prober != nil {
-		s.deps.Prober.AddPod(pod)
 	}
 	return s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
 		Pod:          pod,
