@@ -19,9 +19,9 @@ const (
 	reasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
 )
 
-// owned reports whether only the agent writes conditions of the type. Owned
+// Owned reports whether only the agent writes conditions of the type. Owned
 // conditions that the agent does not generate are removed.
-func owned(t v1.PodConditionType) bool {
+func Owned(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
 		v1.PodResizeInProgress, v1.PodResizePending, v1.AllContainersRestarting:
@@ -67,7 +67,7 @@ func lastOfEach(list []v1.PodCondition) []v1.PodCondition {
 // them behind the foreign ones. wasInitialized means that the pod was initialized in its
 // previous status. inherit sets the transition times.
 func setConditions(pod *v1.Pod, s *v1.PodStatus, sandboxUsable, wasInitialized bool) {
-	conditions := slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool { return owned(c.Type) })
+	conditions := slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool { return Owned(c.Type) })
 	containers := containersReady(pod, s)
 	for _, c := range []v1.PodCondition{
 		{Type: v1.PodReadyToStartContainers, Status: boolStatus(sandboxUsable)},

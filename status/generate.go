@@ -262,7 +262,7 @@ func (g *generation) foreignConditions() []v1.PodCondition {
 	}
 	var out []v1.PodCondition
 	for i := range from {
-		if !owned(from[i].Type) {
+		if !Owned(from[i].Type) {
 			out = append(out, from[i])
 		}
 	}

@@ -1,0 +1,153 @@
+package podstatus
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// merge returns the status that the API object is to have. known is its status now, own the
+// one that the agent has generated. Neither is changed; the result shares memory with both.
+func merge(known, own *v1.PodStatus) v1.PodStatus {
+	to := *own
+	// Fields of the scheduler and of controllers.
+	to.NominatedNodeName = known.NominatedNodeName
+	to.ResourceClaimStatuses = known.ResourceClaimStatuses
+	to.ExtendedResourceClaimStatus = known.ExtendedResourceClaimStatus
+	to.NodeAllocatableResourceClaimStatuses = known.NodeAllocatableResourceClaimStatuses
+	to.Resize = known.Resize
+
+	if goesBack(known.Phase, own.Phase) {
+		to.Phase, to.Reason, to.Message = known.Phase, known.Reason, known.Message
+	}
+	if known.QOSClass != "" {
+		to.QOSClass = known.QOSClass // immutable
+	}
+	if !known.StartTime.IsZero() {
+		to.StartTime = known.StartTime
+	}
+	to.ObservedGeneration = max(own.ObservedGeneration, known.ObservedGeneration)
+	to.Conditions = mergeConditions(known, own, final(to.Phase))
+	return to
+}
+
+// mergeConditions returns the foreign conditions of known and the agent's own ones, in the
+// order of known. A condition whose status is the same keeps its transition time.
+func mergeConditions(known, own *v1.PodStatus, ended bool) []v1.PodCondition {
+	out := make([]v1.PodCondition, 0, len(known.Conditions)+len(own.Conditions))
+	for _, before := range known.Conditions {
+		switch c := find(own.Conditions, before.Type); {
+		case c != nil && sent(c, ended):
+			merged := *c
+			if before.Status == c.Status && !before.LastTransitionTime.IsZero() {
+				merged.LastTransitionTime = before.LastTransitionTime
+			}
+			out = append(out, merged)
+		case !status.Owned(before.Type):
+			out = append(out, before)
+		}
+	}
+	for i := range own.Conditions {
+		if c := &own.Conditions[i]; sent(c, ended) && find(known.Conditions, c.Type) == nil {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// sent reports whether the agent sends the condition: those that it owns, and with the final
+// phase the disruption by the node (KEP-3329). Others write conditions of that type, too.
+func sent(c *v1.PodCondition, ended bool) bool {
+	return status.Owned(c.Type) ||
+		c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet && ended
+}
+
+func find(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// final reports whether the phase is final.
+func final(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// goesBack reports whether a change of the phase would go back (kubernetes#58711): a final
+// phase stays, and a Running pod does not become Pending.
+func goesBack(from, to v1.PodPhase) bool {
+	return final(from) && from != to || from == v1.PodRunning && (to == v1.PodPending || to == "")
+}
+
+// urgent reports whether others wait for the change: a final phase, or readiness.
+func urgent(from, to *v1.PodStatus) bool {
+	ready := func(s *v1.PodStatus) bool {
+		c := find(s.Conditions, v1.PodReady)
+		return c != nil && c.Status == v1.ConditionTrue
+	}
+	return final(to.Phase) != final(from.Phase) || ready(from) != ready(to)
+}
+
+// sameOwn reports whether two statuses of the API object have the same values in all that
+// the agent writes.
+func sameOwn(a, b *v1.PodStatus) bool {
+	own := func(s *v1.PodStatus) (out v1.PodStatus) {
+		out = *s
+		out.NominatedNodeName, out.Resize = "", ""
+		out.ResourceClaimStatuses, out.ExtendedResourceClaimStatus, out.NodeAllocatableResourceClaimStatuses = nil, nil, nil
+		out.Conditions = nil
+		for _, c := range s.Conditions {
+			if status.Owned(c.Type) {
+				out.Conditions = append(out.Conditions, c)
+			}
+		}
+		return out
+	}
+	x, y := own(a), own(b)
+	if len(x.Conditions) != len(y.Conditions) {
+		return false
+	}
+	for i := range x.Conditions { // in any order
+		c := find(y.Conditions, x.Conditions[i].Type)
+		if c == nil || !equality.Semantic.DeepEqual(&x.Conditions[i], c) {
+			return false
+		}
+	}
+	x.Conditions, y.Conditions = nil, nil
+	return equality.Semantic.DeepEqual(&x, &y)
+}
+
+// patch returns the strategic merge patch of the status subresource that leads from one
+// status to the other, nil if they are the same. The UID in it is a precondition: the API
+// server refuses the patch for another pod of the name. Conditions that neither status has
+// stay as they are.
+func patch(uid types.UID, from, to *v1.PodStatus) ([]byte, error) {
+	if equality.Semantic.DeepEqual(from, to) {
+		return nil, nil
+	}
+	before, err := json.Marshal(v1.Pod{Status: *from})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the known status: %w", err)
+	}
+	after, err := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Status: *to})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the new status: %w", err)
+	}
+	p, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Pod{})
+	if err != nil {
+		return nil, fmt.Errorf("comparing the statuses: %w", err)
+	}
+	if bytes.Equal(p, fmt.Appendf(nil, `{"metadata":{"uid":%q}}`, uid)) {
+		return nil, nil
+	}
+	return p, nil
+}

@@ -1,0 +1,175 @@
+package podstatus_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/cluster/podsource"
+	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+const node = "node"
+
+// at is the beginning of virtual time.
+var at = metav1.NewTime(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+
+func apiPod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1.PodSpec{
+			NodeName: node, Containers: []v1.Container{{Name: "main", Image: "image"}},
+			TerminationGracePeriodSeconds: ptr.To[int64](30),
+		},
+	}
+}
+
+func staticPod(name string, uid types.UID) *v1.Pod {
+	pod := apiPod(name)
+	pod.UID = uid
+	pod.Annotations = map[string]string{runtime.AnnotationConfigSource: "file", runtime.AnnotationConfigHash: string(uid)}
+	return pod
+}
+
+// running returns a status as the agent generates it.
+func running(ready bool) v1.PodStatus {
+	state := v1.ConditionFalse
+	if ready {
+		state = v1.ConditionTrue
+	}
+	return v1.PodStatus{
+		Phase: v1.PodRunning, StartTime: &at, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}},
+		Conditions: []v1.PodCondition{
+			{Type: v1.PodReady, Status: state, LastTransitionTime: at},
+			{Type: v1.ContainersReady, Status: state, LastTransitionTime: at},
+			{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: at},
+		},
+		ContainerStatuses: []v1.ContainerStatus{{Name: "main", Ready: ready, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: at}}}},
+	}
+}
+
+func ended(phase v1.PodPhase) v1.PodStatus {
+	s := running(false)
+	s.Phase = phase
+	s.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed", StartedAt: at, FinishedAt: at}}
+	return s
+}
+
+func condition(pod *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == t {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// rig is a running source and sink over an API server in memory.
+type rig struct {
+	*testing.T
+	api  *apitest.Server
+	src  *podsource.Source
+	sink *podstatus.Sink
+	opts podstatus.Options
+	// stop stops source and sink; restart does, and starts new ones.
+	stop, restart func()
+
+	mu      sync.Mutex
+	ended   map[types.UID]bool
+	static  map[string]bool
+	nodeUID types.UID
+}
+
+func (r *rig) end(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended[uid] = true
+}
+
+func (r *rig) deliver(pod *v1.Pod, s v1.PodStatus) {
+	r.Helper()
+	require.NoError(r, r.sink.Deliver(r.Context(), pod, s))
+}
+
+func (r *rig) gone(pod *v1.Pod) {
+	r.Helper()
+	require.NoError(r, r.sink.PodGone(r.Context(), runtime.RefOf(pod), nil))
+}
+
+// writes returns the requests since the last call but lists, when everything is quiet.
+func (r *rig) writes() []string {
+	synctest.Wait()
+	return slices.DeleteFunc(r.api.Requests(), func(s string) bool { return s == "list" })
+}
+
+type discard struct{}
+
+func (discard) NodeName() string      { return node }
+func (discard) Set([]*v1.Pod)         {}
+func (discard) Apply(podconfig.Delta) {}
+
+// run runs the test in virtual time.
+func run(t *testing.T, test func(r *rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		test(r)
+	})
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{T: t, api: apitest.New(), ended: map[types.UID]bool{}, static: map[string]bool{}, nodeUID: "node-uid"}
+	r.opts = podstatus.Options{
+		NodeName: node,
+		NodeUID: func() types.UID {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.nodeUID
+		},
+		Ended: func(uid types.UID) bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.ended[uid]
+		},
+		Orphaned: func(_, name string) bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return !r.static[name]
+		},
+	}
+	r.stop = func() {}
+	r.restart = func() {
+		r.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		client := r.api.Client()
+		var err error
+		var sink *podstatus.Sink
+		r.src, err = podsource.New(client, node, podsource.Options{Observers: []podsource.Observer{
+			podsource.ObserverFunc(func(c podsource.Change) { sink.PodsChanged(c) }),
+		}})
+		require.NoError(t, err)
+		sink, err = podstatus.New(client, r.src, r.opts)
+		require.NoError(t, err)
+		r.sink = sink
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = r.src.Run(ctx, discard{}) })
+		wg.Go(func() { _ = sink.Run(ctx) })
+		r.stop = func() { cancel(); wg.Wait() }
+	}
+	r.restart()
+	synctest.Wait()
+	r.api.Requests()
+	return r
+}

@@ -1,0 +1,79 @@
+package podstatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/join"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// Run makes the calls that are not part of Deliver or PodGone until ctx ends. It returns nil
+// after all of them have returned. A second call returns an error that wraps
+// [runtime.ErrAlreadyRunning].
+func (s *Sink) Run(ctx context.Context) error {
+	s.mu.Lock()
+	again := s.started
+	s.started = true
+	s.mu.Unlock()
+	if again {
+		return fmt.Errorf("podstatus: %w", runtime.ErrAlreadyRunning)
+	}
+	var calls sync.WaitGroup
+	defer join.Wait(&calls, join.Late, func() {
+		s.log.Error(nil, "The status sink cannot stop: a call of the API server has not returned although its context has ended")
+	})
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		due, next := s.due(time.Now())
+		for _, e := range due {
+			calls.Go(func() { s.repeat(ctx, e) })
+		}
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		case <-timer.C:
+		}
+	}
+	return nil
+}
+
+// due takes the entries from the agenda whose time has come. next is the time of the others,
+// zero if there are none.
+func (s *Sink) due(now time.Time) (due []*entry, next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e, at := range s.agenda {
+		switch {
+		case !at.After(now):
+			due = append(due, e)
+			delete(s.agenda, e)
+		case next.IsZero() || at.Before(next):
+			next = at
+		}
+	}
+	return due, next
+}
+
+// repeat attends to an entry of the agenda, and puts it there again if that fails.
+func (s *Sink) repeat(ctx context.Context, e *entry) {
+	err := s.attend(ctx, e)
+	if err == nil || ctx.Err() != nil || errors.Is(err, errLater) || errors.Is(err, status.ErrGone) {
+		return
+	}
+	s.mu.Lock()
+	failures := e.failures
+	s.mu.Unlock()
+	after := s.backoff.After(failures)
+	s.log.Error(err, "A pod in the API server is not as it is to be, trying again", "after", after, "failures", failures)
+	s.later(e, after)
+}

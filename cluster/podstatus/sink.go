@@ -1,0 +1,361 @@
+package podstatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeletkit/kubeletkit/cluster/podsource"
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// Pods are the pods of the API server that are bound to the node, with mirror pods, as the
+// watch delivers them; a [*podsource.Source] is one.
+type Pods interface {
+	ByUID(uid types.UID) (*v1.Pod, bool)
+	ByName(namespace, name string) (*v1.Pod, bool)
+	// Synced reports whether there was a complete list.
+	Synced() bool
+}
+
+// Options are the settings of a [Sink]. The functions must not block or call the sink.
+type Options struct {
+	// NodeName is the name of the node. Required.
+	NodeName string
+	// NodeUID returns the UID of the API object of the node, which owns mirror pods; "" while
+	// there is none. If nil, there are no mirror pods.
+	NodeUID func() types.UID
+	// Ended reports whether the agent has finished the pod: its containers have stopped, its
+	// volumes are taken down, and it is not started again. That includes a pod that was
+	// refused, or that the agent never had, of which nothing runs. Only then its API object
+	// is deleted. Required.
+	Ended func(uid types.UID) bool
+	// Orphaned reports whether a mirror pod of this name is to be deleted, because all sources
+	// have delivered and none has a static pod of the name. It is asked for mirror pods
+	// without a status only. If nil, only those are deleted whose static pod ends while the
+	// sink runs.
+	Orphaned func(namespace, name string) bool
+	// QPS and Burst limit the calls: QPS a second on average, Burst at once. The client is
+	// best without a limit of its own (rest.Config.QPS: -1), because that knows no order.
+	// Defaults: 50 and 100, those of kubelet for all its calls.
+	QPS   float32
+	Burst int
+	// Timeout is the deadline of each call, without the time that it waits for its turn.
+	// Default: 10 s.
+	Timeout time.Duration
+	// RetryMin and RetryMax bound the back-off of what Run repeats. Defaults: 250 ms and 10 s.
+	RetryMin, RetryMax time.Duration
+	// Logger. The zero value discards.
+	Logger logr.Logger
+}
+
+// lookPeriod is the time after which Run looks again at what waits for something that the
+// sink is not told of: the end of a pod, the registration of the node. It costs no call.
+const lookPeriod = time.Second
+
+// invalidPeriod is the time after which a status that the server has refused is sent again:
+// the server may have changed.
+const invalidPeriod = 5 * time.Minute
+
+// Sink is a [status.Sink] that writes to an API server. All methods are safe for concurrent
+// use.
+type Sink struct {
+	client  kubernetes.Interface
+	pods    Pods
+	opts    Options
+	log     logr.Logger
+	budget  *limiter
+	backoff backoff.Exponential
+
+	// wake holds a token when the agenda may have changed. Further tokens are dropped.
+	wake chan struct{}
+
+	mu      sync.Mutex
+	started bool
+	// down means that the last call got no useful answer of the server.
+	down    bool
+	entries map[types.UID]*entry
+	// static has the UID of the latest static pod of each name.
+	static map[types.NamespacedName]types.UID
+	// agenda has the time at which Run looks at an entry.
+	agenda map[*entry]time.Time
+}
+
+var (
+	_ status.Sink        = (*Sink)(nil)
+	_ status.EndSink     = (*Sink)(nil)
+	_ podsource.Observer = (*Sink)(nil)
+)
+
+// entry is what the sink knows of a pod. It begins with the first status, or when the API
+// object needs something; it ends with PodGone or, if there was no status, with the object.
+type entry struct {
+	uid  types.UID
+	name types.NamespacedName
+	// turn holds a token while no call for the pod is under way.
+	turn chan struct{}
+
+	// These are guarded by Sink.mu.
+
+	// pod and own are the latest that were delivered; nil if nothing was. mirror means that
+	// the API object is a mirror pod: the pod is static, or the entry has been made for a mirror
+	// pod without a known static pod.
+	pod    *v1.Pod
+	own    *v1.PodStatus
+	mirror bool
+	// answered is the API object as the last call returned it, until the watch has that state
+	// or a newer one.
+	answered *v1.Pod
+	// accepted is the status of the API object after the last write, and sent the own status
+	// that was written. A server may drop fields that it does not know, so that accepted is not
+	// what was sent.
+	accepted, sent *v1.PodStatus
+	// refused is the own status that the server has refused as invalid.
+	refused   *v1.PodStatus
+	refusedAt time.Time
+	// deleted is the UID of the API object that was deleted successfully.
+	deleted types.UID
+	// forgotten means that the entry has been removed: no further calls are made for it.
+	forgotten bool
+	// unsent means that the last attempt has failed, or waits for the watch or the node.
+	unsent bool
+	// failures and resends count in a row, for the back-off. resent is the time of the last one.
+	failures, resends int
+	resent            time.Time
+}
+
+// New returns a sink. It makes no calls before a method is called.
+func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
+	var errs []error
+	require := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("podstatus: %s is required", what))
+		}
+	}
+	require(client != nil, "a client")
+	require(pods != nil, "Pods")
+	require(opts.NodeName != "", "Options.NodeName")
+	require(opts.Ended != nil, "Options.Ended")
+	if opts.QPS < 0 || opts.Burst < 0 || opts.Timeout < 0 || opts.RetryMin < 0 || opts.RetryMax < 0 {
+		errs = append(errs, errors.New("podstatus: QPS, Burst, Timeout, RetryMin and RetryMax must not be below 0"))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if opts.QPS == 0 {
+		opts.QPS = 50
+	}
+	if opts.Burst == 0 {
+		opts.Burst = max(1, int(2*opts.QPS))
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = 10 * time.Second
+	}
+	if opts.RetryMin == 0 {
+		opts.RetryMin = 250 * time.Millisecond
+	}
+	if opts.RetryMax == 0 {
+		opts.RetryMax = max(10*time.Second, opts.RetryMin)
+	}
+	return &Sink{
+		client: client, pods: pods, opts: opts, log: opts.Logger,
+		budget:  newLimiter(float64(opts.QPS), opts.Burst),
+		backoff: backoff.Exponential{Min: opts.RetryMin, Max: opts.RetryMax},
+		wake:    make(chan struct{}, 1),
+		entries: map[types.UID]*entry{}, static: map[types.NamespacedName]types.UID{}, agenda: map[*entry]time.Time{},
+	}, nil
+}
+
+// entry returns the entry of the UID, and makes one if there is none. s.mu is held.
+func (s *Sink) entry(uid types.UID, name types.NamespacedName) *entry {
+	e := s.entries[uid]
+	if e == nil {
+		e = &entry{uid: uid, name: name, turn: make(chan struct{}, 1)}
+		e.turn <- struct{}{}
+		s.entries[uid] = e
+	}
+	return e
+}
+
+// forget removes the entry. s.mu is held.
+func (s *Sink) forget(e *entry) {
+	delete(s.entries, e.uid)
+	delete(s.agenda, e)
+	e.forgotten = true
+	if s.static[e.name] == e.uid {
+		delete(s.static, e.name)
+	}
+}
+
+// Deliver implements [status.Sink]. The error wraps [status.ErrGone] if the API server does not
+// have the pod. A status that cannot be sent yet, because the node is not registered or its
+// pods have not been listed, is kept and no error: Run sends it.
+func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error {
+	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	s.mu.Lock()
+	e := s.entry(pod.UID, name)
+	e.pod, e.own, e.mirror = pod, &own, runtime.IsStatic(pod)
+	if e.mirror {
+		s.static[name] = pod.UID
+	}
+	s.mu.Unlock()
+	err := s.attend(ctx, e)
+	if errors.Is(err, errLater) {
+		return nil
+	}
+	return err
+}
+
+// PodGone implements [status.EndSink]. It deletes the mirror pod of a static pod. A mirror pod
+// that cannot be deleted yet, because the pods have not been listed, is deleted by Run.
+func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus) error {
+	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	if err := s.end(ctx, ref.UID); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	successor := s.static[name] != ""
+	s.mu.Unlock()
+	if successor || !s.pods.Synced() {
+		return nil
+	}
+	mirror, ok := s.pods.ByName(name.Namespace, name.Name)
+	if !ok || !runtime.IsMirror(mirror) {
+		return nil
+	}
+	return s.remove(ctx, mirror)
+}
+
+// end forgets the entry of the UID, if there is one, when no call for it is under way.
+func (s *Sink) end(ctx context.Context, uid types.UID) error {
+	s.mu.Lock()
+	e := s.entries[uid]
+	s.mu.Unlock()
+	if e == nil {
+		return nil
+	}
+	done, err := e.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget(e)
+	return nil
+}
+
+// PodsChanged implements [podsource.Observer]. Calls of the API server are made by Run.
+func (s *Sink) PodsChanged(c podsource.Change) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.poke()
+	for _, pod := range c.Removed {
+		s.objectRemoved(pod, now)
+	}
+	for _, pod := range c.Changed {
+		s.objectChanged(pod, now)
+	}
+	if !c.Complete {
+		return
+	}
+	for _, e := range s.entries {
+		// A list may show a state before our last write, but only one that the server has.
+		e.answered = nil
+		if e.unsent {
+			s.plan(e, now)
+		}
+	}
+}
+
+// entryOf returns the entry that the API object belongs to, nil if there is none: of a mirror
+// pod that of its static pod. s.mu is held.
+func (s *Sink) entryOf(obj *v1.Pod) *entry {
+	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok && runtime.IsMirror(obj) {
+		return s.entries[static]
+	}
+	return s.entries[obj.UID]
+}
+
+func (s *Sink) objectRemoved(obj *v1.Pod, now time.Time) {
+	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok {
+		s.plan(s.entries[static], now) // the name is free for a mirror pod
+	}
+	e := s.entryOf(obj)
+	if e == nil {
+		return
+	}
+	if e.answered != nil && e.answered.UID == obj.UID {
+		e.answered = nil
+	}
+	if e.own == nil {
+		s.forget(e)
+	}
+}
+
+// objectChanged puts the pod on the agenda if the API object is not as the sink has left it.
+func (s *Sink) objectChanged(obj *v1.Pod, now time.Time) {
+	e := s.entryOf(obj)
+	if e == nil {
+		if obj.DeletionTimestamp == nil && !runtime.IsMirror(obj) {
+			return // its status will come
+		}
+		e = s.entry(obj.UID, types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
+		e.mirror = runtime.IsMirror(obj)
+		s.plan(e, now.Add(lookPeriod))
+		return
+	}
+	if a := e.answered; a != nil && a.UID == obj.UID {
+		if older(obj, a) {
+			return
+		}
+		e.answered = nil
+		if a.ResourceVersion == obj.ResourceVersion { // our own write
+			if e.accepted == &a.Status {
+				e.accepted = &obj.Status // so that the answer can be freed
+			}
+			if obj.DeletionTimestamp == nil {
+				return
+			}
+		}
+	}
+	s.plan(e, now)
+}
+
+// take waits until no call for the pod is under way. The caller calls done after its own.
+func (e *entry) take(ctx context.Context) (done func(), err error) {
+	select {
+	case <-e.turn:
+		return func() { e.turn <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("pod %s: waiting for another call for the pod: %w", e, context.Cause(ctx))
+	}
+}
+
+// String returns the pod for messages.
+func (e *entry) String() string { return fmt.Sprintf("%s (%s)", e.name, e.uid) }
+
+// plan has Run look at the entry, at the time or before. s.mu is held.
+func (s *Sink) plan(e *entry, at time.Time) {
+	if old, ok := s.agenda[e]; !ok || at.Before(old) {
+		s.agenda[e] = at
+	}
+}
+
+// poke wakes Run.
+func (s *Sink) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,81 @@
+package podstatus_test
+
+import (
+	"testing"
+
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// One patch for each change, no reads, nothing for a pod that does not change.
+func TestCallsOfAPod(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, running(false))
+		assert.Equal(t, []string{"patch default/web status"}, r.writes())
+		r.deliver(pod, running(false))
+		assert.Empty(t, r.writes(), "the same status")
+		r.deliver(pod, running(true))
+		assert.Equal(t, []string{"patch default/web status"}, r.writes())
+		assert.Equal(t, v1.ConditionTrue, condition(r.api.Get("default", "web"), v1.PodReady).Status)
+
+		r.restart()
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		time.Sleep(time.Hour)
+		assert.Empty(t, r.writes(), "also after a restart, and in an hour")
+	})
+}
+
+func TestDeletion(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		r.api.Delete("default", "web", nil)
+		time.Sleep(time.Minute)
+		r.writes()
+		require.NotNil(t, r.api.Get("default", "web"), "while it runs, it stays")
+		r.end(pod.UID)
+		time.Sleep(time.Minute)
+		assert.Empty(t, r.writes(), "until its final status is reported")
+		r.deliver(pod, ended(v1.PodSucceeded))
+		assert.Equal(t, []string{"patch default/web status", "delete default/web"}, r.writes())
+		assert.Nil(t, r.api.Get("default", "web"))
+		r.gone(pod)
+		assert.Empty(t, r.writes())
+		assert.ErrorIs(t, r.sink.Deliver(r.Context(), pod, ended(v1.PodFailed)), status.ErrGone)
+	})
+}
+
+func TestMirrorPod(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := staticPod("web", "hash-1")
+		r.deliver(pod, running(true))
+		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
+		mirror := r.api.Get("default", "web")
+		assert.Equal(t, "hash-1", mirror.Annotations[runtime.AnnotationConfigMirror])
+		assert.Equal(t, "node-uid", string(mirror.OwnerReferences[0].UID))
+		assert.Equal(t, v1.PodRunning, mirror.Status.Phase)
+
+		r.api.Delete("default", "web", nil)
+		assert.Equal(t, []string{"delete default/web", "create default/web", "patch default/web status"}, r.writes())
+		assert.NotEqual(t, mirror.UID, r.api.Get("default", "web").UID)
+		assert.Equal(t, v1.PodRunning, r.api.Get("default", "web").Status.Phase)
+
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
+
+		r.gone(pod)
+		assert.Equal(t, []string{"delete default/web"}, r.writes())
+	})
+}
