@@ -22,6 +22,7 @@ type Agent struct {
 	log        logr.Logger
 	parts      Parts
 	dependents *objects.Dependents
+	volumes    *volumeUpdates // nil if PodSyncer is no podsync.VolumeRefresher
 	loop       *syncloop.Loop
 	drain      drain
 	// ends keeps the ends of pods that are to be reported; nil without a checkpoint that
@@ -170,6 +171,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		{"garbage collector", p.GC.Run}, {"watch of objects", a.dependents.Run}, {"pod configuration", p.PodConfig.Run}, {"sync loop", a.loop.Run},
 	} {
 		run(c, false)
+	}
+	if a.volumes != nil {
+		run(component{"updates of volumes", a.volumes.run}, false)
 	}
 	if p.ImageGC != nil {
 		run(component{"garbage collector of images", p.ImageGC.Run}, false)

@@ -235,7 +235,12 @@ func (a *Agent) buildWorkers(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	p.PodWorkers = drainedWorkers{chosen, &a.drain}
+	var updated func(*v1.Pod)
+	if r, ok := runtime.Optional[podsync.VolumeRefresher](p.PodSyncer); ok {
+		a.volumes = newVolumeUpdates(r, p.PodManager.ByUID)
+		updated = a.volumes.note
+	}
+	p.PodWorkers = drainedWorkers{chosen, &a.drain, updated}
 	return nil
 }
 
@@ -327,7 +332,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	a.loop, err = syncloop.New(
 		syncloop.Deps{Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: a.checker(), Pods: p.PodManager, Probes: p.Prober.Results()},
 		syncloop.Options{
-			Due: a.dependents.Due, Observe: observe, ProbeResult: probeResult, Logger: a.named("syncloop"),
+			Due: a.dependents.Due, Wake: a.dependents.Changed(), Observe: observe, ProbeResult: probeResult, Logger: a.named("syncloop"),
 		})
 	return err
 }
@@ -393,6 +398,7 @@ func (a *Agent) logParts() {
 	missing(has[status.PodLister](p.Status), "Status", "status.PodLister", "pods that are being removed are not shown, and their logs are not served")
 	missing(has[status.HealthChecker](p.Status), "Status", "status.HealthChecker", "deliveries that hang do not make the agent unhealthy")
 	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
+	missing(has[podsync.VolumeRefresher](p.PodSyncer), "PodSyncer", "podsync.VolumeRefresher", "volumes of a pod that is being synced are updated with the next sync only")
 	missing(has[gc.PodCollector](p.GC), "GC", "gc.PodCollector", "dead containers of crash loops stay until the next collection")
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")
 	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")

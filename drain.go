@@ -89,6 +89,8 @@ func (d *drain) Admit(syncloop.AdmitRequest) error {
 type drainedWorkers struct {
 	podworkers.PodWorkers
 	drain *drain
+	// updated is called with each pod that is to be synced; nil if nothing wants to know.
+	updated func(*v1.Pod)
 }
 
 // Unwrap returns the workers, for [runtime.Optional].
@@ -104,6 +106,9 @@ func (w drainedWorkers) UpdatePod(u podworkers.Update) {
 		return
 	}
 	w.PodWorkers.UpdatePod(u)
+	if w.updated != nil && (u.Type == podworkers.Sync || u.Type == podworkers.Change) {
+		w.updated(u.Pod)
+	}
 }
 
 // ends reports whether a worker only takes the pod down: it has ended in its source, or its

@@ -31,6 +31,8 @@
 //   - All methods can be repeated after any failure.
 //   - The status follows probe results and a new sandbox while a call is under way, see
 //     [StatusRefresher].
+//   - The content of volumes follows its sources while SyncPod is under way, see
+//     [VolumeRefresher].
 //   - The grace period of a pod that is being stopped goes on when the agent is restarted:
 //     a file in the pod's directory has its end.
 //   - Between calls the Syncer keeps only the last waiting reasons of a pod, the time at

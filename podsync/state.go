@@ -49,6 +49,11 @@ type podState struct {
 	// for the pod, of which there is one at a time.
 	measured time.Time
 
+	// volumes is held while the volumes are set up. starting means that SyncPod has set them
+	// up and calls the runtime.
+	volumes  sync.Mutex
+	starting bool
+
 	// mu is held while the status is generated and set. So the latest status is always
 	// generated from the latest inputs and results of probes.
 	mu sync.Mutex

@@ -238,12 +238,11 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		s.warn(pod, "Failed", "error making pod data directories: "+err.Error())
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: making its directory: %w", ref, err)
 	}
-	volumes, err := s.deps.Volumes.SetUp(ctx, pod, dir)
+	volumes, err := s.setUpVolumes(ctx, st, pod)
 	if err != nil {
-		if !s.warnMounts(pod, err) || !hasAll(volumes, pod) {
-			return waitingAll(pod, observed, err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
-		}
+		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
 	}
+	defer st.started()
 	secrets, err := s.opts.PullSecrets(ctx, pod)
 	if err != nil {
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
@@ -280,29 +279,6 @@ func (s *Syncer) kill(ctx context.Context, ref runtime.PodRef, kill runtime.PodK
 		s.emit(ref, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
 	}
 	return err
-}
-
-// warnMounts reports an event for each volume that is not ready or out of date. It returns
-// false if the error is not one of single volumes.
-func (s *Syncer) warnMounts(pod *v1.Pod, err error) bool {
-	failed := volume.SetUpErrors(err)
-	for _, f := range failed {
-		s.warn(pod, "FailedMount", f.Message())
-	}
-	if len(failed) == 0 {
-		s.warn(pod, "FailedMount", err.Error())
-	}
-	return len(failed) > 0
-}
-
-// hasAll reports whether all volumes of the pod are ready.
-func hasAll(volumes map[string]runtime.Volume, pod *v1.Pod) bool {
-	for i := range pod.Spec.Volumes {
-		if _, ok := volumes[pod.Spec.Volumes[i].Name]; !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // SyncTerminatingPod implements [podworkers.PodSyncer].

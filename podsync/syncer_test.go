@@ -32,6 +32,7 @@ type world struct {
 	sync     runtime.SyncResult
 	syncErr  error
 	killErr  error
+	volumes  map[string]runtime.Volume
 	setUpErr error
 	exceeded string
 	after    *runtime.PodStatus // what a read after a kill shows
@@ -87,7 +88,7 @@ func (w *world) Terminate(*v1.Pod)    { w.note("settle status") }
 
 func (w *world) SetUp(context.Context, *v1.Pod, string) (map[string]runtime.Volume, error) {
 	w.note("set up volumes")
-	return nil, w.setUpErr
+	return w.volumes, w.setUpErr
 }
 func (w *world) TearDown(context.Context, runtime.PodRef, string) error {
 	w.note("tear down volumes")

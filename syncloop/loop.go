@@ -121,6 +121,9 @@ type Options struct {
 	// Due returns the pods to sync at a sync tick. It is for embedders that have
 	// deadlines of their own; the workers have timers for theirs. nil: none.
 	Due func(now time.Time) []*v1.Pod
+	// Wake has Due called when it receives a value, without waiting for the tick. nil: Due is
+	// called at ticks only.
+	Wake <-chan struct{}
 	// Observe is called like the method of [Observer], and before it. nil: no callback.
 	Observe func(pleg.PodEvents)
 	// ProbeResult is called with each result of a probe, before a sync of its pod is
@@ -340,13 +343,9 @@ func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan tim
 		}
 		l.sync(res.Pod.UID)
 	case now := <-syncTick:
-		input = false
-		if l.opts.Due != nil {
-			if pods := l.opts.Due(now); len(pods) > 0 {
-				input = true
-				l.deps.Handler.HandlePodSyncs(pods)
-			}
-		}
+		input = l.syncDue(now)
+	case <-l.opts.Wake:
+		input = l.syncDue(now)
 	case <-ended:
 		l.soon = time.After(endsDelay)
 	case <-l.soon:
@@ -362,6 +361,18 @@ func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan tim
 		l.lastInput = time.Now()
 	}
 	return nil
+}
+
+// syncDue requests a sync of the pods that are due, and reports whether there are any.
+func (l *Loop) syncDue(now time.Time) bool {
+	if l.opts.Due == nil {
+		return false
+	}
+	pods := l.opts.Due(now)
+	if len(pods) > 0 {
+		l.deps.Handler.HandlePodSyncs(pods)
+	}
+	return len(pods) > 0
 }
 
 // closed returns the error for an input that was closed; nil if ctx has ended, because

@@ -28,6 +28,7 @@ type bench struct {
 	probes  chan runtime.ProbeResult
 	pods    podSet
 	stop    func() error
+	wake    chan struct{}
 }
 
 func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *bench)) {
@@ -36,6 +37,10 @@ func inLoop(t *testing.T, opts syncloop.Options, test func(t *testing.T, b *benc
 		b := &bench{
 			handler: &recorder{}, config: &config{changes: make(chan podconfig.Change)}, pleg: &events{ch: make(chan pleg.PodEvents)},
 			runtime: &checker{}, probes: make(chan runtime.ProbeResult), pods: podSet{},
+		}
+		if opts.Wake == nil { // a channel of the bubble
+			b.wake = make(chan struct{})
+			opts.Wake = b.wake
 		}
 		var err error
 		b.Loop, err = syncloop.New(syncloop.Deps{Handler: b.handler, Config: b.config, PLEG: b.pleg, Runtime: b.runtime, Pods: b.pods, Probes: b.probes}, opts)
@@ -242,6 +247,16 @@ func TestDuePodsAreSyncedEachTick(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		assert.Equal(t, []string{"sync [late]", "sync [late]", "sync [late]"}, b.handler.take())
+	})
+}
+
+func TestDuePodsAreSyncedWhenTheLoopIsWoken(t *testing.T) {
+	due := func(time.Time) []*v1.Pod { return []*v1.Pod{makePod("late")} }
+	inLoop(t, syncloop.Options{Due: due, SyncPeriod: time.Hour}, func(t *testing.T, b *bench) {
+		b.handler.take()
+		b.wake <- struct{}{}
+		synctest.Wait()
+		assert.Equal(t, []string{"sync [late]"}, b.handler.take())
 	})
 }
 

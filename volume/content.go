@@ -112,11 +112,16 @@ func (a access) ensureDir(ctx context.Context, dir string) error {
 
 // ensureTmpfs mounts a file system in memory at the directory unless one is mounted.
 func ensureTmpfs(dir string, size int64, a access) error {
+	return ensureMount(dir, func() error { return mountTmpfs(dir, size, a) })
+}
+
+// ensureMount calls mount unless something is mounted at the directory.
+func ensureMount(dir string, mount func() error) error {
 	mounted, err := isMountPoint(dir)
 	if err != nil || mounted {
 		return err
 	}
-	return mountTmpfs(dir, size, a)
+	return mount()
 }
 
 // nestedMountPoints returns the paths in a volume at which containers of the pod mount other

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -30,8 +31,9 @@ func (EmptyDir) Name() string { return "kubernetes.io/empty-dir" }
 // Supports reports whether the volume is an empty directory.
 func (EmptyDir) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
 
-// SetUp makes the directory, with mode 0777 and the pod's fsGroup. In memory it is
-// a tmpfs whose size is the smallest of the volume's size limit, the pod's memory limit
+// SetUp makes the directory, with mode 0777 and the pod's fsGroup. On huge pages it is a
+// hugetlbfs with pages of the size that the medium names, or that the containers request. In
+// memory it is a tmpfs whose size is the smallest of the volume's size limit, the pod's memory limit
 // and the allocatable memory of the node.
 func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	dir, source, access := req.Dir, req.Volume.EmptyDir, accessOf(req.Pod)
@@ -45,7 +47,13 @@ func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 			return runtime.Volume{}, fmt.Errorf("emptyDir in memory: %w", err)
 		}
 	default:
-		return runtime.Volume{}, fmt.Errorf("emptyDir medium %q: %w; use \"\" or \"Memory\"", source.Medium, ErrUnsupported)
+		size, err := hugePageSize(source.Medium, req.Pod)
+		if err != nil {
+			return runtime.Volume{}, err
+		}
+		if err := ensureMount(dir, func() error { return mountHugePages(dir, size, access) }); err != nil {
+			return runtime.Volume{}, fmt.Errorf("emptyDir on huge pages: %w", err)
+		}
 	}
 	return runtime.Volume{HostPath: dir, Relabel: true, Owned: true}, nil
 }
@@ -91,6 +99,56 @@ func (a access) makeDir(ctx context.Context, dir string) error {
 		return err
 	}
 	return os.Rename(unfinished, dir)
+}
+
+// hugePageSize returns the size of the pages of a medium, in bytes. The containers must
+// request such pages, and only pages of one size if the medium names none (kubelet:
+// getPageSizeMountOption).
+func hugePageSize(medium v1.StorageMedium, pod *v1.Pod) (int64, error) {
+	suffix, named := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))
+	if !named && medium != v1.StorageMediumHugePages {
+		return 0, fmt.Errorf("unknown storage medium %q: %w", medium, ErrUnsupported)
+	}
+	var want resource.Quantity
+	if named {
+		var err error
+		if want, err = resource.ParseQuantity(suffix); err != nil || want.Sign() <= 0 {
+			return 0, fmt.Errorf("storage medium %q: %q is no size", medium, suffix)
+		}
+	}
+	var requests []v1.ResourceList
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		requests = append(requests, pod.Spec.Resources.Requests)
+	}
+	for kind, c := range runtime.Containers(&pod.Spec) {
+		if kind != runtime.EphemeralContainer {
+			requests = append(requests, c.Resources.Requests)
+		}
+	}
+	var found int64
+	for _, list := range requests {
+		for name := range list {
+			suffix, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+			if !ok {
+				continue
+			}
+			size, err := resource.ParseQuantity(suffix)
+			if err != nil {
+				return 0, fmt.Errorf("resource %s: %q is no size", name, suffix)
+			}
+			if named && size.Cmp(want) != 0 {
+				continue
+			}
+			if found != 0 && found != size.Value() {
+				return 0, fmt.Errorf("medium: %s can't be used if container requests multiple huge page sizes", medium)
+			}
+			found = size.Value()
+		}
+	}
+	if found == 0 {
+		return 0, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages", medium)
+	}
+	return found, nil
 }
 
 // memorySize returns the size of a volume in memory, in bytes; 0 means the kernel's

@@ -72,6 +72,37 @@ func makeTarget(target string, dir bool) error {
 // half of the machine's memory. It has the sticky bit, as in kubelet, which leaves it as the
 // kernel makes it.
 func mountTmpfs(dir string, size int64, a access) error {
+	data := a.mountOptions()
+	if size > 0 {
+		data += ",size=" + strconv.FormatInt(size, 10)
+	}
+	var err error = unix.EINVAL
+	if hasNoswap() {
+		err = mountMemory("tmpfs", dir, data+",noswap")
+	}
+	if errors.Is(err, unix.EINVAL) { // also in a user namespace
+		err = mountMemory("tmpfs", dir, data)
+	}
+	if err != nil {
+		return fmt.Errorf("mounting a tmpfs: %w; the agent needs CAP_SYS_ADMIN for it", err)
+	}
+	return nil
+}
+
+// mountHugePages mounts a file system on huge pages of that size.
+func mountHugePages(dir string, size int64, a access) error {
+	if err := mountMemory("hugetlbfs", dir, a.mountOptions()+",pagesize="+strconv.FormatInt(size, 10)); err != nil {
+		return fmt.Errorf("mounting a hugetlbfs with pages of %d bytes: %w; the kernel must have such pages, and the agent CAP_SYS_ADMIN", size, err)
+	}
+	return nil
+}
+
+func mountMemory(typ, dir, data string) error {
+	return unix.Mount(typ, dir, typ, unix.MS_NOSUID|unix.MS_NODEV, data)
+}
+
+// mountOptions are the mode and the group of a file system in memory.
+func (a access) mountOptions() string {
 	mode := uint32(a.mode.Perm()) | unix.S_ISVTX
 	if a.mode&fs.ModeSetgid != 0 {
 		mode |= unix.S_ISGID
@@ -80,13 +111,20 @@ func mountTmpfs(dir string, size int64, a access) error {
 	if a.gid >= 0 {
 		data += ",gid=" + strconv.Itoa(a.gid)
 	}
-	if size > 0 {
-		data += ",size=" + strconv.FormatInt(size, 10)
+	return data
+}
+
+// hasNoswap reports whether a tmpfs can be kept out of swap. Since Linux 6.4 that works with
+// all its options (kubelet: IsTmpfsNoswapOptionSupported). An older kernel would log the
+// option that it does not know each time.
+func hasNoswap() bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
-		return fmt.Errorf("mounting a tmpfs: %w; the agent needs CAP_SYS_ADMIN for it", err)
-	}
-	return nil
+	var major, minor int
+	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return err == nil && (major > 6 || major == 6 && minor >= 4)
 }
 
 // isMountPoint reports whether a file system of its own is mounted at dir.

@@ -12,6 +12,8 @@ func bindOpened(f *os.File, _ string) (string, error) { return f.Name(), nil }
 
 func mountTmpfs(string, int64, access) error { return errors.ErrUnsupported }
 
+func mountHugePages(string, int64, access) error { return errors.ErrUnsupported }
+
 func isMountPoint(string) (bool, error) { return false, nil }
 
 func mountsBelow(string) ([]string, error) { return nil, nil }

@@ -28,8 +28,9 @@ type DependentsOptions struct {
 }
 
 // Dependents finds the pods that refer to secrets and config maps that have changed.
-// The agent syncs these pods, so that a container that waits for an object starts soon
-// after the object appears. Running containers keep their environment.
+// The agent syncs these pods at once, so that a container that waits for an object starts soon
+// after the object appears, and files in volumes are those of the latest objects. Running
+// containers keep their environment.
 type Dependents struct {
 	source Source
 	pods   Pods
@@ -40,12 +41,15 @@ type Dependents struct {
 	// set, any object may have changed.
 	all     bool
 	changed map[Ref]struct{}
+	// wake has room for one token: there is one when something has changed since it was
+	// taken. Further tokens are dropped.
+	wake chan struct{}
 }
 
 // NewDependents returns the Dependents of the source's objects among the pods. If
 // source is nil, no pod depends on anything.
 func NewDependents(source Source, pods Pods, opts DependentsOptions) *Dependents {
-	return &Dependents{source: source, pods: pods, log: opts.Logger, changed: map[Ref]struct{}{}}
+	return &Dependents{source: source, pods: pods, log: opts.Logger, changed: map[Ref]struct{}{}, wake: make(chan struct{}, 1)}
 }
 
 // restarts is the delay before a watch that has failed is started again. A watch that
@@ -101,7 +105,15 @@ func (d *Dependents) note(refs []Ref) {
 	for _, ref := range refs {
 		d.changed[ref] = struct{}{}
 	}
+	select {
+	case d.wake <- struct{}{}:
+	default: // the token that is there serves these changes, too
+	}
 }
+
+// Changed receives a value after objects have changed: a call of [Dependents.Due] may then
+// return pods. It is for syncloop.Options.Wake.
+func (d *Dependents) Changed() <-chan struct{} { return d.wake }
 
 // Due returns the pods that refer to objects that have changed since the last call. Its
 // signature is that of syncloop.Options.Due; the time is not used.

@@ -86,7 +86,9 @@ func testDependents(t *testing.T) {
 		return []objects.Ref{{Kind: objects.SecretKind, Namespace: "ns", Name: name}}
 	}
 	assert.Empty(t, due())
+	assert.Empty(t, d.Changed())
 	note(ref("s2"))
+	assert.Len(t, d.Changed(), 1)
 	assert.Equal(t, []string{"b"}, due())
 	assert.Empty(t, due(), "each change once")
 	note(ref("s1"))

@@ -1,0 +1,89 @@
+package podsync
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// VolumeRefresher is an optional interface of a [podworkers.PodSyncer], found by
+// [runtime.Optional].
+type VolumeRefresher interface {
+	// RefreshVolumes brings the volumes of a pod to their latest content while SyncPod
+	// for it is under way: a pull or a hook may take minutes. At any other time it does nothing,
+	// because the next SyncPod does that. desired returns the pod as it is to be. It is safe
+	// for concurrent use.
+	RefreshVolumes(ctx context.Context, uid types.UID, desired func(types.UID) (*v1.Pod, bool))
+}
+
+var _ VolumeRefresher = (*Syncer)(nil)
+
+// RefreshVolumes implements [VolumeRefresher].
+func (s *Syncer) RefreshVolumes(ctx context.Context, uid types.UID, desired func(types.UID) (*v1.Pod, bool)) {
+	s.mu.Lock()
+	st := s.pods[uid]
+	s.mu.Unlock()
+	if st == nil {
+		return
+	}
+	st.volumes.Lock()
+	defer st.volumes.Unlock()
+	if !st.starting {
+		return
+	}
+	// Looked up with the lock: a SyncPod with a later version of the pod comes after this.
+	pod, ok := desired(uid)
+	if !ok || pod.DeletionTimestamp != nil {
+		return
+	}
+	if _, err := s.deps.Volumes.SetUp(ctx, pod, st.dir); err != nil && ctx.Err() == nil {
+		s.warnMounts(pod, err)
+	}
+}
+
+// setUpVolumes makes the volumes of the pod ready. If it returns no error, the containers
+// can be started, and started must be called afterwards.
+func (s *Syncer) setUpVolumes(ctx context.Context, st *podState, pod *v1.Pod) (map[string]runtime.Volume, error) {
+	st.volumes.Lock()
+	defer st.volumes.Unlock()
+	volumes, err := s.deps.Volumes.SetUp(ctx, pod, st.dir)
+	if err != nil && (!s.warnMounts(pod, err) || !hasAll(volumes, pod)) {
+		return nil, err
+	}
+	st.starting = true
+	return volumes, nil
+}
+
+// started ends the time in which RefreshVolumes acts.
+func (st *podState) started() {
+	st.volumes.Lock()
+	defer st.volumes.Unlock()
+	st.starting = false
+}
+
+// warnMounts reports an event for each volume that is not ready or out of date. It returns
+// false if the error is not one of single volumes.
+func (s *Syncer) warnMounts(pod *v1.Pod, err error) bool {
+	failed := volume.SetUpErrors(err)
+	for _, f := range failed {
+		s.warn(pod, "FailedMount", f.Message())
+	}
+	if len(failed) == 0 {
+		s.warn(pod, "FailedMount", err.Error())
+	}
+	return len(failed) > 0
+}
+
+// hasAll reports whether all volumes of the pod are ready.
+func hasAll(volumes map[string]runtime.Volume, pod *v1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		if _, ok := volumes[pod.Spec.Volumes[i].Name]; !ok {
+			return false
+		}
+	}
+	return true
+}

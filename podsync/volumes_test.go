@@ -1,0 +1,70 @@
+package podsync_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// Volumes are refreshed only while the runtime is called: at any other time the next sync
+// does it.
+func TestRefreshVolumes(t *testing.T) {
+	w := &world{}
+	s := newSyncer(t, w, podsync.Options{})
+	pod := makePod()
+	desired := func(types.UID) (*v1.Pod, bool) { return pod, true }
+	s.RefreshVolumes(t.Context(), pod.UID, desired)
+	assert.Empty(t, w.calls, "the pod is not known")
+	w.during = func() { s.RefreshVolumes(t.Context(), pod.UID, desired) }
+	_, err := s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"set up volumes", "sync web", "set up volumes"}, w.calls)
+
+	w.calls = nil
+	s.RefreshVolumes(t.Context(), pod.UID, desired)
+	assert.Empty(t, w.calls, "no sync is under way")
+	w.during = func() {
+		s.RefreshVolumes(t.Context(), pod.UID, func(types.UID) (*v1.Pod, bool) { return nil, false })
+	}
+	_, err = s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"set up volumes", "sync web"}, w.calls, "the pod is not desired any more")
+}
+
+// A pod whose volumes are all there is started though the content of one is old.
+func TestVolumesWithOldContent(t *testing.T) {
+	failed := &volume.SetUpError{Volume: "v", Err: &volume.OutdatedError{Err: errors.New(`configmap "c" not found`)}}
+	for name, tc := range map[string]struct {
+		err     error
+		volumes map[string]runtime.Volume
+		starts  bool
+	}{
+		"all are there":    {errors.Join(failed), map[string]runtime.Volume{"v": {}, "w": {}}, true},
+		"one is missing":   {errors.Join(failed), map[string]runtime.Volume{"v": {}}, false},
+		"none is at fault": {errors.New("the disk is full"), map[string]runtime.Volume{"v": {}, "w": {}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{setUpErr: tc.err, volumes: tc.volumes}
+			var events []runtime.Event
+			s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+			pod := testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"}, v1.Volume{Name: "w"}))
+			_, err := s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
+			assert.Equal(t, tc.starts, err == nil)
+			require.Len(t, events, 1)
+			assert.Equal(t, "FailedMount", events[0].Reason)
+			if name != "none is at fault" {
+				assert.Equal(t, `MountVolume.SetUp failed for volume "v" : configmap "c" not found`, events[0].Message)
+			}
+		})
+	}
+}

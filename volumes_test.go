@@ -1,0 +1,113 @@
+package kubeletkit_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// soon is much less than the time between two ticks of the sync loop.
+const soon = 50 * time.Millisecond
+
+// A pod waits for its config map with kubelet's reason and event, and starts when it appears,
+// however long its back-off has become. From then on its files follow the config map and the
+// labels of the pod.
+func TestFilesFollowObjectsAndLabels(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		store := objects.New()
+		store.Set()
+		var events []runtime.Event
+		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
+			o.Objects = store
+			o.Event = func(e runtime.Event) { events = append(events, e) }
+		})
+		defer n.stop(t)
+		conf := func(data string) *v1.ConfigMap {
+			return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Data: map[string]string{"key": data}}
+		}
+		pod := testpod.With(makePod("web"), testpod.Volumes(
+			v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+			v1.Volume{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+				{Path: "app", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}},
+			}}}},
+		))
+		pod.Namespace = "default"
+		read := func(plugin, file string) string {
+			data, err := os.ReadFile(filepath.Join(root, "pods", string(pod.UID), "volumes", plugin, file))
+			require.NoError(t, err)
+			return string(data)
+		}
+		n.source.Set(pod)
+		waiting := n.after(10 * time.Minute)["web"].Status.ContainerStatuses[0].State.Waiting
+		require.NotNil(t, waiting)
+		assert.Equal(t, "ContainerCreating", waiting.Reason)
+		require.NotEmpty(t, events)
+		assert.Equal(t, "FailedMount", events[0].Reason)
+		assert.Equal(t, `MountVolume.SetUp failed for volume "conf" : configmap "conf" not found`, events[0].Message)
+
+		store.Set(conf("1"))
+		web := n.after(2 * time.Second)["web"] // at once, or a second after the last attempt
+		require.NotNil(t, web.Status.ContainerStatuses[0].State.Running, "%v", web.Status.ContainerStatuses[0].State.Waiting)
+		assert.Equal(t, "1", read("kubernetes.io~configmap", "conf/key"))
+		time.Sleep(time.Minute)
+
+		store.Set(conf("2"))
+		n.after(soon)
+		assert.Equal(t, "2", read("kubernetes.io~configmap", "conf/key"))
+		n.source.Set(testpod.With(pod, func(p *v1.Pod) { p.Labels = map[string]string{"app": "new"} }))
+		n.after(soon)
+		assert.Equal(t, "new", read("kubernetes.io~downward-api", "info/app"))
+
+		// What is gone stays in the files, and a container that crashes is started again.
+		store.Set()
+		n.after(time.Minute)
+		assert.Equal(t, "2", read("kubernetes.io~configmap", "conf/key"))
+		before := started(n.runtime)
+		n.runtime.Exit(fake.Target{}, 1)
+		n.after(time.Minute)
+		assert.Equal(t, before+1, started(n.runtime))
+		n.source.Set()
+		n.after(time.Minute)
+		assert.NoDirExists(t, filepath.Join(root, "pods", string(pod.UID)))
+	})
+}
+
+// Files follow their config map while a sync of the pod is under way for long: here, the
+// start of a second container.
+func TestFilesFollowDuringALongSync(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		conf := func(data string) *v1.ConfigMap {
+			return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Data: map[string]string{"key": data}}
+		}
+		store := objects.New()
+		store.Set(conf("1"))
+		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.Objects = store })
+		defer n.stop(t)
+		n.runtime.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "second"}, Delay: time.Minute})
+		pod := testpod.With(makePod("web"), testpod.Namespace("default"), testpod.Containers("second"), testpod.Volumes(
+			v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+		))
+		n.source.Set(pod)
+		n.after(30 * time.Second)
+		store.Set(conf("2"))
+		n.after(soon)
+		data, err := os.ReadFile(filepath.Join(root, "pods", string(pod.UID), "volumes/kubernetes.io~configmap/conf/key"))
+		require.NoError(t, err)
+		assert.Equal(t, "2", string(data))
+	})
+}
