@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,36 @@ const (
 	apiVersion = "kubelet.config.k8s.io/v1beta1"
 	kind       = "KubeletConfiguration"
 )
+
+// dropIn is how the names of files in --config-dir end, as in kubelet. Other files are not
+// read.
+const dropIn = ".conf"
+
+// loadAll reads the file, unless its name is empty, and then the files in the directory and
+// below it, in the order of their paths. The fields of a later file replace those of the files
+// before; of a map, the entries.
+func loadAll(file, dir string, into *KubeletConfiguration) (warnings []string, err error) {
+	if file != "" {
+		if warnings, err = load(file, into); err != nil {
+			return nil, err
+		}
+	}
+	if dir == "" {
+		return warnings, nil
+	}
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("reading the directory of configurations: %w", err)
+		}
+		if entry.IsDir() || filepath.Ext(path) != dropIn {
+			return nil
+		}
+		more, err := load(path, into)
+		warnings = append(warnings, more...)
+		return err
+	})
+	return warnings, err
+}
 
 // load reads a KubeletConfiguration. An unknown field is an error. The warnings name the
 // fields that are known but not implemented.

@@ -27,6 +27,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.SortFlags = true
 	fs.Usage = func() {} // the caller prints it
 	fs.StringVar(&s.ConfigFile, "config", "", "KubeletConfiguration (kubelet.config.k8s.io/v1beta1) to read; flags win over it")
+	fs.StringVar(&s.ConfigDir, "config-dir", "", "directory of files *.conf, each a KubeletConfiguration whose fields replace those of --config, in the order of their paths")
 	fs.StringVar(&s.RootDir, "root-dir", "", "directory of the agent's files and of the socket for commands (default for root: /var/lib/kubelet, without a runtime endpoint /var/lib/minikubelet; for other users: in their XDG state directory)")
 	fs.StringVar(&s.Show, "show", terminal.Auto, "how to show the pods on stdout: auto (table on a terminal, else lines), table, lines (one for each change of a pod), or none")
 	fs.StringVar(&s.HostnameOverride, "hostname-override", "", "name of the node (default: the name of the machine)")

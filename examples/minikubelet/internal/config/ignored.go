@@ -12,7 +12,7 @@ func (ignored) Type() string     { return "ignored" }
 const (
 	ignoredFlags = `authentication-token-webhook-cache-ttl authorization-mode authorization-webhook-cache-authorized-ttl
 		authorization-webhook-cache-unauthorized-ttl bootstrap-kubeconfig cert-dir client-ca-file
-		cloud-provider config-dir container-log-max-files container-log-max-size cpu-manager-policy
+		cloud-provider container-log-max-files container-log-max-size cpu-manager-policy
 		cpu-manager-policy-options cpu-manager-reconcile-period enforce-node-allocatable event-burst event-qps eviction-hard
 		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
 		eviction-soft-grace-period experimental-mounter-path hairpin-mode

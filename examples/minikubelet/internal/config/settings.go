@@ -25,6 +25,7 @@ type Settings struct {
 	KubeletConfiguration
 
 	ConfigFile       string
+	ConfigDir        string
 	ObjectsPath      string
 	CheckpointDir    string
 	CheckpointKey    string
@@ -52,10 +53,10 @@ func Parse(args []string) (*Settings, error) {
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
-	if s.ConfigFile != "" {
-		// The file first, then the flags over it.
+	if s.ConfigFile != "" || s.ConfigDir != "" {
+		// The files first, then the flags over them.
 		fromFile := &Settings{}
-		warnings, err := load(s.ConfigFile, &fromFile.KubeletConfiguration)
+		warnings, err := loadAll(s.ConfigFile, s.ConfigDir, &fromFile.KubeletConfiguration)
 		if err != nil {
 			return nil, err
 		}

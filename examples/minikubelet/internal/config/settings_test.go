@@ -259,6 +259,39 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 }
 
+// Files in a directory replace fields of the file, and flags those of all files.
+func TestDirectoryOfConfigurations(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "main.yaml"), header+"maxPods: 1\nseccompDefault: false\nclusterDNS: [10.0.0.1, 10.0.0.2]\nsystemReserved: {cpu: 100m}\nsyncFrequency: 7s\n")
+	parts := filepath.Join(dir, "parts")
+	require.NoError(t, os.MkdirAll(filepath.Join(parts, "sub"), 0o700))
+	write(t, filepath.Join(parts, "10-a.conf"), header+"maxPods: 2\nseccompDefault: true\nstaticPodPath: m\n")
+	write(t, filepath.Join(parts, "20-b.conf"), header+"maxPods: 3\nclusterDNS: [10.0.0.3]\nsystemReserved: {memory: 1Gi}\nvolumePluginDir: /x\n")
+	write(t, filepath.Join(parts, "30-c.yaml"), "this is not read")
+	write(t, filepath.Join(parts, "sub", "d.conf"), header+"registryBurst: 4\n")
+	s, err := Parse([]string{"--config", filepath.Join(dir, "main.yaml"), "--config-dir", parts, "--container-runtime-endpoint=/run/cri.sock", "--registry-burst=5"})
+	require.NoError(t, err)
+	assert.Equal(t, int32(3), s.MaxPods)
+	assert.True(t, *s.SeccompDefault)
+	assert.Equal(t, []string{"10.0.0.3"}, s.ClusterDNS)
+	assert.Equal(t, map[string]string{"cpu": "100m", "memory": "1Gi"}, s.SystemReserved)
+	assert.Equal(t, 7*time.Second, s.SyncFrequency.Duration)
+	assert.Equal(t, filepath.Join(parts, "m"), s.StaticPodPath)
+	assert.Equal(t, int32(5), s.RegistryBurst)
+	require.Len(t, s.Warnings, 1)
+	assert.Contains(t, s.Warnings[0], "field volumePluginDir ")
+
+	s, err = Parse([]string{"--config-dir", parts, "--container-runtime-endpoint=/run/cri.sock"})
+	require.NoError(t, err)
+	assert.Equal(t, int32(4), s.RegistryBurst, "without a file")
+
+	write(t, filepath.Join(parts, "15.conf"), "maxPods: 3\n")
+	_, err = Parse([]string{"--config-dir", parts})
+	require.ErrorContains(t, err, "15.conf")
+	_, err = Parse([]string{"--config-dir", filepath.Join(dir, "none")})
+	require.ErrorContains(t, err, "none")
+}
+
 func TestHelpIsNoError(t *testing.T) {
 	_, err := Parse([]string{"--help"})
 	require.ErrorIs(t, err, pflag.ErrHelp)
