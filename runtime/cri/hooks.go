@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,8 @@ const maxHookBody = 10 << 10
 // default of 10 MB they could take hundreds of megabytes when they are parsed.
 const maxHookHeader = 64 << 10
 
-// maxHookOutput is the number of bytes of a failed command's output in its error.
+// maxHookOutput is the number of bytes of a failed command's output in its error, and in
+// the status.
 const maxHookOutput = 1 << 10
 
 // hook is a lifecycle hook to run.
@@ -76,19 +78,49 @@ func (r *Runtime) runExecHook(ctx context.Context, h *hook) error {
 		return fmt.Errorf("exec %q: %w", h.handler.Exec.Command, err)
 	}
 	if code := resp.GetExitCode(); code != 0 {
-		output := strings.TrimSpace(string(resp.GetStdout()) + string(resp.GetStderr()))
-		return &hookExit{code, fmt.Sprintf("exec %q: exit code %d: %s", h.handler.Exec.Command, code, output[:min(len(output), maxHookOutput)])}
+		return &hookExit{h.handler.Exec.Command, code, resp.GetStdout(), resp.GetStderr()}
 	}
 	return nil
 }
 
-// hookExit is the error of a command that has failed. The text has its output.
+// hookExit is the error of a command that has failed. The text is kubelet's, and has output.
 type hookExit struct {
-	code int32
-	text string
+	command        []string
+	code           int32
+	stdout, stderr []byte
 }
 
-func (e *hookExit) Error() string { return e.text }
+func (e *hookExit) Error() string {
+	return fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(e.command, " "), e.code, e.stderr[:min(len(e.stderr), maxHookOutput)])
+}
+
+// hookMessage returns kubelet's text about a hook that has failed, for the status of the
+// container (kubelet: lifecycle/handlers.go, Run). It has output of the hook.
+func hookMessage(handler *v1.LifecycleHandler, pod runtime.PodRef, container string, err error) string {
+	var exit *hookExit
+	var c *callError
+	output, cause := "", err.Error()
+	switch {
+	case errors.As(err, &exit):
+		all := append(slices.Clip(exit.stdout), exit.stderr...)
+		output, cause = string(all[:min(len(all), maxHookOutput)]), exit.Error()
+	case errors.As(err, &c):
+		cause = c.message
+	case errors.Unwrap(err) != nil: // without the kind of the hook
+		cause = errors.Unwrap(err).Error()
+	}
+	where := fmt.Sprintf("for Container %q in Pod %q failed - error: %s", container, pod.FullName()+"("+string(pod.UID)+")", cause)
+	switch {
+	case handler.Exec != nil:
+		return fmt.Sprintf("Exec lifecycle hook (%v) %s, message: %q", handler.Exec.Command, where, output)
+	case handler.HTTPGet != nil:
+		return fmt.Sprintf("HTTP lifecycle hook (%s) %s", handler.HTTPGet.Path, where)
+	case handler.Sleep != nil:
+		return fmt.Sprintf("Sleep lifecycle hook (%d) %s", handler.Sleep.Seconds, where)
+	default:
+		return "Cannot run handler: " + cause
+	}
+}
 
 // hookFailure returns the error of a hook for its record, "" if it has not failed. The
 // output of a hook and the address of a request may be secret, so the text has neither.

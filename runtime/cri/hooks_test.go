@@ -2,7 +2,10 @@ package cri
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -147,6 +150,27 @@ func TestHTTPHookHeadersAreBounded(t *testing.T) {
 	assert.ErrorContains(t, err, "server response headers exceeded 65536 bytes")
 	require.NoError(t, lis.Close())
 	<-served
+}
+
+// The texts are kubelet's.
+func TestHookMessage(t *testing.T) {
+	pod := runtime.PodRef{UID: "u", Namespace: "ns", Name: "web"}
+	exec, get := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "x"}}}, &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/p"}}
+	for _, tc := range []struct {
+		handler *v1.LifecycleHandler
+		err     error
+		want    string
+	}{
+		{exec, &hookExit{exec.Exec.Command, 3, []byte("out\n"), []byte("err")}, `Exec lifecycle hook ([sh -c x]) for Container "c" in Pod "web_ns(u)" failed - error: command 'sh -c x' exited with 3: err, message: "out\nerr"`},
+		{exec, fmt.Errorf("exec: %w", &callError{call: "ExecSync", message: "gone"}), `Exec lifecycle hook ([sh -c x]) for Container "c" in Pod "web_ns(u)" failed - error: gone, message: ""`},
+		{get, fmt.Errorf("httpGet: %w", errors.New("refused")), `HTTP lifecycle hook (/p) for Container "c" in Pod "web_ns(u)" failed - error: refused`},
+		{&v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 5}}, errors.New("cut off"), `Sleep lifecycle hook (5) for Container "c" in Pod "web_ns(u)" failed - error: cut off`},
+		{&v1.LifecycleHandler{}, errors.New("invalid handler"), "Cannot run handler: invalid handler"},
+	} {
+		assert.Equal(t, tc.want, hookMessage(tc.handler, pod, "c", tc.err))
+	}
+	long := hookMessage(exec, pod, "c", &hookExit{exec.Exec.Command, 3, bytes.Repeat([]byte("o"), 1<<20), bytes.Repeat([]byte("e"), 1<<20)})
+	assert.Less(t, len(long), 3*maxHookOutput)
 }
 
 func TestTCPSocketHookFails(t *testing.T) {

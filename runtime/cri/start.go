@@ -116,6 +116,7 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	if err == nil {
 		return nil
 	}
+	message := hookMessage(c.Lifecycle.PostStart, s.ref, c.Name, err)
 	err = fmt.Errorf("postStart hook: %w", err)
 	// The output of the hook may be secret: it is in the status, but not in the event.
 	events.warning("FailedPostStartHook", "PostStartHook failed")
@@ -125,7 +126,7 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},
 		grace:     runtime.GracePeriod(s.Pod), clock: &graceClock{}, gate: s.r.restarts, message: "FailedPostStartHook",
 	})
-	return &waitError{reason: reasonPostStartHook, message: reason(err), err: errors.Join(err, stopErr)}
+	return &waitError{reason: reasonPostStartHook, message: message, err: errors.Join(err, stopErr)}
 }
 
 // finishPostStarts runs the postStart hooks that an earlier agent could not finish, one

@@ -327,7 +327,7 @@ func TestPostStart(t *testing.T) {
 		s := newSyncer(t, svc.client(cri.Options{}), pod)
 		res, err := s.sync()
 		require.Error(t, err)
-		assert.Equal(t, v1.ContainerStateWaiting{Reason: "PostStartHookError", Message: `postStart hook: exec ["hook"]: exit code 3: secret`}, res.Waiting["a"])
+		assert.Equal(t, v1.ContainerStateWaiting{Reason: "PostStartHookError", Message: `Exec lifecycle hook ([hook]) for Container "a" in Pod "web_default(uid-1)" failed - error: command 'hook' exited with 3: , message: "secret\n"`}, res.Waiting["a"])
 		assert.Equal(t, runtime.ContainerExited, svc.newest("a").State)
 		assert.Equal(t, runtime.ContainerRunning, svc.newest("b").State)
 		assert.NotContains(t, s.eventLines(), "secret")
