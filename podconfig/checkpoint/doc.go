@@ -11,6 +11,8 @@
 //   - The end of a pod has a record if the agent reports ends: from [Store.KeepEnd] to
 //     [Store.EndDelivered]. An end that is due when the agent stops is reported by the next
 //     one.
+//   - State is what a component of the agent needs after a reboot, such as the services of a
+//     cluster. [Store.KeepState] keeps it, [Store.LoadState] reads it.
 //   - A record that cannot be used is set aside: it is logged and moved to the directory
 //     "aside", so that an administrator can look at it. The newest 100 files are kept
 //     there, and up to 64 MiB.
@@ -38,8 +40,8 @@
 //     written last counts.
 //   - A pod that has not changed is not written again. So an agent that is restarted
 //     writes nothing.
-//   - With a key, secrets and config maps are encrypted at rest (AES-GCM), and records of
-//     them that were not written with the key are not used. Pods are not encrypted: values
+//   - With a key, secrets, config maps and state are encrypted at rest (AES-GCM), and records
+//     of them that were not written with the key are not used. Pods are not encrypted: values
 //     in their manifests are readable in their records, and who can write to the directory
 //     can forge a pod.
 //

@@ -28,7 +28,7 @@ var retries = backoff.Exponential{Min: time.Second, Max: time.Minute}
 type Options struct {
 	// Logger. The zero value discards.
 	Logger logr.Logger
-	// Key encrypts secrets and config maps. It has 16, 24 or 32 bytes, for AES-128, -192
+	// Key encrypts secrets, config maps and the state of components. It has 16, 24 or 32 bytes, for AES-128, -192
 	// or -256. Without it, only the file mode protects them. Records that were written
 	// with another key are not used and stay where they are. Records that are not encrypted
 	// are not used and removed: they may be forged, and those that this store has written
@@ -45,6 +45,7 @@ type Store struct {
 	pods    folder
 	objects folder
 	endings folder // has the ends
+	states  folder
 	started atomic.Bool
 	// dirty holds one token while there is something to write or to remove.
 	dirty chan struct{}
@@ -55,8 +56,9 @@ type Store struct {
 	// ends are the pods whose end is to be reported, by UID.
 	ends map[types.UID]runtime.PodRef
 	// pending is the newest content of each file that is to be written: a pod, an
-	// objectRecord, the reference of a pod that ends, or nil to remove the file. It is marshalled when it is written,
-	// because Keep must not take that long.
+	// objectRecord, the reference of a pod that ends, the state of a component, or nil to
+	// remove the file. It is marshalled when it is written, because Keep must not take that
+	// long.
 	pending map[file]any
 	// failed are the pending records that could not be written. Each has a back-off of its
 	// own, so that one that fails for ever does not delay others.
@@ -74,9 +76,10 @@ type Store struct {
 
 // file identifies a record.
 type file struct {
-	// object is set for a record of an object, end for that of the end of a pod.
-	object, end bool
-	name        string
+	// object is set for a record of an object, end for that of the end of a pod, state for
+	// that of a component.
+	object, end, state bool
+	name               string
 }
 
 // failure is the state of a record that could not be written.
@@ -100,6 +103,7 @@ func New(dir string, opts Options) (*Store, error) {
 		pods:    folder{path: filepath.Join(dir, "pods"), aside: aside},
 		objects: folder{path: filepath.Join(dir, "objects"), aside: aside},
 		endings: folder{path: filepath.Join(dir, "ends"), aside: aside},
+		states:  folder{path: filepath.Join(dir, "state"), aside: aside},
 		dirty:   make(chan struct{}, 1),
 		kept:    map[types.UID]*v1.Pod{},
 		ends:    map[types.UID]runtime.PodRef{},

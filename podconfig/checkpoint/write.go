@@ -62,7 +62,7 @@ const maxWriters = 16
 // These stay pending.
 func (s *Store) writeAll(files []file, work map[file]any) (failed []error) {
 	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
-	for _, in := range []folder{s.pods, s.objects, s.endings} {
+	for _, in := range []folder{s.pods, s.objects, s.endings, s.states} {
 		of := slices.DeleteFunc(slices.Clone(files), func(f file) bool { return s.folderOf(f) != in })
 		if len(of) == 0 {
 			continue
@@ -117,12 +117,17 @@ func (s *Store) folderOf(f file) folder {
 		return s.objects
 	case f.end:
 		return s.endings
+	case f.state:
+		return s.states
 	}
 	return s.pods
 }
 
 // nameOf returns the subject of a record for messages.
 func nameOf(f file, content any) string {
+	if f.state {
+		return "state " + f.name
+	}
 	switch c := content.(type) {
 	case *v1.Pod:
 		return "pod " + runtime.RefOf(c).String()
@@ -153,7 +158,7 @@ func (s *Store) write(f file, c any) (sum [sha256.Size]byte, err error) {
 		return sum, nil
 	}
 	var key cipher.AEAD
-	if f.object {
+	if f.object || f.state {
 		key = s.key
 	}
 	record, err := pack(f.name, data, key)
