@@ -207,7 +207,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	syncer, err := podsync.New(
 		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober},
 		podsync.Options{
-			PodsDir: p.PodsDir, Host: p.Host, Objects: p.Objects, PullSecrets: a.opts.PullSecrets,
+			PodsDir: p.PodsDir, Host: p.Host, Objects: p.Objects, PullSecrets: a.opts.PullSecrets, ServiceEnv: a.opts.ServiceEnv,
 			NetworkReady: p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
 		})
 	if err != nil {

@@ -59,6 +59,11 @@ type Options struct {
 	// the pod names.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
 
+	// ServiceEnv returns the environment variables of services for the containers of a pod, as
+	// a *services.Services of cluster/services does. The containers wait while it fails. nil:
+	// there are none.
+	ServiceEnv func(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error)
+
 	// Limits of what the node takes on; the zero value limits nothing.
 	Limits syncloop.Limits
 	// AllowedUnsafeSysctls are the sysctls that pods may set beside the safe ones, see

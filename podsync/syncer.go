@@ -88,6 +88,9 @@ type Options struct {
 	// Objects returns the secrets and config maps that pods refer to. nil: there are
 	// none.
 	Objects runtime.Objects
+	// ServiceEnv returns the environment variables of services that the containers of the
+	// pod get, see [runtime.PodSync]. nil: there are none.
+	ServiceEnv func(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error)
 	// PullSecrets returns the image pull secrets of a pod. nil: those that the pod names
 	// in imagePullSecrets, from Objects.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
@@ -247,12 +250,17 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	if err != nil {
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
 	}
+	var serviceEnv func(ctx context.Context) ([]v1.EnvVar, error)
+	if s.opts.ServiceEnv != nil {
+		serviceEnv = func(ctx context.Context) ([]v1.EnvVar, error) { return s.opts.ServiceEnv(ctx, pod) }
+	}
 	return s.deps.Runtime.SyncPod(ctx, runtime.PodSync{
 		Pod:          pod,
 		Status:       observed,
 		Probes:       s.probes(),
 		PullSecrets:  secrets,
 		Objects:      s.opts.Objects,
+		ServiceEnv:   serviceEnv,
 		Volumes:      volumes,
 		SubPath:      s.subPath,
 		Dir:          dir,

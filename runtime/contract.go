@@ -117,6 +117,10 @@ type PodSync struct {
 	// Objects returns the secrets and config maps that environment variables refer to.
 	// If nil, a reference that is not optional is an error.
 	Objects Objects
+	// ServiceEnv returns the environment variables of services. A variable of the container
+	// replaces one of the same name, and may refer to one ($(NAME)). It is called before a
+	// container is created; if it fails, the container waits. If nil, there are none.
+	ServiceEnv func(ctx context.Context) ([]v1.EnvVar, error)
 	// Volumes are the volumes that are set up, by their name in the spec.
 	Volumes map[string]Volume
 	// SubPath prepares a path inside a volume for a mount and returns the path on the

@@ -173,7 +173,7 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 	in := &translate.Container{
 		Pod: s.pod, Spec: c, Kind: st.Kind, RestartCount: st.RestartCount, Backoff: st.Backoff,
 		PodIPs: s.ips, Image: image, Volumes: s.Volumes, SubPath: s.SubPath,
-		Objects: s.Objects,
+		Objects: s.Objects, ServiceEnv: s.ServiceEnv,
 	}
 	if in.RestartCount == 0 {
 		// The runtime has no instance, but may have lost its state: old logs are kept.

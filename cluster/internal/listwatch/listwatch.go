@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 )
 
 const (
@@ -25,6 +28,8 @@ const (
 	answerTimeout = time.Minute
 	// silence is how much longer than the server promised a watch may last.
 	silence = 30 * time.Second
+	// steady is how long a watch lasts that counts as a success.
+	steady = 10 * time.Second
 )
 
 // Resource is what is listed and watched.
@@ -85,14 +90,28 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			return w, err
 		},
 	}
-	limit := r.MaxBackoff
-	if limit <= 0 {
-		limit = 30 * time.Second
+	retries := backoff.Exponential{Min: 500 * time.Millisecond, Max: r.MaxBackoff}
+	if retries.Max <= 0 {
+		retries.Max = 30 * time.Second
 	}
-	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, store, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, store, cache.ReflectorOptions{
 		Name: r.Name, Logger: &silent,
-		Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: limit},
-	}).RunWithContext(ctx)
+		Backoff: &wait.Backoff{Duration: retries.Min, Factor: 2, Jitter: 0.5, Steps: 20, Cap: retries.Max},
+	})
+	// Reflector.RunWithContext passes errors to handlers that are global, and log.
+	for failures := 1; ; failures++ {
+		began := time.Now()
+		_ = reflector.ListAndWatchWithContext(ctx)
+		if time.Since(began) > steady {
+			failures = 1
+		}
+		delay := retries.After(failures)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay + rand.N(delay/2)):
+		}
+	}
 }
 
 // openWatch opens a watch. It ends when ctx does, and if it lasts longer than the server was

@@ -56,12 +56,23 @@ func (e *environment) keyValues() []*criv1.KeyValue {
 	return out
 }
 
-// containerEnv resolves envFrom and then env, whose values may refer to all variables
-// before them. A later definition replaces an earlier one. Names are not checked: the API
+// containerEnv has the variables of services, resolves envFrom and then env, whose values
+// may refer to all variables before them. A later definition replaces an earlier one. Names are not checked: the API
 // validates those of env, and does not restrict the keys of config maps and secrets.
 func containerEnv(ctx context.Context, in *Container) (*environment, error) {
 	env := newEnvironment()
 	src := sources{objects: in.Objects, namespace: in.Pod.Spec.Namespace}
+	if in.ServiceEnv != nil {
+		services, err := in.ServiceEnv(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range services {
+			if err := env.set(v.Name, v.Value); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for i := range in.Spec.EnvFrom {
 		from := &in.Spec.EnvFrom[i]
 		data, err := src.all(ctx, from)

@@ -119,6 +119,27 @@ func TestEnvironment(t *testing.T) {
 	assert.Equal(t, 6, objects.calls, "what is there is read once")
 }
 
+// As in kubelet, variables of the container hide those of services, and may refer to them.
+func TestEnvironmentOfServices(t *testing.T) {
+	in := sample(func(c *Container) {
+		c.Objects = &fakeObjects{}
+		c.ServiceEnv = func(context.Context) ([]v1.EnvVar, error) {
+			return []v1.EnvVar{{Name: "WEB_SERVICE_HOST", Value: "10.0.0.1"}, {Name: "A", Value: "service"}, {Name: "Z", Value: "$(A)"}}, nil
+		}
+		c.Spec.EnvFrom = []v1.EnvFromSource{fromConfigMap("", "conf", nil)}
+		c.Spec.Env = []v1.EnvVar{{Name: "URL", Value: "http://$(WEB_SERVICE_HOST)/$(A)"}, {Name: "WEB_SERVICE_HOST", Value: "own"}}
+	})
+	env, err := containerEnv(t.Context(), in)
+	require.NoError(t, err)
+	for name, want := range map[string]string{"URL": "http://10.0.0.1/conf-a", "WEB_SERVICE_HOST": "own", "A": "conf-a", "Z": "$(A)"} {
+		got, _ := env.get(name)
+		assert.Equal(t, want, got, name)
+	}
+	in.ServiceEnv = func(context.Context) ([]v1.EnvVar, error) { return nil, errors.New("not yet") }
+	_, err = containerEnv(t.Context(), in)
+	assert.EqualError(t, err, "not yet")
+}
+
 func TestEnvironmentErrors(t *testing.T) {
 	some := &fakeObjects{}
 	for name, tc := range map[string]struct {

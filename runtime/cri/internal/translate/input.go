@@ -101,7 +101,9 @@ type Container struct {
 	TerminationLogPath string
 	// Objects has the objects that environment variables refer to; nil has none.
 	Objects runtime.Objects
-	Extras  Extras
+	// ServiceEnv returns the variables of services. If nil, there are none.
+	ServiceEnv func(ctx context.Context) ([]v1.EnvVar, error)
+	Extras     Extras
 }
 
 // Image is the metadata of a container's image.

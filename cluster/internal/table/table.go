@@ -1,0 +1,249 @@
+// Package table keeps what is needed of all objects of one type: from the first need on,
+// and with a checkpoint also from an earlier run of the agent.
+package table
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+const (
+	// patience is how long Read waits for the API server to answer.
+	patience = time.Second
+	// saveDelay is how long changes are collected before they are kept.
+	saveDelay = time.Second
+)
+
+// Checkpoint keeps the table for the next run. A *checkpoint.Store is one.
+type Checkpoint interface {
+	KeepState(name string, state any)
+	LoadState(name string, into any) bool
+}
+
+// Options are the settings of a [Table].
+type Options[T any] struct {
+	// Resource is what is listed and watched. Its Failed is that of the table.
+	Resource listwatch.Resource
+	// Reduce returns what is needed of an object, and its key. If ok is false, nothing is.
+	Reduce func(object any) (key string, value T, ok bool)
+	// Checkpoint keeps the table under the name State. nil: nothing is kept.
+	Checkpoint Checkpoint
+	State      string
+	// Changed is called after each answer of the API server. It must not block. nil: nothing.
+	Changed func()
+	Logger  logr.Logger
+}
+
+// Table has the values of all objects. Its methods are safe for concurrent use.
+type Table[T any] struct {
+	opts    Options[T]
+	started atomic.Bool
+	// needed is closed by the first Read, read by the first answer of the API server.
+	needed, read chan struct{}
+	need         sync.Once
+	// dirty holds one token while there is something to keep.
+	dirty chan struct{}
+
+	mu sync.Mutex
+	// values are those of the API server, or before its first answer those of the checkpoint;
+	// nil if there are none of either.
+	values map[string]T
+	// err is the error of the latest request. An answer resets it.
+	err error
+}
+
+// New returns a table.
+func New[T any](opts Options[T]) *Table[T] {
+	return &Table[T]{opts: opts, needed: make(chan struct{}), read: make(chan struct{}), dirty: make(chan struct{}, 1)}
+}
+
+// ErrNotRead is returned by Read if nothing is known of the objects.
+var ErrNotRead = errors.New("the API server has not answered yet")
+
+// Read calls f with the values by their keys. It waits for the first answer of the API
+// server: not longer than a second or until done is closed, and not after a request has
+// failed. Without an answer, f gets the values of the checkpoint. If there are none, Read
+// returns an error that wraps [ErrNotRead].
+func (t *Table[T]) Read(done <-chan struct{}, f func(values map[string]T)) error {
+	t.require()
+	if t.failure() == nil {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-t.read:
+		case <-done:
+		case <-timer.C:
+		}
+	}
+	return t.ReadNow(f)
+}
+
+// ReadNow is Read without waiting.
+func (t *Table[T]) ReadNow(f func(values map[string]T)) error {
+	t.require()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.values != nil:
+		f(t.values)
+		return nil
+	case t.err != nil:
+		return fmt.Errorf("%w: %w", ErrNotRead, t.err)
+	default:
+		return ErrNotRead
+	}
+}
+
+// require has the objects requested.
+func (t *Table[T]) require() {
+	t.need.Do(func() {
+		var kept map[string]T
+		if t.opts.Checkpoint != nil && t.opts.Checkpoint.LoadState(t.opts.State, &kept) {
+			t.mu.Lock()
+			t.values = kept
+			t.mu.Unlock()
+		}
+		close(t.needed)
+	})
+}
+
+func (t *Table[T]) failure() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// Run requests the objects until ctx ends, beginning with the first Read, and then returns
+// nil. A second call returns an error that wraps [runtime.ErrAlreadyRunning].
+func (t *Table[T]) Run(ctx context.Context) error {
+	if !t.started.CompareAndSwap(false, true) {
+		return runtime.ErrAlreadyRunning
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-t.needed:
+	}
+	var keeper sync.WaitGroup
+	defer keeper.Wait()
+	if t.opts.Checkpoint != nil {
+		keeper.Go(func() { t.keep(ctx) })
+	}
+	r := t.opts.Resource
+	r.Failed = t.failed
+	listwatch.Run(ctx, r, (*store[T])(t))
+	return nil
+}
+
+// keep keeps changes until ctx ends, and then once what is left.
+func (t *Table[T]) keep(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			select {
+			case <-t.dirty:
+				t.save()
+			default:
+			}
+			return
+		case <-t.dirty:
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(saveDelay):
+		}
+		t.save()
+	}
+}
+
+func (t *Table[T]) save() {
+	t.mu.Lock()
+	values := maps.Clone(t.values)
+	t.mu.Unlock()
+	t.opts.Checkpoint.KeepState(t.opts.State, values)
+}
+
+func (t *Table[T]) failed(err error) {
+	t.mu.Lock()
+	first := t.err == nil
+	t.err = err
+	t.mu.Unlock()
+	if first {
+		t.opts.Logger.Error(err, "Objects cannot be read from the API server; it is tried again", "objects", t.opts.Resource.Name)
+	}
+}
+
+// change applies a change that the API server has reported.
+func (t *Table[T]) change(f func(values map[string]T)) {
+	t.mu.Lock()
+	f(t.values)
+	t.err = nil
+	t.mu.Unlock()
+	select {
+	case t.dirty <- struct{}{}:
+	default: // there is a token already
+	}
+	if t.opts.Changed != nil {
+		t.opts.Changed()
+	}
+}
+
+// store receives what the reflector reads. It implements cache.ReflectorStore, whose methods
+// are called one at a time, Replace first.
+type store[T any] Table[T]
+
+// Add implements cache.ReflectorStore.
+func (s *store[T]) Add(object any) error {
+	t := (*Table[T])(s)
+	key, value, ok := t.opts.Reduce(object)
+	t.change(func(values map[string]T) {
+		if ok {
+			values[key] = value
+		} else {
+			delete(values, key)
+		}
+	})
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (s *store[T]) Update(object any) error { return s.Add(object) }
+
+// Delete implements cache.ReflectorStore.
+func (s *store[T]) Delete(object any) error {
+	t := (*Table[T])(s)
+	key, _, _ := t.opts.Reduce(object)
+	t.change(func(values map[string]T) { delete(values, key) })
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *store[T]) Replace(list []any, _ string) error {
+	t := (*Table[T])(s)
+	values := make(map[string]T, len(list))
+	for _, object := range list {
+		if key, value, ok := t.opts.Reduce(object); ok {
+			values[key] = value
+		}
+	}
+	t.change(func(map[string]T) { t.values = values })
+	select {
+	case <-t.read:
+	default:
+		close(t.read)
+	}
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (s *store[T]) Resync() error { return nil }

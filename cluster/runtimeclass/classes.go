@@ -1,0 +1,142 @@
+package runtimeclass
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
+)
+
+// ErrNotRead is returned by [Classes.Handler] while the runtime classes are not known.
+var ErrNotRead = errors.New("runtime classes have not been read from the API server yet")
+
+// Checkpoint keeps the runtime classes for the next run of the agent. A *checkpoint.Store of
+// podconfig/checkpoint is one.
+type Checkpoint interface {
+	// KeepState keeps a state under a name. It must not block.
+	KeepState(name string, state any)
+	// LoadState reads what was kept under the name, and reports whether there is anything.
+	LoadState(name string, into any) bool
+}
+
+// Options are the settings of [Classes]. The zero value is valid.
+type Options struct {
+	// Checkpoint keeps the classes, under the name "runtimeclasses". nil: nothing is kept.
+	Checkpoint Checkpoint
+	// Appeared is called for each class for which Handler has failed, when the class is known.
+	// It must not block. Have the pods of the class synced, so that they start at once. nil:
+	// nothing is called; the pods start with their next try.
+	Appeared func(class string)
+	// Logger. The zero value discards.
+	Logger logr.Logger
+}
+
+// Classes are the runtime classes of a cluster. Its methods are safe for concurrent use.
+type Classes struct {
+	table    *table.Table[string] // handlers, by the name of the class
+	appeared func(class string)
+
+	mu sync.Mutex
+	// missing are the classes for which Handler has failed.
+	missing map[string]struct{}
+}
+
+// New returns the runtime classes of the cluster. It does no I/O.
+func New(client kubernetes.Interface, opts Options) (*Classes, error) {
+	if client == nil {
+		return nil, errors.New("runtimeclass: the client is nil")
+	}
+	c := &Classes{appeared: opts.Appeared, missing: map[string]struct{}{}}
+	classes := client.NodeV1().RuntimeClasses()
+	c.table = table.New(table.Options[string]{
+		Resource: listwatch.Resource{
+			Name: "runtimeclasses", Client: client, Type: &nodev1.RuntimeClass{},
+			List: func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
+				return classes.List(ctx, opts)
+			},
+			Watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				return classes.Watch(ctx, opts)
+			},
+			MaxBackoff: 5 * time.Second,
+		},
+		Reduce: func(object any) (string, string, bool) {
+			o, ok := object.(*nodev1.RuntimeClass)
+			if !ok {
+				return "", "", false
+			}
+			return o.Name, o.Handler, true
+		},
+		Checkpoint: opts.Checkpoint, State: "runtimeclasses", Changed: c.changed, Logger: opts.Logger,
+	})
+	return c, nil
+}
+
+// Run watches the runtime classes until ctx ends, and then returns nil. A second call
+// returns an error that wraps runtime.ErrAlreadyRunning.
+func (c *Classes) Run(ctx context.Context) error {
+	if err := c.table.Run(ctx); err != nil {
+		return fmt.Errorf("runtimeclass: %w", err)
+	}
+	return nil
+}
+
+// Handler returns the handler of the runtime class; "" for the class "". The error is a
+// NotFound error of apimachinery, or wraps [ErrNotRead].
+func (c *Classes) Handler(class string) (handler string, err error) {
+	if class == "" {
+		return "", nil
+	}
+	var found bool
+	find := func(handlers map[string]string) { handler, found = handlers[class] }
+	err = c.table.Read(nil, find)
+	if err != nil || !found {
+		c.mu.Lock()
+		c.missing[class] = struct{}{}
+		c.mu.Unlock()
+		// It may have appeared since, before it was in missing.
+		err = c.table.ReadNow(find)
+	}
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", ErrNotRead, err)
+	case !found:
+		return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), class)
+	default:
+		return handler, nil
+	}
+}
+
+// changed calls Options.Appeared for the classes that have appeared.
+func (c *Classes) changed() {
+	c.mu.Lock()
+	var appeared []string
+	if len(c.missing) > 0 {
+		_ = c.table.ReadNow(func(handlers map[string]string) {
+			for class := range c.missing {
+				if _, ok := handlers[class]; ok {
+					appeared = append(appeared, class)
+					delete(c.missing, class)
+				}
+			}
+		})
+	}
+	c.mu.Unlock()
+	if c.appeared == nil {
+		return
+	}
+	for _, class := range appeared {
+		c.appeared(class)
+	}
+}

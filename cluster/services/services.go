@@ -1,0 +1,139 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// ErrNotRead is returned by [Services.Env] while the services are not known.
+var ErrNotRead = errors.New("services have not yet been read at least once, cannot construct envvars")
+
+// Checkpoint keeps the services for the next run of the agent. A *checkpoint.Store of
+// podconfig/checkpoint is one.
+type Checkpoint interface {
+	// KeepState keeps a state under a name. It must not block.
+	KeepState(name string, state any)
+	// LoadState reads what was kept under the name, and reports whether there is anything.
+	LoadState(name string, into any) bool
+}
+
+// Options are the settings of [Services]. The zero value is valid.
+type Options struct {
+	// Checkpoint keeps the services, under the name "services". nil: nothing is kept.
+	Checkpoint Checkpoint
+	// Sync is called for each pod for which Env has failed, when the services are known. It
+	// must not block. Agent.Sync starts the containers of the pod. nil: nothing is called.
+	Sync func(uid types.UID)
+	// Logger. The zero value discards.
+	Logger logr.Logger
+}
+
+// Services has the environment variables of the services of a cluster. Its methods are safe
+// for concurrent use.
+type Services struct {
+	table *table.Table[service]
+	sync  func(uid types.UID)
+
+	mu sync.Mutex
+	// waiting are the pods for which Env has failed.
+	waiting map[types.UID]struct{}
+}
+
+// New returns the services of the cluster. It does no I/O.
+func New(client kubernetes.Interface, opts Options) (*Services, error) {
+	if client == nil {
+		return nil, errors.New("services: the client is nil")
+	}
+	s := &Services{sync: opts.Sync, waiting: map[types.UID]struct{}{}}
+	services := client.CoreV1().Services(metav1.NamespaceAll)
+	s.table = table.New(table.Options[service]{
+		Resource: listwatch.Resource{
+			Name: "services", Client: client, Type: &v1.Service{},
+			List: func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
+				return services.List(ctx, opts)
+			},
+			Watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				return services.Watch(ctx, opts)
+			},
+			// There may be thousands of headless ones, as in kubelet (kubernetes#122394).
+			FieldSelector: fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone).String(),
+			MaxBackoff:    5 * time.Second,
+		},
+		Reduce: func(object any) (string, service, bool) {
+			o, ok := object.(*v1.Service)
+			if !ok {
+				return "", service{}, false
+			}
+			r, ok := reduce(o)
+			return key(o.Namespace, o.Name), r, ok
+		},
+		Checkpoint: opts.Checkpoint, State: "services", Changed: s.changed, Logger: opts.Logger,
+	})
+	return s, nil
+}
+
+// Run watches the services until ctx ends, and then returns nil. A second call returns an
+// error that wraps [runtime.ErrAlreadyRunning].
+func (s *Services) Run(ctx context.Context) error {
+	if err := s.table.Run(ctx); err != nil {
+		return fmt.Errorf("services: %w", err)
+	}
+	return nil
+}
+
+// Env returns the variables of services for the containers of a pod. The error wraps
+// [ErrNotRead], or is the cause of ctx's end. For a static pod there is none.
+func (s *Services) Env(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error) {
+	var seen []service
+	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
+	find := func(all map[string]service) { seen = ofPod(all, pod.Namespace, links) }
+	if runtime.IsStatic(pod) {
+		_ = s.table.ReadNow(find) // as in kubelet, without those that are not known
+		return variables(seen), nil
+	}
+	err := s.table.Read(ctx.Done(), find)
+	if err == nil {
+		return variables(seen), nil
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	s.waiting[pod.UID] = struct{}{}
+	s.mu.Unlock()
+	// The services may have been read since, before the pod was in waiting.
+	if s.table.ReadNow(find) == nil {
+		return variables(seen), nil
+	}
+	return nil, fmt.Errorf("%w: %w", ErrNotRead, err)
+}
+
+// changed calls Options.Sync for the pods that wait.
+func (s *Services) changed() {
+	s.mu.Lock()
+	waiting := s.waiting
+	s.waiting = map[types.UID]struct{}{}
+	s.mu.Unlock()
+	if s.sync == nil {
+		return
+	}
+	for uid := range waiting {
+		s.sync(uid)
+	}
+}
