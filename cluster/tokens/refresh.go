@@ -1,0 +1,213 @@
+package tokens
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+const (
+	// maxUse is how long a token is used at most, and maxJitter how much earlier it is
+	// refreshed. Both are kubelet's.
+	maxUse    = 24 * time.Hour
+	maxJitter = 10 * time.Second
+	// maxRefreshes is the number of refreshes at the same time.
+	maxRefreshes = 4
+	// saveDelay is how long changes are collected before they are kept.
+	saveDelay = time.Second
+)
+
+// retries is the delay after refreshes that have failed. It gets a jitter of up to one half.
+var retries = backoff.Exponential{Min: time.Second, Max: time.Minute}
+
+// entry is a token. Only refreshAt and failures change; the mutex of Tokens guards them.
+type entry struct {
+	request  *authenticationv1.TokenRequest
+	token    *authenticationv1.TokenRequest
+	received time.Time
+	lifetime time.Duration
+
+	refreshAt time.Time
+	// failures is the number of refreshes in a row that have failed.
+	failures int
+}
+
+// newEntry returns the entry of a token that was received at a time.
+func newEntry(request, token *authenticationv1.TokenRequest, received time.Time) *entry {
+	e := &entry{request: request, token: token, received: received, lifetime: lifetimeOf(token)}
+	e.refreshAt = received.Add(min(e.lifetime*8/10, maxUse) - rand.N(maxJitter))
+	return e
+}
+
+// lifetimeOf returns the lifetime that the API server has granted.
+func lifetimeOf(token *authenticationv1.TokenRequest) time.Duration {
+	seconds := int64(3600) // the default of the API
+	if s := token.Spec.ExpirationSeconds; s != nil && *s > 0 {
+		seconds = min(*s, 1<<32) // the API's maximum
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func (e *entry) expired(now time.Time) bool { return now.Sub(e.received) >= e.lifetime }
+
+// Run refreshes tokens until ctx ends, and then returns nil. A second call returns an error
+// that wraps [runtime.ErrAlreadyRunning].
+func (t *Tokens) Run(ctx context.Context) error {
+	if !t.started.CompareAndSwap(false, true) {
+		return fmt.Errorf("tokens: %w", runtime.ErrAlreadyRunning)
+	}
+	t.load.Do(t.restore)
+	defer t.save(true)
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+		case <-t.changed:
+		}
+		t.refresh(ctx, t.due(time.Now()))
+		t.save(false)
+		if wait, any := t.untilNext(time.Now()); any {
+			next.Reset(wait)
+		}
+	}
+}
+
+// due returns the keys of the tokens that are to be refreshed.
+func (t *Tokens) due(now time.Time) []key {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var due []key
+	for k, e := range t.entries {
+		if !e.refreshAt.After(now) {
+			due = append(due, k)
+		}
+	}
+	return due
+}
+
+// untilNext returns the time until the next refresh or save; false if none is due.
+func (t *Tokens) untilNext(now time.Time) (wait time.Duration, any bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := func(next time.Time) {
+		if d := next.Sub(now); !any || d < wait {
+			wait, any = d, true
+		}
+	}
+	for _, e := range t.entries {
+		at(e.refreshAt)
+	}
+	if !t.saveAt.IsZero() {
+		at(t.saveAt)
+	}
+	return max(wait, 0), any
+}
+
+// refresh requests the tokens anew.
+func (t *Tokens) refresh(ctx context.Context, keys []key) {
+	var g errgroup.Group
+	g.SetLimit(maxRefreshes)
+	for _, k := range keys {
+		g.Go(func() error {
+			t.refreshOne(ctx, k)
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+func (t *Tokens) refreshOne(ctx context.Context, k key) {
+	t.mu.Lock()
+	e := t.entries[k]
+	t.mu.Unlock()
+	if e == nil || ctx.Err() != nil {
+		return
+	}
+	_, err := t.request(ctx, k, e.request)
+	if err == nil {
+		if t.opts.Refreshed != nil && k.pod() != "" {
+			t.opts.Refreshed(k.pod())
+		}
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	t.mu.Lock()
+	if answered(err) && e.expired(time.Now()) && t.entries[k] == e {
+		t.forget(k) // its pod or its account may be gone; Token requests another one if not
+	}
+	e.failures++
+	first := e.failures == 1
+	delay := retries.After(e.failures)
+	e.refreshAt = time.Now().Add(delay + rand.N(delay/2))
+	t.mu.Unlock()
+	if first {
+		t.opts.Logger.Error(err, "Token of a service account cannot be refreshed; the present one is used on, and it is tried again",
+			"namespace", k.namespace, "serviceAccount", k.account, "pod", k.bound.Name, "podUID", k.bound.UID)
+	}
+}
+
+// kept is a token in the checkpoint.
+type kept struct {
+	Namespace string                         `json:"namespace"`
+	Account   string                         `json:"account"`
+	Request   *authenticationv1.TokenRequest `json:"request"`
+	Token     *authenticationv1.TokenRequest `json:"token"`
+	Received  time.Time                      `json:"received"`
+}
+
+// restore reads the tokens of the last run of the agent.
+func (t *Tokens) restore() {
+	var list []kept
+	if t.opts.Checkpoint == nil || !t.opts.Checkpoint.LoadState(state, &list) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, one := range list {
+		if one.Request == nil || one.Token == nil || one.Token.Status.Token == "" {
+			continue
+		}
+		e := newEntry(one.Request, one.Token, one.Received)
+		if now := time.Now(); one.Received.After(now) { // the clock was set back
+			e.refreshAt = now
+		}
+		t.entries[keyOf(one.Namespace, one.Account, one.Request)] = e
+	}
+}
+
+// save keeps the tokens for the next run of the agent, if that is due, or now if anything
+// has changed.
+func (t *Tokens) save(now bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.saveAt.IsZero() || !now && time.Now().Before(t.saveAt) {
+		return
+	}
+	t.saveAt = time.Time{}
+	if t.opts.Checkpoint == nil {
+		return
+	}
+	list := make([]kept, 0, len(t.entries))
+	for k, e := range t.entries {
+		list = append(list, kept{k.namespace, k.account, e.request, e.token, e.received})
+	}
+	slices.SortFunc(list, func(a, b kept) int { return strings.Compare(a.Token.Status.Token, b.Token.Status.Token) })
+	t.opts.Checkpoint.KeepState(state, list)
+}
+
+// state is the name in the checkpoint.
+const state = "tokens"

@@ -1,0 +1,191 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// requestTimeout is the time limit of one request.
+const requestTimeout = 30 * time.Second
+
+// Checkpoint keeps the tokens for the next run of the agent. A *checkpoint.Store of
+// podconfig/checkpoint is one.
+type Checkpoint interface {
+	// KeepState keeps a state under a name. It must not block.
+	KeepState(name string, state any)
+	// LoadState reads what was kept under the name, and reports whether there is anything.
+	LoadState(name string, into any) bool
+}
+
+// Options are the settings of [Tokens]. The zero value is valid.
+type Options struct {
+	// Checkpoint keeps the tokens, under the name "tokens". nil: nothing is kept.
+	Checkpoint Checkpoint
+	// Refreshed is called when a token of the pod was refreshed. It must not block. Agent.Sync
+	// brings the token to the volume of the pod. nil: the next sync of the pod brings it.
+	Refreshed func(pod types.UID)
+	// Logger. The zero value discards.
+	Logger logr.Logger
+}
+
+// Tokens has the tokens of the service accounts of pods. Its methods are safe for
+// concurrent use.
+type Tokens struct {
+	client  kubernetes.Interface
+	opts    Options
+	started atomic.Bool
+	load    sync.Once
+	// changed holds one token while the times of refreshes may have changed.
+	changed chan struct{}
+
+	mu      sync.Mutex
+	entries map[key]*entry
+	// saveAt is when the tokens are to be kept; zero while the checkpoint is up to date.
+	saveAt time.Time
+}
+
+// New returns Tokens that have none yet. It does no I/O.
+func New(client kubernetes.Interface, opts Options) (*Tokens, error) {
+	if client == nil {
+		return nil, errors.New("tokens: the client is nil")
+	}
+	return &Tokens{client: client, opts: opts, changed: make(chan struct{}, 1), entries: map[key]*entry{}}, nil
+}
+
+// key identifies the requests that can share a token.
+type key struct {
+	namespace, account string
+	audiences          string // joined with NUL
+	seconds            int64  // 0: the default of the API server
+	bound              authenticationv1.BoundObjectReference
+	// uid is that of the service account, a precondition; "" if there is none.
+	uid types.UID
+}
+
+func keyOf(namespace, account string, request *authenticationv1.TokenRequest) key {
+	k := key{namespace: namespace, account: account, audiences: strings.Join(request.Spec.Audiences, "\x00"), uid: request.UID}
+	if s := request.Spec.ExpirationSeconds; s != nil {
+		k.seconds = *s
+	}
+	if b := request.Spec.BoundObjectRef; b != nil {
+		k.bound = *b
+	}
+	return k
+}
+
+// pod returns the UID of the pod that the token is bound to, "" if it is bound to something
+// else.
+func (k key) pod() types.UID {
+	if k.bound.Kind != "Pod" {
+		return ""
+	}
+	return k.bound.UID
+}
+
+// Token returns a token of the service account for the request, which must not be changed
+// afterwards. The token is in the status of what is returned, which is shared and read-only.
+// If the API server answers with an error, that is the error.
+func (t *Tokens) Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	t.load.Do(t.restore)
+	k := keyOf(namespace, serviceAccount, request)
+	t.mu.Lock()
+	held := t.entries[k]
+	t.mu.Unlock()
+	if held != nil && !held.expired(time.Now()) {
+		return held.token, nil
+	}
+	token, err := t.request(ctx, k, request)
+	switch {
+	case err == nil:
+		return token, nil
+	case held != nil && ctx.Err() == nil && !answered(err):
+		return held.token, nil
+	default:
+		return nil, fmt.Errorf("failed to fetch token: %w", err)
+	}
+}
+
+// request requests a token, and holds it.
+func (t *Tokens) request(ctx context.Context, k key, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	limited, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	asked := time.Now()
+	token, err := t.client.CoreV1().ServiceAccounts(k.namespace).CreateToken(limited, k.account, request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if token.Status.Token == "" {
+		return nil, errors.New("the API server has answered without a token")
+	}
+	t.mu.Lock()
+	t.entries[k] = newEntry(request, token, asked)
+	t.touch()
+	t.mu.Unlock()
+	return token, nil
+}
+
+// answered reports whether the error is an answer of the API server about the request, and
+// not one that says that it cannot answer now.
+func answered(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code < http.StatusInternalServerError && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
+}
+
+// Update takes changes of the pods of the API server: those that are new or have changed,
+// and those that do not exist any more. It does not block.
+func (t *Tokens) Update(changed, removed []*v1.Pod) {
+	gone := map[types.UID]bool{}
+	for _, pod := range removed {
+		gone[pod.UID] = true
+	}
+	for _, pod := range changed {
+		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+			gone[pod.UID] = true
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k := range t.entries {
+		if gone[k.pod()] {
+			t.forget(k)
+		}
+	}
+}
+
+// forget drops a token. mu is held.
+func (t *Tokens) forget(k key) {
+	delete(t.entries, k)
+	t.touch()
+}
+
+// touch has Run look at the entries again, and keep them. mu is held.
+func (t *Tokens) touch() {
+	if t.saveAt.IsZero() {
+		t.saveAt = time.Now().Add(saveDelay)
+	}
+	select {
+	case t.changed <- struct{}{}:
+	default: // there is a token already
+	}
+}

@@ -1,0 +1,297 @@
+package tokens_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubeletkit/kubeletkit/cluster/tokens"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// disk is a checkpoint in memory.
+type disk struct {
+	mu    sync.Mutex
+	state map[string][]byte
+}
+
+func (d *disk) KeepState(name string, state any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == nil {
+		d.state = map[string][]byte{}
+	}
+	d.state[name], _ = json.Marshal(state)
+}
+
+func (d *disk) get(name string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return string(d.state[name])
+}
+
+func (d *disk) LoadState(name string, into any) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return json.Unmarshal(d.state[name], into) == nil
+}
+
+// world is Tokens that run, in a synctest bubble, with their API server.
+type world struct {
+	*tokens.Tokens
+	t     *testing.T
+	start time.Time
+
+	mu        sync.Mutex
+	fail      error
+	skew      time.Duration // of the clock of the API server; set before the first request
+	made      int
+	tries     int
+	refreshed []types.UID
+	log       strings.Builder
+}
+
+func run(t *testing.T, d *disk, test func(w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, start: time.Now()}
+		client := fake.NewClientset()
+		client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.tries++
+			if w.fail != nil {
+				return true, nil, w.fail
+			}
+			w.made++
+			assert.Equal(t, "token", a.GetSubresource())
+			answer := a.(clienttesting.CreateActionImpl).GetObject().(*authenticationv1.TokenRequest).DeepCopy()
+			if answer.Spec.ExpirationSeconds == nil {
+				answer.Spec.ExpirationSeconds = new(int64(3600))
+			}
+			answer.Status.Token = fmt.Sprintf("secret-%d", w.made)
+			answer.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(w.skew + time.Duration(*answer.Spec.ExpirationSeconds)*time.Second))
+			return true, answer, nil
+		})
+		opts := tokens.Options{
+			Refreshed: func(uid types.UID) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.refreshed = append(w.refreshed, uid)
+			},
+			Logger: funcr.New(func(_, args string) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.log.WriteString(args + "\n")
+			}, funcr.Options{Verbosity: 9}),
+		}
+		if d != nil {
+			opts.Checkpoint = d
+		}
+		var err error
+		w.Tokens, err = tokens.New(client, opts)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		test(w)
+		synctest.Wait()
+		cancel()
+		require.NoError(t, <-done)
+		require.ErrorIs(t, w.Run(ctx), runtime.ErrAlreadyRunning)
+		assert.NotContains(t, w.log.String(), "secret-")
+	})
+}
+
+func (w *world) set(fail error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail = fail
+}
+
+func (w *world) counts() (tries, made, refreshed, lines int) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tries, w.made, len(w.refreshed), strings.Count(w.log.String(), "\n")
+}
+
+func (w *world) token(r *authenticationv1.TokenRequest) string {
+	w.t.Helper()
+	token, err := w.Token(w.t.Context(), "ns", "sa", r)
+	if err != nil {
+		return err.Error()
+	}
+	return token.Status.Token
+}
+
+func (w *world) sleepUntil(sinceStart time.Duration) { time.Sleep(time.Until(w.start.Add(sinceStart))) }
+
+func request(uid string, seconds int64, audiences ...string) *authenticationv1.TokenRequest {
+	return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &seconds, Audiences: audiences,
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p-" + uid, UID: types.UID(uid)},
+	}}
+}
+
+var (
+	errAway = errors.New("connection refused")
+	errGone = apierrors.NewNotFound(v1.Resource("pods"), "p-u")
+)
+
+func pod(uid string, phase v1.PodPhase) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Status: v1.PodStatus{Phase: phase}}
+}
+
+func TestATokenForEachRequest(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(w *world) {
+		for range 2 {
+			assert.Equal(t, "secret-1", w.token(request("u", 3600)))
+		}
+		for i, other := range []*authenticationv1.TokenRequest{
+			request("v", 3600), request("u", 7200), request("u", 3600, "vault"), request("u", 3600, "a", "b"), {},
+			{ObjectMeta: metav1.ObjectMeta{UID: "account"}},
+		} {
+			want := fmt.Sprintf("secret-%d", i+2)
+			assert.Equal(t, want, w.token(other))
+			assert.Equal(t, want, w.token(other))
+		}
+	})
+}
+
+func TestRefreshes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		seconds int64
+		after   time.Duration
+	}{{600, 480 * time.Second}, {3607, 2885 * time.Second}, {30 * 24 * 3600, 24 * time.Hour}} {
+		run(t, nil, func(w *world) {
+			require.Equal(t, "secret-1", w.token(request("u", c.seconds)))
+			w.sleepUntil(c.after - 11*time.Second)
+			assert.Equal(t, "secret-1", w.token(request("u", c.seconds)))
+			w.sleepUntil(c.after + time.Second)
+			_, made, refreshed, _ := w.counts()
+			assert.Equal(t, []int{2, 1}, []int{made, refreshed}, "nobody has asked for it")
+			assert.Equal(t, "secret-2", w.token(request("u", c.seconds)))
+		})
+	}
+}
+
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(w *world) {
+		require.Equal(t, "secret-1", w.token(request("u", 600)))
+		w.set(errAway)
+		w.sleepUntil(590 * time.Second)
+		assert.Equal(t, "secret-1", w.token(request("u", 600)), "it has not expired")
+		tries, _, _, lines := w.counts()
+		assert.InDelta(t, 8, tries, 3, "1 s, 2 s, 4 s …")
+		assert.Equal(t, 1, lines)
+		w.sleepUntil(24 * time.Hour)
+		assert.Equal(t, "secret-1", w.token(request("u", 600)), "there is no other")
+		assert.Equal(t, "failed to fetch token: connection refused", w.token(request("v", 600)))
+		w.set(nil)
+		time.Sleep(91 * time.Second)
+		_, made, refreshed, _ := w.counts()
+		assert.Equal(t, []int{2, 1}, []int{made, refreshed})
+		assert.Equal(t, "secret-2", w.token(request("u", 600)))
+	})
+}
+
+func TestServerRefuses(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(w *world) {
+		require.Equal(t, "secret-1", w.token(request("u", 600)))
+		w.set(errGone)
+		w.sleepUntil(590 * time.Second)
+		assert.Equal(t, "secret-1", w.token(request("u", 600)), "it has not expired")
+		w.sleepUntil(20 * time.Minute)
+		assert.Equal(t, `failed to fetch token: pods "p-u" not found`, w.token(request("u", 600)))
+		before, _, _, _ := w.counts()
+		time.Sleep(time.Hour)
+		after, _, _, _ := w.counts()
+		assert.Equal(t, before, after, "it is forgotten")
+	})
+}
+
+func TestTokensOfPodsThatEnd(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(w *world) {
+		for _, uid := range []string{"removed", "ended", "failed", "runs"} {
+			w.token(request(uid, 600))
+		}
+		w.Update([]*v1.Pod{pod("ended", v1.PodSucceeded), pod("failed", v1.PodFailed), pod("runs", v1.PodRunning)}, []*v1.Pod{pod("removed", v1.PodRunning)})
+		time.Sleep(490 * time.Second)
+		_, _, refreshed, _ := w.counts()
+		assert.Equal(t, 1, refreshed)
+		assert.Equal(t, []types.UID{"runs"}, w.refreshed)
+		assert.Equal(t, "secret-6", w.token(request("removed", 600)))
+	})
+}
+
+func TestClocksDiffer(t *testing.T) {
+	t.Parallel()
+	for _, skew := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		run(t, nil, func(w *world) {
+			w.skew = skew
+			w.token(request("u", 600))
+			w.sleepUntil(460 * time.Second)
+			w.token(request("u", 600))
+			tries, _, _, _ := w.counts()
+			assert.Equal(t, 1, tries)
+			w.sleepUntil(490 * time.Second)
+			tries, _, _, _ = w.counts()
+			assert.Equal(t, 2, tries)
+		})
+	}
+}
+
+func TestTokensOfTheLastRun(t *testing.T) {
+	t.Parallel()
+	var d disk
+	run(t, &d, func(w *world) {
+		w.token(request("u", 3600, "a", "b"))
+		w.token(request("gone", 3600))
+		time.Sleep(2 * time.Second)
+		assert.Contains(t, d.get("tokens"), "secret-1")
+		w.Update(nil, []*v1.Pod{pod("gone", "")}) // kept at the end
+	})
+	run(t, &d, func(w *world) {
+		w.set(errAway)
+		assert.Equal(t, "secret-1", w.token(request("u", 3600, "a", "b")))
+		assert.Equal(t, "failed to fetch token: connection refused", w.token(request("gone", 3600)))
+		w.sleepUntil(30 * time.Minute)
+	})
+	run(t, &d, func(w *world) { // its clock is that of the first run again: it was set back
+		assert.Equal(t, "secret-1", w.token(request("u", 3600, "a", "b")))
+		w.sleepUntil(49 * time.Minute)
+		_, made, _, _ := w.counts()
+		assert.Equal(t, 1, made, "refreshed at the same time as in the first run")
+	})
+	d.KeepState("tokens", []map[string]any{{"namespace": "ns"}, {"token": map[string]any{}}})
+	run(t, &d, func(w *world) { assert.Equal(t, "secret-1", w.token(request("u", 3600))) })
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	_, err := tokens.New(nil, tokens.Options{})
+	require.EqualError(t, err, "tokens: the client is nil")
+}
