@@ -106,9 +106,12 @@ func observed(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.Container
 	sameInstance := prev != nil && prev.ContainerID == s.ContainerID
 	if prev != nil {
 		s.RestartCount = max(inst.RestartCount, prev.RestartCount)
-		if !sameInstance && prev.State.Terminated != nil {
+		switch last := prev.LastTerminationState.Terminated; {
+		case !sameInstance && prev.State.Terminated != nil:
 			s.LastTerminationState = v1.ContainerState{Terminated: prev.State.Terminated.DeepCopy()}
-		} else {
+		case last != nil && last.ContainerID == s.ContainerID:
+			// It waited to be started again. Now the end of the instance is its state.
+		default:
 			s.LastTerminationState = *prev.LastTerminationState.DeepCopy()
 		}
 	}

@@ -101,7 +101,7 @@ func TestTerminate(t *testing.T) {
 			app[1]: exit0@1-2 Completed, restarts 0`},
 		{"crashing", podOf(v1.RestartPolicyAlways, "app"), status.Input{Runtime: observe("", "app/1 exit3@1-2"), Waiting: crashing}, `
 			Failed since -1
-			app[1]: exit3@1-2 Error, was exit3@1-2 Error, restarts 0`},
+			app[1]: exit3@1-2 Error, restarts 0`},
 		{"never started", podOf(v1.RestartPolicyAlways, "app"), status.Input{Runtime: &runtime.PodStatus{}}, `
 			Failed since 4
 			app[]: exit137@--- ContainerStatusUnknown, restarts 0`},

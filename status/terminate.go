@@ -37,7 +37,7 @@ func end(cs *v1.ContainerStatus) {
 	}
 	last := cs.LastTerminationState.Terminated
 	if cs.State.Waiting != nil && last != nil {
-		cs.State = v1.ContainerState{Terminated: last.DeepCopy()}
+		cs.State, cs.LastTerminationState = v1.ContainerState{Terminated: last}, v1.ContainerState{}
 	} else {
 		cs.State = lost(messageLost)
 	}
