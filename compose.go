@@ -388,6 +388,8 @@ func (a *Agent) logParts() {
 	missing(has[history.Runner](p.History), "History", "history.Runner", "the history ends with the agent")
 	missing(has[runtime.EventSource](p.Runtime), "Runtime", "runtime.EventSource", "the runtime is relisted every second")
 	missing(has[runtime.ImageService](p.Runtime), "Runtime", "runtime.ImageService", "images are not collected")
+	missing(has[runtime.DiskUsageReporter](p.Runtime), "Runtime", "runtime.DiskUsageReporter", "writable layers do not count for limits of ephemeral storage")
+	missing(has[volume.UsageReporter](p.Volumes), "Volumes", "volume.UsageReporter", "volumes do not count for limits of ephemeral storage")
 	missing(has[runtime.FeatureReporter](p.Runtime), "Runtime", "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
 	missing(has[pleg.Holder](p.PLEG), "PLEG", "pleg.Holder", "pods are inspected while they are being changed")
 	missing(has[pleg.Relister](p.PLEG), "PLEG", "pleg.Relister", "a runtime that does not answer is noticed later")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -110,4 +111,48 @@ func TestFilesFollowDuringALongSync(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "2", string(data))
 	})
+}
+
+// A pod whose containers, volumes and logs exceed its limits of ephemeral storage is evicted
+// with kubelet's words.
+func TestEphemeralStorageLimits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		use  func(t *testing.T, n *node, root string)
+		want string
+	}{
+		"writable layer": {func(t *testing.T, n *node, _ string) {
+			n.runtime.SetUsage(fake.Target{}, fake.Usage{Disk: 5 << 20})
+		}, `Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. `},
+		"volume": {func(t *testing.T, n *node, root string) {
+			file := filepath.Join(root, "pods/uid-web/volumes/kubernetes.io~empty-dir/data/f")
+			require.NoError(t, os.WriteFile(file, make([]byte, 5<<20), 0o600))
+		}, `Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. `},
+		"logs": {func(t *testing.T, n *node, root string) {
+			dir := filepath.Join(root, "logs/ns_web_uid-web/main")
+			require.NoError(t, os.MkdirAll(dir, 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "0.log"), make([]byte, 5<<20), 0o600))
+		}, `Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. `},
+		"less": {func(t *testing.T, n *node, _ string) {
+			n.runtime.SetUsage(fake.Target{}, fake.Usage{Disk: 3 << 20})
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				n := startNode(t, root, fake.New(fake.Options{}))
+				defer n.stop(t)
+				pod := testpod.With(makePod("web"), testpod.Namespace("ns"), testpod.Volumes(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}))
+				pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("4Mi")}
+				n.source.Set(pod)
+				require.Equal(t, v1.PodRunning, n.after(time.Minute)["web"].Status.Phase)
+				tc.use(t, n, root)
+				status := n.after(time.Minute)["web"].Status
+				assert.Equal(t, tc.want, status.Message)
+				if tc.want != "" {
+					assert.Equal(t, v1.PodFailed, status.Phase)
+					assert.Equal(t, "Evicted", status.Reason)
+				}
+			})
+		})
+	}
 }

@@ -6,8 +6,8 @@
 // SyncPod brings a pod one step closer to its spec:
 //
 //  1. It generates the API status from the observed status and sets it.
-//  2. It ends a pod that has finished, has exceeded its active deadline, or has a volume
-//     larger than its size limit.
+//  2. It ends a pod that has finished, has exceeded its active deadline, has a volume larger
+//     than its size limit, or uses more ephemeral storage than its limits permit.
 //  3. It makes the pod's directory, sets up the volumes, looks up the pull secrets and
 //     starts the probes.
 //  4. It calls SyncPod of the runtime, which starts and stops containers.

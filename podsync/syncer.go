@@ -182,7 +182,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return podworkers.Result{Terminal: true}, nil
 	}
-	failed, recheck := s.mustFail(ctx, st, pod, &api)
+	failed, recheck := s.mustFail(ctx, st, pod, observed, &api)
 	if failed != nil {
 		s.setStatus(st, in, func(api *v1.PodStatus) {
 			api.Phase, api.Reason, api.Message = v1.PodFailed, failed.reason, failed.message
@@ -205,21 +205,31 @@ type failure struct{ eventType, reason, message string }
 
 // mustFail returns why the pod must fail although it has not finished. If it returns nil, the
 // duration is the time until the next check, 0 for never.
-func (s *Syncer) mustFail(ctx context.Context, st *podState, pod *v1.Pod, api *v1.PodStatus) (*failure, time.Duration) {
+func (s *Syncer) mustFail(ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus, api *v1.PodStatus) (*failure, time.Duration) {
 	now := time.Now()
 	past, recheck := pastDeadline(pod, api, now)
 	if past {
 		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
-	if !volume.HasSizeLimit(pod) {
+	sized, limited := volume.HasSizeLimit(pod), hasStorageLimit(pod)
+	if !sized && !limited {
 		return nil, recheck
 	}
 	if wait := st.untilMeasured(now); wait > 0 {
 		return nil, soonest(recheck, wait)
 	}
-	message, err := s.deps.Volumes.Exceeded(ctx, pod, st.dir)
+	var message string
+	var err error
+	if sized {
+		message, err = s.deps.Volumes.Exceeded(ctx, pod, st.dir)
+	}
+	if message == "" && limited {
+		var failed error
+		message, failed = s.storageExceeded(ctx, pod, st.dir, observed)
+		err = errors.Join(err, failed)
+	}
 	if err != nil {
-		s.log.Error(err, "Measuring the volumes of a pod failed", "pod", runtime.RefOf(pod))
+		s.log.Error(err, "Measuring the storage of a pod failed", "pod", runtime.RefOf(pod))
 	}
 	if message != "" {
 		return &failure{v1.EventTypeWarning, reasonEvicted, message}, 0

@@ -100,3 +100,11 @@ type FsUsage struct {
 	// seconds old.
 	UsedBytes int64
 }
+
+// DiskUsageReporter is an optional interface of a [Runtime], see [Optional]. Without it, the
+// writable layers of containers do not count for limits of ephemeral storage.
+type DiskUsageReporter interface {
+	// ContainerDiskUsage returns the size of the writable layer of a running container, in
+	// bytes. It may be some seconds old.
+	ContainerDiskUsage(ctx context.Context, id ContainerID) (int64, error)
+}

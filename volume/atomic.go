@@ -92,6 +92,31 @@ func (w *writer) write(p payload) (changed bool, err error) {
 	return !same, w.removeOthers(current)
 }
 
+// complete does what is left of a write that was interrupted after it has published its
+// files.
+func (w *writer) complete() error {
+	current, err := w.current()
+	if err != nil || current == "" {
+		return err
+	}
+	dir, err := w.root.Open(current)
+	if err != nil {
+		return err
+	}
+	names, err := dir.Readdirnames(-1)
+	if err = errors.Join(err, dir.Close()); err != nil {
+		return err
+	}
+	tops := make(map[string]bool, len(names))
+	for _, name := range names {
+		tops[name] = true
+	}
+	if err := w.link(tops); err != nil {
+		return err
+	}
+	return w.removeOthers(current)
+}
+
 func (w *writer) step(format string, args ...any) error {
 	if w.before == nil {
 		return nil

@@ -58,7 +58,7 @@ func visible(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func content2(p payload) map[string]string {
+func textOf(p payload) map[string]string {
 	out := map[string]string{}
 	for name, f := range p {
 		out[name] = string(f.data)
@@ -100,7 +100,7 @@ func TestWrite(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, changed)
 		assert.True(t, isWritten(dir))
-		assert.Equal(t, content2(v), visible(t, dir))
+		assert.Equal(t, textOf(v), visible(t, dir))
 		tidy(t, dir)
 
 		before, err := os.Readlink(filepath.Join(dir, dataLink))
@@ -145,11 +145,15 @@ func TestWriteKilledAtEachStep(t *testing.T) {
 					where := fmt.Sprintf("from %d to %d, killed before step %d", from, to, kill)
 					assert.True(t, isWritten(dir), where)
 					data := contentOf(t, filepath.Join(dir, dataLink))
-					assert.Contains(t, []map[string]string{content2(versions[from]), content2(versions[to])}, data, where)
+					assert.Contains(t, []map[string]string{textOf(versions[from]), textOf(versions[to])}, data, where)
+
+					require.NoError(t, newWriter(t, dir).complete(), where)
+					assert.Equal(t, data, visible(t, dir), "%s, when the new files cannot be had any more", where)
+					tidy(t, dir)
 
 					_, err = newWriter(t, dir).write(versions[then])
 					require.NoError(t, err, where)
-					assert.Equal(t, content2(versions[then]), visible(t, dir), where)
+					assert.Equal(t, textOf(versions[then]), visible(t, dir), where)
 					tidy(t, dir)
 				}
 			}
@@ -174,11 +178,11 @@ func TestFirstWriteKilledAtEachStep(t *testing.T) {
 			break
 		}
 		if isWritten(dir) {
-			assert.Equal(t, content2(versions[1]), contentOf(t, filepath.Join(dir, dataLink)))
+			assert.Equal(t, textOf(versions[1]), contentOf(t, filepath.Join(dir, dataLink)))
 		}
 		_, err = newWriter(t, dir).write(versions[1])
 		require.NoError(t, err)
-		assert.Equal(t, content2(versions[1]), visible(t, dir))
+		assert.Equal(t, textOf(versions[1]), visible(t, dir))
 		tidy(t, dir)
 	}
 }
@@ -265,11 +269,57 @@ func TestPlantedFiles(t *testing.T) {
 			p := files("secret", "of the pod")
 			_, err := newWriter(t, dir).write(p)
 			require.NoError(t, err)
-			assert.Equal(t, content2(p), visible(t, dir))
+			assert.Equal(t, textOf(p), visible(t, dir))
 			tidy(t, dir)
 			data, err := os.ReadFile(secret)
 			require.NoError(t, err)
 			assert.Equal(t, "mine", string(data))
 		})
 	}
+}
+
+// A reader that opens ..data sees all files of one version.
+func TestReadersSeeNoMixture(t *testing.T) {
+	dir := t.TempDir()
+	w := newWriter(t, dir)
+	version := func(i int) payload { return files("a", fmt.Sprint(i), "b", fmt.Sprint(i), "c/d", fmt.Sprint(i)) }
+	_, err := w.write(version(0))
+	require.NoError(t, err)
+	stop, seen := make(chan struct{}), make(chan int)
+	for range 2 {
+		go func() {
+			read := 0
+			defer func() { seen <- read }()
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				root, err := os.OpenRoot(filepath.Join(dir, dataLink))
+				if err != nil {
+					continue // it was removed after the link was read
+				}
+				a, errA := root.ReadFile("a")
+				b, errB := root.ReadFile("b")
+				c, errC := root.ReadFile("c/d")
+				_ = root.Close()
+				if errA == nil && errB == nil && errC == nil {
+					read++
+					assert.Equal(t, string(a), string(b))
+					assert.Equal(t, string(a), string(c))
+				}
+			}
+		}()
+	}
+	for i := range 300 {
+		_, err := w.write(version(i))
+		require.NoError(t, err)
+		data, err := os.ReadFile(filepath.Join(dir, "a"))
+		require.NoError(t, err, "the file is there at any time")
+		assert.Equal(t, fmt.Sprint(i), string(data))
+	}
+	close(stop)
+	assert.Positive(t, <-seen)
+	assert.Positive(t, <-seen)
 }

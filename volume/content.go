@@ -28,6 +28,16 @@ type Sources struct {
 	// Allocatable is what pods can have of the node. It is the value of a limit that a
 	// container does not have, and the largest size of a volume in memory.
 	Allocatable v1.ResourceList
+
+	// before is [writer].before, for tests.
+	before func(step string) error
+}
+
+func (s Sources) step(step string) error {
+	if s.before == nil {
+		return nil
+	}
+	return s.before(step)
 }
 
 // TokenSource has the tokens of service accounts. It is called at each sync of a pod, so it
@@ -69,7 +79,7 @@ func (c content) setUp(ctx context.Context, req SetUpRequest, build func() (payl
 	case err == nil:
 		return ready, nil
 	case isWritten(req.Dir):
-		return ready, &OutdatedError{err}
+		return ready, &OutdatedError{errors.Join(err, c.complete(req))}
 	default:
 		return runtime.Volume{}, err
 	}
@@ -78,7 +88,13 @@ func (c content) setUp(ctx context.Context, req SetUpRequest, build func() (payl
 // place brings the files of the volume to the payload.
 func (c content) place(ctx context.Context, req SetUpRequest, files payload) error {
 	access := accessOf(req.Pod)
+	if err := c.step("make the volume"); err != nil {
+		return err
+	}
 	if err := access.ensureDir(ctx, req.Dir); err != nil {
+		return err
+	}
+	if err := c.step("mount the volume"); err != nil {
 		return err
 	}
 	if c.memory && !isWritten(req.Dir) {
@@ -93,6 +109,7 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 		return err
 	}
 	defer func() { _ = w.root.Close() }()
+	w.before = c.before
 	for _, dir := range nestedMountPoints(req.Pod, req.Volume.Name) {
 		if err := w.root.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
@@ -100,6 +117,17 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 	}
 	_, err = w.write(files)
 	return err
+}
+
+// complete completes an interrupted write of the content that the volume has.
+func (c content) complete(req SetUpRequest) error {
+	w, err := openWriter(req.Dir, accessOf(req.Pod))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.root.Close() }()
+	w.before = c.before
+	return w.complete()
 }
 
 // ensureDir makes the directory of a volume unless it exists.

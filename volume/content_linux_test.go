@@ -13,6 +13,37 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
+// A sub-path shows the files of the time when it was mounted, until it is mounted again.
+func TestSubPathKeepsOldContent(t *testing.T) {
+	needsMount(t)
+	h := newHeld()
+	h.maps["default/conf"] = &v1.ConfigMap{Data: map[string]string{"a": "1"}}
+	m, dir := contentManager(t, volume.Sources{Objects: h}), filepath.Join(t.TempDir(), "u1")
+	p := pod(configMapVolume("conf", "conf", false))
+	cleanUp(t, m, p, dir)
+	setUp := func() string {
+		ready, err := m.SetUp(t.Context(), p, dir)
+		require.NoError(t, err)
+		sub, err := m.SubPath(t.Context(), kruntime.SubPath{
+			Pod: kruntime.RefOf(p), Container: "main", VolumeName: "conf", Volume: ready["conf"], Path: "a", Dir: dir,
+		})
+		require.NoError(t, err)
+		return sub
+	}
+	sub := setUp()
+	h.maps["default/conf"] = &v1.ConfigMap{Data: map[string]string{"a": "2"}}
+	_, err := m.SetUp(t.Context(), p, dir)
+	require.NoError(t, err)
+	read := func() string {
+		data, err := os.ReadFile(sub)
+		require.NoError(t, err)
+		return string(data)
+	}
+	assert.Equal(t, "1", read())
+	assert.Equal(t, sub, setUp(), "for the next instance of the container")
+	assert.Equal(t, "2", read())
+}
+
 // Secrets and tokens are not on a disk.
 func TestSecretsAreInMemory(t *testing.T) {
 	needsMount(t)

@@ -56,7 +56,8 @@
 // does not open what is there, and bind-mounts exactly what it has found: a container
 // that replaces a directory by a link between the check and the mount gains nothing.
 // Only where the agent may not mount, the checked path itself is used, without
-// protection from such a replacement.
+// protection from such a replacement; in a volume of files, the path with its links, which
+// then shows the latest content.
 //
 // # Guarantees
 //

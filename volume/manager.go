@@ -41,6 +41,9 @@ type Manager struct {
 	plugins []Plugin
 	metrics Metrics
 	log     logr.Logger
+	// before is called before each step of a tear-down, and its error is that of the step.
+	// It is for tests, else nil.
+	before func(step string) error
 }
 
 var _ VolumeManager = (*Manager)(nil)
@@ -76,7 +79,7 @@ func New(opts Options) (*Manager, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Manager{plugins: plugins, metrics: newGuarded(opts.Metrics, opts.Logger), log: opts.Logger}, nil
+	return &Manager{plugins: plugins, metrics: newGuarded(opts.Metrics, opts.Logger), log: opts.Logger, before: opts.before}, nil
 }
 
 // SetUp implements [VolumeManager].

@@ -16,8 +16,8 @@ import (
 )
 
 // bindOpened mounts the opened file or directory at target and returns target. It
-// does nothing if the file is mounted there already. Where the process may not mount,
-// it returns the path of the opened file.
+// does nothing if the file is mounted there already. Where the process may not mount, the
+// error wraps EPERM.
 func bindOpened(f *os.File, target string) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -34,13 +34,15 @@ func bindOpened(f *os.File, target string) (string, error) {
 	}
 	opened := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
 	err = unix.Mount(opened, target, "", unix.MS_BIND, "")
-	if errors.Is(err, unix.EPERM) {
-		return os.Readlink(opened)
-	}
 	if err != nil {
 		return "", os.NewSyscallError("mount", err)
 	}
 	return target, nil
+}
+
+// pathOf returns the path of an opened file, without symbolic links.
+func pathOf(f *os.File) (string, error) {
+	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
 // makeTarget makes a mount point: a directory, or a file for anything else. One of the

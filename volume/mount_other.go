@@ -5,10 +5,13 @@ package volume
 import (
 	"errors"
 	"os"
+	"syscall"
 )
 
-// bindOpened returns the checked path itself: there are no bind mounts here.
-func bindOpened(f *os.File, _ string) (string, error) { return f.Name(), nil }
+// bindOpened fails: there are no bind mounts here.
+func bindOpened(*os.File, string) (string, error) { return "", syscall.EPERM }
+
+func pathOf(f *os.File) (string, error) { return f.Name(), nil }
 
 func mountTmpfs(string, int64, access) error { return errors.ErrUnsupported }
 

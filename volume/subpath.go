@@ -2,9 +2,11 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -23,6 +25,12 @@ func (m *Manager) SubPath(_ context.Context, req runtime.SubPath) (string, error
 	defer func() { _ = f.Close() }()
 	target := filepath.Join(req.Dir, subPathsDir, req.VolumeName, req.Container, strconv.Itoa(req.Index))
 	path, err := bindOpened(f, target)
+	if errors.Is(err, syscall.EPERM) { // the agent may not mount
+		if req.Volume.ReadOnly { // a file here is replaced by the next version, and its path is gone
+			return filepath.Join(req.Volume.HostPath, req.Path), nil
+		}
+		path, err = pathOf(f)
+	}
 	if err != nil {
 		return "", fmt.Errorf("%s: mounting it: %w", where, err)
 	}

@@ -22,6 +22,9 @@ import (
 // If a plugin fails, its volume is left as it is, the others are taken down, and the
 // error joins those of all plugins that have failed.
 func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error {
+	if err := m.step("unmount the sub-paths"); err != nil {
+		return err
+	}
 	// Sub-paths are mounts of their own, which keep the volumes' file systems in use.
 	if err := unmountBelow(filepath.Join(podDir, subPathsDir)); err != nil {
 		return fmt.Errorf("pod %s: unmounting the sub-paths of its volumes: %w", ref, err)
@@ -35,14 +38,18 @@ func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir strin
 		errs []error
 	)
 	for _, v := range found {
-		if err := m.tearDown(ctx, ref, v); err != nil {
+		err := m.step("take down " + v.name)
+		if err == nil {
+			err = m.tearDown(ctx, ref, v)
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.name, ref, err))
 			continue
 		}
 		down = append(down, v)
 	}
 	if len(errs) == 0 {
-		return removeVolumes(ctx, ref, podDir)
+		return m.removeVolumes(ctx, ref, podDir)
 	}
 	for _, v := range down {
 		if err := v.remove(ctx); err != nil {
@@ -50,6 +57,13 @@ func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir strin
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (m *Manager) step(step string) error {
+	if m.before == nil {
+		return nil
+	}
+	return m.before(step)
 }
 
 // tearDown has the volume's plugin take it down, if there is such a plugin.
@@ -69,8 +83,11 @@ func (m *Manager) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolum
 
 // removeVolumes unmounts and removes what is left of the pod's volumes. What the
 // plugins remember goes last, so that they are called again if this fails.
-func removeVolumes(ctx context.Context, ref runtime.PodRef, podDir string) error {
+func (m *Manager) removeVolumes(ctx context.Context, ref runtime.PodRef, podDir string) error {
 	for _, sub := range []string{volumesDir, subPathsDir, stateDir} {
+		if err := m.step("remove " + sub); err != nil {
+			return err
+		}
 		if err := removeMounted(ctx, filepath.Join(podDir, sub)); err != nil {
 			return fmt.Errorf("pod %s: removing its volumes: %w", ref, err)
 		}
@@ -81,6 +98,9 @@ func removeVolumes(ctx context.Context, ref runtime.PodRef, podDir string) error
 // Remove implements [VolumeManager].
 func (m *Manager) Remove(ctx context.Context, ref runtime.PodRef, podDir string) error {
 	if err := m.TearDown(ctx, ref, podDir); err != nil {
+		return err
+	}
+	if err := m.step("remove the directory"); err != nil {
 		return err
 	}
 	if err := removeMounted(ctx, podDir); err != nil {

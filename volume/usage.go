@@ -54,6 +54,43 @@ func (m *Manager) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (str
 	return "", nil
 }
 
+// UsageReporter is an optional interface of a [VolumeManager], found by
+// [runtime.Optional].
+type UsageReporter interface {
+	// Usage returns what the volumes of the pod use of the node's ephemeral storage, in
+	// bytes: those of the types emptyDir, if it is on disk, and configMap (kubelet:
+	// IsLocalEphemeralVolume).
+	Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error)
+}
+
+var _ UsageReporter = (*Manager)(nil)
+
+// Usage implements [UsageReporter]. Files that vanish meanwhile do not count. A volume that its
+// containers have made so that it cannot be measured is an error.
+func (m *Manager) Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error) {
+	var sum int64
+	var errs []error
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		p := m.pluginFor(v)
+		if p == nil || v.ConfigMap == nil && (v.EmptyDir == nil || v.EmptyDir.Medium != v1.StorageMediumDefault) {
+			continue
+		}
+		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err))
+		}
+		sum += used
+	}
+	return sum, errors.Join(errs...)
+}
+
+// DiskUsage returns the size of the allocated blocks of the files below a directory, in
+// bytes, and 0 if there is no such directory. Links in it are not followed, and what is mounted
+// there does not count. It takes the memory of a few directories' names, however many files
+// there are.
+func DiskUsage(ctx context.Context, dir string) (int64, error) { return diskUsage(ctx, dir) }
+
 // tries is how often a measurement that fails is tried.
 const tries = 3
 

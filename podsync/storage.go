@@ -1,0 +1,94 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// storage is what a pod uses of the node's ephemeral storage, in bytes.
+type storage struct {
+	// containers are the writable layer and the logs of each container.
+	containers map[string]int64
+	// volumes are the volumes on disk, taken together.
+	volumes int64
+}
+
+// exceeded returns kubelet's message for the eviction of a pod that uses more ephemeral
+// storage than it or one of its containers may, and "" otherwise (kubelet:
+// localStorageEviction).
+func (u storage) exceeded(pod *v1.Pod) string {
+	if limit, ok := podStorageLimit(pod); ok {
+		sum := u.volumes
+		for _, n := range u.containers {
+			sum += n
+		}
+		if resource.NewQuantity(sum, resource.BinarySI).Cmp(limit) > 0 {
+			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+		}
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		limit := c.Resources.Limits.StorageEphemeral()
+		if limit.Sign() > 0 && limit.CmpInt64(u.containers[c.Name]) < 0 {
+			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+		}
+	}
+	return ""
+}
+
+// podStorageLimit returns the sum of the limits of the containers. There is one as soon as one
+// container has a limit.
+func podStorageLimit(pod *v1.Pod) (resource.Quantity, bool) {
+	limit, ok := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
+	return limit, ok
+}
+
+// hasStorageLimit reports whether the storage of the pod has to be measured.
+func hasStorageLimit(pod *v1.Pod) bool {
+	for _, c := range runtime.Containers(&pod.Spec) {
+		if _, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// storageExceeded measures the storage of the pod. What cannot be measured does not count;
+// the error says what that is.
+func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, observed *runtime.PodStatus) (string, error) {
+	use := storage{containers: map[string]int64{}}
+	var errs []error
+	count := func(n int64, err error) int64 {
+		if err != nil {
+			errs = append(errs, err)
+		}
+		return n
+	}
+	if m, ok := runtime.Optional[volume.UsageReporter](s.deps.Volumes); ok {
+		use.volumes = count(m.Usage(ctx, pod, dir))
+	}
+	layers, _ := runtime.Optional[runtime.DiskUsageReporter](s.deps.Runtime)
+	for _, c := range runtime.Containers(&pod.Spec) {
+		instance := observed.Newest(c.Name)
+		if instance == nil {
+			continue
+		}
+		if s.opts.Host.PodLogsDir != "" {
+			logs := filepath.Join(s.opts.Host.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), c.Name)
+			use.containers[c.Name] += count(volume.DiskUsage(ctx, logs))
+		}
+		if layers != nil && instance.State == runtime.ContainerRunning {
+			use.containers[c.Name] += count(layers.ContainerDiskUsage(ctx, instance.ID))
+		}
+	}
+	return use.exceeded(pod), errors.Join(errs...)
+}
