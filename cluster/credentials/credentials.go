@@ -2,15 +2,18 @@ package credentials
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/certificate"
 	"k8s.io/client-go/util/connrotation"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -18,21 +21,41 @@ import (
 
 // Options are the options of [Load]. Kubeconfig is required.
 type Options struct {
-	// Kubeconfig is the file with the address of the API server and the credentials.
+	// Kubeconfig is the file with the address of the API server and the credentials. With a
+	// BootstrapKubeconfig it may be missing, and is written.
 	Kubeconfig string
-	// Logger receives logs. The zero value discards them. No secret is logged.
+	// BootstrapKubeconfig has the credentials to request a client certificate with. If empty,
+	// none is requested while there is no valid one.
+	BootstrapKubeconfig string
+	// CertDir is the directory of the certificates that are requested. It is required with
+	// BootstrapKubeconfig or Rotate.
+	CertDir string
+	// Rotate requests a new client certificate before the current one expires.
+	Rotate bool
+	// Logger receives logs. The zero value discards them.
 	Logger logr.Logger
 }
 
 // Client are the credentials of an agent. The methods are safe for concurrent use.
 type Client struct {
-	opts    Options
-	config  *rest.Config
-	dialer  *connrotation.Dialer
-	running atomic.Bool
+	opts     Options
+	nodeName string
+	config   *rest.Config // of Config
+	dialer   *connrotation.Dialer
+	running  atomic.Bool
+
+	// The following are for certificates that are requested; store is nil if none are.
+	store     certificate.FileStore
+	bootstrap *rest.Config // requests the first certificate; nil: there is nothing to do it with
+	inline    pair         // the certificate in the kubeconfig, if it is there
+	current   atomic.Pointer[tls.Certificate]
 }
 
-// Load reads the kubeconfig. It makes no connection. Errors name the file that is wrong.
+// pair is a certificate and its key in PEM.
+type pair struct{ cert, key []byte }
+
+// Load reads the kubeconfig, the bootstrap kubeconfig if it is needed, and the certificates.
+// It makes no connection and writes nothing. Errors name the file that is wrong.
 func Load(nodeName string, opts Options) (*Client, error) {
 	var errs []error
 	if nodeName == "" {
@@ -41,30 +64,111 @@ func Load(nodeName string, opts Options) (*Client, error) {
 	if opts.Kubeconfig == "" {
 		errs = append(errs, errors.New("credentials: no kubeconfig"))
 	}
+	if opts.CertDir == "" && (opts.BootstrapKubeconfig != "" || opts.Rotate) {
+		errs = append(errs, errors.New("credentials: no directory for the certificates to request"))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	config, err := loadKubeconfig(opts.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
-	config.Dial = dialer.DialContext
-	return &Client{opts: opts, config: config, dialer: dialer}, nil
+	c := &Client{opts: opts, nodeName: nodeName,
+		dialer: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)}
+	return c, c.load()
 }
 
-// loadKubeconfig reads the current context of a kubeconfig.
-func loadKubeconfig(path string) (*rest.Config, error) {
-	loader := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
-	content, err := loader.Load()
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+// load decides which credentials to use, as kubelet does.
+func (c *Client) load() error {
+	config, err := loadKubeconfig(c.opts.Kubeconfig)
+	if c.opts.BootstrapKubeconfig == "" {
+		if err != nil {
+			return err
+		}
+		if c.opts.Rotate && hasCertificate(config) {
+			return c.manage(config, nil)
+		}
+		config.Dial = c.dialer.DialContext
+		c.config = config
+		return nil
 	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(*content, content.CurrentContext, &clientcmd.ConfigOverrides{}, loader).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	if err == nil {
+		err = validCertificate(config, time.Now())
 	}
-	return config, nil
+	bootstrap, bootstrapErr := loadKubeconfig(c.opts.BootstrapKubeconfig)
+	switch {
+	case err == nil && !c.opts.Rotate:
+		config.Dial = c.dialer.DialContext
+		c.config = config
+		return nil
+	case err == nil && bootstrapErr != nil: // it may have been removed when the node had joined
+		return c.manage(config, nil)
+	case err == nil:
+		return c.manage(config, bootstrap)
+	case bootstrapErr != nil:
+		return errors.Join(err, fmt.Errorf("bootstrap %w", bootstrapErr))
+	}
+	c.opts.Logger.Info("There is no valid client certificate; one will be requested", "kubeconfig", c.opts.Kubeconfig, "reason", err.Error())
+	return c.manage(rest.AnonymousClientConfig(bootstrap), bootstrap)
+}
+
+// manage makes the configuration of a client whose certificate is requested.
+func (c *Client) manage(config, bootstrap *rest.Config) (err error) {
+	c.bootstrap = bootstrap
+	c.inline = pair{config.CertData, config.KeyData}
+	certFile, keyFile := config.CertFile, config.KeyFile
+	if len(config.CertData) > 0 {
+		certFile, keyFile = "", ""
+	}
+	files, err := certificate.NewFileStoreWithLogger(c.opts.Logger.V(2), "kubelet-client", c.opts.CertDir, c.opts.CertDir, certFile, keyFile)
+	if err != nil {
+		return fmt.Errorf("client certificates in %s: %w", c.opts.CertDir, err)
+	}
+	c.store = files
+	cert, err := files.Current()
+	var none *certificate.NoCertKeyError
+	switch {
+	case err == nil:
+	case !errors.As(err, &none):
+		return fmt.Errorf("client certificates in %s: %w", c.opts.CertDir, err)
+	case len(c.inline.cert) > 0:
+		inline, err := tls.X509KeyPair(c.inline.cert, c.inline.key)
+		if err != nil {
+			return fmt.Errorf("client certificate in the kubeconfig %s: %w", c.opts.Kubeconfig, err)
+		}
+		cert = &inline
+	}
+	if cert != nil {
+		c.current.Store(cert)
+	}
+	anonymous := rest.AnonymousClientConfig(config)
+	tlsConfig, err := rest.TLSConfigFor(anonymous)
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", c.opts.Kubeconfig, err)
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return c.valid(), nil
+	}
+	proxy := anonymous.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	anonymous.Transport = utilnet.SetTransportDefaults(&http.Transport{
+		Proxy: proxy, TLSHandshakeTimeout: 10 * time.Second, TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 25, DialContext: c.dialer.DialContext,
+	})
+	anonymous.TLSClientConfig = rest.TLSClientConfig{} // the transport has it
+	c.config = anonymous
+	return nil
+}
+
+// valid returns the certificate to authenticate with; one without content if there is none
+// that is valid: then the server answers that the call is not authorized, which says more than
+// a handshake that fails.
+func (c *Client) valid() *tls.Certificate {
+	if cert := c.current.Load(); cert != nil && (cert.Leaf == nil || time.Now().Before(cert.Leaf.NotAfter)) {
+		return cert
+	}
+	return &tls.Certificate{}
 }
 
 // Config returns a configuration for clients. Their connections use the newest credentials.
@@ -75,11 +179,16 @@ func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }
 // their next call makes a new one: for connections that may be half open.
 func (c *Client) CloseConnections() { c.dialer.CloseAll() }
 
-// Run keeps the credentials valid until ctx ends, and returns nil then. It returns
+// Run requests certificates until ctx ends, and returns nil then. It returns
 // [runtime.ErrAlreadyRunning] if it was called before.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return runtime.ErrAlreadyRunning
+	}
+	if c.store != nil {
+		if err := c.rotate(ctx); err != nil {
+			return err
+		}
 	}
 	<-ctx.Done()
 	return nil

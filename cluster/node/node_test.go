@@ -185,7 +185,9 @@ func TestSurvivesOutage(t *testing.T) {
 
 		s.setDown(true)
 		s.after(10 * time.Minute)
+		s.mu.Lock()
 		assert.NotZero(t, s.conns, "half-open connections are closed")
+		s.mu.Unlock()
 		s.health.set(errors.New("disk on fire"))
 		s.after(time.Minute)
 		s.setDown(false)

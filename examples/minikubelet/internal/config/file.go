@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,15 +29,15 @@ const dropIn = ".conf"
 
 // loadAll reads the file, unless its name is empty, and then the files in the directory and
 // below it, in the order of their paths. The fields of a later file replace those of the files
-// before; of a map, the entries.
-func loadAll(file, dir string, into *KubeletConfiguration) (warnings []string, err error) {
+// before; of a map, the entries. The results are those of load.
+func loadAll(file, dir string, into *KubeletConfiguration) (warnings, fields []string, err error) {
 	if file != "" {
-		if warnings, err = load(file, into); err != nil {
-			return nil, err
+		if warnings, fields, err = load(file, into); err != nil {
+			return nil, nil, err
 		}
 	}
 	if dir == "" {
-		return warnings, nil
+		return warnings, fields, nil
 	}
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -45,44 +46,44 @@ func loadAll(file, dir string, into *KubeletConfiguration) (warnings []string, e
 		if entry.IsDir() || filepath.Ext(path) != dropIn {
 			return nil
 		}
-		more, err := load(path, into)
-		warnings = append(warnings, more...)
+		more, given, err := load(path, into)
+		warnings, fields = append(warnings, more...), append(fields, given...)
 		return err
 	})
-	return warnings, err
+	return warnings, fields, err
 }
 
 // load reads a KubeletConfiguration. An unknown field is an error. The warnings name the
-// fields that are known but not implemented.
-func load(path string, into *KubeletConfiguration) (warnings []string, err error) {
+// fields that are known but not implemented; fields are all of the first level.
+func load(path string, into *KubeletConfiguration) (warnings, fields []string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the configuration: %w", err)
+		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	var fields map[string]any
-	if err := yaml.Unmarshal(data, &fields); err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	var content map[string]any
+	if err := yaml.Unmarshal(data, &content); err != nil {
+		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	if fields["kind"] != kind || fields["apiVersion"] != apiVersion {
-		return nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path, fields["apiVersion"], fields["kind"], apiVersion, kind)
+	if content["kind"] != kind || content["apiVersion"] != apiVersion {
+		return nil, nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path, content["apiVersion"], content["kind"], apiVersion, kind)
 	}
 	if err := decode(data, into); err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", path, err)
+		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	for _, field := range notImplemented("", fields) {
+	for _, field := range notImplemented("", content) {
 		warnings = append(warnings, fmt.Sprintf("configuration %s: field %s is not implemented and has no effect", path, field))
 	}
 	// As with kubelet, paths in the file are relative to the directory of the file.
 	dir, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, p := range []*string{&into.StaticPodPath, &into.PodLogsDir, into.ResolverConfig} {
 		if p != nil && *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)
 		}
 	}
-	return warnings, nil
+	return warnings, slices.Sorted(maps.Keys(content)), nil
 }
 
 // decode decodes YAML or JSON as kubelet does: field names are case-sensitive, and unknown
@@ -119,7 +120,7 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	systemReserved kubeReserved runOnce featureGates.EventedPLEG podPidsLimit
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
 	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults
-	imagePullCredentialsVerificationPolicy cgroupsPerQOS cgroupRoot cgroupDriver`
+	imagePullCredentialsVerificationPolicy cgroupsPerQOS cgroupRoot cgroupDriver evictionHard enforceNodeAllocatable ` + clusterFields
 
 // notImplemented returns the dotted paths of the fields that have no effect, sorted.
 func notImplemented(prefix string, fields map[string]any) []string {

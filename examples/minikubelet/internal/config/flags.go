@@ -81,6 +81,8 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringSliceVar(&s.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", s.AllowedUnsafeSysctls, "sysctls that pods may set beside the safe ones; a name may end in *")
 	fs.BoolVar(&s.ProtectKernelDefaults, "protect-kernel-defaults", s.ProtectKernelDefaults, "start only if the kernel's settings are those that kubelet requires; they are never changed")
 
+	s.addClusterFlags(fs)
+	fs.StringSliceVar(&s.EnforceNodeAllocatable, "enforce-node-allocatable", s.EnforceNodeAllocatable, "levels at which kubelet enforces what is allocatable; this agent enforces it at admission only")
 	for name := range strings.FieldsSeq(ignoredFlags) {
 		fs.Var(ignored{}, name, "accepted for compatibility with kubelet; no effect")
 		_ = fs.MarkHidden(name)

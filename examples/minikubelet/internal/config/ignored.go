@@ -11,23 +11,23 @@ func (ignored) Type() string     { return "ignored" }
 // implemented here, ignoredSwitches those that need none.
 const (
 	ignoredFlags = `authentication-token-webhook-cache-ttl authorization-mode authorization-webhook-cache-authorized-ttl
-		authorization-webhook-cache-unauthorized-ttl bootstrap-kubeconfig cert-dir client-ca-file
-		cloud-provider container-log-max-files container-log-max-size cpu-manager-policy
-		cpu-manager-policy-options cpu-manager-reconcile-period enforce-node-allocatable event-burst event-qps eviction-hard
+		authorization-webhook-cache-unauthorized-ttl client-ca-file
+		container-log-max-files container-log-max-size cpu-manager-policy
+		cpu-manager-policy-options cpu-manager-reconcile-period
 		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
 		eviction-soft-grace-period experimental-mounter-path hairpin-mode
 		image-credential-provider-bin-dir image-credential-provider-config
-		kube-api-burst kube-api-content-type kube-api-qps kube-reserved-cgroup kubeconfig kubelet-cgroups lock-file
+		kube-api-content-type kube-reserved-cgroup kubelet-cgroups lock-file
 		log-flush-frequency logging-format max-open-files maximum-dead-containers
-		memory-manager-policy node-labels node-status-max-images node-status-update-frequency
-		oom-score-adj pod-cidr port provider-id qos-reserved register-with-taints
+		memory-manager-policy
+		oom-score-adj pod-cidr port qos-reserved
 		reserved-cpus reserved-memory runtime-cgroups streaming-connection-idle-timeout system-cgroups
 		system-reserved-cgroup tls-cert-file tls-cipher-suites tls-min-version tls-private-key-file
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
 	ignoredSwitches = `anonymous-auth authentication-token-webhook contention-profiling
-		enable-controller-attach-detach enable-debugging-handlers exit-on-lock-contention
+		enable-debugging-handlers exit-on-lock-contention
 		experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on kernel-memcg-notification
-		local-storage-capacity-isolation make-iptables-util-chains register-node rotate-certificates
+		make-iptables-util-chains
 		rotate-server-certificates windows-service`
 )

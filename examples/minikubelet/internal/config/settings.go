@@ -23,6 +23,7 @@ const SocketName = "agent.sock"
 // Settings are the contents of the command line and of the configuration file.
 type Settings struct {
 	KubeletConfiguration
+	Cluster
 
 	ConfigFile       string
 	ConfigDir        string
@@ -53,10 +54,13 @@ func Parse(args []string) (*Settings, error) {
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
+	var fields []string // of the files
 	if s.ConfigFile != "" || s.ConfigDir != "" {
 		// The files first, then the flags over them.
 		fromFile := &Settings{}
-		warnings, err := loadAll(s.ConfigFile, s.ConfigDir, &fromFile.KubeletConfiguration)
+		var warnings []string
+		var err error
+		warnings, fields, err = loadAll(s.ConfigFile, s.ConfigDir, &fromFile.KubeletConfiguration)
 		if err != nil {
 			return nil, err
 		}
@@ -71,6 +75,7 @@ func Parse(args []string) (*Settings, error) {
 		return nil, fmt.Errorf("unexpected argument %q; minikubelet help lists the commands", extra[0])
 	}
 	s.warn(fs)
+	s.warnCluster(fs, fields)
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}
@@ -134,6 +139,7 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.CPUCFSQuota, ptr.To(true))
 	def(&c.CPUCFSQuotaPeriod, &metav1.Duration{Duration: 100 * time.Millisecond})
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
+	clusterDefaults(c)
 }
 
 func def[T comparable](field *T, value T) {
@@ -146,7 +152,7 @@ func def[T comparable](field *T, value T) {
 // absolute makes the paths of flags absolute: the path of a manifest is part of the
 // identity of its pod.
 func (s *Settings) absolute() error {
-	for _, p := range []*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.CheckpointDir, &s.CheckpointKey} {
+	for _, p := range append([]*string{&s.RootDir, &s.StaticPodPath, &s.ObjectsPath, &s.PodLogsDir, &s.CheckpointDir, &s.CheckpointKey}, s.clusterPaths()...) {
 		if *p == "" {
 			continue
 		}

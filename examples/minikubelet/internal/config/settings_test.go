@@ -121,14 +121,14 @@ func TestSettings(t *testing.T) {
 				assert.Equal(t, 7*time.Second, s.HTTPCheckFrequency.Duration)
 				assert.Empty(t, s.Warnings)
 			}},
-		{"what has no effect is named", header + "volumePluginDir: /x\nlogging: {format: json, verbosity: 1}\nauthentication: {anonymous: {enabled: true}}\n",
-			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on", "--kubeconfig", "/x"}, func(t *testing.T, s *Settings) {
+		{"what has no effect is named", header + "volumePluginDir: /x\nregisterWithTaints: [{key: a, effect: NoExecute}]\nlogging: {format: json, verbosity: 1}\nauthentication: {anonymous: {enabled: true}}\n",
+			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on"}, func(t *testing.T, s *Settings) {
 				all := strings.Join(s.Warnings, "\n")
-				for _, name := range []string{"field volumePluginDir ", "field logging.format ", "field authentication ", "feature gate A ", "--register-node ", "--fail-swap-on ", "--kubeconfig "} {
+				for _, name := range []string{"field volumePluginDir ", "field logging.format ", "field authentication ", "feature gate A ", "--register-node, registerWithTaints: no effect without --kubeconfig", "--fail-swap-on "} {
 					assert.Contains(t, all, name)
 				}
 				assert.NotContains(t, all, "verbosity")
-				assert.Len(t, s.Warnings, 7)
+				assert.Len(t, s.Warnings, 6)
 			}},
 		{"limits and security", header + "seccompDefault: true\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsingleProcessOOMKill: true\nallowedUnsafeSysctls: [kernel.msg*]\n",
 			[]string{"--container-runtime-endpoint=/run/cri.sock"}, func(t *testing.T, s *Settings) {
@@ -317,6 +317,6 @@ func TestUsage(t *testing.T) {
 	for _, name := range []string{"--config", "--pod-manifest-path", "--container-runtime-endpoint", "--runonce", "--v"} {
 		assert.Contains(t, usage, name)
 	}
-	assert.NotContains(t, usage, "bootstrap-kubeconfig", "what has no effect is not advertised")
-	assert.Less(t, strings.Count(usage, "\n"), 60)
+	assert.NotContains(t, usage, "tls-cipher-suites", "what has no effect is not advertised")
+	assert.Less(t, strings.Count(usage, "\n"), 80)
 }
