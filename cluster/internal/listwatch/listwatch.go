@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -59,7 +60,8 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 	silent := logr.Discard() // Failed has the errors
 	ctx = klog.NewContext(ctx, silent)
 	failed := func(err error) {
-		if err != nil && ctx.Err() == nil && r.Failed != nil {
+		// That the server has forgotten a version is no failure: there is a new list.
+		if err != nil && ctx.Err() == nil && r.Failed != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 			r.Failed(err)
 		}
 	}

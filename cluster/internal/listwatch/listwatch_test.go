@@ -1,0 +1,138 @@
+package listwatch
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig runs Run in a synctest bubble, with an API server that has one pod.
+type rig struct {
+	*apitest.Server
+	store cache.Store
+
+	mu     sync.Mutex
+	errs   []error
+	cancel context.CancelFunc
+	ended  time.Duration // after cancel
+}
+
+func run(t *testing.T, before func(*apitest.Request) (*http.Response, error), test func(t *testing.T, r *rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{Server: apitest.New(), store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+		r.Create(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: v1.PodSpec{NodeName: "node"}})
+		r.Before(before)
+		client := r.Client()
+		pods := client.CoreV1().Pods("")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			Run(ctx, Resource{
+				Name: "pods", Client: client, Type: &v1.Pod{}, FieldSelector: "spec.nodeName=node", MaxBackoff: 8 * time.Second,
+				List: func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
+					return pods.List(ctx, opts)
+				},
+				Watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					return pods.Watch(ctx, opts)
+				},
+				Failed: func(err error) {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					r.errs = append(r.errs, err)
+				},
+			}, r.store)
+		}()
+		test(t, r)
+		began := time.Now()
+		cancel()
+		<-done
+		assert.Zero(t, time.Since(began), "it ends at once")
+	})
+}
+
+func (r *rig) failures() int {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.errs)
+}
+
+func (r *rig) pods() int {
+	synctest.Wait()
+	return len(r.store.List())
+}
+
+func refused(*apitest.Request) (*http.Response, error) { return nil, errors.New("connection refused") }
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(t *testing.T, r *rig) {
+		assert.Equal(t, 1, r.pods())
+		r.Create(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: v1.PodSpec{NodeName: "node"}})
+		assert.Equal(t, 2, r.pods())
+		r.Compact()
+		r.BreakWatches()
+		time.Sleep(time.Minute)
+		r.Delete("ns", "q", new(int64))
+		assert.Equal(t, 1, r.pods())
+		assert.Zero(t, r.failures())
+	})
+}
+
+// The end of ctx is observed in each state: while a request hangs, and in each back-off.
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []time.Duration{0, time.Millisecond, time.Second, time.Minute, time.Hour} {
+		for name, before := range map[string]func(*apitest.Request) (*http.Response, error){"refused": refused, "hangs": apitest.Hang} {
+			t.Run(name+" "+wait.String(), func(t *testing.T) {
+				t.Parallel()
+				run(t, before, func(t *testing.T, r *rig) { time.Sleep(wait) })
+			})
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	run(t, refused, func(t *testing.T, r *rig) {
+		time.Sleep(10 * time.Minute)
+		assert.InDelta(t, 62, r.failures(), 16, "one in 8 to 12 s")
+		r.Before(nil)
+		time.Sleep(12 * time.Second)
+		assert.Equal(t, 1, r.pods())
+		before := r.failures()
+		r.Before(refused)
+		r.BreakWatches()
+		time.Sleep(2 * time.Second)
+		assert.Greater(t, r.failures(), before, "the back-off begins anew")
+	})
+}
+
+// A server that accepts requests and does not answer them is asked again.
+func TestServerHangs(t *testing.T) {
+	t.Parallel()
+	run(t, apitest.Hang, func(t *testing.T, r *rig) {
+		time.Sleep(10 * time.Minute)
+		assert.InDelta(t, 4, r.failures(), 2)
+		r.Before(nil)
+		time.Sleep(3 * time.Minute)
+		assert.Equal(t, 1, r.pods())
+	})
+}
