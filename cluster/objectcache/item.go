@@ -90,7 +90,7 @@ func (it *item) unread(node string) error {
 func (c *Cache) watch(ctx context.Context, it *item) {
 	r := listwatch.Resource{
 		Name: it.ref.String(), Client: c.client, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, it.ref.Name).String(),
-		Failed: func(err error) { c.failed(it, err) },
+		Failed: func(err error, first bool) { c.failed(it, err, first) },
 	}
 	core := c.client.CoreV1()
 	if it.ref.Kind == objects.SecretKind {
@@ -116,9 +116,9 @@ func (c *Cache) watch(ctx context.Context, it *item) {
 }
 
 // failed takes the error of a request.
-func (c *Cache) failed(it *item, err error) {
+func (c *Cache) failed(it *item, err error, first bool) {
 	c.mu.Lock()
-	first, known := it.err == nil, it.known()
+	known := it.known()
 	it.err = err
 	c.mu.Unlock()
 	if first && !known {

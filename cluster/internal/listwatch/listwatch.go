@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,6 +30,9 @@ const (
 	answerTimeout = time.Minute
 	// silence is how much longer than the server promised a watch may last.
 	silence = 30 * time.Second
+	// spacing is the time between two requests for initial events: the reflector repeats one
+	// that ends early without a back-off.
+	spacing = time.Second
 	// steady is how long a watch lasts that counts as a success.
 	steady = 10 * time.Second
 )
@@ -46,8 +50,9 @@ type Resource struct {
 	Watch func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	// FieldSelector restricts both. If empty, there is no restriction.
 	FieldSelector string
-	// Failed receives the error of each request that fails. nil: nothing.
-	Failed func(err error)
+	// Failed receives the error of each request that fails; first is true if the one before has
+	// succeeded. nil: nothing.
+	Failed func(err error, first bool)
 	// MaxBackoff is the longest wait between two attempts, without a jitter of up to one
 	// half. Default 30 s.
 	MaxBackoff time.Duration
@@ -59,12 +64,17 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 	defer lists.wait()
 	silent := logr.Discard() // Failed has the errors
 	ctx = klog.NewContext(ctx, silent)
-	failed := func(err error) {
+	var failing atomic.Bool
+	result := func(err error) {
+		switch {
+		case err == nil:
+			failing.Store(false)
 		// That the server has forgotten a version is no failure: there is a new list.
-		if err != nil && ctx.Err() == nil && r.Failed != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			r.Failed(err)
+		case ctx.Err() == nil && r.Failed != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err):
+			r.Failed(err, !failing.Swap(true))
 		}
 	}
+	var opened time.Time // the latest watch with initial events
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
 			// The reflector lists in a goroutine that it does not wait for, without its context.
@@ -76,16 +86,22 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			defer cancel()
 			opts.FieldSelector = r.FieldSelector
 			list, err := r.List(limited, opts)
-			failed(err)
+			result(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.FieldSelector = r.FieldSelector
+			if opts.SendInitialEvents != nil {
+				if err := sleep(ctx, spacing-time.Since(opened)); err != nil {
+					return nil, err
+				}
+				opened = time.Now()
+			}
 			w, err := openWatch(ctx, opts, r.Watch)
-			if opts.SendInitialEvents == nil {
-				failed(err)
-			} else if err != nil {
-				// Hide the type of the error: the reflector would repeat the request after a sleep
+			if err == nil || opts.SendInitialEvents == nil {
+				result(err)
+			} else {
+				// The list that follows has the result. Hide the type of the error: the reflector would repeat the request after a sleep
 				// that ignores the end of ctx. It lists instead, with a back-off that does not.
 				err = errors.New(err.Error())
 			}
@@ -108,11 +124,24 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			failures = 1
 		}
 		delay := retries.After(failures)
-		select {
-		case <-ctx.Done():
+		if sleep(ctx, delay+rand.N(delay/2)) != nil {
 			return
-		case <-time.After(delay + rand.N(delay/2)):
 		}
+	}
+}
+
+// sleep waits, and returns the cause of ctx if that ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

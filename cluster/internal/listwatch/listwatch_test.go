@@ -29,6 +29,7 @@ type rig struct {
 
 	mu     sync.Mutex
 	errs   []error
+	firsts int // of errs
 	cancel context.CancelFunc
 	ended  time.Duration // after cancel
 }
@@ -52,10 +53,13 @@ func run(t *testing.T, before func(*apitest.Request) (*http.Response, error), te
 				Watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 					return pods.Watch(ctx, opts)
 				},
-				Failed: func(err error) {
+				Failed: func(err error, first bool) {
 					r.mu.Lock()
 					defer r.mu.Unlock()
 					r.errs = append(r.errs, err)
+					if first {
+						r.firsts++
+					}
 				},
 			}, r.store)
 		}()
@@ -122,6 +126,7 @@ func TestBackoff(t *testing.T) {
 		r.BreakWatches()
 		time.Sleep(2 * time.Second)
 		assert.Greater(t, r.failures(), before, "the back-off begins anew")
+		assert.Equal(t, 2, r.firsts)
 	})
 }
 

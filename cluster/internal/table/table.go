@@ -173,9 +173,8 @@ func (t *Table[T]) save() {
 	t.opts.Checkpoint.KeepState(t.opts.State, values)
 }
 
-func (t *Table[T]) failed(err error) {
+func (t *Table[T]) failed(err error, first bool) {
 	t.mu.Lock()
-	first := t.err == nil
 	t.err = err
 	t.mu.Unlock()
 	if first {
