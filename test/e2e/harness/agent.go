@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// NodeName is the name of every agent's node.
+// NodeName is the name of an agent's node, unless its options have another.
 const NodeName = "node"
 
 // agentPorts gives each agent its read-only port, so that two agents of one
@@ -50,6 +50,10 @@ type AgentOptions struct {
 	Config map[string]any
 	// Args are further flags.
 	Args []string
+	// NodeName is the name of the node. Default: [NodeName].
+	NodeName string
+	// Kubeconfig makes the agent a node of a [ControlPlane].
+	Kubeconfig string
 }
 
 // Agent is a node agent on a cluster, or one whose containers are processes of the
@@ -101,6 +105,9 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 	t.Helper()
 	if options.Binary == "" {
 		options.Binary = MinikubeletBinary(t)
+	}
+	if options.NodeName == "" {
+		options.NodeName = NodeName
 	}
 	port := 10300 + agentPorts.Add(1)
 	a := &Agent{
@@ -165,10 +172,13 @@ func (a *Agent) Start(t testing.TB) {
 		t.Fatal(err)
 	}
 	args := []string{
-		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests, "--hostname-override", NodeName, "-v", "4",
+		"--config", config, "--root-dir", a.Root, "--pod-manifest-path", a.Manifests, "--hostname-override", a.options.NodeName, "-v", "4",
 	}
 	if a.endpoint != "" {
 		args = append(args, "--container-runtime-endpoint", a.endpoint)
+	}
+	if a.options.Kubeconfig != "" {
+		args = append(args, "--kubeconfig", a.options.Kubeconfig)
 	}
 	args = append(args, a.options.Args...)
 	if a.process, err = start(a.net, a.LogPath(), nil, a.options.Binary, args...); err != nil {

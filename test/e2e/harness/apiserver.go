@@ -61,7 +61,7 @@ type APIServer struct {
 func NewAPIServer(t testing.TB) *APIServer {
 	t.Helper()
 	Need(t, "etcd", "ip")
-	bin := APIServerBinary(t)
+	bin := KubernetesBinary(t, "kube-apiserver")
 	dir, err := os.MkdirTemp("", "kk")
 	if err != nil {
 		t.Fatal(err)

@@ -104,3 +104,28 @@ func TestRegistryWantsCredentials(t *testing.T) {
 	require.Error(t, c.Pull(c.Registry.Image("busybox:2")))
 	assert.Positive(t, c.Registry.Pulls("busybox:2"))
 }
+
+// A control plane has what a node needs: the default service account, and the kubeconfig of
+// the node may register that node and no other.
+func TestControlPlane(t *testing.T) {
+	net, err := NewNetNS()
+	require.NoError(t, err)
+	defer net.Close()
+	begin := time.Now()
+	p := NewControlPlane(t, net)
+	t.Logf("a control plane starts in %v", time.Since(begin))
+	assert.Contains(t, p.Kubectl(t, "get", "namespaces"), "kube-node-lease")
+	register := func(kubeconfig, node string) error {
+		_, err := p.TryKubectl(t, fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}}", node), "create", "--kubeconfig", kubeconfig, "-f", "-")
+		return err
+	}
+	kubeconfig := p.NodeKubeconfig(t, "a")
+	require.NoError(t, register(kubeconfig, "a"))
+	require.ErrorContains(t, register(kubeconfig, "b"), "node \"a\" is not allowed to modify node \"b\"")
+	require.Error(t, register(p.BootstrapKubeconfig(t), "b"))
+	p.KillAPIServer(t)
+	begin = time.Now()
+	p.StartAPIServer(t)
+	t.Logf("its API server starts again in %v", time.Since(begin))
+	assert.Contains(t, p.Kubectl(t, "get", "nodes"), "a ")
+}

@@ -57,7 +57,12 @@ type build struct {
 	out  []byte
 }
 
-var current, old, kubelet, apiserver, minikubelet build
+var current, old, minikubelet build
+
+// kubernetesBuilds are those of the module test/tools/kubelet, by their names.
+var kubernetesBuilds = map[string]*build{
+	"kubelet": {}, "kube-apiserver": {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kubectl": {},
+}
 
 func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) string {
 	t.Helper()
@@ -78,19 +83,17 @@ func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) s
 	return b.dir
 }
 
-// KubeletBinary returns a kubelet built from the module test/tools/kubelet.
-func KubeletBinary(t testing.TB) string {
-	return filepath.Join(kubelet.get(t, "kubelet", func() (string, *exec.Cmd) {
-		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), "kubelet")
-	}), "kubelet")
+// KubernetesBinary returns kubelet, kube-apiserver, kube-controller-manager, kube-scheduler
+// or kubectl, built from the module test/tools/kubelet.
+func KubernetesBinary(t testing.TB, name string) string {
+	return filepath.Join(kubernetesBuilds[name].get(t, name, func() (string, *exec.Cmd) {
+		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), name)
+	}), name)
 }
 
-// APIServerBinary returns a kube-apiserver of the kubelet's version, built from the
-// same module.
-func APIServerBinary(t testing.TB) string {
-	return filepath.Join(apiserver.get(t, "kube-apiserver", func() (string, *exec.Cmd) {
-		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), "kube-apiserver")
-	}), "kube-apiserver")
+// KubeletBinary returns a kubelet.
+func KubeletBinary(t testing.TB) string {
+	return KubernetesBinary(t, "kubelet")
 }
 
 // MinikubeletBinary returns minikubelet, built from the tree the tests stand

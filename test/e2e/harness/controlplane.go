@@ -1,0 +1,304 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Address of the API server of a [ControlPlane], in its network namespace.
+const controlPlaneURL = "https://" + apiServerAddr
+
+// ControlPlane is etcd, kube-apiserver, kube-controller-manager and kube-scheduler in a
+// network namespace, with certificates of an authority of its own. Nodes are authorized
+// as in a cluster of kubeadm: RBAC, the Node authorizer and NodeRestriction.
+type ControlPlane struct {
+	// Client is the client of an administrator. It has no limit of requests.
+	Client kubernetes.Interface
+	// REST is the configuration of Client.
+	REST *rest.Config
+
+	dir    string
+	net    *NetNS
+	ca     *authority
+	etcd   *process
+	api    *process
+	others []*process
+}
+
+// NewControlPlane starts a control plane that ends with the test, in the network namespace.
+func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
+	t.Helper()
+	Need(t, "etcd")
+	bins := map[string]string{}
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"} {
+		bins[name] = KubernetesBinary(t, name)
+	}
+	dir, err := os.MkdirTemp("", "kk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &ControlPlane{dir: dir, net: net}
+	t.Cleanup(func() { p.close(t) })
+	if p.ca, err = newAuthority(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, user, group string }{
+		{"kube-apiserver", "kube-apiserver", ""}, {"admin", "admin", "system:masters"},
+		{"kube-controller-manager", "system:kube-controller-manager", ""}, {"kube-scheduler", "system:kube-scheduler", ""},
+		{"kubelet-client", "kube-apiserver-kubelet-client", "system:masters"},
+	} {
+		if err := p.ca.issue(c.name, c.user, 24*time.Hour, c.group); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.ca.kubeconfig(c.name, controlPlaneURL, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(p.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if p.REST, err = clientcmd.BuildConfigFromFlags("", p.path("admin.kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	p.REST.Dial, p.REST.QPS = net.DialContext, -1
+	if p.Client, err = kubernetes.NewForConfig(p.REST); err != nil {
+		t.Fatal(err)
+	}
+
+	p.etcd = p.start(t, "etcd", "etcd",
+		"--data-dir", p.path("etcd"), "--unsafe-no-fsync",
+		"--listen-client-urls", "http://"+etcdAddr, "--advertise-client-urls", "http://"+etcdAddr,
+		"--listen-peer-urls", "http://"+etcdPeerAddr, "--initial-advertise-peer-urls", "http://"+etcdPeerAddr,
+		"--initial-cluster", "default=http://"+etcdPeerAddr)
+	p.StartAPIServer(t)
+	// Both wait for the API server themselves, but with pauses that grow.
+	for name, args := range map[string][]string{
+		"kube-controller-manager": {
+			"--kubeconfig", p.path("kube-controller-manager.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false",
+			"--service-account-private-key-file", p.path("kube-apiserver.key"), "--root-ca-file", p.path("ca.crt"),
+			"--cluster-signing-cert-file", p.path("ca.crt"), "--cluster-signing-key-file", p.path("ca.key"),
+			"--allocate-node-cidrs", "--cluster-cidr=10.88.0.0/16",
+		},
+		"kube-scheduler": {"--kubeconfig", p.path("kube-scheduler.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false"},
+	} {
+		p.others = append(p.others, p.start(t, name, bins[name], args...))
+	}
+	// The namespace has its service account some time after the controller manager has started.
+	Eventually(t, time.Minute, "default service account", func() error {
+		_, err := p.Client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	return p
+}
+
+// auditPolicy has one line for each write, without what was written.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: ["system:nodes"]
+- level: None
+`
+
+// start starts a program whose output goes to <name>.log.
+func (p *ControlPlane) start(t testing.TB, name, bin string, args ...string) *process {
+	t.Helper()
+	process, err := start(p.net, p.path(name+".log"), nil, bin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return process
+}
+
+// StartAPIServer starts the API server, again if it was killed, and waits until it is ready.
+func (p *ControlPlane) StartAPIServer(t testing.TB) {
+	t.Helper()
+	host, port, _ := strings.Cut(apiServerAddr, ":")
+	p.api = p.start(t, "kube-apiserver", KubernetesBinary(t, "kube-apiserver"),
+		"--etcd-servers", "http://"+etcdAddr,
+		"--bind-address", host, "--advertise-address", host, "--secure-port", port,
+		"--tls-cert-file", p.path("kube-apiserver.crt"), "--tls-private-key-file", p.path("kube-apiserver.key"),
+		"--client-ca-file", p.path("ca.crt"),
+		"--kubelet-client-certificate", p.path("kubelet-client.crt"), "--kubelet-client-key", p.path("kubelet-client.key"),
+		"--service-account-issuer", "https://e2e", "--service-account-signing-key-file", p.path("kube-apiserver.key"),
+		"--service-account-key-file", p.path("kube-apiserver.key"),
+		"--service-cluster-ip-range", "10.99.0.0/24", "--endpoint-reconciler-type", "none",
+		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--enable-bootstrap-token-auth",
+		"--audit-policy-file", p.path("audit.yaml"), "--audit-log-path", p.path("audit.log"),
+		"--allow-privileged", "--profiling=false")
+	Eventually(t, 2*time.Minute, "kube-apiserver ready", func() error {
+		for name, process := range map[string]*process{"etcd": p.etcd, "kube-apiserver": p.api} {
+			if process.exited() {
+				t.Fatalf("%s ended: %v\n%s", name, process.err, tail(p.path(name+".log"), 20))
+			}
+		}
+		return p.Client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
+	})
+}
+
+// KillAPIServer kills the API server.
+func (p *ControlPlane) KillAPIServer(t testing.TB) {
+	t.Helper()
+	if err := p.api.stop(syscall.SIGKILL, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FreezeAPIServer stops the API server, so that it accepts connections and never answers, or
+// lets it go on.
+func (p *ControlPlane) FreezeAPIServer(t testing.TB, frozen bool) {
+	t.Helper()
+	sig := syscall.SIGCONT
+	if frozen {
+		sig = syscall.SIGSTOP
+	}
+	if err := p.api.cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// NodeKubeconfig returns a kubeconfig with a certificate for the node, as kubeadm issues it.
+func (p *ControlPlane) NodeKubeconfig(t testing.TB, node string) string {
+	t.Helper()
+	if err := p.ca.issue(node, "system:node:"+node, 24*time.Hour, "system:nodes"); err != nil {
+		t.Fatal(err)
+	}
+	path, err := p.ca.kubeconfig(node, controlPlaneURL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// BootstrapKubeconfig returns a kubeconfig with a bootstrap token, as kubeadm join uses it:
+// its user may request a certificate for a node, and the request is approved.
+func (p *ControlPlane) BootstrapKubeconfig(t testing.TB) string {
+	t.Helper()
+	p.Apply(t, bootstrapObjects)
+	path, err := p.ca.kubeconfig("bootstrap", controlPlaneURL, "abcdef.0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const bootstrapObjects = `
+apiVersion: v1
+kind: Secret
+metadata: {name: bootstrap-token-abcdef, namespace: kube-system}
+type: bootstrap.kubernetes.io/token
+stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-authentication: "true", auth-extra-groups: "system:bootstrappers:e2e"}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-bootstrap}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:node-bootstrapper"}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:bootstrappers:e2e"}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-approve}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:certificates.k8s.io:certificatesigningrequests:nodeclient"}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:bootstrappers:e2e"}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-rotate}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:nodes"}]
+`
+
+// ClusterDir is the directory with the certificates of the control plane.
+func (p *ControlPlane) ClusterDir() string { return p.dir }
+
+// Namespace makes a namespace for a test, which is deleted when the test ends, and waits
+// for its service account.
+func (p *ControlPlane) Namespace(t testing.TB, name string) string {
+	t.Helper()
+	_, err := p.Client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := timeoutContext()
+		defer cancel()
+		if err := p.Client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Log(err)
+		}
+	})
+	Eventually(t, time.Minute, "service account of the namespace", func() error {
+		_, err := p.Client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	return name
+}
+
+// AwaitPod waits until the pod in the API fulfils the conditions, and returns it.
+func (p *ControlPlane) AwaitPod(t testing.TB, namespace, name string, timeout time.Duration, conditions ...Condition) *v1.Pod {
+	t.Helper()
+	var got *v1.Pod
+	Eventually(t, timeout, "pod "+namespace+"/"+name, func() error {
+		pod, err := p.Client.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range conditions {
+			if err := condition(pod); err != nil {
+				return err
+			}
+		}
+		got = pod
+		return nil
+	})
+	return got
+}
+
+func (p *ControlPlane) path(name string) string { return filepath.Join(p.dir, name) }
+
+func (p *ControlPlane) close(t testing.TB) {
+	for _, process := range append([]*process{p.api, p.etcd}, p.others...) {
+		if process == nil {
+			continue
+		}
+		if err := process.stop(syscall.SIGKILL, 10*time.Second); err != nil {
+			t.Log(err)
+		}
+	}
+	if t.Failed() {
+		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+			t.Logf("last words of %s:\n%s", name, tail(p.path(name+".log"), 8))
+		}
+	}
+	if os.Getenv("KUBELETKIT_E2E_KEEP") == "1" {
+		t.Logf("kept %s", p.dir)
+		return
+	}
+	if err := os.RemoveAll(p.dir); err != nil {
+		t.Log(err)
+	}
+}
+
+// NoPod is an error while the API has the pod.
+func (p *ControlPlane) NoPod(namespace, name string) error {
+	pod, err := p.Client.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if err == nil {
+		return fmt.Errorf("pod %s/%s is there, phase %s", namespace, name, pod.Status.Phase)
+	}
+	if !isNotFound(err) {
+		return err
+	}
+	return nil
+}
