@@ -17,7 +17,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Address of the API server of a [ControlPlane], in its network namespace.
+// NodeIP is the address of the nodes of a [ControlPlane]; behind it is nothing.
+const NodeIP = "192.0.2.10"
+
+// controlPlaneURL is the address of the API server of a [ControlPlane], in its network namespace.
 const controlPlaneURL = "https://" + apiServerAddr
 
 // ControlPlane is etcd, kube-apiserver, kube-controller-manager and kube-scheduler in a
@@ -77,6 +80,10 @@ func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 		t.Fatal(err)
 	}
 
+	// A node takes its address from the interface of the default route.
+	if err := net.addInterface(NodeIP); err != nil {
+		t.Fatal(err)
+	}
 	p.etcd = p.start(t, "etcd", "etcd",
 		"--data-dir", p.path("etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls", "http://"+etcdAddr, "--advertise-client-urls", "http://"+etcdAddr,
@@ -89,7 +96,7 @@ func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 			"--kubeconfig", p.path("kube-controller-manager.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false",
 			"--service-account-private-key-file", p.path("kube-apiserver.key"), "--root-ca-file", p.path("ca.crt"),
 			"--cluster-signing-cert-file", p.path("ca.crt"), "--cluster-signing-key-file", p.path("ca.key"),
-			"--allocate-node-cidrs", "--cluster-cidr=10.88.0.0/16",
+			"--use-service-account-credentials", "--allocate-node-cidrs", "--cluster-cidr=10.88.0.0/16",
 		},
 		"kube-scheduler": {"--kubeconfig", p.path("kube-scheduler.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false"},
 	} {

@@ -41,6 +41,22 @@ func NewNetNS() (*NetNS, error) {
 	return &NetNS{file}, nil
 }
 
+// addInterface adds an interface that has the address and the default route, and leads
+// nowhere.
+func (n *NetNS) addInterface(ip string) error {
+	return n.Do(func() error {
+		for _, args := range [][]string{
+			{"link", "add", "eth0", "type", "dummy"}, {"addr", "add", ip + "/24", "dev", "eth0"},
+			{"link", "set", "eth0", "up"}, {"route", "add", "default", "dev", "eth0"},
+		} {
+			if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+				return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
+			}
+		}
+		return nil
+	})
+}
+
 // Close lets go of the namespace.
 func (n *NetNS) Close() error { return n.file.Close() }
 
