@@ -46,8 +46,8 @@ func NewNetNS() (*NetNS, error) {
 func (n *NetNS) addInterface(ip string) error {
 	return n.Do(func() error {
 		for _, args := range [][]string{
-			{"link", "add", "eth0", "type", "dummy"}, {"addr", "add", ip + "/24", "dev", "eth0"},
-			{"link", "set", "eth0", "up"}, {"route", "add", "default", "dev", "eth0"},
+			{"link", "add", "eth0", "type", "veth", "peer", "name", "eth1"}, {"addr", "add", ip + "/24", "dev", "eth0"},
+			{"link", "set", "eth0", "up"}, {"link", "set", "eth1", "up"}, {"route", "add", "default", "dev", "eth0"},
 		} {
 			if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 				return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
