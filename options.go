@@ -30,7 +30,7 @@ type Options struct {
 	// NodeName is the name of the node. Static pods carry it as a suffix.
 	NodeName string
 	// RootDir holds what the agent keeps on disk: the directories of the pods under
-	// "pods". Default /var/lib/kubeletkit. [Agent.Run] refuses a directory that other users
+	// "pods". Default [DefaultRootDir]. [Agent.Run] refuses a directory that other users
 	// can write to or replace: it and its parents belong to this user or to root.
 	RootDir string
 	// PodLogsDir is where the runtime writes the output of containers. It must belong to
@@ -144,6 +144,9 @@ type Metrics struct {
 	GC         gc.Metrics
 }
 
+// DefaultRootDir is the default of [Options].RootDir.
+const DefaultRootDir = "/var/lib/kubeletkit"
+
 // kubelet's directories.
 const (
 	kubeletRootDir    = "/var/lib/kubelet"
@@ -170,7 +173,7 @@ func (o *Options) complete() error {
 		errs = append(errs, fmt.Errorf("Options.NodeName %q: %s", o.NodeName, strings.Join(problems, "; ")))
 	}
 	if o.RootDir == "" {
-		o.RootDir = "/var/lib/kubeletkit"
+		o.RootDir = DefaultRootDir
 	}
 	if o.PodLogsDir == "" {
 		o.PodLogsDir = filepath.Join(o.RootDir, "logs")

@@ -32,29 +32,39 @@ type Budgets struct {
 	Events Budget
 }
 
-// clients are the clients of a node, one for each budget.
+// defaultStatus is the default of Budgets.Status.
+var defaultStatus = Budget{50, 100} // never changed
+
+// or returns the budget, and def if it is zero.
+func (b Budget) or(def Budget) Budget {
+	if b == (Budget{}) {
+		return def
+	}
+	return b
+}
+
+// clients are the clients of a node, one for each budget. That of pods has no limit: the
+// status sink keeps its budget itself, because it knows which calls go first.
 type clients struct {
-	status, objects, node, lease, events kubernetes.Interface
+	pods, objects, node, lease, events kubernetes.Interface
 }
 
 func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 	var errs []error
 	for _, one := range []struct {
-		client      *kubernetes.Interface
-		name        string
-		budget, def Budget
+		client *kubernetes.Interface
+		name   string
+		budget Budget
 	}{
-		{&c.status, "Status", b.Status, Budget{50, 100}},
-		{&c.objects, "Objects", b.Objects, Budget{50, 100}},
-		{&c.node, "Node", b.Node, Budget{10, 20}},
-		{&c.lease, "Lease", b.Lease, Budget{1, 5}},
-		{&c.events, "Events", b.Events, Budget{50, 100}},
+		{&c.pods, "Status", Budget{QPS: -1}},
+		{&c.objects, "Objects", b.Objects.or(Budget{50, 100})},
+		{&c.node, "Node", b.Node.or(Budget{10, 20})},
+		{&c.lease, "Lease", b.Lease.or(Budget{1, 5})},
+		{&c.events, "Events", b.Events.or(Budget{50, 100})},
 	} {
 		limited := rest.CopyConfig(config)
+		limited.RateLimiter = nil
 		limited.QPS, limited.Burst = one.budget.QPS, one.budget.Burst
-		if one.budget == (Budget{}) {
-			limited.QPS, limited.Burst = one.def.QPS, one.def.Burst
-		}
 		if *one.client, err = kubernetes.NewForConfig(limited); err != nil {
 			errs = append(errs, fmt.Errorf("client of Budgets.%s: %w", one.name, err))
 		}

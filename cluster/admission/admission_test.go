@@ -83,6 +83,8 @@ func TestFailures(t *testing.T) {
 		"too many pods":        {pod: pod("p", nil), active: []*v1.Pod{pod("1", nil), pod("2", nil), pod("3", nil)}, want: []string{"OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3"}},
 		"overhead": {pod: pod("p", list("cpu", "1900m"), func(p *v1.Pod) { p.Spec.Overhead = list("cpu", "200m") }),
 			want: []string{"OutOfcpu: Node didn't have enough resource: cpu, requested: 2100, used: 0, capacity: 2000"}},
+		"resource that is not known, unsure": {pod: pod("p", list("ephemeral-storage", "1")), unconfirmed: true,
+			node: &v1.Node{Status: v1.NodeStatus{Allocatable: list("cpu", "2")}}},
 		"selector":         {pod: pod("p", nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "a"} })},
 		"selector, other":  {pod: pod("p", nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }), want: []string{"NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}},
 		"selector, unsure": {pod: pod("p", nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }), unconfirmed: true},

@@ -30,7 +30,7 @@ type Node struct {
 	// Node has the name, labels, taints and allocatable resources. It must not be changed.
 	*v1.Node
 	// Confirmed means that labels and taints are those of the API server. Otherwise
-	// affinity and taints are not checked.
+	// affinity and taints are not checked, and neither are resources that are not known.
 	Confirmed bool
 }
 
@@ -54,7 +54,7 @@ func Failures(pod *v1.Pod, active []*v1.Pod, node Node) []Failure {
 
 // failures is Failures with a function that returns the request of a pod.
 func failures(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Failure {
-	failures := resourceFailures(pod, active, node.Status.Allocatable, request)
+	failures := resourceFailures(pod, active, node, request)
 	if node.Confirmed {
 		if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node.Node); !ok || err != nil {
 			failures = append(failures, predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector"))
@@ -77,8 +77,9 @@ func predicate(reason, description string) Failure {
 }
 
 // resourceFailures compares the request of the pod with what the active pods leave.
-func resourceFailures(pod *v1.Pod, active []*v1.Pod, allocatable v1.ResourceList, request requestFunc) []Failure {
+func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Failure {
 	var failures []Failure
+	allocatable := node.Status.Allocatable
 	fail := func(name v1.ResourceName, requested, used, capacity int64) {
 		failures = append(failures, Failure{
 			Reason: "OutOf" + string(name),
@@ -105,7 +106,7 @@ func resourceFailures(pod *v1.Pod, active []*v1.Pod, allocatable v1.ResourceList
 	for _, name := range ordered(want) {
 		requested := amount(name, want[name])
 		capacity, known := allocatable[name]
-		if requested == 0 || !known && isExtended(name) {
+		if requested == 0 || !known && (isExtended(name) || !node.Confirmed) {
 			continue
 		}
 		used := amount(name, held[name])

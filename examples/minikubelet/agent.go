@@ -35,7 +35,7 @@ type hooks struct {
 
 // dialRuntime connects to the container runtime of the settings, and returns it with the
 // cgroups of its pods; nil if they have none.
-func dialRuntime(ctx context.Context, s *config.Settings, metrics cri.Metrics, log logr.Logger) (rt *cri.Runtime, cgroups *cgroup.Pods, err error) {
+func dialRuntime(ctx context.Context, s *config.Settings, m *member, metrics cri.Metrics, log logr.Logger) (rt *cri.Runtime, cgroups *cgroup.Pods, err error) {
 	cgroups, err = s.Cgroups(func() string { return rt.Features().CgroupDriver })
 	if err != nil {
 		return nil, nil, err
@@ -43,6 +43,9 @@ func dialRuntime(ctx context.Context, s *config.Settings, metrics cri.Metrics, l
 	opts := runtimeOptions(s, metrics, log)
 	if cgroups != nil {
 		opts.CgroupParent = cgroups.Parent
+	}
+	if m != nil {
+		opts.RuntimeHandler = m.RuntimeHandler
 	}
 	rt, err = cri.Dial(ctx, s.ContainerRuntimeEndpoint, opts)
 	return rt, cgroups, err

@@ -32,7 +32,11 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
-	rt, cgroups, err := dialRuntime(ctx, s, m.cri, log)
+	joins, err := newMember(s, log)
+	if err != nil {
+		return left, err
+	}
+	rt, cgroups, err := dialRuntime(ctx, s, joins, m.cri, log)
 	if err != nil {
 		return left, err
 	}
@@ -47,9 +51,19 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
+	if joins != nil {
+		if err := joins.Configure(&opts); err != nil {
+			return left, err
+		}
+	}
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
 		return left, err
+	}
+	if joins != nil {
+		if err := joins.join(agent); err != nil {
+			return left, err
+		}
 	}
 	if len(opts.Sources) == 0 {
 		warn(log, "Neither a directory of manifests (--pod-manifest-path, staticPodPath) nor a URL (--manifest-url, staticPodURL) is given: no pods will run, and those that run are stopped")

@@ -1,0 +1,124 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// scriptedSink returns errors and counts calls.
+type scriptedSink struct {
+	err             error
+	delivered, gone int
+}
+
+func (s *scriptedSink) Deliver(context.Context, *v1.Pod, v1.PodStatus) error {
+	s.delivered++
+	return s.err
+}
+
+func (s *scriptedSink) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) error {
+	s.gone++
+	return s.err
+}
+
+// Both sinks receive everything, and an error of either has it repeated. That the pod is gone
+// in the API ends the repeats, unless the other sink still needs them.
+func TestBothSinks(t *testing.T) {
+	failure, other := errors.New("api"), errors.New("other")
+	for name, tc := range map[string]struct{ api, other, want error }{
+		"none":            {},
+		"api":             {api: failure, want: failure},
+		"other":           {other: other, want: other},
+		"gone in the API": {api: status.ErrGone, want: status.ErrGone},
+		"gone, and other": {api: status.ErrGone, other: other, want: other},
+		"gone elsewhere":  {other: status.ErrGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := &scriptedSink{err: tc.api}, &scriptedSink{err: tc.other}
+			sink := bothSinks(a, b)
+			assert.Equal(t, tc.want, sink.Deliver(t.Context(), &v1.Pod{}, v1.PodStatus{}))
+			assert.Equal(t, tc.want, sink.(status.EndSink).PodGone(t.Context(), runtime.PodRef{}, nil))
+			assert.Equal(t, []int{1, 1, 1, 1}, []int{a.delivered, a.gone, b.delivered, b.gone})
+		})
+	}
+	a := &scriptedSink{}
+	assert.Same(t, a, bothSinks(a, nil))
+	withoutEnds := bothSinks(a, struct{ status.Sink }{&scriptedSink{}})
+	require.NoError(t, withoutEnds.(status.EndSink).PodGone(t.Context(), runtime.PodRef{}, nil))
+}
+
+// unreferenced is the cache of API objects that no pod refers to.
+type unreferenced struct{ objects.Store }
+
+func (*unreferenced) Secret(context.Context, string, string) (*v1.Secret, error) {
+	return nil, objectcache.ErrNotReferenced
+}
+
+func (*unreferenced) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, error) {
+	if name == "api" {
+		return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of the API"}}, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name)
+}
+
+// What pods of the API server refer to is looked up there, everything else locally. A local
+// "not found" counts only when the pods of the API server are known.
+func TestBothObjects(t *testing.T) {
+	local := objects.New()
+	local.Set(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "local"}}, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "api"}})
+	synced := false
+	both := bothObjects(&unreferenced{}, local, func() bool { return synced })
+	secret, err := both.Secret(t.Context(), "ns", "local")
+	require.NoError(t, err)
+	assert.Equal(t, "local", secret.Name)
+	cm, err := both.ConfigMap(t.Context(), "ns", "api")
+	require.NoError(t, err)
+	assert.Equal(t, "of the API", cm.Name)
+	_, err = both.ConfigMap(t.Context(), "ns", "none")
+	assert.True(t, apierrors.IsNotFound(err), "the API server has answered: %v", err)
+	_, err = both.Secret(t.Context(), "ns", "none")
+	require.ErrorIs(t, err, objectcache.ErrNotReferenced)
+	synced = true
+	_, err = both.Secret(t.Context(), "ns", "none")
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	assert.Same(t, local, bothObjects(local, nil, nil))
+}
+
+// Changes of both sources arrive, one at a time.
+func TestBothObjectsWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, local := objects.New(), objects.New()
+		api.Set()
+		local.Set()
+		ctx, cancel := context.WithCancel(t.Context())
+		var got [][]objects.Ref
+		done := make(chan error)
+		go func() {
+			done <- bothObjects(api, local, nil).Watch(ctx, func(refs []objects.Ref) { got = append(got, refs) })
+		}()
+		synctest.Wait()
+		assert.Equal(t, [][]objects.Ref{nil, nil}, got)
+		for _, store := range []*objects.Store{api, local} {
+			store.Set(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}})
+			synctest.Wait()
+		}
+		ref := objects.Ref{Kind: objects.SecretKind, Namespace: "ns", Name: "s"}
+		assert.Equal(t, [][]objects.Ref{{ref}, {ref}}, got[2:])
+		cancel()
+		require.NoError(t, <-done)
+	})
+}

@@ -1,0 +1,189 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/cluster/events"
+	"github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
+	"github.com/kubeletkit/kubeletkit/cluster/podsource"
+	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Config is the configuration of a [Node]. NodeName and REST are required.
+type Config struct {
+	// NodeName is the name of the node, that of [kubeletkit.Options].
+	NodeName string
+	// REST has the address of the API server and the credentials of the node, as
+	// Config of a credentials.Client returns it. Its limits of requests have no effect, see
+	// Budgets.
+	REST *rest.Config
+	// Budgets are the limits of requests.
+	Budgets Budgets
+	// Node are the options of the node object. [Node.Configure] sets those that are empty:
+	// Info and Resources are the machine's, with the limits of the agent's options; Images and
+	// Runtime are the agent's; Instance is its root directory; LeaseClient has a budget of its
+	// own. It adds a ready check, the readiness of the runtime.
+	Node node.Options
+	// Observers receive the changes of the pods that the API server has bound to the node, with
+	// mirror pods.
+	Observers []podsource.Observer
+	// Logger receives logs; each part gets it under a name of its own. The zero value discards
+	// them.
+	Logger logr.Logger
+}
+
+// Node makes one agent a node of a cluster. Its methods are safe for concurrent use, but for
+// Configure and Join.
+type Node struct {
+	config  Config
+	clients clients
+
+	source  *podsource.Source
+	sink    *podstatus.Sink
+	objects *objectcache.Cache
+	events  *events.Recorder
+	// node and local exist after Configure. local is the node as far as it is known without an
+	// API server.
+	node  *node.Node
+	local *v1.Node
+	// imagesChanged is called when an image was pulled; nil if images are not reported.
+	imagesChanged func()
+	// refreshes are requests for the node object as the API server has it.
+	refreshes chan chan<- *v1.Node
+	// agent is set by Join.
+	agent atomic.Pointer[kubeletkit.Agent]
+}
+
+// New returns a node. It makes no request. Its error joins what is wrong with the
+// configuration.
+func New(config Config) (*Node, error) {
+	var errs []error
+	if config.NodeName == "" {
+		errs = append(errs, errors.New("Config.NodeName is required"))
+	}
+	if config.REST == nil {
+		errs = append(errs, errors.New("Config.REST is required; package credentials makes it from a kubeconfig"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	n := &Node{config: config, refreshes: make(chan chan<- *v1.Node)}
+	var err error
+	if n.clients, err = newClients(config.REST, config.Budgets); err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	for _, build := range []func() error{n.buildObjects, n.buildSource, n.buildSink, n.buildEvents} {
+		if err := build(); err != nil {
+			return nil, fmt.Errorf("cluster: %w", err)
+		}
+	}
+	return n, nil
+}
+
+func (n *Node) named(part string) logr.Logger { return n.config.Logger.WithName(part) }
+
+func (n *Node) buildObjects() (err error) {
+	n.objects, err = objectcache.New(n.clients.objects, n.config.NodeName, objectcache.Options{Logger: n.named("objectcache")})
+	return err
+}
+
+func (n *Node) buildSource() (err error) {
+	// What a pod refers to is known before any part of the agent has the pod.
+	observers := append([]podsource.Observer{
+		podsource.ObserverFunc(func(c podsource.Change) { n.objects.Update(c.Changed, c.Removed) }),
+		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),
+	}, n.config.Observers...)
+	n.source, err = podsource.New(n.clients.pods, n.config.NodeName, podsource.Options{
+		Registered: func(ctx context.Context) error { return n.node.Registered(ctx) },
+		Observers:  observers, Logger: n.named("podsource"),
+	})
+	return err
+}
+
+func (n *Node) buildSink() (err error) {
+	budget := n.config.Budgets.Status.or(defaultStatus)
+	n.sink, err = podstatus.New(n.clients.pods, n.source, podstatus.Options{
+		NodeName: n.config.NodeName, NodeUID: n.uid, Ended: n.ended, Orphaned: n.orphaned,
+		QPS: budget.QPS, Burst: budget.Burst, Logger: n.named("podstatus"),
+	})
+	return err
+}
+
+func (n *Node) buildEvents() (err error) {
+	n.events, err = events.New(n.clients.events, n.config.NodeName, events.Options{Pod: n.source.ByUID, Logger: n.named("events")})
+	return err
+}
+
+// Object returns the newest known node object, and nil before the node is registered. It must
+// not be changed.
+func (n *Node) Object() *v1.Node { return n.node.Current() }
+
+// uid returns the UID of the node object; "" while there is none.
+func (n *Node) uid() types.UID {
+	if object := n.node.Current(); object != nil {
+		return object.UID
+	}
+	return ""
+}
+
+// ended reports whether the agent has finished the pod, see [podstatus.Options].
+func (n *Node) ended(uid types.UID) bool {
+	agent := n.agent.Load()
+	if agent == nil {
+		return false
+	}
+	parts := agent.Parts()
+	st := parts.PodWorkers.State(uid)
+	switch {
+	case st.Known():
+		return st.Finished && !st.RestartRequested
+	case !st.Synced:
+		return false // it may run, from the time of an earlier agent
+	}
+	// A pod without a worker was refused, or is not there yet: then the agent does not have
+	// its deletion.
+	pod, ok := parts.PodManager.ByUID(uid)
+	return ok && pod.DeletionTimestamp != nil
+}
+
+// orphaned reports whether no source has the static pod of a mirror pod.
+func (n *Node) orphaned(namespace, name string) bool {
+	agent := n.agent.Load()
+	if agent == nil || !agent.Synced() {
+		return false
+	}
+	for _, pod := range agent.Parts().PodManager.Pods() {
+		if pod.Name == name && pod.Namespace == namespace && runtime.IsStatic(pod) {
+			return false
+		}
+	}
+	return true
+}
+
+// runtimeReady is the ready check of the node.
+func (n *Node) runtimeReady() error {
+	agent := n.agent.Load()
+	if agent == nil {
+		return errors.New("the agent has not been started")
+	}
+	return agent.RuntimeReady()
+}
+
+// event passes an event of the node on through the hook of the agent.
+func (n *Node) event(e runtime.Event) {
+	if agent := n.agent.Load(); agent != nil {
+		agent.Parts().Event.Emit(e)
+	}
+}
+

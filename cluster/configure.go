@@ -1,0 +1,217 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/cluster/admission"
+	"github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+// Configure adds the parts of the node to the options of an agent. It is called once, when all
+// other options are set:
+//
+//   - Sources gets the source of the pods that the API server has bound to the node.
+//   - StatusSink becomes a sink for both, the API server and the sink that was there.
+//   - Objects looks up what pods of the API server refer to there, and everything else in the
+//     source that was there.
+//   - Tokens are service account tokens, EveryEvent also writes events to the API server.
+//   - Admit gets the checks of the node, as the last ones. They replace the limits of resources
+//     and of the number of pods in Limits, which become those of the node object.
+//
+// After it the caller may wrap what it has set. Host is detected if it is nil.
+func (n *Node) Configure(opts *kubeletkit.Options) error {
+	if n.node != nil {
+		return errors.New("cluster: Configure was called before; each Node is for one agent")
+	}
+	if opts.NodeName != n.config.NodeName {
+		return fmt.Errorf("cluster: Options.NodeName is %q, and Config.NodeName is %q", opts.NodeName, n.config.NodeName)
+	}
+	if opts.RootDir == "" {
+		opts.RootDir = kubeletkit.DefaultRootDir
+	}
+	if opts.Host == nil {
+		host, err := kubeletkit.DetectHost()
+		if err != nil {
+			return fmt.Errorf("cluster: detecting the host: %w", err)
+		}
+		opts.Host = host
+	}
+	if err := n.buildNode(opts); err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	admit, err := n.admission()
+	if err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	opts.Sources = append(slices.Clone(opts.Sources), n.source)
+	opts.Admit = append(slices.Clone(opts.Admit), admit)
+	opts.Limits.MaxPods, opts.Limits.Allocatable = 0, nil
+	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
+	opts.Objects = bothObjects(n.objects, opts.Objects, n.source.Synced)
+	// TOKENS
+	opts.EveryEvent = bothEvents(n.written, opts.EveryEvent)
+	return nil
+}
+
+// buildNode builds the node object with the options of the agent.
+func (n *Node) buildNode(opts *kubeletkit.Options) error {
+	o := n.config.Node
+	if o.Instance == "" {
+		o.Instance = opts.RootDir
+	}
+	machine := node.NewMachine(node.MachineOptions{StorageDir: opts.RootDir, MaxPods: opts.Limits.MaxPods})
+	if o.Info == nil {
+		o.Info = machine
+	}
+	if o.Resources == nil {
+		o.Resources = []node.Resources{machine}
+	}
+	if images, ok := runtime.Optional[runtime.ImageService](opts.Runtime); ok && o.Images == nil {
+		list := node.NewImageList(images, 0)
+		o.Images, n.imagesChanged = list, list.Changed
+	}
+	if reporter, ok := runtime.Optional[runtime.FeatureReporter](opts.Runtime); ok && o.Runtime == nil {
+		o.Runtime = reporter.Features
+	}
+	if o.LeaseClient == nil {
+		o.LeaseClient = n.clients.lease
+	}
+	if o.Event == nil {
+		o.Event = n.event
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = n.named("node")
+	}
+	o.ReadyChecks = append(slices.Clone(o.ReadyChecks), n.runtimeReady)
+	n.local = localNode(opts, o)
+	var err error
+	n.node, err = node.New(n.clients.node, n.config.NodeName, o)
+	return err
+}
+
+// localNode returns the node as far as it is known without an API server.
+func localNode(opts *kubeletkit.Options, o node.Options) *v1.Node {
+	local := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: opts.NodeName, Labels: map[string]string{
+		v1.LabelHostname: opts.NodeName, v1.LabelOSStable: goruntime.GOOS, v1.LabelArchStable: goruntime.GOARCH,
+	}}}
+	for key, value := range o.Labels {
+		local.Labels[key] = value
+	}
+	local.Status.Allocatable = opts.Host.Allocatable.DeepCopy()
+	if local.Status.Allocatable == nil {
+		local.Status.Allocatable = v1.ResourceList{}
+	}
+	for name, quantity := range opts.Limits.Allocatable {
+		local.Status.Allocatable[name] = quantity.DeepCopy()
+	}
+	if opts.Limits.MaxPods > 0 {
+		local.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(opts.Limits.MaxPods), resource.DecimalSI)
+	}
+	return local
+}
+
+// written receives the events of the agent.
+func (n *Node) written(e runtime.Event) {
+	if e.Reason == "Pulled" && n.imagesChanged != nil {
+		n.imagesChanged()
+	}
+	n.events.Event(e)
+}
+
+// admission returns the checks of the node.
+func (n *Node) admission() (syncloop.Admitter, error) {
+	return admission.New(admission.Options{
+		Node: func() admission.Node {
+			if object := n.node.Current(); object != nil {
+				return admission.Node{Node: object, Confirmed: true}
+			}
+			return admission.Node{Node: n.local}
+		},
+		Refresh: n.refresh,
+		Evict: func(uid types.UID, reason, message string) error {
+			if agent := n.agent.Load(); agent != nil {
+				return agent.Evict(uid, reason, message, nil)
+			}
+			return errNotJoined
+		},
+		Logger: n.named("admission"),
+	})
+}
+
+// refreshTimeout bounds the time that the sync loop waits for the node object.
+const refreshTimeout = time.Second
+
+// refresh returns the node as the API server has it now, and false if it does not answer.
+func (n *Node) refresh() (admission.Node, bool) {
+	late := time.After(refreshTimeout)
+	answer := make(chan *v1.Node, 1)
+	select {
+	case n.refreshes <- answer:
+	case <-late:
+		return admission.Node{}, false
+	}
+	select {
+	case object := <-answer:
+		return admission.Node{Node: object, Confirmed: true}, object != nil
+	case <-late:
+		return admission.Node{}, false
+	}
+}
+
+// answerRefreshes reads the node object for refresh, until ctx ends. It is nil if it cannot
+// be read.
+func (n *Node) answerRefreshes(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case answer := <-n.refreshes:
+			call, cancel := context.WithTimeout(ctx, refreshTimeout)
+			object, err := n.clients.node.CoreV1().Nodes().Get(call, n.config.NodeName, metav1.GetOptions{})
+			cancel()
+			if err != nil {
+				n.config.Logger.V(2).Info("The node object cannot be read", "err", err)
+				object = nil
+			}
+			answer <- object
+		}
+	}
+}
+
+var errNotJoined = errors.New("cluster: Join was not called")
+
+// Join makes the agent, which was made of the configured options, the node's agent: its
+// components run and stop with the agent.
+func (n *Node) Join(agent *kubeletkit.Agent) error {
+	if n.node == nil {
+		return errors.New("cluster: Configure was not called")
+	}
+	if !n.agent.CompareAndSwap(nil, agent) {
+		return errors.New("cluster: Join was called before; each Node is for one agent")
+	}
+	for _, c := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"node object", n.node.Run}, {"reads of the node object", n.answerRefreshes}, {"API of pods", n.sink.Run},
+		{"cache of API objects", n.objects.Run}, {"recorder of events", n.events.Run},
+	} {
+		if err := agent.Add(c.name, c.run); err != nil {
+			return fmt.Errorf("cluster: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/cluster"
+	"github.com/kubeletkit/kubeletkit/cluster/credentials"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+)
+
+// member is the agent's membership of a cluster; nil without --kubeconfig.
+type member struct {
+	*cluster.Node
+	credentials *credentials.Client
+}
+
+// newMember returns the membership that the settings describe. It makes no connection.
+func newMember(s *config.Settings, log logr.Logger) (*member, error) {
+	if s.Kubeconfig == "" {
+		return nil, nil
+	}
+	name, err := s.NodeName()
+	if err != nil {
+		return nil, err
+	}
+	copts := s.CredentialsOptions()
+	copts.Logger = log.WithName("credentials")
+	creds, err := credentials.Load(name, copts)
+	if err != nil {
+		return nil, err
+	}
+	nopts, err := s.NodeOptions()
+	if err != nil {
+		return nil, err
+	}
+	nopts.HeartbeatFailed = creds.CloseConnections
+	node, err := cluster.New(cluster.Config{
+		NodeName: name, REST: withAgent(creds.Config()), Budgets: budgets(s), Node: nopts, Logger: log.WithName("cluster"),
+	})
+	return &member{node, creds}, err
+}
+
+// withAgent sets the user agent, by which the API server tells clients apart in its logs.
+func withAgent(c *rest.Config) *rest.Config {
+	c.UserAgent = "minikubelet"
+	return c
+}
+
+// budgets translates the settings, in which 0 is no limit for the API, and kubelet's old
+// default for events.
+func budgets(s *config.Settings) cluster.Budgets {
+	api := cluster.Budget{QPS: float32(*s.KubeAPIQPS), Burst: int(s.KubeAPIBurst)}
+	if api.QPS == 0 {
+		api.QPS = -1
+	}
+	events := cluster.Budget{QPS: float32(*s.EventRecordQPS), Burst: int(s.EventBurst)}
+	if events.QPS == 0 {
+		events.QPS = 5
+	}
+	return cluster.Budgets{Status: api, Objects: api, Events: events}
+}
+
+// join makes the agent a node of the cluster.
+func (m *member) join(agent *kubeletkit.Agent) error {
+	if err := agent.Add("credentials", m.credentials.Run); err != nil {
+		return err
+	}
+	return m.Join(agent)
+}
