@@ -32,7 +32,7 @@ func (a *Agent) compose(host *runtime.Host) error {
 	p := &a.parts
 	*p = Parts{
 		Runtime: a.opts.Runtime, Host: host, PodsDir: filepath.Join(a.opts.RootDir, "pods"), Event: a.eventHook(),
-		NetworkReady: a.networkReady, Gone: a.gone,
+		NetworkReady: a.networkReady, Gone: a.removable,
 		// The workers are built after the parts that call this, and none calls it before Run.
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
 	}
@@ -220,8 +220,13 @@ func (a *Agent) buildPodSync(p *Parts) error {
 func (a *Agent) buildWorkers(p *Parts) error {
 	p.WorkersOptions = podworkers.Options{
 		ResyncInterval: a.opts.SyncFrequency,
-		OnFinished:     func(runtime.PodRef) { a.loop.PodEnded() },
-		Event:          p.Event, Record: p.Record, Metrics: a.opts.Metrics.PodWorkers, Logger: a.named("workers"),
+		OnFinished: func(pod runtime.PodRef) {
+			a.loop.PodEnded()
+			if a.removable(pod.UID) { // as long as it is desired, no cleanup has it collected
+				a.parts.GC.Kick()
+			}
+		},
+		Event: p.Event, Record: p.Record, Metrics: a.opts.Metrics.PodWorkers, Logger: a.named("workers"),
 	}
 	if h, ok := runtime.Optional[pleg.Holder](p.PLEG); ok {
 		p.WorkersOptions.OnBegin = func(pod runtime.PodRef) { h.Hold(pod.UID) }

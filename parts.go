@@ -36,8 +36,8 @@ type Parts struct {
 	// MayRun reports whether containers of the pod may run, as far as its worker is
 	// concerned. It must not be called by New.
 	MayRun func(uid types.UID) bool
-	// Gone reports whether the pod is not desired and has no worker, so that what is left
-	// of it can be removed. It must not be called by New.
+	// Gone reports whether what is left of the pod can be removed: it is not desired and has no
+	// worker, or it was deleted in the API and has ended. It must not be called by New.
 	Gone func(uid types.UID) bool
 
 	// Objects has the secrets and config maps that pods refer to; nil: there are none.

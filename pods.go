@@ -146,6 +146,13 @@ func (a *Agent) gone(uid types.UID) bool {
 	return !a.desired(uid)
 }
 
+// removable reports whether the pod is gone, or was deleted in the API and has ended: there it
+// may be kept by finalizers for long.
+func (a *Agent) removable(uid types.UID) bool {
+	st := a.parts.PodWorkers.State(uid)
+	return st.Finished && st.Deleted && !st.RestartRequested || a.gone(uid)
+}
+
 // desired reports whether a source wants the pod.
 func (a *Agent) desired(uid types.UID) bool {
 	_, ok := a.parts.PodManager.ByUID(uid)

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -75,6 +76,44 @@ func TestCallsOfRemovals(t *testing.T) {
 		assert.Equal(t, map[string]int{"StopContainer": n, "StopPodSandbox": n, "RemovePodSandbox": n}, changes)
 		assert.False(t, last["StopContainer"].After(ninth["StopPodSandbox"]), "containers before sandboxes")
 		assert.False(t, last["StopPodSandbox"].After(ninth["RemovePodSandbox"]), "sandboxes before removals")
+		stop()
+		require.NoError(t, <-done)
+	})
+}
+
+// A pod of an API server that was deleted and has ended leaves nothing in the runtime, although
+// its object is kept there, as by a finalizer.
+func TestRemovalOfDeletedPods(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{Images: []string{"busybox:1"}, Dir: dir})
+		defer rt.Close()
+		source := podconfigfake.NewSource(runtime.SourceAPI)
+		pod := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a", Finalizers: []string{"example.com/wait"}},
+			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "busybox:1", ImagePullPolicy: v1.PullIfNotPresent}}},
+		}
+		source.Set(pod)
+		host := rt.Host()
+		host.NodeName, host.Hostname = "node", "node"
+		agent, err := kubeletkit.New(kubeletkit.Options{
+			NodeName: "node", RootDir: filepath.Join(dir, "root"), PodLogsDir: host.PodLogsDir, Host: host,
+			Runtime: rt, Sources: []podconfig.Source{source},
+		})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1) // one value, of the one goroutine
+		go func() { done <- agent.Run(ctx) }()
+		time.Sleep(time.Minute)
+		require.Len(t, rt.Running(fake.Target{}), 1)
+		deleted, now, grace := pod.DeepCopy(), metav1.Now(), int64(1)
+		deleted.DeletionTimestamp, deleted.DeletionGracePeriodSeconds = &now, &grace
+		source.Set(deleted)
+		time.Sleep(time.Minute)
+		assert.Empty(t, rt.Instances(fake.Target{}))
+		pods := agent.Pods()
+		require.Len(t, pods, 1, "its source has it")
+		assert.Equal(t, v1.PodFailed, pods[0].Status.Phase)
 		stop()
 		require.NoError(t, <-done)
 	})
