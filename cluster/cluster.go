@@ -17,6 +17,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
+	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
+	"github.com/kubeletkit/kubeletkit/cluster/services"
+	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -31,10 +34,12 @@ type Config struct {
 	// Budgets are the limits of requests.
 	Budgets Budgets
 	// Node are the options of the node object. [Node.Configure] sets those that are empty:
-	// Info and Resources are the machine's, with the limits of the agent's options; Images and
-	// Runtime are the agent's; Instance is its root directory; LeaseClient has a budget of its
+	// Info is the machine, with the limits of the agent's options; Images and Runtime are the
+	// agent's; Instance is its root directory; LeaseClient has a budget of its
 	// own. It adds a ready check, the readiness of the runtime.
 	Node node.Options
+	// MaxImages is the number of images in the status of the node, see node.NewImageList.
+	MaxImages int
 	// Observers receive the changes of the pods that the API server has bound to the node, with
 	// mirror pods.
 	Observers []podsource.Observer
@@ -53,10 +58,13 @@ type Node struct {
 	sink    *podstatus.Sink
 	objects *objectcache.Cache
 	events  *events.Recorder
-	// node and local exist after Configure. local is the node as far as it is known without an
-	// API server.
-	node  *node.Node
-	local *v1.Node
+	// The fields below exist after Configure. local is the node as far as it is known without
+	// an API server.
+	tokens   *tokens.Tokens
+	services *services.Services
+	classes  *runtimeclass.Classes
+	node     *node.Node
+	local    *v1.Node
 	// imagesChanged is called when an image was pulled; nil if images are not reported.
 	imagesChanged func()
 	// refreshes are requests for the node object as the API server has it.
@@ -102,6 +110,7 @@ func (n *Node) buildSource() (err error) {
 	// What a pod refers to is known before any part of the agent has the pod.
 	observers := append([]podsource.Observer{
 		podsource.ObserverFunc(func(c podsource.Change) { n.objects.Update(c.Changed, c.Removed) }),
+		podsource.ObserverFunc(func(c podsource.Change) { n.tokens.Update(c.Changed, c.Removed) }),
 		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),
 	}, n.config.Observers...)
 	n.source, err = podsource.New(n.clients.pods, n.config.NodeName, podsource.Options{
@@ -186,4 +195,3 @@ func (n *Node) event(e runtime.Event) {
 		agent.Parts().Event.Emit(e)
 	}
 }
-

@@ -16,6 +16,9 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
+	"github.com/kubeletkit/kubeletkit/cluster/services"
+	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -27,7 +30,8 @@ import (
 //   - StatusSink becomes a sink for both, the API server and the sink that was there.
 //   - Objects looks up what pods of the API server refer to there, and everything else in the
 //     source that was there.
-//   - Tokens are service account tokens, EveryEvent also writes events to the API server.
+//   - Tokens are service account tokens, ServiceEnv has the variables of services, EveryEvent
+//     also writes events to the API server.
 //   - Admit gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
 //
@@ -52,6 +56,9 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	if err := n.buildNode(opts); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
+	if err := n.buildLookups(opts); err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
 	admit, err := n.admission()
 	if err != nil {
 		return fmt.Errorf("cluster: %w", err)
@@ -61,9 +68,44 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	opts.Limits.MaxPods, opts.Limits.Allocatable = 0, nil
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
 	opts.Objects = bothObjects(n.objects, opts.Objects, n.source.Synced)
-	// TOKENS
+	opts.Tokens, opts.ServiceEnv = n.tokens, n.services.Env
 	opts.EveryEvent = bothEvents(n.written, opts.EveryEvent)
 	return nil
+}
+
+// buildLookups builds what the API server is asked for when pods need it, with the checkpoint
+// of the agent.
+func (n *Node) buildLookups(opts *kubeletkit.Options) (err error) {
+	topts := tokens.Options{Refreshed: n.sync, Logger: n.named("tokens")}
+	sopts := services.Options{Sync: n.sync, Logger: n.named("services")}
+	copts := runtimeclass.Options{Logger: n.named("runtimeclass")}
+	if store, ok := runtime.Optional[services.Checkpoint](opts.Checkpoint); ok {
+		topts.Checkpoint, sopts.Checkpoint, copts.Checkpoint = store, store, store
+	}
+	if n.tokens, err = tokens.New(n.clients.objects, topts); err != nil {
+		return err
+	}
+	if n.services, err = services.New(n.clients.objects, sopts); err != nil {
+		return err
+	}
+	n.classes, err = runtimeclass.New(n.clients.objects, copts)
+	return err
+}
+
+// RuntimeHandler returns the runtime handler of a runtime class. It is for the options of
+// runtime/cri. Before [Node.Configure] it fails.
+func (n *Node) RuntimeHandler(class string) (string, error) {
+	if n.classes == nil {
+		return "", runtimeclass.ErrNotRead
+	}
+	return n.classes.Handler(class)
+}
+
+// sync has the agent sync a pod.
+func (n *Node) sync(uid types.UID) {
+	if agent := n.agent.Load(); agent != nil {
+		_ = agent.Sync(uid) // one that the agent does not run needs no sync
+	}
 }
 
 // buildNode builds the node object with the options of the agent.
@@ -72,16 +114,14 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if o.Instance == "" {
 		o.Instance = opts.RootDir
 	}
-	machine := node.NewMachine(node.MachineOptions{StorageDir: opts.RootDir, MaxPods: opts.Limits.MaxPods})
 	if o.Info == nil {
-		o.Info = machine
-	}
-	if o.Resources == nil {
-		o.Resources = []node.Resources{machine}
+		o.Info = node.NewMachine(node.MachineOptions{StorageDir: opts.RootDir, MaxPods: opts.Limits.MaxPods})
 	}
 	if images, ok := runtime.Optional[runtime.ImageService](opts.Runtime); ok && o.Images == nil {
-		list := node.NewImageList(images, 0)
-		o.Images, n.imagesChanged = list, list.Changed
+		o.Images = node.NewImageList(images, n.config.MaxImages)
+	}
+	if list, ok := o.Images.(*node.ImageList); ok {
+		n.imagesChanged = list.Changed
 	}
 	if reporter, ok := runtime.Optional[runtime.FeatureReporter](opts.Runtime); ok && o.Runtime == nil {
 		o.Runtime = reporter.Features
@@ -207,7 +247,8 @@ func (n *Node) Join(agent *kubeletkit.Agent) error {
 		run  func(context.Context) error
 	}{
 		{"node object", n.node.Run}, {"reads of the node object", n.answerRefreshes}, {"API of pods", n.sink.Run},
-		{"cache of API objects", n.objects.Run}, {"recorder of events", n.events.Run},
+		{"cache of API objects", n.objects.Run},
+		{"service account tokens", n.tokens.Run}, {"services", n.services.Run}, {"runtime classes", n.classes.Run}, {"recorder of events", n.events.Run},
 	} {
 		if err := agent.Add(c.name, c.run); err != nil {
 			return fmt.Errorf("cluster: %w", err)

@@ -37,7 +37,7 @@ func newMember(s *config.Settings, log logr.Logger) (*member, error) {
 	}
 	nopts.HeartbeatFailed = creds.CloseConnections
 	node, err := cluster.New(cluster.Config{
-		NodeName: name, REST: withAgent(creds.Config()), Budgets: budgets(s), Node: nopts, Logger: log.WithName("cluster"),
+		NodeName: name, REST: withAgent(creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), Logger: log.WithName("cluster"),
 	})
 	return &member{node, creds}, err
 }

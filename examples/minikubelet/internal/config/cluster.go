@@ -216,9 +216,6 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 			s.Warnings = append(s.Warnings, strings.Join(given, ", ")+": no effect without --kubeconfig")
 		}
 	}
-	if s.Kubeconfig != "" {
-		s.Warnings = append(s.Warnings, "flag --kubeconfig is not implemented yet and has no effect")
-	}
 	if fs.Changed("eviction-hard") || slices.Contains(fields, "evictionHard") {
 		s.Warnings = append(s.Warnings, "evictionHard counts for what pods can request, but pods are not evicted: eviction is not implemented")
 	}

@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+func TestConfigure(t *testing.T) {
+	rt := fake.New(fake.Options{Dir: t.TempDir()})
+	defer rt.Close()
+	n, err := New(Config{NodeName: "n", REST: &rest.Config{Host: "https://127.0.0.1:1"}})
+	require.NoError(t, err)
+	require.ErrorContains(t, n.Join(nil), "Configure was not called")
+	opts := kubeletkit.Options{
+		NodeName: "other", RootDir: filepath.Join(t.TempDir(), "root"), Runtime: rt, Host: rt.Host(),
+		Limits: syncloop.Limits{MaxPods: 7, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}},
+	}
+	require.ErrorContains(t, n.Configure(&opts), `Options.NodeName is "other", and Config.NodeName is "n"`)
+	opts.NodeName = "n"
+	require.NoError(t, n.Configure(&opts))
+	require.ErrorContains(t, n.Configure(&opts), "Configure was called before")
+	assert.Zero(t, opts.Limits.MaxPods, "the node object has the limits")
+	assert.Equal(t, "7", n.local.Status.Allocatable.Pods().String())
+	assert.Equal(t, "3", n.local.Status.Allocatable.Cpu().String())
+	assert.Nil(t, n.Object())
+
+	assert.False(t, n.ended("u"), "nobody knows before Join")
+	require.Error(t, n.runtimeReady())
+	agent, err := kubeletkit.New(opts)
+	require.NoError(t, err)
+	require.NoError(t, n.Join(agent))
+	require.ErrorContains(t, n.Join(agent), "Join was called before")
+	assert.False(t, n.ended("u"), "an earlier agent may have started it")
+	assert.False(t, n.orphaned("ns", "static-n"), "not all sources have delivered")
+	assert.Equal(t, []string{runtime.SourceAPI}, []string{opts.Sources[0].Name()})
+}
