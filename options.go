@@ -51,6 +51,9 @@ type Options struct {
 	// Tokens has the tokens of service accounts for volumes. nil: there are none, and pods
 	// with such volumes wait.
 	Tokens volume.TokenSource
+	// Claims has the claims and persistent volumes of an API server. nil: there are none, and
+	// pods with claims wait.
+	Claims volume.ClaimSource
 	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
 	// they refer to, so that they run again after a reboot though no source can be
 	// reached. It belongs to this agent alone. nil: nothing is kept.

@@ -195,7 +195,8 @@ type PodKill struct {
 
 // Volume is a volume that is set up on the host.
 type Volume struct {
-	// HostPath is the directory, file, socket or device to mount.
+	// HostPath is the directory, file, socket or device to mount. It is empty for a volume of
+	// the type image, which the runtime pulls and mounts.
 	HostPath string
 	// ReadOnly volumes are mounted read-only, whatever the mount requests.
 	ReadOnly bool

@@ -78,11 +78,11 @@ func (w *writer) write(p payload) (changed bool, err error) {
 	same := w.holds(current, p)
 	if !same {
 		next, err := w.writeDir(p)
-		if err != nil {
-			return false, err
+		if err == nil {
+			err = w.publish(next)
 		}
-		if err := w.publish(next); err != nil {
-			return false, err
+		if err != nil { // the disk may be full
+			return false, errors.Join(err, w.removeOthers(current))
 		}
 		current = next
 	}

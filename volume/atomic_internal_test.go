@@ -132,7 +132,7 @@ func TestWriteKilledAtEachStep(t *testing.T) {
 					require.NoError(t, err)
 					steps := 0
 					w.before = func(string) error {
-						if steps++; steps == kill {
+						if steps++; steps >= kill {
 							return errKilled
 						}
 						return nil
@@ -168,7 +168,7 @@ func TestFirstWriteKilledAtEachStep(t *testing.T) {
 		w := newWriter(t, dir)
 		steps := 0
 		w.before = func(string) error {
-			if steps++; steps == kill {
+			if steps++; steps >= kill {
 				return errKilled
 			}
 			return nil

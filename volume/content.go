@@ -25,6 +25,8 @@ type Sources struct {
 	Objects runtime.Objects
 	// Tokens has the tokens of service accounts. nil: volumes with tokens are not supported.
 	Tokens TokenSource
+	// Claims has the claims and the persistent volumes. nil: claims are not supported.
+	Claims ClaimSource
 	// Allocatable is what pods can have of the node. It is the value of a limit that a
 	// container does not have, and the largest size of a volume in memory.
 	Allocatable v1.ResourceList

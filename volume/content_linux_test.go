@@ -1,8 +1,11 @@
 package volume_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,6 +47,47 @@ func TestSubPathKeepsOldContent(t *testing.T) {
 	assert.Equal(t, "2", read())
 }
 
+// When the disk is full, a volume keeps its files, and nothing is left of the attempt. On a
+// disk that is read-only, what is unchanged is ready.
+func TestFullAndReadOnlyDisk(t *testing.T) {
+	needsMount(t)
+	disk := t.TempDir()
+	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256k"))
+	t.Cleanup(func() { assert.NoError(t, syscall.Unmount(disk, 0)) })
+	h := newHeld()
+	m, dir := contentManager(t, volume.Sources{Objects: h}), filepath.Join(disk, "u1")
+	p := pod(configMapVolume("conf", "conf", false))
+	set := func(data map[string]string) (kruntime.Volume, error) {
+		h.maps["default/conf"] = &v1.ConfigMap{Data: data}
+		ready, err := m.SetUp(t.Context(), p, dir)
+		return ready["conf"], err
+	}
+	large := strings.Repeat("x", 100<<10)
+	_, err := set(map[string]string{"a": large, "b": large, "c": large})
+	assert.ErrorIs(t, err, syscall.ENOSPC)
+	v, err := set(map[string]string{"a": "1", "b": large})
+	require.NoError(t, err, "there is room after the failure")
+
+	for range 2 {
+		again, err := set(map[string]string{"a": "2", "b": large, "c": large})
+		assert.ErrorIs(t, err, syscall.ENOSPC)
+		assert.Equal(t, v, again)
+		assert.Equal(t, map[string]string{"a": "-rw-r--r-- 1"}, in(t, v.HostPath, "a"))
+		entries, err := os.ReadDir(v.HostPath)
+		require.NoError(t, err)
+		assert.Len(t, entries, 4, "..data, its directory, a and b")
+	}
+	_, err = set(map[string]string{"a": "3"})
+	require.NoError(t, err)
+
+	require.NoError(t, syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+	_, err = set(map[string]string{"a": "3"})
+	require.NoError(t, err)
+	_, err = set(map[string]string{"a": "4"})
+	assert.ErrorIs(t, err, syscall.EROFS)
+	assert.Equal(t, map[string]string{"a": "-rw-r--r-- 3"}, in(t, v.HostPath, "a"))
+}
+
 // Secrets and tokens are not on a disk.
 func TestSecretsAreInMemory(t *testing.T) {
 	needsMount(t)
@@ -63,4 +107,25 @@ func TestSecretsAreInMemory(t *testing.T) {
 	}
 	require.NoError(t, m.TearDown(t.Context(), kruntime.RefOf(p), dir))
 	assert.Empty(t, mounts(t, dir))
+}
+
+// BenchmarkUnchangedContent is the sync of a pod with 5 volumes: 2 config maps, 1 secret, 1
+// projected token and 1 emptyDir.
+func BenchmarkUnchangedContent(b *testing.B) {
+	h := newHeld()
+	h.maps["default/conf"] = &v1.ConfigMap{Data: map[string]string{"a": "1", "b": strings.Repeat("x", 1000)}}
+	h.secrets["default/db"] = &v1.Secret{Data: map[string][]byte{"password": []byte("p")}}
+	m, err := volume.New(volume.Options{Sources: volume.Sources{Objects: h, Tokens: &minted{token: "t"}}})
+	require.NoError(b, err)
+	dir := filepath.Join(b.TempDir(), "u1")
+	p := pod(configMapVolume("c1", "conf", false), configMapVolume("c2", "conf", false), secretVolume("db", "db"), emptyDir("tmp", v1.EmptyDirVolumeSource{}),
+		v1.Volume{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+			Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}},
+		}}})
+	defer func() { assert.NoError(b, m.Remove(context.WithoutCancel(b.Context()), kruntime.RefOf(p), dir)) }()
+	for b.Loop() {
+		if _, err := m.SetUp(b.Context(), p, dir); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -14,7 +14,8 @@
 // [HostPath] is what is on the host, after a check of its type. [EmptyDir] is a
 // directory that exists as long as the pod, on disk or in memory; for its size limit
 // see [Manager.Exceeded]. [ConfigMap], [Secret], [DownwardAPI] and [Projected] are files
-// with what [Sources] have. A volume of any other type is an error that names it, and
+// with what [Sources] have. [Claim] is a directory of the host behind a persistent volume. [Image] is left to the
+// runtime. A volume of any other type is an error that names it, and
 // keeps its pod, and no other, from starting.
 //
 // # Files from objects

@@ -27,7 +27,7 @@ type Options struct {
 	// up.
 	Plugins []Plugin
 	// NoDefaultPlugins leaves the default plugins out: [HostPath], [EmptyDir], [ConfigMap],
-	// [Secret], [DownwardAPI] and [Projected].
+	// [Secret], [DownwardAPI], [Projected], [Claim] and [Image].
 	NoDefaultPlugins bool
 	// Metrics receives measurements. Default: none.
 	Metrics Metrics
@@ -54,7 +54,7 @@ func New(opts Options) (*Manager, error) {
 	plugins := slices.Clone(opts.Plugins)
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
-		plugins = append(plugins, HostPath{}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src})
+		plugins = append(plugins, HostPath{}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Claim{src}, Image{})
 	}
 	seen := map[string]bool{}
 	var errs []error
@@ -130,7 +130,7 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir s
 // have left no directory. Those of the default plugins need none.
 func hasState(p Plugin) bool {
 	switch p.(type) {
-	case HostPath, EmptyDir, ConfigMap, Secret, DownwardAPI, Projected:
+	case HostPath, EmptyDir, ConfigMap, Secret, DownwardAPI, Projected, Image:
 		return false
 	default:
 		return true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -92,7 +93,7 @@ func (p *puller) acquire(ctx context.Context) (release func(), err error) {
 // imageJob is a request for the image of a container.
 type imageJob struct {
 	pod runtime.PodRef
-	// events emits events about the container.
+	// events emits events about the container, or about the pod if a volume needs the image.
 	events emitter
 	// want is the image as the spec names it.
 	want string
@@ -104,16 +105,28 @@ type imageJob struct {
 	lease *imageLease
 }
 
-// pullPolicy returns the pull policy of a container, or its default (API reference,
-// imagePullPolicy).
-func pullPolicy(c *v1.Container) v1.PullPolicy {
-	if c.ImagePullPolicy != "" {
-		return c.ImagePullPolicy
+// keyOf returns the key of an image with its pull policy, or the default policy (API
+// reference, imagePullPolicy).
+func keyOf(image string, policy v1.PullPolicy) imageKey {
+	if policy != "" {
+		return imageKey{image, policy}
 	}
-	if _, image, err := parseImage(c.Image); err == nil && strings.HasSuffix(image, ":latest") {
-		return v1.PullAlways
+	if _, tagged, err := parseImage(image); err == nil && strings.HasSuffix(tagged, ":latest") {
+		return imageKey{image, v1.PullAlways}
 	}
-	return v1.PullIfNotPresent
+	return imageKey{image, v1.PullIfNotPresent}
+}
+
+// imageVolumes returns the volumes of the type image that the container mounts.
+func imageVolumes(pod *v1.Pod, c *v1.Container) []*v1.Volume {
+	var list []*v1.Volume
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Image != nil && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == v.Name }) {
+			list = append(list, v)
+		}
+	}
+	return list
 }
 
 // parseImage returns the full repository of the image, "domain/path", and the reference
@@ -334,9 +347,9 @@ type imageResult struct {
 	err   error
 }
 
-// get waits for the image of a container.
-func (i *images) get(ctx context.Context, c *v1.Container) (translate.Image, error) {
-	job := i.jobs[imageKey{c.Image, pullPolicy(c)}]
+// get waits for an image.
+func (i *images) get(ctx context.Context, key imageKey) (translate.Image, error) {
+	job := i.jobs[key]
 	select {
 	case <-job.done:
 		return job.image, job.err

@@ -42,12 +42,21 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 		events.failure(ctx, "Failed", "Error: "+reason(err))
 		return waitFor(why, err)
 	}
-	image, err := s.images.get(ctx, c)
+	image, err := s.images.get(ctx, keyOf(c.Image, c.ImagePullPolicy))
 	if err != nil {
 		events.failure(ctx, "Failed", "Error: "+waitReason(err))
 		return err
 	}
-	config, err := s.containerConfig(ctx, st, image)
+	mounted := map[string]*criv1.ImageSpec{}
+	for _, v := range imageVolumes(s.Pod, c) {
+		volume, err := s.images.get(ctx, keyOf(v.Image.Reference, v.Image.PullPolicy))
+		if err != nil {
+			events.failure(ctx, "Failed", "Error: "+waitReason(err))
+			return err
+		}
+		mounted[v.Name] = &criv1.ImageSpec{Image: volume.Ref, UserSpecifiedImage: v.Image.Reference, Annotations: s.config.GetAnnotations()}
+	}
+	config, err := s.containerConfig(ctx, st, image, mounted)
 	if err != nil {
 		if cause := translate.Hidden(err); cause != nil {
 			s.r.opts.Logger.Error(cause, "Container cannot be prepared", "pod", s.ref, "container", c.Name)
@@ -164,7 +173,7 @@ func (s *podSync) finishPostStarts(ctx context.Context, acts plan.Actions) error
 
 // containerConfig returns the configuration of the container's next instance, and writes
 // the files that it mounts.
-func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image translate.Image) (*criv1.ContainerConfig, error) {
+func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image translate.Image, mounted map[string]*criv1.ImageSpec) (*criv1.ContainerConfig, error) {
 	c := st.Container
 	logDir := filepath.Join(s.config.GetLogDirectory(), c.Name)
 	if err := os.MkdirAll(logDir, 0o755); err != nil {
@@ -173,7 +182,7 @@ func (s *podSync) containerConfig(ctx context.Context, st *plan.Start, image tra
 	in := &translate.Container{
 		Pod: s.pod, Spec: c, Kind: st.Kind, RestartCount: st.RestartCount, Backoff: st.Backoff,
 		PodIPs: s.ips, Image: image, Volumes: s.Volumes, SubPath: s.SubPath,
-		Objects: s.Objects, ServiceEnv: s.ServiceEnv,
+		ImageVolumes: mounted, Objects: s.Objects, ServiceEnv: s.ServiceEnv,
 	}
 	if in.RestartCount == 0 {
 		// The runtime has no instance, but may have lost its state: old logs are kept.

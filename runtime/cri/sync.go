@@ -299,24 +299,30 @@ func (s *podSync) waitForSandbox(ctx context.Context, err error) {
 	}
 }
 
-// fetchImages starts to fetch the images of the containers, each once.
+// fetchImages starts to fetch the images of the containers, and those that they mount, each
+// once.
 func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 	s.images = &images{jobs: map[imageKey]*imageResult{}}
 	keys := sync.OnceValues(func() (keyring, error) { return newKeyring(s.PullSecrets) })
-	for i := range starts {
-		c := starts[i].Container
-		key := imageKey{c.Image, pullPolicy(c)}
+	fetch := func(key imageKey, events emitter) {
 		if s.images.jobs[key] != nil {
-			continue
+			return
 		}
 		res := &imageResult{done: make(chan struct{})}
 		s.images.jobs[key] = res
-		job := &imageJob{pod: s.ref, events: s.containerEvents(c.Name), want: c.Image, policy: key.policy, keys: keys, sandbox: s.config, lease: s.r.uses.lease(s.ref)}
+		job := &imageJob{pod: s.ref, events: events, want: key.image, policy: key.policy, keys: keys, sandbox: s.config, lease: s.r.uses.lease(s.ref)}
 		s.images.leases = append(s.images.leases, job.lease)
 		s.images.wg.Go(func() {
 			defer close(res.done)
 			res.image, res.err = s.r.ensureImage(ctx, job)
 		})
+	}
+	for i := range starts {
+		c := starts[i].Container
+		fetch(keyOf(c.Image, c.ImagePullPolicy), s.containerEvents(c.Name))
+		for _, v := range imageVolumes(s.Pod, c) {
+			fetch(keyOf(v.Image.Reference, v.Image.PullPolicy), s.events())
+		}
 	}
 }
 

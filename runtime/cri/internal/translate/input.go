@@ -87,6 +87,8 @@ type Container struct {
 	Image  Image
 	// Volumes that are set up, by their name in the pod's spec.
 	Volumes map[string]runtime.Volume
+	// ImageVolumes has the images of the volumes of the type image, by their name in the spec.
+	ImageVolumes map[string]*criv1.ImageSpec
 	// SubPath prepares a sub-path. If nil, mounts with a sub-path are refused.
 	SubPath func(ctx context.Context, req runtime.SubPath) (string, error)
 	// RecursiveReadOnly is true if the runtime handler of the pod supports recursively

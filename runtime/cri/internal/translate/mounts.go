@@ -46,12 +46,16 @@ func volumeMount(ctx context.Context, in *Container, i int, lookup func(string) 
 	if !ok {
 		return nil, fmt.Errorf("cannot find volume %q to mount into container %q", mount.Name, in.Spec.Name)
 	}
-	hostPath := vol.HostPath
+	hostPath, image := vol.HostPath, in.ImageVolumes[mount.Name]
 	sub, err := subPath(mount, lookup)
 	if err != nil {
 		return nil, err
 	}
-	if sub != "" {
+	imageSubPath := ""
+	switch {
+	case image != nil:
+		hostPath, imageSubPath = "", sub // the runtime finds it in the image
+	case sub != "":
 		if hostPath, err = prepareSubPath(ctx, in, i, vol, sub); err != nil {
 			return nil, err
 		}
@@ -65,9 +69,11 @@ func volumeMount(ctx context.Context, in *Container, i int, lookup func(string) 
 		return nil, fmt.Errorf("failed to resolve recursive read-only mode: %w", err)
 	}
 	return &criv1.Mount{
+		Image:             image,
+		ImageSubPath:      imageSubPath,
 		HostPath:          hostPath,
 		ContainerPath:     Absolute(mount.MountPath),
-		Readonly:          mount.ReadOnly || vol.ReadOnly,
+		Readonly:          mount.ReadOnly || vol.ReadOnly || image != nil,
 		RecursiveReadOnly: recursive,
 		SelinuxRelabel:    vol.Relabel && in.Pod.Node.SELinux,
 		Propagation:       prop,

@@ -1,0 +1,172 @@
+//go:build unix
+
+package volume_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	kruntime "github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// bindings is a ClaimSource with claim "data" and persistent volume "pv".
+type bindings struct {
+	claim *v1.PersistentVolumeClaim
+	pv    *v1.PersistentVolume
+	calls int
+}
+
+func (b *bindings) Claim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
+	b.calls++
+	if b.claim == nil || b.claim.Name != name {
+		return nil, apierrors.NewNotFound(v1.Resource("persistentvolumeclaims"), name)
+	}
+	return b.claim, nil
+}
+
+func (b *bindings) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
+	if b.pv == nil || b.pv.Name != name {
+		return nil, apierrors.NewNotFound(v1.Resource("persistentvolumes"), name)
+	}
+	return b.pv, nil
+}
+
+// bound returns a claim that is bound to the volume.
+func bound(src v1.PersistentVolumeSource) *bindings {
+	b := &bindings{claim: &v1.PersistentVolumeClaim{}, pv: &v1.PersistentVolume{}}
+	b.claim.Namespace, b.claim.Name, b.claim.UID = "default", "data", "c1"
+	b.claim.Spec.VolumeName, b.claim.Status.Phase = "pv", v1.ClaimBound
+	b.pv.Name, b.pv.Spec.PersistentVolumeSource = "pv", src
+	b.pv.Spec.ClaimRef = &v1.ObjectReference{UID: "c1"}
+	return b
+}
+
+func local(path string) v1.PersistentVolumeSource {
+	return v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: path}}
+}
+
+func claimVolume() v1.Volume {
+	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}}}
+}
+
+// A volume that was found is remembered: the API server is not needed any more.
+func TestClaims(t *testing.T) {
+	for name, src := range map[string]func(dir string) v1.PersistentVolumeSource{
+		"local": local,
+		"hostPath": func(dir string) v1.PersistentVolumeSource {
+			return v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: dir}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk, dir := t.TempDir(), filepath.Join(t.TempDir(), "u1")
+			require.NoError(t, os.WriteFile(filepath.Join(disk, "f"), []byte("kept"), 0o600))
+			b := bound(src(disk))
+			p := pod(claimVolume())
+			for range 2 {
+				m := contentManager(t, volume.Sources{Claims: b})
+				ready, err := m.SetUp(t.Context(), p, dir)
+				require.NoError(t, err)
+				assert.Equal(t, kruntime.Volume{HostPath: disk, ReadOnly: true}, ready["v"])
+				b.claim = nil
+			}
+			assert.Equal(t, 1, b.calls)
+			m := contentManager(t, volume.Sources{})
+			require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(p), dir))
+			assert.NoDirExists(t, dir)
+			assert.FileExists(t, filepath.Join(disk, "f"), "the volume stays")
+		})
+	}
+}
+
+func TestClaimsThatCannotBeUsed(t *testing.T) {
+	disk := t.TempDir()
+	for name, tc := range map[string]struct {
+		spoil func(b *bindings)
+		want  string
+	}{
+		"no claim":    {func(b *bindings) { b.claim = nil }, `error processing PVC default/data: failed to fetch PVC from API server: persistentvolumeclaims "data" not found`},
+		"not bound":   {func(b *bindings) { b.claim.Status.Phase = v1.ClaimPending }, "error processing PVC default/data: PVC is not bound"},
+		"deleted":     {func(b *bindings) { b.claim.DeletionTimestamp = &metav1.Time{} }, "error processing PVC default/data: PVC is being deleted"},
+		"no volume":   {func(b *bindings) { b.pv = nil }, `error processing PVC default/data: failed to fetch PV pv from API server: persistentvolumes "pv" not found`},
+		"other claim": {func(b *bindings) { b.pv.Spec.ClaimRef.UID = "c2" }, "found PV object pv but its pv.Spec.ClaimRef.UID c2 does not point to claim.UID c1"},
+		"block":       {func(b *bindings) { b.pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock) }, "persistent volume of mode Block"},
+		"other type": {func(b *bindings) {
+			b.pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
+		}, "persistent volume of type nfs"},
+		"leads up":     {func(b *bindings) { b.pv.Spec.Local.Path = "/a/../../b" }, "must be an absolute path without '..'"},
+		"not there":    {func(b *bindings) { b.pv.Spec.Local.Path = "/no/such" }, "type check failed"},
+		"no directory": {func(b *bindings) { b.pv.Spec.Local.Path = "/dev/null" }, "it is not a Directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := bound(local(disk))
+			tc.spoil(b)
+			_, err := contentManager(t, volume.Sources{Claims: b}).SetUp(t.Context(), pod(claimVolume()), t.TempDir())
+			assert.ErrorContains(t, err, tc.want)
+		})
+	}
+	_, err := newManager(t).SetUp(t.Context(), pod(claimVolume()), t.TempDir())
+	assert.ErrorIs(t, err, volume.ErrUnsupported)
+}
+
+// The claim of an ephemeral volume must have been made for the pod.
+func TestEphemeralClaims(t *testing.T) {
+	b := bound(local(t.TempDir()))
+	b.claim.Name = "web-v"
+	p := pod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
+	_, err := contentManager(t, volume.Sources{Claims: b}).SetUp(t.Context(), p, t.TempDir())
+	assert.ErrorContains(t, err, "PVC default/web-v was not created for pod default/web (pod is not owner)")
+	b.claim.OwnerReferences = []metav1.OwnerReference{{UID: p.UID, Controller: ptr.To(true)}}
+	_, err = contentManager(t, volume.Sources{Claims: b}).SetUp(t.Context(), p, t.TempDir())
+	assert.NoError(t, err)
+}
+
+// A local volume is given to the pod's fsGroup, but nothing that a link in it leads to.
+func TestLocalVolumeBelongsToTheGroup(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	disk, outside := t.TempDir(), filepath.Join(t.TempDir(), "f")
+	require.NoError(t, os.WriteFile(outside, nil, 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(disk, "a/b"), 0o700))
+	file := filepath.Join(disk, "a/b/f")
+	require.NoError(t, os.WriteFile(file, nil, 0o400))
+	require.NoError(t, os.Symlink(outside, filepath.Join(disk, "link")))
+	v := claimVolume()
+	v.PersistentVolumeClaim.ReadOnly = false
+	p := pod(v)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](2000), FSGroupChangePolicy: ptr.To(v1.FSGroupChangeOnRootMismatch)}
+	setUp := func() {
+		_, err := contentManager(t, volume.Sources{Claims: bound(local(disk))}).SetUp(t.Context(), p, t.TempDir())
+		require.NoError(t, err)
+	}
+	shows := func(path string) string {
+		info, err := os.Lstat(path)
+		require.NoError(t, err)
+		_, gid := ownerOf(t, path)
+		if gid != 2000 {
+			return info.Mode().String()
+		}
+		return info.Mode().String() + " group"
+	}
+	setUp()
+	assert.Equal(t, "-rw-rw---- group", shows(file))
+	assert.Equal(t, "dgrwxrwx--- group", shows(filepath.Join(disk, "a")))
+	assert.Equal(t, "-rw-------", shows(outside))
+
+	require.NoError(t, os.Chmod(file, 0o400))
+	setUp()
+	assert.Equal(t, "-r-------- group", shows(file), "the directory of the volume has the group")
+	p.Spec.SecurityContext.FSGroupChangePolicy = nil
+	setUp()
+	assert.Equal(t, "-rw-rw---- group", shows(file))
+}
