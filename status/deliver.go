@@ -176,6 +176,7 @@ func (m *Manager) done(d *delivery, err error, now time.Time) (gone bool) {
 		d.i.delivered = d.version
 		m.metrics.StatusDelivered(now.Sub(d.changed))
 	}
+	r.urgent = r.urgent && d.i.undelivered()
 	m.settle(r)
 	return gone
 }

@@ -35,6 +35,8 @@
 //     skipped, and a status that equals the last one is not delivered.
 //   - Deliveries for one pod do not overlap. Deliveries for different pods run
 //     concurrently.
+//   - Of the deliveries that wait for their turn, changes of readiness and final phases come
+//     first.
 //   - A failed delivery is repeated with back-off until it succeeds, a newer status
 //     replaces it, or the sink returns [ErrGone].
 //   - Each delivery has a deadline. A delivery that does not return after its deadline

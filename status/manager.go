@@ -229,7 +229,11 @@ func (m *Manager) publish(r *record, always bool, now time.Time) {
 	} else {
 		delete(m.held, r.ref.UID)
 	}
+	before := i.out
 	if i.setOut(outgoing(i.pod, i.out, *i.status, holdBack), always, now) {
+		if before != nil && urgent(before, i.out) {
+			m.calls.hurry(r)
+		}
 		m.log.V(4).Info("Status changed", "pod", r.ref, "phase", i.out.Phase, "version", i.version)
 		m.settle(r)
 	}

@@ -2,6 +2,7 @@ package status
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
@@ -25,6 +26,8 @@ type call struct {
 	seq uint64
 	// failures is the number of calls in a row that have failed.
 	failures int
+	// urgent means that others wait for the change that is due: readiness, or a final phase.
+	urgent bool
 	// slow means that the last call exceeded its deadline, countedSlow that the call under
 	// way counts in schedule.slowCalls.
 	slow, countedSlow bool
@@ -38,8 +41,8 @@ type call struct {
 }
 
 // schedule decides which record's call is made next, and when. Records whose call is
-// due wait in the order in which they became due. A record is in one stage at a
-// time, so no two calls for one UID overlap.
+// due wait in the order in which they became due, the urgent ones before all others. A record
+// is in one stage at a time, so no two calls for one UID overlap.
 //
 // Of limit calls at a time, at most slowLimit are for records whose last call exceeded
 // its deadline. So a sink that does not answer for some pods remains available to others.
@@ -47,8 +50,8 @@ type schedule struct {
 	limit, slowLimit int
 	backoff          backoff.Exponential
 
-	queue, slowQueue []*record
-	nextSeq          uint64
+	urgentQueue, queue, slowQueue []*record
+	nextSeq                       uint64
 	// calls counts the records in stage calling, slowCalls those of them that were
 	// taken from slowQueue.
 	calls, slowCalls int
@@ -67,10 +70,25 @@ func (s *schedule) ready(r *record) {
 	r.stage = queued
 	r.seq = s.nextSeq
 	s.nextSeq++
-	if r.slow {
+	switch {
+	case r.slow:
 		s.slowQueue = append(s.slowQueue, r)
-	} else {
+	case r.urgent:
+		s.urgentQueue = append(s.urgentQueue, r)
+	default:
 		s.queue = append(s.queue, r)
+	}
+}
+
+// hurry makes the record urgent.
+func (s *schedule) hurry(r *record) {
+	if r.urgent {
+		return
+	}
+	r.urgent = true
+	if i := slices.Index(s.queue, r); i >= 0 {
+		s.queue = slices.Delete(s.queue, i, i+1)
+		s.urgentQueue = append(s.urgentQueue, r)
 	}
 }
 
@@ -81,7 +99,9 @@ func (s *schedule) next(now, hangs time.Time) *record {
 		return nil
 	}
 	from := &s.queue
-	if len(s.slowQueue) > 0 && s.slowCalls < s.slowLimit && (len(s.queue) == 0 || s.slowQueue[0].seq < s.queue[0].seq) {
+	if len(s.urgentQueue) > 0 {
+		from = &s.urgentQueue
+	} else if len(s.slowQueue) > 0 && s.slowCalls < s.slowLimit && (len(s.queue) == 0 || s.slowQueue[0].seq < s.queue[0].seq) {
 		from = &s.slowQueue
 	}
 	if len(*from) == 0 {

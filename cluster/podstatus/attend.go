@@ -48,7 +48,21 @@ func (s *Sink) attend(ctx context.Context, e *entry) error {
 	} else {
 		e.failures = 0
 	}
+	s.probeWith(e)
 	return err
+}
+
+// probeWith has Run try one pod every probePeriod while the server is down, whatever the
+// back-off of the pods is. s.mu is held.
+func (s *Sink) probeWith(e *entry) {
+	switch {
+	case s.down && e.unsent && (s.probe == nil || s.probe == e || s.probe.forgotten):
+		s.probe = e
+		s.plan(e, time.Now().Add(probePeriod))
+		s.poke()
+	case s.probe == e:
+		s.probe = nil
+	}
 }
 
 // attendPod writes the status of a pod of the API server, and deletes the pod if it has

@@ -74,6 +74,10 @@ func (s *Sink) repeat(ctx context.Context, e *entry) {
 	failures := e.failures
 	s.mu.Unlock()
 	after := s.backoff.After(failures)
-	s.log.Error(err, "A pod in the API server is not as it is to be, trying again", "after", after, "failures", failures)
+	if failures <= 1 {
+		s.log.Error(err, "A pod in the API server is not as it is to be, trying again", "after", after)
+	} else {
+		s.log.V(2).Info("A pod in the API server is not as it is to be, trying again", "error", err.Error(), "after", after, "failures", failures)
+	}
 	s.later(e, after)
 }

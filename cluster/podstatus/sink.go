@@ -62,6 +62,10 @@ type Options struct {
 // sink is not told of: the end of a pod, the registration of the node. It costs no call.
 const lookPeriod = time.Second
 
+// probePeriod is the time between two calls that find out whether a server that is down has
+// returned.
+const probePeriod = 2 * time.Second
+
 // invalidPeriod is the time after which a status that the server has refused is sent again:
 // the server may have changed.
 const invalidPeriod = 5 * time.Minute
@@ -81,8 +85,10 @@ type Sink struct {
 
 	mu      sync.Mutex
 	started bool
-	// down means that the last call got no useful answer of the server.
+	// down means that the last call got no useful answer of the server, and probe is the pod
+	// with which Run tries it; nil if there is none.
 	down    bool
+	probe   *entry
 	entries map[types.UID]*entry
 	// static has the UID of the latest static pod of each name.
 	static map[types.NamespacedName]types.UID
@@ -203,10 +209,11 @@ func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	s.mu.Lock()
 	e := s.entry(pod.UID, name)
-	e.pod, e.own, e.mirror = pod, &own, runtime.IsStatic(pod)
-	if e.mirror {
-		s.static[name] = pod.UID
+	e.mirror = runtime.IsStatic(pod)
+	if e.mirror && e.own == nil {
+		s.static[name] = pod.UID // from its predecessor, whose statuses are not sent any more
 	}
+	e.pod, e.own = pod, &own
 	s.mu.Unlock()
 	err := s.attend(ctx, e)
 	if errors.Is(err, errLater) {
