@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -102,7 +103,7 @@ func (s *Sink) finish(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodSta
 	}
 	reported := own == nil || final(obj.Status.Phase) || refused && final(own.Phase)
 	if !reported || !s.opts.Ended(e.uid) {
-		s.later(e, lookPeriod)
+		s.look(e)
 		return nil
 	}
 	if err := s.remove(ctx, obj); err != nil {
@@ -124,7 +125,7 @@ func (s *Sink) attendMirror(ctx context.Context, e *entry, static *v1.Pod, own *
 	}
 	nodeUID := s.opts.NodeUID()
 	if nodeUID == "" {
-		s.later(e, lookPeriod)
+		s.look(e)
 		return errLater
 	}
 	watched, _ := s.pods.ByName(e.name.Namespace, e.name.Name)
@@ -198,7 +199,7 @@ func (s *Sink) attendOrphan(ctx context.Context, e *entry) error {
 	}
 	s.mu.Unlock()
 	if !s.opts.Orphaned(e.name.Namespace, e.name.Name) {
-		s.later(e, lookPeriod)
+		s.look(e)
 		return nil
 	}
 	if err := s.remove(ctx, obj); err != nil {
@@ -364,12 +365,21 @@ func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) {
 	defer s.mu.Unlock()
 	e.refused, e.refusedAt = own, time.Now()
 	s.plan(e, e.refusedAt.Add(invalidPeriod))
+	s.poke()
 }
 
+// isRefused reports whether the server has refused the own status lately, and has Run look
+// again when it is to be sent again.
 func (s *Sink) isRefused(e *entry, own *v1.PodStatus) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return e.refused == own && time.Since(e.refusedAt) < invalidPeriod
+	again := e.refusedAt.Add(invalidPeriod)
+	if e.refused != own || !time.Now().Before(again) {
+		return false
+	}
+	s.plan(e, again)
+	s.poke()
+	return true
 }
 
 // replaced reports whether another static pod has taken the name.
@@ -377,6 +387,16 @@ func (s *Sink) replaced(e *entry) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.static[e.name] != e.uid
+}
+
+// look has Run look at the entry again, at first soon: the end of a pod is often known just
+// after its last status.
+func (s *Sink) look(e *entry) {
+	s.mu.Lock()
+	e.looks++
+	wait := backoff.Exponential{Min: minLookPeriod, Max: maxLookPeriod}.After(e.looks)
+	s.mu.Unlock()
+	s.later(e, wait)
 }
 
 // later has Run look at the entry after the duration.

@@ -246,7 +246,7 @@ func (m *model) play(script []byte) {
 		case 7:
 			m.api.Update("default", name, func(pod *v1.Pod) { // overwrite what is ours
 				pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
-				if arg%8 > 5 {
+				if arg%8 > 5 && pod.Status.Phase != v1.PodSucceeded {
 					pod.Status.Phase = v1.PodFailed
 				}
 			})

@@ -58,9 +58,13 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// lookPeriod is the time after which Run looks again at what waits for something that the
-// sink is not told of: the end of a pod, the registration of the node. It costs no call.
-const lookPeriod = time.Second
+// minLookPeriod and maxLookPeriod bound the time after which Run looks again at what waits for
+// something that the sink is not told of: the end of a pod, the registration of the node. It
+// costs no call.
+const (
+	minLookPeriod = 5 * time.Millisecond
+	maxLookPeriod = time.Second
+)
 
 // probePeriod is the time between two calls that find out whether a server that is down has
 // returned.
@@ -137,6 +141,8 @@ type entry struct {
 	// failures and resends count in a row, for the back-off. resent is the time of the last one.
 	failures, resends int
 	resent            time.Time
+	// looks counts how often Run has looked in vain since the last status.
+	looks int
 }
 
 // New returns a sink. It makes no calls before a method is called.
@@ -213,7 +219,7 @@ func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error
 	if e.mirror && e.own == nil {
 		s.static[name] = pod.UID // from its predecessor, whose statuses are not sent any more
 	}
-	e.pod, e.own = pod, &own
+	e.pod, e.own, e.looks = pod, &own, 0
 	s.mu.Unlock()
 	err := s.attend(ctx, e)
 	if errors.Is(err, errLater) {
@@ -319,7 +325,7 @@ func (s *Sink) objectChanged(obj *v1.Pod, now time.Time) {
 		}
 		e = s.entry(obj.UID, types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
 		e.mirror = runtime.IsMirror(obj)
-		s.plan(e, now.Add(lookPeriod))
+		s.plan(e, now.Add(maxLookPeriod))
 		return
 	}
 	if a := e.answered; a != nil && a.UID == obj.UID {

@@ -110,6 +110,9 @@ func (s *Server) patch(r *Request) (*v1.Pod, error) {
 	}
 	pod := old.DeepCopy()
 	pod.Status = patched.Status
+	if s.mutate != nil {
+		s.mutate(pod)
+	}
 	return typed(s.store(old, pod)), nil
 }
 

@@ -66,6 +66,7 @@ type Server struct {
 	requests []string
 	before   func(*Request) (*http.Response, error)
 	after    func(*Request) error
+	mutate   func(*v1.Pod)
 	watches  map[int]context.CancelFunc
 	nextID   int
 }
@@ -106,6 +107,14 @@ func (s *Server) After(f func(*Request) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.after = f
+}
+
+// Mutate sets a function that changes each pod whose status is patched before it is stored, as
+// a server does that does not know a field.
+func (s *Server) Mutate(f func(*v1.Pod)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mutate = f
 }
 
 // Hang blocks until the request is given up, for use in [Server.Before].

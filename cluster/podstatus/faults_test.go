@@ -1,0 +1,343 @@
+package podstatus_test
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// What another writer has overwritten is written again: at once, and with a back-off if the
+// other one insists. Foreign conditions stay.
+func TestOverwritten(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		r.writes()
+		overwrite := func() {
+			r.api.Update("default", "web", func(pod *v1.Pod) {
+				condition(pod, v1.PodReady).Status = v1.ConditionFalse
+				if condition(pod, foreign) == nil {
+					pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: foreign, Status: v1.ConditionTrue})
+				}
+			})
+		}
+		overwrite()
+		assert.Equal(t, []string{"patch default/web status"}, r.writes())
+		got := r.api.Get("default", "web")
+		assert.Equal(t, v1.ConditionTrue, condition(got, v1.PodReady).Status)
+		assert.NotNil(t, condition(got, foreign))
+
+		for range 600 { // a controller that insists
+			overwrite()
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		assert.Less(t, len(r.writes()), 15)
+		assert.Equal(t, v1.ConditionTrue, condition(r.api.Get("default", "web"), v1.PodReady).Status, "we have the last word")
+
+		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Labels = map[string]string{"a": "b"} })
+		assert.Empty(t, r.writes(), "not ours")
+	})
+}
+
+// A pod that was recreated under its name never gets the status of its predecessor, also when
+// the watch has not shown it yet.
+func TestRecreatedPod(t *testing.T) {
+	run(t, func(r *rig) {
+		first := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(first, running(true))
+		r.writes()
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb == "patch" { // just before our patch arrives
+				r.api.Before(nil)
+				r.api.Delete("default", "web", ptr.To[int64](0))
+				r.api.Create(apiPod("web"))
+			}
+			return nil, nil
+		})
+		assert.ErrorIs(t, r.sink.Deliver(r.Context(), first, running(false)), status.ErrGone)
+		assert.Equal(t, v1.PodPending, r.api.Get("default", "web").Status.Phase)
+		assert.Len(t, r.writes(), 1)
+		assert.ErrorIs(t, r.sink.Deliver(r.Context(), first, running(true)), status.ErrGone)
+		assert.Empty(t, r.writes(), "the watch knows that it is gone")
+	})
+}
+
+// A status that the server refuses is sent once, and again when it changes or after 5 minutes.
+// The deletion of the pod does not depend on it.
+func TestRefusedStatus(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb != "patch" {
+				return nil, nil
+			}
+			return apitest.Response(nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web",
+				field.ErrorList{field.Invalid(field.NewPath("status", "podIPs"), "x", "no address")})), nil
+		})
+		r.deliver(pod, running(true)) // no error: the manager is not to repeat it
+		assert.Len(t, r.writes(), 1)
+		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Labels = map[string]string{"a": "b"} })
+		time.Sleep(4 * time.Minute)
+		assert.Empty(t, r.writes())
+		time.Sleep(2 * time.Minute)
+		assert.Len(t, r.writes(), 1)
+		r.deliver(pod, running(false))
+		assert.Len(t, r.writes(), 1)
+
+		r.api.Delete("default", "web", nil)
+		r.end(pod.UID)
+		r.deliver(pod, ended(v1.PodFailed))
+		assert.Equal(t, []string{"patch default/web status", "delete default/web"}, r.writes())
+		assert.Nil(t, r.api.Get("default", "web"))
+	})
+}
+
+// Finalizers keep the object after the deletion. There are no further calls.
+func TestFinalizers(t *testing.T) {
+	run(t, func(r *rig) {
+		web := apiPod("web")
+		web.Finalizers = []string{"example.com/keep"}
+		pod := r.api.Create(web)
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		r.api.Delete("default", "web", nil)
+		r.end(pod.UID)
+		r.writes()
+		r.deliver(pod, ended(v1.PodSucceeded))
+		assert.Equal(t, []string{"patch default/web status", "delete default/web"}, r.writes())
+		r.restart()
+		synctest.Wait()
+		r.deliver(pod, ended(v1.PodSucceeded))
+		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Labels = map[string]string{"a": "b"} })
+		time.Sleep(time.Hour)
+		assert.Empty(t, r.writes())
+		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Finalizers = nil })
+		assert.Nil(t, r.api.Get("default", "web"), "the server removes it")
+	})
+}
+
+// A pod is deleted also if it ended before the deletion was requested, was refused, was never
+// taken by the agent, or is found deleted when the node comes back.
+func TestDeletionWithoutATerminationHere(t *testing.T) {
+	run(t, func(r *rig) {
+		done, refused, unknown := r.api.Create(apiPod("done")), r.api.Create(apiPod("refused")), r.api.Create(apiPod("unknown"))
+		for _, name := range []string{"done", "refused", "unknown"} {
+			r.api.Update("default", name, func(pod *v1.Pod) { pod.Finalizers = []string{"example.com/keep"} }) // else a deletion of an ended pod is immediate
+		}
+		synctest.Wait()
+		r.deliver(done, running(true))
+		r.api.Delete("default", "done", nil)
+		r.end(done.UID)
+		r.deliver(done, ended(v1.PodSucceeded))
+		r.deliver(refused, v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu"})
+		r.writes()
+
+		down := apiPod("down")
+		pod := r.api.Create(down)
+		r.api.Delete("default", "down", nil)
+		r.api.Delete("default", "unknown", nil)
+		r.restart()
+		time.Sleep(10 * time.Second)
+		assert.Empty(t, r.writes(), "not before they have ended")
+		r.end(unknown.UID)
+		r.end(pod.UID)
+		time.Sleep(2 * time.Second)
+		got := r.writes()
+		slices.Sort(got)
+		assert.Equal(t, []string{"delete default/down", "delete default/unknown"}, got)
+		assert.Nil(t, r.api.Get("default", "down"))
+	})
+}
+
+// A pod that was deleted by force is gone for the sink; what the agent says of it is not sent.
+func TestForceDelete(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		r.writes()
+		assert.ErrorIs(t, r.sink.Deliver(r.Context(), pod, ended(v1.PodFailed)), status.ErrGone)
+		r.gone(pod)
+		assert.Empty(t, r.writes())
+	})
+}
+
+// While the server is away statuses fail soon; when it is back, all are written within 3 s, the
+// newest only.
+func TestOutage(t *testing.T) {
+	for name, fault := range map[string]func(*apitest.Request) (*http.Response, error){
+		"refuses connections": func(*apitest.Request) (*http.Response, error) { return nil, errors.New("connection refused") },
+		"never answers":       apitest.Hang,
+		"500": func(*apitest.Request) (*http.Response, error) {
+			return apitest.Response(nil, apierrors.NewInternalError(errors.New("etcd is away"))), nil
+		},
+		"401": func(*apitest.Request) (*http.Response, error) {
+			return apitest.Response(nil, apierrors.NewUnauthorized("expired")), nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				a, b := r.api.Create(apiPod("a")), r.api.Create(apiPod("b"))
+				synctest.Wait()
+				r.api.Before(fault)
+				begun := time.Now()
+				require.Error(t, r.sink.Deliver(r.Context(), a, running(false)))
+				require.Error(t, r.sink.Deliver(r.Context(), b, running(false)))
+				assert.LessOrEqual(t, time.Since(begun), 20*time.Second, "each call has a deadline of 10 s")
+				require.Error(t, r.sink.Deliver(r.Context(), a, running(true)))
+				time.Sleep(10 * time.Minute)
+				assert.Less(t, len(r.writes()), 330, "one call in 2 s")
+				r.api.Before(nil)
+				time.Sleep(13 * time.Second) // a call that hangs has its deadline
+				got := r.writes()
+				slices.Sort(got)
+				assert.Equal(t, []string{"patch default/a status", "patch default/b status"}, got)
+				assert.Equal(t, v1.ConditionTrue, condition(r.api.Get("default", "a"), v1.PodReady).Status)
+			})
+		})
+	}
+}
+
+// A server that does not know a field drops it. There is no patch after the first one.
+func TestServerThatDropsFields(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.api.Mutate(func(pod *v1.Pod) { pod.Status.ObservedGeneration = 0 })
+		s := running(true)
+		s.ObservedGeneration = 1
+		r.deliver(pod, s)
+		assert.Len(t, r.writes(), 1)
+		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Labels = map[string]string{"a": "b"} })
+		time.Sleep(10 * time.Minute)
+		assert.Empty(t, r.writes())
+	})
+}
+
+// Before the pods are listed, and before the node is registered, statuses are kept. They are
+// written as soon as that is so.
+func TestNotYet(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		static := staticPod("static", "hash")
+		r.mu.Lock()
+		r.nodeUID = ""
+		r.static["static"] = true
+		r.mu.Unlock()
+		r.api.Before(func(*apitest.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+		r.restart()
+		r.deliver(pod, running(false))
+		r.deliver(static, running(true))
+		r.deliver(pod, running(true))
+		time.Sleep(10 * time.Minute)
+		assert.Empty(t, r.writes())
+		r.api.Before(nil)
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []string{"patch default/web status"}, r.writes())
+		r.mu.Lock()
+		r.nodeUID = "node-uid"
+		r.mu.Unlock()
+		time.Sleep(time.Second)
+		assert.Equal(t, []string{"create default/static", "patch default/static status"}, r.writes())
+	})
+}
+
+func TestMirrorPods(t *testing.T) {
+	run(t, func(r *rig) {
+		one, two := staticPod("web", "hash-1"), staticPod("web", "hash-2")
+		r.deliver(one, running(true))
+		r.writes()
+		r.deliver(two, running(false)) // the manifest has changed
+		assert.Equal(t, []string{"delete default/web", "create default/web", "patch default/web status"}, r.writes())
+		r.deliver(one, ended(v1.PodFailed))
+		r.gone(one)
+		assert.Empty(t, r.writes(), "of its predecessor nothing is shown any more")
+		assert.Equal(t, "hash-2", r.api.Get("default", "web").Annotations[runtime.AnnotationConfigMirror])
+
+		r.deliver(two, ended(v1.PodFailed))
+		r.writes()
+		r.restart()
+		synctest.Wait()
+		r.deliver(two, running(true)) // a new agent starts it again: the phase must not go back
+		assert.Equal(t, []string{"delete default/web", "create default/web", "patch default/web status"}, r.writes())
+		assert.Equal(t, v1.PodRunning, r.api.Get("default", "web").Status.Phase)
+	})
+}
+
+// Mirror pods without a static pod are deleted once all sources have delivered; those that
+// have one are adopted.
+func TestOrphanedMirrorPods(t *testing.T) {
+	run(t, func(r *rig) {
+		one, two := staticPod("one", "hash-1"), staticPod("two", "hash-2")
+		r.deliver(one, running(true))
+		r.deliver(two, running(true))
+		r.writes()
+		r.mu.Lock()
+		r.static["one"], r.static["two"] = true, true // "not all have delivered"
+		r.mu.Unlock()
+		r.restart()
+		time.Sleep(time.Minute)
+		r.deliver(one, running(true))
+		assert.Empty(t, r.writes())
+		r.mu.Lock()
+		delete(r.static, "two")
+		r.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, []string{"delete default/two"}, r.writes())
+	})
+}
+
+// A static pod whose name another pod has gets its mirror pod when that one is gone.
+func TestNameOfAMirrorPodIsTaken(t *testing.T) {
+	run(t, func(r *rig) {
+		r.api.Create(apiPod("web"))
+		synctest.Wait()
+		static := staticPod("web", "hash")
+		assert.ErrorContains(t, r.sink.Deliver(r.Context(), static, running(true)), "another pod has its name")
+		assert.Empty(t, r.writes())
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
+
+		elsewhere := apiPod("other")
+		elsewhere.Spec.NodeName = "elsewhere" // so that the watch does not show it
+		r.api.Create(elsewhere)
+		assert.ErrorContains(t, r.sink.Deliver(r.Context(), staticPod("other", "hash-2"), running(true)), "another pod has its name")
+		assert.Equal(t, []string{"create default/other", "get default/other"}, r.writes())
+	})
+}
+
+// A pod of the API server never goes back to an earlier phase, whatever the agent says.
+func TestPhaseDoesNotGoBack(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Status.Phase, pod.Status.Reason = v1.PodFailed, "NodeLost" })
+		time.Sleep(time.Minute)
+		r.deliver(pod, running(false))
+		got := r.api.Get("default", "web")
+		assert.Equal(t, v1.PodFailed, got.Status.Phase)
+		assert.Equal(t, "NodeLost", got.Status.Reason)
+		assert.Equal(t, v1.ConditionFalse, condition(got, v1.PodReady).Status)
+	})
+}
