@@ -302,6 +302,7 @@ func TestConfigMaps(t *testing.T) {
 		w.add(p)
 		_, err := w.ConfigMap(w.t.Context(), "ns", "m")
 		assert.EqualError(t, err, `configmap "m" not found`)
+		synctest.Wait() // until it is watched: the fake server replays nothing
 		m := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, BinaryData: map[string][]byte{"b": {1}}}
 		_, err = w.client.CoreV1().ConfigMaps("ns").Create(w.t.Context(), m, metav1.CreateOptions{})
 		require.NoError(t, err)

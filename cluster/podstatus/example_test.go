@@ -53,6 +53,6 @@ func Example() {
 	// Output:
 	// patch pods status
 	// Running
-	// Ready True
 	// example.com/gate True
+	// Ready True
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -43,6 +44,9 @@ func merge(known, own *v1.PodStatus) v1.PodStatus {
 // order of known. A condition whose status is the same keeps its transition time.
 func mergeConditions(known, own *v1.PodStatus, ended bool) []v1.PodCondition {
 	out := make([]v1.PodCondition, 0, len(known.Conditions)+len(own.Conditions))
+	// A status without any condition of ours removes none: the patch would remove the list, with
+	// those that others have added meanwhile.
+	generated := slices.ContainsFunc(own.Conditions, func(c v1.PodCondition) bool { return status.Owned(c.Type) })
 	for _, before := range known.Conditions {
 		switch c := find(own.Conditions, before.Type); {
 		case c != nil && sent(c, ended):
@@ -51,7 +55,7 @@ func mergeConditions(known, own *v1.PodStatus, ended bool) []v1.PodCondition {
 				merged.LastTransitionTime = before.LastTransitionTime
 			}
 			out = append(out, merged)
-		case !status.Owned(before.Type):
+		case !status.Owned(before.Type) || !generated:
 			out = append(out, before)
 		}
 	}

@@ -1,6 +1,8 @@
 package podstatus
 
 import (
+	"context"
+	"fmt"
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
@@ -55,4 +57,105 @@ func mirrored(own v1.PodStatus, mirror *v1.Pod) v1.PodStatus {
 		own.Conditions[i].ObservedGeneration = mirror.Generation
 	}
 	return own
+}
+
+// attendMirror makes the mirror pod of a static pod and writes its status.
+func (s *Sink) attendMirror(ctx context.Context, e *entry, static *v1.Pod, own *v1.PodStatus) error {
+	if s.opts.NodeUID == nil || s.replaced(e) {
+		return nil
+	}
+	if !s.pods.Synced() {
+		return errLater
+	}
+	nodeUID := s.opts.NodeUID()
+	if nodeUID == "" {
+		s.look(e)
+		return errLater
+	}
+	watched, _ := s.pods.ByName(e.name.Namespace, e.name.Name)
+	obj := s.known(e, watched)
+	if obj != nil && runtime.IsMirror(obj) && !usable(obj, static, own) {
+		if err := s.remove(ctx, obj); err != nil {
+			return err
+		}
+		obj = nil
+	}
+	if obj == nil {
+		s.mu.Lock()
+		e.accepted, e.sent = nil, nil // of another object
+		s.mu.Unlock()
+		var err error
+		if obj, err = s.create(ctx, e, newMirror(static, s.opts.NodeName, nodeUID), own); obj == nil {
+			return err
+		}
+	}
+	if !runtime.IsMirror(obj) {
+		return fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them", e)
+	}
+	_, err := s.write(ctx, e, obj, own, mirrored(*own, obj))
+	return err
+}
+
+// create creates the mirror pod and returns it. If a pod of the name exists that the watch
+// has not delivered, create returns that one. It returns nil without an error if the server
+// refuses the pod as invalid.
+func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod, own *v1.PodStatus) (obj *v1.Pod, err error) {
+	if s.isRefused(e, own) {
+		return nil, nil
+	}
+	pods := s.client.CoreV1().Pods(mirror.Namespace)
+	err = s.call(ctx, false, func(ctx context.Context) (err error) {
+		obj, err = pods.Create(ctx, mirror, metav1.CreateOptions{})
+		return err
+	})
+	if err == nil {
+		s.answered(e, obj)
+		s.log.V(2).Info("Created a mirror pod", "pod", e.String(), "mirrorUID", obj.UID)
+		return obj, nil
+	}
+	switch answerOf(err) {
+	case invalid:
+		s.refuse(e, own, err)
+		return nil, nil
+	case exists:
+		if getErr := s.call(ctx, false, func(ctx context.Context) (err error) {
+			obj, err = pods.Get(ctx, mirror.Name, metav1.GetOptions{})
+			return err
+		}); getErr != nil {
+			return nil, fmt.Errorf("static pod %s: reading the pod that has the name of its mirror pod: %w", e, getErr)
+		}
+		if runtime.IsMirror(obj) && (obj.DeletionTimestamp != nil || obj.Annotations[runtime.AnnotationConfigMirror] != mirror.Annotations[runtime.AnnotationConfigMirror]) {
+			return nil, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w", e, err)
+		}
+		return obj, nil
+	}
+	return nil, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err)
+}
+
+// attendOrphan deletes a mirror pod for which no static pod has a status, if it has none.
+func (s *Sink) attendOrphan(ctx context.Context, e *entry) error {
+	obj, ok := s.pods.ByUID(e.uid)
+	s.mu.Lock()
+	if !ok || s.static[e.name] != "" || s.opts.Orphaned == nil {
+		s.forget(e)
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.Unlock()
+	if !s.opts.Orphaned(e.name.Namespace, e.name.Name) {
+		s.look(e)
+		return nil
+	}
+	if err := s.remove(ctx, obj); err != nil {
+		return err
+	}
+	s.log.Info("Deleted a mirror pod without a static pod", "pod", e.String())
+	return nil
+}
+
+// replaced reports whether another static pod has taken the name.
+func (s *Sink) replaced(e *entry) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.static[e.name] != e.uid
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/internal/join"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -80,4 +81,39 @@ func (s *Sink) repeat(ctx context.Context, e *entry) {
 		s.log.V(2).Info("A pod in the API server is not as it is to be, trying again", "error", err.Error(), "after", after, "failures", failures)
 	}
 	s.later(e, after)
+}
+
+// plan has Run look at the entry, at the time or before. s.mu is held.
+func (s *Sink) plan(e *entry, at time.Time) {
+	if old, ok := s.agenda[e]; !ok || at.Before(old) {
+		s.agenda[e] = at
+	}
+}
+
+// poke wakes Run.
+func (s *Sink) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// look has Run look at the entry again, at first soon: the end of a pod is often known just
+// after its last status.
+func (s *Sink) look(e *entry) {
+	s.mu.Lock()
+	e.looks++
+	wait := backoff.Exponential{Min: minLookPeriod, Max: maxLookPeriod}.After(e.looks)
+	s.mu.Unlock()
+	s.later(e, wait)
+}
+
+// later has Run look at the entry after the duration.
+func (s *Sink) later(e *entry, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !e.forgotten {
+		s.plan(e, time.Now().Add(d))
+	}
+	s.poke()
 }

@@ -106,45 +106,6 @@ var (
 	_ podsource.Observer = (*Sink)(nil)
 )
 
-// entry is what the sink knows of a pod. It begins with the first status, or when the API
-// object needs something; it ends with PodGone or, if there was no status, with the object.
-type entry struct {
-	uid  types.UID
-	name types.NamespacedName
-	// turn holds a token while no call for the pod is under way.
-	turn chan struct{}
-
-	// These are guarded by Sink.mu.
-
-	// pod and own are the latest that were delivered; nil if nothing was. mirror means that
-	// the API object is a mirror pod: the pod is static, or the entry has been made for a mirror
-	// pod without a known static pod.
-	pod    *v1.Pod
-	own    *v1.PodStatus
-	mirror bool
-	// answered is the API object as the last call returned it, until the watch has that state
-	// or a newer one.
-	answered *v1.Pod
-	// accepted is the status of the API object after the last write, and sent the own status
-	// that was written. A server may drop fields that it does not know, so that accepted is not
-	// what was sent.
-	accepted, sent *v1.PodStatus
-	// refused is the own status that the server has refused as invalid.
-	refused   *v1.PodStatus
-	refusedAt time.Time
-	// deleted is the UID of the API object that was deleted successfully.
-	deleted types.UID
-	// forgotten means that the entry has been removed: no further calls are made for it.
-	forgotten bool
-	// unsent means that the last attempt has failed, or waits for the watch or the node.
-	unsent bool
-	// failures and resends count in a row, for the back-off. resent is the time of the last one.
-	failures, resends int
-	resent            time.Time
-	// looks counts how often Run has looked in vain since the last status.
-	looks int
-}
-
 // New returns a sink. It makes no calls before a method is called.
 func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 	var errs []error
@@ -343,32 +304,4 @@ func (s *Sink) objectChanged(obj *v1.Pod, now time.Time) {
 		}
 	}
 	s.plan(e, now)
-}
-
-// take waits until no call for the pod is under way. The caller calls done after its own.
-func (e *entry) take(ctx context.Context) (done func(), err error) {
-	select {
-	case <-e.turn:
-		return func() { e.turn <- struct{}{} }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("pod %s: waiting for another call for the pod: %w", e, context.Cause(ctx))
-	}
-}
-
-// String returns the pod for messages.
-func (e *entry) String() string { return fmt.Sprintf("%s (%s)", e.name, e.uid) }
-
-// plan has Run look at the entry, at the time or before. s.mu is held.
-func (s *Sink) plan(e *entry, at time.Time) {
-	if old, ok := s.agenda[e]; !ok || at.Before(old) {
-		s.agenda[e] = at
-	}
-}
-
-// poke wakes Run.
-func (s *Sink) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
 }

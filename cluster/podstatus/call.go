@@ -1,0 +1,65 @@
+package podstatus
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// call makes a call in its turn and with its deadline. When the server answers again after a
+// failure, all that failed is put on the agenda.
+func (s *Sink) call(ctx context.Context, urgent bool, f func(ctx context.Context) error) error {
+	if err := s.budget.wait(ctx, urgent); err != nil {
+		return fmt.Errorf("waiting for the budget of calls: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	err := f(ctx)
+	down := err != nil && answerOf(err) == failed
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down && !down {
+		for _, e := range s.entries {
+			if e.unsent {
+				s.plan(e, time.Now())
+			}
+		}
+		s.poke()
+	}
+	s.down = down
+	return err
+}
+
+// remove deletes the API object without a grace period. It is no error if it is gone.
+func (s *Sink) remove(ctx context.Context, obj *v1.Pod) error {
+	err := s.call(ctx, true, func(ctx context.Context) error {
+		return s.client.CoreV1().Pods(obj.Namespace).Delete(ctx, obj.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: ptr.To[int64](0),
+			Preconditions:      &metav1.Preconditions{UID: &obj.UID},
+		})
+	})
+	if err == nil {
+		return nil
+	}
+	if a := answerOf(err); a == gone || a == conflict {
+		return nil
+	}
+	return fmt.Errorf("pod %s/%s (%s): deleting it from the API server: %w", obj.Namespace, obj.Name, obj.UID, err)
+}
+
+// probeWith has Run try one pod every probePeriod while the server is down, whatever the
+// back-off of the pods is. s.mu is held.
+func (s *Sink) probeWith(e *entry) {
+	switch {
+	case s.down && e.failures > 0 && (s.probe == nil || s.probe == e || s.probe.forgotten):
+		s.probe = e
+		s.plan(e, time.Now().Add(probePeriod))
+		s.poke()
+	case s.probe == e:
+		s.probe = nil
+	}
+}

@@ -1,0 +1,150 @@
+package podstatus
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// entry is what the sink knows of a pod. It begins with the first status, or when the API
+// object needs something; it ends with PodGone or, if there was no status, with the object.
+type entry struct {
+	uid  types.UID
+	name types.NamespacedName
+	// turn holds a token while no call for the pod is under way.
+	turn chan struct{}
+
+	// These are guarded by Sink.mu.
+
+	// pod and own are the latest that were delivered; nil if nothing was. mirror means that
+	// the API object is a mirror pod: the pod is static, or the entry has been made for a mirror
+	// pod without a known static pod.
+	pod    *v1.Pod
+	own    *v1.PodStatus
+	mirror bool
+	// answered is the API object as the last call returned it, until the watch has that state
+	// or a newer one.
+	answered *v1.Pod
+	// accepted is the status of the API object after the last write, and sent the own status
+	// that was written. A server may drop fields that it does not know, so that accepted is not
+	// what was sent.
+	accepted, sent *v1.PodStatus
+	// refused is the own status that the server has refused as invalid.
+	refused   *v1.PodStatus
+	refusedAt time.Time
+	// deleted is the UID of the API object that was deleted successfully.
+	deleted types.UID
+	// forgotten means that the entry has been removed: no further calls are made for it.
+	forgotten bool
+	// unsent means that the last attempt has failed, or waits for the watch or the node.
+	unsent bool
+	// failures and resends count in a row, for the back-off. resent is the time of the last one.
+	failures, resends int
+	resent            time.Time
+	// looks counts how often Run has looked in vain since the last status.
+	looks int
+}
+
+// take waits until no call for the pod is under way. The caller calls done after its own.
+func (e *entry) take(ctx context.Context) (done func(), err error) {
+	select {
+	case <-e.turn:
+		return func() { e.turn <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("pod %s: waiting for another call for the pod: %w", e, context.Cause(ctx))
+	}
+}
+
+// String returns the pod for messages.
+func (e *entry) String() string { return fmt.Sprintf("%s (%s)", e.name, e.uid) }
+
+// known returns the newest state of the API object: watched, which may be nil, or the answer
+// to the last call.
+func (s *Sink) known(e *entry, watched *v1.Pod) *v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := e.answered; a != nil && (watched == nil || older(watched, a)) {
+		return a
+	}
+	e.answered = nil
+	return watched
+}
+
+// older reports whether a is an older state than b. It returns false if the resource versions
+// are no numbers: then the watch decides.
+func older(a, b *v1.Pod) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
+}
+
+func (s *Sink) answered(e *entry, obj *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	obj.ManagedFields = nil
+	e.answered = obj
+}
+
+// wrote records that the API object has the own status, as far as the server keeps it.
+func (s *Sink) wrote(e *entry, obj *v1.Pod, own *v1.PodStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.sent, e.accepted, e.refused = own, &obj.Status, nil
+}
+
+// isAccepted reports whether nothing that the agent writes has changed since the own status
+// was written.
+func (s *Sink) isAccepted(e *entry, obj *v1.Pod, own *v1.PodStatus) bool {
+	s.mu.Lock()
+	accepted, sent := e.accepted, e.sent
+	s.mu.Unlock()
+	return sent == own && accepted != nil && sameOwn(&obj.Status, accepted)
+}
+
+// resend returns how long to wait before the own status is written again, because another
+// writer has overwritten it; 0 if it was not written yet. The first repetition is immediate.
+func (s *Sink) resend(e *entry, own *v1.PodStatus) time.Duration {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.sent != own || e.accepted == nil {
+		e.resends = 0
+		return 0
+	}
+	if now.Sub(e.resent) > 6*s.opts.RetryMax {
+		e.resends = 0
+	}
+	if wait := e.resent.Add(s.backoff.After(e.resends)).Sub(now); wait > 0 {
+		return wait
+	}
+	e.resends++
+	e.resent = now
+	return 0
+}
+
+// refuse records that the server refuses the own status.
+func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) {
+	s.log.Error(err, "The API server refuses a pod's status as invalid; it is sent again when it changes, and after a while", "pod", e.String(), "fields", fields(err), "after", invalidPeriod)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.refused, e.refusedAt = own, time.Now()
+	s.plan(e, e.refusedAt.Add(invalidPeriod))
+	s.poke()
+}
+
+// isRefused reports whether the server has refused the own status lately, and has Run look
+// again when it is to be sent again.
+func (s *Sink) isRefused(e *entry, own *v1.PodStatus) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	again := e.refusedAt.Add(invalidPeriod)
+	if e.refused != own || !time.Now().Before(again) {
+		return false
+	}
+	s.plan(e, again)
+	s.poke()
+	return true
+}
