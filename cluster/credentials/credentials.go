@@ -47,12 +47,8 @@ type Client struct {
 	// The following are for certificates that are requested; store is nil if none are.
 	store     certificate.FileStore
 	bootstrap *rest.Config // requests the first certificate; nil: there is nothing to do it with
-	inline    pair         // the certificate in the kubeconfig, if it is there
 	current   atomic.Pointer[tls.Certificate]
 }
-
-// pair is a certificate and its key in PEM.
-type pair struct{ cert, key []byte }
 
 // Load reads the kubeconfig, the bootstrap kubeconfig if it is needed, and the certificates.
 // It makes no connection and writes nothing. Errors name the file that is wrong.
@@ -112,7 +108,6 @@ func (c *Client) load() error {
 // manage makes the configuration of a client whose certificate is requested.
 func (c *Client) manage(config, bootstrap *rest.Config) (err error) {
 	c.bootstrap = bootstrap
-	c.inline = pair{config.CertData, config.KeyData}
 	certFile, keyFile := config.CertFile, config.KeyFile
 	if len(config.CertData) > 0 {
 		certFile, keyFile = "", ""
@@ -128,8 +123,8 @@ func (c *Client) manage(config, bootstrap *rest.Config) (err error) {
 	case err == nil:
 	case !errors.As(err, &none):
 		return fmt.Errorf("client certificates in %s: %w", c.opts.CertDir, err)
-	case len(c.inline.cert) > 0:
-		inline, err := tls.X509KeyPair(c.inline.cert, c.inline.key)
+	case len(config.CertData) > 0:
+		inline, err := tls.X509KeyPair(config.CertData, config.KeyData)
 		if err != nil {
 			return fmt.Errorf("client certificate in the kubeconfig %s: %w", c.opts.Kubeconfig, err)
 		}
@@ -186,9 +181,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return runtime.ErrAlreadyRunning
 	}
 	if c.store != nil {
-		if err := c.rotate(ctx); err != nil {
-			return err
-		}
+		c.rotate(ctx)
 	}
 	<-ctx.Done()
 	return nil

@@ -35,6 +35,13 @@
 // A client without a certificate in its kubeconfig, but a token or an exec plugin, is not
 // rotated: the token's file and the plugin do that.
 //
+// # Serving
+//
+// [LoadServing] returns the certificate of a server: from files of an administrator, requested
+// from the cluster with the signer kubernetes.io/kubelet-serving for the addresses of the node,
+// or one that signs itself. Signing requests of serving certificates are approved by an
+// administrator; until then handshakes fail with [ErrNoCertificate].
+//
 // # Files
 //
 // CertDir has kubelet's files: kubelet-client-current.pem is a link to the newest certificate

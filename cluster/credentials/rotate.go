@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,65 +13,26 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/certificate"
-	"k8s.io/klog/v2"
 )
-
-// subject is the subject of a node's certificates, which the authorizer of nodes requires.
-func subject(nodeName string) pkix.Name {
-	return pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}}
-}
 
 // rotate requests client certificates until ctx ends, or until there is one if they are not
 // rotated.
-func (c *Client) rotate(ctx context.Context) error {
-	if !c.opts.Rotate && len(c.valid().Certificate) > 0 {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, c.opts.Logger))
-	defer cancel()
-	first := make(chan struct{}, 1) // the store has a certificate
-	store := &notifyingStore{FileStore: c.store, updated: func(cert *tls.Certificate) {
-		c.use(cert)
-		select {
-		case first <- struct{}{}:
-		default:
-		}
-	}}
-	if len(c.valid().Certificate) == 0 {
-		if c.bootstrap == nil {
-			c.opts.Logger.Error(nil, "The client certificate has expired or is missing, and there is no bootstrap kubeconfig: the API server will refuse this node", "kubeconfig", c.opts.Kubeconfig, "certificates", c.opts.CertDir)
-		} else if !awaitServer(ctx, c.opts.Logger, c.bootstrap) {
-			return nil
-		}
+func (c *Client) rotate(ctx context.Context) {
+	if len(c.valid().Certificate) == 0 && c.bootstrap == nil {
+		c.opts.Logger.Error(nil, "The client certificate has expired or is missing, and there is no bootstrap kubeconfig: the API server will refuse this node", "kubeconfig", c.opts.Kubeconfig, "certificates", c.opts.CertDir)
 	}
 	template := &x509.CertificateRequest{Subject: subject(c.nodeName)}
-	manager, err := certificate.NewManager(&certificate.Config{
-		Name:                    "client certificate",
-		Ctx:                     &ctx,
-		ClientsetFn:             c.clientset,
-		Template:                template,
-		SignerName:              certificatesv1.KubeAPIServerClientKubeletSignerName,
-		GetUsages:               certificate.DefaultKubeletClientGetUsages,
-		BootstrapCertificatePEM: c.inline.cert,
-		BootstrapKeyPEM:         c.inline.key,
-		CertificateStore:        store,
-	})
-	if err != nil {
-		return fmt.Errorf("client certificates in %s: %w", c.opts.CertDir, err)
-	}
-	manager.Start()
-	defer store.close() // the manager does not wait for its goroutines
-	defer manager.Stop()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-first:
-	}
-	if c.opts.Rotate {
-		<-ctx.Done()
-	}
-	return nil
+	(&requester{
+		store:    c.store,
+		signer:   certificatesv1.KubeAPIServerClientKubeletSignerName,
+		usage:    certificatesv1.UsageClientAuth,
+		current:  c.current.Load,
+		template: func() *x509.CertificateRequest { return template },
+		client:   c.clientset,
+		use:      c.use,
+		once:     !c.opts.Rotate,
+		log:      c.opts.Logger,
+	}).run(ctx)
 }
 
 // use has new connections authenticated by the certificate, and closes the old ones. After a
@@ -96,58 +54,34 @@ func (c *Client) use(cert *tls.Certificate) {
 }
 
 // clientset returns the client for certificate signing requests: that of the node if its
-// certificate is valid, else that of the bootstrap kubeconfig.
-func (c *Client) clientset(current *tls.Certificate) (kubernetes.Interface, error) {
-	if current == nil && c.bootstrap != nil {
-		return kubernetes.NewForConfig(c.bootstrap)
+// certificate is valid, else that of the bootstrap kubeconfig, as soon as the API server
+// answers.
+func (c *Client) clientset(ctx context.Context) (kubernetes.Interface, error) {
+	if len(c.valid().Certificate) > 0 || c.bootstrap == nil {
+		return kubernetes.NewForConfig(c.config)
 	}
-	return kubernetes.NewForConfig(c.config)
-}
-
-// notifyingStore calls updated with each new certificate. Nothing is written after close.
-type notifyingStore struct {
-	certificate.FileStore
-	updated func(*tls.Certificate)
-
-	mu     sync.Mutex
-	closed bool
-}
-
-func (s *notifyingStore) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-}
-
-// Update implements [certificate.Store].
-func (s *notifyingStore) Update(cert, key []byte) (*tls.Certificate, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, context.Canceled
+	if err := awaitServer(ctx, c.opts.Logger, c.bootstrap); err != nil {
+		return nil, err
 	}
-	stored, err := s.FileStore.Update(cert, key)
-	if err == nil {
-		s.updated(stored)
-	}
-	return stored, err
+	return kubernetes.NewForConfig(c.bootstrap)
 }
 
-// awaitServer returns when the API server can answer requests, and false if ctx ends first.
-// The certificate manager would look again after half a minute only.
-func awaitServer(ctx context.Context, log logr.Logger, config *rest.Config) bool {
+// awaitServer returns nil when the API server can answer requests, and the error of ctx if
+// that ends first.
+func awaitServer(ctx context.Context, log logr.Logger, config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.Timeout = 5 * time.Second
 	config.QPS = -1
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return err
+	}
 	said := ""
 	for {
-		client, err := rest.UnversionedRESTClientFor(config)
-		if err == nil {
-			err = client.Get().AbsPath("/healthz").Do(ctx).Error()
-		}
+		err := client.Get().AbsPath("/healthz").Do(ctx).Error()
 		if err == nil || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
-			return true
+			return nil
 		}
 		if text := err.Error(); text != said && !errors.Is(err, context.Canceled) {
 			said = text
@@ -157,7 +91,7 @@ func awaitServer(ctx context.Context, log logr.Logger, config *rest.Config) bool
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return false
+			return ctx.Err()
 		case <-timer.C:
 		}
 	}

@@ -29,6 +29,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
+// pair is a certificate and its key in PEM.
+type pair struct{ cert, key []byte }
+
 // authority is a certificate authority.
 type authority struct {
 	t    *testing.T

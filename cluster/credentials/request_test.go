@@ -1,0 +1,78 @@
+package credentials
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/client-go/kubernetes"
+)
+
+// certificateOf returns a certificate for the addresses, for an hour from now.
+func certificateOf(addresses ...string) *tls.Certificate {
+	leaf := &x509.Certificate{Subject: subject("n"), NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}
+	for _, a := range addresses {
+		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(a))
+	}
+	return &tls.Certificate{Leaf: leaf}
+}
+
+func templateOf(addresses ...string) *x509.CertificateRequest {
+	t := &x509.CertificateRequest{Subject: subject("n")}
+	for _, a := range addresses {
+		t.IPAddresses = append(t.IPAddresses, net.ParseIP(a))
+	}
+	return t
+}
+
+func TestUntilDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		current, template := (*tls.Certificate)(nil), (*x509.CertificateRequest)(nil)
+		r := &requester{current: func() *tls.Certificate { return current }, template: func() *x509.CertificateRequest { return template }}
+		assert.Equal(t, lookPeriod, r.untilDue(time.Now()), "nothing to request yet")
+		template = templateOf("192.0.2.1")
+		assert.Zero(t, r.untilDue(time.Now()), "there is none")
+		current = certificateOf("192.0.2.1", "192.0.2.2")
+		wait := r.untilDue(time.Now())
+		assert.GreaterOrEqual(t, wait, 42*time.Minute)
+		assert.LessOrEqual(t, wait, 54*time.Minute)
+		assert.Equal(t, wait, r.untilDue(time.Now()), "it is drawn once")
+		assert.Zero(t, r.untilDue(time.Now().Add(wait)))
+		assert.Zero(t, r.untilDue(time.Now().Add(2*time.Hour)), "it has expired")
+		template = templateOf("192.0.2.3")
+		assert.Zero(t, r.untilDue(time.Now()), "the address of the node has changed")
+		r.asked = templateOf("192.0.2.3")
+		assert.Positive(t, r.untilDue(time.Now()), "the signer has left the address out")
+		current.Leaf.Subject = pkix.Name{CommonName: "admin"}
+		r.asked = nil
+		template = templateOf()
+		assert.Zero(t, r.untilDue(time.Now()), "the certificate of somebody else")
+	})
+}
+
+// A request that fails is repeated with back-off, and ends with the context.
+func TestRequestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		start := time.Now()
+		r := &requester{
+			current: func() *tls.Certificate { return nil }, template: func() *x509.CertificateRequest { return templateOf() },
+			client: func(context.Context) (kubernetes.Interface, error) {
+				at = append(at, time.Since(start))
+				return nil, errors.New("no")
+			},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		r.run(ctx)
+		assert.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, at[:5])
+		assert.Len(t, at, 15, "then once a minute")
+	})
+}
