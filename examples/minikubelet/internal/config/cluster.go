@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -184,6 +185,7 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		ExternalCloudProvider: external,
 		Info:                  node.NewMachine(machine),
 		Addresses:             &node.HostAddresses{Hostname: name, IPs: ips, WaitForProvider: external},
+		MaxImages:             int(*s.NodeStatusMaxImages),
 		RequireStorage:        *s.LocalStorageCapacityIsolation,
 		Reserved:              reserved,
 		EvictionHard:          s.EvictionHard,
@@ -191,11 +193,19 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		ReportFrequency:       s.NodeStatusReportFrequency.Duration,
 		LeaseDuration:         time.Duration(s.NodeLeaseDurationSeconds) * time.Second,
 	}
+	if opts.MaxImages == 0 { // kubelet: none
+		opts.Images = noImages{}
+	}
 	if external && len(ips) > 0 && !ips[0].IsUnspecified() {
 		opts.ProvidedIP = s.NodeIP
 	}
 	return opts, nil
 }
+
+// noImages is a [node.Images] without images.
+type noImages struct{}
+
+func (noImages) NodeImages(context.Context) ([]v1.ContainerImage, error) { return nil, nil }
 
 // warnCluster adds a warning for what has an effect only in a cluster, and for what does less
 // than in kubelet.

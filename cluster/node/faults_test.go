@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// silent is a server that accepts calls and never answers.
+type silent struct{ calls atomic.Int32 }
+
+func (s *silent) RoundTrip(req *http.Request) (*http.Response, error) {
+	s.calls.Add(1)
+	<-req.Context().Done()
+	return nil, req.Context().Err()
+}
+
+func TestServerThatNeverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &silent{}
+		client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://192.0.2.1", Transport: server})
+		require.NoError(t, err)
+		s := newScene(t)
+		n, err := New(client, "n", s.opts)
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() { done <- n.Run(ctx) }()
+		require.NoError(t, <-done)
+		assert.Equal(t, int32(6), server.calls.Load(), "each call ends after 10 s, and back-off follows")
+		assert.Nil(t, n.Current())
+	})
+}
+
+// An agent whose lease another one has taken, because their clocks differ, stops.
+func TestLeaseIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		s.after(time.Minute)
+		leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
+		found, err := s.api.Tracker().Get(leases, v1.NamespaceNodeLease, "n")
+		require.NoError(t, err)
+		taken := s.node.s.renewed(found.(*coordinationv1.Lease), s.object(), identity{"m9", "u9", "/x"}, time.Now().Add(time.Hour))
+		require.NoError(t, s.api.Tracker().Update(leases, taken, v1.NamespaceNodeLease))
+		s.api.PrependReactor("update", "leases", func(clienttesting.Action) (bool, apiruntime.Object, error) {
+			return true, nil, apierrors.NewConflict(leases.GroupResource(), "n", nil)
+		})
+		s.after(11 * time.Second)
+		err = s.stop()
+		require.ErrorIs(t, err, ErrNodeInUse)
+		require.ErrorContains(t, err, "m9/u9//x")
+	})
+}
+
+// A kubelet renews without the annotation: its lease on another machine is not taken over.
+func TestKubeletOnAnotherMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := existingNode()
+		node.Status.NodeInfo.MachineID = "m2"
+		s := newScene(t, node)
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: v1.NamespaceNodeLease}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: time.Now()}}}
+		leases := s.api.CoordinationV1().Leases(v1.NamespaceNodeLease)
+		_, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
+		require.NoError(t, err)
+		s.start()
+		s.after(10 * time.Second)
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		s.after(3 * time.Second)
+		err = s.stop()
+		require.ErrorIs(t, err, ErrNodeInUse)
+		require.ErrorContains(t, err, "a kubelet on the machine m2")
+	})
+}
+
+// Errors of every kind are repeated, and the node is registered in the end.
+func TestErrorsWhileRegistering(t *testing.T) {
+	resource := v1.SchemeGroupVersion.WithResource("nodes").GroupResource()
+	for name, fault := range map[string]error{
+		"401": apierrors.NewUnauthorized("no"),
+		"403": apierrors.NewForbidden(resource, "n", nil),
+		"409": apierrors.NewConflict(resource, "n", nil),
+		"422": apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Node").GroupKind(), "n", nil),
+		"429": apierrors.NewTooManyRequests("slow", 1),
+		"500": apierrors.NewInternalError(errDown),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				failures := 5
+				s.api.PrependReactor("*", "*", func(clienttesting.Action) (bool, apiruntime.Object, error) {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					failures--
+					return failures >= 0, nil, fault
+				})
+				s.start()
+				s.after(30 * time.Second)
+				assert.NotNil(t, s.node.Current())
+				require.NoError(t, s.stop())
+			})
+		})
+	}
+}
