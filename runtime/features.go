@@ -1,5 +1,7 @@
 package runtime
 
+import "context"
+
 // Features are the name and version of a runtime, and abilities and settings in which
 // runtimes differ.
 type Features struct {
@@ -34,4 +36,12 @@ type FeatureReporter interface {
 	// [Checker.Check]; before the first, the zero value. It does not block, and is safe for
 	// concurrent use.
 	Features() Features
+}
+
+// PodCIDRSetter is an optional interface of a [Runtime], found with [Optional]. A runtime
+// without it has the addresses of pods from its own configuration.
+type PodCIDRSetter interface {
+	// SetPodCIDR hands the runtime the addresses from which pods on this node have theirs, as
+	// in "10.1.0.0/24"; two of different families are separated by a comma.
+	SetPodCIDR(ctx context.Context, cidr string) error
 }

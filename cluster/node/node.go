@@ -85,6 +85,10 @@ type Options struct {
 	// Runtime returns what the runtime reports of itself: its name and version, its handlers
 	// and features. A name that is empty means that it has not answered yet.
 	Runtime func() runtime.Features
+	// SetPodCIDR hands the runtime the addresses of pods when the node object has got them, as
+	// [runtime.PodCIDRSetter] has it. If it fails, it is called again with the next look at the
+	// status. If nil, nothing is handed over.
+	SetPodCIDR func(ctx context.Context, cidr string) error
 	// Port is the port of the kubelet's API; 0: there is none.
 	Port int32
 	// KubeletVersion is the version to report. Default: [DefaultKubeletVersion].
@@ -142,6 +146,7 @@ type Node struct {
 	lastReport    time.Time
 	reportAfter   time.Duration
 	unschedulable bool
+	podCIDR       string            // what the runtime has
 	said          map[string]string // the last error of each source that was logged
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -291,4 +292,24 @@ func TestNew(t *testing.T) {
 	for _, want := range []string{"no client", "Bad_Name", "whole seconds", "ReportFrequency", "label a b", "evictionHard memory.available"} {
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// The addresses of pods go to the runtime once, and again until it has taken them.
+func TestPodCIDR(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, existingNode())
+		var got []string
+		s.opts.SetPodCIDR = func(_ context.Context, cidr string) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if got = append(got, cidr); len(got) == 1 {
+				return errors.New("not yet")
+			}
+			return nil
+		}
+		s.start()
+		s.after(time.Minute)
+		require.NoError(t, s.stop())
+		assert.Equal(t, []string{"10.1.0.0/24", "10.1.0.0/24"}, got)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -127,6 +128,7 @@ func (n *Node) report(ctx context.Context) (ready bool, err error) {
 	}
 	o := n.observe(ctx)
 	n.noteSchedulable(current)
+	n.handPodCIDR(ctx, current)
 	desired := current.DeepCopy()
 	if err := func() error {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -174,6 +176,21 @@ func (n *Node) reported(events []string, differs bool) {
 	}
 	for _, reason := range events {
 		n.emitStatus(reason)
+	}
+}
+
+// handPodCIDR hands the runtime the addresses of pods if they have changed.
+func (n *Node) handPodCIDR(ctx context.Context, node *v1.Node) {
+	cidr := strings.Join(node.Spec.PodCIDRs, ",")
+	if n.s.SetPodCIDR == nil || cidr == "" || cidr == n.podCIDR {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := n.s.SetPodCIDR(ctx, cidr)
+	if n.ok("pod CIDR", err) {
+		n.podCIDR = cidr
+		n.log.Info("The runtime has new addresses for pods", "podCIDR", cidr)
 	}
 }
 
@@ -251,7 +268,7 @@ func (n *Node) ok(source string, err error) bool {
 	if text != n.said[source] {
 		n.said[source] = text
 		if err != nil {
-			n.log.Error(err, "A part of the status of the node cannot be read", "part", source)
+			n.log.Error(err, "A part of the node does not work", "part", source)
 		}
 	}
 	return err == nil

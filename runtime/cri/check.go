@@ -121,6 +121,18 @@ func (r *Runtime) Features() runtime.Features {
 	return f
 }
 
+// SetPodCIDR implements [runtime.PodCIDRSetter] with the UpdateRuntimeConfig call. A runtime
+// that does not implement the call needs no addresses.
+func (r *Runtime) SetPodCIDR(ctx context.Context, cidr string) error {
+	_, err := call(ctx, r, "UpdateRuntimeConfig", "", 0, r.rs.UpdateRuntimeConfig, &criv1.UpdateRuntimeConfigRequest{
+		RuntimeConfig: &criv1.RuntimeConfig{NetworkConfig: &criv1.NetworkConfig{PodCidr: cidr}},
+	})
+	if status.Code(err) == codes.Unimplemented {
+		return nil
+	}
+	return err
+}
+
 // canMountReadOnlyDeep reports whether the handler can make mounts recursively read-only
 // (KEP-3857).
 func (r *Runtime) canMountReadOnlyDeep(ctx context.Context, handler string) (bool, error) {

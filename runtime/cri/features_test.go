@@ -94,3 +94,28 @@ func TestCgroupParent(t *testing.T) {
 	s.mustSync()
 	assert.Equal(t, []string{"", "/kubepods/poduid-1"}, service.parents)
 }
+
+// The addresses of pods go to the runtime; one without the call needs none.
+func TestSetPodCIDR(t *testing.T) {
+	rs, is := newService(t).Clients()
+	service := &networked{RuntimeServiceClient: rs}
+	rt := cri.New(service, is, cri.Options{})
+	require.NoError(t, rt.SetPodCIDR(t.Context(), "10.1.0.0/24"))
+	assert.Equal(t, []string{"10.1.0.0/24"}, service.cidrs)
+	service.err = status.Error(codes.Unimplemented, "unknown method")
+	require.NoError(t, rt.SetPodCIDR(t.Context(), "10.2.0.0/24"))
+	service.err = status.Error(codes.Internal, "broken")
+	require.ErrorContains(t, rt.SetPodCIDR(t.Context(), "10.2.0.0/24"), "broken")
+}
+
+// networked is a runtime that takes the addresses of pods.
+type networked struct {
+	criv1.RuntimeServiceClient
+	cidrs []string
+	err   error
+}
+
+func (n *networked) UpdateRuntimeConfig(_ context.Context, req *criv1.UpdateRuntimeConfigRequest, _ ...grpc.CallOption) (*criv1.UpdateRuntimeConfigResponse, error) {
+	n.cidrs = append(n.cidrs, req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr())
+	return &criv1.UpdateRuntimeConfigResponse{}, n.err
+}
