@@ -126,6 +126,9 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if reporter, ok := runtime.Optional[runtime.FeatureReporter](opts.Runtime); ok && o.Runtime == nil {
 		o.Runtime = reporter.Features
 	}
+	if setter, ok := runtime.Optional[runtime.PodCIDRSetter](opts.Runtime); ok && o.SetPodCIDR == nil {
+		o.SetPodCIDR = setter.SetPodCIDR
+	}
 	if o.LeaseClient == nil {
 		o.LeaseClient = n.clients.lease
 	}

@@ -33,11 +33,11 @@ var _ Images = (*ImageList)(nil)
 // imagesPeriod is the longest time between two lists.
 const imagesPeriod = 5 * time.Minute
 
-// NewImageList returns the images of the runtime, at most so many of them; 0 or a negative
-// number is no limit: [Options].MaxImages has one.
+// NewImageList returns the images of the runtime, at most so many: 0 is 50, kubelet's
+// nodeStatusMaxImages, and a negative number is no limit.
 func NewImageList(service runtime.ImageService, limit int) *ImageList {
 	if limit == 0 {
-		limit = -1
+		limit = 50
 	}
 	return &ImageList{max: limit, stale: true, list: func(ctx context.Context) ([]runtime.Image, error) {
 		l, err := service.ListImages(ctx)

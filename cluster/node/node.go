@@ -73,10 +73,8 @@ type Options struct {
 	// thresholds of hard eviction, both not allocatable, see [Allocatable].
 	Reserved     v1.ResourceList
 	EvictionHard map[string]string
-	// Images has the images to report. If nil, none are. MaxImages is the number of them that
-	// are reported; 0 is kubelet's 50, and a negative number is no limit.
-	Images    Images
-	MaxImages int
+	// Images has the images to report. If nil, none are.
+	Images Images
 	// Conditions have conditions beside those of kubelet, or in place of one of them.
 	Conditions []Conditions
 	// ReadyChecks are called for the condition Ready: each returns why the node cannot run
@@ -194,9 +192,6 @@ func (s *settings) complete() (errs []error) {
 	}
 	if s.Addresses == nil {
 		s.Addresses = &HostAddresses{Hostname: s.Hostname}
-	}
-	if s.MaxImages == 0 {
-		s.MaxImages = 50
 	}
 	if s.KubeletVersion == "" {
 		s.KubeletVersion = DefaultKubeletVersion

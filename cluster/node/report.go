@@ -237,9 +237,6 @@ func (n *Node) observe(ctx context.Context) *observed {
 	}
 	if n.s.Images != nil {
 		if images, err := n.s.Images.NodeImages(ctx); n.ok("images", err) {
-			if n.s.MaxImages >= 0 && len(images) > n.s.MaxImages {
-				images = images[:n.s.MaxImages]
-			}
 			o.images = &images
 		}
 	}

@@ -185,7 +185,6 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		ExternalCloudProvider: external,
 		Info:                  node.NewMachine(machine),
 		Addresses:             &node.HostAddresses{Hostname: name, IPs: ips, WaitForProvider: external},
-		MaxImages:             int(*s.NodeStatusMaxImages),
 		RequireStorage:        *s.LocalStorageCapacityIsolation,
 		Reserved:              reserved,
 		EvictionHard:          s.EvictionHard,
@@ -193,7 +192,7 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		ReportFrequency:       s.NodeStatusReportFrequency.Duration,
 		LeaseDuration:         time.Duration(s.NodeLeaseDurationSeconds) * time.Second,
 	}
-	if opts.MaxImages == 0 { // kubelet: none
+	if *s.NodeStatusMaxImages == 0 {
 		opts.Images = noImages{}
 	}
 	if external && len(ips) > 0 && !ips[0].IsUnspecified() {
