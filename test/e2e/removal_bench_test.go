@@ -54,7 +54,7 @@ func benchmarkRemoval(b *testing.B, n int) {
 	if list[0].name == bareClient {
 		// This gives the bare client the configurations that the agent uses.
 		first := pods()
-		agentRound(b, c, AgentOptions{}, first, func() { bare = bareCopies(b, c, first) })
+		agentRound(b, c, AgentOptions{}, first, func() { bare = bareCopies(b, c, first) }, func(string, float64) {})
 	}
 	took := samples{}
 	takeTurns(b, list, func(who contestant) {

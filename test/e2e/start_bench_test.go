@@ -20,7 +20,7 @@ const atOnce = 8
 // has nothing to do until all are reported Running. The bare client makes the CRI
 // calls that start the same pods, 8 pods at a time, until all its containers are
 // started. "cpu-s" is the CPU time of the agent: it varies less than the time does where others
-// use the machine too.
+// use the machine too. "runtime-cpu-s" and "system-cpu-s" are those of BenchmarkRemoval.
 //
 //	KUBELETKIT_E2E_PODS=10,50,100 go test -run '^$' -bench ColdStart -benchtime 5x -timeout 60m
 //
@@ -46,18 +46,18 @@ func benchmarkColdStart(b *testing.B, n int) {
 	// and gives the bare client the configurations that the agent uses.
 	var bare []Pod
 	first := pods()
-	agentRound(b, c, AgentOptions{}, first, func() { bare = bareCopies(b, c, first) })
-	bareRound(b, c, bare)
+	discard := func(string, float64) {}
+	agentRound(b, c, AgentOptions{}, first, func() { bare = bareCopies(b, c, first) }, discard)
+	bareRound(b, c, bare, discard)
 
 	took := samples{}
 	takeTurns(b, list, func(who contestant) {
 		time.Sleep(pause)
+		add := func(unit string, v float64) { took.add(who.name, unit, v) }
 		if who.name == bareClient {
-			took.add(who.name, "s", bareRound(b, c, bare).Seconds())
+			bareRound(b, c, bare, add)
 		} else {
-			start, cpu := agentRound(b, c, who.options, pods(), nil)
-			took.add(who.name, "s", start.Seconds())
-			took.add(who.name, "cpu-s", cpu.Seconds())
+			agentRound(b, c, who.options, pods(), nil, add)
 		}
 	})
 	took.report(b, list, "s", bareClient, took.spread("s"))
@@ -75,44 +75,56 @@ func restBeforeEach(b *testing.B) time.Duration {
 	return pause
 }
 
-// agentRound times the start of the pods by a new agent, calls look, if not nil, while they
+// agentRound measures the start of the pods by a new agent, calls look, if not nil, while they
 // run, and removes them with the agent.
-func agentRound(b *testing.B, c *Cluster, options AgentOptions, pods []*v1.Pod, look func()) (took, cpu time.Duration) {
+func agentRound(b *testing.B, c *Cluster, options AgentOptions, pods []*v1.Pod, look func(), add func(unit string, value float64)) {
 	b.Helper()
 	agent := launch(b, c, options, len(pods))
-	took, cpu = timeStart(b, agent, pods)
+	start, cost := stageStart(b, agent, pods), agent.Cost(b).CPU
+	measureStart(b, c, add, start)
+	add("cpu-s", (agent.Cost(b).CPU - cost).Seconds())
 	if look != nil {
 		look()
 	}
 	disband(b, c, agent)
-	return took, cpu
 }
 
-// timeStart returns the time and the agent's CPU time until it has started the pods.
-func timeStart(b *testing.B, agent *Agent, pods []*v1.Pod) (took, cpu time.Duration) {
+// stageStart waits until the agent has nothing to do, and returns what starts the pods and
+// waits until they run.
+func stageStart(b *testing.B, agent *Agent, pods []*v1.Pod) (start func()) {
 	b.Helper()
 	awaitQuiet(b, agent)
 	drop := agent.Stage(b, pods...)
-	cost, begin := agent.Cost(b).CPU, time.Now()
-	drop()
-	awaitRunning(b, agent, len(pods))
-	return time.Since(begin), agent.Cost(b).CPU - cost
+	return func() {
+		drop()
+		awaitRunning(b, agent, len(pods))
+	}
 }
 
-// bareRound times the start of the pods by the bare client, and removes them.
-func bareRound(b *testing.B, c *Cluster, pods []Pod) time.Duration {
+// bareRound measures the start of the pods by the bare client, and removes them.
+func bareRound(b *testing.B, c *Cluster, pods []Pod, add func(unit string, value float64)) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	begin := time.Now()
-	if err := c.RunPods(ctx, atOnce, pods); err != nil {
-		b.Fatal(err)
-	}
-	took := time.Since(begin)
+	measureStart(b, c, add, func() {
+		if err := c.RunPods(ctx, atOnce, pods); err != nil {
+			b.Fatal(err)
+		}
+	})
 	if err := c.RemoveAll(); err != nil {
 		b.Fatal(err)
 	}
-	return took
+}
+
+// measureStart measures the time of a start, and the CPU time of the runtime and of the machine
+// in it.
+func measureStart(b *testing.B, c *Cluster, add func(unit string, value float64), start func()) {
+	b.Helper()
+	system, runtime, began := SystemCPU(b), c.CPU(b), time.Now()
+	start()
+	add("s", time.Since(began).Seconds())
+	add("runtime-cpu-s", (c.CPU(b) - runtime).Seconds())
+	add("system-cpu-s", (SystemCPU(b) - system).Seconds())
 }
 
 // bareCopies returns pods for the bare client that are like those which the agent
