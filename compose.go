@@ -208,6 +208,10 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober},
 		podsync.Options{
 			PodsDir: p.PodsDir, Host: p.Host, Objects: p.Objects, PullSecrets: a.opts.PullSecrets, ServiceEnv: a.opts.ServiceEnv,
+			Removed: func(uid types.UID) bool {
+				_, desired := p.PodManager.ByUID(uid)
+				return !desired
+			},
 			NetworkReady: p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
 		})
 	if err != nil {

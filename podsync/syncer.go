@@ -97,6 +97,10 @@ type Options struct {
 	// NetworkReady returns an error while only pods with the host's network can be
 	// started. nil: the network is always ready.
 	NetworkReady func() error
+	// Removed reports whether a pod was removed from its source, so that its sandboxes are
+	// removed soon after its end; see [runtime.PodKill]. It must not block. nil: no pod is
+	// known to be.
+	Removed func(uid types.UID) bool
 	// Event receives failed mounts, exceeded limits and deadlines. The runtime gets it
 	// with each call, for pulls, starts and kills. nil: events are discarded.
 	Event runtime.EventFunc
@@ -314,6 +318,9 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	kill := runtime.PodKill{
 		Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Awaited: t.Awaited, GraceBegins: t.GraceBegins, Dir: s.PodDir(pod.UID),
 		Event: s.opts.Event, Record: s.opts.Record,
+	}
+	if s.opts.Removed != nil {
+		kill.Removed = s.opts.Removed(pod.UID)
 	}
 	if kill.GracePeriod != nil && observed.ContainersRunning() {
 		left := s.graceLeft(ref, *kill.GracePeriod)

@@ -29,7 +29,10 @@
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer
 //     for each container.
 //   - The end of a pod takes StopContainer for each container, StopPodSandbox, and
-//     RemovePodSandbox, which removes the containers, too.
+//     RemovePodSandbox, which removes the containers, too. In containerd RemovePodSandbox
+//     also stops the sandbox, so a pod that was removed from its source takes no
+//     StopPodSandbox, unless it has host ports, another pod waits for its end, or more than
+//     200 sandboxes run. From the end of its containers on the sandbox is reported as not ready.
 //
 // # Many pods at once
 //
@@ -101,7 +104,8 @@
 //   - A pull above the rate of [Options].PullQPS waits; in kubelet it fails.
 //   - Stops and removals are bounded and ordered, over all pods. In kubelet, all pods that
 //     end at the same time are stopped at once, each by itself.
-//   - A sandbox that this Runtime has stopped is not stopped again before it is removed.
+//   - A sandbox that this Runtime has stopped is not stopped again before it is removed,
+//     and one of containerd may be removed without a stop; see above.
 //     One that has died by itself, or may have been stopped by an earlier agent, is: only
 //     this releases its network.
 //   - The instances of one container, and the sandboxes of a pod, are ordered by their

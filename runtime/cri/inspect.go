@@ -138,12 +138,16 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 	if s == nil {
 		return nil, fmt.Errorf("%s: PodSandboxStatus: the runtime returned no status of sandbox %s", about, id)
 	}
+	state := sandboxState(s.GetState())
+	if r.isLeft(id) {
+		state = runtime.SandboxNotReady
+	}
 	options := s.GetLinux().GetNamespaces().GetOptions()
 	status := &runtime.SandboxStatus{
 		Sandbox: runtime.Sandbox{
 			ID:        id,
 			Attempt:   s.GetMetadata().GetAttempt(),
-			State:     sandboxState(s.GetState()),
+			State:     state,
 			CreatedAt: unixTime(s.GetCreatedAt()),
 		},
 		HostNetwork:    options != nil && options.GetNetwork() == criv1.NamespaceMode_NODE,

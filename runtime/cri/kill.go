@@ -102,10 +102,12 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 	}
 
 	// Dead sandboxes too: only this releases their network resources.
+	leaves := len(errs) == 0 && r.leaves(ctx, &req)
 	failed := make([]error, len(status.Sandboxes))
 	for i := range status.Sandboxes {
+		s := &status.Sandboxes[i]
 		all.Go(func() {
-			failed[i] = r.stopSandbox(ctx, "pod "+ref.String(), status.Sandboxes[i].ID, gate, stopSandbox, req.Awaited)
+			failed[i] = r.stopSandbox(ctx, "pod "+ref.String(), s.ID, leaves && s.State == runtime.SandboxReady, gate, req.Awaited)
 		})
 	}
 	all.Wait()

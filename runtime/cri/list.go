@@ -54,6 +54,11 @@ func (r *Runtime) list(ctx context.Context, about string, uid types.UID) (listin
 	if err := g.Wait(); err != nil {
 		return listing{}, err
 	}
+	for _, s := range l.sandboxes {
+		if r.isLeft(s.GetId()) {
+			s.State = criv1.PodSandboxState_SANDBOX_NOTREADY
+		}
+	}
 	return l, nil
 }
 
@@ -71,6 +76,7 @@ func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 		return nil, err
 	}
 	r.stopped.keep(l.sandboxes)
+	r.left.keep(l.sandboxes)
 	pods := assemble(typ, l)
 	r.index.listedAll(pods, list)
 	return pods, nil

@@ -148,20 +148,28 @@ func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
 }
 
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
-	about := "sandbox " + id
-	place, err := r.ends.enter(ctx, removal, nil)
+	about, turn := "sandbox "+id, removal
+	left := r.isLeft(id)
+	if left {
+		turn = stopSandbox
+	}
+	place, err := r.ends.enter(ctx, turn, nil)
 	if err != nil {
 		return fmt.Errorf("removing %s: %w", about, err)
 	}
 	defer place.leave()
-	// CRI requires that it is stopped.
-	if err := r.stopSandboxNow(ctx, about, id); err != nil {
-		return err
+	if !left {
+		// CRI requires that it is stopped.
+		if err := r.stopSandboxNow(ctx, about, id); err != nil {
+			return err
+		}
 	}
 	_, err = call(ctx, r, "RemovePodSandbox", about, 0, r.rs.RemovePodSandbox, &criv1.RemovePodSandboxRequest{PodSandboxId: id})
-	if err = unlessGone(err); err == nil {
+	err = unlessGone(err)
+	if err == nil {
 		r.index.removed(id)
 		r.stopped.remove(id)
 	}
+	r.left.remove(id) // what could not be removed is stopped the next time
 	return err
 }

@@ -166,8 +166,11 @@ type Runtime struct {
 	ends, restarts *gate
 	pods           memory
 	index          index
-	// stopped has the sandboxes that were stopped and not removed.
-	stopped stoppedSandboxes
+	// stopped has the sandboxes that were stopped and not removed. A sandbox never runs
+	// again.
+	stopped sandboxSet
+	// left has the sandboxes that are left to run until they are removed, see leaves.
+	left sandboxSet
 	// stops and removals are those in progress, by the ID of the sandbox or container.
 	stops, removals shares
 	// uses keeps images from being removed while containers are made from them.

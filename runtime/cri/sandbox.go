@@ -5,23 +5,32 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // stopSandbox stops a sandbox, once: for each stop containerd takes the network down, also
 // if the sandbox was stopped before. A sandbox that has died by itself is stopped too, as
 // only this releases its network. So is one that an earlier agent may have stopped: what
 // the runtime lists does not tell the two apart.
-func (r *Runtime) stopSandbox(ctx context.Context, about, id string, gate *gate, t turn, awaited <-chan struct{}) error {
-	if r.stopped.has(id) {
+//
+// leave means that it may be left to run, see leaves.
+func (r *Runtime) stopSandbox(ctx context.Context, about, id string, leave bool, gate *gate, awaited <-chan struct{}) error {
+	if r.stopped.has(id) || leave && r.leave(id) {
 		return nil
 	}
-	place, err := gate.enter(ctx, t, awaited)
+	place, err := gate.enter(ctx, stopSandbox, awaited)
 	if err != nil {
 		return fmt.Errorf("%s: stopping its sandbox: %w", about, err)
 	}
 	defer place.leave()
+	if leave && r.leave(id) { // others were stopped meanwhile
+		return nil
+	}
 	return r.stopSandboxNow(ctx, about, id)
 }
 
@@ -36,43 +45,112 @@ func (r *Runtime) stopSandboxNow(ctx context.Context, about, id string) error {
 		_, err := call(ctx, r, "StopPodSandbox", about, 0, r.rs.StopPodSandbox, &criv1.StopPodSandboxRequest{PodSandboxId: id})
 		if err == nil {
 			r.stopped.add(id)
+			r.left.remove(id)
 		}
 		return unlessNotFound(err)
 	})
 }
 
-// stoppedSandboxes has the IDs of sandboxes that were stopped by this Runtime. A sandbox never
-// runs again. The zero value is empty.
-type stoppedSandboxes struct {
-	mu  sync.Mutex
-	ids map[string]struct{}
+const (
+	// maxLeft is the number of sandboxes that run up to which one is left to run until it is
+	// removed, see leaves.
+	maxLeft = 200
+	// maxLeave is how long it is reported as not ready. If it was not removed by then, it is
+	// ready again, and so it is stopped as that of a pod that is not desired.
+	maxLeave = 5 * time.Minute
+)
+
+// leaves reports whether the sandboxes of a pod may be left to run until they are removed.
+// In containerd each removal of a sandbox stops it too, and takes its network down, also if
+// that was done before: with one call instead of two, the end of a pod takes an eighth less
+// of its CPU time. But a removal looks for mounts more often than a stop. Each look reads
+// all mounts of the machine, four for each pod that runs. With about 300 pods the gain is
+// lost, so no sandbox is left while more than maxLeft run.
+//
+// Other runtimes may rely on the stop, which kubelet always makes. A sandbox is stopped at
+// once if something waits for what it holds: another pod for the end of this one, or for its
+// host ports.
+func (r *Runtime) leaves(ctx context.Context, req *runtime.PodKill) bool {
+	if !req.Removed || req.Pod == nil || hasHostPorts(req.Pod) {
+		return false
+	}
+	select {
+	case <-req.Awaited:
+		return false
+	default:
+	}
+	name, err := r.typeName(ctx)
+	return err == nil && name == "containerd"
 }
 
-func (s *stoppedSandboxes) has(id string) bool {
+// leave leaves the sandbox to run if not too many do.
+func (r *Runtime) leave(id string) bool {
+	if r.index.sandboxCount()-r.stopped.count() > maxLeft {
+		return false
+	}
+	r.left.add(id)
+	return true
+}
+
+// isLeft reports whether a sandbox is left to run until it is removed.
+func (r *Runtime) isLeft(id string) bool { return r.left.addedWithin(id, maxLeave) }
+
+func hasHostPorts(pod *v1.Pod) bool {
+	for _, c := range runtime.Containers(&pod.Spec) {
+		for i := range c.Ports {
+			if c.Ports[i].HostPort != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sandboxSet is a set of the IDs of sandboxes. The zero value is empty.
+type sandboxSet struct {
+	mu sync.Mutex
+	// ids has the time when each was added.
+	ids map[string]time.Time
+}
+
+func (s *sandboxSet) has(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.ids[id]
 	return ok
 }
 
-func (s *stoppedSandboxes) add(id string) {
+func (s *sandboxSet) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ids)
+}
+
+func (s *sandboxSet) addedWithin(id string, d time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.ids[id]
+	return ok && time.Since(at) < d
+}
+
+func (s *sandboxSet) add(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids == nil {
-		s.ids = map[string]struct{}{}
+		s.ids = map[string]time.Time{}
 	}
-	s.ids[id] = struct{}{}
+	s.ids[id] = time.Now()
 }
 
-func (s *stoppedSandboxes) remove(id string) {
+func (s *sandboxSet) remove(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ids, id)
 }
 
 // keep drops the IDs that a complete list of sandboxes does not have: others have removed
-// them. A sandbox that is newer than the list may be dropped too, and is stopped once more.
-func (s *stoppedSandboxes) keep(list []*criv1.PodSandbox) {
+// them. A sandbox that is newer than the list may be dropped too.
+func (s *sandboxSet) keep(list []*criv1.PodSandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.ids) == 0 {
@@ -82,5 +160,5 @@ func (s *stoppedSandboxes) keep(list []*criv1.PodSandbox) {
 	for _, sandbox := range list {
 		listed[sandbox.GetId()] = struct{}{}
 	}
-	maps.DeleteFunc(s.ids, func(id string, _ struct{}) bool { _, ok := listed[id]; return !ok })
+	maps.DeleteFunc(s.ids, func(id string, _ time.Time) bool { _, ok := listed[id]; return !ok })
 }
