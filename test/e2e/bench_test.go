@@ -40,6 +40,7 @@ const (
 	relisting   = "generic"  // minikubelet without events: it only relists
 	baseline    = "baseline" // KUBELETKIT_E2E_BASELINE
 	kubelet     = "kubelet"  // KUBELET_BIN
+	onlyStops   = "stops"    // the bare client, which stops containers and nothing else
 	forkExec    = "forkexec" // fork and exec, in place of the bare client where there is no runtime
 )
 

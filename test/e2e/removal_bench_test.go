@@ -22,6 +22,8 @@ import (
 // container runs by what the runtime lists ("s-stopped"), and until no process of them is
 // left ("s-killed"). The bare client stops and removes pods with the same
 // configurations, all at once. Each contestant has pods of its own that it has started.
+// The contestant "stops" is the bare client that stops the containers and nothing else, all
+// at once: no agent is faster until no container runs.
 //
 //   - "cpu-s" is the CPU time of the agent.
 //   - "pod-cpu-ms" is the CPU time of the agent from its beginning to the end of the
@@ -39,7 +41,7 @@ func BenchmarkRemoval(b *testing.B) {
 }
 
 func benchmarkRemoval(b *testing.B, n int) {
-	list := contestants(b, bareClient, minikubelet, baseline, relisting, kubelet)
+	list := contestants(b, bareClient, onlyStops, minikubelet, baseline, relisting, kubelet)
 	c := benchCluster(b)
 	rounds := 0
 	pods := func() []*v1.Pod {
@@ -51,18 +53,31 @@ func benchmarkRemoval(b *testing.B, n int) {
 		return benchPods(fmt.Sprintf("pod-%d", rounds), n, Grace(2), func(pod *v1.Pod) { pod.Spec.Containers[0] = Sh("c", command) })
 	}
 	var bare []Pod
-	if list[0].name == bareClient {
+	if list[0].name == bareClient || list[0].name == onlyStops {
 		// This gives the bare client the configurations that the agent uses.
 		first := pods()
 		agentRound(b, c, AgentOptions{}, first, func() { bare = bareCopies(b, c, first) }, func(string, float64) {})
 	}
 	took := samples{}
 	takeTurns(b, list, func(who contestant) {
-		if who.name == bareClient {
+		if who.name == bareClient || who.name == onlyStops {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 			defer cancel()
 			if err := c.RunPods(ctx, atOnce, bare); err != nil {
 				b.Fatal(err)
+			}
+			if who.name == onlyStops {
+				began := time.Now()
+				if err := c.StopAll(2); err != nil {
+					b.Log(err)
+				}
+				untilStopped(c, 10*time.Minute)
+				took.add(who.name, "s-stopped", time.Since(began).Seconds())
+				took.add(who.name, "s", time.Since(began).Seconds())
+				if err := c.RemoveAll(); err != nil {
+					b.Fatal(err)
+				}
+				return
 			}
 			measureRemoval(b, c, nil, func(unit string, v float64) { took.add(who.name, unit, v) }, func() {
 				for err := c.EndAll(2); err != nil; err = c.EndAll(2) { // some calls fail in a runtime that is overloaded

@@ -306,6 +306,20 @@ func (c *Client) Configs(t testing.TB, pod string) (*cri.PodSandboxConfig, []*cr
 	return sandbox.Config, configs
 }
 
+// StopAll stops all containers with a grace period in seconds, all at once.
+func (c *Client) StopAll(grace int64) error {
+	ctx, cancel := longTimeoutContext()
+	defer cancel()
+	list, err := c.Runtime.ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	return inParallel(len(list.Containers), len(list.Containers), func(i int) error {
+		_, err := c.Runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: list.Containers[i].Id, Timeout: grace})
+		return err
+	})
+}
+
 // EndAll stops all containers with a grace period in seconds, all at once, and
 // removes them with their sandboxes.
 func (c *Client) EndAll(grace int64) error {
