@@ -12,8 +12,8 @@ import (
 // all (containerd-%), in percent of a core; and the resident memory of the agent (MB). The
 // bare client is no agent, and its containerd-% is all that containerd uses.
 //
-// KUBELETKIT_E2E_REST is a pause before each measurement, as in "5m": for the first minutes a new
-// agent relists after 2, 4, 8 s and so on.
+// KUBELETKIT_E2E_REST is a longer pause before each measurement, as in "5m", so that nothing that
+// follows the starts is measured.
 //
 //	KUBELETKIT_E2E_PODS=10,50,100 go test -run '^$' -bench Idle -benchtime 1x -timeout 60m
 func BenchmarkIdle(b *testing.B) {
