@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,8 @@ type Client struct {
 	store     certificate.FileStore
 	bootstrap *rest.Config // requests the first certificate; nil: there is nothing to do it with
 	current   atomic.Pointer[tls.Certificate]
+	available chan struct{} // closed when there are credentials, or none can be requested
+	announce  func()        // closes it, once
 }
 
 // Load reads the kubeconfig, the bootstrap kubeconfig if it is needed, and the certificates.
@@ -68,7 +71,15 @@ func Load(nodeName string, opts Options) (*Client, error) {
 	}
 	c := &Client{opts: opts, nodeName: nodeName,
 		dialer: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)}
-	return c, c.load()
+	c.available = make(chan struct{})
+	c.announce = sync.OnceFunc(func() { close(c.available) })
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	if c.bootstrap == nil || len(c.valid().Certificate) > 0 {
+		c.announce()
+	}
+	return c, nil
 }
 
 // load decides which credentials to use, as kubelet does.
@@ -164,6 +175,17 @@ func (c *Client) valid() *tls.Certificate {
 		return cert
 	}
 	return &tls.Certificate{}
+}
+
+// Available returns nil when calls can be authenticated: at once, or when the first certificate
+// is signed. It returns the error of ctx if that ends first. Calls before it fail.
+func (c *Client) Available(ctx context.Context) error {
+	select {
+	case <-c.available:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Config returns a configuration for clients. Their connections use the newest credentials.

@@ -40,6 +40,7 @@ func (c *Client) rotate(ctx context.Context) {
 func (c *Client) use(cert *tls.Certificate) {
 	c.current.Store(cert)
 	c.dialer.CloseAll()
+	c.announce()
 	log := c.opts.Logger
 	log.Info("The node has a new client certificate", "expires", cert.Leaf.NotAfter, "file", c.store.CurrentPath())
 	if c.bootstrap == nil {

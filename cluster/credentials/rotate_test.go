@@ -86,7 +86,7 @@ func TestBootstrap(t *testing.T) {
 	opts := s.options(false)
 	opts.Logger = logger(lines)
 	r := run(t, opts)
-	eventually(t, "a certificate", func() bool { return len(r.c.valid().Certificate) > 0 })
+	require.NoError(t, r.c.Available(t.Context()))
 	assert.Equal(t, "system:node:n", whoami(t, r.c))
 	assert.Equal(t, []string{"bootstrapper"}, s.signed())
 	for _, csr := range s.requests {
@@ -135,6 +135,9 @@ func TestBootstrapBeforeTheServer(t *testing.T) {
 	s.set(func() { s.away, s.hold = false, true }) // it answers, and does not sign yet
 	eventually(t, "a request", func() bool { return len(s.signed()) == 1 })
 	assert.Empty(t, whoami(t, r.c), "without credentials meanwhile")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, r.c.Available(ended), context.Canceled)
 	r.stop()
 }
 

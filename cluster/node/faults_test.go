@@ -119,3 +119,55 @@ func TestErrorsWhileRegistering(t *testing.T) {
 		})
 	}
 }
+
+// Nothing is called before there are credentials.
+func TestWaitsForCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		available := make(chan struct{})
+		s.opts.Available = func(ctx context.Context) error {
+			select {
+			case <-available:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		s.start()
+		s.after(time.Minute)
+		assert.Empty(t, s.take())
+		close(available)
+		synctest.Wait()
+		assert.NotNil(t, s.node.Current())
+		require.NoError(t, s.stop())
+
+		available = make(chan struct{})
+		s.start()
+		s.after(time.Second)
+		require.NoError(t, s.stop())
+	})
+}
+
+// A server that was away shows the truth within 5 seconds after its return: the controllers
+// have marked the node meanwhile.
+func TestTruthAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		s.after(time.Minute)
+		s.setDown(true)
+		s.breakWatches()
+		s.after(10 * time.Minute)
+		marked := s.object().DeepCopy()
+		condition(marked.Status.Conditions, v1.NodeReady).Status = v1.ConditionUnknown
+		marked.ResourceVersion = "5000"
+		require.NoError(t, s.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("nodes"), marked, ""))
+		s.setDown(false)
+		s.after(5 * time.Second)
+		assert.Equal(t, v1.ConditionTrue, condition(s.object().Status.Conditions, v1.NodeReady).Status)
+		lease, err := s.api.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "n", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Less(t, time.Since(lease.Spec.RenewTime.Time), 5*time.Second)
+		require.NoError(t, s.stop())
+	})
+}

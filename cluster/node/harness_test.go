@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -72,6 +73,8 @@ type scene struct {
 	down   bool
 	calls  []string // writes and reads, without the watch
 	conns  int      // how often connections were to be closed
+
+	watches []watch.Interface
 }
 
 var errDown = errors.New("connection refused")
@@ -98,6 +101,18 @@ func newScene(t *testing.T, objects ...apiruntime.Object) *scene {
 			}
 		}
 		return false, nil, nil
+	})
+	s.api.PrependWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.down {
+			return true, nil, errDown
+		}
+		w, err := s.api.Tracker().Watch(a.GetResource(), a.GetNamespace())
+		if err == nil {
+			s.watches = append(s.watches, w)
+		}
+		return true, w, err
 	})
 	s.opts = Options{
 		Info: s.machine, Addresses: addresses{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}, {Type: v1.NodeHostName, Address: "n"}},
@@ -159,6 +174,16 @@ func (s *scene) takeEvents() []string {
 }
 
 func (s *scene) setDown(down bool) { s.mu.Lock(); defer s.mu.Unlock(); s.down = down }
+
+// breakWatches ends all watches, as a server that goes away does.
+func (s *scene) breakWatches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		w.Stop()
+	}
+	s.watches = nil
+}
 
 func count(list []string, what string) (n int) {
 	for _, one := range list {

@@ -98,7 +98,9 @@ func (n *Node) runLease(ctx context.Context) error {
 			return err
 		case err != nil:
 			failures++
-			n.log.Error(err, "Renewing the lease failed", "failures", failures)
+			if worthLogging(failures) {
+				n.log.Error(err, "Renewing the lease failed", "failures", failures)
+			}
 			n.heartbeatFailed(failures)
 			wait, lease = min(wait, backoff(failures)), nil
 		default:

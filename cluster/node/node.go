@@ -31,7 +31,7 @@ const (
 	callTimeout         = 10 * time.Second // kubelet: the timeout of its heartbeat client
 	fastPeriod          = 100 * time.Millisecond
 	fastDuration        = time.Minute
-	watchDelay          = time.Second // between a change by others and the report about it
+	watchDelay          = time.Second / 2 // between a change by others and the report about it
 )
 
 // Options are the options of [New]. The zero value is a node with the defaults of kubelet
@@ -104,6 +104,9 @@ type Options struct {
 	// LeaseClient is the client for the lease. It has a budget of its own, so that nothing
 	// delays the lease. Default: the client of the node object.
 	LeaseClient kubernetes.Interface
+	// Available, if not nil, returns nil when calls to the API server can be authenticated, and
+	// the error of ctx if that ends first. Nothing is called before.
+	Available func(ctx context.Context) error
 	// HeartbeatFailed is called when reports or renewals have failed twice or more in a row,
 	// from two goroutines. It is to close connections that may be half open. It must not block.
 	HeartbeatFailed func()
@@ -363,10 +366,14 @@ func (n *Node) heartbeatFailed(failures int) {
 	}
 }
 
-// backoff returns the time to wait after so many failures in a row: 200 ms, doubled up to 7 s
-// (kubelet's maximum when it registers).
+// worthLogging leaves out most failures of a long row: those that are logged are twice as far
+// apart each time.
+func worthLogging(failures int) bool { return failures&(failures-1) == 0 }
+
+// backoff returns the time to wait after so many failures in a row: 200 ms, doubled up to 3 s,
+// so that a server that is back shows the node within 5 seconds.
 func backoff(failures int) time.Duration {
-	return min(100*time.Millisecond<<min(failures, 10), 7*time.Second)
+	return jittered(min(100*time.Millisecond<<min(failures, 10), 3*time.Second), 0.3)
 }
 
 // jittered returns d and up to that part of it more.

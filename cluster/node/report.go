@@ -19,6 +19,11 @@ import (
 // join waits until no other agent has the name of the node, and registers the node. It tries
 // until it succeeds, ctx ends, or the error wraps [ErrNodeInUse].
 func (n *Node) join(ctx context.Context) error {
+	if n.s.Available != nil {
+		if err := n.s.Available(ctx); err != nil {
+			return err
+		}
+	}
 	for failures := 1; ; failures++ {
 		err := n.awaitLease(ctx)
 		if err == nil {
@@ -31,7 +36,9 @@ func (n *Node) join(ctx context.Context) error {
 		if ctx.Err() != nil || errors.Is(err, ErrNodeInUse) {
 			return err
 		}
-		n.log.Error(err, "Registering the node failed", "failures", failures)
+		if worthLogging(failures) {
+			n.log.Error(err, "Registering the node failed", "failures", failures)
+		}
 		if !sleep(ctx, backoff(failures)) {
 			return ctx.Err()
 		}
@@ -103,7 +110,9 @@ func (n *Node) runReports(ctx context.Context) {
 			return
 		case err != nil:
 			failures++
-			n.log.Error(err, "Reporting the status of the node failed", "failures", failures)
+			if worthLogging(failures) {
+				n.log.Error(err, "Reporting the status of the node failed", "failures", failures)
+			}
 			n.heartbeatFailed(failures)
 			wait = min(wait, backoff(failures))
 		default:

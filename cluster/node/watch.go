@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,26 +10,34 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 )
+
+// watchBackoff is the longest wait between two attempts to watch the node object. It is short,
+// since the controllers mark a node whose reports are missing, and the agent has to see that
+// when the server is back.
+const watchBackoff = 2 * time.Second
 
 // watch follows the node object until ctx ends. A node may list and watch no other.
 func (n *Node) watch(ctx context.Context) {
 	nodes := n.client.CoreV1().Nodes()
-	only := func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, n.s.name).String()
-	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			only(&o)
+	listwatch.Run(ctx, listwatch.Resource{
+		Name: "node", Client: n.client, Type: &v1.Node{},
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, n.s.name).String(),
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return nodes.List(ctx, o)
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			only(&o)
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return nodes.Watch(ctx, o)
 		},
-	}
-	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, n.client), &v1.Node{}, store{n},
-		cache.ReflectorOptions{Name: "node", Logger: &n.log}).RunWithContext(ctx)
+		Failed: func(err error, first bool) {
+			if first {
+				n.log.Error(err, "Watching the node object failed; it is repeated")
+			}
+		},
+		MaxBackoff: watchBackoff,
+	}, store{n})
 }
 
 // store receives the node object from the reflector.

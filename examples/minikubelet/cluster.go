@@ -35,7 +35,7 @@ func newMember(s *config.Settings, log logr.Logger) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	nopts.HeartbeatFailed = creds.CloseConnections
+	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	node, err := cluster.New(cluster.Config{
 		NodeName: name, REST: withAgent(creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), Logger: log.WithName("cluster"),
 	})
