@@ -10,6 +10,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 )
 
+func TestCriticalPodsAreNotEvicted(t *testing.T) {
+	pod := testpod.New("web", testpod.Static)
+	assert.False(t, isCritical(pod), "on a node without an API server all pods are static")
+	for priority, want := range map[int32]bool{0: false, 1_999_999_999: false, 2_000_000_000: true, 2_000_001_000: true} {
+		pod.Spec.Priority = &priority
+		assert.Equal(t, want, isCritical(pod))
+	}
+}
+
 func TestStorageExceeded(t *testing.T) {
 	limited := func(name, limit string) v1.Container {
 		c := v1.Container{Name: name}

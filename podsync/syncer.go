@@ -216,7 +216,7 @@ func (s *Syncer) mustFail(ctx context.Context, st *podState, pod *v1.Pod, observ
 		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
 	sized, limited := volume.HasSizeLimit(pod), hasStorageLimit(pod)
-	if !sized && !limited {
+	if !sized && !limited || isCritical(pod) {
 		return nil, recheck
 	}
 	if wait := st.untilMeasured(now); wait > 0 {

@@ -72,24 +72,20 @@ func (w *writer) write(p payload) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := w.removeOthers(current); err != nil {
+	if w.holds(current, p) {
+		return false, w.tidy(current, p.tops())
+	}
+	if err := w.tidy(current, nil); err != nil { // before it is written: the disk may be full
 		return false, err
 	}
-	same := w.holds(current, p)
-	if !same {
-		next, err := w.writeDir(p)
-		if err == nil {
-			err = w.publish(next)
-		}
-		if err != nil { // the disk may be full
-			return false, errors.Join(err, w.removeOthers(current))
-		}
-		current = next
+	next, err := w.writeDir(p)
+	if err == nil {
+		err = w.publish(next)
 	}
-	if err := w.link(p.tops()); err != nil {
-		return !same, err
+	if err != nil {
+		return false, errors.Join(err, w.tidy(current, nil))
 	}
-	return !same, w.removeOthers(current)
+	return true, w.tidy(next, p.tops())
 }
 
 // complete does what is left of a write that was interrupted after it has published its
@@ -111,10 +107,22 @@ func (w *writer) complete() error {
 	for _, name := range names {
 		tops[name] = true
 	}
-	if err := w.link(tops); err != nil {
+	return w.tidy(current, tops)
+}
+
+// tidy makes the root of the volume have the links of these names, unless there are no names,
+// and removes what is neither current nor visible.
+func (w *writer) tidy(current string, names map[string]bool) error {
+	entries, err := w.list()
+	if err != nil {
 		return err
 	}
-	return w.removeOthers(current)
+	if names != nil {
+		if err := w.link(names, entries); err != nil {
+			return err
+		}
+	}
+	return w.removeOthers(current, entries)
 }
 
 func (w *writer) step(format string, args ...any) error {
@@ -141,11 +149,7 @@ func (w *writer) current() (string, error) {
 
 // removeOthers removes what interrupted writes have left, and the directory of the
 // previous payload. A reader that has opened files there keeps them.
-func (w *writer) removeOthers(current string) error {
-	entries, err := w.list()
-	if err != nil {
-		return err
-	}
+func (w *writer) removeOthers(current string, entries []fs.DirEntry) error {
 	for _, e := range entries {
 		name := e.Name()
 		if !strings.HasPrefix(name, "..") || name == dataLink || name == current {
@@ -334,11 +338,7 @@ func (w *writer) publish(name string) error {
 
 // link makes the root of the volume have a link through ..data for each of the names, and
 // no other links. Directories there are mount points of other volumes.
-func (w *writer) link(names map[string]bool) error {
-	entries, err := w.list()
-	if err != nil {
-		return err
-	}
+func (w *writer) link(names map[string]bool, entries []fs.DirEntry) error {
 	there := map[string]bool{}
 	for _, e := range entries {
 		name := e.Name()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,6 +108,47 @@ func TestSecretsAreInMemory(t *testing.T) {
 	}
 	require.NoError(t, m.TearDown(t.Context(), kruntime.RefOf(p), dir))
 	assert.Empty(t, mounts(t, dir))
+}
+
+// BenchmarkChangedContent is the change of one config map that 200 pods use.
+func BenchmarkChangedContent(b *testing.B) {
+	h := newHeld()
+	m, err := volume.New(volume.Options{Sources: volume.Sources{Objects: h}})
+	require.NoError(b, err)
+	dir, p, n := b.TempDir(), pod(configMapVolume("c", "conf", false)), 0
+	for b.Loop() {
+		n++
+		h.maps["default/conf"] = &v1.ConfigMap{Data: map[string]string{"a": strconv.Itoa(n), "b": strings.Repeat("x", 1000)}}
+		for i := range 200 {
+			if _, err := m.SetUp(b.Context(), p, filepath.Join(dir, strconv.Itoa(i))); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+// BenchmarkTearDownManyFiles is the end of a pod with 10,000 files from config maps.
+func BenchmarkTearDownManyFiles(b *testing.B) {
+	h := newHeld()
+	data := map[string]string{}
+	for i := range 1000 {
+		data["file-"+strconv.Itoa(i)] = "x"
+	}
+	h.maps["default/conf"] = &v1.ConfigMap{Data: data}
+	var volumes []v1.Volume
+	for i := range 10 {
+		volumes = append(volumes, configMapVolume("c"+strconv.Itoa(i), "conf", false))
+	}
+	m, err := volume.New(volume.Options{Sources: volume.Sources{Objects: h}})
+	require.NoError(b, err)
+	p, dir := pod(volumes...), filepath.Join(b.TempDir(), "u1")
+	for b.Loop() {
+		b.StopTimer()
+		_, err := m.SetUp(b.Context(), p, dir)
+		require.NoError(b, err)
+		b.StartTimer()
+		require.NoError(b, m.Remove(b.Context(), kruntime.RefOf(p), dir))
+	}
 }
 
 // BenchmarkUnchangedContent is the sync of a pod with 5 volumes: 2 config maps, 1 secret, 1

@@ -46,6 +46,46 @@ func (l *lease) TearDown(_ context.Context, req volume.TearDownRequest) error {
 	return err
 }
 
+// objects are the objects of a node without an API server; see package podconfig/objects.
+type objects struct{ conf *v1.ConfigMap }
+
+func (o *objects) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) {
+	return o.conf, nil
+}
+
+func (*objects) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
+	return nil, fmt.Errorf("secret %q not found", name)
+}
+
+// The files of a volume follow its config map, at each call of SetUp.
+func ExampleSources() {
+	dir, err := os.MkdirTemp("", "pod")
+	if err != nil {
+		panic(err)
+	}
+	o := &objects{&v1.ConfigMap{Data: map[string]string{"color": "red"}}}
+	m, err := volume.New(volume.Options{Sources: volume.Sources{Objects: o}})
+	if err != nil {
+		panic(err)
+	}
+	pod := &v1.Pod{}
+	pod.Name, pod.Namespace, pod.UID = "web", "default", "1234"
+	pod.Spec.Volumes = []v1.Volume{{Name: "conf", VolumeSource: v1.VolumeSource{
+		ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}},
+	}}}
+	for _, color := range []string{"red", "blue"} {
+		o.conf = &v1.ConfigMap{Data: map[string]string{"color": color}}
+		ready, err := m.SetUp(context.Background(), pod, dir)
+		data, _ := os.ReadFile(filepath.Join(ready["conf"].HostPath, "color"))
+		fmt.Println(string(data), err)
+	}
+	fmt.Println(m.Remove(context.Background(), runtime.RefOf(pod), dir))
+	// Output:
+	// red <nil>
+	// blue <nil>
+	// <nil>
+}
+
 func ExamplePlugin() {
 	dir, err := os.MkdirTemp("", "pod")
 	if err != nil {

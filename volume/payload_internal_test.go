@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
@@ -137,7 +138,7 @@ func FuzzPathsOfFiles(f *testing.F) {
 			return
 		}
 		for clean := range p {
-			assert.True(t, fs.ValidPath(clean) || strings.Contains(clean, "\\") || !strings.Contains(clean, "/../"), "%q", clean)
+			assert.True(t, fs.ValidPath(clean) || !utf8.ValidString(clean), "%q", clean)
 			assert.NotEqual(t, ".", clean)
 			assert.False(t, strings.HasPrefix(clean, "..") || strings.HasPrefix(clean, "/"), "%q", clean)
 		}

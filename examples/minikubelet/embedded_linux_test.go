@@ -106,11 +106,13 @@ spec:
   containers:
   - name: c
     image: host
-    command: [sh, -c, "echo hello > $MOUNT_DATA/file && cat $MOUNT_DATA/file && printf %s-%s bye bye > $TERMINATION_MESSAGE_PATH"]
+    command: [sh, -c, "echo hello > $MOUNT_DATA/file && cat $MOUNT_DATA/file $MOUNT_CONF/key $MOUNT_SECRET/key && printf %s-%s bye bye > $TERMINATION_MESSAGE_PATH"]
     securityContext: {runAsUser: 2012345678}
-    volumeMounts: [{name: data, mountPath: /data}]
-  volumes: [{name: data, emptyDir: {}}]
+    volumeMounts: [{name: data, mountPath: /data}, {name: conf, mountPath: /conf}, {name: secret, mountPath: /secret}]
+  volumes: [{name: data, emptyDir: {}}, {name: conf, configMap: {name: conf}}, {name: secret, secret: {secretName: secret}}]
 `)
+	write(t, filepath.Join(manifests, "conf.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {key: \"one\\n\"}\n")
+	write(t, filepath.Join(manifests, "secret.yaml"), "apiVersion: v1\nkind: Secret\nmetadata: {name: secret}\nstringData: {key: \"two\\n\"}\n")
 	configFile := filepath.Join(root, "config.yaml")
 	write(t, configFile, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\n", header, root, manifests))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -128,7 +130,7 @@ spec:
 		return out.String()
 	}
 	require.Eventually(t, func() bool { return strings.Contains(command("describe", "user"), "bye-bye") }, 30*time.Second, 50*time.Millisecond)
-	assert.Equal(t, "hello\n", command("logs", "user"))
+	assert.Equal(t, "hello\none\ntwo\n", command("logs", "user"))
 	require.NoError(t, os.Remove(filepath.Join(manifests, "pod.yaml")))
 	require.Eventually(t, func() bool {
 		left, err := os.ReadDir(filepath.Join(root, "pods"))

@@ -23,6 +23,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/volume"
+	"github.com/kubeletkit/kubeletkit/volume/volumetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -109,6 +111,17 @@ func ready(s v1.PodStatus) bool {
 		}
 	}
 	return false
+}
+
+func TestTarballConforms(t *testing.T) {
+	archive := filepath.Join(t.TempDir(), "model.tar")
+	writeTar(t, archive, map[string]string{"a/weights": "42"})
+	volumetest.Suite(t, volumetest.Factory{
+		New: func(*testing.T) volume.Plugin { return tarball{} },
+		Volume: v1.Volume{Name: "m", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{
+			Driver: "vendor.example/tarball", Options: map[string]string{"file": archive},
+		}}},
+	})
 }
 
 func TestModbus(t *testing.T) {

@@ -81,7 +81,7 @@
 // Any other mount is refused: a program that writes to /data would write to the host's
 // /data. If the pod has the annotation [MountsAnnotation] with the value "env", its
 // programs find the paths in the environment instead, that of a mount at /data in
-// $MOUNT_DATA.
+// $MOUNT_DATA. So a program has the files of its config maps, secrets and tokens.
 //
 // With root, a container of another user must pass through the directories of the agent to
 // reach its volumes. [Options].AgentDir lets it, by ACLs; see there.

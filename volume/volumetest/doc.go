@@ -1,6 +1,6 @@
 // Package volumetest tests implementations of [volume.Plugin]: that SetUp and
 // TearDown are idempotent, and that TearDown works after a restart of the agent, from
-// what is on disk.
+// what is on disk, also if the agent ended in any step of SetUp.
 //
 //	func TestConformance(t *testing.T) {
 //		volumetest.Suite(t, volumetest.Factory{

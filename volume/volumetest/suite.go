@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,6 +42,7 @@ func Suite(t *testing.T, f Factory) {
 		{"SetUpTwice", (*env).setUpTwice},
 		{"SetUpAfterRestart", (*env).setUpAfterRestart},
 		{"SetUpAfterAnInterruptedOne", (*env).setUpAfterAnInterruptedOne},
+		{"SetUpCancelledAtEachStep", (*env).setUpCancelledAtEachStep},
 		{"SetUpAfterTearDown", (*env).setUpAfterTearDown},
 		{"TearDownAfterRestart", (*env).tearDownAfterRestart},
 		{"TearDownTwice", (*env).tearDownTwice},
@@ -164,6 +166,50 @@ func (e *env) setUpAfterAnInterruptedOne() {
 	e.restart()
 	e.setUp("web")
 	e.tearDown("web")
+}
+
+// maxSteps bounds the checks of a context that are counted.
+const maxSteps = 100
+
+// setUpCancelledAtEachStep ends the context of SetUp when it is looked at for the first time,
+// the second and so on. What SetUp has done until then must be completed, or taken down, by an
+// agent that knows nothing of it.
+func (e *env) setUpCancelledAtEachStep() {
+	for left := range maxSteps {
+		ctx := &countdown{Context: e.Context(), done: make(chan struct{})}
+		ctx.left.Store(int64(left))
+		_, err := e.manager.SetUp(ctx, e.pod("web"), e.podDir("web"))
+		e.restart()
+		if left%2 == 0 {
+			e.setUp("web")
+		}
+		e.tearDown("web")
+		e.restart()
+		if err == nil && ctx.left.Load() >= 0 {
+			return // it was not looked at that often
+		}
+	}
+}
+
+// countdown is a context that ends when it has been looked at a number of times.
+type countdown struct {
+	context.Context
+	left atomic.Int64
+	once sync.Once
+	done chan struct{}
+}
+
+func (c *countdown) Done() <-chan struct{} {
+	_ = c.Err()
+	return c.done
+}
+
+func (c *countdown) Err() error {
+	if c.left.Add(-1) >= 0 {
+		return nil
+	}
+	c.once.Do(func() { close(c.done) })
+	return context.Canceled
 }
 
 func (e *env) setUpAfterTearDown() {

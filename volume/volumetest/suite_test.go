@@ -42,12 +42,12 @@ func TestHostPath(t *testing.T) {
 // objects has every secret and config map.
 type objects struct{}
 
-func (objects) Secret(context.Context, string, string) (*v1.Secret, error) {
-	return &v1.Secret{Data: map[string][]byte{"k": []byte("v")}}, nil
+func (objects) Secret(ctx context.Context, _, _ string) (*v1.Secret, error) {
+	return &v1.Secret{Data: map[string][]byte{"k": []byte("v")}}, ctx.Err()
 }
 
-func (objects) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) {
-	return &v1.ConfigMap{Data: map[string]string{"k": "v"}}, nil
+func (objects) ConfigMap(ctx context.Context, _, _ string) (*v1.ConfigMap, error) {
+	return &v1.ConfigMap{Data: map[string]string{"k": "v"}}, ctx.Err()
 }
 
 func TestContent(t *testing.T) {
