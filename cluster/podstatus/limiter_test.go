@@ -40,6 +40,7 @@ func TestLimiter(t *testing.T) {
 		request(t.Context(), "u", true)
 		cancel()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		slices.Sort(order[:5]) // at once
 		assert.Equal(t, []string{"0 0", "1 0", "2 0", "3 0", "4 0", "-given up 0", "u 1", "a 2", "b 3"}, order)
 
@@ -49,6 +50,7 @@ func TestLimiter(t *testing.T) {
 			request(t.Context(), fmt.Sprint(i), false)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		assert.Len(t, order, 7)
 		assert.Equal(t, []string{"5 36001", "6 36002"}, order[5:])
 	})
