@@ -341,3 +341,32 @@ func TestPhaseDoesNotGoBack(t *testing.T) {
 		assert.Equal(t, v1.ConditionFalse, condition(got, v1.PodReady).Status)
 	})
 }
+
+// While the watch is late the sink goes by the answers to its own writes.
+func TestLateWatch(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		static := staticPod("static", "hash")
+		synctest.Wait()
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb == "watch" || req.Verb == "list" {
+				return nil, errors.New("connection refused")
+			}
+			return nil, nil
+		})
+		r.api.BreakWatches()
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		r.deliver(pod, running(false)) // as the watch still has it
+		assert.Equal(t, v1.ConditionFalse, condition(r.api.Get("default", "web"), v1.PodReady).Status)
+		r.deliver(static, running(false))
+		r.deliver(static, running(true))
+		assert.Equal(t, []string{
+			"patch default/web status", "patch default/web status",
+			"create default/static", "patch default/static status", "patch default/static status",
+		}, r.writes())
+		r.api.Before(nil)
+		time.Sleep(10 * time.Second)
+		assert.Empty(t, r.writes())
+	})
+}
