@@ -95,6 +95,10 @@ func (m *model) before(r *apitest.Request) (*http.Response, error) {
 		if r.Verb != "list" && r.Verb != "watch" {
 			return apitest.Response(nil, apierrors.NewForbidden(v1.Resource("pods"), r.Name, errors.New("no"))), nil
 		}
+	case 7: // only the watch is late
+		if r.Verb == "list" || r.Verb == "watch" {
+			return nil, errors.New("connection refused")
+		}
 	}
 	return nil, nil
 }
@@ -254,6 +258,9 @@ func (m *model) play(script []byte) {
 			m.mu.Lock()
 			m.fault = arg % 8
 			m.mu.Unlock()
+			if arg >= 128 || m.fault == 7 {
+				m.api.BreakWatches()
+			}
 		case 9:
 			m.stopManager()
 			m.start()
