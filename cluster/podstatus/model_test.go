@@ -283,6 +283,14 @@ func (m *model) play(script []byte) {
 				grace = nil
 			}
 			m.api.Delete("default", "s", grace)
+		case 14: // recreated, and the agent does not know it yet
+			if m.api.Delete("default", name, ptr.To[int64](0)); m.api.Get("default", name) == nil {
+				m.api.Create(apiPod(name))
+			}
+			if live != nil {
+				live.ready = !live.ready
+				m.set(live)
+			}
 		default:
 			time.Sleep(time.Duration(arg) * 50 * time.Millisecond)
 		}
