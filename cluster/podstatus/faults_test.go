@@ -370,3 +370,37 @@ func TestLateWatch(t *testing.T) {
 		assert.Empty(t, r.writes())
 	})
 }
+
+// A mirror pod that was deleted before the watch had it is made again.
+func TestMirrorPodThatTheWatchHasNotSeen(t *testing.T) {
+	run(t, func(r *rig) {
+		late := func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb == "watch" || req.Verb == "list" {
+				return nil, errors.New("connection refused")
+			}
+			return nil, nil
+		}
+		r.api.Before(late)
+		r.api.Compact()
+		r.api.BreakWatches()
+		synctest.Wait()
+		static := staticPod("web", "hash")
+		r.deliver(static, running(true))
+		r.writes()
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		r.api.Compact()
+		r.api.Before(nil)
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
+
+		r.api.Before(late)
+		r.api.BreakWatches()
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		synctest.Wait()
+		r.gone(static) // its mirror pod is not in the watch's view either
+		other := staticPod("other", "hash-2")
+		r.deliver(other, running(true))
+		r.gone(other)
+		assert.Nil(t, r.api.Get("default", "other"))
+	})
+}

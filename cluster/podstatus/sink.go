@@ -193,7 +193,8 @@ func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error
 // that cannot be deleted yet, because the pods have not been listed, is deleted by Run.
 func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus) error {
 	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-	if err := s.end(ctx, ref.UID); err != nil {
+	created, err := s.end(ctx, ref.UID)
+	if err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -203,29 +204,33 @@ func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus)
 		return nil
 	}
 	mirror, ok := s.pods.ByName(name.Namespace, name.Name)
-	if !ok || !runtime.IsMirror(mirror) {
+	if !ok {
+		mirror = created
+	}
+	if mirror == nil || !runtime.IsMirror(mirror) {
 		return nil
 	}
 	return s.remove(ctx, mirror)
 }
 
-// end forgets the entry of the UID, if there is one, when no call for it is under way.
-func (s *Sink) end(ctx context.Context, uid types.UID) error {
+// end forgets the entry of the UID, if there is one, when no call for it is under way. It
+// returns the API object if the watch does not have it yet.
+func (s *Sink) end(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	s.mu.Lock()
 	e := s.entries[uid]
 	s.mu.Unlock()
 	if e == nil {
-		return nil
+		return nil, nil
 	}
 	done, err := e.take(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(e)
-	return nil
+	return e.answered, nil
 }
 
 // PodsChanged implements [podsource.Observer]. Calls of the API server are made by Run.
@@ -244,11 +249,11 @@ func (s *Sink) PodsChanged(c podsource.Change) {
 		return
 	}
 	for _, e := range s.entries {
-		// A list may show a state before our last write, but only one that the server has.
-		e.answered = nil
-		if e.unsent {
+		// What the last call returned may be gone, without an event of the watch.
+		if e.unsent || e.answered != nil {
 			s.plan(e, now)
 		}
+		e.answered = nil
 	}
 }
 
