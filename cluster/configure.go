@@ -78,7 +78,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 func (n *Node) buildLookups(opts *kubeletkit.Options) (err error) {
 	topts := tokens.Options{Refreshed: n.sync, Logger: n.named("tokens")}
 	sopts := services.Options{Sync: n.sync, Logger: n.named("services")}
-	copts := runtimeclass.Options{Logger: n.named("runtimeclass")}
+	copts := runtimeclass.Options{Appeared: n.syncClass, Logger: n.named("runtimeclass")}
 	if store, ok := runtime.Optional[services.Checkpoint](opts.Checkpoint); ok {
 		topts.Checkpoint, sopts.Checkpoint, copts.Checkpoint = store, store, store
 	}
@@ -99,6 +99,15 @@ func (n *Node) RuntimeHandler(class string) (string, error) {
 		return "", runtimeclass.ErrNotRead
 	}
 	return n.classes.Handler(class)
+}
+
+// syncClass has the agent sync the pods of a runtime class.
+func (n *Node) syncClass(class string) {
+	for _, pod := range n.source.Pods() {
+		if c := pod.Spec.RuntimeClassName; c != nil && *c == class {
+			n.sync(pod.UID)
+		}
+	}
 }
 
 // sync has the agent sync a pod.
