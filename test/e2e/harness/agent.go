@@ -54,6 +54,8 @@ type AgentOptions struct {
 	NodeName string
 	// Kubeconfig makes the agent a node of a [ControlPlane].
 	Kubeconfig string
+	// Net is the network namespace of the agent. Default: that of its cluster.
+	Net *NetNS
 }
 
 // Agent is a node agent on a cluster, or one whose containers are processes of the
@@ -98,7 +100,10 @@ func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 	if options.Config["cgroupRoot"] == nil {
 		options.Config["cgroupRoot"] = c.CgroupRoot()
 	}
-	return newAgent(t, c.Client, c.Net, c.Endpoint(), options)
+	if options.Net == nil {
+		options.Net = c.Net
+	}
+	return newAgent(t, c.Client, options.Net, c.Endpoint(), options)
 }
 
 func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, options AgentOptions) *Agent {

@@ -1,0 +1,254 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
+)
+
+// readyNow is a container with a readiness probe that succeeds.
+func readyNow(name string) v1.Container {
+	c := Sh(name, Forever)
+	c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 5, InitialDelaySeconds: 5}
+	return c
+}
+
+// watchReadiness watches the pods of the namespace until the function that it returns is
+// called. That returns the pods that became unready.
+func (s *nodeSuite) watchReadiness(t *testing.T, namespace string) (flaps func() []string) {
+	t.Helper()
+	watch, err := s.plane.Client.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	was, seen, done := map[string]bool{}, []string(nil), make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range watch.ResultChan() {
+			pod, ok := event.Object.(*v1.Pod)
+			if !ok {
+				return
+			}
+			ready := Ready(true)(pod) == nil
+			if was[pod.Name] && !ready {
+				seen = append(seen, fmt.Sprintf("%s: %+v", pod.Name, pod.Status.Conditions))
+			}
+			was[pod.Name] = ready
+		}
+	}()
+	return func() []string {
+		watch.Stop()
+		<-done
+		return seen
+	}
+}
+
+// An agent that was killed takes its pods back: nothing is restarted, nothing becomes unready,
+// the node stays ready, and what was deleted meanwhile ends.
+func TestNodeRestart(t *testing.T) {
+	t.Parallel()
+	s := newNodeSuite(t, AgentOptions{})
+	s.start(t)
+	ns := s.plane.Namespace(t, "restart")
+	static := MakePod("static", Main(Sh("c", Forever)))
+	s.agent.Put(t, static)
+	s.create(t, ns, MakePod("stays", Main(readyNow("c"))), MakePod("plain", Main(Sh("c", Forever))), MakePod("deleted", Main(Sh("c", Forever))),
+		MakePod("finishes", Policy(v1.RestartPolicyNever), Main(Sh("c", "while [ ! -e /end ]; do sleep 0.1; done; exit 7"))))
+	before := map[string]*v1.Pod{}
+	for _, name := range []string{"stays", "plain", "deleted", "finishes"} {
+		before[name] = s.await(t, ns, name, Running, Ready(true))
+	}
+	mirror := s.await(t, "default", FullName(static), Running, Ready(true))
+	flaps := s.watchReadiness(t, ns)
+	node := s.awaitNode(t, nodeReady)
+
+	s.agent.Kill(t)
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "deleted", "--wait=false")
+	s.Exec(t, "finishes", "c", "touch", "/end")
+	begin := time.Now()
+	s.agent.Start(t)
+	s.plane.Kubectl(t, "wait", "-n", ns, "--for=delete", "pod/deleted", "--timeout=60s")
+	got := s.await(t, ns, "finishes", Phase(v1.PodFailed), Terminated("c", 7))
+	t.Logf("the truth is there after %v", time.Since(begin))
+	assert.Equal(t, before["finishes"].UID, got.UID)
+	time.Sleep(8 * time.Second) // the probes of the new agent have begun
+	for _, name := range []string{"stays", "plain"} {
+		adopted(t, before[name], s.await(t, ns, name, Running, Ready(true)))
+	}
+	after := s.await(t, "default", FullName(static), Running)
+	assert.Equal(t, mirror.UID, after.UID, "the mirror pod is the same")
+	adopted(t, mirror, after)
+	for _, flap := range flaps() {
+		if !strings.HasPrefix(flap, "deleted:") && !strings.HasPrefix(flap, "finishes:") {
+			t.Errorf("became unready: %s", flap)
+		}
+	}
+	assert.Equal(t, node.UID, s.awaitNode(t, nodeReady).UID)
+}
+
+// While the API server is away, pods crash, finish and run on. When it is back, it shows the
+// truth within 5 s, and nothing was restarted because of it.
+func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
+	s := newNodeSuite(t, AgentOptions{})
+	s.start(t)
+	ns := s.plane.Namespace(t, "away")
+	crashes := Sh("c", "while [ ! -e /end ]; do sleep 0.1; done; rm /end; exit 3")
+	finishes := Sh("c", "while [ ! -e /end ]; do sleep 0.1; done; exit 0")
+	s.create(t, ns, MakePod("stays", Main(Sh("c", Forever))), MakePod("crashes", Main(crashes)), MakePod("finishes", Policy(v1.RestartPolicyOnFailure), Main(finishes)),
+		MakePod("ending", Grace(30), Main(Sh("c", "trap 'sleep 5; exit 9' TERM; sleep 2147483647 & wait"))))
+	before := map[string]*v1.Pod{}
+	for _, name := range []string{"stays", "crashes", "finishes", "ending"} {
+		before[name] = s.await(t, ns, name, Running)
+	}
+	static := MakePod("static", Main(Sh("c", Forever)))
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "ending", "--wait=false")
+	time.Sleep(time.Second)
+	s.plane.KillAPIServer(t)
+	s.Exec(t, "crashes", "c", "touch", "/end")
+	s.Exec(t, "finishes", "c", "touch", "/end")
+	s.agent.Put(t, static) // needs no API server
+	s.agent.Await(t, static, within, Running)
+	time.Sleep(25 * time.Second)
+	require.Equal(t, 1, s.runs(t, "crashes"), "it was started again")
+	require.Zero(t, s.runs(t, "ending"))
+
+	s.plane.StartAPIServer(t)
+	back := time.Now()
+	s.await(t, ns, "finishes", Phase(v1.PodSucceeded), Terminated("c", 0))
+	s.await(t, ns, "crashes", Running, func(pod *v1.Pod) error {
+		if n := Status(pod, "c").RestartCount; n != 1 {
+			return fmt.Errorf("%d restarts", n)
+		}
+		return nil
+	})
+	Eventually(t, within, "the deleted pod is gone", func() error { return s.plane.NoPod(ns, "ending") })
+	s.await(t, "default", FullName(static), Running)
+	took := time.Since(back)
+	t.Logf("the truth is there %v after the API server is back", took)
+	assert.Less(t, took, 5*time.Second)
+	adopted(t, before["stays"], s.await(t, ns, "stays", Running))
+
+	// A server that accepts connections and never answers.
+	s.plane.FreezeAPIServer(t, true)
+	s.Exec(t, "crashes", "c", "touch", "/end")
+	Eventually(t, within, "restarted", func() error {
+		if n := len(s.Containers(t, "crashes")); n < 2 || s.runs(t, "crashes") != 1 {
+			return fmt.Errorf("%d instances", n)
+		}
+		return nil
+	})
+	time.Sleep(5 * time.Second)
+	s.plane.FreezeAPIServer(t, false)
+	s.await(t, ns, "crashes", Running, Restarts("c", 2))
+	s.awaitNode(t, nodeReady)
+	adopted(t, before["stays"], s.await(t, ns, "stays", Running))
+}
+
+// After a reboot without an API server, the pods that it had bound to the node run again, with
+// their secrets, config maps and tokens. When it is back, it shows them.
+func TestNodeAutonomy(t *testing.T) {
+	t.Parallel()
+	s := newNodeSuite(t, AgentOptions{})
+	s.start(t)
+	ns := s.plane.Namespace(t, "autonomy")
+	s.plane.Kubectl(t, "create", "-n", ns, "configmap", "cm", "--from-literal=key=one")
+	s.plane.Kubectl(t, "create", "-n", ns, "secret", "generic", "db", "--from-literal=password=hunter")
+	c := Sh("c", Forever)
+	c.Env = []v1.EnvVar{{Name: "CM", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Key: "key"}}}}
+	c.VolumeMounts = []v1.VolumeMount{{Name: "db", MountPath: "/db"}}
+	s.create(t, ns, MakePod("works", Main(c), Volume("db", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "db"}})), MakePod("deleted", Main(Sh("c", Forever))))
+	before := s.await(t, ns, "works", Running)
+	s.await(t, ns, "deleted", Running)
+	time.Sleep(2 * time.Second) // the checkpoint is written
+
+	s.agent.Kill(t)
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "deleted", "--wait=false")
+	s.plane.KillAPIServer(t)
+	s.Reboot(t)
+	s.agent.Start(t)
+	Eventually(t, within, "both run again", func() error {
+		if a, b := s.runs(t, "works"), s.runs(t, "deleted"); a != 1 || b != 1 {
+			return fmt.Errorf("%d, %d", a, b)
+		}
+		return nil
+	})
+	assert.Equal(t, "one hunter\n", s.Exec(t, "works", "c", "sh", "-c", "echo $CM $(cat /db/password)"))
+	assert.NotEmpty(t, s.Exec(t, "works", "c", "cat", "/var/run/secrets/kubernetes.io/serviceaccount/token"))
+
+	s.plane.StartAPIServer(t)
+	s.awaitGone(t, ns, "deleted")
+	after := s.await(t, ns, "works", Running, func(pod *v1.Pod) error {
+		if Status(pod, "c").ContainerID == Status(before, "c").ContainerID {
+			return errors.New("still the status of before")
+		}
+		return nil
+	})
+	assert.Equal(t, before.UID, after.UID)
+	assert.Equal(t, 1, s.runs(t, "works"))
+	s.awaitNode(t, nodeReady)
+}
+
+// A node joins with a bootstrap token, and has the certificate that it gets.
+func TestTLSBootstrap(t *testing.T) {
+	t.Parallel()
+	c := NewCluster(t)
+	s := &nodeSuite{Cluster: c, plane: NewControlPlane(t, c.Net)}
+	c.Preload(t, "pause:1", "busybox:1")
+	kubeconfig, certs := filepath.Join(t.TempDir(), "kubelet.conf"), t.TempDir()
+	s.agent = c.NewAgent(t, AgentOptions{
+		Kubeconfig: kubeconfig, Config: map[string]any{"rotateCertificates": true},
+		Args: []string{"--bootstrap-kubeconfig", s.plane.BootstrapKubeconfig(t), "--cert-dir", certs, "--node-labels", "site=north"},
+	})
+	begin := time.Now()
+	s.start(t)
+	t.Logf("ready after %v", time.Since(begin))
+	assert.Equal(t, "north", s.awaitNode(t).Labels["site"])
+	for _, file := range []string{kubeconfig, filepath.Join(certs, "kubelet-client-current.pem")} {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), file)
+	}
+	ns := s.plane.Namespace(t, "bootstrap")
+	s.create(t, ns, MakePod("first", Main(Sh("c", Forever))))
+	pod := s.await(t, ns, "first", Running)
+	s.agent.Kill(t)
+	s.plane.Kubectl(t, "delete", "secret", "-n", "kube-system", "bootstrap-token-abcdef")
+	s.start(t)
+	adopted(t, pod, s.await(t, ns, "first", Running))
+	s.create(t, ns, MakePod("second", Main(Sh("c", Forever))))
+	s.await(t, ns, "second", Running)
+}
+
+// A second agent with the name of a node whose lease is fresh refuses to run.
+func TestTwoAgentsOfOneName(t *testing.T) {
+	t.Parallel()
+	s := newNodeSuite(t, AgentOptions{})
+	s.start(t)
+	ns := s.plane.Namespace(t, "two")
+	s.create(t, ns, MakePod("first", Main(Sh("c", Forever))))
+	before := s.await(t, ns, "first", Running)
+	other := NewCluster(t)
+	second := other.NewAgent(t, AgentOptions{Kubeconfig: s.plane.NodeKubeconfig(t, NodeName), Net: s.Net})
+	second.Start(t)
+	Eventually(t, 2*time.Minute, "the second agent ends", func() error {
+		if !second.Exited() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	log, err := os.ReadFile(second.LogPath())
+	require.NoError(t, err)
+	assert.Contains(t, string(log), "another agent has the name of this node")
+	adopted(t, before, s.await(t, ns, "first", Running))
+	s.awaitNode(t, nodeReady)
+}
