@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -68,8 +69,9 @@ type PodDirs interface {
 // Checkpoint keeps pods on disk, to be restored after a reboot; a *checkpoint.Store of
 // podconfig/checkpoint is one. Its methods must not wait for the disk.
 type Checkpoint interface {
-	// Keep records a pod that was admitted. It is called again when the pod changes in
-	// more than its status.
+	// Keep records a pod that was admitted, with its status. It is called again when the pod
+	// changes in more than its status, and when containers become ready or started, or
+	// stop to be.
 	Keep(pod *v1.Pod)
 	// Drop removes the record of a pod that was refused, or that is not desired any
 	// more. There may be no record.
@@ -392,15 +394,29 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 // have set the phase.
 func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
+		old, _ := h.deps.Pods.ByUID(pod.UID)
 		h.deps.Pods.Set(pod)
 		ended := final(pod.Status.Phase)
-		if _, refused := h.refused[pod.UID]; ended && !refused && !runtime.IsMirror(pod) {
+		if _, refused := h.refused[pod.UID]; (ended || probesDiffer(old, pod)) && !refused && !runtime.IsMirror(pod) {
 			h.keep(pod)
 		}
 		if ended && !h.deps.Workers.State(pod.UID).TerminationRequested() || len(pod.Spec.ReadinessGates) > 0 {
 			h.HandlePodSyncs([]*v1.Pod{pod})
 		}
 	}
+}
+
+// probesDiffer reports whether containers have other results of probes in the statuses of two
+// pods. The next agent takes the results over: until its own probes have run, readiness stays
+// as it is (KEP-4781).
+func probesDiffer(a, b *v1.Pod) bool {
+	return a == nil ||
+		!slices.EqualFunc(a.Status.ContainerStatuses, b.Status.ContainerStatuses, sameProbes) ||
+		!slices.EqualFunc(a.Status.InitContainerStatuses, b.Status.InitContainerStatuses, sameProbes)
+}
+
+func sameProbes(a, b v1.ContainerStatus) bool {
+	return a.ContainerID == b.ContainerID && a.Ready == b.Ready && ptr.Deref(a.Started, false) == ptr.Deref(b.Started, false)
 }
 
 // HandlePodSyncs implements [SyncHandler]. It requests a sync of the pods from their

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -100,6 +101,33 @@ func TestLifeOfAPod(t *testing.T) {
 	b.HandlePodRemoves(pod)
 	assert.Equal(t, []string{"create a", "change a", "sync a", "kill a"}, b.workers.take())
 	assert.Empty(t, b.pods)
+}
+
+// The checkpoint has the results of probes, so that containers are not unready from the start
+// of the next agent to its first probes.
+func TestCheckpointHasReadiness(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{})
+	kept := b.kept
+	pod := makePod("a")
+	b.HandlePodAdditions([]*v1.Pod{pod})
+	started := true
+	running := func(change func(*v1.ContainerStatus)) []*v1.Pod {
+		c := v1.ContainerStatus{Name: "c", ContainerID: "fake://1", Started: &started}
+		change(&c)
+		return []*v1.Pod{testpod.With(pod, func(p *v1.Pod) { p.Status.ContainerStatuses = []v1.ContainerStatus{c} })}
+	}
+	kept.take()
+	unready, ready := func(*v1.ContainerStatus) {}, func(c *v1.ContainerStatus) { c.Ready = true }
+	for _, step := range []struct {
+		change func(*v1.ContainerStatus)
+		keeps  bool
+	}{
+		{unready, true}, {func(c *v1.ContainerStatus) { c.RestartCount = 1 }, false}, {ready, true}, {ready, false},
+		{func(c *v1.ContainerStatus) { c.Ready, c.ContainerID = true, "fake://2" }, true}, {unready, true},
+	} {
+		b.HandlePodReconcile(running(step.change))
+		assert.Equal(t, step.keeps, len(kept.take()) > 0)
+	}
 }
 
 func TestARefusedPodFailsAndHasNoWorker(t *testing.T) {
