@@ -33,6 +33,7 @@ type ControlPlane struct {
 	REST *rest.Config
 
 	dir    string
+	admin  string // kubeconfig
 	net    *NetNS
 	ca     *authority
 	etcd   *process
@@ -52,7 +53,7 @@ func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &ControlPlane{dir: dir, net: net}
+	p := &ControlPlane{dir: dir, net: net, admin: filepath.Join(dir, "admin.kubeconfig")}
 	t.Cleanup(func() { p.close(t) })
 	if p.ca, err = newAuthority(dir); err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 	if err := os.WriteFile(p.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if p.REST, err = clientcmd.BuildConfigFromFlags("", p.path("admin.kubeconfig")); err != nil {
+	if p.REST, err = clientcmd.BuildConfigFromFlags("", p.admin); err != nil {
 		t.Fatal(err)
 	}
 	p.REST.Dial, p.REST.QPS = net.DialContext, -1

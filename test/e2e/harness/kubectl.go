@@ -37,7 +37,7 @@ func (p *ControlPlane) TryKubectl(t testing.TB, stdin string, args ...string) (s
 	cmd := exec.Command(KubernetesBinary(t, "kubectl"), args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.path("admin.kubeconfig"), "HOME="+p.dir)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.admin, "HOME="+p.dir)
 	if err := p.net.Do(cmd.Start); err != nil {
 		return "", err
 	}

@@ -211,6 +211,22 @@ func busyboxLayer() ([]byte, error) {
 	return buf.Bytes(), w.Close()
 }
 
+// filesLayer returns a root file system as a tar: files of the host by their paths in it.
+func filesLayer(files map[string]string) ([]byte, error) {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777})
+	for name, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(data))})
+		w.Write(data)
+	}
+	return buf.Bytes(), w.Close()
+}
+
 func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
 
 func mustJSON(v any) []byte {
