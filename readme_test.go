@@ -15,8 +15,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/cluster"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -53,6 +55,25 @@ func composing(ctx context.Context, log logr.Logger) error {
 		return err
 	}
 	return agent.Run(ctx) // blocks; the pods go on running when it returns
+}
+
+func joining(ctx context.Context, rt runtime.Runtime, restConfig *rest.Config) error {
+	member, err := cluster.New(cluster.Config{NodeName: "edge-7", REST: restConfig})
+	if err != nil {
+		return err
+	}
+	opts := kubeletkit.Options{NodeName: "edge-7", Runtime: rt}
+	if err := member.Configure(&opts); err != nil { // its source, sink, objects, events and admission
+		return err
+	}
+	agent, err := kubeletkit.New(opts)
+	if err != nil {
+		return err
+	}
+	if err := member.Join(agent); err != nil { // its components run and stop with the agent
+		return err
+	}
+	return agent.Run(ctx)
 }
 
 func requireLabel(key string) syncloop.Admitter {
@@ -125,6 +146,7 @@ var (
 	_ = overriding
 	_ = composing
 	_ = onePart
+	_ = joining
 	_ = ownControlPlane
 )
 

@@ -1,7 +1,9 @@
 package harness
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -309,4 +311,28 @@ func (p *ControlPlane) NoPod(namespace, name string) error {
 		return err
 	}
 	return nil
+}
+
+// Audited returns how many requests nodes have made, by verb and resource as in "patch pods".
+// Subresources count as the resource.
+func (p *ControlPlane) Audited(t testing.TB) map[string]int {
+	t.Helper()
+	data, err := os.ReadFile(p.path("audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]int{}
+	for line := range bytes.Lines(data) {
+		var entry struct {
+			Stage, Verb string
+			ObjectRef   struct{ Resource string }
+		}
+		if err := json.Unmarshal(line, &entry); err != nil {
+			t.Fatal(err)
+		}
+		if entry.Stage == "ResponseComplete" {
+			calls[entry.Verb+" "+entry.ObjectRef.Resource]++
+		}
+	}
+	return calls
 }
