@@ -22,8 +22,8 @@
 // Each part of the status comes from a small interface, so that others can add to it:
 // [Conditions], [Resources], [Images], [Info] and [Addresses]. The defaults read the machine
 // ([Machine], [HostAddresses]); the runtime and the checks of readiness are functions. All
-// of them are called from one goroutine, each time the status is computed: they return what
-// they know, and do not wait for anything.
+// of them but Images are called from one goroutine, each time the status is computed: they
+// return what they know, and do not wait for anything.
 //
 // # Guarantees
 //

@@ -51,6 +51,10 @@ func TestServerThatNeverAnswers(t *testing.T) {
 func TestLeaseIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
+		var conflict atomic.Bool
+		s.api.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
+			return conflict.Load(), nil, apierrors.NewConflict(a.GetResource().GroupResource(), "n", nil)
+		})
 		s.start()
 		s.after(time.Minute)
 		leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
@@ -58,9 +62,7 @@ func TestLeaseIsTaken(t *testing.T) {
 		require.NoError(t, err)
 		taken := s.node.s.renewed(found.(*coordinationv1.Lease), s.object(), identity{"m9", "u9", "/x"}, time.Now().Add(time.Hour))
 		require.NoError(t, s.api.Tracker().Update(leases, taken, v1.NamespaceNodeLease))
-		s.api.PrependReactor("update", "leases", func(clienttesting.Action) (bool, apiruntime.Object, error) {
-			return true, nil, apierrors.NewConflict(leases.GroupResource(), "n", nil)
-		})
+		conflict.Store(true)
 		s.after(11 * time.Second)
 		err = s.stop()
 		require.ErrorIs(t, err, ErrNodeInUse)
@@ -168,6 +170,43 @@ func TestTruthAfterOutage(t *testing.T) {
 		lease, err := s.api.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "n", metav1.GetOptions{})
 		require.NoError(t, err)
 		assert.Less(t, time.Since(lease.Spec.RenewTime.Time), 5*time.Second)
+		require.NoError(t, s.stop())
+	})
+}
+
+// imagesFunc is a function that is an Images.
+type imagesFunc func(ctx context.Context) ([]v1.ContainerImage, error)
+
+func (f imagesFunc) NodeImages(ctx context.Context) ([]v1.ContainerImage, error) { return f(ctx) }
+
+// A runtime that does not list its images delays neither the registration nor reports.
+func TestImagesThatTakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		listed := make(chan struct{})
+		s.opts.Images = imagesFunc(func(ctx context.Context) ([]v1.ContainerImage, error) {
+			select {
+			case <-listed:
+				return []v1.ContainerImage{{Names: []string{"a:1"}, SizeBytes: 1}}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		s.start()
+		synctest.Wait()
+		assert.NotNil(t, s.node.Current())
+		s.after(time.Minute)
+		s.health.set(errDown)
+		s.node.Update()
+		synctest.Wait()
+		assert.Equal(t, v1.ConditionFalse, condition(s.object().Status.Conditions, v1.NodeReady).Status)
+		assert.Empty(t, s.object().Status.Images)
+		close(listed)
+		synctest.Wait()
+		assert.Len(t, s.object().Status.Images, 1, "at once")
+		s.take()
+		s.after(time.Minute)
+		assert.Zero(t, count(s.take(), "patch nodes"), "the same images are no change")
 		require.NoError(t, s.stop())
 	})
 }

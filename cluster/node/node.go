@@ -139,6 +139,8 @@ type Node struct {
 	current  *v1.Node // the newest known object; nil before there is one; never changed in place
 	exists   bool     // whether current exists; false after its deletion
 	onChange []func(*v1.Node)
+	images   *[]v1.ContainerImage // nil before they are known
+	said     map[string]string    // the last error of each source that was logged
 
 	// notifying orders the calls of onChange.
 	notifying sync.Mutex
@@ -147,8 +149,7 @@ type Node struct {
 	lastReport    time.Time
 	reportAfter   time.Duration
 	unschedulable bool
-	podCIDR       string            // what the runtime has
-	said          map[string]string // the last error of each source that was logged
+	podCIDR       string // what the runtime has
 }
 
 // New returns the node with the name. It does nothing before [Node.Run]. The error joins what
@@ -236,16 +237,20 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.identify(ctx); err != nil {
 		return err
 	}
-	if err := n.join(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return n.runLease(ctx) })
-	g.Go(func() error { n.watch(ctx); return nil })
-	g.Go(func() error { n.runReports(ctx); return nil })
+	g.Go(func() error { n.runImages(ctx); return nil })
+	g.Go(func() error {
+		if err := n.join(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		g.Go(func() error { return n.runLease(ctx) })
+		g.Go(func() error { n.watch(ctx); return nil })
+		n.runReports(ctx)
+		return nil
+	})
 	return g.Wait()
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -244,11 +245,9 @@ func (n *Node) observe(ctx context.Context) *observed {
 			o.allocatable[name] = q
 		}
 	}
-	if n.s.Images != nil {
-		if images, err := n.s.Images.NodeImages(ctx); n.ok("images", err) {
-			o.images = &images
-		}
-	}
+	n.mu.Lock()
+	o.images = n.images
+	n.mu.Unlock()
 	for _, c := range n.s.Conditions {
 		for _, c := range c.NodeConditions(ctx) {
 			if c.Type == v1.NodeReady {
@@ -265,14 +264,45 @@ func (n *Node) observe(ctx context.Context) *observed {
 	return o
 }
 
+// runImages asks for the images until ctx ends, apart from the status: a runtime that does not
+// answer delays neither the registration nor the report that the node is not ready.
+func (n *Node) runImages(ctx context.Context) {
+	if n.s.Images == nil {
+		return
+	}
+	for {
+		images, err := n.s.Images.NodeImages(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if n.ok("images", err) {
+			n.mu.Lock()
+			news := n.images == nil || !equality.Semantic.DeepEqual(*n.images, images)
+			if news {
+				n.images = &images
+			}
+			n.mu.Unlock()
+			if news {
+				n.Update()
+			}
+		}
+		if !sleep(ctx, n.s.UpdateFrequency) {
+			return
+		}
+	}
+}
+
 // ok logs the error of a source, once for each text of it, and reports whether there is none.
 func (n *Node) ok(source string, err error) bool {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != n.said[source] {
-		n.said[source] = text
+	n.mu.Lock()
+	news := text != n.said[source]
+	n.said[source] = text
+	n.mu.Unlock()
+	if news {
 		if err != nil {
 			n.log.Error(err, "A part of the node does not work", "part", source)
 		}

@@ -47,6 +47,7 @@ type Addresses interface {
 // Images has the images that are on the node.
 type Images interface {
 	// NodeImages returns the images in the order in which they are reported: [ImageList] has
-	// kubelet's order. The slice is not changed by anyone.
+	// kubelet's order. The slice is not changed by anyone. It is called from a goroutine of its
+	// own, each [Options].UpdateFrequency, and may take its time.
 	NodeImages(ctx context.Context) ([]v1.ContainerImage, error)
 }
