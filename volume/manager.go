@@ -105,7 +105,7 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir string) (ready runtime.Volume, err error) {
 	p := m.pluginFor(v)
 	if p == nil {
-		return ready, fmt.Errorf("%w: %s; this node has plugins for %s only", ErrUnsupported, typeOf(v), m.supported())
+		return ready, fmt.Errorf("%w: %s; no plugin of this node sets it up", ErrUnsupported, typeOf(v))
 	}
 	place := PlaceOf(podDir, p.Name(), v.Name)
 	if hasState(p) {
@@ -144,14 +144,6 @@ func (m *Manager) pluginFor(v *v1.Volume) Plugin {
 		}
 	}
 	return nil
-}
-
-func (m *Manager) supported() string {
-	names := make([]string, len(m.plugins))
-	for i, p := range m.plugins {
-		names[i] = p.Name()
-	}
-	return strings.Join(names, ", ")
 }
 
 // The directories below a pod's directory, as kubelet names them.
