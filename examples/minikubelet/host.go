@@ -2,50 +2,47 @@ package main
 
 import (
 	"fmt"
-	"net"
-	"strings"
 
-	v1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kubeletkit/kubeletkit"
+	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // detectHost returns what pods may know of the machine.
-func detectHost(s *config.Settings, node string) (*runtime.Host, error) {
+func detectHost(s *config.Settings, nodeName string) (*runtime.Host, error) {
 	h, err := kubeletkit.DetectHost()
 	if err != nil {
 		return nil, err
 	}
-	h.NodeName = node
+	h.NodeName = nodeName
 	h.PodLogsDir = s.PodLogsDir
 	h.ClusterDNS, h.ClusterDomain = s.ClusterDNS, s.ClusterDomain
 	if s.ResolverConfig != nil {
 		h.ResolvConf = *s.ResolverConfig
 	}
-	if s.NodeIP != "" {
-		h.IPs = nil
-		for text := range strings.SplitSeq(s.NodeIP, ",") {
-			ip := net.ParseIP(strings.TrimSpace(text))
-			if ip == nil {
-				return nil, fmt.Errorf("--node-ip %q: not an IP address", text)
-			}
-			h.IPs = append(h.IPs, ip.String())
-		}
+	given, err := s.NodeIPs()
+	if err != nil {
+		return nil, err
 	}
-	if h.Allocatable == nil {
-		h.Allocatable = v1.ResourceList{}
+	var ips []string
+	for _, ip := range given {
+		if ip.IsUnspecified() { // only the family is given
+			if ip, err = utilnet.ResolveBindAddress(ip); err != nil {
+				return nil, fmt.Errorf("--node-ip %s: %w", s.NodeIP, err)
+			}
+		}
+		ips = append(ips, ip.String())
+	}
+	if len(ips) > 0 {
+		h.IPs = ips
 	}
 	reserved, err := s.Reserved()
 	if err != nil {
 		return nil, err
 	}
-	for name, q := range reserved {
-		if total, ok := h.Allocatable[name]; ok {
-			total.Sub(q)
-			h.Allocatable[name] = total
-		}
-	}
-	return h, nil
+	h.Allocatable, err = clusternode.Allocatable(h.Allocatable, reserved, s.EvictionHard)
+	return h, err
 }

@@ -22,3 +22,18 @@ func TestNodeAddresses(t *testing.T) {
 	_, err = detectHost(s, node)
 	require.ErrorContains(t, err, `--node-ip "here"`)
 }
+
+// What pods can request is what the node object says: without what is reserved, and without
+// the thresholds of eviction.
+func TestAllocatableOfTheHost(t *testing.T) {
+	allocatable := func(args ...string) int64 {
+		s, err := config.Parse(args)
+		require.NoError(t, err)
+		h, err := detectHost(s, "n")
+		require.NoError(t, err)
+		return h.Allocatable.Memory().Value()
+	}
+	all := allocatable("--eviction-hard=memory.available<0%")
+	assert.Equal(t, all-100<<20, allocatable())
+	assert.Equal(t, all-150<<20, allocatable("--system-reserved=memory=50Mi"))
+}
