@@ -60,6 +60,7 @@ func TestObjects(t *testing.T) {
 	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{})}
 	t.Run("all", func(t *testing.T) {
 		t.Run("Environment", func(t *testing.T) { t.Parallel(); testSecretEnvironment(t, s) })
+		t.Run("Files", func(t *testing.T) { t.Parallel(); testFiles(t, s) })
 		t.Run("PullSecret", func(t *testing.T) { t.Parallel(); testPullSecret(t, s) })
 	})
 }
@@ -109,6 +110,49 @@ func testSecretEnvironment(t *testing.T, s *suite) {
 	})
 	assert.NotContains(t, string(log), "hunter-")
 	assert.NotContains(t, string(log), base64.StdEncoding.EncodeToString([]byte("hunter-2")))
+}
+
+// A pod that reads its config map in a loop sees each version soon, and never a mixture of
+// two. Its secret is in memory, and its volumes are gone with it.
+func testFiles(t *testing.T, s *suite) {
+	dir := t.TempDir()
+	version := func(i int) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {a: \"%[1]d\", b: \"%[1]d\"}\n", i)
+	}
+	c := Sh("main", `grep -c ' /secret tmpfs ro' /proc/mounts > /shared/memory
+cat /secret/key > /shared/secret
+while :; do
+  cd -P /conf/..data && a=$(cat a) && b=$(cat b) || { cd /; continue; }
+  [ "$a" = "$b" ] || echo "$a $b" >> /shared/mixture
+  cd /; echo "$a" > /shared/seen.new && mv /shared/seen.new /shared/seen
+done`)
+	c.VolumeMounts = []v1.VolumeMount{{Name: "conf", MountPath: "/conf"}, {Name: "secret", MountPath: "/secret"}}
+	pod := MakePod("files", Main(c), Shared(dir))
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+		v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "files"}}},
+	)
+	s.put(t, pod)
+	s.agent.Await(t, pod, within, Waiting("main", "ContainerCreating"))
+	putObject(t, s.agent.Manifests, "files-secret.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: files}\nstringData: {key: value}\n")
+	putObject(t, s.agent.Manifests, "files-conf.yaml", version(0))
+	s.agent.Await(t, pod, within, Running)
+	read := func(file string) string {
+		data, _ := os.ReadFile(filepath.Join(dir, file))
+		return strings.TrimSpace(string(data))
+	}
+	for i := range 20 {
+		putObject(t, s.agent.Manifests, "files-conf.yaml", version(i))
+		Eventually(t, within, "the new version", func() error {
+			if got := read("seen"); got != fmt.Sprint(i) {
+				return fmt.Errorf("it is %q, not %d", got, i)
+			}
+			return nil
+		})
+	}
+	assert.NoFileExists(t, filepath.Join(dir, "mixture"))
+	assert.Equal(t, "1", read("memory"))
+	assert.Equal(t, "value", read("secret"))
 }
 
 // An image that takes credentials comes with those of the pod's pull secret.
