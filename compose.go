@@ -143,7 +143,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 	}
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore,
-		Event: p.Event, Metrics: a.opts.Metrics.PodConfig, Logger: a.named("config"),
+		Event: p.Event, Record: p.Record, Metrics: a.opts.Metrics.PodConfig, Logger: a.named("config"),
 	})
 	if err != nil {
 		return err
@@ -259,8 +259,8 @@ func (a *Agent) buildGC(p *Parts) error {
 		idle = func() bool { return !a.busy.Swap(false) }
 	}
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
-		Policy: a.opts.GC, Plan: a.opts.GCPlan, Idle: idle, LogsDir: p.Host.PodLogsDir, LogLinksDir: logLinksDir(p.Host.PodLogsDir),
-		Cgroups: a.opts.PodCgroups, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
+		Policy: a.opts.GC, Plan: a.opts.GCPlan, PodPlan: a.opts.GCPodPlan, Idle: idle, LogsDir: p.Host.PodLogsDir, LogLinksDir: logLinksDir(p.Host.PodLogsDir),
+		Cgroups: a.opts.PodCgroups, Record: p.Record, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
 	})
 	if err != nil {
 		return err

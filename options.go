@@ -87,6 +87,10 @@ type Options struct {
 	// GCPlan decides what garbage collection removes, in place of [gc.Plan]. nil: gc.Plan
 	// with the policy GC.
 	GCPlan gc.PlanFunc
+	// GCPodPlan decides which dead containers of a pod garbage collection removes when one has
+	// ended, see [gc.Options].PodPlan. nil: gc.Plan if GCPlan is nil too; otherwise dead
+	// containers stay until the next collection.
+	GCPodPlan gc.PlanFunc
 	// PodCgroups removes the cgroups of pods that are gone; a *cgroup.Pods of resources/cgroup
 	// does. The cgroups below its root must belong to this agent alone. nil: they are left
 	// alone.

@@ -3,8 +3,11 @@ package gc
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // PodCgroups are the cgroups of pods. A *cgroup.Pods of resources/cgroup is one. The methods
@@ -26,14 +29,47 @@ func (c *Collector) removeCgroups() error {
 	}
 	uids, err := c.opts.Cgroups.Pods()
 	errs := []error{err}
+	var removed []types.UID
 	for _, uid := range uids {
 		if !c.gone(uid) {
 			continue
 		}
 		if err := c.opts.Cgroups.Remove(uid); err != nil {
 			errs = append(errs, fmt.Errorf("pod %s: removing its cgroup: %w", uid, err))
+			c.recordCgroup(uid, err)
 			continue
 		}
+		removed = append(removed, uid)
 	}
+	c.recordCgroups(removed)
 	return errors.Join(errs...)
+}
+
+// errCgroupStays means that a cgroup is there after its removal.
+var errCgroupStays = errors.New("a process is in it, or this agent may not remove it")
+
+// recordCgroups records which of the cgroups are gone. Remove does not return that.
+func (c *Collector) recordCgroups(removed []types.UID) {
+	if len(removed) == 0 || c.opts.Record == nil {
+		return
+	}
+	left, err := c.opts.Cgroups.Pods()
+	if err != nil {
+		return
+	}
+	for _, uid := range removed {
+		if slices.Contains(left, uid) {
+			c.recordCgroup(uid, errCgroupStays)
+		} else {
+			c.recordCgroup(uid, nil)
+		}
+	}
+}
+
+func (c *Collector) recordCgroup(uid types.UID, err error) {
+	r := runtime.Record{Pod: runtime.PodRef{UID: uid}, Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	c.opts.Record.Emit(r)
 }

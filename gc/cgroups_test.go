@@ -10,10 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// cgroups are cgroups of pods; the one of the pod "bad" cannot be removed.
+// cgroups are cgroups of pods. The removal of the one of the pod "bad" fails. A process is
+// in the one of the pod "busy".
 type cgroups struct {
 	uids []types.UID
 	err  error
@@ -25,8 +27,26 @@ func (c *cgroups) Remove(uid types.UID) error {
 	if uid == "bad" {
 		return errors.New("input/output error")
 	}
+	if uid == "busy" {
+		return nil
+	}
 	c.uids = slices.DeleteFunc(c.uids, func(u types.UID) bool { return u == uid })
 	return nil
+}
+
+// Which cgroups are gone is in the history of their pods, and why others are not.
+func TestCgroupsAreRecorded(t *testing.T) {
+	cg := &cgroups{uids: []types.UID{"a", "bad", "busy"}}
+	got := map[types.UID]string{}
+	collector, err := gc.New(fake.New(fake.Options{}), func(types.UID) bool { return true }, gc.Options{Cgroups: cg, Record: func(r runtime.Record) {
+		assert.Equal(t, runtime.Record{Pod: runtime.PodRef{UID: r.Pod.UID}, Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup, Error: r.Error}, r)
+		got[r.Pod.UID] = r.Error
+	}})
+	require.NoError(t, err)
+	require.Error(t, collector.Collect(t.Context()))
+	assert.Equal(t, map[types.UID]string{
+		"a": "", "bad": "input/output error", "busy": "a process is in it, or this agent may not remove it",
+	}, got)
 }
 
 func TestCgroupsOfGonePodsAreRemoved(t *testing.T) {

@@ -31,6 +31,12 @@ type Options struct {
 	Policy
 	// Plan decides what is removed. Default: [Plan].
 	Plan PlanFunc
+	// PodPlan decides which dead containers are removed when a container has ended, see
+	// [PodCollector]. Its input has the pods whose containers have ended, and no log
+	// directories; of its result only Containers counts. A plan that judges each pod by itself
+	// may be Plan and PodPlan. Default: [Plan] if Plan is nil too; otherwise dead containers
+	// stay until the next collection.
+	PodPlan PlanFunc
 	// Period is the time from the end of a collection to the next one. Default 1
 	// minute, kubelet's ContainerGCPeriod. After a collection that failed it is 1
 	// second, and doubles up to Period with each further failure in a row.
@@ -48,6 +54,9 @@ type Options struct {
 	LogLinksDir string
 	// Cgroups has the cgroups of pods. Those of gone pods are removed. nil: they are left alone.
 	Cgroups PodCgroups
+	// Record receives what came of the removal of cgroups. It must not block. nil: records are
+	// discarded.
+	Record runtime.RecordFunc
 	// Parallel is the number of concurrent removals. Default 8.
 	Parallel int
 	// Metrics receives measurements. nil: none.
@@ -75,8 +84,6 @@ type Collector struct {
 	// none.
 	logsDue time.Time
 
-	// custom means that Options.Plan was given.
-	custom bool
 	// deaths holds a token while died has pods.
 	deaths chan struct{}
 	mu     sync.Mutex
@@ -89,8 +96,10 @@ func New(rt Runtime, gone Gone, opts Options) (*Collector, error) {
 	if rt == nil || gone == nil {
 		return nil, errors.New("gc: a Runtime and a Gone function are required")
 	}
-	custom := opts.Plan != nil
-	if !custom {
+	if opts.Plan == nil && opts.PodPlan == nil {
+		opts.PodPlan = Plan
+	}
+	if opts.Plan == nil {
 		opts.Plan = Plan
 	}
 	if opts.Period <= 0 {
@@ -102,7 +111,7 @@ func New(rt Runtime, gone Gone, opts Options) (*Collector, error) {
 	opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
 	return &Collector{
 		rt: rt, gone: gone, opts: opts, log: opts.Logger, kick: make(chan struct{}, 1),
-		custom: custom, deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
+		deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
 	}, nil
 }
 

@@ -21,10 +21,9 @@ type PodCollector interface {
 
 var _ PodCollector = (*Collector)(nil)
 
-// CollectPod implements [PodCollector]. It does nothing with a plan of the embedder's: such
-// a plan is made for all pods at once.
+// CollectPod implements [PodCollector]. It does nothing without [Options].PodPlan.
 func (c *Collector) CollectPod(status *runtime.PodStatus) {
-	if c.custom || status == nil {
+	if c.opts.PodPlan == nil || status == nil {
 		return
 	}
 	c.mu.Lock()
@@ -49,8 +48,13 @@ func (c *Collector) collectDead(ctx context.Context) {
 			in.Pods = append(in.Pods, Pod{Pod: podOf(status)})
 		}
 	}
+	var plan Removal
+	if err := runtime.Recover(func() error { plan = c.opts.PodPlan(in); return nil }); err != nil {
+		c.log.Error(err, "The plan has failed; dead containers are left to the next collection", "callback", "Options.PodPlan")
+		return
+	}
 	// In parallel, so that one that cannot be removed does not delay those of other pods.
-	_, errs := each(c.opts.Parallel, Plan(in).Containers, nil, func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
+	_, errs := each(c.opts.Parallel, plan.Containers, nil, func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
 	for _, err := range errs {
 		if ctx.Err() == nil {
 			c.log.V(1).Info("A dead container is left to the next collection", "err", err.Error())

@@ -37,7 +37,7 @@
 //     and only what is new. An agent that is killed loses the last second.
 //
 // What may be in a history: names, reasons, paths of fields, and errors of the runtime and
-// of probes, but no values of a spec and no output of hooks. The containers of a pod can
+// of probes, and the wrong values of a spec that is not valid, but no other values of a spec and no output of hooks. The containers of a pod can
 // write a part of it, such as the output of a probe: a program that prints a history
 // escapes control characters.
 package history

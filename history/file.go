@@ -125,7 +125,9 @@ func (s *Store) restore(e *Entry) {
 	s.seq++
 	e.Seq, p.last = s.seq, s.seq
 	p.ring.restore(s.limits, appendKey(s.key[:0], &e.Record), e)
-	s.setGone(p, e.Kind == runtime.KindRemovePod, e.Last)
+	if !aside(e.Kind) {
+		s.setGone(p, e.Kind == runtime.KindRemovePod, e.Last)
+	}
 }
 
 // Run implements [Runner]. If the file cannot be written, Run logs that and tries again

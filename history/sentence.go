@@ -68,6 +68,8 @@ func decided(r *runtime.Record) string {
 		return with("The pod is admitted", ", from source ", string(r.Source))
 	case runtime.KindRefuse:
 		return with("The pod is refused, "+r.Reason, ": ", r.Message)
+	case runtime.KindReject:
+		return with(with("A pod is rejected", ", from source ", string(r.Source)), ": ", r.Message)
 	case runtime.KindUpdate:
 		s := with("The pod was changed", " in ", r.Message)
 		return with(s, "; these do not act on what runs: ", r.Error)
@@ -94,7 +96,7 @@ func decided(r *runtime.Record) string {
 		}
 		return because(s, r)
 	case runtime.KindPullImage:
-		return "Image " + r.Message + " is to be pulled for container " + r.Container
+		return "Image " + r.Message + " is to be pulled for container " + r.Container + pullCause(r)
 	case runtime.KindStartContainer:
 		s := "Container " + r.Container + " is to be started"
 		if r.Attempt > 0 {
@@ -107,6 +109,19 @@ func decided(r *runtime.Record) string {
 		return because("The pod is to be stopped"+within(r.Duration), r)
 	}
 	return ""
+}
+
+// pullCause returns the reason of a pull in words.
+func pullCause(r *runtime.Record) string {
+	switch r.Reason {
+	case runtime.ReasonPullAlways:
+		return ": its pull policy is Always"
+	case runtime.ReasonImageAbsent:
+		return ": it is not on the node"
+	case runtime.ReasonImageRemoved:
+		return ": it was removed " + round(r.Duration) + " ago, when no pod used it"
+	}
+	return with("", ": ", r.Reason)
 }
 
 // because appends the reason and the message of a decision. Reasons of this module become
@@ -190,6 +205,8 @@ func done(r *runtime.Record) string {
 		action, success = "Stopping the pod", "The pod is stopped"
 	case runtime.KindRemovePod:
 		action, success = "Removing the pod", "The pod is gone"
+	case runtime.KindRemoveCgroup:
+		action, success = "Removing the cgroup of the pod", "The cgroup of the pod is removed"
 	default:
 		return ""
 	}

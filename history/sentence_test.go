@@ -32,7 +32,12 @@ func TestSentence(t *testing.T) {
 		"The pod was changed in spec.x; these do not act on what runs: spec.x": {
 			Stage: decided, Kind: runtime.KindUpdate, Message: "spec.x", Error: "spec.x",
 		},
-		"Calibrated a: Drift: 3 mm: late": {Stage: done, Kind: "Calibrated", Container: "a", Reason: "Drift", Message: "3 mm", Error: "late"},
+		"Image app:1 is to be pulled for container a: it was removed 1h2m3s ago, when no pod used it": {
+			Stage: decided, Kind: runtime.KindPullImage, Container: "a", Message: "app:1", Reason: runtime.ReasonImageRemoved, Duration: 3723 * time.Second,
+		},
+		"A pod is rejected, from source file: no image": {Stage: decided, Kind: runtime.KindReject, Source: "file", Message: "no image"},
+		"Removing the cgroup of the pod failed: busy":   {Stage: done, Kind: runtime.KindRemoveCgroup, Error: "busy"},
+		"Calibrated a: Drift: 3 mm: late":               {Stage: done, Kind: "Calibrated", Container: "a", Reason: "Drift", Message: "3 mm", Error: "late"},
 	} {
 		assert.Equal(t, want, Sentence(r))
 	}

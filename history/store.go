@@ -145,28 +145,73 @@ func New(opts Options) (*Store, error) {
 }
 
 // Record implements [History]. A [runtime.KindRemovePod] means that the pod is gone; any
-// later record of the pod means that it is there again.
+// later record of the pod means that it is there again, except those of aside. A rejection is
+// recorded in the history of the pod that has the name, if there is one: it may be another
+// definition of that pod, with another UID.
 func (s *Store) Record(r runtime.Record) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.pods[r.Pod.UID]
+	p := s.podOf(&r, now)
 	if p == nil {
-		p = s.addPod(r.Pod)
+		return
 	}
-	if p.restored {
+	if p.restored && !aside(r.Kind) {
 		p.restored = false
 		s.add(p, now, &runtime.Record{Stage: runtime.StageSeen, Kind: runtime.KindAgentStarted})
 	}
 	s.add(p, now, &r)
-	s.setGone(p, r.Kind == runtime.KindRemovePod, now)
+	if !aside(r.Kind) {
+		s.setGone(p, r.Kind == runtime.KindRemovePod, now)
+	}
 	s.sweep(now)
 	for w := range s.watchers {
-		w.note(r.Pod.UID)
+		w.note(p.ref.UID)
 	}
 }
 
+// aside reports whether a record of the kind says nothing about whether the pod is on the
+// node.
+func aside(kind runtime.RecordKind) bool {
+	return kind == runtime.KindReject || kind == runtime.KindRemoveCgroup
+}
+
 // The functions below are called with the lock held.
+
+// podOf returns the pod that a record is about, nil if the record is not kept. What a pod has
+// left behind is not kept if nothing else is known of the pod. A pod of which only a rejection
+// is known counts as gone.
+func (s *Store) podOf(r *runtime.Record, now time.Time) *pod {
+	if p := s.pods[r.Pod.UID]; p != nil {
+		return p
+	}
+	switch {
+	case r.Kind == runtime.KindReject:
+		if p := s.latestOf(r.Pod); p != nil {
+			return p
+		}
+		if r.Pod.UID == "" || r.Pod.Name == "" {
+			return nil
+		}
+		p := s.addPod(r.Pod)
+		s.setGone(p, true, now)
+		return p
+	case aside(r.Kind):
+		return nil
+	}
+	return s.addPod(r.Pod)
+}
+
+// latestOf returns the pod of the full name that has the latest entry, nil if there is none.
+func (s *Store) latestOf(ref runtime.PodRef) *pod {
+	var latest *pod
+	for _, p := range s.pods {
+		if p.ref.Namespace == ref.Namespace && p.ref.Name == ref.Name && (latest == nil || p.last > latest.last) {
+			latest = p
+		}
+	}
+	return latest
+}
 
 func (s *Store) addPod(ref runtime.PodRef) *pod {
 	if len(s.pods) >= maxPods {

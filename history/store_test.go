@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	goruntime "runtime"
 	"strings"
 	"sync"
@@ -263,4 +264,58 @@ func TestPodsAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(w.news), most)
 	assert.NotEmpty(t, store.Entries("busy"), "what is recorded often stays")
 	assert.NotEmpty(t, store.Entries(types.UID(fmt.Sprintf("u%d", 4*most-1))))
+}
+
+// A rejection is in the history of the pod that runs under the name, or of a pod that counts
+// as gone. What a pod has left behind does not bring it back.
+func TestRecordsAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "history")
+		s := newStore(t, Options{File: file})
+		web, old := refOf("web"), refOf("old")
+		edited := web
+		edited.UID = "another"
+		reject := func(ref runtime.PodRef) runtime.Record {
+			return runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: "file", Message: "no image"}
+		}
+		cgroup := func(uid types.UID) runtime.Record {
+			return runtime.Record{Pod: runtime.PodRef{UID: uid}, Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup}
+		}
+		kinds := func(s *Store, uid types.UID) (all []runtime.RecordKind) {
+			for _, e := range s.Entries(uid) {
+				all = append(all, e.Kind)
+			}
+			return all
+		}
+		gone := func(s *Store) map[string]bool {
+			all := map[string]bool{}
+			for _, p := range s.Pods() {
+				all[p.Name] = !p.GoneAt.IsZero()
+			}
+			return all
+		}
+		s.Record(exited(web, 1))
+		s.Record(reject(edited))
+		s.Record(reject(refOf("never")))
+		s.Record(reject(runtime.PodRef{Namespace: "default"}))
+		s.Record(runtime.Record{Pod: old, Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
+		s.Record(cgroup(old.UID))
+		s.Record(cgroup("unknown"))
+		want := map[string]bool{"web": false, "never": true, "old": true}
+		assert.Equal(t, want, gone(s))
+		assert.Equal(t, []runtime.RecordKind{runtime.KindContainerExited, runtime.KindReject}, kinds(s, web.UID))
+		assert.Equal(t, []runtime.RecordKind{runtime.KindRemovePod, runtime.KindRemoveCgroup}, kinds(s, old.UID))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, s.Run(ctx))
+		next := newStore(t, Options{File: file})
+		require.NoError(t, next.Load(t.Context()))
+		next.Record(exited(web, 2))
+		next.Record(reject(refOf("never")))
+		assert.Equal(t, want, gone(next), "after a restart of the agent")
+
+		next.Record(exited(refOf("never"), 0)) // it is valid now
+		assert.False(t, gone(next)["never"])
+	})
 }

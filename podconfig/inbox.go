@@ -47,6 +47,13 @@ func (in *inbox) add(s *sink, d delivery) (first, full bool) {
 	return len(in.deliveries) == 1, in.pods >= maxInbox
 }
 
+// ignores reports whether deliveries of a run have no effect any more.
+func (in *inbox) ignores(s *sink) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return s.closed || in.frozen
+}
+
 // close ends a run of a source. It reports whether the run has delivered a snapshot.
 func (in *inbox) close(s *sink) (delivered bool) {
 	in.mu.Lock()

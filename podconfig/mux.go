@@ -39,6 +39,9 @@ type Options struct {
 	// rejected. The next snapshots with the same rejected pod cause no further event. nil:
 	// events are discarded.
 	Event runtime.EventFunc
+	// Record receives which pods are rejected and why, also those that a source has not
+	// delivered, see [RejectionSink]. It must not block. nil: records are discarded.
+	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
 	// Logger receives failures of sources and rejected pods. The zero value discards.
@@ -51,6 +54,7 @@ type Mux struct {
 	nodeName string
 	restore  func(ctx context.Context) []*v1.Pod
 	event    runtime.EventFunc
+	record   runtime.RecordFunc
 	metrics  Metrics
 	logger   logr.Logger
 
@@ -83,6 +87,7 @@ func New(opts Options) (*Mux, error) {
 		nodeName: opts.NodeName,
 		restore:  opts.Restore,
 		event:    opts.Event,
+		record:   opts.Record,
 		metrics:  newGuarded(opts.Metrics, opts.Logger),
 		logger:   opts.Logger,
 		changes:  make(chan Change),
@@ -343,7 +348,14 @@ func (m *Mux) report(rejections []rejection) {
 		m.logger.Error(r.err, "Pod rejected", "pod", ref, "source", r.source.name)
 		m.metrics.PodRejected(r.source.name)
 		m.event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: r.err.Error()})
+		m.recordRejection(r.source, ref, r.err)
 	}
+}
+
+func (m *Mux) recordRejection(source *registration, pod runtime.PodRef, err error) {
+	m.record.Emit(runtime.Record{
+		Pod: pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: runtime.RecordSource(source.name), Message: err.Error(),
+	})
 }
 
 // countSources reports the numbers of sources if they have changed. The caller holds

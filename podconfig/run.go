@@ -91,6 +91,13 @@ func (s *sink) Set(pods []*v1.Pod) {
 	s.mux.add(s, delivery{source: s.registration, snapshot: true, pods: pods})
 }
 
+// Reject implements [RejectionSink].
+func (s *sink) Reject(pod runtime.PodRef, err error) {
+	if !s.mux.inbox.ignores(s) {
+		s.mux.recordRejection(s.registration, pod, err)
+	}
+}
+
 // Apply implements [Sink].
 func (s *sink) Apply(d Delta) {
 	s.mux.add(s, delivery{source: s.registration, delta: d})

@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Source delivers the pods of one origin: a directory of manifests, a URL, an API
@@ -41,6 +43,14 @@ type Sink interface {
 	Apply(delta Delta)
 	// NodeName returns [Options].NodeName: the node that the pods run on. It may be empty.
 	NodeName() string
+}
+
+// RejectionSink is an optional interface of a [Sink], see [runtime.Optional]. The sinks of a
+// [Mux] have it.
+type RejectionSink interface {
+	// Reject reports a pod that the source has read and does not deliver, because of the
+	// error. A source calls it once while the error lasts.
+	Reject(pod runtime.PodRef, err error)
 }
 
 // Delta is a change of single pods of a source. All of it is one atomic step, so that

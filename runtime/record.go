@@ -28,7 +28,8 @@ type Record struct {
 	// Error is the text of the error with which an action has failed.
 	Error string
 	// Duration is how long an action took or an instance ran. In a decision to stop
-	// something it is the grace period, in a decision to wait the time.
+	// something it is the grace period, in a decision to wait the time. See also
+	// [ReasonImageRemoved].
 	Duration time.Duration
 	// At is the time at which an instance has exited, by the clock of the runtime.
 	At time.Time
@@ -85,6 +86,10 @@ const (
 	// KindUpdate: a source has changed the pod. The message has the paths of the fields that
 	// differ, and the error those of them that do not act on what runs.
 	KindUpdate RecordKind = "Update"
+	// KindReject: a source has a pod of this name or UID that is not desired, for the reason
+	// in the message: it is not valid, or another pod has its name or UID. It says nothing
+	// about a pod of that name that runs.
+	KindReject RecordKind = "Reject"
 	// KindWithdraw: the pod is not desired any more.
 	KindWithdraw RecordKind = "Withdraw"
 	// KindRecreate: the pod is stopped and started again because the fields in the message
@@ -104,7 +109,9 @@ const (
 
 // The kinds of actions. They have a decision and an outcome.
 const (
-	KindCreateSandbox  RecordKind = "CreateSandbox"
+	KindCreateSandbox RecordKind = "CreateSandbox"
+	// KindPullImage has the image as the message. The reason of the decision is
+	// [ReasonPullAlways], [ReasonImageAbsent] or [ReasonImageRemoved].
 	KindPullImage      RecordKind = "PullImage"
 	KindStartContainer RecordKind = "StartContainer"
 	KindStopContainer  RecordKind = "StopContainer"
@@ -117,8 +124,22 @@ const (
 	// KindStopPod: nothing of the pod is to run any more.
 	KindStopPod RecordKind = "StopPod"
 	// KindRemovePod: the pod is not desired, nothing of it runs, and its volumes are taken
-	// down. It has an outcome only, and is the last record of the pod.
+	// down. It has an outcome only. After it come only records of what the pod has left behind.
 	KindRemovePod RecordKind = "RemovePod"
+	// KindRemoveCgroup: the cgroup of a pod that is gone is removed, or stays with the
+	// error. It has outcomes only.
+	KindRemoveCgroup RecordKind = "RemoveCgroup"
+)
+
+// The reasons of a [KindPullImage].
+const (
+	// ReasonPullAlways: the pull policy is Always.
+	ReasonPullAlways = "PullAlways"
+	// ReasonImageAbsent: the image is not on the node.
+	ReasonImageAbsent = "ImageAbsent"
+	// ReasonImageRemoved: the image is not on the node, because this agent has removed it
+	// when no pod used it. The duration is the time since then.
+	ReasonImageRemoved = "ImageRemoved"
 )
 
 // ReasonGone is the reason of a [KindContainerExited] if the runtime does not have the

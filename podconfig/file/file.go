@@ -124,6 +124,7 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 		s.state.store, s.state.onlyObjects = s.store, s.onlyObjects
 		s.state.restored = s.restored
 	}
+	s.state.sink, _ = runtime.Optional[podconfig.RejectionSink](sink)
 	w := &watch{path: s.path, logger: s.opts.Logger, kernel: s.kernel}
 	defer w.close()
 

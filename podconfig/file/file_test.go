@@ -240,6 +240,40 @@ func TestConflictBetweenFiles(t *testing.T) {
 	r.expectProblem("a.yaml: <nil>")
 }
 
+// The history of a pod says that its manifest is not valid, or that another file has it.
+func TestRejectedPodsAreRecorded(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.yaml"), manifestOf("x", "1"))
+	write(t, filepath.Join(dir, "b.yaml"), manifestOf("x", "2"))
+	write(t, filepath.Join(dir, "c.yaml"), manifestOf("Y", "1"))
+	records := make(chan runtime.Record, 100)
+	mux, err := podconfig.New(podconfig.Options{
+		NodeName: "node", Sources: []podconfig.Source{file.New(dir, file.Options{})}, Record: func(r runtime.Record) { records <- r },
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- mux.Run(ctx) }()
+	defer func() { cancel(); require.NoError(t, <-done) }()
+	got := map[string]runtime.Record{}
+	for len(got) < 2 {
+		select {
+		case r := <-records:
+			got[r.Pod.Name] = r
+		case <-time.After(timeout):
+			t.Fatal(got)
+		}
+	}
+	for name, part := range map[string]string{"x-node": "metadata.name: Duplicate value", "Y-node": "metadata.name: Invalid value"} {
+		r := got[name]
+		assert.Contains(t, r.Message, part)
+		assert.NotEmpty(t, r.Pod.UID)
+		assert.Equal(t, runtime.Record{
+			Pod: r.Pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: "file", Message: r.Message,
+		}, r)
+	}
+}
+
 func TestDirectoryComesAndGoes(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "manifests")

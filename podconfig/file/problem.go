@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -38,8 +39,26 @@ func (s *state) report(key, path string, err error) {
 			log.Error(err, "Problem with manifests; the last valid content stays", "path", path)
 		}
 	}
+	s.reject(err)
 	if s.opts.Problem != nil {
 		s.opts.Problem(path, err)
+	}
+}
+
+// reject reports the pod that cannot be delivered because of the error, if it names one.
+func (s *state) reject(err error) {
+	if s.sink == nil {
+		return
+	}
+	var (
+		invalid  *manifest.InvalidError
+		conflict *conflictError
+	)
+	switch {
+	case errors.As(err, &invalid):
+		s.sink.Reject(invalid.Pod, err)
+	case errors.As(err, &conflict):
+		s.sink.Reject(conflict.pod, err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -44,6 +45,8 @@ type state struct {
 	// restored are the restored pods that may be from a file that has not been valid
 	// yet.
 	restored []*v1.Pod
+	// sink is that of the present run of the source, nil if it takes no rejections.
+	sink podconfig.RejectionSink
 	// problems are the texts of the problems that last, by subject.
 	problems map[string]string
 	// ignored are the names of the files that were logged as not read. The empty name is

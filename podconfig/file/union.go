@@ -132,6 +132,16 @@ func (u *union[T]) conflict(item T, what key, by string) error {
 	if what.namespace != "" {
 		value = what.namespace + "/" + value
 	}
-	return fmt.Errorf("%s: Duplicate value: %q: %s is left out because %s has the same; remove one of them",
+	err := fmt.Errorf("%s: Duplicate value: %q: %s is left out because %s has the same; remove one of them",
 		what.field, value, u.about(item), filepath.Base(by))
+	if pod, ok := any(item).(*v1.Pod); ok {
+		return &conflictError{pod: runtime.RefOf(pod), error: err}
+	}
+	return err
+}
+
+// conflictError is the error of a pod that another file has.
+type conflictError struct {
+	pod runtime.PodRef
+	error
 }

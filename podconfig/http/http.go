@@ -123,6 +123,7 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 			s.opts.Logger.Info("Pods are read over plain http; anyone on the network path can change what runs here", "url", s.url.Redacted())
 		}
 	}
+	s.state.sink, _ = runtime.Optional[podconfig.RejectionSink](sink)
 	delivered := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -2,11 +2,13 @@ package http
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	v1 "k8s.io/api/core/v1"
 )
@@ -29,6 +31,8 @@ type state struct {
 	// unanswered is the number of requests since the last answer, failures the number of
 	// requests since the last valid pods.
 	unanswered, failures int
+	// sink is that of the present run of the source, nil if it takes no rejections.
+	sink podconfig.RejectionSink
 	// problem is the problem that was reported last. It is empty if there is none.
 	problem string
 }
@@ -113,6 +117,9 @@ func (s *state) report(err error) {
 	} else if s.failures > 0 {
 		logger.Info("Pods can be read again", "failures", s.failures)
 		s.failures = 0
+	}
+	if invalid := (*manifest.InvalidError)(nil); problem != s.problem && s.sink != nil && errors.As(err, &invalid) {
+		s.sink.Reject(invalid.Pod, err)
 	}
 	if problem != s.problem && s.opts.Problem != nil {
 		s.opts.Problem(s.url.Redacted(), err)

@@ -136,6 +136,44 @@ func TestRemoveImage(t *testing.T) {
 	assert.ErrorContains(t, client.RemoveImage(t.Context(), app.ID, after.Mark), "read-only file system")
 }
 
+// The history says why an image is pulled: also that it was there and was removed.
+func TestThePullOfAnImageHasAReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService(t)
+		client := svc.client(cri.Options{})
+		pull := func(name string, policy v1.PullPolicy) runtime.Record {
+			pod := podOf(name)
+			pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = "docker.io/library/app:1", policy
+			var got runtime.Record
+			s := newSyncer(t, client, pod)
+			s.more = func(req *runtime.PodSync) {
+				req.Record = func(r runtime.Record) {
+					if r.Kind == runtime.KindPullImage && r.Stage == runtime.StageDecided {
+						got = r
+					}
+				}
+			}
+			s.mustSync()
+			return got
+		}
+		assert.Equal(t, runtime.ReasonImageAbsent, pull("a", v1.PullIfNotPresent).Reason)
+		assert.Zero(t, pull("b", v1.PullIfNotPresent))
+		list, err := client.ListImages(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, client.RemoveImage(t.Context(), list.Images[0].ID, list.Mark))
+		time.Sleep(time.Hour)
+		again := pull("c", v1.PullIfNotPresent)
+		assert.Equal(t, runtime.ReasonImageRemoved, again.Reason)
+		assert.Equal(t, time.Hour, again.Duration)
+		assert.Equal(t, runtime.ReasonPullAlways, pull("d", v1.PullAlways).Reason)
+		other := svc.client(cri.Options{}) // such as crictl
+		list, err = other.ListImages(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, other.RemoveImage(t.Context(), list.Images[0].ID, list.Mark))
+		assert.Equal(t, runtime.ReasonImageAbsent, pull("e", v1.PullIfNotPresent).Reason)
+	})
+}
+
 // An image cannot be removed from the moment when a start has found it.
 func TestAnImageOfAStartIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

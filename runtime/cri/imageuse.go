@@ -34,6 +34,12 @@ type imageUses struct {
 	images map[string]*imageUsed
 	// dropped is the greatest imageUsed.until of those that were dropped without a list.
 	dropped runtime.Mark
+	// listedNames has the names of the images of the last list, by ID. They are those of the
+	// list and not copied.
+	listedNames map[string][][]string
+	// removed has when images were removed, by the name of nameOf. Beyond maxImagesUsed, all
+	// are dropped.
+	removed map[string]time.Time
 }
 
 // maxImagesUsed is the number of images of which the uses are kept, many more than a node has.
@@ -181,9 +187,11 @@ func (u *imageUses) listed(list *runtime.ImageList) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	there := make(map[string]bool, len(list.Images))
+	u.listedNames = make(map[string][][]string, len(list.Images))
 	for n := range list.Images {
 		image := &list.Images[n]
 		there[image.ID] = true
+		u.listedNames[image.ID] = [][]string{image.Tags, image.Digests}
 		i := u.images[image.ID]
 		if i == nil {
 			continue
@@ -235,6 +243,7 @@ func (u *imageUses) remove(ctx context.Context, id string, listed runtime.Mark, 
 	i.removing = make(chan struct{})
 	u.mu.Unlock()
 
+	gone := false
 	defer func() { // also if f panics
 		u.mu.Lock()
 		defer u.mu.Unlock()
@@ -243,6 +252,42 @@ func (u *imageUses) remove(ctx context.Context, id string, listed runtime.Mark, 
 		}
 		close(i.removing)
 		i.removing = nil
+		if gone {
+			u.noteRemoved(id)
+		}
 	}()
-	return f()
+	err := f()
+	gone = err == nil
+	return err
+}
+
+// noteRemoved records the names of an image that was removed; mu is held.
+func (u *imageUses) noteRemoved(id string) {
+	if u.removed == nil || len(u.removed) >= maxImagesUsed {
+		u.removed = map[string]time.Time{}
+	}
+	for _, names := range u.listedNames[id] {
+		for _, name := range names {
+			if ref, _, err := parseImage(name); err == nil {
+				u.removed[nameOf(ref)] = time.Now()
+			}
+		}
+	}
+	delete(u.listedNames, id)
+}
+
+// removedAt returns when the image of the name was removed, and whether it was and has not
+// been pulled since.
+func (u *imageUses) removedAt(name string) (at time.Time, removed bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	at, removed = u.removed[name]
+	return at, removed
+}
+
+// pulled records that the image of the name is there again.
+func (u *imageUses) pulled(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.removed, name)
 }

@@ -129,18 +129,38 @@ func imageVolumes(pod *v1.Pod, c *v1.Container) []*v1.Volume {
 	return list
 }
 
-// parseImage returns the full repository of the image, "domain/path", and the reference
-// for the runtime: the image as written, with the tag "latest" if it has neither tag nor
-// digest. The runtime resolves short names.
-func parseImage(image string) (repository, tagged string, err error) {
-	ref, err := imageref.Parse(image)
+// parseImage returns the parsed image, and the reference for the runtime: the image as
+// written. Both have the tag "latest" if the image has neither tag nor digest. The runtime
+// resolves short names.
+func parseImage(image string) (ref imageref.Ref, tagged string, err error) {
+	ref, err = imageref.Parse(image)
 	if err != nil {
-		return "", "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+		return imageref.Ref{}, "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
 	}
 	if ref.Tag == "" && ref.Digest == "" {
+		ref.Tag = "latest"
 		image += ":latest"
 	}
-	return ref.Repository, image, nil
+	return ref, image, nil
+}
+
+// nameOf returns the full name of the image, with its digest or, if it has none, its tag.
+func nameOf(ref imageref.Ref) string {
+	if ref.Digest != "" {
+		return ref.Repository + "@" + ref.Digest
+	}
+	return ref.Repository + ":" + ref.Tag
+}
+
+// pullReason completes the record of the decision to pull an image.
+func (r *Runtime) pullReason(pull runtime.Record, policy v1.PullPolicy, name string) runtime.Record {
+	pull.Reason = runtime.ReasonImageAbsent
+	if policy == v1.PullAlways {
+		pull.Reason = runtime.ReasonPullAlways
+	} else if at, removed := r.uses.removedAt(name); removed {
+		pull.Reason, pull.Duration = runtime.ReasonImageRemoved, time.Since(at)
+	}
+	return pull
 }
 
 // ensureImage pulls the image if its policy requires it, and returns its metadata. An
@@ -171,7 +191,7 @@ var errImageGone = errors.New("does not exist after its pull")
 // fetchImage pulls the image if its policy requires it, and returns its ID and metadata.
 func (r *Runtime) fetchImage(ctx context.Context, job *imageJob) (id string, _ translate.Image, _ error) {
 	about := "pod " + job.pod.String()
-	repository, image, err := parseImage(job.want)
+	ref, image, err := parseImage(job.want)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", job.want, err)
 		job.events.warning("InspectFailed", message)
@@ -202,19 +222,20 @@ func (r *Runtime) fetchImage(ctx context.Context, job *imageJob) (id string, _ t
 
 	job.events.normal("Pulling", fmt.Sprintf("Pulling image %q", job.want))
 	pull := runtime.Record{Kind: runtime.KindPullImage, Message: job.want}
-	job.events.decided(pull)
+	job.events.decided(r.pullReason(pull, job.policy, nameOf(ref)))
 	queued := time.Now()
 	release, err := r.pulls.acquire(ctx)
 	if err != nil {
 		return "", translate.Image{}, waitFor(reasonImagePull, fmt.Errorf("%s: waiting to pull image %q: %w", about, job.want, err))
 	}
 	began := time.Now()
-	pulledRef, err := r.pull(ctx, about, spec, repository, job)
+	pulledRef, err := r.pull(ctx, about, spec, ref.Repository, job)
 	release()
 	job.events.done(ctx, pull, queued, err)
 	if err != nil {
 		return "", translate.Image{}, r.pullFailed(ctx, job, err)
 	}
+	r.uses.pulled(nameOf(ref))
 	took, whole := time.Since(began), time.Since(queued)
 	r.pods.with(job.pod.UID, func(p *podMemory) { delete(p.pulls, job.want) })
 

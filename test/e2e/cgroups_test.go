@@ -30,43 +30,115 @@ func TestCgroups(t *testing.T) {
 		found = found || strings.Contains(string(data), want+"/"+ctr.Id)
 	}
 	assert.True(t, found, "no process is in %s/%s", want, ctr.Id)
-	dirs := func() []string {
-		v1, err := filepath.Glob("/sys/fs/cgroup/*" + want)
-		require.NoError(t, err)
-		v2, err := filepath.Glob("/sys/fs/cgroup" + want)
-		require.NoError(t, err)
-		return append(v1, v2...)
-	}
-	require.NotEmpty(t, dirs())
+	require.NotEmpty(t, cgroupDirs(t, want))
 	s.agent.Remove(t, pod)
 	s.agent.AwaitGone(t, within, pod)
-	require.Eventually(t, func() bool { return len(dirs()) == 0 }, within, within/100, fmt.Sprint("what is left of ", want))
+	require.Eventually(t, func() bool { return len(cgroupDirs(t, want)) == 0 }, within, within/100, fmt.Sprint("what is left of ", want))
 }
 
-// A kubelet with cgroups for pods, which is its default, stops pods that have none. Those of
-// this agent have the right ones.
-func TestKubeletWithCgroupsTakesBack(t *testing.T) {
+// A kubelet with cgroups for pods, which is its default, runs pods. This agent takes them over and
+// starts another one; then a kubelet takes them all back. A kubelet stops pods that have no
+// cgroup, and those of this agent have the right ones. Nothing is restarted.
+func TestKubeletWithCgroups(t *testing.T) {
 	Need(t)
 	c := NewCluster(t)
 	c.Preload(t, "pause:1", "busybox:1")
 	ours := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{})}
-	kubelet := c.NewAgent(t, AgentOptions{Binary: KubeletBinary(t), Config: map[string]any{"cgroupsPerQOS": true}})
+	makeCgroup(t, c.CgroupRoot()) // a kubelet does not start without it
+	kubelet := &suite{Cluster: c, agent: c.NewAgent(t, AgentOptions{
+		Binary: KubeletBinary(t), Config: map[string]any{"cgroupsPerQOS": true, "enforceNodeAllocatable": []string{"pods"}},
+	})}
 	pods := adoptionPods()
-	ours.agent.Put(t, pods...)
-	ours.agent.Start(t)
-	ours.agent.WaitHealthy(t)
-	before := ours.awaitAll(t, pods[:len(pods)-1], Running, Ready(true))
-	ours.agent.Await(t, pods[len(pods)-1], within, Phase(v1.PodSucceeded))
-	containers := len(c.Containers(t, ""))
-	ours.agent.Stop(t)
-
-	kubelet.Start(t)
-	kubelet.WaitHealthy(t)
-	time.Sleep(5 * time.Second) // it stops them with their first sync
-	for i := range before {
-		adopted(t, before[i], kubelet.Await(t, pods[i], within, Running, Ready(true)))
+	before := map[string]*v1.Pod{}
+	done := pods[len(pods)-1]
+	run := func(s *suite, started ...*v1.Pod) (containers int) {
+		s.agent.Start(t)
+		s.agent.WaitHealthy(t)
+		s.agent.Put(t, started...)
+		for _, pod := range started {
+			if pod != done {
+				before[pod.Name] = s.agent.Await(t, pod, within, Running, Ready(true))
+			}
+		}
+		s.agent.Await(t, done, within, Phase(v1.PodSucceeded))
+		time.Sleep(5 * time.Second) // pods without a cgroup are stopped with their first sync
+		for _, pod := range pods {
+			if was := before[pod.Name]; was != nil {
+				adopted(t, was, s.agent.Await(t, pod, within, Running, Ready(true)))
+			}
+		}
+		return len(c.Containers(t, ""))
 	}
-	assert.Len(t, c.Containers(t, ""), containers)
+	own := MakePod("adopt-ours", Main(Sh("c", Forever)))
+	own.UID = podUID(len(pods))
+
+	containers := run(kubelet, pods...)
+	cgroup := podCgroupOf(t, c, pods[1])
+	assert.True(t, strings.HasPrefix(cgroup, c.CgroupRoot()+"/kubepods/"), cgroup)
+	kubelet.agent.Stop(t)
+	assert.Equal(t, containers, run(ours), "containers that this agent has taken over")
+	pods = append(pods, own)
+	ours.agent.Put(t, own)
+	before[own.Name] = ours.agent.Await(t, own, within, Running, Ready(true))
+	ours.agent.Stop(t)
+	assert.Equal(t, containers+1, run(kubelet), "containers that the kubelet has taken back")
+	kubelet.agent.Stop(t)
+	assert.Equal(t, containers+1, run(ours), "containers that this agent has taken over again")
+
+	// The cgroup that the kubelet has made goes with its pod.
+	ours.agent.Remove(t, pods[1])
+	ours.agent.AwaitGone(t, within, pods[1])
+	Eventually(t, within, "cgroup of the pod removed", func() error {
+		if left := cgroupDirs(t, cgroup); len(left) > 0 {
+			return fmt.Errorf("%v", left)
+		}
+		return nil
+	})
+}
+
+// makeCgroup makes a cgroup in all hierarchies.
+func makeCgroup(t *testing.T, path string) {
+	t.Helper()
+	roots := []string{"/sys/fs/cgroup"}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+		roots, err = filepath.Glob("/sys/fs/cgroup/*")
+		require.NoError(t, err)
+	}
+	for _, root := range roots {
+		if st, err := os.Lstat(root); err == nil && st.IsDir() {
+			require.NoError(t, os.MkdirAll(root+path, 0o755))
+		}
+	}
+}
+
+// podCgroupOf returns the cgroup of the pod, as a running container of it shows.
+func podCgroupOf(t *testing.T, c *Cluster, pod *v1.Pod) string {
+	t.Helper()
+	for _, ctr := range c.Containers(t, FullName(pod)) {
+		for _, file := range cgroupFiles(t) {
+			data, _ := os.ReadFile(file) // the process may have ended
+			for line := range strings.Lines(string(data)) {
+				if path, found := strings.CutSuffix(strings.TrimSpace(line), "/"+ctr.Id); found {
+					_, path, _ = strings.Cut(path, ":/")
+					return "/" + path
+				}
+			}
+		}
+	}
+	t.Fatalf("no process of pod %s is in a cgroup of its container", pod.Name)
+	return ""
+}
+
+// cgroupDirs returns the directories of a cgroup in all hierarchies.
+func cgroupDirs(t *testing.T, path string) []string {
+	t.Helper()
+	var dirs []string
+	for _, pattern := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
+		found, err := filepath.Glob(pattern + path)
+		require.NoError(t, err)
+		dirs = append(dirs, found...)
+	}
+	return dirs
 }
 
 func cgroupFiles(t *testing.T) []string {

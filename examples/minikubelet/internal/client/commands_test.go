@@ -121,6 +121,7 @@ func TestCommands(t *testing.T) {
 		{"describe nothing", []string{"describe"}, "", "", "want the name of one pod"},
 		{"history", []string{"history", "web"}, "Container a is to be started again, restart 1: it exited with code 7", "", ""},
 		{"history of a pod of an earlier agent", []string{"history", "old"}, "The pod is gone", "", ""},
+		{"describe a pod of an earlier agent", []string{"describe", "old"}, "not on the node", "", ""},
 		{"history of nothing", []string{"history"}, "", "", "want the name of one pod"},
 		{"history of an unknown pod", []string{"history", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
 		{"unknown pod", []string{"describe", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
@@ -155,7 +156,7 @@ func TestCommands(t *testing.T) {
 			switch {
 			case tt.name == "describe" || tt.name == "pods":
 				assert.Contains(t, out.String(), "web-n1")
-			case tt.args[0] == "history" && tt.err == "":
+			case tt.err == "" && (tt.args[0] == "history" || tt.args[len(tt.args)-1] == "old"):
 				assert.Contains(t, out.String(), tt.out)
 			default:
 				assert.Equal(t, tt.out, out.String())

@@ -35,6 +35,18 @@ func (d *description) optional(level int, name, value string) {
 	}
 }
 
+// describeAbsent returns what is known of a pod that is not on the node.
+func describeAbsent(pod history.Pod, past []history.Entry, now time.Time) string {
+	var b strings.Builder
+	d := &description{tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0), now}
+	d.line(0, "Name", "%s", pod.Name)
+	d.line(0, "Namespace", "%s", pod.Namespace)
+	d.line(0, "UID", "%s", pod.UID)
+	d.line(0, "Status", "not on the node")
+	_ = d.w.Flush()
+	return b.String() + describeHistory(past, now)
+}
+
 // describe returns what helps to find out why a pod is in its state. gone is not nil if
 // the pod is gone from the node.
 func describe(pod *v1.Pod, gone *recent.Gone, events []runtime.Event, past []history.Entry, now time.Time) string {

@@ -51,22 +51,38 @@ func (c *call) describe(ctx context.Context) error {
 		return c.misused("want the name of one pod")
 	}
 	pod, gone, err := c.pod(ctx, c.args[0])
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoPod):
+		known, err := c.onlyHistory(ctx, c.args[0], err)
+		if err != nil {
+			return err
+		}
+		past, err := c.past(ctx, known.UID)
+		if err == nil {
+			_, err = io.WriteString(c.Out, describeAbsent(known, past, c.client.now()))
+		}
 		return err
-	}
-	if gone != nil {
+	case err != nil:
+		return err
+	case gone != nil:
 		pod = gone.Pod
 	}
 	events, err := c.client.events(ctx, pod.UID)
 	if err != nil {
 		return err
 	}
-	var past []history.Entry
-	if err := c.client.history(ctx, pod.UID, false, func(e history.Entry) error { past = append(past, e); return nil }); err != nil {
+	past, err := c.past(ctx, pod.UID)
+	if err != nil {
 		return err
 	}
 	_, err = io.WriteString(c.Out, describe(pod, gone, events, past, c.client.now()))
 	return err
+}
+
+// past returns the history of a pod.
+func (c *call) past(ctx context.Context, uid types.UID) (past []history.Entry, err error) {
+	err = c.client.history(ctx, uid, false, func(e history.Entry) error { past = append(past, e); return nil })
+	return past, err
 }
 
 // history prints what happened to a pod.
@@ -97,22 +113,27 @@ func (c *call) history(ctx context.Context) error {
 	return err
 }
 
-// historyUID finds the pod whose history is meant. It may also be one that an earlier agent
-// has run.
+// historyUID finds the pod whose history is meant.
 func (c *call) historyUID(ctx context.Context, name string) (types.UID, error) {
 	pod, gone, err := c.pod(ctx, name)
 	switch {
+	case errors.Is(err, errNoPod):
+		known, err := c.onlyHistory(ctx, name, err)
+		return known.UID, err
+	case err != nil:
+		return "", err
 	case gone != nil:
 		return gone.Pod.UID, nil
-	case !errors.Is(err, errNoPod):
-		if err != nil {
-			return "", err
-		}
-		return pod.UID, nil
 	}
-	known, knownErr := c.client.histories(ctx)
-	if knownErr != nil {
-		return "", errors.Join(err, knownErr)
+	return pod.UID, nil
+}
+
+// onlyHistory finds the pod of which only the history is known: an earlier agent has run it,
+// or it was rejected. The error is noPod if there is none.
+func (c *call) onlyHistory(ctx context.Context, name string, noPod error) (history.Pod, error) {
+	known, err := c.client.histories(ctx)
+	if err != nil {
+		return history.Pod{}, errors.Join(noPod, err)
 	}
 	var latest *history.Pod
 	for i := range known {
@@ -123,9 +144,9 @@ func (c *call) historyUID(ctx context.Context, name string) (types.UID, error) {
 		}
 	}
 	if latest == nil {
-		return "", err
+		return history.Pod{}, noPod
 	}
-	return latest.UID, nil
+	return *latest, nil
 }
 
 // logs prints the log of a container.
