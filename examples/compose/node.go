@@ -65,7 +65,7 @@ func New(o Options) (_ *Node, err error) {
 	n.pleg = pleg.NewEvented(rt, cache, pleg.EventedOptions{Options: pleg.Options{Record: n.history.Record, Logger: log.WithName("pleg")}})
 
 	// What is to run.
-	n.config, err = podconfig.New(podconfig.Options{NodeName: o.NodeName, Sources: o.Sources, Event: o.Event, Logger: log.WithName("config")})
+	n.config, err = podconfig.New(podconfig.Options{NodeName: o.NodeName, Sources: o.Sources, Event: o.Event, Record: n.history.Record, Logger: log.WithName("config")})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.gc, err = gc.New(rt, n.gone, gc.Options{LogsDir: o.Host.PodLogsDir, Logger: log.WithName("gc")})
+	n.gc, err = gc.New(rt, n.gone, gc.Options{LogsDir: o.Host.PodLogsDir, Record: n.history.Record, Logger: log.WithName("gc")})
 	if err != nil {
 		return nil, err
 	}
