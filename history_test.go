@@ -145,7 +145,7 @@ func TestHistoryAnswers(t *testing.T) {
 				rt.Inject(fake.Fault{Call: "PullImage", Err: errors.New("no route to the registry")})
 			},
 			want: []string{
-				"Image image:1 is to be pulled for container main",
+				"Image image:1 is to be pulled for container main: it is not on the node",
 				"Pulling image image:1 failed: no route to the registry",
 				"Container main waits 0s before the next attempt: its image could not be pulled",
 				"Starting container main failed: ErrImagePull",
