@@ -126,9 +126,11 @@ func TestDrain(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
+		require.NoError(t, n.RuntimeReady())
 		err := n.Drain(ctx)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorContains(t, err, "1 pods still run")
+		assert.EqualError(t, n.RuntimeReady(), "node is shutting down", "a node of a cluster gets no more pods")
 		began := time.Now()
 		require.NoError(t, n.Drain(t.Context()))
 		assert.Empty(t, rt.Running(fake.Target{}))

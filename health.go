@@ -84,11 +84,19 @@ func (a *Agent) Ready() error {
 	return errors.Join(append(errs, a.runChecks(&a.ready))...)
 }
 
-// RuntimeReady returns nil if the runtime answers and is ready, its network too, and the PLEG
-// is healthy. The error joins what is missing. It is what a node of a cluster reports as
-// its readiness: unlike [Agent.Ready], it does not wait for sources.
+// errShuttingDown has the words of kubelet's node shutdown.
+var errShuttingDown = errors.New("node is shutting down")
+
+// RuntimeReady returns nil if the runtime answers and is ready, its network too, the PLEG is
+// healthy, and the agent is not being drained. The error joins what is missing. It is what a
+// node of a cluster reports as its readiness: unlike [Agent.Ready], it does not wait for
+// sources.
 func (a *Agent) RuntimeReady() error {
-	return errors.Join(a.loop.RuntimeError(), a.parts.PLEG.Healthy())
+	var drained error
+	if a.drain.begun() {
+		drained = errShuttingDown
+	}
+	return errors.Join(a.loop.RuntimeError(), a.parts.PLEG.Healthy(), drained)
 }
 
 // notSynced returns an error with the names of the sources that have not delivered, as far

@@ -2,6 +2,7 @@ package node
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,7 +38,7 @@ func PIDPressure(under bool) v1.NodeCondition {
 // problems are nil.
 func Ready(problems ...error) v1.NodeCondition {
 	if err := utilerrors.NewAggregate(problems); err != nil { // kubelet's text of several errors
-		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: err.Error()}
+		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: strings.ReplaceAll(err.Error(), "\n", ", ")}
 	}
 	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
 }

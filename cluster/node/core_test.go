@@ -60,6 +60,7 @@ func TestReadyTexts(t *testing.T) {
 	assert.Equal(t, "kubelet is posting ready status", Ready(nil, nil).Message)
 	assert.Equal(t, "[a, b]", Ready(errors.New("a"), nil, errors.New("b")).Message)
 	assert.Equal(t, "a", Ready(errors.New("a")).Message)
+	assert.Equal(t, "a, b", Ready(errors.Join(errors.New("a"), errors.New("b"))).Message, "one line")
 }
 
 // Clients compare versions, kubectl and kubeadm among them.

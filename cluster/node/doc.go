@@ -33,7 +33,8 @@
 //     conditions of others.
 //   - The status is computed every [Options].UpdateFrequency, at once after [Node.Update],
 //     every 100 ms until the node is ready for the first time (for a minute at most), and
-//     within a second after somebody has changed the node object. It is written if it
+//     within a second after the checks of readiness have another result, or somebody has
+//     changed the node object. It is written if it
 //     changed, and otherwise after [Options].ReportFrequency. Heartbeats alone are no change.
 //   - A report patches only what changed. A condition keeps its transition time while its
 //     status stays the same.

@@ -30,6 +30,7 @@ const (
 	defaultLeaseSeconds = 40               // kubelet: nodeLeaseDurationSeconds
 	callTimeout         = 10 * time.Second // kubelet: the timeout of its heartbeat client
 	fastPeriod          = 100 * time.Millisecond
+	readyPeriod         = time.Second // between two calls of ReadyChecks
 	fastDuration        = time.Minute
 	watchDelay          = time.Second / 2 // between a change by others and the report about it
 )
@@ -77,8 +78,8 @@ type Options struct {
 	Images Images
 	// Conditions have conditions beside those of kubelet, or in place of one of them.
 	Conditions []Conditions
-	// ReadyChecks are called for the condition Ready: each returns why the node cannot run
-	// pods, or nil. They must not block.
+	// ReadyChecks are called for the condition Ready, each second: each returns why the node
+	// cannot run pods, or nil. They must not block.
 	ReadyChecks []func() error
 	// Runtime returns what the runtime reports of itself: its name and version, its handlers
 	// and features. A name that is empty means that it has not answered yet.
@@ -149,6 +150,7 @@ type Node struct {
 	lastReport    time.Time
 	reportAfter   time.Duration
 	unschedulable bool
+	passed        bool   // whether all ReadyChecks passed at the last look
 	podCIDR       string // what the runtime has
 }
 

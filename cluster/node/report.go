@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -89,8 +88,10 @@ func (n *Node) runReports(ctx context.Context) {
 		started  = time.Now()
 		next     = started // when the timer fires
 		timer    = time.NewTimer(0)
+		checks   = time.NewTicker(readyPeriod)
 	)
 	defer timer.Stop()
+	defer checks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,6 +102,10 @@ func (n *Node) runReports(ctx context.Context) {
 				timer.Reset(watchDelay)
 			}
 			continue
+		case <-checks.C:
+			if (len(n.problems()) == 0) == n.passed {
+				continue
+			}
 		case <-n.kick:
 		case <-timer.C:
 		}
@@ -257,11 +262,19 @@ func (n *Node) observe(ctx context.Context) *observed {
 			}
 		}
 	}
-	for _, check := range n.s.ReadyChecks {
-		o.missing = append(o.missing, check())
-	}
-	o.missing = slices.DeleteFunc(o.missing, func(err error) bool { return err == nil })
+	o.missing = n.problems()
+	n.passed = len(o.missing) == 0
 	return o
+}
+
+// problems returns why the node cannot run pods.
+func (n *Node) problems() (errs []error) {
+	for _, check := range n.s.ReadyChecks {
+		if err := check(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
 }
 
 // runImages asks for the images until ctx ends, apart from the status: a runtime that does not
