@@ -101,6 +101,7 @@
 //   - A start in progress is not cut off when its pod is removed or the agent stops.
 //   - KillPod with a grace period of 0 kills at once; kubelet leaves 2 seconds.
 //   - A preStop hook that has ended is not run again when a kill is repeated.
+//   - Commands of preStop hooks wait for a place as stops do.
 //   - A pull above the rate of [Options].PullQPS waits; in kubelet it fails.
 //   - Stops and removals are bounded and ordered, over all pods. In kubelet, all pods that
 //     end at the same time are stopped at once, each by itself.

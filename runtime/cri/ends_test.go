@@ -113,6 +113,33 @@ func TestEndsOfContainersThatIgnoreTheSignal(t *testing.T) {
 	})
 }
 
+// The commands of preStop hooks of many pods do not start all at once. A hook that takes long
+// does not keep its place, and none has less time because it waited.
+func TestPreStopHooksOfManyPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 40, 0)
+		const takes = 29900 * time.Millisecond // nearly all of the grace period
+		c.svc.Inject(fake.Fault{Call: "ExecSync", Delay: takes})
+		for _, s := range c.pods {
+			s.pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sleep"}}}}
+		}
+		began := time.Now()
+		c.end(c.pods...)
+		c.ends.Wait()
+		var hooks []time.Duration
+		for _, call := range c.svc.Calls(fake.Target{}) {
+			if call.Method == "ExecSync" {
+				hooks = append(hooks, call.Began.Sub(began))
+				assert.NoError(t, call.Err)
+			}
+		}
+		require.Len(t, hooks, 40)
+		slices.Sort(hooks)
+		assert.Greater(t, hooks[8], hooks[7], "8 at once")
+		assert.Less(t, hooks[39], 3*time.Second)
+	})
+}
+
 // TestGraceOfSidecarsBeginsWithTheStop has pods whose containers wait at the gate. Their
 // sidecars still have their turn after them, with what is left of the grace period.
 func TestGraceOfSidecarsBeginsWithTheStop(t *testing.T) {

@@ -187,16 +187,16 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 
 	began, grace := time.Now(), time.Duration(stop.grace)*time.Second
 	if stop.grace > 0 {
-		r.preStop(ctx, stop, about, began.Add(grace))
+		if err := r.preStop(ctx, stop, about, began, grace); err != nil {
+			return err
+		}
 		if stop.turn != nil {
 			stop.clock.await(ctx, stop.turn, began, grace)
 		}
 	}
-	stop.clock.stop()
-	place, err := stop.gate.enter(ctx, stopContainer, stop.awaited)
-	stop.clock.start()
+	place, err := stop.enter(ctx, about)
 	if err != nil {
-		return fmt.Errorf("%s: stopping it: %w", about, err)
+		return err
 	}
 	defer place.leave()
 
@@ -216,9 +216,22 @@ func (r *Runtime) stopContainer(ctx context.Context, stop *containerStop) error 
 	return err
 }
 
-// preStop runs the container's preStop hook until the deadline at most, if it has one
-// that has not ended before. The container is stopped even if the hook fails.
-func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string, deadline time.Time) {
+// enter waits for a place in the gate. The grace period of the pod stands still meanwhile.
+func (s *containerStop) enter(ctx context.Context, about string) (*place, error) {
+	s.clock.stop()
+	defer s.clock.start()
+	place, err := s.gate.enter(ctx, stopContainer, s.awaited)
+	if err != nil {
+		return nil, fmt.Errorf("%s: stopping it: %w", about, err)
+	}
+	return place, nil
+}
+
+// preStop runs the container's preStop hook until the end of the grace period at most, if it
+// has one that has not ended before. The container is stopped even if the hook fails. A hook
+// that runs a command has a place in the gate until it only waits for the command, because its
+// start costs a runtime as much as a stop. The error is that of ctx.
+func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string, began time.Time, grace time.Duration) error {
 	handler, ports := stop.container.PreStop, stop.container.Ports
 	if stop.pod != nil {
 		if c, _ := runtime.FindContainer(&stop.pod.Spec, stop.container.Name); c != nil {
@@ -229,25 +242,35 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 		}
 	}
 	if handler == nil {
-		return
+		return nil
 	}
 	id, done := stop.container.ID.ID, false
 	r.pods.with(stop.ref.UID, func(p *podMemory) { done = p.hooked[id] })
 	if done || hookRecorded(stop.dir, preStopDone, stop.container.Name, id) {
-		return
+		return nil
+	}
+	left := grace
+	if handler.Exec != nil {
+		place, err := stop.enter(ctx, about)
+		if err != nil {
+			return err
+		}
+		defer place.leave()
+		left, _, _ = stop.clock.left(began, grace)
+		place.lend(left)
 	}
 	stop.graceBegins()
-	hctx, cancel := context.WithDeadline(ctx, deadline)
+	hctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	began := time.Now()
+	hookBegan := time.Now()
 	err := r.runHook(hctx, &hook{
 		about: about, container: id, handler: handler, ports: ports,
 		host: hookHost(stop.pod, stop.status.IPs, nil), events: emitter{pod: stop.ref, emit: stop.events.emit},
 	})
 	if ctx.Err() != nil {
-		return
+		return nil // the stop fails
 	}
-	stop.events.done(ctx, runtime.Record{Kind: runtime.KindPreStop, Error: hookFailure(err)}, began, err)
+	stop.events.done(ctx, runtime.Record{Kind: runtime.KindPreStop, Error: hookFailure(err)}, hookBegan, err)
 	r.pods.with(stop.ref.UID, func(p *podMemory) { p.hooked[id] = true })
 	r.recordHook(stop.dir, preStopDone, stop.container.Name, id)
 	switch {
@@ -258,4 +281,5 @@ func (r *Runtime) preStop(ctx context.Context, stop *containerStop, about string
 		r.opts.Logger.Error(err, "PreStop hook failed", "pod", stop.ref, "container", stop.container.Name)
 		stop.events.warning("FailedPreStopHook", "PreStopHook failed")
 	}
+	return nil
 }
