@@ -65,9 +65,10 @@ type Options struct {
 	// least 8.
 	MaxParallelStarts int
 	// MaxParallelEnds is the number of concurrent calls that stop or remove a sandbox or a
-	// container. Other calls wait: the containers of all pods are stopped first, then
-	// sandboxes, then things are removed. While a call waits for the exit of a container, or
-	// takes longer than 3 s, it does not count. The containers of pods that go on to run,
+	// container, or run the command of a preStop hook. Other calls wait: the hooks and the stops
+	// of the containers of all pods come first, then sandboxes, then things are removed. While
+	// a call waits for the exit of a container or for a command, or takes longer than 3 s, it
+	// does not count. The containers of pods that go on to run,
 	// such as those with a failed liveness probe, have a bound of their own of the same
 	// size. Default: that of MaxParallelStarts. Negative: no bound.
 	MaxParallelEnds int
