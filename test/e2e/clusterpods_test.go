@@ -1,0 +1,241 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeletkit/kubeletkit/cluster/podsource"
+	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
+	"github.com/kubeletkit/kubeletkit/podconfig"
+	kit "github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/test/e2e/harness"
+)
+
+// writes counts the requests of a client that are no reads.
+type writes struct {
+	http.RoundTripper
+	n *atomic.Int64
+}
+
+func (w writes) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet || r.URL.Query().Get("watch") == "" {
+		w.n.Add(1)
+	}
+	return w.RoundTripper.RoundTrip(r)
+}
+
+// onlyWatched is the sink of a source whose pods nobody runs.
+type onlyWatched struct{}
+
+func (onlyWatched) NodeName() string      { return "node" }
+func (onlyWatched) Set([]*v1.Pod)         {}
+func (onlyWatched) Apply(podconfig.Delta) {}
+
+// stale shows a pod as it was, whatever has happened to it.
+type stale struct{ pod *v1.Pod }
+
+func (s stale) ByUID(types.UID) (*v1.Pod, bool)    { return s.pod, true }
+func (s stale) ByName(_, _ string) (*v1.Pod, bool) { return s.pod, true }
+func (s stale) Synced() bool                       { return true }
+
+// generated is the status of a pod whose container runs, or has ended.
+func generated(pod *v1.Pod, over bool) v1.PodStatus {
+	now := pod.CreationTimestamp.Add(time.Second) // the same in each call
+	c := kit.ContainerStatus{Image: "image:1", ImageRef: "image@sha256:1", StartedAt: now.Add(-time.Second)}
+	c.ID, c.Name, c.SandboxID = kit.ContainerID{Type: "containerd", ID: "c1"}, "main", "s1"
+	c.State, c.CreatedAt = kit.ContainerRunning, now.Add(-time.Second)
+	sandbox := kit.SandboxStatus{IPs: []string{"10.0.0.9"}}
+	sandbox.ID, sandbox.State, sandbox.CreatedAt = "s1", kit.SandboxReady, now.Add(-time.Second)
+	if over {
+		c.State, c.FinishedAt, c.Reason = kit.ContainerExited, now, "Completed"
+	}
+	return status.Generate(status.Input{
+		Pod: pod, HostIPs: []string{"192.0.2.1"}, Now: now, Terminated: over,
+		Runtime: &kit.PodStatus{
+			IPs:        []string{"10.0.0.9"},
+			Sandboxes:  []kit.SandboxStatus{sandbox},
+			Containers: []kit.ContainerStatus{c},
+		},
+	})
+}
+
+// TestPodsOfACluster has a real API server receive statuses, deletions and mirror pods.
+func TestPodsOfACluster(t *testing.T) {
+	t.Parallel()
+	server := harness.NewAPIServer(t)
+	admin, err := kubernetes.NewForConfig(server.REST())
+	require.NoError(t, err)
+	ctx := t.Context()
+	_, err = admin.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = admin.CoreV1().ServiceAccounts("shop").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	nodeObject, err := admin.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	pods := admin.CoreV1().Pods("shop")
+
+	var n atomic.Int64
+	config := server.REST()
+	config.QPS = -1
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return writes{rt, &n} })
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	var sink *podstatus.Sink
+	src, err := podsource.New(client, "node", podsource.Options{Observers: []podsource.Observer{
+		podsource.ObserverFunc(func(c podsource.Change) { sink.PodsChanged(c) }),
+	}})
+	require.NoError(t, err)
+	opts := podstatus.Options{
+		NodeName: "node", NodeUID: func() types.UID { return nodeObject.UID }, Ended: func(types.UID) bool { return true },
+	}
+	sink, err = podstatus.New(client, src, opts)
+	require.NoError(t, err)
+	running(t, sink.Run, func(ctx context.Context) error { return src.Run(ctx, onlyWatched{}) })
+
+	create := func(name string, finalizers ...string) *v1.Pod {
+		pod, err := pods.Create(ctx, &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers},
+			Spec: v1.PodSpec{NodeName: "node", AutomountServiceAccountToken: new(false), Containers: []v1.Container{{
+				Name: "main", Image: "image:1", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}},
+			}}, Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		harness.Eventually(t, 10*time.Second, "watched", func() error {
+			if _, ok := src.ByUID(pod.UID); !ok {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		return pod
+	}
+	count := func(want int64, what string) {
+		t.Helper()
+		time.Sleep(500 * time.Millisecond) // for what Run would do
+		assert.Equal(t, want, n.Swap(0), what)
+	}
+	ready := func(name string, want v1.ConditionStatus) func() error {
+		return func() error {
+			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for _, c := range pod.Status.Conditions {
+				if c.Type == v1.PodReady && c.Status == want {
+					return nil
+				}
+			}
+			return fmt.Errorf("conditions: %v", pod.Status.Conditions)
+		}
+	}
+	web := create("web")
+	n.Store(0)
+
+	require.NoError(t, sink.Deliver(ctx, web, generated(web, false)))
+	count(1, "one patch; what the server makes of it is no reason for another one")
+	require.NoError(t, ready("web", v1.ConditionTrue)())
+	require.NoError(t, sink.Deliver(ctx, web, generated(web, false)))
+	count(0, "the same status")
+
+	for _, patch := range []string{
+		`{"status":{"conditions":[{"type":"example.com/gate","status":"True"}]}}`,
+		`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`,
+	} {
+		_, err = pods.Patch(ctx, "web", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+		require.NoError(t, err)
+	}
+	harness.Eventually(t, 10*time.Second, "what was overwritten is written again", ready("web", v1.ConditionTrue))
+	count(1, "for the one that was overwritten")
+	got, err := pods.Get(ctx, "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Contains(t, fmt.Sprint(got.Status.Conditions), "example.com/gate")
+
+	require.NoError(t, pods.Delete(ctx, "web", metav1.DeleteOptions{}))
+	require.NoError(t, sink.Deliver(ctx, web, generated(web, true)))
+	gone := func(name string) func() error {
+		return func() error {
+			if _, err := pods.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it still exists: %v", err)
+			}
+			return nil
+		}
+	}
+	harness.Eventually(t, 10*time.Second, "deleted", gone("web"))
+	count(2, "the final status and the deletion")
+
+	t.Run("a recreated pod", func(t *testing.T) {
+		again := create("web")
+		old := again.DeepCopy()
+		old.UID = web.UID
+		behind, err := podstatus.New(client, stale{old}, opts)
+		require.NoError(t, err)
+		assert.ErrorIs(t, behind.Deliver(ctx, old, generated(old, false)), status.ErrGone)
+		pod, err := pods.Get(ctx, "web", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, v1.PodPending, pod.Status.Phase)
+		assert.Nil(t, pod.DeletionTimestamp)
+	})
+	t.Run("a refused status", func(t *testing.T) {
+		pod := create("refused")
+		n.Store(0)
+		s := generated(pod, false)
+		s.PodIP, s.PodIPs = "nonsense", []v1.PodIP{{IP: "nonsense"}}
+		require.NoError(t, sink.Deliver(ctx, pod, s))
+		count(1, "sent once")
+	})
+	t.Run("finalizers", func(t *testing.T) {
+		pod := create("kept", "example.com/keep")
+		require.NoError(t, sink.Deliver(ctx, pod, generated(pod, false)))
+		require.NoError(t, pods.Delete(ctx, "kept", metav1.DeleteOptions{}))
+		harness.Eventually(t, 10*time.Second, "its deletion is watched", func() error {
+			if pod, ok := src.ByUID(pod.UID); !ok || pod.DeletionTimestamp == nil {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		n.Store(0)
+		require.NoError(t, sink.Deliver(ctx, pod, generated(pod, true)))
+		count(2, "the final status and one deletion")
+		_, err := pods.Patch(ctx, "kept", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
+		require.NoError(t, err)
+		harness.Eventually(t, 10*time.Second, "gone with its last finalizer", gone("kept"))
+	})
+	t.Run("a mirror pod", func(t *testing.T) {
+		static := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "static-node", Namespace: "shop", UID: "hash", Annotations: map[string]string{
+				kit.AnnotationConfigSource: "file", kit.AnnotationConfigHash: "hash",
+			}},
+			Spec: v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
+		}
+		n.Store(0)
+		require.NoError(t, sink.Deliver(ctx, static, generated(static, false)))
+		count(2, "created, with its status")
+		mirror, err := pods.Get(ctx, "static-node", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, nodeObject.UID, mirror.OwnerReferences[0].UID)
+		assert.Equal(t, v1.PodRunning, mirror.Status.Phase)
+		require.NoError(t, pods.Delete(ctx, "static-node", metav1.DeleteOptions{}))
+		harness.Eventually(t, 10*time.Second, "made again", func() error {
+			pod, err := pods.Get(ctx, "static-node", metav1.GetOptions{})
+			if err != nil || pod.UID == mirror.UID || pod.Status.Phase != v1.PodRunning {
+				return fmt.Errorf("not yet: %w", err)
+			}
+			return nil
+		})
+		require.NoError(t, sink.PodGone(ctx, kit.RefOf(static), nil))
+		require.NoError(t, gone("static-node")())
+	})
+}
