@@ -389,3 +389,28 @@ func TestNodeNameIsRequired(t *testing.T) {
 	err = s.Run(t.Context(), podconfig.NewSnapshotSink("", nil))
 	require.EqualError(t, err, "http source https://user:xxxxx@host/pods: no node name given; set podconfig.Options.NodeName")
 }
+
+// The history of a pod that the server has and that is not valid says so, once.
+func TestRejectedPodsAreRecorded(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &server{}
+		s.serves(manifestOf("A", "1"))
+		s.began = time.Now()
+		source, err := podhttp.New(testURL, podhttp.Options{Transport: s})
+		require.NoError(t, err)
+		records := make(chan runtime.Record, 100)
+		mux, err := podconfig.New(podconfig.Options{
+			NodeName: "node", Sources: []podconfig.Source{source}, Record: func(r runtime.Record) { records <- r },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		require.NoError(t, mux.Run(ctx))
+		require.Len(t, records, 1)
+		r := <-records
+		assert.Equal(t, runtime.KindReject, r.Kind)
+		assert.EqualValues(t, "http", r.Source)
+		assert.Equal(t, "A-node", r.Pod.Name)
+		assert.Contains(t, r.Message, "metadata.name: Invalid value")
+	})
+}
