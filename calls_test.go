@@ -33,9 +33,10 @@ func callsOf(t *testing.T, during func(rt *fake.Runtime, source *podconfigfake.S
 		source.Set(onePod("web"))
 		time.Sleep(30 * time.Second)
 		if during != nil {
+			time.Sleep(time.Second) // housekeeping, which may list, comes at each half minute
 			rt.ForgetCalls()
 			during(rt, source)
-			time.Sleep(30 * time.Second)
+			time.Sleep(28 * time.Second)
 		}
 		calls, others = callsByPod(rt)
 	})

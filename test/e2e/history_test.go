@@ -127,11 +127,13 @@ func TestHistory(t *testing.T) {
 
 	s.agent.Put(t, pod)
 	s.agent.Await(t, pod, within, Running)
-	h.expect(t, "the start", []wanted{
-		{decided, runtime.KindAdmit, ""},
-		{decided, runtime.KindCreateSandbox, plan.ReasonNew}, {done, runtime.KindCreateSandbox, ""},
-		{decided, start, plan.ReasonNew}, {done, start, ""}, {seen, runtime.KindContainerRunning, ""},
-	})
+	h.expect(t, "the start",
+		[]wanted{
+			{decided, runtime.KindAdmit, ""}, {decided, runtime.KindCreateSandbox, plan.ReasonNew}, {done, runtime.KindCreateSandbox, ""},
+			{seen, runtime.KindSandboxReady, ""}, {seen, runtime.KindContainerRunning, ""},
+		},
+		[]wanted{{decided, runtime.KindAdmit, ""}, {decided, start, plan.ReasonNew}, {done, start, ""}},
+	)
 
 	touch("crash")
 	s.KillProcess(t, FullName(pod), "a")
