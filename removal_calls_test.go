@@ -65,7 +65,7 @@ func callsOfRemovals(t *testing.T, name string, n int) map[string]int {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1) // one value, of the one goroutine
 		go func() { done <- agent.Run(ctx) }()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + time.Second) // garbage collection comes at each minute
 		require.Len(t, rt.Running(fake.Target{}), n)
 		for _, call := range []string{"StopPodSandbox", "RemovePodSandbox"} {
 			rt.Inject(fake.Fault{Call: call, Delay: 100 * time.Millisecond})
