@@ -115,16 +115,15 @@ func measureNode(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n,
 			ended.now(meta.Name)
 		}
 	})
-	watcher, err := pods.Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer watcher.Stop()
+	watcher := plane.WatchPods(b, ctx, "default")
 	go func() {
 		for e := range watcher.ResultChan() {
 			pod, ok := e.Object.(*v1.Pod)
 			if !ok {
-				continue
+				if ctx.Err() == nil {
+					b.Errorf("the watch has failed: %+v", e.Object)
+				}
+				return
 			}
 			if pod.Status.Phase == v1.PodRunning {
 				running.now(pod.Name)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
@@ -28,14 +28,17 @@ func readyNow(name string) v1.Container {
 // called. That returns the pods that became unready.
 func (s *nodeSuite) watchReadiness(t *testing.T, namespace string) (flaps func() []string) {
 	t.Helper()
-	watch, err := s.plane.Client.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	watch := s.plane.WatchPods(t, ctx, namespace)
 	was, seen, done := map[string]bool{}, []string(nil), make(chan struct{})
 	go func() {
 		defer close(done)
 		for event := range watch.ResultChan() {
 			pod, ok := event.Object.(*v1.Pod)
 			if !ok {
+				if ctx.Err() == nil {
+					seen = append(seen, fmt.Sprintf("the watch has failed: %+v", event.Object))
+				}
 				return
 			}
 			ready := Ready(true)(pod) == nil
@@ -46,7 +49,7 @@ func (s *nodeSuite) watchReadiness(t *testing.T, namespace string) (flaps func()
 		}
 	}()
 	return func() []string {
-		watch.Stop()
+		cancel()
 		<-done
 		return seen
 	}

@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -254,6 +255,22 @@ func (p *ControlPlane) Namespace(t testing.TB, name string) string {
 		return err
 	})
 	return name
+}
+
+// WatchPods watches the pods of the namespace from now on, until ctx ends. It lists them first:
+// with an etcd that reports no progress, a watch without a resource version ends early.
+func (p *ControlPlane) WatchPods(t testing.TB, ctx context.Context, namespace string) watch.Interface {
+	t.Helper()
+	pods := p.Client.CoreV1().Pods(namespace)
+	list, err := pods.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 // AwaitPod waits until the pod in the API fulfils the conditions, and returns it.
