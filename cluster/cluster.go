@@ -138,6 +138,10 @@ func (n *Node) buildEvents() (err error) {
 // not be changed.
 func (n *Node) Object() *v1.Node { return n.node.Current() }
 
+// OnChange has f called with each new version of the node object. It is called after
+// Configure. f must not block and must not change the object.
+func (n *Node) OnChange(f func(*v1.Node)) { n.node.OnChange(f) }
+
 // uid returns the UID of the node object; "" while there is none.
 func (n *Node) uid() types.UID {
 	if object := n.node.Current(); object != nil {

@@ -28,6 +28,7 @@ type settings struct {
 	agents, pods         int
 	runFor, stay, settle time.Duration
 	listen, heapProfile  string
+	kubeconfig           string
 }
 
 // image is the image of all containers.
@@ -42,13 +43,22 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 
 	counted := newCounter(s.agents * s.pods)
 	before := measure()
+	build := newAgent
+	ready := newCounter(0)
+	if s.kubeconfig != "" {
+		fleet, err := newFleet(s.kubeconfig, s.agents)
+		if err != nil {
+			return err
+		}
+		build, ready = fleet.newAgent, fleet.ready
+	}
 	began := time.Now()
 	mux := http.NewServeMux()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, gctx := errgroup.WithContext(ctx)
 	for i := range s.agents {
-		agent, err := newAgent(fmt.Sprintf("hollow-%d", i), dir, s, counted)
+		agent, err := build(fmt.Sprintf("hollow-%d", i), dir, s, counted)
 		if err != nil {
 			cancel()
 			return errors.Join(err, g.Wait())
@@ -67,18 +77,24 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	}
 	g.Go(func() error {
 		defer cancel()
+		if !ready.wait(gctx) {
+			return nil
+		}
+		if s.kubeconfig != "" {
+			fmt.Fprintf(out, "%d nodes are ready after %s\n", s.agents, time.Since(began).Round(10*time.Millisecond))
+		}
 		if !counted.wait(gctx) {
 			return nil
 		}
 		took := time.Since(began)
-		rest(gctx, s.settle)
+		sleep(gctx, s.settle)
 		report(out, s, took, before, measure())
 		if s.heapProfile != "" {
 			if err := writeHeapProfile(s.heapProfile); err != nil {
 				return err
 			}
 		}
-		rest(gctx, s.stay)
+		sleep(gctx, s.stay)
 		return nil
 	})
 	return g.Wait()
@@ -113,7 +129,7 @@ func makePod(node string, i int) *v1.Pod {
 	}
 }
 
-func rest(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -122,17 +138,18 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// counter is a status sink that counts the pods that have become Running.
+// counter counts objects by their UID. As a status sink it counts the pods that have become
+// Running.
 type counter struct {
-	mu      sync.Mutex
-	want    int
-	running map[types.UID]bool
+	mu   sync.Mutex
+	want int
+	seen map[types.UID]bool
 	// all is closed when their number has reached want.
 	all chan struct{}
 }
 
 func newCounter(want int) *counter {
-	c := &counter{want: want, running: map[types.UID]bool{}, all: make(chan struct{})}
+	c := &counter{want: want, seen: map[types.UID]bool{}, all: make(chan struct{})}
 	if want == 0 {
 		close(c.all)
 	}
@@ -141,15 +158,23 @@ func newCounter(want int) *counter {
 
 // Deliver implements status.Sink.
 func (c *counter) Deliver(_ context.Context, pod *v1.Pod, st v1.PodStatus) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if st.Phase == v1.PodRunning && !c.running[pod.UID] {
-		c.running[pod.UID] = true
-		if len(c.running) == c.want {
-			close(c.all)
-		}
+	if st.Phase == v1.PodRunning {
+		c.add(pod.UID)
 	}
 	return nil
+}
+
+// add counts the object unless it was counted before.
+func (c *counter) add(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen[uid] {
+		return
+	}
+	c.seen[uid] = true
+	if len(c.seen) == c.want {
+		close(c.all)
+	}
 }
 
 func (c *counter) wait(ctx context.Context) bool {

@@ -2,7 +2,12 @@
 // programs that watch nodes, and to measure the cost of an agent.
 //
 //	go run ./examples/hollow -agents 300
+//	go run ./examples/hollow -agents 300 -pods 0 -stay 1h -kubeconfig admin.conf
 //	go run ./examples/hollow -agents 50 -pods 100 -run-for 30s -stay 10m -listen 127.0.0.1:8080
+//
+// With -kubeconfig the agents are nodes of a cluster, with the label hollow=true, and run the
+// pods that are bound to them. -pods is then the number of pods on each node, on average, that
+// is waited for before the report.
 //
 // With -listen the read-only API of each agent is under /<node>/, as in
 // http://127.0.0.1:8080/hollow-7/pods.
@@ -37,6 +42,7 @@ func parse(ctx context.Context, args []string) error {
 	flags.DurationVar(&s.runFor, "run-for", 0, "time after which each container crashes; 0: never")
 	flags.DurationVar(&s.stay, "stay", 0, "time to continue after the report")
 	flags.StringVar(&s.listen, "listen", "", "address to serve the agents' read-only API on")
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "credentials for a cluster that the agents are nodes of; they must allow all that nodes do")
 	flags.StringVar(&s.heapProfile, "heap-profile", "", "file to write a heap profile to, with the report")
 	if err := flags.Parse(args); err != nil {
 		return err
