@@ -104,8 +104,3 @@ func parseThreshold(text string) (t threshold, err error) {
 func isHugePage(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
-
-// isExtended reports whether the resource is one that devices or administrators add.
-func isExtended(name v1.ResourceName) bool {
-	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
-}

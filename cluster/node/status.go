@@ -40,7 +40,7 @@ func (o *observed) setStatus(node *v1.Node, s *settings, now time.Time) (events 
 		st.NodeInfo = *o.info
 		st.NodeInfo.ContainerRuntimeVersion = version
 	}
-	st.NodeInfo.KubeProxyVersion = "" // deprecated; kubelet clears it
+	st.NodeInfo.KubeProxyVersion = "" //lint:ignore SA1019 kubelet clears it, too
 	st.NodeInfo.OperatingSystem, st.NodeInfo.Architecture = goruntime.GOOS, goruntime.GOARCH
 	st.NodeInfo.KubeletVersion = s.KubeletVersion
 	if o.runtime.Name != "" { // the runtime has answered

@@ -33,7 +33,7 @@ func TestAnswers(t *testing.T) {
 		"404 of a proxy":   {bare(http.StatusNotFound), failed},
 		"409":              {apierrors.NewConflict(pods, "web", errors.New("modified")), conflict},
 		"409, exists":      {apierrors.NewAlreadyExists(pods, "web"), exists},
-		"410":              {apierrors.NewGone("gone"), gone},
+		"410":              {apierrors.NewResourceExpired("gone"), gone},
 		"413":              {apierrors.NewRequestEntityTooLargeError("3 MiB"), invalid},
 		"422":              {apierrors.NewInvalid(kind, "web", field.ErrorList{field.Invalid(field.NewPath("status", "podIPs"), "x", "no address")}), invalid},
 		"422, another pod": {apierrors.NewInvalid(kind, "web", field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "x", "immutable")}), gone},

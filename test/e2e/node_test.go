@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
@@ -561,35 +558,4 @@ func testDrain(t *testing.T, s *nodeSuite) {
 	})
 	s.plane.Kubectl(t, "uncordon", NodeName)
 	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=60s")
-}
-
-// podsDir is the directory of a pod on the node.
-func (s *nodeSuite) podDir(uid types.UID) string {
-	return filepath.Join(s.agent.Root, "pods", string(uid))
-}
-
-// awaitNoPodDirs waits until directories of pods are only there for pods that the API has.
-func (s *nodeSuite) awaitNoPodDirs(t *testing.T) {
-	t.Helper()
-	Eventually(t, within, "no directory of a pod that is gone", func() error {
-		pods, err := s.plane.Client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		known := map[string]bool{}
-		for i := range pods.Items {
-			known[string(pods.Items[i].UID)] = true
-			known[pods.Items[i].Annotations["kubernetes.io/config.hash"]] = true
-		}
-		entries, err := os.ReadDir(filepath.Join(s.agent.Root, "pods"))
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if !known[e.Name()] {
-				return fmt.Errorf("%s is left", e.Name())
-			}
-		}
-		return nil
-	})
 }

@@ -30,8 +30,6 @@ type rig struct {
 	mu     sync.Mutex
 	errs   []error
 	firsts int // of errs
-	cancel context.CancelFunc
-	ended  time.Duration // after cancel
 }
 
 func run(t *testing.T, before func(*apitest.Request) (*http.Response, error), test func(t *testing.T, r *rig)) {
