@@ -118,7 +118,7 @@
 //   - Resources are reported as cgroup limits give them back, CPU requests of 2
 //     milli-CPU and less as none.
 //
-// Not supported yet: image volumes, credential provider plugins, checks whether a pod
+// Not supported yet: credential provider plugins, checks whether a pod
 // may use an image that another has pulled, images by runtime handler (KEP-4216), the
 // logs of cri-dockerd, resizing in place, streaming exec, attach and port-forward,
 // Windows.

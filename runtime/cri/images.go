@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -81,7 +82,11 @@ func assembleImages(found []*criv1.Image, containers []*criv1.Container, sandbox
 		ref, _ := crimeta.RefFromLabels(c.GetLabels()) // of another client: it has none
 		use := runtime.ImageUse{Pod: ref, Container: containerName(c.GetLabels(), c.GetMetadata()), State: containerState(c.GetState())}
 		last := -1
-		for _, name := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
+		names := []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()}
+		if volumes := c.GetAnnotations()[crimeta.AnnotationImageVolumes]; volumes != "" {
+			names = append(names, strings.Split(volumes, ",")...)
+		}
+		for _, name := range names {
 			if at, ok := index[name]; ok && at != last {
 				images[at].UsedBy = append(images[at].UsedBy, use)
 				last = at

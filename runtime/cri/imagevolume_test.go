@@ -66,3 +66,22 @@ func TestImageVolumeThatCannotBePulled(t *testing.T) {
 	assert.Contains(t, res.Waiting["a"].Message, "no such manifest")
 	assert.Nil(t, svc.newest("a"))
 }
+
+// An image that is mounted is used by the container that mounts it.
+func TestImageVolumesAreUsed(t *testing.T) {
+	svc := newService(t, "app:1")
+	rt := svc.client(cri.Options{})
+	s := newSyncer(t, rt, podWithImages())
+	s.more = withImageVolumes
+	_, err := s.sync()
+	require.NoError(t, err)
+	list, err := rt.ListImages(t.Context())
+	require.NoError(t, err)
+	used := map[string]string{}
+	for _, image := range list.Images {
+		for _, use := range image.UsedBy {
+			used[image.Name()] = use.Container
+		}
+	}
+	assert.Equal(t, map[string]string{"app:1": "a", "data:1": "a"}, used)
+}

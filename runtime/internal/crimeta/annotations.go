@@ -13,6 +13,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
+// AnnotationImageVolumes has the images that are mounted into a container, as the runtime names
+// them, separated by commas. The runtime lists containers with their annotations and without
+// their mounts, and an image that is mounted must not be removed.
+const AnnotationImageVolumes = "kubeletkit.io/container.image-volumes"
+
 // AnnotationBackoff has [runtime.ContainerStatus].Backoff, in the form of
 // [time.Duration.String]. kubelet has no such annotation, and ignores it.
 const AnnotationBackoff = "kubeletkit.io/container.backoff"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -44,6 +45,9 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 	}
 	if in.Backoff > 0 {
 		annotations[crimeta.AnnotationBackoff] = in.Backoff.String()
+	}
+	if len(in.ImageVolumes) > 0 {
+		annotations[crimeta.AnnotationImageVolumes] = strings.Join(imagesOf(in.ImageVolumes), ",")
 	}
 	signal, err := stopSignal(c)
 	if err != nil {
@@ -91,4 +95,14 @@ func (c *Container) lookup(env *environment) func(string) (string, bool) {
 		}
 		return "", false
 	}
+}
+
+// imagesOf returns the images of volumes, each once, in order.
+func imagesOf(volumes map[string]*criv1.ImageSpec) []string {
+	var images []string
+	for _, image := range volumes {
+		images = append(images, image.GetImage())
+	}
+	slices.Sort(images)
+	return slices.Compact(images)
 }
