@@ -3,6 +3,7 @@ package kubeletkit_test
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,10 +32,15 @@ func TestFilesFollowObjectsAndLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := objects.New()
 		store.Set()
+		var mu sync.Mutex
 		var events []runtime.Event
 		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
 			o.Objects = store
-			o.Event = func(e runtime.Event) { events = append(events, e) }
+			o.Event = func(e runtime.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, e)
+			}
 		})
 		defer n.stop(t)
 		conf := func(data string) *v1.ConfigMap {
@@ -56,9 +62,11 @@ func TestFilesFollowObjectsAndLabels(t *testing.T) {
 		waiting := n.after(10 * time.Minute)["web"].Status.ContainerStatuses[0].State.Waiting
 		require.NotNil(t, waiting)
 		assert.Equal(t, "ContainerCreating", waiting.Reason)
+		mu.Lock()
 		require.NotEmpty(t, events)
 		assert.Equal(t, "FailedMount", events[0].Reason)
 		assert.Equal(t, `MountVolume.SetUp failed for volume "conf" : configmap "conf" not found`, events[0].Message)
+		mu.Unlock()
 
 		store.Set(conf("1"))
 		web := n.after(2 * time.Second)["web"] // at once, or a second after the last attempt

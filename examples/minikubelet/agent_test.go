@@ -22,7 +22,7 @@ import (
 func TestRuntimeOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, header+"seccompDefault: true\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsingleProcessOOMKill: true\n")
-	s, err := config.Parse([]string{"--config", file, "--container-runtime-endpoint=/run/cri.sock"})
+	s, err := config.Parse([]string{"--config", file, "--container-runtime-endpoint=/run/cri.sock", "--root-dir=/var/lib/kubelet"})
 	require.NoError(t, err)
 	opts := runtimeOptions(s, nil, logr.Discard())
 	assert.True(t, opts.SeccompDefault)
