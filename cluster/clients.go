@@ -9,7 +9,8 @@ import (
 )
 
 // Budget limits the requests of a client: QPS requests a second on average, Burst at once.
-// The zero value stands for the default that is documented where it is used.
+// A QPS below 0 is no limit. The zero value stands for the default that is documented where it is
+// used.
 type Budget struct {
 	QPS   float32
 	Burst int

@@ -120,8 +120,14 @@ func (n *Node) buildSource() (err error) {
 	return err
 }
 
+// noLimit is more requests a second than anybody makes.
+const noLimit = 1_000_000
+
 func (n *Node) buildSink() (err error) {
 	budget := n.config.Budgets.Status.or(defaultStatus)
+	if budget.QPS < 0 { // no limit, as for the other budgets
+		budget = Budget{QPS: noLimit, Burst: noLimit}
+	}
 	n.sink, err = podstatus.New(n.clients.pods, n.source, podstatus.Options{
 		NodeName: n.config.NodeName, NodeUID: n.uid, Ended: n.ended, Orphaned: n.orphaned,
 		QPS: budget.QPS, Burst: budget.Burst, Logger: n.named("podstatus"),
@@ -136,7 +142,12 @@ func (n *Node) buildEvents() (err error) {
 
 // Object returns the newest known node object, and nil before the node is registered. It must
 // not be changed.
-func (n *Node) Object() *v1.Node { return n.node.Current() }
+func (n *Node) Object() *v1.Node {
+	if n.node == nil {
+		return nil
+	}
+	return n.node.Current()
+}
 
 // OnChange has f called with each new version of the node object. It is called after
 // Configure. f must not block and must not change the object.

@@ -19,8 +19,9 @@ import (
 func TestConfigure(t *testing.T) {
 	rt := fake.New(fake.Options{Dir: t.TempDir()})
 	defer rt.Close()
-	n, err := New(Config{NodeName: "n", REST: &rest.Config{Host: "https://127.0.0.1:1"}})
-	require.NoError(t, err)
+	n, err := New(Config{NodeName: "n", REST: &rest.Config{Host: "https://127.0.0.1:1"}, Budgets: Budgets{Status: Budget{QPS: -1}}})
+	require.NoError(t, err, "no limit is a limit, too")
+	assert.Nil(t, n.Object())
 	require.ErrorContains(t, n.Join(nil), "Configure was not called")
 	opts := kubeletkit.Options{
 		NodeName: "other", RootDir: filepath.Join(t.TempDir(), "root"), Runtime: rt, Host: rt.Host(),

@@ -10,8 +10,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// call makes a call in its turn and with its deadline. When the server answers again after a
-// failure, all that failed is put on the agenda.
+// call makes a call in its turn and with its deadline. When a call succeeds after a failure,
+// all that failed is put on the agenda, at most once in probePeriod: a server that fails some
+// calls only is not asked more often for those that succeed.
 func (s *Sink) call(ctx context.Context, urgent bool, f func(ctx context.Context) error) error {
 	if err := s.budget.wait(ctx, urgent); err != nil {
 		return fmt.Errorf("waiting for the budget of calls: %w", err)
@@ -22,10 +23,15 @@ func (s *Sink) call(ctx context.Context, urgent bool, f func(ctx context.Context
 	down := err != nil && answerOf(err) == failed
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down && !down {
+	if s.down && err == nil {
+		at := time.Now()
+		if earliest := s.resent.Add(probePeriod); at.Before(earliest) {
+			at = earliest
+		}
+		s.resent = at
 		for _, e := range s.entries {
 			if e.unsent {
-				s.plan(e, time.Now())
+				s.plan(e, at)
 			}
 		}
 		s.poke()

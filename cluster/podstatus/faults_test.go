@@ -218,6 +218,32 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// A server that fails for one pod and refuses another one is not asked more often, whatever
+// it answers for a third.
+func TestServerThatFailsForSome(t *testing.T) {
+	run(t, func(r *rig) {
+		a, b, c := r.api.Create(apiPod("a")), r.api.Create(apiPod("b")), r.api.Create(apiPod("c"))
+		synctest.Wait()
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			switch req.Name {
+			case "a":
+				return apitest.Response(nil, apierrors.NewInternalError(errors.New("a webhook is away"))), nil
+			case "b":
+				return apitest.Response(nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "b", errors.New("no"))), nil
+			}
+			return nil, nil
+		})
+		_ = r.sink.Deliver(r.Context(), a, running(true))
+		_ = r.sink.Deliver(r.Context(), b, running(true))
+		for i := range 60 {
+			r.deliver(c, running(i%2 == 0))
+			time.Sleep(time.Second)
+		}
+		writes := slices.DeleteFunc(r.writes(), func(w string) bool { return w == "patch default/c status" })
+		assert.Less(t, len(writes), 80, "each of the two once in 2 s at most, and by its own back-off")
+	})
+}
+
 // A server that does not know a field drops it. There is no patch after the first one.
 func TestServerThatDropsFields(t *testing.T) {
 	run(t, func(r *rig) {

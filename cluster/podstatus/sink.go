@@ -91,7 +91,9 @@ type Sink struct {
 	started bool
 	// down means that the last call got no useful answer of the server, and probe is the pod
 	// with which Run tries it; nil if there is none.
-	down    bool
+	down bool
+	// resent is the time for which what had failed was put on the agenda last.
+	resent  time.Time
 	probe   *entry
 	entries map[types.UID]*entry
 	// static has the UID of the latest static pod of each name.
