@@ -52,16 +52,6 @@ func podStorageLimit(pod *v1.Pod) (resource.Quantity, bool) {
 	return limit, ok
 }
 
-// criticalPriority is the priority from which on pods are critical (kubelet:
-// scheduling.SystemCriticalPriority).
-const criticalPriority = 2_000_000_000
-
-// isCritical reports whether the pod must not be evicted for the storage that it uses (kubelet:
-// IsCriticalPod). For kubelet, static pods are critical, too.
-func isCritical(pod *v1.Pod) bool {
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
-}
-
 // hasStorageLimit reports whether the storage of the pod has to be measured.
 func hasStorageLimit(pod *v1.Pod) bool {
 	for _, c := range runtime.Containers(&pod.Spec) {

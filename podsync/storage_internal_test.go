@@ -8,14 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestCriticalPodsAreNotEvicted(t *testing.T) {
 	pod := testpod.New("web", testpod.Static)
-	assert.False(t, isCritical(pod), "on a node without an API server all pods are static")
+	assert.False(t, runtime.HasCriticalPriority(pod), "on a node without an API server all pods are static")
 	for priority, want := range map[int32]bool{0: false, 1_999_999_999: false, 2_000_000_000: true, 2_000_001_000: true} {
 		pod.Spec.Priority = &priority
-		assert.Equal(t, want, isCritical(pod))
+		assert.Equal(t, want, runtime.HasCriticalPriority(pod))
 	}
 }
 

@@ -216,7 +216,8 @@ func (s *Syncer) mustFail(ctx context.Context, st *podState, pod *v1.Pod, observ
 		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
 	sized, limited := volume.HasSizeLimit(pod), hasStorageLimit(pod)
-	if !sized && !limited || isCritical(pod) {
+	// For kubelet, static pods are critical, too.
+	if !sized && !limited || runtime.HasCriticalPriority(pod) {
 		return nil, recheck
 	}
 	if wait := st.untilMeasured(now); wait > 0 {

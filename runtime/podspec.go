@@ -42,6 +42,22 @@ func IsMirror(pod *v1.Pod) bool {
 	return ok
 }
 
+// systemCriticalPriority is the lowest priority of the system's priority classes (kubelet:
+// scheduling.SystemCriticalPriority).
+const systemCriticalPriority = 2_000_000_000
+
+// HasCriticalPriority reports whether the pod has at least the priority of the system's
+// priority classes.
+func HasCriticalPriority(pod *v1.Pod) bool {
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCriticalPriority
+}
+
+// IsCritical reports whether the pod is one that the node or the cluster needs, as kubelet
+// judges it: a static pod, a mirror pod, or one with [HasCriticalPriority].
+func IsCritical(pod *v1.Pod) bool {
+	return IsStatic(pod) || IsMirror(pod) || HasCriticalPriority(pod)
+}
+
 // ContainerKind is the list of the spec that a container is in.
 type ContainerKind int
 

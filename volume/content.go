@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -195,7 +196,7 @@ func (s Sources) configMap(ctx context.Context, namespace, name string, optional
 	if s.Objects != nil {
 		m, err = s.Objects.ConfigMap(ctx, namespace, name)
 	}
-	if apierrors.IsNotFound(err) && isTrue(optional) {
+	if apierrors.IsNotFound(err) && ptr.Deref(optional, false) {
 		return &v1.ConfigMap{}, nil
 	}
 	return m, err
@@ -207,12 +208,10 @@ func (s Sources) secret(ctx context.Context, namespace, name string, optional *b
 	if s.Objects != nil {
 		o, err = s.Objects.Secret(ctx, namespace, name)
 	}
-	if apierrors.IsNotFound(err) && isTrue(optional) {
+	if apierrors.IsNotFound(err) && ptr.Deref(optional, false) {
 		return &v1.Secret{}, nil
 	}
 	return o, err
 }
 
 func noObject(kind, name string) error { return apierrors.NewNotFound(v1.Resource(kind), name) }
-
-func isTrue(b *bool) bool { return b != nil && *b }

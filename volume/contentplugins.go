@@ -9,6 +9,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -67,7 +68,7 @@ func (p ConfigMap) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume,
 		if err != nil {
 			return nil, err
 		}
-		return files, files.addConfigMap(m, src.Items, modeOf(src.DefaultMode, defaultFileMode), isTrue(src.Optional))
+		return files, files.addConfigMap(m, src.Items, modeOf(src.DefaultMode, defaultFileMode), ptr.Deref(src.Optional, false))
 	})
 }
 
@@ -79,7 +80,7 @@ func (p Secret) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, er
 		if err != nil {
 			return nil, err
 		}
-		return files, files.addSecret(s, src.Items, modeOf(src.DefaultMode, defaultFileMode), isTrue(src.Optional))
+		return files, files.addSecret(s, src.Items, modeOf(src.DefaultMode, defaultFileMode), ptr.Deref(src.Optional, false))
 	})
 }
 
@@ -113,13 +114,13 @@ func (p Projected) project(ctx context.Context, pod *v1.Pod, files payload, src 
 		if err != nil {
 			return err
 		}
-		return files.addSecret(s, src.Secret.Items, mode, isTrue(src.Secret.Optional))
+		return files.addSecret(s, src.Secret.Items, mode, ptr.Deref(src.Secret.Optional, false))
 	case src.ConfigMap != nil:
 		m, err := p.configMap(ctx, pod.Namespace, src.ConfigMap.Name, src.ConfigMap.Optional)
 		if err != nil {
 			return err
 		}
-		return files.addConfigMap(m, src.ConfigMap.Items, mode, isTrue(src.ConfigMap.Optional))
+		return files.addConfigMap(m, src.ConfigMap.Items, mode, ptr.Deref(src.ConfigMap.Optional, false))
 	case src.DownwardAPI != nil:
 		return files.addDownward(pod, src.DownwardAPI.Items, p.Allocatable, mode)
 	case src.ServiceAccountToken != nil:

@@ -128,9 +128,9 @@ func (m *model) want(pod *v1.Pod) (files map[string]map[string]string, fails boo
 		optional := false
 		switch {
 		case v.ConfigMap != nil:
-			names, optional = []string{v.ConfigMap.Name}, isTrue(v.ConfigMap.Optional)
+			names, optional = []string{v.ConfigMap.Name}, ptr.Deref(v.ConfigMap.Optional, false)
 		case v.Secret != nil:
-			names, optional = []string{v.Secret.SecretName}, isTrue(v.Secret.Optional)
+			names, optional = []string{v.Secret.SecretName}, ptr.Deref(v.Secret.Optional, false)
 		case v.Projected != nil:
 			names = []string{v.Projected.Sources[0].ConfigMap.Name, v.Projected.Sources[1].Secret.Name}
 		default:

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
@@ -66,13 +67,13 @@ func (a *Admitter) Admit(req syncloop.AdmitRequest) error {
 		return syncloop.Refuse(ReasonNoNode, "The node's labels and resources are not known.")
 	}
 	defer a.forget(req.Active)
-	failures := failures(req.Pod, req.Active, node, a.request)
+	failures := compare(req.Pod, req.Active, node, a.request)
 	if a.opts.Refresh != nil && len(failures) > 0 && !slices.ContainsFunc(failures, func(f Failure) bool { return f.Reason != ReasonNodeAffinity }) {
 		if fresh, ok := a.opts.Refresh(); ok && fresh.Node != nil {
-			node, failures = fresh, Failures(req.Pod, req.Active, fresh)
+			node, failures = fresh, compare(req.Pod, req.Active, fresh, a.request)
 		}
 	}
-	if len(failures) > 0 && IsCritical(req.Pod) && a.opts.Evict != nil {
+	if len(failures) > 0 && runtime.IsCritical(req.Pod) && a.opts.Evict != nil {
 		return a.preempt(req, node)
 	}
 	if len(failures) > 0 {
@@ -86,7 +87,7 @@ func refusal(f Failure) error { return syncloop.Refuse(f.Reason, f.Message) }
 // preempt admits a critical pod that does not fit if other pods can make room.
 func (a *Admitter) preempt(req syncloop.AdmitRequest, node Node) error {
 	staying := slices.DeleteFunc(slices.Clone(req.Active), func(p *v1.Pod) bool { return a.preempted[p.UID] })
-	failures := Failures(req.Pod, staying, node)
+	failures := compare(req.Pod, staying, node, a.request)
 	if i := slices.IndexFunc(failures, func(f Failure) bool { return f.Resource == "" }); i >= 0 {
 		return refusal(failures[i]) // the end of no pod would help
 	}

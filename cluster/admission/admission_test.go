@@ -194,7 +194,7 @@ func TestPreemptionIsEnoughAndNeverTooMuch(t *testing.T) {
 		refused := a.Admit(syncloop.AdmitRequest{Pod: by, Active: active})
 		var left, untouchable []*v1.Pod
 		for _, p := range active {
-			if admission.IsCritical(p) {
+			if runtime.IsCritical(p) {
 				require.False(t, ended[p.UID], "a critical pod was preempted")
 				untouchable = append(untouchable, p)
 			}

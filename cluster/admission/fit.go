@@ -49,11 +49,11 @@ type Failure struct {
 // Failures returns why the pod cannot run on the node beside the active pods, and nil if it
 // can. Resources come first, in the order of kubelet.
 func Failures(pod *v1.Pod, active []*v1.Pod, node Node) []Failure {
-	return failures(pod, active, node, request)
+	return compare(pod, active, node, request)
 }
 
-// failures is Failures with a function that returns the request of a pod.
-func failures(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Failure {
+// compare is Failures with a function that returns the request of a pod.
+func compare(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Failure {
 	failures := resourceFailures(pod, active, node, request)
 	if node.Confirmed {
 		if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node.Node); !ok || err != nil {
@@ -92,7 +92,8 @@ func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestF
 		fail(v1.ResourcePods, 1, int64(len(active)), pods.Value())
 	}
 	want := request(pod)
-	if !slices.ContainsFunc(ordered(want), func(name v1.ResourceName) bool { return amount(name, want[name]) > 0 }) {
+	names := slices.DeleteFunc(ordered(want), func(name v1.ResourceName) bool { return amount(name, want[name]) == 0 })
+	if len(names) == 0 {
 		return failures
 	}
 	held := v1.ResourceList{}
@@ -103,10 +104,10 @@ func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestF
 			held[name] = sum
 		}
 	}
-	for _, name := range ordered(want) {
+	for _, name := range names {
 		requested := amount(name, want[name])
 		capacity, known := allocatable[name]
-		if requested == 0 || !known && (isExtended(name) || !node.Confirmed) {
+		if !known && (isExtended(name) || !node.Confirmed) {
 			continue
 		}
 		used := amount(name, held[name])

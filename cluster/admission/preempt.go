@@ -12,19 +12,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// systemCritical is the lowest priority of critical pods, that of the class
-// system-cluster-critical (scheduling.SystemCriticalPriority).
-const systemCritical = 2_000_000_000
-
-// IsCritical reports whether the pod may preempt others, and is preempted by pods of a
-// higher priority only.
-func IsCritical(pod *v1.Pod) bool {
-	return runtime.IsStatic(pod) || runtime.IsMirror(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
-}
-
 // mayPreempt reports whether the pod may preempt the other one.
 func mayPreempt(pod, other *v1.Pod) bool {
-	if IsCritical(pod) && !IsCritical(other) {
+	if runtime.IsCritical(pod) && !runtime.IsCritical(other) {
 		return true
 	}
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority

@@ -71,7 +71,7 @@ func TestOOMScoreCapacity(t *testing.T) {
 func TestNodeCritical(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{PriorityClassName: systemNodeCritical}}
 	assert.False(t, isNodeCritical(pod))
-	pod.Spec.Priority = new(int32(systemCriticalPriority))
+	pod.Spec.Priority = new(int32(2_000_000_000))
 	assert.True(t, isNodeCritical(pod))
 	pod.Spec.Priority = nil
 	pod.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}

@@ -14,11 +14,8 @@ const (
 	bestEffortOOMScore = 1000
 )
 
-// systemCriticalPriority is the lowest priority of the system's classes.
-const (
-	systemCriticalPriority = 2_000_000_000
-	systemNodeCritical     = "system-node-critical"
-)
+// systemNodeCritical is the priority class of pods that the node needs.
+const systemNodeCritical = "system-node-critical"
 
 // oomScoreAdj returns the OOM score adjustment of the container: the higher it is, the
 // earlier the kernel kills its processes when memory is short. For a Burstable container
@@ -72,9 +69,5 @@ func podMemoryShare(pod *v1.Pod) int64 {
 // manifest that no API server has admitted could have any class, so the pod must also be
 // static or have the priority of the class.
 func isNodeCritical(pod *v1.Pod) bool {
-	if pod.Spec.PriorityClassName != systemNodeCritical {
-		return false
-	}
-	return runtime.IsStatic(pod) || runtime.IsMirror(pod) ||
-		pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCriticalPriority
+	return pod.Spec.PriorityClassName == systemNodeCritical && runtime.IsCritical(pod)
 }
