@@ -2,7 +2,6 @@ package services_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -19,30 +18,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// disk is a checkpoint in memory.
-type disk struct {
-	mu    sync.Mutex
-	state map[string][]byte
-}
-
-func (d *disk) KeepState(name string, state any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.state == nil {
-		d.state = map[string][]byte{}
-	}
-	d.state[name], _ = json.Marshal(state)
-}
-
-func (d *disk) LoadState(name string, into any) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return json.Unmarshal(d.state[name], into) == nil
-}
 
 // world is Services that run, in a synctest bubble, with their API server.
 type world struct {
@@ -56,7 +35,7 @@ type world struct {
 	synced   []types.UID
 }
 
-func run(t *testing.T, d *disk, test func(w *world)) {
+func run(t *testing.T, d *apitest.Disk, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, client: fake.NewClientset()}
 		request := func(a clienttesting.Action) error {
@@ -238,7 +217,7 @@ func TestServicesAreNotKnown(t *testing.T) {
 
 func TestServicesOfTheLastRun(t *testing.T) {
 	t.Parallel()
-	var d disk
+	var d apitest.Disk
 	run(t, &d, func(w *world) {
 		w.create(makeService("shop", "web", "10.0.0.3"))
 		_, err := w.hosts(makePod("shop", true))

@@ -2,7 +2,6 @@ package tokens_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,36 +22,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// disk is a checkpoint in memory.
-type disk struct {
-	mu    sync.Mutex
-	state map[string][]byte
-}
-
-func (d *disk) KeepState(name string, state any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.state == nil {
-		d.state = map[string][]byte{}
-	}
-	d.state[name], _ = json.Marshal(state)
-}
-
-func (d *disk) get(name string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return string(d.state[name])
-}
-
-func (d *disk) LoadState(name string, into any) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return json.Unmarshal(d.state[name], into) == nil
-}
 
 // world is Tokens that run, in a synctest bubble, with their API server.
 type world struct {
@@ -69,7 +42,7 @@ type world struct {
 	log       strings.Builder
 }
 
-func run(t *testing.T, d *disk, test func(w *world)) {
+func run(t *testing.T, d *apitest.Disk, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, start: time.Now()}
 		client := fake.NewClientset()
@@ -266,12 +239,12 @@ func TestClocksDiffer(t *testing.T) {
 
 func TestTokensOfTheLastRun(t *testing.T) {
 	t.Parallel()
-	var d disk
+	var d apitest.Disk
 	run(t, &d, func(w *world) {
 		w.token(request("u", 3600, "a", "b"))
 		w.token(request("gone", 3600))
 		time.Sleep(2 * time.Second)
-		assert.Contains(t, d.get("tokens"), "secret-1")
+		assert.Contains(t, d.Kept("tokens"), "secret-1")
 		w.Update(nil, []*v1.Pod{pod("gone", "")}) // kept at the end
 	})
 	run(t, &d, func(w *world) {
