@@ -184,15 +184,31 @@ func (n *Node) ended(uid types.UID) bool {
 // orphaned reports whether no source has the static pod of a mirror pod.
 func (n *Node) orphaned(namespace, name string) bool {
 	agent := n.agent.Load()
-	if agent == nil || !agent.Synced() {
-		return false
-	}
+	return agent != nil && agent.Synced() && staticPod(agent, namespace, name) == nil
+}
+
+// staticPod returns the static pod of the name, or nil.
+func staticPod(agent *kubeletkit.Agent, namespace, name string) *v1.Pod {
 	for _, pod := range agent.Parts().PodManager.Pods() {
 		if pod.Name == name && pod.Namespace == namespace && runtime.IsStatic(pod) {
-			return false
+			return pod
 		}
 	}
-	return true
+	return nil
+}
+
+// TranslateUID returns the UID of the static pod if uid is that of its mirror pod. Otherwise
+// it returns uid. Users of the API server see only the UID of the mirror pod.
+func (n *Node) TranslateUID(uid types.UID) types.UID {
+	mirror, ok := n.source.ByUID(uid)
+	agent := n.agent.Load()
+	if !ok || !runtime.IsMirror(mirror) || agent == nil {
+		return uid
+	}
+	if static := staticPod(agent, mirror.Namespace, mirror.Name); static != nil {
+		return static.UID
+	}
+	return uid
 }
 
 // runtimeReady is the ready check of the node.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -44,5 +45,6 @@ func TestConfigure(t *testing.T) {
 	require.ErrorContains(t, n.Join(agent), "Join was called before")
 	assert.False(t, n.ended("u"), "an earlier agent may have started it")
 	assert.False(t, n.orphaned("ns", "static-n"), "not all sources have delivered")
+	assert.Equal(t, types.UID("u"), n.TranslateUID("u"), "no mirror pod has it")
 	assert.Equal(t, []string{runtime.SourceAPI}, []string{opts.Sources[0].Name()})
 }

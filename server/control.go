@@ -3,8 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
 )
 
 // ExitCodeHeader is the header of an answer of /run that has the exit code of the
@@ -54,47 +55,25 @@ type control struct {
 // target returns the pod and the container in the path of the request. If they do not
 // exist, it answers the request and returns false.
 func (c *control) target(w http.ResponseWriter, req *http.Request) (pod *v1.Pod, container string, ok bool) {
-	namespace, name, container := req.PathValue("namespace"), req.PathValue("pod"), req.PathValue("container")
-	uid := types.UID(req.PathValue("uid"))
-	for _, p := range c.agent.Pods() {
-		if p.Namespace != namespace || p.Name != name || uid != "" && p.UID != uid {
-			continue
-		}
-		// Without a UID, a pod that is terminating does not stand for its successor.
-		if pod == nil || p.DeletionTimestamp == nil {
-			pod = p
-		}
-	}
-	if t, ok := runtime.Optional[Terminating](c.agent); ok && pod == nil {
-		for _, p := range t.Terminating() {
-			if p.Namespace == namespace && p.Name == name && (uid == "" || p.UID == uid) {
-				pod = p
-			}
-		}
-	}
-	if pod == nil {
-		http.Error(w, fmt.Sprintf("pod %q does not exist", namespace+"/"+name), http.StatusNotFound)
+	pod, found := lookup.Request(c.agent, req)
+	switch {
+	case pod == nil:
+		writeError(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", req.PathValue("pod")))
+		return nil, "", false
+	case found == nil:
+		writeError(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", req.PathValue("container"), pod.Name))
 		return nil, "", false
 	}
-	if !slices.Contains(containerNames(&pod.Spec), container) {
-		http.Error(w, fmt.Sprintf("container %q not found in pod %q; it has %s", container, name, strings.Join(containerNames(&pod.Spec), ", ")), http.StatusNotFound)
-		return nil, "", false
-	}
-	return pod, container, true
+	return pod, found.Name, true
 }
 
-func containerNames(spec *v1.PodSpec) []string {
-	var names []string
-	for i := range spec.InitContainers {
-		names = append(names, spec.InitContainers[i].Name)
-	}
-	for i := range spec.Containers {
-		names = append(names, spec.Containers[i].Name)
-	}
-	for i := range spec.EphemeralContainers {
-		names = append(names, spec.EphemeralContainers[i].Name)
-	}
-	return names
+// writeError answers with an error as kubelet does: the text and nothing else. The API server
+// and kubectl show it.
+func writeError(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff") // names of containers come from the path
+	w.WriteHeader(code)
+	_, _ = io.WriteString(w, text)
 }
 
 // statusOf returns the API status of a container, or nil.

@@ -195,13 +195,13 @@ func TestLogs(t *testing.T) {
 	assert.Equal(t, "three\n", body)
 
 	for path, want := range map[string]string{
-		"/containerLogs/default/other/main": `pod "default/other" does not exist`,
-		"/containerLogs/other/web/main":     `pod "other/web" does not exist`,
-		"/containerLogs/default/web/other":  `container "other" not found in pod "web"; it has setup, main`,
+		"/containerLogs/default/other/main": `pod "other" does not exist`,
+		"/containerLogs/other/web/main":     `pod "web" does not exist`,
+		"/containerLogs/default/web/other":  `container "other" not found in pod "web"`,
 	} {
 		code, body = get(t, h, path)
 		assert.Equal(t, http.StatusNotFound, code)
-		assert.Equal(t, want+"\n", body)
+		assert.Equal(t, want, body)
 	}
 	code, _ = get(t, server.Handler(n, server.Options{}), path)
 	assert.Equal(t, http.StatusNotFound, code, "the read-only API has no logs")
@@ -346,7 +346,7 @@ func TestTheUIDDistinguishesPodsOfOneName(t *testing.T) {
 	}
 	code, body = get(t, h, "/containerLogs/default/web/u3/main")
 	assert.Equal(t, http.StatusNotFound, code)
-	assert.Equal(t, "pod \"default/web\" does not exist\n", body)
+	assert.Equal(t, "pod \"web\" does not exist", body)
 }
 
 func TestRun(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/connlimit"
 )
@@ -38,6 +39,15 @@ type Terminating interface {
 	// Terminating returns the pods that are not desired any more, with their status. The
 	// handlers do not change them.
 	Terminating() []*v1.Pod
+}
+
+// Mirrors is an optional interface of an [Agent], found by [runtime.Optional]. With it, the
+// handlers find a static pod also by the UID of its mirror pod, which is the UID that the API
+// server shows. Without it they find it by its name, which is the same, and by its own UID.
+type Mirrors interface {
+	// TranslateUID returns the UID of the static pod if uid is that of its mirror pod.
+	// Otherwise it returns uid.
+	TranslateUID(uid types.UID) types.UID
 }
 
 // Options are the settings of the handlers. The zero value is valid.

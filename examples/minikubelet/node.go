@@ -29,6 +29,16 @@ const reasonWaiting = "WaitingForPredecessor"
 type node struct {
 	*kubeletkit.Agent
 	recent *recent.Pods
+	// joins is nil if the agent is in no cluster.
+	joins *member
+}
+
+// TranslateUID implements [server.Mirrors].
+func (n node) TranslateUID(uid types.UID) types.UID {
+	if n.joins == nil {
+		return uid
+	}
+	return n.joins.TranslateUID(uid)
 }
 
 // Events implements [control.Node].

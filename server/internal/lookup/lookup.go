@@ -1,0 +1,71 @@
+// Package lookup finds the pod and the container that a request is about, in the same way
+// for all handlers.
+package lookup
+
+import (
+	"net/http"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Pods has the node's pods with their status. It may have a method Terminating, see
+// server.Terminating, and a method TranslateUID, see server.Mirrors. They are found by
+// [runtime.Optional].
+type Pods interface {
+	Pods() []*v1.Pod
+}
+
+type terminating interface{ Terminating() []*v1.Pod }
+
+type mirrors interface {
+	TranslateUID(uid types.UID) types.UID
+}
+
+// Pod returns the pod of the name, or nil. If uid is not empty, the pod has this UID or is
+// the static pod of the mirror pod with this UID. Without a UID, a pod that is not terminating
+// comes before one that is: a name may have passed from one UID to another. It never returns
+// a mirror pod.
+func Pod(pods Pods, namespace, name string, uid types.UID) *v1.Pod {
+	if m, ok := runtime.Optional[mirrors](pods); ok && uid != "" {
+		uid = m.TranslateUID(uid)
+	}
+	var found *v1.Pod
+	consider := func(list []*v1.Pod) {
+		for _, p := range list {
+			if p.Name != name || p.Namespace != namespace || uid != "" && p.UID != uid || runtime.IsMirror(p) {
+				continue
+			}
+			if found == nil || found.DeletionTimestamp != nil && p.DeletionTimestamp == nil {
+				found = p
+			}
+		}
+	}
+	consider(pods.Pods())
+	if found != nil {
+		return found
+	}
+	if t, ok := runtime.Optional[terminating](pods); ok {
+		for _, p := range t.Terminating() { // the last one that matches
+			if p.Name == name && p.Namespace == namespace && (uid == "" || p.UID == uid) {
+				found = p
+			}
+		}
+	}
+	return found
+}
+
+// Request returns the pod and the container that the path of a request names. The pattern of
+// the handler has {namespace} and {pod}, and it may have {uid} and {container}. A pod or a
+// container that does not exist is nil. The container is the part of the spec that all kinds
+// of containers have in common.
+func Request(pods Pods, req *http.Request) (*v1.Pod, *v1.Container) {
+	pod := Pod(pods, req.PathValue("namespace"), req.PathValue("pod"), types.UID(req.PathValue("uid")))
+	if pod == nil {
+		return nil, nil
+	}
+	container, _ := runtime.FindContainer(&pod.Spec, req.PathValue("container"))
+	return pod, container
+}
