@@ -34,16 +34,21 @@ type Containers interface {
 // that reaches it can run commands in all containers. Serve it where only the agent's own
 // user can reach it, such as on a socket of [ListenUnix].
 func Control(agent Agent, containers Containers, opts Options) http.Handler {
-	c := &control{agent: agent, containers: containers, log: opts.Logger}
 	mux := http.NewServeMux()
 	readOnly := Handler(agent, opts)
 	mux.Handle("/healthz", readOnly)
 	mux.Handle("/pods", readOnly)
+	addContainers(mux, agent, containers, opts)
+	return mux
+}
+
+// addContainers adds the handlers of containers.
+func addContainers(mux *http.ServeMux, agent Agent, containers Containers, opts Options) {
+	c := &control{agent: agent, containers: containers, log: opts.Logger}
 	for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
 		mux.HandleFunc("GET /containerLogs/"+pod+"/{container}", c.containerLogs)
 		mux.HandleFunc("POST /run/"+pod+"/{container}", c.run)
 	}
-	return mux
 }
 
 type control struct {

@@ -21,6 +21,9 @@
 //     header X-Exit-Code has the exit code. (With kubelet, a code other than 0 is an
 //     error.)
 //
+// [Kubelet] has all of this, for the port of the API server. [ServeTLS] serves it, with a guard
+// of package server/auth before it.
+//
 // In both paths {uid} may follow {pod}, as in kubelet's path of /run. It distinguishes pods
 // of one name, of which one is terminating.
 package server

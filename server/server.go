@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"strconv"
@@ -60,6 +62,9 @@ type Options struct {
 	// ProbeMetrics handles GET /metrics/probes of [Handler], where kubelet has the metrics
 	// with labels for each container. If nil, the path does not exist.
 	ProbeMetrics http.Handler
+	// NoDebugging switches the debugging handlers of [Kubelet] off, as kubelet's
+	// enableDebuggingHandlers: false does.
+	NoDebugging bool
 }
 
 // Handler returns a handler of the read-only API.
@@ -114,17 +119,32 @@ func Healthz(agent Agent) http.Handler {
 // seconds is disconnected, and on a
 // loopback address the Host of a request must be localhost or an IP address.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	return serve(ctx, l, h, nil, nil)
+}
+
+// serve serves by TLS if config is not nil. Errors of connections go to errors; nil is the log of
+// package log.
+func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Config, errorLog *log.Logger) error {
+	srv := &http.Server{TLSConfig: config, ErrorLog: errorLog, Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
 	if l.Addr().Network() != "unix" {
 		srv.MaxHeaderBytes = maxHeader
 		srv.ConnState = (&connlimit.Limit{Max: maxConns}).Changed
-		if isLoopback(l.Addr()) {
+		// A web page cannot pass the check of a certificate or a token by another name.
+		if isLoopback(l.Addr()) && config == nil {
 			srv.Handler = localOnly(h)
 		}
 		l = guarded{l}
 	}
 	done := make(chan error, 1) // one value, of the one goroutine
-	go func() { done <- srv.Serve(l) }()
+	go func() {
+		if config != nil {
+			done <- srv.ServeTLS(l, "", "")
+		} else {
+			done <- srv.Serve(l)
+		}
+	}()
 	select {
 	case err := <-done:
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)

@@ -1,0 +1,61 @@
+package auth
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Verb returns the verb of the API that stands for an HTTP method, as kubelet has it. For other
+// methods than GET, POST, PUT, PATCH and DELETE, such as HEAD, it is "", which only rules for all
+// verbs allow.
+func Verb(method string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodGet:
+		return "get"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	default:
+		return ""
+	}
+}
+
+// subresources are the subresources of nodes by path, as kubelet has them. A path stands for all
+// below it too. (GetRequestAttributes in pkg/kubelet/server/auth.go, KEP-2862.)
+var subresources = []struct { // never changed
+	path string
+	// first is enough on its own, and so is then.
+	first, then string
+}{
+	{"/pods", "pods", "proxy"},
+	{"/healthz", "healthz", "proxy"},
+	{"/configz", "configz", "proxy"},
+	{"/runningpods", "pods", "proxy"},
+	{"/stats", "stats", ""},
+	{"/metrics", "metrics", ""},
+	{"/logs", "log", ""},
+	{"/checkpoint", "checkpoint", ""},
+	{"/statusz", "statusz", ""},
+	{"/flagz", "configz", ""},
+}
+
+// Subresources returns the subresources of nodes of which a client needs one, to request the path
+// of a URL: for example pods or proxy for /pods, log for /logs/messages. All paths that have none
+// of their own need proxy: logs of containers, commands in containers, profiles.
+func Subresources(path string) []string {
+	for _, s := range subresources {
+		if rest, ok := strings.CutPrefix(path, s.path); !ok || rest != "" && rest[0] != '/' {
+			continue
+		}
+		if s.then == "" {
+			return []string{s.first}
+		}
+		return []string{s.first, s.then}
+	}
+	return []string{"proxy"}
+}

@@ -1,0 +1,36 @@
+// Package auth decides who may use the kubelet's HTTP API.
+//
+// A [Guard] stands before the handlers of a port. It finds out who the client is
+// ([Authenticator]), what the request asks for ([Attributes], those of kubelet), and whether
+// this is allowed ([Authorizer]). Nothing behind it sees a request that is not allowed, and an
+// answer to such a request depends on nothing behind it: not even on whether a path or a pod
+// exists.
+//
+//	guard, err := auth.New(auth.Options{
+//		NodeName:       "edge-7",
+//		Authenticators: []auth.Authenticator{clientCA, tokens},
+//		Authorizer:     auth.SystemMasters{},
+//	})
+//	...
+//	err = server.ServeTLS(ctx, listener, guard.Protect(handler), server.TLSOptions{GetCertificate: serving.GetCertificate})
+//
+// # Authenticators
+//
+// [ClientCA] identifies clients by certificates, as the API server and kubectl have them. The
+// user is the common name of the subject, the groups are its organizations. Package
+// cluster/reviews has the API server review bearer tokens.
+//
+// The authenticators are called in order, until one knows the client. A client that shows
+// nothing to any of them is anonymous: user system:anonymous of the group
+// system:unauthenticated, if [Options].Anonymous allows that. A client that shows something
+// that is not valid is never anonymous.
+//
+// # Authorizers
+//
+// The resource is always the node itself, and the subresource depends on the path, see
+// [Attributes]. Package cluster/reviews asks the API server. [SystemMasters] is for nodes
+// without one. [AlwaysAllow] allows everything, as kubelet's authorization mode of this name.
+//
+// An error of an authorizer means that it could not decide. The request fails with status 500,
+// and does not reach the handler.
+package auth
