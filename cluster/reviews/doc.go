@@ -1,0 +1,26 @@
+// Package reviews has the API server decide who a client of the node's port is, and what it may
+// do, as kubelet does with its webhook modes of authentication and authorization.
+//
+//	guard, err := auth.New(auth.Options{
+//		NodeName:       "edge-7",
+//		Authenticators: []auth.Authenticator{clientCA, reviews.NewTokens(client, reviews.TokensOptions{})},
+//		Authorizer:     reviews.NewAccess(client, reviews.AccessOptions{}),
+//	})
+//
+// [Tokens] implements auth.Authenticator of package server/auth with TokenReviews, for bearer
+// tokens such as those of service accounts. [Access] implements auth.Authorizer with
+// SubjectAccessReviews. The credentials of a node may create both.
+//
+// # Cache
+//
+// Answers are kept for a time, so that a scraper costs the API server next to nothing. A token that
+// is revoked, and a permission that is taken away, are valid until then. At most one
+// request for the same question is under way, and at most 4096 answers of each kind are kept. Tokens
+// themselves are not kept, but hashes of them.
+//
+// # Errors
+//
+// A request that may succeed later is repeated up to four times, for 10 seconds at most. Then, and while the API
+// server is away, nobody is let in whose answer is not in the cache. Give the client a budget of
+// requests of its own: anybody can cause requests with tokens that are not valid.
+package reviews
