@@ -100,14 +100,16 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		return nil
 	})
 	for _, l := range listeners {
-		h := server.Healthz(agent)
-		if l.pods {
-			h = server.Handler(agent, sopts)
-		}
 		defer func() { _ = l.Close() }() // also if the agent does not start
+	}
+	for _, l := range listeners {
+		run, err := port(s, joins, l, agent, sopts)
+		if err != nil {
+			return left, err
+		}
 		if err := agent.Add("port "+l.Addr().String(), func(ctx context.Context) error {
-			log.Info("Serving", "address", l.Addr().String(), "pods", l.pods)
-			return server.Serve(ctx, l.Listener, h)
+			log.Info("Serving", "address", l.Addr().String(), "api", l.api)
+			return run(ctx)
 		}); err != nil {
 			return left, err
 		}
@@ -165,32 +167,59 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// listener is a port. pods is true if it serves more than /healthz.
+// What a port serves.
+const (
+	apiHealthz  = "healthz"
+	apiReadOnly = "read-only"
+	apiKubelet  = "kubelet"
+)
+
+// listener is a port.
 type listener struct {
 	net.Listener
-	pods bool
+	api string
+}
+
+// port returns the component that serves a port.
+func port(s *config.Settings, m *member, l listener, agent *kubeletkit.Agent, opts server.Options) (func(context.Context) error, error) {
+	switch l.api {
+	case apiHealthz:
+		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, server.Healthz(agent)) }, nil
+	case apiReadOnly:
+		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, server.Handler(agent, opts)) }, nil
+	}
+	opts.NoDebugging = !*s.EnableDebuggingHandlers
+	api, err := newKubeletAPI(s, m, opts.Logger)
+	if err != nil {
+		return nil, err
+	}
+	h := server.Kubelet(agent, agent, opts)
+	return func(ctx context.Context) error { return api.serve(ctx, l.Listener, h) }, nil
 }
 
 // listen opens the ports of the settings. If one cannot be opened, none is open.
 func listen(s *config.Settings) ([]listener, error) {
 	var out []listener
-	open := func(host string, port int32, pods bool, field, flag string) error {
+	open := func(host string, port int32, api, field, flag string) error {
 		if port == 0 {
 			return nil
 		}
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("opening the port of %s: %w, maybe by another agent; choose another with %s, or none with 0", field, err, flag)
+			return fmt.Errorf("opening the port of %s: %w, maybe by another agent; choose another with %s", field, err, flag)
 		}
 		if err != nil {
 			return fmt.Errorf("opening the port of %s: %w", field, err)
 		}
-		out = append(out, listener{Listener: l, pods: pods})
+		out = append(out, listener{Listener: l, api: api})
 		return nil
 	}
-	err := open(s.Address, s.ReadOnlyPort, true, "readOnlyPort", "--read-only-port")
+	err := open(s.ReadOnlyAddress, s.ReadOnlyPort, apiReadOnly, "readOnlyPort", "--read-only-port, or none with 0")
 	if err == nil {
-		err = open(s.HealthzBindAddress, *s.HealthzPort, false, "healthzPort", "--healthz-port")
+		err = open(s.HealthzBindAddress, *s.HealthzPort, apiHealthz, "healthzPort", "--healthz-port, or none with 0")
+	}
+	if err == nil && *s.EnableServer {
+		err = open(s.Address, s.Port, apiKubelet, "port", "--port, or none with --enable-server=false")
 	}
 	if err != nil {
 		for _, l := range out {

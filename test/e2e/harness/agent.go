@@ -140,6 +140,16 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 	if filepath.Base(options.Binary) == "kubelet" {
 		maps.Copy(a.config, kubeletConfig)
 	}
+	if options.Kubeconfig != "" {
+		// The API server connects to the address of the node.
+		maps.Copy(a.config, map[string]any{
+			"enableServer": true, "address": "0.0.0.0", "port": port + 1000,
+			"authentication": nil, "authorization": nil,
+		})
+		if ca := filepath.Join(filepath.Dir(options.Kubeconfig), "ca.crt"); exists(ca) {
+			a.config["authentication"] = map[string]any{"x509": map[string]string{"clientCAFile": ca}}
+		}
+	}
 	maps.Copy(a.config, options.Config)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -159,6 +169,11 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 		a.client.CloseIdleConnections()
 	})
 	return a
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // LogPath is the file with the agent's output.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -22,6 +23,9 @@ import (
 
 // NodeIP is the address of the nodes of a [ControlPlane]; behind it is nothing.
 const NodeIP = "192.0.2.10"
+
+// kubeletClient is the user that the API server is to the ports of nodes.
+const kubeletClient = "kube-apiserver-kubelet-client"
 
 // controlPlaneURL is the address of the API server of a [ControlPlane], in its network namespace.
 const controlPlaneURL = "https://" + apiServerAddr
@@ -64,7 +68,7 @@ func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 	for _, c := range []struct{ name, user, group string }{
 		{"kube-apiserver", "kube-apiserver", ""}, {"admin", "admin", "system:masters"},
 		{"kube-controller-manager", "system:kube-controller-manager", ""}, {"kube-scheduler", "system:kube-scheduler", ""},
-		{"kubelet-client", "kube-apiserver-kubelet-client", "system:masters"},
+		{"kubelet-client", kubeletClient, ""},
 	} {
 		if err := p.ca.issue(c.name, c.user, 24*time.Hour, c.group); err != nil {
 			t.Fatal(err)
@@ -94,6 +98,14 @@ func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 		"--listen-peer-urls", "http://"+etcdPeerAddr, "--initial-advertise-peer-urls", "http://"+etcdPeerAddr,
 		"--initial-cluster", "default=http://"+etcdPeerAddr)
 	p.StartAPIServer(t)
+	_, err = p.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "e2e-kubelet-client"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kubeletClient}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Both wait for the API server themselves, but with pauses that grow.
 	for name, args := range map[string][]string{
 		"kube-controller-manager": {
@@ -144,6 +156,7 @@ func (p *ControlPlane) StartAPIServer(t testing.TB) {
 		"--tls-cert-file", p.path("kube-apiserver.crt"), "--tls-private-key-file", p.path("kube-apiserver.key"),
 		"--client-ca-file", p.path("ca.crt"),
 		"--kubelet-client-certificate", p.path("kubelet-client.crt"), "--kubelet-client-key", p.path("kubelet-client.key"),
+		"--kubelet-preferred-address-types", "InternalIP",
 		"--service-account-issuer", "https://e2e", "--service-account-signing-key-file", p.path("kube-apiserver.key"),
 		"--service-account-key-file", p.path("kube-apiserver.key"),
 		"--service-cluster-ip-range", "10.99.0.0/24", "--endpoint-reconciler-type", "none",

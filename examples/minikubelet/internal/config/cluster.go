@@ -28,7 +28,7 @@ const (
 		register-with-taints rotate-certificates`
 	clusterFields = `enableControllerAttachDetach eventBurst eventRecordQPS kubeAPIBurst kubeAPIQPS nodeLeaseDurationSeconds
 		nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency providerID registerNode registerWithTaints
-		rotateCertificates localStorageCapacityIsolation mergeDefaultEvictionSettings`
+		rotateCertificates serverTLSBootstrap localStorageCapacityIsolation mergeDefaultEvictionSettings`
 )
 
 // Cluster are the flags of the API server that have no field in the configuration file.
@@ -192,6 +192,9 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		ReportFrequency:       s.NodeStatusReportFrequency.Duration,
 		LeaseDuration:         time.Duration(s.NodeLeaseDurationSeconds) * time.Second,
 	}
+	if *s.EnableServer {
+		opts.Port = s.Port
+	}
 	if *s.NodeStatusMaxImages == 0 {
 		opts.Images = noImages{}
 	}
@@ -238,7 +241,7 @@ func (s *Settings) clusterPaths() []*string {
 	if s.CertDir == "" && s.RootDir != "" {
 		s.CertDir = filepath.Join(s.RootDir, "pki")
 	}
-	return []*string{&s.Kubeconfig, &s.BootstrapKubeconfig, &s.CertDir}
+	return []*string{&s.Kubeconfig, &s.BootstrapKubeconfig, &s.CertDir, &s.TLSCertFile, &s.TLSPrivateKeyFile, &s.Authentication.X509.ClientCAFile}
 }
 
 // labelMap is a flag of labels. A flag that is given again replaces single labels.

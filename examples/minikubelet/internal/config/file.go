@@ -78,7 +78,7 @@ func load(path string, into *KubeletConfiguration) (warnings, fields []string, e
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, p := range []*string{&into.StaticPodPath, &into.PodLogsDir, into.ResolverConfig} {
+	for _, p := range []*string{&into.StaticPodPath, &into.PodLogsDir, into.ResolverConfig, &into.TLSCertFile, &into.TLSPrivateKeyFile, &into.Authentication.X509.ClientCAFile} {
 		if p != nil && *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)
 		}
@@ -114,7 +114,8 @@ func (d *timeOrDuration) UnmarshalJSON(b []byte) error {
 // implemented are the fields of a KubeletConfiguration that have an effect here. A name
 // stands for all fields below it.
 const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHeader httpCheckFrequency
-	containerRuntimeEndpoint imageServiceEndpoint podLogsDir address readOnlyPort
+	containerRuntimeEndpoint imageServiceEndpoint podLogsDir address port readOnlyPort
+	tlsCertFile tlsPrivateKeyFile tlsMinVersion tlsCipherSuites tlsCurvePreferences authentication authorization enableDebuggingHandlers
 	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods podsPerCore clusterDNS
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff logging.verbosity
 	systemReserved kubeReserved runOnce featureGates.EventedPLEG podPidsLimit

@@ -43,11 +43,6 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringVar(&s.CheckpointKey, "checkpoint-key-file", "", "file of 16, 24 or 32 bytes, or as many in base64, that encrypts the secrets and config maps in the checkpoint directory; those that were kept without it are removed. Pods are not encrypted, nor is the state of the embedded runtime, which has the environment of each container, with its secrets; only their file mode protects these (default: nothing is encrypted)")
 	fs.StringVar(&s.ContainerRuntimeEndpoint, "container-runtime-endpoint", s.ContainerRuntimeEndpoint, "CRI socket of the container runtime (default: the embedded runtime, whose containers are processes of this machine)")
 	fs.StringVar(&s.ImageServiceEndpoint, "image-service-endpoint", s.ImageServiceEndpoint, "CRI socket for images (default: that of the runtime)")
-	fs.StringVar(&s.Address, "address", s.Address, "address that the read-only port is bound to")
-	fs.Int32Var(&s.ReadOnlyPort, "read-only-port", s.ReadOnlyPort, "port of /healthz, /pods and /metrics, without authentication; 0 for none")
-	fs.Int32Var(s.HealthzPort, "healthz-port", *s.HealthzPort, "port of /healthz alone; 0 for none")
-	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress, "address that the healthz port is bound to")
-	fs.BoolVar(s.EnableServer, "enable-server", *s.EnableServer, "kubelet's switch of its authenticated port, which this agent does not have")
 	fs.DurationVar(&s.FileCheckFrequency.Duration, "file-check-frequency", s.FileCheckFrequency.Duration, "time between two full reads of the manifests")
 	fs.StringVar(&s.StaticPodURL, "manifest-url", s.StaticPodURL, "URL of manifests of pods to run, in addition to those of --pod-manifest-path")
 	fs.Var(cliflag.NewColonSeparatedMultimapStringString(&s.StaticPodURLHeader), "manifest-url-header", "comma-separated list of name:value HTTP headers for --manifest-url; the flag and the names may be repeated")
@@ -81,6 +76,7 @@ func (s *Settings) flags() *pflag.FlagSet {
 	fs.StringSliceVar(&s.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", s.AllowedUnsafeSysctls, "sysctls that pods may set beside the safe ones; a name may end in *")
 	fs.BoolVar(&s.ProtectKernelDefaults, "protect-kernel-defaults", s.ProtectKernelDefaults, "start only if the kernel's settings are those that kubelet requires; they are never changed")
 
+	s.addServerFlags(fs)
 	s.addClusterFlags(fs)
 	fs.StringSliceVar(&s.EnforceNodeAllocatable, "enforce-node-allocatable", s.EnforceNodeAllocatable, "levels at which kubelet enforces what is allocatable; this agent enforces it at admission only")
 	for name := range strings.FieldsSeq(ignoredFlags) {

@@ -10,9 +10,7 @@ func (ignored) Type() string     { return "ignored" }
 // ignoredFlags are kubelet's flags (as of 1.36) that take a value and are not
 // implemented here, ignoredSwitches those that need none.
 const (
-	ignoredFlags = `authentication-token-webhook-cache-ttl authorization-mode authorization-webhook-cache-authorized-ttl
-		authorization-webhook-cache-unauthorized-ttl client-ca-file
-		container-log-max-files container-log-max-size cpu-manager-policy
+	ignoredFlags = `container-log-max-files container-log-max-size cpu-manager-policy
 		cpu-manager-policy-options cpu-manager-reconcile-period
 		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
 		eviction-soft-grace-period experimental-mounter-path hairpin-mode
@@ -20,14 +18,12 @@ const (
 		kube-api-content-type kube-reserved-cgroup kubelet-cgroups lock-file
 		log-flush-frequency logging-format max-open-files maximum-dead-containers
 		memory-manager-policy
-		oom-score-adj pod-cidr port qos-reserved
+		oom-score-adj pod-cidr qos-reserved
 		reserved-cpus reserved-memory runtime-cgroups streaming-connection-idle-timeout system-cgroups
-		system-reserved-cgroup tls-cert-file tls-cipher-suites tls-min-version tls-private-key-file
+		system-reserved-cgroup
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
-	ignoredSwitches = `anonymous-auth authentication-token-webhook contention-profiling
-		enable-debugging-handlers exit-on-lock-contention
+	ignoredSwitches = `contention-profiling exit-on-lock-contention
 		experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on kernel-memcg-notification
-		make-iptables-util-chains
-		rotate-server-certificates windows-service`
+		make-iptables-util-chains windows-service`
 )

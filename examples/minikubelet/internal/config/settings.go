@@ -39,6 +39,8 @@ type Settings struct {
 	MaxDeadPerName   int32
 	MinContainerTTL  time.Duration
 	RunOnceTimeout   time.Duration
+	// ReadOnlyAddress is the address of the read-only port.
+	ReadOnlyAddress string
 	// Embedded means that no endpoint of a container runtime was given.
 	Embedded bool
 	// Warnings name what was given and understood but is not implemented.
@@ -76,6 +78,7 @@ func Parse(args []string) (*Settings, error) {
 	}
 	s.warn(fs)
 	s.warnCluster(fs, fields)
+	s.resolveServer(fs, fields)
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}
@@ -115,15 +118,11 @@ func (s *Settings) warn(fs *pflag.FlagSet) {
 
 // defaults fills in kubelet's defaults for the fields that are implemented.
 func defaults(c *KubeletConfiguration) {
-	def(&c.Address, "0.0.0.0")
-	def(&c.HealthzBindAddress, "127.0.0.1")
 	def(&c.SyncFrequency.Duration, time.Minute)
 	def(&c.FileCheckFrequency.Duration, 20*time.Second)
 	def(&c.HTTPCheckFrequency.Duration, 20*time.Second)
 	def(&c.RuntimeRequestTimeout.Duration, 2*time.Minute)
 	def(&c.MaxPods, 110)
-	def(&c.HealthzPort, ptr.To[int32](10248))
-	def(&c.EnableServer, ptr.To(true))
 	def(&c.ImageGCHighThresholdPercent, ptr.To[int32](85))
 	def(&c.ImageGCLowThresholdPercent, ptr.To[int32](80))
 	def(&c.ImageMinimumGCAge.Duration, 2*time.Minute)
@@ -139,6 +138,7 @@ func defaults(c *KubeletConfiguration) {
 	def(&c.CPUCFSQuota, ptr.To(true))
 	def(&c.CPUCFSQuotaPeriod, &metav1.Duration{Duration: 100 * time.Millisecond})
 	def(&c.CrashLoopBackOff.MaxContainerRestartPeriod, &metav1.Duration{Duration: 300 * time.Second})
+	serverDefaults(c)
 	clusterDefaults(c)
 }
 

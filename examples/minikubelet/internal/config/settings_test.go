@@ -121,10 +121,10 @@ func TestSettings(t *testing.T) {
 				assert.Equal(t, 7*time.Second, s.HTTPCheckFrequency.Duration)
 				assert.Empty(t, s.Warnings)
 			}},
-		{"what has no effect is named", header + "volumePluginDir: /x\nregisterWithTaints: [{key: a, effect: NoExecute}]\nlogging: {format: json, verbosity: 1}\nauthentication: {anonymous: {enabled: true}}\n",
+		{"what has no effect is named", header + "volumePluginDir: /x\nregisterWithTaints: [{key: a, effect: NoExecute}]\nlogging: {format: json, verbosity: 1}\noomScoreAdj: -5\n",
 			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on"}, func(t *testing.T, s *Settings) {
 				all := strings.Join(s.Warnings, "\n")
-				for _, name := range []string{"field volumePluginDir ", "field logging.format ", "field authentication ", "feature gate A ", "--register-node, registerWithTaints: no effect without --kubeconfig", "--fail-swap-on "} {
+				for _, name := range []string{"field volumePluginDir ", "field logging.format ", "field oomScoreAdj ", "feature gate A ", "--register-node, registerWithTaints: no effect without --kubeconfig", "--fail-swap-on "} {
 					assert.Contains(t, all, name)
 				}
 				assert.NotContains(t, all, "verbosity")
@@ -317,6 +317,6 @@ func TestUsage(t *testing.T) {
 	for _, name := range []string{"--config", "--pod-manifest-path", "--container-runtime-endpoint", "--runonce", "--v"} {
 		assert.Contains(t, usage, name)
 	}
-	assert.NotContains(t, usage, "tls-cipher-suites", "what has no effect is not advertised")
-	assert.Less(t, strings.Count(usage, "\n"), 80)
+	assert.NotContains(t, usage, "oom-score-adj", "what has no effect is not advertised")
+	assert.Less(t, strings.Count(usage, "\n"), 100)
 }

@@ -23,12 +23,6 @@ func (s *Settings) validate() error {
 	if !slices.Contains(terminal.Modes(), s.Show) {
 		errs = append(errs, fmt.Errorf("--show %q: must be auto, table, lines or none", s.Show))
 	}
-	if s.ReadOnlyPort < 0 || s.ReadOnlyPort > 65535 {
-		errs = append(errs, fmt.Errorf("readOnlyPort %d: must be between 0 and 65535", s.ReadOnlyPort))
-	}
-	if p := *s.HealthzPort; p < 0 || p > 65535 {
-		errs = append(errs, fmt.Errorf("healthzPort %d: must be between 0 and 65535", p))
-	}
 	if d := s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; d < time.Second || d > 300*time.Second {
 		errs = append(errs, fmt.Errorf("crashLoopBackOff.maxContainerRestartPeriod %s: must be between 1s and 300s", d))
 	}
@@ -45,6 +39,7 @@ func (s *Settings) validate() error {
 	}
 	errs = append(errs, s.validateImageGC()...)
 	errs = append(errs, s.validateSecurity()...)
+	errs = append(errs, s.validateServer()...)
 	errs = append(errs, s.validateCluster()...)
 	if _, err := cgroup.New(cgroup.Options{Root: s.CgroupRoot, DefaultDriver: cgroup.Driver(s.CgroupDriver)}); err != nil {
 		errs = append(errs, fmt.Errorf("cgroupRoot or cgroupDriver: %w", err))

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeletkit/kubeletkit/cluster/credentials"
+	"github.com/kubeletkit/kubeletkit/cluster/reviews"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/server"
+	"github.com/kubeletkit/kubeletkit/server/auth"
+)
+
+// newGuard returns the guard of the port for the API server, which asks the API server of the
+// client; nil if there is none.
+func newGuard(s *config.Settings, client kubernetes.Interface, log logr.Logger) (*auth.Guard, error) {
+	name, err := s.NodeName()
+	if err != nil {
+		return nil, err
+	}
+	opts := auth.Options{NodeName: name, Anonymous: *s.Authentication.Anonymous.Enabled, Logger: log}
+	if file := s.Authentication.X509.ClientCAFile; file != "" {
+		ca, err := auth.NewClientCA(file, log)
+		if err != nil {
+			return nil, err
+		}
+		opts.Authenticators = append(opts.Authenticators, ca)
+	}
+	if *s.Authentication.Webhook.Enabled {
+		opts.Authenticators = append(opts.Authenticators, reviews.NewTokens(client, reviews.TokensOptions{TTL: s.Authentication.Webhook.CacheTTL.Duration}))
+	}
+	switch s.Authorization.Mode {
+	case config.AlwaysAllow:
+		opts.Authorizer = auth.AlwaysAllow{}
+	case config.Webhook:
+		ttls := s.Authorization.Webhook
+		opts.Authorizer = reviews.NewAccess(client, reviews.AccessOptions{AuthorizedTTL: ttls.CacheAuthorizedTTL.Duration, UnauthorizedTTL: ttls.CacheUnauthorizedTTL.Duration})
+	default:
+		opts.Authorizer = auth.SystemMasters{}
+	}
+	return auth.New(opts)
+}
+
+// reviewClient returns a client for reviews and serving certificates, with a budget of its own:
+// strangers can cause reviews.
+func (m *member) reviewClient(s *config.Settings) (kubernetes.Interface, error) {
+	limited := withAgent(rest.CopyConfig(m.credentials.Config()))
+	limited.QPS, limited.Burst = float32(*s.KubeAPIQPS), int(s.KubeAPIBurst)
+	if limited.QPS == 0 {
+		limited.QPS = -1
+	}
+	return kubernetes.NewForConfig(limited)
+}
+
+// addresses returns the addresses of the node object; none while there is no such object.
+func (m *member) addresses() []v1.NodeAddress {
+	if m == nil || m.Object() == nil {
+		return nil
+	}
+	return m.Object().Status.Addresses
+}
+
+// kubeletAPI is the port of kubelet's API.
+type kubeletAPI struct {
+	guard   *auth.Guard
+	tls     server.TLSOptions
+	serving credentials.ServingOptions
+	node    string
+	log     logr.Logger
+}
+
+// newKubeletAPI returns the port that the settings describe. It makes no connection.
+func newKubeletAPI(s *config.Settings, m *member, log logr.Logger) (*kubeletAPI, error) {
+	var client kubernetes.Interface
+	if m != nil {
+		var err error
+		if client, err = m.reviewClient(s); err != nil {
+			return nil, fmt.Errorf("client for reviews: %w", err)
+		}
+	}
+	a := &kubeletAPI{log: log}
+	var err error
+	if a.node, err = s.NodeName(); err != nil {
+		return nil, err
+	}
+	if a.guard, err = newGuard(s, client, log); err != nil {
+		return nil, err
+	}
+	if a.tls, err = s.TLS(); err != nil {
+		return nil, err
+	}
+	a.tls.Logger = log
+	a.serving = credentials.ServingOptions{CertFile: s.TLSCertFile, KeyFile: s.TLSPrivateKeyFile, CertDir: s.CertDir, Logger: log}
+	if s.ServerTLSBootstrap {
+		a.serving.Client, a.serving.Addresses = client, m.addresses
+	}
+	return a, nil
+}
+
+// serve serves until ctx ends. A certificate that signs itself is made here, when the agent has
+// locked its directory.
+func (a *kubeletAPI) serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	serving, err := credentials.LoadServing(a.node, a.serving)
+	if err != nil {
+		return err
+	}
+	opts := a.tls
+	opts.GetCertificate = serving.GetCertificate
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return serving.Run(ctx) })
+	g.Go(func() error { return server.ServeTLS(ctx, l, a.guard.Protect(h), opts) })
+	return g.Wait()
+}
