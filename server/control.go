@@ -30,24 +30,23 @@ type Containers interface {
 	runtime.Execer
 }
 
-// Control returns a handler of the read-only API, of /containerLogs and of /run. A client
+// Control returns a handler of /healthz, of /pods, of /containerLogs and of /run. A client
 // that reaches it can run commands in all containers. Serve it where only the agent's own
 // user can reach it, such as on a socket of [ListenUnix].
 func Control(agent Agent, containers Containers, opts Options) http.Handler {
-	mux := http.NewServeMux()
-	readOnly := Handler(agent, opts)
-	mux.Handle("/healthz", readOnly)
-	mux.Handle("/pods", readOnly)
+	mux := newRoutes()
+	addHealthz(mux, agent)
+	addPods(mux, agent, opts)
 	addContainers(mux, agent, containers, opts)
 	return mux
 }
 
 // addContainers adds the handlers of containers.
-func addContainers(mux *http.ServeMux, agent Agent, containers Containers, opts Options) {
+func addContainers(mux *routes, agent Agent, containers Containers, opts Options) {
 	c := &control{agent: agent, containers: containers, log: opts.Logger}
 	for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
-		mux.HandleFunc("GET /containerLogs/"+pod+"/{container}", c.containerLogs)
-		mux.HandleFunc("POST /run/"+pod+"/{container}", c.run)
+		mux.handle("GET /containerLogs/"+pod+"/{container}", http.HandlerFunc(c.containerLogs))
+		mux.handle("POST /run/"+pod+"/{container}", http.HandlerFunc(c.run))
 	}
 }
 

@@ -204,7 +204,7 @@ func TestLogs(t *testing.T) {
 		assert.Equal(t, want, body)
 	}
 	code, _ = get(t, server.Handler(n, server.Options{}), path)
-	assert.Equal(t, http.StatusNotFound, code, "the read-only API has no logs")
+	assert.Equal(t, http.StatusMethodNotAllowed, code, "the read-only API has no logs")
 	code, body = get(t, h, "/healthz")
 	assert.Equal(t, http.StatusOK, code, body)
 }

@@ -1,22 +1,29 @@
 package server
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/connlimit"
 )
 
 const (
 	// writeTimeout is the time that a client may take to receive what is written at once,
 	// such as a list of pods.
 	writeTimeout = 30 * time.Second
-	// maxConns is the maximum number of connections of a port.
+	// trustedTimeout is the same for a client that is trusted: it may pause, as a person does who
+	// reads a log page by page (kubelet: the time for a whole answer).
+	trustedTimeout = 4 * time.Hour
+	// maxConns is the maximum number of connections of a port to clients that are not trusted.
 	maxConns = 100
 )
 
-// guarded is a listener whose clients are not trusted: they may be slow.
+// guarded is a listener whose clients are not trusted at first: they may be slow.
 type guarded struct{ net.Listener }
 
 func (g guarded) Accept() (net.Conn, error) {
@@ -24,17 +31,69 @@ func (g guarded) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return impatient{c}, nil
+	return &impatient{Conn: c}, nil
 }
 
 // impatient is a connection with a deadline for each write.
-type impatient struct{ net.Conn }
+type impatient struct {
+	net.Conn
+	trusted atomic.Bool
+	// limit is the deadline that a handler has set.
+	limit atomic.Pointer[time.Time]
+}
 
-func (c impatient) Write(data []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+// SetWriteDeadline sets a deadline that ends writes before their own does. The zero time is none.
+func (c *impatient) SetWriteDeadline(t time.Time) error {
+	c.limit.Store(&t)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+func (c *impatient) Write(data []byte) (int, error) {
+	patience := writeTimeout
+	if c.trusted.Load() {
+		patience = trustedTimeout
+	}
+	deadline := time.Now().Add(patience)
+	if limit := c.limit.Load(); limit != nil && !limit.IsZero() && limit.Before(deadline) {
+		deadline = *limit
+	}
+	if err := c.Conn.SetWriteDeadline(deadline); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(data)
+}
+
+// connKey is the key of the connection in the context of its requests.
+type connKey struct{}
+
+// serverConn is a connection of a server.
+type serverConn struct {
+	net.Conn
+	limit *connlimit.Limit
+}
+
+// trust lets the connection no longer count, and its client be slow.
+func (c serverConn) trust() {
+	c.limit.Exempt(c.Conn)
+	raw := c.Conn
+	if t, ok := raw.(*tls.Conn); ok {
+		raw = t.NetConn()
+	}
+	if i, ok := raw.(*impatient); ok {
+		i.trusted.Store(true)
+	}
+}
+
+// Trusted returns a handler that is the same for clients that are trusted: their connections do
+// not count for the limit of the port ([Serve], [ServeTLS]), and they have 4 hours to receive
+// what is written at once. Put it behind a guard.
+func Trusted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if c, ok := req.Context().Value(connKey{}).(serverConn); ok {
+			c.trust()
+		}
+		h.ServeHTTP(w, req)
+	})
 }
 
 // localOnly refuses requests whose Host is the name of another machine: a web page whose

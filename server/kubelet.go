@@ -1,27 +1,140 @@
 package server
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+	"strings"
 
-// Kubelet returns a handler of kubelet's API: everything that this package serves, under
-// kubelet's paths. Clients can run commands in all containers, so that a guard of package
-// server/auth has to stand before it.
-//
-// With Options.NoDebugging, the paths of kubelet's debugging handlers answer with status 405:
-// what reads logs or runs something in containers, and /runningpods, /debug/pprof and /logs.
-func Kubelet(agent Agent, containers Containers, opts Options) http.Handler {
-	mux := http.NewServeMux()
-	readOnly := Handler(agent, opts)
-	mux.Handle("/", readOnly)
-	if opts.NoDebugging {
-		for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
-			mux.HandleFunc(path, debuggingDisabled)
-		}
-		return mux
-	}
-	addContainers(mux, agent, containers, opts)
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Options are the settings of the handlers. The zero value is valid: a handler that needs
+// something that is nil does not exist, so that its paths have status 404.
+type Options struct {
+	// Logger receives errors of connections. Default: none.
+	Logger logr.Logger
+	// Metrics handles GET /metrics of [Handler], for example a handler of promhttp. If nil,
+	// the path does not exist.
+	Metrics http.Handler
+	// ProbeMetrics handles GET /metrics/probes of [Handler], where kubelet has the metrics
+	// with labels for each container. If nil, the path does not exist.
+	ProbeMetrics http.Handler
+
+	// The following are for [Kubelet] only.
+
+	// RunningPods lists the pods of the runtime for GET /runningpods, see [RunningPods].
+	RunningPods func(context.Context) ([]*runtime.Pod, error)
+	// Config returns the configuration for GET /configz, see [Configz].
+	Config func() (any, error)
+	// Flags returns the flags for GET /flagz, see [Flagz].
+	Flags func() map[string]string
+	// Version is the version of the program for GET /statusz. If empty, the path does not exist.
+	Version string
+	// Profiles handles GET /debug/pprof/, for example Handler of package server/profiles.
+	Profiles http.Handler
+	// SetVerbosity changes how much is logged, for PUT /debug/flags/v, see [Verbosity].
+	SetVerbosity func(level string) error
+	// NoDebugging switches the debugging handlers off, as kubelet's enableDebuggingHandlers:
+	// false does.
+	NoDebugging bool
+}
+
+// Handler returns a handler of the read-only API: /healthz, /pods and /metrics.
+func Handler(agent Agent, opts Options) http.Handler {
+	mux := newRoutes()
+	addReadOnly(mux, agent, opts)
+	addNoDebugging(mux)
 	return mux
 }
 
-func debuggingDisabled(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
+// Kubelet returns a handler of kubelet's API: everything that this package serves, under
+// kubelet's paths. Clients can run commands in all containers, so that a guard of package
+// server/auth has to stand before it, and they are [Trusted].
+//
+// With Options.NoDebugging it is the read-only API. As in [Handler], the paths of kubelet's
+// debugging handlers have status 405 then.
+func Kubelet(agent Agent, containers Containers, opts Options) http.Handler {
+	mux := newRoutes()
+	addReadOnly(mux, agent, opts)
+	if opts.NoDebugging {
+		addNoDebugging(mux)
+		return Trusted(mux)
+	}
+	addContainers(mux, agent, containers, opts)
+	if opts.RunningPods != nil {
+		mux.handle("GET /runningpods/{$}", RunningPods(opts.RunningPods))
+		mux.handle("GET /runningpods", RunningPods(opts.RunningPods))
+	}
+	if opts.Config != nil {
+		mux.handle("GET /configz", Configz(opts.Config))
+	}
+	if opts.Flags != nil {
+		mux.handle("GET /flagz", Flagz(opts.Flags))
+	}
+	if opts.Profiles != nil {
+		mux.handle("GET /debug/pprof/", opts.Profiles)
+	} else {
+		mux.handle("/debug/pprof/", disabled("profiling endpoint is disabled."))
+	}
+	if opts.SetVerbosity != nil {
+		mux.handle("/debug/flags/v", Verbosity(opts.SetVerbosity))
+	} else {
+		mux.handle("/debug/flags/v", disabled("flags endpoint is disabled."))
+	}
+	if opts.Version != "" { // the last one: it lists the paths
+		mux.handle("GET /statusz", Statusz(opts.Version, mux.folders()))
+	}
+	return Trusted(mux)
+}
+
+// addReadOnly adds what kubelet serves on both ports.
+func addReadOnly(mux *routes, agent Agent, opts Options) {
+	addHealthz(mux, agent)
+	addPods(mux, agent, opts)
+	if opts.Metrics != nil {
+		mux.handle("GET /metrics", opts.Metrics)
+	}
+	if opts.ProbeMetrics != nil {
+		mux.handle("GET /metrics/probes", opts.ProbeMetrics)
+	}
+}
+
+// addNoDebugging answers on the paths of debugging handlers.
+func addNoDebugging(mux *routes) {
+	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
+		mux.handle(path, disabled("Debug endpoints are disabled."))
+	}
+}
+
+// disabled returns a handler of something that is switched off, as in kubelet.
+func disabled(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) })
+}
+
+// routes is a mux that knows its paths.
+type routes struct {
+	http.ServeMux
+	paths []string
+}
+
+func newRoutes() *routes { return &routes{} }
+
+func (r *routes) handle(pattern string, h http.Handler) {
+	_, path, ok := strings.Cut(pattern, " ")
+	if !ok {
+		path = pattern
+	}
+	r.paths = append(r.paths, path)
+	r.Handle(pattern, h)
+}
+
+// folders returns the first elements of the paths, such as "/metrics".
+func (r *routes) folders() (out []string) {
+	for _, path := range r.paths {
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		out = append(out, "/"+name)
+	}
+	return out
 }

@@ -8,10 +8,8 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -52,72 +50,14 @@ type Mirrors interface {
 	TranslateUID(uid types.UID) types.UID
 }
 
-// Options are the settings of the handlers. The zero value is valid.
-type Options struct {
-	// Logger receives errors of connections. Default: none.
-	Logger logr.Logger
-	// Metrics handles GET /metrics of [Handler], for example a handler of promhttp. If nil,
-	// the path does not exist.
-	Metrics http.Handler
-	// ProbeMetrics handles GET /metrics/probes of [Handler], where kubelet has the metrics
-	// with labels for each container. If nil, the path does not exist.
-	ProbeMetrics http.Handler
-	// NoDebugging switches the debugging handlers of [Kubelet] off, as kubelet's
-	// enableDebuggingHandlers: false does.
-	NoDebugging bool
-}
-
-// Handler returns a handler of the read-only API.
-func Handler(agent Agent, opts Options) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", Healthz(agent))
-	if opts.Metrics != nil {
-		mux.Handle("GET /metrics", opts.Metrics)
-	}
-	if opts.ProbeMetrics != nil {
-		mux.Handle("GET /metrics/probes", opts.ProbeMetrics)
-	}
-	lists := &podLists{agent: agent}
-	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, req *http.Request) {
-		l, err := lists.get(req.Context())
-		defer lists.release(l)
-		if err == nil {
-			err = l.err
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Length", strconv.Itoa(len(l.data))) // so that it is one write
-		if _, err := w.Write(l.data); err != nil {
-			opts.Logger.V(1).Info("The client of /pods disconnected", "reason", err.Error())
-		}
-	})
-	return mux
-}
-
-// Healthz returns a handler of /healthz only, for a separate port.
-func Healthz(agent Agent) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := agent.Healthy(); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		_, _ = w.Write([]byte("ok"))
-	})
-	return mux
-}
-
 // Serve serves the handler on the listener until ctx ends. Then it closes the listener,
 // waits up to a second for the requests to end, and returns nil. If the listener fails, it
 // returns the error.
 //
 // Clients of a listener that is not a unix socket are not trusted: a port has up to 100
 // connections, a request has 16 KiB of headers at most, a client that receives nothing for 30
-// seconds is disconnected, and on a
-// loopback address the Host of a request must be localhost or an IP address.
+// seconds is disconnected, and on a loopback address the Host of a request must be localhost or
+// an IP address. For clients behind [Trusted], the first and the third do not hold.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return serve(ctx, l, h, nil, nil)
 }
@@ -130,7 +70,11 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	srv.Protocols.SetHTTP1(true)
 	if l.Addr().Network() != "unix" {
 		srv.MaxHeaderBytes = maxHeader
-		srv.ConnState = (&connlimit.Limit{Max: maxConns}).Changed
+		limit := &connlimit.Limit{Max: maxConns}
+		srv.ConnState = limit.Changed
+		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, serverConn{c, limit})
+		}
 		// A web page cannot pass the check of a certificate or a token by another name.
 		if isLoopback(l.Addr()) && config == nil {
 			srv.Handler = localOnly(h)

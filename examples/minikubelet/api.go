@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	goruntime "runtime"
+	"strconv"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -12,12 +15,55 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/credentials"
 	"github.com/kubeletkit/kubeletkit/cluster/reviews"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/auth"
+	"github.com/kubeletkit/kubeletkit/server/profiles"
 )
+
+// serverOptions returns the options of the ports and of the socket.
+func serverOptions(s *config.Settings, rt *cri.Runtime, m *metrics, display *terminal.Display, log logr.Logger) server.Options {
+	opts := server.Options{
+		Logger: log.WithName("server"), Metrics: m.handler, ProbeMetrics: m.probes,
+		RunningPods: rt.ListPods,
+		Config:      func() (any, error) { return s.Effective(display.Verbosity()) },
+		Flags:       func() map[string]string { return s.FlagValues },
+		Version:     version(),
+		NoDebugging: !*s.EnableDebuggingHandlers,
+	}
+	if *s.EnableProfilingHandler {
+		opts.Profiles = profiles.Handler()
+		if s.EnableContentionProfiling {
+			goruntime.SetBlockProfileRate(1)
+		}
+	}
+	if *s.EnableDebugFlagsHandler {
+		opts.SetVerbosity = func(level string) error {
+			v, err := strconv.Atoi(level)
+			if err == nil && v < 0 {
+				err = errors.New("must not be negative")
+			}
+			if err != nil {
+				return fmt.Errorf("verbosity %q: %w", level, err)
+			}
+			display.SetVerbosity(v)
+			return nil
+		}
+	}
+	return opts
+}
+
+// agentOf is the agent as the API server sees it: with the pods that are desired, as kubelet
+// lists them, and with those that are terminating behind the names of their paths.
+type agentOf struct {
+	*kubeletkit.Agent
+	server.Mirrors
+}
 
 // newGuard returns the guard of the port for the API server, which asks the API server of the
 // client; nil if there is none.

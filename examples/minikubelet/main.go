@@ -65,7 +65,8 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	display := terminal.New(settings.Show, os.Stdout, os.Stderr)
-	log := logr.FromSlogHandler(display.Handler(slog.Level(-settings.Verbosity)))
+	display.SetVerbosity(settings.Verbosity)
+	log := logr.FromSlogHandler(display.Handler())
 	for _, w := range settings.Warnings {
 		warn(log, w)
 	}

@@ -79,7 +79,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	sopts := server.Options{Logger: log.WithName("server"), Metrics: m.handler, ProbeMetrics: m.probes}
+	sopts := serverOptions(s, rt, m, display, log)
 	stop := control.NewStop()
 	// The socket and the ports are components, because the agent checks and locks its directory
 	// before it runs them: nothing answers for an agent that does not start.
@@ -103,7 +103,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		defer func() { _ = l.Close() }() // also if the agent does not start
 	}
 	for _, l := range listeners {
-		run, err := port(s, joins, l, agent, sopts)
+		run, err := port(s, l, n, sopts)
 		if err != nil {
 			return left, err
 		}
@@ -181,19 +181,18 @@ type listener struct {
 }
 
 // port returns the component that serves a port.
-func port(s *config.Settings, m *member, l listener, agent *kubeletkit.Agent, opts server.Options) (func(context.Context) error, error) {
+func port(s *config.Settings, l listener, n node, opts server.Options) (func(context.Context) error, error) {
 	switch l.api {
 	case apiHealthz:
-		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, server.Healthz(agent)) }, nil
+		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, server.Healthz(n.Agent)) }, nil
 	case apiReadOnly:
-		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, server.Handler(agent, opts)) }, nil
+		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, server.Handler(n.Agent, opts)) }, nil
 	}
-	opts.NoDebugging = !*s.EnableDebuggingHandlers
-	api, err := newKubeletAPI(s, m, opts.Logger)
+	api, err := newKubeletAPI(s, n.joins, opts.Logger)
 	if err != nil {
 		return nil, err
 	}
-	h := server.Kubelet(agent, agent, opts)
+	h := server.Kubelet(agentOf{n.Agent, n}, n, opts)
 	return func(ctx context.Context) error { return api.serve(ctx, l.Listener, h) }, nil
 }
 

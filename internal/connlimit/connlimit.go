@@ -8,12 +8,28 @@ import (
 )
 
 // Limit closes connections of a server that has more than Max: one that waits for a request,
-// and if all are busy the new one. Connections that a handler has taken over do not count.
+// and if all are busy the new one. Connections that a handler has taken over do not count, nor
+// do those that are exempt.
 type Limit struct {
 	Max int
 
-	mu   sync.Mutex
-	open map[net.Conn]http.ConnState
+	mu     sync.Mutex
+	open   map[net.Conn]http.ConnState
+	exempt map[net.Conn]bool
+}
+
+// Exempt lets the connection no longer count. The server has it open.
+func (l *Limit) Exempt(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.open[c]; !ok {
+		return // closed, or exempt before
+	}
+	delete(l.open, c)
+	if l.exempt == nil {
+		l.exempt = map[net.Conn]bool{}
+	}
+	l.exempt[c] = true
 }
 
 // Changed is for [http.Server].ConnState.
@@ -23,11 +39,15 @@ func (l *Limit) Changed(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateClosed, http.StateHijacked:
 		delete(l.open, c)
+		delete(l.exempt, c)
 		return
 	case http.StateNew:
 		if len(l.open) >= l.Max {
 			_ = l.victim(c).Close()
 		}
+	}
+	if l.exempt[c] {
+		return
 	}
 	if l.open == nil {
 		l.open = map[net.Conn]http.ConnState{}

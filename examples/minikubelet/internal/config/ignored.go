@@ -23,7 +23,7 @@ const (
 		system-reserved-cgroup
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`
-	ignoredSwitches = `contention-profiling exit-on-lock-contention
+	ignoredSwitches = `exit-on-lock-contention
 		experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on kernel-memcg-notification
 		make-iptables-util-chains windows-service`
 )

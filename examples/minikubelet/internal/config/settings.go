@@ -43,6 +43,8 @@ type Settings struct {
 	ReadOnlyAddress string
 	// Embedded means that no endpoint of a container runtime was given.
 	Embedded bool
+	// FlagValues are the values of all flags that have an effect.
+	FlagValues map[string]string
 	// Warnings name what was given and understood but is not implemented.
 	Warnings []string
 }
@@ -79,6 +81,7 @@ func Parse(args []string) (*Settings, error) {
 	s.warn(fs)
 	s.warnCluster(fs, fields)
 	s.resolveServer(fs, fields)
+	s.FlagValues = flagValues(fs)
 	if v := int(s.Logging.Verbosity); !fs.Changed("v") {
 		s.Verbosity = v
 	}

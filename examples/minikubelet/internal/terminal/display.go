@@ -40,6 +40,7 @@ type Display struct {
 	// logs receives the agent's log, for people on a terminal if short is true.
 	logs         io.Writer
 	short, color bool
+	level        slog.LevelVar
 	// draw shows the pods; nil shows nothing.
 	draw func(pods []*v1.Pod)
 	// period is how often the pods are read although nothing has changed, delay the time
@@ -86,13 +87,19 @@ func wantsColor(getenv func(string) string) bool {
 }
 
 // Handler returns the handler of the agent's log: short lines on a terminal, otherwise
-// the text format of package slog. Records below the level are dropped.
-func (d *Display) Handler(level slog.Level) slog.Handler {
+// the text format of package slog. Records above the verbosity are dropped.
+func (d *Display) Handler() slog.Handler {
 	if d.short {
-		return newHandler(d.logs, level, d.color)
+		return newHandler(d.logs, &d.level, d.color)
 	}
-	return slog.NewTextHandler(d.logs, &slog.HandlerOptions{Level: level})
+	return slog.NewTextHandler(d.logs, &slog.HandlerOptions{Level: &d.level})
 }
+
+// SetVerbosity sets how much is logged: the value of the flag -v. The default is 0.
+func (d *Display) SetVerbosity(v int) { d.level.Set(slog.Level(-v)) }
+
+// Verbosity returns how much is logged.
+func (d *Display) Verbosity() int { return -int(d.level.Level()) }
 
 // Interactive reports whether the log is shown on a terminal.
 func (d *Display) Interactive() bool { return d.short }

@@ -28,7 +28,7 @@ const (
 type handler struct {
 	mu    *sync.Mutex // guards out
 	out   io.Writer   // gets one Write for each record
-	level slog.Level
+	level slog.Leveler
 	color bool
 	// prefix of keys: the open groups, each with a dot.
 	prefix string
@@ -36,12 +36,12 @@ type handler struct {
 	attrs string
 }
 
-func newHandler(out io.Writer, level slog.Level, color bool) *handler {
+func newHandler(out io.Writer, level slog.Leveler, color bool) *handler {
 	return &handler{mu: &sync.Mutex{}, out: out, level: level, color: color}
 }
 
 // Enabled implements [slog.Handler].
-func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level.Level() }
 
 // WithAttrs implements [slog.Handler].
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {

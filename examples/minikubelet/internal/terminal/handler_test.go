@@ -103,7 +103,7 @@ func TestTheLogInAFileIsSlogsText(t *testing.T) {
 	defer f.Close()
 	d := New(None, f, f)
 	assert.False(t, d.Interactive())
-	assert.IsType(t, &slog.TextHandler{}, d.Handler(0))
+	assert.IsType(t, &slog.TextHandler{}, d.Handler())
 	d.short = true
-	assert.IsType(t, &handler{}, d.Handler(0))
+	assert.IsType(t, &handler{}, d.Handler())
 }

@@ -1,0 +1,68 @@
+package config
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// masked stands for a value that may be secret, as in kubelet's log.
+const masked = "<masked>"
+
+// Effective returns the configuration that is in effect, as a KubeletConfiguration in JSON:
+// flags over files over defaults, without the fields that have no effect. Headers of the URL of
+// manifests are masked. verbosity is how much is logged now.
+func (s *Settings) Effective(verbosity int) (map[string]any, error) {
+	c := s.KubeletConfiguration
+	c.APIVersion, c.Kind = apiVersion, kind
+	c.Logging.Verbosity = uint32(max(0, verbosity))
+	c.StaticPodURLHeader = maps.Clone(c.StaticPodURLHeader)
+	for name := range c.StaticPodURLHeader {
+		c.StaticPodURLHeader[name] = []string{masked}
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	without := notImplemented("", fields)
+	if s.Kubeconfig == "" {
+		without = append(without, strings.Fields(clusterFields)...)
+	}
+	for _, path := range without {
+		remove(fields, strings.Split(path, "."))
+	}
+	return fields, nil
+}
+
+// remove removes the field of the path, and what has no other field above it.
+func remove(fields map[string]any, path []string) {
+	if len(path) > 1 {
+		if below, ok := fields[path[0]].(map[string]any); ok {
+			if remove(below, path[1:]); len(below) > 0 {
+				return
+			}
+		}
+	}
+	delete(fields, path[0])
+}
+
+// flagValues returns the flags with their values, without those that have no effect.
+func flagValues(fs *pflag.FlagSet) map[string]string {
+	values := map[string]string{}
+	fs.VisitAll(func(f *pflag.Flag) {
+		if _, ok := f.Value.(ignored); ok {
+			return
+		}
+		values[f.Name] = f.Value.String()
+		if f.Name == "manifest-url-header" && values[f.Name] != "" {
+			values[f.Name] = masked
+		}
+	})
+	return values
+}

@@ -1,0 +1,169 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
+	"github.com/kubeletkit/kubeletkit/server/profiles"
+)
+
+func request(t *testing.T, h http.Handler, method, path, body string, header http.Header) (int, string) {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	req.Header = header
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, req)
+	return rec.Code, rec.Body.String()
+}
+
+// kubelet returns everything that the package serves.
+func kubelet(t *testing.T, opts server.Options) http.Handler {
+	t.Helper()
+	n := newNode(t)
+	return server.Kubelet(n, n, opts)
+}
+
+func allOptions() server.Options {
+	page := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { _, _ = w.Write([]byte(req.URL.Path)) })
+	return server.Options{
+		Metrics: page, ProbeMetrics: page, Profiles: profiles.Handler(), Version: "v1",
+		Config:       func() (any, error) { return map[string]any{"maxPods": 7}, nil },
+		Flags:        func() map[string]string { return map[string]string{"v": "2", "port": "10250"} },
+		SetVerbosity: func(string) error { return nil },
+		RunningPods:  func(context.Context) ([]*runtime.Pod, error) { return nil, nil },
+	}
+}
+
+func TestHealthChecks(t *testing.T) {
+	fine, broken := server.Healthz(agent{}), server.Healthz(agent{err: errors.New("the loop hangs")})
+	for _, tc := range []struct {
+		h    http.Handler
+		path string
+		code int
+		body string
+	}{
+		{fine, "/healthz", 200, "ok"},
+		{fine, "/healthz/syncloop", 200, "ok"},
+		{fine, "/healthz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n"},
+		{fine, "/healthz/other", 404, "404 page not found\n"},
+		{broken, "/healthz", 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: the loop hangs\nhealthz check failed\n"},
+		{broken, "/healthz/ping", 200, "ok"},
+		{broken, "/healthz/log", 200, "ok"},
+		{broken, "/healthz/syncloop", 500, "internal server error: the loop hangs\n"},
+		{broken, "/healthz?exclude=syncloop", 200, "ok"},
+		{broken, "/healthz?exclude=syncloop&verbose", 200, "[+]ping ok\n[+]log ok\n[+]syncloop excluded: ok\nhealthz check passed\n"},
+	} {
+		code, body := get(t, tc.h, tc.path)
+		assert.Equal(t, tc.code, code, tc.path)
+		assert.Equal(t, tc.body, body, tc.path)
+	}
+}
+
+func TestZPages(t *testing.T) {
+	h := kubelet(t, allOptions())
+	code, body := get(t, h, "/configz")
+	assert.Equal(t, http.StatusOK, code)
+	assert.JSONEq(t, `{"kubeletconfig":{"maxPods":7}}`, body)
+
+	_, body = get(t, h, "/flagz")
+	assert.True(t, strings.HasPrefix(body, "\nkubelet flagz\nWarning: "), body)
+	assert.True(t, strings.HasSuffix(body, "\nport=10250\nv=2\n"), body)
+	asJSON := http.Header{"Accept": {"application/json;v=v1beta1;g=config.k8s.io;as=Flagz"}}
+	_, body = request(t, h, "GET", "/flagz", "", asJSON)
+	assert.JSONEq(t, `{"kind":"Flagz","apiVersion":"config.k8s.io/v1beta1","metadata":{"name":"kubelet"},"flags":{"port":"10250","v":"2"}}`, body)
+
+	_, body = get(t, h, "/statusz")
+	assert.Contains(t, body, "\nBinary version: v1\n")
+	assert.Contains(t, body, "\nPaths: /configz /containerLogs /debug /flagz /healthz /metrics /pods /run /runningpods\n")
+	_, body = request(t, h, "GET", "/statusz", "", asJSON)
+	var status struct {
+		Kind, BinaryVersion string
+		Paths               []string
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &status))
+	assert.Equal(t, "Statusz", status.Kind)
+	assert.Equal(t, "v1", status.BinaryVersion)
+	assert.Contains(t, status.Paths, "/pods")
+}
+
+func TestVerbosity(t *testing.T) {
+	var level string
+	opts := allOptions()
+	opts.SetVerbosity = func(l string) error {
+		if level = l; l == "x" {
+			return errors.New("not a number")
+		}
+		return nil
+	}
+	h := kubelet(t, opts)
+	code, body := request(t, h, "PUT", "/debug/flags/v", "4\n", nil)
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "successfully set klog.logging.verbosity to 4", body)
+	assert.Equal(t, "4", level)
+	code, body = request(t, h, "PUT", "/debug/flags/v", "x", nil)
+	assert.Equal(t, http.StatusBadRequest, code)
+	assert.Equal(t, "not a number\n", body)
+	code, _ = request(t, h, "PUT", "/debug/flags/v", strings.Repeat("1", 1000), nil)
+	assert.Equal(t, http.StatusBadRequest, code)
+	code, _ = request(t, h, "GET", "/debug/flags/v", "", nil)
+	assert.Equal(t, http.StatusNotAcceptable, code)
+}
+
+func TestRunningPods(t *testing.T) {
+	opts := allOptions()
+	list, failure := []*runtime.Pod{
+		{PodRef: runtime.PodRef{UID: "u1", Namespace: "default", Name: "web"}, Containers: []runtime.Container{
+			{Name: "new", State: runtime.ContainerRunning}, {Name: "old", State: runtime.ContainerExited},
+		}},
+		{PodRef: runtime.PodRef{UID: "u2", Name: "ended"}, Containers: []runtime.Container{{Name: "old", State: runtime.ContainerExited}}},
+	}, error(nil)
+	opts.RunningPods = func(context.Context) ([]*runtime.Pod, error) { return list, failure }
+	h := kubelet(t, opts)
+	for _, path := range []string{"/runningpods", "/runningpods/"} {
+		code, body := get(t, h, path)
+		assert.Equal(t, http.StatusOK, code)
+		var pods v1.PodList
+		require.NoError(t, json.Unmarshal([]byte(body), &pods))
+		require.Len(t, pods.Items, 1)
+		assert.Equal(t, "web", pods.Items[0].Name)
+		assert.Equal(t, []v1.Container{{Name: "new"}}, pods.Items[0].Spec.Containers)
+	}
+	failure = errors.New("the runtime is away")
+	code, _ := get(t, h, "/runningpods")
+	assert.Equal(t, http.StatusInternalServerError, code)
+}
+
+// What is switched off answers as kubelet's; what is missing does not exist.
+func TestSwitches(t *testing.T) {
+	all := allOptions()
+	off := all
+	off.NoDebugging = true
+	bare := server.Options{}
+	for _, tc := range []struct {
+		opts server.Options
+		path string
+		code int
+	}{
+		{all, "/debug/pprof/", 200}, {all, "/debug/pprof/heap", 200}, {all, "/debug/pprof/cmdline", 200}, {all, "/pods/", 200},
+		{bare, "/debug/pprof/heap", 405}, {bare, "/debug/flags/v", 405}, {bare, "/configz", 404}, {bare, "/flagz", 404}, {bare, "/statusz", 404}, {bare, "/runningpods/", 404}, {bare, "/metrics", 404},
+		{off, "/containerLogs/default/web/main", 405}, {off, "/exec/default/web/main", 405}, {off, "/attach/a/b/c", 405}, {off, "/run/a/b/c", 405}, {off, "/portForward/a/b", 405},
+		{off, "/runningpods/", 405}, {off, "/logs/", 405}, {off, "/debug/pprof/heap", 405}, {off, "/debug/flags/v", 404}, {off, "/configz", 404},
+		{off, "/healthz", 200}, {off, "/pods", 200}, {off, "/metrics", 200},
+	} {
+		code, _ := get(t, kubelet(t, tc.opts), tc.path)
+		assert.Equal(t, tc.code, code, tc.path)
+	}
+	code, _ := get(t, server.Handler(agent{}, all), "/configz")
+	assert.Equal(t, http.StatusNotFound, code, "not on the read-only port")
+}
