@@ -22,7 +22,8 @@ type Agent struct {
 	log        logr.Logger
 	parts      Parts
 	dependents *objects.Dependents
-	volumes    *volumeUpdates // nil if PodSyncer is no podsync.VolumeRefresher
+	volumes    *volumeUpdates              // nil if PodSyncer is no podsync.VolumeRefresher
+	measure    func(context.Context) error // nil if PodSyncer is no podsync.StorageMeasurer
 	loop       *syncloop.Loop
 	drain      drain
 	// ends keeps the ends of pods that are to be reported; nil without a checkpoint that
@@ -174,6 +175,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if a.volumes != nil {
 		run(component{"updates of volumes", a.volumes.run}, false)
+	}
+	if a.measure != nil {
+		run(component{"measurements of storage", a.measure}, false)
 	}
 	if p.ImageGC != nil {
 		run(component{"garbage collector of images", p.ImageGC.Run}, false)

@@ -244,6 +244,15 @@ func (a *Agent) buildWorkers(p *Parts) error {
 	if err != nil {
 		return err
 	}
+	if m, ok := runtime.Optional[podsync.StorageMeasurer](p.PodSyncer); ok {
+		a.measure = func(ctx context.Context) error {
+			return m.MeasureStorage(ctx, func(uid types.UID) {
+				if pod, ok := p.PodManager.ByUID(uid); ok {
+					p.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, OnlyKnown: true})
+				}
+			})
+		}
+	}
 	var updated func(*v1.Pod)
 	if r, ok := runtime.Optional[podsync.VolumeRefresher](p.PodSyncer); ok {
 		a.volumes = newVolumeUpdates(r, p.PodManager.ByUID)
@@ -409,6 +418,7 @@ func (a *Agent) logParts() {
 	missing(has[status.PodLister](p.Status), "Status", "status.PodLister", "pods that are being removed are not shown, and their logs are not served")
 	missing(has[status.HealthChecker](p.Status), "Status", "status.HealthChecker", "deliveries that hang do not make the agent unhealthy")
 	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
+	missing(has[podsync.StorageMeasurer](p.PodSyncer), "PodSyncer", "podsync.StorageMeasurer", "pods are not evicted for their storage")
 	missing(has[podsync.VolumeRefresher](p.PodSyncer), "PodSyncer", "podsync.VolumeRefresher", "volumes of a pod that is being synced are updated with the next sync only")
 	missing(has[gc.PodCollector](p.GC), "GC", "gc.PodCollector", "dead containers of crash loops stay until the next collection")
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")

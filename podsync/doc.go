@@ -6,8 +6,9 @@
 // SyncPod brings a pod one step closer to its spec:
 //
 //  1. It generates the API status from the observed status and sets it.
-//  2. It ends a pod that has finished, has exceeded its active deadline, has a volume larger
-//     than its size limit, or uses more ephemeral storage than its limits permit.
+//  2. It ends a pod that has finished, has exceeded its active deadline, or was measured to
+//     have a volume larger than its size limit or to use more ephemeral storage than its
+//     limits permit.
 //  3. It makes the pod's directory, sets up the volumes, looks up the pull secrets and
 //     starts the probes.
 //  4. It calls SyncPod of the runtime, which starts and stops containers.
@@ -35,7 +36,9 @@
 //     [VolumeRefresher].
 //   - The grace period of a pod that is being stopped goes on when the agent is restarted:
 //     a file in the pod's directory has its end.
-//   - Between calls the Syncer keeps only the last waiting reasons of a pod, the time at
-//     which its volumes were measured, and the inputs of its last status. It drops them
-//     when the pod has terminated.
+//   - Storage is measured beside the syncs, see [StorageMeasurer]. A sync never waits for
+//     it, however many files a container has made.
+//   - Between calls the Syncer keeps only the last waiting reasons of a pod, what was
+//     measured of its storage, and the inputs of its last status. It drops them when the pod
+//     has terminated.
 package podsync

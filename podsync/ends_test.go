@@ -21,7 +21,7 @@ import (
 // restarted after it.
 func TestAPodThatHasEndedHasNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{exceeded: "too much"}
+		w := &world{}
 		var events []runtime.Event
 		s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
 		pod := makePod()

@@ -18,10 +18,6 @@ const (
 // reasonEvicted is kubelet's reason for a pod that uses more of the node than it may.
 const reasonEvicted = "Evicted"
 
-// usagePeriod is the time between two measurements of volumes with a size limit (kubelet:
-// the monitoring period of its eviction manager).
-const usagePeriod = 10 * time.Second
-
 // pastDeadline reports whether the pod has been active for longer than its spec allows. If
 // not, left is the remaining time, 0 without a deadline.
 func pastDeadline(pod *v1.Pod, api *v1.PodStatus, now time.Time) (past bool, left time.Duration) {

@@ -45,10 +45,6 @@ type podState struct {
 	// sandbox. They are the same for all calls for the pod.
 	dir          string
 	sandboxReady func(runtime.SandboxStatus)
-	// measured is the time when the volumes were last measured. It belongs to the calls
-	// for the pod, of which there is one at a time.
-	measured time.Time
-
 	// volumes is held while the volumes are set up. starting means that SyncPod has set them
 	// up and calls the runtime.
 	volumes  sync.Mutex
@@ -191,14 +187,4 @@ func (s *Syncer) sandboxReady(st *podState, sandbox runtime.SandboxStatus) {
 		st.last.observed = &with
 		return true
 	})
-}
-
-// untilMeasured returns the time until the volumes of the pod are to be measured; 0 means
-// now, and counts as measured. Measuring walks all files, so it is not done at each sync.
-func (st *podState) untilMeasured(now time.Time) time.Duration {
-	if !st.measured.IsZero() && now.Sub(st.measured) < usagePeriod {
-		return usagePeriod - now.Sub(st.measured)
-	}
-	st.measured = now
-	return 0
 }

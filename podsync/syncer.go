@@ -17,7 +17,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // Runtime starts and stops the containers of pods; a *cri.Runtime is one.
@@ -120,6 +119,8 @@ type Syncer struct {
 	id string
 	// subPath is the method of the volumes, bound once.
 	subPath func(context.Context, runtime.SubPath) (string, error)
+	// measured are the pods with limits, from their first SyncPod to SyncTerminatedPod.
+	measured measurements
 
 	mu sync.Mutex
 	// pods has what is remembered of each pod, from its first call to the end of
@@ -155,6 +156,7 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	return &Syncer{
 		deps: deps, opts: opts, log: opts.Logger, id: strconv.FormatUint(rand.Uint64(), 36),
 		subPath: deps.Volumes.SubPath, pods: map[types.UID]*podState{},
+		measured: measurements{wake: make(chan struct{}, 1)},
 	}, nil
 }
 
@@ -168,6 +170,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	if typ == podworkers.Create {
 		// The final phase of an earlier incarnation of the UID does not hold for this one.
 		s.forget(pod.UID)
+		s.measured.forget(pod.UID)
 		s.deps.Status.Forget(pod.UID)
 		s.dropDeadline(pod)
 	}
@@ -186,7 +189,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return podworkers.Result{Terminal: true}, nil
 	}
-	failed, recheck := s.mustFail(ctx, st, pod, observed, &api)
+	failed, recheck := s.mustFail(st, pod, observed, &api)
 	if failed != nil {
 		s.setStatus(st, in, func(api *v1.PodStatus) {
 			api.Phase, api.Reason, api.Message = v1.PodFailed, failed.reason, failed.message
@@ -209,37 +212,20 @@ type failure struct{ eventType, reason, message string }
 
 // mustFail returns why the pod must fail although it has not finished. If it returns nil, the
 // duration is the time until the next check, 0 for never.
-func (s *Syncer) mustFail(ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus, api *v1.PodStatus) (*failure, time.Duration) {
+func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus, api *v1.PodStatus) (*failure, time.Duration) {
 	now := time.Now()
 	past, recheck := pastDeadline(pod, api, now)
 	if past {
 		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
-	sized, limited := volume.HasSizeLimit(pod), hasStorageLimit(pod)
-	// For kubelet, static pods are critical, too.
-	if !sized && !limited || runtime.HasCriticalPriority(pod) {
+	if !measuredPod(pod) {
+		s.measured.forget(pod.UID) // an update may have taken its limits away
 		return nil, recheck
 	}
-	if wait := st.untilMeasured(now); wait > 0 {
-		return nil, soonest(recheck, wait)
-	}
-	var message string
-	var err error
-	if sized {
-		message, err = s.deps.Volumes.Exceeded(ctx, pod, st.dir)
-	}
-	if message == "" && limited {
-		var failed error
-		message, failed = s.storageExceeded(ctx, pod, st.dir, observed)
-		err = errors.Join(err, failed)
-	}
-	if err != nil {
-		s.log.Error(err, "Measuring the storage of a pod failed", "pod", runtime.RefOf(pod))
-	}
-	if message != "" {
+	if message := s.measured.note(pod, observed, st.dir); message != "" {
 		return &failure{v1.EventTypeWarning, reasonEvicted, message}, 0
 	}
-	return nil, soonest(recheck, usagePeriod)
+	return nil, recheck
 }
 
 // startContainers makes ready what the containers need and calls the runtime.
@@ -369,6 +355,7 @@ func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod,
 func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
 	ref := runtime.RefOf(pod)
 	s.setStatus(s.state(pod.UID), inputs{pod, observed, phaseTerminated}, nil)
+	s.measured.forget(pod.UID)
 	if err := s.deps.Volumes.TearDown(ctx, ref, s.PodDir(pod.UID)); err != nil {
 		return fmt.Errorf("pod %s: taking down its volumes: %w", ref, err)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -34,7 +33,7 @@ type world struct {
 	killErr  error
 	volumes  map[string]runtime.Volume
 	setUpErr error
-	exceeded string
+	measure  func(ctx context.Context, pod *v1.Pod) (string, error)
 	after    *runtime.PodStatus // what a read after a kill shows
 	statuses map[types.UID]v1.PodStatus
 	history  []v1.PodStatus
@@ -94,8 +93,13 @@ func (w *world) TearDown(context.Context, runtime.PodRef, string) error {
 	w.note("tear down volumes")
 	return nil
 }
-func (w *world) Exceeded(context.Context, *v1.Pod, string) (string, error) { return w.exceeded, nil }
-func (w *world) SubPath(context.Context, runtime.SubPath) (string, error)  { return "", nil }
+func (w *world) Exceeded(ctx context.Context, pod *v1.Pod, _ string) (string, error) {
+	if w.measure != nil {
+		return w.measure(ctx, pod)
+	}
+	return "", nil
+}
+func (w *world) SubPath(context.Context, runtime.SubPath) (string, error) { return "", nil }
 
 func (w *world) last() v1.PodStatus { return w.history[len(w.history)-1] }
 
@@ -183,31 +187,6 @@ func TestActiveDeadline(t *testing.T) {
 		assert.True(t, res.Terminal)
 		assert.Equal(t, "DeadlineExceeded", w.last().Reason)
 	})
-}
-
-func TestAVolumeThatOutgrowsItsLimitEvictsThePod(t *testing.T) {
-	synctest.Test(t, testOutgrownVolume)
-}
-
-func testOutgrownVolume(t *testing.T) {
-	w := &world{}
-	s := newSyncer(t, w, podsync.Options{})
-	pod := makePod()
-	pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("1Mi"))}}}}
-	res, err := s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
-	require.NoError(t, err)
-	assert.Equal(t, 10*time.Second, res.RetryAfter)
-	w.exceeded = "too much"
-	time.Sleep(4 * time.Second)
-	res, err = s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
-	require.NoError(t, err)
-	assert.Equal(t, podworkers.Result{RetryAfter: 6 * time.Second}, res, "it is not measured at each sync")
-	time.Sleep(res.RetryAfter)
-	res, err = s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
-	require.NoError(t, err)
-	assert.True(t, res.Terminal)
-	assert.Equal(t, "Evicted", w.last().Reason)
-	assert.Equal(t, v1.PodFailed, w.last().Phase)
 }
 
 func TestWhatIsMissingKeepsThePodPendingWithAReason(t *testing.T) {

@@ -43,6 +43,7 @@ type Node struct {
 	pleg    *pleg.Evented
 	status  *status.Manager
 	prober  *prober.Manager
+	syncer  *podsync.Syncer
 	workers *podworkers.Workers
 	gc      *gc.Collector
 	images  *gc.ImageCollector // nil if the runtime has no images
@@ -86,7 +87,7 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	syncer, err := podsync.New(
+	n.syncer, err = podsync.New(
 		podsync.Deps{Runtime: rt, Cache: cache, Status: n.status, Volumes: volumes, Prober: n.prober},
 		podsync.Options{PodsDir: podsDir, Host: o.Host, Event: o.Event, Record: n.history.Record, NetworkReady: n.networkReady, Logger: log.WithName("podsync")})
 	if err != nil {
@@ -94,7 +95,7 @@ func New(o Options) (_ *Node, err error) {
 	}
 
 	// When it is done.
-	n.workers, err = podworkers.New(syncer, cache, podworkers.Options{
+	n.workers, err = podworkers.New(n.syncer, cache, podworkers.Options{
 		OnBegin:    func(pod runtime.PodRef) { n.pleg.Hold(pod.UID) }, // its worker reads it anyway
 		OnEnd:      func(pod runtime.PodRef) { n.pleg.Release(pod.UID) },
 		OnFinished: func(runtime.PodRef) { n.loop.PodEnded() },
@@ -141,7 +142,7 @@ func New(o Options) (_ *Node, err error) {
 		syncloop.Deps{Handler: handler, Config: n.config, PLEG: n.pleg, Runtime: rt, Pods: n.pods, Probes: n.prober.Results()},
 		syncloop.Options{
 			Observe:     func(ev pleg.PodEvents) { n.prober.Notify(ev.Pod.UID) },
-			ProbeResult: func(res runtime.ProbeResult) { syncer.RefreshStatus(res.Pod.UID) },
+			ProbeResult: func(res runtime.ProbeResult) { n.syncer.RefreshStatus(res.Pod.UID) },
 			Logger:      log.WithName("syncloop"),
 		})
 	return n, err
@@ -153,6 +154,13 @@ func (n *Node) Run(ctx context.Context) error {
 	runs := []func(context.Context) error{
 		n.status.Run, n.prober.Run, n.workers.Run, n.pleg.Run, n.gc.Run, n.config.Run, n.loop.Run,
 	}
+	runs = append(runs, func(ctx context.Context) error { // evicts pods for their storage
+		return n.syncer.MeasureStorage(ctx, func(uid types.UID) {
+			if pod, ok := n.pods.ByUID(uid); ok {
+				n.workers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, OnlyKnown: true})
+			}
+		})
+	})
 	if n.images != nil {
 		runs = append(runs, n.images.Run)
 	}

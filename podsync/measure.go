@@ -1,0 +1,220 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// StorageMeasurer is an optional interface of a [podworkers.PodSyncer], found by
+// [runtime.Optional].
+type StorageMeasurer interface {
+	// MeasureStorage measures the storage of pods that have limits, until ctx ends: every 10
+	// s, two pods at a time, and each at most a tenth of the time. It blocks no SyncPod.
+	// exceeded is called with each pod that has come to exceed a limit; the next SyncPod
+	// ends it. exceeded must not block. While MeasureStorage does not run, no pod is
+	// evicted for its storage.
+	MeasureStorage(ctx context.Context, exceeded func(types.UID)) error
+}
+
+var _ StorageMeasurer = (*Syncer)(nil)
+
+const (
+	// usagePeriod is the time between two measurements of a pod (kubelet: the monitoring
+	// period of its eviction manager).
+	usagePeriod = 10 * time.Second
+	// usageShare bounds the cost of a pod with millions of files: the time between two of its
+	// measurements is at least so many times as long as the last has taken.
+	usageShare = 10
+	// walkers is the number of pods that are measured at the same time. A pod whose files
+	// take minutes does not delay the others.
+	walkers = 2
+)
+
+// measurements are the pods whose storage is measured.
+type measurements struct {
+	mu   sync.Mutex
+	pods map[types.UID]*measurement
+	// wake has room for one token: there is one if pods has become non-empty since it was taken.
+	wake chan struct{}
+}
+
+// measurement is what is known of the storage of one pod.
+type measurement struct {
+	// pod and observed are those of the latest SyncPod.
+	pod      *v1.Pod
+	observed *runtime.PodStatus
+	dir      string
+	// due is the time of the next measurement.
+	due time.Time
+	// cancel ends the measurement under way, and done is closed at its end. Both are nil if
+	// none is.
+	cancel context.CancelFunc
+	done   chan struct{}
+	// message is kubelet's, with which the pod is evicted; empty if it exceeds no limit.
+	message string
+}
+
+// note has the storage of the pod measured from now on, and returns why it is to be evicted.
+func (m *measurements) note(pod *v1.Pod, observed *runtime.PodStatus, dir string) (message string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[pod.UID]
+	if p == nil {
+		p = &measurement{dir: dir, due: time.Now().Add(usagePeriod)} // a new pod has nothing yet
+		if m.pods == nil {
+			m.pods = map[types.UID]*measurement{}
+		}
+		m.pods[pod.UID] = p
+		select {
+		case m.wake <- struct{}{}:
+		default:
+		}
+	}
+	p.pod, p.observed = pod, observed
+	return p.message
+}
+
+// forget ends the measurements of a pod, and waits for the one under way: it holds
+// directories open that are about to be unmounted and removed.
+func (m *measurements) forget(uid types.UID) {
+	m.mu.Lock()
+	p := m.pods[uid]
+	delete(m.pods, uid)
+	var done chan struct{}
+	if p != nil && p.done != nil {
+		p.cancel()
+		done = p.done
+	}
+	m.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+}
+
+// take returns the pods that are to be measured now.
+func (m *measurements) take(now time.Time) []*measurement {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var due []*measurement
+	for _, p := range m.pods {
+		if p.done == nil && p.message == "" && !now.Before(p.due) {
+			due = append(due, p)
+		}
+	}
+	return due
+}
+
+// begin begins the measurement of a pod. It returns false if the pod was forgotten.
+func (m *measurements) begin(ctx context.Context, p *measurement) (_ context.Context, pod *v1.Pod, observed *runtime.PodStatus, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pods[p.pod.UID] != p {
+		return nil, nil, nil, false
+	}
+	ctx, p.cancel = context.WithCancel(ctx)
+	p.done = make(chan struct{})
+	return ctx, p.pod, p.observed, true
+}
+
+// end ends the measurement of a pod that was due at some time and has taken some time.
+func (m *measurements) end(p *measurement, due time.Time, took time.Duration, message string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.cancel()
+	close(p.done)
+	p.cancel, p.done = nil, nil
+	p.message, p.due = message, due.Add(max(usagePeriod, usageShare*took))
+}
+
+// empty reports whether no pod has limits.
+func (m *measurements) empty() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.pods) == 0
+}
+
+// MeasureStorage implements [StorageMeasurer].
+func (s *Syncer) MeasureStorage(ctx context.Context, exceeded func(types.UID)) error {
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	slots := make(chan struct{}, walkers)
+	tick := time.NewTimer(usagePeriod)
+	defer tick.Stop()
+	for {
+		if s.measured.empty() {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-s.measured.wake:
+			}
+		}
+		tick.Reset(usagePeriod)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := time.Now()
+		for _, p := range s.measured.take(now) {
+			select {
+			case <-ctx.Done():
+				return nil
+			case slots <- struct{}{}:
+			}
+			tasks.Go(func() {
+				defer func() { <-slots }()
+				if uid, over := s.measure(ctx, p, now); over {
+					exceeded(uid)
+				}
+			})
+		}
+	}
+}
+
+// measure measures the storage of one pod, which was due at some time, and reports whether it exceeds a limit.
+func (s *Syncer) measure(ctx context.Context, p *measurement, due time.Time) (uid types.UID, over bool) {
+	ctx, pod, observed, ok := s.measured.begin(ctx, p)
+	if !ok {
+		return "", false
+	}
+	began, message := time.Now(), ""
+	err := runtime.Recover(func() (err error) {
+		message, err = s.exceeds(ctx, pod, p.dir, observed)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		s.log.Error(err, "Measuring the storage of a pod failed", "pod", runtime.RefOf(pod))
+	}
+	s.measured.end(p, due, time.Since(began), message)
+	return pod.UID, message != ""
+}
+
+// exceeds returns kubelet's message if the pod exceeds a limit, and an empty one otherwise.
+func (s *Syncer) exceeds(ctx context.Context, pod *v1.Pod, dir string, observed *runtime.PodStatus) (message string, err error) {
+	if volume.HasSizeLimit(pod) {
+		message, err = s.deps.Volumes.Exceeded(ctx, pod, dir)
+	}
+	if message == "" && hasStorageLimit(pod) {
+		var failed error
+		message, failed = s.storageExceeded(ctx, pod, dir, observed)
+		err = errors.Join(err, failed)
+	}
+	if ctx.Err() != nil {
+		message = "" // what was measured so far says nothing
+	}
+	return message, err
+}
+
+// measuredPod reports whether the storage of the pod has to be measured. For kubelet, static
+// pods are critical, too.
+func measuredPod(pod *v1.Pod) bool {
+	return (volume.HasSizeLimit(pod) || hasStorageLimit(pod)) && !runtime.HasCriticalPriority(pod)
+}

@@ -1,0 +1,160 @@
+package podsync_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+)
+
+// measured is a Syncer whose measurements run.
+type measured struct {
+	*podsync.Syncer
+	world    *world
+	mu       sync.Mutex
+	exceeded []types.UID
+	times    map[types.UID][]time.Duration // when measurements began
+}
+
+// startMeasuring runs measurements in the bubble of a test. usage measures a pod.
+func startMeasuring(t *testing.T, usage func(ctx context.Context, pod *v1.Pod) (string, error)) *measured {
+	m := &measured{world: &world{}, times: map[types.UID][]time.Duration{}}
+	begin := time.Now()
+	m.world.measure = func(ctx context.Context, pod *v1.Pod) (string, error) {
+		m.mu.Lock()
+		m.times[pod.UID] = append(m.times[pod.UID], time.Since(begin))
+		m.mu.Unlock()
+		return usage(ctx, pod)
+	}
+	m.Syncer = newSyncer(t, m.world, podsync.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- m.MeasureStorage(ctx, func(uid types.UID) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.exceeded = append(m.exceeded, uid)
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+	return m
+}
+
+// sizedPod is a pod with a volume that has a size limit.
+func sizedPod(name string) *v1.Pod {
+	return testpod.New(name, testpod.UID(types.UID(name)), testpod.Containers("main"), testpod.Volumes(v1.Volume{
+		Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("1Mi"))}},
+	}))
+}
+
+func (m *measured) sync(t *testing.T, typ podworkers.UpdateType, pod *v1.Pod) podworkers.Result {
+	t.Helper()
+	res, err := m.SyncPod(t.Context(), typ, pod, nothing())
+	require.NoError(t, err)
+	return res
+}
+
+func (m *measured) measuredAt(name string) []time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.times[types.UID(name)]
+}
+
+func TestAVolumeThatOutgrowsItsLimitEvictsThePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		message := ""
+		m := startMeasuring(t, func(context.Context, *v1.Pod) (string, error) { return message, nil })
+		assert.Equal(t, podworkers.Result{}, m.sync(t, podworkers.Create, sizedPod("web")), "it is not synced for the measurement")
+		m.sync(t, podworkers.Create, testpod.New("other", testpod.UID("other"), testpod.Containers("main")))
+		time.Sleep(25 * time.Second)
+		synctest.Wait()
+		message = "too much"
+		assert.False(t, m.sync(t, podworkers.Sync, sizedPod("web")).Terminal)
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second}, m.measuredAt("web"))
+		assert.Empty(t, m.measuredAt("other"))
+		m.mu.Lock()
+		assert.Equal(t, []types.UID{"web"}, m.exceeded)
+		m.mu.Unlock()
+		assert.True(t, m.sync(t, podworkers.Sync, sizedPod("web")).Terminal)
+		assert.Equal(t, "Evicted", m.world.last().Reason)
+		assert.Equal(t, "too much", m.world.last().Message)
+		assert.Equal(t, v1.PodFailed, m.world.last().Phase)
+		require.NoError(t, m.SyncTerminatedPod(t.Context(), sizedPod("web"), nothing()))
+		time.Sleep(time.Hour)
+		assert.Len(t, m.measuredAt("web"), 3)
+	})
+}
+
+// A pod whose files take minutes holds up neither its own syncs, nor its end, nor the
+// measurements of others.
+func TestMeasuringHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMeasuring(t, func(ctx context.Context, pod *v1.Pod) (string, error) {
+			if pod.Name == "many-files" {
+				<-ctx.Done()
+				return "what was measured until then", ctx.Err()
+			}
+			return "", nil
+		})
+		m.sync(t, podworkers.Create, sizedPod("many-files"))
+		m.sync(t, podworkers.Create, sizedPod("web"))
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		assert.Len(t, m.measuredAt("many-files"), 1)
+		assert.Len(t, m.measuredAt("web"), 3)
+		assert.False(t, m.sync(t, podworkers.Sync, sizedPod("many-files")).Terminal)
+		began := time.Now()
+		require.NoError(t, m.SyncTerminatedPod(t.Context(), sizedPod("many-files"), nothing()))
+		assert.Zero(t, time.Since(began))
+		m.mu.Lock()
+		assert.Empty(t, m.exceeded)
+		m.mu.Unlock()
+	})
+}
+
+// A measurement that takes long is repeated the less often.
+func TestMeasuringHasAShareOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMeasuring(t, func(context.Context, *v1.Pod) (string, error) {
+			time.Sleep(6 * time.Second)
+			return "", nil
+		})
+		m.sync(t, podworkers.Create, sizedPod("web"))
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []time.Duration{10 * time.Second, 70 * time.Second, 130 * time.Second}, m.measuredAt("web"))
+		without := testpod.New("web", testpod.UID("web"), testpod.Containers("main"))
+		m.sync(t, podworkers.Change, without)
+		time.Sleep(3 * time.Minute)
+		assert.Len(t, m.measuredAt("web"), 3, "an update has taken the limit away")
+	})
+}
+
+// No timer runs while no pod has limits.
+func TestWithoutLimitsNothingIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMeasuring(t, func(context.Context, *v1.Pod) (string, error) { return "", nil })
+		time.Sleep(time.Hour)
+		m.sync(t, podworkers.Create, sizedPod("web"))
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []time.Duration{time.Hour + 10*time.Second}, m.measuredAt("web"))
+	})
+}
