@@ -78,7 +78,7 @@ func (t *tree) down(name string, at int64) error {
 	if len(t.above) >= maxTreeDepth {
 		return errTooDeep
 	}
-	fd, err := openat(t.fd, name, openDir)
+	fd, err := openSub(t.fd, name, openDir)
 	if err != nil {
 		return err
 	}
@@ -91,6 +91,22 @@ func (t *tree) down(name string, at int64) error {
 	t.close()
 	t.fd, t.dev, t.ino, t.at = fd, dev, ino, 0
 	return nil
+}
+
+// openSub opens what is in a directory, and no link. It fails with EXDEV if something is
+// mounted there: a bind mount, which has the device of its source, is seen by openat2 only
+// (Linux 5.6).
+func openSub(dir int, name string, flags int) (fd int, err error) {
+	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS}
+	for {
+		switch fd, err = unix.Openat2(dir, name, how); {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+			return openat(dir, name, flags)
+		default:
+			return fd, err
+		}
+	}
 }
 
 // up goes back to the directory above. It returns false at the top.
