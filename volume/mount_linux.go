@@ -85,8 +85,11 @@ func mountTmpfs(dir string, size int64, a access) error {
 	if errors.Is(err, unix.EINVAL) { // also in a user namespace
 		err = mountMemory("tmpfs", dir, data)
 	}
-	if err != nil {
+	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("mounting a tmpfs: %w; the agent needs CAP_SYS_ADMIN for it", err)
+	}
+	if err != nil {
+		return fmt.Errorf("mounting a tmpfs (%s): %w", data, err)
 	}
 	return nil
 }
