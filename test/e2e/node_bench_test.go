@@ -81,6 +81,18 @@ func (m *moments) count() int {
 	return len(m.at)
 }
 
+// last returns the latest of the moments.
+func (m *moments) last() (latest time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, at := range m.at {
+		if at.After(latest) {
+			latest = at
+		}
+	}
+	return latest
+}
+
 // since returns how long after those of the other each moment came, in milliseconds.
 func (m *moments) since(other *moments) (ms []float64) {
 	m.mu.Lock()
@@ -115,24 +127,7 @@ func measureNode(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n,
 			ended.now(meta.Name)
 		}
 	})
-	watcher := plane.WatchPods(b, ctx, "default")
-	go func() {
-		for e := range watcher.ResultChan() {
-			pod, ok := e.Object.(*v1.Pod)
-			if !ok {
-				if ctx.Err() == nil {
-					b.Errorf("the watch has failed: %+v", e.Object)
-				}
-				return
-			}
-			if pod.Status.Phase == v1.PodRunning {
-				running.now(pod.Name)
-			}
-			if e.Type == watch.Deleted {
-				gone.now(pod.Name)
-			}
-		}
-	}()
+	followPods(b, ctx, plane, running, gone)
 	await := func(what string, m *moments) {
 		b.Helper()
 		Eventually(b, 5*time.Minute, what, func() error {
@@ -183,4 +178,27 @@ func measureNode(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n,
 		}
 		add(unit, float64(sum)/float64(n))
 	}
+}
+
+// followPods notes when each pod runs, and when its object is gone, until ctx ends.
+func followPods(b *testing.B, ctx context.Context, plane *ControlPlane, running, gone *moments) {
+	b.Helper()
+	watcher := plane.WatchPods(b, ctx, "default")
+	go func() {
+		for e := range watcher.ResultChan() {
+			pod, ok := e.Object.(*v1.Pod)
+			if !ok {
+				if ctx.Err() == nil {
+					b.Errorf("the watch has failed: %+v", e.Object)
+				}
+				return
+			}
+			if pod.Status.Phase == v1.PodRunning {
+				running.now(pod.Name)
+			}
+			if e.Type == watch.Deleted {
+				gone.now(pod.Name)
+			}
+		}
+	}()
 }
