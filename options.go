@@ -51,6 +51,9 @@ type Options struct {
 	// Tokens has the tokens of service accounts for volumes. nil: there are none, and pods
 	// with such volumes wait.
 	Tokens volume.TokenSource
+	// TrustBundles has the cluster trust bundles of an API server. nil: there are none, and pods
+	// with such volumes wait.
+	TrustBundles volume.TrustBundleSource
 	// Claims has the claims and persistent volumes of an API server. nil: there are none, and
 	// pods with claims wait.
 	Claims volume.ClaimSource

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
+	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -62,6 +63,7 @@ type Node struct {
 	// an API server.
 	tokens   *tokens.Tokens
 	services *services.Services
+	bundles  *trustbundles.Bundles
 	classes  *runtimeclass.Classes
 	node     *node.Node
 	local    *v1.Node

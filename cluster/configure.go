@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
+	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -30,7 +31,7 @@ import (
 //   - StatusSink becomes a sink for both, the API server and the sink that was there.
 //   - Objects looks up what pods of the API server refer to there, and everything else in the
 //     source that was there.
-//   - Tokens are service account tokens, ServiceEnv has the variables of services, EveryEvent
+//   - Tokens are service account tokens, TrustBundles cluster trust bundles, ServiceEnv has the variables of services, EveryEvent
 //     also writes events to the API server.
 //   - Admit gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
@@ -68,7 +69,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	opts.Limits.MaxPods, opts.Limits.Allocatable = 0, nil
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
 	opts.Objects = bothObjects(n.objects, opts.Objects, n.source.Synced)
-	opts.Tokens, opts.ServiceEnv = n.tokens, n.services.Env
+	opts.Tokens, opts.TrustBundles, opts.ServiceEnv = n.tokens, n.bundles, n.services.Env
 	opts.EveryEvent = bothEvents(n.written, opts.EveryEvent)
 	return nil
 }
@@ -78,14 +79,18 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 func (n *Node) buildLookups(opts *kubeletkit.Options) (err error) {
 	topts := tokens.Options{Refreshed: n.sync, Logger: n.named("tokens")}
 	sopts := services.Options{Sync: n.sync, Logger: n.named("services")}
+	bopts := trustbundles.Options{Changed: n.syncBundles, Logger: n.named("trustbundles")}
 	copts := runtimeclass.Options{Appeared: n.syncClass, Logger: n.named("runtimeclass")}
 	if store, ok := runtime.Optional[services.Checkpoint](opts.Checkpoint); ok {
-		topts.Checkpoint, sopts.Checkpoint, copts.Checkpoint = store, store, store
+		topts.Checkpoint, sopts.Checkpoint, bopts.Checkpoint, copts.Checkpoint = store, store, store, store
 	}
 	if n.tokens, err = tokens.New(n.clients.objects, topts); err != nil {
 		return err
 	}
 	if n.services, err = services.New(n.clients.objects, sopts); err != nil {
+		return err
+	}
+	if n.bundles, err = trustbundles.New(n.clients.objects, bopts); err != nil {
 		return err
 	}
 	n.classes, err = runtimeclass.New(n.clients.objects, copts)
@@ -105,6 +110,19 @@ func (n *Node) RuntimeHandler(class string) (string, error) {
 func (n *Node) syncClass(class string) {
 	for _, pod := range n.source.Pods() {
 		if c := pod.Spec.RuntimeClassName; c != nil && *c == class {
+			n.sync(pod.UID)
+		}
+	}
+}
+
+// syncBundles has the agent sync the pods with volumes of cluster trust bundles.
+func (n *Node) syncBundles() {
+	agent := n.agent.Load()
+	if agent == nil {
+		return
+	}
+	for _, pod := range agent.Pods() {
+		if trustbundles.Uses(pod) {
 			n.sync(pod.UID)
 		}
 	}
@@ -260,7 +278,8 @@ func (n *Node) Join(agent *kubeletkit.Agent) error {
 	}{
 		{"node object", n.node.Run}, {"reads of the node object", n.answerRefreshes}, {"API of pods", n.sink.Run},
 		{"cache of API objects", n.objects.Run},
-		{"service account tokens", n.tokens.Run}, {"services", n.services.Run}, {"runtime classes", n.classes.Run}, {"recorder of events", n.events.Run},
+		{"service account tokens", n.tokens.Run}, {"services", n.services.Run},
+		{"cluster trust bundles", n.bundles.Run}, {"runtime classes", n.classes.Run}, {"recorder of events", n.events.Run},
 	} {
 		if err := agent.Add(c.name, c.run); err != nil {
 			return fmt.Errorf("cluster: %w", err)

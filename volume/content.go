@@ -26,6 +26,8 @@ type Sources struct {
 	Objects runtime.Objects
 	// Tokens has the tokens of service accounts. nil: volumes with tokens are not supported.
 	Tokens TokenSource
+	// TrustBundles has cluster trust bundles. nil: volumes with them are not supported.
+	TrustBundles TrustBundleSource
 	// Claims has the claims and the persistent volumes. nil: claims are not supported.
 	Claims ClaimSource
 	// Allocatable is what pods can have of the node. It is the value of a limit that a
@@ -51,6 +53,16 @@ type TokenSource interface {
 	// bound, the audience and the lifetime; it must not be changed. The token is in the status
 	// of what is returned, which is shared and read-only.
 	Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+}
+
+// TrustBundleSource has cluster trust bundles. It is called at each sync of a pod, so it keeps
+// them. Sync the pods with such volumes when a bundle has changed. It is safe for concurrent
+// use.
+type TrustBundleSource interface {
+	// TrustBundle returns the certificates that the projection selects, in PEM format, each
+	// once. The request must not be changed. If nothing matches, the result is empty if the
+	// projection is optional, and an error otherwise.
+	TrustBundle(ctx context.Context, pod *v1.Pod, request *v1.ClusterTrustBundleProjection) ([]byte, error)
 }
 
 // OutdatedError is the error of a [Plugin] whose volume is ready with the content of an

@@ -25,8 +25,7 @@ type Secret struct{ Sources }
 type DownwardAPI struct{ Sources }
 
 // Projected is the [Plugin] for files of several sources in one directory. They are in
-// memory if the agent may mount. Sources of the types clusterTrustBundle and
-// podCertificate are not supported.
+// memory if the agent may mount. Sources of the type podCertificate are not supported.
 type Projected struct{ Sources }
 
 var (
@@ -126,7 +125,7 @@ func (p Projected) project(ctx context.Context, pod *v1.Pod, files payload, src 
 	case src.ServiceAccountToken != nil:
 		return p.token(ctx, pod, files, src.ServiceAccountToken, mode)
 	case src.ClusterTrustBundle != nil:
-		return fmt.Errorf("%w: clusterTrustBundle in a projected volume", ErrUnsupported)
+		return p.trustBundle(ctx, pod, files, src.ClusterTrustBundle, mode)
 	case src.PodCertificate != nil:
 		return fmt.Errorf("%w: podCertificate in a projected volume", ErrUnsupported)
 	default:
@@ -154,11 +153,32 @@ func (p Projected) token(ctx context.Context, pod *v1.Pod, files payload, src *v
 	if got == nil || got.Status.Token == "" {
 		return errors.New("the source of tokens returned none")
 	}
+	return files.add(src.Path, ownFile(pod, []byte(got.Status.Token), mode))
+}
+
+// trustBundle adds the certificates of cluster trust bundles.
+func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files payload, src *v1.ClusterTrustBundleProjection, mode fs.FileMode) error {
+	if p.TrustBundles == nil {
+		return fmt.Errorf("%w: clusterTrustBundle in a projected volume; this agent has no source of them", ErrUnsupported)
+	}
+	if src.Name == nil && src.SignerName == nil {
+		return errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
+	}
+	data, err := p.TrustBundles.TrustBundle(ctx, pod, src)
+	if err != nil {
+		return err
+	}
+	return files.add(src.Path, ownFile(pod, data, mode))
+}
+
+// ownFile is a file of the user that all containers of the pod run as. If there is such a user,
+// or the pod has an fsGroup, nobody else may read it.
+func ownFile(pod *v1.Pod, data []byte, mode fs.FileMode) file {
 	owner := userOf(pod)
 	if owner != nil || accessOf(pod).gid >= 0 {
 		mode = 0o600
 	}
-	return files.add(src.Path, file{data: []byte(got.Status.Token), mode: mode, owner: owner})
+	return file{data: data, mode: mode, owner: owner}
 }
 
 // userOf returns the user that all containers of the pod run as, nil if their specs do not

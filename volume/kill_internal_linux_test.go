@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -120,13 +121,13 @@ func victim(t *testing.T, dir string, step int, after time.Duration) (killed boo
 		time.Sleep(after)
 		require.NoError(t, cmd.Process.Kill())
 	}
-	_, _ = out.ReadFrom(stdout)
+	rest, _ := io.ReadAll(stdout)
 	err = cmd.Wait()
 	if err == nil {
 		return false
 	}
 	status, ok := cmd.ProcessState.Sys().(interface{ Signaled() bool })
-	require.True(t, ok && status.Signaled(), "%v: %s", err, out.String())
+	require.True(t, ok && status.Signaled(), "%v: %s%s", err, rest, out.String())
 	return true
 }
 
