@@ -81,8 +81,9 @@ const (
 	terminationPathAnnotation = "io.kubernetes.container.terminationMessagePath"
 )
 
-// MountsAnnotation on a pod, with the value "env", allows mounts at paths that are not
-// those of the host. The containers find them in the environment, see [MountEnv].
+// MountsAnnotation on a pod allows mounts at paths that are not those of the host. With the
+// value "env" the containers find them in the environment, see [MountEnv]. With the value
+// "link" the server makes symbolic links at these paths, for containers of its own user.
 const MountsAnnotation = "process.kubeletkit.io/mounts"
 
 // TerminationEnv is the environment variable with the path of the file for the
@@ -107,8 +108,9 @@ func MountEnv(containerPath string) string {
 }
 
 // checkContainer compares the requests of a container with what a host process can have.
-// env are the environment variables that it needs because of that.
-func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, host *hostFacts) (f *findings, env []string) {
+// env are the environment variables that it needs because of that, and links the symbolic
+// links.
+func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, host *hostFacts) (f *findings, env []string, links []link) {
 	f = &findings{}
 	if c.GetMetadata().GetName() == "" {
 		f.refuse("the container has no name")
@@ -122,7 +124,7 @@ func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, h
 	if p := c.GetLogPath(); p != "" && !filepath.IsLocal(p) {
 		f.refuse("log path %q is not inside the log directory", p)
 	}
-	env = checkMounts(f, c, sandbox, host)
+	env, links = checkMounts(f, c, sandbox, host)
 	for _, d := range c.GetDevices() {
 		if filepath.Clean(d.GetHostPath()) != filepath.Clean(d.GetContainerPath()) {
 			f.refuse("device %s cannot be at %s; use the host's path", d.GetHostPath(), d.GetContainerPath())
@@ -132,11 +134,14 @@ func checkContainer(c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, h
 		f.refuse("CDI devices are not supported")
 	}
 	checkSecurity(f, c.GetLinux().GetSecurityContext(), host)
-	return f, env
+	return f, env, links
 }
 
-func checkMounts(f *findings, c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, host *hostFacts) (env []string) {
-	byEnv := sandbox.GetAnnotations()[MountsAnnotation] == "env"
+// link is a symbolic link in place of a mount.
+type link struct{ at, to string }
+
+func checkMounts(f *findings, c *criv1.ContainerConfig, sandbox *criv1.PodSandboxConfig, host *hostFacts) (env []string, links []link) {
+	mode := sandbox.GetAnnotations()[MountsAnnotation]
 	termination := c.GetAnnotations()[terminationPathAnnotation]
 	if termination == "" {
 		termination = defaultTerminationLog
@@ -153,20 +158,23 @@ func checkMounts(f *findings, c *criv1.ContainerConfig, sandbox *criv1.PodSandbo
 			// Clients add these to every container. The container uses those of the host.
 		case m.GetHostPath() == "":
 			f.refuse("the mount at %s has no host path", at)
-		case at == from, host.SameFile(at, from):
+		case at == from, mode != "link" && host.SameFile(at, from):
 			readOnly = readOnly || m.GetReadonly()
-		case byEnv, at == serviceAccountPath:
+		case mode == "link" && at != serviceAccountPath:
+			links = append(links, link{at, from})
+			readOnly = readOnly || m.GetReadonly()
+		case mode == "env", at == serviceAccountPath:
 			env = append(env, MountEnv(at)+"="+from)
 			readOnly = readOnly || m.GetReadonly()
 		default:
-			f.refuse("%s cannot be mounted at %s: set mountPath to the host's path, or set the annotation %s: env on the pod and let the program use the path in $%s",
+			f.refuse("%s cannot be mounted at %s: set mountPath to the host's path; or set the annotation %s on the pod to env, and let the program use the path in $%s, or to link, for a symbolic link",
 				from, at, MountsAnnotation, MountEnv(at))
 		}
 	}
 	if readOnly {
 		f.warn("read-only mounts are writable if the user may write to them")
 	}
-	return env
+	return env, links
 }
 
 func checkSecurity(f *findings, sec *criv1.LinuxContainerSecurityContext, host *hostFacts) {

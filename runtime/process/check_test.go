@@ -25,6 +25,7 @@ func TestCheckContainer(t *testing.T) {
 		annotations       map[string]string
 		refused, warnings string
 		env               []string
+		links             []link
 	}{
 		"plain":              {change: func(*criv1.ContainerConfig) {}},
 		"no command":         {change: func(c *criv1.ContainerConfig) { c.Command, c.Args = nil, []string{"x"} }, refused: "no command is given"},
@@ -47,6 +48,7 @@ func TestCheckContainer(t *testing.T) {
 		"same file":       {change: mount("/link", "/data")},
 		"other path":      {change: mount("/data", "/var/lib/x"), refused: "/var/lib/x cannot be mounted at /data"},
 		"in environment":  {change: mount("/data/a-b", "/var/lib/x"), annotations: map[string]string{MountsAnnotation: "env"}, env: []string{"MOUNT_DATA_A_B=/var/lib/x"}},
+		"by a link":       {change: mount("/data/a-b", "/var/lib/x"), annotations: map[string]string{MountsAnnotation: "link"}, links: []link{{"/data/a-b", "/var/lib/x"}}},
 		"hosts":           {change: mount("/etc/hosts", "/x/etc-hosts")},
 		"message":         {change: mount("/dev/termination-log", "/x/1234"), env: []string{"TERMINATION_MESSAGE_PATH=/x/1234"}},
 		"service account": {change: mount("/var/run/secrets/kubernetes.io/serviceaccount", "/x/token"), env: []string{"MOUNT_VAR_RUN_SECRETS_KUBERNETES_IO_SERVICEACCOUNT=/x/token"}},
@@ -64,7 +66,7 @@ func TestCheckContainer(t *testing.T) {
 			if host == nil {
 				host = user
 			}
-			f, env := checkContainer(c, &criv1.PodSandboxConfig{Annotations: test.annotations}, host)
+			f, env, links := checkContainer(c, &criv1.PodSandboxConfig{Annotations: test.annotations}, host)
 			match := func(want string, got []string) {
 				t.Helper()
 				if want == "" {
@@ -76,6 +78,7 @@ func TestCheckContainer(t *testing.T) {
 			match(test.refused, f.refused)
 			match(test.warnings, f.warnings)
 			assert.Equal(t, test.env, env)
+			assert.Equal(t, test.links, links)
 			assert.Equal(t, test.refused != "", f.err("container c") != nil)
 		})
 	}

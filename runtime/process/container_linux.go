@@ -92,7 +92,7 @@ func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateC
 	config, pod := req.GetConfig(), b.rec.Config
 	meta := config.GetMetadata()
 	title := pod.GetMetadata().GetNamespace() + "/" + pod.GetMetadata().GetName() + "/" + meta.GetName()
-	found, env := checkContainer(config, pod, &s.host)
+	found, env, links := checkContainer(config, pod, &s.host)
 	if err := found.err("container " + title); err != nil {
 		return nil, err
 	}
@@ -103,6 +103,13 @@ func (s *runtimeService) CreateContainer(ctx context.Context, req *criv1.CreateC
 	}
 	if warning != "" {
 		found.warn("%s", warning)
+	}
+	if len(links) > 0 && int(user.UID) != s.host.UID {
+		return nil, status.Errorf(codes.InvalidArgument, "container %s: links to volumes are made for the server's own user %d only, and not for user %d; set the annotation %s to env",
+			title, s.host.UID, user.UID, MountsAnnotation)
+	}
+	if err := s.makeLinks(b, links); err != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "container %s: %v", title, err)
 	}
 	rec := containerRecord{
 		ID: newID(), SandboxID: b.rec.ID, Config: config, CreatedAt: time.Now().UnixNano(), Title: title, User: user,

@@ -137,7 +137,10 @@ type pod struct {
 	config *criv1.PodSandboxConfig
 }
 
-func (n *node) pod() *pod {
+func (n *node) pod() *pod { return n.podWith(func(*criv1.PodSandboxConfig) {}) }
+
+// podWith returns a sandbox with a changed configuration.
+func (n *node) podWith(change func(*criv1.PodSandboxConfig)) *pod {
 	n.t.Helper()
 	name := fmt.Sprintf("pod-%d", n.pods.Add(1))
 	p := &pod{n: n, config: &criv1.PodSandboxConfig{
@@ -145,6 +148,7 @@ func (n *node) pod() *pod {
 		LogDirectory: filepath.Join(n.opts.Dir, "logs", name),
 		Labels:       map[string]string{"io.kubernetes.pod.name": name},
 	}}
+	change(p.config)
 	resp, err := n.rs.RunPodSandbox(context.Background(), &criv1.RunPodSandboxRequest{Config: p.config})
 	require.NoError(n.t, err)
 	p.id = resp.GetPodSandboxId()

@@ -26,7 +26,7 @@ const badSuffix = ".bad"
 // containers. Nothing else uses the server at this time. If the server's life ends first,
 // recover returns its error, and the next server starts from the same state.
 func (s *Server) recover() error {
-	for _, d := range []string{"sandboxes", "containers"} {
+	for _, d := range []string{"sandboxes", "containers", "links"} {
 		if err := os.MkdirAll(filepath.Join(s.opts.Dir, d), 0o700); err != nil {
 			return err
 		}
@@ -39,6 +39,9 @@ func (s *Server) recover() error {
 		return err
 	}
 	if err := s.recoverSandboxes(); err != nil {
+		return err
+	}
+	if err := s.recoverLinks(); err != nil {
 		return err
 	}
 	return s.recoverContainers()

@@ -186,6 +186,9 @@ func (s *runtimeService) RemovePodSandbox(ctx context.Context, req *criv1.Remove
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	if err := s.removeLinks(b.rec.ID); err != nil {
+		return nil, status.Errorf(codes.Internal, "sandbox %s: %v", b.rec.ID, err)
+	}
 	// A container must not survive a power loss without its sandbox. A sandbox may survive
 	// it: it is not ready then, and has no containers.
 	if err := s.containersDir.sync(); err != nil {

@@ -51,6 +51,7 @@ type Server struct {
 	sandboxesDir, containersDir dirSync
 
 	reaching sync.Mutex // held while ACLs are changed
+	linksMu  sync.Mutex // held while links are changed
 
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox

@@ -1,0 +1,129 @@
+package process
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
+)
+
+// linkRecord is the record of a link on disk. It is written before the link is made, and removed
+// after it.
+type linkRecord struct {
+	At        string `json:"at"`
+	To        string `json:"to"`
+	SandboxID string `json:"sandboxID"`
+	PodUID    string `json:"podUID"`
+}
+
+func (s *Server) linksDir() string { return filepath.Join(s.opts.Dir, "links") }
+
+func (s *Server) linkFile(at string) string {
+	sum := sha256.Sum256([]byte(at))
+	return filepath.Join(s.linksDir(), hex.EncodeToString(sum[:])+".json")
+}
+
+// makeLinks makes links for a container of the sandbox. Those that exist stay.
+func (s *Server) makeLinks(b *sandbox, links []link) error {
+	s.linksMu.Lock()
+	defer s.linksMu.Unlock()
+	for _, l := range links {
+		rec := linkRecord{At: l.at, To: l.to, SandboxID: b.rec.ID, PodUID: b.rec.Config.GetMetadata().GetUid()}
+		if err := s.makeLink(rec); err != nil {
+			return fmt.Errorf("a link to its volume at %s: %w", l.at, err)
+		}
+	}
+	return nil
+}
+
+func (s *Server) makeLink(rec linkRecord) error {
+	var old linkRecord
+	err := supervise.ReadFile(s.linkFile(rec.At), &old)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	recorded := err == nil
+	if recorded && old.PodUID != rec.PodUID {
+		return fmt.Errorf("the path is a link of the pod with UID %s", old.PodUID)
+	}
+	switch to, err := os.Readlink(rec.At); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err == nil && to == rec.To && !recorded:
+		return nil // it is not of this server, and stays
+	case err == nil && to == rec.To:
+	case err == nil && recorded && to == old.To && old.SandboxID != rec.SandboxID:
+		if err := os.Remove(rec.At); err != nil {
+			return err
+		}
+	case err == nil && recorded && to == old.To:
+		return fmt.Errorf("another container of the pod has a link there, to %s", to)
+	default:
+		return errors.New("something is at the path; remove it, or choose another mountPath")
+	}
+	if err := supervise.WriteFile(s.linkFile(rec.At), &rec); err != nil {
+		return err
+	}
+	err = os.Symlink(rec.To, rec.At)
+	switch {
+	case errors.Is(err, fs.ErrExist): // it was there
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the directory above must exist: %w", err)
+	default:
+		return err
+	}
+}
+
+// removeLinks removes the links of a sandbox that is being removed.
+func (s *Server) removeLinks(sandboxID string) error {
+	return s.removeLinksIf(func(rec linkRecord) bool { return rec.SandboxID == sandboxID })
+}
+
+// recoverLinks removes the links of sandboxes that do not exist.
+func (s *Server) recoverLinks() error {
+	return s.removeLinksIf(func(rec linkRecord) bool { return s.sandboxes[rec.SandboxID] == nil })
+}
+
+func (s *Server) removeLinksIf(gone func(linkRecord) bool) error {
+	s.linksMu.Lock()
+	defer s.linksMu.Unlock()
+	entries, err := os.ReadDir(s.linksDir())
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(s.linksDir(), e.Name())
+		if strings.HasPrefix(e.Name(), ".") { // of a write that was interrupted: there is no link yet
+			_ = os.Remove(path)
+			continue
+		}
+		var rec linkRecord
+		err := supervise.ReadFile(path, &rec)
+		if err == nil && path != s.linkFile(rec.At) {
+			err = errors.New("it is not the record of this link")
+		}
+		if err != nil {
+			s.discard(path, err)
+			continue
+		}
+		if !gone(rec) {
+			continue
+		}
+		// Something else at the path is not of this server.
+		if to, err := os.Readlink(rec.At); err == nil && to == rec.To {
+			if err := os.Remove(rec.At); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}

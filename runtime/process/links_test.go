@@ -1,0 +1,87 @@
+//go:build linux
+
+package process
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// linked returns a container that reads a file through a mount at the path.
+func linked(name, at, from string) *criv1.ContainerConfig {
+	config := shell(name, "cat "+at+"/key")
+	config.Mounts = []*criv1.Mount{{ContainerPath: at, HostPath: from, Readonly: true}}
+	return config
+}
+
+// Links are made for pods that request them, and removed with the sandbox, also by the next
+// server. What else is at a path stays.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{})
+	dir, volumes := t.TempDir(), t.TempDir()
+	at := filepath.Join(dir, "conf")
+	for _, volume := range []string{"a", "b"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(volumes, volume), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(volumes, volume, "key"), []byte("value-"+volume+"\n"), 0o600))
+	}
+	a, b := filepath.Join(volumes, "a"), filepath.Join(volumes, "b")
+	mode := func(config *criv1.PodSandboxConfig) { config.Annotations = map[string]string{MountsAnnotation: "link"} }
+	records := func() int {
+		entries, err := os.ReadDir(filepath.Join(n.opts.Dir, "links"))
+		require.NoError(t, err)
+		return len(entries)
+	}
+	p := n.podWith(mode)
+	for _, name := range []string{"c", "again"} { // the second finds the link
+		id := p.run(linked(name, at, a))
+		require.Zero(t, n.exited(id).GetExitCode())
+		assert.Contains(t, p.log(name), "F value-a\n")
+	}
+	assert.Equal(t, 1, records())
+	_, err := p.create(linked("other", at, b))
+	require.ErrorContains(t, err, "another container of the pod has a link there")
+	_, err = n.podWith(mode).create(linked("c", at, a))
+	require.ErrorContains(t, err, "the path is a link of the pod with UID")
+	_, err = p.create(linked("taken", dir, a))
+	require.ErrorContains(t, err, "something is at the path")
+	_, err = p.create(linked("deep", filepath.Join(dir, "no", "conf"), a))
+	require.ErrorContains(t, err, "the directory above must exist")
+	if os.Geteuid() == 0 {
+		config := linked("other-user", filepath.Join(dir, "other"), a)
+		config.Linux.SecurityContext = &criv1.LinuxContainerSecurityContext{RunAsUser: &criv1.Int64Value{Value: 65534}}
+		_, err = p.create(config)
+		require.ErrorContains(t, err, "for the server's own user 0 only")
+	}
+	own := filepath.Join(dir, "own") // a link that somebody else has made
+	require.NoError(t, os.Symlink(a, own))
+	require.Zero(t, n.exited(p.run(linked("own", own, a))).GetExitCode())
+
+	n.restart()
+	to, err := os.Readlink(at)
+	require.NoError(t, err)
+	assert.Equal(t, a, to, "the sandbox exists")
+	_, err = n.rs.RemovePodSandbox(context.Background(), &criv1.RemovePodSandboxRequest{PodSandboxId: p.id})
+	require.NoError(t, err)
+	_, err = os.Lstat(at)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = os.Lstat(own)
+	require.NoError(t, err)
+
+	// A server that ends before the sandbox's record is gone, or before the link is made.
+	p = n.podWith(mode)
+	p.run(linked("c", at, a))
+	n.stop()
+	require.NoError(t, os.Remove(filepath.Join(n.opts.Dir, "sandboxes", p.id+".json")))
+	require.NoError(t, os.WriteFile(filepath.Join(n.opts.Dir, "links", ".x.json.123"), nil, 0o600))
+	n.start()
+	_, err = os.Lstat(at)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.NoFileExists(t, filepath.Join(n.opts.Dir, "links", ".x.json.123"))
+}
