@@ -43,6 +43,7 @@ func Suite(t *testing.T, f Factory) {
 		{"SetUpAfterRestart", (*env).setUpAfterRestart},
 		{"SetUpAfterAnInterruptedOne", (*env).setUpAfterAnInterruptedOne},
 		{"SetUpCancelledAtEachStep", (*env).setUpCancelledAtEachStep},
+		{"DiskFullAtEachStep", (*env).diskFullAtEachStep},
 		{"SetUpAfterTearDown", (*env).setUpAfterTearDown},
 		{"TearDownAfterRestart", (*env).tearDownAfterRestart},
 		{"TearDownTwice", (*env).tearDownTwice},
@@ -187,6 +188,36 @@ func (e *env) setUpCancelledAtEachStep() {
 		e.restart()
 		if err == nil && ctx.left.Load() >= 0 {
 			return // it was not looked at that often
+		}
+	}
+}
+
+// diskFullAtEachStep has SetUp fail with the first file that it makes, with the second and so on:
+// the disk has room for no more. When there is room again, SetUp completes what is there, or
+// TearDown removes it. It needs to mount.
+func (e *env) diskFullAtEachStep() {
+	top := e.dir
+	defer func() {
+		_ = unmountSmall(filepath.Join(top, "small")) // if a test has failed
+		e.dir = top
+	}()
+	for files := range enoughFiles {
+		e.dir = filepath.Join(top, "small")
+		require.NoError(e, os.MkdirAll(e.dir, 0o755))
+		if err := mountSmall(e.dir, files); err != nil {
+			e.Skipf("mounting a small file system: %v", err)
+		}
+		_, err := e.manager.SetUp(e.Context(), e.pod("web"), e.podDir("web"))
+		assert.NoError(e, enlarge(e.dir))
+		e.restart()
+		if files%2 == 0 {
+			e.setUp("web")
+		}
+		e.tearDown("web")
+		e.restart()
+		require.NoError(e, unmountSmall(e.dir), "a file of the volume is open or something is mounted")
+		if err == nil {
+			return // there was room for all
 		}
 	}
 }
