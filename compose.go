@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -297,6 +298,10 @@ func (a *Agent) buildImageGC(p *Parts) (err error) {
 // imageGCState is the file in the root directory with the times of use of images.
 const imageGCState = "image_gc_state"
 
+// syncPeriod is the time between sync ticks. Dependents reports all changes by Changed, so the
+// ticks only show that the loop makes progress, see [Agent.Healthy].
+const syncPeriod = 30 * time.Second
+
 func (a *Agent) buildLoop(p *Parts) (err error) {
 	o := a.opts.Override
 	security := syncloop.SecurityOptions{AllowedUnsafeSysctls: a.opts.AllowedUnsafeSysctls}
@@ -350,7 +355,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	a.loop, err = syncloop.New(
 		syncloop.Deps{Handler: p.SyncHandler, Config: p.PodConfig, PLEG: p.PLEG, Runtime: a.checker(), Pods: p.PodManager, Probes: p.Prober.Results()},
 		syncloop.Options{
-			Due: a.dependents.Due, Wake: a.dependents.Changed(), Observe: observe, ProbeResult: probeResult, Logger: a.named("syncloop"),
+			SyncPeriod: syncPeriod, Due: a.dependents.Due, Wake: a.dependents.Changed(), Observe: observe, ProbeResult: probeResult, Logger: a.named("syncloop"),
 		})
 	return err
 }

@@ -18,9 +18,10 @@
 //
 // [Loop] handles one input after the other, in one goroutine. It does no work on a pod
 // and waits for none: the handler passes the pod to its worker and returns. There is a
-// sync tick each second, for [Options].Due, and a housekeeping tick each 2 seconds.
+// sync tick each second, for [Options].Due, and housekeeping each 2 seconds.
 // Housekeeping also follows 250 ms after [Loop.PodEnded]. It is less frequent while nothing
-// happens, see [Options].HousekeepingPeriod.
+// happens, see [Options].HousekeepingPeriod: to wake up an idle machine costs more CPU time than
+// most of what the loop does then.
 //
 // The loop pauses while the runtime does not answer or the PLEG is unhealthy. It then
 // takes nothing from its inputs, which merge what they have by pod, and checks again

@@ -16,8 +16,8 @@ var errNotChecked = errors.New("the container runtime has not been checked yet")
 type runtimeHealth struct {
 	mu  sync.Mutex
 	err error
-	// changed has room for one signal; a second one before the first was received is
-	// dropped.
+	// changed has room for one signal that the health is to be checked; a second one before
+	// the first was received is dropped.
 	changed chan struct{}
 }
 
@@ -40,15 +40,21 @@ func (h *runtimeHealth) set(err error) bool {
 	if same {
 		return false
 	}
+	h.signal()
+	return true
+}
+
+// signal wakes up the loop.
+func (h *runtimeHealth) signal() {
 	select {
 	case h.changed <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // watchRuntime checks the runtime until ctx ends: every CheckPeriod while the runtime is
-// ready, and with the back-off of retries while it is not.
+// ready, and with the back-off of retries while it is not. It wakes up the loop while the
+// PLEG is unhealthy, because the loop checks that only when it is awake.
 func (l *Loop) watchRuntime(ctx context.Context) {
 	failures := 0
 	t := time.NewTimer(0)
@@ -74,6 +80,9 @@ func (l *Loop) watchRuntime(ctx context.Context) {
 			default:
 				l.log.Error(err, "Container runtime is not ready; what runs is left alone until it is")
 			}
+		}
+		if l.deps.PLEG.Healthy() != nil {
+			l.health.signal()
 		}
 		if err == nil {
 			failures = 0

@@ -70,7 +70,8 @@ type Observer interface {
 type Config interface {
 	Changes() <-chan podconfig.Change
 	// AllSeen reports whether all sources have been seen. It becomes false again when a
-	// source is added or removed.
+	// source is added or removed. When the last source is seen, a change follows, if need
+	// be without pods. AllSeen is safe for concurrent use.
 	AllSeen() bool
 }
 
@@ -108,7 +109,9 @@ type Deps struct {
 
 // Options are the settings of a [Loop]; the zero value is kubelet's.
 type Options struct {
-	// SyncPeriod is the time between sync ticks. Default 1 s.
+	// SyncPeriod is the time between sync ticks. If [Options].Wake reports all that Due has to
+	// be called for, it may be as long as a health check allows, see [Loop.LastIteration]: each
+	// tick wakes up an idle machine. Default 1 s.
 	SyncPeriod time.Duration
 	// HousekeepingPeriod is the time between cleanups. When nothing has come from any
 	// input for 30 s, the last cleanup has not failed, and no removal that a cleanup has begun
@@ -154,12 +157,15 @@ type Loop struct {
 
 	// The rest belongs to the goroutine of Run.
 
+	// housekeeping fires at housekeepingAt, when housekeeping is due.
+	housekeeping   *time.Timer
+	housekeepingAt time.Time
 	// soon fires when housekeeping is due because pods have ended; nil if none have.
 	soon <-chan time.Time
 	// noNetwork means that the runtime had no pod network when it was checked last.
 	noNetwork bool
 	// lastInput is the time of the last input other than a tick. cleaned is the time of the
-	// last cleanup that succeeded, zero if one has failed since.
+	// last cleanup that succeeded, zero if one has failed or was left out since.
 	lastInput, cleaned time.Time
 }
 
@@ -223,8 +229,9 @@ func (l *Loop) Run(ctx context.Context) error {
 
 	syncTick := time.NewTicker(l.opts.SyncPeriod)
 	defer syncTick.Stop()
-	housekeeping := time.NewTicker(l.opts.HousekeepingPeriod)
-	defer housekeeping.Stop()
+	l.housekeeping = time.NewTimer(l.opts.HousekeepingPeriod)
+	l.housekeepingAt = time.Now().Add(l.opts.HousekeepingPeriod)
+	defer l.housekeeping.Stop()
 
 	var prepare func(context.Context) error // nil after it has succeeded
 	if p, ok := runtime.Optional[Preparer](l.deps.Handler); ok {
@@ -247,7 +254,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		failures = 0
 		l.followNetwork()
-		if err := l.handleNext(ctx, syncTick.C, housekeeping.C); err != nil {
+		if err := l.handleNext(ctx, syncTick.C); err != nil {
 			return err
 		}
 	}
@@ -301,18 +308,18 @@ func (l *Loop) PodEnded() {
 // the runtime, which costs as much as the end of several.
 const endsDelay = 250 * time.Millisecond
 
-// quiet is the time without any input after which housekeeping becomes rare, and the time
-// between cleanups from then on. A cleanup looks at all pods, and nothing can have changed
+// quiet is the time without any input after which housekeeping becomes rare, and the least
+// time between cleanups from then on. A cleanup looks at all pods, and nothing can have changed
 // but what the workers of pods do after the last input, which they end by PodEnded, and the
 // removals of directories.
 const quiet = 30 * time.Second
 
 // handleNext waits for one input and handles it.
-func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan time.Time) error {
+func (l *Loop) handleNext(ctx context.Context, syncTick <-chan time.Time) error {
 	now := time.Now()
 	l.last.Store(now.UnixNano())
 	if synced := l.deps.Config.AllSeen(); l.synced.Swap(synced) != synced {
-		l.lastInput = now // a source can be seen without a change
+		l.received(now) // the removal of a source that was not seen comes without a change
 	}
 	ended := l.ended
 	if l.soon != nil {
@@ -351,16 +358,37 @@ func (l *Loop) handleNext(ctx context.Context, syncTick, housekeeping <-chan tim
 	case <-l.soon:
 		l.soon = nil
 		l.cleanup(ctx)
-	case <-housekeeping:
-		input = false
-		if now := time.Now(); now.Sub(l.lastInput) < quiet || now.Sub(l.cleaned) >= quiet || l.removing() {
-			l.cleanup(ctx)
-		}
+	case <-l.housekeeping.C:
+		l.cleanup(ctx)
+		l.cleanupIn(l.untilCleanup())
+		return nil
 	}
 	if input {
-		l.lastInput = time.Now()
+		l.received(time.Now())
 	}
 	return nil
+}
+
+// received notes that there was an input. Housekeeping becomes frequent.
+func (l *Loop) received(now time.Time) {
+	l.lastInput = now
+	if l.housekeepingAt.Sub(now) > l.opts.HousekeepingPeriod {
+		l.cleanupIn(l.opts.HousekeepingPeriod)
+	}
+}
+
+// untilCleanup returns the time from a cleanup to the next.
+func (l *Loop) untilCleanup() time.Duration {
+	if l.cleaned.IsZero() || time.Since(l.lastInput) < quiet || l.removing() {
+		return l.opts.HousekeepingPeriod
+	}
+	return max(quiet, l.opts.HousekeepingPeriod)
+}
+
+// cleanupIn sets the time of the next housekeeping.
+func (l *Loop) cleanupIn(d time.Duration) {
+	l.housekeepingAt = time.Now().Add(d)
+	l.housekeeping.Reset(d)
 }
 
 // syncDue requests a sync of the pods that are due, and reports whether there are any.
@@ -404,6 +432,7 @@ func (l *Loop) sync(uid types.UID) {
 // cleanup does the housekeeping, if all sources have been seen.
 func (l *Loop) cleanup(ctx context.Context) {
 	if !l.deps.Config.AllSeen() { // not l.synced: a source may have been added since
+		l.cleaned = time.Time{}
 		return
 	}
 	err := l.deps.Handler.HandlePodCleanups(ctx)
@@ -463,9 +492,8 @@ func (l *Loop) LastIteration() time.Time {
 }
 
 // Synced reports whether all sources have been seen and the handler has received their
-// pods. It may be late by one sync period. It becomes false again only when a source is
-// added or removed.
-func (l *Loop) Synced() bool { return l.synced.Load() }
+// pods. It becomes false again only when a source is added or removed.
+func (l *Loop) Synced() bool { return l.synced.Load() && l.deps.Config.AllSeen() }
 
 // RuntimeError returns the error of the last check of the runtime; nil if the runtime is
 // ready. Before the first check it is an error too.

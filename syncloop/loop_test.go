@@ -120,9 +120,21 @@ func TestHousekeepingIsRareWhileNothingHappens(t *testing.T) {
 		assert.Equal(t, 10, cleanups(5*time.Minute), "every 30 s")
 		b.probes <- runtime.ProbeResult{Pod: runtime.PodRef{UID: "a"}}
 		assert.Equal(t, 5, cleanups(10*time.Second), "something has happened")
-		assert.Equal(t, 19, cleanups(5*time.Minute), "every 2 s for 20 s more")
+		assert.Equal(t, 20, cleanups(5*time.Minute), "every 2 s for 20 s more")
 		b.handler.failCleanups(errors.New("disk full"))
 		assert.InDelta(t, 135, cleanups(5*time.Minute), 15, "a failure is tried again until it succeeds")
+	})
+}
+
+// Each wake-up of an idle machine costs more CPU time than what the loop does then.
+func TestAnIdleLoopWakesUpRarely(t *testing.T) {
+	inLoop(t, syncloop.Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+		b.config.see()
+		time.Sleep(2 * time.Minute)
+		before := b.config.count()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		assert.LessOrEqual(t, b.config.count()-before, 10+2*20, "a round for each sync tick, and two calls for each cleanup with its round")
 	})
 }
 
@@ -210,6 +222,28 @@ func TestRestsWhileThePLEGIsUnhealthy(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		synctest.Wait()
 		assert.NotEmpty(t, b.handler.take(), "it goes on by itself within 5 s")
+	})
+}
+
+// The loop waits, and nothing else wakes it up.
+func TestAnIdleLoopNoticesThatThePLEGIsUnhealthy(t *testing.T) {
+	inLoop(t, syncloop.Options{SyncPeriod: time.Hour, HousekeepingPeriod: time.Hour}, func(t *testing.T, b *bench) {
+		b.config.see()
+		time.Sleep(time.Minute)
+		b.pleg.set(errors.New("no list for 3m"))
+		time.Sleep(6 * time.Second) // the next check of the runtime
+		offered := make(chan struct{})
+		go func() {
+			b.config.changes <- podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{makePod("a")}}
+			close(offered)
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Empty(t, b.handler.take(), "nothing is taken from the inputs")
+		b.pleg.set(nil)
+		<-offered
+		synctest.Wait()
+		assert.Equal(t, []string{"add [a]"}, b.handler.take())
 	})
 }
 

@@ -81,13 +81,20 @@ type config struct {
 	changes chan podconfig.Change
 	mu      sync.Mutex
 	seen    bool
+	asked   int // calls of AllSeen
 }
 
 func (c *config) Changes() <-chan podconfig.Change { return c.changes }
 func (c *config) AllSeen() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asked++
 	return c.seen
+}
+func (c *config) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
 }
 func (c *config) see() { c.set(true) }
 func (c *config) set(seen bool) {

@@ -25,6 +25,35 @@ func (a *Agent) Cost(t testing.TB) Cost { return costOf(t, a.process) }
 // Cost returns what containerd has used, its shims and containers left out.
 func (c *Cluster) Cost(t testing.TB) Cost { return costOf(t, c.containerd) }
 
+// ThreadCPU returns the CPU time of the agent's threads to the nanosecond, where Cost counts ticks
+// of 10 ms. Threads that have ended are left out; those of a Go program that is idle do not end.
+func (a *Agent) ThreadCPU(t testing.TB) time.Duration { return threadCPU(t, a.process) }
+
+// ThreadCPU returns the same of containerd, its shims and containers left out.
+func (c *Cluster) ThreadCPU(t testing.TB) time.Duration { return threadCPU(t, c.containerd) }
+
+func threadCPU(t testing.TB, p *process) (total time.Duration) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("process %d has no threads: %v", p.cmd.Process.Pid, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		// Documentation/scheduler/sched-stats.rst: time on a CPU, time in a run queue, time slices.
+		first, _, _ := strings.Cut(string(data), " ")
+		ns, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			t.Fatalf("unexpected %s: %q", file, data)
+		}
+		total += time.Duration(ns)
+	}
+	return total
+}
+
 // CPU returns the CPU time of containerd with its shims and all that these have run: runc,
 // network plugins. Containers are left out. It returns 0 where control groups cannot be made.
 func (c *Cluster) CPU(t testing.TB) time.Duration {
