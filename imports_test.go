@@ -33,14 +33,15 @@ var mayImport = map[string][]string{
 	"gc":         {"runtime"},
 	"volume":     {"runtime"},
 	"history":    {"runtime"},
+	"stats":      {"runtime"},
 	"resources":  {"runtime"},
 	"server":     {"runtime"},
-	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume"},
+	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "volume", "stats"},
 	"podsync":    {"runtime", "podworkers", "status", "volume"},
 	"syncloop":   {"runtime", "podconfig", "pleg", "podworkers"},
 	"":           {"runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop"},
 	"cluster":    {"", "runtime", "podconfig", "podmanager", "podworkers", "status", "syncloop", "volume", "resources", "history"},
-	"examples":   {"", "cluster", "runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics"},
+	"examples":   {"", "cluster", "runtime", "podconfig", "podmanager", "pleg", "podworkers", "status", "prober", "gc", "volume", "history", "resources", "podsync", "syncloop", "server", "metrics", "stats"},
 }
 
 type goPackage struct {
@@ -146,6 +147,7 @@ func TestDependencies(t *testing.T) {
 		"./gc/...":           {grpc},
 		"./resources/...":    {grpc},
 		"./server/...":       {grpc},
+		"./stats/...":        {grpc},
 		"./metrics/...":      {grpc}, // except crimetrics
 	} {
 		found := false

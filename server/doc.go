@@ -7,6 +7,9 @@
 //   - GET /pods returns a v1.PodList of the node's pods with their status.
 //   - GET /metrics and /metrics/probes call the handlers in [Options].Metrics and
 //     [Options].ProbeMetrics, if there are any.
+//   - GET /stats/summary returns the usage of the node and its pods, see [Summary], and
+//     GET /metrics/resource and /metrics/cadvisor call the handlers in
+//     [Options].ResourceMetrics and [Options].CadvisorMetrics, if there are any.
 //
 // [Control] adds the part that only the agent's own user should reach. [ListenUnix]
 // makes a socket for it.

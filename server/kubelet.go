@@ -21,6 +21,11 @@ type Options struct {
 	// ProbeMetrics handles GET /metrics/probes of [Handler], where kubelet has the metrics
 	// with labels for each container. If nil, the path does not exist.
 	ProbeMetrics http.Handler
+	// Stats has the usage of the node and its pods for /stats/summary of [Handler].
+	// ResourceMetrics handles GET /metrics/resource, and CadvisorMetrics GET /metrics/cadvisor,
+	// for example handlers of package statsmetrics. If nil, the paths do not exist.
+	Stats                            Stats
+	ResourceMetrics, CadvisorMetrics http.Handler
 
 	// The following are for [Kubelet] only.
 
@@ -99,6 +104,7 @@ func addReadOnly(mux *routes, agent Agent, opts Options) {
 	if opts.ProbeMetrics != nil {
 		mux.handle("GET /metrics/probes", opts.ProbeMetrics)
 	}
+	opts.addStats(mux)
 }
 
 // addNoDebugging answers on the paths of debugging handlers.

@@ -181,19 +181,26 @@ func (t *tree) read(ctx context.Context, f func(entry) (stop bool, err error)) (
 // many names it has: each name counts for its share, and a file cannot have a name
 // outside of its volume. What is mounted below dir does not count.
 func diskUsage(ctx context.Context, dir string) (int64, error) {
+	sum, _, err := treeUsage(ctx, dir)
+	return sum, err
+}
+
+// treeUsage is diskUsage with the number of files and directories. A file of several names counts
+// once for each.
+func treeUsage(ctx context.Context, dir string) (sum, files int64, err error) {
 	t, err := openTree(dir)
 	if errors.Is(err, unix.ENOENT) {
-		return 0, nil
+		return 0, 0, nil
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer t.close()
 	var st unix.Stat_t
 	if err := unix.Fstat(t.fd, &st); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	sum := st.Blocks * 512 // of 512 bytes whatever the file system (stat(2))
+	sum, files = st.Blocks*512, 1 // of 512 bytes whatever the file system (stat(2))
 	measure := func(e entry) (bool, error) {
 		var st unix.Stat_t
 		err := unix.Fstatat(t.fd, e.name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -204,6 +211,7 @@ func diskUsage(ctx context.Context, dir string) (int64, error) {
 			return false, err
 		}
 		size := st.Blocks * 512
+		files++
 		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			links := max(1, int64(st.Nlink))
 			sum += (size + links - 1) / links
@@ -223,11 +231,11 @@ func diskUsage(ctx context.Context, dir string) (int64, error) {
 		more, err := t.read(ctx, measure)
 		if err == nil && !more {
 			if more, err = t.up(); err == nil && !more {
-				return sum, nil
+				return sum, files, nil
 			}
 		}
 		if err != nil {
-			return sum, err
+			return sum, files, err
 		}
 	}
 }

@@ -12,8 +12,13 @@ import (
 
 // diskUsage adds up the sizes of the files below dir, in bytes.
 func diskUsage(ctx context.Context, dir string) (int64, error) {
-	var sum int64
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+	sum, _, err := treeUsage(ctx, dir)
+	return sum, err
+}
+
+// treeUsage is diskUsage with the number of files and directories.
+func treeUsage(ctx context.Context, dir string) (sum, files int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = context.Cause(ctx)
 		}
@@ -30,10 +35,10 @@ func diskUsage(ctx context.Context, dir string) (int64, error) {
 		if err != nil {
 			return err
 		}
-		sum += info.Size()
+		sum, files = sum+info.Size(), files+1
 		return nil
 	})
-	return sum, err
+	return sum, files, err
 }
 
 func removeAll(_ context.Context, path string) error { return os.RemoveAll(path) }

@@ -3,9 +3,9 @@ package main
 import (
 	"net/http"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kubeletkit/kubeletkit"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
@@ -17,13 +17,14 @@ import (
 type metrics struct {
 	parts kubeletkit.Metrics
 	cri   cri.Metrics
-	// handler answers /metrics, and probes answers /metrics/probes.
+	// registry has what is in /metrics; handler answers it, and probes answers /metrics/probes.
+	registry        prometheus.Registerer
 	handler, probes http.Handler
 }
 
 // newMetrics makes the metrics of kubelet that exist here: those of the process, of Go,
 // of the parts, and of the calls of the container runtime.
-func newMetrics() (*metrics, error) {
+func newMetrics(log logr.Logger) (*metrics, error) {
 	reg, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -47,6 +48,6 @@ func newMetrics() (*metrics, error) {
 		return nil, err
 	}
 	return &metrics{
-		parts: parts, cri: calls, handler: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), probes: promhttp.HandlerFor(probes, promhttp.HandlerOpts{}),
+		parts: parts, cri: calls, registry: reg, handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
 	}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -15,9 +16,9 @@ import (
 )
 
 func TestMetricsAreKubelets(t *testing.T) {
-	m, err := newMetrics()
+	m, err := newMetrics(logr.Discard())
 	require.NoError(t, err)
-	_, err = newMetrics()
+	_, err = newMetrics(logr.Discard())
 	require.NoError(t, err, "of another agent in the same process")
 	rec := httptest.NewRecorder()
 	m.handler.ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))

@@ -28,7 +28,7 @@ import (
 // serve runs the agent and its ports until ctx ends or a client has ended all pods. It
 // returns what was running then.
 func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *terminal.Display) (left running, err error) {
-	m, err := newMetrics()
+	m, err := newMetrics(log.WithName("metrics"))
 	if err != nil {
 		return left, err
 	}
@@ -80,6 +80,9 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	sopts := serverOptions(s, rt, m, display, log)
+	if err := addStats(s, agent, cgroups, m, &sopts, log); err != nil {
+		return left, err
+	}
 	stop := control.NewStop()
 	// The socket and the ports are components, because the agent checks and locks its directory
 	// before it runs them: nothing answers for an agent that does not start.

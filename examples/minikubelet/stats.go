@@ -1,0 +1,36 @@
+package main
+
+import (
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
+	"github.com/kubeletkit/kubeletkit/resources/cgroup"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
+	"github.com/kubeletkit/kubeletkit/stats"
+)
+
+// addStats adds the usage of the node and its pods to the agent and to its ports.
+func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods, m *metrics, opts *server.Options, log logr.Logger) error {
+	node, err := s.NodeName()
+	if err != nil {
+		return err
+	}
+	parts := agent.Parts()
+	sopts := stats.Options{NodeName: node, RootDir: s.RootDir, PodLogsDir: s.PodLogsDir, Logger: log.WithName("stats")}
+	sopts.Volumes, _ = runtime.Optional[stats.Volumes](parts.Volumes)
+	if cgroups != nil {
+		sopts.PodCgroup = cgroups.Parent
+	}
+	collector, err := stats.New(parts.Runtime, agent, sopts)
+	if err != nil {
+		return err
+	}
+	if _, err := statsmetrics.NewDisk(m.registry, collector); err != nil {
+		return err
+	}
+	opts.Stats, opts.ResourceMetrics, opts.CadvisorMetrics = collector, statsmetrics.Resource(collector), statsmetrics.Cadvisor(collector)
+	return agent.Add("stats", collector.Run)
+}

@@ -1,0 +1,106 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+)
+
+// maxPages is the number of encoded pages in memory. More only slow clients need: they get the
+// newest of these, which is then as old as its slowest client.
+const maxPages = 4
+
+// Shared encodes a page for requests. Requests at the same time share an encoding, which
+// begins after they have arrived. Make it with [NewShared].
+type Shared struct {
+	contentType string
+	encode      func() ([]byte, error)
+	// running is held while a page is encoded.
+	running sync.Mutex
+
+	mu sync.Mutex
+	// next is not begun yet, nil if no request waits for it. newest is the last page that was
+	// encoded, nil if no request uses it.
+	next, newest *encoded
+	// inMemory is the number of pages that requests use.
+	inMemory int
+}
+
+// encoded is an encoded page.
+type encoded struct {
+	ready chan struct{} // closed when body and err are valid
+	body  *Body
+	err   error
+	users int // guarded by Shared.mu
+}
+
+var errPanicked = errors.New("encoding the page panicked")
+
+// NewShared returns a handler of a page that encode encodes.
+func NewShared(contentType string, encode func() ([]byte, error)) *Shared {
+	return &Shared{contentType: contentType, encode: encode}
+}
+
+// ServeHTTP answers a request, with status 500 if the page cannot be encoded.
+func (p *Shared) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	e, err := p.get(req.Context())
+	defer p.release(e)
+	if err == nil {
+		err = e.err
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	e.body.ServeHTTP(w, req)
+}
+
+// get returns a page. The caller calls release when it does not need it any more, also
+// after an error, which is that of ctx.
+func (p *Shared) get(ctx context.Context) (*encoded, error) {
+	p.mu.Lock()
+	e := p.next
+	if e == nil && p.inMemory >= maxPages {
+		e = p.newest
+	}
+	if e != nil {
+		e.users++
+		p.mu.Unlock()
+		select {
+		case <-e.ready:
+			return e, nil
+		case <-ctx.Done():
+			return e, ctx.Err()
+		}
+	}
+	e = &encoded{ready: make(chan struct{}), users: 1, err: errPanicked}
+	p.next = e
+	p.inMemory++
+	p.mu.Unlock()
+	defer close(e.ready)
+
+	p.running.Lock()
+	defer p.running.Unlock()
+	p.mu.Lock()
+	p.next = nil // from here on changes may come too late for this page
+	p.mu.Unlock()
+	data, err := p.encode()
+	e.body, e.err = NewBody(p.contentType, data), err
+	p.mu.Lock()
+	p.newest = e
+	p.mu.Unlock()
+	return e, nil
+}
+
+func (p *Shared) release(e *encoded) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.users--; e.users > 0 {
+		return
+	}
+	p.inMemory--
+	if p.newest == e {
+		p.newest = nil
+	}
+}

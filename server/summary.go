@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/page"
+)
+
+// Stats has the usage of the node and its pods. A *stats.Collector implements it. It is safe
+// for concurrent use.
+type Stats interface {
+	// Summary returns the usage as JSON, a Summary of k8s.io/kubelet/pkg/apis/stats/v1alpha1, or
+	// only its CPU, memory and swap. The handlers do not change it.
+	Summary(ctx context.Context, onlyCPUAndMemory bool) ([]byte, error)
+}
+
+// Summary returns a handler of /stats/summary. As with kubelet, the parameter
+// only_cpu_and_memory=true leaves out all but CPU, memory and swap, and a usage that cannot be
+// read is status 500.
+func Summary(stats Stats, log logr.Logger) http.Handler {
+	var full, cpuAndMemory lastBody
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		last := &full
+		only := req.URL.Query()["only_cpu_and_memory"]
+		if len(only) == 1 && only[0] == "true" {
+			last = &cpuAndMemory
+		}
+		data, err := stats.Summary(req.Context(), last == &cpuAndMemory)
+		if err != nil {
+			if req.Context().Err() == nil {
+				log.Info("The summary of the usage cannot be read", "reason", err.Error())
+			}
+			http.Error(w, "Internal Error: "+err.Error(), http.StatusInternalServerError)
+			return
+		}
+		last.of(data).ServeHTTP(w, req)
+	})
+}
+
+// lastBody is the last answer, so that readers of one reading share it, compressed too.
+type lastBody struct {
+	mu   sync.Mutex
+	data []byte
+	body *page.Body
+}
+
+func (l *lastBody) of(data []byte) *page.Body {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.body == nil || len(data) == 0 || len(l.data) == 0 || &data[0] != &l.data[0] {
+		l.data, l.body = data, page.NewBody("application/json", data)
+	}
+	return l.body
+}
+
+// addStats adds the paths of the usage of the node and its pods.
+func (o *Options) addStats(mux *routes) {
+	if o.Stats != nil {
+		summary := Summary(o.Stats, o.Logger)
+		mux.handle("GET /stats/summary", summary)
+		mux.handle("POST /stats/summary", summary)
+	}
+	if o.ResourceMetrics != nil {
+		mux.handle("GET /metrics/resource", o.ResourceMetrics)
+	}
+	if o.CadvisorMetrics != nil {
+		mux.handle("GET /metrics/cadvisor", o.CadvisorMetrics)
+	}
+}

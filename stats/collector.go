@@ -1,0 +1,271 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Pods has the pods of the node. A *kubeletkit.Agent implements it. It is safe for concurrent
+// use.
+type Pods interface {
+	// Pods returns the pods that are desired. They are not changed.
+	Pods() []*v1.Pod
+	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
+	// none is known.
+	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
+}
+
+// Terminating is an optional interface of [Pods], see [runtime.Optional]. With it, pods are
+// measured until they have ended.
+type Terminating interface {
+	// Terminating returns the pods that are not desired any more. They are not changed.
+	Terminating() []*v1.Pod
+}
+
+// Volumes measures the volumes of pods. A *volume.Manager implements it. It is safe for
+// concurrent use.
+type Volumes interface {
+	// VolumeStats returns the usage of the volumes of the pod. The result is valid also with an
+	// error, which is that of the volumes that are missing.
+	VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error)
+}
+
+// Options are the settings of a [Collector]. The zero value is valid.
+type Options struct {
+	// NodeName is the name of the node in the summary.
+	NodeName string
+	// Period is how long a reading is returned again before the next one. Default: 5 s. (With
+	// kubelet, the figures of cAdvisor are 10 to 15 s old.)
+	Period time.Duration
+	// Timeout bounds a reading. Default: 10 s, the timeout of Prometheus for a scrape.
+	Timeout time.Duration
+	// DiskPeriod is the time between two measurements of the volumes and logs of a pod.
+	// Default: 1 minute, kubelet's volumeStatsAggPeriod. Negative: they are not measured.
+	DiskPeriod time.Duration
+
+	// RootDir is the root directory of the agent, whose file system is that of the node. If
+	// empty, it is not measured. The directory of a pod is pods/<UID> in it.
+	RootDir string
+	// PodLogsDir is the directory of the logs of pods. If empty, they are not measured.
+	PodLogsDir string
+	// Volumes measures volumes. nil: they are not measured.
+	Volumes Volumes
+	// PodCgroup returns the cgroup of a pod, as in "/kubepods/besteffort/pod1234", for pods of
+	// a runtime that does not report their usage. The method Parent of a *cgroup.Pods of
+	// resources/cgroup does. nil: the usage of such pods is unknown.
+	PodCgroup func(pod *v1.Pod) string
+	// Logger receives what is missing in a reading. Default: discards.
+	Logger logr.Logger
+
+	// proc and cgroup are /proc and /sys/fs/cgroup in tests.
+	proc, cgroup string
+}
+
+func (o *Options) setDefaults() {
+	if o.Period <= 0 {
+		o.Period = 5 * time.Second
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.DiskPeriod == 0 {
+		o.DiskPeriod = time.Minute
+	}
+	if o.proc == "" {
+		o.proc = "/proc"
+	}
+	if o.cgroup == "" {
+		o.cgroup = "/sys/fs/cgroup"
+	}
+}
+
+// Collector reads the usage of the node and its pods when somebody asks for it, at most once
+// a period. It is safe for concurrent use.
+type Collector struct {
+	opts    Options
+	rt      runtime.Runtime
+	pods    Pods
+	machine machine
+	usage   shared[*Reading]
+	disk    *disk
+	extra   *extra
+	// rates belongs to the reading in progress.
+	rates rates
+}
+
+// New returns a Collector over the pods and their runtime. It reads nothing.
+func New(rt runtime.Runtime, pods Pods, opts Options) (*Collector, error) {
+	var errs []error
+	if rt == nil {
+		errs = append(errs, errors.New("stats: a runtime is required"))
+	}
+	if pods == nil {
+		errs = append(errs, errors.New("stats: the pods are required"))
+	}
+	for _, dir := range []struct{ field, value string }{{"RootDir", opts.RootDir}, {"PodLogsDir", opts.PodLogsDir}} {
+		if dir.value != "" && !filepath.IsAbs(dir.value) {
+			errs = append(errs, fmt.Errorf("stats: Options.%s %q must be an absolute path", dir.field, dir.value))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	opts.setDefaults()
+	cg := cgroups{mount: opts.cgroup}
+	c := &Collector{opts: opts, rt: rt, pods: pods, machine: machine{proc: opts.proc, cgroups: cg}, rates: rates{}}
+	c.usage = shared[*Reading]{read: c.read, period: opts.Period, timeout: opts.Timeout}
+	c.disk = newDisk(&c.opts)
+	c.extra = newExtra(rt, &c.opts)
+	return c, nil
+}
+
+// Reading is the usage of the node and its pods at one time. It is shared between readers and
+// read-only.
+type Reading struct {
+	Time    time.Time
+	Machine Machine
+	// Summary has the pods in the order of their namespaces and names.
+	Summary statsv1alpha1.Summary
+	// Pods has what is known of Summary.Pods beyond their usage, in the same order.
+	Pods []PodDetails
+	// Err is why the usage of pods is missing; nil if it is not.
+	Err error
+
+	json encodings
+}
+
+// PodDetails describes a pod of a [Reading].
+type PodDetails struct {
+	SandboxID string
+	// Shadowed means that a newer pod has its namespace and name.
+	Shadowed bool
+	// Cgroup is what the kernel counts for the pod; nil if the runtime has reported its usage.
+	Cgroup *CgroupUsage
+	// Containers are those of the pod, in the same order.
+	Containers []ContainerDetails
+}
+
+// ContainerDetails describes a container of a [Reading].
+type ContainerDetails struct {
+	// ID is the ID of the container, without the type of the runtime, Image the name of its
+	// image.
+	ID, Image string
+	// Cgroup is what the kernel counts for it; nil if the runtime has reported its usage.
+	Cgroup *CgroupUsage
+}
+
+// Read returns the last reading, or if it is older than the period a new one. Callers at the
+// same time share it. The error is that of ctx; what cannot be read is missing in the reading.
+func (c *Collector) Read(ctx context.Context) (*Reading, error) {
+	c.disk.want()
+	return c.usage.get(ctx)
+}
+
+// Run measures the volumes and logs of pods, and reads the further metrics of the runtime,
+// after [Collector.Read] or [Collector.Extra] were called, until ctx ends. It returns nil.
+// Without it, a reading lacks them. It is to be called once.
+func (c *Collector) Run(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.extra.run(ctx)
+	}()
+	c.disk.run(ctx, c.allPods)
+	<-done
+	return nil
+}
+
+// allPods returns the pods, those first that are to run under their name.
+func (c *Collector) allPods() []*v1.Pod {
+	pods := c.pods.Pods()
+	out := make([]*v1.Pod, 0, len(pods))
+	var leaving []*v1.Pod
+	for _, pod := range pods {
+		if pod.DeletionTimestamp == nil {
+			out = append(out, pod)
+		} else {
+			leaving = append(leaving, pod)
+		}
+	}
+	if t, ok := runtime.Optional[Terminating](c.pods); ok {
+		leaving = append(leaving, t.Terminating()...)
+	}
+	return append(out, leaving...)
+}
+
+// read makes a reading. What cannot be read is missing.
+func (c *Collector) read(ctx context.Context) (*Reading, error) {
+	r := &Reading{Time: time.Now()}
+	r.Machine, r.Summary.Node = c.machine.read(r.Time)
+	node := &r.Summary.Node
+	node.NodeName = c.opts.NodeName
+	c.rates.begin()
+	c.rates.of("", node.CPU)
+	files := fileSystems{}
+	if c.opts.RootDir != "" {
+		node.Fs = files.whole(c.opts.RootDir, r.Time)
+	}
+	known := describe(c.allPods(), c.pods.RuntimeStatus)
+	usage, err := c.podUsage(ctx, known, r.Time)
+	if err != nil {
+		r.Err = fmt.Errorf("usage of the pods: %w", err)
+		c.opts.Logger.Info("The usage of pods cannot be read", "reason", err.Error())
+	} else {
+		node.Runtime = c.imageFs(ctx, files, r.Time)
+		r.join(known, usage, c.rates, files, c.disk)
+	}
+	c.rates.end()
+	return r, nil
+}
+
+// podUsage returns the usage of pods as the runtime reports it, or that of their cgroups.
+func (c *Collector) podUsage(ctx context.Context, known []knownPod, now time.Time) (usageByID, error) {
+	reporter, ok := runtime.Optional[runtime.UsageReporter](c.rt)
+	if ok {
+		var u runtime.Usage
+		err := runtime.Recover(func() (err error) {
+			u, err = reporter.ListUsage(ctx)
+			return err
+		})
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return usageOf(&u, now), err
+		}
+	}
+	if c.opts.PodCgroup == nil {
+		return usageByID{}, fmt.Errorf("the runtime does not report it, and Options.PodCgroup is nil: %w", errors.ErrUnsupported)
+	}
+	return c.machine.pods(known, c.opts.PodCgroup, now), nil
+}
+
+// imageFs returns the file systems of the runtime; nil if it reports none.
+func (c *Collector) imageFs(ctx context.Context, files fileSystems, now time.Time) *statsv1alpha1.RuntimeStats {
+	images, ok := runtime.Optional[runtime.ImageService](c.rt)
+	if !ok {
+		return nil
+	}
+	var info runtime.ImageFsInfo
+	err := runtime.Recover(func() (err error) {
+		info, err = images.ImageFsInfo(ctx)
+		return err
+	})
+	if err != nil {
+		c.opts.Logger.V(1).Info("The file system of images cannot be read", "reason", err.Error())
+		return nil
+	}
+	out := &statsv1alpha1.RuntimeStats{ImageFs: files.part(info.Images, now)}
+	out.ContainerFs = out.ImageFs
+	if info.Containers != nil {
+		out.ContainerFs = files.part(*info.Containers, now)
+	}
+	return out
+}

@@ -1,0 +1,266 @@
+package stats
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// disk measures the volumes and logs of pods beside the readings, since that takes as long as
+// there are files. It measures a pod again after a period, if somebody still asks.
+type disk struct {
+	opts *Options
+	// wanted has room for one token: there is one if a reading was made since it was taken.
+	wanted chan struct{}
+
+	mu   sync.Mutex
+	pods map[types.UID]*diskUsage
+}
+
+// diskUsage is what a pod has on disk. It does not change.
+type diskUsage struct {
+	at      time.Time
+	volumes []statsv1alpha1.VolumeStats
+	// logs are the sizes of the logs of containers by their names, in bytes.
+	logs map[string]tree
+	// other is the size of files that belong to no container: the hosts file.
+	other tree
+}
+
+// tree is the size of the files below a directory.
+type tree struct{ bytes, inodes uint64 }
+
+func newDisk(opts *Options) *disk {
+	return &disk{opts: opts, wanted: make(chan struct{}, 1), pods: map[types.UID]*diskUsage{}}
+}
+
+// want notes that somebody asks.
+func (d *disk) want() {
+	select {
+	case d.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// betweenPods is the pause between two pods, so that a measurement of all pods leaves room for
+// what matters more.
+const betweenPods = 5 * time.Millisecond
+
+// run measures until ctx ends.
+func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wanted:
+		}
+		if d.opts.DiskPeriod < 0 {
+			continue
+		}
+		known := map[types.UID]struct{}{}
+		for _, pod := range list() {
+			known[pod.UID] = struct{}{}
+			if !d.due(pod.UID) {
+				continue
+			}
+			usage := d.measure(ctx, pod)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(betweenPods):
+			}
+			d.mu.Lock()
+			d.pods[pod.UID] = usage
+			d.mu.Unlock()
+		}
+		d.forget(known)
+	}
+}
+
+func (d *disk) due(uid types.UID) bool {
+	u := d.get(uid)
+	return u == nil || time.Since(u.at) >= d.opts.DiskPeriod
+}
+
+func (d *disk) get(uid types.UID) *diskUsage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pods[uid]
+}
+
+// forget drops the pods that are not known any more.
+func (d *disk) forget(known map[types.UID]struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for uid := range d.pods {
+		if _, ok := known[uid]; !ok {
+			delete(d.pods, uid)
+		}
+	}
+}
+
+func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
+	out := &diskUsage{at: time.Now(), logs: map[string]tree{}}
+	if !runtime.IsFileName(pod.UID) {
+		return out
+	}
+	podDir := filepath.Join(d.opts.RootDir, "pods", string(pod.UID))
+	if d.opts.Volumes != nil && d.opts.RootDir != "" {
+		err := runtime.Recover(func() (err error) {
+			out.volumes, err = d.opts.Volumes.VolumeStats(ctx, pod, podDir)
+			return err
+		})
+		if err != nil && ctx.Err() == nil {
+			d.opts.Logger.V(1).Info("Volumes cannot be measured", "pod", runtime.RefOf(pod), "reason", err.Error())
+		}
+	}
+	if d.opts.RootDir != "" {
+		out.other = sizeOfFile(filepath.Join(podDir, "etc-hosts"))
+	}
+	if d.opts.PodLogsDir != "" {
+		dir := filepath.Join(d.opts.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+		for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				out.logs[list[i].Name] = sizeOfFiles(filepath.Join(dir, list[i].Name))
+			}
+		}
+		for i := range pod.Spec.EphemeralContainers {
+			name := pod.Spec.EphemeralContainers[i].Name
+			out.logs[name] = sizeOfFiles(filepath.Join(dir, name))
+		}
+	}
+	return out
+}
+
+// maxLogFiles is the number of files that are looked at in the directory of a container's logs.
+const maxLogFiles = 1000
+
+// sizeOfFiles returns the size of the files in a directory of logs.
+func sizeOfFiles(dir string) (out tree) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return tree{}
+	}
+	defer f.Close()
+	names, err := f.ReadDir(maxLogFiles)
+	if err != nil {
+		return tree{}
+	}
+	for _, e := range names {
+		if info, err := e.Info(); err == nil {
+			out.add(info)
+		}
+	}
+	return out
+}
+
+func sizeOfFile(path string) (out tree) {
+	if info, err := os.Lstat(path); err == nil {
+		out.add(info)
+	}
+	return out
+}
+
+func (t *tree) add(info fs.FileInfo) {
+	if info.Mode().IsRegular() {
+		t.bytes += allocated(info)
+		t.inodes++
+	}
+}
+
+// add adds what was measured of a pod to its usage.
+func (d *disk) add(ps *statsv1alpha1.PodStats, pod *v1.Pod, files fileSystems, now time.Time) {
+	u := d.get(pod.UID)
+	if u == nil {
+		return
+	}
+	at := metav1.NewTime(u.at)
+	ps.VolumeStats = u.volumes
+	var total tree
+	for i := range ps.Containers {
+		c := &ps.Containers[i]
+		if c.Rootfs != nil {
+			total.plus(c.Rootfs.UsedBytes, c.Rootfs.InodesUsed)
+		}
+		if logs, ok := u.logs[c.Name]; ok {
+			c.Logs = files.share(&statsv1alpha1.FsStats{Time: at, UsedBytes: &logs.bytes, InodesUsed: &logs.inodes}, d.opts.PodLogsDir, now)
+		}
+	}
+	for _, logs := range u.logs { // also of containers that do not run
+		total.plus(&logs.bytes, &logs.inodes)
+	}
+	total.plus(&u.other.bytes, &u.other.inodes)
+	for i := range u.volumes {
+		if v := &u.volumes[i]; isEphemeral(pod, v.Name) {
+			total.plus(v.UsedBytes, v.InodesUsed)
+		}
+	}
+	if d.opts.RootDir != "" {
+		ps.EphemeralStorage = files.share(&statsv1alpha1.FsStats{Time: at, UsedBytes: &total.bytes, InodesUsed: &total.inodes}, d.opts.RootDir, now)
+	}
+}
+
+func (t *tree) plus(bytes, inodes *uint64) {
+	if bytes != nil {
+		t.bytes = min(t.bytes+min(*bytes, maxAmount), maxAmount)
+	}
+	if inodes != nil {
+		t.inodes = min(t.inodes+min(*inodes, maxAmount), maxAmount)
+	}
+}
+
+// isEphemeral reports whether a volume of the pod takes the node's ephemeral storage (kubelet:
+// IsLocalEphemeralVolume).
+func isEphemeral(pod *v1.Pod, name string) bool {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.Name == name {
+			return v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault
+		}
+	}
+	return false
+}
+
+// Disk returns the last measured usage of the volumes of pods that are claims, and the sizes
+// of the logs of containers, without reading anything; and it requests a measurement.
+func (c *Collector) Disk() []DiskUsage {
+	c.disk.want()
+	var out []DiskUsage
+	for _, pod := range c.allPods() {
+		u := c.disk.get(pod.UID)
+		if u == nil {
+			continue
+		}
+		d := DiskUsage{Pod: runtime.RefOf(pod), Logs: make(map[string]uint64, len(u.logs))}
+		for i := range u.volumes {
+			if u.volumes[i].PVCRef != nil {
+				d.Claims = append(d.Claims, u.volumes[i])
+			}
+		}
+		for name, logs := range u.logs {
+			if logs.inodes > 0 {
+				d.Logs[name] = logs.bytes
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// DiskUsage is what a pod has on disk.
+type DiskUsage struct {
+	Pod runtime.PodRef
+	// Claims are the volumes of persistent volume claims. They must not be changed.
+	Claims []statsv1alpha1.VolumeStats
+	// Logs are the sizes of the logs of containers by their names, in bytes.
+	Logs map[string]uint64
+}

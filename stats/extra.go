@@ -1,0 +1,168 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// extra reads the metrics that a runtime has beyond its usage, beside the readings, since
+// runtimes take long for them.
+type extra struct {
+	reporter runtime.MetricsReporter // nil if the runtime has none
+	period   time.Duration
+	log      logr.Logger
+	wanted   chan struct{}
+
+	mu       sync.Mutex
+	families []runtime.MetricFamily
+}
+
+// extraTimeout bounds the time in which a runtime returns its metrics.
+const extraTimeout = time.Minute
+
+// What is kept of the metrics of a runtime. cAdvisor has about 100 metrics, and containerd 20
+// samples for a container and metric at most, of which most are of devices.
+const (
+	maxFamilies    = 500
+	maxExtraLabels = 20
+	maxSamples     = 500_000
+	maxLabelValue  = 1024
+)
+
+func newExtra(rt runtime.Runtime, opts *Options) *extra {
+	e := &extra{period: opts.Period, log: opts.Logger, wanted: make(chan struct{}, 1)}
+	e.reporter, _ = runtime.Optional[runtime.MetricsReporter](rt)
+	return e
+}
+
+// Extra returns the last metrics that the runtime has beyond the usage of pods, and requests
+// newer ones. They are shared and read-only. Names, labels and values are valid, but it is to
+// the reader to join the IDs with what is known. [Collector.Run] reads them.
+func (c *Collector) Extra() []runtime.MetricFamily {
+	e := c.extra
+	select {
+	case e.wanted <- struct{}{}:
+	default:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.families
+}
+
+// run reads the metrics when they are wanted, at most once a period, until ctx ends.
+func (e *extra) run(ctx context.Context) {
+	if e.reporter == nil {
+		return
+	}
+	pause := time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.wanted:
+		}
+		began := time.Now()
+		families, err := e.read(ctx)
+		took := time.Since(began)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errors.ErrUnsupported):
+			return
+		case err != nil:
+			e.log.Info("The metrics of the runtime cannot be read", "reason", err.Error())
+			families = nil // rather none than those of the past
+		}
+		e.mu.Lock()
+		e.families = families
+		e.mu.Unlock()
+		pause = max(e.period, 2*took) // at most a third of the time
+	}
+}
+
+func (e *extra) read(ctx context.Context) (families []runtime.MetricFamily, err error) {
+	ctx, cancel := context.WithTimeout(ctx, extraTimeout)
+	defer cancel()
+	err = runtime.Recover(func() (err error) {
+		families, err = e.reporter.ListMetrics(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return saneFamilies(families), nil
+}
+
+// saneFamilies drops what is not valid.
+func saneFamilies(list []runtime.MetricFamily) []runtime.MetricFamily {
+	var out []runtime.MetricFamily
+	samples := 0
+	for _, f := range list {
+		if !isMetricName(f.Name) || len(f.Help) > maxLabelValue || !utf8.ValidString(f.Help) || len(f.Labels) > maxExtraLabels || len(out) == maxFamilies || hasTwice(f.Labels) {
+			continue
+		}
+		valid := true
+		for _, l := range f.Labels {
+			valid = valid && isLabelName(l)
+		}
+		if !valid {
+			continue
+		}
+		kept := f
+		kept.Samples = make([]runtime.MetricSample, 0, len(f.Samples))
+		for _, s := range f.Samples {
+			if samples < maxSamples && isSample(&f, &s) {
+				kept.Samples = append(kept.Samples, s)
+				samples++
+			}
+		}
+		if len(kept.Samples) > 0 {
+			out = append(out, kept)
+		}
+	}
+	return out
+}
+
+func hasTwice(list []string) bool {
+	seen := make(map[string]struct{}, len(list))
+	for _, s := range list {
+		seen[s] = struct{}{}
+	}
+	return len(seen) != len(list)
+}
+
+func isSample(f *runtime.MetricFamily, s *runtime.MetricSample) bool {
+	if len(s.LabelValues) != len(f.Labels) || !(s.Value >= 0 && s.Value <= maxAmount*16) {
+		return false
+	}
+	for _, v := range s.LabelValues {
+		if len(v) > maxLabelValue || !utf8.ValidString(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// isMetricName and isLabelName are the names of Prometheus' text format without colons.
+func isMetricName(s string) bool { return len(s) <= 200 && isLabelName(s) }
+
+func isLabelName(s string) bool {
+	for i, c := range []byte(s) {
+		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != "" && (len(s) < 2 || s[:2] != "__")
+}

@@ -1,0 +1,80 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// VolumeStats returns what the volumes of the pod use, in the order of the spec: of a claim
+// the usage of its file system, and of a volume that was made for the pod the size of its files,
+// as the size of [Manager.Usage]. Volumes of the host and of images have none, nor have volumes
+// that were not set up. The result is valid also with an error, which joins those of the volumes
+// that are missing.
+func (m *Manager) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error) {
+	var out []statsv1alpha1.VolumeStats
+	var errs []error
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		p := m.pluginFor(v)
+		if p == nil || v.HostPath != nil || v.Image != nil {
+			continue
+		}
+		usage, err := volumeStats(ctx, pod, v, PlaceOf(podDir, p.Name(), v.Name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			errs = append(errs, fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err))
+		default:
+			out = append(out, usage)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+func volumeStats(ctx context.Context, pod *v1.Pod, v *v1.Volume, place Place) (statsv1alpha1.VolumeStats, error) {
+	out := statsv1alpha1.VolumeStats{Name: v.Name}
+	dir, claim := place.Dir, ""
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		claim = v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		claim = pod.Name + "-" + v.Name
+	}
+	if claim != "" {
+		out.PVCRef = &statsv1alpha1.PVCReference{Namespace: pod.Namespace, Name: claim}
+		if bound, ok := readBound(filepath.Join(place.StateDir, "volume")); ok {
+			dir = bound.Path
+		}
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return out, err
+	}
+	var err error
+	if out.FsStats, err = fileSystem(dir); err != nil {
+		return out, err
+	}
+	out.Time = metav1.NewTime(time.Now())
+	if claim != "" {
+		return out, nil
+	}
+	var bytes, files int64
+	for range tries {
+		if bytes, files, err = treeUsage(ctx, dir); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	used, inodes := uint64(max(bytes, 0)), uint64(max(files, 0))
+	out.UsedBytes, out.InodesUsed = &used, &inodes
+	return out, err
+}
