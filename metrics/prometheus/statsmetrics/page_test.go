@@ -38,7 +38,7 @@ type fixed struct {
 }
 
 func (f *fixed) Read(context.Context) (*stats.Reading, error) { return f.reading, f.err }
-func (f *fixed) Extra() []runtime.MetricFamily               { return f.families }
+func (f *fixed) Extra() []runtime.MetricFamily                { return f.families }
 
 func number(n uint64) *uint64 { return &n }
 
