@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,12 +22,15 @@ import (
 //
 //   - "start-p50-ms" and "start-p99-ms" are the time from the runtime's event of the start of a
 //     pod's container to its phase Running in a watch of the API.
-//   - "all-s" is the time from the first creation until all are Running.
+//   - "all-s" is the time from the first creation until all are Running. "plain-s" is that of
+//     pods without a service account token, "manifests-s" that of the same pods as manifests
+//     of an agent that has no API server, and "to-manifests" the ratio of these two.
 //   - "gone-p50-ms" and "gone-p99-ms" are the time from the event of the container's exit to the
-//     deletion of the object.
+//     deletion of the object, when all pods are deleted at once, and "gone-one-p50-ms" that
+//     of 10 pods that are deleted one after the other.
 //   - "writes" is the number of writes to pods by the node, for each pod from its creation
-//     to its end, and "reads" that of its gets. "event-writes" is the number of writes to events for
-//     each pod. They are from the audit log of the API server.
+//     to its end, and "reads" that of its gets. The others are the requests of each kind for
+//     each pod, as in "patch:pods/status". They are from the audit log of the API server.
 //   - "rss-MB" is the resident memory of the agent while the pods run.
 //
 // KUBELET_BIN=… KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench 'Node$' -benchtime 3x -timeout 60m
@@ -39,27 +43,40 @@ func benchmarkNode(b *testing.B, n int) {
 	c := benchCluster(b)
 	plane := NewControlPlane(b, c.Net)
 	kubeconfig := plane.NodeKubeconfig(b, NodeName)
+	// Some that do not count: they make the bridge and fill the caches.
+	agent, _ := crowd(b, c, AgentOptions{}, 10)
+	disband(b, c, agent)
 	took, round := samples{}, 0
 	takeTurns(b, list, func(who contestant) {
 		round++
-		who.options.Kubeconfig = kubeconfig
+		add := func(unit string, value float64) { took.add(who.name, unit, value) }
+		manifests := benchPods(fmt.Sprintf("m-%d", round), n, Grace(2))
 		agent := launch(b, c, who.options, n)
-		Eventually(b, time.Minute, "node ready", func() error {
-			node, err := plane.Client.CoreV1().Nodes().Get(b.Context(), NodeName, metav1.GetOptions{})
-			if err == nil {
-				err = nodeReady(node)
-			}
-			return err
-		})
-		measureNode(b, c, plane, agent, n, round, func(unit string, value float64) { took.add(who.name, unit, value) })
+		start := stageStart(b, agent, manifests)
+		begin := time.Now()
+		start()
+		asManifests := time.Since(begin).Seconds()
+		disband(b, c, agent)
+
+		who.options.Kubeconfig = kubeconfig
+		agent = launch(b, c, who.options, n)
+		awaitNode(b, plane)
+		m := &nodeMeasurement{c: c, plane: plane, agent: agent, add: add}
+		m.life(b, fmt.Sprintf("p-%d", round), n)
+		plain := m.start(b, benchPods(fmt.Sprintf("q-%d", round), n, Grace(2), noToken))
+		add("plain-s", plain)
+		add("manifests-s", asManifests)
+		add("to-manifests", plain/asManifests)
+		m.deleteEach(b, min(n, 10))
+		m.deleteAll(b)
 		agent.Kill(b)
-		// The next agent is another one and would wait for the end of the lease.
-		if err := plane.Client.CoordinationV1().Leases("kube-node-lease").Delete(b.Context(), NodeName, metav1.DeleteOptions{}); err != nil {
-			b.Fatal(err)
-		}
+		releaseNode(b, plane)
 	})
 	took.report(b, list, "start-p50-ms", "", nil)
 }
+
+// noToken leaves out the volume with the token of the service account.
+func noToken(pod *v1.Pod) { pod.Spec.AutomountServiceAccountToken = new(bool) }
 
 // moments are the times of something, by the name of the pod.
 type moments struct {
@@ -109,13 +126,39 @@ func (m *moments) since(other *moments) (ms []float64) {
 
 func newMoments() *moments { return &moments{at: map[string]time.Time{}} }
 
-func measureNode(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n, round int, add func(unit string, value float64)) {
+// nodeMeasurement measures the pods of an agent that is a node.
+type nodeMeasurement struct {
+	c     *Cluster
+	plane *ControlPlane
+	agent *Agent
+	add   func(unit string, value float64)
+
+	pods                          []*v1.Pod // that run
+	started, ended, running, gone *moments
+}
+
+// start creates the pods, bound to the node, and returns the time in seconds until all are
+// Running.
+func (m *nodeMeasurement) start(b *testing.B, pods []*v1.Pod) float64 {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
-	defer cancel()
-	pods := plane.Client.CoreV1().Pods("default")
-	started, ended, running, gone := newMoments(), newMoments(), newMoments(), newMoments()
-	c.WatchEvents(b, func(e *cri.ContainerEventResponse) {
+	m.pods = pods
+	m.started, m.ended, m.running, m.gone = newMoments(), newMoments(), newMoments(), newMoments()
+	m.watch(b)
+	begin := time.Now()
+	m.each(b, pods, func(pod *v1.Pod) error {
+		pod.Spec.NodeName = NodeName
+		_, err := m.plane.Client.CoreV1().Pods(pod.Namespace).Create(b.Context(), pod, metav1.CreateOptions{})
+		return err
+	})
+	m.await(b, "all run", m.running, len(pods))
+	return time.Since(begin).Seconds()
+}
+
+// watch notes when the runtime and the API show what happens to the pods.
+func (m *nodeMeasurement) watch(b *testing.B) {
+	b.Helper()
+	started, ended, running, gone := m.started, m.ended, m.running, m.gone
+	m.c.WatchEvents(b, func(e *cri.ContainerEventResponse) {
 		meta := e.GetPodSandboxStatus().GetMetadata()
 		if meta == nil || e.ContainerId == e.GetPodSandboxStatus().GetId() {
 			return
@@ -127,56 +170,29 @@ func measureNode(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n,
 			ended.now(meta.Name)
 		}
 	})
-	followPods(b, ctx, plane, running, gone)
-	await := func(what string, m *moments) {
-		b.Helper()
-		Eventually(b, 5*time.Minute, what, func() error {
-			if got := m.count(); got < n {
-				return fmt.Errorf("%d of %d", got, n)
-			}
-			return nil
-		})
-	}
-	each := func(f func(name string) error) {
-		b.Helper()
-		var g errgroup.Group
-		g.SetLimit(32)
-		for i := range n {
-			g.Go(func() error { return f(fmt.Sprintf("p-%d-%d", round, i)) })
+	followPods(b, b.Context(), m.plane, running, gone)
+}
+
+func (m *nodeMeasurement) await(b *testing.B, what string, of *moments, n int) {
+	b.Helper()
+	Eventually(b, 5*time.Minute, what, func() error {
+		if got := of.count(); got < n {
+			return fmt.Errorf("%d of %d", got, n)
 		}
-		if err := g.Wait(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	before := plane.Audited(b)
-	begin := time.Now()
-	each(func(name string) error {
-		pod := MakePod(name, Grace(2), Main(Sh("c", Forever)))
-		pod.Spec.NodeName = NodeName
-		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
-		return err
+		return nil
 	})
-	await("all run", running)
-	add("all-s", time.Since(begin).Seconds())
-	add("rss-MB", float64(agent.Cost(b).RSS)/(1<<20))
-	time.Sleep(3 * time.Second) // what is due after the start
-	each(func(name string) error { return pods.Delete(ctx, name, metav1.DeleteOptions{}) })
-	await("all are gone", gone)
-	time.Sleep(3 * time.Second)
-	after := plane.Audited(b)
-	starts, ends := running.since(started), gone.since(ended)
-	add("start-p50-ms", percentile(starts, 50))
-	add("start-p99-ms", percentile(starts, 99))
-	add("gone-p50-ms", percentile(ends, 50))
-	add("gone-p99-ms", percentile(ends, 99))
-	for unit, calls := range map[string][]string{
-		"writes": {"create pods", "patch pods", "update pods", "delete pods"}, "reads": {"get pods"}, "event-writes": {"create events", "patch events"},
-	} {
-		sum := 0
-		for _, call := range calls {
-			sum += after[call] - before[call]
-		}
-		add(unit, float64(sum)/float64(n))
+}
+
+// each calls f for each pod, several at a time.
+func (m *nodeMeasurement) each(b *testing.B, pods []*v1.Pod, f func(*v1.Pod) error) {
+	b.Helper()
+	var g errgroup.Group
+	g.SetLimit(32)
+	for _, pod := range pods {
+		g.Go(func() error { return f(pod) })
+	}
+	if err := g.Wait(); err != nil {
+		b.Fatal(err)
 	}
 }
 
@@ -201,4 +217,64 @@ func followPods(b *testing.B, ctx context.Context, plane *ControlPlane, running,
 			}
 		}
 	}()
+}
+
+// deleteAll deletes the pods and waits until they are gone. It returns the times from the exits
+// of their containers, in milliseconds.
+func (m *nodeMeasurement) deleteAll(b *testing.B) []float64 {
+	b.Helper()
+	m.each(b, m.pods, func(pod *v1.Pod) error {
+		return m.plane.Client.CoreV1().Pods(pod.Namespace).Delete(b.Context(), pod.Name, metav1.DeleteOptions{})
+	})
+	m.await(b, "all are gone", m.gone, len(m.pods))
+	return m.gone.since(m.ended)
+}
+
+// deleteEach deletes the first pods, one after the other.
+func (m *nodeMeasurement) deleteEach(b *testing.B, n int) {
+	b.Helper()
+	var ms []float64
+	all := m.pods
+	for _, pod := range all[:n] {
+		m.pods = []*v1.Pod{pod}
+		m.gone, m.ended = newMoments(), newMoments()
+		m.watch(b)
+		ms = append(ms, m.deleteAll(b)...)
+	}
+	m.add("gone-one-p50-ms", percentile(ms, 50))
+	m.pods, m.gone, m.ended = all[n:], newMoments(), newMoments()
+	m.watch(b)
+}
+
+// life measures n pods from their creation to their end.
+func (m *nodeMeasurement) life(b *testing.B, name string, n int) {
+	b.Helper()
+	before := m.plane.Audited(b)
+	m.add("all-s", m.start(b, benchPods(name, n, Grace(2))))
+	m.add("rss-MB", float64(m.agent.Cost(b).RSS)/(1<<20))
+	time.Sleep(3 * time.Second) // what is due after the start
+	ends := m.deleteAll(b)
+	time.Sleep(3 * time.Second)
+	starts := m.running.since(m.started)
+	m.add("start-p50-ms", percentile(starts, 50))
+	m.add("start-p99-ms", percentile(starts, 99))
+	m.add("gone-p50-ms", percentile(ends, 50))
+	m.add("gone-p99-ms", percentile(ends, 99))
+	writes, reads := 0, 0
+	for call, count := range m.plane.Audited(b) {
+		count -= before[call]
+		verb, resource, _ := strings.Cut(call, " ")
+		switch {
+		case count == 0 || strings.HasSuffix(resource, "leases"):
+			continue
+		case !strings.HasPrefix(resource, "pods"):
+		case verb == "get":
+			reads += count
+		case verb != "list" && verb != "watch":
+			writes += count
+		}
+		m.add(verb+":"+resource, float64(count)/float64(n))
+	}
+	m.add("writes", float64(writes)/float64(n))
+	m.add("reads", float64(reads)/float64(n))
 }

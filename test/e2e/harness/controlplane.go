@@ -343,8 +343,8 @@ func (p *ControlPlane) NoPod(namespace, name string) error {
 	return nil
 }
 
-// Audited returns how many requests nodes have made, by verb and resource as in "patch pods".
-// Subresources count as the resource.
+// Audited returns how many requests nodes have made until now, by verb and resource as in
+// "get pods" and "patch pods/status". A watch counts when it ends.
 func (p *ControlPlane) Audited(t testing.TB) map[string]int {
 	t.Helper()
 	data, err := os.ReadFile(p.path("audit.log"))
@@ -355,13 +355,17 @@ func (p *ControlPlane) Audited(t testing.TB) map[string]int {
 	for line := range bytes.Lines(data) {
 		var entry struct {
 			Stage, Verb string
-			ObjectRef   struct{ Resource string }
+			ObjectRef   struct{ Resource, Subresource string }
 		}
 		if err := json.Unmarshal(line, &entry); err != nil {
 			t.Fatal(err)
 		}
 		if entry.Stage == "ResponseComplete" {
-			calls[entry.Verb+" "+entry.ObjectRef.Resource]++
+			call := entry.Verb + " " + entry.ObjectRef.Resource
+			if entry.ObjectRef.Subresource != "" {
+				call += "/" + entry.ObjectRef.Subresource
+			}
+			calls[call]++
 		}
 	}
 	return calls

@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
+)
+
+// BenchmarkNodeIdle measures an agent that is a node with n pods of the API to which nothing
+// happens, for KUBELETKIT_E2E_IDLE (5m). The agents take turns.
+//
+//   - "cpu-%" is its CPU time in percent of a core, "rss-MB" its resident memory at the end.
+//   - The others are the requests of each kind that it has made in that time, for 5 minutes, as
+//     in "update:leases". Watches are counted when they end, which is after 5 to 10 minutes.
+//
+// KUBELET_BIN=… KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench NodeIdle -benchtime 1x -timeout 60m
+func BenchmarkNodeIdle(b *testing.B) {
+	forEachSize(b, "100", benchmarkNodeIdle)
+}
+
+func benchmarkNodeIdle(b *testing.B, n int) {
+	period, err := time.ParseDuration(cmp.Or(os.Getenv("KUBELETKIT_E2E_IDLE"), "5m"))
+	if err != nil {
+		b.Fatalf("KUBELETKIT_E2E_IDLE: %v", err)
+	}
+	list := contestants(b, minikubelet, baseline, kubelet)
+	pause := restBeforeEach(b)
+	c := benchCluster(b)
+	plane := NewControlPlane(b, c.Net)
+	kubeconfig := plane.NodeKubeconfig(b, NodeName)
+	took, round := samples{}, 0
+	takeTurns(b, list, func(who contestant) {
+		round++
+		who.options.Kubeconfig = kubeconfig
+		agent := launch(b, c, who.options, n)
+		awaitNode(b, plane)
+		m := &nodeMeasurement{c: c, plane: plane, agent: agent}
+		m.start(b, benchPods(fmt.Sprintf("idle-%d", round), n, Grace(2)))
+		time.Sleep(20*time.Second + pause) // what follows the starts is over
+		calls, cost, began := plane.Audited(b), agent.Cost(b), time.Now()
+		time.Sleep(period)
+		after, elapsed := agent.Cost(b), time.Since(began)
+		took.add(who.name, "cpu-%", 100*float64(after.CPU-cost.CPU)/float64(elapsed))
+		took.add(who.name, "rss-MB", float64(after.RSS)/(1<<20))
+		for call, count := range plane.Audited(b) {
+			if count -= calls[call]; count > 0 {
+				took.add(who.name, strings.Replace(call, " ", ":", 1), float64(count)*float64(5*time.Minute)/float64(elapsed))
+			}
+		}
+		m.deleteAll(b)
+		agent.Kill(b)
+		releaseNode(b, plane)
+	})
+	took.report(b, list, "cpu-%", "", nil)
+}
+
+// awaitNode waits until the node is ready.
+func awaitNode(b *testing.B, plane *ControlPlane) {
+	b.Helper()
+	Eventually(b, time.Minute, "node ready", func() error {
+		node, err := plane.Client.CoreV1().Nodes().Get(b.Context(), NodeName, metav1.GetOptions{})
+		if err == nil {
+			err = nodeReady(node)
+		}
+		return err
+	})
+}
+
+// releaseNode deletes the lease of the node: the next agent is another one and would wait for
+// the end of it.
+func releaseNode(b *testing.B, plane *ControlPlane) {
+	b.Helper()
+	if err := plane.Client.CoordinationV1().Leases("kube-node-lease").Delete(b.Context(), NodeName, metav1.DeleteOptions{}); err != nil {
+		b.Fatal(err)
+	}
+}
