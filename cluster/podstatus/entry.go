@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 )
 
 // entry is what the sink knows of a pod. It begins with the first status, or when the API
@@ -33,9 +35,11 @@ type entry struct {
 	// that was written. A server may drop fields that it does not know, so that accepted is not
 	// what was sent.
 	accepted, sent *v1.PodStatus
-	// refused is the own status that the server has refused as invalid.
+	// refused is the own status that the server has refused as invalid, refusals times, and is
+	// sent again at sendAgain.
 	refused   *v1.PodStatus
-	refusedAt time.Time
+	refusals  int
+	sendAgain time.Time
 	// deleted is the UID of the API object that was deleted successfully.
 	deleted types.UID
 	// forgotten means that the entry has been removed: no further calls are made for it.
@@ -127,11 +131,16 @@ func (s *Sink) resend(e *entry, own *v1.PodStatus) time.Duration {
 
 // refuse records that the server refuses the own status.
 func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) {
-	s.log.Error(err, "The API server refuses a pod's status as invalid; it is sent again when it changes, and after a while", "pod", e.String(), "fields", fields(err), "after", invalidPeriod)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.refused, e.refusedAt = own, time.Now()
-	s.plan(e, e.refusedAt.Add(invalidPeriod))
+	if e.refused != own {
+		e.refusals = 0
+	}
+	e.refusals++
+	after := backoff.Exponential{Min: minInvalidPeriod, Max: maxInvalidPeriod}.After(e.refusals)
+	s.log.Error(err, "The API server refuses a pod's status as invalid; it is sent again when it changes, and after a while", "pod", e.String(), "fields", fields(err), "after", after)
+	e.refused, e.sendAgain = own, time.Now().Add(after)
+	s.plan(e, e.sendAgain)
 	s.poke()
 }
 
@@ -140,11 +149,10 @@ func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) {
 func (s *Sink) isRefused(e *entry, own *v1.PodStatus) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again := e.refusedAt.Add(invalidPeriod)
-	if e.refused != own || !time.Now().Before(again) {
+	if e.refused != own || !time.Now().Before(e.sendAgain) {
 		return false
 	}
-	s.plan(e, again)
+	s.plan(e, e.sendAgain)
 	s.poke()
 	return true
 }

@@ -80,29 +80,39 @@ func TestRecreatedPod(t *testing.T) {
 	})
 }
 
-// A status that the server refuses is sent once, and again when it changes or after 5 minutes.
-// The deletion of the pod does not depend on it.
+// A status that the server refuses is sent again when it changes, and after pauses that grow from 2
+// seconds to 5 minutes. The deletion of the pod does not depend on it.
 func TestRefusedStatus(t *testing.T) {
 	run(t, func(r *rig) {
 		pod := r.api.Create(apiPod("web"))
 		synctest.Wait()
-		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+		refuses := func(req *apitest.Request) (*http.Response, error) {
 			if req.Verb != "patch" {
 				return nil, nil
 			}
 			return apitest.Response(nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web",
 				field.ErrorList{field.Invalid(field.NewPath("status", "podIPs"), "x", "no address")})), nil
-		})
+		}
+		r.api.Before(refuses)
 		r.deliver(pod, running(true)) // no error: the manager is not to repeat it
 		assert.Len(t, r.writes(), 1)
 		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Labels = map[string]string{"a": "b"} })
-		time.Sleep(4 * time.Minute)
+		time.Sleep(1900 * time.Millisecond)
 		assert.Empty(t, r.writes())
-		time.Sleep(2 * time.Minute)
-		assert.Len(t, r.writes(), 1)
+		time.Sleep(5 * time.Minute)
+		assert.Len(t, r.writes(), 7) // after 2, 6, 14, 30, 62, 126 and 254 seconds
+		time.Sleep(time.Hour)
+		assert.InDelta(t, 12, len(r.writes()), 1)
 		r.deliver(pod, running(false))
 		assert.Len(t, r.writes(), 1)
+		r.api.Before(nil)
+		time.Sleep(2 * time.Second)
+		assert.Len(t, r.writes(), 1, "another status begins at 2 seconds")
+		assert.Equal(t, v1.PodRunning, r.api.Get("default", "web").Status.Phase)
 
+		r.deliver(pod, running(true))
+		r.writes()
+		r.api.Before(refuses)
 		r.api.Delete("default", "web", nil)
 		r.end(pod.UID)
 		r.deliver(pod, ended(v1.PodFailed))

@@ -70,9 +70,12 @@ const (
 // returned.
 const probePeriod = 2 * time.Second
 
-// invalidPeriod is the time after which a status that the server has refused is sent again:
-// the server may have changed.
-const invalidPeriod = 5 * time.Minute
+// minInvalidPeriod and maxInvalidPeriod bound the time after which a status that the server has
+// refused is sent again: the server, or a webhook of it, may have changed. The time doubles.
+const (
+	minInvalidPeriod = 2 * time.Second
+	maxInvalidPeriod = 5 * time.Minute
+)
 
 // Sink is a [status.Sink] that writes to an API server. All methods are safe for concurrent
 // use.

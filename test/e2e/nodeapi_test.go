@@ -180,14 +180,20 @@ func (s *nodeSuite) testForbiddenEdits(t *testing.T, ns string) {
 	was := s.await(t, ns, "edited", Running)
 	undeleted, moved := s.await(t, ns, "undeleted", Running), s.await(t, ns, "moved", Running)
 	s.plane.EditPod(t, ns, "edited", func(pod *v1.Pod) {
-		pod.Spec.Containers[1].Command = []string{"/bin/sh", "-c", "echo changed; " + Forever}
+		pod.Spec.Containers[1].Name = "renamed"
 		pod.Spec.Containers = append(pod.Spec.Containers, Sh("d", Forever))
 		pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
 		pod.Generation++
 	})
 	now := s.await(t, ns, "edited", Running)
 	assert.Equal(t, Status(was, "a").ContainerID, Status(now, "a").ContainerID, "what was not edited runs on")
-	assert.NotEqual(t, Status(was, "b").ContainerID, Status(now, "b").ContainerID, "what was edited is replaced")
+	assert.NotEqual(t, Status(was, "b").ContainerID, Status(now, "renamed").ContainerID)
+	Eventually(t, within, "the container without a name in the spec has ended", func() error {
+		if n := s.runs(t, "edited"); n != 3 {
+			return fmt.Errorf("%d run", n)
+		}
+		return nil
+	})
 	s.plane.EditPod(t, ns, "edited", func(pod *v1.Pod) {
 		pod.Spec.Containers = pod.Spec.Containers[:1]
 		pod.Status.Phase = v1.PodPending
