@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +26,9 @@ type nodeSuite struct {
 	*Cluster
 	plane *ControlPlane
 	agent *Agent
+
+	mu      sync.Mutex
+	created map[string]*v1.Pod // by namespace and name
 }
 
 // newNodeSuite makes a control plane and an agent that is not started.
@@ -100,6 +104,16 @@ func (s *nodeSuite) create(t *testing.T, namespace string, pods ...*v1.Pod) {
 		all.Write(data)
 	}
 	s.plane.Apply(t, all.String())
+	for _, pod := range pods {
+		object, err := s.plane.Client.CoreV1().Pods(namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		s.mu.Lock()
+		if s.created == nil {
+			s.created = map[string]*v1.Pod{}
+		}
+		s.created[namespace+"/"+pod.Name] = object
+		s.mu.Unlock()
+	}
 }
 
 // await waits until the pod in the API fulfils the conditions.
@@ -108,12 +122,22 @@ func (s *nodeSuite) await(t *testing.T, namespace, pod string, conditions ...Con
 	return s.plane.AwaitPod(t, namespace, pod, within, conditions...)
 }
 
-// awaitGone waits until nothing is left of the pods, in the API and on the node.
+// awaitGone waits until nothing is left of the pods: in the API, in the runtime, and of those that
+// create has made also no directory, mount or cgroup.
 func (s *nodeSuite) awaitGone(t *testing.T, namespace string, names ...string) {
 	t.Helper()
 	Eventually(t, within, fmt.Sprintf("everything of %v gone", names), func() error {
 		for _, name := range names {
 			if err := errors.Join(s.plane.NoPod(namespace, name), s.noContainers(t, name)); err != nil {
+				return err
+			}
+			s.mu.Lock()
+			pod := s.created[namespace+"/"+name]
+			s.mu.Unlock()
+			if pod == nil {
+				continue
+			}
+			if err := s.agent.LeftOf(s.Cluster, string(pod.UID)); err != nil {
 				return err
 			}
 		}
@@ -151,7 +175,9 @@ func (s *nodeSuite) runAll(t *testing.T, tests []nodeTest) {
 		for _, test := range tests {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
-				test.run(t, s, s.plane.Namespace(t, strings.ToLower(test.name)))
+				namespace := s.plane.Namespace(t, strings.ToLower(test.name))
+				t.Cleanup(func() { s.noSecretsInEvents(t, namespace) })
+				test.run(t, s, namespace)
 			})
 		}
 	})
@@ -183,7 +209,10 @@ func TestNode(t *testing.T) {
 		{"ForeignStatus", testForeignStatus},
 	})
 	t.Run("Drain", func(t *testing.T) { testDrain(t, s) })
+	t.Run("Preemption", func(t *testing.T) { testPreemption(t, s) })
 	assert.False(t, s.agent.Exited())
+	s.agent.AwaitNoPodDirs(t, within)
+	s.noSecretsInLog(t)
 }
 
 func testRegistration(t *testing.T, s *nodeSuite) {
@@ -427,10 +456,10 @@ func testAPIObjects(t *testing.T, s *nodeSuite, ns string) {
 		}
 		return nil
 	})
-	s.plane.Kubectl(t, "create", "-n", ns, "secret", "generic", "db", "--from-literal=password=hunter")
+	s.plane.Kubectl(t, "create", "-n", ns, "secret", "generic", "db", "--from-literal=password="+secretValue)
 	s.await(t, ns, "objects", Running)
-	assert.Equal(t, "one hunter\n", s.Exec(t, "objects", "a", "sh", "-c", "echo $CM $PASSWORD"))
-	assert.Equal(t, "onehunterobjects", s.Exec(t, "objects", "a", "sh", "-c", "cat /cm/key /db/password /meta/name"))
+	assert.Equal(t, "one "+secretValue+"\n", s.Exec(t, "objects", "a", "sh", "-c", "echo $CM $PASSWORD"))
+	assert.Equal(t, "one"+secretValue+"objects", s.Exec(t, "objects", "a", "sh", "-c", "cat /cm/key /db/password /meta/name"))
 	s.plane.Kubectl(t, "patch", "-n", ns, "configmap", "cm", "-p", `{"data":{"key":"two"}}`)
 	Eventually(t, 2*time.Minute, "the new value", func() error {
 		if got := s.Exec(t, "objects", "a", "cat", "/cm/key"); got != "two" {

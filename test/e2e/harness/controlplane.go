@@ -194,10 +194,31 @@ func (p *ControlPlane) FreezeAPIServer(t testing.TB, frozen bool) {
 	}
 }
 
+// FreezeControllers stops the controller manager and the scheduler, or lets them go on.
+func (p *ControlPlane) FreezeControllers(t testing.TB, frozen bool) {
+	t.Helper()
+	sig := syscall.SIGCONT
+	if frozen {
+		sig = syscall.SIGSTOP
+	}
+	for _, process := range p.others {
+		if err := process.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // NodeKubeconfig returns a kubeconfig with a certificate for the node, as kubeadm issues it.
 func (p *ControlPlane) NodeKubeconfig(t testing.TB, node string) string {
 	t.Helper()
-	if err := p.ca.issue(node, "system:node:"+node, 24*time.Hour, "system:nodes"); err != nil {
+	return p.ShortNodeKubeconfig(t, node, 24*time.Hour)
+}
+
+// ShortNodeKubeconfig returns a kubeconfig with a certificate for the node that expires. It
+// replaces another one of the node.
+func (p *ControlPlane) ShortNodeKubeconfig(t testing.TB, node string, life time.Duration) string {
+	t.Helper()
+	if err := p.ca.issue(node, "system:node:"+node, life, "system:nodes"); err != nil {
 		t.Fatal(err)
 	}
 	path, err := p.ca.kubeconfig(node, controlPlaneURL, "")
