@@ -52,6 +52,9 @@ type requester struct {
 	template func() *x509.CertificateRequest
 	// client returns the client for the request. It may wait for the API server.
 	client func(ctx context.Context) (kubernetes.Interface, error)
+	// expires returns when the certificate of that client expires: it cannot read after that
+	// whether its request was signed. The zero time, and a nil function, mean never.
+	expires func() time.Time
 	// use is called with each new certificate.
 	use func(*tls.Certificate)
 	// once ends run when there is a valid certificate.
@@ -184,7 +187,13 @@ func (r *requester) request(ctx context.Context) error {
 		return err
 	}
 	r.log.Info("Requested a certificate; waiting until it is signed", "signer", r.signer, "request", name)
-	ctx, cancel := context.WithTimeout(ctx, signTimeout)
+	deadline := time.Now().Add(signTimeout)
+	if r.expires != nil {
+		if at := r.expires(); !at.IsZero() && at.Before(deadline) {
+			deadline = at
+		}
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	certPEM, err := csr.WaitForCertificate(ctx, client, name, uid)
 	if err != nil {

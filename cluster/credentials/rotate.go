@@ -29,6 +29,7 @@ func (c *Client) rotate(ctx context.Context) {
 		current:  c.current.Load,
 		template: func() *x509.CertificateRequest { return template },
 		client:   c.clientset,
+		expires:  c.expires,
 		use:      c.use,
 		once:     !c.opts.Rotate,
 		log:      c.opts.Logger,
@@ -65,6 +66,15 @@ func (c *Client) clientset(ctx context.Context) (kubernetes.Interface, error) {
 		return nil, err
 	}
 	return kubernetes.NewForConfig(c.bootstrap)
+}
+
+// expires returns when the certificate of the node expires; the zero time if there is none that
+// is valid.
+func (c *Client) expires() time.Time {
+	if cert := c.valid(); cert.Leaf != nil {
+		return cert.Leaf.NotAfter
+	}
+	return time.Time{}
 }
 
 // awaitServer returns nil when the API server can answer requests, and the error of ctx if

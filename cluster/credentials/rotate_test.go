@@ -169,6 +169,26 @@ func TestRotation(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
+// A certificate that expires before another one is signed cannot be used to read whether it was
+// signed: there is another request, with the bootstrap kubeconfig.
+func TestExpiresWhileNobodySigns(t *testing.T) {
+	s := newServer(t)
+	s.set(func() { s.hold = true })
+	opts := s.options(true)
+	old := s.ca.issue(subject("n"), time.Now().Add(-time.Minute), time.Minute+2*time.Second)
+	cert, key := write(t, s.path("c.pem"), string(old.cert)), write(t, s.path("k.pem"), string(old.key))
+	s.kubeconfig("kubelet.conf", "client-certificate: "+cert+", client-key: "+key)
+	r := run(t, opts)
+	eventually(t, "a request of the node", func() bool { return len(s.signed()) == 1 })
+	s.set(func() { s.hold = false })
+	eventually(t, "a certificate that is valid", func() bool {
+		cert := r.c.valid()
+		return cert.Leaf != nil && cert.Leaf.NotAfter.After(time.Now().Add(time.Minute))
+	})
+	assert.Equal(t, []string{"system:node:n", "bootstrapper"}, s.signed())
+	r.stop()
+}
+
 // A node that was away for long requests a certificate as at the first time.
 func TestExpired(t *testing.T) {
 	s := newServer(t)
