@@ -80,6 +80,13 @@ func newGuard(s *config.Settings, client kubernetes.Interface, log logr.Logger) 
 		}
 		opts.Authenticators = append(opts.Authenticators, ca)
 	}
+	if file := s.TokenAuthFile; file != "" {
+		tokens, err := auth.NewTokenFile(file, log)
+		if err != nil {
+			return nil, err
+		}
+		opts.Authenticators = append(opts.Authenticators, tokens)
+	}
 	if *s.Authentication.Webhook.Enabled {
 		opts.Authenticators = append(opts.Authenticators, reviews.NewTokens(client, reviews.TokensOptions{TTL: s.Authentication.Webhook.CacheTTL.Duration}))
 	}
@@ -91,6 +98,13 @@ func newGuard(s *config.Settings, client kubernetes.Interface, log logr.Logger) 
 		opts.Authorizer = reviews.NewAccess(client, reviews.AccessOptions{AuthorizedTTL: ttls.CacheAuthorizedTTL.Duration, UnauthorizedTTL: ttls.CacheUnauthorizedTTL.Duration})
 	default:
 		opts.Authorizer = auth.SystemMasters{}
+	}
+	if file := s.RBACFile; file != "" {
+		rbac, err := auth.NewRBACFile(file, log)
+		if err != nil {
+			return nil, err
+		}
+		opts.Authorizer = auth.AnyOf{auth.SystemMasters{}, rbac}
 	}
 	return auth.New(opts)
 }

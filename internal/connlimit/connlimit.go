@@ -43,7 +43,7 @@ func (l *Limit) Changed(c net.Conn, state http.ConnState) {
 		return
 	case http.StateNew:
 		if len(l.open) >= l.Max {
-			_ = l.victim(c).Close()
+			_ = raw(l.victim(c)).Close()
 		}
 	}
 	if l.exempt[c] {
@@ -63,4 +63,13 @@ func (l *Limit) victim(fresh net.Conn) net.Conn {
 		}
 	}
 	return fresh
+}
+
+// raw returns the connection below TLS: to close that of TLS sends a message, which a client that
+// does not read delays by seconds.
+func raw(c net.Conn) net.Conn {
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
+		return t.NetConn()
+	}
+	return c
 }

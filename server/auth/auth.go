@@ -54,6 +54,23 @@ func (SystemMasters) Authorize(_ context.Context, user *authenticationv1.UserInf
 	return slices.Contains(user.Groups, Masters), nil
 }
 
+// AnyOf is an [Authorizer] that asks others in order, until one allows it. An error counts only if
+// none does.
+type AnyOf []Authorizer
+
+// Authorize implements [Authorizer].
+func (all AnyOf) Authorize(ctx context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+	var errs []error
+	for _, a := range all {
+		allowed, err := a.Authorize(ctx, user, what)
+		if allowed && err == nil {
+			return true, nil
+		}
+		errs = append(errs, err)
+	}
+	return false, errors.Join(errs...)
+}
+
 // Options are the options of [New]. NodeName and Authorizer are required.
 type Options struct {
 	// NodeName is the name of the node, which requests are about.

@@ -1,8 +1,8 @@
 // Package auth decides who may use the kubelet's HTTP API.
 //
 // A [Guard] stands before the handlers of a port. It finds out who the client is
-// ([Authenticator]), what the request asks for ([Attributes], those of kubelet), and whether
-// this is allowed ([Authorizer]). Nothing behind it sees a request that is not allowed, and an
+// ([Authenticator]), what the request asks for ([Verb] and [Subresources], those of kubelet), and
+// whether this is allowed ([Authorizer]). Nothing behind it sees a request that is not allowed, and an
 // answer to such a request depends on nothing behind it: not even on whether a path or a pod
 // exists.
 //
@@ -17,8 +17,8 @@
 // # Authenticators
 //
 // [ClientCA] identifies clients by certificates, as the API server and kubectl have them. The
-// user is the common name of the subject, the groups are its organizations. Package
-// cluster/reviews has the API server review bearer tokens.
+// user is the common name of the subject, the groups are its organizations. [TokenFile] knows
+// bearer tokens from a file; package cluster/reviews has the API server review them.
 //
 // The authenticators are called in order, until one knows the client. A client that shows
 // nothing to any of them is anonymous: user system:anonymous of the group
@@ -28,8 +28,9 @@
 // # Authorizers
 //
 // The resource is always the node itself, and the subresource depends on the path, see
-// [Attributes]. Package cluster/reviews asks the API server. [SystemMasters] is for nodes
-// without one. [AlwaysAllow] allows everything, as kubelet's authorization mode of this name.
+// [Subresources]. Package cluster/reviews asks the API server. For nodes without one there are
+// [SystemMasters], and [RBAC] with roles from a file. [AnyOf] combines several. [AlwaysAllow] allows
+// everything, as kubelet's authorization mode of this name.
 //
 // An error of an authorizer means that it could not decide. The request fails with status 500,
 // and does not reach the handler.

@@ -241,7 +241,7 @@ func (s *Settings) clusterPaths() []*string {
 	if s.CertDir == "" && s.RootDir != "" {
 		s.CertDir = filepath.Join(s.RootDir, "pki")
 	}
-	return []*string{&s.Kubeconfig, &s.BootstrapKubeconfig, &s.CertDir, &s.TLSCertFile, &s.TLSPrivateKeyFile, &s.Authentication.X509.ClientCAFile}
+	return []*string{&s.Kubeconfig, &s.BootstrapKubeconfig, &s.CertDir, &s.TLSCertFile, &s.TLSPrivateKeyFile, &s.TokenAuthFile, &s.RBACFile, &s.Authentication.X509.ClientCAFile}
 }
 
 // labelMap is a flag of labels. A flag that is given again replaces single labels.

@@ -17,8 +17,17 @@ import (
 	"github.com/kubeletkit/kubeletkit/server"
 )
 
+// Server are the flags of the ports that kubelet does not have.
+type Server struct {
+	// TokenAuthFile has bearer tokens of clients, RBACFile what clients may do; see package
+	// server/auth.
+	TokenAuthFile, RBACFile string
+	// ReadOnlyAddress is the address of the read-only port.
+	ReadOnlyAddress string
+}
+
 // Modes of authorization, as in kubelet. "" is that of a node without an API server: members of
-// system:masters may do everything.
+// system:masters may do everything, and others what RBACFile allows.
 const (
 	AlwaysAllow = "AlwaysAllow"
 	Webhook     = "Webhook"
@@ -48,6 +57,8 @@ func (s *Settings) addServerFlags(fs *pflag.FlagSet) {
 	fs.Lookup("authentication-token-webhook").NoOptDefVal = "true"
 	fs.DurationVar(&authn.Webhook.CacheTTL.Duration, "authentication-token-webhook-cache-ttl", authn.Webhook.CacheTTL.Duration, "time that a reviewed token is valid")
 	fs.StringVar(&authz.Mode, "authorization-mode", authz.Mode, "AlwaysAllow or Webhook, in which the API server reviews requests to --port (default: Webhook with --kubeconfig, else only system:masters are allowed)")
+	fs.StringVar(&s.TokenAuthFile, "token-auth-file", "", "bearer tokens of clients of --port, with lines of token,user,uid,\"group,...\"; kubelet has no such flag")
+	fs.StringVar(&s.RBACFile, "authorization-rbac-file", "", "ClusterRoles and ClusterRoleBindings for clients of --port, in place of --authorization-mode; kubelet has no such flag")
 	fs.DurationVar(&authz.Webhook.CacheAuthorizedTTL.Duration, "authorization-webhook-cache-authorized-ttl", authz.Webhook.CacheAuthorizedTTL.Duration, "time that a reviewed permission is valid")
 	fs.DurationVar(&authz.Webhook.CacheUnauthorizedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", authz.Webhook.CacheUnauthorizedTTL.Duration, "time that a refusal is valid")
 }
@@ -78,13 +89,13 @@ func (s *Settings) resolveServer(fs *pflag.FlagSet, fields []string) {
 	if authn.Webhook.Enabled == nil {
 		authn.Webhook.Enabled = ptr.To(s.Kubeconfig != "")
 	}
-	if s.Authorization.Mode == "" && s.Kubeconfig != "" {
+	if s.Authorization.Mode == "" && s.Kubeconfig != "" && s.RBACFile == "" {
 		s.Authorization.Mode = Webhook
 	}
-	canAuthenticate := s.Kubeconfig != "" || authn.X509.ClientCAFile != "" || *authn.Anonymous.Enabled
+	canAuthenticate := s.Kubeconfig != "" || authn.X509.ClientCAFile != "" || s.TokenAuthFile != "" || *authn.Anonymous.Enabled
 	if *s.EnableServer && !canAuthenticate {
 		if fs.Changed("port") || slices.Contains(fields, "port") {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("port %d is not opened: without --kubeconfig, --client-ca-file or --anonymous-auth no client could be authenticated", s.Port))
+			s.Warnings = append(s.Warnings, fmt.Sprintf("port %d is not opened: without --kubeconfig, --client-ca-file, --token-auth-file or --anonymous-auth no client could be authenticated", s.Port))
 		}
 		*s.EnableServer = false
 	}
@@ -130,6 +141,9 @@ func (s *Settings) validateServer() (errs []error) {
 		}
 	default:
 		errs = append(errs, fmt.Errorf("authorization.mode %q: must be AlwaysAllow or Webhook", s.Authorization.Mode))
+	}
+	if s.RBACFile != "" && s.Authorization.Mode != "" {
+		errs = append(errs, fmt.Errorf("authorization.mode %s: --authorization-rbac-file is in its place; give one of the two", s.Authorization.Mode))
 	}
 	for field, ttl := range map[string]time.Duration{
 		"authentication.webhook.cacheTTL": s.Authentication.Webhook.CacheTTL.Duration, "authorization.webhook.cacheAuthorizedTTL": s.Authorization.Webhook.CacheAuthorizedTTL.Duration,

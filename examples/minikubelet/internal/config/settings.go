@@ -24,6 +24,7 @@ const SocketName = "agent.sock"
 type Settings struct {
 	KubeletConfiguration
 	Cluster
+	Server
 
 	ConfigFile       string
 	ConfigDir        string
@@ -39,8 +40,6 @@ type Settings struct {
 	MaxDeadPerName   int32
 	MinContainerTTL  time.Duration
 	RunOnceTimeout   time.Duration
-	// ReadOnlyAddress is the address of the read-only port.
-	ReadOnlyAddress string
 	// Embedded means that no endpoint of a container runtime was given.
 	Embedded bool
 	// FlagValues are the values of all flags that have an effect.
