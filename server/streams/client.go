@@ -1,0 +1,194 @@
+package streams
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// The protocols of exec and attach. In version 4 the exit code is in a JSON Status on the
+// error stream; version 5, which only WebSocket has, adds the end of stdin.
+const (
+	protocolV4 = "v4.channel.k8s.io"
+	protocolV5 = "v5.channel.k8s.io"
+)
+
+// The header of a SPDY stream that says what it is, and its values.
+const (
+	streamType   = "streamType"
+	typeStdin    = "stdin"
+	typeStdout   = "stdout"
+	typeStderr   = "stderr"
+	typeError    = "error"
+	typeResize   = "resize"
+	channelError = 3 // of WebSocket; stdin, stdout and stderr are 0, 1 and 2
+	channelSize  = 4
+)
+
+// client has the streams of a client of exec or attach. Those that it has not requested are
+// nil.
+type client struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	sizes          io.Reader // a sequence of runtime.TerminalSize in JSON
+	status         io.Writer // receives a metav1.Status in JSON at the end
+	close          func()
+}
+
+// streams returns the streams for a runtime. Sizes are passed on until the session ends.
+func (c *client) streams(s *session, tty bool) runtime.Streams {
+	out := runtime.Streams{Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr, TTY: tty}
+	if c.sizes == nil || !tty {
+		return out
+	}
+	sizes := make(chan runtime.TerminalSize)
+	out.Sizes = sizes
+	go func() { // ends with the stream or the session
+		defer close(sizes)
+		dec := json.NewDecoder(c.sizes)
+		for {
+			var size runtime.TerminalSize
+			if dec.Decode(&size) != nil {
+				return
+			}
+			select {
+			case sizes <- size:
+			case <-s.ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// acceptWebSocket answers a WebSocket request with one of the protocols. If it returns an
+// error, the request is answered.
+func (s *session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, protocols ...string) (*client, error) {
+	channel := func(requested bool, kind wsstream.ChannelType) wsstream.ChannelType {
+		if requested {
+			return kind
+		}
+		return wsstream.IgnoreChannel
+	}
+	channels := []wsstream.ChannelType{
+		channel(opts.Stdin, wsstream.ReadChannel), channel(opts.Stdout, wsstream.WriteChannel), channel(opts.Stderr, wsstream.WriteChannel),
+		wsstream.WriteChannel, channel(opts.TTY, wsstream.ReadChannel),
+	}
+	config := map[string]wsstream.ChannelProtocolConfig{}
+	for _, p := range protocols {
+		config[p] = wsstream.ChannelProtocolConfig{Binary: true, Channels: channels}
+	}
+	conn := wsstream.NewConn(config)
+	_, streams, err := conn.Open(s.writer(w), req)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{status: streams[channelError], close: func() { _ = conn.Close() }}
+	first := c.status
+	if opts.Stdin {
+		c.stdin = streams[0]
+	}
+	if opts.Stderr {
+		c.stderr, first = streams[2], streams[2]
+	}
+	if opts.Stdout {
+		c.stdout, first = streams[1], streams[1]
+	}
+	if opts.TTY {
+		c.sizes = streams[channelSize]
+	}
+	_, err = first.Write(nil) // tells the client that the connection is established, as kubelet
+	return c, err
+}
+
+// acceptSPDY answers a SPDY request and waits for the client to open its streams. If it
+// returns an error, the request is answered.
+func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, patience time.Duration) (*client, error) {
+	if _, err := httpstream.Handshake(req, w, []string{protocolV4}); err != nil {
+		return nil, err
+	}
+	expected := map[string]bool{typeError: true, typeStdin: opts.Stdin, typeStdout: opts.Stdout, typeStderr: opts.Stderr, typeResize: opts.TTY}
+	count := 0
+	for _, is := range expected {
+		if is {
+			count++
+		}
+	}
+	type opened struct {
+		httpstream.Stream
+		replied <-chan struct{}
+	}
+	var mu sync.Mutex // guards expected
+	arrived := make(chan opened, count)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w), req, func(stream httpstream.Stream, replied <-chan struct{}) error {
+		mu.Lock()
+		defer mu.Unlock()
+		kind := stream.Headers().Get(streamType)
+		if !expected[kind] {
+			return fmt.Errorf("a stream of the type %q is not expected", kind)
+		}
+		expected[kind] = false
+		arrived <- opened{stream, replied} // never blocks
+		return nil
+	})
+	if conn == nil {
+		return nil, errors.New("the upgrade has failed")
+	}
+	c := &client{close: func() { _ = conn.Close() }}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for range count {
+		var stream opened
+		select {
+		case stream = <-arrived:
+		case <-late.C:
+			c.close()
+			return nil, fmt.Errorf("the client has not opened its streams within %s", patience)
+		case <-s.ctx.Done():
+			c.close()
+			return nil, s.ctx.Err()
+		}
+		select {
+		case <-stream.replied: // nothing may be written before
+		case <-s.ctx.Done():
+			c.close()
+			return nil, s.ctx.Err()
+		}
+		switch stream.Headers().Get(streamType) {
+		case typeError:
+			c.status = stream
+		case typeStdin:
+			c.stdin = stream
+		case typeStdout:
+			c.stdout = stream
+		case typeStderr:
+			c.stderr = stream
+		case typeResize:
+			c.sizes = stream
+		}
+	}
+	return c, nil
+}
+
+// offers reports whether a WebSocket request offers the protocol.
+func offers(req *http.Request, protocol string) bool {
+	for _, list := range req.Header.Values(wsstream.WebSocketProtocolHeader) {
+		for p := range strings.SplitSeq(list, ",") {
+			if strings.TrimSpace(p) == protocol {
+				return true
+			}
+		}
+	}
+	return false
+}

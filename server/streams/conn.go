@@ -1,0 +1,173 @@
+package streams
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// linger is the time that a client has to close its connection after the last byte for it
+// was written. A connection that is closed while data of the client is unread is reset, and
+// the client may then lose what was written last, such as the exit code.
+const linger = time.Second
+
+// session is one request from its acceptance to the end of its streams. Its context ends
+// when the client disconnects, the session is idle for too long, or the server stops.
+type session struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	idle   time.Duration
+	conn   *clientConn // nil before the connection is taken over
+}
+
+// writer returns a response writer whose connection, when it is taken over, belongs to the
+// session.
+func (s *session) writer(w http.ResponseWriter) http.ResponseWriter { return &hijacker{w, s} }
+
+// end closes the connection, after the client has received what was written.
+func (s *session) end() {
+	if s.conn != nil {
+		s.conn.end()
+	}
+	s.cancel()
+}
+
+// hijacker has no method Unwrap on purpose: libraries would take over the connection
+// without it.
+type hijacker struct {
+	http.ResponseWriter
+	s *session
+}
+
+// Hijack implements [http.Hijacker]. It also works for writers of middleware that have the
+// method Unwrap.
+func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	unlimited(conn)
+	c := &clientConn{Conn: conn, s: h.s, buffered: buffered.Reader}
+	h.s.conn = c
+	c.used()
+	if h.s.idle > 0 {
+		c.mu.Lock()
+		c.timer = time.AfterFunc(h.s.idle, c.checkIdle)
+		c.mu.Unlock()
+	}
+	c.unhook = context.AfterFunc(h.s.ctx, c.abort)
+	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
+}
+
+// unlimited removes the limit of the time for a write, which a listener may have for
+// requests: a client may stop the output of a session for as long as it wants.
+func unlimited(conn net.Conn) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	if l, ok := conn.(interface{ AllowSlowWrites() }); ok {
+		l.AllowSlowWrites()
+	}
+}
+
+// clientConn is the connection of a client after the request.
+type clientConn struct {
+	net.Conn
+	s        *session
+	buffered *bufio.Reader // used by the one goroutine that reads
+	unhook   func() bool
+	lastUse  atomic.Int64 // in nanoseconds since 1970
+
+	mu      sync.Mutex
+	timer   *time.Timer // nil without a limit
+	closing bool        // Close was called
+	closed  bool
+}
+
+func (c *clientConn) used() { c.lastUse.Store(time.Now().UnixNano()) }
+
+// Read implements [net.Conn]. The end of the connection ends the session.
+func (c *clientConn) Read(b []byte) (n int, err error) {
+	if c.buffered != nil && c.buffered.Buffered() > 0 {
+		return c.buffered.Read(b)
+	}
+	c.buffered = nil
+	n, err = c.Conn.Read(b)
+	if n > 0 {
+		c.used()
+	}
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.s.cancel()
+	}
+	return n, err
+}
+
+// Write implements [net.Conn].
+func (c *clientConn) Write(b []byte) (n int, err error) {
+	n, err = c.Conn.Write(b)
+	if n > 0 {
+		c.used()
+	}
+	return n, err
+}
+
+// checkIdle ends the session if nothing was sent or received for the idle time.
+func (c *clientConn) checkIdle() {
+	left := c.s.idle - time.Since(time.Unix(0, c.lastUse.Load()))
+	if left <= 0 {
+		c.s.cancel()
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.timer.Reset(left)
+	}
+}
+
+// Close ends the direction to the client. The client, which then closes the connection, has
+// a short time for that; its end is in end.
+func (c *clientConn) Close() error {
+	c.mu.Lock()
+	first := !c.closing && !c.closed
+	c.closing = true
+	c.mu.Unlock()
+	if !first {
+		return nil
+	}
+	_ = c.Conn.SetDeadline(time.Now().Add(linger)) // also for a write that is under way
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
+		return c.Conn.SetDeadline(time.Now())
+	}
+	return nil
+}
+
+// end closes the connection when the client has done so, or after a short time.
+func (c *clientConn) end() {
+	_ = c.Close()
+	_, _ = io.Copy(io.Discard, c.Conn) // until the deadline, or until it is closed
+	c.abort()
+	c.unhook()
+}
+
+// abort closes the connection at once.
+func (c *clientConn) abort() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.closed = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	_ = c.Conn.Close()
+}

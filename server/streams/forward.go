@@ -1,0 +1,187 @@
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/net/websocket"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// The protocol of port-forward over SPDY, and over SPDY in a WebSocket.
+const (
+	protocolForward = "portforward.k8s.io"
+	protocolTunnel  = "SPDY/3.1+" + protocolForward
+)
+
+// The headers of the streams of a forwarded connection, which has two: one for data, one
+// for an error.
+const (
+	portHeader      = "port"
+	requestIDHeader = "requestID"
+	typeData        = "data"
+)
+
+// serveTunnel answers a WebSocket request with the protocol of the tunnel and calls f with
+// its connection.
+func (s *session) serveTunnel(w http.ResponseWriter, req *http.Request, f func(*websocket.Conn)) {
+	websocket.Server{
+		Handshake: func(config *websocket.Config, _ *http.Request) error {
+			config.Protocol = []string{protocolTunnel} // which the client offers
+			return nil
+		},
+		Handler: func(ws *websocket.Conn) {
+			ws.PayloadType = websocket.BinaryFrame
+			f(ws)
+		},
+	}.ServeHTTP(s.writer(w), req)
+}
+
+// serveForward forwards connections of a client to ports of a pod whose runtime does that in
+// this process, until the client has closed its connection and all have ended.
+func (h *Handlers) serveForward(s *session, w http.ResponseWriter, req *http.Request, rt runtime.Streamer, sandboxID string) {
+	f := &forwarder{h: h, s: s, rt: rt, sandboxID: sandboxID, pairs: map[string]*pair{}}
+	defer f.running.Wait()
+	defer s.cancel()
+	if wsstream.IsWebSocketRequest(req) {
+		s.serveTunnel(w, req, func(ws *websocket.Conn) {
+			conn, err := spdy.NewServerConnection(ws, f.accept)
+			if err == nil {
+				f.serve(conn)
+			}
+		})
+		return
+	}
+	if _, err := httpstream.Handshake(req, w, []string{protocolForward}); err != nil {
+		return
+	}
+	if conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w), req, f.accept); conn != nil {
+		f.serve(conn)
+	}
+}
+
+// forwarder forwards the connections of one session.
+type forwarder struct {
+	h         *Handlers
+	s         *session
+	rt        runtime.Streamer
+	sandboxID string
+	running   sync.WaitGroup
+
+	mu    sync.Mutex
+	conn  httpstream.Connection // nil until the upgrade has returned
+	pairs map[string]*pair      // those that are open, by their request ID
+}
+
+// pair is the two streams of a forwarded connection. It is guarded by the lock of the
+// forwarder.
+type pair struct {
+	data, err httpstream.Stream
+	replied   [2]<-chan struct{} // of data and err
+	late      *time.Timer        // stopped when both are there
+}
+
+// serve waits for the end of the client's connection.
+func (f *forwarder) serve(conn httpstream.Connection) {
+	f.mu.Lock()
+	f.conn = conn
+	f.mu.Unlock()
+	select {
+	case <-conn.CloseChan():
+	case <-f.s.ctx.Done():
+	}
+	_ = conn.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.pairs {
+		p.late.Stop()
+	}
+}
+
+// accept receives a stream. It does not block.
+func (f *forwarder) accept(stream httpstream.Stream, replied <-chan struct{}) error {
+	header := stream.Headers()
+	port, err := strconv.ParseUint(header.Get(portHeader), 10, 16)
+	if err != nil || port == 0 {
+		return fmt.Errorf("the header %s is %q: want a port", portHeader, header.Get(portHeader))
+	}
+	kind, id := header.Get(streamType), header.Get(requestIDHeader)
+	if kind != typeData && kind != typeError || id == "" {
+		return fmt.Errorf("want the headers %s, data or error, and %s", streamType, requestIDHeader)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pairs[id]
+	if p == nil {
+		if len(f.pairs) >= f.h.opts.MaxForwards {
+			return fmt.Errorf("too many connections at once: %d are open", len(f.pairs))
+		}
+		p = &pair{}
+		f.pairs[id] = p
+		p.late = time.AfterFunc(f.h.opts.SetupTimeout, func() { f.expire(id, p) })
+	}
+	which, at := &p.data, 0
+	if kind == typeError {
+		which, at = &p.err, 1
+	}
+	if *which != nil {
+		return fmt.Errorf("connection %s has a stream of the type %s already", id, kind)
+	}
+	*which, p.replied[at] = stream, replied
+	if p.data != nil && p.err != nil && p.late.Stop() {
+		f.running.Go(func() { f.forward(id, p, int32(port)) })
+	}
+	return nil
+}
+
+// expire gives up a connection of which only one stream was opened.
+func (f *forwarder) expire(id string, p *pair) {
+	f.mu.Lock()
+	data, failed := p.data, p.err
+	f.mu.Unlock()
+	if failed != nil {
+		_, _ = io.WriteString(failed, "timed out waiting for streams")
+	}
+	f.remove(id, data, failed)
+}
+
+// remove ends the streams of a connection and forgets them.
+func (f *forwarder) remove(id string, streams ...httpstream.Stream) {
+	for _, stream := range streams {
+		if stream != nil {
+			_ = stream.Close()
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.pairs, id)
+	if f.conn != nil {
+		f.conn.RemoveStreams(streams...)
+	}
+}
+
+// forward forwards one connection.
+func (f *forwarder) forward(id string, p *pair, port int32) {
+	for _, replied := range p.replied {
+		select {
+		case <-replied: // nothing may be written before
+		case <-f.s.ctx.Done():
+			return
+		}
+	}
+	err := runtime.Recover(func() error { return f.rt.ForwardPort(f.s.ctx, f.sandboxID, port, p.data) })
+	if err != nil && !errors.Is(err, f.s.ctx.Err()) {
+		_, _ = fmt.Fprintf(p.err, "error forwarding port %d to pod %s: %v", port, f.sandboxID, err) // kubelet's words
+		_ = p.data.Reset()
+	}
+	f.remove(id, p.data, p.err)
+}

@@ -1,0 +1,204 @@
+package streams
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+const (
+	// dialTimeout is the time that the server of a runtime's streams has to accept a
+	// connection.
+	dialTimeout = 10 * time.Second
+	// pingPeriod is the time between two pings to that server in a session whose client uses
+	// another protocol: the server would take a session without traffic for dead. The pings of
+	// other clients pass through.
+	pingPeriod = time.Minute
+	// maxRefusal is the maximum of the text of a refusal that is passed on, in bytes.
+	maxRefusal = 64 << 10
+)
+
+// newTransport returns a transport to the servers of a runtime's streams. It does not use the
+// proxy of the environment: a URL contains a secret, and names this machine.
+func newTransport(config *tls.Config, patience time.Duration) *http.Transport {
+	return &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig:       config,
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: patience,
+		DisableKeepAlives:     true,
+		DisableCompression:    true,
+		ForceAttemptHTTP2:     false,
+	}
+}
+
+// pass connects the client with the URL, byte by byte.
+func (h *Handlers) pass(s *session, w http.ResponseWriter, req *http.Request, target *url.URL) {
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			to := *target
+			r.Out.URL, r.Out.Host = &to, to.Host
+			r.Out.Header.Del("Authorization") // the client's permission is for this server
+			r.Out.Header.Del("Cookie")
+		},
+		Transport: h.transport,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			if s.ctx.Err() == nil {
+				http.Error(w, unreachable(err).Error(), http.StatusInternalServerError)
+			}
+		},
+	}
+	proxy.ServeHTTP(s.writer(w), req.WithContext(s.ctx))
+}
+
+// unreachable returns the error of a request to the runtime's server, without its URL.
+func unreachable(err error) error {
+	if outer := (*url.Error)(nil); errors.As(err, &outer) {
+		err = outer.Err
+	}
+	return fmt.Errorf("error dialing backend: %w", err)
+}
+
+// refusal is the answer of a server that did not open a session.
+type refusal struct {
+	code int
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// refuse passes on an error of upgrade.
+func refuse(w http.ResponseWriter, err error) {
+	if r := (*refusal)(nil); errors.As(err, &r) && r.code >= http.StatusBadRequest {
+		http.Error(w, r.text, r.code)
+		return
+	}
+	http.Error(w, err.Error(), http.StatusInternalServerError)
+}
+
+// upgrade opens a connection to the URL that speaks SPDY with the protocol. It ends with ctx.
+// The error is a refusal if the server has answered otherwise.
+func (h *Handlers) upgrade(ctx context.Context, target *url.URL, protocol string) (net.Conn, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), nil)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
+	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
+	req.Header.Set(httpstream.HeaderProtocolVersion, protocol)
+	resp, err := h.transport.RoundTrip(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	stream, ok := resp.Body.(io.ReadWriteCloser)
+	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+		return nil, &refusal{resp.StatusCode, fmt.Sprintf("the container runtime has not opened the stream: %s: %s", resp.Status, strings.TrimSpace(string(text)))}
+	}
+	c := &upgraded{ReadWriteCloser: stream}
+	c.unhook = context.AfterFunc(ctx, func() { _ = stream.Close() })
+	return c, nil
+}
+
+// upgraded is the connection of an answer 101. Only its streams are used.
+type upgraded struct {
+	io.ReadWriteCloser
+	unhook func() bool
+}
+
+func (c *upgraded) Close() error {
+	c.unhook()
+	return c.ReadWriteCloser.Close()
+}
+func (*upgraded) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (*upgraded) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (*upgraded) SetDeadline(time.Time) error      { return nil }
+func (*upgraded) SetReadDeadline(time.Time) error  { return nil }
+func (*upgraded) SetWriteDeadline(time.Time) error { return nil }
+
+// translate connects a client that speaks version 5 of the protocol, which container
+// runtimes do not have, with the URL by SPDY and version 4. opts are the streams that the
+// client requests, and TTY that of the process.
+func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, opts runtime.StreamOptions) {
+	conn, err := h.upgrade(s.ctx, target, protocolV4)
+	if err != nil {
+		if s.ctx.Err() == nil {
+			refuse(w, err)
+		}
+		return
+	}
+	defer conn.Close()
+	remote, err := spdy.NewClientConnectionWithPings(conn, pingPeriod)
+	if err != nil {
+		refuse(w, unreachable(err))
+		return
+	}
+	defer remote.Close()
+	streams := map[string]httpstream.Stream{}
+	for _, stream := range []struct {
+		kind      string
+		requested bool
+	}{{typeError, true}, {typeStdin, opts.Stdin}, {typeStdout, opts.Stdout}, {typeStderr, opts.Stderr}, {typeResize, opts.TTY}} {
+		if !stream.requested {
+			continue
+		}
+		opened, err := remote.CreateStream(http.Header{streamType: {stream.kind}})
+		if err != nil {
+			refuse(w, fmt.Errorf("the container runtime has not opened the stream of %s: %w", stream.kind, err))
+			return
+		}
+		streams[stream.kind] = opened
+	}
+	_ = streams[typeError].Close() // nothing is written to it
+	c, err := s.acceptWebSocket(w, req, opts, protocolV5)
+	if err != nil {
+		h.log.V(1).Info("A client of a stream was not accepted", "reason", err.Error())
+		return
+	}
+	defer c.close()
+	if status := relay(c, streams); len(status) > 0 {
+		_, _ = c.status.Write(status)
+	} else if s.ctx.Err() == nil {
+		writeStatus(c.status, 0, errors.New("the connection to the container runtime has ended before the stream"))
+	}
+}
+
+// relay copies between the streams of a client and those of a runtime until the runtime has
+// ended them. It returns the status, which is empty if there was none.
+func relay(c *client, streams map[string]httpstream.Stream) (status []byte) {
+	// The copies to the runtime end with the streams of the client.
+	if c.stdin != nil {
+		go func() {
+			_, _ = io.Copy(streams[typeStdin], c.stdin)
+			_ = streams[typeStdin].Close()
+		}()
+	}
+	if c.sizes != nil {
+		go func() { _, _ = io.Copy(streams[typeResize], c.sizes) }()
+	}
+	var outputs sync.WaitGroup
+	if c.stdout != nil {
+		outputs.Go(func() { _, _ = io.Copy(c.stdout, streams[typeStdout]) })
+	}
+	if c.stderr != nil {
+		outputs.Go(func() { _, _ = io.Copy(c.stderr, streams[typeStderr]) })
+	}
+	status, _ = io.ReadAll(io.LimitReader(streams[typeError], maxRefusal))
+	outputs.Wait()
+	return status
+}

@@ -1,0 +1,298 @@
+package streams
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/net/websocket"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Pods finds the pods of the node. It is safe for concurrent use.
+type Pods interface {
+	// FindPod returns the pod of that name and, unless it is empty, of that UID. Pods that
+	// are terminating are found too. The pod is not changed.
+	FindPod(namespace, name string, uid types.UID) (pod *v1.Pod, ok bool)
+	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
+	// none is known.
+	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
+}
+
+// Options are the settings of [Handlers]. The zero value is valid.
+type Options struct {
+	// Logger receives, at level 1, why a session did not begin. Default: none.
+	Logger logr.Logger
+	// IdleTimeout is the time after which a session ends in which nothing is sent, not even a
+	// ping; kubectl sends one every 5 s. It is kubelet's streamingConnectionIdleTimeout.
+	// Default: 4 h, as in kubelet. Negative means never.
+	IdleTimeout time.Duration
+	// SetupTimeout is the time that a runtime has to open a session, and a client to open its
+	// streams. Default: 30 s, as in kubelet.
+	SetupTimeout time.Duration
+	// MaxSessions is the maximum number of sessions at once; each takes about 200 kB. A
+	// request above it is answered with status 429. Default: 1000. Negative means no limit.
+	MaxSessions int
+	// MaxForwards is the maximum number of connections that a session of port-forward has at
+	// once, if the runtime is a [runtime.Streamer]. Default: 1000.
+	MaxForwards int
+	// TLS is the configuration of the connections to a runtime whose URLs have the scheme
+	// https. Default: the certificate authorities of the system.
+	TLS *tls.Config
+}
+
+// Handlers serves the streams of the containers of a node. It is safe for concurrent use.
+type Handlers struct {
+	pods      Pods
+	rt        any
+	opts      Options
+	log       logr.Logger
+	transport *http.Transport
+	mux       *http.ServeMux
+	sessions  atomic.Int64
+}
+
+// New returns the handlers. rt is the runtime, which is a [runtime.Streamer] or a
+// [runtime.StreamLocator], itself or through Unwrap; with another one, requests are answered
+// with status 501.
+func New(pods Pods, rt any, opts Options) *Handlers {
+	if opts.IdleTimeout == 0 {
+		opts.IdleTimeout = 4 * time.Hour
+	}
+	if opts.SetupTimeout == 0 {
+		opts.SetupTimeout = 30 * time.Second
+	}
+	if opts.MaxSessions == 0 {
+		opts.MaxSessions = 1000
+	}
+	if opts.MaxForwards == 0 {
+		opts.MaxForwards = 1000
+	}
+	h := &Handlers{pods: pods, rt: rt, opts: opts, log: opts.Logger, transport: newTransport(opts.TLS, opts.SetupTimeout), mux: http.NewServeMux()}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
+			h.mux.HandleFunc(method+" /exec/"+pod+"/{container}", h.Exec)
+			h.mux.HandleFunc(method+" /attach/"+pod+"/{container}", h.Attach)
+			h.mux.HandleFunc(method+" /portForward/"+pod, h.PortForward)
+		}
+	}
+	return h
+}
+
+// ServeHTTP serves all paths of the package documentation.
+func (h *Handlers) ServeHTTP(w http.ResponseWriter, req *http.Request) { h.mux.ServeHTTP(w, req) }
+
+// Sessions returns the number of sessions that are open.
+func (h *Handlers) Sessions() int { return int(h.sessions.Load()) }
+
+// Exec serves /exec/{namespace}/{pod}/{container}, with these names in the pattern, and
+// optionally {uid}.
+func (h *Handlers) Exec(w http.ResponseWriter, req *http.Request) {
+	opts, err := optionsOf(req)
+	cmd := req.URL.Query()["command"]
+	if err == nil && len(cmd) == 0 {
+		err = errors.New("no command is given: want the parameter command, once for each argument")
+	}
+	h.serve(w, req, err, func(s *session, pod *v1.Pod, status *runtime.PodStatus) {
+		c, err := runningContainer(pod, status, req.PathValue("container"))
+		if err != nil {
+			answer(w, err)
+			return
+		}
+		if rt, ok := runtime.Optional[runtime.Streamer](h.rt); ok {
+			h.serveLocal(s, w, req, opts, func(ctx context.Context, streams runtime.Streams) (int32, error) {
+				code, err := rt.ExecStream(ctx, c.ID, cmd, streams)
+				if err != nil {
+					err = fmt.Errorf("error executing command in container: %w", err)
+				}
+				return code, err
+			})
+			return
+		}
+		rt, _ := runtime.Optional[runtime.StreamLocator](h.rt)
+		target, err := rt.ExecURL(s.ctx, c.ID, cmd, opts)
+		if err != nil {
+			answer(w, err)
+			return
+		}
+		if isV5(req) {
+			h.translate(s, w, req, target, opts)
+			return
+		}
+		h.pass(s, w, req, target)
+	})
+}
+
+// Attach serves /attach/{namespace}/{pod}/{container}, with these names in the pattern, and
+// optionally {uid}. As in kubelet, the container decides whether there is a terminal, and
+// not the request.
+func (h *Handlers) Attach(w http.ResponseWriter, req *http.Request) {
+	opts, err := optionsOf(req)
+	h.serve(w, req, err, func(s *session, pod *v1.Pod, status *runtime.PodStatus) {
+		c, err := runningContainer(pod, status, req.PathValue("container"))
+		if err != nil {
+			answer(w, err)
+			return
+		}
+		opts.TTY = hasTTY(&pod.Spec, req.PathValue("container"))
+		if opts.TTY {
+			opts.Stderr = false
+		}
+		if rt, ok := runtime.Optional[runtime.Streamer](h.rt); ok {
+			h.serveLocal(s, w, req, opts, func(ctx context.Context, streams runtime.Streams) (int32, error) {
+				err := rt.AttachStream(ctx, c.ID, streams)
+				if err != nil {
+					err = fmt.Errorf("error attaching to container: %w", err)
+				}
+				return 0, err
+			})
+			return
+		}
+		rt, _ := runtime.Optional[runtime.StreamLocator](h.rt)
+		target, err := rt.AttachURL(s.ctx, c.ID, opts)
+		if err != nil {
+			answer(w, err)
+			return
+		}
+		if isV5(req) {
+			h.translate(s, w, req, target, opts)
+			return
+		}
+		h.pass(s, w, req, target)
+	})
+}
+
+// PortForward serves /portForward/{namespace}/{pod}, with these names in the pattern, and
+// optionally {uid}.
+func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
+	tunnel := wsstream.IsWebSocketRequest(req) && offers(req, protocolTunnel)
+	var ports []int32
+	var err error
+	if wsstream.IsWebSocketRequest(req) && !tunnel {
+		ports, err = portsOf(req)
+	}
+	h.serve(w, req, err, func(s *session, pod *v1.Pod, status *runtime.PodStatus) {
+		sandbox := status.ReadySandbox()
+		if sandbox == nil {
+			answer(w, fmt.Errorf("pod not found (%q): it does not run", pod.Name+"_"+pod.Namespace))
+			return
+		}
+		if rt, ok := runtime.Optional[runtime.Streamer](h.rt); ok {
+			if len(ports) > 0 {
+				http.Error(w, "of the WebSocket protocols of port-forward only "+protocolTunnel+" is supported", http.StatusBadRequest)
+				return
+			}
+			h.serveForward(s, w, req, rt, sandbox.ID)
+			return
+		}
+		rt, _ := runtime.Optional[runtime.StreamLocator](h.rt)
+		target, err := rt.PortForwardURL(s.ctx, sandbox.ID, ports)
+		if err != nil {
+			answer(w, err)
+			return
+		}
+		if !tunnel {
+			h.pass(s, w, req, target)
+			return
+		}
+		conn, err := h.upgrade(s.ctx, target, protocolForward)
+		if err != nil {
+			if s.ctx.Err() == nil {
+				refuse(w, err)
+			}
+			return
+		}
+		defer conn.Close()
+		s.serveTunnel(w, req, func(ws *websocket.Conn) {
+			ended := make(chan struct{}, 2) // one value of each direction
+			go func() { _, _ = io.Copy(conn, ws); ended <- struct{}{} }()
+			go func() { _, _ = io.Copy(ws, conn); ended <- struct{}{} }()
+			<-ended // SPDY ends its streams within the connection
+		})
+	})
+}
+
+// serve checks what all requests have in common, and calls f with the session. bad is the
+// error of the parameters.
+func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f func(*session, *v1.Pod, *runtime.PodStatus)) {
+	if bad != nil {
+		http.Error(w, bad.Error(), http.StatusBadRequest)
+		return
+	}
+	pod, ok := h.pods.FindPod(req.PathValue("namespace"), req.PathValue("pod"), types.UID(req.PathValue("uid")))
+	if !ok {
+		http.Error(w, "pod does not exist", http.StatusNotFound)
+		return
+	}
+	if !httpstream.IsUpgradeRequest(req) {
+		http.Error(w, "Upgrade request required", http.StatusBadRequest)
+		return
+	}
+	_, local := runtime.Optional[runtime.Streamer](h.rt)
+	if _, remote := runtime.Optional[runtime.StreamLocator](h.rt); !local && !remote {
+		http.Error(w, "the container runtime of this node serves no streams", http.StatusNotImplemented)
+		return
+	}
+	open := h.sessions.Add(1)
+	defer h.sessions.Add(-1)
+	if h.opts.MaxSessions > 0 && open > int64(h.opts.MaxSessions) {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, fmt.Sprintf("too many sessions: %d are open", open-1), http.StatusTooManyRequests)
+		return
+	}
+	status, _ := h.pods.RuntimeStatus(pod.UID)
+	s := &session{idle: h.opts.IdleTimeout}
+	// Libraries log to the logger in the context.
+	s.ctx, s.cancel = context.WithCancel(logr.NewContext(req.Context(), h.log.V(1)))
+	defer s.end()
+	req = req.WithContext(s.ctx)
+	f(s, pod, status)
+}
+
+// isV5 reports whether a request is for version 5 of the protocol of exec and attach.
+func isV5(req *http.Request) bool {
+	return wsstream.IsWebSocketRequest(req) && offers(req, protocolV5)
+}
+
+// optionsOf returns the streams that a request of exec or attach is for. As in kubelet, a
+// terminal has no stderr of its own.
+func optionsOf(req *http.Request) (runtime.StreamOptions, error) {
+	query := req.URL.Query()
+	is := func(name string) bool { return query.Get(name) == "1" }
+	o := runtime.StreamOptions{Stdin: is("input"), Stdout: is("output"), Stderr: is("error"), TTY: is("tty")}
+	if o.TTY {
+		o.Stderr = false
+	}
+	if !o.Stdin && !o.Stdout && !o.Stderr {
+		return o, errors.New("you must specify at least 1 of stdin, stdout, stderr")
+	}
+	return o, nil
+}
+
+// portsOf returns the ports of a WebSocket request.
+func portsOf(req *http.Request) (ports []int32, err error) {
+	values := req.URL.Query()["port"]
+	if len(values) == 0 {
+		return nil, errors.New(`query parameter "port" is required`)
+	}
+	for _, value := range values {
+		port, err := strconv.ParseUint(value, 10, 16)
+		if err != nil || port == 0 {
+			return nil, fmt.Errorf("the port %q is not one from 1 to 65535", value)
+		}
+		ports = append(ports, int32(port))
+	}
+	return ports, nil
+}
