@@ -49,7 +49,11 @@ type client struct {
 // streams returns the streams for a runtime. Sizes are passed on until the session ends.
 func (c *client) streams(s *session, tty bool) runtime.Streams {
 	out := runtime.Streams{Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr, TTY: tty}
-	if c.sizes == nil || !tty {
+	if !tty {
+		return out
+	}
+	out.Stderr = nil
+	if c.sizes == nil {
 		return out
 	}
 	sizes := make(chan runtime.TerminalSize)
@@ -109,6 +113,8 @@ func (s *session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts
 		c.sizes = streams[channelSize]
 	}
 	_, err = first.Write(nil) // tells the client that the connection is established, as kubelet
+	ping := func() { _, _ = first.Write(nil) }
+	s.ping.Store(&ping)
 	return c, err
 }
 
@@ -131,7 +137,7 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 	}
 	var mu sync.Mutex // guards expected
 	arrived := make(chan opened, count)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w), req, func(stream httpstream.Stream, replied <-chan struct{}) error {
+	conn := spdy.NewResponseUpgraderWithPings(s.period).UpgradeResponse(s.writer(w), req, func(stream httpstream.Stream, replied <-chan struct{}) error {
 		mu.Lock()
 		defer mu.Unlock()
 		kind := stream.Headers().Get(streamType)

@@ -3,7 +3,6 @@ package streams
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -19,13 +18,21 @@ import (
 // the client may then lose what was written last, such as the exit code.
 const linger = time.Second
 
+// checkPeriod is the time between two looks whether the client is still there, if what it has
+// sent is not read. It is not read while the process does not read its input.
+const checkPeriod = 5 * time.Second
+
 // session is one request from its acceptance to the end of its streams. Its context ends
 // when the client disconnects, the session is idle for too long, or the server stops.
 type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	idle   time.Duration
-	conn   *clientConn // nil before the connection is taken over
+	idle   time.Duration // negative means no limit
+	period time.Duration // checkPeriod
+	conn   *clientConn   // nil before the connection is taken over
+	// ping sends something that the client ignores; nil if there is no such thing. A client
+	// that is gone, but whose machine still has data for this one, is only noticed so.
+	ping atomic.Pointer[func()]
 }
 
 // writer returns a response writer whose connection, when it is taken over, belongs to the
@@ -58,11 +65,9 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c := &clientConn{Conn: conn, s: h.s, buffered: buffered.Reader}
 	h.s.conn = c
 	c.used()
-	if h.s.idle > 0 {
-		c.mu.Lock()
-		c.timer = time.AfterFunc(h.s.idle, c.checkIdle)
-		c.mu.Unlock()
-	}
+	c.mu.Lock()
+	c.timer = time.AfterFunc(c.nextCheck(), c.check)
+	c.mu.Unlock()
 	c.unhook = context.AfterFunc(h.s.ctx, c.abort)
 	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
 }
@@ -70,12 +75,20 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // unlimited removes the limit of the time for a write, which a listener may have for
 // requests: a client may stop the output of a session for as long as it wants.
 func unlimited(conn net.Conn) {
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
+	for conn != nil {
+		if l, ok := conn.(interface{ AllowSlowWrites() }); ok {
+			l.AllowSlowWrites()
+		}
+		conn = inner(conn)
 	}
-	if l, ok := conn.(interface{ AllowSlowWrites() }); ok {
-		l.AllowSlowWrites()
+}
+
+// inner returns the connection in a connection, such as that of TLS, or nil.
+func inner(conn net.Conn) net.Conn {
+	if outer, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		return outer.NetConn()
 	}
+	return nil
 }
 
 // clientConn is the connection of a client after the request.
@@ -85,10 +98,12 @@ type clientConn struct {
 	buffered *bufio.Reader // used by the one goroutine that reads
 	unhook   func() bool
 	lastUse  atomic.Int64 // in nanoseconds since 1970
+	reading  atomic.Bool
+	pinging  atomic.Bool
 
 	mu      sync.Mutex
-	timer   *time.Timer // nil without a limit
-	closing bool        // Close was called
+	timer   *time.Timer
+	closing bool // Close was called
 	closed  bool
 }
 
@@ -100,7 +115,9 @@ func (c *clientConn) Read(b []byte) (n int, err error) {
 		return c.buffered.Read(b)
 	}
 	c.buffered = nil
+	c.reading.Store(true)
 	n, err = c.Conn.Read(b)
+	c.reading.Store(false)
 	if n > 0 {
 		c.used()
 	}
@@ -110,27 +127,46 @@ func (c *clientConn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Write implements [net.Conn].
+// Write implements [net.Conn]. A failure ends the session: the client is gone.
 func (c *clientConn) Write(b []byte) (n int, err error) {
 	n, err = c.Conn.Write(b)
 	if n > 0 {
 		c.used()
 	}
+	if err != nil {
+		c.s.cancel()
+	}
 	return n, err
 }
 
-// checkIdle ends the session if nothing was sent or received for the idle time.
-func (c *clientConn) checkIdle() {
-	left := c.s.idle - time.Since(time.Unix(0, c.lastUse.Load()))
-	if left <= 0 {
+// check ends the session if nothing was sent or received for the idle time, or if the client
+// is gone and nobody reads from the connection, who would notice that.
+func (c *clientConn) check() {
+	next := c.nextCheck()
+	if next <= 0 || !c.reading.Load() && disconnected(c.Conn) {
 		c.s.cancel()
 		return
+	}
+	if ping := c.s.ping.Load(); ping != nil && !c.reading.Load() && c.pinging.CompareAndSwap(false, true) {
+		go func() { // ends when the client receives it, or the connection is closed
+			(*ping)()
+			c.pinging.Store(false)
+		}()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
-		c.timer.Reset(left)
+		c.timer.Reset(next)
 	}
+}
+
+// nextCheck returns the time until the next check; it is not positive if the session has been
+// idle for too long.
+func (c *clientConn) nextCheck() time.Duration {
+	if c.s.idle < 0 {
+		return c.s.period
+	}
+	return min(c.s.period, c.s.idle-time.Since(time.Unix(0, c.lastUse.Load())))
 }
 
 // Close ends the direction to the client. The client, which then closes the connection, has
@@ -166,8 +202,6 @@ func (c *clientConn) abort() {
 		return
 	}
 	c.closed = true
-	if c.timer != nil {
-		c.timer.Stop()
-	}
+	c.timer.Stop()
 	_ = c.Conn.Close()
 }

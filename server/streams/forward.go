@@ -79,6 +79,7 @@ type forwarder struct {
 
 	mu    sync.Mutex
 	conn  httpstream.Connection // nil until the upgrade has returned
+	ended bool                  // no stream is accepted any more
 	pairs map[string]*pair      // those that are open, by their request ID
 }
 
@@ -102,6 +103,7 @@ func (f *forwarder) serve(conn httpstream.Connection) {
 	_ = conn.Close()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.ended = true
 	for _, p := range f.pairs {
 		p.late.Stop()
 	}
@@ -120,6 +122,9 @@ func (f *forwarder) accept(stream httpstream.Stream, replied <-chan struct{}) er
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.ended {
+		return errors.New("the session has ended")
+	}
 	p := f.pairs[id]
 	if p == nil {
 		if len(f.pairs) >= f.h.opts.MaxForwards {
@@ -183,5 +188,9 @@ func (f *forwarder) forward(id string, p *pair, port int32) {
 		_, _ = fmt.Fprintf(p.err, "error forwarding port %d to pod %s: %v", port, f.sandboxID, err) // kubelet's words
 		_ = p.data.Reset()
 	}
+	// What the client still sends is read until it closes its side: unread, it would hold up
+	// the other connections.
+	_, _ = p.data.Close(), p.err.Close()
+	_, _ = io.Copy(io.Discard, p.data)
 	f.remove(id, p.data, p.err)
 }

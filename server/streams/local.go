@@ -13,9 +13,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// serveLocal connects a client with a runtime that serves streams in this process. run is
-// one of the methods of [runtime.Streamer].
-func (h *Handlers) serveLocal(s *session, w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, run func(context.Context, runtime.Streams) (int32, error)) {
+// serveLocal connects a client with a runtime that serves streams in this process. opts are
+// the streams that the client requests, tty is that of the process, run is one of the methods
+// of [runtime.Streamer], and failed begins its errors.
+func (h *Handlers) serveLocal(s *session, w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, tty bool, failed string, run func(context.Context, runtime.Streams) (int32, error)) {
 	var c *client
 	var err error
 	if wsstream.IsWebSocketRequest(req) {
@@ -30,9 +31,12 @@ func (h *Handlers) serveLocal(s *session, w http.ResponseWriter, req *http.Reque
 	defer c.close()
 	var code int32
 	err = runtime.Recover(func() (err error) {
-		code, err = run(s.ctx, c.streams(s, opts.TTY))
+		code, err = run(s.ctx, c.streams(s, tty))
 		return err
 	})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", failed, err)
+	}
 	if s.ctx.Err() == nil {
 		writeStatus(c.status, code, err)
 	}

@@ -121,9 +121,11 @@ type upgraded struct {
 	unhook func() bool
 }
 
+// Close may be called more than once. After an error the library of SPDY would wait.
 func (c *upgraded) Close() error {
 	c.unhook()
-	return c.ReadWriteCloser.Close()
+	_ = c.ReadWriteCloser.Close()
+	return nil
 }
 func (*upgraded) LocalAddr() net.Addr              { return &net.TCPAddr{} }
 func (*upgraded) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
@@ -132,9 +134,9 @@ func (*upgraded) SetReadDeadline(time.Time) error  { return nil }
 func (*upgraded) SetWriteDeadline(time.Time) error { return nil }
 
 // translate connects a client that speaks version 5 of the protocol, which container
-// runtimes do not have, with the URL by SPDY and version 4. opts are the streams that the
-// client requests, and TTY that of the process.
-func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, opts runtime.StreamOptions) {
+// runtimes do not have, with the URL by SPDY and version 4. requested are the streams of the
+// client, and opts those of the process.
+func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
 	conn, err := h.upgrade(s.ctx, target, protocolV4)
 	if err != nil {
 		if s.ctx.Err() == nil {
@@ -149,6 +151,9 @@ func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Reques
 		return
 	}
 	defer remote.Close()
+	// Without this, a stream that nobody reads any more holds up the others.
+	stop := context.AfterFunc(s.ctx, func() { _ = remote.Close() })
+	defer stop()
 	streams := map[string]httpstream.Stream{}
 	for _, stream := range []struct {
 		kind      string
@@ -157,7 +162,9 @@ func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Reques
 		if !stream.requested {
 			continue
 		}
-		opened, err := remote.CreateStream(http.Header{streamType: {stream.kind}})
+		header := http.Header{}
+		header.Set(streamType, stream.kind)
+		opened, err := remote.CreateStream(header)
 		if err != nil {
 			refuse(w, fmt.Errorf("the container runtime has not opened the stream of %s: %w", stream.kind, err))
 			return
@@ -165,7 +172,7 @@ func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Reques
 		streams[stream.kind] = opened
 	}
 	_ = streams[typeError].Close() // nothing is written to it
-	c, err := s.acceptWebSocket(w, req, opts, protocolV5)
+	c, err := s.acceptWebSocket(w, req, requested, protocolV5)
 	if err != nil {
 		h.log.V(1).Info("A client of a stream was not accepted", "reason", err.Error())
 		return
@@ -188,14 +195,14 @@ func relay(c *client, streams map[string]httpstream.Stream) (status []byte) {
 			_ = streams[typeStdin].Close()
 		}()
 	}
-	if c.sizes != nil {
+	if c.sizes != nil && streams[typeResize] != nil {
 		go func() { _, _ = io.Copy(streams[typeResize], c.sizes) }()
 	}
 	var outputs sync.WaitGroup
 	if c.stdout != nil {
 		outputs.Go(func() { _, _ = io.Copy(c.stdout, streams[typeStdout]) })
 	}
-	if c.stderr != nil {
+	if c.stderr != nil && streams[typeStderr] != nil {
 		outputs.Go(func() { _, _ = io.Copy(c.stderr, streams[typeStderr]) })
 	}
 	status, _ = io.ReadAll(io.LimitReader(streams[typeError], maxRefusal))

@@ -19,13 +19,15 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
 )
 
-// Pods finds the pods of the node. It is safe for concurrent use.
-type Pods interface {
-	// FindPod returns the pod of that name and, unless it is empty, of that UID. Pods that
-	// are terminating are found too. The pod is not changed.
-	FindPod(namespace, name string, uid types.UID) (pod *v1.Pod, ok bool)
+// Agent is the agent whose containers the handlers serve. A *kubeletkit.Agent implements it.
+// The optional interfaces server.Terminating and server.Mirrors act here too. It is safe for
+// concurrent use.
+type Agent interface {
+	// Pods returns the node's pods with their status. The handlers do not change them.
+	Pods() []*v1.Pod
 	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
 	// none is known.
 	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
@@ -55,19 +57,20 @@ type Options struct {
 
 // Handlers serves the streams of the containers of a node. It is safe for concurrent use.
 type Handlers struct {
-	pods      Pods
+	agent     Agent
 	rt        any
 	opts      Options
 	log       logr.Logger
 	transport *http.Transport
 	mux       *http.ServeMux
 	sessions  atomic.Int64
+	period    time.Duration // checkPeriod
 }
 
 // New returns the handlers. rt is the runtime, which is a [runtime.Streamer] or a
 // [runtime.StreamLocator], itself or through Unwrap; with another one, requests are answered
 // with status 501.
-func New(pods Pods, rt any, opts Options) *Handlers {
+func New(agent Agent, rt any, opts Options) *Handlers {
 	if opts.IdleTimeout == 0 {
 		opts.IdleTimeout = 4 * time.Hour
 	}
@@ -80,7 +83,7 @@ func New(pods Pods, rt any, opts Options) *Handlers {
 	if opts.MaxForwards == 0 {
 		opts.MaxForwards = 1000
 	}
-	h := &Handlers{pods: pods, rt: rt, opts: opts, log: opts.Logger, transport: newTransport(opts.TLS, opts.SetupTimeout), mux: http.NewServeMux()}
+	h := &Handlers{agent: agent, rt: rt, opts: opts, log: opts.Logger, transport: newTransport(opts.TLS, opts.SetupTimeout), mux: http.NewServeMux(), period: checkPeriod}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
 			h.mux.HandleFunc(method+" /exec/"+pod+"/{container}", h.Exec)
@@ -105,33 +108,29 @@ func (h *Handlers) Exec(w http.ResponseWriter, req *http.Request) {
 	if err == nil && len(cmd) == 0 {
 		err = errors.New("no command is given: want the parameter command, once for each argument")
 	}
-	h.serve(w, req, err, func(s *session, pod *v1.Pod, status *runtime.PodStatus) {
-		c, err := runningContainer(pod, status, req.PathValue("container"))
+	h.serve(w, req, err, func(s *session, req *http.Request, t target) {
+		c, err := t.running(req.PathValue("container"))
 		if err != nil {
 			answer(w, err)
 			return
 		}
 		if rt, ok := runtime.Optional[runtime.Streamer](h.rt); ok {
-			h.serveLocal(s, w, req, opts, func(ctx context.Context, streams runtime.Streams) (int32, error) {
-				code, err := rt.ExecStream(ctx, c.ID, cmd, streams)
-				if err != nil {
-					err = fmt.Errorf("error executing command in container: %w", err)
-				}
-				return code, err
+			h.serveLocal(s, w, req, opts, opts.TTY, "error executing command in container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
+				return rt.ExecStream(ctx, c.ID, cmd, streams)
 			})
 			return
 		}
 		rt, _ := runtime.Optional[runtime.StreamLocator](h.rt)
-		target, err := rt.ExecURL(s.ctx, c.ID, cmd, opts)
+		at, err := rt.ExecURL(s.ctx, c.ID, cmd, opts)
 		if err != nil {
 			answer(w, err)
 			return
 		}
 		if isV5(req) {
-			h.translate(s, w, req, target, opts)
+			h.translate(s, w, req, at, opts, opts)
 			return
 		}
-		h.pass(s, w, req, target)
+		h.pass(s, w, req, at)
 	})
 }
 
@@ -139,38 +138,34 @@ func (h *Handlers) Exec(w http.ResponseWriter, req *http.Request) {
 // optionally {uid}. As in kubelet, the container decides whether there is a terminal, and
 // not the request.
 func (h *Handlers) Attach(w http.ResponseWriter, req *http.Request) {
-	opts, err := optionsOf(req)
-	h.serve(w, req, err, func(s *session, pod *v1.Pod, status *runtime.PodStatus) {
-		c, err := runningContainer(pod, status, req.PathValue("container"))
+	requested, err := optionsOf(req)
+	h.serve(w, req, err, func(s *session, req *http.Request, t target) {
+		c, err := t.running(req.PathValue("container"))
 		if err != nil {
 			answer(w, err)
 			return
 		}
-		opts.TTY = hasTTY(&pod.Spec, req.PathValue("container"))
-		if opts.TTY {
+		opts := requested
+		if opts.TTY = t.container.TTY; opts.TTY {
 			opts.Stderr = false
 		}
 		if rt, ok := runtime.Optional[runtime.Streamer](h.rt); ok {
-			h.serveLocal(s, w, req, opts, func(ctx context.Context, streams runtime.Streams) (int32, error) {
-				err := rt.AttachStream(ctx, c.ID, streams)
-				if err != nil {
-					err = fmt.Errorf("error attaching to container: %w", err)
-				}
-				return 0, err
+			h.serveLocal(s, w, req, requested, opts.TTY, "error attaching to container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
+				return 0, rt.AttachStream(ctx, c.ID, streams)
 			})
 			return
 		}
 		rt, _ := runtime.Optional[runtime.StreamLocator](h.rt)
-		target, err := rt.AttachURL(s.ctx, c.ID, opts)
+		at, err := rt.AttachURL(s.ctx, c.ID, opts)
 		if err != nil {
 			answer(w, err)
 			return
 		}
 		if isV5(req) {
-			h.translate(s, w, req, target, opts)
+			h.translate(s, w, req, at, requested, opts)
 			return
 		}
-		h.pass(s, w, req, target)
+		h.pass(s, w, req, at)
 	})
 }
 
@@ -183,10 +178,10 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 	if wsstream.IsWebSocketRequest(req) && !tunnel {
 		ports, err = portsOf(req)
 	}
-	h.serve(w, req, err, func(s *session, pod *v1.Pod, status *runtime.PodStatus) {
-		sandbox := status.ReadySandbox()
+	h.serve(w, req, err, func(s *session, req *http.Request, t target) {
+		sandbox := t.status.ReadySandbox()
 		if sandbox == nil {
-			answer(w, fmt.Errorf("pod not found (%q): it does not run", pod.Name+"_"+pod.Namespace))
+			answer(w, fmt.Errorf("pod not found (%q): it does not run", t.pod.Name+"_"+t.pod.Namespace))
 			return
 		}
 		if rt, ok := runtime.Optional[runtime.Streamer](h.rt); ok {
@@ -198,16 +193,16 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 		rt, _ := runtime.Optional[runtime.StreamLocator](h.rt)
-		target, err := rt.PortForwardURL(s.ctx, sandbox.ID, ports)
+		at, err := rt.PortForwardURL(s.ctx, sandbox.ID, ports)
 		if err != nil {
 			answer(w, err)
 			return
 		}
 		if !tunnel {
-			h.pass(s, w, req, target)
+			h.pass(s, w, req, at)
 			return
 		}
-		conn, err := h.upgrade(s.ctx, target, protocolForward)
+		conn, err := h.upgrade(s.ctx, at, protocolForward)
 		if err != nil {
 			if s.ctx.Err() == nil {
 				refuse(w, err)
@@ -226,13 +221,13 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 
 // serve checks what all requests have in common, and calls f with the session. bad is the
 // error of the parameters.
-func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f func(*session, *v1.Pod, *runtime.PodStatus)) {
+func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f func(*session, *http.Request, target)) {
 	if bad != nil {
 		http.Error(w, bad.Error(), http.StatusBadRequest)
 		return
 	}
-	pod, ok := h.pods.FindPod(req.PathValue("namespace"), req.PathValue("pod"), types.UID(req.PathValue("uid")))
-	if !ok {
+	pod, container := lookup.Request(h.agent, req)
+	if pod == nil {
 		http.Error(w, "pod does not exist", http.StatusNotFound)
 		return
 	}
@@ -252,13 +247,12 @@ func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f 
 		http.Error(w, fmt.Sprintf("too many sessions: %d are open", open-1), http.StatusTooManyRequests)
 		return
 	}
-	status, _ := h.pods.RuntimeStatus(pod.UID)
-	s := &session{idle: h.opts.IdleTimeout}
+	status, _ := h.agent.RuntimeStatus(pod.UID)
+	s := &session{idle: h.opts.IdleTimeout, period: h.period}
 	// Libraries log to the logger in the context.
 	s.ctx, s.cancel = context.WithCancel(logr.NewContext(req.Context(), h.log.V(1)))
 	defer s.end()
-	req = req.WithContext(s.ctx)
-	f(s, pod, status)
+	f(s, req.WithContext(s.ctx), target{pod: pod, container: container, status: status})
 }
 
 // isV5 reports whether a request is for version 5 of the protocol of exec and attach.

@@ -23,12 +23,19 @@ func answer(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// runningContainer returns the running instance of the container.
-func runningContainer(pod *v1.Pod, status *runtime.PodStatus, name string) (*runtime.ContainerStatus, error) {
-	if !inSpec(&pod.Spec, name) {
+// target is what the path of a request names.
+type target struct {
+	pod       *v1.Pod
+	container *v1.Container      // nil if the pod has none of the name
+	status    *runtime.PodStatus // nil if none is known
+}
+
+// running returns the running instance of the container, whose name in the path is name.
+func (t *target) running(name string) (*runtime.ContainerStatus, error) {
+	if t.container == nil {
 		return nil, notFound{fmt.Errorf("container not found (%q)", name)}
 	}
-	c := status.Newest(name)
+	c := t.status.Newest(name)
 	switch {
 	case c == nil:
 		return nil, fmt.Errorf("container not found (%q): it was not started yet", name)
@@ -39,32 +46,4 @@ func runningContainer(pod *v1.Pod, status *runtime.PodStatus, name string) (*run
 	default:
 		return nil, fmt.Errorf("container not found (%q): it is %s", name, c.State)
 	}
-}
-
-// visit calls f with each container of the pod until f returns true, and reports that.
-func visit(spec *v1.PodSpec, f func(name string, tty bool) bool) bool {
-	for i := range spec.InitContainers {
-		if f(spec.InitContainers[i].Name, spec.InitContainers[i].TTY) {
-			return true
-		}
-	}
-	for i := range spec.Containers {
-		if f(spec.Containers[i].Name, spec.Containers[i].TTY) {
-			return true
-		}
-	}
-	for i := range spec.EphemeralContainers {
-		if f(spec.EphemeralContainers[i].Name, spec.EphemeralContainers[i].TTY) {
-			return true
-		}
-	}
-	return false
-}
-
-func inSpec(spec *v1.PodSpec, container string) bool {
-	return visit(spec, func(name string, _ bool) bool { return name == container })
-}
-
-func hasTTY(spec *v1.PodSpec, container string) bool {
-	return visit(spec, func(name string, tty bool) bool { return name == container && tty })
 }

@@ -1,0 +1,306 @@
+package streams_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server/streams"
+)
+
+var spdyV4 = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"v4.channel.k8s.io"}}
+
+var webSocketV5 = http.Header{
+	"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"v5.channel.k8s.io"},
+	"Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"MDEyMzQ1Njc4OWFiY2RlZg=="}, "Origin": {"http://localhost"},
+}
+
+var tunnel = http.Header{
+	"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"SPDY/3.1+portforward.k8s.io"},
+	"Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"MDEyMzQ1Njc4OWFiY2RlZg=="}, "Origin": {"http://localhost"},
+}
+
+// fixed is a runtime with one URL for all streams. block is called first, if it is not nil.
+type fixed struct {
+	url   string
+	block func(ctx context.Context) error
+}
+
+func (f fixed) answer(ctx context.Context) (*url.URL, error) {
+	if f.block != nil {
+		if err := f.block(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return url.Parse(f.url)
+}
+
+func (f fixed) ExecURL(ctx context.Context, _ runtime.ContainerID, _ []string, _ runtime.StreamOptions) (*url.URL, error) {
+	return f.answer(ctx)
+}
+
+func (f fixed) AttachURL(ctx context.Context, _ runtime.ContainerID, _ runtime.StreamOptions) (*url.URL, error) {
+	return f.answer(ctx)
+}
+
+func (f fixed) PortForwardURL(ctx context.Context, _ string, _ []int32) (*url.URL, error) {
+	return f.answer(ctx)
+}
+
+// requests are those of all protocols.
+var requests = map[string]struct {
+	target string
+	header http.Header
+}{
+	"exec by SPDY":           {"/exec/default/web/main?output=1&command=hang", spdyV4},
+	"exec by WebSocket":      {"/exec/default/web/main?output=1&command=hang", webSocketV5},
+	"forward by SPDY":        {"/portForward/default/web", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"portforward.k8s.io"}}},
+	"forward by WebSocket":   {"/portForward/default/web", tunnel},
+	"attach by SPDY":         {"/attach/default/web/main?output=1", spdyV4},
+	"attach by WebSocket v5": {"/attach/default/web/main?output=1", webSocketV5},
+}
+
+// A server of streams that accepts a connection and never answers is given up, and also at
+// once when the client disconnects.
+func TestSilentRuntime(t *testing.T) {
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	rt := fixed{url: "http://" + silent.Addr().String() + "/secret"}
+	for name, r := range requests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, true, streams.Options{})
+			w.serve(t, rt, streams.Options{SetupTimeout: 50 * time.Millisecond})
+			conn, _, resp := w.raw(t, http.MethodPost, r.target, r.header)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
+			assert.Contains(t, string(text), "error dialing backend: ")
+			assert.NotContains(t, string(text), "secret")
+			require.NoError(t, conn.Close())
+
+			w.serve(t, rt, streams.Options{SetupTimeout: time.Hour})
+			conn = w.request(t, r.target, r.header)
+			until(t, "the session has begun", func() bool { return w.h.Sessions() == 1 })
+			require.NoError(t, conn.Close())
+			until(t, "the session ends", func() bool { return w.h.Sessions() == 0 })
+		})
+	}
+}
+
+// request sends a request on a connection of its own.
+func (w *world) request(t *testing.T, target string, header http.Header) net.Conn {
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.http.URL, "http://"))
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.http.URL+target, nil)
+	require.NoError(t, err)
+	req.Header = header
+	require.NoError(t, req.Write(conn))
+	return conn
+}
+
+// A runtime whose call never returns costs nothing when the client has disconnected.
+func TestRuntimeCallHangs(t *testing.T) {
+	for name, r := range requests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, true, streams.Options{})
+			called := make(chan struct{})
+			w.serve(t, fixed{block: func(ctx context.Context) error {
+				close(called)
+				<-ctx.Done()
+				return ctx.Err()
+			}}, streams.Options{})
+			conn := w.request(t, r.target, r.header)
+			<-called
+			require.NoError(t, conn.Close())
+			until(t, "the session ends", func() bool { return w.h.Sessions() == 0 })
+		})
+	}
+}
+
+// What the server of streams answers instead of a session reaches the client.
+func TestRuntimeRefuses(t *testing.T) {
+	refusing := httptest.NewServer(http.NotFoundHandler())
+	defer refusing.Close()
+	for name, r := range requests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, true, streams.Options{})
+			w.serve(t, fixed{url: refusing.URL}, streams.Options{})
+			conn, _, resp := w.raw(t, http.MethodPost, r.target, r.header)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+			assert.Contains(t, string(text), "404 page not found")
+			require.NoError(t, conn.Close())
+		})
+	}
+}
+
+// A runtime that ends in a session ends the session; a client of version 5 is told.
+func TestRuntimeRestarts(t *testing.T) {
+	for _, websocket := range []bool{true, false} {
+		w := newWorld(t, false, streams.Options{})
+		rt := serveElsewhere(t, w.m)
+		w.serve(t, locator{rt}, streams.Options{})
+		got := &firstWrite{first: func() { rt.kill() }}
+		u := w.url(t, "/exec/default/web/main", url.Values{"command": {"hang"}, "output": {"1"}})
+		err := executor(t, websocket, u).StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: got})
+		if websocket {
+			require.ErrorContains(t, err, "the connection to the container runtime has ended")
+		}
+		until(t, "the session ends", func() bool { return w.h.Sessions() == 0 })
+	}
+}
+
+// A client that disconnects ends its command, in whatever direction the data goes.
+func TestClientGone(t *testing.T) {
+	everyWay(t, func(t *testing.T, local, websocket bool) {
+		for name, cmd := range map[string][]string{
+			"nothing is sent":          {"hang"},
+			"the runtime sends":        {"pour", "1000000000000"},
+			"the client sends":         {"count"},
+			"both directions are full": {"cat"},
+		} {
+			if !local && cmd[0] == "hang" {
+				continue // the server of the runtime does not end a command that neither reads nor writes
+			}
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, local, streams.Options{})
+				query := url.Values{"command": cmd, "output": {"1"}, "input": {"1"}, "error": {"1"}}
+				leave := w.stuckClient(t, websocket, "/exec/default/web/main", query)
+				until(t, "the command runs", func() bool { return w.m.running.Load() == 1 })
+				leave()
+				until(t, "the command has ended", func() bool { return w.m.running.Load() == 0 })
+				until(t, "the session has ended", func() bool { return w.h.Sessions() == 0 })
+			})
+		}
+	})
+}
+
+// stuckClient is a client that sends without end and does not receive, until leave.
+func (w *world) stuckClient(t *testing.T, websocket bool, path string, query url.Values) (leave func()) {
+	ended := make(chan struct{})
+	if websocket { // the client of client-go would leave goroutines behind
+		conn, _, resp := w.raw(t, http.MethodGet, path+"?"+query.Encode(), webSocketV5)
+		require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+		go func() {
+			defer close(ended)
+			frame := append([]byte{0x82, 0x80 | 126, 0x10, 0, 0, 0, 0, 0}, make([]byte, 0x1000)...) // on channel 0
+			for {
+				if _, err := conn.Write(frame); err != nil {
+					return
+				}
+			}
+		}()
+		return func() { _ = conn.Close(); <-ended }
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	e := executor(t, websocket, w.url(t, path, query))
+	go func() {
+		defer close(ended)
+		_ = e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: endless{ctx}, Stdout: stuck{ctx}, Stderr: io.Discard})
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// endless is an endless input until the context ends.
+type endless struct{ ctx context.Context }
+
+func (e endless) Read(b []byte) (int, error) {
+	if e.ctx.Err() != nil {
+		return 0, io.EOF
+	}
+	return pattern{}.Read(b)
+}
+
+// stuck receives nothing.
+type stuck struct{ ctx context.Context }
+
+func (s stuck) Write([]byte) (int, error) {
+	<-s.ctx.Done()
+	return 0, s.ctx.Err()
+}
+
+// A client that disconnects ends the connections that are forwarded for it.
+func TestForwardClientGone(t *testing.T) {
+	everyWay(t, func(t *testing.T, local, websocket bool) {
+		w := newWorld(t, local, streams.Options{})
+		l := w.link(t, websocket)
+		for _, port := range []int{7, 7} {
+			_, _, err := l.open(port)
+			require.NoError(t, err)
+		}
+		until(t, "the connections are open", func() bool { return w.m.running.Load() == 2 })
+		require.NoError(t, l.conn.Close())
+		until(t, "the connections have ended", func() bool { return w.m.running.Load() == 0 })
+		until(t, "the session has ended", func() bool { return w.h.Sessions() == 0 })
+	})
+}
+
+// A session in which nothing is sent ends.
+func TestIdle(t *testing.T) {
+	for _, local := range []bool{true, false} {
+		for name, r := range requests {
+			if !local && strings.HasPrefix(name, "exec by SPDY") || strings.HasPrefix(name, "attach by SPDY") {
+				continue // the client does not open its streams
+			}
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, local, streams.Options{IdleTimeout: 50 * time.Millisecond})
+				conn, in, resp := w.raw(t, http.MethodGet, r.target, r.header)
+				require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+				_, _ = io.Copy(io.Discard, in) // the end of the connection
+				until(t, "the session has ended", func() bool { return w.h.Sessions() == 0 })
+				require.NoError(t, conn.Close())
+			})
+		}
+	}
+}
+
+// A client that does not open its streams is disconnected.
+func TestNoClientStreams(t *testing.T) {
+	w := newWorld(t, true, streams.Options{SetupTimeout: 50 * time.Millisecond})
+	conn, in, resp := w.raw(t, http.MethodPost, "/exec/default/web/main?output=1&command=hang", spdyV4)
+	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+	_, _ = io.Copy(io.Discard, in)
+	until(t, "the session has ended", func() bool { return w.h.Sessions() == 0 })
+	require.NoError(t, conn.Close())
+
+	// One stream of a forwarded connection is not enough.
+	l := w.link(t, false)
+	failed, err := l.conn.CreateStream(http.Header{"streamType": {"error"}, "port": {"7"}, "requestID": {"1"}})
+	require.NoError(t, err)
+	text, err := io.ReadAll(failed)
+	require.NoError(t, err)
+	assert.Equal(t, "timed out waiting for streams", string(text))
+	require.NoError(t, l.conn.Close())
+}
+
+// The end of the server's context ends the sessions.
+func TestServerStops(t *testing.T) {
+	everyWay(t, func(t *testing.T, local, websocket bool) {
+		w := newWorld(t, local, streams.Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		stoppable := httptest.NewUnstartedServer(w.h)
+		stoppable.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+		stoppable.Start()
+		defer stoppable.Close()
+		w.http.Close()
+		w.http = stoppable
+		got := &firstWrite{first: stop}
+		u := w.url(t, "/exec/default/web/main", url.Values{"command": {"hang"}, "output": {"1"}})
+		_ = executor(t, websocket, u).StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: got})
+		until(t, "the session ends", func() bool { return w.h.Sessions() == 0 })
+	})
+}
