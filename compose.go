@@ -414,6 +414,7 @@ func (a *Agent) logParts() {
 	missing(has[runtime.DiskUsageReporter](p.Runtime), "Runtime", "runtime.DiskUsageReporter", "writable layers do not count for limits of ephemeral storage")
 	missing(has[volume.UsageReporter](p.Volumes), "Volumes", "volume.UsageReporter", "volumes do not count for limits of ephemeral storage")
 	missing(has[runtime.FeatureReporter](p.Runtime), "Runtime", "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
+	missing(has[runtime.Streamer](p.Runtime) || has[runtime.StreamLocator](p.Runtime), "Runtime", "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
 	missing(has[pleg.Holder](p.PLEG), "PLEG", "pleg.Holder", "pods are inspected while they are being changed")
 	missing(has[pleg.Relister](p.PLEG), "PLEG", "pleg.Relister", "a runtime that does not answer is noticed later")
 	missing(has[podconfig.SourceRegistry](p.PodConfig), "PodConfig", "podconfig.SourceRegistry", "sources cannot be added or removed")

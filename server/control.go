@@ -48,6 +48,11 @@ func addContainers(mux *routes, agent Agent, containers Containers, opts Options
 		mux.handle("GET /containerLogs/"+pod+"/{container}", http.HandlerFunc(c.containerLogs))
 		mux.handle("POST /run/"+pod+"/{container}", http.HandlerFunc(c.run))
 	}
+	if opts.Streams != nil {
+		for _, path := range []string{"/exec/", "/attach/", "/portForward/"} {
+			mux.handle(path, opts.Streams)
+		}
+	}
 }
 
 type control struct {

@@ -42,6 +42,9 @@ type impatient struct {
 	limit atomic.Pointer[time.Time]
 }
 
+// NetConn returns the connection, as [tls.Conn] does.
+func (c *impatient) NetConn() net.Conn { return c.Conn }
+
 // SetWriteDeadline sets a deadline that ends writes before their own does. The zero time is none.
 func (c *impatient) SetWriteDeadline(t time.Time) error {
 	c.limit.Store(&t)

@@ -27,6 +27,10 @@ type Options struct {
 	Stats                            Stats
 	ResourceMetrics, CadvisorMetrics http.Handler
 
+	// Streams handles /exec/, /attach/ and /portForward/ of [Kubelet] and [Control], for
+	// example Handlers of package server/streams. If nil, the paths do not exist.
+	Streams http.Handler
+
 	// The following are for [Kubelet] only.
 
 	// RunningPods lists the pods of the runtime for GET /runningpods, see [RunningPods].

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
+	"github.com/kubeletkit/kubeletkit/server/streams"
 )
 
 // serve runs the agent and its ports until ctx ends or a client has ended all pods. It
@@ -83,6 +85,9 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err := addStats(s, agent, cgroups, m, &sopts, log); err != nil {
 		return left, err
 	}
+	sopts.Streams = streams.New(agentOf{agent, n}, rt, streams.Options{
+		Logger: sopts.Logger, IdleTimeout: cmp.Or(s.StreamingConnectionIdleTimeout.Duration, -1), // 0 is no limit
+	})
 	stop := control.NewStop()
 	// The socket and the ports are components, because the agent checks and locks its directory
 	// before it runs them: nothing answers for an agent that does not start.

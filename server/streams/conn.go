@@ -61,7 +61,6 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	unlimited(conn)
 	c := &clientConn{Conn: conn, s: h.s, buffered: buffered.Reader}
 	h.s.conn = c
 	c.used()
@@ -70,17 +69,6 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c.mu.Unlock()
 	c.unhook = context.AfterFunc(h.s.ctx, c.abort)
 	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
-}
-
-// unlimited removes the limit of the time for a write, which a listener may have for
-// requests: a client may stop the output of a session for as long as it wants.
-func unlimited(conn net.Conn) {
-	for conn != nil {
-		if l, ok := conn.(interface{ AllowSlowWrites() }); ok {
-			l.AllowSlowWrites()
-		}
-		conn = inner(conn)
-	}
 }
 
 // inner returns the connection in a connection, such as that of TLS, or nil.
@@ -179,11 +167,12 @@ func (c *clientConn) Close() error {
 	if !first {
 		return nil
 	}
-	_ = c.Conn.SetDeadline(time.Now().Add(linger)) // also for a write that is under way
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(linger)) // also for a write that is under way
+	left := linger
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
-		return c.Conn.SetDeadline(time.Now())
+		left = 0
 	}
-	return nil
+	return c.Conn.SetReadDeadline(time.Now().Add(left))
 }
 
 // end closes the connection when the client has done so, or after a short time.

@@ -49,6 +49,7 @@ func (s *Settings) addServerFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.ServerTLSBootstrap, "rotate-server-certificates", s.ServerTLSBootstrap, "request the certificate of --port from the cluster, and a new one when it is about to expire")
 	fs.BoolVar(s.EnableDebuggingHandlers, "enable-debugging-handlers", *s.EnableDebuggingHandlers, "serve logs of containers and commands in them on --port")
 	fs.BoolVar(&s.EnableContentionProfiling, "contention-profiling", s.EnableContentionProfiling, "measure where the agent waits for locks, for /debug/pprof/block")
+	fs.DurationVar(&s.StreamingConnectionIdleTimeout.Duration, "streaming-connection-idle-timeout", s.StreamingConnectionIdleTimeout.Duration, "time after which a session of exec, attach or port-forward ends in which nothing is sent; 0 for no limit")
 
 	authn, authz := &s.Authentication, &s.Authorization
 	fs.StringVar(&authn.X509.ClientCAFile, "client-ca-file", authn.X509.ClientCAFile, "certificate authorities in PEM that sign the certificates of clients of --port")
@@ -73,6 +74,7 @@ func serverDefaults(c *KubeletConfiguration) {
 	def(&c.EnableDebuggingHandlers, ptr.To(true))
 	def(&c.EnableProfilingHandler, ptr.To(true))
 	def(&c.EnableDebugFlagsHandler, ptr.To(true))
+	def(&c.StreamingConnectionIdleTimeout.Duration, 4*time.Hour)
 	def(&c.Authentication.Anonymous.Enabled, ptr.To(false))
 	def(&c.Authentication.Webhook.CacheTTL.Duration, 2*time.Minute)
 	def(&c.Authorization.Webhook.CacheAuthorizedTTL.Duration, 5*time.Minute)
