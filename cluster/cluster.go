@@ -163,26 +163,6 @@ func (n *Node) uid() types.UID {
 	return ""
 }
 
-// ended reports whether the agent has finished the pod, see [podstatus.Options].
-func (n *Node) ended(uid types.UID) bool {
-	agent := n.agent.Load()
-	if agent == nil {
-		return false
-	}
-	parts := agent.Parts()
-	st := parts.PodWorkers.State(uid)
-	switch {
-	case st.Known():
-		return st.Finished && !st.RestartRequested
-	case !st.Synced:
-		return false // it may run, from the time of an earlier agent
-	}
-	// A pod without a worker was refused, or is not there yet: then the agent does not have
-	// its deletion.
-	pod, ok := parts.PodManager.ByUID(uid)
-	return ok && pod.DeletionTimestamp != nil
-}
-
 // orphaned reports whether no source has the static pod of a mirror pod.
 func (n *Node) orphaned(namespace, name string) bool {
 	agent := n.agent.Load()

@@ -10,24 +10,34 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
+
+// entryKey identifies an entry. A manifest may give a static pod the UID of a pod of the API
+// server, which then has an entry of its own.
+type entryKey struct {
+	uid types.UID
+	// mirror means that the API object is a mirror pod: the pod is static, or the entry has
+	// been made for a mirror pod without a known static pod.
+	mirror bool
+}
+
+// keyOf returns the key of the entry that an API object has without a static pod.
+func keyOf(obj *v1.Pod) entryKey { return entryKey{obj.UID, runtime.IsMirror(obj)} }
 
 // entry is what the sink knows of a pod. It begins with the first status, or when the API
 // object needs something; it ends with PodGone or, if there was no status, with the object.
 type entry struct {
-	uid  types.UID
+	entryKey
 	name types.NamespacedName
 	// turn holds a token while no call for the pod is under way.
 	turn chan struct{}
 
 	// These are guarded by Sink.mu.
 
-	// pod and own are the latest that were delivered; nil if nothing was. mirror means that
-	// the API object is a mirror pod: the pod is static, or the entry has been made for a mirror
-	// pod without a known static pod.
-	pod    *v1.Pod
-	own    *v1.PodStatus
-	mirror bool
+	// pod and own are the latest that were delivered; nil if nothing was.
+	pod *v1.Pod
+	own *v1.PodStatus
 	// answered is the API object as the last call returned it, until the watch has that state
 	// or a newer one.
 	answered *v1.Pod

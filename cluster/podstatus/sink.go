@@ -98,7 +98,7 @@ type Sink struct {
 	// resent is the time for which what had failed was put on the agenda last.
 	resent  time.Time
 	probe   *entry
-	entries map[types.UID]*entry
+	entries map[entryKey]*entry
 	// static has the UID of the latest static pod of each name.
 	static map[types.NamespacedName]types.UID
 	// agenda has the time at which Run looks at an entry.
@@ -149,27 +149,27 @@ func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 		budget:  newLimiter(float64(opts.QPS), opts.Burst),
 		backoff: backoff.Exponential{Min: opts.RetryMin, Max: opts.RetryMax},
 		wake:    make(chan struct{}, 1),
-		entries: map[types.UID]*entry{}, static: map[types.NamespacedName]types.UID{}, agenda: map[*entry]time.Time{},
+		entries: map[entryKey]*entry{}, static: map[types.NamespacedName]types.UID{}, agenda: map[*entry]time.Time{},
 	}, nil
 }
 
-// entry returns the entry of the UID, and makes one if there is none. s.mu is held.
-func (s *Sink) entry(uid types.UID, name types.NamespacedName) *entry {
-	e := s.entries[uid]
+// entry returns the entry of the key, and makes one if there is none. s.mu is held.
+func (s *Sink) entry(key entryKey, name types.NamespacedName) *entry {
+	e := s.entries[key]
 	if e == nil {
-		e = &entry{uid: uid, name: name, turn: make(chan struct{}, 1)}
+		e = &entry{entryKey: key, name: name, turn: make(chan struct{}, 1)}
 		e.turn <- struct{}{}
-		s.entries[uid] = e
+		s.entries[key] = e
 	}
 	return e
 }
 
 // forget removes the entry. s.mu is held.
 func (s *Sink) forget(e *entry) {
-	delete(s.entries, e.uid)
+	delete(s.entries, e.entryKey)
 	delete(s.agenda, e)
 	e.forgotten = true
-	if s.static[e.name] == e.uid {
+	if e.mirror && s.static[e.name] == e.uid {
 		delete(s.static, e.name)
 	}
 }
@@ -180,8 +180,7 @@ func (s *Sink) forget(e *entry) {
 func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error {
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	s.mu.Lock()
-	e := s.entry(pod.UID, name)
-	e.mirror = runtime.IsStatic(pod)
+	e := s.entry(entryKey{pod.UID, runtime.IsStatic(pod)}, name)
 	if e.mirror && e.own == nil {
 		s.static[name] = pod.UID // from its predecessor, whose statuses are not sent any more
 	}
@@ -218,11 +217,15 @@ func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus)
 	return s.remove(ctx, mirror)
 }
 
-// end forgets the entry of the UID, if there is one, when no call for it is under way. It
-// returns the API object if the watch does not have it yet.
+// end forgets the entry of the UID, if there is one, when no call for it is under way: that of
+// a static pod if there are two, since a pod of the API server with its UID is no pod of the
+// agent. It returns the API object if the watch does not have it yet.
 func (s *Sink) end(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	s.mu.Lock()
-	e := s.entries[uid]
+	e := s.entries[entryKey{uid, true}]
+	if e == nil {
+		e = s.entries[entryKey{uid, false}]
+	}
 	s.mu.Unlock()
 	if e == nil {
 		return nil, nil
@@ -266,14 +269,14 @@ func (s *Sink) PodsChanged(c podsource.Change) {
 // pod that of its static pod. s.mu is held.
 func (s *Sink) entryOf(obj *v1.Pod) *entry {
 	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok && runtime.IsMirror(obj) {
-		return s.entries[static]
+		return s.entries[entryKey{static, true}]
 	}
-	return s.entries[obj.UID]
+	return s.entries[keyOf(obj)]
 }
 
 func (s *Sink) objectRemoved(obj *v1.Pod, now time.Time) {
 	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok {
-		s.plan(s.entries[static], now) // the name is free for a mirror pod
+		s.plan(s.entries[entryKey{static, true}], now) // the name is free for a mirror pod
 	}
 	e := s.entryOf(obj)
 	if e == nil {
@@ -294,8 +297,7 @@ func (s *Sink) objectChanged(obj *v1.Pod, now time.Time) {
 		if obj.DeletionTimestamp == nil && !runtime.IsMirror(obj) {
 			return // its status will come
 		}
-		e = s.entry(obj.UID, types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
-		e.mirror = runtime.IsMirror(obj)
+		e = s.entry(keyOf(obj), types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
 		s.plan(e, now.Add(maxLookPeriod))
 		return
 	}

@@ -1,6 +1,7 @@
 // Package apitest has an API server in memory for tests: pods with the rules that node agents
 // depend on. These are resource versions, generations, UID preconditions, graceful deletion,
-// finalizers, the status subresource, lists, watches with bookmarks, and initial events.
+// finalizers, the status subresource, lists, watches with bookmarks, and initial events. It
+// also has the other objects that an agent reads and writes, without rules of their own.
 //
 // It is reached through an http.RoundTripper, without sockets, so that it works in virtual
 // time (testing/synctest) with a real client.
@@ -14,6 +15,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,16 +34,21 @@ import (
 // Request is one request that a [Server] receives.
 type Request struct {
 	// Verb is get, list, watch, create, update, patch or delete.
-	Verb                         string
+	Verb string
+	// Resource is the plural of what is requested, such as pods.
+	Resource                     string
 	Namespace, Name, Subresource string
 	Body                         []byte
 	HTTP                         *http.Request
 }
 
-// String returns the request in one line, such as "patch default/web status".
+// String returns the request in one line, such as "patch default/web status" for a pod, and
+// "get nodes/edge-7" for another object.
 func (r *Request) String() string {
 	s := r.Verb
-	if r.Name != "" {
+	if r.Resource != "pods" {
+		s += " " + strings.Trim(path.Join(r.Namespace, r.Resource, r.Name), "/")
+	} else if r.Name != "" {
 		s += " " + r.Namespace + "/" + r.Name
 	}
 	if r.Subresource != "" {
@@ -55,6 +62,7 @@ func (r *Request) String() string {
 type Server struct {
 	mu      sync.Mutex
 	pods    map[string]*v1.Pod // by namespace/name
+	objects objects
 	version int64
 	uids    int
 	// events has all changes since compacted.
@@ -72,14 +80,15 @@ type Server struct {
 }
 
 type event struct {
-	version int64
-	kind    string
-	pod     *v1.Pod
+	version  int64
+	kind     string
+	resource string
+	object   runtime.Object
 }
 
 // New returns a server without pods.
 func New() *Server {
-	return &Server{pods: map[string]*v1.Pod{}, version: 100, watches: map[int]context.CancelFunc{}}
+	return &Server{pods: map[string]*v1.Pod{}, objects: objects{}, version: 100, watches: map[int]context.CancelFunc{}}
 }
 
 // Client returns a client of the server without a limit of its own.
@@ -186,11 +195,16 @@ func parse(r *http.Request) *Request {
 	if r.Body != nil {
 		req.Body, _ = io.ReadAll(r.Body)
 	}
-	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // api v1 [namespaces ns] pods [name [sub]]
+	// api v1 [namespaces ns] pods [name [sub]], or apis group v1 …
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if parts[0] == "apis" {
+		parts = parts[1:]
+	}
 	parts = parts[2:]
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		req.Namespace, parts = parts[1], parts[2:]
 	}
+	req.Resource = parts[0]
 	if len(parts) > 1 {
 		req.Name = parts[1]
 	}
@@ -204,7 +218,7 @@ func parse(r *http.Request) *Request {
 			req.Verb = "watch"
 		}
 	}
-	if pod := (&v1.Pod{}); req.Verb == "create" && decode(req, pod) == nil {
+	if pod := (&v1.Pod{}); req.Verb == "create" && req.Resource == "pods" && decode(req, pod) == nil {
 		req.Name = pod.Name
 	}
 	return req
@@ -234,6 +248,9 @@ var resource = schema.GroupResource{Resource: "pods"}
 func (s *Server) handle(r *Request) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.Resource != "pods" {
+		return s.handleObject(r)
+	}
 	switch r.Verb {
 	case "list":
 		list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(s.version, 10)}}
@@ -278,14 +295,27 @@ func decode(r *Request, into runtime.Object) error {
 	return nil
 }
 
-func selected(r *Request, pod *v1.Pod) bool {
-	node, ok := strings.CutPrefix(r.HTTP.URL.Query().Get("fieldSelector"), "spec.nodeName=")
-	return !ok || node == pod.Spec.NodeName
+// selected reports whether the request is for the object, which has the requested type.
+func selected(r *Request, object runtime.Object) bool {
+	selector := r.HTTP.URL.Query().Get("fieldSelector")
+	if node, ok := strings.CutPrefix(selector, "spec.nodeName="); ok {
+		return node == object.(*v1.Pod).Spec.NodeName
+	}
+	meta := object.(metav1.Object)
+	if name, ok := strings.CutPrefix(selector, metav1.ObjectNameField+"="); ok && name != meta.GetName() {
+		return false
+	}
+	return r.Namespace == "" || r.Namespace == meta.GetNamespace()
 }
 
-func typed(pod *v1.Pod) *v1.Pod {
-	out := pod.DeepCopy()
-	out.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+func typed(pod *v1.Pod) *v1.Pod { return withKind(pod).(*v1.Pod) }
+
+// withKind returns a copy of the object with its kind, as servers encode it.
+func withKind(object runtime.Object) runtime.Object {
+	out := object.DeepCopyObject()
+	if kinds, _, err := scheme.Scheme.ObjectKinds(out); err == nil {
+		out.GetObjectKind().SetGroupVersionKind(kinds[0])
+	}
 	return out
 }
 
@@ -299,7 +329,12 @@ func (s *Server) put(kind string, pod *v1.Pod) {
 	} else {
 		s.pods[key] = pod
 	}
-	s.events = append(s.events, event{s.version, kind, pod})
+	s.happened(kind, "pods", pod)
+}
+
+// happened has all watches deliver an event. s.mu is held.
+func (s *Server) happened(kind, resource string, object runtime.Object) {
+	s.events = append(s.events, event{s.version, kind, resource, object})
 	s.notify()
 }
 
@@ -323,14 +358,12 @@ func (s *Server) watch(r *Request) *http.Response {
 	}
 	var first []event
 	if initial {
-		for _, key := range slices.Sorted(maps.Keys(s.pods)) {
-			first = append(first, event{s.version, "ADDED", s.pods[key]})
+		for _, object := range s.all(r.Resource) {
+			if selected(r, object) {
+				first = append(first, event{s.version, "ADDED", r.Resource, object})
+			}
 		}
-		end := &v1.Pod{}
-		end.ResourceVersion = strconv.FormatInt(s.version, 10)
-		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-		end.Spec.NodeName = strings.TrimPrefix(query.Get("fieldSelector"), "spec.nodeName=")
-		first = append(first, event{s.version, "BOOKMARK", end})
+		first = append(first, event{s.version, "BOOKMARK", r.Resource, s.bookmark(r)})
 		from = s.version
 	}
 	ctx, cancel := context.WithCancel(r.HTTP.Context())
@@ -361,19 +394,19 @@ func (s *Server) stream(ctx context.Context, r *Request, w io.Writer, next []eve
 	enc := json.NewEncoder(w)
 	for {
 		for _, e := range next {
-			if !selected(r, e.pod) {
-				continue
-			}
-			if err := enc.Encode(map[string]any{"type": e.kind, "object": typed(e.pod)}); err != nil {
+			if err := enc.Encode(map[string]any{"type": e.kind, "object": withKind(e.object)}); err != nil {
 				return
 			}
 		}
 		s.mu.Lock()
 		next = nil
 		for _, e := range s.events {
-			if e.version > from {
+			if e.version <= from {
+				continue
+			}
+			from = e.version
+			if e.resource == r.Resource && selected(r, e.object) {
 				next = append(next, e)
-				from = e.version
 			}
 		}
 		changed := make(chan struct{})
@@ -398,8 +431,7 @@ func (s *Server) Event(kind string, pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
-	s.events = append(s.events, event{s.version, kind, pod.DeepCopy()})
-	s.notify()
+	s.happened(kind, "pods", pod.DeepCopy())
 }
 
 func key(pod *v1.Pod) string { return fmt.Sprintf("%s/%s", pod.Namespace, pod.Name) }

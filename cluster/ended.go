@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// ended reports whether the agent has finished the pod, see [podstatus.Options].
+func (n *Node) ended(uid types.UID) bool {
+	agent := n.agent.Load()
+	if agent == nil {
+		return false
+	}
+	parts := agent.Parts()
+	// A pod is desired before it has a worker, so the worker is looked up last.
+	desired, ok := parts.PodManager.ByUID(uid)
+	st := parts.PodWorkers.State(uid)
+	switch {
+	case ok && runtime.IsStatic(desired):
+		// The pod of the API server does not reach the agent, because a static pod has its UID.
+		// The worker is that of the static pod. It has stopped what ran under the UID before.
+		return n.deleted(uid) && (st.Static && !st.Waiting || !st.Known() && st.Synced && !runs(&parts, uid))
+	case st.Known():
+		return st.Finished && !st.RestartRequested
+	case !st.Synced:
+		return false // it may run, from the time of an earlier agent
+	case ok:
+		return false // it gets a worker, which takes it down
+	}
+	// It does not reach the agent while a static pod has its name.
+	pod, ok := n.source.ByUID(uid)
+	return ok && n.deleted(uid) && staticPod(agent, pod.Namespace, pod.Name) != nil && !runs(&parts, uid)
+}
+
+// deleted reports whether the API server has a pod of the UID, no mirror pod, that is to be
+// deleted.
+func (n *Node) deleted(uid types.UID) bool {
+	pod, ok := n.source.ByUID(uid)
+	return ok && pod.DeletionTimestamp != nil && !runtime.IsMirror(pod)
+}
+
+// runs reports whether something of the pod ran when the runtime was read last.
+func runs(parts *kubeletkit.Parts, uid types.UID) bool {
+	st, ok := parts.Cache.Get(uid)
+	return ok && st.Running()
+}
