@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"net"
@@ -32,6 +33,9 @@ const (
 	firstBackoff = time.Second
 	maxBackoff   = time.Minute
 )
+
+// errDue means that another certificate is to be requested at once.
+var errDue = errors.New("the new certificate is to be replaced already, or was not signed for what was requested: check the clocks of this node and of the signer, and the duration of certificates")
 
 // subject is the subject of a node's certificates, which the authorizer of nodes requires.
 func subject(nodeName string) pkix.Name {
@@ -91,6 +95,9 @@ func (r *requester) run(ctx context.Context) {
 			continue
 		}
 		err := r.request(ctx)
+		if err == nil && r.untilDue(time.Now()) == 0 {
+			err = errDue
+		}
 		switch {
 		case ctx.Err() != nil:
 			return

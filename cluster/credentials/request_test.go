@@ -6,13 +6,22 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	clientfake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/certificate"
 )
 
 // certificateOf returns a certificate for the addresses, for an hour from now.
@@ -75,4 +84,46 @@ func TestRequestBackoff(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, at[:5])
 		assert.Len(t, at, 15, "then once a minute")
 	})
+}
+
+// A certificate that is to be replaced when it arrives, because the clock of the node is ahead
+// of that of the signer, is replaced with back-off.
+func TestRequestOfWhatIsDueAtOnce(t *testing.T) {
+	for name, life := range map[string]time.Duration{"expired": -time.Minute, "due": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				signer := &apiServer{ca: newAuthority(t), life: life}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				requests := 0
+				var latest certificatesv1.CertificateSigningRequest
+				api := clientfake.NewClientset()
+				api.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+					csr := a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
+					if requests++; requests == 100 {
+						cancel()
+					}
+					csr.Name, csr.UID = fmt.Sprintf("csr-%d", requests), types.UID(fmt.Sprintf("csr-%d", requests))
+					signer.sign(csr)
+					latest = *csr
+					return true, csr, nil
+				})
+				api.PrependReactor("list", "certificatesigningrequests", func(clienttesting.Action) (bool, kruntime.Object, error) {
+					return true, &certificatesv1.CertificateSigningRequestList{Items: []certificatesv1.CertificateSigningRequest{latest}}, nil
+				})
+				files, err := certificate.NewFileStoreWithLogger(logr.Discard(), "n", dir, dir, "", "")
+				require.NoError(t, err)
+				var current *tls.Certificate
+				r := &requester{
+					signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
+					store: files, current: func() *tls.Certificate { return current }, template: func() *x509.CertificateRequest { return templateOf() },
+					client: func(context.Context) (kubernetes.Interface, error) { return api, nil }, use: func(c *tls.Certificate) { current = c },
+				}
+				r.run(ctx)
+				assert.Positive(t, requests)
+				assert.LessOrEqual(t, requests, 6)
+			})
+		})
+	}
 }
