@@ -112,7 +112,13 @@ func (n *Node) buildSource() (err error) {
 	// What a pod refers to is known before any part of the agent has the pod.
 	observers := append([]podsource.Observer{
 		podsource.ObserverFunc(func(c podsource.Change) { n.objects.Update(c.Changed, c.Removed) }),
-		podsource.ObserverFunc(func(c podsource.Change) { n.tokens.Update(c.Changed, c.Removed) }),
+		podsource.ObserverFunc(func(c podsource.Change) {
+			if c.Complete {
+				n.tokens.Retain(n.source.Pods())
+			} else {
+				n.tokens.Update(c.Changed, c.Removed)
+			}
+		}),
 		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),
 	}, n.config.Observers...)
 	n.source, err = podsource.New(n.clients.pods, n.config.NodeName, podsource.Options{

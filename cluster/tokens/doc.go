@@ -10,7 +10,13 @@
 // # Use
 //
 //	t, err := tokens.New(client, tokens.Options{Checkpoint: store, Refreshed: sync})
-//	observe := podsource.ObserverFunc(func(c podsource.Change) { t.Update(c.Changed, c.Removed) })
+//	observe := podsource.ObserverFunc(func(c podsource.Change) {
+//		if c.Complete {
+//			t.Retain(source.Pods())
+//		} else {
+//			t.Update(c.Changed, c.Removed)
+//		}
+//	})
 //	sources := volume.Sources{Tokens: t}
 //	err = agent.Add("service account tokens", t.Run)
 //
@@ -24,7 +30,9 @@
 //     differs from that of the API server neither shortens nor extends its use.
 //   - A token that has expired is returned only if the API server cannot be reached. It opens
 //     nothing, but its pod can start, and gets a valid one when the API server is back.
-//   - The tokens of a pod are forgotten when the pod has ended or is gone.
+//   - The tokens of a pod are forgotten when the pod has ended or is gone, also if it went while
+//     no agent ran or while a token was requested for it, and when the API server answers that
+//     the pod or its service account does not exist.
 //   - With a checkpoint, tokens are kept for the next run of the agent. Like secrets they are
 //     readable by the user of the agent only, and encrypted if the checkpoint has a key.
 //   - No token is in a log or an error.

@@ -146,8 +146,12 @@ func (t *Tokens) refreshOne(ctx context.Context, k key) {
 		return
 	}
 	t.mu.Lock()
-	if answered(err) && e.expired(time.Now()) && t.entries[k] == e {
-		t.forget(k) // its pod or its account may be gone; Token requests another one if not
+	if t.entries[k] != e { // the pod or the service account is gone
+		t.mu.Unlock()
+		return
+	}
+	if answered(err) && e.expired(time.Now()) {
+		t.forget(k) // Token requests another one if it is needed
 	}
 	e.failures++
 	first := e.failures == 1

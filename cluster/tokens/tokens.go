@@ -54,6 +54,8 @@ type Tokens struct {
 
 	mu      sync.Mutex
 	entries map[key]*entry
+	// requests are the pods for which a request is under way.
+	requests map[types.UID]*underWay
 	// saveAt is when the tokens are to be kept; zero while the checkpoint is up to date.
 	saveAt time.Time
 }
@@ -63,7 +65,14 @@ func New(client kubernetes.Interface, opts Options) (*Tokens, error) {
 	if client == nil {
 		return nil, errors.New("tokens: the client is nil")
 	}
-	return &Tokens{client: client, opts: opts, changed: make(chan struct{}, 1), entries: map[key]*entry{}}, nil
+	return &Tokens{client: client, opts: opts, changed: make(chan struct{}, 1), entries: map[key]*entry{}, requests: map[types.UID]*underWay{}}, nil
+}
+
+// underWay are the requests under way for a pod.
+type underWay struct {
+	count int
+	// gone means that the pod has ended or is gone since one of them began.
+	gone bool
 }
 
 // key identifies the requests that can share a token.
@@ -119,23 +128,59 @@ func (t *Tokens) Token(ctx context.Context, namespace, serviceAccount string, re
 	}
 }
 
-// request requests a token, and holds it.
+// request requests a token, and holds it, unless the pod has gone meanwhile. If the API server
+// does not have the pod or the service account any more, the present token is forgotten.
 func (t *Tokens) request(ctx context.Context, k key, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	ended := t.begin(k.pod())
 	asked := time.Now()
 	token, err := t.client.CoreV1().ServiceAccounts(k.namespace).CreateToken(limited, k.account, request, metav1.CreateOptions{})
-	if err != nil {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	gone := ended()
+	switch {
+	case err != nil:
+		if missing(err) {
+			t.forget(k)
+		}
 		return nil, err
-	}
-	if token.Status.Token == "" {
+	case token.Status.Token == "":
 		return nil, errors.New("the API server has answered without a token")
+	case !gone:
+		t.entries[k] = newEntry(request, token, asked)
+		t.touch()
+	}
+	return token, nil
+}
+
+// begin notes that a request for the pod begins. The function that it returns notes the end,
+// and reports whether the pod has gone meanwhile; mu is held then.
+func (t *Tokens) begin(pod types.UID) (end func() (gone bool)) {
+	if pod == "" {
+		return func() bool { return false }
 	}
 	t.mu.Lock()
-	t.entries[k] = newEntry(request, token, asked)
-	t.touch()
-	t.mu.Unlock()
-	return token, nil
+	defer t.mu.Unlock()
+	r := t.requests[pod]
+	if r == nil {
+		r = &underWay{}
+		t.requests[pod] = r
+	}
+	r.count++
+	return func() bool {
+		if r.count--; r.count == 0 && t.requests[pod] == r {
+			delete(t.requests, pod)
+		}
+		return r.gone
+	}
+}
+
+// missing reports whether the API server has answered that the pod or the service account does
+// not exist, or not with this UID.
+func missing(err error) bool {
+	// A proxy, and a server that does not have the resource, answer 404 without an object.
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // answered reports whether the error is an answer of the API server about the request, and
@@ -157,26 +202,55 @@ func (t *Tokens) Update(changed, removed []*v1.Pod) {
 		gone[pod.UID] = true
 	}
 	for _, pod := range changed {
-		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+		if final(pod) {
 			gone[pod.UID] = true
 		}
 	}
-	if len(gone) == 0 {
-		return
+	if len(gone) > 0 {
+		t.forgetPods(func(uid types.UID) bool { return gone[uid] })
 	}
+}
+
+// Retain forgets the tokens of all pods but these, which are all pods of the API server on this
+// node. It is called after a complete list: pods may have gone while no agent ran.
+func (t *Tokens) Retain(pods []*v1.Pod) {
+	t.load.Do(t.restore)
+	keep := make(map[types.UID]bool, len(pods))
+	for _, pod := range pods {
+		if !final(pod) {
+			keep[pod.UID] = true
+		}
+	}
+	t.forgetPods(func(uid types.UID) bool { return !keep[uid] })
+}
+
+func final(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// forgetPods drops the tokens of the pods for which gone returns true.
+func (t *Tokens) forgetPods(gone func(uid types.UID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for k := range t.entries {
-		if gone[k.pod()] {
+		if uid := k.pod(); uid != "" && gone(uid) {
 			t.forget(k)
+		}
+	}
+	for uid, r := range t.requests {
+		if gone(uid) {
+			r.gone = true
+			delete(t.requests, uid) // a request that begins later is another one
 		}
 	}
 }
 
 // forget drops a token. mu is held.
 func (t *Tokens) forget(k key) {
-	delete(t.entries, k)
-	t.touch()
+	if _, ok := t.entries[k]; ok {
+		delete(t.entries, k)
+		t.touch()
+	}
 }
 
 // touch has Run look at the entries again, and keep them. mu is held.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +37,7 @@ type world struct {
 	mu        sync.Mutex
 	fail      error
 	skew      time.Duration // of the clock of the API server; set before the first request
+	during    func()        // called during each request
 	made      int
 	tries     int
 	refreshed []types.UID
@@ -52,6 +54,9 @@ func run(t *testing.T, d *apitest.Disk, test func(w *world)) {
 			w.tries++
 			if w.fail != nil {
 				return true, nil, w.fail
+			}
+			if w.during != nil {
+				w.during()
 			}
 			w.made++
 			assert.Equal(t, "token", a.GetSubresource())
@@ -193,16 +198,79 @@ func TestServerRefuses(t *testing.T) {
 	t.Parallel()
 	run(t, nil, func(w *world) {
 		require.Equal(t, "secret-1", w.token(request("u", 600)))
-		w.set(errGone)
+		w.set(apierrors.NewForbidden(v1.Resource("serviceaccounts"), "sa", errors.New("no")))
 		w.sleepUntil(590 * time.Second)
 		assert.Equal(t, "secret-1", w.token(request("u", 600)), "it has not expired")
 		w.sleepUntil(20 * time.Minute)
-		assert.Equal(t, `failed to fetch token: pods "p-u" not found`, w.token(request("u", 600)))
+		assert.Contains(t, w.token(request("u", 600)), `failed to fetch token: serviceaccounts "sa" is forbidden`)
 		before, _, _, _ := w.counts()
 		time.Sleep(time.Hour)
 		after, _, _, _ := w.counts()
 		assert.Equal(t, before, after, "it is forgotten")
 	})
+}
+
+// The API server knows better than the list of pods that a pod is gone.
+func TestServerHasNoSuchPod(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err   error
+		tries int
+	}{
+		"pod":    {errGone, 2},
+		"UID":    {apierrors.NewConflict(v1.Resource("serviceaccounts/token"), "sa", errors.New("the UID in the bound object reference does not match")), 2},
+		"proxy":  {apierrors.NewGenericServerResponse(http.StatusNotFound, "post", v1.Resource("serviceaccounts"), "sa", "<html>", 0, true), 9},
+		"outage": {errAway, 9},
+	} {
+		run(t, nil, func(w *world) {
+			require.Equal(t, "secret-1", w.token(request("u", 600)))
+			w.set(c.err)
+			w.sleepUntil(590 * time.Second)
+			tries, _, _, _ := w.counts()
+			assert.InDelta(t, c.tries, tries, float64(c.tries/3), name)
+		})
+	}
+}
+
+// A pod that went while no agent ran is not in the first complete list.
+func TestTokensOfPodsThatWentUnseen(t *testing.T) {
+	t.Parallel()
+	var d apitest.Disk
+	run(t, &d, func(w *world) {
+		w.token(request("stays", 3600))
+		w.token(request("went", 3600))
+		w.token(request("ended", 3600))
+		w.token(&authenticationv1.TokenRequest{}) // of no pod
+	})
+	run(t, &d, func(w *world) {
+		w.Retain([]*v1.Pod{pod("stays", v1.PodRunning), pod("ended", v1.PodFailed)})
+		time.Sleep(50 * time.Minute)
+		_, made, _, _ := w.counts()
+		assert.Equal(t, 2, made)
+		assert.Equal(t, []types.UID{"stays"}, w.refreshed)
+	})
+}
+
+// The token of a pod that goes while the token is requested is not kept.
+func TestTokensOfPodsThatGoDuringTheRequest(t *testing.T) {
+	t.Parallel()
+	for name, goes := range map[string]func(w *world){
+		"removed":  func(w *world) { w.Update(nil, []*v1.Pod{pod("u", "")}) },
+		"unlisted": func(w *world) { w.Retain(nil) },
+	} {
+		run(t, nil, func(w *world) {
+			w.during = func() { goes(w) }
+			assert.Equal(t, "secret-1", w.token(request("u", 600)), name)
+			w.during = nil
+			time.Sleep(20 * time.Minute)
+			_, made, _, _ := w.counts()
+			assert.Equal(t, 1, made, name)
+			assert.Equal(t, "secret-2", w.token(request("u", 600)), "one that is asked for later is kept")
+			time.Sleep(9 * time.Minute)
+			_, made, _, _ = w.counts()
+			assert.Equal(t, 3, made, name)
+		})
+	}
 }
 
 func TestTokensOfPodsThatEnd(t *testing.T) {
