@@ -3,6 +3,7 @@ package cluster
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,4 +48,21 @@ func TestConfigure(t *testing.T) {
 	assert.False(t, n.orphaned("ns", "static-n"), "not all sources have delivered")
 	assert.Equal(t, types.UID("u"), n.TranslateUID("u"), "no mirror pod has it")
 	assert.Equal(t, []string{runtime.SourceAPI}, []string{opts.Sources[0].Name()})
+}
+
+// What the options of the agent make allocatable is in the node object, before and after the
+// API server has it.
+func TestAllocatable(t *testing.T) {
+	onNode(t, func(r *rig) {
+		r.stop()
+		r.change = func(_ *Config, opts *kubeletkit.Options) {
+			opts.Limits.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
+		}
+		r.start()
+		r.after(time.Minute)
+		object := r.api.Object("nodes", "", "node").(*v1.Node)
+		assert.Equal(t, "4", object.Status.Capacity.Cpu().String())
+		assert.Equal(t, "3", object.Status.Allocatable.Cpu().String())
+		assert.Equal(t, "8Gi", object.Status.Allocatable.Memory().String())
+	})
 }

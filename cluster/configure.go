@@ -144,6 +144,13 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if o.Info == nil {
 		o.Info = node.NewMachine(node.MachineOptions{StorageDir: opts.RootDir, MaxPods: opts.Limits.MaxPods})
 	}
+	if len(opts.Limits.Allocatable) > 0 {
+		o.Resources = slices.Clone(o.Resources)
+		if machine, ok := runtime.Optional[node.Resources](o.Info); ok && len(o.Resources) == 0 {
+			o.Resources = []node.Resources{machine} // the default
+		}
+		o.Resources = append(o.Resources, limited(opts.Limits.Allocatable.DeepCopy()))
+	}
 	if images, ok := runtime.Optional[runtime.ImageService](opts.Runtime); ok && o.Images == nil {
 		o.Images = node.NewImageList(images, n.config.MaxImages)
 	}
@@ -170,6 +177,14 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	var err error
 	n.node, err = node.New(n.clients.node, n.config.NodeName, o)
 	return err
+}
+
+// limited has what the options of the agent make allocatable.
+type limited v1.ResourceList
+
+// NodeResources implements [node.Resources].
+func (l limited) NodeResources(context.Context) (capacity, allocatable v1.ResourceList, err error) {
+	return nil, v1.ResourceList(l), nil
 }
 
 // localNode returns the node as far as it is known without an API server.

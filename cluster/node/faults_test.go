@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -89,6 +90,28 @@ func TestKubeletOnAnotherMachine(t *testing.T) {
 		err = s.stop()
 		require.ErrorIs(t, err, ErrNodeInUse)
 		require.ErrorContains(t, err, "a kubelet on the machine m2")
+	})
+}
+
+// A server that answers with errors has working connections: they are not closed.
+func TestHeartbeatsThatAreAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		var busy atomic.Bool
+		for _, verb := range []string{"update", "patch"} {
+			s.api.PrependReactor(verb, "*", func(clienttesting.Action) (bool, apiruntime.Object, error) {
+				return busy.Load(), nil, apierrors.NewTooManyRequests("slow", 1)
+			})
+		}
+		s.start()
+		s.after(time.Minute)
+		busy.Store(true)
+		s.health.set(errors.New("disk on fire")) // so that there is something to report
+		s.after(5 * time.Minute)
+		s.mu.Lock()
+		assert.Zero(t, s.conns)
+		s.mu.Unlock()
+		require.NoError(t, s.stop())
 	})
 }
 

@@ -101,7 +101,7 @@ func (n *Node) runLease(ctx context.Context) error {
 			if worthLogging(failures) {
 				n.log.Error(err, "Renewing the lease failed", "failures", failures)
 			}
-			n.heartbeatFailed(failures)
+			n.heartbeatFailed(failures, err)
 			wait, lease = min(wait, backoff(failures)), nil
 		default:
 			failures = 0

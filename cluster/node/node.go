@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
@@ -108,8 +109,9 @@ type Options struct {
 	// Available, if not nil, returns nil when calls to the API server can be authenticated, and
 	// the error of ctx if that ends first. Nothing is called before.
 	Available func(ctx context.Context) error
-	// HeartbeatFailed is called when reports or renewals have failed twice or more in a row,
-	// from two goroutines. It is to close connections that may be half open. It must not block.
+	// HeartbeatFailed is called when reports or renewals have failed twice or more in a row, and
+	// the last one without an answer of the API server, from two goroutines. It is to close
+	// connections that may be half open. It must not block.
 	HeartbeatFailed func()
 	// Event receives kubelet's events about the node, such as NodeReady. It must not block.
 	Event runtime.EventFunc
@@ -367,8 +369,11 @@ func (n *Node) emit(typ, reason, message string) {
 	n.s.Event.Emit(runtime.Event{Type: typ, Reason: reason, Message: message})
 }
 
-func (n *Node) heartbeatFailed(failures int) {
-	if failures > 1 && n.s.HeartbeatFailed != nil {
+// heartbeatFailed calls HeartbeatFailed if the connection may be at fault: an answer, whatever
+// it is, shows that the connection works.
+func (n *Node) heartbeatFailed(failures int, err error) {
+	var answer apierrors.APIStatus
+	if failures > 1 && n.s.HeartbeatFailed != nil && !errors.As(err, &answer) {
 		n.s.HeartbeatFailed()
 	}
 }

@@ -119,7 +119,7 @@ func (n *Node) runReports(ctx context.Context) {
 			if worthLogging(failures) {
 				n.log.Error(err, "Reporting the status of the node failed", "failures", failures)
 			}
-			n.heartbeatFailed(failures)
+			n.heartbeatFailed(failures, err)
 			wait = min(wait, backoff(failures))
 		default:
 			failures = 0

@@ -104,7 +104,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 		Event:                h.event,
 		Metrics:              h.metrics,
 		Host:                 host,
-		Limits:               syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU()), Allocatable: host.Allocatable},
+		Limits:               syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())},
 		SyncFrequency:        s.SyncFrequency.Duration,
 		AllowedUnsafeSysctls: s.AllowedUnsafeSysctls,
 		ImageGC:              imagePolicy(s),
@@ -113,6 +113,9 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 		Override: kubeletkit.Overrides{
 			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),
 		},
+	}
+	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
+		opts.Limits.Allocatable = host.Allocatable
 	}
 	if kept != nil { // nil in an interface would not be nil
 		opts.Checkpoint = kept
