@@ -166,6 +166,9 @@ type Handler struct {
 
 	// refused has the desired pods that were not admitted. They have no worker.
 	refused map[types.UID]struct{}
+	// stopping has the desired pods that were refused and have a worker that takes them down.
+	// The checkpoint must not have them again.
+	stopping map[types.UID]struct{}
 	// before has the running pods of an earlier agent that have no worker yet; nil after
 	// the first sweep.
 	before []*runtime.Pod
@@ -218,7 +221,8 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 	h := &Handler{
 		deps: deps, opts: opts, log: opts.Logger,
 		recheck: func() {},
-		refused: map[types.UID]struct{}{}, sweep: true, known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
+		refused: map[types.UID]struct{}{}, stopping: map[types.UID]struct{}{}, sweep: true,
+		known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
 	}
 	h.ended = h.recordEnd
 	if r, ok := runtime.Optional[Rechecker](deps.Status); ok {
@@ -268,6 +272,7 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	active := h.active(pods)
 	for _, pod := range oldestFirst(pods) {
 		h.deps.Pods.Set(pod)
+		delete(h.stopping, pod.UID)
 		if runtime.IsMirror(pod) {
 			continue
 		}
@@ -378,6 +383,7 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 			continue
 		}
 		h.drop(pod)
+		delete(h.stopping, pod.UID)
 		h.record(pod, runtime.Record{Kind: runtime.KindWithdraw})
 		if _, refused := h.refused[pod.UID]; refused {
 			delete(h.refused, pod.UID)
@@ -430,10 +436,10 @@ func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
 	}
 }
 
-// keep has the checkpoint keep the pod. A pod that is Succeeded or Failed in its source is
-// dropped: restored after a reboot, it might run again until the source can be read.
+// keep has the checkpoint keep the pod. A pod that is Succeeded or Failed in its source, or was
+// refused, is dropped: restored after a reboot, it might run again until the source can be read.
 func (h *Handler) keep(pod *v1.Pod) {
-	if final(pod.Status.Phase) {
+	if _, stopping := h.stopping[pod.UID]; stopping || final(pod.Status.Phase) {
 		h.drop(pod)
 		return
 	}

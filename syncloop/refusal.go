@@ -21,6 +21,7 @@ func (h *Handler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
 	}
 	if runtime.IsFileName(pod.UID) && slices.ContainsFunc(h.before, func(old *runtime.Pod) bool { return old.UID == pod.UID }) {
+		h.stopping[pod.UID] = struct{}{}
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{Status: reject}})
 		return
 	}
@@ -37,6 +38,7 @@ func (h *Handler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 func (h *Handler) updateRefused(pod *v1.Pod) {
 	if pod.DeletionTimestamp != nil {
 		delete(h.refused, pod.UID)
+		h.stopping[pod.UID] = struct{}{}
 		h.update(podworkers.Update{Type: podworkers.Kill, Pod: pod})
 	}
 }

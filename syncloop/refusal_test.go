@@ -35,6 +35,34 @@ func TestARefusedPodThatIsDeletedGetsAWorker(t *testing.T) {
 	assert.True(t, b.workers.State(pod.UID).Finished, "it is remembered as long as it is desired")
 }
 
+// A refused pod must not run after a reboot: whatever its source says of it, the checkpoint does
+// not get it again.
+func TestTheCheckpointHasNoRefusedPod(t *testing.T) {
+	for name, running := range map[string]bool{"runs": true, "does not run": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newHandler(t, syncloop.HandlerOptions{Admit: refuseAll})
+			pod := makePod("web")
+			if running {
+				b.runtime.pods = []*runtime.Pod{runs(pod.UID, pod.Name, runtime.ContainerRunning)}
+			}
+			require.NoError(t, b.Prepare(t.Context()))
+			b.HandlePodAdditions([]*v1.Pod{pod})
+			b.HandlePodUpdates([]*v1.Pod{testpod.With(pod, testpod.Annotation("a", "1"))})
+			b.HandlePodReconcile([]*v1.Pod{testpod.With(pod, func(p *v1.Pod) {
+				p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", Ready: true}}
+			})})
+			b.HandlePodUpdates([]*v1.Pod{testpod.With(pod, testpod.Deleted(30))})
+			b.HandlePodUpdates([]*v1.Pod{testpod.With(pod, testpod.Deleted(1))})
+			assert.NotContains(t, b.kept.take(), "keep uid-web")
+
+			b.HandlePodRemoves([]*v1.Pod{pod})
+			b.kept.take()
+			b.HandlePodAdditions([]*v1.Pod{testpod.With(pod, testpod.Deleted(30))}) // not refused this time
+			assert.Equal(t, []string{"keep uid-web"}, b.kept.take())
+		})
+	}
+}
+
 func TestAPodThatIsDeletedIsNotAdmitted(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{Admit: refuseAll})
 	b.HandlePodAdditions([]*v1.Pod{testpod.With(makePod("web"), testpod.Deleted(30))})
