@@ -135,7 +135,7 @@ type Node struct {
 	running atomic.Bool
 
 	kick    chan struct{} // one buffered: Update; further ones coalesce
-	touched chan struct{} // one buffered: the watch saw a change; further ones coalesce
+	touched chan struct{} // one buffered: the watch has delivered the object; further ones coalesce
 	joined  chan struct{} // closed when the node object exists and is ours
 
 	mu       sync.Mutex
@@ -151,6 +151,8 @@ type Node struct {
 	// The following belong to the goroutine that computes the status.
 	lastReport    time.Time
 	reportAfter   time.Duration
+	written       string // the resource version after the last report; "" if it is to be looked at
+	other         bool   // whether the last report has left the object other than it is to be
 	unschedulable bool
 	passed        bool   // whether all ReadyChecks passed at the last look
 	podCIDR       string // what the runtime has

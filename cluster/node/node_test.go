@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -308,5 +310,48 @@ func TestPodCIDR(t *testing.T) {
 		s.after(time.Minute)
 		require.NoError(t, s.stop())
 		assert.Equal(t, []string{"10.1.0.0/24", "10.1.0.0/24"}, got)
+	})
+}
+
+// counted counts the looks at the status.
+type counted struct {
+	*machine
+	looks atomic.Int32
+}
+
+func (c *counted) NodeInfo(ctx context.Context) (v1.NodeSystemInfo, error) {
+	c.looks.Add(1)
+	return c.machine.NodeInfo(ctx)
+}
+
+// What others change is looked at soon; an own report is no such change.
+func TestOwnReportsAreNoChangesByOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		info := &counted{machine: s.machine}
+		s.opts.Info = info
+		server := apitest.New()
+		n, err := New(server.Client(), "n", s.opts)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		s.after(5 * time.Second)
+		info.looks.Store(0)
+		s.after(time.Minute)
+		assert.Equal(t, int32(6), info.looks.Load())
+
+		s.health.set(errors.New("disk on fire"))
+		s.after(5 * time.Second)
+		assert.Equal(t, int32(7), info.looks.Load(), "one for the check of readiness, which is reported")
+
+		node := server.Object("nodes", "", "n").(*v1.Node)
+		node.Status.Conditions = nil
+		server.Put("nodes", node)
+		s.after(time.Second)
+		assert.Equal(t, int32(8), info.looks.Load())
+		assert.NotEmpty(t, server.Object("nodes", "", "n").(*v1.Node).Status.Conditions)
+		cancel()
+		require.NoError(t, <-done)
 	})
 }

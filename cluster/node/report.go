@@ -53,13 +53,13 @@ func (n *Node) register(ctx context.Context) error {
 	nodes := n.client.CoreV1().Nodes()
 	if !n.s.NoRegister {
 		node := n.s.initial()
-		events := o.setStatus(node, &n.s, time.Now())
+		events := o.setStatus(node, &n.s, time.Now().Truncate(time.Second))
 		created, err := nodes.Create(ctx, node, metav1.CreateOptions{})
 		switch {
 		case err == nil:
 			n.log.Info("Registered the node", "node", n.s.name)
 			n.learn(created)
-			n.reported(events, true)
+			n.reported(node, created, events, true)
 			return nil
 		case apierrors.IsAlreadyExists(err):
 		case apierrors.IsForbidden(err): // to create one; it may exist
@@ -97,6 +97,9 @@ func (n *Node) runReports(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.touched:
+			if v := n.Current().ResourceVersion; v != "" && v == n.written {
+				continue // our own report
+			}
 			if at := time.Now().Add(watchDelay); at.Before(next) {
 				next = at
 				timer.Reset(watchDelay)
@@ -159,11 +162,11 @@ func (n *Node) report(ctx context.Context) (ready bool, err error) {
 // write patches the node object so that it has the status that was observed, if it differs or
 // the report is due. It changes desired.
 func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed) error {
-	now := time.Now()
+	now := time.Now().Truncate(time.Second) // as the API keeps it
 	keepLabels(desired)
 	events := o.setStatus(desired, &n.s, now)
 	differs := changed(current, desired)
-	if !differs && now.Before(n.lastReport.Add(n.reportAfter)) {
+	if !differs && time.Now().Before(n.lastReport.Add(n.reportAfter)) {
 		return nil
 	}
 	patch, err := patchOf(current, desired)
@@ -178,12 +181,21 @@ func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed
 		n.emit(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", n.s.name, id))
 	}
 	n.learn(updated)
-	n.reported(events, differs)
+	n.reported(desired, updated, events, differs)
 	return nil
 }
 
-// reported notes a report that the server has accepted.
-func (n *Node) reported(events []string, differs bool) {
+// reported notes a report that the server has accepted: the object as it is then, which the
+// watch delivers, too. Others may have changed it while the watch was away. Then the event of
+// the watch has the status looked at again, but not twice in a row: a server may not know a
+// field.
+func (n *Node) reported(desired, updated *v1.Node, events []string, differs bool) {
+	n.written = updated.ResourceVersion
+	other := changed(desired, updated)
+	if other && !n.other {
+		n.written = ""
+	}
+	n.other = other
 	spread := differs || n.lastReport.IsZero()
 	n.lastReport, n.reportAfter = time.Now(), n.s.ReportFrequency
 	if spread {
