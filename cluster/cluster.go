@@ -128,14 +128,8 @@ func (n *Node) buildSource() (err error) {
 	return err
 }
 
-// noLimit is more requests a second than anybody makes.
-const noLimit = 1_000_000
-
 func (n *Node) buildSink() (err error) {
 	budget := n.config.Budgets.Status.or(defaultStatus)
-	if budget.QPS < 0 { // no limit, as for the other budgets
-		budget = Budget{QPS: noLimit, Burst: noLimit}
-	}
 	n.sink, err = podstatus.New(n.clients.pods, n.source, podstatus.Options{
 		NodeName: n.config.NodeName, NodeUID: n.uid, Ended: n.ended, Orphaned: n.orphaned,
 		QPS: budget.QPS, Burst: budget.Burst, Logger: n.named("podstatus"),

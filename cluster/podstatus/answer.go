@@ -23,8 +23,8 @@ const (
 	invalid
 	// exists: another pod has the name of a pod that is to be created.
 	exists
-	// conflict: the UID in the precondition of a deletion is not that of the pod; or there
-	// were too many writers at once for a patch.
+	// conflict: the UID in the precondition of a deletion is not that of the pod, or there were
+	// too many writers at once. The answer does not tell which.
 	conflict
 )
 

@@ -40,7 +40,9 @@ func (s *Sink) call(ctx context.Context, urgent bool, f func(ctx context.Context
 	return err
 }
 
-// remove deletes the API object without a grace period. It is no error if it is gone.
+// remove deletes the API object without a grace period. It is no error if it is gone. After a
+// conflict it is read: either its UID is not that of the precondition, or there were too many
+// writers at once.
 func (s *Sink) remove(ctx context.Context, obj *v1.Pod) error {
 	err := s.call(ctx, true, func(ctx context.Context) error {
 		return s.client.CoreV1().Pods(obj.Namespace).Delete(ctx, obj.Name, metav1.DeleteOptions{
@@ -51,8 +53,18 @@ func (s *Sink) remove(ctx context.Context, obj *v1.Pod) error {
 	if err == nil {
 		return nil
 	}
-	if a := answerOf(err); a == gone || a == conflict {
+	switch answerOf(err) {
+	case gone:
 		return nil
+	case conflict:
+		var now *v1.Pod
+		getErr := s.call(ctx, true, func(ctx context.Context) (err error) {
+			now, err = s.client.CoreV1().Pods(obj.Namespace).Get(ctx, obj.Name, metav1.GetOptions{})
+			return err
+		})
+		if getErr == nil && now.UID != obj.UID || getErr != nil && answerOf(getErr) == gone {
+			return nil
+		}
 	}
 	return fmt.Errorf("pod %s/%s (%s): deleting it from the API server: %w", obj.Namespace, obj.Name, obj.UID, err)
 }

@@ -46,7 +46,8 @@
 //
 // # Answers of the API server
 //
-//	404, 410; 409 and 422 for the UID   the pod is gone: status.ErrGone
+//	404, 410; 422 for the UID           the pod is gone: status.ErrGone
+//	409 to a deletion                   the pod is read: it is gone if another UID has its name
 //	400, 413, 422                       logged once with the fields; repeated when the status changes, and every 5 minutes
 //	401, 403, 409, 429, 5xx, no answer  repeated with back-off; client-go obeys Retry-After within the deadline
 //

@@ -56,6 +56,30 @@ func TestOverwritten(t *testing.T) {
 	})
 }
 
+// A conflict of a deletion means that the pod is gone only if another one has its name.
+func TestConflictOfADeletion(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		conflicts := 1
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			if conflicts--; req.Verb == "delete" && conflicts >= 0 {
+				return apitest.Response(nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "web", errors.New("the object has been modified"))), nil
+			}
+			return nil, nil
+		})
+		r.api.Delete("default", "web", nil)
+		synctest.Wait()
+		r.end(pod.UID)
+		r.writes()
+		conflicts = 2 // the write of the status is the first request
+		require.ErrorContains(t, r.sink.Deliver(r.Context(), pod, ended(v1.PodSucceeded)), "the object has been modified")
+		assert.Equal(t, []string{"patch default/web status", "delete default/web", "get default/web", "delete default/web"}, r.writes())
+		assert.Nil(t, r.api.Get("default", "web"))
+	})
+}
+
 // A pod that was recreated under its name never gets the status of its predecessor, also when
 // the watch has not shown it yet.
 func TestRecreatedPod(t *testing.T) {

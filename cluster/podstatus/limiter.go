@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// limiter is a token bucket for requests: burst at once, and qps a second on average. Of the
-// requests that wait, urgent ones come first, otherwise those that came first.
+// limiter is a token bucket for requests: burst at once, and qps a second on average; if that
+// is below 0, there is no limit. Of the requests that wait, urgent ones come first, otherwise those that came first.
 type limiter struct {
 	qps, burst float64
 
@@ -28,6 +28,9 @@ func newLimiter(qps float64, burst int) *limiter {
 
 // wait waits for a token. It returns the cause of ctx if ctx ends before.
 func (l *limiter) wait(ctx context.Context, urgent bool) error {
+	if l.qps < 0 {
+		return context.Cause(ctx)
+	}
 	l.mu.Lock()
 	l.refill(time.Now())
 	if l.tokens >= 1 && l.timer == nil {

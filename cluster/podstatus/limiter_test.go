@@ -12,6 +12,16 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+func TestNoLimit(t *testing.T) {
+	l := newLimiter(-1, 1)
+	for range 1000 {
+		assert.NoError(t, l.wait(t.Context(), false))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, l.wait(ctx, true), context.Canceled)
+}
+
 func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(10, 5)

@@ -44,9 +44,9 @@ type Options struct {
 	// without a status only. If nil, only those are deleted whose static pod ends while the
 	// sink runs.
 	Orphaned func(namespace, name string) bool
-	// QPS and Burst limit the calls: QPS a second on average, Burst at once. The client is
-	// best without a limit of its own (rest.Config.QPS: -1), because that knows no order.
-	// Defaults: 50 and 100, those of kubelet for all its calls.
+	// QPS and Burst limit the calls: QPS a second on average, Burst at once. A QPS below 0 is no
+	// limit. The client is best without a limit of its own (rest.Config.QPS: -1), because that
+	// knows no order. Defaults: 50 and 100, those of kubelet for all its calls.
 	QPS   float32
 	Burst int
 	// Timeout is the deadline of each call, without the time that it waits for its turn.
@@ -123,8 +123,8 @@ func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 	require(pods != nil, "Pods")
 	require(opts.NodeName != "", "Options.NodeName")
 	require(opts.Ended != nil, "Options.Ended")
-	if opts.QPS < 0 || opts.Burst < 0 || opts.Timeout < 0 || opts.RetryMin < 0 || opts.RetryMax < 0 {
-		errs = append(errs, errors.New("podstatus: QPS, Burst, Timeout, RetryMin and RetryMax must not be below 0"))
+	if opts.Burst < 0 || opts.Timeout < 0 || opts.RetryMin < 0 || opts.RetryMax < 0 {
+		errs = append(errs, errors.New("podstatus: Burst, Timeout, RetryMin and RetryMax must not be below 0"))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)

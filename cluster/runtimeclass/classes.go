@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -45,12 +44,7 @@ type Options struct {
 
 // Classes are the runtime classes of a cluster. Its methods are safe for concurrent use.
 type Classes struct {
-	table    *table.Table[string] // handlers, by the name of the class
-	appeared func(class string)
-
-	mu sync.Mutex
-	// missing are the classes for which Handler has failed.
-	missing map[string]struct{}
+	table *table.Table[string] // handlers, by the name of the class
 }
 
 // New returns the runtime classes of the cluster. It does no I/O.
@@ -58,7 +52,7 @@ func New(client kubernetes.Interface, opts Options) (*Classes, error) {
 	if client == nil {
 		return nil, errors.New("runtimeclass: the client is nil")
 	}
-	c := &Classes{appeared: opts.Appeared, missing: map[string]struct{}{}}
+	c := &Classes{}
 	classes := client.NodeV1().RuntimeClasses()
 	c.table = table.New(table.Options[string]{
 		Resource: listwatch.Resource{
@@ -78,7 +72,11 @@ func New(client kubernetes.Interface, opts Options) (*Classes, error) {
 			}
 			return o.Name, o.Handler, true
 		},
-		Checkpoint: opts.Checkpoint, State: "runtimeclasses", Changed: c.changed, Logger: opts.Logger,
+		Has: func(class string, handlers map[string]string) bool {
+			_, ok := handlers[class]
+			return ok
+		},
+		Checkpoint: opts.Checkpoint, State: "runtimeclasses", Ready: opts.Appeared, Logger: opts.Logger,
 	})
 	return c, nil
 }
@@ -99,15 +97,7 @@ func (c *Classes) Handler(class string) (handler string, err error) {
 		return "", nil
 	}
 	var found bool
-	find := func(handlers map[string]string) { handler, found = handlers[class] }
-	err = c.table.Read(nil, find)
-	if err != nil || !found {
-		c.mu.Lock()
-		c.missing[class] = struct{}{}
-		c.mu.Unlock()
-		// It may have appeared since, before it was in missing.
-		err = c.table.ReadNow(find)
-	}
+	err = c.table.Read(nil, class, func(handlers map[string]string) { handler, found = handlers[class] })
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", ErrNotRead, err)
@@ -115,28 +105,5 @@ func (c *Classes) Handler(class string) (handler string, err error) {
 		return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), class)
 	default:
 		return handler, nil
-	}
-}
-
-// changed calls Options.Appeared for the classes that have appeared.
-func (c *Classes) changed() {
-	c.mu.Lock()
-	var appeared []string
-	if len(c.missing) > 0 {
-		_ = c.table.ReadNow(func(handlers map[string]string) {
-			for class := range c.missing {
-				if _, ok := handlers[class]; ok {
-					appeared = append(appeared, class)
-					delete(c.missing, class)
-				}
-			}
-		})
-	}
-	c.mu.Unlock()
-	if c.appeared == nil {
-		return
-	}
-	for _, class := range appeared {
-		c.appeared(class)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -48,11 +47,6 @@ type Options struct {
 // for concurrent use.
 type Services struct {
 	table *table.Table[service]
-	sync  func(uid types.UID)
-
-	mu sync.Mutex
-	// waiting are the pods for which Env has failed.
-	waiting map[types.UID]struct{}
 }
 
 // New returns the services of the cluster. It does no I/O.
@@ -60,7 +54,11 @@ func New(client kubernetes.Interface, opts Options) (*Services, error) {
 	if client == nil {
 		return nil, errors.New("services: the client is nil")
 	}
-	s := &Services{sync: opts.Sync, waiting: map[types.UID]struct{}{}}
+	s := &Services{}
+	ready := func(string) {}
+	if opts.Sync != nil {
+		ready = func(pod string) { opts.Sync(types.UID(pod)) }
+	}
 	services := client.CoreV1().Services(metav1.NamespaceAll)
 	s.table = table.New(table.Options[service]{
 		Resource: listwatch.Resource{
@@ -83,7 +81,7 @@ func New(client kubernetes.Interface, opts Options) (*Services, error) {
 			r, ok := reduce(o)
 			return key(o.Namespace, o.Name), r, ok
 		},
-		Checkpoint: opts.Checkpoint, State: "services", Changed: s.changed, Logger: opts.Logger,
+		Checkpoint: opts.Checkpoint, State: "services", Ready: ready, Logger: opts.Logger,
 	})
 	return s, nil
 }
@@ -107,33 +105,13 @@ func (s *Services) Env(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error) {
 		_ = s.table.ReadNow(find) // as in kubelet, without those that are not known
 		return variables(seen), nil
 	}
-	err := s.table.Read(ctx.Done(), find)
-	if err == nil {
+	err := s.table.Read(ctx.Done(), string(pod.UID), find)
+	switch {
+	case err == nil:
 		return variables(seen), nil
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	}
-	s.mu.Lock()
-	s.waiting[pod.UID] = struct{}{}
-	s.mu.Unlock()
-	// The services may have been read since, before the pod was in waiting.
-	if s.table.ReadNow(find) == nil {
-		return variables(seen), nil
-	}
-	return nil, fmt.Errorf("%w: %w", ErrNotRead, err)
-}
-
-// changed calls Options.Sync for the pods that wait.
-func (s *Services) changed() {
-	s.mu.Lock()
-	waiting := s.waiting
-	s.waiting = map[types.UID]struct{}{}
-	s.mu.Unlock()
-	if s.sync == nil {
-		return
-	}
-	for uid := range waiting {
-		s.sync(uid)
+	default:
+		return nil, fmt.Errorf("%w: %w", ErrNotRead, err)
 	}
 }

@@ -39,9 +39,13 @@ type Options[T any] struct {
 	// Checkpoint keeps the table under the name State. nil: nothing is kept.
 	Checkpoint Checkpoint
 	State      string
-	// Changed is called after each answer of the API server. It must not block. nil: nothing.
-	Changed func()
-	Logger  logr.Logger
+	// Has reports whether the values have what the reader asks for. If nil, all values have. It
+	// must not call the table.
+	Has func(reader string, values map[string]T) bool
+	// Ready is called once for each reader that has asked for what was not there, when it is
+	// there. It must not block. nil: nothing is called.
+	Ready  func(reader string)
+	Logger logr.Logger
 }
 
 // Table has the values of all objects. Its methods are safe for concurrent use.
@@ -58,23 +62,25 @@ type Table[T any] struct {
 	// values are those of the API server, or before its first answer those of the checkpoint;
 	// nil if there are none of either.
 	values map[string]T
+	// waiting are the readers that have asked for what was not there.
+	waiting map[string]struct{}
 	// err is the error of the latest request. An answer resets it.
 	err error
 }
 
 // New returns a table.
 func New[T any](opts Options[T]) *Table[T] {
-	return &Table[T]{opts: opts, needed: make(chan struct{}), read: make(chan struct{}), dirty: make(chan struct{}, 1)}
+	return &Table[T]{opts: opts, needed: make(chan struct{}), read: make(chan struct{}), dirty: make(chan struct{}, 1), waiting: map[string]struct{}{}}
 }
 
 // ErrNotRead is returned by Read if nothing is known of the objects.
 var ErrNotRead = errors.New("the API server has not answered yet")
 
-// Read calls f with the values by their keys. It waits for the first answer of the API
+// Read calls f with the values by their keys, for a reader; see Options.Ready. It waits for the first answer of the API
 // server: not longer than a second or until done is closed, and not after a request has
 // failed. Without an answer, f gets the values of the checkpoint. If there are none, Read
 // returns an error that wraps [ErrNotRead].
-func (t *Table[T]) Read(done <-chan struct{}, f func(values map[string]T)) error {
+func (t *Table[T]) Read(done <-chan struct{}, reader string, f func(values map[string]T)) error {
 	t.require()
 	if t.failure() == nil {
 		timer := time.NewTimer(patience)
@@ -85,14 +91,29 @@ func (t *Table[T]) Read(done <-chan struct{}, f func(values map[string]T)) error
 		case <-timer.C:
 		}
 	}
-	return t.ReadNow(f)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.has(reader) {
+		t.waiting[reader] = struct{}{}
+	}
+	return t.call(f)
 }
 
-// ReadNow is Read without waiting.
+// ReadNow is Read without waiting, and without a reader.
 func (t *Table[T]) ReadNow(f func(values map[string]T)) error {
 	t.require()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.call(f)
+}
+
+// has reports whether there is what the reader asks for. mu is held.
+func (t *Table[T]) has(reader string) bool {
+	return t.values != nil && (t.opts.Has == nil || t.opts.Has(reader, t.values))
+}
+
+// call calls f with the values. mu is held.
+func (t *Table[T]) call(f func(values map[string]T)) error {
 	switch {
 	case t.values != nil:
 		f(t.values)
@@ -187,13 +208,23 @@ func (t *Table[T]) change(f func(values map[string]T)) {
 	t.mu.Lock()
 	f(t.values)
 	t.err = nil
+	var ready []string
+	for reader := range t.waiting {
+		if t.has(reader) {
+			ready = append(ready, reader)
+			delete(t.waiting, reader)
+		}
+	}
 	t.mu.Unlock()
 	select {
 	case t.dirty <- struct{}{}:
 	default: // there is a token already
 	}
-	if t.opts.Changed != nil {
-		t.opts.Changed()
+	if t.opts.Ready == nil {
+		return
+	}
+	for _, reader := range ready {
+		t.opts.Ready(reader)
 	}
 }
 
