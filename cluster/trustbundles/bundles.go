@@ -88,7 +88,7 @@ func (b *Bundles) TrustBundle(ctx context.Context, pod *v1.Pod, request *v1.Clus
 		return nil, fmt.Errorf("while parsing label selector: %w", err)
 	}
 	var found []string
-	err = b.table.Read(ctx.Done(), func(all map[string]bundle) {
+	err = b.table.Read(ctx.Done(), "", func(all map[string]bundle) {
 		if request.Name != nil {
 			if named, ok := all[*request.Name]; ok {
 				found = []string{named.PEM}

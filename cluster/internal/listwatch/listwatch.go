@@ -30,8 +30,8 @@ const (
 	answerTimeout = time.Minute
 	// silence is how much longer than the server promised a watch may last.
 	silence = 30 * time.Second
-	// spacing is the time between two requests for initial events: the reflector repeats one
-	// that ends early without a back-off.
+	// spacing is the time between two requests for initial events that are answered: the
+	// reflector repeats one that ends early without a back-off.
 	spacing = time.Second
 	// steady is how long a watch lasts that counts as a success.
 	steady = 10 * time.Second
@@ -101,8 +101,10 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			if err == nil || opts.SendInitialEvents == nil {
 				result(err)
 			} else {
-				// The list that follows has the result. Hide the type of the error: the reflector would repeat the request after a sleep
-				// that ignores the end of ctx. It lists instead, with a back-off that does not.
+				opened = time.Time{} // a back-off follows
+				// The list that follows has the result. Hide the type of the error: the reflector would
+				// repeat the request after a sleep that ignores the end of ctx. It lists instead, with a
+				// back-off that does not.
 				err = errors.New(err.Error())
 			}
 			return w, err

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -125,6 +126,21 @@ func TestBackoff(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		assert.Greater(t, r.failures(), before, "the back-off begins anew")
 		assert.Equal(t, 2, r.firsts)
+	})
+}
+
+// A permission that comes a moment later is found within a second: that is how long lookups wait.
+func TestForbiddenAtFirst(t *testing.T) {
+	t.Parallel()
+	forbidden := func(*apitest.Request) (*http.Response, error) {
+		return apitest.Response(nil, apierrors.NewForbidden(v1.Resource("pods"), "", errors.New("no relationship found"))), nil
+	}
+	run(t, forbidden, func(t *testing.T, r *rig) {
+		time.Sleep(200 * time.Millisecond)
+		r.Before(nil)
+		time.Sleep(600 * time.Millisecond)
+		assert.Equal(t, 1, r.pods())
+		assert.Equal(t, 1, r.failures())
 	})
 }
 

@@ -39,6 +39,8 @@ type Options[T any] struct {
 	// Checkpoint keeps the table under the name State. nil: nothing is kept.
 	Checkpoint Checkpoint
 	State      string
+	// Changed is called after each answer of the API server. It must not block. nil: nothing.
+	Changed func()
 	// Has reports whether the values have what the reader asks for. If nil, all values have. It
 	// must not call the table.
 	Has func(reader string, values map[string]T) bool
@@ -76,7 +78,8 @@ func New[T any](opts Options[T]) *Table[T] {
 // ErrNotRead is returned by Read if nothing is known of the objects.
 var ErrNotRead = errors.New("the API server has not answered yet")
 
-// Read calls f with the values by their keys, for a reader; see Options.Ready. It waits for the first answer of the API
+// Read calls f with the values by their keys, for a reader, see Options.Ready, or
+// for none if that is empty. It waits for the first answer of the API
 // server: not longer than a second or until done is closed, and not after a request has
 // failed. Without an answer, f gets the values of the checkpoint. If there are none, Read
 // returns an error that wraps [ErrNotRead].
@@ -93,7 +96,7 @@ func (t *Table[T]) Read(done <-chan struct{}, reader string, f func(values map[s
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.has(reader) {
+	if reader != "" && !t.has(reader) {
 		t.waiting[reader] = struct{}{}
 	}
 	return t.call(f)
@@ -219,6 +222,9 @@ func (t *Table[T]) change(f func(values map[string]T)) {
 	select {
 	case t.dirty <- struct{}{}:
 	default: // there is a token already
+	}
+	if t.opts.Changed != nil {
+		t.opts.Changed()
 	}
 	if t.opts.Ready == nil {
 		return
