@@ -15,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -52,36 +53,44 @@ var _ control.Node = node{}
 // Pods returns the desired pods, and after them those that are not desired any more and
 // not gone yet. A pod that is terminating has a deletion timestamp, and a pod that waits
 // for its predecessor has that as its reason.
-func (n node) Pods() []*v1.Pod { return n.withEnds(n.Agent.Pods()) }
+func (n node) Pods() []*v1.Pod { return n.withEnds(n.Agent.Pods(), n.Agent.Terminating()) }
 
-// shownPods returns the same as Pods for readers: the statuses are shared with the agent.
-func (n node) shownPods() []*v1.Pod {
+// shownPods returns the same as Pods for readers: the statuses are shared with the agent. If names
+// is not nil, it returns the pods of these names, without the cost of the others.
+func (n node) shownPods(names terminal.Names) []*v1.Pod {
 	parts := n.Parts()
-	desired := parts.PodManager.Pods()
-	pods := make([]*v1.Pod, len(desired))
-	for i, pod := range desired {
-		shown := *pod
-		if s, ok := parts.Status.Get(pod.UID); ok {
-			shown.Status = s
-		}
-		pods[i] = &shown
+	shown := func(namespace, name string) bool {
+		return names == nil || names[types.NamespacedName{Namespace: namespace, Name: name}]
 	}
-	return n.withEnds(pods)
+	var pods []*v1.Pod
+	for _, pod := range parts.PodManager.Pods() {
+		if !shown(pod.Namespace, pod.Name) {
+			continue
+		}
+		copied := *pod
+		if s, ok := parts.Status.Get(pod.UID); ok {
+			copied.Status = s
+		}
+		pods = append(pods, &copied)
+	}
+	if names == nil {
+		return n.withEnds(pods, n.Agent.Terminating())
+	}
+	return n.withEnds(pods, n.recent.OnNode(func(ref runtime.PodRef) bool {
+		_, desired := parts.PodManager.ByUID(ref.UID)
+		return !desired && shown(ref.Namespace, ref.Name)
+	}))
 }
 
-// withEnds returns the desired pods, which it changes, with those that are terminating.
-func (n node) withEnds(pods []*v1.Pod) []*v1.Pod {
+// withEnds returns the desired pods with those that are terminating. It changes both.
+func (n node) withEnds(pods, terminating []*v1.Pod) []*v1.Pod {
 	desired := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
 		desired[pod.UID] = true
 	}
-	pods = append(pods, n.Agent.Terminating()...)
-	states := make(map[types.UID]podworkers.State, len(pods))
-	for _, pod := range pods {
-		states[pod.UID] = n.Parts().PodWorkers.State(pod.UID)
-	}
+	pods = append(pods, terminating...)
 	for _, pod := range pods { // copies
-		if st := states[pod.UID]; !desired[pod.UID] || st.TerminationRequested() && !st.Terminated() {
+		if st := n.Parts().PodWorkers.State(pod.UID); !desired[pod.UID] || st.TerminationRequested() && !st.Terminated() {
 			markTerminating(pod, st)
 		} else if st.Waiting {
 			pod.Status.Reason, pod.Status.Message = reasonWaiting, n.waitingFor(pod.UID)

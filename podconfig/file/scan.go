@@ -93,9 +93,11 @@ func (s *state) scan(ctx context.Context, now time.Time) (changed bool, again ti
 	if s.report("path", s.path, err); err != nil {
 		return false, 0
 	}
+	forgotten := false
 	for path := range s.files {
 		if _, exists := infos[path]; !exists {
 			s.forget(path)
+			forgotten = true
 		}
 	}
 	for path := range infos {
@@ -104,6 +106,10 @@ func (s *state) scan(ctx context.Context, now time.Time) (changed bool, again ti
 		} else if m.trusted && !s.suspects[path] && unchanged(m.info, infos[path]) {
 			delete(infos, path)
 		}
+	}
+	if len(infos) == 0 && !forgotten && s.known && len(s.restored) == 0 {
+		clear(s.suspects)
+		return false, 0 // all files are as they were
 	}
 	paths := slices.Sorted(maps.Keys(infos))
 	errs := s.readAll(ctx, paths)

@@ -32,7 +32,7 @@ const (
 
 // Pods has the pods of an agent. Make one with [New]. It is safe for concurrent use.
 type Pods struct {
-	changed func()
+	changed func(runtime.PodRef)
 
 	mu   sync.Mutex
 	pods map[types.UID]*record
@@ -58,11 +58,11 @@ var (
 	_ status.EndSink = (*Pods)(nil)
 )
 
-// New returns a Pods. changed is called after each change of a status, and must not
-// block; it may be nil.
-func New(changed func()) *Pods {
+// New returns a Pods. changed is called after each event and each change of a status, and must
+// not block; it may be nil.
+func New(changed func(runtime.PodRef)) *Pods {
 	if changed == nil {
-		changed = func() {}
+		changed = func(runtime.PodRef) {}
 	}
 	return &Pods{changed: changed, pods: map[types.UID]*record{}}
 }
@@ -77,6 +77,7 @@ func (p *Pods) Event(e runtime.Event) {
 		// A copy, so that the rest is not kept, without a part of a character at its end.
 		e.Message = strings.ToValidUTF8(strings.Clone(e.Message[:maxMessage]), "")
 	}
+	defer p.changed(e.Pod)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.pods[e.Pod.UID]
@@ -109,7 +110,7 @@ func (p *Pods) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) error {
 	r.ref, r.pod, r.status, r.goneAt = runtime.RefOf(pod), pod, s, time.Time{}
 	p.gone = slices.DeleteFunc(p.gone, func(uid types.UID) bool { return uid == pod.UID })
 	p.mu.Unlock()
-	p.changed()
+	p.changed(runtime.RefOf(pod))
 	return nil
 }
 
@@ -129,7 +130,7 @@ func (p *Pods) PodGone(_ context.Context, pod runtime.PodRef, last *v1.PodStatus
 		p.leave(pod.UID)
 	}
 	p.mu.Unlock()
-	p.changed()
+	p.changed(pod)
 	return nil
 }
 
@@ -151,6 +152,21 @@ func (p *Pods) Events(uid types.UID) []runtime.Event {
 		return slices.Clone(r.events)
 	}
 	return nil
+}
+
+// OnNode returns copies of the pods that are on the node and that match, with the latest
+// statuses, in no order. All but the struct is shared.
+func (p *Pods) OnNode(match func(runtime.PodRef) bool) (pods []*v1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.pods {
+		if r.pod != nil && r.goneAt.IsZero() && match(r.ref) {
+			pod := *r.pod
+			pod.Status = r.status
+			pods = append(pods, &pod)
+		}
+	}
+	return pods
 }
 
 // Gone is a pod that is gone from the node.

@@ -81,10 +81,23 @@ func TestMessagesOfEventsAreBounded(t *testing.T) {
 	assert.Equal(t, "a"+strings.Repeat("é", 511), p.Events("u")[0].Message)
 }
 
+func TestThePodsOnTheNode(t *testing.T) {
+	ctx, p := context.Background(), recent.New(nil)
+	for _, uid := range []string{"a", "b", "c"} {
+		require.NoError(t, p.Deliver(ctx, pod(uid), v1.PodStatus{Phase: v1.PodRunning}))
+	}
+	require.NoError(t, p.PodGone(ctx, runtime.RefOf(pod("b")), nil))
+	p.Event(event("only an event", "A"))
+	on := p.OnNode(func(ref runtime.PodRef) bool { return ref.UID != "c" })
+	require.Len(t, on, 1)
+	assert.Equal(t, types.UID("a"), on[0].UID)
+	assert.Equal(t, v1.PodRunning, on[0].Status.Phase)
+}
+
 func TestThePodsThatAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, changes := context.Background(), 0
-		p := recent.New(func() { changes++ })
+		p := recent.New(func(runtime.PodRef) { changes++ })
 		require.NoError(t, p.Deliver(ctx, pod("u"), v1.PodStatus{Phase: v1.PodRunning}))
 		p.Event(event("u", "A"))
 		assert.Empty(t, p.Gone())
@@ -100,7 +113,7 @@ func TestThePodsThatAreGone(t *testing.T) {
 		assert.Equal(t, v1.PodFailed, gone[1].Pod.Status.Phase)
 		assert.Equal(t, time.Minute, time.Since(gone[1].At))
 		assert.Len(t, p.Events("u"), 1)
-		assert.Equal(t, 4, changes)
+		assert.Equal(t, 5, changes, "the event is one")
 
 		// A pod of the same UID comes back.
 		require.NoError(t, p.Deliver(ctx, pod("u"), v1.PodStatus{Phase: v1.PodPending}))

@@ -16,6 +16,9 @@ type outline struct {
 	message      string
 }
 
+// predecessor follows the name of a pod whose successor has the same name.
+const predecessor = " (predecessor)"
+
 // outlinesOf returns the outline of each pod by "namespace/name". Of two pods of one
 // name, the one that is terminating is the predecessor of the other.
 func outlinesOf(pods []*v1.Pod) map[string]outline {
@@ -27,12 +30,25 @@ func outlinesOf(pods []*v1.Pod) map[string]outline {
 	for _, pod := range pods {
 		name := pod.Namespace + "/" + pod.Name
 		if named[name] > 1 && pod.DeletionTimestamp != nil {
-			name += " (predecessor)"
+			name += predecessor
 		}
 		s := Summarize(pod)
 		out[name] = outline{s.Status, s.Ready, s.Total, s.Restarts, s.Message}
 	}
 	return out
+}
+
+// outlinesNamed returns the outlines of pods of these names.
+func outlinesNamed(all map[string]outline, names Names) map[string]outline {
+	named := map[string]outline{}
+	for name := range names {
+		for _, key := range [...]string{name.String(), name.String() + predecessor} {
+			if o, ok := all[key]; ok {
+				named[key] = o
+			}
+		}
+	}
+	return named
 }
 
 // changes returns a line for each pod that changed, sorted by name.

@@ -5,22 +5,26 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 const (
 	// tablePeriod and linesPeriod are how often the pods are read although nothing has
 	// changed: in a table ages change, and a refused pod disappears without a last status.
-	tablePeriod, linesPeriod = time.Second, 30 * time.Second
+	tablePeriod, linesPeriod = time.Second, 5 * time.Minute
 	// readyPeriod is how often ready is called until it returns true.
 	readyPeriod = time.Second
 	// tableDelay and linesDelay are the times from a change until it is shown, so that a burst
-	// of changes is shown once. All pods are read each time: with a shorter delay this was a
-	// sixth of the CPU time in which the agent started 300 pods.
+	// of changes is shown once.
 	tableDelay, linesDelay = 200 * time.Millisecond, time.Second
 )
 
@@ -41,19 +45,29 @@ type Display struct {
 	logs         io.Writer
 	short, color bool
 	level        slog.LevelVar
-	// draw shows the pods; nil shows nothing.
-	draw func(pods []*v1.Pod)
+	// draw shows the pods; nil shows nothing. If names is not nil, pods are those of these names,
+	// and the others have not changed.
+	draw func(names Names, pods []*v1.Pod)
+	// whole means that draw needs all pods.
+	whole bool
 	// period is how often the pods are read although nothing has changed, delay the time
 	// from a change until they are read.
 	period, delay time.Duration
 	// changed holds one token while there is a change to show; more would mean the same.
 	changed chan struct{}
+
+	mu sync.Mutex
+	// names are the pods that have changed since they were read.
+	names Names
 }
+
+// Names are names of pods.
+type Names map[types.NamespacedName]bool
 
 // New returns a display in one of the modes, which shows the pods on out. If out and
 // errOut are the same terminal, the log is written above the table of the pods.
 func New(mode string, out, errOut *os.File) *Display {
-	d := &Display{logs: errOut, period: linesPeriod, delay: linesDelay, changed: make(chan struct{}, 1)}
+	d := &Display{logs: errOut, period: linesPeriod, delay: linesDelay, changed: make(chan struct{}, 1), names: Names{}}
 	_, _, d.short = size(errOut)
 	d.color = d.short && wantsColor(os.Getenv)
 	if mode == Auto {
@@ -74,7 +88,8 @@ func New(mode string, out, errOut *os.File) *Display {
 			d.logs = s
 		}
 		d.period, d.delay = tablePeriod, tableDelay
-		d.draw = func(pods []*v1.Pod) { s.show(PodTable(pods, time.Now())) }
+		d.whole = true
+		d.draw = func(_ Names, pods []*v1.Pod) { s.show(PodTable(pods, time.Now())) }
 	case Lines:
 		d.draw = lines(out)
 	}
@@ -105,14 +120,20 @@ func (d *Display) Verbosity() int { return -int(d.level.Level()) }
 func (d *Display) Interactive() bool { return d.short }
 
 // lines returns a function that writes what has changed since its last call.
-func lines(out io.Writer) func([]*v1.Pod) {
-	before := map[string]outline{}
-	return func(pods []*v1.Pod) {
-		now := outlinesOf(pods)
+func lines(out io.Writer) func(Names, []*v1.Pod) {
+	all := map[string]outline{}
+	return func(names Names, pods []*v1.Pod) {
+		before, now := all, outlinesOf(pods)
+		if names != nil {
+			before = outlinesNamed(all, names)
+		}
 		if changed := changes(before, now); len(changed) > 0 {
 			fmt.Fprintln(out, strings.Join(changed, "\n"))
 		}
-		before = now
+		for name := range before {
+			delete(all, name)
+		}
+		maps.Copy(all, now)
 	}
 }
 
@@ -126,39 +147,65 @@ func sameFile(a, b *os.File) bool {
 }
 
 // Changed reports that a pod has changed. It does not block.
-func (d *Display) Changed() {
+func (d *Display) Changed(pod runtime.PodRef) {
+	d.mu.Lock()
+	d.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
+	d.mu.Unlock()
 	select {
 	case d.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Run shows the pods until ctx ends. Nothing is shown before ready has returned true,
-// which means that pods returns all of them.
-func (d *Display) Run(ctx context.Context, pods func() []*v1.Pod, ready func() bool) {
+// takeNames returns the names of the pods that have changed since the last call.
+func (d *Display) takeNames() Names {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := d.names
+	d.names = Names{}
+	return names
+}
+
+// Run shows the pods until ctx ends. It calls pods with nil for all pods, or with the names of
+// those that have changed: what a change costs does not depend on the number of pods. Nothing is
+// shown before ready has returned true, which means that pods returns all of them.
+func (d *Display) Run(ctx context.Context, pods func(Names) []*v1.Pod, ready func() bool) {
 	if d.draw == nil {
 		<-ctx.Done()
 		return
 	}
 	tick := time.NewTicker(d.period)
 	defer tick.Stop()
-	for {
+	for shown := false; ; {
+		all := d.whole || !shown
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			all = true
 		case <-d.changed:
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(d.delay):
 			}
+			select {
+			case <-d.changed: // of the same burst
+			default:
+			}
 		}
 		if !ready() {
 			tick.Reset(min(d.period, readyPeriod))
 			continue
 		}
-		tick.Reset(d.period)
-		d.draw(pods())
+		names := d.takeNames()
+		if all {
+			names = nil
+			tick.Reset(d.period)
+		} else if len(names) == 0 {
+			continue // they were read when the token was not there yet
+		}
+		shown = true
+		d.draw(names, pods(names))
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,8 +16,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // terminal understands as much as a screen needs: text, up, to the left, and erase to the end.
@@ -88,7 +92,7 @@ func TestAFileIsNoTerminal(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	d := New(Auto, f, os.Stderr)
-	d.draw([]*v1.Pod{podtest.Pod(v1.PodPending)})
+	d.draw(nil, []*v1.Pod{podtest.Pod(v1.PodPending)})
 	assert.Same(t, os.Stderr, d.logs)
 	said, err := os.ReadFile(f.Name())
 	require.NoError(t, err)
@@ -99,36 +103,61 @@ func TestAFileIsNoTerminal(t *testing.T) {
 }
 
 func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var drawn atomic.Int32
-		var ready atomic.Bool
-		d := New(None, os.Stdout, os.Stderr)
-		require.Greater(t, d.period, 2*readyPeriod)
-		d.draw = func([]*v1.Pod) { drawn.Add(1) }
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			d.Run(ctx, func() []*v1.Pod { return nil }, func() bool { return ready.Load() })
-		}()
-		for range 5 { // a burst
-			d.Changed()
-		}
-		time.Sleep(2 * d.delay)
-		synctest.Wait()
-		assert.Zero(t, drawn.Load(), "not every source has been seen")
-		ready.Store(true)
-		time.Sleep(readyPeriod)
-		synctest.Wait()
-		assert.EqualValues(t, 1, drawn.Load(), "what there is is shown as soon as that is all")
-		d.Changed()
-		time.Sleep(2 * d.delay)
-		synctest.Wait()
-		assert.EqualValues(t, 2, drawn.Load())
-		time.Sleep(d.period)
-		synctest.Wait()
-		assert.EqualValues(t, 3, drawn.Load())
-		cancel()
-		<-done
-	})
+	for _, whole := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var all []Names
+			drawn := func() []Names {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.Clone(all)
+			}
+			var ready atomic.Bool
+			d := New(None, os.Stdout, os.Stderr)
+			require.Greater(t, d.period, 2*readyPeriod)
+			d.whole = whole
+			d.draw = func(names Names, _ []*v1.Pod) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, names)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				d.Run(ctx, func(Names) []*v1.Pod { return nil }, ready.Load)
+			}()
+			a, b := types.NamespacedName{Namespace: "ns", Name: "a"}, types.NamespacedName{Namespace: "ns", Name: "b"}
+			changed := func(pod types.NamespacedName) { d.Changed(runtime.PodRef{Namespace: pod.Namespace, Name: pod.Name}) }
+			for range 5 { // a burst
+				changed(a)
+			}
+			time.Sleep(2 * d.delay)
+			synctest.Wait()
+			assert.Empty(t, drawn(), "not every source has been seen")
+			ready.Store(true)
+			time.Sleep(readyPeriod)
+			synctest.Wait()
+			assert.Equal(t, []Names{nil}, drawn(), "what there is is shown as soon as that is all")
+			changed(a)
+			changed(b)
+			changed(a)
+			time.Sleep(2 * d.delay)
+			synctest.Wait()
+			changed(b)
+			time.Sleep(2 * d.delay)
+			synctest.Wait()
+			if want := []Names{nil, {a: true, b: true}, {b: true}}; whole {
+				assert.Equal(t, []Names{nil, nil, nil}, drawn())
+			} else {
+				assert.Equal(t, want, drawn(), "each change is read once")
+			}
+			time.Sleep(d.period)
+			synctest.Wait()
+			require.Len(t, drawn(), 4)
+			assert.Nil(t, drawn()[3], "all pods from time to time")
+			cancel()
+			<-done
+		})
+	}
 }

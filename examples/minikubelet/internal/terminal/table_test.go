@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/podtest"
 )
@@ -88,9 +90,38 @@ func TestChanges(t *testing.T) {
 func TestLinesForChanges(t *testing.T) {
 	var out strings.Builder
 	draw := lines(&out)
-	draw([]*v1.Pod{podtest.Pod(v1.PodPending)})
-	draw([]*v1.Pod{podtest.Pod(v1.PodPending)})
-	draw([]*v1.Pod{podtest.Pod(v1.PodRunning)})
-	draw(nil)
+	draw(nil, []*v1.Pod{podtest.Pod(v1.PodPending)})
+	draw(nil, []*v1.Pod{podtest.Pod(v1.PodPending)})
+	draw(nil, []*v1.Pod{podtest.Pod(v1.PodRunning)})
+	draw(nil, nil)
 	assert.Equal(t, "default/web-n1: Pending (0/3)\ndefault/web-n1: Pending → Running (0/3)\ndefault/web-n1: Running → gone\n", out.String())
+}
+
+// Of the pods that have not changed, nothing is read and nothing is written.
+func TestLinesForThePodsThatChanged(t *testing.T) {
+	named := func(name string, phase v1.PodPhase) *v1.Pod {
+		pod := podtest.Pod(phase)
+		pod.Name = name
+		return pod
+	}
+	ending := named("a", v1.PodRunning)
+	ending.DeletionTimestamp = &metav1.Time{Time: podtest.Noon}
+	a, b := types.NamespacedName{Namespace: "default", Name: "a"}, types.NamespacedName{Namespace: "default", Name: "b"}
+	var out strings.Builder
+	draw := lines(&out)
+	want := func(lines ...string) {
+		t.Helper()
+		assert.Equal(t, strings.Join(lines, "\n"), strings.TrimSuffix(out.String(), "\n"))
+		out.Reset()
+	}
+	draw(nil, []*v1.Pod{named("a", v1.PodRunning), named("b", v1.PodRunning)})
+	want("default/a: Running (0/3)", "default/b: Running (0/3)")
+	draw(Names{a: true}, []*v1.Pod{ending, named("a", v1.PodPending)})
+	want("default/a (predecessor): Terminating (0/3)", "default/a: Running → Pending (0/3)")
+	draw(Names{a: true}, []*v1.Pod{named("a", v1.PodRunning)})
+	want("default/a (predecessor): Terminating → gone", "default/a: Pending → Running (0/3)")
+	draw(Names{b: true}, nil)
+	want("default/b: Running → gone")
+	draw(nil, []*v1.Pod{named("a", v1.PodRunning)})
+	want("")
 }
