@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/systemd"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
@@ -121,6 +122,11 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		}); err != nil {
 			return left, err
 		}
+	}
+	if err := agent.Add("systemd", func(ctx context.Context) error {
+		return notifier.Run(ctx, agent.Healthy, func(err error) { log.Error(err, "systemd") })
+	}); err != nil {
+		return left, err
 	}
 	g.Go(func() error {
 		display.Run(ctx, n.shownPods, agent.Synced)

@@ -1,0 +1,91 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// listen returns the socket of a systemd, whose path is in the environment.
+func listen(t *testing.T, name string) *net.UnixConn {
+	t.Helper()
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	t.Setenv("NOTIFY_SOCKET", name)
+	return l
+}
+
+func read(t *testing.T, l *net.UnixConn) string {
+	t.Helper()
+	require.NoError(t, l.SetReadDeadline(time.Now().Add(10*time.Second)))
+	buf := make([]byte, 100)
+	n, err := l.Read(buf)
+	require.NoError(t, err)
+	return string(buf[:n])
+}
+
+func TestNotify(t *testing.T) {
+	for name, socket := range map[string]string{"path": filepath.Join(t.TempDir(), "s"), "abstract": "@kubeletkit-" + filepath.Base(t.TempDir()) + t.Name()} {
+		t.Run(name, func(t *testing.T) {
+			l := listen(t, socket)
+			t.Setenv("WATCHDOG_USEC", "20000")
+			n := FromEnvironment()
+			assert.Empty(t, os.Getenv("NOTIFY_SOCKET"))
+			var ill atomic.Bool
+			var said atomic.Int64
+			healthy := func() error {
+				if ill.Load() {
+					said.Add(1)
+					return errors.New("the loop hangs")
+				}
+				return nil
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- n.Run(ctx, healthy, func(error) {}) }()
+			assert.Equal(t, "READY=1", read(t, l))
+			assert.Equal(t, "WATCHDOG=1", read(t, l))
+			assert.Equal(t, "WATCHDOG=1", read(t, l))
+			ill.Store(true)
+			require.Eventually(t, func() bool { return said.Load() > 3 }, 10*time.Second, time.Millisecond)
+			cancel()
+			require.NoError(t, <-done)
+			last := ""
+			for last != "STOPPING=1" { // perhaps after one that was sent before
+				last = read(t, l)
+			}
+		})
+	}
+}
+
+func TestWithoutSystemd(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	t.Setenv("WATCHDOG_USEC", "20000")
+	t.Setenv("WATCHDOG_PID", "1")
+	n := FromEnvironment()
+	assert.Zero(t, n.watchdog, "it is for another process")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, n.Run(ctx, nil, func(err error) { t.Error(err) }))
+}
+
+func TestSocketThatIsGone(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "none"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	failed := 0
+	require.NoError(t, FromEnvironment().Run(ctx, nil, func(error) { failed++ }))
+	assert.Equal(t, 2, failed)
+}
