@@ -31,6 +31,7 @@ import (
 // serve runs the agent and its ports until ctx ends or a client has ended all pods. It
 // returns what was running then.
 func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *terminal.Display) (left running, err error) {
+	notifier := systemd.FromEnvironment() // before there are child processes
 	m, err := newMetrics(log.WithName("metrics"))
 	if err != nil {
 		return left, err
