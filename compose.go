@@ -423,6 +423,7 @@ func (a *Agent) logParts() {
 	missing(has[syncloop.EndReporter](p.Status), "Status", "syncloop.EndReporter", "the end of orphaned pods is not reported")
 	missing(has[status.PodLister](p.Status), "Status", "status.PodLister", "pods that are being removed are not shown, and their logs are not served")
 	missing(has[status.HealthChecker](p.Status), "Status", "status.HealthChecker", "deliveries that hang do not make the agent unhealthy")
+	missing(has[runtime.StatusWatcher](p.Cache), "Cache", "runtime.StatusWatcher", "readers that follow a log look once a second whether the container has ended")
 	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
 	missing(has[podsync.StorageMeasurer](p.PodSyncer), "PodSyncer", "podsync.StorageMeasurer", "pods are not evicted for their storage")
 	missing(has[podsync.VolumeRefresher](p.PodSyncer), "PodSyncer", "podsync.VolumeRefresher", "volumes of a pod that is being synced are updated with the next sync only")

@@ -59,6 +59,16 @@ func (a *Agent) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	return a.parts.Cache.Get(uid)
 }
 
+// WatchRuntimeStatus returns a channel that receives a value when [Agent.RuntimeStatus] of the
+// pod may show other containers or states, see [runtime.StatusWatcher]. The caller calls stop
+// at the end. If a replaced Cache is no runtime.StatusWatcher, the channel is nil.
+func (a *Agent) WatchRuntimeStatus(uid types.UID) (changed <-chan struct{}, stop func()) {
+	if w, ok := runtime.Optional[runtime.StatusWatcher](a.parts.Cache); ok {
+		return w.WatchStatus(uid)
+	}
+	return nil, func() {}
+}
+
 // Exec runs the command in a container, see [runtime.Execer].
 func (a *Agent) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, timeout time.Duration) (runtime.ExecResult, error) {
 	return a.parts.Runtime.Exec(ctx, id, cmd, timeout)

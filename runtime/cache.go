@@ -47,6 +47,8 @@ type Cache struct {
 	// since, with a mark no older than the last call.
 	listed   Mark
 	mayExist map[types.UID]Mark
+	// watchers are the channels of WatchStatus. Each has room for one value.
+	watchers map[types.UID][]chan struct{}
 }
 
 // entry is what is known of one pod. It is guarded by Cache.mu.
@@ -261,10 +263,12 @@ func (c *Cache) inspect(ctx context.Context, ref PodRef, e *entry, i *inspection
 		if i.err == nil {
 			e.saw(i.status)
 			if i.mark > e.forgotten {
+				was := e.status
 				e.status = i.status
 				if len(i.status.Sandboxes) == 0 && len(i.status.Containers) == 0 {
 					e.status = nil
 				}
+				c.wakeWatchers(ref.UID, was, e.status)
 			}
 		}
 		c.dropIfIdle(ref.UID, e)
@@ -302,6 +306,7 @@ func (c *Cache) ForgetUntil(uid types.UID, mark Mark) bool {
 	}
 	e.forgotten = max(e.forgotten, mark)
 	if e.status != nil && e.status.Mark <= mark {
+		c.wakeWatchers(uid, e.status, nil)
 		e.status = nil
 	}
 	all := e.status == nil && (e.inspection == nil || e.inspection.mark <= mark)

@@ -31,4 +31,16 @@ type StatusCache interface {
 	Listed(pods []*Pod, after Mark)
 }
 
-var _ StatusCache = (*Cache)(nil)
+// StatusWatcher is an optional interface of a [StatusCache], found with [Optional].
+type StatusWatcher interface {
+	// WatchStatus returns a channel that receives a value when the status of the pod in the
+	// cache may show other containers, sandboxes or states than before, also when it is not
+	// known any more. Changes that come before the value is taken are one value. The caller
+	// calls stop when it does not need the channel any more.
+	WatchStatus(uid types.UID) (changed <-chan struct{}, stop func())
+}
+
+var (
+	_ StatusCache   = (*Cache)(nil)
+	_ StatusWatcher = (*Cache)(nil)
+)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
@@ -24,9 +23,7 @@ const ExitCodeHeader = "X-Exit-Code"
 // Containers gives [Control] access to containers. A *kubeletkit.Agent implements it. It
 // is safe for concurrent use.
 type Containers interface {
-	// RuntimeStatus returns the last known status of the pod in the runtime. ok is false if
-	// none is known.
-	RuntimeStatus(pod types.UID) (status *runtime.PodStatus, ok bool)
+	Statuses
 	runtime.Execer
 }
 
@@ -44,8 +41,9 @@ func Control(agent Agent, containers Containers, opts Options) http.Handler {
 // addContainers adds the handlers of containers.
 func addContainers(mux *routes, agent Agent, containers Containers, opts Options) {
 	c := &control{agent: agent, containers: containers, log: opts.Logger}
+	logs := ContainerLogs(agent, containers, opts)
 	for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
-		mux.handle("GET /containerLogs/"+pod+"/{container}", http.HandlerFunc(c.containerLogs))
+		mux.handle("GET /containerLogs/"+pod+"/{container}", logs)
 		mux.handle("POST /run/"+pod+"/{container}", http.HandlerFunc(c.run))
 	}
 	if opts.Streams != nil {

@@ -35,7 +35,9 @@ type node struct {
 	mu   sync.Mutex
 	pod  *v1.Pod // nil when it is gone
 	seen runtime.PodStatus
-	exec func(ctx context.Context, id runtime.ContainerID, cmd []string) (runtime.ExecResult, error)
+	// watchers receive a value with each change of seen.
+	watchers []chan struct{}
+	exec     func(ctx context.Context, id runtime.ContainerID, cmd []string) (runtime.ExecResult, error)
 }
 
 func newNode(t *testing.T) *node {
@@ -83,7 +85,23 @@ func (n *node) start(container string) string {
 	c.ID, c.Name, c.State = runtime.ContainerID{Type: "t", ID: fmt.Sprint(i)}, container, runtime.ContainerRunning
 	c.CreatedAt = time.Unix(int64(i), 0)
 	n.seen.Containers = slices.Insert(n.seen.Containers, 0, c)
+	status := n.statusOf(container)
+	status.LastTerminationState, status.State = status.State, v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	status.ContainerID = c.ID.String()
+	n.changed()
 	return c.LogPath
+}
+
+// statusOf returns the API status of a container. The caller holds mu.
+func (n *node) statusOf(container string) *v1.ContainerStatus {
+	list := &n.pod.Status.ContainerStatuses
+	for i := range *list {
+		if (*list)[i].Name == container {
+			return &(*list)[i]
+		}
+	}
+	*list = append(*list, v1.ContainerStatus{Name: container})
+	return &(*list)[len(*list)-1]
 }
 
 // exit ends the newest instance.
@@ -92,8 +110,31 @@ func (n *node) exit(code int32) {
 	defer n.mu.Unlock()
 	c := &n.seen.Containers[0]
 	c.State, c.ExitCode = runtime.ContainerExited, code
-	n.pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: c.Name, LastTerminationState: v1.ContainerState{
-		Terminated: &v1.ContainerStateTerminated{ContainerID: c.ID.String()}}}}
+	n.statusOf(c.Name).State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: c.ID.String()}}
+	n.changed()
+}
+
+// WatchRuntimeStatus implements server.StatusWatcher.
+func (n *node) WatchRuntimeStatus(types.UID) (<-chan struct{}, func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := make(chan struct{}, 1)
+	n.watchers = append(n.watchers, w)
+	return w, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.watchers = slices.DeleteFunc(n.watchers, func(o chan struct{}) bool { return o == w })
+	}
+}
+
+// changed wakes the watchers. The caller holds mu.
+func (n *node) changed() {
+	for _, w := range n.watchers {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (n *node) remove() {
@@ -114,239 +155,6 @@ func (n *node) serve(t *testing.T) *http.Client {
 	}}
 	t.Cleanup(func() { cancel(); require.NoError(t, <-served) })
 	return &http.Client{Transport: tr}
-}
-
-func appendLog(t *testing.T, path string, lines ...string) {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	require.NoError(t, err)
-	for _, l := range lines {
-		_, err = f.WriteString("2026-01-02T03:04:05.000000006Z stdout " + l + "\n")
-		require.NoError(t, err)
-	}
-	require.NoError(t, f.Close())
-}
-
-// terminating is a node whose pod is not desired any more and has not been forgotten.
-type terminating struct{ *node }
-
-func (terminating) Pods() []*v1.Pod          { return nil }
-func (n terminating) Terminating() []*v1.Pod { return n.node.Pods() }
-
-func TestLogsOfAPodThatIsBeingRemoved(t *testing.T) {
-	n := newNode(t)
-	appendLog(t, n.start("main"), "F one")
-	h := server.Control(terminating{n}, n, server.Options{})
-	for path, want := range map[string]int{
-		"/containerLogs/default/web/main": http.StatusOK, "/containerLogs/default/web/u1/main": http.StatusOK, "/containerLogs/default/web/u2/main": http.StatusNotFound,
-	} {
-		code, body := get(t, h, path)
-		assert.Equal(t, want, code, path)
-		assert.Equal(t, want == http.StatusOK, body == "one\n", body)
-	}
-}
-
-func TestLogs(t *testing.T) {
-	n := newNode(t)
-	h := server.Control(n, n, server.Options{})
-	const path = "/containerLogs/default/web/main"
-
-	code, body := get(t, h, path)
-	assert.Equal(t, http.StatusBadRequest, code)
-	assert.Contains(t, body, `container "main" in pod "web" is waiting to start`)
-
-	waiting := n.pod.Status
-	n.pod.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu", Message: "no room"}
-	_, body = get(t, h, path)
-	assert.Contains(t, body, `container "main" in pod "web" was not started: the pod has failed: OutOfcpu: no room`)
-	n.pod.Status = waiting
-
-	log := n.start("main")
-	code, body = get(t, h, path)
-	assert.Equal(t, http.StatusInternalServerError, code)
-	assert.Contains(t, body, "opening the log of container \"main\" in pod \"web\"")
-	appendLog(t, log, "F one", "P tw", "F o", "F three")
-
-	for _, tt := range []struct {
-		query string
-		code  int
-		want  string
-	}{
-		{"", 200, "one\ntwo\nthree\n"},
-		{"?tailLines=1", 200, "three\n"},
-		{"?tailLines=0&stream=All", 200, ""},
-		{"?timestamps=true&tailLines=3", 200, "2026-01-02T03:04:05.000000006Z two\n2026-01-02T03:04:05.000000006Z three\n"},
-		{"?tailLines=-1", 400, "tailLines=-1: must not be negative\n"},
-		{"?follow=please", 400, "follow=please: strconv.ParseBool: parsing \"please\": invalid syntax\n"},
-		{"?stream=Stdout", 400, "stream=Stdout: only All is supported\n"},
-		{"?sinceSeconds=3", 400, "sinceSeconds=3: not supported\n"},
-		{"?previous=1", 400, "previous terminated container \"main\" in pod \"web\" not found\n"},
-	} {
-		code, body = get(t, h, path+tt.query)
-		assert.Equal(t, tt.code, code, tt.query)
-		assert.Equal(t, tt.want, body, tt.query)
-	}
-
-	n.exit(1)
-	appendLog(t, n.start("main"), "F second")
-	_, body = get(t, h, path)
-	assert.Equal(t, "second\n", body)
-	_, body = get(t, h, path+"?previous=true&tailLines=1")
-	assert.Equal(t, "three\n", body)
-
-	for path, want := range map[string]string{
-		"/containerLogs/default/other/main": `pod "other" does not exist`,
-		"/containerLogs/other/web/main":     `pod "web" does not exist`,
-		"/containerLogs/default/web/other":  `container "other" not found in pod "web"`,
-	} {
-		code, body = get(t, h, path)
-		assert.Equal(t, http.StatusNotFound, code)
-		assert.Equal(t, want, body)
-	}
-	code, _ = get(t, server.Handler(n, server.Options{}), path)
-	assert.Equal(t, http.StatusMethodNotAllowed, code, "the read-only API has no logs")
-	code, body = get(t, h, "/healthz")
-	assert.Equal(t, http.StatusOK, code, body)
-}
-
-// reader reads an answer as it comes.
-type reader struct {
-	t    *testing.T
-	body io.ReadCloser
-}
-
-func (r reader) expect(want string) {
-	r.t.Helper()
-	got := make([]byte, len(want))
-	_, err := io.ReadFull(r.body, got)
-	require.NoError(r.t, err, "%s", got)
-	require.Equal(r.t, want, string(got))
-}
-
-func (r reader) expectEnd() {
-	r.t.Helper()
-	rest, err := io.ReadAll(r.body)
-	require.NoError(r.t, err)
-	require.Empty(r.t, string(rest))
-	require.NoError(r.t, r.body.Close())
-}
-
-func follow(t *testing.T, c *http.Client, container, query string) reader {
-	t.Helper()
-	resp, err := c.Get("http://agent/containerLogs/default/web/" + container + "?follow=true" + query)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	t.Cleanup(func() { _ = resp.Body.Close() })
-	return reader{t, resp.Body}
-}
-
-func TestFollowGoesOnAcrossRotationAndRestarts(t *testing.T) {
-	n := newNode(t)
-	c := n.serve(t)
-	first := n.start("main")
-	r := follow(t, c, "main", "&tailLines=1") // the log need not be there yet
-	appendLog(t, first, "F one", "F two")
-	r.expect("two\n")
-	appendLog(t, first, "F three")
-	r.expect("three\n")
-
-	require.NoError(t, os.Rename(first, first+".old"))
-	appendLog(t, first+".old", "F four")
-	appendLog(t, first, "F five")
-	r.expect("four\nfive\n")
-
-	n.exit(1)
-	appendLog(t, first, "F last words")
-	r.expect("last words\n")
-	second, third := n.start("main"), ""
-	n.exit(2)
-	third = n.start("main")
-	appendLog(t, second, "F six")
-	appendLog(t, third, "F seven")
-	r.expect("six\nseven\n")
-
-	n.remove() // its last instance goes on for a while
-	appendLog(t, third, "F eight")
-	r.expect("eight\n")
-	n.mu.Lock()
-	n.seen.Containers[0].State = runtime.ContainerExited
-	n.mu.Unlock()
-	r.expectEnd()
-}
-
-func TestFollowEnds(t *testing.T) {
-	t.Run("where the container is not restarted", func(t *testing.T) {
-		n := newNode(t)
-		c := n.serve(t)
-		appendLog(t, n.start("setup"), "F ready")
-		r := follow(t, c, "setup", "")
-		r.expect("ready\n")
-		n.exit(0)
-		r.expectEnd()
-	})
-	t.Run("with the pod", func(t *testing.T) {
-		n := newNode(t)
-		c := n.serve(t)
-		appendLog(t, n.start("main"), "F failed")
-		n.exit(1)
-		r := follow(t, c, "main", "")
-		r.expect("failed\n")
-		n.mu.Lock()
-		n.pod.Status.Phase = v1.PodFailed
-		n.mu.Unlock()
-		r.expectEnd()
-	})
-	t.Run("with the end of the instance while the pod is terminating", func(t *testing.T) {
-		n := newNode(t)
-		c := n.serve(t)
-		appendLog(t, n.start("main"), "F one")
-		r := follow(t, c, "main", "")
-		r.expect("one\n")
-		n.mu.Lock()
-		n.pod.DeletionTimestamp = new(metav1.Now())
-		n.mu.Unlock()
-		n.exit(1) // that would be restarted otherwise
-		r.expectEnd()
-	})
-	t.Run("with the client, and with the server", func(t *testing.T) {
-		n := newNode(t)
-		c := n.serve(t) // whose end is awaited
-		appendLog(t, n.start("main"), "F one")
-		gone, stays := follow(t, c, "main", ""), follow(t, c, "main", "")
-		gone.expect("one\n")
-		stays.expect("one\n")
-		require.NoError(t, gone.body.Close())
-	})
-}
-
-// replaced is a node with a pod "default/web" that is terminating, beside its successor of
-// the UID u2.
-type replaced struct{ *node }
-
-func (n replaced) Pods() []*v1.Pod {
-	old := n.node.Pods()[0]
-	fresh := old.DeepCopy()
-	fresh.UID, fresh.Status = "u2", v1.PodStatus{Phase: v1.PodPending, Reason: "Waits", Message: "for u1"}
-	old.DeletionTimestamp = new(metav1.Now())
-	return []*v1.Pod{fresh, old}
-}
-
-func TestTheUIDDistinguishesPodsOfOneName(t *testing.T) {
-	n := replaced{newNode(t)}
-	appendLog(t, n.start("main"), "F of the predecessor")
-	h := server.Control(n, n, server.Options{})
-	code, body := get(t, h, "/containerLogs/default/web/u1/main")
-	assert.Equal(t, http.StatusOK, code)
-	assert.Equal(t, "of the predecessor\n", body)
-	const waits = "container \"main\" in pod \"web\" is waiting to start: Waits: for u1\n"
-	for _, path := range []string{"/containerLogs/default/web/u2/main", "/containerLogs/default/web/main"} {
-		code, body = get(t, h, path)
-		assert.Equal(t, http.StatusBadRequest, code)
-		assert.Equal(t, waits, body)
-	}
-	code, body = get(t, h, "/containerLogs/default/web/u3/main")
-	assert.Equal(t, http.StatusNotFound, code)
-	assert.Equal(t, "pod \"web\" does not exist", body)
 }
 
 func TestRun(t *testing.T) {

@@ -77,14 +77,35 @@ func loggedInstances(pod *v1.Pod, dir string) *runtime.PodStatus {
 				continue // a log that was rotated
 			}
 			status.Containers = append(status.Containers, runtime.ContainerStatus{
-				Container: runtime.Container{
-					ID:   runtime.ContainerID{Type: "log", ID: c.Name + "/" + digits},
-					Name: c.Name, State: runtime.ContainerExited,
-				},
+				Container:    runtime.Container{ID: idOf(pod, c.Name, int32(count)), Name: c.Name, State: runtime.ContainerExited},
 				RestartCount: int32(count), LogPath: filepath.Join(dir, c.Name, e.Name()),
 			})
 		}
 	}
 	slices.SortStableFunc(status.Containers, func(a, b runtime.ContainerStatus) int { return int(b.RestartCount) - int(a.RestartCount) })
 	return status
+}
+
+// idOf returns the ID of an instance of the container, by which the last status of the pod
+// names its logs. Instances that the status does not have get an ID of their own.
+func idOf(pod *v1.Pod, container string, restarts int32) runtime.ContainerID {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for i := range list {
+			s, text := &list[i], ""
+			switch {
+			case s.Name != container:
+				continue
+			case s.RestartCount == restarts && s.State.Terminated != nil:
+				text = s.State.Terminated.ContainerID
+			case s.RestartCount == restarts:
+				text = s.ContainerID
+			case s.RestartCount == restarts+1 && s.LastTerminationState.Terminated != nil:
+				text = s.LastTerminationState.Terminated.ContainerID
+			}
+			if id, err := runtime.ParseContainerID(text); err == nil {
+				return id
+			}
+		}
+	}
+	return runtime.ContainerID{Type: "log", ID: container + "/" + strconv.Itoa(int(restarts))}
 }

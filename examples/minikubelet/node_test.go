@@ -145,7 +145,7 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	assert.Contains(t, b.command("pods"), "web-n 1/1 Terminating")
 	successor := b.command("describe", "web")
 	assert.Contains(t, successor, "Message: starts when its predecessor of UID "+first+" has ended, which has been terminating for")
-	assert.Contains(t, b.command("logs", "web"), `container "c" in pod "web-n" is waiting to start: WaitingForPredecessor: starts when`)
+	assert.Contains(t, b.command("logs", "web"), `container "c" in pod "web-n" is not available: WaitingForPredecessor: starts when`)
 	assert.Equal(t, "old words", b.command("logs", first))
 	predecessor := b.command("describe", first)
 	assert.Contains(t, predecessor, "Grace Period: 30s, ends ")

@@ -28,8 +28,17 @@ func Parse(line []byte) (l Line, ok bool) {
 	if l.Time, line, ok = bytes.Cut(line, []byte{' '}); !ok {
 		return Line{}, false
 	}
-	if stream, line, ok = bytes.Cut(line, []byte{' '}); !ok {
-		return Line{}, false
+	// Almost all lines are "stdout F " or the like, where no search is needed.
+	if len(line) > 8 && line[6] == ' ' && line[8] == ' ' && (line[7] == 'F' || line[7] == 'P') {
+		stream, tags, l.Text = line[:6], line[7:8], line[9:]
+	} else {
+		if stream, line, ok = bytes.Cut(line, []byte{' '}); !ok {
+			return Line{}, false
+		}
+		if tags, l.Text, ok = bytes.Cut(line, []byte{' '}); !ok {
+			return Line{}, false
+		}
+		tags, _, _ = bytes.Cut(tags, []byte{':'})
 	}
 	switch string(stream) {
 	case Stdout:
@@ -39,11 +48,7 @@ func Parse(line []byte) (l Line, ok bool) {
 	default:
 		return Line{}, false
 	}
-	if tags, l.Text, ok = bytes.Cut(line, []byte{' '}); !ok {
-		return Line{}, false
-	}
-	first, _, _ := bytes.Cut(tags, []byte{':'})
-	l.Partial = string(first) == "P"
+	l.Partial = string(tags) == "P"
 	return l, true
 }
 

@@ -15,8 +15,9 @@ const (
 	// maxLine is the maximum length of a line. Runtimes cut lines at 16 KiB by default,
 	// but can be configured not to.
 	maxLine = 16 << 20
-	// block is the size of a read.
-	block = 32 << 10
+	// The size of a read grows from minBlock to maxBlock while a log is read from its
+	// beginning, and is small again at its end: a reader that follows a log keeps little.
+	minBlock, maxBlock = 8 << 10, 256 << 10
 	// maxSkip is the maximum that is read without finding a line. It bounds the time of a
 	// call: a file without lines can be of any size and take no disk.
 	maxSkip = 256 << 20
@@ -32,9 +33,13 @@ type Reader struct {
 	src  io.ReaderAt // f
 	// at is the offset in src of the next read.
 	at int64
+	// end is the offset at which the log ends for this reader; negative if it grows.
+	end int64
 	// buf is what was read. The first done bytes of it were returned.
 	buf  []byte
 	done int
+	// block is the size of the next read.
+	block int
 	// skip means that buf begins within a line that is skipped.
 	skip bool
 	// rotated means that path was another file before the last read of src.
@@ -53,7 +58,7 @@ func Open(path string, lines int) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{path: path, f: f, src: f}
+	r := &Reader{path: path, f: f, src: f, end: -1}
 	if lines >= 0 {
 		if err := r.seek(lines); err != nil {
 			return nil, errors.Join(fmt.Errorf("looking for the last lines of %s: %w", path, err), f.Close())
@@ -69,6 +74,17 @@ func (r *Reader) seek(lines int) error {
 	}
 	r.at, r.skip, err = tailOffset(r.src, info.Size(), lines, info.Size())
 	return err
+}
+
+// Freeze lets the log end where it ends now: what is written later is not read, and the
+// reader does not continue with another file.
+func (r *Reader) Freeze() error {
+	info, err := r.f.Stat()
+	if err != nil {
+		return fmt.Errorf("looking for the end of %s: %w", r.path, err)
+	}
+	r.end = info.Size()
+	return nil
 }
 
 // Close closes the file.
@@ -139,21 +155,36 @@ func (r *Reader) fill() error {
 		return ErrNoLines
 	}
 	have := len(r.buf)
-	r.buf = slices.Grow(r.buf, block)
-	n, err := r.src.ReadAt(r.buf[have:have+block], r.at)
+	size := max(r.block, minBlock)
+	if r.end >= 0 {
+		size = int(min(int64(size), max(0, r.end-r.at)))
+	}
+	if cap(r.buf)-have < size {
+		r.buf = slices.Grow(r.buf, size)
+	}
+	n, err := 0, io.EOF
+	if size > 0 {
+		n, err = r.src.ReadAt(r.buf[have:have+size], r.at)
+	}
 	r.buf = r.buf[:have+n]
 	r.at += int64(n)
 	r.skipped += int64(n)
+	if n == size && n > 0 {
+		r.block = min(2*size, maxBlock)
+	}
 	switch {
 	case n > 0:
 		return nil
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
-	case r.f == nil:
+	case r.f == nil || r.end >= 0:
 		return io.EOF
-	default:
-		return r.turn()
 	}
+	err = r.turn()
+	if errors.Is(err, io.EOF) && cap(r.buf) > minBlock && have < minBlock {
+		r.buf, r.block = append([]byte(nil), r.buf...), minBlock
+	}
+	return err
 }
 
 // errNewFile means that the reader continues with another file.
@@ -191,5 +222,5 @@ func (r *Reader) turn() error {
 }
 
 func (r *Reader) begin(f *os.File) {
-	*r = Reader{path: r.path, f: f, src: f, buf: r.buf[:0]}
+	*r = Reader{path: r.path, f: f, src: f, end: -1, buf: r.buf[:0], block: r.block}
 }

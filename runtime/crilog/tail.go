@@ -12,6 +12,9 @@ import (
 // has little more than 16 KiB.
 const maxTailRead = 2 << 20
 
+// tailBlock is the size of a read from the end.
+const tailBlock = 32 << 10
+
 // Tail returns the text of the last lines of a log, and of that the last limit bytes. It
 // reads no more than the last 2 MiB of the log. It fails if the path is not that of a
 // regular file.
@@ -34,7 +37,7 @@ func tail(src io.ReaderAt, size int64, lines, limit int, most int64) ([]byte, er
 		return nil, err
 	}
 	// What is written from now on is not read.
-	r := &Reader{src: io.NewSectionReader(src, offset, size-offset), skip: amid}
+	r := &Reader{src: io.NewSectionReader(src, offset, size-offset), end: -1, skip: amid}
 	var out []byte
 	for {
 		l, err := r.Next()
@@ -60,7 +63,7 @@ func tailOffset(src io.ReaderAt, size int64, lines int, most int64) (offset int6
 		return size, false, nil
 	}
 	stop := max(0, size-most)
-	buf := make([]byte, min(block, size-stop))
+	buf := make([]byte, min(tailBlock, size-stop))
 	line := size // the end of the line that is looked at
 	for end := size; end > stop; {
 		begin := max(stop, end-int64(len(buf)))

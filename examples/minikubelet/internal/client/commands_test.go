@@ -58,7 +58,9 @@ func (n *node) CollectImages(context.Context, gc.ImageGoal) control.Collected { 
 func (n *node) Pods() []*v1.Pod { return []*v1.Pod{web()} }
 
 func web() *v1.Pod {
-	pod := podtest.Pod(v1.PodRunning, podtest.Running("a", true))
+	running := podtest.Running("a", true)
+	running.ContainerID = "t://1"
+	pod := podtest.Pod(v1.PodRunning, running, podtest.Waiting("b", "CreateContainerError", "no such device"))
 	pod.UID = "u1"
 	return pod
 }
@@ -127,10 +129,10 @@ func TestCommands(t *testing.T) {
 		{"unknown pod", []string{"describe", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
 		{"logs of a pod that is gone", []string{"logs", "db"}, "", "", "pod default/db-n1 ended 5s ago, and its containers and logs were removed; minikubelet describe still shows"},
 		{"logs", []string{"logs", "web"}, "one\ntwo\n", note, ""},
-		{"logs, all flags", []string{"logs", "web-n1", "-c", "a", "--tail=1", "--timestamps", "-n", "default"}, "2026-01-02T03:04:06Z two\n", "", ""},
+		{"logs, all flags", []string{"logs", "web-n1", "-c", "a", "--tail=1", "--timestamps", "-n", "default"}, "2026-01-02T03:04:06.000000000Z two\n", "", ""},
 		{"logs of before", []string{"logs", "web", "-c", "a", "-p"}, "", "", `the agent says: previous terminated container "a" in pod "web-n1" not found`},
 		{"logs of an unknown container", []string{"logs", "web", "-c", "x"}, "", "", "it has a, b, setup, proxy"},
-		{"logs of one that does not run", []string{"logs", "web", "-c", "b"}, "", "", `container "b" in pod "web-n1" is waiting to start`},
+		{"logs of one that does not run", []string{"logs", "web", "-c", "b"}, "", "", `container "b" in pod "web-n1" is waiting to start: CreateContainerError: no such device`},
 		{"exec", []string{"exec", "web", "-c", "a", "--", "echo", "-n", "a b"}, "echo|-n|a b", "", ""},
 		{"exec that fails", []string{"exec", "web", "-c", "a", "--", "fail"}, "failed\n", "", "exit code 3"},
 		{"exec of nothing", []string{"exec", "web", "-c", "a", "--", "none"}, "", "", "the agent says: no such program"},

@@ -165,18 +165,40 @@ func (c *call) logs(ctx context.Context) error {
 		}
 	}
 	set("follow", c.follow)
+	set("restarts", c.follow)
 	set("previous", c.previous)
 	set("timestamps", c.timestamps)
 	if c.tail >= 0 {
 		query.Set("tailLines", strconv.Itoa(c.tail))
 	}
 	resp, err := c.client.do(ctx, http.MethodGet, pathOf("containerLogs", pod, container), query)
-	if err == nil {
+	if err != nil {
+		err = withReason(err, pod, container)
+	} else {
 		defer resp.Body.Close()
 		_, err = io.Copy(c.Out, resp.Body)
 	}
 	if ctx.Err() != nil {
 		return nil // a signal
+	}
+	return err
+}
+
+// withReason adds why the container does not run, which kubelet's words do not have.
+func withReason(err error, pod *v1.Pod, container string) error {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for i := range list {
+			switch s := &list[i]; {
+			case s.Name != container:
+			case s.State.Waiting != nil && s.State.Waiting.Message != "":
+				return fmt.Errorf("%w: %s", err, terminal.Escape(s.State.Waiting.Message))
+			default:
+				return err
+			}
+		}
+	}
+	if pod.Status.Reason != "" { // the pod has not started, or was refused
+		return fmt.Errorf("%w: %s: %s", err, terminal.Escape(pod.Status.Reason), terminal.Escape(pod.Status.Message))
 	}
 	return err
 }

@@ -1,0 +1,223 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/crilog"
+)
+
+// checkPeriod is the time after which a reader looks again where nothing reports changes.
+const checkPeriod = time.Second
+
+// logStream sends the log of a container to one client.
+type logStream struct {
+	*containerLogs
+	pod       *v1.Pod
+	container string
+	out       *lineWriter
+	opts      logOptions
+	// changed receives a value when the status of the pod may have changed. It is nil if
+	// changes are not reported, and while the log is not followed.
+	changed <-chan struct{}
+	// clock is stopped while it is not needed.
+	clock *time.Timer
+}
+
+// run sends the log. If it is followed, run returns when the container has ended, or with
+// restarts, when the pod has. The error of a log that began to be sent means that it is not
+// complete.
+func (s *logStream) run(ctx context.Context, instance *runtime.ContainerStatus) error {
+	if s.opts.previous {
+		s.opts.follow = false
+	}
+	if s.opts.follow {
+		if w, ok := runtime.Optional[StatusWatcher](s.statuses); ok {
+			changed, stop := w.WatchRuntimeStatus(s.pod.UID)
+			defer stop()
+			s.changed = changed
+		}
+		s.clock = time.NewTimer(checkPeriod)
+		defer s.clock.Stop()
+	}
+	tail := s.opts.tail
+	for instance != nil {
+		if err := s.copy(ctx, instance, tail); err != nil {
+			if errors.Is(err, errLimit) {
+				return s.out.send()
+			}
+			return err
+		}
+		if !s.opts.follow || !s.opts.restarts {
+			return nil
+		}
+		instance, tail = s.next(ctx, instance), -1
+	}
+	return nil
+}
+
+// copy sends the log of one instance. If the log is followed, copy returns when the instance
+// has ended and its whole log is sent.
+func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus, tail int) error {
+	if !s.opts.follow {
+		r, err := s.open(instance, tail)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = r.Close() }()
+		if err := r.Freeze(); err != nil {
+			return err
+		}
+		if err := s.drain(ctx, r, true); err != nil {
+			return err
+		}
+		return s.out.send()
+	}
+	written, stop := s.watch.add(instance.LogPath)
+	defer stop()
+	var r *crilog.Reader
+	defer func() {
+		if r != nil {
+			_ = r.Close()
+		}
+	}()
+	// What is known of an instance that has ended is in its log already.
+	for last := s.ended(instance); ; last = s.ended(instance) {
+		if r == nil {
+			var err error
+			r, err = s.open(instance, tail)
+			if err != nil && (last || !errors.Is(err, fs.ErrNotExist)) {
+				return err
+			}
+		}
+		if r != nil {
+			if err := s.drain(ctx, r, last); err != nil {
+				return err
+			}
+		}
+		// Without a line this sends the headers: the client knows that the request is accepted.
+		if err := s.out.send(); err != nil || last {
+			return err
+		}
+		if !s.wait(ctx, written) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *logStream) open(instance *runtime.ContainerStatus, tail int) (*crilog.Reader, error) {
+	r, err := crilog.Open(instance.LogPath, tail)
+	if err != nil {
+		return nil, fmt.Errorf("failed to open log file %q: %w", instance.LogPath, err)
+	}
+	return r, nil
+}
+
+// drain writes the rest of the log. With all, it also writes a last line that is not
+// complete.
+func (s *logStream) drain(ctx context.Context, r *crilog.Reader, all bool) error {
+	for n := 1; ; n++ {
+		l, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("failed to read log file: %w", err)
+		}
+		if err := s.out.line(l, false); err != nil {
+			return err
+		}
+		// Nothing may be written for long, if the client wants recent lines only.
+		if n%4096 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	if all {
+		if l, ok := r.Rest(); ok {
+			return s.out.line(l, true)
+		}
+	}
+	return nil
+}
+
+// ended reports whether the instance does not run any more.
+func (s *logStream) ended(instance *runtime.ContainerStatus) bool {
+	seen, _ := s.statuses.RuntimeStatus(s.pod.UID)
+	now := seen.ByID(instance.ID)
+	return now == nil || now.State == runtime.ContainerExited || now.State == runtime.ContainerUnknown
+}
+
+// wait waits until there may be more to send. It returns false if ctx has ended.
+func (s *logStream) wait(ctx context.Context, written <-chan struct{}) bool {
+	var tick <-chan time.Time
+	if written == nil || s.changed == nil {
+		s.clock.Reset(checkPeriod)
+		tick = s.clock.C
+	}
+	select {
+	case <-written:
+	case <-s.changed:
+	case <-tick:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// next waits for the instance after one that has ended. It returns nil if there will be
+// none.
+func (s *logStream) next(ctx context.Context, after *runtime.ContainerStatus) *runtime.ContainerStatus {
+	for {
+		seen, _ := s.statuses.RuntimeStatus(s.pod.UID)
+		if now := seen.ByID(after.ID); now != nil {
+			after = now
+		}
+		if next := nextInstance(seen, after); next != nil {
+			return next
+		}
+		// That the pod is to end is not in its status in the runtime: look once a second.
+		if !s.lives() || !mayRestart(s.pod, s.container, after.ExitCode) || !s.wait(ctx, nil) {
+			return nil
+		}
+	}
+}
+
+// nextInstance returns the instance of the container after the given one, or nil.
+func nextInstance(seen *runtime.PodStatus, after *runtime.ContainerStatus) *runtime.ContainerStatus {
+	if seen == nil {
+		return nil
+	}
+	// The newest is the first in the list.
+	for _, c := range slices.Backward(seen.Containers) {
+		if c.Name == after.Name && c.ID != after.ID && c.CreatedAt.After(after.CreatedAt) &&
+			c.LogPath != "" && c.State != runtime.ContainerCreated {
+			return &c
+		}
+	}
+	return nil
+}
+
+// mayRestart reports whether a container that has ended with the code may be started
+// again, according to the pod's spec.
+func mayRestart(pod *v1.Pod, container string, exitCode int32) bool {
+	c, kind := runtime.FindContainer(&pod.Spec, container)
+	return c != nil && runtime.ShouldRestart(pod, c, kind, exitCode)
+}
+
+// lives reports whether the pod still exists, and has not ended and is not to end.
+func (s *logStream) lives() bool {
+	for _, p := range s.agent.Pods() {
+		if p.UID == s.pod.UID {
+			return p.DeletionTimestamp == nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed
+		}
+	}
+	return false
+}
