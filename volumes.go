@@ -16,14 +16,18 @@ type volumeUpdates struct {
 	refresher podsync.VolumeRefresher
 	desired   func(types.UID) (*v1.Pod, bool)
 
-	mu  sync.Mutex
-	due map[types.UID]struct{}
-	// wake has room for one token: there is one if due has grown since it was taken.
+	mu sync.Mutex
+	// due are the pods to be updated, and busy those whose update is under way.
+	due, busy map[types.UID]struct{}
+	// wake has room for one token: there is one if a pod in due may have become free to be
+	// updated since it was taken.
 	wake chan struct{}
 }
 
 func newVolumeUpdates(r podsync.VolumeRefresher, desired func(types.UID) (*v1.Pod, bool)) *volumeUpdates {
-	return &volumeUpdates{refresher: r, desired: desired, due: map[types.UID]struct{}{}, wake: make(chan struct{}, 1)}
+	return &volumeUpdates{
+		refresher: r, desired: desired, due: map[types.UID]struct{}{}, busy: map[types.UID]struct{}{}, wake: make(chan struct{}, 1),
+	}
 }
 
 // note requests the update of a pod's volumes. It does not block.
@@ -34,26 +38,57 @@ func (u *volumeUpdates) note(pod *v1.Pod) {
 	u.mu.Lock()
 	u.due[pod.UID] = struct{}{}
 	u.mu.Unlock()
+	u.signal()
+}
+
+func (u *volumeUpdates) signal() {
 	select {
 	case u.wake <- struct{}{}:
 	default: // the token that is there serves this pod, too
 	}
 }
 
+// parallelUpdates is the number of pods that are updated at the same time. An update may
+// take long if a volume of the pod does not answer.
+const parallelUpdates = 16
+
 // run updates volumes until ctx ends.
 func (u *volumeUpdates) run(ctx context.Context) error {
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-u.wake:
 		}
-		u.mu.Lock()
-		due := u.due
-		u.due = map[types.UID]struct{}{}
-		u.mu.Unlock()
-		for uid := range due {
-			u.refresher.RefreshVolumes(ctx, uid, u.desired)
+		for _, uid := range u.take() {
+			tasks.Go(func() {
+				u.refresher.RefreshVolumes(ctx, uid, u.desired)
+				u.mu.Lock()
+				delete(u.busy, uid)
+				u.mu.Unlock()
+				u.signal()
+			})
 		}
 	}
+}
+
+// take returns the pods whose updates are to begin.
+func (u *volumeUpdates) take() []types.UID {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var begin []types.UID
+	for uid := range u.due {
+		if _, under := u.busy[uid]; under {
+			continue
+		}
+		if len(u.busy) == parallelUpdates {
+			break
+		}
+		delete(u.due, uid)
+		u.busy[uid] = struct{}{}
+		begin = append(begin, uid)
+	}
+	return begin
 }
