@@ -50,7 +50,7 @@ func startVolumeNode(b *testing.B) *volumeNode {
 		Runtime: n.rt, Sources: []podconfig.Source{n.source}, Objects: n.store, Tokens: oneToken{},
 	})
 	require.NoError(b, err)
-	ctx, stop := context.WithCancel(b.Context())
+	ctx, stop := context.WithCancel(context.WithoutCancel(b.Context())) // b.Context ends before the cleanup
 	done := make(chan error, 1) // one value, of the one goroutine
 	go func() { done <- agent.Run(ctx) }()
 	b.Cleanup(func() {
