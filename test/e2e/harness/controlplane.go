@@ -41,6 +41,7 @@ type ControlPlane struct {
 
 	dir    string
 	admin  string // kubeconfig
+	flags  map[string][]string
 	net    *NetNS
 	ca     *authority
 	etcd   *process
@@ -51,6 +52,13 @@ type ControlPlane struct {
 // NewControlPlane starts a control plane that ends with the test, in the network namespace.
 func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 	t.Helper()
+	return NewControlPlaneWith(t, net, nil)
+}
+
+// NewControlPlaneWith is NewControlPlane with further flags for kube-apiserver,
+// kube-controller-manager and kube-scheduler.
+func NewControlPlaneWith(t testing.TB, net *NetNS, flags map[string][]string) *ControlPlane {
+	t.Helper()
 	Need(t, "etcd")
 	bins := map[string]string{}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"} {
@@ -60,7 +68,7 @@ func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &ControlPlane{dir: dir, net: net, admin: filepath.Join(dir, "admin.kubeconfig")}
+	p := &ControlPlane{dir: dir, net: net, admin: filepath.Join(dir, "admin.kubeconfig"), flags: flags}
 	t.Cleanup(func() { p.close(t) })
 	if p.ca, err = newAuthority(dir); err != nil {
 		t.Fatal(err)
@@ -116,7 +124,7 @@ func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 		},
 		"kube-scheduler": {"--kubeconfig", p.path("kube-scheduler.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false"},
 	} {
-		p.others = append(p.others, p.start(t, name, bins[name], args...))
+		p.others = append(p.others, p.start(t, name, bins[name], append(args, flags[name]...)...))
 	}
 	// The namespace has its service account some time after the controller manager has started.
 	Eventually(t, time.Minute, "default service account", func() error {
@@ -150,8 +158,8 @@ func (p *ControlPlane) start(t testing.TB, name, bin string, args ...string) *pr
 func (p *ControlPlane) StartAPIServer(t testing.TB) {
 	t.Helper()
 	host, port, _ := strings.Cut(apiServerAddr, ":")
-	p.api = p.start(t, "kube-apiserver", KubernetesBinary(t, "kube-apiserver"),
-		"--etcd-servers", "http://"+etcdAddr,
+	args := []string{
+		"--etcd-servers", "http://" + etcdAddr,
 		"--bind-address", host, "--advertise-address", host, "--secure-port", port,
 		"--tls-cert-file", p.path("kube-apiserver.crt"), "--tls-private-key-file", p.path("kube-apiserver.key"),
 		"--client-ca-file", p.path("ca.crt"),
@@ -162,7 +170,9 @@ func (p *ControlPlane) StartAPIServer(t testing.TB) {
 		"--service-cluster-ip-range", "10.99.0.0/24", "--endpoint-reconciler-type", "none",
 		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--enable-bootstrap-token-auth",
 		"--audit-policy-file", p.path("audit.yaml"), "--audit-log-path", p.path("audit.log"),
-		"--allow-privileged", "--profiling=false")
+		"--allow-privileged", "--profiling=false",
+	}
+	p.api = p.start(t, "kube-apiserver", KubernetesBinary(t, "kube-apiserver"), append(args, p.flags["kube-apiserver"]...)...)
 	Eventually(t, 2*time.Minute, "kube-apiserver ready", func() error {
 		for name, process := range map[string]*process{"etcd": p.etcd, "kube-apiserver": p.api} {
 			if process.exited() {

@@ -57,7 +57,7 @@ type build struct {
 	out  []byte
 }
 
-var current, old, minikubelet build
+var current, old, minikubelet, hollow build
 
 // kubernetesBuilds are those of the module test/tools/kubelet, by their names.
 var kubernetesBuilds = map[string]*build{
@@ -102,7 +102,21 @@ func MinikubeletBinary(t testing.TB) string {
 	if bin := os.Getenv("KUBELETKIT_E2E_AGENT"); bin != "" {
 		return bin
 	}
-	return filepath.Join(minikubelet.get(t, "minikubelet", func() (string, *exec.Cmd) {
+	return minikubelet.example(t, "minikubelet")
+}
+
+// HollowBinary returns hollow, built from the tree the tests stand in; with
+// KUBELETKIT_E2E_HOLLOW set it is that program instead.
+func HollowBinary(t testing.TB) string {
+	if bin := os.Getenv("KUBELETKIT_E2E_HOLLOW"); bin != "" {
+		return bin
+	}
+	return hollow.example(t, "hollow")
+}
+
+// example builds a program of the directory examples.
+func (b *build) example(t testing.TB, name string) string {
+	return filepath.Join(b.get(t, name, func() (string, *exec.Cmd) {
 		dir, err := os.MkdirTemp("", "kkbin")
 		if err != nil {
 			return "", exec.Command("false")
@@ -111,16 +125,18 @@ func MinikubeletBinary(t testing.TB) string {
 		if os.Getenv("KUBELETKIT_E2E_RACE") == "1" {
 			args = append(args, "-race")
 		}
-		cmd := exec.Command("go", append(args, "./examples/minikubelet")...)
+		cmd := exec.Command("go", append(args, "./examples/"+name)...)
 		cmd.Dir = repoRoot()
 		return dir, cmd
-	}), "minikubelet")
+	}), name)
 }
 
 // RemoveBuilt removes what was built for this process only.
 func RemoveBuilt() {
-	if minikubelet.dir != "" {
-		os.RemoveAll(minikubelet.dir)
+	for _, b := range []*build{&minikubelet, &hollow} {
+		if b.dir != "" {
+			os.RemoveAll(b.dir)
+		}
 	}
 }
 

@@ -36,6 +36,8 @@ var charts = []chart{
 		benchmark: "Idle", unit: "cpu-%", logarithmic: true, more: []string{"containerd-%"}},
 	{file: "memory.svg", title: "Resident memory of the agent", axis: "MB",
 		benchmark: "Idle", unit: "MB"},
+	{file: "fleet.svg", title: "A fleet of hollow nodes with 10 pods each: resident memory", axis: "MB",
+		benchmark: "Fleet", unit: "MB", more: []string{"ready-s", "s", "running", "cpu-s", "idle-cpu-%"}},
 }
 
 // style is how a contender is named and drawn. The colours are those of Okabe and Ito,
@@ -53,6 +55,11 @@ var styles = []style{
 	{"baseline", "baseline", "#009e73", true},
 	{"generic", "EventedPLEG=false", "#e69f00", true},
 	{"kubelet", "kubelet", "#d55e00", false},
+	{"hollow", "all nodes", "#0090d0", false},
+	{"apiserver", "kube-apiserver", "#d55e00", false},
+	{"etcd", "etcd", "#009e73", true},
+	{"controllers", "controller-manager", "#e69f00", true},
+	{"scheduler", "scheduler", "#8a8a8a", true},
 }
 
 func styleOf(contender string) (style, int) {

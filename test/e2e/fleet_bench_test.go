@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
+)
+
+const podsOfANode = 10
+
+// BenchmarkFleet has n pods, 10 for each node, scheduled to the nodes of examples/hollow, which
+// are all in one process. ReplicaSets create them.
+//
+//   - "ready-s" is the time from the start of the process until all nodes are Ready, and "s" that
+//     from the creation of the ReplicaSets until all pods run.
+//   - "running" is the number of pods that run, if not all do within 3 minutes.
+//   - "MB" is the resident memory of each process when all pods run, "cpu-s" its CPU time until
+//     then, and "idle-cpu-%" that of the 20 seconds after it, in percent of a core.
+//
+// KUBELETKIT_E2E_PODS=1000,3000,10000 go test -run '^$' -bench Fleet -benchtime 1x -timeout 60m
+func BenchmarkFleet(b *testing.B) {
+	forEachSize(b, "1000,3000", benchmarkFleet)
+}
+
+var (
+	nodesAreReady = regexp.MustCompile(`nodes are ready after (\S+)`)
+	allPodsRun    = regexp.MustCompile(`all pods running after`)
+)
+
+func benchmarkFleet(b *testing.B, n int) {
+	Need(b, "ip")
+	took := samples{}
+	for b.Loop() {
+		fleetRound(b, n, took)
+	}
+	for _, name := range []string{"hollow", "apiserver", "etcd", "controllers", "scheduler"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportMetric(0, "ns/op")
+			for unit, values := range took[name] {
+				b.ReportMetric(median(values), unit)
+			}
+		})
+	}
+}
+
+// fleetNames are the programs as the lines of the benchmark have them.
+var fleetNames = map[string]string{
+	"hollow": "hollow", "kube-apiserver": "apiserver", "etcd": "etcd", "kube-controller-manager": "controllers", "kube-scheduler": "scheduler",
+}
+
+func fleetRound(b *testing.B, n int, took samples) {
+	b.Helper()
+	nodes := n / podsOfANode
+	net, err := NewNetNS()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer net.Close()
+	// Their default limits are those of clusters that share their API server with others.
+	fast := []string{"--kube-api-qps=1000", "--kube-api-burst=2000"}
+	plane := NewControlPlaneWith(b, net, map[string][]string{
+		"kube-controller-manager": append(fast, "--allocate-node-cidrs=false", "--controllers=node-lifecycle-controller,taint-eviction-controller,replicaset-controller,serviceaccount-controller"),
+		"kube-scheduler":          fast,
+	})
+	fleet := plane.NewFleet(b, nodes, podsOfANode)
+	await := func(what string, limit time.Duration, expr *regexp.Regexp) []string {
+		for began := time.Now(); time.Since(began) < limit; time.Sleep(100 * time.Millisecond) {
+			if fleet.Exited() {
+				b.Fatal("the fleet has ended")
+			}
+			if found := fleet.Said(expr); found != nil {
+				return found
+			}
+		}
+		b.Logf("not within %v: %s", limit, what)
+		return nil
+	}
+	ready := await("nodes ready", 2*time.Minute, nodesAreReady)
+	if ready == nil {
+		b.Fatalf("%d nodes are too many", nodes)
+	}
+	d, err := time.ParseDuration(ready[1])
+	if err != nil {
+		b.Fatal(err)
+	}
+	took.add("hollow", "ready-s", d.Seconds())
+	var sets strings.Builder
+	for i := range podsOfANode {
+		fmt.Fprintf(&sets, `
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: r%[1]d}
+spec: {replicas: %[2]d, selector: {matchLabels: {r: r%[1]d}}, template: {metadata: {labels: {r: r%[1]d}},
+  spec: {automountServiceAccountToken: false, containers: [{name: c, image: "example.com/image:1"}]}}}
+`, i, nodes)
+	}
+	began := time.Now()
+	plane.Apply(b, sets.String())
+	running := n
+	if await("all pods running", 3*time.Minute, allPodsRun) == nil {
+		running = 0
+		for _, text := range strings.Fields(plane.Kubectl(b, "get", "rs", "-o", "jsonpath={.items[*].status.readyReplicas}")) {
+			ready, err := strconv.Atoi(text)
+			if err != nil {
+				b.Fatal(err)
+			}
+			running += ready
+		}
+	}
+	took.add("hollow", "s", time.Since(began).Seconds())
+	took.add("hollow", "running", float64(running))
+	const idle = 20 * time.Second
+	time.Sleep(3 * time.Second)
+	before := plane.Costs(b, fleet)
+	time.Sleep(idle)
+	for name, after := range plane.Costs(b, fleet) {
+		took.add(fleetNames[name], "MB", float64(after.RSS)/1e6)
+		took.add(fleetNames[name], "cpu-s", before[name].CPU.Seconds())
+		took.add(fleetNames[name], "idle-cpu-%", 100*float64(after.CPU-before[name].CPU)/float64(idle))
+	}
+}
