@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -138,4 +139,16 @@ spec:
 	}, 30*time.Second, 50*time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
+}
+
+// Each container has a supervisor, which is this program: what it initialises is paid for each.
+func TestASupervisorDoesNotInitialiseClientGo(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Args = []string{"kubeletkit-supervisor", t.TempDir()}
+	cmd.Env = []string{"GODEBUG=inittrace=1"}
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name kubeletkit-supervisor")
+	assert.NotContains(t, string(out), "init k8s.io/client-go/")
+	assert.NotContains(t, string(out), "init k8s.io/api/")
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
+	_ "github.com/kubeletkit/kubeletkit/runtime/process/early" // supervisors do without client-go
 )
 
 func main() {

@@ -146,8 +146,8 @@
 // A supervisor in minikubelet has about 2.2 MB of memory of its own, 2 MB more if its
 // container writes much, and 7 threads. The rest of its resident memory is shared with the
 // server. Most of that, and of the CPU time of a start, is the start of the program and the
-// initialisation of its packages, which come before Init. Keep it small. docs/performance.md has the cost of a
-// start.
+// initialisation of its packages, which come before Init. Keep it small, or import package early,
+// which calls Init before most packages are initialised. docs/performance.md has the cost of a start.
 //
 // Statistics come from cgroups. Without cgroups they come from one pass over /proc, which
 // counts shared pages for each process and does not count I/O.

@@ -1,15 +1,13 @@
 package supervise
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // serve answers requests until the listener is closed.
@@ -25,11 +23,13 @@ func (s *supervisor) serve(l *net.UnixListener) {
 			}
 		}
 		go func() {
-			// A panic would end the supervisor, and with it the container.
-			err := runtime.Recover(func() error { s.answer(&Conn{c}); return nil })
-			if p := (*runtime.PanicError)(nil); errors.As(err, &p) {
-				fmt.Fprintf(os.Stderr, "answering a request: %v\n%s", err, p.Stack)
-			}
+			defer func() {
+				// A panic would end the supervisor, and with it the container.
+				if v := recover(); v != nil {
+					fmt.Fprintf(os.Stderr, "answering a request: panic: %v\n%s", v, debug.Stack())
+				}
+			}()
+			s.answer(&Conn{c})
 		}()
 	}
 }
