@@ -50,7 +50,7 @@ func main() {
 // run runs the agent, or a command that talks to it.
 func run(ctx context.Context, args []string) error {
 	if name, args, ok := client.Split(args, config.Flags()); ok {
-		return client.Run(ctx, name, args, client.Env{Out: os.Stdout, Err: os.Stderr, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
+		return client.Run(ctx, name, args, client.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 			return stopPods(ctx, rootDir, endpoint, os.Stdout)
 		}})
 	}

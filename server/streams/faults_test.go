@@ -304,3 +304,28 @@ func TestServerStops(t *testing.T) {
 		until(t, "the session ends", func() bool { return w.h.Sessions() == 0 })
 	})
 }
+
+// The credentials of a client are for this server, and not for the runtime.
+func TestCredentials(t *testing.T) {
+	received := make(chan http.Header, 10)
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		received <- req.Header
+		http.Error(w, "no", http.StatusTeapot)
+	}))
+	defer backend.Close()
+	for name, r := range requests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, true, streams.Options{})
+			w.serve(t, fixed{url: backend.URL}, streams.Options{})
+			header := r.header.Clone()
+			header.Set("Authorization", "Bearer secret")
+			header.Set("Cookie", "secret=1")
+			conn, _, resp := w.raw(t, http.MethodPost, r.target, header)
+			assert.Equal(t, http.StatusTeapot, resp.StatusCode)
+			require.NoError(t, conn.Close())
+			got := <-received
+			assert.Empty(t, got["Authorization"])
+			assert.Empty(t, got["Cookie"])
+		})
+	}
+}

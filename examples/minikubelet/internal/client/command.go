@@ -16,6 +16,7 @@ import (
 
 // Env is what commands use of the program that calls them.
 type Env struct {
+	In       io.Reader // a terminal if it is an *os.File that is one
 	Out, Err io.Writer
 	// StopPods ends the pods of an agent that does not run. It is called by the command
 	// stop with the directory of that agent, and with the endpoint of its container
@@ -58,6 +59,9 @@ type call struct {
 	follow, previous, timestamps bool
 	tail                         int
 	dryRun, all                  bool
+	stdin, tty, quiet            bool
+	addresses                    []string
+	noPreserve                   bool
 }
 
 // commands returns all commands in the order of the help.
@@ -81,8 +85,21 @@ func commands() []command {
 			flags: (*call).logsFlags, run: (*call).logs,
 		}, {
 			name: "exec", synopsis: "POD -- COMMAND [ARG...]", short: "run a command in a container",
-			long:  "The command has no input; its output is printed when it has ended. The exit code is that of the command.",
-			flags: (*call).containerFlags, run: (*call).exec,
+			long:  "The exit code is that of the command. For a shell: minikubelet exec -it POD -- sh",
+			flags: (*call).streamFlags, run: (*call).exec,
+		}, {
+			name: "attach", synopsis: "POD", short: "connect to the main process of a container",
+			long:  "The container goes on when the command is ended. Its spec decides whether it has a terminal (tty) and an input (stdin).",
+			flags: (*call).streamFlags, run: (*call).attach,
+		}, {
+			name: "port-forward", synopsis: "POD [LOCAL:]REMOTE...", short: "forward ports of this machine to a pod",
+			long:  "REMOTE is the number or the name of a port of the pod. LOCAL is the same if it is not given; if it is empty, as in :80, it is chosen.",
+			flags: (*call).forwardFlags, run: (*call).portForward,
+		}, {
+			name: "cp", synopsis: "SOURCE DESTINATION", short: "copy files to a container or from one",
+			long: "One of the two is a path of this machine, the other one is [NAMESPACE/]POD:PATH. A directory is copied with all that is in it. " +
+				"The container needs the program tar. Links in a container are not copied.\n\n" + podHelp,
+			flags: (*call).copyFlags, run: (*call).cp,
 		}, {
 			name: "images", short: "list the images, and what keeps them", run: (*call).images,
 		}, {
@@ -123,6 +140,23 @@ func (c *call) historyFlags(fs *pflag.FlagSet) {
 func (c *call) containerFlags(fs *pflag.FlagSet) {
 	c.namespaceFlag(fs)
 	fs.StringVarP(&c.container, "container", "c", "", "container of the pod (default: its first one)")
+}
+
+func (c *call) streamFlags(fs *pflag.FlagSet) {
+	c.containerFlags(fs)
+	fs.BoolVarP(&c.stdin, "stdin", "i", false, "pass the input on to the container")
+	fs.BoolVarP(&c.tty, "tty", "t", false, "the input is a terminal")
+	fs.BoolVarP(&c.quiet, "quiet", "q", false, "print only what the container writes")
+}
+
+func (c *call) forwardFlags(fs *pflag.FlagSet) {
+	c.namespaceFlag(fs)
+	fs.StringSliceVar(&c.addresses, "address", []string{"localhost"}, "addresses to listen on")
+}
+
+func (c *call) copyFlags(fs *pflag.FlagSet) {
+	c.containerFlags(fs)
+	fs.BoolVar(&c.noPreserve, "no-preserve", false, "do not keep owner and permissions in the container")
 }
 
 func (c *call) logsFlags(fs *pflag.FlagSet) {

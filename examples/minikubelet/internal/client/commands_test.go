@@ -25,6 +25,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/history/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
+	streamserver "github.com/kubeletkit/kubeletkit/server/streams"
 )
 
 // node is an agent with the pod web-n1, of which container "a" runs.
@@ -73,7 +74,9 @@ func named(pod *v1.Pod, name string, uid types.UID) *v1.Pod {
 func (n *node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) {
 	c := runtime.ContainerStatus{LogPath: n.log}
 	c.Name, c.ID, c.State = "a", runtime.ContainerID{Type: "t", ID: "1"}, runtime.ContainerRunning
-	return &runtime.PodStatus{Containers: []runtime.ContainerStatus{c}}, true
+	return &runtime.PodStatus{
+		Containers: []runtime.ContainerStatus{c}, Sandboxes: []runtime.SandboxStatus{{Sandbox: runtime.Sandbox{ID: "s", State: runtime.SandboxReady}}},
+	}, true
 }
 
 func (n *node) Exec(_ context.Context, _ runtime.ContainerID, cmd []string, _ time.Duration) (runtime.ExecResult, error) {
@@ -106,7 +109,9 @@ func TestCommands(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, l, control.Handler(n, control.NewStop(), server.Options{})) }()
+	go func() {
+		served <- server.Serve(ctx, l, control.Handler(n, control.NewStop(), server.Options{Streams: streamserver.New(n, n, streamserver.Options{})}))
+	}()
 	defer func() { cancel(); require.NoError(t, <-served) }()
 
 	const note = "Container \"a\" is taken out of a, b, setup, proxy; name another with -c.\n"
@@ -135,7 +140,7 @@ func TestCommands(t *testing.T) {
 		{"logs of one that does not run", []string{"logs", "web", "-c", "b"}, "", "", `container "b" in pod "web-n1" is waiting to start: CreateContainerError: no such device`},
 		{"exec", []string{"exec", "web", "-c", "a", "--", "echo", "-n", "a b"}, "echo|-n|a b", "", ""},
 		{"exec that fails", []string{"exec", "web", "-c", "a", "--", "fail"}, "failed\n", "", "exit code 3"},
-		{"exec of nothing", []string{"exec", "web", "-c", "a", "--", "none"}, "", "", "the agent says: no such program"},
+		{"exec of nothing", []string{"exec", "web", "-c", "a", "--", "none"}, "", "", "the agent says: Internal error occurred: error executing command in container: no such program"},
 		{"exec without a dash", []string{"exec", "web", "ls"}, "", "", "want the name of one pod, --, and a command"},
 		{"images of an agent without", []string{"images"}, "", "", "the agent says: this agent does not collect images"},
 		{"images with an argument", []string{"images", "x"}, "", "", `images: unexpected argument "x"`},

@@ -19,7 +19,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/history"
-	"github.com/kubeletkit/kubeletkit/server"
 )
 
 // pods prints the table of the pods.
@@ -201,33 +200,6 @@ func withReason(err error, pod *v1.Pod, container string) error {
 		return fmt.Errorf("%w: %s: %s", err, terminal.Escape(pod.Status.Reason), terminal.Escape(pod.Status.Message))
 	}
 	return err
-}
-
-// exec runs a command in a container, and prints its output.
-func (c *call) exec(ctx context.Context) error {
-	if c.dash != 1 || len(c.args) < 2 {
-		return c.misused("want the name of one pod, --, and a command")
-	}
-	pod, container, err := c.target(ctx, c.args[0], false)
-	if err != nil {
-		return err
-	}
-	resp, err := c.client.do(ctx, http.MethodPost, pathOf("run", pod, container), url.Values{"command": c.args[1:]})
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(c.Out, resp.Body); err != nil {
-		return err
-	}
-	code, err := strconv.Atoi(resp.Header.Get(server.ExitCodeHeader))
-	if err != nil {
-		return errors.New("the answer of the agent has no exit code of the command")
-	}
-	if code != 0 {
-		return ExitCode(code)
-	}
-	return nil
 }
 
 // podNamespace returns the namespace of the pod that a command is about.

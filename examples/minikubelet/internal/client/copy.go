@@ -1,0 +1,290 @@
+package client
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+)
+
+// fileSpec is one of the two places of a copy.
+type fileSpec struct {
+	namespace, pod string // "" for a file of this machine
+	path           string
+}
+
+// parseFileSpec parses [[NAMESPACE/]POD:]PATH, as kubectl.
+func parseFileSpec(arg string) (fileSpec, error) {
+	before, after, remote := strings.Cut(arg, ":")
+	if !remote {
+		return fileSpec{path: arg}, nil
+	}
+	s := fileSpec{pod: before, path: after}
+	if namespace, pod, ok := strings.Cut(before, "/"); ok {
+		s.namespace, s.pod = namespace, pod
+		if namespace == "" {
+			s.pod = ""
+		}
+	}
+	if s.pod == "" || strings.Contains(s.pod, "/") || s.path == "" {
+		return s, fmt.Errorf("%q: want [[NAMESPACE/]POD:]PATH", arg)
+	}
+	return s, nil
+}
+
+// cp copies files to a container or from one, with the program tar of the container.
+func (c *call) cp(ctx context.Context) error {
+	if len(c.args) != 2 {
+		return c.misused("want a source and a destination")
+	}
+	c.Err = &sharedWriter{w: c.Err} // of tar in the container and of this process
+	from, err := parseFileSpec(c.args[0])
+	if err != nil {
+		return c.misused(err.Error())
+	}
+	to, err := parseFileSpec(c.args[1])
+	if err != nil {
+		return c.misused(err.Error())
+	}
+	remote := to
+	switch {
+	case from.pod != "" && to.pod != "":
+		return c.misused("one of source and destination must be a file of this machine")
+	case from.pod == "" && to.pod == "":
+		return c.misused("one of source and destination must be a file of a pod, as in POD:PATH")
+	case from.path == "" || to.path == "":
+		return c.misused("the path of a file is empty")
+	case from.pod != "":
+		remote = from
+	}
+	if remote.namespace != "" {
+		c.namespace = remote.namespace
+	}
+	pod, container, err := c.target(ctx, remote.pod, false)
+	if err != nil {
+		return err
+	}
+	if from.pod != "" {
+		err = c.copyFrom(ctx, pod, container, from.path, to.path)
+	} else {
+		err = c.copyTo(ctx, pod, container, from.path, to.path)
+	}
+	if code := ExitCode(0); errors.As(err, &code) && code != interrupted {
+		err = fmt.Errorf("tar in container %q ended with exit code %d; the image needs the program tar", container, int(code))
+	}
+	return err
+}
+
+// sharedWriter is a writer that several goroutines use.
+type sharedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (s *sharedWriter) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(b)
+}
+
+// copyTo copies a file or directory of this machine to a container.
+func (c *call) copyTo(ctx context.Context, pod *v1.Pod, container, local, remote string) error {
+	if _, err := os.Lstat(local); err != nil {
+		return err
+	}
+	// As kubectl: into a directory, if that exists.
+	if c.client.stream(ctx, pathOf("exec", pod, container), map[string][]string{"command": {"test", "-d", remote}}, streams{out: io.Discard, err: io.Discard}) == nil {
+		absolute, err := filepath.Abs(local)
+		if err != nil {
+			return err
+		}
+		remote = path.Join(remote, filepath.Base(absolute))
+	}
+	remote = path.Clean(remote)
+	r, w := io.Pipe()
+	packed := make(chan error, 1) // one value, of the one goroutine
+	go func() {
+		err := pack(w, local, path.Base(remote))
+		_ = w.CloseWithError(err)
+		packed <- err
+	}()
+	cmd := []string{"tar", "-xmf", "-", "-C", path.Dir(remote)}
+	if c.noPreserve {
+		cmd = []string{"tar", "--no-same-permissions", "--no-same-owner", "-xmf", "-", "-C", path.Dir(remote)}
+	}
+	err := c.run(ctx, pod, container, r, c.Out, cmd...)
+	_ = r.CloseWithError(errStopped)
+	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) {
+		return perr
+	}
+	return err
+}
+
+// errStopped means that the archive is not read any more.
+var errStopped = errors.New("the copy has ended")
+
+// pack writes an archive of a file or a directory, which has the name in the archive.
+func pack(w io.Writer, local, name string) error {
+	archive := tar.NewWriter(w)
+	err := filepath.WalkDir(local, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		link := ""
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			if link, err = os.Readlink(file); err != nil {
+				return err
+			}
+		case !info.IsDir() && !info.Mode().IsRegular():
+			return fmt.Errorf("%s is neither a file nor a directory nor a link", file)
+		}
+		header, err := tar.FileInfoHeader(info, link)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(local, file)
+		if err != nil {
+			return err
+		}
+		header.Name = path.Join(name, filepath.ToSlash(rel))
+		if info.IsDir() {
+			header.Name += "/"
+		}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			return nil
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.Copy(archive, f)
+		return err
+	})
+	return errors.Join(err, archive.Close())
+}
+
+// copyFrom copies a file or directory of a container to this machine.
+func (c *call) copyFrom(ctx context.Context, pod *v1.Pod, container, remote, local string) error {
+	remote = path.Clean(remote)
+	dir, base := path.Split(remote)
+	if base == ".." || base == "." || base == "" {
+		dir, base = remote, "."
+	}
+	if dir == "" {
+		dir = "."
+	}
+	if info, err := os.Stat(local); err == nil && info.IsDir() {
+		if base != "." {
+			local = filepath.Join(local, base) // into a directory, if that exists
+		}
+	}
+	r, w := io.Pipe()
+	unpacked := make(chan error, 1) // one value, of the one goroutine
+	go func() {
+		err := c.unpack(r, base, local)
+		_ = r.CloseWithError(errStopped)
+		unpacked <- err
+	}()
+	err := c.run(ctx, pod, container, nil, w, "tar", "cf", "-", "-C", dir, "./"+base)
+	_ = w.CloseWithError(err)
+	if uerr := <-unpacked; uerr != nil && (err == nil || !errors.Is(uerr, err)) {
+		return uerr
+	}
+	return err
+}
+
+// unpack extracts an archive of the file or directory base to local. The archive comes from a
+// container, which may not be trusted: nothing is written outside of local, also not through
+// links, and links are left out, as in kubectl.
+func (c *call) unpack(r io.Reader, base, local string) error {
+	local, err := filepath.Abs(local)
+	if err != nil {
+		return err
+	}
+	parent, name := filepath.Split(local)
+	root, err := os.OpenRoot(parent)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	archive := tar.NewReader(r)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.extract(root, archive, header, base, name); err != nil {
+			return fmt.Errorf("%q in the archive of the container: %w", header.Name, err)
+		}
+	}
+}
+
+// errEscape means that an archive has a file at a place where it may have none.
+var errEscape = errors.New("it is outside of what was copied; the copy ends here")
+
+// extract writes one entry of an archive: base becomes name in root.
+func (c *call) extract(root *os.Root, content io.Reader, header *tar.Header, base, name string) error {
+	for _, element := range strings.Split(header.Name, "/") {
+		if element == ".." {
+			return errEscape
+		}
+	}
+	entry := path.Clean(header.Name)
+	rest := entry
+	if base != "." {
+		var below bool
+		if rest, below = strings.CutPrefix(entry, base); !below || rest != "" && rest[0] != '/' {
+			return errEscape
+		}
+		rest = strings.TrimPrefix(rest, "/")
+	}
+	if !filepath.IsLocal(filepath.FromSlash(entry)) {
+		return errEscape
+	}
+	to := filepath.Join(name, filepath.FromSlash(rest))
+	info := header.FileInfo()
+	switch {
+	case info.IsDir():
+		return root.MkdirAll(to, 0o755)
+	case header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink:
+		fmt.Fprintf(c.Err, "warning: skipping link: %q -> %q\n", terminal.Escape(to), terminal.Escape(header.Linkname))
+		return nil
+	case !info.Mode().IsRegular():
+		fmt.Fprintf(c.Err, "warning: skipping %q, which is no file\n", terminal.Escape(to))
+		return nil
+	}
+	if dir := filepath.Dir(to); dir != "." {
+		if err := root.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	f, err := root.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm()|0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Close())
+}

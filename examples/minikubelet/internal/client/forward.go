@@ -1,0 +1,72 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/portforward"
+	clientspdy "k8s.io/client-go/transport/spdy"
+)
+
+// portForward listens on ports of this machine and forwards connections to ports of a pod.
+func (c *call) portForward(ctx context.Context) error {
+	if len(c.args) < 2 {
+		return c.misused("want the name of one pod and its ports")
+	}
+	pod, _, err := c.target(ctx, strings.TrimPrefix(strings.TrimPrefix(c.args[0], "pod/"), "pods/"), false)
+	if err != nil {
+		return err
+	}
+	var ports []string
+	for _, port := range c.args[1:] {
+		numbered, err := numberedPort(pod, port)
+		if err != nil {
+			return err
+		}
+		ports = append(ports, numbered)
+	}
+	rt, upgrader, err := c.client.upgrader()
+	if err != nil {
+		return err
+	}
+	path := "/portForward/" + url.PathEscape(pod.Namespace) + "/" + url.PathEscape(pod.Name) + "/" + url.PathEscape(string(pod.UID))
+	dialer := clientspdy.NewDialerForStreaming(upgrader, &http.Client{Transport: rt}, http.MethodPost, &url.URL{Scheme: "http", Host: "agent", Path: path})
+	f, err := portforward.NewOnAddressesForStreamingWithContext(ctx, dialer, c.addresses, ports, make(chan struct{}), c.Out, c.Err)
+	if err != nil {
+		return c.misused(err.Error())
+	}
+	if err := f.ForwardPorts(); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// numberedPort returns LOCAL:REMOTE with a number for the remote port, which may be the name of
+// a port of the pod.
+func numberedPort(pod *v1.Pod, port string) (string, error) {
+	local, remote, pair := strings.Cut(port, ":")
+	if !pair {
+		remote = local
+	}
+	if _, err := strconv.ParseUint(remote, 10, 16); err == nil {
+		return port, nil
+	}
+	for _, container := range pod.Spec.Containers {
+		for _, p := range container.Ports {
+			if p.Name != remote || remote == "" {
+				continue
+			}
+			number := strconv.Itoa(int(p.ContainerPort))
+			if !pair {
+				local = number
+			}
+			return local + ":" + number, nil
+		}
+	}
+	return "", fmt.Errorf("pod %s/%s has no port %q: want a number or the name of a port, or LOCAL:REMOTE", pod.Namespace, pod.Name, remote)
+}
