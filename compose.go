@@ -210,8 +210,10 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		podsync.Options{
 			PodsDir: p.PodsDir, Host: p.Host, Objects: p.Objects, PullSecrets: a.opts.PullSecrets, ServiceEnv: a.opts.ServiceEnv,
 			Removed: func(uid types.UID) bool {
-				_, desired := p.PodManager.ByUID(uid)
-				return !desired
+				// The sandboxes of a pod that is deleted in the API are removed when it has finished,
+				// see removable.
+				pod, desired := p.PodManager.ByUID(uid)
+				return !desired || pod.DeletionTimestamp != nil
 			},
 			NetworkReady: p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
 		})

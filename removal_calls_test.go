@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -35,17 +36,22 @@ func TestCallsOfRemovals(t *testing.T) {
 		changes := callsOfRemovals(t, "containerd", 40)
 		assert.Equal(t, map[string]int{"StopContainer": 40, "RemovePodSandbox": 40}, changes)
 	})
+	t.Run("deleted in the API", func(t *testing.T) {
+		changes := callsOfRemovals(t, "containerd", 40, testpod.Deleted(30))
+		assert.Equal(t, map[string]int{"StopContainer": 40, "RemovePodSandbox": 40}, changes)
+	})
 }
 
-// callsOfRemovals returns how many calls of each method a runtime of that name gets.
-func callsOfRemovals(t *testing.T, name string, n int) map[string]int {
+// callsOfRemovals returns how many calls of each method a runtime of that name gets when the
+// source removes all pods, or changes them if options are given.
+func callsOfRemovals(t *testing.T, name string, n int, options ...testpod.Option) map[string]int {
 	changes := map[string]int{}
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{Name: name, Images: []string{"busybox:1"}, Dir: dir, CRI: cri.Options{MaxParallelEnds: 8}})
 		defer rt.Close()
 		rt.Script(fake.Target{}, fake.Behavior{StopDelay: 100 * time.Millisecond})
-		source := podconfigfake.NewSource("test")
+		source := podconfigfake.NewSource(runtime.SourceAPI)
 		var pods []*v1.Pod
 		for i := range n {
 			name := string(rune('a'+i/26)) + string(rune('a'+i%26))
@@ -71,7 +77,13 @@ func callsOfRemovals(t *testing.T, name string, n int) map[string]int {
 			rt.Inject(fake.Fault{Call: call, Delay: 100 * time.Millisecond})
 		}
 		rt.ForgetCalls()
-		source.Set()
+		for i := range pods {
+			pods[i] = testpod.With(pods[i], options...)
+		}
+		if len(options) == 0 {
+			pods = nil
+		}
+		source.Set(pods...)
 		time.Sleep(time.Minute)
 		require.Empty(t, rt.Instances(fake.Target{}))
 

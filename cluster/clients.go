@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -65,6 +66,10 @@ func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 	} {
 		limited := rest.CopyConfig(config)
 		limited.RateLimiter = nil
+		if limited.ContentType == "" { // the clients of events have another default than the others
+			limited.ContentType = runtime.ContentTypeProtobuf
+			limited.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+		}
 		limited.QPS, limited.Burst = one.budget.QPS, one.budget.Burst
 		if *one.client, err = kubernetes.NewForConfig(limited); err != nil {
 			errs = append(errs, fmt.Errorf("client of Budgets.%s: %w", one.name, err))

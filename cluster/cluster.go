@@ -30,7 +30,7 @@ type Config struct {
 	NodeName string
 	// REST has the address of the API server and the credentials of the node, as
 	// Config of a credentials.Client returns it. Its limits of requests have no effect, see
-	// Budgets.
+	// Budgets. Without a ContentType, objects are protobuf, as with kubelet; patches are JSON.
 	REST *rest.Config
 	// Budgets are the limits of requests.
 	Budgets Budgets

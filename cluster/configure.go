@@ -70,6 +70,9 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
 	opts.Objects = bothObjects(n.objects, opts.Objects, n.source.Synced)
 	opts.Tokens, opts.TrustBundles, opts.ServiceEnv = n.tokens, n.bundles, n.services.Env
+	if opts.Claims == nil {
+		opts.Claims = claims{n.clients.objects}
+	}
 	opts.EveryEvent = bothEvents(n.written, opts.EveryEvent)
 	return nil
 }

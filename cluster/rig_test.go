@@ -45,7 +45,7 @@ type rig struct {
 func onNode(t *testing.T, test func(r *rig)) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, root: root, api: apitest.New(), rt: fake.New(fake.Options{Dir: root}), static: podconfigfake.NewSource("file")}
+		r := &rig{T: t, root: root, api: apitest.New(), rt: fake.New(fake.Options{Name: "containerd", Dir: root}), static: podconfigfake.NewSource("file")}
 		defer r.rt.Close()
 		r.static.Set()
 		r.start()

@@ -96,8 +96,8 @@ type Options struct {
 	// NetworkReady returns an error while only pods with the host's network can be
 	// started. nil: the network is always ready.
 	NetworkReady func() error
-	// Removed reports whether a pod was removed from its source, so that its sandboxes are
-	// removed soon after its end; see [runtime.PodKill]. It must not block. nil: no pod is
+	// Removed reports whether a pod was removed from its source or deleted in the API, so that
+	// its sandboxes are removed soon after its end; see [runtime.PodKill]. It must not block. nil: no pod is
 	// known to be.
 	Removed func(uid types.UID) bool
 	// Event receives failed mounts, exceeded limits and deadlines. The runtime gets it

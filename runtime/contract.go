@@ -187,10 +187,10 @@ type PodKill struct {
 	// grace period in seconds: GracePeriod, or less if less was requested meanwhile. It
 	// does not block.
 	GraceBegins func() int64
-	// Removed means that the pod is not desired any more: its sandboxes are removed by
-	// [Remover.RemoveSandbox] soon after this call. A runtime may then stop a sandbox when it
-	// removes it, if nothing that the pod has reserved can be missed until then. From this call
-	// on the sandbox is not ready.
+	// Removed means that the pod is not desired any more, or was deleted in the API: its
+	// sandboxes are removed by [Remover.RemoveSandbox] soon after this call. A runtime may then
+	// stop a sandbox when it removes it, if nothing that the pod has reserved can be missed until
+	// then. From this call on the sandbox is not ready.
 	Removed bool
 	// Event receives the events of this kill, and Record the outcomes of its stops and hooks.
 	// If nil, they are discarded.

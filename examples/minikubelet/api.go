@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/credentials"
@@ -112,7 +111,7 @@ func newGuard(s *config.Settings, client kubernetes.Interface, log logr.Logger) 
 // reviewClient returns a client for reviews and serving certificates, with a budget of its own:
 // strangers can cause reviews.
 func (m *member) reviewClient(s *config.Settings) (kubernetes.Interface, error) {
-	limited := withAgent(rest.CopyConfig(m.credentials.Config()))
+	limited := restConfig(s, m.credentials.Config())
 	limited.QPS, limited.Burst = float32(*s.KubeAPIQPS), int(s.KubeAPIBurst)
 	if limited.QPS == 0 {
 		limited.QPS = -1

@@ -37,14 +37,15 @@ func newMember(s *config.Settings, log logr.Logger) (*member, error) {
 	}
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	node, err := cluster.New(cluster.Config{
-		NodeName: name, REST: withAgent(creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), Logger: log.WithName("cluster"),
+		NodeName: name, REST: restConfig(s, creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), Logger: log.WithName("cluster"),
 	})
 	return &member{node, creds}, err
 }
 
-// withAgent sets the user agent, by which the API server tells clients apart in its logs.
-func withAgent(c *rest.Config) *rest.Config {
-	c.UserAgent = "minikubelet"
+// restConfig sets the user agent, by which the API server tells clients apart in its logs, and
+// the media type.
+func restConfig(s *config.Settings, c *rest.Config) *rest.Config {
+	c.UserAgent, c.ContentType = "minikubelet", s.ContentType
 	return c
 }
 

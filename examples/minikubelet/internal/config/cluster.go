@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/utils/ptr"
@@ -24,9 +25,9 @@ import (
 // clusterFlags and clusterFields have an effect only with --kubeconfig.
 const (
 	clusterFlags = `bootstrap-kubeconfig cert-dir cloud-provider enable-controller-attach-detach event-burst event-qps
-		kube-api-burst kube-api-qps node-labels node-status-max-images node-status-update-frequency provider-id register-node
+		kube-api-burst kube-api-content-type kube-api-qps node-labels node-status-max-images node-status-update-frequency provider-id register-node
 		register-with-taints rotate-certificates`
-	clusterFields = `enableControllerAttachDetach eventBurst eventRecordQPS kubeAPIBurst kubeAPIQPS nodeLeaseDurationSeconds
+	clusterFields = `contentType enableControllerAttachDetach eventBurst eventRecordQPS kubeAPIBurst kubeAPIQPS nodeLeaseDurationSeconds
 		nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency providerID registerNode registerWithTaints
 		rotateCertificates serverTLSBootstrap localStorageCapacityIsolation mergeDefaultEvictionSettings`
 )
@@ -55,6 +56,7 @@ func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(s.EnableControllerAttachDetach, "enable-controller-attach-detach", *s.EnableControllerAttachDetach, "let the controllers of the cluster attach volumes")
 	fs.DurationVar(&s.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency", s.NodeStatusUpdateFrequency.Duration, "time between two looks at the status of the node")
 	fs.Int32Var(s.NodeStatusMaxImages, "node-status-max-images", *s.NodeStatusMaxImages, "images in the status of the node; -1 for all")
+	fs.StringVar(&s.ContentType, "kube-api-content-type", s.ContentType, "media type of requests to the API server")
 	fs.Int32Var(s.KubeAPIQPS, "kube-api-qps", *s.KubeAPIQPS, "requests a second to the API server, apart from events and the node")
 	fs.Int32Var(&s.KubeAPIBurst, "kube-api-burst", s.KubeAPIBurst, "requests at once")
 	fs.Int32Var(s.EventRecordQPS, "event-qps", *s.EventRecordQPS, "events a second; 0 for 5")
@@ -75,6 +77,7 @@ func clusterDefaults(c *KubeletConfiguration) {
 	def(&c.RegisterNode, ptr.To(true))
 	def(&c.EnableControllerAttachDetach, ptr.To(true))
 	def(&c.LocalStorageCapacityIsolation, ptr.To(true))
+	def(&c.ContentType, kruntime.ContentTypeProtobuf)
 	def(&c.KubeAPIQPS, ptr.To[int32](50))
 	def(&c.KubeAPIBurst, 100)
 	def(&c.EventRecordQPS, ptr.To[int32](50))
@@ -98,6 +101,9 @@ func (s *Settings) validateCluster() (errs []error) {
 		if n < 0 {
 			errs = append(errs, fmt.Errorf("%s: must not be negative", field))
 		}
+	}
+	if t := s.ContentType; t != kruntime.ContentTypeProtobuf && t != kruntime.ContentTypeJSON {
+		errs = append(errs, fmt.Errorf("contentType %q: must be %s or %s", t, kruntime.ContentTypeProtobuf, kruntime.ContentTypeJSON))
 	}
 	if s.NodeLeaseDurationSeconds <= 0 {
 		errs = append(errs, fmt.Errorf("nodeLeaseDurationSeconds %d: must be above 0", s.NodeLeaseDurationSeconds))

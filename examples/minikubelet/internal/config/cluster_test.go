@@ -27,6 +27,7 @@ func TestCluster(t *testing.T) {
 			assert.False(t, o.NoRegister)
 			assert.False(t, o.NoControllerAttach)
 			assert.Equal(t, "100Mi", o.EvictionHard["memory.available"])
+			assert.Equal(t, "application/vnd.kubernetes.protobuf", s.ContentType)
 			assert.Equal(t, int32(50), *s.KubeAPIQPS)
 			assert.Equal(t, int32(100), s.KubeAPIBurst)
 			assert.Equal(t, int32(50), *s.NodeStatusMaxImages)
@@ -57,12 +58,13 @@ func TestCluster(t *testing.T) {
 				assert.Equal(t, "a=b:NoExecute", o.Taints[0].ToString())
 			}},
 		{"flags over fields", header + "registerNode: true\nregisterWithTaints: [{key: a, value: b, effect: NoExecute}]\nevictionHard: {memory.available: 5%}\nkubeAPIQPS: 7\n",
-			[]string{"--kubeconfig=/k", "--register-node=false", "--register-with-taints=c:NoSchedule", "--eviction-hard=nodefs.available<1Gi", "--kube-api-qps=9", "--node-labels=a=b,c=d", "--node-labels=a=e"}, func(t *testing.T, s *Settings) {
+			[]string{"--kubeconfig=/k", "--register-node=false", "--register-with-taints=c:NoSchedule", "--eviction-hard=nodefs.available<1Gi", "--kube-api-qps=9", "--kube-api-content-type=application/json", "--node-labels=a=b,c=d", "--node-labels=a=e"}, func(t *testing.T, s *Settings) {
 				o := nodeOptions(t, s)
 				assert.True(t, o.NoRegister)
 				assert.Equal(t, "c:NoSchedule", o.Taints[0].ToString())
 				assert.Equal(t, map[string]string{"nodefs.available": "1Gi"}, o.EvictionHard)
 				assert.Equal(t, int32(9), *s.KubeAPIQPS)
+				assert.Equal(t, "application/json", s.ContentType)
 				assert.Equal(t, map[string]string{"a": "e", "c": "d"}, o.Labels)
 			}},
 		{"a cloud provider", "", []string{"--kubeconfig=/k", "--cloud-provider=external", "--node-ip=192.0.2.1,2001:db8::1"}, func(t *testing.T, s *Settings) {
@@ -110,6 +112,7 @@ func TestClusterSettingsThatAreWrong(t *testing.T) {
 		"threshold":            {args: []string{"--eviction-hard=memory.available<lots"}, want: "evictionHard memory.available"},
 		"lease":                {config: header + "nodeLeaseDurationSeconds: -1\n", want: "nodeLeaseDurationSeconds"},
 		"images":               {args: []string{"--node-status-max-images=-2"}, want: "nodeStatusMaxImages"},
+		"content type":         {config: header + "contentType: text/html\n", want: "contentType"},
 		"rate":                 {config: header + "kubeAPIQPS: -1\n", want: "kubeAPIQPS"},
 	} {
 		t.Run(name, func(t *testing.T) {

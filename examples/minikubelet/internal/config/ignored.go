@@ -15,7 +15,7 @@ const (
 		eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
 		eviction-soft-grace-period experimental-mounter-path hairpin-mode
 		image-credential-provider-bin-dir image-credential-provider-config
-		kube-api-content-type kube-reserved-cgroup kubelet-cgroups lock-file
+		kube-reserved-cgroup kubelet-cgroups lock-file
 		log-flush-frequency logging-format max-open-files maximum-dead-containers
 		memory-manager-policy
 		oom-score-adj pod-cidr qos-reserved

@@ -1,0 +1,36 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// claimTimeout is the deadline of one read.
+const claimTimeout = 10 * time.Second
+
+// claims reads claims and persistent volumes from the API server. As with kubelet, a node may
+// get the claims that its pods refer to and the volumes behind them, and may list none. A
+// volume is read when it is set up for a pod, and then remembered by package volume.
+type claims struct{ client kubernetes.Interface }
+
+var _ volume.ClaimSource = claims{}
+
+// Claim implements [volume.ClaimSource].
+func (c claims) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	return c.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// PersistentVolume implements [volume.ClaimSource].
+func (c claims) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	return c.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}

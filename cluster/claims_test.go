@@ -1,0 +1,64 @@
+package cluster
+
+import (
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// A pod with a claim and an ephemeral claim waits until both are bound, and the second one is
+// its own. Each is read when it is set up, and never listed.
+func TestClaims(t *testing.T) {
+	onNode(t, func(r *rig) {
+		put := func(claim, pv string, owner *v1.Pod) {
+			dir := v1.HostPathDirectoryOrCreate
+			r.api.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: v1.PersistentVolumeSpec{
+				ClaimRef:               &v1.ObjectReference{UID: types.UID("uid-" + claim)},
+				PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Join(r.root, pv), Type: &dir}},
+			}})
+			object := &v1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: claim, UID: types.UID("uid-" + claim)},
+				Spec:       v1.PersistentVolumeClaimSpec{VolumeName: pv}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+			}
+			if owner != nil {
+				object.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true)}}
+			}
+			r.api.Put("persistentvolumeclaims", object)
+		}
+		pod := bound("db")
+		pod.Spec.Volumes = []v1.Volume{
+			{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+			{Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
+		}
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "scratch", MountPath: "/scratch"}}
+		pod = r.api.Create(pod)
+		r.after(time.Minute)
+		require.Empty(t, r.rt.Running(fake.Target{}), "there is no claim")
+		put("data", "pv-1", nil)
+		put("db-scratch", "pv-2", nil)
+		r.after(5 * time.Minute)
+		require.Empty(t, r.rt.Running(fake.Target{}), "a claim of that name that is not the pod's")
+		put("db-scratch", "pv-2", pod)
+		r.requests()
+		r.after(5 * time.Minute)
+		require.Len(t, r.rt.Running(fake.Target{}), 1)
+		assert.Subset(t, r.requests(), []string{"get default/persistentvolumeclaims/db-scratch", "get persistentvolumes/pv-2"})
+
+		// The container starts again while the API server is away.
+		r.api.Before(func(*apitest.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
+		r.rt.Exit(fake.Target{Pod: "db"}, 1)
+		r.after(5 * time.Minute)
+		assert.Len(t, r.rt.Running(fake.Target{}), 1)
+	})
+}
