@@ -112,6 +112,10 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodStat
 		s.wrote(e, obj, own)
 		return obj, nil
 	}
+	if wait := s.hold(e, obj, own, &to); wait > 0 {
+		s.later(e, wait)
+		return obj, nil
+	}
 	if wait := s.resend(e, own); wait > 0 {
 		s.later(e, wait)
 		return obj, nil

@@ -42,6 +42,8 @@
 //   - An API object with a deletion timestamp is deleted, with grace period 0, once the pod has
 //     ended and its final status was accepted or refused as invalid. It is deleted once: while
 //     finalizers keep it, there are no further calls.
+//   - The status of a deleted pod whose containers have all ended waits up to 250 ms for the final
+//     one, which replaces it.
 //   - A pod that neither changes nor is changed costs no call.
 //
 // # Answers of the API server

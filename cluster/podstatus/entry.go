@@ -3,6 +3,7 @@ package podstatus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -50,6 +51,9 @@ type entry struct {
 	refused   *v1.PodStatus
 	refusals  int
 	sendAgain time.Time
+	// held is the own status that is held back, since heldSince.
+	held      *v1.PodStatus
+	heldSince time.Time
 	// deleted is the UID of the API object that was deleted successfully.
 	deleted types.UID
 	// forgotten means that the entry has been removed: no further calls are made for it.
@@ -116,6 +120,27 @@ func (s *Sink) isAccepted(e *entry, obj *v1.Pod, own *v1.PodStatus) bool {
 	accepted, sent := e.accepted, e.sent
 	s.mu.Unlock()
 	return sent == own && accepted != nil && sameOwn(&obj.Status, accepted)
+}
+
+// hold returns how long to wait with a status that the final one replaces in a moment: that of a
+// pod that is to be deleted and whose containers have all ended, while its volumes are taken
+// down. Nobody but a reader of the status needs it. So most pods end with one write less.
+func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration {
+	if obj.DeletionTimestamp == nil || final(to.Phase) || !allEnded(to) {
+		return 0
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.held != own {
+		e.held, e.heldSince = own, now
+	}
+	return max(0, e.heldSince.Add(holdPeriod).Sub(now))
+}
+
+// allEnded reports whether there are main containers and all of them have ended.
+func allEnded(s *v1.PodStatus) bool {
+	return len(s.ContainerStatuses) > 0 && !slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Terminated == nil })
 }
 
 // resend returns how long to wait before the own status is written again, because another

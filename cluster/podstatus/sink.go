@@ -66,6 +66,10 @@ const (
 	maxLookPeriod = time.Second
 )
 
+// holdPeriod is how long the status of a pod whose containers have all ended waits for the final
+// status.
+const holdPeriod = 250 * time.Millisecond
+
 // probePeriod is the time between two calls that find out whether a server that is down has
 // returned.
 const probePeriod = 2 * time.Second

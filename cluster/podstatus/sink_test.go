@@ -79,3 +79,27 @@ func TestMirrorPod(t *testing.T) {
 		assert.Equal(t, []string{"delete default/web"}, r.writes())
 	})
 }
+
+// The status of a deleted pod whose containers have ended waits a moment for the final one.
+func TestEndOfADeletedPodIsOneWrite(t *testing.T) {
+	for _, after := range []time.Duration{0, 100 * time.Millisecond, time.Second} {
+		run(t, func(r *rig) {
+			pod := r.api.Create(apiPod("web"))
+			synctest.Wait()
+			r.deliver(pod, running(true))
+			r.api.Delete("default", "web", nil)
+			r.writes()
+			stopped := ended(v1.PodRunning) // held back by the status manager
+			r.deliver(pod, stopped)
+			assert.Empty(r, r.writes())
+			time.Sleep(after)
+			if want := min(1, int(after/time.Second)); !assert.Len(r, r.writes(), want, "after %v", after) {
+				return
+			}
+			r.end(pod.UID)
+			r.deliver(pod, ended(v1.PodFailed))
+			assert.Equal(r, []string{"patch default/web status", "delete default/web"}, r.writes())
+			r.gone(pod)
+		})
+	}
+}
