@@ -166,14 +166,15 @@ func serveElsewhere(t testing.TB, m *machine) *served {
 	s := &served{m: m}
 	var cancel context.CancelFunc
 	s.ctx, cancel = context.WithCancel(context.Background())
-	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.server.ServeHTTP(w, req) }))
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.server.ServeHTTP(w, req) }))
 	var conns sync.Map
 	s.http.Config.ConnState = func(c net.Conn, state http.ConnState) { conns.Store(c, true) }
 	config := streaming.DefaultConfig
-	config.BaseURL, _ = url.Parse(s.http.URL)
+	config.BaseURL = &url.URL{Scheme: "http", Host: s.http.Listener.Addr().String()}
 	var err error
 	s.server, err = streaming.NewServer(config, s)
 	require.NoError(t, err)
+	s.http.Start()
 	s.kill = func() {
 		cancel()
 		conns.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
