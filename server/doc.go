@@ -1,9 +1,23 @@
-// Package server serves a part of kubelet's HTTP API.
+// Package server serves kubelet's HTTP API. Each handler can also be mounted on its own, into a mux
+// of the embedder; nothing but examples imports the package.
+//
+// [Kubelet] is the whole API, for the port of the API server, 10250. [ServeTLS] serves it, with a
+// guard of package server/auth before it:
+//
+//	guard, err := auth.New(auth.Options{NodeName: name, Authenticators: …, Authorizer: …})
+//	...
+//	h := guard.Protect(server.Kubelet(agent, agent, server.Options{…}))
+//	err = agent.Add("port for the API server", func(ctx context.Context) error {
+//		return server.ServeTLS(ctx, listener, h, server.TLSOptions{GetCertificate: serving.GetCertificate})
+//	})
+//
+// Beside what follows it has [RunningPods], [Configz], [Flagz], [Statusz] and [Verbosity], and the
+// profiles of package server/profiles.
 //
 // [Handler] is the read-only API. It has no authentication; bind it to the loopback
 // address unless the network is trusted.
 //
-//   - GET /healthz returns "ok", or status 500 and what is wrong.
+//   - GET /healthz returns "ok", or status 500 and what is wrong; see [Healthz].
 //   - GET /pods returns a v1.PodList of the node's pods with their status.
 //   - GET /metrics and /metrics/probes call the handlers in [Options].Metrics and
 //     [Options].ProbeMetrics, if there are any.
@@ -23,9 +37,6 @@
 //     does; alternatively, the parameter command is given once for each argument. The
 //     header X-Exit-Code has the exit code. (With kubelet, a code other than 0 is an
 //     error.)
-//
-// [Kubelet] has all of this, for the port of the API server. [ServeTLS] serves it, with a guard
-// of package server/auth before it.
 //
 // In both paths {uid} may follow {pod}, as in kubelet's path of /run. It distinguishes pods
 // of one name, of which one is terminating.

@@ -171,6 +171,9 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 	return a
 }
 
+// APIURL is the address of the agent's port for the API server, which there is with a Kubeconfig.
+func (a *Agent) APIURL() string { return fmt.Sprintf("https://%s:%d", NodeIP, a.config["port"]) }
+
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

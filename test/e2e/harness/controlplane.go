@@ -3,6 +3,8 @@ package harness
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -236,6 +238,26 @@ func (p *ControlPlane) ShortNodeKubeconfig(t testing.TB, node string, life time.
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Issue returns a certificate of the authority of the control plane, for a user in the groups.
+func (p *ControlPlane) Issue(t testing.TB, user string, groups ...string) tls.Certificate {
+	t.Helper()
+	if err := p.ca.issue(user, user, 24*time.Hour, groups...); err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.LoadX509KeyPair(p.path(user+".crt"), p.path(user+".key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// Authority returns what clients have to trust, and its file.
+func (p *ControlPlane) Authority() (*x509.CertPool, string) {
+	pool := x509.NewCertPool()
+	pool.AddCert(p.ca.cert)
+	return pool, p.path("ca.crt")
 }
 
 // BootstrapKubeconfig returns a kubeconfig with a bootstrap token, as kubeadm join uses it:

@@ -1,0 +1,123 @@
+package config
+
+import (
+	"crypto/tls"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestServer(t *testing.T) {
+	for _, tc := range []struct {
+		name, config string
+		args         []string
+		check        func(*testing.T, *Settings)
+	}{
+		{"alone, nobody can be authenticated", "", nil, func(t *testing.T, s *Settings) {
+			assert.False(t, *s.EnableServer)
+			assert.False(t, *s.Authentication.Webhook.Enabled)
+			assert.Empty(t, s.Authorization.Mode)
+			assert.Equal(t, "127.0.0.1", s.ReadOnlyAddress)
+			assert.Empty(t, s.Warnings)
+		}},
+		{"a port that is not opened", "port: 10250\n", nil, func(t *testing.T, s *Settings) {
+			assert.Contains(t, s.Warnings[0], "port 10250 is not opened")
+		}},
+		{"alone, with certificates", "authentication: {x509: {clientCAFile: ca.crt}}\n", nil, func(t *testing.T, s *Settings) {
+			assert.True(t, *s.EnableServer)
+			assert.EqualValues(t, 10250, s.Port)
+			assert.True(t, filepath.IsAbs(s.Authentication.X509.ClientCAFile), "relative to the file")
+			assert.Empty(t, s.Authorization.Mode)
+		}},
+		{"alone, with tokens", "", []string{"--token-auth-file=tokens.csv", "--port=1234"}, func(t *testing.T, s *Settings) {
+			assert.True(t, *s.EnableServer)
+			assert.EqualValues(t, 1234, s.Port)
+		}},
+		{"a node of a cluster", "", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
+			assert.True(t, *s.EnableServer)
+			assert.True(t, *s.Authentication.Webhook.Enabled)
+			assert.False(t, *s.Authentication.Anonymous.Enabled)
+			assert.Equal(t, Webhook, s.Authorization.Mode)
+			assert.Equal(t, 2*time.Minute, s.Authentication.Webhook.CacheTTL.Duration)
+			assert.Equal(t, 5*time.Minute, s.Authorization.Webhook.CacheAuthorizedTTL.Duration)
+			assert.Equal(t, 30*time.Second, s.Authorization.Webhook.CacheUnauthorizedTTL.Duration)
+			opts, err := s.NodeOptions()
+			require.NoError(t, err)
+			assert.EqualValues(t, 10250, opts.Port)
+		}},
+		{"a node without a port", "enableServer: false\n", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
+			opts, err := s.NodeOptions()
+			require.NoError(t, err)
+			assert.Zero(t, opts.Port)
+		}},
+		{"flags over fields", "address: 192.0.2.1\nauthentication: {webhook: {enabled: true, cacheTTL: 1m}}\nauthorization: {mode: AlwaysAllow}\ntlsMinVersion: VersionTLS13\ntlsCurvePreferences: [29]\n",
+			[]string{"--kubeconfig=k", "--authentication-token-webhook=false", "--anonymous-auth", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, func(t *testing.T, s *Settings) {
+				assert.False(t, *s.Authentication.Webhook.Enabled)
+				assert.Equal(t, "192.0.2.1", s.ReadOnlyAddress)
+				opts, err := s.TLS()
+				require.NoError(t, err)
+				assert.EqualValues(t, tls.VersionTLS13, opts.MinVersion)
+				assert.Equal(t, []tls.CurveID{tls.X25519}, opts.Curves)
+				assert.Equal(t, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, opts.CipherSuites)
+				assert.Contains(t, s.Warnings[0], "everybody who reaches port 10250 can run commands")
+			}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := parsed(t, header+tc.config, tc.args...)
+			require.NoError(t, err)
+			tc.check(t, s)
+		})
+	}
+}
+
+func TestServerThatIsWrong(t *testing.T) {
+	for _, tc := range []struct {
+		config, want string
+		args         []string
+	}{
+		{"port: 70000\n", "port 70000", []string{"--kubeconfig=k"}},
+		{"address: host\n", `address "host"`, []string{"--kubeconfig=k"}},
+		{"tlsCertFile: a\n", "tlsCertFile and tlsPrivateKeyFile", []string{"--kubeconfig=k"}},
+		{"tlsCertFile: a\ntlsPrivateKeyFile: b\nserverTLSBootstrap: true\n", "one of the two", []string{"--kubeconfig=k"}},
+		{"tlsMinVersion: VersionTLS11\n", "tlsMinVersion", []string{"--kubeconfig=k"}},
+		{"tlsMinVersion: x\n", "tlsMinVersion", []string{"--kubeconfig=k"}},
+		{"tlsCipherSuites: [x]\n", "tlsCipherSuites", []string{"--kubeconfig=k"}},
+		{"tlsCurvePreferences: [-1]\n", "tlsCurvePreferences", []string{"--kubeconfig=k"}},
+		{"authorization: {mode: Other}\n", `authorization.mode "Other"`, []string{"--kubeconfig=k"}},
+		{"authorization: {webhook: {cacheAuthorizedTTL: -1s}}\n", "cacheAuthorizedTTL", []string{"--kubeconfig=k"}},
+		{"authorization: {mode: Webhook}\n", "no API server to review requests", []string{"--client-ca-file=ca"}},
+		{"authentication: {webhook: {enabled: true}}\n", "no API server to review tokens", []string{"--client-ca-file=ca"}},
+		{"serverTLSBootstrap: true\n", "no cluster to request a certificate", []string{"--client-ca-file=ca"}},
+		{"", "--authorization-rbac-file is in its place", []string{"--kubeconfig=k", "--authorization-mode=Webhook", "--authorization-rbac-file=r"}},
+	} {
+		_, err := parsed(t, header+tc.config, tc.args...)
+		require.ErrorContains(t, err, tc.want, tc.config)
+	}
+	// Nothing of it matters if there is no port.
+	_, err := parsed(t, header+"authorization: {mode: Webhook}\nauthentication: {webhook: {enabled: true}}\n")
+	require.NoError(t, err)
+}
+
+func TestEffective(t *testing.T) {
+	s, err := parsed(t, header+"maxPods: 7\noomScoreAdj: -5\nauthentication: {x509: {clientCAFile: /ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {A: true}\n",
+		"--max-pods=8", "--manifest-url-header=Authorization:secret")
+	require.NoError(t, err)
+	fields, err := s.Effective(4)
+	require.NoError(t, err)
+	assert.Equal(t, kind, fields["kind"])
+	assert.EqualValues(t, 8, fields["maxPods"])
+	assert.EqualValues(t, 10250, fields["port"])
+	assert.Equal(t, true, fields["enableServer"])
+	assert.Equal(t, map[string]any{"verbosity": 4.0}, fields["logging"])
+	assert.Equal(t, map[string]any{"Authorization": []any{masked}}, fields["staticPodURLHeader"])
+	assert.Equal(t, masked, s.FlagValues["manifest-url-header"])
+	assert.Equal(t, "8", s.FlagValues["max-pods"])
+	for _, none := range []string{"oomScoreAdj", "registerNode", "featureGates", "volumePluginDir"} {
+		assert.NotContains(t, fields, none, "it has no effect")
+	}
+	assert.NotContains(t, s.FlagValues, "oom-score-adj")
+	assert.Equal(t, []string{"secret"}, s.StaticPodURLHeader["Authorization"], "unchanged")
+}
