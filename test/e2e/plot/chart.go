@@ -33,7 +33,7 @@ var charts = []chart{
 	{file: "stopped.svg", title: "Removal: until the runtime lists no container that runs", axis: "seconds",
 		benchmark: "Removal", unit: "s-stopped"},
 	{file: "idle.svg", title: "CPU of the agent while nothing happens", axis: "percent of a core (logarithmic)",
-		benchmark: "Idle", unit: "cpu-%", logarithmic: true, more: []string{"containerd-%"}},
+		benchmark: "Idle", unit: "cpu-%", logarithmic: true, more: []string{"containerd-%", "containerd-alone-%", "noise-%"}},
 	{file: "memory.svg", title: "Resident memory of the agent", axis: "MB",
 		benchmark: "Idle", unit: "MB"},
 	{file: "fleet.svg", title: "A fleet of hollow nodes with 10 pods each: resident memory", axis: "MB",

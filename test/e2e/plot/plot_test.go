@@ -21,8 +21,8 @@ BenchmarkColdStart/pods=10/agent-2        	       3	         1.040 ratio	       
     bench_test.go:1: 3 rounds of 10 s
 BenchmarkColdStart/pods=100/bare          	       3	         7.000 s	         7.100 s-max	         6.900 s-min
 BenchmarkColdStart/pods=100/kubelet-2     	       3	        10.00 s	        10.10 s-max	         9.900 s-min
-BenchmarkIdle/pods=10/bare-2              	       1	         1.200 containerd-%
-BenchmarkIdle/pods=10/agent-2             	       1	        30.10 MB	        -0.010 containerd-%	         0.0500 cpu-%
+BenchmarkIdle/pods=10/bare-2              	       1	         1.200 containerd-alone-%	         0.1000 noise-%
+BenchmarkIdle/pods=10/agent-2             	       1	        30.10 MB	        -0.010 containerd-%	         1.100 containerd-alone-%	         0.0500 cpu-%	         0.2000 noise-%
 BenchmarkIdle/pods=10/kubelet-2           	       1	       110.0 MB	         0.400 containerd-%	         3.4 cpu-%
 BenchmarkRemoval/pods=300/bare-2          	       1	       300.0 errors	        44.00 s	        44.00 s-max	        44.00 s-min	        40.00 s-stopped	       300.0 sandbox-stops
 BenchmarkRemoval/pods=300/agent-2         	       1	         2.100 cpu-s	         0 errors	        13.00 pod-cpu-ms	         0.886 ratio	        39.00 s	        39.00 s-max	        39.00 s-min	        17.00 s-stopped	       300.0 sandbox-stops
