@@ -24,7 +24,9 @@ import (
 //     pod's container to its phase Running in a watch of the API.
 //   - "all-s" is the time from the first creation until all are Running. "plain-s" is that of
 //     pods without a service account token, "manifests-s" that of the same pods as manifests
-//     of an agent that has no API server, and "to-manifests" the ratio of these two.
+//     of an agent that has no API server, and "to-manifests" the ratio of these two. "plain-cpu-s"
+//     and "manifests-cpu-s" are the CPU time of the agent in them, and "plane-cpu-s" that of the
+//     control plane, which has the same processors.
 //   - "gone-p50-ms" and "gone-p99-ms" are the time from the event of the container's exit to the
 //     deletion of the object, when all pods are deleted at once, and "gone-one-p50-ms" that
 //     of 10 pods that are deleted one after the other.
@@ -53,9 +55,10 @@ func benchmarkNode(b *testing.B, n int) {
 		manifests := benchPods(fmt.Sprintf("m-%d", round), n, Grace(2))
 		agent := launch(b, c, who.options, n)
 		start := stageStart(b, agent, manifests)
-		begin := time.Now()
+		cpu, begin := agent.Cost(b).CPU, time.Now()
 		start()
 		asManifests := time.Since(begin).Seconds()
+		add("manifests-cpu-s", (agent.Cost(b).CPU - cpu).Seconds())
 		disband(b, c, agent)
 
 		who.options.Kubeconfig = kubeconfig
@@ -63,7 +66,10 @@ func benchmarkNode(b *testing.B, n int) {
 		awaitNode(b, plane)
 		m := &nodeMeasurement{c: c, plane: plane, agent: agent, add: add}
 		m.life(b, fmt.Sprintf("p-%d", round), n)
+		cpu, planeCPU := agent.Cost(b).CPU, plane.CPU(b)
 		plain := m.start(b, benchPods(fmt.Sprintf("q-%d", round), n, Grace(2), noToken))
+		add("plain-cpu-s", (agent.Cost(b).CPU - cpu).Seconds())
+		add("plane-cpu-s", (plane.CPU(b) - planeCPU).Seconds())
 		add("plain-s", plain)
 		add("manifests-s", asManifests)
 		add("to-manifests", plain/asManifests)

@@ -60,3 +60,12 @@ func (p *ControlPlane) Costs(t testing.TB, f *Fleet) map[string]Cost {
 	}
 	return costs
 }
+
+// CPU returns the CPU time of all programs of the control plane.
+func (p *ControlPlane) CPU(t testing.TB) (sum time.Duration) {
+	t.Helper()
+	for _, process := range append([]*process{p.api, p.etcd}, p.others...) {
+		sum += costOf(t, process).CPU
+	}
+	return sum
+}
