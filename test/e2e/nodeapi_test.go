@@ -22,7 +22,7 @@ import (
 type badTime struct {
 	name       string
 	begin, end func(p *Proxy)
-	// truth is the longest time after the end until the API shows the truth. Default 10 s.
+	// truth is the longest time after the end until the API shows the truth. Default 20 s.
 	truth time.Duration
 	// requests are the most that the node may make in the 4 seconds. Default 150.
 	requests int
@@ -145,7 +145,7 @@ func (s *nodeSuite) testBadTime(t *testing.T, ns string, proxy *Proxy, bad badTi
 	end()
 	back := time.Now()
 	if bad.truth == 0 {
-		bad.truth = 10 * time.Second
+		bad.truth = 20 * time.Second
 	}
 	if bad.requests == 0 {
 		bad.requests = 150

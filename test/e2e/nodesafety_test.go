@@ -85,7 +85,7 @@ func testPreemption(t *testing.T, s *nodeSuite) {
 // while nobody signs another one. The pods do not notice.
 func TestNodeCertificates(t *testing.T) {
 	t.Parallel()
-	const life = 30 * time.Second
+	const life = 40 * time.Second
 	c := NewCluster(t)
 	s := &nodeSuite{Cluster: c, plane: NewControlPlane(t, c.Net)}
 	c.Preload(t, "pause:1", "busybox:1")
