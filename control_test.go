@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/podmanager"
@@ -32,7 +33,7 @@ func TestEvict(t *testing.T) {
 		rt.Script(fake.Target{}, fake.Behavior{StopDelay: time.Minute})
 		n := startNode(t, t.TempDir(), rt)
 		defer n.stop(t)
-		n.source.Set(makePod("web"), makePod("db"))
+		n.source.Set(testpod.With(makePod("web"), func(p *v1.Pod) { p.Generation = 3 }), makePod("db"))
 		n.after(time.Second)
 
 		require.NoError(t, n.Evict("uid-web", "Evicted", "The node was low on resource: memory.", ptr.To[int64](2)))
@@ -42,7 +43,7 @@ func TestEvict(t *testing.T) {
 		assert.Equal(t, "Evicted", web.Status.Reason)
 		assert.Equal(t, "The node was low on resource: memory.", web.Status.Message)
 		require.True(t, slices.ContainsFunc(web.Status.Conditions, func(c v1.PodCondition) bool {
-			return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == "TerminationByKubelet" && !c.LastTransitionTime.IsZero()
+			return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == "TerminationByKubelet" && c.ObservedGeneration == 3 && !c.LastTransitionTime.IsZero()
 		}), "%v", web.Status.Conditions)
 		assert.Empty(t, rt.Running(fake.Target{Pod: "web"}), "the grace period is the one that was given")
 

@@ -113,7 +113,7 @@ func (a *Agent) Evict(uid types.UID, reason, message string, gracePeriod *int64)
 		return fmt.Errorf("kubeletkit: evicting pod %s: %w", uid, err)
 	}
 	a.parts.Event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning, Reason: reason, Message: message})
-	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: gracePeriod, Status: failed(reason, message)})
+	a.kill(pod, &podworkers.KillOptions{Evict: true, GracePeriod: gracePeriod, Status: failed(pod, reason, message)})
 	return nil
 }
 
@@ -132,10 +132,13 @@ func (a *Agent) kill(pod *v1.Pod, opts *podworkers.KillOptions) {
 
 // failed returns a function that makes a status Failed for the reason, with the condition
 // by which controllers see that the node ended the pod (KEP-3329).
-func failed(reason, message string) func(*v1.PodStatus) {
+func failed(pod *v1.Pod, reason, message string) func(*v1.PodStatus) {
 	return func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, reason, message
-		disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message}
+		disrupted := v1.PodCondition{
+			Type: v1.DisruptionTarget, ObservedGeneration: pod.Generation,
+			Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
+		}
 		if i := slices.IndexFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }); i >= 0 {
 			disrupted.LastTransitionTime = s.Conditions[i].LastTransitionTime
 			s.Conditions[i] = disrupted
@@ -201,7 +204,7 @@ func (a *Agent) endPods(ctx context.Context) (left int, err error) {
 			left++
 		default: // also of a pod that is to be started anew
 			left++
-			a.kill(pod, &podworkers.KillOptions{Status: failed(reasonDrained, messageDrained)})
+			a.kill(pod, &podworkers.KillOptions{Status: failed(pod, reasonDrained, messageDrained)})
 		}
 	}
 	if left > 0 {
