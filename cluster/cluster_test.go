@@ -34,6 +34,8 @@ func TestConfigure(t *testing.T) {
 	require.NoError(t, n.Configure(&opts))
 	require.ErrorContains(t, n.Configure(&opts), "Configure was called before")
 	assert.Zero(t, opts.Limits.MaxPods, "the node object has the limits")
+	assert.NotNil(t, opts.Claims)
+	assert.NotNil(t, opts.TrustBundles)
 	assert.Equal(t, "7", n.local.Status.Allocatable.Pods().String())
 	assert.Equal(t, "3", n.local.Status.Allocatable.Cpu().String())
 	assert.Nil(t, n.Object())

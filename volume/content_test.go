@@ -219,6 +219,51 @@ func TestContentWithoutSources(t *testing.T) {
 	assert.ErrorContains(t, err, "serviceAccountToken")
 }
 
+// anchors has a trust bundle of any name, with an error if it is set.
+type anchors struct{ err error }
+
+func (a anchors) TrustBundle(_ context.Context, pod *v1.Pod, request *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	return []byte("bundle " + *request.Name + " for " + pod.Name), a.err
+}
+
+// A trust bundle is a file, and what is not supported is named.
+func TestCertificatesInProjectedVolumes(t *testing.T) {
+	projected := func(source v1.VolumeProjection) *v1.Pod {
+		return pod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{source}}}})
+	}
+	bundle := func(name *string) v1.VolumeProjection {
+		return v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: name, Path: "ca/bundle.pem"}}
+	}
+	for name, tc := range map[string]struct {
+		source v1.VolumeProjection
+		from   volume.TrustBundleSource
+		want   string
+		err    string
+	}{
+		"a bundle":       {source: bundle(ptr.To("a")), from: anchors{}, want: "bundle a for web"},
+		"not found":      {source: bundle(ptr.To("a")), from: anchors{errors.New("there is none")}, err: "there is none"},
+		"nothing named":  {source: bundle(nil), from: anchors{}, err: "ClusterTrustBundle projection requires either name or signerName to be set"},
+		"no source":      {source: bundle(ptr.To("a")), err: "volume type not supported: clusterTrustBundle in a projected volume; this agent has no source of them"},
+		"podCertificate": {source: v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}, err: "volume type not supported: podCertificate in a projected volume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, dir, p := contentManager(t, volume.Sources{TrustBundles: tc.from}), filepath.Join(t.TempDir(), "u1"), projected(tc.source)
+			cleanUp(t, m, p, dir)
+			ready, err := m.SetUp(t.Context(), p, dir)
+			if tc.err != "" {
+				failed := volume.SetUpErrors(err)
+				require.Len(t, failed, 1)
+				assert.Equal(t, `MountVolume.SetUp failed for volume "v" : `+tc.err, failed[0].Message())
+				return
+			}
+			require.NoError(t, err)
+			data, err := os.ReadFile(filepath.Join(ready["v"].HostPath, "ca/bundle.pem"))
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, string(data))
+		})
+	}
+}
+
 // The token belongs to the user of the containers and the group of the pod.
 func TestOwnerOfTokens(t *testing.T) {
 	if os.Getuid() != 0 {
