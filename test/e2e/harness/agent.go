@@ -439,6 +439,9 @@ func (a *Agent) AwaitNoPodDirs(t testing.TB, timeout time.Duration) {
 	})
 }
 
+// Get returns what the agent's read-only port answers.
+func (a *Agent) Get(path string) ([]byte, error) { return a.get(path) }
+
 func (a *Agent) get(path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
+)
+
+// scrapedPages are the pages that monitoring reads of a node.
+func scrapedPages() map[string]string {
+	return map[string]string{"metrics": "/metrics", "resource": "/metrics/resource", "summary": "/stats/summary"}
+}
+
+// BenchmarkScrape reads each page of n pods to which nothing happens once a second, 20 times.
+//
+//   - "idle-cpu-ms/s" is the CPU time of the agent in a second in which nobody reads, and
+//     "idle-runtime-cpu-ms/s" that of containerd with its shims.
+//   - "metrics-cpu-ms", "resource-cpu-ms" and "summary-cpu-ms" are the CPU time of the agent for
+//     an answer, beyond that, and "…-runtime-cpu-ms" that of the runtime.
+//   - "…-p50-ms" and "…-max-ms" are how long an answer takes, and "…-kB" is its size.
+//   - "all-cpu-ms/s" is all that the agent uses in a second in which the three are read.
+//
+// KUBELET_BIN=… KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench Scrape -benchtime 1x -timeout 60m
+func BenchmarkScrape(b *testing.B) {
+	forEachSize(b, "100", benchmarkScrape)
+}
+
+const scrapes = 20
+
+func benchmarkScrape(b *testing.B, n int) {
+	list := contestants(b, minikubelet, baseline, kubelet)
+	c := benchCluster(b)
+	took := samples{}
+	takeTurns(b, list, func(who contestant) {
+		agent, _ := crowd(b, c, who.options, n)
+		time.Sleep(15 * time.Second) // what follows the starts is over
+		add := func(unit string, v float64) { took.add(who.name, unit, v) }
+		cost := func(f func()) (agentMS, runtimeMS float64) {
+			own, others := agent.Cost(b).CPU, c.CPU(b)
+			f()
+			return float64((agent.Cost(b).CPU - own).Microseconds()) / 1000 / scrapes, float64((c.CPU(b) - others).Microseconds()) / 1000 / scrapes
+		}
+		idle, idleRuntime := cost(func() { time.Sleep(scrapes * time.Second) })
+		add("idle-cpu-ms/s", idle)
+		add("idle-runtime-cpu-ms/s", idleRuntime)
+		all := idle
+		for name, path := range scrapedPages() {
+			scrape(b, agent, path) // the first one makes what others share
+			var ms []float64
+			var size int
+			own, others := cost(func() {
+				for range scrapes {
+					began := time.Now()
+					size = scrape(b, agent, path)
+					ms = append(ms, float64(time.Since(began).Microseconds())/1000)
+					time.Sleep(time.Until(began.Add(time.Second)))
+				}
+			})
+			add(name+"-cpu-ms", own-idle)
+			add(name+"-runtime-cpu-ms", others-idleRuntime)
+			add(name+"-p50-ms", percentile(ms, 50))
+			add(name+"-max-ms", percentile(ms, 100))
+			add(name+"-kB", float64(size)/1000)
+			all += own - idle
+		}
+		add("all-cpu-ms/s", all)
+		disband(b, c, agent)
+	})
+	took.report(b, list, "all-cpu-ms/s", kubelet, nil)
+}
+
+// scrape reads a page and returns its size.
+func scrape(b *testing.B, agent *Agent, path string) int {
+	b.Helper()
+	body, err := agent.Get(path)
+	if err != nil {
+		b.Fatal(fmt.Errorf("%s: %w", path, err))
+	}
+	return len(body)
+}
+
+// BenchmarkStartWhileScraped starts n pods on an agent that nobody reads, and on one of which all
+// pages are read each second. "cpu-s" and the others are those of BenchmarkColdStart.
+//
+// KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench StartWhileScraped -benchtime 3x -timeout 60m
+func BenchmarkStartWhileScraped(b *testing.B) {
+	forEachSize(b, "100", func(b *testing.B, n int) {
+		const scraped = "scraped"
+		own := contestants(b, minikubelet)[0]
+		list := []contestant{own, {scraped, own.options}}
+		c := benchCluster(b)
+		rounds, took := 0, samples{}
+		takeTurns(b, list, func(who contestant) {
+			rounds++
+			pods := benchPods(fmt.Sprintf("scraped-%d", rounds), n)
+			agent := launch(b, c, who.options, n)
+			start := stageStart(b, agent, pods)
+			stop := func() {}
+			if who.name == scraped {
+				stop = scrapeAll(agent)
+			}
+			cost := agent.Cost(b).CPU
+			measureStart(b, c, func(unit string, v float64) { took.add(who.name, unit, v) }, start)
+			took.add(who.name, "cpu-s", (agent.Cost(b).CPU - cost).Seconds())
+			stop()
+			disband(b, c, agent)
+		})
+		took.report(b, list, "s", minikubelet, took.spread("s"))
+	})
+}
+
+// scrapeAll reads all pages each second until stop is called.
+func scrapeAll(agent *Agent) (stop func()) {
+	end := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			for _, path := range []string{"/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/stats/summary"} {
+				_, _ = agent.Get(path)
+			}
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return func() { close(end); done.Wait() }
+}
