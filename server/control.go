@@ -27,13 +27,14 @@ type Containers interface {
 	runtime.Execer
 }
 
-// Control returns a handler of /healthz, of /pods, of /containerLogs and of /run. A client
+// Control returns a handler of /healthz, of /pods, of /stats/summary, of /containerLogs and of /run. A client
 // that reaches it can run commands in all containers. Serve it where only the agent's own
 // user can reach it, such as on a socket of [ListenUnix].
 func Control(agent Agent, containers Containers, opts Options) http.Handler {
 	mux := newRoutes()
 	addHealthz(mux, agent)
 	addPods(mux, agent, opts)
+	opts.addStats(mux)
 	addContainers(mux, agent, containers, opts)
 	return mux
 }

@@ -168,6 +168,7 @@ type metrics struct {
 	latencies []time.Duration
 	failed    int
 	hanging   int
+	starts    []time.Duration
 }
 
 func (m *metrics) StatusDelivered(latency time.Duration) {
@@ -175,6 +176,8 @@ func (m *metrics) StatusDelivered(latency time.Duration) {
 	defer m.mu.Unlock()
 	m.latencies = append(m.latencies, latency)
 }
+
+func (m *metrics) PodStarted(took time.Duration) { m.starts = append(m.starts, took) }
 
 func (m *metrics) DeliveryFailed() {
 	m.mu.Lock()
@@ -205,5 +208,19 @@ func TestMetrics(t *testing.T) {
 		assert.Equal(t, "0 a Running 1\n3 a Running 1\n5 a Running 2", k.deliveries())
 		assert.Equal(t, []time.Duration{5 * time.Second, 3 * time.Second}, measured.latencies)
 		assert.Equal(t, 1, measured.failed)
+	})
+}
+
+func TestPodStarted(t *testing.T) {
+	measured := &metrics{}
+	managed(t, status.Options{Metrics: measured, Logger: logr.Discard()}, func(m *status.Manager, _ *sink) {
+		m.Set(named("ran before"), phased(v1.PodRunning, "1"))
+		m.Set(named("a"), phased(v1.PodPending, "1"))
+		time.Sleep(2 * time.Second)
+		m.Set(named("a"), phased(v1.PodPending, "2"))
+		time.Sleep(time.Second)
+		m.Set(named("a"), phased(v1.PodRunning, "1"))
+		m.Set(named("a"), phased(v1.PodRunning, "2"))
+		assert.Equal(t, []time.Duration{3 * time.Second}, measured.starts)
 	})
 }

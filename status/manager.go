@@ -203,7 +203,10 @@ func (m *Manager) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus)
 		m.pods[pod.UID] = r
 	}
 	if r.live == nil {
-		r.live = &incarnation{}
+		r.live = &incarnation{since: now}
+	}
+	if r.live.status != nil && r.live.status.Phase == v1.PodPending && s.Phase == v1.PodRunning {
+		m.metrics.PodStarted(now.Sub(r.live.since))
 	}
 	first := finish && !r.live.finished
 	r.live.finished = r.live.finished || finish

@@ -22,6 +22,10 @@ type Metrics interface {
 	// DeliveriesHanging is called with the number of calls of the sink that have not
 	// returned although their deadline has passed, whenever that number changes.
 	DeliveriesHanging(n int)
+	// PodStarted is called when the phase of a pod has become Running, with the time since its
+	// first status (pod_start_duration_seconds). It is not called for a pod that ran before its
+	// first status, as after a restart of the agent.
+	PodStarted(took time.Duration)
 }
 
 // NopMetrics implements [Metrics] and does nothing. It is to be embedded.
@@ -37,6 +41,9 @@ func (NopMetrics) DeliveryFailed() {}
 
 // DeliveriesHanging implements [Metrics].
 func (NopMetrics) DeliveriesHanging(int) {}
+
+// PodStarted implements [Metrics].
+func (NopMetrics) PodStarted(time.Duration) {}
 
 // newGuarded returns the metrics with a guard against panics; [NopMetrics] if m is nil.
 func newGuarded(m Metrics, log logr.Logger) Metrics {
@@ -65,4 +72,9 @@ func (g guarded) DeliveryFailed() {
 func (g guarded) DeliveriesHanging(n int) {
 	defer g.Recover("DeliveriesHanging")
 	g.Metrics.DeliveriesHanging(n)
+}
+
+func (g guarded) PodStarted(took time.Duration) {
+	defer g.Recover("PodStarted")
+	g.Metrics.PodStarted(took)
 }

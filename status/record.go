@@ -35,6 +35,8 @@ func (r *record) due() *incarnation {
 // incarnation is one pod of a UID. Another one of the same UID can follow, as a
 // static pod whose manifest is removed and comes back.
 type incarnation struct {
+	// since is the time of the first status.
+	since time.Time
 	// pod and status are the latest. They are nil if only the end of the pod was
 	// reported. What they point to is replaced, never changed.
 	pod    *v1.Pod

@@ -111,7 +111,7 @@ func newGuard(s *config.Settings, client kubernetes.Interface, log logr.Logger) 
 // reviewClient returns a client for reviews and serving certificates, with a budget of its own:
 // strangers can cause reviews.
 func (m *member) reviewClient(s *config.Settings) (kubernetes.Interface, error) {
-	limited := restConfig(s, m.credentials.Config())
+	limited := restConfig(s, m.metrics, m.credentials.Config())
 	limited.QPS, limited.Burst = float32(*s.KubeAPIQPS), int(s.KubeAPIBurst)
 	if limited.QPS == 0 {
 		limited.QPS = -1

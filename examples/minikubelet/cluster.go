@@ -14,10 +14,11 @@ import (
 type member struct {
 	*cluster.Node
 	credentials *credentials.Client
+	metrics     *metrics
 }
 
 // newMember returns the membership that the settings describe. It makes no connection.
-func newMember(s *config.Settings, log logr.Logger) (*member, error) {
+func newMember(s *config.Settings, m *metrics, log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil
 	}
@@ -37,15 +38,16 @@ func newMember(s *config.Settings, log logr.Logger) (*member, error) {
 	}
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	node, err := cluster.New(cluster.Config{
-		NodeName: name, REST: restConfig(s, creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), Logger: log.WithName("cluster"),
+		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts, MaxImages: int(*s.NodeStatusMaxImages), Logger: log.WithName("cluster"),
 	})
-	return &member{node, creds}, err
+	return &member{node, creds, m}, err
 }
 
 // restConfig sets the user agent, by which the API server tells clients apart in its logs, and
-// the media type.
-func restConfig(s *config.Settings, c *rest.Config) *rest.Config {
+// the media type, and counts the requests.
+func restConfig(s *config.Settings, m *metrics, c *rest.Config) *rest.Config {
 	c.UserAgent, c.ContentType = "minikubelet", s.ContentType
+	c.Wrap(m.rest.Wrap)
 	return c
 }
 

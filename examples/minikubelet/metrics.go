@@ -19,6 +19,7 @@ type metrics struct {
 	cri   cri.Metrics
 	// registry has what is in /metrics; handler answers it, and probes answers /metrics/probes.
 	registry        prometheus.Registerer
+	rest            *prommetrics.RESTClient
 	handler, probes http.Handler
 }
 
@@ -47,7 +48,12 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	rest, err := prommetrics.NewRESTClient(reg)
+	if err != nil {
+		return nil, err
+	}
 	return &metrics{
+		rest:  rest,
 		parts: parts, cri: calls, registry: reg, handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
 	}, nil
 }

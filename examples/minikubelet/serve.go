@@ -36,7 +36,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
-	joins, err := newMember(s, log)
+	joins, err := newMember(s, m, log)
 	if err != nil {
 		return left, err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -26,6 +27,9 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	}
 	collector, err := stats.New(parts.Runtime, agent, sopts)
 	if err != nil {
+		return err
+	}
+	if err := prommetrics.RegisterNode(m.registry, node, version()); err != nil {
 		return err
 	}
 	if _, err := statsmetrics.NewDisk(m.registry, collector); err != nil {

@@ -16,8 +16,8 @@ const maxPages = 4
 type Shared struct {
 	contentType string
 	encode      func() ([]byte, error)
-	// running is held while a page is encoded.
-	running sync.Mutex
+	// running has room for one token, which is there while a page is encoded.
+	running chan struct{}
 
 	mu sync.Mutex
 	// next is not begun yet, nil if no request waits for it. newest is the last page that was
@@ -39,7 +39,7 @@ var errPanicked = errors.New("encoding the page panicked")
 
 // NewShared returns a handler of a page that encode encodes.
 func NewShared(contentType string, encode func() ([]byte, error)) *Shared {
-	return &Shared{contentType: contentType, encode: encode}
+	return &Shared{contentType: contentType, encode: encode, running: make(chan struct{}, 1)}
 }
 
 // ServeHTTP answers a request, with status 500 if the page cannot be encoded.
@@ -80,8 +80,8 @@ func (p *Shared) get(ctx context.Context) (*encoded, error) {
 	p.mu.Unlock()
 	defer close(e.ready)
 
-	p.running.Lock()
-	defer p.running.Unlock()
+	p.running <- struct{}{} // every encoding ends
+	defer func() { <-p.running }()
 	p.mu.Lock()
 	p.next = nil // from here on changes may come too late for this page
 	p.mu.Unlock()

@@ -58,7 +58,7 @@ type call struct {
 	container                    string
 	follow, previous, timestamps bool
 	tail                         int
-	dryRun, all                  bool
+	dryRun, all, containers      bool
 	stdin, tty, quiet            bool
 	addresses                    []string
 	noPreserve                   bool
@@ -100,6 +100,10 @@ func commands() []command {
 			long: "One of the two is a path of this machine, the other one is [NAMESPACE/]POD:PATH. A directory is copied with all that is in it. " +
 				"The container needs the program tar. Links in a container are not copied.\n\n" + podHelp,
 			flags: (*call).copyFlags, run: (*call).cp,
+		}, {
+			name: "top", synopsis: "[node]", short: "show what pods use, or what the node uses",
+			long:  "CPU is an average of some seconds; m is a thousandth of a processor. Memory is the working set, which the kernel cannot reclaim.",
+			flags: (*call).topFlags, run: (*call).top,
 		}, {
 			name: "images", short: "list the images, and what keeps them", run: (*call).images,
 		}, {
@@ -165,6 +169,11 @@ func (c *call) logsFlags(fs *pflag.FlagSet) {
 	fs.BoolVarP(&c.previous, "previous", "p", false, "print the log of the instance before the last restart")
 	fs.BoolVar(&c.timestamps, "timestamps", false, "print the time of each line")
 	fs.IntVar(&c.tail, "tail", -1, "number of lines to print of the end of the log; all if negative")
+}
+
+func (c *call) topFlags(fs *pflag.FlagSet) {
+	fs.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pods (default: all)")
+	fs.BoolVar(&c.containers, "containers", false, "show what each container uses")
 }
 
 func (c *call) gcFlags(fs *pflag.FlagSet) {

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
+	"github.com/kubeletkit/kubeletkit/stats"
+)
+
+// noDisk has no volumes and logs.
+type noDisk struct{}
+
+func (noDisk) Disk() []stats.DiskUsage { return nil }
+
+// registered returns the metrics that are registered, with their labels.
+func registered(t *testing.T) map[string]string {
+	t.Helper()
+	m, err := newMetrics(logr.Discard())
+	require.NoError(t, err)
+	require.NoError(t, prommetrics.RegisterNode(m.registry, "node", "v1.36.0"))
+	_, err = statsmetrics.NewDisk(m.registry, noDisk{})
+	require.NoError(t, err)
+	described := make(chan *prometheus.Desc)
+	go func() {
+		m.registry.(*prometheus.Registry).Describe(described)
+		close(described)
+	}()
+	desc := regexp.MustCompile(`fqName: "([^"]*)".*variableLabels: \{([^}]*)\}`)
+	out := map[string]string{}
+	for d := range described {
+		found := desc.FindStringSubmatch(d.String())
+		require.NotNil(t, found, d)
+		out[found[1]] = strings.ReplaceAll(found[2], ",", ", ")
+	}
+	return out
+}
+
+// The table of docs/metrics.md is true: what is there and what is missing, and the panels of the
+// dashboard that stay empty.
+func TestThePageOfMetrics(t *testing.T) {
+	data, err := os.ReadFile("../../docs/metrics.md")
+	require.NoError(t, err)
+	page := string(data)
+	has, listed := registered(t), map[string]bool{}
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if len(cells) < 4 || cells[0] == "| metric" || !strings.HasPrefix(cells[0], "| `") || cells[3] != "yes" && !strings.HasPrefix(cells[3], "no") {
+			continue
+		}
+		name := strings.Trim(cells[0], "| `")
+		listed[name] = true
+		labels, ok := has[name]
+		assert.Equal(t, cells[3] == "yes", ok, name)
+		if ok {
+			assert.Equal(t, strings.Trim(cells[2], "–"), labels, name)
+		}
+	}
+	assert.Greater(t, len(listed), 100)
+	for name := range has {
+		switch {
+		case strings.HasPrefix(name, "go_"), strings.HasPrefix(name, "process_"):
+		case strings.HasPrefix(name, "kubeletkit_"):
+			assert.Contains(t, page, "`"+name+"`")
+		default:
+			assert.True(t, listed[name], "%s is not in the table", name)
+		}
+	}
+
+	// The panels of the dashboard "Kubelet" of kubernetes-mixin and what they show.
+	for panel, metric := range map[string]string{
+		"Running Kubelets": "kubelet_node_name", "Running Pods": "kubelet_running_pods", "Running Containers": "kubelet_running_containers",
+		"Actual Volume Count": "volume_manager_total_volumes", "Desired Volume Count": "volume_manager_total_volumes", "Config Error Count": "kubelet_node_config_error",
+		"Operation Rate": "kubelet_runtime_operations_total", "Operation Error Rate": "kubelet_runtime_operations_errors_total", "Operation Duration 99th quantile": "kubelet_runtime_operations_duration_seconds",
+		"Pod Start Rate": "kubelet_pod_start_duration_seconds", "Pod Start Duration": "kubelet_pod_worker_duration_seconds",
+		"Storage Operation Rate": "storage_operation_duration_seconds", "Storage Operation Error Rate": "storage_operation_errors_total", "Storage Operation Duration 99th quantile": "storage_operation_duration_seconds",
+		"Cgroup manager operation rate": "kubelet_cgroup_manager_duration_seconds", "Cgroup manager 99th quantile": "kubelet_cgroup_manager_duration_seconds",
+		"PLEG relist rate": "kubelet_pleg_relist_duration_seconds", "PLEG relist interval": "kubelet_pleg_relist_interval_seconds", "PLEG relist duration": "kubelet_pleg_relist_duration_seconds",
+		"RPC rate": "rest_client_requests_total", "Request duration 99th quantile": "rest_client_request_duration_seconds",
+		"Memory": "process_resident_memory_bytes", "CPU usage": "process_cpu_seconds_total", "Goroutines": "go_goroutines",
+	} {
+		_, ok := has[metric]
+		empty := regexp.MustCompile(`(?m)^\|[^|]*\b` + regexp.QuoteMeta(panel) + `\b[^|]*\| ` + "`" + metric + "`").MatchString(page)
+		assert.NotEqual(t, ok, empty, "panel %q with %s", panel, metric)
+	}
+}

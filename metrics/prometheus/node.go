@@ -1,0 +1,38 @@
+package prommetrics
+
+import (
+	goruntime "runtime"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
+)
+
+// RegisterNode registers what kubelet says of itself: kubelet_node_name, and
+// kubernetes_build_info with the version of the program, as in "v1.36.0". What the program does
+// not know of its build is empty.
+func RegisterNode(reg prometheus.Registerer, node, version string) error {
+	name := collector.Gauges(collector.Kubelet("node_name", "The node's name. The count is always 1."), "node")
+	name.WithLabelValues(node).Set(1)
+	commit, state, date := "", "", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				commit = s.Value
+			case "vcs.time":
+				date = s.Value
+			case "vcs.modified":
+				state = map[string]string{"false": "clean", "true": "dirty"}[s.Value]
+			}
+		}
+	}
+	major, minor := majorMinor(version)
+	build := collector.Gauges(prometheus.Opts{
+		Name: "kubernetes_build_info",
+		Help: "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+	}, "major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform")
+	build.WithLabelValues(major, minor, version, commit, state, date, goruntime.Version(), goruntime.Compiler, goruntime.GOOS+"/"+goruntime.GOARCH).Set(1)
+	return collector.Register(reg, "node", collector.Group{name, build})
+}
