@@ -1,0 +1,140 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// volumes measures nothing and counts.
+type volumes struct{ measured int }
+
+func (v *volumes) VolumeStats(_ context.Context, pod *v1.Pod, _ string) ([]statsv1alpha1.VolumeStats, error) {
+	v.measured++
+	if pod.Name == "panics" {
+		panic("no")
+	}
+	return []statsv1alpha1.VolumeStats{
+		{Name: "scratch", FsStats: statsv1alpha1.FsStats{UsedBytes: number(1 << 20), InodesUsed: number(2)}},
+		{Name: "data", PVCRef: &statsv1alpha1.PVCReference{Namespace: "default", Name: "data"}, FsStats: statsv1alpha1.FsStats{UsedBytes: number(1 << 30)}},
+	}, errors.New("one is missing")
+}
+
+func TestVolumesAndLogs(t *testing.T) {
+	root := t.TempDir()
+	logs := filepath.Join(root, "logs", "default_web_u", "main")
+	require.NoError(t, os.MkdirAll(logs, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(logs, "0.log"), []byte(strings.Repeat("x", 8192)), 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "pods", "u"), 0o755))
+	synctest.Test(t, func(t *testing.T) {
+		n, v := newNode(), &volumes{}
+		web := n.add("web", "u", "main")
+		web.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+		n.add("panics", "p", "main")
+		c := collect(t, n, Options{RootDir: root, PodLogsDir: filepath.Join(root, "logs"), Volumes: v})
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { assert.NoError(t, c.Run(ctx)) })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Zero(t, v.measured, "nobody asks")
+		assert.Empty(t, c.Disk(), "it is not measured yet")
+		time.Sleep(time.Second)
+		p := read(t, c).Summary.Pods[1]
+		require.Len(t, p.VolumeStats, 2)
+		assert.GreaterOrEqual(t, *p.Containers[0].Logs.UsedBytes, uint64(8192))
+		assert.EqualValues(t, 1<<20+*p.Containers[0].Logs.UsedBytes, *p.EphemeralStorage.UsedBytes, "the claim does not count")
+		disk := c.Disk()
+		require.Len(t, disk, 2)
+		assert.Len(t, disk[0].Claims, 1)
+		assert.Contains(t, disk[0].Logs, "main")
+		for range 10 {
+			read(t, c)
+			time.Sleep(5 * time.Second)
+		}
+		assert.Equal(t, 2, v.measured, "once a minute")
+		n.pods = nil
+		time.Sleep(time.Minute)
+		read(t, c)
+		time.Sleep(time.Second)
+		assert.Empty(t, c.disk.pods, "those of gone pods are dropped")
+		cancel()
+		done.Wait()
+	})
+}
+
+// slow is a runtime that takes long for its metrics.
+type slow struct {
+	*node
+	families []runtime.MetricFamily
+	calls    atomic.Int64
+	fails    atomic.Bool
+}
+
+func (s *slow) ListMetrics(ctx context.Context) ([]runtime.MetricFamily, error) {
+	s.calls.Add(1)
+	select {
+	case <-time.After(9 * time.Second):
+		if s.fails.Load() {
+			return nil, errors.New("gone")
+		}
+		return s.families, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func TestMetricsOfARuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{node: newNode(), families: []runtime.MetricFamily{
+			{Name: "container_memory_cache", Labels: []string{"a"}, Samples: []runtime.MetricSample{
+				{LabelValues: []string{"x"}, Value: 1}, {LabelValues: []string{"\xff"}, Value: 1}, {LabelValues: nil, Value: 1},
+				{LabelValues: []string{strings.Repeat("x", maxLabelValue+1)}, Value: 1}, {LabelValues: []string{"y"}, Value: -1},
+			}},
+			{Name: "container_x{", Samples: []runtime.MetricSample{{Value: 1}}},
+			{Name: "container_y", Labels: []string{"a", "a"}, Samples: []runtime.MetricSample{{LabelValues: []string{"", ""}}}},
+			{Name: "container_z", Labels: []string{"__name__"}, Samples: []runtime.MetricSample{{LabelValues: []string{""}}}},
+		}}
+		c, err := New(s, s, Options{proc: "testdata/proc", cgroup: "testdata/none"})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { assert.NoError(t, c.Run(ctx)) })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, s.calls.Load())
+		began := time.Now()
+		assert.Empty(t, c.Extra())
+		assert.Equal(t, began, time.Now(), "nobody waits for it")
+		time.Sleep(10 * time.Second)
+		require.Len(t, c.Extra(), 1)
+		assert.Len(t, c.Extra()[0].Samples, 1)
+		for range 60 {
+			c.Extra()
+			time.Sleep(time.Second)
+		}
+		assert.LessOrEqual(t, s.calls.Load(), int64(4), "at most a third of the time")
+		s.fails.Store(true)
+		for range 60 {
+			c.Extra()
+			time.Sleep(time.Second)
+		}
+		assert.Empty(t, c.Extra())
+		cancel()
+		done.Wait()
+	})
+}
