@@ -19,6 +19,9 @@ const (
 	// trustedTimeout is the same for a client that is trusted: it may pause, as a person does who
 	// reads a log page by page (kubelet: the time for a whole answer).
 	trustedTimeout = 4 * time.Hour
+	// bodyTimeout is the time that a client that is not trusted may take to send the body of a
+	// request.
+	bodyTimeout = 10 * time.Second
 	// maxConns is the maximum number of connections of a port to clients that are not trusted.
 	maxConns = 100
 )
@@ -66,6 +69,18 @@ func (c *impatient) Write(data []byte) (int, error) {
 	return c.Conn.Write(data)
 }
 
+// withBodies returns a handler whose requests have their bodies in time. The server waits for a
+// body that no handler reads, too: without a deadline, a client that sends none keeps its
+// connection busy for ever.
+func withBodies(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+		}
+		h.ServeHTTP(w, req)
+	})
+}
+
 // connKey is the key of the connection in the context of its requests.
 type connKey struct{}
 
@@ -88,12 +103,13 @@ func (c serverConn) trust() {
 }
 
 // Trusted returns a handler that is the same for clients that are trusted: their connections do
-// not count for the limit of the port ([Serve], [ServeTLS]), and they have 4 hours to receive
-// what is written at once. Put it behind a guard.
+// not count for the limit of the port ([Serve], [ServeTLS]), they have 4 hours to receive what is
+// written at once, and any time to send the body of a request. Put it behind a guard.
 func Trusted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c, ok := req.Context().Value(connKey{}).(serverConn); ok {
 			c.trust()
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		}
 		h.ServeHTTP(w, req)
 	})

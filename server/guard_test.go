@@ -234,3 +234,25 @@ func TestLimitOfHeaders(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 	}
 }
+
+// The body of a request that never comes must not keep a connection, also if no handler reads it.
+func TestBodiesThatDoNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes("192.0.2.1")
+		stop := serve(t, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Unauthorized", http.StatusUnauthorized) }))
+		begin := time.Now()
+		var conns []net.Conn
+		for range 100 {
+			c := l.dial()
+			_, err := fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: node\r\nContent-Length: 10\r\n\r\n")
+			require.NoError(t, err)
+			conns = append(conns, c)
+		}
+		for _, c := range conns {
+			_, err := io.ReadAll(c)
+			require.NoError(t, err, "the server has closed it")
+		}
+		assert.Equal(t, 10*time.Second, time.Since(begin))
+		stop()
+	})
+}

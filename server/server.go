@@ -56,8 +56,9 @@ type Mirrors interface {
 //
 // Clients of a listener that is not a unix socket are not trusted: a port has up to 100
 // connections, a request has 16 KiB of headers at most, a client that receives nothing for 30
-// seconds is disconnected, and on a loopback address the Host of a request must be localhost or
-// an IP address. For clients behind [Trusted], the first and the third do not hold.
+// seconds, or does not send the body of a request in 10, is disconnected, and on a loopback address
+// the Host of a request must be localhost or an IP address. Clients behind [Trusted] have no limit of
+// connections, and more time.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return serve(ctx, l, h, nil, nil)
 }
@@ -70,6 +71,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	srv.Protocols.SetHTTP1(true)
 	if l.Addr().Network() != "unix" {
 		srv.MaxHeaderBytes = maxHeader
+		srv.Handler = withBodies(h)
 		limit := &connlimit.Limit{Max: maxConns}
 		srv.ConnState = limit.Changed
 		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
@@ -77,7 +79,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 		}
 		// A web page cannot pass the check of a certificate or a token by another name.
 		if isLoopback(l.Addr()) && config == nil {
-			srv.Handler = localOnly(h)
+			srv.Handler = localOnly(srv.Handler)
 		}
 		l = guarded{l}
 	}
