@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,21 @@ func Sentence(r runtime.Record) string {
 		s = with(with(with(s, ": ", r.Reason), ": ", r.Message), ": ", r.Error)
 	}
 	return s
+}
+
+// String returns the entry as one line: its time, how often it was repeated, its stage and its
+// [Sentence], in which control characters are escaped.
+func (e Entry) String() string {
+	line := e.Last.UTC().Format(time.RFC3339)
+	if e.Count > 1 {
+		line += fmt.Sprintf(" (x%d since %s)", e.Count, e.First.UTC().Format(time.RFC3339))
+	}
+	line += " " + strings.ToLower(string(e.Stage))
+	if e.Stage == runtime.StageSeen && e.Source != "" {
+		line += " by " + strings.ToLower(string(e.Source))
+	}
+	quoted := strconv.Quote(strings.Join(strings.Fields(Sentence(e.Record)), " "))
+	return line + ": " + strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // with appends the text after the separator, unless it is empty.

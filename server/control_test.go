@@ -40,7 +40,7 @@ type node struct {
 	exec     func(ctx context.Context, id runtime.ContainerID, cmd []string) (runtime.ExecResult, error)
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	return &node{dir: t.TempDir(), pod: &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1"},
 		Spec: v1.PodSpec{

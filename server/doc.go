@@ -29,15 +29,24 @@
 // makes a socket for it.
 //
 //   - GET /containerLogs/{namespace}/{pod}/{container} returns the log of the container.
-//     The query parameters follow, tailLines, previous and timestamps are those of the
-//     API's PodLogOptions. With follow, the answer continues across rotations of the log
-//     and, unlike kubelet's, across restarts of the container as long as the pod lives.
+//     The query parameters are those of the API's PodLogOptions: follow, previous, tailLines,
+//     sinceSeconds, sinceTime, timestamps, limitBytes and stream. With follow, the answer
+//     continues across rotations of the log, and ends with the container as kubelet's. With
+//     restarts=true as well, it continues with later instances as long as the pod lives.
+//     Log files that were rotated before the request are not read, as kubelet does not.
 //   - POST /run/{namespace}/{pod}/{container} runs a command and returns its output when
 //     it has ended. The parameter cmd is the command, which is split at spaces as kubelet
 //     does; alternatively, the parameter command is given once for each argument. The
 //     header X-Exit-Code has the exit code. (With kubelet, a code other than 0 is an
 //     error.)
 //
-// In both paths {uid} may follow {pod}, as in kubelet's path of /run. It distinguishes pods
-// of one name, of which one is terminating.
+// [Kubelet] also has, if they are in its options:
+//
+//   - GET /logs/ has the files of /var/log and the logs of services, see [NodeLogs].
+//   - POST /checkpoint/{namespace}/{pod}/{container} writes the state of a container to a
+//     file, see [Checkpoint].
+//   - GET /debug/history/{namespace}/{pod} is the history of a pod, see [History].
+//
+// In these paths {uid} may follow {pod}, as in kubelet's path of /run. It distinguishes pods
+// of one name, of which one is terminating. The UID of a mirror pod stands for its static pod.
 package server

@@ -43,6 +43,12 @@ type Options struct {
 	Version string
 	// Profiles handles GET /debug/pprof/, for example Handler of package server/profiles.
 	Profiles http.Handler
+	// Logs handles /logs/, see [NodeLogs]. If nil, the path has status 405.
+	Logs http.Handler
+	// Checkpoint handles POST /checkpoint/, see [Checkpoint].
+	Checkpoint http.Handler
+	// History handles GET /debug/history/, see [History].
+	History http.Handler
 	// SetVerbosity changes how much is logged, for PUT /debug/flags/v, see [Verbosity].
 	SetVerbosity func(level string) error
 	// NoDebugging switches the debugging handlers off, as kubelet's enableDebuggingHandlers:
@@ -81,6 +87,18 @@ func Kubelet(agent Agent, containers Containers, opts Options) http.Handler {
 	}
 	if opts.Flags != nil {
 		mux.handle("GET /flagz", Flagz(opts.Flags))
+	}
+	if opts.Logs != nil {
+		mux.handle("GET /logs/", opts.Logs)
+	} else {
+		mux.handle("/logs/", disabled("logs endpoint is disabled."))
+	}
+	if opts.Checkpoint != nil {
+		mux.handle("POST /checkpoint/{namespace}/{pod}/{container}", opts.Checkpoint)
+	}
+	if opts.History != nil {
+		mux.handle("GET /debug/history/{namespace}/{pod}", opts.History)
+		mux.handle("GET /debug/history/{namespace}/{pod}/{uid}", opts.History)
 	}
 	if opts.Profiles != nil {
 		mux.handle("GET /debug/pprof/", opts.Profiles)

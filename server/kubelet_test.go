@@ -85,7 +85,7 @@ func TestZPages(t *testing.T) {
 
 	_, body = get(t, h, "/statusz")
 	assert.Contains(t, body, "\nBinary version: v1\n")
-	assert.Contains(t, body, "\nPaths: /configz /containerLogs /debug /flagz /healthz /metrics /pods /run /runningpods\n")
+	assert.Contains(t, body, "\nPaths: /configz /containerLogs /debug /flagz /healthz /logs /metrics /pods /run /runningpods\n")
 	_, body = request(t, h, "GET", "/statusz", "", asJSON)
 	var status struct {
 		Kind, BinaryVersion string

@@ -18,6 +18,10 @@ import (
 // checkPeriod is the time after which a reader looks again where nothing reports changes.
 const checkPeriod = time.Second
 
+// settleTime is the time after the end of an instance in which its last output may still come
+// to its log.
+const settleTime = 100 * time.Millisecond
+
 // logStream sends the log of a container to one client.
 type logStream struct {
 	*containerLogs
@@ -89,8 +93,7 @@ func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus,
 			_ = r.Close()
 		}
 	}()
-	// What is known of an instance that has ended is in its log already.
-	for last := s.ended(instance); ; last = s.ended(instance) {
+	for last := s.ended(instance); ; {
 		if r == nil {
 			var err error
 			r, err = s.open(instance, tail)
@@ -109,6 +112,14 @@ func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus,
 		}
 		if !s.wait(ctx, written) {
 			return context.Cause(ctx)
+		}
+		if last = s.ended(instance); last {
+			s.clock.Reset(settleTime)
+			select {
+			case <-s.clock.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
 	}
 }

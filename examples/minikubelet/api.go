@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	goruntime "runtime"
 	"strconv"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -19,6 +21,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/reviews"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/auth"
@@ -55,6 +59,28 @@ func serverOptions(s *config.Settings, rt *cri.Runtime, m *metrics, display *ter
 		}
 	}
 	return opts
+}
+
+// addLogs adds the logs of the node, checkpoints of containers and histories of pods.
+func addLogs(s *config.Settings, n node, opts *server.Options) {
+	if *s.EnableSystemLogHandler {
+		opts.Logs = server.NodeLogs(server.NodeLogsOptions{Query: *s.EnableSystemLogQuery, Logger: opts.Logger})
+	}
+	if rt, ok := runtime.Optional[runtime.Checkpointer](n.Parts().Runtime); ok {
+		opts.Checkpoint = server.Checkpoint(n, n, rt, filepath.Join(s.RootDir, "checkpoints"))
+	}
+	opts.History = server.History(n, server.Histories[history.Entry]{
+		Entries: n.History().Entries,
+		Gone: func(namespace, name string) (types.UID, bool) {
+			var last history.Pod
+			for _, p := range n.History().Pods() {
+				if p.Namespace == namespace && p.Name == name && !p.GoneAt.Before(last.GoneAt) {
+					last = p
+				}
+			}
+			return last.UID, last.UID != ""
+		},
+	})
 }
 
 // agentOf is the agent as the API server sees it: with the pods that are desired, as kubelet

@@ -90,6 +90,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	sopts.Streams = streams.New(agentOf{agent, n}, rt, streams.Options{
 		Logger: sopts.Logger, IdleTimeout: cmp.Or(s.StreamingConnectionIdleTimeout.Duration, -1), // 0 is no limit
 	})
+	addLogs(s, n, &sopts)
 	stop := control.NewStop()
 	// The socket and the ports are components, because the agent checks and locks its directory
 	// before it runs them: nothing answers for an agent that does not start.

@@ -54,14 +54,14 @@ type call struct {
 
 	rootDir, endpoint string
 	// namespace is "" if it was not given.
-	namespace                    string
-	container                    string
-	follow, previous, timestamps bool
-	tail                         int
-	dryRun, all, containers      bool
-	stdin, tty, quiet            bool
-	addresses                    []string
-	noPreserve                   bool
+	namespace               string
+	container               string
+	follow                  bool
+	logFlags                logFlags
+	dryRun, all, containers bool
+	stdin, tty, quiet       bool
+	addresses               []string
+	noPreserve              bool
 }
 
 // commands returns all commands in the order of the help.
@@ -81,7 +81,8 @@ func commands() []command {
 			flags: (*call).historyFlags, run: (*call).history,
 		}, {
 			name: "logs", synopsis: "POD", short: "print what a container has written",
-			long:  "The log of a pod that is gone from the node is removed with it.",
+			long: "The flags are kubectl's. With --all-containers or --selector, several logs are printed one after the other, or with --follow at the same time.\n" +
+				"The log of a pod that is gone from the node is removed with it.",
 			flags: (*call).logsFlags, run: (*call).logs,
 		}, {
 			name: "exec", synopsis: "POD -- COMMAND [ARG...]", short: "run a command in a container",
@@ -161,14 +162,6 @@ func (c *call) forwardFlags(fs *pflag.FlagSet) {
 func (c *call) copyFlags(fs *pflag.FlagSet) {
 	c.containerFlags(fs)
 	fs.BoolVar(&c.noPreserve, "no-preserve", false, "do not keep owner and permissions in the container")
-}
-
-func (c *call) logsFlags(fs *pflag.FlagSet) {
-	c.containerFlags(fs)
-	fs.BoolVarP(&c.follow, "follow", "f", false, "follow the log, also of later instances of the container, until the pod ends")
-	fs.BoolVarP(&c.previous, "previous", "p", false, "print the log of the instance before the last restart")
-	fs.BoolVar(&c.timestamps, "timestamps", false, "print the time of each line")
-	fs.IntVar(&c.tail, "tail", -1, "number of lines to print of the end of the log; all if negative")
 }
 
 func (c *call) topFlags(fs *pflag.FlagSet) {

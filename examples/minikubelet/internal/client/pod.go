@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -146,60 +144,6 @@ func (c *call) onlyHistory(ctx context.Context, name string, noPod error) (histo
 		return history.Pod{}, noPod
 	}
 	return *latest, nil
-}
-
-// logs prints the log of a container.
-func (c *call) logs(ctx context.Context) error {
-	if len(c.args) != 1 {
-		return c.misused("want the name of one pod")
-	}
-	pod, container, err := c.target(ctx, c.args[0], true)
-	if err != nil {
-		return err
-	}
-	query := url.Values{}
-	set := func(name string, on bool) {
-		if on {
-			query.Set(name, "true")
-		}
-	}
-	set("follow", c.follow)
-	set("restarts", c.follow)
-	set("previous", c.previous)
-	set("timestamps", c.timestamps)
-	if c.tail >= 0 {
-		query.Set("tailLines", strconv.Itoa(c.tail))
-	}
-	resp, err := c.client.do(ctx, http.MethodGet, pathOf("containerLogs", pod, container), query)
-	if err != nil {
-		err = withReason(err, pod, container)
-	} else {
-		defer resp.Body.Close()
-		_, err = io.Copy(c.Out, resp.Body)
-	}
-	if ctx.Err() != nil {
-		return nil // a signal
-	}
-	return err
-}
-
-// withReason adds why the container does not run, which kubelet's words do not have.
-func withReason(err error, pod *v1.Pod, container string) error {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			switch s := &list[i]; {
-			case s.Name != container:
-			case s.State.Waiting != nil && s.State.Waiting.Message != "":
-				return fmt.Errorf("%w: %s", err, terminal.Escape(s.State.Waiting.Message))
-			default:
-				return err
-			}
-		}
-	}
-	if pod.Status.Reason != "" { // the pod has not started, or was refused
-		return fmt.Errorf("%w: %s: %s", err, terminal.Escape(pod.Status.Reason), terminal.Escape(pod.Status.Message))
-	}
-	return err
 }
 
 // podNamespace returns the namespace of the pod that a command is about.

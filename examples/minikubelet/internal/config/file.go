@@ -116,7 +116,7 @@ func (d *timeOrDuration) UnmarshalJSON(b []byte) error {
 const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHeader httpCheckFrequency
 	containerRuntimeEndpoint imageServiceEndpoint podLogsDir address port readOnlyPort
 	tlsCertFile tlsPrivateKeyFile tlsMinVersion tlsCipherSuites tlsCurvePreferences authentication authorization enableDebuggingHandlers
-	enableProfilingHandler enableDebugFlagsHandler enableContentionProfiling streamingConnectionIdleTimeout
+	enableSystemLogHandler enableSystemLogQuery enableProfilingHandler enableDebugFlagsHandler enableContentionProfiling streamingConnectionIdleTimeout
 	healthzPort healthzBindAddress enableServer fileCheckFrequency syncFrequency runtimeRequestTimeout maxPods podsPerCore clusterDNS
 	clusterDomain resolvConf serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst crashLoopBackOff logging.verbosity
 	systemReserved kubeReserved runOnce featureGates.EventedPLEG podPidsLimit

@@ -73,6 +73,8 @@ func serverDefaults(c *KubeletConfiguration) {
 	def(&c.EnableServer, ptr.To(true))
 	def(&c.EnableDebuggingHandlers, ptr.To(true))
 	def(&c.EnableProfilingHandler, ptr.To(true))
+	def(&c.EnableSystemLogHandler, ptr.To(true))
+	def(&c.EnableSystemLogQuery, ptr.To(false))
 	def(&c.EnableDebugFlagsHandler, ptr.To(true))
 	def(&c.StreamingConnectionIdleTimeout.Duration, 4*time.Hour)
 	def(&c.Authentication.Anonymous.Enabled, ptr.To(false))

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/go-logr/logr"
+)
+
+// NodeLogsOptions are the settings of [NodeLogs]. The zero value is valid.
+type NodeLogsOptions struct {
+	// Dir is the directory of the node's logs. Default: /var/log.
+	Dir string
+	// Query allows queries of services, as kubelet's enableSystemLogQuery does.
+	Query bool
+	// Journal runs journalctl with the arguments and writes its output. Default: the program
+	// of that name. It is called for queries only.
+	Journal JournalFunc
+	// Logger receives errors. Default: none.
+	Logger logr.Logger
+}
+
+// NodeLogs returns a handler of /logs/: the files below a directory, and with
+// [NodeLogsOptions].Query the logs of services (KEP-2258). The path of a request begins with
+// /logs/.
+//
+// A path that leads out of the directory does not exist, also by a symbolic link, which
+// kubelet follows. Only regular files and directories are opened.
+func NodeLogs(opts NodeLogsOptions) http.Handler {
+	if opts.Dir == "" {
+		opts.Dir = "/var/log"
+	}
+	if opts.Journal == nil {
+		opts.Journal = journalctl
+	}
+	h := &nodeLogs{opts: opts}
+	return http.StripPrefix("/logs/", h)
+}
+
+type nodeLogs struct{ opts NodeLogsOptions }
+
+func (h *nodeLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if h.opts.Query {
+		q, err := parseNodeLogQuery(req.URL.Query())
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		case q == nil: // a file in the path
+		case req.URL.Path != "/" && req.URL.Path != "":
+			http.Error(w, "path not allowed in query mode", http.StatusNotAcceptable)
+			return
+		default:
+			if err := q.validate(h.opts.Dir); err != nil {
+				http.Error(w, err.Error(), http.StatusNotAcceptable)
+				return
+			}
+			if len(q.services) > 0 {
+				h.serveServices(w, req, q)
+				return
+			}
+			req = req.Clone(req.Context())
+			req.URL.Path = filepath.ToSlash(q.files[0])
+		}
+	}
+	root, err := os.OpenRoot(h.opts.Dir)
+	if err != nil {
+		h.opts.Logger.Error(err, "The directory of the node's logs cannot be opened", "directory", h.opts.Dir)
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return
+	}
+	defer func() { _ = root.Close() }()
+	if !strings.HasPrefix(req.URL.Path, "/") { // as http.FileServer wants it
+		req = req.Clone(req.Context())
+		req.URL.Path = "/" + req.URL.Path
+	}
+	http.FileServer(http.FS(regularFS{root})).ServeHTTP(w, req)
+}
+
+// regularFS has the regular files and the directories of a root.
+type regularFS struct{ root *os.Root }
+
+// Open does not wait for the other end of a pipe, and has no effect on a device.
+func (f regularFS) Open(name string) (fs.File, error) {
+	if err := checkKind(f.root.Stat(name)); err != nil {
+		return nil, hide(name, err)
+	}
+	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, hide(name, err)
+	}
+	if err := checkKind(file.Stat()); err != nil { // it was replaced
+		_ = file.Close()
+		return nil, hide(name, err)
+	}
+	return file, nil
+}
+
+func checkKind(info fs.FileInfo, err error) error {
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return errors.New("neither a file nor a directory")
+	}
+	return err
+}
+
+// hide returns an error for what cannot be opened: nobody learns what is outside of the
+// directory.
+func hide(name string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}

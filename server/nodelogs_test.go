@@ -1,0 +1,171 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/server"
+)
+
+// logDir is a directory of logs, beside which is a secret.
+func logDir(t *testing.T) string {
+	top := t.TempDir()
+	writeFile(t, filepath.Join(top, "secret"), []byte("hush"))
+	dir := filepath.Join(top, "log")
+	for name, text := range map[string]string{
+		"syslog": "a system log\n", "pods/p/0.log": "of a pod\n", "kubelet.log": "of a service\n", "web/web.log": "of another\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		writeFile(t, filepath.Join(dir, name), []byte(text))
+	}
+	require.NoError(t, os.Symlink("../secret", filepath.Join(dir, "out")))
+	require.NoError(t, os.Symlink(filepath.Join(top, "secret"), filepath.Join(dir, "absolute")))
+	require.NoError(t, os.Symlink("syslog", filepath.Join(dir, "in")))
+	require.NoError(t, os.Symlink("..", filepath.Join(dir, "up")))
+	return dir
+}
+
+func TestNodeLogs(t *testing.T) {
+	dir := logDir(t)
+	h := server.NodeLogs(server.NodeLogsOptions{Dir: dir})
+	for _, tt := range []struct {
+		path string
+		code int
+		want string // a part
+	}{
+		{"/logs/", 200, `<a href="syslog">`},
+		{"/logs/syslog", 200, "a system log\n"},
+		{"/logs/in", 200, "a system log\n"},
+		{"/logs/pods/p/0.log", 200, "of a pod\n"},
+		{"/logs/pods", 301, ""},
+		{"/logs/missing", 404, "404"},
+		{"/logs/../secret", 404, "404"},
+		{"/logs/pods/../../secret", 404, "404"},
+		{"/logs/..%2fsecret", 404, "404"},
+		{"/logs//etc/passwd", 404, "404"},
+		{"/logs/out", 404, "404"},
+		{"/logs/absolute", 404, "404"},
+		{"/logs/up/secret", 404, "404"},
+		{"/logs/?query=kubelet", 200, `<a href="syslog">`}, // queries are off
+	} {
+		code, body := get(t, h, tt.path)
+		assert.Equal(t, tt.code, code, tt.path)
+		assert.Contains(t, body, tt.want, tt.path)
+		assert.NotContains(t, body, "hush")
+	}
+	rec := httptest.NewRecorder()
+	req := httptest.NewRequest(http.MethodGet, "/logs/syslog", nil)
+	req.Header.Set("Range", "bytes=2-7")
+	h.ServeHTTP(rec, req)
+	assert.Equal(t, "system", rec.Body.String())
+	code, _ := get(t, server.NodeLogs(server.NodeLogsOptions{Dir: filepath.Join(dir, "missing")}), "/logs/syslog")
+	assert.Equal(t, http.StatusNotFound, code)
+	assert.Equal(t, http.StatusMethodNotAllowed, first(get(t, server.Kubelet(agent{}, newNode(t), server.Options{}), "/logs/syslog")))
+}
+
+func first(code int, _ string) int { return code }
+
+func TestNodeLogQuery(t *testing.T) {
+	dir := logDir(t)
+	var args []string
+	h := server.NodeLogs(server.NodeLogsOptions{Dir: dir, Query: true, Journal: func(_ context.Context, a []string, w io.Writer) error {
+		if a[0] == "--field" {
+			fmt.Fprint(w, "containerd.service\nbroken.service\n")
+			return nil
+		}
+		args = a
+		if strings.Contains(strings.Join(a, " "), "broken") {
+			return errors.New("no such program")
+		}
+		fmt.Fprint(w, "from the journal\n")
+		return nil
+	}})
+	for _, tt := range []struct {
+		query string
+		code  int
+		want  string // a part
+	}{
+		{"query=containerd", 200, "from the journal\n"},
+		{"query=broken", 200, "\nerror: journal output not available\n"},
+		{"query=kubelet", 200, "of a service\n"},
+		{"query=syslog", 200, "a system log\n"},
+		{"query=web", 200, "of another\n"},
+		{"query=missing", 200, "\nlog not found for missing\n"},
+		{"query=out", 200, "\nlog not found for out\n"},
+		{"query=containerd&query=kubelet", 200, "from the journal\nof a service\n"},
+		{"query=kubelet&tailLines=3", 200, "options present and query resolved to log files for [kubelet]\ntry without specifying options\n"},
+		{"query=/syslog", 406, "path escapes from parent"},
+		{"query=./syslog", 200, "a system log\n"},
+		{"query=pods/p/0.log", 200, "of a pod\n"},
+		{"query=../secret", 406, "path escapes from parent"},
+		{"query=up/secret", 406, "path escapes from parent"},
+		{"query=pods/x", 406, "no such file"},
+		{"query=", 400, "may not be empty"},
+		{"query=%20&query=", 400, "may not be empty"},
+		{"tailLines=3", 406, "query: Required value: cannot be empty with options"},
+		{"query=a&query=pods/x", 406, "cannot specify a file and service"},
+		{"query=pods/x&query=pods/y", 406, "cannot specify more than one file"},
+		{"query=pods/p/0.log&boot=0", 406, "cannot specify file with options"},
+		{"query=a%3Bb", 406, "input contains unsupported characters"},
+		{"query=" + strings.Repeat("a", 257), 406, "length must be less than 256"},
+		{"query=a&query=b&query=c&query=d&query=e", 406, "must have at most 4 items"},
+		{"query=a&sinceTime=yesterday", 400, "invalid time format"},
+		{"query=a&untilTime=x", 400, "invalid time format"},
+		{"query=a&sinceTime=2026-01-02T00:00:00Z&untilTime=2026-01-01T00:00:00Z", 406, "must be after `sinceTime`"},
+		{"query=a&boot=x", 400, "invalid syntax"},
+		{"query=a&boot=1", 406, "must be less than 1"},
+		{"query=a&tailLines=x", 400, "invalid syntax"},
+		{"query=a&tailLines=100001", 406, "must be between 0 and 100000, inclusive"},
+		{"query=a&pattern=(", 406, "missing closing )"},
+	} {
+		code, body := get(t, h, "/logs/?"+tt.query)
+		assert.Equal(t, tt.code, code, tt.query)
+		assert.Contains(t, body, tt.want, tt.query)
+		assert.NotContains(t, body, "hush")
+	}
+	code, body := get(t, h, "/logs/syslog?query=a")
+	assert.Equal(t, http.StatusNotAcceptable, code)
+	assert.Equal(t, "path not allowed in query mode\n", body)
+	_, body = get(t, h, "/logs/syslog")
+	assert.Equal(t, "a system log\n", body)
+
+	_, _ = get(t, h, "/logs/?query=containerd&sinceTime=2026-01-02T03:04:05Z&untilTime=2026-01-03T03:04:05Z&boot=-1&tailLines=7&pattern=x+y")
+	assert.Equal(t, []string{
+		"--utc", "--no-pager", "--output=short-precise", "--since=2026-1-2 03:4:5", "--until=2026-1-3 03:4:5", "--pager-end", "--lines=7",
+		"--unit=containerd", "--grep=x y", "--boot", "-1",
+	}, args)
+}
+
+func TestNoJournal(t *testing.T) {
+	if _, err := exec.LookPath("journalctl"); err == nil {
+		t.Skip("this machine has journalctl")
+	}
+	_, body := get(t, server.NodeLogs(server.NodeLogsOptions{Dir: logDir(t), Query: true}), "/logs/?query=kubelet")
+	assert.Equal(t, "of a service\n", body)
+}
+
+func FuzzNodeLogs(f *testing.F) {
+	f.Add("pods/../../secret", "query=up/secret&boot=-1")
+	f.Fuzz(func(t *testing.T, path, query string) {
+		req := httptest.NewRequest(http.MethodGet, "/", nil)
+		req.URL.Path, req.URL.RawQuery = "/logs/"+path, query
+		rec := httptest.NewRecorder()
+		h := server.NodeLogs(server.NodeLogsOptions{Dir: logDir(t), Query: true, Journal: func(context.Context, []string, io.Writer) error { return nil }})
+		h.ServeHTTP(rec, req)
+		if strings.Contains(rec.Body.String(), "hush") {
+			t.Fatalf("%q %q: it leads out of the directory", path, query)
+		}
+	})
+}
