@@ -28,10 +28,10 @@ func TestStreamsOfKubectl(t *testing.T) {
 	ns := s.plane.Namespace(t, "streams")
 	image := s.Registry.Image("busybox:1")
 	s.plane.Kubectl(t, "run", "web", "-n", ns, "--image", image, "--command", "--", "/bin/sh", "-c",
-		"nc -lk -p 8080 -e cat & "+Forever)
+		"nc -lk -p 8080 -e cat & trap '' TERM; while :; do sleep 1; done")
 	s.plane.Kubectl(t, "run", "shell", "-n", ns, "--image", image, "--stdin", "--tty", "--attach=false", "--command", "--", "/bin/sh")
 	s.plane.Kubectl(t, "run", "lines", "-n", ns, "--image", image, "--stdin", "--attach=false", "--command", "--", "/bin/sh", "-c",
-		"while read line; do echo got $line; done; "+Forever)
+		"while read line; do echo got $line; done") // ends with its input, and so does attach
 	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "pod/shell", "pod/lines", "--timeout=60s")
 	data := make([]byte, 10<<20)
 	_, _ = rand.Read(data)
@@ -102,8 +102,8 @@ func TestStreamsOfKubectl(t *testing.T) {
 		assert.Contains(t, out, "42")
 	})
 	t.Run("terminating", func(t *testing.T) {
-		s.plane.Kubectl(t, "delete", "pod", "-n", ns, "lines", "--grace-period=600", "--wait=false")
-		out, err := s.plane.TryKubectl(t, "", "exec", "-n", ns, "lines", "--", "echo", "still", "here")
+		s.plane.Kubectl(t, "delete", "pod", "-n", ns, "web", "--grace-period=600", "--wait=false")
+		out, err := s.plane.TryKubectl(t, "", "exec", "-n", ns, "web", "--", "echo", "still", "here")
 		require.NoError(t, err)
 		assert.Equal(t, "still here\n", out)
 	})
