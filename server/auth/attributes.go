@@ -5,10 +5,19 @@ import (
 	"strings"
 )
 
-// Verb returns the verb of the API that stands for an HTTP method, as kubelet has it. For other
-// methods than GET, POST, PUT, PATCH and DELETE, such as HEAD, it is "", which only rules for all
-// verbs allow.
-func Verb(method string) string {
+// Verb returns the verb of the API that stands for a request, by its HTTP method and the path of its
+// URL. For other methods than GET, POST, PUT, PATCH and DELETE, such as HEAD, it is "", which only
+// rules for all verbs allow.
+//
+// To run something in a container, or to connect to one, is always "create". With kubelet a GET
+// needs "get", and since a WebSocket begins with a GET, clients that may only read nodes/proxy can
+// run commands there.
+func Verb(method, path string) string {
+	for _, sessions := range []string{"/exec", "/attach", "/portForward", "/run"} {
+		if below(path, sessions) {
+			return "create"
+		}
+	}
 	switch method {
 	case http.MethodPost:
 		return "create"
@@ -23,6 +32,12 @@ func Verb(method string) string {
 	default:
 		return ""
 	}
+}
+
+// below reports whether a path is the parent or below it.
+func below(path, parent string) bool {
+	rest, ok := strings.CutPrefix(path, parent)
+	return ok && (rest == "" || rest[0] == '/')
 }
 
 // subresources are the subresources of nodes by path, as kubelet has them. A path stands for all
@@ -49,7 +64,7 @@ var subresources = []struct { // never changed
 // of their own need proxy: logs of containers, commands in containers, profiles.
 func Subresources(path string) []string {
 	for _, s := range subresources {
-		if rest, ok := strings.CutPrefix(path, s.path); !ok || rest != "" && rest[0] != '/' {
+		if !below(path, s.path) {
 			continue
 		}
 		if s.then == "" {

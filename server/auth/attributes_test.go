@@ -55,6 +55,16 @@ func TestVerb(t *testing.T) {
 	for method, want := range map[string]string{
 		"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "HEAD": "", "OPTIONS": "", "CONNECT": "", "get": "",
 	} {
-		assert.Equal(t, want, auth.Verb(method), method)
+		assert.Equal(t, want, auth.Verb(method, "/containerLogs/a/b/c"), method)
 	}
+}
+
+// A WebSocket begins with a GET: who may only read must not run commands by one.
+func TestVerbOfSessions(t *testing.T) {
+	for _, path := range []string{"/exec/a/b/c", "/attach/a/b/c", "/portForward/a/b", "/run/a/b/c", "/run", "/exec/a/b/uid/c"} {
+		for _, method := range []string{"GET", "POST", "HEAD", "PUT"} {
+			assert.Equal(t, "create", auth.Verb(method, path), "%s %s", method, path)
+		}
+	}
+	assert.Equal(t, "get", auth.Verb("GET", "/runningpods/"))
 }

@@ -159,7 +159,7 @@ func (g *Guard) authenticate(req *http.Request) (*authenticationv1.UserInfo, err
 // authorize returns the status of the answer, and for another one than 200 the text.
 func (g *Guard) authorize(req *http.Request, user *authenticationv1.UserInfo) (status int, reason string) {
 	subresources := Subresources(req.URL.Path)
-	verb := Verb(req.Method)
+	verb := Verb(req.Method, req.URL.Path)
 	for _, subresource := range subresources {
 		allowed, err := g.opts.Authorizer.Authorize(req.Context(), user, &authorizationv1.ResourceAttributes{
 			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.opts.NodeName,

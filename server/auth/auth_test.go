@@ -54,7 +54,7 @@ func TestGuard(t *testing.T) {
 		{"POST", "/logs/messages", "reader", false, 403, "Forbidden (user=reader, verb=create, resource=nodes, subresource(s)=[log])\n"},
 		{"HEAD", "/logs/messages", "reader", false, 403, "Forbidden (user=reader, verb=, resource=nodes, subresource(s)=[log])\n"},
 		{"GET", "/pods", "reader", false, 403, "Forbidden (user=reader, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"},
-		{"GET", "/exec/a/b/c", "reader", false, 403, "Forbidden (user=reader, verb=get, resource=nodes, subresource(s)=[proxy])\n"},
+		{"GET", "/exec/a/b/c", "reader", false, 403, "Forbidden (user=reader, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
 		{"GET", "/metrics", "scraper", false, 200, "handled"},
 		{"GET", "/pods", "old", false, 200, "handled"}, // proxy is enough, as before KEP-2862
 		{"GET", "/metrics", "old", false, 403, "Forbidden (user=old, verb=get, resource=nodes, subresource(s)=[metrics])\n"},

@@ -146,8 +146,11 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 		{"POST", "/logs/", ""},
 		{"POST", "/metrics", ""},
 	}
-	if options.Binary == "" { // kubelet says of paths that do not exist that they do not, to everybody
-		paths = append(paths, struct{ method, path, allowed string }{"GET", "/nothing", "proxy"})
+	if options.Binary == "" {
+		paths = append(paths, []struct{ method, path, allowed string }{
+			{"GET", "/nothing", "proxy"},                                        // kubelet says to everybody that it does not exist
+			{"GET", "/exec/" + ns + "/web/web?command=true&output=1", "runner"}, // kubelet: proxy
+		}...)
 	}
 	users := map[string][]*clientOfPort{}
 	for name := range permissions {

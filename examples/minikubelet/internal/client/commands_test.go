@@ -95,7 +95,7 @@ func TestCommands(t *testing.T) {
 		return runtime.ExecResult{Output: []byte(strings.Join(cmd, "|"))}, nil
 	}}
 	n.gone = []recent.Gone{
-		{Pod: named(web(), "db-n1", "later"), At: time.Now().Add(-5 * time.Second)}, {Pod: named(web(), "db-n1", "before"), At: time.Now().Add(-time.Hour)},
+		{Pod: named(web(), "db-n1", "later"), At: time.Now().Add(-5 * time.Hour)}, {Pod: named(web(), "db-n1", "before"), At: time.Now().Add(-9 * time.Hour)},
 	}
 	n.events = map[types.UID][]runtime.Event{
 		"u1": {{Type: "Normal", Reason: "Started"}}, "later": {{Type: "Normal", Reason: "Killing"}}, "before": {{Type: "Normal", Reason: "Failed"}},
@@ -132,7 +132,7 @@ func TestCommands(t *testing.T) {
 		{"history of nothing", []string{"history"}, "", "", "want the name of one pod"},
 		{"history of an unknown pod", []string{"history", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
 		{"unknown pod", []string{"describe", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
-		{"logs of a pod that is gone", []string{"logs", "db"}, "", "", "pod default/db-n1 ended 5s ago, and its containers and logs were removed; minikubelet describe still shows"},
+		{"logs of a pod that is gone", []string{"logs", "db"}, "", "", "pod default/db-n1 ended 5h ago, and its containers and logs were removed; minikubelet describe still shows"},
 		{"logs", []string{"logs", "web"}, "one\ntwo\n", note, ""},
 		{"logs, all flags", []string{"logs", "web-n1", "-c", "a", "--tail=1", "--timestamps", "-n", "default"}, "2026-01-02T03:04:06.000000000Z two\n", "", ""},
 		{"logs of before", []string{"logs", "web", "-c", "a", "-p"}, "", "", `the agent says: previous terminated container "a" in pod "web-n1" not found`},
