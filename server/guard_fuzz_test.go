@@ -116,8 +116,18 @@ func kubeletSubresources(path string) (out []string) {
 
 var kubeletVerbs = map[string]string{"POST": "create", "GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
-// Each request is authorized with the attributes that kubelet would use, and reaches only what
-// they stand for. Without permission it reaches nothing, and the answer does not depend on what
+// wantVerb is the verb of kubelet, but for sessions in containers, which are always created.
+func wantVerb(method, path string) string {
+	switch first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); {
+	case !strings.HasPrefix(path, "/"):
+	case first == "exec", first == "attach", first == "portForward", first == "run":
+		return "create"
+	}
+	return kubeletVerbs[method]
+}
+
+// Each request is authorized with the attributes that kubelet would use, but for [wantVerb], and
+// reaches only what they stand for. Without permission it reaches nothing, and the answer does not depend on what
 // there is.
 func FuzzAuthorization(f *testing.F) {
 	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE", "get", "X"} {
@@ -145,7 +155,7 @@ func FuzzAuthorization(f *testing.F) {
 
 			want := kubeletSubresources(path)
 			for i, asked := range allowed.asked {
-				assert.Equal(t, authorizationv1.ResourceAttributes{Verb: kubeletVerbs[method], Version: "v1", Resource: "nodes", Subresource: want[i], Name: "node"}, asked)
+				assert.Equal(t, authorizationv1.ResourceAttributes{Verb: wantVerb(method, path), Version: "v1", Resource: "nodes", Subresource: want[i], Name: "node"}, asked)
 			}
 			if !slices.Contains(want, subresource) {
 				assert.Len(t, allowed.asked, len(want))
@@ -171,7 +181,8 @@ func TestAnswersRevealNothing(t *testing.T) {
 	}
 	for _, anonymous := range []bool{false, true} {
 		for _, paths := range [][]string{
-			{"/containerLogs/default/web/main", "/containerLogs/default/web/other", "/containerLogs/default/none/main", "/containerLogs/x", "/unknown", "/exec/default/web/main", "/debug/pprof/heap"},
+			{"/containerLogs/default/web/main", "/containerLogs/default/web/other", "/containerLogs/default/none/main", "/containerLogs/x", "/unknown", "/debug/pprof/heap"},
+			{"/exec/default/web/main", "/exec/default/none/main", "/exec", "/attach/default/web/main", "/portForward/default/web", "/run/x"},
 			{"/pods", "/pods/", "/pods/unknown"}, {"/metrics", "/metrics/probes", "/metrics/unknown"}, {"/logs/", "/logs/messages", "/logs/none"},
 		} {
 			var first *httptest.ResponseRecorder
