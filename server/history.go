@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,8 +24,7 @@ type Histories[E fmt.Stringer] struct {
 
 // History returns a handler of GET /debug/history, which kubelet does not have. Its pattern has
 // {namespace} and {pod}, and it may have {uid}. The answer is text with one line for each entry;
-// with the parameter output=json, or where the request accepts application/json, a list in
-// JSON.
+// with the parameter output=json, a list in JSON.
 func History[E fmt.Stringer](agent Agent, histories Histories[E]) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		namespace, name, uid := req.PathValue("namespace"), req.PathValue("pod"), types.UID(req.PathValue("uid"))
@@ -39,7 +37,8 @@ func History[E fmt.Stringer](agent Agent, histories Histories[E]) http.Handler {
 			return
 		}
 		entries := histories.Entries(uid)
-		if req.URL.Query().Get("output") == "json" || strings.Contains(req.Header.Get("Accept"), "application/json") {
+		// Not by the header Accept: kubectl get --raw accepts JSON before all else.
+		if req.URL.Query().Get("output") == "json" {
 			if entries == nil {
 				entries = []E{}
 			}
