@@ -28,7 +28,7 @@ func TestStreamsOfKubectl(t *testing.T) {
 	ns := s.plane.Namespace(t, "streams")
 	image := s.Registry.Image("busybox:1")
 	s.plane.Kubectl(t, "run", "web", "-n", ns, "--image", image, "--command", "--", "/bin/sh", "-c",
-		"nc -lk -p 8080 -e cat & trap '' TERM; while :; do sleep 1; done")
+		"nc -ll -p 8080 -e cat & trap '' TERM; while :; do sleep 1; done")
 	s.plane.Kubectl(t, "run", "shell", "-n", ns, "--image", image, "--stdin", "--tty", "--attach=false", "--command", "--", "/bin/sh")
 	s.plane.Kubectl(t, "run", "lines", "-n", ns, "--image", image, "--stdin", "--attach=false", "--command", "--", "/bin/sh", "-c",
 		"while read line; do echo got $line; done") // ends with its input, and so does attach
@@ -96,10 +96,12 @@ func TestStreamsOfKubectl(t *testing.T) {
 		}
 	})
 	t.Run("debug", func(t *testing.T) {
-		out, err := s.plane.TryKubectl(t, "echo $((6*7)); ps | grep -c nc; exit\n", "debug", "-n", ns, "web", "-i", "-q", "--image", image,
-			"--target", "web", "--container", "debugger", "--profile", "general", "--", "sh")
-		require.NoError(t, err)
-		assert.Contains(t, out, "42")
+		// In a terminal: without one, and without stdinOnce, containerd sends no more output when
+		// the input has ended.
+		out := InTerminal(t, s.Net, s.plane.KubectlCommand(t, nil, "debug", "-n", ns, "web", "-it", "-q", "--image", image,
+			"--target", "web", "--container", "debugger", "--profile", "general", "--", "sh"), 80, 24,
+			"echo answer $((6*7)) $(pidof nc >/dev/null && echo found); exit\n")
+		assert.Contains(t, out, "answer 42 found", "it sees the processes of its target")
 	})
 	t.Run("terminating", func(t *testing.T) {
 		s.plane.Kubectl(t, "delete", "pod", "-n", ns, "web", "--grace-period=600", "--wait=false")
