@@ -86,10 +86,10 @@ func TestFollowOfALogThatDisappears(t *testing.T) {
 	t.Run("with its directory", func(t *testing.T) {
 		n := newNode(t)
 		c := n.serve(t)
-		log := n.start("main")
+		n.start("main")
+		log := filepath.Join(n.dir, "sub", "0.log")
 		n.mu.Lock()
-		n.seen.Containers[0].LogPath = filepath.Join(n.dir, "sub", "0.log")
-		log = n.seen.Containers[0].LogPath
+		n.seen.Containers[0].LogPath = log
 		n.mu.Unlock()
 		require.NoError(t, os.Mkdir(filepath.Dir(log), 0o755))
 		appendLog(t, log, "F one")
