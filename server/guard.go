@@ -19,8 +19,7 @@ const (
 	// trustedTimeout is the same for a client that is trusted: it may pause, as a person does who
 	// reads a log page by page (kubelet: the time for a whole answer).
 	trustedTimeout = 4 * time.Hour
-	// bodyTimeout is the time that a client that is not trusted may take to send the body of a
-	// request.
+	// bodyTimeout is the time that a client may take to send the body of a request.
 	bodyTimeout = 10 * time.Second
 	// maxConns is the maximum number of connections of a port to clients that are not trusted.
 	maxConns = 100
@@ -74,7 +73,7 @@ func (c *impatient) Write(data []byte) (int, error) {
 // connection busy for ever.
 func withBodies(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.ContentLength != 0 {
+		if req.ContentLength != 0 { // else there is no deadline
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		}
 		h.ServeHTTP(w, req)
@@ -88,28 +87,48 @@ type connKey struct{}
 type serverConn struct {
 	net.Conn
 	limit *connlimit.Limit
+	// raw is the connection below TLS.
+	raw *impatient
+}
+
+func newServerConn(c net.Conn, limit *connlimit.Limit) serverConn {
+	raw := c
+	if t, ok := c.(*tls.Conn); ok {
+		raw = t.NetConn()
+	}
+	return serverConn{c, limit, raw.(*impatient)}
 }
 
 // trust lets the connection no longer count, and its client be slow.
 func (c serverConn) trust() {
+	c.raw.trusted.Store(true)
 	c.limit.Exempt(c.Conn)
-	raw := c.Conn
-	if t, ok := raw.(*tls.Conn); ok {
-		raw = t.NetConn()
-	}
-	if i, ok := raw.(*impatient); ok {
-		i.trusted.Store(true)
+}
+
+// distrust is the opposite. A connection that is not trusted stays as it is.
+func (c serverConn) distrust() {
+	if c.raw.trusted.Swap(false) {
+		c.limit.Count(c.Conn)
 	}
 }
 
-// Trusted returns a handler that is the same for clients that are trusted: their connections do
-// not count for the limit of the port ([Serve], [ServeTLS]), they have 4 hours to receive what is
-// written at once, and any time to send the body of a request. Put it behind a guard.
+// distrusting returns a handler to which each request is one of a client that is not trusted.
+func distrusting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if c, ok := req.Context().Value(connKey{}).(serverConn); ok {
+			c.distrust()
+		}
+		h.ServeHTTP(w, req)
+	})
+}
+
+// Trusted returns a handler that is the same for clients that are trusted, until their next
+// request: their connections do not count for the limit of the port ([Serve], [ServeTLS]), and they
+// have 4 hours to receive what is written at once. Put it behind a guard.
 func Trusted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c, ok := req.Context().Value(connKey{}).(serverConn); ok {
 			c.trust()
-			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		}
 		h.ServeHTTP(w, req)
 	})

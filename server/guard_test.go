@@ -142,6 +142,7 @@ func TestLimitOfConnections(t *testing.T) {
 		}))
 		closed := func(c net.Conn) bool {
 			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			defer func() { _ = c.SetReadDeadline(time.Time{}) }()
 			_, err := c.Read(make([]byte, 1))
 			return err == io.EOF
 		}
@@ -163,9 +164,12 @@ func TestLimitOfConnections(t *testing.T) {
 		}
 		extra := l.dial()
 		synctest.Wait()
-		assert.True(t, closed(extra), "all are busy")
+		assert.False(t, closed(extra), "all are busy, and the oldest gives way")
+		assert.True(t, closed(busy[0]))
+		assert.False(t, closed(busy[1]))
+		_ = extra.Close()
 		close(hold)
-		for _, c := range busy {
+		for _, c := range busy[1:] {
 			assert.Equal(t, http.StatusOK, answer(t, c).StatusCode)
 			_ = c.Close()
 		}

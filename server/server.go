@@ -55,10 +55,10 @@ type Mirrors interface {
 // returns the error.
 //
 // Clients of a listener that is not a unix socket are not trusted: a port has up to 100
-// connections, a request has 16 KiB of headers at most, a client that receives nothing for 30
+// connections, of which the oldest gives way to a new one, a request has 16 KiB of headers at most, a client that receives nothing for 30
 // seconds, or does not send the body of a request in 10, is disconnected, and on a loopback address
 // the Host of a request must be localhost or an IP address. Clients behind [Trusted] have no limit of
-// connections, and more time.
+// connections, and more time to receive.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return serve(ctx, l, h, nil, nil)
 }
@@ -71,11 +71,11 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	srv.Protocols.SetHTTP1(true)
 	if l.Addr().Network() != "unix" {
 		srv.MaxHeaderBytes = maxHeader
-		srv.Handler = withBodies(h)
+		srv.Handler = distrusting(withBodies(h))
 		limit := &connlimit.Limit{Max: maxConns}
 		srv.ConnState = limit.Changed
 		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, serverConn{c, limit})
+			return context.WithValue(ctx, connKey{}, newServerConn(c, limit))
 		}
 		// A web page cannot pass the check of a certificate or a token by another name.
 		if isLoopback(l.Addr()) && config == nil {

@@ -241,6 +241,97 @@ func TestTrusted(t *testing.T) {
 	})
 }
 
+// Clients without permission cannot keep out one that has it, in whatever state their connections are.
+func TestStrangersDoNotKeepOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes("192.0.2.1")
+		stop := serveTLS(t, l, newGuard(t).Protect(server.Trusted(http.NotFoundHandler())), server.TLSOptions{})
+		begin := time.Now()
+		var strangers []*tls.Conn
+		for range 100 {
+			c := dialTLS(l, nil)
+			_, err := fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: node\r\nContent-Length: 10\r\n\r\n")
+			require.NoError(t, err)
+			strangers = append(strangers, c)
+		}
+		for _, c := range strangers { // the answer does not wait for the body
+			resp := answer(t, c)
+			assert.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+			assert.True(t, resp.Close)
+			_ = c.NetConn().Close()
+		}
+		assert.Less(t, time.Since(begin), time.Second)
+		stop()
+
+		hold := make(chan struct{})
+		l = newPipes("192.0.2.1")
+		guarded := newGuard(t).Protect(server.Trusted(http.NotFoundHandler()))
+		stop = serveTLS(t, l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if len(req.TLS.PeerCertificates) == 0 {
+				<-hold // such as a review of a token
+			}
+			guarded.ServeHTTP(w, req)
+		}), server.TLSOptions{})
+		strangers = nil
+		for range 100 {
+			c := dialTLS(l, nil)
+			ask(t, c, "/", "node")
+			strangers = append(strangers, c)
+		}
+		synctest.Wait()
+		alice := dialTLS(l, newCertificate(t, "alice"))
+		ask(t, alice, "/", "node")
+		assert.Equal(t, http.StatusNotFound, answer(t, alice).StatusCode, "all are active, and the oldest gave way")
+		close(hold)
+		for _, c := range append(strangers, alice) {
+			_ = c.NetConn().Close()
+		}
+		stop()
+	})
+}
+
+// Who may do something cannot keep a connection without a limit of time by a body that never comes,
+// and is not trusted in a request that is refused.
+func TestTrustEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes("192.0.2.1")
+		stop := serveTLS(t, l, newGuard(t).Protect(server.Trusted(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }))), server.TLSOptions{})
+		alice := newCertificate(t, "alice")
+		c := dialTLS(l, alice)
+		begin := time.Now()
+		_, err := fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: node\r\nContent-Length: 1\r\n\r\n")
+		require.NoError(t, err)
+		_, _ = io.ReadAll(c)
+		assert.Less(t, time.Since(begin), 15*time.Second)
+		_ = c.NetConn().Close()
+
+		var refused []*tls.Conn
+		for range 150 {
+			c := dialTLS(l, nil)
+			for _, token := range []string{"valid", "wrong"} {
+				_, err := fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer %s\r\n\r\n", token)
+				require.NoError(t, err)
+				resp := answer(t, c)
+				_, _ = io.ReadAll(resp.Body)
+			}
+			refused = append(refused, c)
+		}
+		more := l.dial() // closes one more if the limit is reached
+		synctest.Wait()
+		open := 0
+		for _, c := range refused {
+			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				open++
+			}
+			_ = c.NetConn().Close()
+		}
+		_ = more.Close()
+		assert.LessOrEqual(t, open, 100, "connections count again")
+		stop()
+	})
+}
+
 // When the server stops, requests that do not end are cut off.
 func TestStopOfTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,29 +7,35 @@ import (
 	"sync"
 )
 
-// Limit closes connections of a server that has more than Max: one that waits for a request,
-// and if all are busy the new one. Connections that a handler has taken over do not count, nor
-// do those that are exempt.
+// Limit closes connections of a server that has more than Max: the oldest one that waits for a
+// further request, and if there is none, the oldest one. Connections that a handler has taken over
+// do not count, nor do those that are exempt.
 type Limit struct {
 	Max int
 
-	mu     sync.Mutex
-	open   map[net.Conn]http.ConnState
-	exempt map[net.Conn]bool
+	mu   sync.Mutex
+	open map[net.Conn]counted
+	last uint64 // the number of the last connection
 }
 
-// Exempt lets the connection no longer count. The server has it open.
+// counted is a connection that counts.
+type counted struct {
+	state  http.ConnState
+	number uint64 // in the order in which they began to count
+}
+
+// Exempt lets the connection no longer count.
 func (l *Limit) Exempt(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.open[c]; !ok {
-		return // closed, or exempt before
-	}
 	delete(l.open, c)
-	if l.exempt == nil {
-		l.exempt = map[net.Conn]bool{}
-	}
-	l.exempt[c] = true
+}
+
+// Count lets a connection that is exempt and has a request count again.
+func (l *Limit) Count(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.add(c, http.StateActive)
 }
 
 // Changed is for [http.Server].ConnState.
@@ -39,30 +45,40 @@ func (l *Limit) Changed(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateClosed, http.StateHijacked:
 		delete(l.open, c)
-		delete(l.exempt, c)
-		return
 	case http.StateNew:
 		if len(l.open) >= l.Max {
-			_ = raw(l.victim(c)).Close()
+			v := l.victim()
+			delete(l.open, v)
+			_ = raw(v).Close()
+		}
+		l.add(c, state)
+	default:
+		if is, ok := l.open[c]; ok { // else it is exempt
+			is.state = state
+			l.open[c] = is
 		}
 	}
-	if l.exempt[c] {
-		return
-	}
-	if l.open == nil {
-		l.open = map[net.Conn]http.ConnState{}
-	}
-	l.open[c] = state
 }
 
-func (l *Limit) victim(fresh net.Conn) net.Conn {
-	for c, state := range l.open {
-		if state != http.StateActive {
-			delete(l.open, c)
-			return c
+func (l *Limit) add(c net.Conn, state http.ConnState) {
+	if l.open == nil {
+		l.open = map[net.Conn]counted{}
+	}
+	l.last++
+	l.open[c] = counted{state, l.last}
+}
+
+// victim returns the connection to close. One that is new is no better than one with a request:
+// else those who send parts of requests would keep all others from beginning one.
+func (l *Limit) victim() (oldest net.Conn) {
+	var least counted
+	for c, is := range l.open {
+		idle, leastIdle := is.state == http.StateIdle, least.state == http.StateIdle
+		if oldest == nil || idle && !leastIdle || idle == leastIdle && is.number < least.number {
+			oldest, least = c, is
 		}
 	}
-	return fresh
+	return oldest
 }
 
 // raw returns the connection below TLS: to close that of TLS sends a message, which a client that

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -107,22 +108,31 @@ func New(opts Options) (*Guard, error) {
 
 // Protect returns a handler that passes allowed requests on, without the header Authorization.
 // It answers others as kubelet does: with status 401 if the client is not known, 403 if it is not
-// allowed, 500 if that could not be decided. These answers do not depend on the handler.
+// allowed, 500 if that could not be decided. These answers do not depend on the handler, and do not
+// wait for the body of the request: the connection ends if it is not there.
 func (g *Guard) Protect(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		user, err := g.authenticate(req)
 		if err != nil {
 			g.opts.Logger.V(1).Info("A client is not authenticated", "remote", req.RemoteAddr, "reason", err.Error())
-			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			refuse(w, req, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
 		if status, reason := g.authorize(req, user); status != http.StatusOK {
-			http.Error(w, reason, status)
+			refuse(w, req, reason, status)
 			return
 		}
 		req.Header.Del("Authorization") // handlers and those that they call have no use for it
 		h.ServeHTTP(w, req)
 	})
+}
+
+// refuse answers without waiting for the body of the request, as the server would do otherwise.
+func refuse(w http.ResponseWriter, req *http.Request, reason string, status int) {
+	if req.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+	}
+	http.Error(w, reason, status)
 }
 
 var errNoCredentials = errors.New("no credentials")
