@@ -43,6 +43,8 @@ func Summary(stats Stats, log logr.Logger) http.Handler {
 
 // lastBody is the last answer, so that readers of one reading share it, compressed too.
 type lastBody struct {
+	bodies page.Bodies
+
 	mu   sync.Mutex
 	data []byte
 	body *page.Body
@@ -52,7 +54,7 @@ func (l *lastBody) of(data []byte) *page.Body {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.body == nil || len(data) == 0 || len(l.data) == 0 || &data[0] != &l.data[0] {
-		l.data, l.body = data, page.NewBody("application/json", data)
+		l.data, l.body = data, l.bodies.New("application/json", data)
 	}
 	return l.body
 }

@@ -1,10 +1,13 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +32,7 @@ type disk struct {
 
 // diskUsage is what a pod has on disk. It does not change.
 type diskUsage struct {
+	pod     runtime.PodRef
 	at      time.Time
 	volumes []statsv1alpha1.VolumeStats
 	// logs are the sizes of the logs of containers by their names, in bytes.
@@ -84,6 +88,11 @@ func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
 			d.mu.Unlock()
 		}
 		d.forget(known)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(d.opts.Period): // pods are listed as often as usage is read
+		}
 	}
 }
 
@@ -98,6 +107,17 @@ func (d *disk) get(uid types.UID) *diskUsage {
 	return d.pods[uid]
 }
 
+// all returns what was measured of all pods, the latest measurement first.
+func (d *disk) all() []*diskUsage {
+	d.mu.Lock()
+	out := slices.Collect(maps.Values(d.pods))
+	d.mu.Unlock()
+	slices.SortFunc(out, func(a, b *diskUsage) int {
+		return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.pod.UID, b.pod.UID))
+	})
+	return out
+}
+
 // forget drops the pods that are not known any more.
 func (d *disk) forget(known map[types.UID]struct{}) {
 	d.mu.Lock()
@@ -110,7 +130,7 @@ func (d *disk) forget(known map[types.UID]struct{}) {
 }
 
 func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
-	out := &diskUsage{at: time.Now(), logs: map[string]tree{}}
+	out := &diskUsage{pod: runtime.RefOf(pod), at: time.Now(), logs: map[string]tree{}}
 	if !runtime.IsFileName(pod.UID) {
 		return out
 	}
@@ -231,16 +251,14 @@ func isEphemeral(pod *v1.Pod, name string) bool {
 }
 
 // Disk returns the last measured usage of the volumes of pods that are claims, and the sizes
-// of the logs of containers, without reading anything; and it requests a measurement.
+// of the logs of containers, the latest measurement first, without reading anything; and it
+// requests a measurement. A pod that is gone is in it until the next one.
 func (c *Collector) Disk() []DiskUsage {
 	c.disk.want()
-	var out []DiskUsage
-	for _, pod := range c.allPods() {
-		u := c.disk.get(pod.UID)
-		if u == nil {
-			continue
-		}
-		d := DiskUsage{Pod: runtime.RefOf(pod), Logs: make(map[string]uint64, len(u.logs))}
+	measured := c.disk.all()
+	out := make([]DiskUsage, 0, len(measured))
+	for _, u := range measured {
+		d := DiskUsage{Pod: u.pod, Logs: make(map[string]uint64, len(u.logs))}
 		for i := range u.volumes {
 			if u.volumes[i].PVCRef != nil {
 				d.Claims = append(d.Claims, u.volumes[i])

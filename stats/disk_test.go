@@ -60,18 +60,20 @@ func TestVolumesAndLogs(t *testing.T) {
 		assert.EqualValues(t, 1<<20+*p.Containers[0].Logs.UsedBytes, *p.EphemeralStorage.UsedBytes, "the claim does not count")
 		disk := c.Disk()
 		require.Len(t, disk, 2)
-		assert.Len(t, disk[0].Claims, 1)
-		assert.Contains(t, disk[0].Logs, "main")
+		assert.Equal(t, []string{"panics", "web"}, []string{disk[0].Pod.Name, disk[1].Pod.Name}, "the latest measurement is the first")
+		assert.Len(t, disk[1].Claims, 1)
+		assert.Contains(t, disk[1].Logs, "main")
 		for range 10 {
 			read(t, c)
 			time.Sleep(5 * time.Second)
 		}
 		assert.Equal(t, 2, v.measured, "once a minute")
+		synctest.Wait()
 		n.pods = nil
 		time.Sleep(time.Minute)
 		read(t, c)
 		time.Sleep(time.Second)
-		assert.Empty(t, c.disk.pods, "those of gone pods are dropped")
+		assert.Empty(t, c.Disk(), "those of gone pods are dropped")
 		cancel()
 		done.Wait()
 	})

@@ -4,6 +4,7 @@ package page
 import (
 	"bytes"
 	"compress/gzip"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,17 +12,24 @@ import (
 	"time"
 )
 
+// Bodies makes the answers of one page. The zero value is ready.
+type Bodies struct {
+	// writers has gzip writers that are not in use. Each takes a megabyte, ten times a page.
+	writers sync.Pool
+}
+
 // Body is an encoded answer, which any number of requests share.
 type Body struct {
 	contentType string
 	data        []byte
+	writers     *sync.Pool
 	zip         sync.Once
 	zipped      []byte
 }
 
-// NewBody returns a Body. data must not be changed any more.
-func NewBody(contentType string, data []byte) *Body {
-	return &Body{contentType: contentType, data: data}
+// New returns a Body. data must not be changed any more.
+func (b *Bodies) New(contentType string, data []byte) *Body {
+	return &Body{contentType: contentType, data: data, writers: &b.writers}
 }
 
 // minZipped is the size from which on an answer is compressed for clients that accept it.
@@ -59,17 +67,17 @@ func (b *Body) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // gzip compresses the answer for the first client that accepts that.
 func (b *Body) gzip() []byte {
 	b.zip.Do(func() {
+		w, ok := b.writers.Get().(*gzip.Writer)
+		if !ok {
+			w, _ = gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is valid
+		}
+		defer b.writers.Put(w)
 		var out bytes.Buffer
-		w, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
-		if err == nil {
-			_, err = w.Write(b.data)
-		}
-		if err == nil {
-			err = w.Close()
-		}
-		if err == nil { // neither the level nor the buffer can fail
-			b.zipped = out.Bytes()
-		}
+		out.Grow(len(b.data) / 8)
+		w.Reset(&out)
+		_, _ = w.Write(b.data) // a buffer does not fail
+		_ = w.Close()
+		b.zipped = out.Bytes()
 	})
 	return b.zipped
 }

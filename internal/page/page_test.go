@@ -69,7 +69,7 @@ func TestAnEncodingThatPanics(t *testing.T) {
 }
 
 func TestAcceptedEncodings(t *testing.T) {
-	b := page.NewBody("text/plain", make([]byte, 1<<16))
+	b := new(page.Bodies).New("text/plain", make([]byte, 1<<16))
 	for header, zipped := range map[string]bool{"": false, "gzip": true, "deflate, gzip;q=0.5": true, "gzip; q=0": false, "gzip;q=0.000": false, "br": false} {
 		rec, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
 		req.Header.Set("Accept-Encoding", header)

@@ -16,6 +16,7 @@ const maxPages = 4
 type Shared struct {
 	contentType string
 	encode      func() ([]byte, error)
+	bodies      Bodies
 	// running has room for one token, which is there while a page is encoded.
 	running chan struct{}
 
@@ -86,7 +87,7 @@ func (p *Shared) get(ctx context.Context) (*encoded, error) {
 	p.next = nil // from here on changes may come too late for this page
 	p.mu.Unlock()
 	data, err := p.encode()
-	e.body, e.err = NewBody(p.contentType, data), err
+	e.body, e.err = p.bodies.New(p.contentType, data), err
 	p.mu.Lock()
 	p.newest = e
 	p.mu.Unlock()

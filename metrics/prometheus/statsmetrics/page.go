@@ -33,6 +33,7 @@ type pages struct {
 	reader Reader
 	extra  func() []runtime.MetricFamily // nil if the page has no further metrics
 	encode func(*stats.Reading, []runtime.MetricFamily) []byte
+	bodies page.Bodies
 
 	mu   sync.Mutex
 	last *stats.Reading
@@ -59,7 +60,7 @@ func (p *pages) of(r *stats.Reading) *page.Body {
 	defer p.mu.Unlock()
 	same := len(families) == len(p.with) && (len(families) == 0 || &families[0] == &p.with[0])
 	if p.last != r || !same {
-		p.body = page.NewBody(contentType, p.encode(r, families))
+		p.body = p.bodies.New(contentType, p.encode(r, families))
 		p.last, p.with = r, families
 	}
 	return p.body
