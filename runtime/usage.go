@@ -64,7 +64,7 @@ type MetricsReporter interface {
 
 // MetricFamily is a metric of a runtime.
 type MetricFamily struct {
-	// Name is cAdvisor's, such as "container_memory_cache".
+	// Name is cAdvisor's, such as "container_memory_cache". Package statsmetrics leaves out others.
 	Name, Help string
 	// Counter means that the values only grow as long as the container lives. Other metrics
 	// are gauges.

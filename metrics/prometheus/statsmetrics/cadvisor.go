@@ -220,10 +220,13 @@ func cadvisor(r *stats.Reading, families []runtime.MetricFamily) []byte {
 	for _, m := range metrics() {
 		own[m.name] = m
 	}
-	ofRuntime := map[string]bool{}
+	known, ofRuntime := map[string]bool{}, map[string]bool{}
+	for _, name := range cadvisorNames() {
+		known["container_"+name] = true
+	}
 	for i := range families {
 		f := &families[i]
-		if m, ok := own[f.Name]; ok && m.exact || !ofContainers(f.Name) || ofRuntime[f.Name] {
+		if m, ok := own[f.Name]; ok && m.exact || !known[f.Name] || ofRuntime[f.Name] {
 			continue
 		}
 		ofRuntime[f.Name] = true
