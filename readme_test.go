@@ -3,6 +3,7 @@ package kubeletkit_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster"
 	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/metrics/prometheus/statsmetrics"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
@@ -28,6 +30,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/server"
+	"github.com/kubeletkit/kubeletkit/stats"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
@@ -74,6 +78,17 @@ func joining(ctx context.Context, rt runtime.Runtime, restConfig *rest.Config) e
 		return err
 	}
 	return agent.Run(ctx)
+}
+
+func usage(rt runtime.Runtime, agent *kubeletkit.Agent, rootDir, logsDir string) (http.Handler, error) {
+	collector, err := stats.New(rt, agent, stats.Options{NodeName: "edge-7", RootDir: rootDir, PodLogsDir: logsDir})
+	if err != nil {
+		return nil, err
+	}
+	handler := server.Handler(agent, server.Options{
+		Stats: collector, ResourceMetrics: statsmetrics.Resource(collector), CadvisorMetrics: statsmetrics.Cadvisor(collector),
+	})
+	return handler, agent.Add("stats", collector.Run) // for volumes, logs, and what the runtime has beyond its usage
 }
 
 func requireLabel(key string) syncloop.Admitter {
@@ -147,6 +162,7 @@ var (
 	_ = composing
 	_ = onePart
 	_ = joining
+	_ = usage
 	_ = ownControlPlane
 )
 
