@@ -50,6 +50,9 @@ type client struct {
 func (c *client) streams(s *session, tty bool) runtime.Streams {
 	out := runtime.Streams{Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr, TTY: tty}
 	if !tty {
+		if c.sizes != nil { // unread, a size would hold up stdin
+			go func() { _, _ = io.Copy(io.Discard, c.sizes) }() // ends with the stream
+		}
 		return out
 	}
 	out.Stderr = nil

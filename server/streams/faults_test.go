@@ -1,8 +1,10 @@
 package streams_test
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -58,11 +60,13 @@ func (f fixed) PortForwardURL(ctx context.Context, _ string, _ []int32) (*url.UR
 	return f.answer(ctx)
 }
 
-// requests are those of all protocols.
-var requests = map[string]struct {
+type request struct {
 	target string
 	header http.Header
-}{
+}
+
+// requests are those of all protocols.
+var requests = map[string]request{
 	"exec by SPDY":           {"/exec/default/web/main?output=1&command=hang", spdyV4},
 	"exec by WebSocket":      {"/exec/default/web/main?output=1&command=hang", webSocketV5},
 	"forward by SPDY":        {"/portForward/default/web", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"portforward.k8s.io"}}},
@@ -313,19 +317,97 @@ func TestCredentials(t *testing.T) {
 		http.Error(w, "no", http.StatusTeapot)
 	}))
 	defer backend.Close()
-	for name, r := range requests {
+	all := maps.Clone(requests)
+	v4 := webSocketV5.Clone()
+	v4.Set("Sec-Websocket-Protocol", "v4.channel.k8s.io")
+	all["exec by WebSocket v4"] = request{"/exec/default/web/main?output=1&command=hang", v4}
+	for name, r := range all {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, true, streams.Options{})
 			w.serve(t, fixed{url: backend.URL}, streams.Options{})
 			header := r.header.Clone()
 			header.Set("Authorization", "Bearer secret")
 			header.Set("Cookie", "secret=1")
+			if offered := header.Get("Sec-Websocket-Protocol"); offered != "" {
+				header.Set("Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.c2VjcmV0, "+offered)
+			}
 			conn, _, resp := w.raw(t, http.MethodPost, r.target, header)
 			assert.Equal(t, http.StatusTeapot, resp.StatusCode)
 			require.NoError(t, conn.Close())
 			got := <-received
 			assert.Empty(t, got["Authorization"])
 			assert.Empty(t, got["Cookie"])
+			for _, offered := range got["Sec-Websocket-Protocol"] {
+				assert.NotContains(t, offered, "bearer")
+			}
+		})
+	}
+}
+
+// A server of streams cannot lead the client elsewhere, set a cookie, or send without end.
+func TestAnswersThatAreNoUpgrade(t *testing.T) {
+	endless := func(w io.Writer) {
+		for data := make([]byte, 1<<16); ; {
+			if _, err := w.Write(data); err != nil {
+				return
+			}
+		}
+	}
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Location", "http://evil.example")
+		w.Header().Set("Set-Cookie", "a=b")
+		w.Header().Set("Content-Type", "text/kind")
+		switch req.URL.Path {
+		case "/redirect":
+			w.WriteHeader(http.StatusFound)
+		case "/endless":
+			endless(w)
+		case "/refused":
+			w.WriteHeader(http.StatusTeapot)
+			endless(w)
+		}
+	}))
+	defer backend.Close()
+	for name, r := range requests {
+		for path, code := range map[string]int{"/redirect": http.StatusInternalServerError, "/endless": http.StatusInternalServerError, "/refused": http.StatusTeapot} {
+			t.Run(name+path, func(t *testing.T) {
+				w := newWorld(t, true, streams.Options{})
+				w.serve(t, fixed{url: backend.URL + path}, streams.Options{})
+				conn, _, resp := w.raw(t, http.MethodPost, r.target, r.header)
+				assert.Equal(t, code, resp.StatusCode)
+				assert.Empty(t, resp.Header["Location"])
+				assert.Empty(t, resp.Header["Set-Cookie"])
+				n, err := io.Copy(io.Discard, resp.Body)
+				require.NoError(t, err)
+				assert.LessOrEqual(t, n, int64(70<<10))
+				require.NoError(t, conn.Close())
+			})
+		}
+	}
+}
+
+// A client that asks for a terminal where there is none may still send sizes.
+func TestSizesWithoutTerminal(t *testing.T) {
+	for name, local := range map[string]bool{"local": true, "remote": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, local, streams.Options{})
+			conn, in, resp := w.raw(t, http.MethodGet, "/attach/default/web/main?input=1&output=1&tty=1", webSocketV5)
+			require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+			send := func(channel byte, text string) {
+				data := append([]byte{channel}, text...)
+				_, err := conn.Write(append([]byte{0x82, 0x80 | byte(len(data)), 0, 0, 0, 0}, data...))
+				require.NoError(t, err)
+			}
+			send(4, `{"Width":1,"Height":2}`)
+			send(0, "from stdin")
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+			var got []byte
+			for !bytes.Contains(got, []byte("from stdin")) {
+				b, err := in.ReadByte()
+				require.NoError(t, err, "%q", got)
+				got = append(got, b)
+			}
+			require.NoError(t, conn.Close())
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -33,7 +35,7 @@ const (
 )
 
 // newTransport returns a transport to the servers of a runtime's streams. It does not use the
-// proxy of the environment: a URL contains a secret, and names this machine.
+// proxy of the environment: a URL contains a secret.
 func newTransport(config *tls.Config, patience time.Duration) *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
@@ -54,15 +56,62 @@ func (h *Handlers) pass(s *session, w http.ResponseWriter, req *http.Request, ta
 			r.Out.URL, r.Out.Host = &to, to.Host
 			r.Out.Header.Del("Authorization") // the client's permission is for this server
 			r.Out.Header.Del("Cookie")
+			dropToken(r.Out.Header)
 		},
-		Transport: h.transport,
+		Transport:      h.transport,
+		ModifyResponse: upgradeOrRefusal,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			if s.ctx.Err() == nil {
-				http.Error(w, unreachable(err).Error(), http.StatusInternalServerError)
+			if s.ctx.Err() != nil {
+				return
 			}
+			if r := (*refusal)(nil); !errors.As(err, &r) {
+				err = unreachable(err)
+			}
+			refuse(w, err)
 		},
 	}
 	proxy.ServeHTTP(s.writer(w), req.WithContext(s.ctx))
+}
+
+// bearerProtocol begins the WebSocket protocol that is the token of a browser's client
+// (k8s.io/apiserver, package websocket).
+const bearerProtocol = "base64url.bearer.authorization.k8s.io."
+
+// dropToken removes a token from the WebSocket protocols that a client offers.
+func dropToken(header http.Header) {
+	var kept []string
+	for _, list := range header.Values(wsstream.WebSocketProtocolHeader) {
+		for p := range strings.SplitSeq(list, ",") {
+			if p = strings.TrimSpace(p); !strings.HasPrefix(p, bearerProtocol) {
+				kept = append(kept, p)
+			}
+		}
+	}
+	if len(kept) == 0 {
+		header.Del(wsstream.WebSocketProtocolHeader)
+		return
+	}
+	header.Set(wsstream.WebSocketProtocolHeader, strings.Join(kept, ", "))
+}
+
+// upgradeOrRefusal leaves of an answer that is no upgrade what it says if it is an error: it must
+// not lead the client elsewhere, or set cookies for this server. As in kubelet, other answers are
+// errors.
+func upgradeOrRefusal(resp *http.Response) error {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return nil
+	}
+	if resp.StatusCode < http.StatusBadRequest {
+		return &refusal{http.StatusInternalServerError, fmt.Sprintf("invalid upgrade response: status code %d", resp.StatusCode)}
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	_ = resp.Body.Close()
+	header := http.Header{}
+	if kind := resp.Header.Get("Content-Type"); kind != "" {
+		header.Set("Content-Type", kind)
+	}
+	resp.Header, resp.Trailer, resp.Body, resp.ContentLength = header, nil, io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	return nil
 }
 
 // unreachable returns the error of a request to the runtime's server, without its URL.
@@ -195,8 +244,12 @@ func relay(c *client, streams map[string]httpstream.Stream) (status []byte) {
 			_ = streams[typeStdin].Close()
 		}()
 	}
-	if c.sizes != nil && streams[typeResize] != nil {
-		go func() { _, _ = io.Copy(streams[typeResize], c.sizes) }()
+	if c.sizes != nil {
+		var sizes io.Writer = io.Discard // no terminal
+		if stream := streams[typeResize]; stream != nil {
+			sizes = stream
+		}
+		go func() { _, _ = io.Copy(sizes, c.sizes) }()
 	}
 	var outputs sync.WaitGroup
 	if c.stdout != nil {
