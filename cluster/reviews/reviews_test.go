@@ -94,14 +94,31 @@ func TestRevokedToken(t *testing.T) {
 		_, err = tokens.Authenticate(byToken(t, "alice's"))
 		require.NoError(t, err)
 
-		for _, header := range []string{"", "Basic alice's", "Bearer"} {
-			req := byToken(t, "")
-			req.Header.Set("Authorization", header)
-			user, err := tokens.Authenticate(req)
-			require.NoError(t, err)
-			assert.Nil(t, user)
-		}
 	})
+}
+
+// The same headers are in TestBearerToken of server/auth.
+func TestHeaders(t *testing.T) {
+	s := newAPIServer(func(object runtime.Object) error {
+		review := object.(*authenticationv1.TokenReview)
+		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: review.Spec.Token}}
+		return nil
+	})
+	tokens := reviews.NewTokens(s, reviews.TokensOptions{})
+	for header, want := range map[string]string{
+		"Bearer a": "a", "bEARER a": "a", " Bearer a ": "a", "Bearer a b": "a", "Bearer a  b": "a",
+		"": "", "Bearer": "", "Bearer ": "", "Bearer  a": "", "Basic a": "", "Bearera": "", "a Bearer b": "",
+	} {
+		req := byToken(t, "")
+		req.Header.Set("Authorization", header)
+		user, err := tokens.Authenticate(req)
+		require.NoError(t, err, "%q", header)
+		if want == "" {
+			assert.Nil(t, user, "%q", header)
+		} else if assert.NotNil(t, user, "%q", header) {
+			assert.Equal(t, want, user.Username, "%q", header)
+		}
+	}
 }
 
 // What may pass is tried again, for a while; nothing of it is kept.

@@ -45,12 +45,20 @@ func NewTokens(client kubernetes.Interface, opts TokensOptions) *Tokens {
 
 var errInvalidToken = errors.New("invalid bearer token")
 
+// bearerToken is BearerToken of server/auth, which packages of cluster do not import.
+func bearerToken(req *http.Request) string {
+	parts := strings.Split(strings.TrimSpace(req.Header.Get("Authorization")), " ")
+	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") {
+		return ""
+	}
+	return parts[1]
+}
+
 // Authenticate returns the user of the token in the header Authorization, nil if there is none,
 // and an error if it is not valid or could not be reviewed.
 func (t *Tokens) Authenticate(req *http.Request) (*authenticationv1.UserInfo, error) {
-	scheme, token, _ := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
-	token = strings.TrimSpace(token)
-	if !strings.EqualFold(scheme, "bearer") || token == "" {
+	token := bearerToken(req)
+	if token == "" {
 		return nil, nil
 	}
 	user, err := t.cache.get(req.Context(), t.cache.question([]byte(token)), func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"math/big"
 	"net/http"
@@ -124,6 +125,41 @@ func TestClientCA(t *testing.T) {
 	assert.Equal(t, "bob", user.Username)
 }
 
+func TestUIDOfCertificate(t *testing.T) {
+	a := newAuthority(t)
+	path := filepath.Join(t.TempDir(), "ca.crt")
+	write(t, path, a.pem())
+	ca, err := auth.NewClientCA(path, logr.Discard())
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		name string
+		uids []string
+		want string
+		err  bool
+	}{
+		{"none", nil, "", false},
+		{"one", []string{"u1"}, "u1", false},
+		{"two", []string{"u1", "u2"}, "", true},
+		{"empty", []string{""}, "", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			subject := pkix.Name{CommonName: "alice"}
+			for _, uid := range tt.uids {
+				subject.ExtraNames = append(subject.ExtraNames, pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: uid})
+			}
+			cert, _ := issue(t, &x509.Certificate{Subject: subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a)
+			user, err := ca.Authenticate(by(cert))
+			if tt.err {
+				require.ErrorContains(t, err, "UID")
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "alice", user.Username)
+			assert.Equal(t, tt.want, user.UID)
+		})
+	}
+}
+
 // Files are read again, and what cannot be used does not count.
 func TestFilesAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
@@ -171,10 +207,10 @@ func TestTokenFile(t *testing.T) {
 	user, err := ask("Bearer secret1")
 	require.NoError(t, err)
 	assert.Equal(t, &authenticationv1.UserInfo{Username: "alice", UID: "1", Groups: []string{"readers", "system:masters"}}, user)
-	user, err = ask("bearer  secret2 ")
+	user, err = ask(" bearer secret2 ")
 	require.NoError(t, err)
 	assert.Equal(t, "bob", user.Username)
-	for _, header := range []string{"", "Basic secret1", "Bearer", "Bearer "} {
+	for _, header := range []string{"", "Basic secret1", "Bearer", "Bearer ", "Bearer  secret1"} {
 		user, err = ask(header)
 		require.NoError(t, err, header)
 		assert.Nil(t, user, header)
@@ -182,6 +218,18 @@ func TestTokenFile(t *testing.T) {
 	_, err = ask("Bearer secret3")
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), "secret3")
+}
+
+// The same headers are in TestHeaders of cluster/reviews.
+func TestBearerToken(t *testing.T) {
+	for header, want := range map[string]string{
+		"Bearer a": "a", "bEARER a": "a", " Bearer a ": "a", "Bearer a b": "a", "Bearer a  b": "a",
+		"": "", "Bearer": "", "Bearer ": "", "Bearer  a": "", "Basic a": "", "Bearera": "", "a Bearer b": "",
+	} {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", nil)
+		req.Header.Set("Authorization", header)
+		assert.Equal(t, want, auth.BearerToken(req), "%q", header)
+	}
 }
 
 func TestTokenFilesThatAreWrong(t *testing.T) {

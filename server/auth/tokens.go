@@ -14,13 +14,14 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
-// BearerToken returns the bearer token of a request, "" if there is none.
+// BearerToken returns the bearer token of a request, "" if there is none. As in kubelet, it ends at
+// the first space.
 func BearerToken(req *http.Request) string {
-	scheme, token, _ := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
-	if !strings.EqualFold(scheme, "bearer") {
+	parts := strings.Split(strings.TrimSpace(req.Header.Get("Authorization")), " ")
+	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") {
 		return ""
 	}
-	return strings.TrimSpace(token)
+	return parts[1]
 }
 
 // tokenHash keeps the time of a lookup from depending on the token.

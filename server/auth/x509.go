@@ -10,13 +10,15 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/apis/asn1"
 )
 
 // credentialID is the key of the extra value that names the certificate of a user, as in kubelet.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
 // ClientCA is an [Authenticator] of clients with certificates. The user is the common name of the
-// certificate, the groups are its organizations.
+// certificate, the groups are its organizations, and its UID, if there is one, is the attribute
+// 1.3.6.1.4.1.57683.2 of the subject.
 type ClientCA struct{ roots *file[*x509.CertPool] }
 
 // NewClientCA returns an authenticator of clients whose certificates are signed by an authority
@@ -53,9 +55,30 @@ func (c *ClientCA) Authenticate(req *http.Request) (*authenticationv1.UserInfo, 
 	if leaf.Subject.CommonName == "" {
 		return nil, errors.New("client certificate: it has no common name, which is the user")
 	}
+	uid, err := uidOf(leaf)
+	if err != nil {
+		return nil, fmt.Errorf("client certificate of %q: %w", leaf.Subject.CommonName, err)
+	}
 	sum := sha256.Sum256(leaf.Raw)
 	return &authenticationv1.UserInfo{
-		Username: leaf.Subject.CommonName, Groups: leaf.Subject.Organization,
+		Username: leaf.Subject.CommonName, UID: uid, Groups: leaf.Subject.Organization,
 		Extra: map[string]authenticationv1.ExtraValue{credentialID: {"X509SHA256=" + hex.EncodeToString(sum[:])}},
 	}, nil
+}
+
+// uidOf returns the UID in the subject of a certificate, "" if there is none, as kubelet
+// (AllowParsingUserUIDFromCertAuth).
+func uidOf(cert *x509.Certificate) (string, error) {
+	uid := ""
+	for _, name := range cert.Subject.Names {
+		if !name.Type.Equal(asn1.X509UID()) {
+			continue
+		}
+		value, ok := name.Value.(string)
+		if !ok || value == "" || uid != "" {
+			return "", errors.New("its subject must have at most one UID, a string that is not empty")
+		}
+		uid = value
+	}
+	return uid, nil
 }
