@@ -32,6 +32,7 @@ import (
 type node struct {
 	log    string
 	exec   func(cmd []string) (runtime.ExecResult, error)
+	tar    func(ctx context.Context, out io.Writer) error // instead of the program, if it is not nil
 	gone   []recent.Gone
 	events map[types.UID][]runtime.Event
 	ending func() []string

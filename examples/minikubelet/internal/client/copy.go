@@ -198,14 +198,19 @@ func (c *call) copyFrom(ctx context.Context, pod *v1.Pod, container, remote, loc
 			local = filepath.Join(local, base) // into a directory, if that exists
 		}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	r, w := io.Pipe()
 	unpacked := make(chan error, 1) // one value, of the one goroutine
 	go func() {
 		err := c.unpack(r, base, local)
+		if err != nil {
+			cancel() // the container may send without end
+		}
 		_ = r.CloseWithError(errStopped)
 		unpacked <- err
 	}()
-	err := c.run(ctx, pod, container, nil, w, "tar", "cf", "-", "-C", dir, "./"+base)
+	err := c.run(ctx, pod, container, nil, unread{w}, "tar", "cf", "-", "-C", dir, "./"+base)
 	_ = w.CloseWithError(err)
 	if uerr := <-unpacked; uerr != nil && (err == nil || !errors.Is(uerr, err)) {
 		return uerr
@@ -213,20 +218,72 @@ func (c *call) copyFrom(ctx context.Context, pod *v1.Pod, container, remote, loc
 	return err
 }
 
+// unread drops what its pipe does not take any more, such as what GNU tar pads an archive with:
+// client-go logs the errors of a writer.
+type unread struct{ w *io.PipeWriter }
+
+func (u unread) Write(b []byte) (int, error) {
+	_, _ = u.w.Write(b)
+	return len(b), nil
+}
+
+// destination is the place of a copy from a container: a file, or a directory.
+type destination struct {
+	name   string   // in parent
+	parent *os.Root // where a file is made
+	dir    *os.Root // nil until it is a directory; links in it are not followed out of it
+}
+
+// newDestination opens the directory in which the copy of base is made. If base is ".", local
+// itself may be that directory.
+func newDestination(local, base string) (*destination, error) {
+	local, err := filepath.Abs(local)
+	if err != nil {
+		return nil, err
+	}
+	parent, name := filepath.Split(local)
+	d := &destination{name: name}
+	if d.parent, err = os.OpenRoot(parent); err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(local); base != "." || err != nil || !info.IsDir() {
+		return d, nil
+	}
+	if d.dir, err = os.OpenRoot(local); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// makeDir makes the destination a directory, if it is none yet.
+func (d *destination) makeDir() (err error) {
+	if d.dir != nil {
+		return nil
+	}
+	if err := d.parent.Mkdir(d.name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	d.dir, err = d.parent.OpenRoot(d.name)
+	return err
+}
+
+func (d *destination) close() {
+	_ = d.parent.Close()
+	if d.dir != nil {
+		_ = d.dir.Close()
+	}
+}
+
 // unpack extracts an archive of the file or directory base to local. The archive comes from a
 // container, which may not be trusted: nothing is written outside of local, also not through
 // links, and links are left out, as in kubectl.
 func (c *call) unpack(r io.Reader, base, local string) error {
-	local, err := filepath.Abs(local)
+	to, err := newDestination(local, base)
 	if err != nil {
 		return err
 	}
-	parent, name := filepath.Split(local)
-	root, err := os.OpenRoot(parent)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
+	defer to.close()
 	archive := tar.NewReader(r)
 	for {
 		header, err := archive.Next()
@@ -236,7 +293,7 @@ func (c *call) unpack(r io.Reader, base, local string) error {
 		if err != nil {
 			return err
 		}
-		if err := c.extract(root, archive, header, base, name); err != nil {
+		if err := c.extract(to, archive, header, base); err != nil {
 			return fmt.Errorf("%q in the archive of the container: %w", header.Name, err)
 		}
 	}
@@ -245,8 +302,8 @@ func (c *call) unpack(r io.Reader, base, local string) error {
 // errEscape means that an archive has a file at a place where it may have none.
 var errEscape = errors.New("it is outside of what was copied; the copy ends here")
 
-// extract writes one entry of an archive: base becomes name in root.
-func (c *call) extract(root *os.Root, content io.Reader, header *tar.Header, base, name string) error {
+// extract writes one entry of an archive: base becomes the destination.
+func (c *call) extract(to *destination, content io.Reader, header *tar.Header, base string) error {
 	for _, element := range strings.Split(header.Name, "/") {
 		if element == ".." {
 			return errEscape
@@ -264,24 +321,35 @@ func (c *call) extract(root *os.Root, content io.Reader, header *tar.Header, bas
 	if !filepath.IsLocal(filepath.FromSlash(entry)) {
 		return errEscape
 	}
-	to := filepath.Join(name, filepath.FromSlash(rest))
+	file := filepath.FromSlash(path.Clean(rest)) // "." is the destination itself
+	shown := terminal.Escape(filepath.Join(to.name, file))
 	info := header.FileInfo()
 	switch {
 	case info.IsDir():
-		return root.MkdirAll(to, 0o755)
+		if err := to.makeDir(); err != nil {
+			return err
+		}
+		return to.dir.MkdirAll(file, 0o755)
 	case header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink:
-		fmt.Fprintf(c.Err, "warning: skipping link: %q -> %q\n", terminal.Escape(to), terminal.Escape(header.Linkname))
+		fmt.Fprintf(c.Err, "warning: skipping link: %q -> %q\n", shown, terminal.Escape(header.Linkname))
 		return nil
 	case !info.Mode().IsRegular():
-		fmt.Fprintf(c.Err, "warning: skipping %q, which is no file\n", terminal.Escape(to))
+		fmt.Fprintf(c.Err, "warning: skipping %q, which is no file\n", shown)
 		return nil
 	}
-	if dir := filepath.Dir(to); dir != "." {
-		if err := root.MkdirAll(dir, 0o755); err != nil {
+	root := to.parent
+	if file == "." {
+		file = to.name
+	} else {
+		if err := to.makeDir(); err != nil {
+			return err
+		}
+		root = to.dir
+		if err := root.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
 	}
-	f, err := root.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm()|0o600)
+	f, err := root.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm()|0o600)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -30,6 +32,9 @@ import (
 // ExecStream implements [runtime.Streamer]: programs of this machine run, what else there is
 // comes from the test.
 func (n *node) ExecStream(ctx context.Context, _ runtime.ContainerID, cmd []string, s runtime.Streams) (int32, error) {
+	if n.tar != nil && cmd[0] == "tar" {
+		return 0, n.tar(ctx, s.Stdout)
+	}
 	if !slices.Contains([]string{"sh", "tar", "test", "cat"}, cmd[0]) {
 		r, err := n.exec(cmd)
 		if err == nil {
@@ -67,8 +72,11 @@ func (n *node) ForwardPort(_ context.Context, _ string, port int32, conn io.Read
 
 // serveStreams serves a node with streams and returns its directory.
 func serveStreams(t *testing.T) (root string) {
+	return serveNode(t, &node{exec: func([]string) (runtime.ExecResult, error) { return runtime.ExecResult{}, errors.New("no such program") }})
+}
+
+func serveNode(t *testing.T, n *node) (root string) {
 	root = t.TempDir()
-	n := &node{exec: func([]string) (runtime.ExecResult, error) { return runtime.ExecResult{}, errors.New("no such program") }}
 	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -241,6 +249,83 @@ func TestArchiveEscapes(t *testing.T) {
 	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "to", "link")))
 	require.Error(t, c.unpack(archiveOf(t, tar.Header{Name: "data/link/evil", Size: 1}), "data", filepath.Join(dir, "to")))
 	assert.NoFileExists(t, filepath.Join(outside, "evil"))
+}
+
+// Relative links in the destination are not followed out of it, wherever it is a directory.
+func TestArchiveEscapesByRelativeLinks(t *testing.T) {
+	for _, tt := range []struct{ name, link, at, base, entry string }{
+		{"in a directory that is named", "backup/x", "backup", ".", "./x/evil"},
+		{"in the directory that is copied", "backup/data/x", "backup/data", "data", "./data/x/evil"},
+		{"a file", "backup/data/x", "backup/data", "data", "data/x"},
+		{"the directory that is copied", "backup/data", "backup/data", "data", "data/evil"},
+		{"the file that is copied", "backup/data", "backup/data", "data", "data"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			secret := filepath.Join(dir, "secret")
+			require.NoError(t, os.Mkdir(secret, 0o755))
+			link := filepath.Join(dir, tt.link)
+			require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
+			target := secret
+			if filepath.Base(tt.entry) != "evil" {
+				target = filepath.Join(secret, "evil") // a file that is made
+			}
+			target, err := filepath.Rel(filepath.Dir(link), target)
+			require.NoError(t, err)
+			require.NoError(t, os.Symlink(target, link))
+			c := &call{Env: Env{Err: io.Discard}}
+			entries := []tar.Header{{Name: tt.entry, Size: 1}}
+			require.Error(t, c.unpack(archiveOf(t, entries...), tt.base, filepath.Join(dir, tt.at)))
+			assert.NoFileExists(t, filepath.Join(secret, "evil"))
+		})
+	}
+
+	// A link that the user names, and one that stays in the destination, are followed.
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "disk", "sub"), 0o755))
+	require.NoError(t, os.Symlink(filepath.Join(dir, "disk"), filepath.Join(dir, "backup")))
+	require.NoError(t, os.Symlink("sub", filepath.Join(dir, "disk", "x")))
+	c := &call{Env: Env{Err: io.Discard}}
+	require.NoError(t, c.unpack(archiveOf(t, tar.Header{Name: "./", Typeflag: tar.TypeDir}, tar.Header{Name: "./x/file", Size: 1}), ".", filepath.Join(dir, "backup")))
+	assert.FileExists(t, filepath.Join(dir, "disk", "sub", "file"))
+}
+
+// A copy ends with its error though the container goes on to send.
+func TestCopyOfWhatDoesNotEnd(t *testing.T) {
+	var archive gobytes.Buffer
+	_, err := io.Copy(&archive, archiveOf(t, tar.Header{Name: "data/", Typeflag: tar.TypeDir}, tar.Header{Name: "evil", Size: 1}))
+	require.NoError(t, err)
+	logged, err := copyOf(t, func(ctx context.Context, out io.Writer) error {
+		_, err := archive.WriteTo(out)
+		for err == nil && ctx.Err() == nil {
+			_, err = out.Write(make([]byte, 10<<10))
+		}
+		return err
+	})
+	require.ErrorIs(t, err, errEscape)
+	assert.Empty(t, logged)
+}
+
+// What comes after an archive is no error: GNU tar pads to 10 KiB.
+func TestPaddedArchive(t *testing.T) {
+	logged, err := copyOf(t, func(_ context.Context, out io.Writer) error {
+		_, err := io.Copy(out, io.MultiReader(archiveOf(t, tar.Header{Name: "data", Size: 1}), gobytes.NewReader(make([]byte, 1<<20))))
+		return err
+	})
+	require.NoError(t, err)
+	assert.Empty(t, logged)
+}
+
+// copyOf copies what the program tar of a container sends, and returns what is logged meanwhile.
+func copyOf(t *testing.T, tar func(ctx context.Context, out io.Writer) error) (logged string, err error) {
+	root := serveNode(t, &node{tar: tar})
+	var buf gobytes.Buffer
+	log := &sharedWriter{w: &buf}
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { fmt.Fprintln(log, args) }, funcr.Options{}))
+	err = Run(ctx, "cp", []string{"--root-dir", root, "-c", "a", "web:/data", filepath.Join(t.TempDir(), "to")}, Env{Out: io.Discard, Err: io.Discard})
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	return buf.String(), err
 }
 
 // archiveOf returns an archive with the entries, whose content is zeros.
