@@ -27,9 +27,10 @@ type Containers interface {
 	runtime.Execer
 }
 
-// Control returns a handler of /healthz, of /pods, of /stats/summary, of /containerLogs and of /run. A client
-// that reaches it can run commands in all containers. Serve it where only the agent's own
-// user can reach it, such as on a socket of [ListenUnix].
+// Control returns a handler of /healthz, of /pods, of /stats/summary, of /containerLogs and of
+// /run, with Options.Streams also of /exec, /attach and /portForward. A client that reaches it
+// can run commands in all containers. Serve it where only the agent's own user can reach it, such
+// as on a socket of [ListenUnix].
 func Control(agent Agent, containers Containers, opts Options) http.Handler {
 	mux := newRoutes()
 	addHealthz(mux, agent)
