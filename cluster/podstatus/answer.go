@@ -19,7 +19,8 @@ const (
 	denied
 	// gone: there is no such pod, or another pod has its name.
 	gone
-	// invalid: the server refuses the content. It will do so again.
+	// invalid: the server, or a webhook of it, refuses the content. It will probably do so again,
+	// so that the call is repeated less and less often.
 	invalid
 	// exists: another pod has the name of a pod that is to be created.
 	exists

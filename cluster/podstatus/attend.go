@@ -78,7 +78,7 @@ func (s *Sink) finish(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodSta
 		return nil // finalizers keep it: the server removes it with the last one
 	}
 	s.mu.Lock()
-	deleted, refused := e.deleted == obj.UID, own != nil && e.refused == own
+	deleted, refused := e.deleted == obj.UID, own != nil && e.refused == own && e.refusals >= enoughRefusals
 	s.mu.Unlock()
 	if deleted {
 		return nil

@@ -40,8 +40,8 @@
 //     has a deadline and takes its turn in the budget; changes of readiness, final phases and
 //     deletions go first.
 //   - An API object with a deletion timestamp is deleted, with grace period 0, once the pod has
-//     ended and its final status was accepted or refused as invalid. It is deleted once: while
-//     finalizers keep it, there are no further calls.
+//     ended and its final status was accepted, or refused as invalid five times, which takes 30 s.
+//     It is deleted once: while finalizers keep it, there are no further calls.
 //   - The status of a deleted pod whose containers have all ended waits up to 250 ms for the final
 //     one, which replaces it.
 //   - A pod that neither changes nor is changed costs no call.
@@ -50,7 +50,7 @@
 //
 //	404, 410; 422 for the UID           the pod is gone: status.ErrGone
 //	409 to a deletion                   the pod is read: it is gone if another UID has its name
-//	400, 413, 422                       logged once with the fields; repeated when the status changes, and every 5 minutes
+//	400, 413, 422                       logged as an error once, with the fields; repeated when the status changes, and after 2, 4, 8 s … 5 minutes
 //	401, 403, 409, 429, 5xx, no answer  repeated with back-off; client-go obeys Retry-After within the deadline
 //
 // # Mirror pods

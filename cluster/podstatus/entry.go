@@ -124,7 +124,8 @@ func (s *Sink) isAccepted(e *entry, obj *v1.Pod, own *v1.PodStatus) bool {
 
 // hold returns how long to wait with a status that the final one replaces in a moment: that of a
 // pod that is to be deleted and whose containers have all ended, while its volumes are taken
-// down. Nobody but a reader of the status needs it. So most pods end with one write less.
+// down. So most pods end with one write less. The condition Ready becomes false with the final
+// status, up to holdPeriod later; who routes traffic looks at the deletion timestamp, too.
 func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration {
 	if obj.DeletionTimestamp == nil || final(to.Phase) || !allEnded(to) {
 		return 0
@@ -173,7 +174,11 @@ func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) {
 	}
 	e.refusals++
 	after := backoff.Exponential{Min: minInvalidPeriod, Max: maxInvalidPeriod}.After(e.refusals)
-	s.log.Error(err, "The API server refuses a pod's status as invalid; it is sent again when it changes, and after a while", "pod", e.String(), "fields", fields(err), "after", after)
+	if e.refusals == 1 {
+		s.log.Error(err, "The API server refuses a pod's status as invalid; it is sent again when it changes, and after a while", "pod", e.String(), "fields", fields(err), "after", after)
+	} else {
+		s.log.V(2).Info("The API server refuses a pod's status again", "pod", e.String(), "refusals", e.refusals, "err", err.Error(), "after", after)
+	}
 	e.refused, e.sendAgain = own, time.Now().Add(after)
 	s.plan(e, e.sendAgain)
 	s.poke()

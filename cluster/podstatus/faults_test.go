@@ -4,10 +4,12 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -140,8 +142,67 @@ func TestRefusedStatus(t *testing.T) {
 		r.api.Delete("default", "web", nil)
 		r.end(pod.UID)
 		r.deliver(pod, ended(v1.PodFailed))
+		time.Sleep(29 * time.Second)
+		assert.Equal(t, slices.Repeat([]string{"patch default/web status"}, 4), r.writes())
+		time.Sleep(2 * time.Second)
 		assert.Equal(t, []string{"patch default/web status", "delete default/web"}, r.writes())
 		assert.Nil(t, r.api.Get("default", "web"))
+	})
+}
+
+// A webhook that refuses the final status of a deleted pod once does not cost that status.
+func TestFinalStatusRefusedOnce(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := apiPod("web")
+		pod.Finalizers = []string{"example.com/keep"} // so that it can be read afterwards
+		pod = r.api.Create(pod)
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		r.api.Delete("default", "web", nil)
+		r.end(pod.UID)
+		r.writes()
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb != "patch" {
+				return nil, nil
+			}
+			r.api.Before(nil)
+			return apitest.Response(nil, apierrors.NewBadRequest("a webhook denied the request")), nil
+		})
+		r.deliver(pod, ended(v1.PodFailed))
+		assert.Equal(t, []string{"patch default/web status"}, r.writes())
+		time.Sleep(3 * time.Second)
+		assert.Equal(t, []string{"patch default/web status", "delete default/web"}, r.writes())
+		assert.Equal(t, v1.PodFailed, r.api.Get("default", "web").Status.Phase)
+	})
+}
+
+// A status that is refused again and again is an error of the log once.
+func TestRefusedStatusIsLoggedOnce(t *testing.T) {
+	var mu sync.Mutex
+	var lines []string
+	log := funcr.New(func(_, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines = append(lines, args)
+	}, funcr.Options{})
+	run(t, func(r *rig) {
+		r.opts.Logger = log
+		r.restart()
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb != "patch" {
+				return nil, nil
+			}
+			return apitest.Response(nil, apierrors.NewBadRequest("no")), nil
+		})
+		r.deliver(pod, running(true))
+		time.Sleep(time.Minute)
+		assert.Greater(t, len(r.writes()), 4)
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Len(t, lines, 1)
+		assert.Contains(t, lines[0], "refuses a pod's status as invalid")
 	})
 }
 

@@ -79,6 +79,9 @@ const probePeriod = 2 * time.Second
 const (
 	minInvalidPeriod = 2 * time.Second
 	maxInvalidPeriod = 5 * time.Minute
+	// enoughRefusals of a final status, 30 s after the first one, and the pod is deleted without
+	// it. One refusal may be that of a webhook that will soon allow it.
+	enoughRefusals = 5
 )
 
 // Sink is a [status.Sink] that writes to an API server. All methods are safe for concurrent
