@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 // [runtime.Optional].
 type StorageMeasurer interface {
 	// MeasureStorage measures the storage of pods that have limits, until ctx ends: every 10
-	// s, two pods at a time, and each at most a tenth of the time. It blocks no SyncPod.
+	// s, two pods at a time, and each at most a tenth of the time. A pod whose measurement takes
+	// 10 s or more is measured less often, one such pod at a time. It blocks no SyncPod.
 	// exceeded is called with each pod that has come to exceed a limit; the next SyncPod
 	// ends it. exceeded must not block. While MeasureStorage does not run, no pod is
 	// evicted for its storage.
@@ -33,8 +35,10 @@ const (
 	// usageShare bounds the cost of a pod with millions of files: the time between two of its
 	// measurements is at least so many times as long as the last has taken.
 	usageShare = 10
-	// walkers is the number of pods that are measured at the same time. A pod whose files
-	// take minutes does not delay the others.
+	// walkers is the number of pods that are measured at the same time. One at most is a slow
+	// pod; a walk for any other pod is cut after usagePeriod, and the pod is slow from then on.
+	// So pods whose files take minutes delay each other, and the others by usagePeriod each, once.
+	// Only a file system that does not answer cannot be left: two pods on one stop it all.
 	walkers = 2
 )
 
@@ -54,6 +58,10 @@ type measurement struct {
 	dir      string
 	// due is the time of the next measurement.
 	due time.Time
+	// took is how long the last measurement has taken.
+	took time.Duration
+	// forgotten means that the pod is removed at the end of the measurement under way.
+	forgotten bool
 	// cancel ends the measurement under way, and done is closed at its end. Both are nil if
 	// none is.
 	cancel context.CancelFunc
@@ -62,7 +70,11 @@ type measurement struct {
 	message string
 }
 
-// note has the storage of the pod measured from now on, and returns why it is to be evicted.
+// slow reports whether only a walk without a time limit measures the pod.
+func (p *measurement) slow() bool { return p.took >= usagePeriod }
+
+// note has the storage of the pod measured from now on, and returns why it is to be evicted. It
+// does nothing while a measurement from before forget is under way.
 func (m *measurements) note(pod *v1.Pod, observed *runtime.PodStatus, dir string) (message string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,24 +90,43 @@ func (m *measurements) note(pod *v1.Pod, observed *runtime.PodStatus, dir string
 		default:
 		}
 	}
+	if p.forgotten {
+		return ""
+	}
 	p.pod, p.observed = pod, observed
 	return p.message
 }
 
-// forget ends the measurements of a pod, and waits for the one under way: it holds
-// directories open that are about to be unmounted and removed.
-func (m *measurements) forget(uid types.UID) {
+// stop ends the measurements of a pod. done is closed at the end of the one under way; it is nil
+// if none is.
+func (m *measurements) stop(uid types.UID) (done <-chan struct{}) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	p := m.pods[uid]
-	delete(m.pods, uid)
-	var done chan struct{}
-	if p != nil && p.done != nil {
-		p.cancel()
-		done = p.done
+	if p == nil || p.done == nil {
+		delete(m.pods, uid)
+		return nil
 	}
-	m.mu.Unlock()
-	if done != nil {
-		<-done
+	p.forgotten = true
+	p.cancel()
+	return p.done
+}
+
+// forget ends the measurements of a pod, and waits for the one under way: it holds
+// directories open that are about to be unmounted and removed. It returns an error if that has not
+// ended after usagePeriod, as when the file system does not answer, and is to be called again.
+func (m *measurements) forget(ctx context.Context, uid types.UID) error {
+	done := m.stop(uid)
+	if done == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, usagePeriod)
+	defer cancel()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the end of the measurement of its storage: %w", context.Cause(ctx))
 	}
 }
 
@@ -119,7 +150,11 @@ func (m *measurements) begin(ctx context.Context, p *measurement) (_ context.Con
 	if m.pods[p.pod.UID] != p {
 		return nil, nil, nil, false
 	}
-	ctx, p.cancel = context.WithCancel(ctx)
+	if p.slow() {
+		ctx, p.cancel = context.WithCancel(ctx)
+	} else {
+		ctx, p.cancel = context.WithTimeout(ctx, usagePeriod)
+	}
 	p.done = make(chan struct{})
 	return ctx, p.pod, p.observed, true
 }
@@ -131,7 +166,10 @@ func (m *measurements) end(p *measurement, due time.Time, took time.Duration, me
 	p.cancel()
 	close(p.done)
 	p.cancel, p.done = nil, nil
-	p.message, p.due = message, due.Add(max(usagePeriod, usageShare*took))
+	p.message, p.took, p.due = message, took, due.Add(max(usagePeriod, usageShare*took))
+	if p.forgotten {
+		delete(m.pods, p.pod.UID)
+	}
 }
 
 // empty reports whether no pod has limits.
@@ -145,7 +183,7 @@ func (m *measurements) empty() bool {
 func (s *Syncer) MeasureStorage(ctx context.Context, exceeded func(types.UID)) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
-	slots := make(chan struct{}, walkers)
+	slots, slow := make(chan struct{}, walkers), make(chan struct{}, 1)
 	tick := time.NewTimer(usagePeriod)
 	defer tick.Stop()
 	for {
@@ -164,13 +202,25 @@ func (s *Syncer) MeasureStorage(ctx context.Context, exceeded func(types.UID)) e
 		}
 		now := time.Now()
 		for _, p := range s.measured.take(now) {
+			freeSlow := func() {}
+			if p.slow() { // nothing measures it now, which would change that
+				select {
+				case slow <- struct{}{}:
+					freeSlow = func() { <-slow }
+				default:
+					continue // it stays due
+				}
+			}
 			select {
 			case <-ctx.Done():
 				return nil
 			case slots <- struct{}{}:
 			}
 			tasks.Go(func() {
-				defer func() { <-slots }()
+				defer func() {
+					<-slots
+					freeSlow()
+				}()
 				if uid, over := s.measure(ctx, p, now); over {
 					exceeded(uid)
 				}

@@ -129,6 +129,65 @@ func TestMeasuringHoldsUpNothing(t *testing.T) {
 	})
 }
 
+// Pods whose files take minutes are measured one at a time. They delay the others once.
+func TestSlowPodsAreMeasuredOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		ended := 0
+		m := startMeasuring(t, func(ctx context.Context, pod *v1.Pod) (string, error) {
+			if pod.Name == "web" {
+				return "", nil
+			}
+			select {
+			case <-ctx.Done():
+				return "", ctx.Err()
+			case <-time.After(15 * time.Minute):
+				mu.Lock()
+				defer mu.Unlock()
+				ended++
+				return "too much", nil
+			}
+		})
+		slow := []string{"slow-1", "slow-2", "slow-3"}
+		for _, name := range append(slow, "web") {
+			m.sync(t, podworkers.Create, sizedPod(name))
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Greater(t, len(m.measuredAt("web")), 350)
+		mu.Lock()
+		assert.Equal(t, 3, ended, "all are measured in the end")
+		mu.Unlock()
+		for _, name := range slow {
+			assert.Len(t, m.measuredAt(name), 2, name)
+		}
+	})
+}
+
+// A measurement that cannot be ended, as of a file system that does not answer, holds up the end of
+// its pod, and neither its worker nor its syncs.
+func TestMeasurementThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		m := startMeasuring(t, func(context.Context, *v1.Pod) (string, error) {
+			<-answer
+			return "too much", nil
+		})
+		m.sync(t, podworkers.Create, sizedPod("web"))
+		time.Sleep(15 * time.Second)
+		for range 2 {
+			began := time.Now()
+			require.ErrorIs(t, m.SyncTerminatedPod(t.Context(), sizedPod("web"), nothing()), context.DeadlineExceeded)
+			assert.Equal(t, 10*time.Second, time.Since(began))
+		}
+		assert.False(t, m.sync(t, podworkers.Sync, sizedPod("web")).Terminal)
+		close(answer)
+		require.NoError(t, m.SyncTerminatedPod(t.Context(), sizedPod("web"), nothing()))
+		time.Sleep(time.Hour)
+		assert.Len(t, m.measuredAt("web"), 1)
+	})
+}
+
 // A measurement that takes long is repeated the less often.
 func TestMeasuringHasAShareOfTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -169,8 +169,10 @@ func (s *Syncer) PodDir(uid types.UID) string { return filepath.Join(s.opts.Pods
 func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, observed *runtime.PodStatus) (podworkers.Result, error) {
 	if typ == podworkers.Create {
 		// The final phase of an earlier incarnation of the UID does not hold for this one.
+		if err := s.measured.forget(ctx, pod.UID); err != nil {
+			return podworkers.Result{}, fmt.Errorf("pod %s: %w", runtime.RefOf(pod), err)
+		}
 		s.forget(pod.UID)
-		s.measured.forget(pod.UID)
 		s.deps.Status.Forget(pod.UID)
 		s.dropDeadline(pod)
 	}
@@ -219,7 +221,7 @@ func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus
 		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
 	if !measuredPod(pod) {
-		s.measured.forget(pod.UID) // an update may have taken its limits away
+		s.measured.stop(pod.UID) // an update may have taken its limits away
 		return nil, recheck
 	}
 	if message := s.measured.note(pod, observed, st.dir); message != "" {
@@ -355,7 +357,9 @@ func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, orphan *runtime.Pod,
 func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error {
 	ref := runtime.RefOf(pod)
 	s.setStatus(s.state(pod.UID), inputs{pod, observed, phaseTerminated}, nil)
-	s.measured.forget(pod.UID)
+	if err := s.measured.forget(ctx, pod.UID); err != nil {
+		return fmt.Errorf("pod %s: %w", ref, err)
+	}
 	if err := s.deps.Volumes.TearDown(ctx, ref, s.PodDir(pod.UID)); err != nil {
 		return fmt.Errorf("pod %s: taking down its volumes: %w", ref, err)
 	}
