@@ -141,6 +141,10 @@ func TestContentType(t *testing.T) {
 					if len(req.Body) > 0 {
 						sent[req.Verb][req.HTTP.Header.Get("Content-Type")] = true
 					}
+					if want == kruntime.ContentTypeProtobuf {
+						assert.NotContains(t, req.HTTP.Header.Get("Accept"), "*/*")
+						assert.Contains(t, req.HTTP.Header.Get("Accept"), kruntime.ContentTypeJSON)
+					}
 					first, _, _ := strings.Cut(req.HTTP.Header.Get("Accept"), ",")
 					first, _, _ = strings.Cut(first, ";")
 					accepted[first] = true

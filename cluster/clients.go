@@ -68,6 +68,8 @@ func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 		limited.RateLimiter = nil
 		if limited.ContentType == "" { // the clients of events have another default than the others
 			limited.ContentType = runtime.ContentTypeProtobuf
+		}
+		if limited.ContentType == runtime.ContentTypeProtobuf && limited.AcceptContentTypes == "" { // some objects have no protobuf
 			limited.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 		}
 		limited.QPS, limited.Burst = one.budget.QPS, one.budget.Burst

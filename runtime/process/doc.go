@@ -85,7 +85,7 @@
 //
 // With the value "link" there is a symbolic link at the path, to what would be mounted there, for
 // containers of the server's own user. The directory above must exist, and nothing may be at the
-// path; two pods cannot have a link at one path. The links of a pod are removed with its sandbox,
+// path; two pods that run cannot have a link at one path. The links of a pod are removed with its sandbox,
 // or by the next server.
 //
 // With root, a container of another user must pass through the directories of the agent to

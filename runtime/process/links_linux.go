@@ -29,10 +29,19 @@ func (s *Server) linkFile(at string) string {
 	return filepath.Join(s.linksDir(), hex.EncodeToString(sum[:])+".json")
 }
 
-// makeLinks makes links for a container of the sandbox. Those that exist stay.
+// makeLinks makes links for a container of the sandbox. Those that exist stay. It fails if the
+// sandbox is being removed, since nobody would remove the links.
 func (s *Server) makeLinks(b *sandbox, links []link) error {
 	s.linksMu.Lock()
 	defer s.linksMu.Unlock()
+	if len(links) > 0 {
+		b.mu.Lock()
+		removed := b.removed
+		b.mu.Unlock()
+		if removed { // its links are removed after this
+			return fmt.Errorf("sandbox %s is being removed", b.rec.ID)
+		}
+	}
 	for _, l := range links {
 		rec := linkRecord{At: l.at, To: l.to, SandboxID: b.rec.ID, PodUID: b.rec.Config.GetMetadata().GetUid()}
 		if err := s.makeLink(rec); err != nil {
@@ -49,7 +58,7 @@ func (s *Server) makeLink(rec linkRecord) error {
 		return err
 	}
 	recorded := err == nil
-	if recorded && old.PodUID != rec.PodUID {
+	if recorded && old.PodUID != rec.PodUID && s.runs(old.SandboxID) {
 		return fmt.Errorf("the path is a link of the pod with UID %s", old.PodUID)
 	}
 	switch to, err := os.Readlink(rec.At); {
@@ -78,6 +87,20 @@ func (s *Server) makeLink(rec linkRecord) error {
 	default:
 		return err
 	}
+}
+
+// runs reports whether processes of the sandbox may run. A sandbox that has stopped, as that of a
+// static pod before an edit, gives up its links.
+func (s *Server) runs(sandboxID string) bool {
+	s.mu.Lock()
+	b := s.sandboxes[sandboxID]
+	s.mu.Unlock()
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.reported
 }
 
 // removeLinks removes the links of a sandbox that is being removed.

@@ -85,3 +85,43 @@ func TestLinks(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	assert.NoFileExists(t, filepath.Join(n.opts.Dir, "links", ".x.json.123"))
 }
+
+// A pod with another UID has the links of one that has stopped, as a static pod that was edited.
+// The removal of the old sandbox leaves them.
+func TestLinksOfAStoppedPod(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{})
+	at := filepath.Join(t.TempDir(), "conf")
+	mode := func(config *criv1.PodSandboxConfig) { config.Annotations = map[string]string{MountsAnnotation: "link"} }
+	pods, volumes := []*pod{n.podWith(mode), n.podWith(mode)}, []string{t.TempDir(), t.TempDir()}
+	for i, p := range pods {
+		require.NoError(t, os.WriteFile(filepath.Join(volumes[i], "key"), []byte("value\n"), 0o600))
+		require.Zero(t, n.exited(p.run(linked("c", at, volumes[i]))).GetExitCode())
+		if i == 0 {
+			_, err := pods[1].create(linked("early", at, volumes[1]))
+			require.ErrorContains(t, err, "the path is a link of the pod with UID")
+			_, err = n.rs.StopPodSandbox(t.Context(), &criv1.StopPodSandboxRequest{PodSandboxId: p.id})
+			require.NoError(t, err)
+		}
+	}
+	_, err := n.rs.RemovePodSandbox(t.Context(), &criv1.RemovePodSandboxRequest{PodSandboxId: pods[0].id})
+	require.NoError(t, err)
+	to, err := os.Readlink(at)
+	require.NoError(t, err)
+	assert.Equal(t, volumes[1], to)
+}
+
+// A container that is created while its sandbox is removed leaves no link.
+func TestNoLinksInARemovedSandbox(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{})
+	p := n.pod()
+	at := filepath.Join(t.TempDir(), "conf")
+	b, err := n.server.sandbox(p.id)
+	require.NoError(t, err)
+	_, err = n.rs.RemovePodSandbox(t.Context(), &criv1.RemovePodSandboxRequest{PodSandboxId: p.id})
+	require.NoError(t, err)
+	require.ErrorContains(t, n.server.makeLinks(b, []link{{at: at, to: t.TempDir()}}), "is being removed")
+	_, err = os.Lstat(at)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
