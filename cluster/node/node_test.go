@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -351,6 +352,35 @@ func TestOwnReportsAreNoChangesByOthers(t *testing.T) {
 		s.after(time.Second)
 		assert.Equal(t, int32(8), info.looks.Load())
 		assert.NotEmpty(t, server.Object("nodes", "", "n").(*v1.Node).Status.Conditions)
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+// A change of the spec that arrives while a report is under way is noticed at once.
+func TestCordonedDuringAReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		server := apitest.New()
+		n, err := New(server.Client(), "n", s.opts)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		s.after(time.Minute)
+		s.takeEvents()
+		server.Before(func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb == "patch" {
+				server.Before(nil)
+				node := server.Object("nodes", "", "n").(*v1.Node)
+				node.Spec.Unschedulable = true
+				server.Put("nodes", node)
+			}
+			return nil, nil
+		})
+		s.health.set(errors.New("down"))
+		s.after(2 * time.Second)
+		assert.Equal(t, []string{"Normal NodeNotReady", "Normal NodeNotSchedulable"}, s.takeEvents())
 		cancel()
 		require.NoError(t, <-done)
 	})

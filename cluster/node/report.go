@@ -186,13 +186,13 @@ func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed
 }
 
 // reported notes a report that the server has accepted: the object as it is then, which the
-// watch delivers, too. Others may have changed it while the watch was away. Then the event of
-// the watch has the status looked at again, but not twice in a row: a server may not know a
-// field.
+// watch delivers, too. Others may have changed it meanwhile. Then the event of the watch has the
+// status looked at again, but not twice in a row for what the report has: a server may not know a
+// field. What it does not have, the spec, is another's: a cordon, or the addresses of pods.
 func (n *Node) reported(desired, updated *v1.Node, events []string, differs bool) {
 	n.written = updated.ResourceVersion
 	other := changed(desired, updated)
-	if other && !n.other {
+	if other && !n.other || !equality.Semantic.DeepEqual(desired.Spec, updated.Spec) {
 		n.written = ""
 	}
 	n.other = other
