@@ -301,11 +301,12 @@ func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 				defer mu.Unlock()
 				if name == "lost" {
 					assert.Greater(t, lists, 300, "a relist each second")
-					require.Len(t, lacks, 4, "once each")
+					require.Len(t, lacks, 5, "once each")
 					assert.Contains(t, lacks[0], `"interface"="runtime.EventSource"`)
 					assert.Contains(t, lacks[1], `"interface"="runtime.ImageService"`)
 					assert.Contains(t, lacks[2], `"interface"="runtime.DiskUsageReporter"`)
 					assert.Contains(t, lacks[3], `"interface"="runtime.FeatureReporter"`)
+					assert.Contains(t, lacks[4], `"interface"="runtime.Streamer or runtime.StreamLocator"`)
 				} else {
 					assert.Less(t, lists, 40)
 					assert.Empty(t, lacks)

@@ -140,7 +140,9 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 	}
 	var mu sync.Mutex // guards expected
 	arrived := make(chan opened, count)
-	conn := spdy.NewResponseUpgraderWithPings(s.period).UpgradeResponse(s.writer(w), req, func(stream httpstream.Stream, replied <-chan struct{}) error {
+	// The server sends no pings: with them, one client of many that connected at once did not
+	// receive the reply to a stream now and then. Clients send some.
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w), req, func(stream httpstream.Stream, replied <-chan struct{}) error {
 		mu.Lock()
 		defer mu.Unlock()
 		kind := stream.Headers().Get(streamType)

@@ -190,21 +190,25 @@ func TestManySessions(t *testing.T) {
 		var began, ended sync.WaitGroup
 		began.Add(many)
 		inputs := make([]*io.PipeWriter, many)
+		opening := make(chan struct{}, 16) // all are open at once, but this many are opened at once
 		for i := range many {
 			in, out := io.Pipe()
 			inputs[i] = out
 			u := w.url(t, "/exec/default/web/main", url.Values{"command": {"cat"}, "output": {"1"}, "input": {"1"}})
 			e := executor(t, websocket, u)
+			opening <- struct{}{}
 			ended.Go(func() {
-				got := &firstWrite{first: began.Done}
+				got := &firstWrite{first: func() { <-opening; began.Done() }}
 				err := e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: got})
 				assert.NoError(t, err)
 				assert.Equal(t, fmt.Sprintf("begin%d", i), got.buf.String())
+				_ = in.CloseWithError(err) // a session that has failed holds up nobody
+				got.once.Do(got.first)
 			})
-		}
-		for _, in := range inputs {
-			_, err := io.WriteString(in, "begin")
-			require.NoError(t, err)
+			ended.Go(func() {
+				_, err := io.WriteString(out, "begin")
+				assert.NoError(t, err)
+			})
 		}
 		began.Wait()
 		assert.Equal(t, many, w.h.Sessions())
