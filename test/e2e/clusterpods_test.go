@@ -195,6 +195,9 @@ func TestPodsOfACluster(t *testing.T) {
 		s.PodIP, s.PodIPs = "nonsense", []v1.PodIP{{IP: "nonsense"}}
 		require.NoError(t, sink.Deliver(ctx, pod, s))
 		count(1, "sent once")
+		// Its repetitions would count below.
+		require.NoError(t, pods.Delete(ctx, "refused", *metav1.NewDeleteOptions(0)))
+		require.NoError(t, sink.PodGone(ctx, kit.RefOf(pod), nil))
 	})
 	t.Run("finalizers", func(t *testing.T) {
 		pod := create("kept", "example.com/keep")

@@ -116,7 +116,7 @@ func TestHistory(t *testing.T) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	touch := func(name string) { require.NoError(t, os.WriteFile(file(name), nil, 0o644)) }
 
-	ctr := Sh("a", "rm -f /shared/sick; if [ -e /shared/crash ]; then exit 3; fi; "+Forever)
+	ctr := Sh("a", "rm -f /shared/sick; if [ -e /shared/crash ]; then exit 3; fi; touch /shared/steady; "+Forever)
 	ctr.LivenessProbe = &v1.Probe{
 		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/bin/sh", "-c", "! [ -e /shared/sick ]"}}},
 		PeriodSeconds: 1, FailureThreshold: 1,
@@ -127,6 +127,7 @@ func TestHistory(t *testing.T) {
 
 	s.agent.Put(t, pod)
 	s.agent.Await(t, pod, within, Running)
+	Eventually(t, within, "the container's file", func() error { _, err := os.Stat(file("steady")); return err })
 	h.expect(t, "the start",
 		[]wanted{
 			{decided, runtime.KindAdmit, ""}, {decided, runtime.KindCreateSandbox, plan.ReasonNew}, {done, runtime.KindCreateSandbox, ""},
@@ -135,10 +136,15 @@ func TestHistory(t *testing.T) {
 		[]wanted{{decided, runtime.KindAdmit, ""}, {decided, start, plan.ReasonNew}, {done, start, ""}},
 	)
 
+	require.NoError(t, os.Remove(file("steady")))
 	touch("crash")
 	s.KillProcess(t, FullName(pod), "a")
 	s.agent.Await(t, pod, within, Restarts("a", 3))
 	require.NoError(t, os.Remove(file("crash")))
+	Eventually(t, within, "a container that does not crash", func() error { // Running may be one that is about to
+		_, err := os.Stat(file("steady"))
+		return err
+	})
 	s.agent.Await(t, pod, within, Running)
 	h.expect(t, "a crash loop", []wanted{
 		{seen, runtime.KindContainerExited, ""}, {decided, start, plan.ReasonExited},

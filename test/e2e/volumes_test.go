@@ -149,10 +149,7 @@ func TestImageVolume(t *testing.T) {
 // pods were removed meanwhile.
 func TestVolumesThatAKubeletLeft(t *testing.T) {
 	t.Parallel()
-	binary := os.Getenv("KUBELET_BIN")
-	if binary == "" {
-		t.Skip("KUBELET_BIN is not set")
-	}
+	binary := KubeletBinary(t)
 	c := NewCluster(t)
 	c.Preload(t, "pause:1", "busybox:1")
 	main := Sh("main", Forever)
