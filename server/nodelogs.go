@@ -30,7 +30,9 @@ type NodeLogsOptions struct {
 // /logs/.
 //
 // A path that leads out of the directory does not exist, also by a symbolic link, which
-// kubelet follows. Only regular files and directories are opened.
+// kubelet follows. A link with an absolute path to what is below Dir, as those in
+// /var/log/containers have, is followed if it is the last element of the path. Only regular files
+// and directories are opened.
 func NodeLogs(opts NodeLogsOptions) http.Handler {
 	if opts.Dir == "" {
 		opts.Dir = "/var/log"
@@ -85,18 +87,38 @@ func (h *nodeLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // regularFS has the regular files and the directories of a root.
 type regularFS struct{ root *os.Root }
 
-// Open does not wait for the other end of a pipe, and has no effect on a device.
+// Open opens what name or a link of that name leads to.
 func (f regularFS) Open(name string) (fs.File, error) {
-	if err := checkKind(f.root.Stat(name)); err != nil {
-		return nil, hide(name, err)
+	file, err := f.open(name)
+	if err == nil {
+		return file, nil
 	}
-	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	// A root follows no absolute link, also not one that leads into it.
+	if target, no := f.root.Readlink(name); no == nil && filepath.IsAbs(target) {
+		if dir, no := filepath.Abs(f.root.Name()); no == nil {
+			if inside, no := filepath.Rel(dir, target); no == nil {
+				file, err = f.open(inside) // the root refuses what begins with ..
+			}
+		}
+	}
 	if err != nil {
 		return nil, hide(name, err)
 	}
+	return file, nil
+}
+
+// open does not wait for the other end of a pipe, and has no effect on a device.
+func (f regularFS) open(name string) (*os.File, error) {
+	if err := checkKind(f.root.Stat(name)); err != nil {
+		return nil, err
+	}
+	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
 	if err := checkKind(file.Stat()); err != nil { // it was replaced
 		_ = file.Close()
-		return nil, hide(name, err)
+		return nil, err
 	}
 	return file, nil
 }

@@ -33,6 +33,10 @@ func logDir(t *testing.T) string {
 	require.NoError(t, os.Symlink("../secret", filepath.Join(dir, "out")))
 	require.NoError(t, os.Symlink(filepath.Join(top, "secret"), filepath.Join(dir, "absolute")))
 	require.NoError(t, os.Symlink("syslog", filepath.Join(dir, "in")))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "containers"), 0o755))
+	for name, to := range map[string]string{"main.log": "pods/p/0.log", "out.log": "../secret", "outer.log": "out", "twice.log": "containers/main.log"} {
+		require.NoError(t, os.Symlink(dir+"/"+to, filepath.Join(dir, "containers", name)))
+	}
 	require.NoError(t, os.Symlink("..", filepath.Join(dir, "up")))
 	return dir
 }
@@ -58,6 +62,10 @@ func TestNodeLogs(t *testing.T) {
 		{"/logs/out", 404, "404"},
 		{"/logs/absolute", 404, "404"},
 		{"/logs/up/secret", 404, "404"},
+		{"/logs/containers/main.log", 200, "of a pod\n"}, // as kubelet makes it
+		{"/logs/containers/out.log", 404, "404"},
+		{"/logs/containers/outer.log", 404, "404"},
+		{"/logs/containers/twice.log", 404, "404"},
 		{"/logs/?query=kubelet", 200, `<a href="syslog">`}, // queries are off
 	} {
 		code, body := get(t, h, tt.path)
