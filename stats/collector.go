@@ -223,8 +223,8 @@ func (c *Collector) read(ctx context.Context) (*Reading, error) {
 	} else {
 		node.Runtime = c.imageFs(ctx, files, r.Time)
 		r.join(known, usage, c.rates, files, c.disk)
+		c.rates.end() // else the samples are those of the next reading
 	}
-	c.rates.end()
 	return r, nil
 }
 

@@ -219,6 +219,14 @@ func TestRates(t *testing.T) {
 		time.Sleep(time.Second)
 		used = 2e8
 		assert.EqualValues(t, number(1e8), rate())
+		report := n.usage
+		n.report(func(context.Context) (runtime.Usage, error) { return runtime.Usage{}, errors.New("busy") })
+		time.Sleep(time.Second)
+		require.Error(t, read(t, c).Err)
+		n.report(report)
+		time.Sleep(time.Second)
+		used = 4e8
+		assert.EqualValues(t, number(1e8), rate(), "a reading that failed has forgotten nothing")
 		n.pods = nil
 		time.Sleep(time.Second)
 		assert.Empty(t, read(t, c).Summary.Pods)

@@ -130,6 +130,10 @@ func TestMetricsOfARuntime(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		assert.LessOrEqual(t, s.calls.Load(), int64(4), "at most a third of the time")
+		time.Sleep(6 * time.Minute)
+		assert.Empty(t, c.Extra(), "it is of the past")
+		time.Sleep(10 * time.Second)
+		require.Len(t, c.Extra(), 1)
 		s.fails.Store(true)
 		for range 60 {
 			c.Extra()
@@ -139,4 +143,17 @@ func TestMetricsOfARuntime(t *testing.T) {
 		cancel()
 		done.Wait()
 	})
+}
+
+func TestTimesOfExtraSamples(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	f := runtime.MetricFamily{Name: "container_x"}
+	for _, at := range []time.Time{{}, now.Add(-time.Minute), now.Add(-time.Hour), now.Add(time.Hour), time.Unix(1<<60, 0)} {
+		f.Samples = append(f.Samples, runtime.MetricSample{Time: at})
+	}
+	var got []time.Time
+	for _, s := range saneFamilies([]runtime.MetricFamily{f}, now)[0].Samples {
+		got = append(got, s.Time)
+	}
+	assert.Equal(t, []time.Time{{}, now.Add(-time.Minute), now, now, now}, got)
 }

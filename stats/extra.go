@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -22,10 +23,16 @@ type extra struct {
 
 	mu       sync.Mutex
 	families []runtime.MetricFamily
+	began    time.Time // when they were read
 }
 
-// extraTimeout bounds the time in which a runtime returns its metrics.
-const extraTimeout = time.Minute
+const (
+	// extraTimeout bounds the time in which a runtime returns its metrics.
+	extraTimeout = time.Minute
+	// maxExtraAge is how long metrics are returned. They are read when the ones before are asked
+	// for, so that they may be as old as the time between two scrapes.
+	maxExtraAge = 5 * time.Minute
+)
 
 // What is kept of the metrics of a runtime. cAdvisor has about 100 metrics, and containerd 20
 // samples for a container and metric at most, of which most are of devices.
@@ -43,7 +50,7 @@ func newExtra(rt runtime.Runtime, opts *Options) *extra {
 }
 
 // Extra returns the last metrics that the runtime has beyond the usage of pods, and requests
-// newer ones. They are shared and read-only. Names, labels and values are valid, but it is to
+// newer ones; those of more than 5 minutes ago are left out. They are shared and read-only. Names, labels and values are valid, but it is to
 // the reader to join the IDs with what is known. [Collector.Run] reads them.
 func (c *Collector) Extra() []runtime.MetricFamily {
 	e := c.extra
@@ -53,6 +60,9 @@ func (c *Collector) Extra() []runtime.MetricFamily {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if time.Since(e.began) > maxExtraAge {
+		return nil
+	}
 	return e.families
 }
 
@@ -86,7 +96,7 @@ func (e *extra) run(ctx context.Context) {
 			families = nil // rather none than those of the past
 		}
 		e.mu.Lock()
-		e.families = families
+		e.families, e.began = families, began
 		e.mu.Unlock()
 		pause = max(e.period, 2*took) // at most a third of the time
 	}
@@ -102,11 +112,11 @@ func (e *extra) read(ctx context.Context) (families []runtime.MetricFamily, err 
 	if err != nil {
 		return nil, err
 	}
-	return saneFamilies(families), nil
+	return saneFamilies(families, time.Now()), nil
 }
 
-// saneFamilies drops what is not valid.
-func saneFamilies(list []runtime.MetricFamily) []runtime.MetricFamily {
+// saneFamilies drops what is not valid, and has times as moment has them.
+func saneFamilies(list []runtime.MetricFamily, now time.Time) []runtime.MetricFamily {
 	var out []runtime.MetricFamily
 	samples := 0
 	for _, f := range list {
@@ -124,6 +134,9 @@ func saneFamilies(list []runtime.MetricFamily) []runtime.MetricFamily {
 		kept.Samples = make([]runtime.MetricSample, 0, len(f.Samples))
 		for _, s := range f.Samples {
 			if samples < maxSamples && isSample(&f, &s) {
+				if !s.Time.IsZero() {
+					s.Time = moment(metav1.NewTime(s.Time), now).Time
+				}
 				kept.Samples = append(kept.Samples, s)
 				samples++
 			}

@@ -20,7 +20,7 @@ type sample struct {
 // minSample is the shortest time that a rate is computed over.
 const minSample = 100 * time.Millisecond
 
-// begin begins a reading. What no call of of names until end is forgotten.
+// begin begins a reading. What no call of of names until end is forgotten; without end nothing is.
 func (r rates) begin() {
 	for _, s := range r {
 		s.seen = false

@@ -88,6 +88,7 @@ func families() []runtime.MetricFamily {
 		{Name: "container_network_receive_packets_total", Help: "Packets", Counter: true, Labels: append(labels, "interface"), Samples: []runtime.MetricSample{{SandboxID: "s-u1", LabelValues: append(mine, "eth0"), Value: 5}}},
 		{Name: "container_memory_cache", Help: "Again", Labels: labels, Samples: []runtime.MetricSample{{ContainerID: "c-u1main", LabelValues: mine, Value: 80}}},
 		{Name: "container_cpu_usage_nanoseconds_total", Counter: true, Samples: []runtime.MetricSample{{SandboxID: "s-u1", ContainerID: "c-u1main", Value: 1}}},
+		{Name: "container_scrape_error", Samples: []runtime.MetricSample{{SandboxID: "s-u1", Value: 1e6}}},
 		{Name: "machine_cpu_cores", Samples: []runtime.MetricSample{{SandboxID: "s-u1", Value: 1e6}}},
 		{Name: "kubelet_running_pods", Samples: []runtime.MetricSample{{SandboxID: "s-u1", Value: 1e6}}},
 	}
