@@ -3,6 +3,7 @@ package page_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,6 +66,41 @@ func TestAnEncodingThatPanics(t *testing.T) {
 		}
 		all.Wait()
 		assert.EqualValues(t, 3, failed.Load())
+	})
+}
+
+// slow is a client that reads when it may.
+type slow struct {
+	*httptest.ResponseRecorder
+	may chan struct{}
+}
+
+func (s slow) Write(data []byte) (int, error) {
+	<-s.may
+	return s.ResponseRecorder.Write(data)
+}
+
+// An encoding that has panicked does not count as a page in memory.
+func TestPanicsDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		encoded := 0
+		p := page.NewShared("text/plain", func() ([]byte, error) {
+			if encoded++; encoded <= 10 {
+				panic("no")
+			}
+			return []byte(strconv.Itoa(encoded)), nil
+		})
+		for range 10 {
+			assert.Panics(t, func() { serve(p) })
+		}
+		s := slow{httptest.NewRecorder(), make(chan struct{})}
+		var done sync.WaitGroup
+		done.Go(func() { p.ServeHTTP(s, httptest.NewRequest(http.MethodGet, "/", nil)) })
+		synctest.Wait()
+		assert.Equal(t, "12", serve(p).Body.String(), "not the page of the slow client")
+		close(s.may)
+		done.Wait()
+		assert.Equal(t, "11", s.Body.String())
 	})
 }
 

@@ -80,6 +80,12 @@ func (p *Shared) get(ctx context.Context) (*encoded, error) {
 	p.inMemory++
 	p.mu.Unlock()
 	defer close(e.ready)
+	returned := false
+	defer func() {
+		if !returned { // encode has panicked: the caller does not get the page
+			p.release(e)
+		}
+	}()
 
 	p.running <- struct{}{} // every encoding ends
 	defer func() { <-p.running }()
@@ -91,6 +97,7 @@ func (p *Shared) get(ctx context.Context) (*encoded, error) {
 	p.mu.Lock()
 	p.newest = e
 	p.mu.Unlock()
+	returned = true
 	return e, nil
 }
 
