@@ -3,26 +3,33 @@ package auth
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 )
 
-// filePeriod is the time between two reads of a file (kubelet: a minute, and inotify).
-const filePeriod = 10 * time.Second
+const (
+	// filePeriod is the time between two reads of a file (kubelet: a minute, and inotify).
+	filePeriod = 10 * time.Second
+	// maxFile is the maximum size of a file, in bytes.
+	maxFile = 16 << 20
+)
 
-// file is a value that is read from a file, and again when the file has changed. While the file
-// cannot be read or parsed, the value is that of before.
+// file is a value that is read from a regular file, and again when the file has changed. While the
+// file is read, or cannot be read or parsed, the value is that of before.
 type file[T any] struct {
 	path, what string // no path: the value never changes
 	parse      func(content []byte) (T, error)
 	log        logr.Logger
 
+	content []byte // belongs to who reads the file
+
 	mu      sync.Mutex
 	read    time.Time // when the file was read
-	content []byte
+	reading bool
 	value   T
 }
 
@@ -33,7 +40,7 @@ func newFile[T any](path, what string, log logr.Logger, parse func([]byte) (T, e
 }
 
 func (f *file[T]) reread() error {
-	content, err := os.ReadFile(f.path)
+	content, err := regular.ReadFile(f.path, maxFile)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.what, err)
 	}
@@ -44,19 +51,34 @@ func (f *file[T]) reread() error {
 	if err != nil {
 		return fmt.Errorf("%s: file %s: %w", f.what, f.path, err)
 	}
-	f.content, f.value = append([]byte{}, content...), value
+	f.content = append([]byte{}, content...)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.value = value
 	return nil
 }
 
-// get returns the current value. It reads the file if it has not done so for filePeriod.
+// get returns the current value. It reads the file if nobody has done so for filePeriod, and does
+// not wait for another one who does.
 func (f *file[T]) get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := time.Now(); f.path != "" && now.Sub(f.read) >= filePeriod {
+	if now := time.Now(); f.path != "" && !f.reading && now.Sub(f.read) >= filePeriod {
 		f.read = now
-		if err := f.reread(); err != nil {
-			f.log.Error(err, "A file cannot be used; what was read before stays valid")
-		}
+		f.refresh()
 	}
 	return f.value
+}
+
+// refresh reads the file without the lock, which its caller has.
+func (f *file[T]) refresh() {
+	f.reading = true
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.reading = false
+	}()
+	if err := f.reread(); err != nil {
+		f.log.Error(err, "A file cannot be used; what was read before stays valid")
+	}
 }
