@@ -134,13 +134,14 @@ func Trusted(h http.Handler) http.Handler {
 	})
 }
 
-// localOnly refuses requests whose Host is the name of another machine: a web page whose
+// localOnly refuses requests in connections to a loopback address whose Host is the name of another machine: a web page whose
 // name resolves to the loopback address could read the answers (DNS rebinding). An IP
 // address as Host cannot be such a name.
 func localOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !isLocal(req.Host) {
-			http.Error(w, "this port is for this machine only: the Host of a request must be localhost or an IP address", http.StatusForbidden)
+		at, _ := req.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		if isLoopback(at) && !isLocal(req.Host) {
+			http.Error(w, "the Host of a request to this machine's loopback address must be localhost or an IP address", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, req)

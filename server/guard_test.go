@@ -49,9 +49,17 @@ func (p *pipes) Accept() (net.Conn, error) {
 
 func (p *pipes) dial() net.Conn {
 	c, s := net.Pipe()
-	p.accept <- s
+	p.accept <- at{s, p.addr}
 	return c
 }
+
+// at is a connection to an address.
+type at struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c at) LocalAddr() net.Addr { return c.addr }
 
 // ask sends a request and does not read the answer.
 func ask(t *testing.T, c net.Conn, path, host string) {
@@ -259,4 +267,47 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 		assert.Equal(t, 10*time.Second, time.Since(begin))
 		stop()
 	})
+}
+
+// A port on all addresses is reached by the loopback address, too.
+func TestDNSRebindingOfAllAddresses(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "0.0.0.0:0")
+	require.NoError(t, err)
+	defer serve(t, l, server.Handler(agent{}, server.Options{}))()
+	port := l.Addr().(*net.TCPAddr).Port
+	for host, want := range map[string]int{"localhost": http.StatusOK, "evil.example": http.StatusForbidden} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/pods", port), nil)
+		require.NoError(t, err)
+		req.Host = host
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		require.NoError(t, err)
+		assert.Equal(t, want, resp.StatusCode, host)
+		require.NoError(t, resp.Body.Close())
+	}
+}
+
+// Serve waits for handlers that have taken over their connections, but not for ever.
+func TestStopWithSessions(t *testing.T) {
+	for last, want := range map[time.Duration]time.Duration{500 * time.Millisecond: 500 * time.Millisecond, time.Hour: time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newPipes("192.0.2.1")
+			taken := make(chan struct{})
+			stop := serve(t, l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				assert.NoError(t, err)
+				defer conn.Close()
+				close(taken)
+				<-req.Context().Done()
+				time.Sleep(last)
+			}))
+			c := l.dial()
+			ask(t, c, "/", "node")
+			<-taken
+			begin := time.Now()
+			stop()
+			assert.Equal(t, want, time.Since(begin))
+			_ = c.Close()
+			time.Sleep(last) // until the handler ends
+		})
+	}
 }

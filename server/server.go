@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -51,13 +52,14 @@ type Mirrors interface {
 }
 
 // Serve serves the handler on the listener until ctx ends. Then it closes the listener,
-// waits up to a second for the requests to end, and returns nil. If the listener fails, it
+// waits up to a second for the requests to end, and after it has closed their connections up to
+// another one for the handlers, and returns nil. If the listener fails, it
 // returns the error.
 //
 // Clients of a listener that is not a unix socket are not trusted: a port has up to 100
 // connections, of which the oldest gives way to a new one, a request has 16 KiB of headers at most, a client that receives nothing for 30
-// seconds, or does not send the body of a request in 10, is disconnected, and on a loopback address
-// the Host of a request must be localhost or an IP address. Clients behind [Trusted] have no limit of
+// seconds, or does not send the body of a request in 10, is disconnected, and in connections to a loopback
+// address the Host of a request must be localhost or an IP address. Clients behind [Trusted] have no limit of
 // connections, and more time to receive.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return serve(ctx, l, h, nil, nil)
@@ -78,11 +80,13 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 			return context.WithValue(ctx, connKey{}, newServerConn(c, limit))
 		}
 		// A web page cannot pass the check of a certificate or a token by another name.
-		if isLoopback(l.Addr()) && config == nil {
+		if config == nil {
 			srv.Handler = localOnly(srv.Handler)
 		}
 		l = guarded{l}
 	}
+	var running handlers
+	srv.Handler = running.count(srv.Handler)
 	done := make(chan error, 1) // one value, of the one goroutine
 	go func() {
 		if config != nil {
@@ -101,8 +105,48 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	if err := srv.Shutdown(sctx); err != nil {
 		_ = srv.Close()
 	}
+	ended := make(chan struct{})
+	go func() { // ends with the last handler
+		running.wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(stopGrace):
+	}
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// handlers counts the handlers that run, also those that have taken over their connection, for
+// which [http.Server].Shutdown does not wait.
+type handlers struct {
+	mu      sync.Mutex
+	stopped bool // no further ones begin
+	running sync.WaitGroup
+}
+
+func (h *handlers) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		h.mu.Lock()
+		if h.stopped {
+			h.mu.Unlock()
+			http.Error(w, "the server stops", http.StatusServiceUnavailable)
+			return
+		}
+		h.running.Add(1)
+		h.mu.Unlock()
+		defer h.running.Done()
+		next.ServeHTTP(w, req)
+	})
+}
+
+// wait waits for the handlers that run. Later ones refuse their requests.
+func (h *handlers) wait() {
+	h.mu.Lock()
+	h.stopped = true
+	h.mu.Unlock()
+	h.running.Wait()
 }
