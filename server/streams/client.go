@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -192,14 +193,17 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 	return c, nil
 }
 
-// offers reports whether a WebSocket request offers the protocol.
-func offers(req *http.Request, protocol string) bool {
-	for _, list := range req.Header.Values(wsstream.WebSocketProtocolHeader) {
+// offered returns the WebSocket protocols that a client offers.
+func offered(header http.Header) (protocols []string) {
+	for _, list := range header.Values(wsstream.WebSocketProtocolHeader) {
 		for p := range strings.SplitSeq(list, ",") {
-			if strings.TrimSpace(p) == protocol {
-				return true
-			}
+			protocols = append(protocols, strings.TrimSpace(p))
 		}
 	}
-	return false
+	return protocols
+}
+
+// offers reports whether a WebSocket request offers the protocol.
+func offers(req *http.Request, protocol string) bool {
+	return slices.Contains(offered(req.Header), protocol)
 }

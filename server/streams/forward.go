@@ -48,8 +48,8 @@ func (s *session) serveTunnel(w http.ResponseWriter, req *http.Request, f func(*
 
 // serveForward forwards connections of a client to ports of a pod whose runtime does that in
 // this process, until the client has closed its connection and all have ended.
-func (h *Handlers) serveForward(s *session, w http.ResponseWriter, req *http.Request, rt runtime.Streamer, sandboxID string) {
-	f := &forwarder{h: h, s: s, rt: rt, sandboxID: sandboxID, pairs: map[string]*pair{}}
+func (h *Handlers) serveForward(s *session, w http.ResponseWriter, req *http.Request, sandboxID string) {
+	f := &forwarder{h: h, s: s, sandboxID: sandboxID, pairs: map[string]*pair{}}
 	defer f.running.Wait()
 	defer s.cancel()
 	if wsstream.IsWebSocketRequest(req) {
@@ -73,7 +73,6 @@ func (h *Handlers) serveForward(s *session, w http.ResponseWriter, req *http.Req
 type forwarder struct {
 	h         *Handlers
 	s         *session
-	rt        runtime.Streamer
 	sandboxID string
 	running   sync.WaitGroup
 
@@ -183,7 +182,7 @@ func (f *forwarder) forward(id string, p *pair, port int32) {
 			return
 		}
 	}
-	err := runtime.Recover(func() error { return f.rt.ForwardPort(f.s.ctx, f.sandboxID, port, p.data) })
+	err := runtime.Recover(func() error { return f.h.local.ForwardPort(f.s.ctx, f.sandboxID, port, p.data) })
 	if err != nil && !errors.Is(err, f.s.ctx.Err()) {
 		_, _ = fmt.Fprintf(p.err, "error forwarding port %d to pod %s: %v", port, f.sandboxID, err) // kubelet's words
 		_ = p.data.Reset()

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,16 @@ func newTransport(config *tls.Config, patience time.Duration) *http.Transport {
 	}
 }
 
+// serveRemote connects a client of exec or attach with the URL. requested are the streams of the
+// client, and opts those of the process.
+func (h *Handlers) serveRemote(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
+	if wsstream.IsWebSocketRequest(req) && offers(req, protocolV5) {
+		h.translate(s, w, req, target, requested, opts)
+		return
+	}
+	h.pass(s, w, req, target)
+}
+
 // pass connects the client with the URL, byte by byte.
 func (h *Handlers) pass(s *session, w http.ResponseWriter, req *http.Request, target *url.URL) {
 	proxy := &httputil.ReverseProxy{
@@ -70,7 +81,7 @@ func (h *Handlers) pass(s *session, w http.ResponseWriter, req *http.Request, ta
 			refuse(w, err)
 		},
 	}
-	proxy.ServeHTTP(s.writer(w), req.WithContext(s.ctx))
+	proxy.ServeHTTP(s.writer(w), req)
 }
 
 // bearerProtocol begins the WebSocket protocol that is the token of a browser's client
@@ -79,14 +90,7 @@ const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
 // dropToken removes a token from the WebSocket protocols that a client offers.
 func dropToken(header http.Header) {
-	var kept []string
-	for _, list := range header.Values(wsstream.WebSocketProtocolHeader) {
-		for p := range strings.SplitSeq(list, ",") {
-			if p = strings.TrimSpace(p); !strings.HasPrefix(p, bearerProtocol) {
-				kept = append(kept, p)
-			}
-		}
-	}
+	kept := slices.DeleteFunc(offered(header), func(p string) bool { return strings.HasPrefix(p, bearerProtocol) })
 	if len(kept) == 0 {
 		header.Del(wsstream.WebSocketProtocolHeader)
 		return
@@ -182,9 +186,8 @@ func (*upgraded) SetDeadline(time.Time) error      { return nil }
 func (*upgraded) SetReadDeadline(time.Time) error  { return nil }
 func (*upgraded) SetWriteDeadline(time.Time) error { return nil }
 
-// translate connects a client that speaks version 5 of the protocol, which container
-// runtimes do not have, with the URL by SPDY and version 4. requested are the streams of the
-// client, and opts those of the process.
+// translate is serveRemote for a client of version 5 of the protocol, which container runtimes
+// do not have: it connects to the URL by SPDY and version 4.
 func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
 	conn, err := h.upgrade(s.ctx, target, protocolV4)
 	if err != nil {

@@ -57,8 +57,11 @@ type Options struct {
 
 // Handlers serves the streams of the containers of a node. It is safe for concurrent use.
 type Handlers struct {
-	agent     Agent
-	rt        any
+	agent Agent
+	// local and remote are the two ways to the streams of the runtime. If both are nil, it has
+	// none. If both are there, local is used.
+	local     runtime.Streamer
+	remote    runtime.StreamLocator
 	opts      Options
 	log       logr.Logger
 	transport *http.Transport
@@ -83,7 +86,9 @@ func New(agent Agent, rt any, opts Options) *Handlers {
 	if opts.MaxForwards == 0 {
 		opts.MaxForwards = 1000
 	}
-	h := &Handlers{agent: agent, rt: rt, opts: opts, log: opts.Logger, transport: newTransport(opts.TLS, opts.SetupTimeout), mux: http.NewServeMux(), period: checkPeriod}
+	h := &Handlers{agent: agent, opts: opts, log: opts.Logger, transport: newTransport(opts.TLS, opts.SetupTimeout), mux: http.NewServeMux(), period: checkPeriod}
+	h.local, _ = runtime.Optional[runtime.Streamer](rt)
+	h.remote, _ = runtime.Optional[runtime.StreamLocator](rt)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
 			h.mux.HandleFunc(method+" /exec/"+pod+"/{container}", h.Exec)
@@ -114,23 +119,18 @@ func (h *Handlers) Exec(w http.ResponseWriter, req *http.Request) {
 			answer(w, err)
 			return
 		}
-		if rt, ok := runtime.Optional[runtime.Streamer](h.rt); ok {
+		if h.local != nil {
 			h.serveLocal(s, w, req, opts, opts.TTY, "error executing command in container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
-				return rt.ExecStream(ctx, c.ID, cmd, streams)
+				return h.local.ExecStream(ctx, c.ID, cmd, streams)
 			})
 			return
 		}
-		rt, _ := runtime.Optional[runtime.StreamLocator](h.rt)
-		at, err := rt.ExecURL(s.ctx, c.ID, cmd, opts)
+		at, err := h.remote.ExecURL(s.ctx, c.ID, cmd, opts)
 		if err != nil {
 			answer(w, err)
 			return
 		}
-		if isV5(req) {
-			h.translate(s, w, req, at, opts, opts)
-			return
-		}
-		h.pass(s, w, req, at)
+		h.serveRemote(s, w, req, at, opts, opts)
 	})
 }
 
@@ -149,23 +149,18 @@ func (h *Handlers) Attach(w http.ResponseWriter, req *http.Request) {
 		if opts.TTY = t.container.TTY; opts.TTY {
 			opts.Stderr = false
 		}
-		if rt, ok := runtime.Optional[runtime.Streamer](h.rt); ok {
+		if h.local != nil {
 			h.serveLocal(s, w, req, requested, opts.TTY, "error attaching to container", func(ctx context.Context, streams runtime.Streams) (int32, error) {
-				return 0, rt.AttachStream(ctx, c.ID, streams)
+				return 0, h.local.AttachStream(ctx, c.ID, streams)
 			})
 			return
 		}
-		rt, _ := runtime.Optional[runtime.StreamLocator](h.rt)
-		at, err := rt.AttachURL(s.ctx, c.ID, opts)
+		at, err := h.remote.AttachURL(s.ctx, c.ID, opts)
 		if err != nil {
 			answer(w, err)
 			return
 		}
-		if isV5(req) {
-			h.translate(s, w, req, at, requested, opts)
-			return
-		}
-		h.pass(s, w, req, at)
+		h.serveRemote(s, w, req, at, requested, opts)
 	})
 }
 
@@ -184,16 +179,15 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 			answer(w, fmt.Errorf("pod not found (%q): it does not run", t.pod.Name+"_"+t.pod.Namespace))
 			return
 		}
-		if rt, ok := runtime.Optional[runtime.Streamer](h.rt); ok {
+		if h.local != nil {
 			if len(ports) > 0 {
 				http.Error(w, "of the WebSocket protocols of port-forward only "+protocolTunnel+" is supported", http.StatusBadRequest)
 				return
 			}
-			h.serveForward(s, w, req, rt, sandbox.ID)
+			h.serveForward(s, w, req, sandbox.ID)
 			return
 		}
-		rt, _ := runtime.Optional[runtime.StreamLocator](h.rt)
-		at, err := rt.PortForwardURL(s.ctx, sandbox.ID, ports)
+		at, err := h.remote.PortForwardURL(s.ctx, sandbox.ID, ports)
 		if err != nil {
 			answer(w, err)
 			return
@@ -235,8 +229,7 @@ func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f 
 		http.Error(w, "Upgrade request required", http.StatusBadRequest)
 		return
 	}
-	_, local := runtime.Optional[runtime.Streamer](h.rt)
-	if _, remote := runtime.Optional[runtime.StreamLocator](h.rt); !local && !remote {
+	if h.local == nil && h.remote == nil {
 		http.Error(w, "the container runtime of this node serves no streams", http.StatusNotImplemented)
 		return
 	}
@@ -253,11 +246,6 @@ func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f 
 	s.ctx, s.cancel = context.WithCancel(logr.NewContext(req.Context(), h.log.V(1)))
 	defer s.end()
 	f(s, req.WithContext(s.ctx), target{pod: pod, container: container, status: status})
-}
-
-// isV5 reports whether a request is for version 5 of the protocol of exec and attach.
-func isV5(req *http.Request) bool {
-	return wsstream.IsWebSocketRequest(req) && offers(req, protocolV5)
 }
 
 // optionsOf returns the streams that a request of exec or attach is for. As in kubelet, a
