@@ -131,6 +131,7 @@ func TestAnIdleLoopWakesUpRarely(t *testing.T) {
 	inLoop(t, syncloop.Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
 		b.config.see()
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		before := b.config.count()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
