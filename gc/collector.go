@@ -188,11 +188,20 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 		return fmt.Errorf("listing pods: %w", err)
 	}
 	in := Input{Pods: make([]Pod, len(pods)), Policy: c.opts.Policy, Now: time.Now()}
+	known := map[types.UID]bool{} // whether a pod is gone, asked once: the plan must not have one pod in two states
+	gone := func(uid types.UID) bool {
+		is, ok := known[uid]
+		if !ok {
+			is = c.gone(uid)
+			known[uid] = is
+		}
+		return is
+	}
 	for i, pod := range pods {
-		in.Pods[i] = Pod{Pod: pod, Gone: c.gone(pod.UID)}
+		in.Pods[i] = Pod{Pod: pod, Gone: gone(pod.UID)}
 	}
 	var noLogs error
-	in.LogDirs, noLogs = c.logDirs(in.Now)
+	in.LogDirs, noLogs = c.logDirs(in.Now, gone)
 
 	plan := c.opts.Plan(in)
 	removed := plan.LogDirs
@@ -343,7 +352,7 @@ func each[T any](parallel int, items []T, errs []error, f func(T) error) (int, [
 
 // logDirs returns the directories in LogsDir whose name is <namespace>_<name>_<uid>.
 // Other entries do not belong to a pod and stay.
-func (c *Collector) logDirs(now time.Time) ([]LogDir, error) {
+func (c *Collector) logDirs(now time.Time, gone func(types.UID) bool) ([]LogDir, error) {
 	if c.opts.LogsDir == "" {
 		return nil, nil
 	}
@@ -361,7 +370,7 @@ func (c *Collector) logDirs(now time.Time) ([]LogDir, error) {
 		if !ok || !e.IsDir() {
 			continue
 		}
-		dir := LogDir{Path: filepath.Join(c.opts.LogsDir, e.Name()), UID: uid, Gone: c.gone(uid)}
+		dir := LogDir{Path: filepath.Join(c.opts.LogsDir, e.Name()), UID: uid, Gone: gone(uid)}
 		if dir.Gone {
 			if dir.GoneSince = c.goneSince[dir.Path]; dir.GoneSince.IsZero() {
 				dir.GoneSince = now

@@ -237,6 +237,21 @@ func TestContainersGoWithTheirSandbox(t *testing.T) {
 	assert.Equal(t, 4, m.collections[0].Containers)
 }
 
+// A pod may be desired again while a collection is planned: its logs stay, and the plan has it
+// in one state.
+func TestAPodComesBackDuringACollection(t *testing.T) {
+	logs := t.TempDir()
+	dir := filepath.Join(logs, "ns_pod-u1_u1")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	h, asked := &holder{pods: []*runtime.Pod{gonePod("u1")}}, 0
+	gone := func(types.UID) bool { asked++; return asked == 1 }
+	c, err := gc.New(h, gone, gc.Options{LogsDir: logs})
+	require.NoError(t, err)
+	require.NoError(t, c.Collect(t.Context()))
+	assert.Equal(t, []string{"s-u1"}, h.removed, "one call for all of it")
+	assert.DirExists(t, dir)
+}
+
 func TestLogDirectories(t *testing.T) {
 	logs := t.TempDir()
 	for _, d := range []string{"ns_gone_u1", "ns_alive_u2", "ns_stopping_u3", "ns_underscores_u_4_", "ns_alive_u_5", "lost+found", "a_b"} {
