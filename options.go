@@ -54,6 +54,9 @@ type Options struct {
 	// TrustBundles has the cluster trust bundles of an API server. nil: there are none, and pods
 	// with such volumes wait.
 	TrustBundles volume.TrustBundleSource
+	// PodCertificates has keys and certificates that an API server has issued for pods. nil: there
+	// are none, and pods with such volumes wait.
+	PodCertificates volume.PodCertificateSource
 	// Claims has the claims and persistent volumes of an API server. nil: there are none, and
 	// pods with claims wait.
 	Claims volume.ClaimSource

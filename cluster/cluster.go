@@ -15,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/events"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
+	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
@@ -61,12 +62,13 @@ type Node struct {
 	events  *events.Recorder
 	// The fields below exist after Configure. local is the node as far as it is known without
 	// an API server.
-	tokens   *tokens.Tokens
-	services *services.Services
-	bundles  *trustbundles.Bundles
-	classes  *runtimeclass.Classes
-	node     *node.Node
-	local    *v1.Node
+	tokens       *tokens.Tokens
+	certificates *podcertificates.Certificates
+	services     *services.Services
+	bundles      *trustbundles.Bundles
+	classes      *runtimeclass.Classes
+	node         *node.Node
+	local        *v1.Node
 	// imagesChanged is called when an image was pulled; nil if images are not reported.
 	imagesChanged func()
 	// refreshes are requests for the node object as the API server has it.
@@ -115,8 +117,10 @@ func (n *Node) buildSource() (err error) {
 		podsource.ObserverFunc(func(c podsource.Change) {
 			if c.Complete {
 				n.tokens.Retain(n.source.Pods())
+				n.certificates.Retain(n.source.Pods())
 			} else {
 				n.tokens.Update(c.Changed, c.Removed)
+				n.certificates.Update(c.Changed, c.Removed)
 			}
 		}),
 		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),

@@ -36,6 +36,7 @@ func TestConfigure(t *testing.T) {
 	assert.Zero(t, opts.Limits.MaxPods, "the node object has the limits")
 	assert.NotNil(t, opts.Claims)
 	assert.NotNil(t, opts.TrustBundles)
+	assert.NotNil(t, opts.PodCertificates)
 	assert.Equal(t, "7", n.local.Status.Allocatable.Pods().String())
 	assert.Equal(t, "3", n.local.Status.Allocatable.Cpu().String())
 	assert.Nil(t, n.Object())

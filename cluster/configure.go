@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/admission"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
 	"github.com/kubeletkit/kubeletkit/cluster/services"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
@@ -31,8 +32,8 @@ import (
 //   - StatusSink becomes a sink for both, the API server and the sink that was there.
 //   - Objects looks up what pods of the API server refer to there, and everything else in the
 //     source that was there.
-//   - Tokens are service account tokens, TrustBundles cluster trust bundles, ServiceEnv has the
-//     variables of services, EveryEvent also writes events to the API server. Claims, if it is
+//   - Tokens are service account tokens, PodCertificates the certificates of pods, TrustBundles
+//     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes events to the API server. Claims, if it is
 //     nil, reads claims and persistent volumes there.
 //   - Admit gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
@@ -70,7 +71,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	opts.Limits.MaxPods, opts.Limits.Allocatable = 0, nil
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
 	opts.Objects = bothObjects(n.objects, opts.Objects, n.source.Synced)
-	opts.Tokens, opts.TrustBundles, opts.ServiceEnv = n.tokens, n.bundles, n.services.Env
+	opts.Tokens, opts.PodCertificates, opts.TrustBundles, opts.ServiceEnv = n.tokens, n.certificates, n.bundles, n.services.Env
 	if opts.Claims == nil {
 		opts.Claims = claims{n.clients.objects}
 	}
@@ -89,6 +90,12 @@ func (n *Node) buildLookups(opts *kubeletkit.Options) (err error) {
 		topts.Checkpoint, sopts.Checkpoint, bopts.Checkpoint, copts.Checkpoint = store, store, store, store
 	}
 	if n.tokens, err = tokens.New(n.clients.objects, topts); err != nil {
+		return err
+	}
+	n.certificates, err = podcertificates.New(n.clients.objects, n.config.NodeName, podcertificates.Options{
+		NodeUID: n.uid, Pod: n.source.ByUID, Changed: n.sync, Event: n.event, Logger: n.named("podcertificates"),
+	})
+	if err != nil {
 		return err
 	}
 	if n.services, err = services.New(n.clients.objects, sopts); err != nil {
@@ -297,7 +304,7 @@ func (n *Node) Join(agent *kubeletkit.Agent) error {
 	}{
 		{"node object", n.node.Run}, {"reads of the node object", n.answerRefreshes}, {"API of pods", n.sink.Run},
 		{"cache of API objects", n.objects.Run},
-		{"service account tokens", n.tokens.Run}, {"services", n.services.Run},
+		{"service account tokens", n.tokens.Run}, {"pod certificates", n.certificates.Run}, {"services", n.services.Run},
 		{"cluster trust bundles", n.bundles.Run}, {"runtime classes", n.classes.Run}, {"recorder of events", n.events.Run},
 	} {
 		if err := agent.Add(c.name, c.run); err != nil {

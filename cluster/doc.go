@@ -17,8 +17,8 @@
 //     pods of static pods.
 //   - node registers the node, reports its status and renews its lease.
 //   - objectcache has the secrets and config maps that pods refer to; tokens has service
-//     account tokens, trustbundles cluster trust bundles, services the environment variables of
-//     services, runtimeclass the runtime classes.
+//     account tokens, podcertificates certificates of pods, trustbundles cluster trust bundles,
+//     services the environment variables of services, runtimeclass the runtime classes.
 //   - events records events.
 //   - admission has the checks of a node: resources, affinity, taints; and preemption.
 //   - credentials has client certificates: kubeconfig, bootstrap, rotation.

@@ -28,6 +28,8 @@ type Sources struct {
 	Tokens TokenSource
 	// TrustBundles has cluster trust bundles. nil: volumes with them are not supported.
 	TrustBundles TrustBundleSource
+	// PodCertificates has the certificates of pods. nil: volumes with them are not supported.
+	PodCertificates PodCertificateSource
 	// Claims has the claims and the persistent volumes. nil: claims are not supported.
 	Claims ClaimSource
 	// Allocatable is what pods can have of the node. It is the value of a limit that a
@@ -65,6 +67,16 @@ type TrustBundleSource interface {
 	TrustBundle(ctx context.Context, pod *v1.Pod, request *v1.ClusterTrustBundleProjection) ([]byte, error)
 }
 
+// PodCertificateSource has the private keys and certificates of pods. It is called at each sync of
+// a pod, so it keeps and refreshes them. Sync the pod when it has a new certificate. It is safe for
+// concurrent use.
+type PodCertificateSource interface {
+	// PodCertificate returns the private key and the chain of certificates of a source of a
+	// projected volume, each in PEM format. source is its index in the volume. The projection
+	// must not be changed.
+	PodCertificate(ctx context.Context, pod *v1.Pod, volume string, source int, projection *v1.PodCertificateProjection) (key, chain []byte, err error)
+}
+
 // OutdatedError is the error of a [Plugin] whose volume is ready with the content of an
 // earlier SetUp, because the new one cannot be had or not be written. Containers are
 // started with the volume all the same.
@@ -79,8 +91,9 @@ func (e *OutdatedError) Unwrap() error { return e.Err }
 // content is how the volumes of a type get their files.
 type content struct {
 	Sources
-	// memory means that the files are not to be on a disk.
-	memory bool
+	// memory means that the files are not to be on a disk. An agent that may not mount has them
+	// there, in a directory of its own, but for noDisk.
+	memory, noDisk bool
 }
 
 // setUp makes the volume ready with the files that build returns.
@@ -114,8 +127,7 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 	}
 	if c.memory && !isWritten(req.Dir) {
 		err := ensureTmpfs(req.Dir, memorySize(req.Pod, nil, c.Allocatable), access)
-		// An agent that may not mount has the files on disk, in a directory of its own.
-		if err != nil && !errors.Is(err, syscall.EPERM) && !errors.Is(err, errors.ErrUnsupported) {
+		if err != nil && (c.noDisk || !errors.Is(err, syscall.EPERM) && !errors.Is(err, errors.ErrUnsupported)) {
 			return err
 		}
 	}

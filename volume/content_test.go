@@ -5,6 +5,7 @@ package volume_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -244,7 +245,7 @@ func TestCertificatesInProjectedVolumes(t *testing.T) {
 		"not found":      {source: bundle(ptr.To("a")), from: anchors{errors.New("there is none")}, err: "there is none"},
 		"nothing named":  {source: bundle(nil), from: anchors{}, err: "ClusterTrustBundle projection requires either name or signerName to be set"},
 		"no source":      {source: bundle(ptr.To("a")), err: "volume type not supported: clusterTrustBundle in a projected volume; this agent has no source of them"},
-		"podCertificate": {source: v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}, err: "volume type not supported: podCertificate in a projected volume"},
+		"podCertificate": {source: v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}, err: "volume type not supported: podCertificate in a projected volume; this agent has no source of them"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, dir, p := contentManager(t, volume.Sources{TrustBundles: tc.from}), filepath.Join(t.TempDir(), "u1"), projected(tc.source)
@@ -260,6 +261,55 @@ func TestCertificatesInProjectedVolumes(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join(ready["v"].HostPath, "ca/bundle.pem"))
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, string(data))
+		})
+	}
+}
+
+// issued is a source of pod certificates.
+type issued struct{ err error }
+
+func (i issued) PodCertificate(_ context.Context, pod *v1.Pod, volume string, source int, _ *v1.PodCertificateProjection) (key, chain []byte, err error) {
+	return fmt.Appendf(nil, "key of %s/%s/%d\n", pod.Name, volume, source), []byte("chain\n"), i.err
+}
+
+// A key and its certificates are in one file, in two, or in both; only the pod may read them, and
+// they are never on a disk.
+func TestPodCertificates(t *testing.T) {
+	for name, tc := range map[string]struct {
+		source v1.PodCertificateProjection
+		err    error
+		want   map[string]string
+		fails  string
+	}{
+		"a bundle": {source: v1.PodCertificateProjection{CredentialBundlePath: "tls/bundle.pem"}, want: map[string]string{"tls/bundle.pem": "key of web/v/1\nchain\n"}},
+		"apart":    {source: v1.PodCertificateProjection{KeyPath: "key", CertificateChainPath: "chain"}, want: map[string]string{"key": "key of web/v/1\n", "chain": "chain\n"}},
+		"escape":   {source: v1.PodCertificateProjection{KeyPath: "../key"}, fails: "invalid path: must not contain '..': ../key"},
+		"none yet": {source: v1.PodCertificateProjection{KeyPath: "key"}, err: errors.New("not issued"), fails: "not issued"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, dir := contentManager(t, volume.Sources{PodCertificates: issued{tc.err}}), filepath.Join(t.TempDir(), "u1")
+			p := pod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, {PodCertificate: &tc.source}}}}})
+			p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: ptr.To(int64(os.Getuid()))}
+			cleanUp(t, m, p, dir)
+			ready, err := m.SetUp(t.Context(), p, dir)
+			if tc.fails == "" && os.Getuid() != 0 {
+				require.ErrorContains(t, err, "the agent needs CAP_SYS_ADMIN")
+				return
+			}
+			if tc.fails != "" {
+				require.ErrorContains(t, err, tc.fails)
+				return
+			}
+			require.NoError(t, err)
+			for file, want := range tc.want {
+				path := filepath.Join(ready["v"].HostPath, file)
+				data, err := os.ReadFile(path)
+				require.NoError(t, err)
+				assert.Equal(t, want, string(data))
+				info, err := os.Stat(path)
+				require.NoError(t, err)
+				assert.Equal(t, "-rw-------", info.Mode().String())
+			}
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
@@ -25,7 +26,7 @@ type Secret struct{ Sources }
 type DownwardAPI struct{ Sources }
 
 // Projected is the [Plugin] for files of several sources in one directory. They are in
-// memory if the agent may mount. Sources of the type podCertificate are not supported.
+// memory if the agent may mount; with a source of the type podCertificate it must.
 type Projected struct{ Sources }
 
 var (
@@ -73,7 +74,7 @@ func (p ConfigMap) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume,
 
 // SetUp brings the files to the latest content of the secret.
 func (p Secret) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	return content{p.Sources, true}.setUp(ctx, req, func() (payload, error) {
+	return content{Sources: p.Sources, memory: true}.setUp(ctx, req, func() (payload, error) {
 		src, files := req.Volume.Secret, payload{}
 		s, err := p.secret(ctx, req.Pod.Namespace, src.SecretName, src.Optional)
 		if err != nil {
@@ -85,7 +86,7 @@ func (p Secret) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, er
 
 // SetUp brings the files to the latest fields of the pod.
 func (p DownwardAPI) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	return content{p.Sources, true}.setUp(ctx, req, func() (payload, error) {
+	return content{Sources: p.Sources, memory: true}.setUp(ctx, req, func() (payload, error) {
 		src, files := req.Volume.DownwardAPI, payload{}
 		return files, files.addDownward(req.Pod, src.Items, p.Allocatable, modeOf(src.DefaultMode, defaultFileMode))
 	})
@@ -93,11 +94,12 @@ func (p DownwardAPI) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volum
 
 // SetUp brings the files to the latest content of all sources.
 func (p Projected) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	return content{p.Sources, true}.setUp(ctx, req, func() (payload, error) {
+	hasKey := slices.ContainsFunc(req.Volume.Projected.Sources, func(s v1.VolumeProjection) bool { return s.PodCertificate != nil })
+	return content{Sources: p.Sources, memory: true, noDisk: hasKey}.setUp(ctx, req, func() (payload, error) {
 		src, files := req.Volume.Projected, payload{}
 		var errs []error
 		for i := range src.Sources {
-			if err := p.project(ctx, req.Pod, files, &src.Sources[i], modeOf(src.DefaultMode, defaultFileMode)); err != nil {
+			if err := p.project(ctx, req, files, i, modeOf(src.DefaultMode, defaultFileMode)); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -105,8 +107,9 @@ func (p Projected) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume,
 	})
 }
 
-// project adds the files of one source.
-func (p Projected) project(ctx context.Context, pod *v1.Pod, files payload, src *v1.VolumeProjection, mode fs.FileMode) error {
+// project adds the files of the source with that index.
+func (p Projected) project(ctx context.Context, req SetUpRequest, files payload, index int, mode fs.FileMode) error {
+	pod, src := req.Pod, &req.Volume.Projected.Sources[index]
 	switch {
 	case src.Secret != nil:
 		s, err := p.secret(ctx, pod.Namespace, src.Secret.Name, src.Secret.Optional)
@@ -127,7 +130,7 @@ func (p Projected) project(ctx context.Context, pod *v1.Pod, files payload, src 
 	case src.ClusterTrustBundle != nil:
 		return p.trustBundle(ctx, pod, files, src.ClusterTrustBundle, mode)
 	case src.PodCertificate != nil:
-		return fmt.Errorf("%w: podCertificate in a projected volume", ErrUnsupported)
+		return p.certificate(ctx, req, files, index, mode)
 	default:
 		return nil // an empty source, which the API server accepts
 	}
@@ -169,6 +172,30 @@ func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files payload, 
 		return err
 	}
 	return files.add(src.Path, ownFile(pod, data, mode))
+}
+
+// certificate adds the key and the certificates of the pod, in one file, in two, or in both ways.
+func (p Projected) certificate(ctx context.Context, req SetUpRequest, files payload, index int, mode fs.FileMode) error {
+	if p.PodCertificates == nil {
+		return fmt.Errorf("%w: podCertificate in a projected volume; this agent has no source of them", ErrUnsupported)
+	}
+	src := req.Volume.Projected.Sources[index].PodCertificate
+	key, chain, err := p.PodCertificates.PodCertificate(ctx, req.Pod, req.Volume.Name, index, src)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		path string
+		data []byte
+	}{{src.CredentialBundlePath, slices.Concat(key, chain)}, {src.KeyPath, key}, {src.CertificateChainPath, chain}} {
+		if f.path == "" {
+			continue
+		}
+		if err := files.add(f.path, ownFile(req.Pod, f.data, mode)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ownFile is a file of the user that all containers of the pod run as. If there is such a user,

@@ -35,7 +35,8 @@
 // error is an [OutdatedError].
 //
 // Secrets, tokens and fields of the pod are in memory, in a tmpfs. Where the agent may not
-// mount, they are on disk, readable as their modes and the pod's directory permit.
+// mount, they are on disk, readable as their modes and the pod's directory permit; but the private
+// keys of pod certificates, which fail the volume then.
 //
 // # Types of your own
 //

@@ -18,14 +18,21 @@ import (
 // volumes and once with five each: two config maps, a secret, a projected token and an emptyDir.
 // It measures until all are Running in a watch of the API, and until all are gone. The objects are
 // the same for all pods, as those of one application. A contestant with the ending "-plain" is
-// that agent with the pods without volumes; "ratio" is that of each line to "agent-plain".
+// that agent with the pods without volumes, and one with "-bound" with five hostPath volumes, whose
+// directories are there: what the runtime needs for five mounts. "ratio" is that of each line to
+// "agent-plain". "plane-cpu-s" is the CPU time of the control plane, "calls" the requests of the
+// node, for each pod.
 //
 //	KUBELET_BIN=… KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench Volumes -benchtime 2x -timeout 60m
 func BenchmarkVolumes(b *testing.B) {
 	forEachSize(b, "100", benchmarkVolumes)
 }
 
-const plain = "-plain"
+// The kinds of pods, as endings of contestants; "" is the pods with the five volumes.
+const (
+	plain = "-plain"
+	bound = "-bound"
+)
 
 func benchmarkVolumes(b *testing.B, n int) {
 	c := benchCluster(b)
@@ -34,7 +41,9 @@ func benchmarkVolumes(b *testing.B, n int) {
 	makeVolumeObjects(b, plane)
 	var list []contestant
 	for _, who := range contestants(b, minikubelet, baseline, kubelet) {
-		list = append(list, contestant{who.name + plain, who.options}, who)
+		for _, kind := range []string{plain, bound, ""} {
+			list = append(list, contestant{who.name + kind, who.options})
+		}
 	}
 	took, round := samples{}, 0
 	measure := func(who contestant, add func(unit string, value float64)) {
@@ -48,7 +57,11 @@ func benchmarkVolumes(b *testing.B, n int) {
 			}
 			return err
 		})
-		measureVolumes(b, c, plane, agent, n, round, !strings.HasSuffix(who.name, plain), add)
+		_, kind, ends := strings.Cut(who.name, "-")
+		if ends {
+			kind = "-" + kind
+		}
+		measureVolumes(b, c, plane, agent, n, round, kind, add)
 		agent.Kill(b)
 		if err := plane.Client.CoordinationV1().Leases("kube-node-lease").Delete(b.Context(), NodeName, metav1.DeleteOptions{}); err != nil {
 			b.Fatal(err)
@@ -77,12 +90,12 @@ func makeVolumeObjects(b *testing.B, plane *ControlPlane) {
 	}
 }
 
-// volumePod is a pod with or without the five volumes.
-func volumePod(name string, volumes bool) *v1.Pod {
+// volumePod is a pod of a kind.
+func volumePod(name, kind, dir string) *v1.Pod {
 	pod := MakePod(name, Grace(2), Main(Sh("c", Forever)))
 	pod.Spec.NodeName = NodeName
 	pod.Spec.AutomountServiceAccountToken = ptr(false)
-	if !volumes {
+	if kind == plain {
 		return pod
 	}
 	config := func(name string) v1.VolumeSource {
@@ -95,6 +108,9 @@ func volumePod(name string, volumes bool) *v1.Pod {
 		}}}},
 		{EmptyDir: &v1.EmptyDirVolumeSource{}},
 	} {
+		if kind == bound {
+			source = v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: dir}}
+		}
 		name := fmt.Sprintf("v%d", i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
 		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/mnt/" + name})
@@ -102,7 +118,7 @@ func volumePod(name string, volumes bool) *v1.Pod {
 	return pod
 }
 
-func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n, round int, volumes bool, add func(unit string, value float64)) {
+func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n, round int, kind string, add func(unit string, value float64)) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
 	defer cancel()
@@ -129,20 +145,29 @@ func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent,
 			b.Fatal(err)
 		}
 	}
-	system, runtime, cost, began := SystemCPU(b), c.CPU(b), agent.Cost(b).CPU, time.Now()
+	system, runtime, cost, control, calls, began := SystemCPU(b), c.CPU(b), agent.Cost(b).CPU, plane.CPU(b), total(plane.Audited(b)), time.Now()
 	each(func(name string) error {
-		_, err := pods.Create(ctx, volumePod(name, volumes), metav1.CreateOptions{})
+		_, err := pods.Create(ctx, volumePod(name, kind, c.Dir), metav1.CreateOptions{})
 		return err
 	})
 	await("all run", running)
 	add("s", running.last().Sub(began).Seconds())
 	add("cpu-s", (agent.Cost(b).CPU - cost).Seconds())
 	add("runtime-cpu-s", (c.CPU(b) - runtime).Seconds())
+	add("plane-cpu-s", (plane.CPU(b) - control).Seconds())
 	add("system-cpu-s", (SystemCPU(b) - system).Seconds())
+	add("calls", float64(total(plane.Audited(b))-calls)/float64(n))
 	time.Sleep(2 * time.Second) // what is due after the start
 	began, cost = time.Now(), agent.Cost(b).CPU
 	each(func(name string) error { return pods.Delete(ctx, name, metav1.DeleteOptions{}) })
 	await("all are gone", gone)
 	add("gone-s", gone.last().Sub(began).Seconds())
 	add("gone-cpu-s", (agent.Cost(b).CPU - cost).Seconds())
+}
+
+func total(counts map[string]int) (n int) {
+	for _, count := range counts {
+		n += count
+	}
+	return n
 }

@@ -20,7 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	watchtools "k8s.io/client-go/tools/watch"
 )
 
 // NodeIP is the address of the nodes of a [ControlPlane]; behind it is nothing.
@@ -324,7 +326,8 @@ func (p *ControlPlane) Namespace(t testing.TB, name string) string {
 }
 
 // WatchPods watches the pods of the namespace from now on, until ctx ends. It lists them first:
-// with an etcd that reports no progress, a watch without a resource version ends early.
+// with an etcd that reports no progress, a watch without a resource version ends early. The API
+// server closes watches that it finds too slow, as on a loaded machine; they are opened again.
 func (p *ControlPlane) WatchPods(t testing.TB, ctx context.Context, namespace string) watch.Interface {
 	t.Helper()
 	pods := p.Client.CoreV1().Pods(namespace)
@@ -332,7 +335,11 @@ func (p *ControlPlane) WatchPods(t testing.TB, ctx context.Context, namespace st
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			return pods.Watch(ctx, opts)
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

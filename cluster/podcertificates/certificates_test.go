@@ -1,0 +1,482 @@
+package podcertificates_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+var _ volume.PodCertificateSource = (*podcertificates.Certificates)(nil)
+
+// world is Certificates that run, in a synctest bubble, with their API server.
+type world struct {
+	*podcertificates.Certificates
+	t      *testing.T
+	client *fake.Clientset
+
+	mu      sync.Mutex
+	fail    error // of each request that is made
+	lost    bool  // the answer of the API server is lost
+	created []*certificatesv1.PodCertificateRequest
+	changed []types.UID
+	events  []string
+	gone    bool // the pod
+	log     strings.Builder
+}
+
+var web = testpod.New("web", testpod.UID("u1"), func(pod *v1.Pod) { pod.Spec.ServiceAccountName = "robot" })
+
+var spec = &v1.PodCertificateProjection{
+	SignerName: "example.com/s", KeyType: "ED25519", MaxExpirationSeconds: new(int32(7200)), UserAnnotations: map[string]string{"example.com/a": "b"},
+}
+
+func run(t *testing.T, test func(w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, client: fake.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "default", UID: "robot-uid"}})}
+		w.client.PrependReactor("create", "podcertificaterequests", w.create)
+		var err error
+		w.Certificates, err = podcertificates.New(w.client, "node-1", podcertificates.Options{
+			NodeUID: func() types.UID { return "node-uid" },
+			Pod: func(types.UID) (*v1.Pod, bool) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return web, !w.gone
+			},
+			Changed: func(uid types.UID) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.changed = append(w.changed, uid)
+			},
+			Event: func(e runtime.Event) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.events = append(w.events, e.Type+" "+e.Reason+": "+e.Message)
+			},
+			Logger: funcr.New(func(_, args string) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.log.WriteString(args + "\n")
+			}, funcr.Options{Verbosity: 9}),
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		test(w)
+		cancel()
+		require.NoError(t, <-done)
+		assert.NotContains(t, w.log.String(), "PRIVATE")
+	})
+}
+
+// create is the API server's side of a request.
+func (w *world) create(a clienttesting.Action) (bool, kruntime.Object, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	object, ok := a.(clienttesting.CreateActionImpl).GetObject().(*certificatesv1.PodCertificateRequest)
+	if w.fail != nil || !ok {
+		return w.fail != nil, nil, w.fail
+	}
+	object = object.DeepCopy()
+	w.created = append(w.created, object)
+	if !w.lost {
+		return false, nil, nil
+	}
+	w.lost = false
+	go func() { _ = w.client.Tracker().Create(a.GetResource(), object, object.Namespace) }()
+	return true, nil, errors.New("connection reset by peer")
+}
+
+// get asks for the certificate of the first source of a volume.
+func (w *world) get() (key, chain string, err error) {
+	w.t.Helper()
+	k, c, err := w.PodCertificate(w.t.Context(), web, "v", 0, spec)
+	return string(k), string(c), err
+}
+
+// latest waits and returns the request that was made last, and how many were.
+func (w *world) latest() (*certificatesv1.PodCertificateRequest, int) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.NotEmpty(w.t, w.created, "%s", w.log.String())
+	return w.created[len(w.created)-1].DeepCopy(), len(w.created)
+}
+
+// answer sets the condition of the latest request, with a certificate for an hour, and waits.
+func (w *world) answer(condition, chain string) {
+	w.t.Helper()
+	w.reply(condition, chain)
+	synctest.Wait()
+}
+
+func (w *world) reply(condition, chain string) {
+	w.t.Helper()
+	r, _ := w.latest()
+	r.Status.Conditions = []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue, Reason: "Why", Message: "so"}}
+	if condition == certificatesv1.PodCertificateRequestConditionTypeIssued {
+		now := time.Now()
+		r.Status.CertificateChain = chain
+		r.Status.NotBefore, r.Status.BeginRefreshAt, r.Status.NotAfter = ptrTime(now), ptrTime(now.Add(30*time.Minute)), ptrTime(now.Add(time.Hour))
+	}
+	_, err := w.client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(w.t.Context(), r, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+func ptrTime(t time.Time) *metav1.Time { return &metav1.Time{Time: t} }
+
+func certificate(name string) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(name)}))
+}
+
+const issued = certificatesv1.PodCertificateRequestConditionTypeIssued
+
+func TestIssue(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		synctest.Wait()
+		assert.Empty(t, w.client.Actions(), "no pod needs one")
+		go func() {
+			time.Sleep(500 * time.Millisecond)
+			w.reply(issued, "# comment\n"+string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"}, Bytes: []byte("leaf")}))+certificate("ca"))
+		}()
+		key, chain, err := w.get()
+		require.NoError(t, err, "the volume waits for a second")
+		assert.Equal(t, certificate("leaf")+certificate("ca"), chain)
+		r, n := w.latest()
+		assert.Equal(t, 1, n)
+		assert.Equal(t, certificatesv1.PodCertificateRequestSpec{
+			SignerName: "example.com/s", PodName: "web", PodUID: "u1", ServiceAccountName: "robot", ServiceAccountUID: "robot-uid",
+			NodeName: "node-1", NodeUID: "node-uid", MaxExpirationSeconds: spec.MaxExpirationSeconds,
+			StubPKCS10Request: r.Spec.StubPKCS10Request, UnverifiedUserAnnotations: spec.UserAnnotations,
+		}, r.Spec)
+		assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: "u1"}}, r.OwnerReferences)
+		csr, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
+		require.NoError(t, err)
+		require.NoError(t, csr.CheckSignature())
+		assert.Empty(t, csr.Subject.String())
+		assert.Equal(t, parseKey(t, key).(ed25519.PrivateKey).Public(), csr.PublicKey)
+		assert.Equal(t, []types.UID{"u1"}, w.changed)
+
+		again, _, err := w.get()
+		require.NoError(t, err)
+		assert.Equal(t, key, again)
+		_, n = w.latest()
+		assert.Equal(t, 1, n)
+		for _, a := range w.client.Actions() {
+			if list, ok := a.(clienttesting.ListActionImpl); ok {
+				assert.Equal(t, "spec.nodeName=node-1", list.ListRestrictions.Fields.String())
+			}
+		}
+	})
+}
+
+func parseKey(t *testing.T, text string) any {
+	t.Helper()
+	block, rest := pem.Decode([]byte(text))
+	require.NotNil(t, block)
+	assert.Empty(t, rest)
+	assert.Equal(t, "PRIVATE KEY", block.Type)
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	require.NoError(t, err)
+	return key
+}
+
+func TestKeyTypes(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		for i, tc := range []struct {
+			keyType string
+			check   func(key any) bool
+		}{
+			{"RSA3072", func(key any) bool { return key.(*rsa.PrivateKey).N.BitLen() == 3072 }},
+			{"RSA4096", func(key any) bool { return key.(*rsa.PrivateKey).N.BitLen() == 4096 }},
+			{"ECDSAP256", func(key any) bool { return key.(*ecdsa.PrivateKey).Params().BitSize == 256 }},
+			{"ECDSAP384", func(key any) bool { return key.(*ecdsa.PrivateKey).Params().BitSize == 384 }},
+			{"ECDSAP521", func(key any) bool { return key.(*ecdsa.PrivateKey).Params().BitSize == 521 }},
+		} {
+			s := &v1.PodCertificateProjection{SignerName: "example.com/s", KeyType: tc.keyType}
+			go func() {
+				time.Sleep(100 * time.Millisecond)
+				w.reply(issued, certificate("x"))
+			}()
+			key, _, err := w.PodCertificate(w.t.Context(), web, "v", i, s)
+			require.NoError(t, err, tc.keyType)
+			assert.True(t, tc.check(parseKey(t, string(key))), tc.keyType)
+		}
+		_, _, err := w.PodCertificate(w.t.Context(), web, "w", 0, &v1.PodCertificateProjection{KeyType: "DSA"})
+		require.ErrorIs(t, err, podcertificates.ErrNotIssued)
+		require.ErrorContains(t, err, `making a key of the type "DSA": unknown type of a key`)
+	})
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for condition, want := range map[string]struct{ err, event string }{
+		"Denied": {`PodCertificateRequest was permanently denied: reason="Why" message="so"`, "was denied"},
+		"Failed": {`PodCertificateRequest was permanently failed: reason="Why" message="so"`, "failed"},
+	} {
+		run(t, func(w *world) {
+			_, _, err := w.get()
+			require.EqualError(t, err, "credential bundle is not issued yet")
+			w.answer(condition, "")
+			_, _, err = w.get()
+			require.EqualError(t, err, want.err)
+			require.ErrorIs(t, err, podcertificates.ErrRefused)
+			r, _ := w.latest()
+			assert.Equal(t, []string{fmt.Sprintf(`Warning %s: PodCertificateRequest default/%s %s, reason="Why", message="so"`, condition, r.Name, want.event)}, w.events)
+			assert.Equal(t, []types.UID{"u1"}, w.changed)
+			time.Sleep(24 * time.Hour)
+			_, n := w.latest()
+			assert.Equal(t, 1, n, "it is not repeated")
+		})
+	}
+}
+
+func TestRefresh(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		_, _, err := w.get()
+		require.Error(t, err)
+		w.answer(issued, certificate("1"))
+		first, _, err := w.get()
+		require.NoError(t, err)
+		time.Sleep(29 * time.Minute)
+		_, n := w.latest()
+		assert.Equal(t, 1, n)
+		time.Sleep(7 * time.Minute)
+		_, n = w.latest()
+		assert.Equal(t, 2, n, "30 minutes and a jitter of 5 at most")
+		key, chain, err := w.get()
+		require.NoError(t, err)
+		assert.Equal(t, first+certificate("1"), key+chain, "the one before is used until there is another")
+		assert.Empty(t, w.events)
+		time.Sleep(10 * time.Minute)
+		_, n = w.latest()
+		assert.Equal(t, 2, n)
+		assert.Equal(t, []string{"Warning CertificateOverdueForRefresh: PodCertificate refresh overdue"}, w.events)
+		time.Sleep(24 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, "Warning CertificateExpired: PodCertificate expired", w.events[1])
+		w.answer(issued, certificate("2"))
+		key, chain, err = w.get()
+		require.NoError(t, err)
+		assert.Equal(t, certificate("2"), chain)
+		assert.NotEqual(t, first, key, "each request has a key of its own")
+		assert.Len(t, w.events, 2)
+		assert.Len(t, w.changed, 2)
+	})
+}
+
+// A clock that is wrong does not have certificates requested one after the other.
+func TestClockAhead(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		_, _, err := w.get()
+		require.Error(t, err)
+		for range 3 {
+			r, before := w.latest()
+			past := ptrTime(time.Now().Add(-time.Hour))
+			r.Status = certificatesv1.PodCertificateRequestStatus{
+				Conditions:       []metav1.Condition{{Type: issued, Status: metav1.ConditionTrue}},
+				CertificateChain: certificate("old"), NotBefore: past, BeginRefreshAt: past, NotAfter: past,
+			}
+			_, err := w.client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(w.t.Context(), r, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			time.Sleep(59 * time.Second)
+			_, n := w.latest()
+			assert.Equal(t, before, n)
+			time.Sleep(2 * time.Second)
+			_, n = w.latest()
+			assert.Equal(t, before+1, n)
+		}
+	})
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		w.fail = apierrors.NewForbidden(certificatesv1.Resource("podcertificaterequests"), "", errors.New("no"))
+		_, _, err := w.get()
+		require.ErrorIs(t, err, podcertificates.ErrNotIssued)
+		require.ErrorContains(t, err, "while creating on API: podcertificaterequests.certificates.k8s.io is forbidden: no")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		w.mu.Lock()
+		w.fail = nil
+		w.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		w.answer(issued, certificate("1"))
+		_, _, err = w.get()
+		require.NoError(t, err)
+		assert.Equal(t, 1, strings.Count(w.log.String(), "cannot be requested"), "%s", w.log.String())
+	})
+}
+
+// A request whose answer was lost is repeated as it was.
+func TestLostAnswer(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		w.lost = true
+		_, _, err := w.get()
+		require.Error(t, err)
+		time.Sleep(time.Minute)
+		_, _ = w.latest()
+		list, err := w.client.CertificatesV1().PodCertificateRequests("").List(w.t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		assert.Len(t, list.Items, 1)
+		w.answer(issued, certificate("1"))
+		key, _, err := w.get()
+		require.NoError(t, err)
+		csr, err := x509.ParseCertificateRequest(list.Items[0].Spec.StubPKCS10Request)
+		require.NoError(t, err)
+		assert.Equal(t, parseKey(t, key).(ed25519.PrivateKey).Public(), csr.PublicKey)
+	})
+}
+
+func TestDeletedRequest(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		_, _, err := w.get()
+		require.Error(t, err)
+		for i := range 3 {
+			r, n := w.latest()
+			require.Equal(t, i+1, n)
+			require.NoError(t, w.client.CertificatesV1().PodCertificateRequests(r.Namespace).Delete(w.t.Context(), r.Name, metav1.DeleteOptions{}))
+			synctest.Wait()
+			_, _, err := w.get()
+			require.ErrorContains(t, err, "appears to have been deleted")
+			time.Sleep(time.Second)
+		}
+		w.answer(issued, certificate("1"))
+		_, _, err = w.get()
+		require.NoError(t, err)
+		r, n := w.latest()
+		require.NoError(t, w.client.CertificatesV1().PodCertificateRequests(r.Namespace).Delete(w.t.Context(), r.Name, metav1.DeleteOptions{}))
+		time.Sleep(time.Minute)
+		_, after := w.latest()
+		assert.Equal(t, n, after, "the cluster removes answered requests")
+	})
+}
+
+func TestPodGone(t *testing.T) {
+	t.Parallel()
+	ended := web.DeepCopy()
+	ended.Status.Phase = v1.PodSucceeded
+	for name, end := range map[string]func(w *world){
+		"removed":      func(w *world) { w.Update(nil, []*v1.Pod{web}) },
+		"ended":        func(w *world) { w.Update([]*v1.Pod{ended}, nil) },
+		"not in list":  func(w *world) { w.Retain(nil) },
+		"ended, lists": func(w *world) { w.Retain([]*v1.Pod{ended}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, func(w *world) {
+				_, _, err := w.get()
+				require.Error(t, err)
+				w.Update([]*v1.Pod{web}, nil)
+				w.Retain([]*v1.Pod{web})
+				w.answer(issued, certificate("1"))
+				_, _, err = w.get()
+				require.NoError(t, err)
+				end(w)
+				w.mu.Lock()
+				w.gone = true
+				w.mu.Unlock()
+				_, _, err = w.get()
+				require.EqualError(t, err, "credential bundle is not issued yet: the API server does not have the pod")
+				time.Sleep(24 * time.Hour)
+				_, n := w.latest()
+				assert.Equal(t, 1, n, "nothing is refreshed")
+			})
+		})
+	}
+}
+
+// A server without v1 is asked for v1beta1; one without both fails the volume.
+func TestVersionsOfTheAPI(t *testing.T) {
+	t.Parallel()
+	refuse := func(client *fake.Clientset, version string) {
+		gone := func(a clienttesting.Action) error {
+			return apierrors.NewGenericServerResponse(404, a.GetVerb(), a.GetResource().GroupResource(), "", "", 0, true)
+		}
+		client.PrependReactor("*", "podcertificaterequests", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+			return a.GetResource().Version == version, nil, gone(a)
+		})
+		client.PrependWatchReactor("podcertificaterequests", func(a clienttesting.Action) (bool, watch.Interface, error) {
+			return a.GetResource().Version == version, nil, gone(a)
+		})
+	}
+	run(t, func(w *world) {
+		refuse(w.client, "v1")
+		_, _, err := w.get()
+		require.EqualError(t, err, "credential bundle is not issued yet")
+		api := w.client.CertificatesV1beta1().PodCertificateRequests("default")
+		list, err := api.List(w.t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Len(t, list.Items, 1)
+		r := &list.Items[0]
+		assert.Equal(t, "example.com/s", r.Spec.SignerName)
+		assert.NotEmpty(t, r.Spec.StubPKCS10Request)
+		now := time.Now()
+		r.Status = certificatesv1beta1.PodCertificateRequestStatus{
+			Conditions:       []metav1.Condition{{Type: issued, Status: metav1.ConditionTrue}},
+			CertificateChain: certificate("1"), NotBefore: ptrTime(now), BeginRefreshAt: ptrTime(now.Add(time.Hour)), NotAfter: ptrTime(now.Add(2 * time.Hour)),
+		}
+		_, err = api.UpdateStatus(w.t.Context(), r, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		synctest.Wait()
+		_, chain, err := w.get()
+		require.NoError(t, err)
+		assert.Equal(t, certificate("1"), chain)
+	})
+	run(t, func(w *world) {
+		refuse(w.client, "v1")
+		refuse(w.client, "v1beta1")
+		_, _, err := w.get()
+		require.ErrorIs(t, err, podcertificates.ErrNotIssued)
+		require.ErrorContains(t, err, "the API server does not have the API of PodCertificateRequests")
+	})
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	_, err := podcertificates.New(nil, "", podcertificates.Options{})
+	require.ErrorContains(t, err, "the client is nil")
+	require.ErrorContains(t, err, "the name of the node is required")
+	require.ErrorContains(t, err, "Options.NodeUID is required")
+	run(t, func(w *world) {
+		synctest.Wait()
+		require.ErrorIs(t, w.Run(w.t.Context()), runtime.ErrAlreadyRunning)
+	})
+}

@@ -1,0 +1,38 @@
+// Package podcertificates has the certificates of pods for projected volumes (KEP-4317): it makes
+// keys, requests certificates for them at the API server, and refreshes them.
+//
+// # Use
+//
+//	c, err := podcertificates.New(client, nodeName, podcertificates.Options{NodeUID: uid, Pod: source.ByUID, Changed: syncPod})
+//	opts.PodCertificates = c
+//	err = agent.Add("pod certificates", c.Run)
+//
+// A signer, which is a controller in the cluster, answers the requests.
+//
+// # Guarantees
+//
+//   - Nothing is requested or watched before the first pod has such a volume. Then one watch
+//     delivers the requests of this node.
+//   - Each source of a volume has a key of its own, and a new one with each request. A request
+//     names the pod, its service account and the node, and is signed with the key. The private
+//     key is in memory and in the volume of the pod, nowhere else: in no log, event or error.
+//   - A request that may have been sent is repeated with the same name and key, so that an answer
+//     that is lost does not make a second request.
+//   - Errors are repeated after 100 ms to 1 min. A request that was deleted without an answer, or
+//     does not appear within 10 minutes, is replaced by a new one.
+//   - A certificate is refreshed at the time that the signer has set, with a delay at random of up
+//     to 5 minutes, or half of what is left until the end of the certificate if that is less. Until then, and
+//     while a refresh does not succeed, the pod has the one before.
+//   - A request that was denied or has failed is not repeated while the agent runs.
+//   - Everything about a pod is forgotten when it has ended or is gone.
+//   - The API is certificates.k8s.io/v1, or v1beta1 where the server does not have it. If it has
+//     neither, as by default in Kubernetes 1.36, the pod waits, and the error says that.
+//
+// # Differences from kubelet 1.36
+//
+//   - An error of the API server is in the event of the pod; kubelet only logs it.
+//   - The volume waits for a second for the certificate before its first set-up fails.
+//   - Refreshes come when they are due; kubelet looks once or twice a minute.
+//   - A deleted request is noticed at once; kubelet waits for 10 to 15 minutes.
+//   - The reason of the event of a denied request is "Denied" too, but the message is complete.
+package podcertificates

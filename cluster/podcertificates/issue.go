@@ -1,0 +1,264 @@
+package podcertificates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+const (
+	// requestTimeout is the time limit of one call.
+	requestTimeout = 30 * time.Second
+	// maxRequests is the number of keys that are made and requested at the same time.
+	maxRequests = 4
+	// lostAfter is when a request that never appeared counts as deleted, and overdueAfter when a
+	// certificate counts as overdue, after its refresh was due. Both are kubelet's.
+	lostAfter    = 10 * time.Minute
+	overdueAfter = 10 * time.Minute
+	// maxJitter is the longest delay of a refresh, kubelet's.
+	maxJitter = 5 * time.Minute
+	// minUse is how long a certificate is used at least: clocks may differ.
+	minUse = time.Minute
+)
+
+// retries is the delay after tries that have failed. It gets a jitter of up to one half.
+var retries = backoff.Exponential{Min: 100 * time.Millisecond, Max: time.Minute}
+
+// Run requests and refreshes certificates until ctx ends, and then returns nil. A second call
+// returns an error that wraps [runtime.ErrAlreadyRunning].
+func (c *Certificates) Run(ctx context.Context) error {
+	if !c.started.CompareAndSwap(false, true) {
+		return fmt.Errorf("podcertificates: %w", runtime.ErrAlreadyRunning)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.needed:
+	}
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	watch.Go(func() {
+		listwatch.Run(ctx, listwatch.Resource{
+			Name: "podcertificaterequests", Client: c.server.client, List: c.server.list, Watch: c.server.watch,
+			FieldSelector: "spec.nodeName=" + c.nodeName, MaxBackoff: 30 * time.Second,
+			Failed: c.readFailed,
+		}, (*store)(c))
+	})
+	// A request without a watch has no answer.
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.read:
+	}
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+		case <-c.changed:
+		}
+		due, events := c.due(time.Now())
+		for _, e := range events {
+			c.opts.Event.Emit(e)
+		}
+		c.requestAll(ctx, due)
+		if wait, any := c.untilNext(time.Now()); any {
+			next.Reset(wait)
+		}
+	}
+}
+
+func (c *Certificates) readFailed(err error, first bool) {
+	c.mu.Lock()
+	c.readErr = err
+	c.mu.Unlock()
+	if first {
+		c.opts.Logger.Error(err, "Requests for pod certificates cannot be read from the API server; it is tried again")
+	}
+}
+
+// requestAt returns when a request of the projection is to be made or repeated. mu is held.
+func (p *projection) requestAt() (at time.Time, any bool) {
+	switch {
+	case p.refused != nil || p.pending != nil && p.pending.seen:
+		return at, false
+	case p.pending != nil && p.pending.sent:
+		return p.pending.lostAt, true
+	case p.issued != nil && p.pending == nil && p.issued.refreshAt.After(p.retryAt):
+		return p.issued.refreshAt, true
+	default:
+		return p.retryAt, true
+	}
+}
+
+// due returns the projections for which a request is to be made, and events that are due.
+func (c *Certificates) due(now time.Time) (due []*projection, events []runtime.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.projections {
+		if at, any := p.requestAt(); any && !at.After(now) {
+			due = append(due, p)
+		}
+		if p.issued == nil || p.refused != nil {
+			continue
+		}
+		if at := &p.issued.overdueAt; !at.IsZero() && !at.After(now) {
+			*at = time.Time{}
+			events = append(events, p.warning("CertificateOverdueForRefresh", "PodCertificate refresh overdue"))
+		}
+		if at := &p.issued.expiredAt; !at.IsZero() && !at.After(now) {
+			*at = time.Time{}
+			events = append(events, p.warning("CertificateExpired", "PodCertificate expired"))
+		}
+	}
+	return due, events
+}
+
+func (p *projection) warning(reason, message string) runtime.Event {
+	return runtime.Event{Pod: runtime.RefOf(p.pod), Type: v1.EventTypeWarning, Reason: reason, Message: message}
+}
+
+// untilNext returns the time until something is due; false if nothing will be.
+func (c *Certificates) untilNext(now time.Time) (wait time.Duration, any bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := func(next time.Time) {
+		if d := next.Sub(now); !any || d < wait {
+			wait, any = d, true
+		}
+	}
+	for _, p := range c.projections {
+		if next, is := p.requestAt(); is {
+			at(next)
+		}
+		if p.issued == nil || p.refused != nil {
+			continue
+		}
+		for _, next := range []time.Time{p.issued.overdueAt, p.issued.expiredAt} {
+			if !next.IsZero() {
+				at(next)
+			}
+		}
+	}
+	return max(wait, 0), any
+}
+
+func (c *Certificates) requestAll(ctx context.Context, due []*projection) {
+	var g errgroup.Group
+	g.SetLimit(maxRequests)
+	for _, p := range due {
+		g.Go(func() error {
+			c.request(ctx, p)
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+// request makes a request for the projection, or repeats one that may not have arrived.
+func (c *Certificates) request(ctx context.Context, p *projection) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	c.mu.Lock()
+	if p.pending != nil && p.pending.sent { // it was sent, and has never appeared
+		c.drop(p)
+	}
+	pend := p.pending
+	c.mu.Unlock()
+	if pend == nil {
+		var err error
+		if pend, err = c.prepare(ctx, p); err != nil {
+			c.failed(ctx, p, err)
+			return
+		}
+		c.mu.Lock()
+		if c.projections[p.key] != p { // the pod has gone
+			c.mu.Unlock()
+			return
+		}
+		// Before it is sent: the watch may deliver it before the call returns.
+		p.pending = pend
+		c.requests[pend.name()] = p
+		c.mu.Unlock()
+	}
+	if err := c.server.create(ctx, pend.object); err != nil {
+		c.failed(ctx, p, fmt.Errorf("while creating on API: %w", err))
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pend.sent, pend.lostAt = true, time.Now().Add(lostAfter)
+}
+
+// prepare makes a key and a request.
+func (c *Certificates) prepare(ctx context.Context, p *projection) (*pending, error) {
+	node := c.opts.NodeUID()
+	if node == "" {
+		return nil, errNoNode
+	}
+	pod, spec := p.pod, p.spec
+	account, err := c.server.client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("while fetching service account: %w", err)
+	}
+	keyPEM, csr, err := newKey(spec.KeyType)
+	if err != nil {
+		return nil, err
+	}
+	return &pending{key: keyPEM, object: &certificatesv1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: "req-" + strconv.FormatUint(rand.Uint64(), 36),
+			// The request goes with the pod.
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+		},
+		Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: spec.SignerName, PodName: pod.Name, PodUID: pod.UID,
+			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
+			NodeName: types.NodeName(c.nodeName), NodeUID: node,
+			MaxExpirationSeconds: spec.MaxExpirationSeconds, StubPKCS10Request: csr, UnverifiedUserAnnotations: spec.UserAnnotations,
+		},
+	}}, nil
+}
+
+// failed notes that a try has failed. The request is repeated as it is only if nobody knows
+// whether the API server has it.
+func (c *Certificates) failed(ctx context.Context, p *projection, err error) {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return // the agent ends
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && !apierrors.IsTimeout(err) {
+		c.drop(p)
+	}
+	c.retryLater(p, err)
+}
+
+// retryLater has the request repeated after a back-off. mu is held.
+func (c *Certificates) retryLater(p *projection, err error) {
+	p.err = err
+	p.failures++
+	delay := retries.After(p.failures)
+	p.retryAt = time.Now().Add(delay + rand.N(delay/2))
+	if p.failures == 1 {
+		c.opts.Logger.Error(err, "Certificate of a pod cannot be requested; it is tried again", "pod", runtime.RefOf(p.pod), "volume", p.volume)
+	}
+	c.touch()
+}
