@@ -33,7 +33,7 @@ type Containers interface {
 // as on a socket of [ListenUnix].
 func Control(agent Agent, containers Containers, opts Options) http.Handler {
 	mux := newRoutes()
-	addHealthz(mux, agent)
+	addHealthz(mux, agent, opts.HealthMetrics)
 	addPods(mux, agent, opts)
 	opts.addStats(mux)
 	addContainers(mux, agent, containers, opts)

@@ -19,8 +19,8 @@
 //
 //   - GET /healthz returns "ok", or status 500 and what is wrong; see [Healthz].
 //   - GET /pods returns a v1.PodList of the node's pods with their status.
-//   - GET /metrics and /metrics/probes call the handlers in [Options].Metrics and
-//     [Options].ProbeMetrics, if there are any.
+//   - GET /metrics, /metrics/probes and /metrics/slis call the handlers in [Options].Metrics,
+//     [Options].ProbeMetrics and [Options].SLIMetrics, if there are any.
 //   - GET /stats/summary returns the usage of the node and its pods, see [Summary], and
 //     GET /metrics/resource and /metrics/cadvisor call the handlers in
 //     [Options].ResourceMetrics and [Options].CadvisorMetrics, if there are any.

@@ -133,7 +133,7 @@ func FuzzAuthorization(f *testing.F) {
 	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE", "get", "X"} {
 		for _, path := range []string{
 			"/", "/pods", "/pods/", "/pods/../run/default/web/main?cmd=id", "/pods%2f..%2frun/default/web/main", "/healthz/../run/a/b/c", "//run/a/b/c", "/healthz", "/healthz/syncloop",
-			"/metrics", "/metrics/probes", "/metrics/../configz", "/metrics/%2e%2e/configz", "/configz", "/flagz", "/statusz", "/runningpods/", "/runningpods", "/containerLogs/a/b/c", "/run/a/b/c", "/run/a/b/u/c",
+			"/metrics", "/metrics/probes", "/metrics/slis", "/metrics/../configz", "/metrics/%2e%2e/configz", "/configz", "/flagz", "/statusz", "/runningpods/", "/runningpods", "/containerLogs/a/b/c", "/run/a/b/c", "/run/a/b/u/c",
 			"/debug/pprof/heap", "/debug/flags/v", "/logs/", "/logs/..%2f..%2fetc/passwd", "/stats/summary", "/exec/a/b/c", "/./pods", "/Pods", "*", "http://other/run/a/b/c", "/run;/a", "/metrics;/../run/a/b/c",
 		} {
 			f.Add([]byte(method + " " + path + " HTTP/1.1\r\nHost: node\r\nContent-Length: 1\r\n\r\n4"))

@@ -7,6 +7,14 @@ import (
 	"strings"
 )
 
+// HealthMetrics receives the results of health checks, for /metrics/slis. It is safe for
+// concurrent use. The type SLIs of package prommetrics implements it.
+type HealthMetrics interface {
+	// HealthChecked is called after a check, such as "syncloop", that a request for all checks
+	// has run. err is what is wrong, nil if nothing is.
+	HealthChecked(check string, err error)
+}
+
 // healthCheck is one check of /healthz.
 type healthCheck struct {
 	name string
@@ -23,15 +31,19 @@ func healthChecks(agent Agent) []healthCheck {
 // Healthz returns a handler of /healthz and of its single checks /healthz/ping, /healthz/log and
 // /healthz/syncloop, for a separate port. The answer is "ok", or status 500 and what is wrong. The
 // query parameters are those of kubelet: verbose lists the checks, exclude leaves one out.
-func Healthz(agent Agent) http.Handler {
+func Healthz(agent Agent) http.Handler { return HealthzWithMetrics(agent, nil) }
+
+// HealthzWithMetrics returns the handler that [Healthz] returns, which reports the results of
+// the checks to metrics. If metrics is nil, they are discarded.
+func HealthzWithMetrics(agent Agent, metrics HealthMetrics) http.Handler {
 	mux := newRoutes()
-	addHealthz(mux, agent)
+	addHealthz(mux, agent, metrics)
 	return mux
 }
 
-func addHealthz(mux *routes, agent Agent) {
+func addHealthz(mux *routes, agent Agent, metrics HealthMetrics) {
 	checks := healthChecks(agent)
-	mux.handle("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { runChecks(w, req, checks) }))
+	mux.handle("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { runChecks(w, req, checks, metrics) }))
 	for _, check := range checks {
 		mux.handle("GET /healthz/"+check.name, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if err := check.run(); err != nil {
@@ -44,7 +56,7 @@ func addHealthz(mux *routes, agent Agent) {
 }
 
 // runChecks answers with the results of all checks.
-func runChecks(w http.ResponseWriter, req *http.Request, checks []healthCheck) {
+func runChecks(w http.ResponseWriter, req *http.Request, checks []healthCheck, metrics HealthMetrics) {
 	query := req.URL.Query()
 	excluded := query["exclude"]
 	var lines strings.Builder
@@ -54,7 +66,11 @@ func runChecks(w http.ResponseWriter, req *http.Request, checks []healthCheck) {
 			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", check.name)
 			continue
 		}
-		if err := check.run(); err != nil {
+		err := check.run()
+		if metrics != nil {
+			metrics.HealthChecked(check.name, err)
+		}
+		if err != nil {
 			failed = true
 			fmt.Fprintf(&lines, "[-]%s failed: %v\n", check.name, err)
 			continue

@@ -21,6 +21,11 @@ type Options struct {
 	// ProbeMetrics handles GET /metrics/probes of [Handler], where kubelet has the metrics
 	// with labels for each container. If nil, the path does not exist.
 	ProbeMetrics http.Handler
+	// HealthMetrics receives the results of the checks of /healthz. If nil, they are discarded.
+	// SLIMetrics handles GET /metrics/slis, kubelet's page of these results, for example the
+	// Handler of prommetrics. If nil, the path does not exist.
+	HealthMetrics HealthMetrics
+	SLIMetrics    http.Handler
 	// Stats has the usage of the node and its pods for /stats/summary of [Handler].
 	// ResourceMetrics handles GET /metrics/resource, and CadvisorMetrics GET /metrics/cadvisor,
 	// for example handlers of package statsmetrics. If nil, the paths do not exist.
@@ -118,13 +123,16 @@ func Kubelet(agent Agent, containers Containers, opts Options) http.Handler {
 
 // addReadOnly adds what kubelet serves on both ports.
 func addReadOnly(mux *routes, agent Agent, opts Options) {
-	addHealthz(mux, agent)
+	addHealthz(mux, agent, opts.HealthMetrics)
 	addPods(mux, agent, opts)
 	if opts.Metrics != nil {
 		mux.handle("GET /metrics", opts.Metrics)
 	}
 	if opts.ProbeMetrics != nil {
 		mux.handle("GET /metrics/probes", opts.ProbeMetrics)
+	}
+	if opts.SLIMetrics != nil {
+		mux.handle("GET /metrics/slis", opts.SLIMetrics)
 	}
 	opts.addStats(mux)
 }

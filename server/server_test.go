@@ -89,6 +89,35 @@ func TestProbeMetrics(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, code)
 }
 
+// results are those of health checks.
+type results []string
+
+func (r *results) HealthChecked(check string, err error) {
+	*r = append(*r, fmt.Sprint(check, " ", err))
+}
+
+func TestHealthMetrics(t *testing.T) {
+	var seen results
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "metrics of ", r.URL.Path) })
+	opts := server.Options{HealthMetrics: &seen, SLIMetrics: h}
+	code, body := get(t, server.Handler(agent{}, opts), "/metrics/slis")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "metrics of /metrics/slis", body)
+	code, _ = get(t, server.Handler(agent{}, server.Options{Metrics: h}), "/metrics/slis")
+	assert.Equal(t, http.StatusNotFound, code)
+
+	sick := agent{err: errors.New("the loop hangs")}
+	for name, h := range map[string]http.Handler{
+		"Handler": server.Handler(sick, opts), "HealthzWithMetrics": server.HealthzWithMetrics(sick, &seen),
+		"Kubelet": server.Kubelet(sick, newNode(t), opts), "Control": server.Control(sick, newNode(t), opts),
+	} {
+		seen = nil
+		get(t, h, "/healthz?exclude=ping")
+		get(t, h, "/healthz/syncloop") // a single check does not count
+		assert.Equal(t, results{"log <nil>", "syncloop the loop hangs"}, seen, name)
+	}
+}
+
 func TestServeStopsWithItsContext(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -166,13 +166,11 @@ type ContainerDetails struct {
 
 // Read returns the last reading, or if it is older than the period a new one. Callers at the
 // same time share it. The error is that of ctx; what cannot be read is missing in the reading.
-func (c *Collector) Read(ctx context.Context) (*Reading, error) {
-	c.disk.want()
-	return c.usage.get(ctx)
-}
+// Volumes and logs are as old as [Collector.Summary] and [Collector.Disk] have had them measured.
+func (c *Collector) Read(ctx context.Context) (*Reading, error) { return c.usage.get(ctx) }
 
-// Run measures the volumes and logs of pods, and reads the further metrics of the runtime,
-// after [Collector.Read] or [Collector.Extra] were called, until ctx ends. It returns nil.
+// Run measures the volumes and logs of pods after [Collector.Summary] or [Collector.Disk] were
+// called, and reads the further metrics of the runtime after [Collector.Extra], until ctx ends. It returns nil.
 // Without it, a reading lacks them. It is to be called once.
 func (c *Collector) Run(ctx context.Context) error {
 	done := make(chan struct{})

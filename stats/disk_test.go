@@ -64,14 +64,22 @@ func TestVolumesAndLogs(t *testing.T) {
 		assert.Len(t, disk[1].Claims, 1)
 		assert.Contains(t, disk[1].Logs, "main")
 		for range 10 {
-			read(t, c)
+			_, err := c.Summary(t.Context(), false)
+			require.NoError(t, err)
 			time.Sleep(5 * time.Second)
 		}
 		assert.Equal(t, 2, v.measured, "once a minute")
 		synctest.Wait()
-		n.pods = nil
 		time.Sleep(time.Minute)
-		read(t, c)
+		for range 10 { // of CPU and memory
+			read(t, c)
+			_, err := c.Summary(t.Context(), true)
+			require.NoError(t, err)
+			time.Sleep(5 * time.Second)
+		}
+		assert.Equal(t, 2, v.measured, "nobody asks for volumes and logs")
+		n.pods = nil
+		c.Disk()
 		time.Sleep(time.Second)
 		assert.Empty(t, c.Disk(), "those of gone pods are dropped")
 		cancel()

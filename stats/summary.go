@@ -28,6 +28,9 @@ func (e *encoding) get(s func() *statsv1alpha1.Summary) ([]byte, error) {
 // for all readers of a reading, and must not be changed. As with kubelet, it is an error if the
 // usage of pods cannot be read.
 func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) ([]byte, error) {
+	if !onlyCPUAndMemory {
+		c.disk.want()
+	}
 	r, err := c.Read(ctx)
 	if err != nil {
 		return nil, err

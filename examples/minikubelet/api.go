@@ -33,6 +33,7 @@ import (
 func serverOptions(s *config.Settings, rt *cri.Runtime, m *metrics, display *terminal.Display, log logr.Logger) server.Options {
 	opts := server.Options{
 		Logger: log.WithName("server"), Metrics: m.handler, ProbeMetrics: m.probes,
+		HealthMetrics: m.health, SLIMetrics: m.slis,
 		RunningPods: rt.ListPods,
 		Config:      func() (any, error) { return s.Effective(display.Verbosity()) },
 		Flags:       func() map[string]string { return s.FlagValues },

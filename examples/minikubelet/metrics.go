@@ -15,18 +15,20 @@ import (
 
 // metrics are those of one agent, in registries of their own.
 type metrics struct {
-	parts kubeletkit.Metrics
-	cri   cri.Metrics
-	// registry has what is in /metrics; handler answers it, and probes answers /metrics/probes.
-	registry        prometheus.Registerer
-	rest            *prommetrics.RESTClient
-	handler, probes http.Handler
+	parts  kubeletkit.Metrics
+	cri    cri.Metrics
+	health *prommetrics.SLIs
+	// registry has what is in /metrics; handler answers it, probes answers /metrics/probes, and
+	// slis answers /metrics/slis.
+	registry              prometheus.Registerer
+	rest                  *prommetrics.RESTClient
+	handler, probes, slis http.Handler
 }
 
 // newMetrics makes the metrics of kubelet that exist here: those of the process, of Go,
 // of the parts, and of the calls of the container runtime.
 func newMetrics(log logr.Logger) (*metrics, error) {
-	reg, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
+	reg, probes, slis := prometheus.NewRegistry(), prometheus.NewRegistry(), prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
@@ -52,8 +54,16 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	health, err := prommetrics.NewSLIs(slis)
+	if err != nil {
+		return nil, err
+	}
+	if err := prommetrics.RegisterStartTime(slis); err != nil {
+		return nil, err
+	}
 	return &metrics{
-		rest:  rest,
-		parts: parts, cri: calls, registry: reg, handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
+		rest: rest, health: health,
+		parts: parts, cri: calls, registry: reg,
+		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log), slis: prommetrics.Handler(slis, log),
 	}, nil
 }

@@ -200,7 +200,9 @@ type listener struct {
 func port(s *config.Settings, l listener, n node, opts server.Options) (func(context.Context) error, error) {
 	switch l.api {
 	case apiHealthz:
-		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, server.Healthz(n.Agent)) }, nil
+		return func(ctx context.Context) error {
+			return server.Serve(ctx, l.Listener, server.HealthzWithMetrics(n.Agent, opts.HealthMetrics))
+		}, nil
 	case apiReadOnly:
 		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, server.Handler(n.Agent, opts)) }, nil
 	}

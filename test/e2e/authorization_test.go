@@ -133,6 +133,7 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 	paths := []struct{ method, path, allowed string }{ // allowed are those who may
 		{"GET", "/metrics", "scraper"},
 		{"GET", "/metrics/probes", "scraper"},
+		{"GET", "/metrics/slis", "scraper"},
 		{"GET", "/stats/summary", "stats"},
 		{"GET", "/pods", "lister proxy"},
 		{"GET", "/runningpods/", "lister proxy"},

@@ -178,6 +178,7 @@ func TestStats(t *testing.T) {
 		assert.Contains(t, all, name)
 	}
 	metricsPage(t, agent, "/metrics/probes")
+	assert.Contains(t, metricsPage(t, agent, "/metrics/slis"), "kubernetes_healthchecks_total")
 
 	agent.Remove(t, pod)
 	agent.AwaitGone(t, within, pod)
