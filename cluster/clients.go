@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 )
 
 // Budget limits the requests of a client: QPS requests a second on average, Burst at once.
@@ -51,8 +53,10 @@ type clients struct {
 	pods, objects, node, lease, events kubernetes.Interface
 }
 
+// All of them tell the parts of the node when an outage ends.
 func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 	var errs []error
+	signal := &outage.Signal{}
 	for _, one := range []struct {
 		client *kubernetes.Interface
 		name   string
@@ -65,6 +69,7 @@ func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 		{&c.events, "Events", b.Events.or(Budget{50, 100})},
 	} {
 		limited := rest.CopyConfig(config)
+		limited.Wrap(signal.Transport)
 		limited.RateLimiter = nil
 		if limited.ContentType == "" { // the clients of events have another default than the others
 			limited.ContentType = runtime.ContentTypeProtobuf
@@ -73,9 +78,12 @@ func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 			limited.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 		}
 		limited.QPS, limited.Burst = one.budget.QPS, one.budget.Burst
-		if *one.client, err = kubernetes.NewForConfig(limited); err != nil {
+		client, err := kubernetes.NewForConfig(limited)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("client of Budgets.%s: %w", one.name, err))
+			continue
 		}
+		*one.client = signal.Client(client)
 	}
 	return c, errors.Join(errs...)
 }

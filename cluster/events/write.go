@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
 )
 
@@ -31,6 +32,7 @@ var retries = backoff.Exponential{Min: time.Second, Max: 10 * time.Second}
 // deliver writes the Event object, and tries again while that may help.
 func (r *Recorder) deliver(ctx context.Context, event *v1.Event, patch []byte) {
 	for tries := 1; ; tries++ {
+		ended := outage.Ended(r.client)
 		written, err := r.write(ctx, event, patch)
 		switch {
 		case ctx.Err() != nil:
@@ -50,10 +52,8 @@ func (r *Recorder) deliver(ctx context.Context, event *v1.Event, patch []byte) {
 				"kind", event.InvolvedObject.Kind, "object", event.InvolvedObject.Name, "reason", event.Reason)
 		}
 		delay := retries.After(tries)
-		select {
-		case <-ctx.Done():
+		if outage.Wait(ctx, delay-rand.N(delay/2), ended) != nil {
 			return
-		case <-time.After(delay - rand.N(delay/2)):
 		}
 	}
 }

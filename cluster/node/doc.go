@@ -41,7 +41,8 @@
 //   - The lease is renewed every quarter of [Options].LeaseDuration. Its owner is the node
 //     object, and its holder is the name of the node, as with kubelet.
 //   - No call lasts longer than 10 seconds, but the watch. Failed calls are repeated with
-//     back-off up to 4 seconds, for as long as it takes.
+//     back-off, for as long as it takes: renewals of the lease up to 3 seconds, reports up to 15
+//     if the client is that of package cluster, which ends their back-off with an outage.
 //   - If somebody deletes the node object, it is not created again, and the lease is not
 //     renewed any more: that is how an administrator removes a node from a cluster. A restart
 //     of the agent registers the node again. A node object that somebody else creates is used.

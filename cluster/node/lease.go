@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 )
 
 // IdentityAnnotation is the annotation of the lease with the identity of the agent that
@@ -80,6 +82,7 @@ func (n *Node) runLease(ctx context.Context) error {
 	var (
 		latest   *coordinationv1.Lease
 		failures int
+		ended    <-chan struct{} // closed when an outage ends; nil while nothing fails
 	)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -88,8 +91,10 @@ func (n *Node) runLease(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
+		case <-ended:
 		}
 		wait := jittered(n.s.LeaseDuration/4, 0.04)
+		ended = outage.Ended(n.leases)
 		lease, err := n.renewLease(ctx, latest)
 		switch {
 		case ctx.Err() != nil:
@@ -104,7 +109,7 @@ func (n *Node) runLease(ctx context.Context) error {
 			n.heartbeatFailed(failures, err)
 			wait, lease = min(wait, backoff(failures)), nil
 		default:
-			failures = 0
+			failures, ended = 0, nil
 		}
 		latest = lease
 		timer.Reset(wait)

@@ -384,10 +384,11 @@ func (n *Node) heartbeatFailed(failures int, err error) {
 // apart each time.
 func worthLogging(failures int) bool { return failures&(failures-1) == 0 }
 
-// backoff returns the time to wait after so many failures in a row: 200 ms, doubled up to 3 s,
-// so that a server that is back shows the node within 5 seconds.
+// backoff returns the time to wait after so many failures in a row: 200 ms, doubled up to 2 s,
+// and up to a half more, so that nodes spread. The lease is what tells the other parts of the
+// node that the server is back.
 func backoff(failures int) time.Duration {
-	return jittered(min(100*time.Millisecond<<min(failures, 10), 3*time.Second), 0.3)
+	return jittered(min(100*time.Millisecond<<min(failures, 10), 2*time.Second), 0.5)
 }
 
 // jittered returns d and up to that part of it more.

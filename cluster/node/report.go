@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -89,6 +90,7 @@ func (n *Node) runReports(ctx context.Context) {
 		next     = started // when the timer fires
 		timer    = time.NewTimer(0)
 		checks   = time.NewTicker(readyPeriod)
+		ended    <-chan struct{} // closed when an outage ends; nil while nothing fails
 	)
 	defer timer.Stop()
 	defer checks.Stop()
@@ -110,9 +112,11 @@ func (n *Node) runReports(ctx context.Context) {
 				continue
 			}
 		case <-n.kick:
+		case <-ended:
 		case <-timer.C:
 		}
 		wait := n.s.UpdateFrequency
+		ended = outage.Ended(n.client)
 		ready, err := n.report(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -123,9 +127,13 @@ func (n *Node) runReports(ctx context.Context) {
 				n.log.Error(err, "Reporting the status of the node failed", "failures", failures)
 			}
 			n.heartbeatFailed(failures, err)
-			wait = min(wait, backoff(failures))
+			if ended == nil {
+				wait = min(wait, backoff(failures))
+			} else { // it is not what notices the end of an outage
+				wait = jittered(min(wait, fastPeriod<<min(failures, 10)), 0.5)
+			}
 		default:
-			failures = 0
+			failures, ended = 0, nil
 			if ready {
 				started = time.Time{} // the fast looks are over
 			} else if time.Since(started) < fastDuration {

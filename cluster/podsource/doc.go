@@ -18,8 +18,8 @@
 //
 //   - The first delivery is a snapshot, after a complete list. Later lists are snapshots,
 //     and events of the watch are deltas: a change of one pod costs that one.
-//   - While the server cannot be reached, nothing is delivered and no pod is removed. After
-//     that the watch goes on where it ended. If the server has forgotten that state (410
+//   - While the server cannot be reached, nothing is delivered and no pod is removed. It is tried
+//     every 2.5 to 4 seconds. After that the watch goes on where it ended. If the server has forgotten that state (410
 //     Gone), there is a new list.
 //   - An object that is older than the one that is held is ignored, and so is a repeated
 //     one. Resource versions are compared where they are numbers (KEP-5504), otherwise the

@@ -14,8 +14,9 @@ import (
 )
 
 // maxBackoff is the longest wait between attempts to list and watch, without up to half of
-// it. So a node has the pods again less than 5 s after its server is back.
-const maxBackoff = 3 * time.Second
+// it. So a node has the pods again less than 5 s after its server is back, also if only reads
+// have failed: when all has failed, the lease tells that it is back.
+const maxBackoff = 2500 * time.Millisecond
 
 // watch keeps the store up to date until ctx ends.
 func (s *Source) watch(ctx context.Context, to *store) {
@@ -36,6 +37,6 @@ func (s *Source) watch(ctx context.Context, to *store) {
 				s.opts.Logger.V(2).Info("Pods can still not be read from the API server", "node", s.node, "err", err)
 			}
 		},
-		MaxBackoff: maxBackoff,
+		MaxBackoff: maxBackoff, Probe: true,
 	}, to)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,11 +25,13 @@ func (s *Sink) attend(ctx context.Context, e *entry) error {
 	}
 	defer done()
 	s.mu.Lock()
-	forgotten, pod, own, mirror := e.forgotten, e.pod, e.own, e.mirror
+	forgotten, pod, own, mirror, park := e.forgotten, e.pod, e.own, e.mirror, s.park(e)
 	s.mu.Unlock()
 	switch {
 	case forgotten:
 		return nil
+	case park:
+		return errLater
 	case !mirror:
 		err = s.attendPod(ctx, e, own)
 	case pod != nil:
@@ -41,10 +44,11 @@ func (s *Sink) attend(ctx context.Context, e *entry) error {
 	e.unsent = err != nil && !errors.Is(err, status.ErrGone)
 	if e.unsent && !errors.Is(err, errLater) {
 		e.failures++
+		e.tried = own
+		s.failed(e, time.Now())
 	} else {
 		e.failures = 0
 	}
-	s.probeWith(e)
 	return err
 }
 
@@ -78,7 +82,7 @@ func (s *Sink) finish(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodSta
 		return nil // finalizers keep it: the server removes it with the last one
 	}
 	s.mu.Lock()
-	deleted, refused := e.deleted == obj.UID, own != nil && e.refused == own && e.refusals >= enoughRefusals
+	deleted, refused := e.deleted == obj.UID, own != nil && e.refused == own && e.refusals > 1 && time.Since(e.refusedAt) >= enoughRefusals
 	s.mu.Unlock()
 	if deleted {
 		return nil
@@ -130,6 +134,7 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodStat
 	})
 	if err == nil {
 		s.answered(e, answered)
+		s.unrefuse(e, own)
 		s.wrote(e, answered, own)
 		return answered, nil
 	}

@@ -53,6 +53,9 @@
 //	400, 413, 422                       logged as an error once, with the fields; repeated when the status changes, and after 2, 4, 8 s … 5 minutes
 //	401, 403, 409, 429, 5xx, no answer  repeated with back-off; client-go obeys Retry-After within the deadline
 //
+// If calls for several pods fail and none succeeds, only one pod is tried, every 2 to 3 s, until a
+// call succeeds: then all are. A status that is new is tried once nonetheless.
+//
 // # Mirror pods
 //
 // A static pod has a mirror pod from its first status to its end. It has the annotation

@@ -46,11 +46,11 @@ type entry struct {
 	// that was written. A server may drop fields that it does not know, so that accepted is not
 	// what was sent.
 	accepted, sent *v1.PodStatus
-	// refused is the own status that the server has refused as invalid, refusals times, and is
-	// sent again at sendAgain.
-	refused   *v1.PodStatus
-	refusals  int
-	sendAgain time.Time
+	// refused is the own status that the server has refused as invalid, refusals times, first at
+	// refusedAt, and is sent again at sendAgain.
+	refused              *v1.PodStatus
+	refusals             int
+	refusedAt, sendAgain time.Time
 	// held is the own status that is held back, since heldSince.
 	held      *v1.PodStatus
 	heldSince time.Time
@@ -60,8 +60,10 @@ type entry struct {
 	forgotten bool
 	// unsent means that the last attempt has failed, or waits for the watch or the node.
 	unsent bool
-	// failures and resends count in a row, for the back-off. resent is the time of the last one.
+	// failures and resends count in a row, for the back-off. tried is the own status of the last
+	// failure, and resent the time of the last resend.
 	failures, resends int
+	tried             *v1.PodStatus
 	resent            time.Time
 	// looks counts how often Run has looked in vain since the last status.
 	looks int
@@ -154,10 +156,10 @@ func (s *Sink) resend(e *entry, own *v1.PodStatus) time.Duration {
 		e.resends = 0
 		return 0
 	}
-	if now.Sub(e.resent) > 6*s.opts.RetryMax {
+	if now.Sub(e.resent) > 6*maxResendPeriod {
 		e.resends = 0
 	}
-	if wait := e.resent.Add(s.backoff.After(e.resends)).Sub(now); wait > 0 {
+	if wait := e.resent.Add(backoff.Exponential{Min: s.opts.RetryMin, Max: maxResendPeriod}.After(e.resends)).Sub(now); wait > 0 {
 		return wait
 	}
 	e.resends++
@@ -169,18 +171,38 @@ func (s *Sink) resend(e *entry, own *v1.PodStatus) time.Duration {
 func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	if e.refused != own {
-		e.refusals = 0
+		e.refusals, e.refusedAt = 0, now
 	}
 	e.refusals++
+	s.failed(e, now)
 	after := backoff.Exponential{Min: minInvalidPeriod, Max: maxInvalidPeriod}.After(e.refusals)
 	if e.refusals == 1 {
 		s.log.Error(err, "The API server refuses a pod's status as invalid; it is sent again when it changes, and after a while", "pod", e.String(), "fields", fields(err), "after", after)
 	} else {
 		s.log.V(2).Info("The API server refuses a pod's status again", "pod", e.String(), "refusals", e.refusals, "err", err.Error(), "after", after)
 	}
-	e.refused, e.sendAgain = own, time.Now().Add(after)
+	e.refused, e.sendAgain = own, now.Add(after)
 	s.plan(e, e.sendAgain)
+	s.poke()
+}
+
+// unrefuse has all refused statuses sent again if the own status was one of them: what the
+// server accepts has changed.
+func (s *Sink) unrefuse(e *entry, own *v1.PodStatus) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.refused != own {
+		return
+	}
+	for _, other := range s.entries {
+		if other.refused != nil && other != e {
+			other.sendAgain = now
+			s.plan(other, now)
+		}
+	}
 	s.poke()
 }
 

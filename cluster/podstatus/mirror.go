@@ -118,7 +118,7 @@ func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod, own *v1.Pod
 		s.refuse(e, own, err)
 		return nil, nil
 	case exists:
-		if getErr := s.call(ctx, false, func(ctx context.Context) (err error) {
+		if getErr := s.limited(ctx, false, func(ctx context.Context) (err error) {
 			obj, err = pods.Get(ctx, mirror.Name, metav1.GetOptions{})
 			return err
 		}); getErr != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/internal/join"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -30,6 +31,7 @@ func (s *Sink) Run(ctx context.Context) error {
 	})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	ended := outage.Ended(s.client)
 	for ctx.Err() == nil {
 		due, next := s.due(time.Now())
 		for _, e := range due {
@@ -43,6 +45,12 @@ func (s *Sink) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-s.wake:
 		case <-timer.C:
+		case <-ended:
+			ended = outage.Ended(s.client)
+			s.mu.Lock()
+			s.row = row{}
+			s.repeatAll(time.Now())
+			s.mu.Unlock()
 		}
 	}
 	return nil
@@ -53,6 +61,10 @@ func (s *Sink) Run(ctx context.Context) error {
 func (s *Sink) due(now time.Time) (due []*entry, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	probe, next := s.takeProbe(now)
+	if probe != nil {
+		s.agenda[probe] = now
+	}
 	for e, at := range s.agenda {
 		switch {
 		case !at.After(now):

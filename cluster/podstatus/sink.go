@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -52,7 +53,8 @@ type Options struct {
 	// Timeout is the deadline of each call, without the time that it waits for its turn.
 	// Default: 10 s.
 	Timeout time.Duration
-	// RetryMin and RetryMax bound the back-off of what Run repeats. Defaults: 250 ms and 10 s.
+	// RetryMin and RetryMax bound the back-off of what Run repeats for one pod. Defaults: 250 ms
+	// and 3 s. While the server fails for all pods, one is tried each 2 to 3 s.
 	RetryMin, RetryMax time.Duration
 	// Logger. The zero value discards.
 	Logger logr.Logger
@@ -70,18 +72,18 @@ const (
 // status.
 const holdPeriod = 250 * time.Millisecond
 
-// probePeriod is the time between two calls that find out whether a server that is down has
-// returned.
-const probePeriod = 2 * time.Second
+// maxResendPeriod is the longest back-off of a status that another writer overwrites again and
+// again.
+const maxResendPeriod = 10 * time.Second
 
 // minInvalidPeriod and maxInvalidPeriod bound the time after which a status that the server has
 // refused is sent again: the server, or a webhook of it, may have changed. The time doubles.
 const (
 	minInvalidPeriod = 2 * time.Second
 	maxInvalidPeriod = 5 * time.Minute
-	// enoughRefusals of a final status, 30 s after the first one, and the pod is deleted without
+	// enoughRefusals is the time after which a pod whose final status is refused is deleted without
 	// it. One refusal may be that of a webhook that will soon allow it.
-	enoughRefusals = 5
+	enoughRefusals = 30 * time.Second
 )
 
 // Sink is a [status.Sink] that writes to an API server. All methods are safe for concurrent
@@ -99,11 +101,10 @@ type Sink struct {
 
 	mu      sync.Mutex
 	started bool
-	// down means that the last call got no useful answer of the server, and probe is the pod
-	// with which Run tries it; nil if there is none.
-	down bool
+	row     row
 	// resent is the time for which what had failed was put on the agenda last.
-	resent  time.Time
+	resent time.Time
+	// probe is the entry whose next attempt is a probe; nil if there is none.
 	probe   *entry
 	entries map[entryKey]*entry
 	// static has the UID of the latest static pod of each name.
@@ -149,7 +150,7 @@ func New(client kubernetes.Interface, pods Pods, opts Options) (*Sink, error) {
 		opts.RetryMin = 250 * time.Millisecond
 	}
 	if opts.RetryMax == 0 {
-		opts.RetryMax = max(10*time.Second, opts.RetryMin)
+		opts.RetryMax = max(3*time.Second, opts.RetryMin)
 	}
 	return &Sink{
 		client: client, pods: pods, opts: opts, log: opts.Logger,
@@ -191,7 +192,10 @@ func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error
 	if e.mirror && e.own == nil {
 		s.static[name] = pod.UID // from its predecessor, whose statuses are not sent any more
 	}
-	e.pod, e.own, e.looks = pod, &own, 0
+	if e.failures == 0 || !equality.Semantic.DeepEqual(*e.own, own) { // else it is delivered again because it has failed
+		e.own = &own
+	}
+	e.pod, e.looks = pod, 0
 	s.mu.Unlock()
 	err := s.attend(ctx, e)
 	if errors.Is(err, errLater) {

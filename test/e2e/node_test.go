@@ -20,6 +20,10 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
+// eventually is how long tests of a node wait for what is to happen. It is generous, since other tests
+// use the machine, and a test that passes does not wait for it.
+const eventually = 3 * time.Minute
+
 // nodeSuite is a control plane with one node, which many tests share: each has a namespace
 // of its own.
 type nodeSuite struct {
@@ -73,7 +77,7 @@ func (s *nodeSuite) node() (*v1.Node, error) {
 func (s *nodeSuite) awaitNode(t *testing.T, conditions ...func(*v1.Node) error) *v1.Node {
 	t.Helper()
 	var got *v1.Node
-	Eventually(t, within, "node", func() error {
+	Eventually(t, eventually, "node", func() error {
 		if s.agent.Exited() {
 			t.Fatal("the agent has ended")
 		}
@@ -119,14 +123,14 @@ func (s *nodeSuite) create(t *testing.T, namespace string, pods ...*v1.Pod) {
 // await waits until the pod in the API fulfils the conditions.
 func (s *nodeSuite) await(t *testing.T, namespace, pod string, conditions ...Condition) *v1.Pod {
 	t.Helper()
-	return s.plane.AwaitPod(t, namespace, pod, within, conditions...)
+	return s.plane.AwaitPod(t, namespace, pod, eventually, conditions...)
 }
 
 // awaitGone waits until nothing is left of the pods: in the API, in the runtime, and of those that
 // create has made also no directory, mount or cgroup.
 func (s *nodeSuite) awaitGone(t *testing.T, namespace string, names ...string) {
 	t.Helper()
-	Eventually(t, within, fmt.Sprintf("everything of %v gone", names), func() error {
+	Eventually(t, eventually, fmt.Sprintf("everything of %v gone", names), func() error {
 		for _, name := range names {
 			if err := errors.Join(s.plane.NoPod(namespace, name), s.noContainers(t, name)); err != nil {
 				return err
@@ -207,6 +211,8 @@ func TestNode(t *testing.T) {
 		{"Readiness", testReadiness},
 		{"Services", testServices},
 		{"ForeignStatus", testForeignStatus},
+		{"Claims", testClaims},
+		{"TrustBundles", testTrustBundles},
 	})
 	t.Run("Drain", func(t *testing.T) { testDrain(t, s) })
 	t.Run("Preemption", func(t *testing.T) { testPreemption(t, s) })

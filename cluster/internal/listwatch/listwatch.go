@@ -15,12 +15,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
 )
 
@@ -33,6 +35,8 @@ const (
 	// spacing is the time between two requests for initial events that are answered: the
 	// reflector repeats one that ends early without a back-off.
 	spacing = time.Second
+	// defaultMaxBackoff is the default of Resource.MaxBackoff.
+	defaultMaxBackoff = 30 * time.Second
 	// steady is how long a watch lasts that counts as a success.
 	steady = 10 * time.Second
 )
@@ -56,6 +60,32 @@ type Resource struct {
 	// MaxBackoff is the longest wait between two attempts, without a jitter of up to one
 	// half. Default 30 s.
 	MaxBackoff time.Duration
+	// Probe means that MaxBackoff also holds if the client has the signal of package outage. Other
+	// resources then wait for the signal, 30 s at most.
+	Probe bool
+}
+
+// retry waits between attempts that fail. It is for one goroutine.
+type retry struct {
+	backoff  backoff.Exponential
+	failures int
+	// began is the time of the latest attempt, and ended is closed by the signal after it.
+	began  time.Time
+	ended  <-chan struct{}
+	client kubernetes.Interface
+}
+
+// begin is called before each attempt.
+func (r *retry) begin() { r.began, r.ended = time.Now(), outage.Ended(r.client) }
+
+// wait is called after an attempt. One that was long has succeeded.
+func (r *retry) wait(ctx context.Context) error {
+	r.failures++
+	if time.Since(r.began) > steady {
+		r.failures = 1
+	}
+	delay := r.backoff.After(r.failures)
+	return outage.Wait(ctx, delay+rand.N(delay/2), r.ended)
 }
 
 // Run keeps the store up to date until ctx ends. Then it waits for all that it has started.
@@ -73,6 +103,10 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 		case ctx.Err() == nil && r.Failed != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err):
 			r.Failed(err, !failing.Swap(true))
 		}
+	}
+	retries := &retry{backoff: backoff.Exponential{Min: 500 * time.Millisecond, Max: r.MaxBackoff}, client: r.Client}
+	if r.MaxBackoff <= 0 || !r.Probe && outage.Ended(r.Client) != nil {
+		retries.backoff.Max = defaultMaxBackoff
 	}
 	var opened time.Time // the latest watch with initial events
 	lw := &cache.ListWatch{
@@ -92,12 +126,21 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 		WatchFuncWithContext: func(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.FieldSelector = r.FieldSelector
 			if opts.SendInitialEvents != nil {
-				if err := sleep(ctx, spacing-time.Since(opened)); err != nil {
+				if err := outage.Wait(ctx, spacing-time.Since(opened), nil); err != nil {
 					return nil, err
 				}
 				opened = time.Now()
 			}
 			w, err := openWatch(ctx, opts, r.Watch)
+			// The reflector would go on with this watch after a sleep that no signal ends.
+			for opts.SendInitialEvents == nil && (utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)) {
+				result(err)
+				if err := retries.wait(ctx); err != nil {
+					return nil, err
+				}
+				retries.begin()
+				w, err = openWatch(ctx, opts, r.Watch)
+			}
 			if err == nil || opts.SendInitialEvents == nil {
 				result(err)
 			} else {
@@ -110,40 +153,18 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			return w, err
 		},
 	}
-	retries := backoff.Exponential{Min: 500 * time.Millisecond, Max: r.MaxBackoff}
-	if retries.Max <= 0 {
-		retries.Max = 30 * time.Second
-	}
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, store, cache.ReflectorOptions{
 		Name: r.Name, Logger: &silent,
-		Backoff: &wait.Backoff{Duration: retries.Min, Factor: 2, Jitter: 0.5, Steps: 20, Cap: retries.Max},
+		// For errors within a watch; the others never get to its back-off.
+		Backoff: &wait.Backoff{Duration: retries.backoff.Min, Factor: 2, Jitter: 0.5, Steps: 20, Cap: retries.backoff.Max},
 	})
 	// Reflector.RunWithContext passes errors to handlers that are global, and log.
-	for failures := 1; ; failures++ {
-		began := time.Now()
+	for {
+		retries.begin()
 		_ = reflector.ListAndWatchWithContext(ctx)
-		if time.Since(began) > steady {
-			failures = 1
-		}
-		delay := retries.After(failures)
-		if sleep(ctx, delay+rand.N(delay/2)) != nil {
+		if retries.wait(ctx) != nil {
 			return
 		}
-	}
-}
-
-// sleep waits, and returns the cause of ctx if that ends before.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -175,6 +175,8 @@ func (p *ControlPlane) StartAPIServer(t testing.TB) {
 		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--enable-bootstrap-token-auth",
 		"--audit-policy-file", p.path("audit.yaml"), "--audit-log-path", p.path("audit.log"),
 		"--allow-privileged", "--profiling=false",
+		"--feature-gates", "ClusterTrustBundle=true,ClusterTrustBundleProjection=true",
+		"--runtime-config", "certificates.k8s.io/v1beta1/clustertrustbundles=true",
 	}
 	p.api = p.start(t, "kube-apiserver", KubernetesBinary(t, "kube-apiserver"), append(args, p.flags["kube-apiserver"]...)...)
 	Eventually(t, 2*time.Minute, "kube-apiserver ready", func() error {

@@ -1,0 +1,83 @@
+package outage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// answer is a transport that answers with its code, or fails if that is 0.
+type answer int
+
+func (a *answer) RoundTrip(*http.Request) (*http.Response, error) {
+	if *a == 0 {
+		return nil, errors.New("connection refused")
+	}
+	return &http.Response{StatusCode: int(*a), Body: http.NoBody}, nil
+}
+
+func TestSignal(t *testing.T) {
+	t.Parallel()
+	var (
+		s    Signal
+		code answer
+		rt   = s.Transport(&code)
+	)
+	ask := func(ctx context.Context, to answer, method, path string) {
+		t.Helper()
+		code = to
+		r, err := http.NewRequestWithContext(ctx, method, "http://api"+path, http.NoBody)
+		require.NoError(t, err)
+		if resp, err := rt.RoundTrip(r); err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+	}
+	signals := func(during func()) (sent bool) {
+		ended := s.Ended()
+		during()
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}
+	for _, bad := range []answer{0, 401, 403, 409, 410, 422, 429, 500, 503} {
+		assert.False(t, signals(func() { ask(t.Context(), bad, "PUT", "/lease") }), "%d", bad)
+		assert.False(t, signals(func() { ask(t.Context(), bad, "PUT", "/lease") }), "%d again", bad)
+		assert.False(t, signals(func() { ask(t.Context(), 200, "GET", "/lease") }), "another request")
+		assert.True(t, signals(func() { ask(t.Context(), 200, "PUT", "/lease") }), "%d is over", bad)
+		assert.False(t, signals(func() { ask(t.Context(), 200, "PUT", "/lease") }), "once")
+	}
+	assert.False(t, signals(func() { ask(t.Context(), 404, "GET", "/pod"); ask(t.Context(), 200, "GET", "/pod") }), "that something does not exist is no outage")
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.False(t, signals(func() { ask(canceled, 0, "GET", "/watch"); ask(t.Context(), 200, "GET", "/watch") }), "given up by the client")
+	for i := range 10 * maxFailing {
+		ask(t.Context(), 500, "GET", fmt.Sprint("/", i))
+	}
+	assert.LessOrEqual(t, len(s.failing), maxFailing)
+	assert.True(t, signals(func() { ask(t.Context(), 200, "GET", fmt.Sprint("/", 10*maxFailing-1)) }))
+}
+
+func TestClient(t *testing.T) {
+	t.Parallel()
+	plain := fake.NewClientset()
+	assert.Nil(t, Ended(plain))
+	var s Signal
+	ended := Ended(s.Client(plain))
+	s.failed(request{"GET", "/"})
+	s.succeeded(request{"GET", "/"})
+	require.NoError(t, Wait(t.Context(), time.Hour, ended))
+	require.NoError(t, Wait(t.Context(), time.Millisecond, s.Ended()))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, Wait(ctx, time.Hour, s.Ended()), context.Canceled)
+}

@@ -1,0 +1,127 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// badTime is a time in which the API server is bad.
+type badTime struct {
+	name   string
+	before func(*apitest.Request) (*http.Response, error)
+}
+
+// answers is a time in which requests are answered with a status.
+func answers(code int32, reason metav1.StatusReason, which func(*apitest.Request) bool) badTime {
+	return badTime{name: fmt.Sprint(code), before: func(r *apitest.Request) (*http.Response, error) {
+		if !which(r) {
+			return nil, nil
+		}
+		return apitest.Response(nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: "an outage"}}), nil
+	}}
+}
+
+func all(*apitest.Request) bool { return true }
+
+func writes(r *apitest.Request) bool { return !reads(r) }
+
+func reads(r *apitest.Request) bool {
+	return r.Verb == "get" || r.Verb == "list" || r.Verb == "watch"
+}
+
+func podStatuses(r *apitest.Request) bool { return r.Resource == "pods" && r.Subresource == "status" }
+
+// After an outage of ten minutes the API server shows the truth within 5 seconds, whatever it
+// answered meanwhile.
+func TestTruthAfterAnOutage(t *testing.T) {
+	for _, o := range []badTime{
+		{name: "refused", before: func(*apitest.Request) (*http.Response, error) { return nil, errors.New("connection refused") }},
+		answers(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, all),
+		answers(http.StatusForbidden, metav1.StatusReasonForbidden, all),
+		answers(http.StatusConflict, metav1.StatusReasonConflict, writes),
+		answers(http.StatusGone, metav1.StatusReasonExpired, reads),
+		answers(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, podStatuses),
+		answers(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, all),
+		answers(http.StatusInternalServerError, metav1.StatusReasonInternalError, all),
+		answers(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, all),
+		answers(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, all),
+	} {
+		t.Run(o.name, func(t *testing.T) { onNode(t, func(r *rig) { testOutage(r, o) }) })
+	}
+}
+
+func testOutage(r *rig, o badTime) {
+	r.api.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}, Data: map[string][]byte{"key": []byte("value")}})
+	const pods = 10
+	for i := range pods {
+		for _, what := range []string{"finishes", "deleted", "stays"} {
+			pod := bound(fmt.Sprintf("%s-%d", what, i))
+			if what == "finishes" {
+				pod.Spec.RestartPolicy = v1.RestartPolicyNever
+			}
+			r.api.Create(pod)
+		}
+	}
+	r.after(time.Minute)
+	r.api.Before(o.before)
+	r.api.BreakWatches()
+	for i := range pods {
+		r.rt.Exit(fake.Target{Pod: fmt.Sprintf("finishes-%d", i)}, int32(10+i))
+		r.api.Delete("default", fmt.Sprintf("deleted-%d", i), nil)
+		pod := bound(fmt.Sprintf("created-%d", i))
+		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "key"}}}}
+		r.api.Create(pod)
+	}
+	r.after(time.Minute)
+	r.requests()
+	r.after(9 * time.Minute)
+	requests := r.api.Requests() // but watches
+	r.api.Before(nil)
+	back := time.Now()
+	truth := func() (errs []error) {
+		for i := range pods {
+			if p := r.api.Get("default", fmt.Sprintf("finishes-%d", i)); p.Status.Phase != v1.PodFailed {
+				errs = append(errs, fmt.Errorf("%s is %s", p.Name, p.Status.Phase))
+			}
+			if p := r.api.Get("default", fmt.Sprintf("deleted-%d", i)); p != nil {
+				errs = append(errs, fmt.Errorf("%s is %s", p.Name, p.Status.Phase))
+			}
+			if p := r.api.Get("default", fmt.Sprintf("created-%d", i)); p.Status.Phase != v1.PodRunning {
+				errs = append(errs, fmt.Errorf("%s is %s", p.Name, p.Status.Phase))
+			}
+		}
+		return errs
+	}
+	took := map[string]time.Duration{}
+	for {
+		errs := truth()
+		if len(errs) == 0 || time.Since(back) > time.Minute {
+			require.NoError(r, errors.Join(errs...))
+			break
+		}
+		for _, err := range errs {
+			what, _, _ := strings.Cut(err.Error(), "-")
+			took[what] = time.Since(back)
+		}
+		r.after(50 * time.Millisecond)
+	}
+	r.Logf("the truth is there after %v %v; %.2f requests a second before: %v", time.Since(back), took, float64(len(requests))/540, byKind(requests))
+	assert.LessOrEqual(r, time.Since(back), 5*time.Second)
+	assert.Less(r, float64(len(requests))/540, 2.0, "requests a second, so that many nodes leave a server alone that comes back")
+	for i := range pods {
+		assert.Zero(r, r.api.Get("default", fmt.Sprintf("stays-%d", i)).Status.ContainerStatuses[0].RestartCount)
+	}
+}
