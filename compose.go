@@ -215,6 +215,13 @@ func (a *Agent) buildPodSync(p *Parts) error {
 				pod, desired := p.PodManager.ByUID(uid)
 				return !desired || pod.DeletionTimestamp != nil
 			},
+			// The handler is built after the parts that call this.
+			ResizePending: func(uid types.UID) (c v1.PodCondition, ok bool) {
+				if r, is := runtime.Optional[syncloop.ResizeReporter](p.SyncHandler); is {
+					return r.ResizePending(uid)
+				}
+				return c, false
+			},
 			NetworkReady: p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
 		})
 	if err != nil {

@@ -121,6 +121,8 @@ func decided(r *runtime.Record) string {
 		return because(s, r)
 	case runtime.KindStopContainer:
 		return because("Container "+r.Container+" is to be stopped"+within(r.Duration), r)
+	case runtime.KindResizeContainer:
+		return "Container " + r.Container + " is to get other resources: " + r.Message
 	case runtime.KindStopPod:
 		return because("The pod is to be stopped"+within(r.Duration), r)
 	}
@@ -170,6 +172,8 @@ func cause(r *runtime.Record) string {
 		return "its startup probe has failed"
 	case plan.ReasonUnknown:
 		return "its state is unknown"
+	case plan.ReasonResize:
+		return "its resources have changed, and it is to be restarted then"
 	case plan.ReasonChanged:
 		return "its definition has changed"
 	case plan.ReasonSandboxChanged:
@@ -211,6 +215,8 @@ func done(r *runtime.Record) string {
 		action, success = "Starting container "+r.Container, "Container "+r.Container+" is started"
 	case runtime.KindStopContainer:
 		action, success = "Stopping container "+r.Container, "Container "+r.Container+" is stopped"
+	case runtime.KindResizeContainer:
+		action, success = "Resizing container "+r.Container, "Container "+r.Container+" has other resources"
 	case runtime.KindPostStart:
 		action, success = "The postStart hook of container "+r.Container, "The postStart hook of container "+r.Container+" has ended"
 	case runtime.KindPreStop:

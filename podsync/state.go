@@ -61,6 +61,7 @@ type podState struct {
 	override func(*v1.PodStatus)
 	// waiting has the waiting reasons that the last SyncPod returned.
 	waiting map[string]v1.ContainerStateWaiting
+	resize  resizeState
 }
 
 // state returns the state of the pod, a new one if there is none.
@@ -110,6 +111,7 @@ func (s *Syncer) generate(st *podState) v1.PodStatus {
 		Terminated:  st.last.phase >= phaseTerminated,
 		Override:    st.override,
 		Probes:      s.probes(),
+		Resize:      s.resizeConditions(st),
 	}
 	if prev, ok := s.deps.Status.Get(in.Pod.UID); ok {
 		in.Previous = &prev
@@ -145,7 +147,7 @@ func (s *Syncer) RefreshStatus(uid types.UID) {
 // sync.
 func (s *Syncer) unchangedStatus(st *podState, in inputs) (v1.PodStatus, bool) {
 	st.mu.Lock()
-	same := st.last == in
+	same := st.last == in && s.resizePending(in.pod) == st.resize.pending
 	st.mu.Unlock()
 	if !same || in.observed == nil || hasProbes(s.probes(), in.pod) {
 		return v1.PodStatus{}, false

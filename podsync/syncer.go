@@ -93,6 +93,10 @@ type Options struct {
 	// PullSecrets returns the image pull secrets of a pod. nil: those that the pod names
 	// in imagePullSecrets, from Objects.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
+	// ResizePending returns the condition PodResizePending of a pod that did not get the
+	// resources that it has requested; ok is false if there is none. It must not block. nil: no
+	// pod has it.
+	ResizePending func(uid types.UID) (c v1.PodCondition, ok bool)
 	// NetworkReady returns an error while only pods with the host's network can be
 	// started. nil: the network is always ready.
 	NetworkReady func() error
@@ -205,6 +209,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 
 	res, err := s.startContainers(ctx, st, pod, observed)
 	s.setWaiting(st, res.Waiting, res.Changed)
+	s.setResized(st, pod, res.ResizeError, err)
 	return podworkers.Result{Changed: res.Changed, RetryAfter: soonest(res.RetryAfter, recheck)}, err
 }
 

@@ -165,6 +165,9 @@ type SyncResult struct {
 	// Waiting has the containers that should run and do not, by name, with the reason in
 	// the API's words: CrashLoopBackOff, ErrImagePull, CreateContainerConfigError.
 	Waiting map[string]v1.ContainerStateWaiting
+	// ResizeError is why containers could not be given other resources, see [ResizeDue]. It
+	// is empty if all have them, or nothing was tried. The sync returns an error then, too.
+	ResizeError string
 }
 
 // PodKill is the input of [Killer.KillPod]. Status is required.

@@ -163,6 +163,8 @@ type ContainerStatus struct {
 	User       *v1.ContainerUser
 	StopSignal *v1.Signal
 	Resources  *v1.ResourceRequirements
+	// ResizeHash is the [ResizeHash] that the instance was created with; 0 if it had none.
+	ResizeHash uint64
 	// Mounts are the mounts of the container, in the runtime's order.
 	Mounts []Mount
 }

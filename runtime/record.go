@@ -115,6 +115,9 @@ const (
 	KindPullImage      RecordKind = "PullImage"
 	KindStartContainer RecordKind = "StartContainer"
 	KindStopContainer  RecordKind = "StopContainer"
+	// KindResizeContainer gives a running container other resources. The message of the
+	// decision names them.
+	KindResizeContainer RecordKind = "ResizeContainer"
 	// KindPostStart and KindPreStop are hooks. They have outcomes only.
 	KindPostStart RecordKind = "PostStart"
 	KindPreStop   RecordKind = "PreStop"

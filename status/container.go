@@ -248,17 +248,10 @@ func recursiveReadOnly(m *v1.VolumeMount, inst *runtime.ContainerStatus) bool {
 	return false
 }
 
-// The smallest requests and limits of CPU that cgroups can express, in thousandths
-// of a CPU (kubelet: cm.MinShares, cm.MinMilliCPULimit). If both spec and runtime
-// are below, the status has the value of the spec.
-const (
-	minCPURequestMilli = 2
-	minCPULimitMilli   = 10
-)
-
 // containerResources are the resources of the spec. While the container runs, the
 // values that the runtime reports replace them. A value that the runtime does not
-// report is taken from the previous status of the same instance.
+// report is taken from the previous status of the same instance. If both spec and runtime
+// are below the smallest value that cgroups can express, it is that of the spec.
 func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus, sameInstance bool) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if inst.State != runtime.ContainerRunning {
@@ -271,8 +264,8 @@ func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1
 	if sameInstance && prev.State.Running != nil && prev.Resources != nil {
 		before = *prev.Resources
 	}
-	overlay(out.Requests, actual.Requests, before.Requests, minCPURequestMilli)
-	overlay(out.Limits, actual.Limits, before.Limits, minCPULimitMilli)
+	overlay(out.Requests, actual.Requests, before.Requests, runtime.MinCPURequestMilli)
+	overlay(out.Limits, actual.Limits, before.Limits, runtime.MinCPULimitMilli)
 	return out
 }
 

@@ -60,7 +60,7 @@
 //   - Without an API server the start time is the creation time of the oldest known
 //     sandbox or container, so that a restart of the agent does not change it.
 //   - recursiveReadOnly in volumeMounts is what the runtime reports of the mount.
-//   - Not generated: resize conditions, resource claim statuses, device health
+//   - Not generated: resource claim statuses, device health
 //     (allocatedResourcesStatus), image volume digests, and the restart of all
 //     containers of a pod (KEP-5532).
 package status

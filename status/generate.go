@@ -37,6 +37,9 @@ type Input struct {
 	Terminating bool
 	// Terminated means that the pod has been stopped. It implies Terminating.
 	Terminated bool
+	// Resize has the conditions of a resize, PodResizePending and PodResizeInProgress, if there
+	// are any.
+	Resize []v1.PodCondition
 	// Override, if not nil, may change phase, reason and message and add foreign
 	// conditions, as for evictions, rejections and deadlines. A phase that was final
 	// before stays. Override is called before the owned conditions are generated.
@@ -74,6 +77,9 @@ func Generate(in Input) v1.PodStatus {
 		clampPhase(&s, prev, &pod.Status)
 	}
 	setConditions(pod, &s, g.sandboxUsable(), isTrue(prev.Conditions, v1.PodInitialized))
+	for _, c := range in.Resize {
+		s.Conditions = putCondition(s.Conditions, c)
+	}
 	inherit(&s, prev, in.Now)
 	normalize(pod, &s)
 	return s
@@ -129,8 +135,8 @@ func firstSeen(annotations map[string]string) time.Time {
 	return t
 }
 
-// podResources are the resources of the pod as a whole. Pods are not resized in
-// place, so the allocated resources are the actual ones.
+// podResources are the resources of the pod as a whole. No cgroup has them, so the allocated
+// resources are the actual ones.
 func podResources(pod *v1.Pod) *v1.ResourceRequirements {
 	r := pod.Spec.Resources.DeepCopy()
 	if r == nil {

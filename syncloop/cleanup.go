@@ -49,6 +49,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	}
 	h.reportEnds(states, alive)
 	h.recheck()
+	h.retryResizes()
 	if h.deps.Prober != nil {
 		h.deps.Prober.Cleanup(alive)
 	}

@@ -185,6 +185,8 @@ type Handler struct {
 	remains map[types.UID]bool
 	// reported has the pods whose end was reported, and is kept until it is delivered.
 	reported map[types.UID]bool
+	// resizes has the pods that wait for other resources.
+	resizes resizes
 	// removals are the removals of directories that are under way.
 	removals removals
 }
@@ -222,7 +224,8 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 		deps: deps, opts: opts, log: opts.Logger,
 		recheck: func() {},
 		refused: map[types.UID]struct{}{}, stopping: map[types.UID]struct{}{}, sweep: true,
-		known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
+		resizes: resizes{pending: map[types.UID]pendingResize{}},
+		known:   map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
 	}
 	h.ended = h.recordEnd
 	if r, ok := runtime.Optional[Rechecker](deps.Status); ok {
@@ -265,12 +268,18 @@ func (h *Handler) Prepare(ctx context.Context) error {
 
 // HandlePodAdditions implements [SyncHandler]. It admits the pods, the oldest first, and
 // gives them to their workers. A pod that an earlier agent ran under the same full name
-// is stopped first. A pod that arrives Succeeded or Failed is not admitted: its worker
+// is stopped first. A pod that an earlier agent could not resize has the resources that it
+// held then, until all others have theirs. A pod that arrives Succeeded or Failed is not admitted: its worker
 // only takes it down (kubelet: HandlePodAdditions). The same holds for one whose deletion
 // was requested: it does not start, and a refusal would be in its status for nothing.
 func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	active := h.active(pods)
-	for _, pod := range oldestFirst(pods) {
+	var toResize []*v1.Pod
+	for _, wanted := range oldestFirst(pods) {
+		pod := wanted
+		if held := heldBefore(wanted); held != nil {
+			pod = withResources(wanted, held)
+		}
 		h.deps.Pods.Set(pod)
 		delete(h.stopping, pod.UID)
 		if runtime.IsMirror(pod) {
@@ -293,6 +302,12 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 		h.record(pod, runtime.Record{Kind: runtime.KindAdmit})
 		h.keep(pod)
 		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
+		if pod != wanted {
+			toResize = append(toResize, wanted)
+		}
+	}
+	if len(toResize) > 0 {
+		h.HandlePodUpdates(toResize)
 	}
 }
 
@@ -317,18 +332,20 @@ func (h *Handler) endPredecessors(added *v1.Pod) {
 	})
 }
 
-// HandlePodUpdates implements [SyncHandler]. It passes the changes to the workers.
+// HandlePodUpdates implements [SyncHandler]. It passes the changes to the workers. A pod whose
+// new resources are not free keeps those that it has.
 func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
+		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {
+			h.deps.Pods.Set(pod)
+			if refused {
+				h.updateRefused(pod)
+			}
+			continue
+		}
+		pod = h.allocate(old, pod)
 		h.deps.Pods.Set(pod)
-		if runtime.IsMirror(pod) {
-			continue
-		}
-		if _, refused := h.refused[pod.UID]; refused {
-			h.updateRefused(pod)
-			continue
-		}
 		h.keep(pod)
 		if old != nil {
 			h.recordUpdate(old, pod)
@@ -401,6 +418,9 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
+		if old != nil && runtime.Resizable(pod) { // its resources are those that it holds
+			pod = withResources(pod, old)
+		}
 		h.deps.Pods.Set(pod)
 		ended := final(pod.Status.Phase)
 		if _, refused := h.refused[pod.UID]; (ended || probesDiffer(old, pod)) && !refused && !runtime.IsMirror(pod) {

@@ -49,7 +49,11 @@ func notApplied(old, updated *v1.Pod) []string {
 		if kind == runtime.InitContainer {
 			list = "spec.initContainers{"
 		}
-		paths = append(paths, differences(list+c.Name+"}", was, c, appliedToContainer)...)
+		applied := appliedToContainer
+		if runtime.Resizable(updated) {
+			applied = append(slices.Clone(applied), "Resources", "ResizePolicy")
+		}
+		paths = append(paths, differences(list+c.Name+"}", was, c, applied)...)
 	}
 	return paths
 }

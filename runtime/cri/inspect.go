@@ -232,6 +232,7 @@ func statusOf(id runtime.ContainerID, sandboxID string, s *criv1.ContainerStatus
 		User:         userOf(s.GetUser()),
 		StopSignal:   translate.StopSignalFromCRI(s.GetStopSignal()),
 		Resources:    resourcesOf(s.GetResources().GetLinux()),
+		ResizeHash:   record.ResizeHash,
 	}
 	if status.ImageID == "" { // runtimes made before CRI had the field (Kubernetes 1.30)
 		status.ImageID = status.ImageRef
@@ -267,9 +268,12 @@ func userOf(u *criv1.ContainerUser) *v1.ContainerUser {
 	}}
 }
 
-// resourcesOf converts cgroup values to the API's resources. It returns nil if there are
-// none.
+// resourcesOf converts cgroup values to the API's resources. It returns nil if the runtime
+// does not report them.
 func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
+	if l == nil {
+		return nil
+	}
 	limits, requests := v1.ResourceList{}, v1.ResourceList{}
 	if quota, period := l.GetCpuQuota(), l.GetCpuPeriod(); quota > 0 && period > 0 && quota <= math.MaxInt64/1000 {
 		limits[v1.ResourceCPU] = *resource.NewMilliQuantity(quota*1000/period, resource.DecimalSI)
@@ -281,9 +285,6 @@ func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
 	// restores these. 2 is the kernel's minimum and means no request.
 	if shares := l.GetCpuShares(); shares > 2 && shares <= math.MaxInt64/1000 {
 		requests[v1.ResourceCPU] = *resource.NewMilliQuantity((shares*1000+1023)/1024, resource.DecimalSI)
-	}
-	if len(limits) == 0 && len(requests) == 0 {
-		return nil
 	}
 	res := &v1.ResourceRequirements{}
 	if len(limits) > 0 {

@@ -31,6 +31,8 @@ type podMemory struct {
 	hooked map[string]bool
 	// postStarted has the IDs of containers whose postStart hook was run or is not owed.
 	postStarted map[string]bool
+	// resized has the resources that containers were given while they ran, by their IDs.
+	resized map[string]string
 }
 
 // pullFailure is the last failure to pull an image.
@@ -60,7 +62,7 @@ func (m *memory) with(uid types.UID, f func(*podMemory)) {
 	}
 	p := m.pods[uid]
 	if p == nil {
-		p = &podMemory{pulls: map[string]pullFailure{}, hooked: map[string]bool{}, postStarted: map[string]bool{}}
+		p = &podMemory{pulls: map[string]pullFailure{}, hooked: map[string]bool{}, postStarted: map[string]bool{}, resized: map[string]string{}}
 		m.pods[uid] = p
 	}
 	p.used = now

@@ -39,7 +39,7 @@ func (r *Runtime) SyncPod(ctx context.Context, req runtime.PodSync) (runtime.Syn
 		s.Status = &runtime.PodStatus{PodRef: s.ref}
 	}
 	err := s.run(ctx)
-	res := runtime.SyncResult{Changed: s.changed, RetryAfter: s.retryAfter}
+	res := runtime.SyncResult{Changed: s.changed, RetryAfter: s.retryAfter, ResizeError: s.resizeError}
 	if len(s.waiting) > 0 {
 		res.Waiting = s.waiting
 	}
@@ -57,6 +57,8 @@ type podSync struct {
 	changed    bool
 	retryAfter time.Duration
 	waiting    map[string]v1.ContainerStateWaiting
+	// resizeError is [runtime.SyncResult].ResizeError.
+	resizeError string
 
 	// The sandbox of the containers to start, set by prepare and makeSandbox.
 	pod       *translate.Pod
@@ -96,7 +98,7 @@ func (s *podSync) run(ctx context.Context) error {
 		failed, err := s.kill(ctx, acts.Kill)
 		errs = append(errs, err)
 		acts.Start = slices.DeleteFunc(acts.Start, func(st plan.Start) bool { return failed[st.Container.Name] })
-		errs = append(errs, s.finishPostStarts(ctx, acts))
+		errs = append(errs, s.resize(ctx, acts.Resize), s.finishPostStarts(ctx, acts))
 	}
 	if !acts.CreateSandbox && len(acts.Start) == 0 {
 		return errors.Join(errs...)
@@ -114,8 +116,12 @@ func (s *podSync) plan() plan.Actions {
 		}
 		maps.DeleteFunc(p.hooked, removed)
 		maps.DeleteFunc(p.postStarted, removed)
+		maps.DeleteFunc(p.resized, func(id string, _ string) bool { return removed(id, false) })
 	})
 	acts := plan.Compute(in) // without the lock: there is no other sync of this pod
+	if len(acts.Resize) > 0 {
+		s.r.pods.with(s.ref.UID, func(p *podMemory) { acts.Resize = dropResized(p, acts.Resize) })
+	}
 	if s.Record != nil {
 		for _, r := range plan.Records(in, acts) {
 			s.Record(r)

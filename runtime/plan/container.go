@@ -30,12 +30,15 @@ func (p *planner) decide(c *v1.Container, kind runtime.ContainerKind, n *runtime
 	}
 	reason, message := p.fault(c, kind, n)
 	if reason == "" {
+		if due := runtime.ResizeDue(p.Pod, c, kind, n); len(due) > 0 {
+			p.out.Resize = append(p.out.Resize, Resize{Container: c, Kind: kind, Instance: *n, Resources: due})
+		}
 		return keep
 	}
 	// An instance in an unknown state or of another definition is replaced under any
 	// policy: the pod does not have the container that its spec requests.
-	again := reason == ReasonUnknown || reason == ReasonChanged || restartsAfterKill(p.Pod, c)
-	if again && reason != ReasonUnknown && kind == runtime.MainContainer { // kubelet's texts
+	again := reason == ReasonUnknown || reason == ReasonChanged || reason == ReasonResize || restartsAfterKill(p.Pod, c)
+	if again && reason != ReasonUnknown && reason != ReasonResize && kind == runtime.MainContainer { // kubelet's texts
 		message += ", will be restarted"
 	}
 	p.kill(c, n, reason, message)
@@ -76,6 +79,8 @@ func (p *planner) fault(c *v1.Container, kind runtime.ContainerKind, n *runtime.
 		return ReasonUnknown, fmt.Sprintf("%s is in %q state, try killing it before restart", label, n.State)
 	case changed(c, n):
 		return ReasonChanged, label + " " + c.Name + " definition changed"
+	case resized(p.Pod, c, n):
+		return ReasonResize, "Container " + c.Name + " resize requires restart"
 	case !runtime.HasProbe(p.Probes, p.Pod, c, runtime.LivenessProbe) && !runtime.HasProbe(p.Probes, p.Pod, c, runtime.StartupProbe):
 		return "", ""
 	}
@@ -138,6 +143,12 @@ func restartsAfterKill(pod *v1.Pod, c *v1.Container) bool {
 // if the hash was not recorded.
 func changed(c *v1.Container, n *runtime.ContainerStatus) bool {
 	return n.Hash != 0 && n.Hash != runtime.ContainerHash(c)
+}
+
+// resized reports whether the instance was created with other resources whose change requires
+// a restart. It is false if they were not recorded.
+func resized(pod *v1.Pod, c *v1.Container, n *runtime.ContainerStatus) bool {
+	return n.ResizeHash != 0 && runtime.Resizable(pod) && n.ResizeHash != runtime.ResizeHash(c)
 }
 
 // succeeded reports whether an init container has succeeded. n may be nil.

@@ -71,6 +71,9 @@
 //   - Sidecars are stopped after init containers that still run, and nothing is stopped
 //     after ephemeral containers.
 //
-// Compute does not resize containers in place. It does not implement the restart rule
+// Compute resizes containers in place (KEP-1287) by comparing what the runtime reports with
+// the spec, while kubelet keeps a record of what it has set. The resources whose change
+// requires a restart are recorded with the container. A non-restartable init container is
+// resized as well, as kubelet does since 1.36. It does not implement the restart rule
 // action RestartAllContainers: such a rule restarts its own container only.
 package plan

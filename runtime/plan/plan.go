@@ -27,7 +27,7 @@ type Input struct {
 }
 
 // Actions are the actions to carry out for a pod, in this order: KillPod or Kill, then
-// CreateSandbox, then Start. If none is set, the pod is as its spec requests, or waits.
+// CreateSandbox or Resize, then Start. If none is set, the pod is as its spec requests, or waits.
 type Actions struct {
 	// KillPod means that everything in the status is to be stopped: the containers in
 	// their [StopOrder], then the sandboxes. If CreateSandbox is set, the reason is that
@@ -47,6 +47,9 @@ type Actions struct {
 	// then main containers, each in the order of the spec. They do not depend on each
 	// other: if one fails, the others are still started.
 	Start []Start
+	// Resize has the running containers whose resources are to be changed in place, after the
+	// stops and before the starts. They do not depend on each other.
+	Resize []Resize
 	// Waiting has the containers that are due but in back-off, by name.
 	Waiting map[string]v1.ContainerStateWaiting
 	// RetryAfter is the time until the first container in Waiting may start. It is 0 if
@@ -69,6 +72,9 @@ const (
 	// ReasonObsolete: the instance does not belong to the pod. Its container is not in the
 	// spec, or has a newer instance, or its sandbox is not in use any more.
 	ReasonObsolete = "Obsolete"
+	// ReasonResize: the resources of the container have changed, and by its resize policy it
+	// is restarted then.
+	ReasonResize = "Resize"
 )
 
 // Kill is a container to stop.
@@ -79,6 +85,17 @@ type Kill struct {
 	// GracePeriod is the grace period in seconds: that of the failed probe, or that of the
 	// pod.
 	GracePeriod int64
+}
+
+// Resize is a running container whose resources are to be changed in place.
+type Resize struct {
+	// Container is part of the pod's spec, not a copy. It has the new resources.
+	Container *v1.Container
+	Kind      runtime.ContainerKind
+	// Instance is the one that runs.
+	Instance runtime.ContainerStatus
+	// Resources are those that differ, see [runtime.ResizeDue].
+	Resources []v1.ResourceName
 }
 
 // Start is a container to create and start.
@@ -116,7 +133,7 @@ func Compute(in Input) Actions {
 		p.planSandbox()
 	}
 	if p.out.KillPod {
-		p.out.Kill = nil // KillPod includes them
+		p.out.Kill, p.out.Resize = nil, nil // KillPod includes them
 		if !p.out.CreateSandbox {
 			p.due = nil
 		}

@@ -2,6 +2,9 @@ package plan
 
 import (
 	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -34,7 +37,7 @@ const (
 // carried out. in is its input, and a its result. A back-off that the call before decided
 // is not among them.
 func Records(in Input, a Actions) []runtime.Record {
-	if !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.Start) == 0 && len(a.Waiting) == 0 {
+	if !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.Resize) == 0 && len(a.Start) == 0 && len(a.Waiting) == 0 {
 		return nil // the most frequent case
 	}
 	if in.Status == nil {
@@ -53,6 +56,13 @@ func Records(in Input, a Actions) []runtime.Record {
 		decide(runtime.Record{
 			Kind: runtime.KindStopContainer, Container: k.Container.Name, Attempt: uint32(max(0, k.Container.RestartCount)),
 			Reason: k.Reason, Message: k.Message, Duration: seconds.Duration(k.GracePeriod),
+		})
+	}
+	for i := range a.Resize {
+		r := &a.Resize[i]
+		decide(runtime.Record{
+			Kind: runtime.KindResizeContainer, Container: r.Container.Name, Attempt: uint32(max(0, r.Instance.RestartCount)),
+			Message: joinNames(r.Resources),
 		})
 	}
 	if a.CreateSandbox {
@@ -75,6 +85,14 @@ func Records(in Input, a Actions) []runtime.Record {
 		})
 	}
 	return out
+}
+
+func joinNames(names []v1.ResourceName) string {
+	var out []string
+	for _, name := range names {
+		out = append(out, string(name))
+	}
+	return strings.Join(out, ", ")
 }
 
 // sandboxReason returns why the pod needs another sandbox.

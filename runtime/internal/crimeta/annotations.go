@@ -22,6 +22,9 @@ const AnnotationImageVolumes = "kubeletkit.io/container.image-volumes"
 // [time.Duration.String]. kubelet has no such annotation, and ignores it.
 const AnnotationBackoff = "kubeletkit.io/container.backoff"
 
+// AnnotationResizeHash has [runtime.ContainerStatus].ResizeHash, if it is not 0.
+const AnnotationResizeHash = "kubeletkit.io/container.resize-hash"
+
 // Annotations of containers, as kubelet has them.
 const (
 	AnnotationHash                     = "io.kubernetes.container.hash"
@@ -40,6 +43,9 @@ func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int32, extr
 	a := make(map[string]string, len(extra)+8)
 	maps.Copy(a, extra)
 	a[AnnotationHash] = strconv.FormatUint(runtime.ContainerHash(c), 16)
+	if hash := runtime.ResizeHash(c); hash != 0 {
+		a[AnnotationResizeHash] = strconv.FormatUint(hash, 16)
+	}
 	a[AnnotationRestartCount] = strconv.FormatInt(int64(restartCount), 10)
 	a[AnnotationTerminationMessagePath] = c.TerminationMessagePath
 	a[AnnotationTerminationMessagePolicy] = string(c.TerminationMessagePolicy)
@@ -82,6 +88,8 @@ type Record struct {
 	Ports                    []v1.ContainerPort
 	// Backoff is not negative.
 	Backoff time.Duration
+	// ResizeHash is [runtime.ContainerStatus].ResizeHash.
+	ResizeHash uint64
 }
 
 // GracePeriod returns the grace period of the pod in seconds: that of its deletion,
@@ -123,6 +131,10 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 	read(AnnotationBackoff, func(s string) error {
 		d, err := time.ParseDuration(s)
 		r.Backoff = max(d, 0)
+		return err
+	})
+	read(AnnotationResizeHash, func(s string) (err error) {
+		r.ResizeHash, err = strconv.ParseUint(s, 16, 64)
 		return err
 	})
 	read(AnnotationDeletionGracePeriod, seconds(&r.DeletionGracePeriod))

@@ -87,6 +87,20 @@ func containerResources(in *Container) *criv1.LinuxContainerResources {
 	return r
 }
 
+// ResizedResources returns the resources to give to a running instance of the container. In
+// an update 0 means no change to a runtime, so a limit that is not there is -1.
+func ResizedResources(in *Container) *criv1.LinuxContainerResources {
+	r := containerResources(in)
+	if r.CpuQuota == 0 && !in.Pod.Node.NoCPUQuota {
+		r.CpuQuota = -1
+	}
+	if r.MemoryLimitInBytes == 0 {
+		r.MemoryLimitInBytes = -1
+	}
+	r.HugepageLimits = nil // they do not change
+	return r
+}
+
 // forbidSwap forbids the container to use swap. In cgroup v1 the limit is for the sum of
 // memory and swap, and has no effect without a limit on memory.
 func forbidSwap(r *criv1.LinuxContainerResources, cgroupV2 bool) {

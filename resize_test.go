@@ -1,0 +1,133 @@
+package kubeletkit_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
+)
+
+// sized returns a pod in this generation with a limit of memory, and a file that has it.
+func sized(generation int64, memory string) *v1.Pod {
+	return testpod.With(makePod("web"), func(pod *v1.Pod) {
+		pod.Generation, pod.Annotations = generation, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
+		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
+		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
+		pod.Spec.Volumes = []v1.Volume{{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
+			Items: []v1.DownwardAPIVolumeFile{{Path: "limit", ResourceFieldRef: &v1.ResourceFieldSelector{
+				ContainerName: pod.Spec.Containers[0].Name, Resource: "limits.memory", Divisor: resource.MustParse("1Mi"),
+			}}},
+		}}}}
+	})
+}
+
+func resizeConditions(s v1.PodStatus) []string {
+	var out []string
+	for _, c := range s.Conditions {
+		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+			out = append(out, string(c.Type)+" "+c.Reason)
+		}
+	}
+	return out
+}
+
+// The container, the status and the files of a pod have the same resources at each moment: those
+// that it holds, not those that it requests.
+func TestResize(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		var events []string
+		n := startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
+			o.Limits.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
+			o.EveryEvent = func(e runtime.Event) { events = append(events, e.Reason) }
+		})
+		defer n.stop(t)
+		pod := sized(1, "64Mi")
+		check := func(observed int64, memory, file string, conditions ...string) {
+			t.Helper()
+			n.after(5 * time.Second)
+			s, _ := n.sink.Latest(pod.UID)
+			require.Len(t, s.ContainerStatuses, 1)
+			c := s.ContainerStatuses[0]
+			assert.Equal(t, memory, c.AllocatedResources.Memory().String(), "allocated")
+			assert.Equal(t, memory, s.AllocatedResources.Memory().String(), "allocated to the pod")
+			assert.Equal(t, conditions, resizeConditions(s))
+			assert.Equal(t, observed, s.ObservedGeneration)
+			assert.Zero(t, c.RestartCount)
+			data, err := os.ReadFile(filepath.Join(dir, "pods", string(pod.UID), "volumes/kubernetes.io~downward-api/info/limit"))
+			require.NoError(t, err)
+			assert.Equal(t, file, string(data))
+		}
+		inForce := func() string {
+			status, _ := n.RuntimeStatus(pod.UID)
+			return status.Newest(pod.Spec.Containers[0].Name).Resources.Limits.Memory().String()
+		}
+		n.source.Set(pod)
+		check(1, "64Mi", "64")
+		n.source.Set(sized(2, "128Mi"))
+		check(2, "128Mi", "128")
+		assert.Equal(t, "128Mi", inForce())
+		n.source.Set(sized(3, "512Mi"))
+		check(3, "128Mi", "128", "PodResizePending Deferred")
+
+		// Below what it uses: allocated, but not in force.
+		rt.SetUsage(fake.Target{}, fake.Usage{Memory: 48 << 20})
+		n.source.Set(sized(4, "32Mi"))
+		check(4, "32Mi", "32", "PodResizeInProgress Error")
+		s, _ := n.sink.Latest(pod.UID)
+		assert.Equal(t, "128Mi", s.ContainerStatuses[0].Resources.Limits.Memory().String(), "what is in force")
+		assert.Equal(t, "128Mi", inForce())
+		rt.SetUsage(fake.Target{}, fake.Usage{Memory: 16 << 20})
+		n.after(time.Minute)
+		check(4, "32Mi", "32")
+		assert.Equal(t, "32Mi", inForce())
+		assert.Contains(t, events, "ResizeStarted")
+		assert.Contains(t, events, "ResizeDeferred")
+		assert.Contains(t, events, "ResizeError")
+		assert.Equal(t, "ResizeCompleted", events[len(events)-1])
+		n.source.Set() // nothing stays mounted
+		n.after(time.Minute)
+	})
+}
+
+// A restarted agent without a record of its own finds what the pod holds in its status.
+func TestAPendingResizeAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Options{})
+		limit := func(o *kubeletkit.Options) {
+			o.Limits.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
+		}
+		n := startAPINode(t, dir, rt, limit)
+		n.source.Set(sized(1, "64Mi"))
+		n.after(5 * time.Second)
+		n.source.Set(sized(2, "512Mi"))
+		n.after(5 * time.Second)
+		pod := n.reported(sized(2, "512Mi"))
+		n.stop(t)
+
+		n = startAPINode(t, dir, rt, limit)
+		defer n.stop(t)
+		n.source.Set(pod)
+		n.after(5 * time.Second)
+		s := n.Pods()[0].Status
+		assert.Equal(t, v1.PodRunning, s.Phase)
+		assert.Equal(t, "64Mi", s.ContainerStatuses[0].AllocatedResources.Memory().String())
+		assert.Equal(t, []string{"PodResizePending Deferred"}, resizeConditions(s))
+		assert.Zero(t, s.ContainerStatuses[0].RestartCount)
+		n.source.Set() // nothing stays mounted
+		n.after(time.Minute)
+	})
+}

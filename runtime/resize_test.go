@@ -1,0 +1,80 @@
+package runtime_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// list is a list of resources: names and amounts in turn.
+func list(pairs ...string) v1.ResourceList {
+	out := v1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func resizable(c v1.Container) *v1.Pod {
+	pod := &v1.Pod{}
+	pod.Generation, pod.Annotations = 2, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
+	pod.Spec.Containers = []v1.Container{c}
+	return pod
+}
+
+func TestResizeDue(t *testing.T) {
+	none := v1.ResourceRequirements{}
+	for name, tc := range map[string]struct {
+		spec, actual v1.ResourceRequirements
+		want         []v1.ResourceName
+	}{
+		"nothing requested":     {none, none, nil},
+		"as requested":          {v1.ResourceRequirements{Requests: list("cpu", "300m"), Limits: list("cpu", "1500m", "memory", "64Mi")}, v1.ResourceRequirements{Requests: list("cpu", "300m"), Limits: list("cpu", "1500m", "memory", "64Mi")}, nil},
+		"rounded by the kernel": {v1.ResourceRequirements{Requests: list("cpu", "1m"), Limits: list("cpu", "5m")}, v1.ResourceRequirements{Limits: list("cpu", "10m")}, nil},
+		"the limit is the request": {v1.ResourceRequirements{Limits: list("cpu", "500m")},
+			v1.ResourceRequirements{Requests: list("cpu", "500m"), Limits: list("cpu", "500m")}, nil},
+		"a request of memory":   {v1.ResourceRequirements{Requests: list("memory", "1Gi")}, none, nil},
+		"another request":       {v1.ResourceRequirements{Requests: list("cpu", "301m")}, v1.ResourceRequirements{Requests: list("cpu", "300m")}, []v1.ResourceName{"cpu"}},
+		"another limit of CPU":  {v1.ResourceRequirements{Requests: list("cpu", "1"), Limits: list("cpu", "2")}, v1.ResourceRequirements{Requests: list("cpu", "1"), Limits: list("cpu", "1")}, []v1.ResourceName{"cpu"}},
+		"another limit, memory": {v1.ResourceRequirements{Limits: list("memory", "65Mi")}, v1.ResourceRequirements{Limits: list("memory", "64Mi")}, []v1.ResourceName{"memory"}},
+		"both, added":           {v1.ResourceRequirements{Limits: list("cpu", "1", "memory", "64Mi")}, none, []v1.ResourceName{"cpu", "memory"}},
+		"a limit removed":       {none, v1.ResourceRequirements{Limits: list("memory", "64Mi")}, []v1.ResourceName{"memory"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := v1.Container{Name: "main", Resources: tc.spec}
+			n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, Resources: &tc.actual}
+			pod := resizable(c)
+			assert.Equal(t, tc.want, runtime.ResizeDue(pod, &c, runtime.MainContainer, n))
+			assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.EphemeralContainer, n))
+			assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, nil))
+			pod.Generation = 1
+			assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, n), "a pod that was never changed")
+			pod.Generation = 2
+			n.Resources = nil
+			assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, n), "not reported")
+		})
+	}
+}
+
+func TestResizeDueWithLimitsOfThePod(t *testing.T) {
+	c := v1.Container{Name: "main"}
+	pod := resizable(c)
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: list("memory", "64Mi")}
+	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, Resources: &v1.ResourceRequirements{Limits: list("memory", "64Mi")}}
+	assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, n))
+}
+
+func TestResizeHash(t *testing.T) {
+	restart := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired}, {ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	of := func(cpu, memory string) uint64 {
+		return runtime.ResizeHash(&v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: list("cpu", cpu, "memory", memory)}})
+	}
+	assert.NotZero(t, of("1", "64Mi"))
+	assert.Equal(t, of("1", "64Mi"), of("2", "65536Ki"), "CPU needs no restart, and equal amounts are equal")
+	assert.NotEqual(t, of("1", "64Mi"), of("1", "65Mi"))
+	assert.Zero(t, runtime.ResizeHash(&v1.Container{ResizePolicy: restart[:1]}))
+}
