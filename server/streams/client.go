@@ -1,7 +1,6 @@
 package streams
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -64,18 +63,14 @@ func (c *client) streams(s *session, tty bool) runtime.Streams {
 	out.Sizes = sizes
 	go func() { // ends with the stream or the session
 		defer close(sizes)
-		dec := json.NewDecoder(c.sizes)
-		for {
-			var size runtime.TerminalSize
-			if dec.Decode(&size) != nil {
-				return
-			}
+		readSizes(c.sizes, func(size runtime.TerminalSize) error {
 			select {
 			case sizes <- size:
+				return nil
 			case <-s.ctx.Done():
-				return
+				return s.ctx.Err()
 			}
-		}
+		})
 	}()
 	return out
 }
@@ -141,8 +136,12 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 	}
 	var mu sync.Mutex // guards expected
 	arrived := make(chan opened, count)
-	// The server sends no pings: with them, one client of many that connected at once did not
-	// receive the reply to a stream now and then. Clients send some.
+	// The server sends no pings, because it must not send before the client does. The client of
+	// k8s.io/streaming (httpstream/spdy/roundtripper.go, SpdyRoundTripper.RoundTrip) reads the
+	// answer 101 from a bufio.Reader, and drops it with all that it holds. A ping that has arrived
+	// by then is lost, whole or in part; after a part, the client understands no further frame and
+	// misses the replies to its streams. Without pings the first frame of the server is such a
+	// reply. Clients send pings themselves.
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w), req, func(stream httpstream.Stream, replied <-chan struct{}) error {
 		mu.Lock()
 		defer mu.Unlock()

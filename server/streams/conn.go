@@ -54,6 +54,13 @@ type hijacker struct {
 	s *session
 }
 
+// WriteHeader leaves out answers before the last one (1xx), which a runtime's server may send.
+func (h *hijacker) WriteHeader(code int) {
+	if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
+		h.ResponseWriter.WriteHeader(code)
+	}
+}
+
 // Hijack implements [http.Hijacker]. It also works for writers of middleware that have the
 // method Unwrap.
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -98,11 +100,19 @@ func dropToken(header http.Header) {
 	header.Set(wsstream.WebSocketProtocolHeader, strings.Join(kept, ", "))
 }
 
-// upgradeOrRefusal leaves of an answer that is no upgrade what it says if it is an error: it must
-// not lead the client elsewhere, or set cookies for this server. As in kubelet, other answers are
-// errors.
+// upgradeHeaders are the headers of an answer 101 that clients need.
+var upgradeHeaders = []string{
+	httpstream.HeaderConnection, httpstream.HeaderUpgrade, httpstream.HeaderProtocolVersion,
+	"Sec-Websocket-Accept", "Sec-Websocket-Extensions", wsstream.WebSocketProtocolHeader, "Sec-Websocket-Version",
+}
+
+// upgradeOrRefusal leaves of an upgrade what the client needs for it, and of another answer what it
+// says if it is an error: it must not lead the client elsewhere, or set cookies for this server. As
+// in kubelet, other answers are errors.
 func upgradeOrRefusal(resp *http.Response) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
+		maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { return !slices.Contains(upgradeHeaders, name) })
+		resp.Status = "" // it has a text
 		return nil
 	}
 	if resp.StatusCode < http.StatusBadRequest {
@@ -248,11 +258,14 @@ func relay(c *client, streams map[string]httpstream.Stream) (status []byte) {
 		}()
 	}
 	if c.sizes != nil {
-		var sizes io.Writer = io.Discard // no terminal
-		if stream := streams[typeResize]; stream != nil {
-			sizes = stream
-		}
-		go func() { _, _ = io.Copy(sizes, c.sizes) }()
+		go func() {
+			if stream := streams[typeResize]; stream != nil {
+				enc := json.NewEncoder(stream)
+				readSizes(c.sizes, func(size runtime.TerminalSize) error { return enc.Encode(size) })
+				return
+			}
+			_, _ = io.Copy(io.Discard, c.sizes) // no terminal
+		}()
 	}
 	var outputs sync.WaitGroup
 	if c.stdout != nil {

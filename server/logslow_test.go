@@ -1,0 +1,117 @@
+package server_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	goruntime "runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/server"
+)
+
+// opened returns how often this process has the file open.
+func opened(t *testing.T, path string) (n int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("needs /proc")
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == path {
+			n++
+		}
+	}
+	return n
+}
+
+// heap returns the memory that is in use, in bytes.
+func heap() int64 {
+	goruntime.GC()
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Clients of a log that never read cost little memory, and lose their connection when their time to
+// receive is over. Their files are closed then.
+func TestClientsOfALogThatNeverRead(t *testing.T) {
+	const clients = 20
+	for name, tt := range map[string]struct {
+		patience time.Duration
+		trust    func(http.Handler) http.Handler
+	}{
+		"trusted":     {4 * time.Hour, server.Trusted},
+		"not trusted": {30 * time.Second, func(h http.Handler) http.Handler { return h }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // which fails if a goroutine is left
+				n := newNode(t)
+				log := n.start("main")
+				writeLog(t, log, 32<<20)
+				l := newPipes("127.0.0.1")
+				stop := serve(t, l, tt.trust(server.Control(n, n, server.Options{})))
+				before, conns := heap(), []net.Conn{}
+				for range clients {
+					c := l.dial()
+					ask(t, c, logPath, "localhost")
+					conns = append(conns, c)
+				}
+				synctest.Wait()
+				assert.Equal(t, clients, opened(t, log))
+				assert.Less(t, (heap()-before)/clients, int64(512<<10), "bytes for each")
+				time.Sleep(tt.patience - time.Second) // virtual
+				synctest.Wait()
+				assert.Equal(t, clients, opened(t, log))
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				assert.Zero(t, opened(t, log))
+				for _, c := range conns {
+					_, err := io.ReadAll(c)
+					require.NoError(t, err, "the server has closed it")
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// The same is so for one that follows, with the buffers of real sockets.
+func TestAFollowerThatNeverReads(t *testing.T) {
+	n := newNode(t)
+	log := n.start("main")
+	writeLog(t, log, 64<<20)
+	h, ended := server.Control(n, n, server.Options{}), make(chan struct{})
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	stop := serve(t, l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		defer close(ended)
+		assert.NoError(t, http.NewResponseController(w).SetWriteDeadline(time.Now().Add(500*time.Millisecond)))
+		h.ServeHTTP(w, req)
+	}))
+	before := heap()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	ask(t, c, logPath+"?follow=true", "localhost")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for opened(t, log) == 0 && ctx.Err() == nil {
+		goruntime.Gosched()
+	}
+	assert.Less(t, heap()-before, int64(2<<20), "bytes")
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		t.Error("the handler goes on")
+	}
+	assert.Zero(t, opened(t, log))
+	require.NoError(t, c.Close())
+	stop()
+}
