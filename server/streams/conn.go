@@ -13,10 +13,16 @@ import (
 	"time"
 )
 
-// linger is the time that a client has to close its connection after the last byte for it
-// was written. A connection that is closed while data of the client is unread is reset, and
-// the client may then lose what was written last, such as the exit code.
-const linger = time.Second
+// A connection that is closed while data of the client is unread, or to which the client sends
+// something later, such as a ping, is reset, and the client loses what it has not received yet, such
+// as the exit code.
+const (
+	// linger is the time that a client has to close its connection after it has received all.
+	linger = time.Second
+	// patience is the time that a client has to receive all. It is that of the ports of package
+	// server.
+	patience = 30 * time.Second
+)
 
 // checkPeriod is the time between two looks whether the client is still there, if what it has
 // sent is not read. It is not read while the process does not read its input.
@@ -29,6 +35,7 @@ type session struct {
 	cancel context.CancelFunc
 	idle   time.Duration // negative means no limit
 	period time.Duration // checkPeriod
+	linger time.Duration // linger
 	conn   *clientConn   // nil before the connection is taken over
 	// ping sends something that the client ignores; nil if there is no such thing. A client
 	// that is gone, but whose machine still has data for this one, is only noticed so.
@@ -78,12 +85,15 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
 }
 
-// inner returns the connection in a connection, such as that of TLS, or nil.
-func inner(conn net.Conn) net.Conn {
-	if outer, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		return outer.NetConn()
+// innermost returns the connection in a connection, such as that of TLS.
+func innermost(conn net.Conn) net.Conn {
+	for {
+		outer, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return conn
+		}
+		conn = outer.NetConn()
 	}
-	return nil
 }
 
 // clientConn is the connection of a client after the request.
@@ -95,6 +105,7 @@ type clientConn struct {
 	lastUse  atomic.Int64 // in nanoseconds since 1970
 	reading  atomic.Bool
 	pinging  atomic.Bool
+	ending   atomic.Bool // end was called
 
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -122,14 +133,20 @@ func (c *clientConn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Write implements [net.Conn]. A failure ends the session: the client is gone.
+// Write implements [net.Conn]. A failure ends the session: the client is gone. After Close it does
+// not: libraries answer pings then.
 func (c *clientConn) Write(b []byte) (n int, err error) {
 	n, err = c.Conn.Write(b)
 	if n > 0 {
 		c.used()
 	}
 	if err != nil {
-		c.s.cancel()
+		c.mu.Lock()
+		closing := c.closing
+		c.mu.Unlock()
+		if !closing {
+			c.s.cancel()
+		}
 	}
 	return n, err
 }
@@ -137,6 +154,9 @@ func (c *clientConn) Write(b []byte) (n int, err error) {
 // check ends the session if nothing was sent or received for the idle time, or if the client
 // is gone and nobody reads from the connection, who would notice that.
 func (c *clientConn) check() {
+	if c.ending.Load() {
+		return // end has limits of its own, and nothing can be sent
+	}
 	next := c.nextCheck()
 	if next <= 0 || !c.reading.Load() && disconnected(c.Conn) {
 		c.s.cancel()
@@ -174,18 +194,29 @@ func (c *clientConn) Close() error {
 	if !first {
 		return nil
 	}
-	_ = c.Conn.SetWriteDeadline(time.Now().Add(linger)) // also for a write that is under way
-	left := linger
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(c.s.linger)) // also for a write that is under way
+	left := c.s.linger
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		left = 0
+	} else if err := half.CloseWrite(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // TLS waits for room
 		left = 0
 	}
 	return c.Conn.SetReadDeadline(time.Now().Add(left))
 }
 
-// end closes the connection when the client has done so, or after a short time.
+// end closes the connection when the client has done so, or a short time after the client has
+// received all.
 func (c *clientConn) end() {
+	c.ending.Store(true)
 	_ = c.Close()
-	_, _ = io.Copy(io.Discard, c.Conn) // until the deadline, or until it is closed
+	for began := time.Now(); ; {
+		// Until the client closes the connection, or the deadline.
+		if _, err := io.Copy(io.Discard, c.Conn); err == nil || !unreceived(c.Conn) || time.Since(began) > patience {
+			break
+		}
+		_ = c.Conn.SetReadDeadline(time.Now().Add(c.s.linger))
+	}
 	c.abort()
 	c.unhook()
 }

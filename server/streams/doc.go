@@ -46,7 +46,7 @@
 //
 // A session ends when the process, the client or the runtime ends it, when the context of the
 // request ends, or when it was idle for [Options].IdleTimeout. Then its goroutines and
-// connections end too. If a client disconnects while its input waits for a process that does
+// connections end too. A client that is slow has 30 seconds to receive the rest. If a client disconnects while its input waits for a process that does
 // not read, this is noticed within seconds; if the input waits in a connection that is passed
 // on, only when the client's machine gives it up, after some minutes.
 package streams

@@ -113,10 +113,10 @@ func TestBadSizes(t *testing.T) {
 					_, err := conn.Write(append([]byte{0x82, 0x80 | 127, 0, 0, 0, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n), 0, 0, 0, 0, channel}, text...))
 					require.NoError(t, err)
 				}
-				require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+				require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 				before := heap()
 				send(4, text)
-				for range 1000 { // 32 MB
+				for range 256 { // 8 MB
 					send(4, text[len(text)-frame:])
 				}
 				send(0, "from stdin")
@@ -126,7 +126,7 @@ func TestBadSizes(t *testing.T) {
 					require.NoError(t, err, "%q", got)
 					got = append(got, b)
 				}
-				assert.Less(t, heap()-before, int64(8<<20), "bytes")
+				assert.Less(t, heap()-before, int64(4<<20), "bytes")
 				require.NoError(t, conn.Close())
 			})
 		}

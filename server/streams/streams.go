@@ -68,6 +68,7 @@ type Handlers struct {
 	mux       *http.ServeMux
 	sessions  atomic.Int64
 	period    time.Duration // checkPeriod
+	linger    time.Duration // linger
 }
 
 // New returns the handlers. rt is the runtime, which is a [runtime.Streamer] or a
@@ -86,7 +87,7 @@ func New(agent Agent, rt any, opts Options) *Handlers {
 	if opts.MaxForwards == 0 {
 		opts.MaxForwards = 1000
 	}
-	h := &Handlers{agent: agent, opts: opts, log: opts.Logger, transport: newTransport(opts.TLS, opts.SetupTimeout), mux: http.NewServeMux(), period: checkPeriod}
+	h := &Handlers{agent: agent, opts: opts, log: opts.Logger, transport: newTransport(opts.TLS, opts.SetupTimeout), mux: http.NewServeMux(), period: checkPeriod, linger: linger}
 	h.local, _ = runtime.Optional[runtime.Streamer](rt)
 	h.remote, _ = runtime.Optional[runtime.StreamLocator](rt)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -241,7 +242,7 @@ func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f 
 		return
 	}
 	status, _ := h.agent.RuntimeStatus(pod.UID)
-	s := &session{idle: h.opts.IdleTimeout, period: h.period}
+	s := &session{idle: h.opts.IdleTimeout, period: h.period, linger: h.linger}
 	// Libraries log to the logger in the context.
 	s.ctx, s.cancel = context.WithCancel(logr.NewContext(req.Context(), h.log.V(1)))
 	defer s.end()
