@@ -127,15 +127,6 @@ func shellWord(text string) string {
 // warn logs a warning, a level that logr does not have.
 func warn(log logr.Logger, text string) { slog.New(logr.ToSlogHandler(log)).Warn(text) }
 
-// saveMemory lets the garbage collector run when the heap has grown by half, instead of
-// to twice its size: an agent makes little garbage, and the memory that it holds is
-// missing on the node. GOGC and GOMEMLIMIT win.
-func saveMemory() {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(50)
-	}
-}
-
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

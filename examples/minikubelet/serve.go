@@ -45,7 +45,9 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		return left, err
 	}
 	defer func() { _ = rt.Close() }()
-	pods := recent.New(display.Changed)
+	memory := newReleaser(releaseMemory)
+	defer memory.stop()
+	pods := recent.New(func(pod runtime.PodRef) { memory.noted(); display.Changed(pod) })
 	logged := logEvents(slog.New(logr.ToSlogHandler(log)))
 	var broken problems
 	opts, err := agentOptions(s, rt, cgroups, hooks{
