@@ -28,6 +28,8 @@ type disk struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]*diskUsage
+	// shown is what [Collector.Disk] returns, nil if pods has changed since.
+	shown []DiskUsage
 }
 
 // diskUsage is what a pod has on disk. It does not change.
@@ -84,7 +86,7 @@ func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
 			case <-time.After(betweenPods):
 			}
 			d.mu.Lock()
-			d.pods[pod.UID] = usage
+			d.pods[pod.UID], d.shown = usage, nil
 			d.mu.Unlock()
 		}
 		d.forget(known)
@@ -107,17 +109,6 @@ func (d *disk) get(uid types.UID) *diskUsage {
 	return d.pods[uid]
 }
 
-// all returns what was measured of all pods, the latest measurement first.
-func (d *disk) all() []*diskUsage {
-	d.mu.Lock()
-	out := slices.Collect(maps.Values(d.pods))
-	d.mu.Unlock()
-	slices.SortFunc(out, func(a, b *diskUsage) int {
-		return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.pod.UID, b.pod.UID))
-	})
-	return out
-}
-
 // forget drops the pods that are not known any more.
 func (d *disk) forget(known map[types.UID]struct{}) {
 	d.mu.Lock()
@@ -125,6 +116,7 @@ func (d *disk) forget(known map[types.UID]struct{}) {
 	for uid := range d.pods {
 		if _, ok := known[uid]; !ok {
 			delete(d.pods, uid)
+			d.shown = nil
 		}
 	}
 }
@@ -252,26 +244,38 @@ func isEphemeral(pod *v1.Pod, name string) bool {
 
 // Disk returns the last measured usage of the volumes of pods that are claims, and the sizes
 // of the logs of containers, the latest measurement first, without reading anything; and it
-// requests a measurement. A pod that is gone is in it until the next one.
+// requests a measurement. A pod that is gone is in it until the next one. The result is shared and
+// must not be changed; until something is measured, it is the same slice.
 func (c *Collector) Disk() []DiskUsage {
 	c.disk.want()
-	measured := c.disk.all()
-	out := make([]DiskUsage, 0, len(measured))
-	for _, u := range measured {
-		d := DiskUsage{Pod: u.pod, Logs: make(map[string]uint64, len(u.logs))}
+	return c.disk.show()
+}
+
+func (d *disk) show() []DiskUsage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.shown != nil {
+		return d.shown
+	}
+	latest := slices.SortedFunc(maps.Values(d.pods), func(a, b *diskUsage) int {
+		return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.pod.UID, b.pod.UID))
+	})
+	d.shown = make([]DiskUsage, 0, len(latest))
+	for _, u := range latest {
+		usage := DiskUsage{Pod: u.pod, Logs: make(map[string]uint64, len(u.logs))}
 		for i := range u.volumes {
 			if u.volumes[i].PVCRef != nil {
-				d.Claims = append(d.Claims, u.volumes[i])
+				usage.Claims = append(usage.Claims, u.volumes[i])
 			}
 		}
 		for name, logs := range u.logs {
 			if logs.inodes > 0 {
-				d.Logs[name] = logs.bytes
+				usage.Logs[name] = logs.bytes
 			}
 		}
-		out = append(out, d)
+		d.shown = append(d.shown, usage)
 	}
-	return out
+	return d.shown
 }
 
 // DiskUsage is what a pod has on disk.

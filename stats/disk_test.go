@@ -60,6 +60,7 @@ func TestVolumesAndLogs(t *testing.T) {
 		assert.EqualValues(t, 1<<20+*p.Containers[0].Logs.UsedBytes, *p.EphemeralStorage.UsedBytes, "the claim does not count")
 		disk := c.Disk()
 		require.Len(t, disk, 2)
+		assert.Same(t, &disk[0], &c.Disk()[0], "nothing was measured in between")
 		assert.Equal(t, []string{"panics", "web"}, []string{disk[0].Pod.Name, disk[1].Pod.Name}, "the latest measurement is the first")
 		assert.Len(t, disk[1].Claims, 1)
 		assert.Contains(t, disk[1].Logs, "main")

@@ -29,13 +29,11 @@ type metrics struct {
 // of the parts, and of the calls of the container runtime.
 func newMetrics(log logr.Logger) (*metrics, error) {
 	reg, probes, slis := prometheus.NewRegistry(), prometheus.NewRegistry(), prometheus.NewRegistry()
-	for _, c := range []prometheus.Collector{
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
-	} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
+	if err := prommetrics.RegisterProcess(reg); err != nil {
+		return nil, err
+	}
+	if err := reg.Register(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll))); err != nil {
+		return nil, err
 	}
 	parts, err := prommetrics.ForAgent(reg)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
@@ -25,7 +26,7 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	if cgroups != nil {
 		sopts.PodCgroup = cgroups.Parent
 	}
-	collector, err := stats.New(parts.Runtime, agent, sopts)
+	collector, err := stats.New(parts.Runtime, specs{agent}, sopts)
 	if err != nil {
 		return err
 	}
@@ -38,3 +39,10 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	opts.Stats, opts.ResourceMetrics, opts.CadvisorMetrics = collector, statsmetrics.Resource(collector), statsmetrics.Cadvisor(collector)
 	return agent.Add("stats", collector.Run)
 }
+
+// specs is the agent with pods that have no current status: the usage needs none, and these pods
+// are not copied.
+type specs struct{ *kubeletkit.Agent }
+
+// Pods implements [stats.Pods].
+func (s specs) Pods() []*v1.Pod { return s.Parts().PodManager.Pods() }

@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -28,7 +29,7 @@ func serve(h http.Handler) (rec *httptest.ResponseRecorder) {
 func TestSharedEncodings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var encoded atomic.Int64
-		p := page.NewShared("text/plain", func() ([]byte, error) {
+		p := page.NewShared("text/plain", func([]byte) ([]byte, error) {
 			encoded.Add(1)
 			time.Sleep(time.Second)
 			return []byte("page"), nil
@@ -46,7 +47,7 @@ func TestSharedEncodings(t *testing.T) {
 // A panic is that of its request; the others get an error.
 func TestAnEncodingThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := page.NewShared("text/plain", func() ([]byte, error) {
+		p := page.NewShared("text/plain", func([]byte) ([]byte, error) {
 			time.Sleep(time.Second)
 			panic("no")
 		})
@@ -84,7 +85,7 @@ func (s slow) Write(data []byte) (int, error) {
 func TestPanicsDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		encoded := 0
-		p := page.NewShared("text/plain", func() ([]byte, error) {
+		p := page.NewShared("text/plain", func([]byte) ([]byte, error) {
 			if encoded++; encoded <= 10 {
 				panic("no")
 			}
@@ -112,4 +113,32 @@ func TestAcceptedEncodings(t *testing.T) {
 		b.ServeHTTP(rec, req)
 		assert.Equal(t, zipped, rec.Header().Get("Content-Encoding") == "gzip", header)
 	}
+}
+
+// The memory of a page is used again when no request uses the page any more.
+func TestMemoryIsUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var spare []int
+		n := 0
+		p := page.NewShared("text/plain", func(buf []byte) ([]byte, error) {
+			n++
+			assert.Empty(t, buf)
+			spare = append(spare, cap(buf))
+			if n == 1 {
+				buf = make([]byte, 0, 64)
+			}
+			return fmt.Appendf(buf, "page %d", n), nil
+		})
+		assert.Equal(t, "page 1", serve(p).Body.String())
+		assert.Equal(t, "page 2", serve(p).Body.String())
+		s := slow{httptest.NewRecorder(), make(chan struct{})}
+		var done sync.WaitGroup
+		done.Go(func() { p.ServeHTTP(s, httptest.NewRequest(http.MethodGet, "/", nil)) })
+		synctest.Wait()
+		assert.Equal(t, "page 4", serve(p).Body.String())
+		close(s.may)
+		done.Wait()
+		assert.Equal(t, "page 3", s.Body.String())
+		assert.Equal(t, []int{0, 64, 64, 0}, spare)
+	})
 }

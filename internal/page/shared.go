@@ -11,11 +11,14 @@ import (
 // newest of these, which is then as old as its slowest client.
 const maxPages = 4
 
+// maxSpare is the largest page whose memory is used again, in bytes. It stays when nobody asks any more.
+const maxSpare = 256 << 10
+
 // Shared encodes a page for requests. Requests at the same time share an encoding, which
 // begins after they have arrived. Make it with [NewShared].
 type Shared struct {
 	contentType string
-	encode      func() ([]byte, error)
+	encode      func(buf []byte) ([]byte, error)
 	bodies      Bodies
 	// running has room for one token, which is there while a page is encoded.
 	running chan struct{}
@@ -26,6 +29,8 @@ type Shared struct {
 	next, newest *encoded
 	// inMemory is the number of pages that requests use.
 	inMemory int
+	// spare is the memory of a page that is not used any more, for the next one.
+	spare []byte
 }
 
 // encoded is an encoded page.
@@ -38,8 +43,9 @@ type encoded struct {
 
 var errPanicked = errors.New("encoding the page panicked")
 
-// NewShared returns a handler of a page that encode encodes.
-func NewShared(contentType string, encode func() ([]byte, error)) *Shared {
+// NewShared returns a handler of a page. encode appends the page to buf, which is empty and has the
+// memory of an earlier page or none. It is not called twice at the same time.
+func NewShared(contentType string, encode func(buf []byte) ([]byte, error)) *Shared {
 	return &Shared{contentType: contentType, encode: encode, running: make(chan struct{}, 1)}
 }
 
@@ -91,8 +97,10 @@ func (p *Shared) get(ctx context.Context) (*encoded, error) {
 	defer func() { <-p.running }()
 	p.mu.Lock()
 	p.next = nil // from here on changes may come too late for this page
+	buf := p.spare
+	p.spare = nil
 	p.mu.Unlock()
-	data, err := p.encode()
+	data, err := p.encode(buf)
 	e.body, e.err = p.bodies.New(p.contentType, data), err
 	p.mu.Lock()
 	p.newest = e
@@ -110,5 +118,8 @@ func (p *Shared) release(e *encoded) {
 	p.inMemory--
 	if p.newest == e {
 		p.newest = nil
+	}
+	if e.body != nil && cap(e.body.data) <= maxSpare {
+		p.spare = e.body.data[:0]
 	}
 }

@@ -16,20 +16,17 @@ import (
 // which there are 4 at most. As with kubelet, a metric that cannot be gathered does not keep the
 // others from the page; it is logged.
 func Handler(gatherer prometheus.Gatherer, log logr.Logger) http.Handler {
-	size := 0 // of the last page; pages are encoded one at a time
-	return page.NewShared(string(expfmt.NewFormat(expfmt.TypeTextPlain)), func() ([]byte, error) {
+	return page.NewShared(string(expfmt.NewFormat(expfmt.TypeTextPlain)), func(buf []byte) ([]byte, error) {
 		families, err := gatherer.Gather()
 		if err != nil {
 			log.Info("Some metrics cannot be gathered", "reason", err.Error())
 		}
-		var out bytes.Buffer
-		out.Grow(size + size/8)
+		out := bytes.NewBuffer(buf)
 		for _, f := range families {
-			if _, err := expfmt.MetricFamilyToText(&out, f); err != nil {
+			if _, err := expfmt.MetricFamilyToText(out, f); err != nil {
 				return nil, err
 			}
 		}
-		size = out.Len()
 		return out.Bytes(), nil
 	})
 }

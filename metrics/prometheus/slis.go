@@ -2,7 +2,6 @@ package prommetrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
@@ -37,26 +36,4 @@ func (s *SLIs) HealthChecked(check string, err error) {
 	}
 	s.last.WithLabelValues(check, kind).Set(healthy)
 	s.results.WithLabelValues(check, kind, status).Inc()
-}
-
-// RegisterStartTime registers process_start_time_seconds for a page without the other metrics of
-// the process, if the time is known.
-func RegisterStartTime(reg prometheus.Registerer) error {
-	const name = "process_start_time_seconds"
-	process := prometheus.NewRegistry()
-	if err := process.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
-		return err
-	}
-	families, err := process.Gather()
-	if err != nil {
-		return err
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			start := collector.Gauge(prometheus.Opts{Name: name, Help: "[ALPHA] " + f.GetHelp()})
-			start.Set(f.GetMetric()[0].GetGauge().GetValue())
-			return collector.Register(reg, "process", collector.Group{start})
-		}
-	}
-	return nil
 }

@@ -1,6 +1,8 @@
 package statsmetrics
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -10,6 +12,8 @@ import (
 
 // DiskReader has the usage of volumes and logs. A *stats.Collector implements it.
 type DiskReader interface {
+	// Disk returns the usage, the latest measurement first. It does not change what it has
+	// returned.
 	Disk() []stats.DiskUsage
 }
 
@@ -19,6 +23,11 @@ type Disk struct {
 	reader DiskReader
 	logs   *prometheus.Desc
 	claims []claimMetric
+
+	mu sync.Mutex
+	// metrics are those of usage, which a reader returns again until it has measured something.
+	usage   []stats.DiskUsage
+	metrics []prometheus.Metric
 }
 
 type claimMetric struct {
@@ -64,10 +73,23 @@ func (d *Disk) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector]. It reads nothing; it requests a measurement for
 // the next time.
 func (d *Disk) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range d.of(d.reader.Disk()) {
+		ch <- m
+	}
+}
+
+// of returns the metrics of the usage, which are made once.
+func (d *Disk) of(usage []stats.DiskUsage) []prometheus.Metric {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(usage) > 0 && len(usage) == len(d.usage) && &usage[0] == &d.usage[0] {
+		return d.metrics
+	}
+	var out []prometheus.Metric
 	seen := map[statsv1alpha1.PVCReference]struct{}{}
-	for _, pod := range d.reader.Disk() {
+	for _, pod := range usage {
 		for name, bytes := range pod.Logs {
-			ch <- prometheus.MustNewConstMetric(d.logs, prometheus.GaugeValue, float64(bytes), string(pod.Pod.UID), pod.Pod.Namespace, pod.Pod.Name, name)
+			out = append(out, prometheus.MustNewConstMetric(d.logs, prometheus.GaugeValue, float64(bytes), string(pod.Pod.UID), pod.Pod.Namespace, pod.Pod.Name, name))
 		}
 		for i := range pod.Claims {
 			v := &pod.Claims[i]
@@ -77,9 +99,11 @@ func (d *Disk) Collect(ch chan<- prometheus.Metric) {
 			seen[*v.PVCRef] = struct{}{}
 			for _, c := range d.claims {
 				if n := c.value(v); n != nil {
-					ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(*n), v.PVCRef.Namespace, v.PVCRef.Name)
+					out = append(out, prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(*n), v.PVCRef.Namespace, v.PVCRef.Name))
 				}
 			}
 		}
 	}
+	d.usage, d.metrics = usage, out
+	return out
 }

@@ -182,6 +182,37 @@ func (disks) Disk() []stats.DiskUsage {
 	}
 }
 
+// changing is a reader whose usage changes.
+type changing struct{ usage []stats.DiskUsage }
+
+func (c *changing) Disk() []stats.DiskUsage { return c.usage }
+
+func TestDiskThatChanges(t *testing.T) {
+	reader := &changing{}
+	reg := prometheus.NewPedanticRegistry()
+	_, err := statsmetrics.NewDisk(reg, reader)
+	require.NoError(t, err)
+	logs := func() (sizes []float64) {
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				sizes = append(sizes, m.GetGauge().GetValue())
+			}
+		}
+		return sizes
+	}
+	assert.Empty(t, logs())
+	for i := range 3 {
+		reader.usage = []stats.DiskUsage{{Pod: runtime.PodRef{Name: "a"}, Logs: map[string]uint64{"main": uint64(i)}}}
+		for range 2 {
+			assert.Equal(t, []float64{float64(i)}, logs())
+		}
+	}
+	reader.usage = nil
+	assert.Empty(t, logs())
+}
+
 func TestDisk(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	_, err := statsmetrics.NewDisk(reg, disks{})
