@@ -54,6 +54,8 @@ type entry struct {
 	// held is the own status that is held back, since heldSince.
 	held      *v1.PodStatus
 	heldSince time.Time
+	// startAt is when the status of a pod that starts is written; zero if none is held back.
+	startAt time.Time
 	// deleted is the UID of the API object that was deleted successfully.
 	deleted types.UID
 	// forgotten means that the entry has been removed: no further calls are made for it.
@@ -112,7 +114,7 @@ func (s *Sink) answered(e *entry, obj *v1.Pod) {
 func (s *Sink) wrote(e *entry, obj *v1.Pod, own *v1.PodStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.sent, e.accepted, e.refused = own, &obj.Status, nil
+	e.sent, e.accepted, e.refused, e.startAt = own, &obj.Status, nil, time.Time{}
 }
 
 // isAccepted reports whether nothing that the agent writes has changed since the own status
@@ -124,21 +126,42 @@ func (s *Sink) isAccepted(e *entry, obj *v1.Pod, own *v1.PodStatus) bool {
 	return sent == own && accepted != nil && sameOwn(&obj.Status, accepted)
 }
 
-// hold returns how long to wait with a status that the final one replaces in a moment: that of a
-// pod that is to be deleted and whose containers have all ended, while its volumes are taken
-// down. So most pods end with one write less. The condition Ready becomes false with the final
-// status, up to holdPeriod later; who routes traffic looks at the deletion timestamp, too.
+// hold returns how long to wait with a status that another one will probably replace soon.
+//
+//   - That of a pod whose containers are being created, see startPeriod. In a rush of pods this is
+//     most of the writes, at the moment when the control plane has most to do.
+//   - That of a pod that is to be deleted and whose containers have all ended, while its volumes
+//     are taken down. So most pods end with one write less. The condition Ready becomes false
+//     with the final status, up to holdPeriod later; who routes traffic looks at the deletion
+//     timestamp, too.
 func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration {
-	if obj.DeletionTimestamp == nil || final(to.Phase) || !allEnded(to) {
-		return 0
-	}
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if starts(&obj.Status) && starts(to) && obj.DeletionTimestamp == nil {
+		if e.startAt.IsZero() {
+			e.startAt = now.Add(min(max(startPeriod, s.lastStart.Add(startSpacing).Sub(now)), maxStartPeriod))
+			s.lastStart = e.startAt
+		}
+		return max(0, e.startAt.Sub(now))
+	}
+	if obj.DeletionTimestamp == nil || final(to.Phase) || !allEnded(to) {
+		return 0
+	}
 	if e.held != own {
 		e.held, e.heldSince = own, now
 	}
 	return max(0, e.heldSince.Add(holdPeriod).Sub(now))
+}
+
+// starts reports whether a status says no more than that nothing has run yet, and nothing has
+// failed: no container has started, and the reasons for which they wait are those of every pod.
+func starts(s *v1.PodStatus) bool {
+	return (s.Phase == v1.PodPending || s.Phase == "") && s.Reason == "" &&
+		!slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses), func(c v1.ContainerStatus) bool {
+			w := c.State.Waiting
+			return w == nil || c.LastTerminationState != (v1.ContainerState{}) || w.Message != "" || w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
+		})
 }
 
 // allEnded reports whether there are main containers and all of them have ended.

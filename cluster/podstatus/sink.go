@@ -72,6 +72,16 @@ const (
 // status.
 const holdPeriod = 250 * time.Millisecond
 
+// startPeriod is how long the status of a pod whose containers are being created waits for the
+// next one: most pods run by then, so that they need one or two writes less. startSpacing is the
+// time between two of these statuses, of all pods, unless they have waited for maxStartPeriod: in a
+// rush they are the least of what there is to write.
+const (
+	startPeriod    = time.Second
+	maxStartPeriod = 10 * time.Second
+	startSpacing   = 200 * time.Millisecond
+)
+
 // maxResendPeriod is the longest back-off of a status that another writer overwrites again and
 // again.
 const maxResendPeriod = 10 * time.Second
@@ -102,6 +112,8 @@ type Sink struct {
 	mu      sync.Mutex
 	started bool
 	row     row
+	// lastStart is the latest startAt of an entry.
+	lastStart time.Time
 	// resent is the time for which what had failed was put on the agenda last.
 	resent time.Time
 	// probe is the entry whose next attempt is a probe; nil if there is none.

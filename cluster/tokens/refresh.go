@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -69,18 +71,41 @@ func (t *Tokens) Run(ctx context.Context) error {
 	defer t.save(true)
 	next := time.NewTimer(0)
 	defer next.Stop()
+	ended := outage.Ended(t.client)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
 		case <-t.changed:
+		case <-ended:
+			ended = outage.Ended(t.client)
+			t.outageEnded(time.Now())
 		}
 		t.refresh(ctx, t.due(time.Now()))
 		t.save(false)
 		if wait, any := t.untilNext(time.Now()); any {
 			next.Reset(wait)
 		}
+	}
+}
+
+// outageEnded has what has failed repeated.
+func (t *Tokens) outageEnded(now time.Time) {
+	t.mu.Lock()
+	for _, e := range t.entries {
+		if e.failures > 0 {
+			e.refreshAt = now
+		}
+	}
+	waiting := t.waiting
+	t.waiting = map[types.UID]struct{}{}
+	t.mu.Unlock()
+	if t.opts.Refreshed == nil {
+		return
+	}
+	for pod := range waiting {
+		t.opts.Refreshed(pod)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -35,8 +36,9 @@ type Checkpoint interface {
 type Options struct {
 	// Checkpoint keeps the tokens, under the name "tokens". nil: nothing is kept.
 	Checkpoint Checkpoint
-	// Refreshed is called when a token of the pod was refreshed. It must not block. Agent.Sync
-	// brings the token to the volume of the pod. nil: the next sync of the pod brings it.
+	// Refreshed is called when a token of the pod was refreshed, and after an outage of the API
+	// server if a token of the pod could not be had. It must not block. Agent.Sync brings the
+	// token to the volume of the pod. nil: the next sync of the pod brings it.
 	Refreshed func(pod types.UID)
 	// Logger. The zero value discards.
 	Logger logr.Logger
@@ -56,6 +58,8 @@ type Tokens struct {
 	entries map[key]*entry
 	// requests are the pods for which a request is under way.
 	requests map[types.UID]*underWay
+	// waiting are the pods without a token whose latest request has failed.
+	waiting map[types.UID]struct{}
 	// saveAt is when the tokens are to be kept; zero while the checkpoint is up to date.
 	saveAt time.Time
 }
@@ -65,7 +69,10 @@ func New(client kubernetes.Interface, opts Options) (*Tokens, error) {
 	if client == nil {
 		return nil, errors.New("tokens: the client is nil")
 	}
-	return &Tokens{client: client, opts: opts, changed: make(chan struct{}, 1), entries: map[key]*entry{}, requests: map[types.UID]*underWay{}}, nil
+	return &Tokens{
+		client: client, opts: opts, changed: make(chan struct{}, 1),
+		entries: map[key]*entry{}, requests: map[types.UID]*underWay{}, waiting: map[types.UID]struct{}{},
+	}, nil
 }
 
 // underWay are the requests under way for a pod.
@@ -139,10 +146,14 @@ func (t *Tokens) request(ctx context.Context, k key, request *authenticationv1.T
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	gone := ended()
+	delete(t.waiting, k.pod())
 	switch {
 	case err != nil:
 		if missing(err) {
 			t.forget(k)
+		}
+		if !gone && k.pod() != "" && t.entries[k] == nil {
+			t.waiting[k.pod()] = struct{}{}
 		}
 		return nil, err
 	case token.Status.Token == "":
@@ -237,6 +248,7 @@ func (t *Tokens) forgetPods(gone func(uid types.UID) bool) {
 			t.forget(k)
 		}
 	}
+	maps.DeleteFunc(t.waiting, func(uid types.UID, _ struct{}) bool { return gone(uid) })
 	for uid, r := range t.requests {
 		if gone(uid) {
 			r.gone = true

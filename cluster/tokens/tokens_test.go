@@ -24,6 +24,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -42,6 +43,7 @@ type world struct {
 	tries     int
 	refreshed []types.UID
 	log       strings.Builder
+	signal    outage.Signal
 }
 
 func run(t *testing.T, d *apitest.Disk, test func(w *world)) {
@@ -84,7 +86,7 @@ func run(t *testing.T, d *apitest.Disk, test func(w *world)) {
 			opts.Checkpoint = d
 		}
 		var err error
-		w.Tokens, err = tokens.New(client, opts)
+		w.Tokens, err = tokens.New(w.signal.Client(client), opts)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -191,6 +193,41 @@ func TestServerAway(t *testing.T) {
 		_, made, refreshed, _ := w.counts()
 		assert.Equal(t, []int{2, 1}, []int{made, refreshed})
 		assert.Equal(t, "secret-2", w.token(request("u", 600)))
+	})
+}
+
+// answer is a transport whose responses have the code.
+type answer int
+
+func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: int(a), Body: http.NoBody}, nil
+}
+
+// At the end of an outage pods whose tokens could not be had are synced at once, and what could
+// not be refreshed is.
+func TestOutageEnds(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(w *world) {
+		require.Equal(t, "secret-1", w.token(request("u", 600)))
+		w.set(errAway)
+		for _, uid := range []string{"v", "gone"} {
+			assert.Equal(t, "failed to fetch token: connection refused", w.token(request(uid, 600)))
+		}
+		w.Update(nil, []*v1.Pod{pod("gone", v1.PodRunning)})
+		time.Sleep(590 * time.Second)
+		synctest.Wait()
+		w.set(nil)
+		for _, code := range []answer{500, 200} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://api/lease", http.NoBody)
+			require.NoError(t, err)
+			resp, err := w.signal.Transport(code).RoundTrip(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		assert.ElementsMatch(t, []types.UID{"u", "v"}, w.refreshed)
 	})
 }
 
