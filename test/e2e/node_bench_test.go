@@ -202,24 +202,61 @@ func (m *nodeMeasurement) each(b *testing.B, pods []*v1.Pod, f func(*v1.Pod) err
 	}
 }
 
-// followPods notes when each pod runs, and when its object is gone, until ctx ends.
+// followPods notes when each pod runs, and when its object is gone, until ctx ends. A watch that
+// the API server ends, as it does under load, is followed by another list.
 func followPods(b *testing.B, ctx context.Context, plane *ControlPlane, running, gone *moments) {
 	b.Helper()
-	watcher := plane.WatchPods(b, ctx, "default")
+	pods := plane.Client.CoreV1().Pods("default")
+	known := map[string]bool{}
+	saw := func(pod *v1.Pod, deleted bool) {
+		known[pod.Name] = !deleted
+		if pod.Status.Phase == v1.PodRunning {
+			running.now(pod.Name)
+		}
+		if deleted {
+			gone.now(pod.Name)
+		}
+	}
+	list := func() (version string, err error) {
+		all, err := pods.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		is := map[string]bool{}
+		for i := range all.Items {
+			is[all.Items[i].Name] = true
+			saw(&all.Items[i], false)
+		}
+		for name, was := range known {
+			if was && !is[name] {
+				known[name] = false
+				gone.now(name)
+			}
+		}
+		return all.ResourceVersion, nil
+	}
+	version, err := list()
+	if err != nil {
+		b.Fatal(err)
+	}
 	go func() {
-		for e := range watcher.ResultChan() {
-			pod, ok := e.Object.(*v1.Pod)
-			if !ok {
-				if ctx.Err() == nil {
-					b.Errorf("the watch has failed: %+v", e.Object)
+		for {
+			if w, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: version}); err == nil {
+				for e := range w.ResultChan() {
+					if pod, ok := e.Object.(*v1.Pod); ok {
+						saw(pod, e.Type == watch.Deleted)
+					}
 				}
-				return
 			}
-			if pod.Status.Phase == v1.PodRunning {
-				running.now(pod.Name)
-			}
-			if e.Type == watch.Deleted {
-				gone.now(pod.Name)
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(50 * time.Millisecond):
+				}
+				if version, err = list(); err == nil {
+					break
+				}
 			}
 		}
 	}()
