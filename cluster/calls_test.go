@@ -61,14 +61,14 @@ func TestCallsInTheLifeOfAPod(t *testing.T) {
 		}
 		deleted := life("deleted", v1.RestartPolicyAlways, func() { r.api.Delete("default", "deleted", nil) })
 		assert.Equal(t, 1, deleted["delete pods"])
-		assert.LessOrEqual(t, deleted["patch pods status"], 3)
+		assert.LessOrEqual(t, deleted["patch pods status"], 4)
 		assert.Zero(t, deleted["get pods"])
 		finished := life("finished", v1.RestartPolicyNever, func() {
 			r.rt.Exit(fake.Target{Pod: "finished"}, 0)
 			r.after(30 * time.Second)
 			r.api.Delete("default", "finished", nil)
 		})
-		assert.LessOrEqual(t, finished["patch pods status"], 2)
+		assert.LessOrEqual(t, finished["patch pods status"], 3)
 	})
 }
 
