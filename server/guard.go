@@ -21,8 +21,10 @@ const (
 	trustedTimeout = 4 * time.Hour
 	// bodyTimeout is the time that a client may take to send the body of a request.
 	bodyTimeout = 10 * time.Second
-	// maxConns is the maximum number of connections of a port to clients that are not trusted.
-	maxConns = 100
+	// maxConns is the maximum number of connections of a port to clients that are not known yet, or
+	// are not allowed what they ask for. Hundreds of sessions may begin at once. A connection of a
+	// stranger takes up to 70 kB.
+	maxConns = 500
 )
 
 // guarded is a listener whose clients are not trusted at first: they may be slow.
@@ -85,8 +87,7 @@ type connKey struct{}
 
 // serverConn is a connection of a server.
 type serverConn struct {
-	net.Conn
-	limit *connlimit.Limit
+	connlimit.Conn
 	// raw is the connection below TLS.
 	raw *impatient
 }
@@ -96,19 +97,19 @@ func newServerConn(c net.Conn, limit *connlimit.Limit) serverConn {
 	if t, ok := c.(*tls.Conn); ok {
 		raw = t.NetConn()
 	}
-	return serverConn{c, limit, raw.(*impatient)}
+	return serverConn{connlimit.Conn{Conn: c, Limit: limit}, raw.(*impatient)}
 }
 
 // trust lets the connection no longer count, and its client be slow.
 func (c serverConn) trust() {
 	c.raw.trusted.Store(true)
-	c.limit.Exempt(c.Conn)
+	c.Exempt()
 }
 
 // distrust is the opposite. A connection that is not trusted stays as it is.
 func (c serverConn) distrust() {
 	if c.raw.trusted.Swap(false) {
-		c.limit.Count(c.Conn)
+		c.Count()
 	}
 }
 

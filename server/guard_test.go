@@ -155,12 +155,12 @@ func TestLimitOfConnections(t *testing.T) {
 			return err == io.EOF
 		}
 		var idle []net.Conn
-		for range 100 {
+		for range 500 {
 			idle = append(idle, l.dial())
 			synctest.Wait()
 		}
 		var busy []net.Conn
-		for range 100 { // each takes the place of one that waits
+		for range 500 { // each takes the place of one that waits
 			c := l.dial()
 			synctest.Wait()
 			ask(t, c, "/hold", "example.com")

@@ -56,11 +56,12 @@ type Mirrors interface {
 // another one for the handlers, and returns nil. If the listener fails, it
 // returns the error.
 //
-// Clients of a listener that is not a unix socket are not trusted: a port has up to 100
+// Clients of a listener that is not a unix socket are not trusted: a port has up to 500
 // connections, of which the oldest gives way to a new one, a request has 16 KiB of headers at most, a client that receives nothing for 30
 // seconds, or does not send the body of a request in 10, is disconnected, and in connections to a loopback
 // address the Host of a request must be localhost or an IP address. Clients behind [Trusted] have no limit of
-// connections, and more time to receive.
+// connections, and more time to receive; those that a guard of package server/auth knows do not count
+// while it decides.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return serve(ctx, l, h, nil, nil)
 }
@@ -77,7 +78,8 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 		limit := &connlimit.Limit{Max: maxConns}
 		srv.ConnState = limit.Changed
 		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, newServerConn(c, limit))
+			conn := newServerConn(c, limit)
+			return context.WithValue(connlimit.NewContext(ctx, conn.Conn), connKey{}, conn)
 		}
 		// A web page cannot pass the check of a certificate or a token by another name.
 		if config == nil {

@@ -2,6 +2,7 @@
 package connlimit
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"sync"
@@ -22,6 +23,37 @@ type Limit struct {
 type counted struct {
 	state  http.ConnState
 	number uint64 // in the order in which they began to count
+}
+
+// Conn is a connection of a server with a limit.
+type Conn struct {
+	net.Conn
+	Limit *Limit
+}
+
+// Exempt lets the connection no longer count.
+func (c Conn) Exempt() { c.Limit.Exempt(c.Conn) }
+
+// Count is the opposite of Exempt.
+func (c Conn) Count() { c.Limit.Count(c.Conn) }
+
+// connKey is the key of the connection in the context of its requests.
+type connKey struct{}
+
+// NewContext returns a context of the requests of the connection.
+func NewContext(ctx context.Context, c Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// Known is called when the client of a request is known, but not yet what it may do. The connection
+// does not count until decided is called.
+func Known(ctx context.Context) (decided func()) {
+	c, ok := ctx.Value(connKey{}).(Conn)
+	if !ok {
+		return func() {}
+	}
+	c.Exempt()
+	return c.Count
 }
 
 // Exempt lets the connection no longer count.
@@ -46,7 +78,7 @@ func (l *Limit) Changed(c net.Conn, state http.ConnState) {
 	case http.StateClosed, http.StateHijacked:
 		delete(l.open, c)
 	case http.StateNew:
-		if len(l.open) >= l.Max {
+		for len(l.open) >= l.Max { // more than one if some count again
 			v := l.victim()
 			delete(l.open, v)
 			_ = raw(v).Close()

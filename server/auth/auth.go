@@ -11,6 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/connlimit"
 )
 
 // The users and groups that Kubernetes defines (k8s.io/apiserver, package user).
@@ -118,7 +120,10 @@ func (g *Guard) Protect(h http.Handler) http.Handler {
 			refuse(w, req, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
-		if status, reason := g.authorize(req, user); status != http.StatusOK {
+		decided := connlimit.Known(req.Context())
+		status, reason := g.authorize(req, user)
+		decided()
+		if status != http.StatusOK {
 			refuse(w, req, reason, status)
 			return
 		}
