@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -34,7 +35,7 @@ type Agent struct {
 	busy atomic.Bool
 
 	mu      sync.Mutex
-	started bool
+	started time.Time // when Run was called; zero before
 	added   []component
 	healthy []check
 	ready   []check
@@ -100,7 +101,7 @@ func (a *Agent) Parts() Parts { return a.parts }
 func (a *Agent) Add(name string, run func(ctx context.Context) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.started {
+	if !a.started.IsZero() {
 		return fmt.Errorf("kubeletkit: adding component %q: %w", name, runtime.ErrAlreadyRunning)
 	}
 	if run == nil {
@@ -114,8 +115,10 @@ func (a *Agent) Add(name string, run func(ctx context.Context) error) error {
 func (a *Agent) start() ([]component, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	first := !a.started
-	a.started = true
+	first := a.started.IsZero()
+	if first {
+		a.started = time.Now()
+	}
 	return a.added, first
 }
 

@@ -52,15 +52,13 @@ func (a *Agent) runChecks(checks *[]check) error {
 }
 
 // Healthy returns nil if the agent works. The error joins what is wrong: the loop has made
-// no round for twice the sync frequency, and at least 5 minutes, which is also so if the
-// runtime has not answered for that long; deliveries to the status sink hang; an added
+// no round for twice the sync frequency, and at least 5 minutes, nor any since the start of the
+// agent that long ago, which is also so if the runtime has not answered for that time; deliveries to the status sink hang; an added
 // check fails. A restart of the agent may help.
 func (a *Agent) Healthy() error {
 	var errs []error
-	if last := a.loop.LastIteration(); !last.IsZero() { // zero: it still starts
-		if stale := time.Since(last); stale > max(2*a.opts.SyncFrequency, minLoopStale) {
-			errs = append(errs, fmt.Errorf("the sync loop made its last round %s ago", stale.Round(time.Second)))
-		}
+	if err := a.loopHealthy(); err != nil {
+		errs = append(errs, err)
 	}
 	if h, ok := runtime.Optional[status.HealthChecker](a.parts.Status); ok {
 		if err := h.Healthy(); err != nil {
@@ -68,6 +66,23 @@ func (a *Agent) Healthy() error {
 		}
 	}
 	return errors.Join(append(errs, a.runChecks(&a.healthy))...)
+}
+
+// loopHealthy returns an error if the loop has made no round for too long.
+func (a *Agent) loopHealthy() error {
+	last, what := a.loop.LastIteration(), "the sync loop made its last round %s ago"
+	if last.IsZero() {
+		a.mu.Lock()
+		last, what = a.started, "the agent was started %s ago, and its sync loop has made no round yet"
+		a.mu.Unlock()
+	}
+	if last.IsZero() { // it does not run
+		return nil
+	}
+	if stale := time.Since(last); stale > max(2*a.opts.SyncFrequency, minLoopStale) {
+		return fmt.Errorf(what, stale.Round(time.Second))
+	}
+	return nil
 }
 
 // Ready returns nil if the agent can start pods: all sources have delivered, the runtime

@@ -56,16 +56,15 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// start starts the agent.
-func (b *bench) start() {
+// start starts the agent, with further flags.
+func (b *bench) start(args ...string) {
 	b.t.Helper()
 	file := filepath.Join(b.root, "config.yaml")
 	write(b.t, file, fmt.Sprintf("%spodLogsDir: %s/logs\nstaticPodPath: %s\nhealthzPort: 0\nfileCheckFrequency: 20ms\ncgroupRoot: /minikubelet-test\n", header, b.root, b.manifests))
 	ctx, cancel := context.WithCancel(b.t.Context())
 	b.cancel, b.ended = cancel, make(chan error, 1)
-	go func() {
-		b.ended <- run(ctx, []string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--container-runtime-endpoint", b.endpoint})
-	}()
+	args = append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--container-runtime-endpoint", b.endpoint}, args...)
+	go func() { b.ended <- run(ctx, args) }()
 }
 
 // stop stops the agent if it runs.

@@ -6,18 +6,44 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/utils/ptr"
 )
 
 // masked stands for a value that may be secret, as in kubelet's log.
 const masked = "<masked>"
 
-// Effective returns the configuration that is in effect, as a KubeletConfiguration in JSON:
-// flags over files over defaults, without the fields that have no effect. Headers of the URL of
-// manifests are masked. verbosity is how much is logged now.
-func (s *Settings) Effective(verbosity int) (map[string]any, error) {
+// Detected is what is in effect instead of what the settings say.
+type Detected struct {
+	// Verbosity is how much is logged now.
+	Verbosity int
+	// CgroupDriver is that of the runtime, which wins; "" if it reports none, or none yet.
+	CgroupDriver string
+	// ResolvConf is the file of the name servers that was found on the machine.
+	ResolvConf string
+}
+
+// The fields of cgroups and of the collection of images have no effect with the embedded runtime,
+// whose pods have no cgroups and whose images take no space. podPidsLimit has one only there.
+const (
+	notEmbeddedFields = "cgroupRoot cgroupDriver imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge"
+	embeddedFields    = "podPidsLimit"
+)
+
+// Effective returns the configuration that is in effect, as a KubeletConfiguration in JSON: what
+// was detected over flags over files over defaults, without the fields that have no effect. Headers
+// of the URL of manifests are masked.
+func (s *Settings) Effective(d Detected) (map[string]any, error) {
 	c := s.KubeletConfiguration
 	c.APIVersion, c.Kind = apiVersion, kind
-	c.Logging.Verbosity = uint32(max(0, verbosity))
+	c.Logging.Verbosity = uint32(max(0, d.Verbosity))
+	def(&d.CgroupDriver, c.CgroupDriver)
+	c.CgroupDriver = d.CgroupDriver
+	if d.ResolvConf != "" {
+		c.ResolverConfig = &d.ResolvConf
+	}
+	if s.Embedded {
+		c.CgroupsPerQOS, c.ImageGCHighThresholdPercent = ptr.To(false), ptr.To[int32](100)
+	}
 	c.StaticPodURLHeader = maps.Clone(c.StaticPodURLHeader)
 	for name := range c.StaticPodURLHeader {
 		c.StaticPodURLHeader[name] = []string{masked}
@@ -33,6 +59,11 @@ func (s *Settings) Effective(verbosity int) (map[string]any, error) {
 	without := notImplemented("", fields)
 	if s.Kubeconfig == "" {
 		without = append(without, strings.Fields(clusterFields)...)
+	}
+	if s.Embedded {
+		without = append(without, strings.Fields(notEmbeddedFields)...)
+	} else {
+		without = append(without, strings.Fields(embeddedFields)...)
 	}
 	for _, path := range without {
 		remove(fields, strings.Split(path, "."))

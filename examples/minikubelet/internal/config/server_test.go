@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/tls"
+	"maps"
 	"path/filepath"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestEffective(t *testing.T) {
 	s, err := parsed(t, header+"maxPods: 7\noomScoreAdj: -5\nauthentication: {x509: {clientCAFile: /ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {A: true}\n",
 		"--max-pods=8", "--manifest-url-header=Authorization:secret")
 	require.NoError(t, err)
-	fields, err := s.Effective(4)
+	fields, err := s.Effective(Detected{Verbosity: 4})
 	require.NoError(t, err)
 	assert.Equal(t, kind, fields["kind"])
 	assert.EqualValues(t, 8, fields["maxPods"])
@@ -120,4 +121,33 @@ func TestEffective(t *testing.T) {
 	}
 	assert.NotContains(t, s.FlagValues, "oom-score-adj")
 	assert.Equal(t, []string{"secret"}, s.StaticPodURLHeader["Authorization"], "unchanged")
+}
+
+// What was detected wins, and the embedded runtime has neither cgroups nor a collection of images.
+func TestEffectiveIsWhatWasDetected(t *testing.T) {
+	const config = header + "cgroupDriver: cgroupfs\nimageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\npodPidsLimit: 9\n"
+	s, err := parsed(t, config, "--container-runtime-endpoint=unix:///cri.sock")
+	require.NoError(t, err)
+	effective := func(d Detected) map[string]any {
+		fields, err := s.Effective(d)
+		require.NoError(t, err)
+		out := map[string]any{}
+		for _, name := range []string{"cgroupDriver", "cgroupRoot", "cgroupsPerQOS", "resolvConf", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "imageMaximumGCAge", "podPidsLimit"} {
+			if value, ok := fields[name]; ok {
+				out[name] = value
+			}
+		}
+		return out
+	}
+	images := map[string]any{"imageGCHighThresholdPercent": 70.0, "imageGCLowThresholdPercent": 60.0, "imageMinimumGCAge": "2m0s", "imageMaximumGCAge": "0s"}
+	want := map[string]any{"cgroupDriver": "cgroupfs", "cgroupRoot": "/", "cgroupsPerQOS": true}
+	maps.Copy(want, images)
+	assert.Equal(t, want, effective(Detected{}), "the runtime does not say")
+	want["cgroupDriver"], want["resolvConf"] = "systemd", "/run/systemd/resolve/resolv.conf"
+	assert.Equal(t, want, effective(Detected{CgroupDriver: "systemd", ResolvConf: "/run/systemd/resolve/resolv.conf"}))
+	assert.Equal(t, "cgroupfs", s.CgroupDriver, "unchanged")
+
+	s, err = parsed(t, config)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{"cgroupsPerQOS": false, "imageGCHighThresholdPercent": 100.0, "podPidsLimit": 9.0}, effective(Detected{CgroupDriver: "cgroupfs"}))
 }

@@ -33,16 +33,22 @@ func FromEnvironment() *Notifier {
 	return n
 }
 
-// Run tells systemd that the agent is ready, that it is well as long as healthy returns nil, and when
-// ctx ends that it stops. It returns nil then. failed is called with errors of messages.
-func (n *Notifier) Run(ctx context.Context, healthy func() error, failed func(error)) error {
+// Run tells systemd that the agent is ready when the channel is closed, from then on that it is well as
+// long as healthy returns nil, and when ctx ends that it stops. It returns nil then. failed is called
+// with errors of messages. Until the agent is ready, systemd's TimeoutStartSec bounds the start.
+func (n *Notifier) Run(ctx context.Context, ready <-chan struct{}, healthy func() error, failed func(error)) error {
 	send := func(state string) {
 		if err := n.send(ctx, state); err != nil {
 			failed(err)
 		}
 	}
-	send("READY=1")
 	defer send("STOPPING=1")
+	select {
+	case <-ready:
+		send("READY=1")
+	case <-ctx.Done():
+		return nil
+	}
 	if n.watchdog == 0 {
 		<-ctx.Done()
 		return nil

@@ -54,7 +54,12 @@ func TestNotify(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
-			go func() { done <- n.Run(ctx, healthy, func(error) {}) }()
+			ready := make(chan struct{})
+			go func() { done <- n.Run(ctx, ready, healthy, func(error) {}) }()
+			require.NoError(t, l.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+			_, err := l.Read(make([]byte, 100))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it is not ready yet")
+			close(ready)
 			assert.Equal(t, "READY=1", read(t, l))
 			assert.Equal(t, "WATCHDOG=1", read(t, l))
 			assert.Equal(t, "WATCHDOG=1", read(t, l))
@@ -78,7 +83,7 @@ func TestWithoutSystemd(t *testing.T) {
 	assert.Zero(t, n.watchdog, "it is for another process")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, n.Run(ctx, nil, func(err error) { t.Error(err) }))
+	require.NoError(t, n.Run(ctx, nil, nil, func(err error) { t.Error(err) }))
 }
 
 func TestSocketThatIsGone(t *testing.T) {
@@ -86,6 +91,6 @@ func TestSocketThatIsGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	failed := 0
-	require.NoError(t, FromEnvironment().Run(ctx, nil, func(error) { failed++ }))
-	assert.Equal(t, 2, failed)
+	require.NoError(t, FromEnvironment().Run(ctx, nil, nil, func(error) { failed++ }))
+	assert.Equal(t, 1, failed, "it was not ready yet when it stopped")
 }
