@@ -50,7 +50,7 @@ func addContainers(mux *routes, agent Agent, containers Containers, opts Options
 	}
 	if opts.Streams != nil {
 		for _, path := range []string{"/exec/", "/attach/", "/portForward/"} {
-			mux.handle(path, opts.Streams)
+			mux.handle(path, sessions(opts.Streams, opts.Requests))
 		}
 	}
 }

@@ -59,6 +59,9 @@ type Options struct {
 	// NoDebugging switches the debugging handlers off, as kubelet's enableDebuggingHandlers:
 	// false does.
 	NoDebugging bool
+	// Requests receives which sessions begin by WebSocket. The other requests to a port are
+	// measured before its guard, see [Measured]. Default: none.
+	Requests RequestMetrics
 }
 
 // Handler returns a handler of the read-only API: /healthz, /pods and /metrics.

@@ -33,6 +33,8 @@ type Options struct {
 	CertDir string
 	// Rotate requests a new client certificate before the current one expires.
 	Rotate bool
+	// Metrics receives what is measured of a client certificate that is requested. Default: none.
+	Metrics Metrics
 	// Logger receives logs. The zero value discards them.
 	Logger logr.Logger
 }
@@ -68,6 +70,9 @@ func Load(nodeName string, opts Options) (*Client, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	if opts.Metrics == nil {
+		opts.Metrics = noMetrics{}
 	}
 	c := &Client{opts: opts, nodeName: nodeName,
 		dialer: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)}
@@ -143,6 +148,7 @@ func (c *Client) manage(config, bootstrap *rest.Config) (err error) {
 	}
 	if cert != nil {
 		c.current.Store(cert)
+		measured(c.opts.Metrics, nil, cert)
 	}
 	anonymous := rest.AnonymousClientConfig(config)
 	tlsConfig, err := rest.TLSConfigFor(anonymous)

@@ -62,8 +62,9 @@ type requester struct {
 	// use is called with each new certificate.
 	use func(*tls.Certificate)
 	// once ends run when there is a valid certificate.
-	once bool
-	log  logr.Logger
+	once    bool
+	metrics Metrics
+	log     logr.Logger
 
 	// asked is the template of the last certificate that was signed. What a signer has left
 	// out is not requested again and again.
@@ -102,6 +103,9 @@ func (r *requester) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
+			if !errors.Is(err, errDue) {
+				r.metrics.RenewalFailed()
+			}
 			backoff = min(max(2*backoff, firstBackoff), maxBackoff)
 			r.log.Error(err, "Requesting a certificate failed", "signer", r.signer, "retryAfter", backoff)
 		default:

@@ -66,12 +66,24 @@ func TestUntilDue(t *testing.T) {
 	})
 }
 
+// kept keeps what is measured.
+type kept struct {
+	expires []time.Time
+	ages    []time.Duration
+	failed  int
+}
+
+func (k *kept) CertificateExpires(at time.Time)      { k.expires = append(k.expires, at) }
+func (k *kept) CertificateRotated(age time.Duration) { k.ages = append(k.ages, age) }
+func (k *kept) RenewalFailed()                       { k.failed++ }
+
 // A request that fails is repeated with back-off, and ends with the context.
 func TestRequestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		start := time.Now()
-		r := &requester{
+		m := &kept{}
+		r := &requester{metrics: m,
 			current: func() *tls.Certificate { return nil }, template: func() *x509.CertificateRequest { return templateOf() },
 			client: func(context.Context) (kubernetes.Interface, error) {
 				at = append(at, time.Since(start))
@@ -83,6 +95,7 @@ func TestRequestBackoff(t *testing.T) {
 		r.run(ctx)
 		assert.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, at[:5])
 		assert.Len(t, at, 15, "then once a minute")
+		assert.Equal(t, 15, m.failed)
 	})
 }
 
@@ -115,7 +128,8 @@ func TestRequestOfWhatIsDueAtOnce(t *testing.T) {
 				files, err := certificate.NewFileStoreWithLogger(logr.Discard(), "n", dir, dir, "", "")
 				require.NoError(t, err)
 				var current *tls.Certificate
-				r := &requester{
+				m := &kept{}
+				r := &requester{metrics: m,
 					signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
 					store: files, current: func() *tls.Certificate { return current }, template: func() *x509.CertificateRequest { return templateOf() },
 					client: func(context.Context) (kubernetes.Interface, error) { return api, nil }, use: func(c *tls.Certificate) { current = c },
@@ -123,6 +137,7 @@ func TestRequestOfWhatIsDueAtOnce(t *testing.T) {
 				r.run(ctx)
 				assert.Positive(t, requests)
 				assert.LessOrEqual(t, requests, 6)
+				assert.Zero(t, m.failed, "it is signed")
 			})
 		})
 	}

@@ -32,6 +32,7 @@ func (c *Client) rotate(ctx context.Context) {
 		expires:  c.expires,
 		use:      c.use,
 		once:     !c.opts.Rotate,
+		metrics:  c.opts.Metrics,
 		log:      c.opts.Logger,
 	}).run(ctx)
 }
@@ -39,7 +40,7 @@ func (c *Client) rotate(ctx context.Context) {
 // use has new connections authenticated by the certificate, and closes the old ones. After a
 // bootstrap it writes the kubeconfig.
 func (c *Client) use(cert *tls.Certificate) {
-	c.current.Store(cert)
+	measured(c.opts.Metrics, c.current.Swap(cert), cert)
 	c.dialer.CloseAll()
 	c.announce()
 	log := c.opts.Logger

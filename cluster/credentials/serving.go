@@ -37,6 +37,8 @@ type ServingOptions struct {
 	// for; until there is an IP address, none is requested. It must not block.
 	Client    kubernetes.Interface
 	Addresses func() []v1.NodeAddress
+	// Metrics receives what is measured of the certificate. Default: none.
+	Metrics Metrics
 	// Logger receives logs. The zero value discards them.
 	Logger logr.Logger
 }
@@ -63,6 +65,9 @@ var ErrNoCertificate = errors.New("there is no serving certificate yet; its sign
 // if there is none that is valid: kubelet.crt and kubelet.key, as kubelet names them. Errors
 // name the file that is wrong.
 func LoadServing(nodeName string, opts ServingOptions) (*Serving, error) {
+	if opts.Metrics == nil {
+		opts.Metrics = noMetrics{}
+	}
 	s := &Serving{opts: opts, nodeName: nodeName}
 	switch {
 	case nodeName == "":
@@ -88,7 +93,7 @@ func LoadServing(nodeName string, opts ServingOptions) (*Serving, error) {
 		return nil, fmt.Errorf("serving certificates in %s: %w", opts.CertDir, err)
 	}
 	if cert != nil {
-		s.current.Store(cert)
+		s.use(cert)
 	}
 	return s, nil
 }
@@ -122,10 +127,11 @@ func (s *Serving) Run(ctx context.Context) error {
 		template: func() *x509.CertificateRequest { return servingTemplate(s.nodeName, s.opts.Addresses()) },
 		client:   func(context.Context) (kubernetes.Interface, error) { return s.opts.Client, nil },
 		use: func(cert *tls.Certificate) {
-			s.current.Store(cert)
+			s.use(cert)
 			s.opts.Logger.Info("The node has a new serving certificate", "expires", cert.Leaf.NotAfter, "file", s.store.CurrentPath())
 		},
-		log: s.opts.Logger,
+		metrics: s.opts.Metrics,
+		log:     s.opts.Logger,
 	}).run(ctx)
 	return nil
 }
@@ -206,8 +212,13 @@ func (s *Serving) readFiles(certFile, keyFile string) error {
 	if err != nil {
 		return fmt.Errorf("serving certificate %s with key %s: %w", certFile, keyFile, err)
 	}
-	s.current.Store(&cert)
+	s.use(&cert)
 	return nil
+}
+
+// use has new connections use the certificate.
+func (s *Serving) use(cert *tls.Certificate) {
+	measured(s.opts.Metrics, s.current.Swap(cert), cert)
 }
 
 // filesPeriod is the time between two looks at the files of a certificate (kubelet: a minute).

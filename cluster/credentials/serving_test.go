@@ -54,7 +54,8 @@ func TestServingFiles(t *testing.T) {
 		return write(t, dir+"/tls.crt", string(p.cert)), write(t, dir+"/tls.key", string(p.key))
 	}
 	cert, key := put("old")
-	s, err := LoadServing("n", ServingOptions{CertFile: cert, KeyFile: key})
+	m := &kept{}
+	s, err := LoadServing("n", ServingOptions{CertFile: cert, KeyFile: key, Metrics: m})
 	require.NoError(t, err)
 	name := func() string {
 		c, err := s.GetCertificate(nil)
@@ -67,6 +68,10 @@ func TestServingFiles(t *testing.T) {
 	assert.Equal(t, "old", name(), "it is looked at once a minute")
 	s.checked = time.Now().Add(-filesPeriod)
 	assert.Equal(t, "new", name())
+	require.Len(t, m.expires, 2)
+	assert.True(t, m.expires[1].Equal(s.current.Load().Leaf.NotAfter))
+	require.Len(t, m.ages, 1)
+	assert.InDelta(t, time.Minute, m.ages[0], float64(time.Minute), "since the old one is valid")
 	write(t, key, "garbage")
 	require.NoError(t, os.Chtimes(key, time.Now(), time.Now().Add(2*time.Hour)))
 	s.checked = time.Now().Add(-filesPeriod)

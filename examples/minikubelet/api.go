@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/history"
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
 	"github.com/kubeletkit/kubeletkit/server"
@@ -30,14 +31,17 @@ import (
 )
 
 // serverOptions returns the options of the ports and of the socket.
-func serverOptions(s *config.Settings, rt *cri.Runtime, m *metrics, display *terminal.Display, log logr.Logger) server.Options {
+func serverOptions(s *config.Settings, rt *cri.Runtime, host *runtime.Host, m *metrics, display *terminal.Display, log logr.Logger) server.Options {
 	opts := server.Options{
 		Logger: log.WithName("server"), Metrics: m.handler, ProbeMetrics: m.probes,
 		HealthMetrics: m.health, SLIMetrics: m.slis,
 		RunningPods: rt.ListPods,
-		Config:      func() (any, error) { return s.Effective(display.Verbosity()) },
+		Config: func() (any, error) {
+			return s.Effective(config.Detected{Verbosity: display.Verbosity(), CgroupDriver: rt.Features().CgroupDriver, ResolvConf: host.ResolvConf})
+		},
 		Flags:       func() map[string]string { return s.FlagValues },
 		Version:     version(),
+		Requests:    m.requests,
 		NoDebugging: !*s.EnableDebuggingHandlers,
 	}
 	if *s.EnableProfilingHandler {
@@ -159,12 +163,13 @@ type kubeletAPI struct {
 	guard   *auth.Guard
 	tls     server.TLSOptions
 	serving credentials.ServingOptions
+	metrics *metrics
 	node    string
 	log     logr.Logger
 }
 
 // newKubeletAPI returns the port that the settings describe. It makes no connection.
-func newKubeletAPI(s *config.Settings, m *member, log logr.Logger) (*kubeletAPI, error) {
+func newKubeletAPI(s *config.Settings, m *member, measures *metrics, log logr.Logger) (*kubeletAPI, error) {
 	var client kubernetes.Interface
 	if m != nil {
 		var err error
@@ -172,7 +177,7 @@ func newKubeletAPI(s *config.Settings, m *member, log logr.Logger) (*kubeletAPI,
 			return nil, fmt.Errorf("client for reviews: %w", err)
 		}
 	}
-	a := &kubeletAPI{log: log}
+	a := &kubeletAPI{metrics: measures, log: log}
 	var err error
 	if a.node, err = s.NodeName(); err != nil {
 		return nil, err
@@ -185,6 +190,9 @@ func newKubeletAPI(s *config.Settings, m *member, log logr.Logger) (*kubeletAPI,
 	}
 	a.tls.Logger = log
 	a.serving = credentials.ServingOptions{CertFile: s.TLSCertFile, KeyFile: s.TLSPrivateKeyFile, CertDir: s.CertDir, Logger: log}
+	if a.serving.Metrics, err = prommetrics.NewServingCertificate(measures.registry); err != nil {
+		return nil, err
+	}
 	if s.ServerTLSBootstrap {
 		a.serving.Client, a.serving.Addresses = client, m.addresses
 	}
@@ -202,6 +210,8 @@ func (a *kubeletAPI) serve(ctx context.Context, l net.Listener, h http.Handler) 
 	opts.GetCertificate = serving.GetCertificate
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return serving.Run(ctx) })
-	g.Go(func() error { return server.ServeTLS(ctx, l, a.guard.Protect(h), opts) })
+	g.Go(func() error {
+		return server.ServeTLS(ctx, l, server.Measured(a.guard.Protect(h), a.metrics.requests, false), opts)
+	})
 	return g.Wait()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster"
 	"github.com/kubeletkit/kubeletkit/cluster/credentials"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 )
 
 // member is the agent's membership of a cluster; nil without --kubeconfig.
@@ -28,6 +29,9 @@ func newMember(s *config.Settings, m *metrics, log logr.Logger) (*member, error)
 	}
 	copts := s.CredentialsOptions()
 	copts.Logger = log.WithName("credentials")
+	if copts.Metrics, err = prommetrics.NewClientCertificate(m.registry); err != nil {
+		return nil, err
+	}
 	creds, err := credentials.Load(name, copts)
 	if err != nil {
 		return nil, err

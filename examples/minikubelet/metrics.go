@@ -22,6 +22,7 @@ type metrics struct {
 	// slis answers /metrics/slis.
 	registry              prometheus.Registerer
 	rest                  *prommetrics.RESTClient
+	requests              *prommetrics.Requests
 	handler, probes, slis http.Handler
 }
 
@@ -59,8 +60,12 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err := prommetrics.RegisterStartTime(slis); err != nil {
 		return nil, err
 	}
+	requests, err := prommetrics.NewRequests(reg)
+	if err != nil {
+		return nil, err
+	}
 	return &metrics{
-		rest: rest, health: health,
+		rest: rest, requests: requests, health: health,
 		parts: parts, cri: calls, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log), slis: prommetrics.Handler(slis, log),
 	}, nil

@@ -27,6 +27,10 @@ func registered(t *testing.T) map[string]string {
 	m, err := newMetrics(logr.Discard())
 	require.NoError(t, err)
 	require.NoError(t, prommetrics.RegisterNode(m.registry, "node", "v1.36.0"))
+	_, err = prommetrics.NewClientCertificate(m.registry)
+	require.NoError(t, err)
+	_, err = prommetrics.NewServingCertificate(m.registry)
+	require.NoError(t, err)
 	_, err = statsmetrics.NewDisk(m.registry, noDisk{})
 	require.NoError(t, err)
 	described := make(chan *prometheus.Desc)
@@ -59,12 +63,23 @@ func TestThePageOfMetrics(t *testing.T) {
 		name := strings.Trim(cells[0], "| `")
 		listed[name] = true
 		labels, ok := has[name]
+		if cells[3] != "yes" {
+			assert.Greater(t, len(cells), 4, "%s: the reason is missing", name)
+			assert.NotContains(t, line, "not measured", "%s: that is no reason", name)
+		}
 		assert.Equal(t, cells[3] == "yes", ok, name)
 		if ok {
 			assert.Equal(t, strings.Trim(cells[2], "–"), labels, name)
 		}
 	}
-	assert.Greater(t, len(listed), 100)
+	// None of kubelet's metrics is forgotten.
+	golden, err := os.ReadFile("testdata/kubelet-metrics.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(golden)) {
+		if name := strings.TrimSpace(line); !strings.HasPrefix(name, "#") {
+			assert.True(t, listed[name], "%s of kubelet is not in the table", name)
+		}
+	}
 	for name := range has {
 		switch {
 		case strings.HasPrefix(name, "go_"), strings.HasPrefix(name, "process_"):

@@ -85,7 +85,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	sopts := serverOptions(s, rt, m, display, log)
+	sopts := serverOptions(s, rt, opts.Host, m, display, log)
 	if err := addStats(s, agent, cgroups, m, &sopts, log); err != nil {
 		return left, err
 	}
@@ -96,12 +96,14 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	stop := control.NewStop()
 	// The socket and the ports are components, because the agent checks and locks its directory
 	// before it runs them: nothing answers for an agent that does not start.
+	opened := newServing(len(listeners) + 1)
 	if err := agent.Add("socket for commands", func(ctx context.Context) error {
 		socket, err := listenSocket(ctx, s.RootDir, log)
 		if socket == nil {
+			opened.one()
 			return err
 		}
-		return server.Serve(ctx, socket, control.Handler(n, stop, sopts))
+		return server.Serve(ctx, opened.when(socket), control.Handler(n, stop, sopts))
 	}); err != nil {
 		return left, err
 	}
@@ -116,7 +118,8 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		defer func() { _ = l.Close() }() // also if the agent does not start
 	}
 	for _, l := range listeners {
-		run, err := port(s, l, n, sopts)
+		l.Listener = opened.when(l.Listener)
+		run, err := port(s, l, n, m, sopts)
 		if err != nil {
 			return left, err
 		}
@@ -128,7 +131,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		}
 	}
 	if err := agent.Add("systemd", func(ctx context.Context) error {
-		return notifier.Run(ctx, agent.Healthy, func(err error) { log.Error(err, "systemd") })
+		return notifier.Run(ctx, opened.all, agent.Healthy, func(err error) { log.Error(err, "systemd") })
 	}); err != nil {
 		return left, err
 	}
@@ -199,16 +202,17 @@ type listener struct {
 }
 
 // port returns the component that serves a port.
-func port(s *config.Settings, l listener, n node, opts server.Options) (func(context.Context) error, error) {
+func port(s *config.Settings, l listener, n node, m *metrics, opts server.Options) (func(context.Context) error, error) {
 	switch l.api {
 	case apiHealthz:
 		return func(ctx context.Context) error {
 			return server.Serve(ctx, l.Listener, server.HealthzWithMetrics(n.Agent, opts.HealthMetrics))
 		}, nil
 	case apiReadOnly:
-		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, server.Handler(n.Agent, opts)) }, nil
+		h := server.Measured(server.Handler(n.Agent, opts), m.requests, true)
+		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, h) }, nil
 	}
-	api, err := newKubeletAPI(s, n.joins, opts.Logger)
+	api, err := newKubeletAPI(s, n.joins, m, opts.Logger)
 	if err != nil {
 		return nil, err
 	}

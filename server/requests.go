@@ -1,0 +1,97 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// RequestMetrics receives what is measured of the requests to a port. Its arguments have few values. The
+// methods must not block, and are safe for concurrent use.
+type RequestMetrics interface {
+	// RequestBegan is called before a request is handled. It returns what is called after it.
+	RequestBegan(method, path string, readOnly, longRunning bool) (ended func())
+	// WebSocketSession is called for each request for exec, attach or portforward by a WebSocket as
+	// kubectl opens it, if the client may do so.
+	WebSocketSession(subresource string)
+}
+
+// other stands for methods and paths that have no value of their own.
+const other = "other"
+
+// Measured returns a handler that reports the requests to h. Put it before a guard, so that
+// requests that are refused are measured, too. readOnly means the port without authentication.
+func Measured(h http.Handler, m RequestMetrics, readOnly bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		path := measuredPath(req.URL.Path)
+		defer m.RequestBegan(measuredMethod(req.Method), path, readOnly, isLongRunning(path))()
+		h.ServeHTTP(w, req)
+	})
+}
+
+// measuredMethod returns the method if kubelet has a value for it.
+func measuredMethod(method string) string {
+	switch method {
+	case http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodTrace, http.MethodConnect:
+		return method
+	}
+	return other
+}
+
+// measuredPath returns the first element of the path if kubelet has a value for it, of the pages of
+// metrics both elements.
+func measuredPath(path string) string {
+	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "metrics":
+		second, _, _ := strings.Cut(rest, "/")
+		switch second {
+		case "":
+			return first
+		case "cadvisor", "probes", "resource":
+			return first + "/" + second
+		}
+	case "healthz", "pods", "stats", "run", "exec", "attach", "portForward", "containerLogs", "configz", "runningpods",
+		"checkpoint", "logs", "debug", "flagz", "statusz":
+		return first
+	}
+	return other
+}
+
+// isLongRunning reports whether the requests of a path last as long as the client likes. Kubelet
+// means portForward, too, but its table has another spelling.
+func isLongRunning(path string) bool {
+	switch path {
+	case "exec", "attach", "portForward", "debug":
+		return true
+	}
+	return false
+}
+
+// sessions returns a handler of streams that reports sessions by WebSocket.
+func sessions(h http.Handler, m RequestMetrics) http.Handler {
+	if m == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		path := measuredPath(req.URL.Path)
+		protocol := "v5.channel.k8s.io"
+		if path == "portForward" {
+			protocol = "SPDY/3.1+portforward.k8s.io"
+		}
+		if strings.EqualFold(req.Header.Get("Upgrade"), "websocket") && slices.Contains(tokens(req.Header.Values("Sec-WebSocket-Protocol")), protocol) {
+			m.WebSocketSession(strings.ToLower(path))
+		}
+		h.ServeHTTP(w, req)
+	})
+}
+
+// tokens returns the elements of lists that have commas between them.
+func tokens(lists []string) (out []string) {
+	for _, list := range lists {
+		for token := range strings.SplitSeq(list, ",") {
+			out = append(out, strings.TrimSpace(token))
+		}
+	}
+	return out
+}
