@@ -57,9 +57,16 @@ func (r *reached) page(thing string) http.Handler {
 	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { r.note(thing) })
 }
 
+// Summary makes it a [server.Stats].
+func (r *reached) Summary(context.Context, bool) ([]byte, error) {
+	r.note("stats")
+	return []byte("{}"), nil
+}
+
 func (r *reached) options() server.Options {
 	return server.Options{
-		Metrics: r.page("metrics"), ProbeMetrics: r.page("metrics"), Profiles: r.page("profiles"), Version: "v1",
+		Metrics: r.page("metrics"), ProbeMetrics: r.page("metrics"), SLIMetrics: r.page("metrics"), ResourceMetrics: r.page("metrics"), CadvisorMetrics: r.page("metrics"),
+		Profiles: r.page("profiles"), Version: "v1", Stats: r, Streams: r.page("streams"), Logs: r.page("logs"), Checkpoint: r.page("checkpoint"), History: r.page("history"),
 		RunningPods:  func(context.Context) ([]*runtime.Pod, error) { r.note("runningpods"); return nil, nil },
 		Config:       func() (any, error) { r.note("configz"); return nil, nil },
 		Flags:        func() map[string]string { r.note("flagz"); return nil },
@@ -72,6 +79,7 @@ func (r *reached) options() server.Options {
 var mayReach = map[string][]string{
 	"pods": {"pods", "proxy"}, "runningpods": {"pods", "proxy"}, "healthz": {"healthz", "proxy"}, "configz": {"configz", "proxy"}, "flagz": {"configz"},
 	"metrics": {"metrics"}, "containers": {"proxy"}, "profiles": {"proxy"}, "verbosity": {"proxy"},
+	"stats": {"stats"}, "streams": {"proxy"}, "logs": {"log"}, "checkpoint": {"checkpoint"}, "history": {"proxy"},
 }
 
 // only allows one subresource, and keeps for what it was asked.
@@ -135,6 +143,8 @@ func FuzzAuthorization(f *testing.F) {
 			"/", "/pods", "/pods/", "/pods/../run/default/web/main?cmd=id", "/pods%2f..%2frun/default/web/main", "/healthz/../run/a/b/c", "//run/a/b/c", "/healthz", "/healthz/syncloop",
 			"/metrics", "/metrics/probes", "/metrics/slis", "/metrics/../configz", "/metrics/%2e%2e/configz", "/configz", "/flagz", "/statusz", "/runningpods/", "/runningpods", "/containerLogs/a/b/c", "/run/a/b/c", "/run/a/b/u/c",
 			"/debug/pprof/heap", "/debug/flags/v", "/logs/", "/logs/..%2f..%2fetc/passwd", "/stats/summary", "/exec/a/b/c", "/./pods", "/Pods", "*", "http://other/run/a/b/c", "/run;/a", "/metrics;/../run/a/b/c",
+			"/attach/a/b/c", "/portForward/a/b", "/exec/../logs/x", "/logs/../exec/a/b/c", "/logs/%2e%2e/exec/a/b/c", "/checkpoint/a/b/c", "/checkpoint/../exec/a/b/c", "/metrics/resource", "/metrics/cadvisor", "/stats", "/stats/",
+			"/stats/../debug/history/a/b", "/stats/summary/../../pods", "/debug/history/a/b", "/debug/history/a/b/u", "/debug/pprof/../history/a/b", "/logs", "/logs?query=kubelet", "/checkpoint", "/statusz/../run/a/b/c",
 		} {
 			f.Add([]byte(method + " " + path + " HTTP/1.1\r\nHost: node\r\nContent-Length: 1\r\n\r\n4"))
 		}
@@ -168,6 +178,23 @@ func FuzzAuthorization(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The requests of [FuzzAuthorization] can reach each handler.
+func TestEverythingIsReached(t *testing.T) {
+	r := &reached{}
+	h := server.Kubelet(r, r, r.options())
+	for request, thing := range map[string]string{
+		"GET /pods": "pods", "GET /runningpods": "runningpods", "GET /healthz": "healthz", "GET /configz": "configz", "GET /flagz": "flagz", "GET /metrics": "metrics", "GET /metrics/resource": "metrics",
+		"GET /metrics/cadvisor": "metrics", "GET /metrics/slis": "metrics", "GET /debug/pprof/heap": "profiles", "PUT /debug/flags/v": "verbosity", "GET /stats/summary": "stats", "POST /exec/a/b/c": "streams",
+		"POST /attach/a/b/c": "streams", "GET /portForward/a/b": "streams", "GET /logs/": "logs", "POST /checkpoint/a/b/c": "checkpoint", "GET /debug/history/a/b": "history", "GET /containerLogs/a/b/c": "pods", "POST /run/a/b/c": "pods",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		r.things = nil
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, path, nil))
+		assert.Equal(t, []string{thing}, r.things, request)
+		assert.NotEmpty(t, mayReach[thing])
+	}
 }
 
 // A client that is not known, or has no permission, gets the same answer for what is there and

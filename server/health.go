@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // HealthMetrics receives the results of health checks, for /metrics/slis. It is safe for
@@ -21,11 +23,22 @@ type healthCheck struct {
 	run  func() error
 }
 
-// healthChecks are those of kubelet. syncloop stands for everything that the agent checks. The
-// log has no buffer that could be blocked, so that its check is there for those who ask for it.
+// LogChecker is an optional interface of an [Agent], found by [runtime.Optional]. Without it
+// /healthz/log is "ok".
+type LogChecker interface {
+	// LogHealthy returns an error while logs cannot be written. It must not block, and is safe for
+	// concurrent use.
+	LogHealthy() error
+}
+
+// healthChecks are those of kubelet. syncloop stands for everything that the agent checks.
 func healthChecks(agent Agent) []healthCheck {
 	fine := func() error { return nil }
-	return []healthCheck{{"ping", fine}, {"log", fine}, {"syncloop", agent.Healthy}}
+	log := fine
+	if l, ok := runtime.Optional[LogChecker](agent); ok {
+		log = l.LogHealthy
+	}
+	return []healthCheck{{"ping", fine}, {"log", log}, {"syncloop", agent.Healthy}}
 }
 
 // Healthz returns a handler of /healthz and of its single checks /healthz/ping, /healthz/log and

@@ -22,8 +22,9 @@ type JournalFunc func(ctx context.Context, args []string, w io.Writer) error
 // journalTime is the time that a query may take, as in kubelet.
 const journalTime = 30 * time.Second
 
-// journalDate is the format of journalctl for --since and --until.
-const journalDate = "2006-1-2 15:4:5"
+// journalDate is the format of journalctl for --since and --until, for a time in UTC. Without the
+// zone it would be read in that of the machine, as in kubelet.
+const journalDate = "2006-01-02 15:04:05 UTC"
 
 func journalctl(ctx context.Context, args []string, w io.Writer) error {
 	cmd := exec.CommandContext(ctx, "journalctl", args...)
@@ -82,10 +83,10 @@ func (h *nodeLogs) units(ctx context.Context) []byte {
 func (q *nodeLogQuery) journalArgs(services []string) []string {
 	args := []string{"--utc", "--no-pager", "--output=short-precise"}
 	if q.since != nil {
-		args = append(args, "--since="+q.since.Format(journalDate))
+		args = append(args, "--since="+q.since.UTC().Format(journalDate))
 	}
 	if q.until != nil {
-		args = append(args, "--until="+q.until.Format(journalDate))
+		args = append(args, "--until="+q.until.UTC().Format(journalDate))
 	}
 	if q.tailLines != nil {
 		args = append(args, "--pager-end", "--lines="+strconv.Itoa(*q.tailLines))

@@ -70,6 +70,26 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
+// logAgent is an agent whose log has an error.
+type logAgent struct {
+	agent
+	log error
+}
+
+func (a logAgent) LogHealthy() error { return a.log }
+
+func TestHealthOfTheLog(t *testing.T) {
+	for err, want := range map[error]int{nil: 200, errors.New("logging blocked"): 500} {
+		h := server.Healthz(logAgent{log: err})
+		code, body := get(t, h, "/healthz/log")
+		assert.Equal(t, want, code, body)
+		code, body = get(t, h, "/healthz")
+		assert.Equal(t, want, code, body)
+		code, _ = get(t, h, "/healthz/syncloop")
+		assert.Equal(t, http.StatusOK, code)
+	}
+}
+
 func TestZPages(t *testing.T) {
 	h := kubelet(t, allOptions())
 	code, body := get(t, h, "/configz")
@@ -142,6 +162,65 @@ func TestRunningPods(t *testing.T) {
 	failure = errors.New("the runtime is away")
 	code, _ := get(t, h, "/runningpods")
 	assert.Equal(t, http.StatusInternalServerError, code)
+}
+
+// A runtime that hangs holds up nobody who asks for something else, and the request ends with its
+// client.
+func TestRunningPodsOfARuntimeThatHangs(t *testing.T) {
+	opts := allOptions()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	opts.RunningPods = func(ctx context.Context) ([]*runtime.Pod, error) {
+		close(begun)
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil, ctx.Err()
+	}
+	h := kubelet(t, opts)
+	ctx, cancel := context.WithCancel(t.Context())
+	answer := make(chan int, 1)
+	go func() {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/runningpods/", nil))
+		answer <- rec.Code
+	}()
+	<-begun
+	for _, path := range []string{"/pods", "/healthz", "/configz"} {
+		code, _ := get(t, h, path)
+		assert.Equal(t, http.StatusOK, code)
+	}
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	assert.Equal(t, http.StatusInternalServerError, <-answer)
+}
+
+// The port without authentication has what kubelet's has. Other paths of kubelet are disabled, with
+// its words, or do not exist.
+func TestReadOnlyPort(t *testing.T) {
+	n := newNode(t)
+	h := server.Handler(n, everything(n))
+	for path, want := range map[string]int{
+		"/healthz": 200, "/healthz/ping": 200, "/healthz/log": 200, "/healthz/syncloop": 200, "/pods": 200, "/pods/": 200,
+		"/metrics": 200, "/metrics/cadvisor": 200, "/metrics/resource": 200, "/metrics/probes": 200, "/metrics/slis": 200, "/stats/summary": 200,
+		"/run/default/web/main": 405, "/exec/default/web/main": 405, "/attach/default/web/main": 405, "/portForward/default/web": 405, "/containerLogs/default/web/main": 405,
+		"/runningpods/": 405, "/debug/pprof/": 405, "/debug/pprof/heap": 405, "/logs/": 405, "/logs/syslog": 405,
+		"/checkpoint/default/web/main": 404, "/configz": 404, "/flagz": 404, "/statusz": 404, "/debug/flags/v": 404, "/debug/history/default/web": 404, "/stats": 404, "/": 404, "/unknown": 404,
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			code, body := request(t, h, method, path, "", nil)
+			switch {
+			case want == http.StatusMethodNotAllowed:
+				assert.Equal(t, want, code, path)
+				assert.Equal(t, "Debug endpoints are disabled.\n", body, path)
+			case want == http.StatusNotFound:
+				assert.Equal(t, want, code, path)
+				assert.Equal(t, "404 page not found\n", body, path)
+			case method == http.MethodGet || path == "/stats/summary": // kubelet has it by POST, too
+				assert.Equal(t, want, code, path)
+			default:
+				assert.Equal(t, http.StatusMethodNotAllowed, code, "POST %s", path)
+			}
+		}
+	}
 }
 
 // What is switched off answers as kubelet's; what is missing does not exist.

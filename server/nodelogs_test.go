@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -149,11 +150,52 @@ func TestNodeLogQuery(t *testing.T) {
 	_, body = get(t, h, "/logs/syslog")
 	assert.Equal(t, "a system log\n", body)
 
-	_, _ = get(t, h, "/logs/?query=containerd&sinceTime=2026-01-02T03:04:05Z&untilTime=2026-01-03T03:04:05Z&boot=-1&tailLines=7&pattern=x+y")
+	_, _ = get(t, h, "/logs/?query=containerd&sinceTime=2026-01-02T03:04:05Z&untilTime=2026-01-03T03:04:05%2B02:00&boot=-1&tailLines=7&pattern=x+y")
 	assert.Equal(t, []string{
-		"--utc", "--no-pager", "--output=short-precise", "--since=2026-1-2 03:4:5", "--until=2026-1-3 03:4:5", "--pager-end", "--lines=7",
+		"--utc", "--no-pager", "--output=short-precise", "--since=2026-01-02 03:04:05 UTC", "--until=2026-01-03 01:04:05 UTC", "--pager-end", "--lines=7",
 		"--unit=containerd", "--grep=x y", "--boot", "-1",
 	}, args)
+}
+
+// The times of a query are absolute, wherever the node is. The journal has a line for each hour of a
+// day, at half past, in UTC. It was made with systemd-journal-remote.
+func TestJournalOfANodeElsewhere(t *testing.T) {
+	if _, err := exec.LookPath("journalctl"); err != nil {
+		t.Skip("no journalctl here: ", err)
+	}
+	packed, err := os.Open("testdata/hours.journal.gz")
+	require.NoError(t, err)
+	defer func() { _ = packed.Close() }()
+	data, err := gzip.NewReader(packed)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "hours.journal")
+	journal, err := os.Create(file)
+	require.NoError(t, err)
+	_, err = io.Copy(journal, data)
+	require.NoError(t, errors.Join(err, journal.Close()))
+	h := server.NodeLogs(server.NodeLogsOptions{Dir: t.TempDir(), Query: true, Journal: func(ctx context.Context, args []string, w io.Writer) error {
+		cmd := exec.CommandContext(ctx, "journalctl", append([]string{"--file=" + file}, args...)...)
+		cmd.Env = append(os.Environ(), "TZ=EST5EDT")
+		cmd.Stdout, cmd.Stderr = w, w
+		return cmd.Run()
+	}})
+	for query, want := range map[string]string{
+		"&sinceTime=2026-01-02T03:00:00Z&untilTime=2026-01-02T05:00:00Z":                 "3 4",
+		"&sinceTime=2026-01-02T03:00:00%2B02:00&untilTime=2026-01-01T22:00:00-05:00":     "1 2",
+		"&sinceTime=2026-01-02T22:00:00Z":                                                "22 23",
+		"&untilTime=2026-01-02T02:00:00Z":                                                "0 1",
+		"&sinceTime=2026-01-02T10:30:00Z&untilTime=2026-01-02T11:30:00Z&pattern=hour.11": "11",
+		"&tailLines=2": "22 23",
+	} {
+		code, body := get(t, h, "/logs/?query=kubelet"+query)
+		require.Equal(t, http.StatusOK, code)
+		var hours []string
+		for _, line := range strings.Split(strings.TrimSpace(body), "\n") {
+			_, hour, _ := strings.Cut(line, "line of hour ")
+			hours = append(hours, hour)
+		}
+		assert.Equal(t, want, strings.Join(hours, " "), "%s: %s", query, body)
+	}
 }
 
 func TestNoJournal(t *testing.T) {

@@ -93,6 +93,7 @@ func addLogs(s *config.Settings, n node, opts *server.Options) {
 type agentOf struct {
 	*kubeletkit.Agent
 	server.Mirrors
+	server.LogChecker
 }
 
 // newGuard returns the guard of the port for the API server, which asks the API server of the

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server"
 )
 
 // reasonWaiting is the reason of a pod that waits until another pod of its name has ended.
@@ -30,6 +31,8 @@ const reasonWaiting = "WaitingForPredecessor"
 type node struct {
 	*kubeletkit.Agent
 	recent *recent.Pods
+	// LogChecker is that of the display.
+	server.LogChecker
 	// joins is nil if the agent is in no cluster.
 	joins *member
 }

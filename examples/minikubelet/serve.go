@@ -81,7 +81,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err != nil {
 		return left, err
 	}
-	n := node{Agent: agent, recent: pods, joins: joins}
+	n := node{Agent: agent, recent: pods, LogChecker: display, joins: joins}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -89,7 +89,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	if err := addStats(s, agent, cgroups, m, &sopts, log); err != nil {
 		return left, err
 	}
-	sopts.Streams = streams.New(agentOf{agent, n}, rt, streams.Options{
+	sopts.Streams = streams.New(agentOf{agent, n, n}, rt, streams.Options{
 		Logger: sopts.Logger, IdleTimeout: cmp.Or(s.StreamingConnectionIdleTimeout.Duration, -1), // 0 is no limit
 	})
 	addLogs(s, n, &sopts)
@@ -203,20 +203,21 @@ type listener struct {
 
 // port returns the component that serves a port.
 func port(s *config.Settings, l listener, n node, m *metrics, opts server.Options) (func(context.Context) error, error) {
+	agent := agentOf{n.Agent, n, n}
 	switch l.api {
 	case apiHealthz:
 		return func(ctx context.Context) error {
-			return server.Serve(ctx, l.Listener, server.HealthzWithMetrics(n.Agent, opts.HealthMetrics))
+			return server.Serve(ctx, l.Listener, server.HealthzWithMetrics(agent, opts.HealthMetrics))
 		}, nil
 	case apiReadOnly:
-		h := server.Measured(server.Handler(n.Agent, opts), m.requests, true)
+		h := server.Measured(server.Handler(agent, opts), m.requests, true)
 		return func(ctx context.Context) error { return server.Serve(ctx, l.Listener, h) }, nil
 	}
 	api, err := newKubeletAPI(s, n.joins, m, opts.Logger)
 	if err != nil {
 		return nil, err
 	}
-	h := server.Kubelet(agentOf{n.Agent, n}, n, opts)
+	h := server.Kubelet(agent, n, opts)
 	return func(ctx context.Context) error { return api.serve(ctx, l.Listener, h) }, nil
 }
 

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -42,7 +44,7 @@ func Modes() []string { return []string{Auto, Table, Lines, None} }
 // Display shows the pods of an agent while it runs. Make one with [New].
 type Display struct {
 	// logs receives the agent's log, for people on a terminal if short is true.
-	logs         io.Writer
+	logs         *logWriter
 	short, color bool
 	level        slog.LevelVar
 	// draw shows the pods; nil shows nothing. If names is not nil, pods are those of these names,
@@ -67,7 +69,7 @@ type Names map[types.NamespacedName]bool
 // New returns a display in one of the modes, which shows the pods on out. If out and
 // errOut are the same terminal, the log is written above the table of the pods.
 func New(mode string, out, errOut *os.File) *Display {
-	d := &Display{logs: errOut, period: linesPeriod, delay: linesDelay, changed: make(chan struct{}, 1), names: Names{}}
+	d := &Display{logs: &logWriter{out: errOut}, period: linesPeriod, delay: linesDelay, changed: make(chan struct{}, 1), names: Names{}}
 	_, _, d.short = size(errOut)
 	d.color = d.short && wantsColor(os.Getenv)
 	if mode == Auto {
@@ -85,7 +87,7 @@ func New(mode string, out, errOut *os.File) *Display {
 			return 80, 24
 		}}
 		if sameFile(out, errOut) {
-			d.logs = s
+			d.logs.out = s
 		}
 		d.period, d.delay = tablePeriod, tableDelay
 		d.whole = true
@@ -115,6 +117,31 @@ func (d *Display) SetVerbosity(v int) { d.level.Set(slog.Level(-v)) }
 
 // Verbosity returns how much is logged.
 func (d *Display) Verbosity() int { return -int(d.level.Level()) }
+
+// LogHealthy returns an error if a line of the log could not be written for 2 minutes, as kubelet's
+// check.
+func (d *Display) LogHealthy() error {
+	if since := d.logs.since.Load(); since != nil && time.Since(*since) > maxLogWrite {
+		return errors.New("logging blocked")
+	}
+	return nil
+}
+
+// maxLogWrite is the time that a line of the log may take (k8s.io/apiserver: LogHealthz).
+const maxLogWrite = 2 * time.Minute
+
+// logWriter is a writer that knows since when it writes. It is called once at a time.
+type logWriter struct {
+	out   io.Writer
+	since atomic.Pointer[time.Time] // nil: it does not write
+}
+
+func (w *logWriter) Write(data []byte) (int, error) {
+	now := time.Now()
+	w.since.Store(&now)
+	defer w.since.Store(nil)
+	return w.out.Write(data)
+}
 
 // Interactive reports whether the log is shown on a terminal.
 func (d *Display) Interactive() bool { return d.short }

@@ -3,6 +3,7 @@ package terminal
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,13 +94,13 @@ func TestAFileIsNoTerminal(t *testing.T) {
 	defer f.Close()
 	d := New(Auto, f, os.Stderr)
 	d.draw(nil, []*v1.Pod{podtest.Pod(v1.PodPending)})
-	assert.Same(t, os.Stderr, d.logs)
+	assert.Same(t, os.Stderr, d.logs.out)
 	said, err := os.ReadFile(f.Name())
 	require.NoError(t, err)
 	assert.Equal(t, "default/web-n1: Pending (0/3)\n", string(said))
 	assert.Nil(t, New(None, f, f).draw)
 	d = New(Table, f, f)
-	assert.IsType(t, &screen{}, d.logs, "the log goes where the table is")
+	assert.IsType(t, &screen{}, d.logs.out, "the log goes where the table is")
 }
 
 func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
@@ -160,4 +161,30 @@ func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
 			<-done
 		})
 	}
+}
+
+// blocked is a writer that nobody reads from.
+type blocked struct{ until chan struct{} }
+
+func (b blocked) Write(data []byte) (int, error) {
+	<-b.until
+	return len(data), nil
+}
+
+func TestLogThatIsBlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := make(chan struct{})
+		d := New(None, os.Stdout, os.Stderr)
+		d.logs.out = blocked{until}
+		log := slog.New(d.Handler())
+		require.NoError(t, d.LogHealthy())
+		go log.Info("a line")
+		time.Sleep(maxLogWrite)
+		require.NoError(t, d.LogHealthy(), "it may be slow")
+		time.Sleep(time.Second)
+		require.EqualError(t, d.LogHealthy(), "logging blocked")
+		close(until)
+		synctest.Wait()
+		require.NoError(t, d.LogHealthy())
+	})
 }
