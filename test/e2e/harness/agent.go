@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -54,7 +55,7 @@ type AgentOptions struct {
 	NodeName string
 	// Kubeconfig makes the agent a node of a [ControlPlane].
 	Kubeconfig string
-	// Net is the network namespace of the agent. Default: that of its cluster.
+	// Net is the network namespace of the agent. Default: that of its cluster, or a new one.
 	Net *NetNS
 }
 
@@ -173,6 +174,11 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 
 // APIURL is the address of the agent's port for the API server, which there is with a Kubeconfig.
 func (a *Agent) APIURL() string { return fmt.Sprintf("https://%s:%d", NodeIP, a.config["port"]) }
+
+// DialContext connects to a port of the agent, in its network namespace.
+func (a *Agent) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	return a.net.DialContext(ctx, network, addr)
+}
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

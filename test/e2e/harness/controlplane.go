@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,6 +59,9 @@ func NewControlPlane(t testing.TB, net *NetNS) *ControlPlane {
 	t.Helper()
 	return NewControlPlaneWith(t, net, nil)
 }
+
+// ClusterDirVar stands for [ControlPlane.ClusterDir] in the flags of [NewControlPlaneWith].
+const ClusterDirVar = "{cluster-dir}"
 
 // NewControlPlaneWith is NewControlPlane with further flags for kube-apiserver,
 // kube-controller-manager and kube-scheduler.
@@ -151,6 +155,10 @@ rules:
 // start starts a program whose output goes to <name>.log.
 func (p *ControlPlane) start(t testing.TB, name, bin string, args ...string) *process {
 	t.Helper()
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], ClusterDirVar, p.dir)
+	}
 	process, err := start(p.net, p.path(name+".log"), nil, bin, args...)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"testing"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -101,4 +102,18 @@ func (a *authority) kubeconfig(name, server, token string) (string, error) {
 		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
 	}
 	return path, nil
+}
+
+// ClientFiles returns the files of an authority for clients of a node without an API server, and of
+// a certificate that it has signed, for a user in the groups, with its key.
+func ClientFiles(t testing.TB, user string, groups ...string) (ca, cert, key string) {
+	t.Helper()
+	a, err := newAuthority(t.TempDir())
+	if err == nil {
+		err = a.issue("client", user, 24*time.Hour, groups...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(a.dir, "ca.crt"), filepath.Join(a.dir, "client.crt"), filepath.Join(a.dir, "client.key")
 }

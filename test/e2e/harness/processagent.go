@@ -12,8 +12,8 @@ import (
 )
 
 // NewProcessAgent makes an agent, not started yet, that is given no container
-// runtime, so its containers are processes of this host. It has a network namespace
-// and a directory of its own; what is left of its containers ends with the test.
+// runtime, so its containers are processes of this host. It has a network namespace,
+// unless it is given one, and a directory of its own; what is left of its containers ends with the test.
 func NewProcessAgent(t testing.TB, options AgentOptions) *Agent {
 	t.Helper()
 	Need(t, "ip")
@@ -24,10 +24,13 @@ func NewProcessAgent(t testing.TB, options AgentOptions) *Agent {
 		}
 		options.Dir = dir
 	}
-	net, err := NewNetNS()
-	if err != nil {
-		os.RemoveAll(options.Dir)
-		Skip(t, "needs network namespaces: %v", err)
+	net, err := options.Net, error(nil)
+	if net == nil {
+		if net, err = NewNetNS(); err != nil {
+			os.RemoveAll(options.Dir)
+			Skip(t, "needs network namespaces: %v", err)
+		}
+		t.Cleanup(func() { net.Close() })
 	}
 	state := filepath.Join(options.Dir, "root", "process")
 	client, err := Dial("unix://" + filepath.Join(state, "cri.sock"))
@@ -37,7 +40,6 @@ func NewProcessAgent(t testing.TB, options AgentOptions) *Agent {
 	t.Cleanup(func() {
 		client.Close()
 		killProcessContainers(t, filepath.Join(state, "containers"))
-		net.Close()
 		if err := os.RemoveAll(options.Dir); err != nil {
 			t.Log(err)
 		}
