@@ -37,6 +37,8 @@ type session struct {
 	period time.Duration // checkPeriod
 	linger time.Duration // linger
 	conn   *clientConn   // nil before the connection is taken over
+	// over is set when all was written that the client is to receive.
+	over atomic.Bool
 	// ping sends something that the client ignores; nil if there is no such thing. A client
 	// that is gone, but whose machine still has data for this one, is only noticed so.
 	ping atomic.Pointer[func()]
@@ -105,7 +107,6 @@ type clientConn struct {
 	lastUse  atomic.Int64 // in nanoseconds since 1970
 	reading  atomic.Bool
 	pinging  atomic.Bool
-	ending   atomic.Bool // end was called
 
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -133,20 +134,15 @@ func (c *clientConn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Write implements [net.Conn]. A failure ends the session: the client is gone. After Close it does
-// not: libraries answer pings then.
+// Write implements [net.Conn]. A failure ends the session: the client is gone. It does not when the
+// session is over, since libraries still answer pings then.
 func (c *clientConn) Write(b []byte) (n int, err error) {
 	n, err = c.Conn.Write(b)
 	if n > 0 {
 		c.used()
 	}
-	if err != nil {
-		c.mu.Lock()
-		closing := c.closing
-		c.mu.Unlock()
-		if !closing {
-			c.s.cancel()
-		}
+	if err != nil && !c.s.over.Load() {
+		c.s.cancel()
 	}
 	return n, err
 }
@@ -154,15 +150,12 @@ func (c *clientConn) Write(b []byte) (n int, err error) {
 // check ends the session if nothing was sent or received for the idle time, or if the client
 // is gone and nobody reads from the connection, who would notice that.
 func (c *clientConn) check() {
-	if c.ending.Load() {
-		return // end has limits of its own, and nothing can be sent
-	}
 	next := c.nextCheck()
 	if next <= 0 || !c.reading.Load() && disconnected(c.Conn) {
 		c.s.cancel()
 		return
 	}
-	if ping := c.s.ping.Load(); ping != nil && !c.reading.Load() && c.pinging.CompareAndSwap(false, true) {
+	if ping := c.s.ping.Load(); ping != nil && !c.s.over.Load() && !c.reading.Load() && c.pinging.CompareAndSwap(false, true) {
 		go func() { // ends when the client receives it, or the connection is closed
 			(*ping)()
 			c.pinging.Store(false)
@@ -208,7 +201,7 @@ func (c *clientConn) Close() error {
 // end closes the connection when the client has done so, or a short time after the client has
 // received all.
 func (c *clientConn) end() {
-	c.ending.Store(true)
+	c.s.over.Store(true)
 	_ = c.Close()
 	for began := time.Now(); ; {
 		// Until the client closes the connection, or the deadline.

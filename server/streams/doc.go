@@ -27,8 +27,9 @@
 // [runtime.StreamLocator]. The connection of the client is passed on to the URL, byte by byte,
 // so the protocols are those of the runtime. The exceptions are WebSocket clients of version 5,
 // which are translated to SPDY, and port-forward in a WebSocket, which is unpacked: as kubelet
-// does (KEP-4006, feature gate ExtendWebSocketsToKubelet). The permissions of the client, such
-// as its token, are not passed on.
+// does (KEP-4006, feature gate ExtendWebSocketsToKubelet). An API server passes WebSocket requests
+// on only to nodes that declare the feature, see DeclaredFeatures in package cluster/node. The
+// permissions of the client, such as its token, are not passed on.
 //
 // A runtime in this process is a [runtime.Streamer], which receives readers and writers. Its
 // clients use SPDY/3.1 with v4.channel.k8s.io or portforward.k8s.io, or WebSocket with

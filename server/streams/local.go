@@ -40,6 +40,7 @@ func (h *Handlers) serveLocal(s *session, w http.ResponseWriter, req *http.Reque
 	if s.ctx.Err() == nil {
 		writeStatus(c.status, code, err)
 	}
+	s.over.Store(true)
 }
 
 // The fields of a Status that clients read the exit code from.

@@ -245,6 +245,7 @@ func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Reques
 	} else if s.ctx.Err() == nil {
 		writeStatus(c.status, 0, errors.New("the connection to the container runtime has ended before the stream"))
 	}
+	s.over.Store(true)
 }
 
 // relay copies between the streams of a client and those of a runtime until the runtime has
