@@ -91,6 +91,11 @@ type Options struct {
 	SetPodCIDR func(ctx context.Context, cidr string) error
 	// Port is the port of the kubelet's API; 0: there is none.
 	Port int32
+	// DeclaredFeatures are the names of the features that the node declares (KEP-5328), such as
+	// ExtendWebSocketsToKubelet if the API server may pass WebSocket requests of exec, attach and
+	// port-forward on to Port. An API server that does not know the field has it reported again with
+	// each look at the status, as by kubelet.
+	DeclaredFeatures []string
 	// KubeletVersion is the version to report. Default: [DefaultKubeletVersion].
 	KubeletVersion string
 
@@ -189,6 +194,7 @@ func (s *settings) complete() (errs []error) {
 	s.Labels, s.Reserved, s.EvictionHard = maps.Clone(s.Labels), maps.Clone(s.Reserved), maps.Clone(s.EvictionHard)
 	s.Taints, s.Resources = slices.Clone(s.Taints), slices.Clone(s.Resources)
 	s.Conditions, s.ReadyChecks = slices.Clone(s.Conditions), slices.Clone(s.ReadyChecks)
+	s.DeclaredFeatures = slices.Compact(slices.Sorted(slices.Values(s.DeclaredFeatures))) // as the API requires
 	if s.Hostname == "" {
 		s.Hostname = s.name
 	}

@@ -24,6 +24,7 @@ func TestRegisters(t *testing.T) {
 		s.opts.Labels = map[string]string{"team": "a"}
 		s.opts.Taints = []v1.Taint{{Key: "dedicated", Value: "x", Effect: v1.TaintEffectNoSchedule}}
 		s.opts.ProviderID = "kind://n"
+		s.opts.DeclaredFeatures = []string{"B", "A", "B"}
 		s.start()
 		synctest.Wait() // no time passes
 		require.NoError(t, s.node.Registered(t.Context()))
@@ -38,6 +39,7 @@ func TestRegisters(t *testing.T) {
 		assert.Equal(t, "containerd://v2.1.4", got.Status.NodeInfo.ContainerRuntimeVersion)
 		assert.Equal(t, DefaultKubeletVersion, got.Status.NodeInfo.KubeletVersion)
 		assert.Equal(t, "m1", got.Status.NodeInfo.MachineID)
+		assert.Equal(t, []string{"A", "B"}, got.Status.DeclaredFeatures, "sorted, each once")
 		assert.Equal(t, "8Gi", got.Status.Capacity.Memory().String())
 		ready := condition(got.Status.Conditions, v1.NodeReady)
 		assert.Equal(t, "KubeletReady", ready.Reason)
@@ -108,10 +110,11 @@ func existingNode() *v1.Node {
 		Spec: v1.NodeSpec{Unschedulable: true, PodCIDR: "10.1.0.0/24", PodCIDRs: []string{"10.1.0.0/24"},
 			Taints: []v1.Taint{{Key: "kept", Effect: v1.TaintEffectNoExecute}}},
 		Status: v1.NodeStatus{
-			NodeInfo:        v1.NodeSystemInfo{MachineID: "m1", SystemUUID: "u1", BootID: "b0"},
-			VolumesInUse:    []v1.UniqueVolumeName{"v"},
-			VolumesAttached: []v1.AttachedVolume{{Name: "v"}},
-			Capacity:        v1.ResourceList{"example.com/gpu": *quantity(2), "hugepages-1Gi": *quantity(1 << 30)},
+			NodeInfo:         v1.NodeSystemInfo{MachineID: "m1", SystemUUID: "u1", BootID: "b0"},
+			VolumesInUse:     []v1.UniqueVolumeName{"v"},
+			VolumesAttached:  []v1.AttachedVolume{{Name: "v"}},
+			DeclaredFeatures: []string{"OfAnotherAgent"},
+			Capacity:         v1.ResourceList{"example.com/gpu": *quantity(2), "hugepages-1Gi": *quantity(1 << 30)},
 			Conditions: []v1.NodeCondition{
 				{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse, Reason: "CalicoIsUp"},
 				{Type: v1.NodeReady, Status: v1.ConditionUnknown, Reason: "NodeStatusUnknown"},
@@ -132,6 +135,7 @@ func TestAdopts(t *testing.T) {
 		assert.NotEqual(t, "pdp11", got.Labels[v1.LabelArchStable])
 		assert.Equal(t, "large", got.Labels[v1.LabelInstanceTypeStable], "a default label")
 		assert.NotContains(t, got.Labels, "team", "other labels are set when the node is created")
+		assert.Empty(t, got.Status.DeclaredFeatures)
 		assert.Equal(t, "kept", got.Spec.Taints[0].Key)
 		assert.Len(t, got.Spec.Taints, 1)
 		assert.True(t, got.Spec.Unschedulable)

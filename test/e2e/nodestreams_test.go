@@ -39,6 +39,12 @@ func TestStreamsOfKubectl(t *testing.T) {
 		assert.Contains(t, out, "answer 42 found", "it sees the processes of its target")
 	})
 	k.testTerminating(t)
+	// The node has declared that it serves WebSocket clients itself.
+	metrics := s.plane.Kubectl(t, "get", "--raw", "/metrics")
+	for _, kind := range []string{"exec", "attach", "portforward"} {
+		assert.Regexp(t, `websocket_streaming_requests_total\{proxy_type="proxied_to_kubelet",subresource="`+kind+`"\} [1-9]`, metrics)
+	}
+	assert.NotContains(t, metrics, `proxy_type="translated_at_apiserver"`)
 }
 
 // The same commands work on a node without a container runtime, whose containers are processes.

@@ -200,6 +200,9 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 	}
 	if *s.EnableServer {
 		opts.Port = s.Port
+		if *s.EnableDebuggingHandlers {
+			opts.DeclaredFeatures = []string{"ExtendWebSocketsToKubelet"} // see package server/streams
+		}
 	}
 	if *s.NodeStatusMaxImages == 0 {
 		opts.Images = noImages{}
