@@ -29,7 +29,7 @@ func TestStreamsOfKubectl(t *testing.T) {
 	ns := s.plane.Namespace(t, "streams")
 	image := s.Registry.Image("busybox:1")
 	k := &kubectlStreams{s.plane, s.Net, ns}
-	k.test(t, image, "/tmp")
+	k.test(t, image, "nc", "/tmp")
 	t.Run("debug", func(t *testing.T) {
 		// In a terminal: without one, and without stdinOnce, containerd sends no more output when
 		// the input has ended.
@@ -64,7 +64,7 @@ func TestStreamsOfKubectlToProcesses(t *testing.T) {
 		return nodeReady(node)
 	})
 	k := &kubectlStreams{plane, net, plane.Namespace(t, "processes")}
-	k.test(t, "host", t.TempDir())
+	k.test(t, "host", "busybox nc", t.TempDir())
 	web := agent.Runtime.Newest(t, "web", "web").Id
 	k.testTerminating(t)
 	Eventually(t, within, "the processes have ended", func() error {
@@ -83,14 +83,14 @@ type kubectlStreams struct {
 }
 
 // test runs the commands with 10 MB in both directions, byte by byte, with exit codes, and with a
-// terminal. Files in containers are in dir.
-func (s *kubectlStreams) test(t *testing.T, image, dir string) {
+// terminal. nc is the command in containers, and files in them are in dir.
+func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 	ns := s.namespace
 	run := func(name string, args ...string) {
 		t.Helper()
 		s.plane.Kubectl(t, append([]string{"run", name, "-n", ns, "--image", image, "--annotations", process.MountsAnnotation + "=env"}, args...)...)
 	}
-	run("web", "--command", "--", "/bin/sh", "-c", "echo hello; busybox nc -ll -p 8080 -e cat & trap '' TERM; while :; do sleep 1; done")
+	run("web", "--command", "--", "/bin/sh", "-c", "echo hello; "+nc+" -ll -p 8080 -e cat & trap '' TERM; while :; do sleep 1; done")
 	run("shell", "--stdin", "--tty", "--attach=false", "--command", "--", "/bin/sh")
 	run("lines", "--stdin", "--attach=false", "--command", "--", "/bin/sh", "-c", "while read line; do echo got $line; done") // ends with its input, and so does attach
 	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "pod/shell", "pod/lines", "--timeout=60s")
