@@ -109,7 +109,7 @@ func (n *volumeNode) run(count int, volumes bool) []*v1.Pod {
 }
 
 // cpu returns the CPU time of this process.
-func cpu(b *testing.B) time.Duration {
+func cpu(b testing.TB) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -3,6 +3,7 @@ package main
 import (
 	"runtime"
 	gometrics "runtime/metrics"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,8 +14,8 @@ import (
 // Memory is released once after each rush, and not while things happen.
 func TestMemoryIsReleasedAfterARush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		released := 0
-		r := newReleaser(func() { released++ })
+		var released atomic.Int32
+		r := newReleaser(func() { released.Add(1) })
 		happen := func(times int) {
 			for range times {
 				r.noted()
@@ -22,17 +23,21 @@ func TestMemoryIsReleasedAfterARush(t *testing.T) {
 			}
 			synctest.Wait()
 		}
+		idle := func() {
+			time.Sleep(time.Hour)
+			synctest.Wait()
+		}
 		happen(5)
-		assert.Zero(t, released)
-		time.Sleep(time.Hour)
-		assert.Equal(t, 1, released)
+		assert.Zero(t, released.Load())
+		idle()
+		assert.Equal(t, 1, int(released.Load()))
 		happen(3)
-		time.Sleep(time.Hour)
-		assert.Equal(t, 2, released)
+		idle()
+		assert.Equal(t, 2, int(released.Load()))
 		r.noted()
 		r.stop()
-		time.Sleep(time.Hour)
-		assert.Equal(t, 2, released)
+		idle()
+		assert.Equal(t, 2, int(released.Load()))
 	})
 }
 
