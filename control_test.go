@@ -54,6 +54,22 @@ func TestEvict(t *testing.T) {
 	})
 }
 
+// The condition of a preempted pod says something else than its status, as in kubelet.
+func TestEvictForACriticalPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, t.TempDir(), fake.New(fake.Options{}))
+		defer n.stop(t)
+		n.source.Set(makePod("web"))
+		n.after(time.Second)
+		require.NoError(t, n.Evict("uid-web", "Preempting", "Preempted in order to admit critical pod", nil))
+		web := n.after(time.Minute)["web"]
+		assert.Equal(t, "Preempted in order to admit critical pod", web.Status.Message)
+		i := slices.IndexFunc(web.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+		require.GreaterOrEqual(t, i, 0)
+		assert.Equal(t, "Pod was preempted by Kubelet to accommodate a critical pod.", web.Status.Conditions[i].Message)
+	})
+}
+
 // countingSyncer counts the syncs of pods.
 type countingSyncer struct {
 	podworkers.PodSyncer

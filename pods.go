@@ -130,6 +130,13 @@ func (a *Agent) kill(pod *v1.Pod, opts *podworkers.KillOptions) {
 	a.parts.PodWorkers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: opts, Received: time.Now()})
 }
 
+// The reason of a pod that is preempted, and the message of its condition. In kubelet they differ
+// from the message of the pod (preemption.go: evictPodsToFreeRequests).
+const (
+	reasonPreempted    = "Preempting"
+	conditionPreempted = "Pod was preempted by Kubelet to accommodate a critical pod."
+)
+
 // failed returns a function that makes a status Failed for the reason, with the condition
 // by which controllers see that the node ended the pod (KEP-3329).
 func failed(pod *v1.Pod, reason, message string) func(*v1.PodStatus) {
@@ -138,6 +145,9 @@ func failed(pod *v1.Pod, reason, message string) func(*v1.PodStatus) {
 		disrupted := v1.PodCondition{
 			Type: v1.DisruptionTarget, ObservedGeneration: pod.Generation,
 			Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
+		}
+		if reason == reasonPreempted {
+			disrupted.Message = conditionPreempted
 		}
 		if i := slices.IndexFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }); i >= 0 {
 			disrupted.LastTransitionTime = s.Conditions[i].LastTransitionTime

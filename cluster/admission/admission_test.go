@@ -101,6 +101,13 @@ func TestFailures(t *testing.T) {
 		"taint, tolerated": {pod: pod("p", nil, func(p *v1.Pod) {
 			p.Spec.Tolerations = []v1.Toleration{{Key: "broken", Operator: v1.TolerationOpExists}}
 		}), node: taint(node(), v1.TaintEffectNoExecute)},
+		"taint, tolerated by a comparison, which is off in kubelet": {pod: pod("p", nil, func(p *v1.Pod) {
+			p.Spec.Tolerations = []v1.Toleration{{Key: "age", Operator: v1.TolerationOpGt, Value: "4"}}
+		}), node: func() *v1.Node {
+			n := node()
+			n.Spec.Taints = []v1.Taint{{Key: "age", Value: "5", Effect: v1.TaintEffectNoExecute}}
+			return n
+		}(), want: []string{"TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := tc.node

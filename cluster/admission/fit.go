@@ -25,6 +25,10 @@ const (
 	ReasonNoNode       = "InvalidNodeInfo"
 )
 
+// compareTaints is whether tolerations may compare the values of taints as numbers (KEP-5471). The
+// feature is off in kubelet 1.36, so that they match nothing.
+const compareTaints = false
+
 // Node is the node as pods are compared with it.
 type Node struct {
 	// Node has the name, labels, taints and allocatable resources. It must not be changed.
@@ -65,7 +69,7 @@ func compare(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Fa
 	}
 	if node.Confirmed && !runtime.IsStatic(pod) {
 		noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
-		if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations, noExecute, true); untolerated {
+		if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations, noExecute, compareTaints); untolerated {
 			failures = append(failures, predicate(ReasonTaint, "node(s) had taints that the pod didn't tolerate"))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,9 @@ func testPreemption(t *testing.T, s *nodeSuite) {
 	s.await(t, ns, "critical", Running)
 	preempted := s.await(t, ns, "large", Phase(v1.PodFailed))
 	assert.Equal(t, "Preempting", preempted.Status.Reason)
+	assert.True(t, slices.ContainsFunc(preempted.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Message == "Pod was preempted by Kubelet to accommodate a critical pod."
+	}), "%v", preempted.Status.Conditions)
 	assert.NoError(t, s.noRunning(t, "large"))
 	adopted(t, small, s.await(t, ns, "small", Running))
 	Eventually(t, within, "event", func() error {
