@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +33,7 @@ type model struct {
 	host    string // a directory of the host that volumes show
 	manager *Manager
 	objects map[string]map[string]string // data of config maps and secrets by name; those that exist
+	tokens  int                          // the version of the tokens
 	desired map[string]*v1.Pod
 	// ready has what the volumes of a pod had at its last sync, by the name of the volume.
 	ready map[string]map[string]map[string]string
@@ -63,6 +65,10 @@ func (m *model) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
 	return s, err
 }
 
+func (m *model) Token(context.Context, string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	return &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: fmt.Sprint("token ", m.tokens)}}, nil
+}
+
 // restart starts another agent.
 func (m *model) restart() {
 	m.kill = 0
@@ -78,7 +84,7 @@ func (m *model) restart() {
 		return nil
 	}
 	var err error
-	m.manager, err = New(Options{Sources: Sources{Objects: m, before: before}})
+	m.manager, err = New(Options{Sources: Sources{Objects: m, Tokens: m, before: before}})
 	require.NoError(m.t, err)
 	m.manager.before = before
 }
@@ -131,6 +137,12 @@ func (m *model) want(pod *v1.Pod) (files map[string]map[string]string, fails boo
 			names, optional = []string{v.ConfigMap.Name}, ptr.Deref(v.ConfigMap.Optional, false)
 		case v.Secret != nil:
 			names, optional = []string{v.Secret.SecretName}, ptr.Deref(v.Secret.Optional, false)
+		case v.DownwardAPI != nil:
+			files[v.Name] = map[string]string{"label": pod.Labels["l"], "annotation": pod.Annotations["a"]}
+			continue
+		case v.Projected != nil && v.Projected.Sources[0].ServiceAccountToken != nil:
+			files[v.Name] = map[string]string{"token": fmt.Sprint("token ", m.tokens)}
+			continue
 		case v.Projected != nil:
 			names = []string{v.Projected.Sources[0].ConfigMap.Name, v.Projected.Sources[1].Secret.Name}
 		default:
@@ -208,7 +220,7 @@ func (m *model) put(name string) {
 	}
 }
 
-// TestModel has pods come, go and change, objects appear, change and vanish, and the agent
+// TestModel has pods come, go and change their labels, tokens refreshed, objects appear, change and vanish, and the agent
 // killed before any step of a set-up or a tear-down. When all have been synced, disk and
 // mounts are exactly what they are to be.
 func TestModel(t *testing.T) {
@@ -236,7 +248,7 @@ func TestModel(t *testing.T) {
 			for i := range rapid.IntRange(1, 4).Draw(rt, "volumes") {
 				v := v1.Volume{Name: fmt.Sprintf("v%d", i)}
 				of, optional := names.Draw(rt, "object"), rapid.Bool().Draw(rt, "optional")
-				switch rapid.IntRange(0, 4).Draw(rt, "type") {
+				switch rapid.IntRange(0, 6).Draw(rt, "type") {
 				case 0:
 					v.ConfigMap = &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: of}, Optional: &optional}
 				case 1:
@@ -250,6 +262,13 @@ func TestModel(t *testing.T) {
 					v.EmptyDir = &v1.EmptyDirVolumeSource{}
 				case 4:
 					v.HostPath = &v1.HostPathVolumeSource{Path: m.host, Type: ptr.To(v1.HostPathDirectory)}
+				case 5:
+					v.DownwardAPI = &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+						{Path: "label", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels['l']"}},
+						{Path: "annotation", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['a']"}},
+					}}
+				case 6:
+					v.Projected = &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}}}
 				}
 				pod.Spec.Volumes = append(pod.Spec.Volumes, v)
 			}
@@ -299,6 +318,16 @@ func TestModel(t *testing.T) {
 				delete(m.desired, name)
 				delete(m.ready, name)
 			},
+			// A pod that is in use is never changed: its source delivers another one.
+			"change": func(*rapid.T) {
+				if name, ok := anyPod(); ok {
+					pod := m.desired[name].DeepCopy()
+					pod.Labels = map[string]string{"l": rapid.SampledFrom([]string{"", "1", "2"}).Draw(rt, "label")}
+					pod.Annotations = map[string]string{"a": rapid.SampledFrom([]string{"", "1", "2"}).Draw(rt, "annotation")}
+					m.desired[name] = pod
+				}
+			},
+			"token":   func(*rapid.T) { m.tokens++ },
 			"object":  func(*rapid.T) { m.objects[names.Draw(rt, "object")] = data.Draw(rt, "data") },
 			"drop":    func(*rapid.T) { delete(m.objects, names.Draw(rt, "object")) },
 			"restart": func(*rapid.T) { m.restart() },

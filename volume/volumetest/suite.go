@@ -2,10 +2,12 @@ package volumetest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,6 +31,8 @@ type Factory struct {
 	// Pod that the volume is for. Default: one without containers. The tests set its
 	// name, UID and volumes.
 	Pod *v1.Pod
+	// NoPath means that the volume has no path on the host, because the runtime mounts it.
+	NoPath bool
 }
 
 // Suite runs all tests, each as a subtest with directories of its own. The plugin is
@@ -47,6 +51,7 @@ func Suite(t *testing.T, f Factory) {
 		{"SetUpAfterTearDown", (*env).setUpAfterTearDown},
 		{"TearDownAfterRestart", (*env).tearDownAfterRestart},
 		{"TearDownTwice", (*env).tearDownTwice},
+		{"TearDownCancelledAtEachStep", (*env).tearDownCancelledAtEachStep},
 		{"TearDownOfNothing", (*env).tearDownOfNothing},
 		{"PodsAtTheSameTime", (*env).podsAtTheSameTime},
 	} {
@@ -100,7 +105,12 @@ func (e *env) setUp(pod string) runtime.Volume {
 	ready, err := e.manager.SetUp(e.Context(), e.pod(pod), e.podDir(pod))
 	require.NoError(e, err)
 	v := ready[e.factory.Volume.Name]
-	require.True(e, filepath.IsAbs(v.HostPath), "HostPath %q: must be an absolute path", v.HostPath)
+	if e.factory.NoPath {
+		require.Contains(e, ready, e.factory.Volume.Name)
+		require.Empty(e, v.HostPath)
+	} else {
+		require.True(e, filepath.IsAbs(v.HostPath), "HostPath %q: must be an absolute path", v.HostPath)
+	}
 	return v
 }
 
@@ -112,7 +122,10 @@ func (e *env) put(v runtime.Volume) string {
 		return ""
 	}
 	file := filepath.Join(v.HostPath, "of-the-pod")
-	require.NoError(e, os.WriteFile(file, []byte("data"), 0o600))
+	err := os.WriteFile(file, []byte("data"), 0o600)
+	if !errors.Is(err, syscall.EINVAL) { // a file on huge pages can only be mapped; it is there
+		require.NoError(e, err)
+	}
 	return file
 }
 
@@ -266,6 +279,27 @@ func (e *env) tearDownTwice() {
 	require.NoError(e, e.plugin.TearDown(e.Context(), req))
 	e.restart()
 	e.tearDown("web")
+}
+
+// tearDownCancelledAtEachStep ends the context of TearDown when it is looked at for the first time,
+// the second and so on. The rest is taken down by an agent that knows nothing of it, after a
+// SetUp or at once.
+func (e *env) tearDownCancelledAtEachStep() {
+	for left := range maxSteps {
+		e.put(e.setUp("web"))
+		ctx := &countdown{Context: e.Context(), done: make(chan struct{})}
+		ctx.left.Store(int64(left))
+		err := e.manager.TearDown(ctx, ref("web"), e.podDir("web"))
+		e.restart()
+		if left%2 == 0 {
+			e.setUp("web")
+		}
+		e.tearDown("web")
+		e.restart()
+		if err == nil && ctx.left.Load() >= 0 {
+			return // it was not looked at that often
+		}
+	}
 }
 
 // tearDownOfNothing is a crash before SetUp has done anything.

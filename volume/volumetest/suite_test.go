@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/volume"
 	"github.com/kubeletkit/kubeletkit/volume/volumetest"
@@ -30,6 +31,54 @@ func TestEmptyDirInMemory(t *testing.T) {
 		t.Skip("mounting needs root on Linux")
 	}
 	volumetest.Suite(t, emptyDir(v1.StorageMediumMemory))
+}
+
+func TestEmptyDirOnHugePages(t *testing.T) {
+	if runtime.GOOS != "linux" || os.Getuid() != 0 {
+		t.Skip("mounting needs root on Linux")
+	}
+	if _, err := os.Stat("/sys/kernel/mm/hugepages/hugepages-2048kB"); err != nil {
+		t.Skip("the machine has no huge pages of 2 MiB: ", err)
+	}
+	f := emptyDir(v1.StorageMediumHugePages)
+	f.Pod = &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
+		Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"hugepages-2Mi": resource.MustParse("2Mi")}},
+	}}}}
+	volumetest.Suite(t, f)
+}
+
+func TestImage(t *testing.T) {
+	volumetest.Suite(t, volumetest.Factory{
+		New:    func(*testing.T) volume.Plugin { return volume.Image{} },
+		Volume: v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "files:1"}}},
+		NoPath: true,
+	})
+}
+
+// claims has one claim, which is bound to a directory of the host.
+type claims struct{ path string }
+
+func (c claims) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	claim := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "disk"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
+	claim.Namespace, claim.Name, claim.UID = namespace, name, "claim"
+	return claim, ctx.Err()
+}
+
+func (c claims) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	disk := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{
+		PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: c.path}},
+		ClaimRef:               &v1.ObjectReference{Namespace: "default", Name: "c", UID: "claim"},
+	}}
+	disk.Name = name
+	return disk, ctx.Err()
+}
+
+func TestClaim(t *testing.T) {
+	src := volume.Sources{Claims: claims{t.TempDir()}}
+	volumetest.Suite(t, volumetest.Factory{
+		New:    func(*testing.T) volume.Plugin { return volume.Claim{Sources: src} },
+		Volume: v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+	})
 }
 
 func TestHostPath(t *testing.T) {
@@ -58,7 +107,9 @@ func TestContent(t *testing.T) {
 	}{
 		{volume.ConfigMap{Sources: src}, v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
 		{volume.Secret{Sources: src}, v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
-		{volume.DownwardAPI{Sources: src}, v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}},
+		{volume.DownwardAPI{Sources: src}, v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
+			Items: []v1.DownwardAPIVolumeFile{{Path: "pod/name", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+		}}},
 		{volume.Projected{Sources: src}, v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{Secret: &v1.SecretProjection{}}}}}},
 	} {
 		t.Run(tc.plugin.Name(), func(t *testing.T) {
