@@ -439,6 +439,7 @@ func (a *Agent) logParts() {
 	missing(has[gc.PodCollector](p.GC), "GC", "gc.PodCollector", "dead containers of crash loops stay until the next collection")
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")
 	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
+	missing(has[syncloop.ResizeReporter](p.SyncHandler), "SyncHandler", "syncloop.ResizeReporter", "the status does not say that the resize of a pod is pending")
 	if p.ImageGC != nil {
 		missing(has[gc.ImagePreviewer](p.ImageGC), "ImageGC", "gc.ImagePreviewer", "images and plans cannot be shown")
 	}

@@ -91,8 +91,9 @@ type apiServer struct {
 	requests map[string]*certificatesv1.CertificateSigningRequest
 	users    []string // who sent the signing requests
 	conns    map[string]bool
-	hold     bool // do not sign
-	away     bool // answer nothing but that
+	hold     bool   // do not sign
+	away     bool   // answer nothing but that
+	refused  string // the user that gets the status 401
 }
 
 func newServer(t *testing.T) *apiServer {
@@ -153,7 +154,12 @@ func newServer(t *testing.T) *apiServer {
 	})
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var away bool
-		s.set(func() { away = s.away })
+		var refused string
+		s.set(func() { away, refused = s.away, s.refused })
+		if refused != "" && user(r) == refused {
+			http.Error(w, "refused", http.StatusUnauthorized)
+			return
+		}
 		if away {
 			http.Error(w, "away", http.StatusServiceUnavailable)
 			return

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -45,6 +46,8 @@ func newObject(resource string) (object, list runtime.Object) {
 		return &v1.PersistentVolume{}, &v1.PersistentVolumeList{}
 	case "persistentvolumeclaims":
 		return &v1.PersistentVolumeClaim{}, &v1.PersistentVolumeClaimList{}
+	case "clustertrustbundles":
+		return &certificatesv1.ClusterTrustBundle{}, &certificatesv1.ClusterTrustBundleList{}
 	case "runtimeclasses":
 		return &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}
 	}
