@@ -213,7 +213,12 @@ func TestNode(t *testing.T) {
 		{"ForeignStatus", testForeignStatus},
 		{"Claims", testClaims},
 		{"TrustBundles", testTrustBundles},
+		{"LiveUpdates", testLiveUpdates},
+		{"Resize", testResize},
+		{"StorageLimits", testStorageLimits},
+		{"DeleteWhilePulling", testDeleteWhilePulling},
 	})
+	t.Run("Taint", func(t *testing.T) { testTaint(t, s) })
 	t.Run("Drain", func(t *testing.T) { testDrain(t, s) })
 	t.Run("Preemption", func(t *testing.T) { testPreemption(t, s) })
 	assert.False(t, s.agent.Exited())
@@ -467,12 +472,7 @@ func testAPIObjects(t *testing.T, s *nodeSuite, ns string) {
 	assert.Equal(t, "one "+secretValue+"\n", s.Exec(t, "objects", "a", "sh", "-c", "echo $CM $PASSWORD"))
 	assert.Equal(t, "one"+secretValue+"objects", s.Exec(t, "objects", "a", "sh", "-c", "cat /cm/key /db/password /meta/name"))
 	s.plane.Kubectl(t, "patch", "-n", ns, "configmap", "cm", "-p", `{"data":{"key":"two"}}`)
-	Eventually(t, 2*time.Minute, "the new value", func() error {
-		if got := s.Exec(t, "objects", "a", "cat", "/cm/key"); got != "two" {
-			return errors.New(got)
-		}
-		return nil
-	})
+	s.awaitOutput(t, "the new value", "objects", "two", "cat", "/cm/key")
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "objects")
 	s.awaitGone(t, ns, "objects")
 }
@@ -486,11 +486,54 @@ func testRefused(t *testing.T, s *nodeSuite, ns string) {
 	for _, pod := range []*v1.Pod{cpu, affinity} {
 		pod.Spec.NodeName = NodeName
 	}
-	s.create(t, ns, cpu, affinity)
-	assert.Equal(t, "OutOfcpu", s.await(t, ns, cpu.Name, Phase(v1.PodFailed)).Status.Reason)
-	assert.Equal(t, "NodeAffinity", s.await(t, ns, affinity.Name, Phase(v1.PodFailed)).Status.Reason)
-	s.plane.Kubectl(t, "delete", "-n", ns, "pod", cpu.Name, affinity.Name)
-	s.awaitGone(t, ns, cpu.Name, affinity.Name)
+	port := func(name string) *v1.Pod {
+		c := Sh("a", Forever)
+		c.Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 18080}}
+		pod := MakePod(name, Main(c))
+		pod.Spec.NodeName = NodeName
+		return pod
+	}
+	s.create(t, ns, port("refused-not"))
+	s.await(t, ns, "refused-not", Running)
+	sysctl := MakePod("refused-sysctl", Main(Sh("a", Forever)))
+	sysctl.Spec.NodeName = NodeName
+	sysctl.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "kernel.msgmax", Value: "65536"}}}
+	s.create(t, ns, cpu, affinity, port("refused-port"), sysctl)
+	names := []string{"refused-not"}
+	for name, reason := range map[string]string{cpu.Name: "OutOfcpu", affinity.Name: "NodeAffinity", "refused-port": "NodePorts", sysctl.Name: "SysctlForbidden"} {
+		assert.Equal(t, reason, s.await(t, ns, name, Phase(v1.PodFailed)).Status.Reason, name)
+		names = append(names, name)
+	}
+	s.plane.Kubectl(t, append([]string{"delete", "-n", ns, "pod"}, names...)...)
+	s.awaitGone(t, ns, names...)
+}
+
+// A pod that does not tolerate a taint with the effect NoExecute is refused, also if it was bound
+// to the node without a look at it.
+func testTaint(t *testing.T, s *nodeSuite) {
+	ns := s.plane.Namespace(t, "taint")
+	s.plane.Kubectl(t, "taint", "node", NodeName, "e2e=yes:NoExecute")
+	Eventually(t, within, "the agent knows the taint", func() error {
+		refused, tolerates := MakePod("refused-taint", Grace(1), Main(Sh("a", Forever))), MakePod("tolerates", Grace(1), Main(Sh("a", Forever)))
+		refused.Spec.NodeName, tolerates.Spec.NodeName = NodeName, NodeName
+		tolerates.Spec.Tolerations = []v1.Toleration{{Key: "e2e", Operator: v1.TolerationOpExists}}
+		for _, pod := range []*v1.Pod{refused, tolerates} {
+			pod.Namespace = ns
+			if _, err := s.plane.Client.CoreV1().Pods(ns).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+		}
+		s.await(t, ns, "tolerates", Running)
+		// The controller of taints deletes the refused pod at once, maybe before it is refused.
+		events, err := s.plane.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=TaintToleration,involvedObject.name=refused-taint"})
+		if err == nil && len(events.Items) == 0 {
+			err = errors.New("the pod was not refused")
+		}
+		s.plane.Kubectl(t, "delete", "-n", ns, "pod", "--ignore-not-found", "refused-taint", "tolerates")
+		return err
+	})
+	s.plane.Kubectl(t, "taint", "node", NodeName, "e2e-")
+	s.awaitGone(t, ns, "refused-taint", "tolerates")
 }
 
 // A static pod has a mirror pod, which returns when it is deleted; the static pod runs on.
@@ -591,6 +634,34 @@ func testDrain(t *testing.T, s *nodeSuite) {
 		}
 		return nil
 	})
+	Eventually(t, within, "the replacements wait for a node", func() error {
+		pods, err := s.plane.Client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(pods.Items) == 0 {
+			err = errors.New("no pods")
+		}
+		if err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; pod.Spec.NodeName != "" || pod.Status.Phase != v1.PodPending {
+				return fmt.Errorf("%s is %s on %q", pod.Name, pod.Status.Phase, pod.Spec.NodeName)
+			}
+		}
+		return nil
+	})
+	s.awaitNodeEvent(t, "NodeNotSchedulable")
 	s.plane.Kubectl(t, "uncordon", NodeName)
 	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=60s")
+	s.awaitNodeEvent(t, "NodeSchedulable")
+}
+
+func (s *nodeSuite) awaitNodeEvent(t *testing.T, reason string) {
+	t.Helper()
+	Eventually(t, within, "event "+reason, func() error {
+		events, err := s.plane.Client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
+		if err == nil && len(events.Items) == 0 {
+			err = errors.New("none")
+		}
+		return err
+	})
 }

@@ -141,15 +141,19 @@ done`)
 		data, _ := os.ReadFile(filepath.Join(dir, file))
 		return strings.TrimSpace(string(data))
 	}
+	var longest time.Duration
 	for i := range 20 {
 		putObject(t, s.agent.Manifests, "files-conf.yaml", version(i))
-		Eventually(t, within, "the new version", func() error {
+		began := time.Now()
+		Eventually(t, soon, "the new version", func() error {
 			if got := read("seen"); got != fmt.Sprint(i) {
 				return fmt.Errorf("it is %q, not %d", got, i)
 			}
 			return nil
 		})
+		longest = max(longest, time.Since(began))
 	}
+	t.Logf("the longest of 20 changes took %v", longest.Round(time.Millisecond))
 	assert.NoFileExists(t, filepath.Join(dir, "mixture"))
 	assert.Equal(t, "1", read("memory"))
 	assert.Equal(t, "value", read("secret"))

@@ -33,6 +33,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	answer   func(*http.Request) *metav1.Status
 	requests int
+	faults   int
 	conns    map[*proxyConn]bool
 	hang     bool // new connections are dead
 	frames   [][]byte
@@ -94,6 +95,9 @@ func (x *Proxy) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	x.mu.Unlock()
 	if answer != nil {
 		if status := answer(r); status != nil {
+			x.mu.Lock()
+			x.faults++
+			x.mu.Unlock()
 			status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 			status.Status = metav1.StatusFailure
 			w.Header().Set("Content-Type", "application/json")
@@ -123,6 +127,14 @@ func (x *Proxy) Requests() int {
 	return x.requests
 }
 
+// Faults returns the number of faults that the node has met until now: requests that were answered, connections
+// that went half open, and events of watches that were repeated.
+func (x *Proxy) Faults() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.faults
+}
+
 // Disconnect closes all connections.
 func (x *Proxy) Disconnect() {
 	x.mu.Lock()
@@ -141,6 +153,7 @@ func (x *Proxy) HalfOpen() {
 	defer x.mu.Unlock()
 	for c := range x.conns {
 		c.die()
+		x.faults++
 	}
 }
 
@@ -166,7 +179,9 @@ func (x *Proxy) Replay() int {
 			w.write(frame)
 		}
 	}
-	return len(x.frames) * len(x.watches)
+	replayed := len(x.frames) * len(x.watches)
+	x.faults += replayed
+	return replayed
 }
 
 // record notes what a watch of pods delivers.

@@ -25,6 +25,7 @@ const (
 //
 //   - busybox:1 and busybox:2, which differ in the environment variable VERSION
 //   - busybox:flaky, which is busybox:1, for tests with SetBroken
+//   - busybox:held, with a layer of its own, for tests with Hold
 //   - busybox:user, which runs as user 1000
 //   - pause:1, for sandboxes
 //   - private/busybox:1, for those with the credentials
@@ -34,10 +35,21 @@ type Registry struct {
 	addr  string
 	blobs map[string][]byte // by digest
 	tags  map[string]string // "repo:tag" to the digest of the manifest
+	// layers has the digests of the layers, by "repo:tag".
+	layers map[string]string
 
 	mu     sync.Mutex
 	pulls  map[string]int
 	broken map[string]bool
+	// held has the requests for layers that are held back, by the name of the image.
+	held map[string]*heldLayer
+}
+
+// heldLayer is the layer of an image that is not sent for now.
+type heldLayer struct {
+	digest   string
+	released chan struct{}
+	requests int
 }
 
 type descriptor struct {
@@ -68,8 +80,8 @@ var layer = sync.OnceValues(func() ([2][]byte, error) {
 // newRegistry returns a registry that is to be served at the address.
 func newRegistry(addr string) (*Registry, error) {
 	r := &Registry{
-		addr: addr, blobs: map[string][]byte{}, tags: map[string]string{},
-		pulls: map[string]int{}, broken: map[string]bool{},
+		addr: addr, blobs: map[string][]byte{}, tags: map[string]string{}, layers: map[string]string{},
+		pulls: map[string]int{}, broken: map[string]bool{}, held: map[string]*heldLayer{},
 	}
 	data, err := layer()
 	if err != nil {
@@ -81,6 +93,9 @@ func newRegistry(addr string) (*Registry, error) {
 	r.add("busybox:2", data, imageConfig{Env: []string{path, "VERSION=2"}, Cmd: shell})
 	r.add("busybox:user", data, imageConfig{Env: []string{path}, Cmd: shell, User: "1000"})
 	r.add("busybox:flaky", data, imageConfig{Env: []string{path, "VERSION=1"}, Cmd: shell})
+	// Equal layers are fetched once. Behind the end of a tar may be more zeros.
+	padding := make([]byte, 512)
+	r.add("busybox:held", [2][]byte{slices.Concat(data[0], padding), slices.Concat(data[1], packed(padding))}, imageConfig{Env: []string{path}, Cmd: shell})
 	r.add("private/busybox:1", data, imageConfig{Env: []string{path, "VERSION=1"}, Cmd: shell})
 	r.add("pause:1", data, imageConfig{Env: []string{path}, Cmd: []string{"/bin/sleep", "2147483647"}})
 	return r, nil
@@ -104,14 +119,61 @@ func (r *Registry) SetBroken(name string, broken bool) {
 	r.broken[name] = broken
 }
 
+// Hold makes the registry answer no request for the layer of the image until release is called.
+func (r *Registry) Hold(name string) (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &heldLayer{digest: r.layers[name], released: make(chan struct{})}
+	r.held[name] = h
+	return sync.OnceFunc(func() { close(h.released) })
+}
+
+// Held returns how many requests for the layer of the image have been held back.
+func (r *Registry) Held(name string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held[name].requests
+}
+
+// wait holds a request for a layer back if it is to be.
+func (r *Registry) wait(req *http.Request, digest string) {
+	r.mu.Lock()
+	var released chan struct{}
+	for _, h := range r.held {
+		if h.digest == digest {
+			h.requests++
+			released = h.released
+		}
+	}
+	r.mu.Unlock()
+	if released == nil {
+		return
+	}
+	select {
+	case <-released:
+	case <-req.Context().Done():
+	}
+}
+
+// packed returns a gzip stream with the data.
+func packed(data []byte) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	w.Write(data)
+	w.Close()
+	return b.Bytes()
+}
+
 func (r *Registry) add(name string, layer [2][]byte, config imageConfig) {
 	cfg := r.put("application/vnd.oci.image.config.v1+json", mustJSON(map[string]any{
 		"architecture": goarch(), "os": "linux", "config": config,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer[0])}},
 	}))
+	blob := r.put("application/vnd.oci.image.layer.v1.tar+gzip", layer[1])
+	r.layers[name] = blob.Digest
 	manifest := r.put(manifestType, mustJSON(map[string]any{
 		"schemaVersion": 2, "mediaType": manifestType, "config": cfg,
-		"layers": []descriptor{r.put("application/vnd.oci.image.layer.v1.tar+gzip", layer[1])},
+		"layers": []descriptor{blob},
 	}))
 	r.tags[name] = manifest.Digest
 }
@@ -166,6 +228,9 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", manifestType)
 	}
 	w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+	if kind == "blobs" && req.Method == http.MethodGet {
+		r.wait(req, ref)
+	}
 	if req.Method == http.MethodGet {
 		w.Write(data)
 	}

@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
+)
+
+// soon is how long a change may take from the API server to a file or to a status. It takes
+// much less than a second; with kubelet a minute is usual.
+const soon = 15 * time.Second
+
+// awaitOutput waits until a command in a container has the output, and logs how long it took.
+func (s *nodeSuite) awaitOutput(t *testing.T, what, pod, want string, command ...string) {
+	t.Helper()
+	began := time.Now()
+	Eventually(t, soon, what, func() error {
+		if got := s.Exec(t, pod, "a", command...); got != want {
+			return fmt.Errorf("it is %q, not %q", got, want)
+		}
+		return nil
+	})
+	t.Logf("%s after %v", what, time.Since(began).Round(time.Millisecond))
+}
+
+// What changes in the API is soon in the files of the pods.
+func testLiveUpdates(t *testing.T, s *nodeSuite, ns string) {
+	s.plane.Kubectl(t, "create", "-n", ns, "configmap", "live", "--from-literal=key=0")
+	s.plane.Kubectl(t, "create", "-n", ns, "secret", "generic", "live", "--from-literal=key=0")
+	c := Sh("a", Forever)
+	c.VolumeMounts = []v1.VolumeMount{{Name: "cm", MountPath: "/cm"}, {Name: "secret", MountPath: "/secret"}, {Name: "meta", MountPath: "/meta"}}
+	pod := MakePod("live", Main(c),
+		Volume("cm", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "live"}}}),
+		Volume("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "live"}}),
+		Volume("meta", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+			{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+			{Path: "annotation", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['live']"}},
+		}}}))
+	pod.Labels, pod.Annotations = map[string]string{"live": "0"}, map[string]string{"live": "0"}
+	s.create(t, ns, pod)
+	s.await(t, ns, "live", Running)
+	core := s.plane.Client.CoreV1()
+	for i := 1; i <= 3; i++ {
+		value := fmt.Sprint(i)
+		patch := func(name, data string, apply func(data []byte) error) {
+			t.Helper()
+			if err := apply([]byte(data)); err != nil {
+				t.Fatalf("changing %s: %v", name, err)
+			}
+		}
+		patch("config map", fmt.Sprintf(`{"data":{"key":%q}}`, value), func(data []byte) error {
+			_, err := core.ConfigMaps(ns).Patch(t.Context(), "live", types.MergePatchType, data, metav1.PatchOptions{})
+			return err
+		})
+		s.awaitOutput(t, "config map", "live", value, "cat", "/cm/key")
+		patch("secret", fmt.Sprintf(`{"stringData":{"key":%q}}`, value), func(data []byte) error {
+			_, err := core.Secrets(ns).Patch(t.Context(), "live", types.MergePatchType, data, metav1.PatchOptions{})
+			return err
+		})
+		s.awaitOutput(t, "secret", "live", value, "cat", "/secret/key")
+		patch("annotation", fmt.Sprintf(`{"metadata":{"annotations":{"live":%q}}}`, value), func(data []byte) error {
+			_, err := core.Pods(ns).Patch(t.Context(), "live", types.MergePatchType, data, metav1.PatchOptions{})
+			return err
+		})
+		s.awaitOutput(t, "annotation", "live", value, "cat", "/meta/annotation")
+		s.plane.Kubectl(t, "label", "-n", ns, "pod", "live", "--overwrite", "live="+value)
+		s.awaitOutput(t, "label", "live", fmt.Sprintf("live=%q", value), "cat", "/meta/labels")
+	}
+	assert.Zero(t, Status(s.await(t, ns, "live", Running), "a").RestartCount)
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "live")
+	s.awaitGone(t, ns, "live")
+}
+
+// resized is fulfilled if the container has the memory, and the pod the conditions of a resize.
+func resized(memory string, conditions ...string) Condition {
+	return func(pod *v1.Pod) error {
+		var got []string
+		for _, c := range pod.Status.Conditions {
+			if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+				got = append(got, fmt.Sprintf("%s %s", c.Type, c.Reason))
+			}
+		}
+		status := Status(pod, "a")
+		if status.Resources == nil || status.Resources.Limits.Memory().String() != memory || strings.Join(got, ", ") != strings.Join(conditions, ", ") ||
+			pod.Status.ObservedGeneration != pod.Generation {
+			return fmt.Errorf("resources %+v, generation %d of %d, conditions %q", status.Resources, pod.Status.ObservedGeneration, pod.Generation, got)
+		}
+		return nil
+	}
+}
+
+// A resize changes the container while it runs, and then its status and its files, or none of
+// them.
+func testResize(t *testing.T, s *nodeSuite, ns string) {
+	c := Sh("a", Forever)
+	size := v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("64Mi")}
+	c.Resources = v1.ResourceRequirements{Requests: size, Limits: size}
+	c.VolumeMounts = []v1.VolumeMount{{Name: "size", MountPath: "/size"}}
+	pod := MakePod("resized", Main(c), Volume("size", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+		{Path: "cpu", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "a", Resource: "limits.cpu", Divisor: resource.MustParse("1m")}},
+		{Path: "memory", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "a", Resource: "limits.memory", Divisor: resource.MustParse("1Ki")}},
+	}}}))
+	s.create(t, ns, pod)
+	first := s.await(t, ns, "resized", Running, resized("64Mi"))
+	resize := func(cpu, memory string) {
+		t.Helper()
+		both := fmt.Sprintf(`{"cpu":%q,"memory":%q}`, cpu, memory)
+		s.plane.Kubectl(t, "patch", "-n", ns, "pod", "resized", "--subresource=resize", "-p",
+			fmt.Sprintf(`{"spec":{"containers":[{"name":"a","resources":{"requests":%s,"limits":%s}}]}}`, both, both))
+	}
+	files := func(cpu, memory string) {
+		t.Helper()
+		s.awaitOutput(t, "files", "resized", cpu+" "+memory, "sh", "-c", "echo -n $(cat /size/cpu) $(cat /size/memory)")
+	}
+	inForce := func(bytes int64) {
+		t.Helper()
+		got := s.Exec(t, "resized", "a", "sh", "-c", "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes")
+		assert.Equal(t, fmt.Sprint(bytes), strings.TrimSpace(got))
+	}
+	files("100", "65536")
+	resize("200m", "128Mi")
+	s.await(t, ns, "resized", resized("128Mi"))
+	files("200", "131072")
+	inForce(128 << 20)
+
+	// More than is free: the API server lets no pod request more than the whole node has.
+	holder := Sh("a", Forever)
+	holder.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m")}
+	s.create(t, ns, MakePod("holder", Grace(1), Main(holder)))
+	s.await(t, ns, "holder", Running)
+	most := s.awaitNode(t, nodeReady).Status.Allocatable.Cpu().MilliValue() - 200
+	resize(fmt.Sprintf("%dm", most), "128Mi")
+	pending := s.await(t, ns, "resized", resized("128Mi", "PodResizePending Deferred"))
+	assert.Equal(t, "200m", Status(pending, "a").AllocatedResources.Cpu().String())
+	files("200", "131072")
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "holder")
+	s.await(t, ns, "resized", resized("128Mi"))
+	files(fmt.Sprint(most), "131072")
+
+	resize("200m", "16Ki") // less than the container uses
+	s.await(t, ns, "resized", resized("128Mi", "PodResizeInProgress Error"))
+	inForce(128 << 20)
+	resize("300m", "96Mi")
+	last := s.await(t, ns, "resized", resized("96Mi"))
+	files("300", "98304")
+	inForce(96 << 20)
+	adopted(t, first, last)
+	Eventually(t, within, "events", func() error {
+		out := s.plane.Kubectl(t, "get", "-n", ns, "events")
+		for _, reason := range []string{"ResizeStarted", "ResizeCompleted", "ResizeDeferred", "ResizeError"} {
+			if !strings.Contains(out, reason) {
+				return errors.New(out)
+			}
+		}
+		return nil
+	})
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "resized")
+	s.awaitGone(t, ns, "resized")
+}
+
+// Pods that use more storage than they may are evicted with kubelet's words, and their deletion
+// leaves nothing.
+func testStorageLimits(t *testing.T, s *nodeSuite, ns string) {
+	limited := func(name, script string) *v1.Pod {
+		c := Sh("a", script+"; "+Forever)
+		c.Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("4Mi")}
+		other := Sh("b", Forever)
+		other.Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
+		return MakePod(name, Grace(1), Main(c, other))
+	}
+	volume := Sh("a", "dd if=/dev/zero of=/data/big bs=1M count=8; "+Forever)
+	volume.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	size := resource.MustParse("4Mi")
+	data := MakePod("limit-volume", Grace(1), Main(volume), Volume("data", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}))
+	layer, logs := limited("limit-layer", "dd if=/dev/zero of=/big bs=1M count=8"), limited("limit-logs", "yes 0123456789012345678901234567890123456789 | head -c 8000000")
+	within4Mi := limited("limit-kept", "dd if=/dev/zero of=/small bs=1M count=1")
+	s.create(t, ns, data, layer, logs, within4Mi)
+	evicted(t, s, ns, data.Name, `Usage of EmptyDir volume "data" exceeds the limit "4Mi". `)
+	for _, pod := range []*v1.Pod{layer, logs} {
+		evicted(t, s, ns, pod.Name, `Container a exceeded its local ephemeral storage limit "4Mi". `)
+	}
+	s.await(t, ns, within4Mi.Name, Running)
+	names := []string{data.Name, layer.Name, logs.Name, within4Mi.Name}
+	s.plane.Kubectl(t, append([]string{"delete", "-n", ns, "pod"}, names...)...)
+	s.awaitGone(t, ns, names...)
+}
+
+// evicted waits until the pod has been evicted with the message, and its event is there.
+func evicted(t *testing.T, s *nodeSuite, ns, name, message string) {
+	t.Helper()
+	pod := s.await(t, ns, name, Phase(v1.PodFailed))
+	assert.Equal(t, "Evicted", pod.Status.Reason)
+	assert.Equal(t, message, pod.Status.Message)
+	assert.NoError(t, s.noRunning(t, name))
+	Eventually(t, within, "event", func() error {
+		events, err := s.plane.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Evicted,involvedObject.name=" + name})
+		if err == nil && (len(events.Items) != 1 || events.Items[0].Message != message || events.Items[0].Type != v1.EventTypeWarning) {
+			err = fmt.Errorf("%+v", events.Items)
+		}
+		return err
+	})
+}
+
+// A pod is deleted while its image is on the way: the pull ends with it.
+func testDeleteWhilePulling(t *testing.T, s *nodeSuite, ns string) {
+	release := s.Registry.Hold("busybox:held")
+	defer release()
+	c := Sh("a", Forever)
+	c.Image = s.Registry.Image("busybox:held")
+	s.create(t, ns, MakePod("pulling", Main(c)))
+	Eventually(t, within, "the layer is requested", func() error {
+		if s.Registry.Held("busybox:held") == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	began := time.Now()
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "pulling")
+	s.awaitGone(t, ns, "pulling")
+	assert.Less(t, time.Since(began), 30*time.Second, "the pull is still held")
+	assert.NotZero(t, s.Registry.Held("busybox:held"))
+}
