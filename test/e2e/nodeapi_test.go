@@ -122,7 +122,7 @@ func (s *nodeSuite) testBadTime(t *testing.T, ns string, proxy *Proxy, bad badTi
 	finishes, deleted, created := fmt.Sprint("finishes-", i), fmt.Sprint("deleted-", i), fmt.Sprint("created-", i)
 	pods := s.plane.Client.CoreV1().Pods(ns)
 	s.await(t, ns, "crashes", Running)
-	began := proxy.Requests()
+	began, faults := proxy.Requests(), proxy.Faults()
 	bad.begin(proxy)
 	end := sync.OnceFunc(func() { bad.end(proxy) })
 	t.Cleanup(end)
@@ -139,6 +139,7 @@ func (s *nodeSuite) testBadTime(t *testing.T, ns string, proxy *Proxy, bad badTi
 	require.NoError(t, err)
 	time.Sleep(4 * time.Second)
 	requests := proxy.Requests() - began
+	assert.Greater(t, proxy.Faults(), faults, "the node has noticed nothing")
 	assert.False(t, s.agent.Exited())
 	assert.Zero(t, s.runs(t, finishes))
 	end()

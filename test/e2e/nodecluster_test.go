@@ -95,5 +95,35 @@ func TestControlPlaneOfStaticPods(t *testing.T) {
 	ready()
 	t.Logf("the cluster is back after %v", time.Since(begin))
 	assert.Equal(t, before.UID, again.UID)
+
+	// Agent and runtime are killed, and what runs in containers goes on: nothing starts again.
+	containers := func() map[string]string {
+		t.Helper()
+		pods, err := plane.Client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		ids := map[string]string{}
+		for _, pod := range pods.Items {
+			for _, c := range pod.Status.ContainerStatuses {
+				ids[pod.Name+"/"+c.Name] = fmt.Sprint(c.ContainerID, " restart ", c.RestartCount)
+			}
+		}
+		return ids
+	}
+	were := containers()
+	require.Len(t, were, 5)
+	script.Kill(t)
+	c.Kill(t)
+	killed := time.Now()
+	c.Start(t)
+	script = up()
+	Eventually(t, 2*time.Minute, "the lease is renewed", func() error {
+		lease, err := plane.Client.CoordinationV1().Leases("kube-node-lease").Get(t.Context(), NodeName, metav1.GetOptions{})
+		if err == nil && !lease.Spec.RenewTime.After(killed) {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	ready()
+	assert.Equal(t, were, containers())
 	plane.Kubectl(t, "delete", "pod", "first", "--grace-period=1")
 }
