@@ -43,7 +43,7 @@
 //     ended and its final status was accepted, or refused as invalid five times, which takes 30 s.
 //     It is deleted once: while finalizers keep it, there are no further calls.
 //   - The status of a pod whose containers are being created waits a second for the next one, and
-//     up to 10 seconds in a rush of pods.
+//     up to 10 seconds in a rush of pods, or if one of its statuses said that before.
 //   - The status of a deleted pod whose containers have all ended waits up to 250 ms for the final
 //     one, which replaces it.
 //   - A pod that neither changes nor is changed costs no call.

@@ -139,7 +139,11 @@ func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if starts(&obj.Status) && starts(to) && obj.DeletionTimestamp == nil {
-		if e.startAt.IsZero() {
+		switch {
+		case !e.startAt.IsZero():
+		case len(obj.Status.ContainerStatuses) > 0: // one was written: the sandbox is ready now
+			e.startAt = now.Add(maxStartPeriod)
+		default:
 			e.startAt = now.Add(min(max(startPeriod, s.lastStart.Add(startSpacing).Sub(now)), maxStartPeriod))
 			s.lastStart = e.startAt
 		}

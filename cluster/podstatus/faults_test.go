@@ -241,7 +241,10 @@ func TestStartingPods(t *testing.T) {
 			with := starting("ContainerCreating")
 			with.PodIP = "10.0.0.1"
 			r.deliver(pod, with)
+			time.Sleep(9900 * time.Millisecond)
 			assert.Empty(t, r.writes())
+			time.Sleep(200 * time.Millisecond)
+			assert.Equal(t, status, r.writes())
 			r.deliver(pod, starting(problem))
 			assert.Equal(t, status, r.writes())
 			time.Sleep(time.Minute)

@@ -75,7 +75,8 @@ const holdPeriod = 250 * time.Millisecond
 // startPeriod is how long the status of a pod whose containers are being created waits for the
 // next one: most pods run by then, so that they need one or two writes less. startSpacing is the
 // time between two of these statuses, of all pods, unless they have waited for maxStartPeriod: in a
-// rush they are the least of what there is to write.
+// rush they are the least of what there is to write. A second one of a pod, with its address, waits
+// for maxStartPeriod.
 const (
 	startPeriod    = time.Second
 	maxStartPeriod = 10 * time.Second
