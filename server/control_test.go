@@ -41,6 +41,7 @@ type node struct {
 }
 
 func newNode(t testing.TB) *node {
+	closesAll(t)
 	return &node{dir: t.TempDir(), pod: &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1"},
 		Spec: v1.PodSpec{

@@ -29,6 +29,8 @@ type pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+	// open is the number of connections that the server has not closed.
+	open atomic.Int64
 }
 
 func newPipes(ip string) *pipes {
@@ -49,17 +51,34 @@ func (p *pipes) Accept() (net.Conn, error) {
 
 func (p *pipes) dial() net.Conn {
 	c, s := net.Pipe()
-	p.accept <- at{s, p.addr}
+	p.open.Add(1)
+	p.accept <- &at{Conn: s, pipes: p}
 	return c
 }
 
-// at is a connection to an address.
+// at is the server's end of a connection to an address.
 type at struct {
 	net.Conn
-	addr net.Addr
+	pipes *pipes
+	once  sync.Once
 }
 
-func (c at) LocalAddr() net.Addr { return c.addr }
+func (c *at) LocalAddr() net.Addr { return c.pipes.addr }
+
+func (c *at) Close() error {
+	c.once.Do(func() { c.pipes.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// closesConns fails the test if the server has a connection open when it has ended.
+func closesConns(t *testing.T, l net.Listener) {
+	if p, ok := l.(*pipes); ok {
+		t.Cleanup(func() {
+			synctest.Wait() // until those that are being closed are
+			assert.Zero(t, p.open.Load(), "connections are left open")
+		})
+	}
+}
 
 // ask sends a request and does not read the answer.
 func ask(t *testing.T, c net.Conn, path, host string) {
@@ -93,6 +112,7 @@ func (m *manyPods) Pods() []*v1.Pod {
 
 func serve(t *testing.T, l net.Listener, h http.Handler) (stop func()) {
 	t.Helper()
+	closesConns(t, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, l, h) }()

@@ -33,26 +33,16 @@ func TestFollowAcrossManyRotations(t *testing.T) {
 	appendLog(t, log, "F begin")
 	r := follow(t, c, "main", "")
 	r.expect("begin\n")
-	files := openFiles(t)
+	files := len(descriptors())
 	for i := range rotations {
 		require.NoError(t, os.Rename(log, log+".old"))
 		appendLog(t, log+".old", fmt.Sprintf("F old %d", i))
 		appendLog(t, log, fmt.Sprintf("F new %d", i))
 		r.expect(fmt.Sprintf("old %d\nnew %d\n", i, i))
 	}
-	assert.LessOrEqual(t, openFiles(t), files+2)
+	assert.LessOrEqual(t, len(descriptors()), files+2)
 	n.exit(0)
 	r.expectEnd()
-}
-
-// openFiles returns the number of open files of this process, 0 where that is not known.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	return len(entries)
 }
 
 func TestFollowOfALogThatDisappears(t *testing.T) {

@@ -46,6 +46,7 @@ func newCertificate(t *testing.T, name string) *tls.Certificate {
 // serveTLS serves until stop.
 func serveTLS(t *testing.T, l net.Listener, h http.Handler, opts server.TLSOptions) (stop func()) {
 	t.Helper()
+	closesConns(t, l)
 	if opts.GetCertificate == nil {
 		cert := newCertificate(t, "node")
 		opts.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert, nil }

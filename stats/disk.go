@@ -58,9 +58,9 @@ func (d *disk) want() {
 	}
 }
 
-// betweenPods is the pause between two pods, so that a measurement of all pods leaves room for
-// what matters more.
-const betweenPods = 5 * time.Millisecond
+// A measurement of all pods pauses after each 2 ms for 8 ms, so that it leaves room for what
+// matters more.
+const atOnce, pause = 2 * time.Millisecond, 8 * time.Millisecond
 
 // run measures until ctx ends.
 func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
@@ -74,20 +74,28 @@ func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
 			continue
 		}
 		known := map[types.UID]struct{}{}
+		began := time.Now()
 		for _, pod := range list() {
 			known[pod.UID] = struct{}{}
 			if !d.due(pod.UID) {
 				continue
 			}
 			usage := d.measure(ctx, pod)
-			select {
-			case <-ctx.Done():
+			if ctx.Err() != nil {
 				return
-			case <-time.After(betweenPods):
 			}
 			d.mu.Lock()
 			d.pods[pod.UID], d.shown = usage, nil
 			d.mu.Unlock()
+			if time.Since(began) < atOnce {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			began = time.Now()
 		}
 		d.forget(known)
 		select {
