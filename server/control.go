@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -32,7 +31,7 @@ type Containers interface {
 // can run commands in all containers. Serve it where only the agent's own user can reach it, such
 // as on a socket of [ListenUnix].
 func Control(agent Agent, containers Containers, opts Options) http.Handler {
-	mux := newRoutes()
+	mux := &routes{}
 	addHealthz(mux, agent, opts.HealthMetrics)
 	addPods(mux, agent, opts)
 	opts.addStats(mux)
@@ -61,10 +60,10 @@ type control struct {
 	log        logr.Logger
 }
 
-// target returns the pod and the container in the path of the request. If they do not
-// exist, it answers the request and returns false.
-func (c *control) target(w http.ResponseWriter, req *http.Request) (pod *v1.Pod, container string, ok bool) {
-	pod, found := lookup.Request(c.agent, req)
+// target returns the pod and the name of the container in the path of the request. If one of
+// them does not exist, it answers the request and returns false.
+func target(agent Agent, w http.ResponseWriter, req *http.Request) (pod *v1.Pod, container string, ok bool) {
+	pod, found := lookup.Request(agent, req)
 	switch {
 	case pod == nil:
 		writeError(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", req.PathValue("pod")))
@@ -99,7 +98,7 @@ func statusOf(s *v1.PodStatus, container string) *v1.ContainerStatus {
 
 // run runs a command and, when it has ended, answers with its output.
 func (c *control) run(w http.ResponseWriter, req *http.Request) {
-	pod, container, ok := c.target(w, req)
+	pod, container, ok := target(c.agent, w, req)
 	if !ok {
 		return
 	}
@@ -119,7 +118,7 @@ func (c *control) run(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	// The context ends when the client disconnects, and so does the command.
-	result, err := c.containers.Exec(req.Context(), instance.ID, cmd, time.Duration(0))
+	result, err := c.containers.Exec(req.Context(), instance.ID, cmd, 0)
 	if err != nil {
 		if context.Cause(req.Context()) == nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -70,8 +70,8 @@ func (c *impatient) Write(data []byte) (int, error) {
 	return c.Conn.Write(data)
 }
 
-// withBodies returns a handler whose requests have their bodies in time. The server waits for a
-// body that no handler reads, too: without a deadline, a client that sends none keeps its
+// withBodies limits the time in which a client sends the body of a request. The server also waits
+// for a body that no handler reads: without a deadline, a client that does not send it keeps its
 // connection busy for ever.
 func withBodies(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -113,7 +113,7 @@ func (c serverConn) distrust() {
 	}
 }
 
-// distrusting returns a handler to which each request is one of a client that is not trusted.
+// distrusting calls the handler with requests whose clients are not trusted yet.
 func distrusting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c, ok := req.Context().Value(connKey{}).(serverConn); ok {
@@ -123,9 +123,9 @@ func distrusting(h http.Handler) http.Handler {
 	})
 }
 
-// Trusted returns a handler that is the same for clients that are trusted, until their next
-// request: their connections do not count for the limit of the port ([Serve], [ServeTLS]), and they
-// have 4 hours to receive what is written at once. Put it behind a guard.
+// Trusted returns a handler that trusts its clients until their next request, and calls h. Their
+// connections do not count for the limit of the port ([Serve], [ServeTLS]), and they have 4 hours to
+// receive what is written at once. Put it behind a guard.
 func Trusted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c, ok := req.Context().Value(connKey{}).(serverConn); ok {
@@ -135,9 +135,9 @@ func Trusted(h http.Handler) http.Handler {
 	})
 }
 
-// localOnly refuses requests in connections to a loopback address whose Host is the name of another machine: a web page whose
-// name resolves to the loopback address could read the answers (DNS rebinding). An IP
-// address as Host cannot be such a name.
+// localOnly refuses requests in connections to a loopback address if their Host is the name of
+// another machine: a web page whose name resolves to the loopback address could read the answers
+// (DNS rebinding). An IP address as Host cannot be such a name.
 func localOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		at, _ := req.Context().Value(http.LocalAddrContextKey).(net.Addr)

@@ -31,7 +31,7 @@ type LogChecker interface {
 	LogHealthy() error
 }
 
-// healthChecks are those of kubelet. syncloop stands for everything that the agent checks.
+// healthChecks are those of kubelet. The check syncloop is everything that the agent checks.
 func healthChecks(agent Agent) []healthCheck {
 	fine := func() error { return nil }
 	log := fine
@@ -49,7 +49,7 @@ func Healthz(agent Agent) http.Handler { return HealthzWithMetrics(agent, nil) }
 // HealthzWithMetrics returns the handler that [Healthz] returns, which reports the results of
 // the checks to metrics. If metrics is nil, they are discarded.
 func HealthzWithMetrics(agent Agent, metrics HealthMetrics) http.Handler {
-	mux := newRoutes()
+	mux := &routes{}
 	addHealthz(mux, agent, metrics)
 	return mux
 }

@@ -66,7 +66,7 @@ type Options struct {
 
 // Handler returns a handler of the read-only API: /healthz, /pods and /metrics.
 func Handler(agent Agent, opts Options) http.Handler {
-	mux := newRoutes()
+	mux := &routes{}
 	addReadOnly(mux, agent, opts)
 	addNoDebugging(mux)
 	return mux
@@ -79,7 +79,7 @@ func Handler(agent Agent, opts Options) http.Handler {
 // With Options.NoDebugging it is the read-only API. As in [Handler], the paths of kubelet's
 // debugging handlers have status 405 then.
 func Kubelet(agent Agent, containers Containers, opts Options) http.Handler {
-	mux := newRoutes()
+	mux := &routes{}
 	addReadOnly(mux, agent, opts)
 	if opts.NoDebugging {
 		addNoDebugging(mux)
@@ -152,13 +152,11 @@ func disabled(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) })
 }
 
-// routes is a mux that knows its paths.
+// routes is a mux that knows its paths. The zero value is ready.
 type routes struct {
 	http.ServeMux
 	paths []string
 }
-
-func newRoutes() *routes { return &routes{} }
 
 func (r *routes) handle(pattern string, h http.Handler) {
 	_, path, ok := strings.Cut(pattern, " ")

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
 )
 
 // Statuses gives [ContainerLogs] and [Checkpoint] access to what was last read of pods in the
@@ -58,17 +57,12 @@ func (h *containerLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	pod, container := lookup.Request(h.agent, req)
-	switch {
-	case pod == nil:
-		writeError(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", req.PathValue("pod")))
-		return
-	case container == nil:
-		writeError(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", req.PathValue("container"), req.PathValue("pod")))
+	pod, container, ok := target(h.agent, w, req)
+	if !ok {
 		return
 	}
 	seen, _ := h.statuses.RuntimeStatus(pod.UID)
-	instance, err := chooseInstance(pod, seen, container.Name, opts.previous)
+	instance, err := chooseInstance(pod, seen, container, opts.previous)
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
@@ -77,13 +71,13 @@ func (h *containerLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	flush := http.NewResponseController(w)
 	out := newLineWriter(w, func() { _ = flush.Flush() }, opts)
-	s := &logStream{containerLogs: h, pod: pod, container: container.Name, out: out, opts: opts}
+	s := &logStream{containerLogs: h, pod: pod, container: container, out: out, opts: opts}
 	if err := s.run(req.Context(), instance); err != nil {
 		if !out.began && !errors.Is(err, errReaderGone) {
 			writeError(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		h.log.V(1).Info("A log was not sent completely", "pod", runtime.RefOf(pod), "container", container.Name, "reason", err.Error())
+		h.log.V(1).Info("A log was not sent completely", "pod", runtime.RefOf(pod), "container", container, "reason", err.Error())
 		if !errors.Is(err, errReaderGone) && !errors.Is(err, context.Canceled) {
 			_ = out.send()
 			panic(http.ErrAbortHandler) // closes the connection, so that the client sees an error

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -40,8 +39,7 @@ func NodeLogs(opts NodeLogsOptions) http.Handler {
 	if opts.Journal == nil {
 		opts.Journal = journalctl
 	}
-	h := &nodeLogs{opts: opts}
-	return http.StripPrefix("/logs/", h)
+	return http.StripPrefix("/logs/", &nodeLogs{opts: opts})
 }
 
 type nodeLogs struct{ opts NodeLogsOptions }
@@ -77,10 +75,6 @@ func (h *nodeLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer func() { _ = root.Close() }()
-	if !strings.HasPrefix(req.URL.Path, "/") { // as http.FileServer wants it
-		req = req.Clone(req.Context())
-		req.URL.Path = "/" + req.URL.Path
-	}
 	http.FileServer(http.FS(regularFS{root})).ServeHTTP(w, req)
 }
 
@@ -90,21 +84,30 @@ type regularFS struct{ root *os.Root }
 // Open opens what name or a link of that name leads to.
 func (f regularFS) Open(name string) (fs.File, error) {
 	file, err := f.open(name)
-	if err == nil {
-		return file, nil
-	}
-	// A root follows no absolute link, also not one that leads into it.
-	if target, no := f.root.Readlink(name); no == nil && filepath.IsAbs(target) {
-		if dir, no := filepath.Abs(f.root.Name()); no == nil {
-			if inside, no := filepath.Rel(dir, target); no == nil {
-				file, err = f.open(inside) // the root refuses what begins with ..
-			}
+	if err != nil {
+		if target, ok := f.absoluteLink(name); ok {
+			file, err = f.open(target)
 		}
 	}
 	if err != nil {
 		return nil, hide(name, err)
 	}
 	return file, nil
+}
+
+// absoluteLink returns where an absolute link leads to, relative to the root, which follows no
+// such link. The root refuses a path that leads out of it.
+func (f regularFS) absoluteLink(name string) (target string, ok bool) {
+	target, err := f.root.Readlink(name)
+	if err != nil || !filepath.IsAbs(target) {
+		return "", false
+	}
+	dir, err := filepath.Abs(f.root.Name())
+	if err != nil {
+		return "", false
+	}
+	target, err = filepath.Rel(dir, target)
+	return target, err == nil
 }
 
 // open does not wait for the other end of a pipe, and has no effect on a device.
@@ -130,8 +133,8 @@ func checkKind(info fs.FileInfo, err error) error {
 	return err
 }
 
-// hide returns an error for what cannot be opened: nobody learns what is outside of the
-// directory.
+// hide returns the error of a file that does not exist, so that a client does not learn what is
+// outside of the directory.
 func hide(name string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return err

@@ -52,25 +52,32 @@ type Mirrors interface {
 }
 
 // Serve serves the handler on the listener until ctx ends. Then it closes the listener,
-// waits up to a second for the requests to end, and after it has closed their connections up to
-// another one for the handlers, and returns nil. If the listener fails, it
-// returns the error.
+// waits up to a second for the requests to end, closes their connections, waits up to another
+// second for the handlers, and returns nil. If the listener fails, it returns the error.
 //
-// Clients of a listener that is not a unix socket are not trusted: a port has up to 500
-// connections, of which the oldest gives way to a new one, a request has 16 KiB of headers at most, a client that receives nothing for 30
-// seconds, or does not send the body of a request in 10, is disconnected, and in connections to a loopback
-// address the Host of a request must be localhost or an IP address. Clients behind [Trusted] have no limit of
-// connections, and more time to receive; those that a guard of package server/auth knows do not count
-// while it decides.
+// Clients of a listener that is not a unix socket are not trusted:
+//
+//   - A port has up to 500 connections. Above that, a new one takes the place of the oldest.
+//   - A request has 16 KiB of headers at most.
+//   - A client that receives nothing for 30 seconds, or does not send the body of a request in 10,
+//     is disconnected.
+//   - In connections to a loopback address, the Host of a request must be localhost or an IP
+//     address.
+//
+// Clients behind [Trusted] have no limit of connections, and more time to receive. Those that a
+// guard of package server/auth knows do not count while it decides.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return serve(ctx, l, h, nil, nil)
 }
 
-// serve serves by TLS if config is not nil. Errors of connections go to errors; nil is the log of
-// package log.
+// serve is Serve, by TLS if config is not nil. Errors of connections go to errorLog; if it is nil,
+// to the log of package log.
 func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Config, errorLog *log.Logger) error {
-	srv := &http.Server{TLSConfig: config, ErrorLog: errorLog, Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	srv.Protocols = new(http.Protocols)
+	srv := &http.Server{
+		Handler: h, TLSConfig: config, ErrorLog: errorLog, Protocols: new(http.Protocols),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	srv.Protocols.SetHTTP1(true)
 	if l.Addr().Network() != "unix" {
 		srv.MaxHeaderBytes = maxHeader

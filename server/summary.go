@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"sync"
@@ -41,7 +42,8 @@ func Summary(stats Stats, log logr.Logger) http.Handler {
 	})
 }
 
-// lastBody is the last answer, so that readers of one reading share it, compressed too.
+// lastBody is the last answer, so that clients share it, also compressed, until there is another
+// summary.
 type lastBody struct {
 	bodies page.Bodies
 
@@ -53,7 +55,7 @@ type lastBody struct {
 func (l *lastBody) of(data []byte) *page.Body {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.body == nil || len(data) == 0 || len(l.data) == 0 || &data[0] != &l.data[0] {
+	if l.body == nil || !bytes.Equal(data, l.data) {
 		l.data, l.body = data, l.bodies.New("application/json", data)
 	}
 	return l.body

@@ -4,6 +4,7 @@ package lookup
 
 import (
 	"net/http"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,29 +33,26 @@ func Pod(pods Pods, namespace, name string, uid types.UID) *v1.Pod {
 	if m, ok := runtime.Optional[mirrors](pods); ok && uid != "" {
 		uid = m.TranslateUID(uid)
 	}
+	matches := func(p *v1.Pod) bool {
+		return p.Name == name && p.Namespace == namespace && (uid == "" || p.UID == uid) && !runtime.IsMirror(p)
+	}
 	var found *v1.Pod
-	consider := func(list []*v1.Pod) {
-		for _, p := range list {
-			if p.Name != name || p.Namespace != namespace || uid != "" && p.UID != uid || runtime.IsMirror(p) {
-				continue
-			}
-			if found == nil || found.DeletionTimestamp != nil && p.DeletionTimestamp == nil {
-				found = p
-			}
+	for _, p := range pods.Pods() {
+		if matches(p) && (found == nil || found.DeletionTimestamp != nil && p.DeletionTimestamp == nil) {
+			found = p
 		}
 	}
-	consider(pods.Pods())
 	if found != nil {
 		return found
 	}
 	if t, ok := runtime.Optional[terminating](pods); ok {
-		for _, p := range t.Terminating() { // the last one that matches
-			if p.Name == name && p.Namespace == namespace && (uid == "" || p.UID == uid) {
-				found = p
+		for _, p := range slices.Backward(t.Terminating()) { // the last one that matches
+			if matches(p) {
+				return p
 			}
 		}
 	}
-	return found
+	return nil
 }
 
 // Request returns the pod and the container that the path of a request names. The pattern of
