@@ -41,11 +41,11 @@ type Options[T any] struct {
 	State      string
 	// Changed is called after each answer of the API server. It must not block. nil: nothing.
 	Changed func()
-	// Has reports whether the values have what the reader asks for. If nil, all values have. It
+	// Has reports whether the values contain what the reader needs. If nil, any values do. It
 	// must not call the table.
 	Has func(reader string, values map[string]T) bool
-	// Ready is called once for each reader that has asked for what was not there, when it is
-	// there. It must not block. nil: nothing is called.
+	// Ready is called once for each reader whose Read came too early, when the values contain
+	// what it needs. It must not block. nil: nothing is called.
 	Ready  func(reader string)
 	Logger logr.Logger
 }
@@ -64,7 +64,7 @@ type Table[T any] struct {
 	// values are those of the API server, or before its first answer those of the checkpoint;
 	// nil if there are none of either.
 	values map[string]T
-	// waiting are the readers that have asked for what was not there.
+	// waiting are the readers for which Ready is to be called.
 	waiting map[string]struct{}
 	// err is the error of the latest request. An answer resets it.
 	err error
@@ -78,10 +78,10 @@ func New[T any](opts Options[T]) *Table[T] {
 // ErrNotRead is returned by Read if nothing is known of the objects.
 var ErrNotRead = errors.New("the API server has not answered yet")
 
-// Read calls f with the values by their keys, for a reader, see Options.Ready, or
-// for none if that is empty. It waits for the first answer of the API
-// server: not longer than a second or until done is closed, and not after a request has
-// failed. Without an answer, f gets the values of the checkpoint. If there are none, Read
+// Read calls f with the values by their keys. If they do not contain what the reader needs,
+// Options.Ready is called for it later; an empty reader is none. Read waits for the first answer
+// of the API server: not longer than a second or until done is closed, and not after a request
+// has failed. Without an answer, f gets the values of the checkpoint. If there are none, Read
 // returns an error that wraps [ErrNotRead].
 func (t *Table[T]) Read(done <-chan struct{}, reader string, f func(values map[string]T)) error {
 	t.require()
@@ -110,7 +110,7 @@ func (t *Table[T]) ReadNow(f func(values map[string]T)) error {
 	return t.call(f)
 }
 
-// has reports whether there is what the reader asks for. mu is held.
+// has reports whether the values contain what the reader needs. mu is held.
 func (t *Table[T]) has(reader string) bool {
 	return t.values != nil && (t.opts.Has == nil || t.opts.Has(reader, t.values))
 }
@@ -128,7 +128,7 @@ func (t *Table[T]) call(f func(values map[string]T)) error {
 	}
 }
 
-// require has the objects requested.
+// require lets Run begin, with the values of the checkpoint until the API server has answered.
 func (t *Table[T]) require() {
 	t.need.Do(func() {
 		var kept map[string]T
@@ -185,6 +185,10 @@ func (t *Table[T]) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(saveDelay):
+		}
+		select {
+		case <-t.dirty: // the values have this change, too
+		default:
 		}
 		t.save()
 	}
