@@ -5,19 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeletkit/kubeletkit/internal/bearer"
 )
 
 const (
 	// defaultTokenTTL is kubelet's authentication.webhook.cacheTTL.
 	defaultTokenTTL = 2 * time.Minute
-	// invalidTTL is how long a token stays invalid that the API server has refused: short, because
-	// an API server may learn of a new token late. Kubelet asks again at once.
+	// invalidTTL is how long a token that the API server has refused stays invalid. It is short,
+	// because a new token may be known to an API server late. Kubelet asks again at once.
 	invalidTTL = 10 * time.Second
 )
 
@@ -45,19 +46,10 @@ func NewTokens(client kubernetes.Interface, opts TokensOptions) *Tokens {
 
 var errInvalidToken = errors.New("invalid bearer token")
 
-// bearerToken is BearerToken of server/auth, which packages of cluster do not import.
-func bearerToken(req *http.Request) string {
-	parts := strings.Split(strings.TrimSpace(req.Header.Get("Authorization")), " ")
-	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") {
-		return ""
-	}
-	return parts[1]
-}
-
 // Authenticate returns the user of the token in the header Authorization, nil if there is none,
 // and an error if it is not valid or could not be reviewed.
 func (t *Tokens) Authenticate(req *http.Request) (*authenticationv1.UserInfo, error) {
-	token := bearerToken(req)
+	token := bearer.Token(req)
 	if token == "" {
 		return nil, nil
 	}

@@ -12,17 +12,13 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/bearer"
 )
 
 // BearerToken returns the bearer token of a request, "" if there is none. As in kubelet, it ends at
 // the first space.
-func BearerToken(req *http.Request) string {
-	parts := strings.Split(strings.TrimSpace(req.Header.Get("Authorization")), " ")
-	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") {
-		return ""
-	}
-	return parts[1]
-}
+func BearerToken(req *http.Request) string { return bearer.Token(req) }
 
 // tokenHash keeps the time of a lookup from depending on the token.
 type tokenHash [sha256.Size]byte
