@@ -1,13 +1,13 @@
 package stats
 
 import (
-	"math"
 	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/internal/filesystem"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -15,14 +15,11 @@ import (
 // directories come from the runtime.
 const maxFileSystems = 16
 
-// fsSize is the size of a file system.
-type fsSize struct{ capacity, available, used, inodes, inodesFree uint64 }
-
 // fileSystems are the file systems that were looked at in a reading, by directory. nil: one
 // that cannot be looked at.
-type fileSystems map[string]*fsSize
+type fileSystems map[string]*filesystem.Size
 
-func (f fileSystems) get(dir string) *fsSize {
+func (f fileSystems) get(dir string) *filesystem.Size {
 	if size, ok := f[dir]; ok {
 		return size
 	}
@@ -30,7 +27,7 @@ func (f fileSystems) get(dir string) *fsSize {
 		return nil
 	}
 	f[dir] = nil
-	if size, err := statfs(dir); err == nil {
+	if size, err := filesystem.SizeOf(dir); err == nil {
 		f[dir] = &size
 	}
 	return f[dir]
@@ -42,9 +39,8 @@ func (f fileSystems) whole(dir string, now time.Time) *statsv1alpha1.FsStats {
 	if size == nil {
 		return nil
 	}
-	out := size.stats(now)
-	inodes := size.inodes - min(size.inodes, size.inodesFree)
-	out.UsedBytes, out.InodesUsed = &size.used, &inodes
+	out, inodes := sizeStats(size, now), size.InodesUsed()
+	out.UsedBytes, out.InodesUsed = &size.Used, &inodes
 	return out
 }
 
@@ -66,7 +62,7 @@ func (f fileSystems) part(u runtime.FsUsage, now time.Time) *statsv1alpha1.FsSta
 func (f fileSystems) share(usage *statsv1alpha1.FsStats, dir string, now time.Time) *statsv1alpha1.FsStats {
 	out := &statsv1alpha1.FsStats{Time: metav1.NewTime(now)}
 	if size := f.get(dir); size != nil {
-		out = size.stats(now)
+		out = sizeStats(size, now)
 	}
 	if !usage.Time.IsZero() {
 		out.Time = usage.Time
@@ -75,17 +71,6 @@ func (f fileSystems) share(usage *statsv1alpha1.FsStats, dir string, now time.Ti
 	return out
 }
 
-func (s *fsSize) stats(now time.Time) *statsv1alpha1.FsStats {
-	return &statsv1alpha1.FsStats{Time: metav1.NewTime(now), CapacityBytes: &s.capacity, AvailableBytes: &s.available, Inodes: &s.inodes, InodesFree: &s.inodesFree}
-}
-
-// sizeOf returns the size from the figures of statfs(2).
-func sizeOf(unit, blocks, free, available, inodes, inodesFree uint64) fsSize {
-	bytes := func(n uint64) uint64 {
-		if unit != 0 && n > math.MaxUint64/unit {
-			return 0
-		}
-		return n * unit
-	}
-	return fsSize{capacity: bytes(blocks), available: bytes(available), used: bytes(blocks - min(blocks, free)), inodes: inodes, inodesFree: inodesFree}
+func sizeStats(s *filesystem.Size, now time.Time) *statsv1alpha1.FsStats {
+	return &statsv1alpha1.FsStats{Time: metav1.NewTime(now), CapacityBytes: &s.Capacity, AvailableBytes: &s.Available, Inodes: &s.Inodes, InodesFree: &s.InodesFree}
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/internal/filesystem"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -60,8 +61,14 @@ func volumeStats(ctx context.Context, pod *v1.Pod, v *v1.Volume, place Place) (s
 	if _, err := os.Stat(dir); err != nil {
 		return out, err
 	}
-	var err error
-	if out.FsStats, err = fileSystem(dir); err != nil {
+	size, err := filesystem.SizeOf(dir)
+	switch {
+	case err == nil:
+		used := size.InodesUsed()
+		out.FsStats = statsv1alpha1.FsStats{
+			CapacityBytes: &size.Capacity, AvailableBytes: &size.Available, UsedBytes: &size.Used, Inodes: &size.Inodes, InodesFree: &size.InodesFree, InodesUsed: &used,
+		}
+	case !errors.Is(err, errors.ErrUnsupported):
 		return out, err
 	}
 	out.Time = metav1.NewTime(time.Now())

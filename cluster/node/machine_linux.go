@@ -11,10 +11,11 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/internal/filesystem"
 )
 
 // readFacts reads what cAdvisor reads.
@@ -137,13 +138,12 @@ func readCapacity(opts MachineOptions, capacity v1.ResourceList) error {
 // above it that exists, in bytes.
 func storageSize(dir string) (int64, error) {
 	for {
-		var fs unix.Statfs_t
-		err := unix.Statfs(dir, &fs)
+		size, err := filesystem.SizeOf(dir)
 		if err == nil {
-			return int64(fs.Blocks) * int64(fs.Frsize), nil
+			return int64(size.Capacity), nil
 		}
 		parent := filepath.Dir(dir)
-		if !errors.Is(err, unix.ENOENT) || parent == dir {
+		if !errors.Is(err, os.ErrNotExist) || parent == dir {
 			return 0, err
 		}
 		dir = parent

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/filesystem"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
 )
@@ -154,7 +155,7 @@ func fsUsage(fs *criv1.FilesystemUsage) (runtime.FsUsage, error) {
 	if usage.Mountpoint == "" {
 		return usage, errors.New("the runtime does not tell where it is")
 	}
-	var err error
-	usage.CapacityBytes, usage.AvailableBytes, err = statfs(usage.Mountpoint)
+	size, err := filesystem.SizeOf(usage.Mountpoint)
+	usage.CapacityBytes, usage.AvailableBytes = int64(size.Capacity), int64(size.Available)
 	return usage, err
 }

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package stats
-
-import "errors"
-
-func statfs(string) (fsSize, error) { return fsSize{}, errors.ErrUnsupported }
