@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -55,6 +56,12 @@ type clients struct {
 
 // All of them tell the parts of the node when an outage ends.
 func newClients(config *rest.Config, b Budgets) (c clients, err error) {
+	config = rest.CopyConfig(config)
+	config.RateLimiter = nil
+	config.ContentType = cmp.Or(config.ContentType, runtime.ContentTypeProtobuf) // clients of events have another default
+	if config.ContentType == runtime.ContentTypeProtobuf {
+		config.AcceptContentTypes = cmp.Or(config.AcceptContentTypes, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON) // some objects have no protobuf
+	}
 	var errs []error
 	signal := &outage.Signal{}
 	for _, one := range []struct {
@@ -70,13 +77,6 @@ func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 	} {
 		limited := rest.CopyConfig(config)
 		limited.Wrap(signal.Transport)
-		limited.RateLimiter = nil
-		if limited.ContentType == "" { // the clients of events have another default than the others
-			limited.ContentType = runtime.ContentTypeProtobuf
-		}
-		if limited.ContentType == runtime.ContentTypeProtobuf && limited.AcceptContentTypes == "" { // some objects have no protobuf
-			limited.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-		}
 		limited.QPS, limited.Burst = one.budget.QPS, one.budget.Burst
 		client, err := kubernetes.NewForConfig(limited)
 		if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// limiter is a token bucket for requests: burst at once, and qps a second on average; if that
-// is below 0, there is no limit. Of the requests that wait, urgent ones come first, otherwise those that came first.
+// limiter is a token bucket for requests: burst at once, and qps a second on average. A qps below 0
+// is no limit. Of the requests that wait, urgent ones come first, otherwise those that came first.
 type limiter struct {
 	qps, burst float64
 

@@ -55,7 +55,7 @@ func New(client kubernetes.Interface, opts Options) (*Services, error) {
 		return nil, errors.New("services: the client is nil")
 	}
 	s := &Services{}
-	ready := func(string) {}
+	var ready func(pod string)
 	if opts.Sync != nil {
 		ready = func(pod string) { opts.Sync(types.UID(pod)) }
 	}
