@@ -83,7 +83,7 @@ func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, o
 			continue
 		}
 		if s.opts.Host.PodLogsDir != "" {
-			logs := filepath.Join(s.opts.Host.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), c.Name)
+			logs := filepath.Join(s.opts.Host.PodLogsDir, runtime.RefOf(pod).LogDirName(), c.Name)
 			use.containers[c.Name] += count(volume.DiskUsage(ctx, logs))
 		}
 		if layers != nil && instance.State == runtime.ContainerRunning {

@@ -25,6 +25,10 @@ func RefOf(pod *v1.Pod) PodRef {
 // on a node at a time.
 func (r PodRef) FullName() string { return r.Name + "_" + r.Namespace }
 
+// LogDirName returns "<namespace>_<name>_<uid>", the name of the directory below
+// [Host].PodLogsDir that has the logs of the pod's containers, each in a directory of its name.
+func (r PodRef) LogDirName() string { return r.Namespace + "_" + r.Name + "_" + string(r.UID) }
+
 // String returns "namespace/name(uid)", for messages and errors.
 func (r PodRef) String() string {
 	return r.Namespace + "/" + r.Name + "(" + string(r.UID) + ")"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -89,7 +90,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Collector reads the usage of the node and its pods when somebody asks for it, at most once
+// Collector reads the usage of the node and its pods on request, at most once
 // a period. It is safe for concurrent use.
 type Collector struct {
 	opts    Options
@@ -173,13 +174,10 @@ func (c *Collector) Read(ctx context.Context) (*Reading, error) { return c.usage
 // called, and reads the further metrics of the runtime after [Collector.Extra], until ctx ends. It returns nil.
 // Without it, a reading lacks them. It is to be called once.
 func (c *Collector) Run(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.extra.run(ctx)
-	}()
+	var extra sync.WaitGroup
+	extra.Go(func() { c.extra.run(ctx) })
 	c.disk.run(ctx, c.allPods)
-	<-done
+	extra.Wait()
 	return nil
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // disk measures the volumes and logs of pods beside the readings, since that takes as long as
-// there are files. It measures a pod again after a period, if somebody still asks.
+// there are files. It measures a pod again after a period, if there are still requests.
 type disk struct {
 	opts *Options
 	// wanted has room for one token: there is one if a reading was made since it was taken.
@@ -50,7 +50,7 @@ func newDisk(opts *Options) *disk {
 	return &disk{opts: opts, wanted: make(chan struct{}, 1), pods: map[types.UID]*diskUsage{}}
 }
 
-// want notes that somebody asks.
+// want notes a request for usage.
 func (d *disk) want() {
 	select {
 	case d.wanted <- struct{}{}:
@@ -141,22 +141,16 @@ func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
-			d.opts.Logger.V(1).Info("Volumes cannot be measured", "pod", runtime.RefOf(pod), "reason", err.Error())
+			d.opts.Logger.V(1).Info("Volumes cannot be measured", "pod", out.pod, "reason", err.Error())
 		}
 	}
 	if d.opts.RootDir != "" {
 		out.other = sizeOfFile(filepath.Join(podDir, "etc-hosts"))
 	}
 	if d.opts.PodLogsDir != "" {
-		dir := filepath.Join(d.opts.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
-		for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range list {
-				out.logs[list[i].Name] = sizeOfFiles(filepath.Join(dir, list[i].Name))
-			}
-		}
-		for i := range pod.Spec.EphemeralContainers {
-			name := pod.Spec.EphemeralContainers[i].Name
-			out.logs[name] = sizeOfFiles(filepath.Join(dir, name))
+		dir := filepath.Join(d.opts.PodLogsDir, out.pod.LogDirName())
+		for _, c := range runtime.Containers(&pod.Spec) {
+			out.logs[c.Name] = sizeOfFiles(filepath.Join(dir, c.Name))
 		}
 	}
 	return out

@@ -21,7 +21,7 @@
 //
 // # Guarantees
 //
-//   - Nothing is read when nobody asks: an idle Collector costs nothing.
+//   - Nothing is read without a request: an idle Collector costs nothing.
 //   - Usage is read at most once in [Options].Period, and all readers share it. A reader that
 //     gives up does not affect the others.
 //   - The names of pods and containers are those that the agent knows. A runtime reports usage by
@@ -36,7 +36,7 @@
 // # Differences from kubelet
 //
 //   - kubelet has most numbers from cAdvisor, which reads all cgroups every 10 to 15 seconds,
-//     whether or not somebody asks.
+//     also without a request.
 //   - The pods "kubelet", "runtime" and "pods" of the system are not in the summary.
 //   - A pod whose sandbox is being made, and a container that does not run, are not in the summary.
 package stats

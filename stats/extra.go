@@ -49,9 +49,10 @@ func newExtra(rt runtime.Runtime, opts *Options) *extra {
 	return e
 }
 
-// Extra returns the last metrics that the runtime has beyond the usage of pods, and requests
-// newer ones; those of more than 5 minutes ago are left out. They are shared and read-only. Names, labels and values are valid, but it is to
-// the reader to join the IDs with what is known. [Collector.Run] reads them.
+// Extra returns the last metrics that the runtime has beyond the usage of pods, and requests newer
+// ones, which [Collector.Run] reads. Metrics of more than 5 minutes ago are left out. They are shared
+// and read-only. Names, labels and values are valid; the reader joins the IDs with the pods that it
+// knows.
 func (c *Collector) Extra() []runtime.MetricFamily {
 	e := c.extra
 	select {
@@ -71,13 +72,7 @@ func (e *extra) run(ctx context.Context) {
 	if e.reporter == nil {
 		return
 	}
-	pause := time.Duration(0)
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
 		select {
 		case <-ctx.Done():
 			return
@@ -87,9 +82,7 @@ func (e *extra) run(ctx context.Context) {
 		families, err := e.read(ctx)
 		took := time.Since(began)
 		switch {
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, errors.ErrUnsupported):
+		case ctx.Err() != nil, errors.Is(err, errors.ErrUnsupported):
 			return
 		case err != nil:
 			e.log.Info("The metrics of the runtime cannot be read", "reason", err.Error())
@@ -98,7 +91,11 @@ func (e *extra) run(ctx context.Context) {
 		e.mu.Lock()
 		e.families, e.began = families, began
 		e.mu.Unlock()
-		pause = max(e.period, 2*took) // at most a third of the time
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(e.period, 2*took)): // so that it takes a third of the time at most
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ type machine struct {
 	cgroups cgroups
 }
 
+// file returns the content of a file, whose name is relative to /proc; "" if it cannot be read.
 func (m machine) file(name string) string {
 	data, err := os.ReadFile(filepath.Join(m.proc, name))
 	if err != nil {
@@ -82,12 +83,8 @@ func (m machine) read(now time.Time) (Machine, statsv1alpha1.NodeStats) {
 	node.Rlimit = m.tasks(at)
 	return Machine{
 		Cores: cores(stat), Memory: mem["MemTotal"], Swap: mem["SwapTotal"],
-		ID: line(m.etc("machine-id")), SystemUUID: line(m.etc("../sys/class/dmi/id/product_uuid")), BootID: line(m.file("sys/kernel/random/boot_id")),
+		ID: line(m.file("../etc/machine-id")), SystemUUID: line(m.file("../sys/class/dmi/id/product_uuid")), BootID: line(m.file("sys/kernel/random/boot_id")),
 	}, node
-}
-
-func (m machine) etc(name string) string {
-	return machine{proc: filepath.Join(m.proc, "../etc")}.file(name)
 }
 
 // line returns the first line of a file, if it can be an ID.

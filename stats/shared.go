@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// shared is a value that is read when it is asked for, at most once a period, for all who ask.
+// shared is a value that is read on request, at most once a period, for all callers.
 type shared[T any] struct {
 	// read reads the value. It is not called twice at the same time.
 	read func(ctx context.Context) (T, error)

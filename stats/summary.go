@@ -11,7 +11,7 @@ import (
 // encodings are the encoded summaries of a reading.
 type encodings struct{ full, cpuAndMemory encoding }
 
-// encoding is made by the first who asks for it.
+// encoding is made for the first caller of get.
 type encoding struct {
 	once sync.Once
 	data []byte

@@ -42,7 +42,7 @@ func (e *env) readLog(path string) []string {
 }
 
 func (e *env) logPath(pod *v1.Pod, container, file string) string {
-	return filepath.Join(e.Host.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), container, file)
+	return filepath.Join(e.Host.PodLogsDir, runtime.RefOf(pod).LogDirName(), container, file)
 }
 
 func testLogs(e *env) {

@@ -12,7 +12,7 @@ import (
 // "<logsDir>/<namespace>_<name>_<uid>". The namespace and the name
 // contain no "_".
 func LogDirectory(logsDir string, ref runtime.PodRef) string {
-	return path.Join(logsDir, ref.Namespace+"_"+ref.Name+"_"+string(ref.UID))
+	return path.Join(logsDir, ref.LogDirName())
 }
 
 // LogPath returns the path of the log of one container instance, relative to the log
