@@ -32,8 +32,6 @@ func newFleet(kubeconfig string, agents int) (*fleet, error) {
 		return nil, fmt.Errorf("--kubeconfig %s: %w", kubeconfig, err)
 	}
 	config.UserAgent = "hollow"
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	return &fleet{rest: config, ready: newCounter(agents)}, nil
 }
 

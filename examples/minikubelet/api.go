@@ -144,10 +144,8 @@ func newGuard(s *config.Settings, client kubernetes.Interface, log logr.Logger) 
 // strangers can cause reviews.
 func (m *member) reviewClient(s *config.Settings) (kubernetes.Interface, error) {
 	limited := restConfig(s, m.metrics, m.credentials.Config())
-	limited.QPS, limited.Burst = float32(*s.KubeAPIQPS), int(s.KubeAPIBurst)
-	if limited.QPS == 0 {
-		limited.QPS = -1
-	}
+	budget := apiBudget(s)
+	limited.QPS, limited.Burst = budget.QPS, budget.Burst
 	return kubernetes.NewForConfig(limited)
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 
@@ -55,17 +57,15 @@ func restConfig(s *config.Settings, m *metrics, c *rest.Config) *rest.Config {
 	return c
 }
 
-// budgets translates the settings, in which 0 is no limit for the API, and kubelet's old
-// default for events.
+// apiBudget translates the settings, in which 0 is no limit.
+func apiBudget(s *config.Settings) cluster.Budget {
+	return cluster.Budget{QPS: cmp.Or(float32(*s.KubeAPIQPS), -1), Burst: int(s.KubeAPIBurst)}
+}
+
+// budgets translates the settings. For events, 0 is kubelet's old default.
 func budgets(s *config.Settings) cluster.Budgets {
-	api := cluster.Budget{QPS: float32(*s.KubeAPIQPS), Burst: int(s.KubeAPIBurst)}
-	if api.QPS == 0 {
-		api.QPS = -1
-	}
-	events := cluster.Budget{QPS: float32(*s.EventRecordQPS), Burst: int(s.EventBurst)}
-	if events.QPS == 0 {
-		events.QPS = 5
-	}
+	api := apiBudget(s)
+	events := cluster.Budget{QPS: cmp.Or(float32(*s.EventRecordQPS), 5), Burst: int(s.EventBurst)}
 	return cluster.Budgets{Status: api, Objects: api, Events: events}
 }
 

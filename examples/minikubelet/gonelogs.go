@@ -57,7 +57,7 @@ func (n node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 
 // logsOf returns the log directory of the pod, "" if it can have none.
 func (n node) logsOf(pod *v1.Pod) string {
-	name := pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
+	name := runtime.RefOf(pod).LogDirName()
 	if !runtime.IsFileName(types.UID(name)) {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -193,10 +194,8 @@ func (c *call) copyFrom(ctx context.Context, pod *v1.Pod, container, remote, loc
 	if dir == "" {
 		dir = "."
 	}
-	if info, err := os.Stat(local); err == nil && info.IsDir() {
-		if base != "." {
-			local = filepath.Join(local, base) // into a directory, if that exists
-		}
+	if info, err := os.Stat(local); err == nil && info.IsDir() && base != "." {
+		local = filepath.Join(local, base) // into a directory, if that exists
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -304,10 +303,8 @@ var errEscape = errors.New("it is outside of what was copied; the copy ends here
 
 // extract writes one entry of an archive: base becomes the destination.
 func (c *call) extract(to *destination, content io.Reader, header *tar.Header, base string) error {
-	for _, element := range strings.Split(header.Name, "/") {
-		if element == ".." {
-			return errEscape
-		}
+	if slices.Contains(strings.Split(header.Name, "/"), "..") {
+		return errEscape
 	}
 	entry := path.Clean(header.Name)
 	rest := entry

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -54,7 +53,7 @@ func (c *call) logsFlags(fs *pflag.FlagSet) {
 	l.tailGiven = func() bool { return fs.Changed("tail") }
 }
 
-// query returns the parameters of the requests.
+// logQuery returns the parameters of the requests.
 func (c *call) logQuery() (url.Values, error) {
 	l := &c.logFlags
 	query := url.Values{}
@@ -115,7 +114,7 @@ func (c *call) logs(ctx context.Context) error {
 		fmt.Fprintln(c.Err, "No pods found.")
 		return nil
 	}
-	out := &lineSink{w: c.Out}
+	out := &sharedWriter{w: c.Out}
 	print := func(l containerLog) error {
 		err := c.printLog(ctx, l, query, out, len(all) > 1 && c.follow)
 		if err == nil || ctx.Err() != nil { // a signal
@@ -200,7 +199,7 @@ func (c *call) chosenLogs(ctx context.Context) ([]containerLog, error) {
 }
 
 // printLog prints one log. byLine means that others are printed at the same time.
-func (c *call) printLog(ctx context.Context, l containerLog, query url.Values, out *lineSink, byLine bool) error {
+func (c *call) printLog(ctx context.Context, l containerLog, query url.Values, out *sharedWriter, byLine bool) error {
 	resp, err := c.client.do(ctx, http.MethodGet, pathOf("containerLogs", l.pod, l.container), query)
 	if err != nil {
 		return withReason(err, l.pod, l.container)
@@ -214,17 +213,12 @@ func (c *call) printLog(ctx context.Context, l containerLog, query url.Values, o
 		_, err = io.Copy(c.Out, resp.Body)
 		return err
 	}
-	return out.copyLines(prefix, resp.Body)
+	return copyLines(out, prefix, resp.Body)
 }
 
-// lineSink writes the lines of several logs.
-type lineSink struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-// copyLines copies line by line. A line of more than 64 KiB may be broken by others.
-func (s *lineSink) copyLines(prefix string, r io.Reader) error {
+// copyLines copies line by line, each with the prefix. Lines of others that are copied at the same
+// time may break a line of more than 64 KiB.
+func copyLines(w io.Writer, prefix string, r io.Reader) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	for begins := true; ; {
 		line, err := in.ReadSlice('\n')
@@ -233,7 +227,7 @@ func (s *lineSink) copyLines(prefix string, r io.Reader) error {
 			if begins {
 				text = append([]byte(prefix), line...)
 			}
-			if err := s.write(text); err != nil {
+			if _, err := w.Write(text); err != nil {
 				return err
 			}
 			begins = line[len(line)-1] == '\n'
@@ -245,13 +239,6 @@ func (s *lineSink) copyLines(prefix string, r io.Reader) error {
 			return err
 		}
 	}
-}
-
-func (s *lineSink) write(p []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, err := s.w.Write(p)
-	return err
 }
 
 // withReason adds why the container does not run, which kubelet's words do not have.

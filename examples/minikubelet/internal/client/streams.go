@@ -103,10 +103,10 @@ type rawTerminal struct {
 // makeRaw makes the terminal raw, if in is one: each key goes to the session. The sizes of the
 // terminal are received until ctx ends.
 func makeRaw(ctx context.Context, in io.Reader) (*rawTerminal, error) {
-	file, ok := in.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	if !isTerminal(in) {
 		return &rawTerminal{}, nil
 	}
+	file := in.(*os.File)
 	state, err := term.MakeRaw(int(file.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("preparing the terminal: %w", err)

@@ -161,9 +161,7 @@ func (p *Pods) OnNode(match func(runtime.PodRef) bool) (pods []*v1.Pod) {
 	defer p.mu.Unlock()
 	for _, r := range p.pods {
 		if r.pod != nil && r.goneAt.IsZero() && match(r.ref) {
-			pod := *r.pod
-			pod.Status = r.status
-			pods = append(pods, &pod)
+			pods = append(pods, r.withStatus())
 		}
 	}
 	return pods

@@ -14,7 +14,8 @@ import (
 // Notifier sends messages to systemd. One without a socket sends none.
 type Notifier struct {
 	socket string
-	// watchdog is the time in which systemd wants to hear that the agent is well; 0: it does not.
+	// watchdog is the time within which systemd expects the next message that the agent is well; 0:
+	// it expects none.
 	watchdog time.Duration
 }
 
