@@ -11,7 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
 )
 
-// Histories has what happened to pods. With package history, E is history.Entry, and the
+// Histories are the histories of pods. With package history, E is history.Entry, and the
 // functions are methods of a history.History; see [History].
 type Histories[E fmt.Stringer] struct {
 	// Entries returns the history of a pod, the oldest entry first. An entry is a line of

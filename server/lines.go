@@ -13,7 +13,7 @@ import (
 var (
 	// errReaderGone means that the client has disconnected.
 	errReaderGone = errors.New("the client disconnected")
-	// errLimit means that the client has all bytes that it wants.
+	// errLimit means that the client has as many bytes as it has requested.
 	errLimit = errors.New("the limit of bytes is reached")
 )
 
@@ -53,7 +53,7 @@ func newLineWriter(w io.Writer, flush func(), o logOptions) *lineWriter {
 	return out
 }
 
-// line writes a line of the log, if the client wants it. A line that is cut has no newline, as
+// line writes a line of the log, if the client has requested it. A line that is cut has no newline, as
 // it has none in the log. The error is errReaderGone or errLimit.
 func (o *lineWriter) line(l crilog.Line, cut bool) error {
 	if o.stream != "" && l.Stream != o.stream {

@@ -146,7 +146,7 @@ func (s *logStream) drain(ctx context.Context, r *crilog.Reader, all bool) error
 		if err := s.out.line(l, false); err != nil {
 			return err
 		}
-		// Nothing may be written for long, if the client wants recent lines only.
+		// Nothing may be written for long, if the client has requested recent lines only.
 		if n%4096 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -11,7 +11,7 @@ import (
 
 // logWatch wakes the readers that follow logs when the kernel reports that something was
 // written next to their log. All readers share one instance of inotify, of which a user has
-// 128 by default, and one goroutine. There is none while nobody follows a log.
+// 128 by default, and one goroutine. There is neither while no client follows a log.
 type logWatch struct {
 	log  logr.Logger
 	open func() (*fsnotify.Watcher, error)

@@ -39,7 +39,7 @@ func Configz(config func() (any, error)) http.Handler {
 }
 
 // Flagz returns a handler of /flagz. flags returns the flags of the program with their values; it
-// is called for each request. The answer is text, or JSON for those who accept only that.
+// is called for each request. The answer is text, or JSON if the client accepts nothing else.
 func Flagz(flags func() map[string]string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		values := flags()
@@ -59,9 +59,9 @@ func Flagz(flags func() map[string]string) http.Handler {
 	})
 }
 
-// Statusz returns a handler of /statusz: since when the program runs, its version, and the paths
-// that it serves. The answer is text, or JSON for those who accept only that. The program runs
-// since the call of Statusz.
+// Statusz returns a handler of /statusz: the start time and the version of the program, and the
+// paths that it serves. The answer is text, or JSON if the client accepts nothing else. The start
+// time is that of the call of Statusz.
 func Statusz(version string, paths []string) http.Handler {
 	started := time.Now()
 	paths = slices.Compact(slices.Sorted(slices.Values(paths)))

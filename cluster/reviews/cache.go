@@ -45,7 +45,7 @@ type answer[V any] struct {
 
 // ask is a question to the API server that is under way.
 type ask[V any] struct {
-	cancel  context.CancelFunc // when nobody waits any more
+	cancel  context.CancelFunc // called when no caller waits any more
 	waiting int                // guarded by cache.mu
 	done    chan struct{}      // closed when value and err are valid
 	value   V

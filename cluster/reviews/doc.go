@@ -1,5 +1,5 @@
-// Package reviews has the API server decide who a client of the node's port is, and what it may
-// do, as kubelet does with its webhook modes of authentication and authorization.
+// Package reviews authenticates and authorizes clients of the node's port with reviews of the API
+// server, as kubelet does with its webhook modes of authentication and authorization.
 //
 //	guard, err := auth.New(auth.Options{
 //		NodeName:       "edge-7",
@@ -13,14 +13,15 @@
 //
 // # Cache
 //
-// Answers are kept for a time, so that a scraper costs the API server next to nothing. A token that
-// is revoked, and a permission that is taken away, are valid until then. At most one
-// request for the same question is under way, and at most 4096 answers of each kind are kept. Tokens
-// themselves are not kept, but hashes of them.
+// Answers are kept for a time, so that a scraper costs the API server next to nothing. Until then, a
+// token that is revoked and a permission that is taken away are still valid. At most one request
+// for the same question is under way, and at most 4096 answers of each kind are kept. Instead of
+// tokens, the cache has hashes of them.
 //
 // # Errors
 //
-// A request that may succeed later is repeated up to four times, for 10 seconds at most. Then, and while the API
-// server is away, nobody is let in whose answer is not in the cache. Give the client a budget of
-// requests of its own: anybody can cause requests with tokens that are not valid.
+// A request that may succeed later is repeated up to four times, for 10 seconds at most. If it
+// still fails, as while the API server is away, clients are refused unless the cache has the
+// answer. Give the Kubernetes client a budget of requests of its own: a stranger can cause requests
+// with tokens that are not valid.
 package reviews

@@ -101,7 +101,7 @@ func (l *Limit) add(c net.Conn, state http.ConnState) {
 }
 
 // victim returns the connection to close. One that is new is no better than one with a request:
-// else those who send parts of requests would keep all others from beginning one.
+// else clients that send parts of requests would keep all others from beginning one.
 func (l *Limit) victim() (oldest net.Conn) {
 	var least counted
 	for c, is := range l.open {

@@ -30,7 +30,7 @@ func (s *Server) linkFile(at string) string {
 }
 
 // makeLinks makes links for a container of the sandbox. Those that exist stay. It fails if the
-// sandbox is being removed, since nobody would remove the links.
+// sandbox is being removed, since its links would stay.
 func (s *Server) makeLinks(b *sandbox, links []link) error {
 	s.linksMu.Lock()
 	defer s.linksMu.Unlock()

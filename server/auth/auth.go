@@ -27,7 +27,7 @@ const (
 	Masters = "system:masters"
 )
 
-// Authenticator finds out who the client of a request is. It is safe for concurrent use.
+// Authenticator identifies the client of a request. It is safe for concurrent use.
 type Authenticator interface {
 	// Authenticate returns the user. It returns nil if the request has no credentials of the
 	// authenticator's kind, and an error if they are not valid or cannot be checked.
@@ -85,7 +85,7 @@ type Options struct {
 	Anonymous bool
 	// Authorizer decides what a user may do.
 	Authorizer Authorizer
-	// Logger receives who was refused. The zero value discards it.
+	// Logger receives why requests were refused. The zero value discards it.
 	Logger logr.Logger
 }
 

@@ -1,8 +1,8 @@
 // Package auth decides who may use the kubelet's HTTP API.
 //
-// A [Guard] stands before the handlers of a port. It finds out who the client is
-// ([Authenticator]), what the request asks for ([Verb] and [Subresources], those of kubelet), and
-// whether this is allowed ([Authorizer]). Nothing behind it sees a request that is not allowed, and an
+// A [Guard] stands before the handlers of a port. It identifies the client
+// ([Authenticator]), finds out what the request needs ([Verb] and [Subresources], those of kubelet),
+// and whether the client may do that ([Authorizer]). Nothing behind it sees a request that is not allowed, and an
 // answer to such a request depends on nothing behind it: not even on whether a path or a pod
 // exists.
 //
@@ -17,13 +17,12 @@
 // # Authenticators
 //
 // [ClientCA] identifies clients by certificates, as the API server and kubectl have them. The
-// user is the common name of the subject, the groups are its organizations. [TokenFile] knows
+// user is the common name of the subject, the groups are its organizations. [TokenFile] has
 // bearer tokens from a file; package cluster/reviews has the API server review them.
 //
-// The authenticators are called in order, until one knows the client. A client that shows
-// nothing to any of them is anonymous: user system:anonymous of the group
-// system:unauthenticated, if [Options].Anonymous allows that. A client that shows something
-// that is not valid is never anonymous.
+// The authenticators are called in order, until one knows the client. A client without
+// credentials is anonymous: user system:anonymous of the group system:unauthenticated, if
+// [Options].Anonymous allows that. A client whose credentials are not valid is never anonymous.
 //
 // # Authorizers
 //

@@ -21,11 +21,11 @@ const (
 // file is a value that is read from a regular file, and again when the file has changed. While the
 // file is read, or cannot be read or parsed, the value is that of before.
 type file[T any] struct {
-	path, what string // no path: the value never changes
+	path, what string // if path is empty, the value never changes
 	parse      func(content []byte) (T, error)
 	log        logr.Logger
 
-	content []byte // belongs to who reads the file
+	content []byte // belongs to the goroutine that reads the file
 
 	mu      sync.Mutex
 	read    time.Time // when the file was read
@@ -33,7 +33,7 @@ type file[T any] struct {
 	value   T
 }
 
-// newFile reads the file, which has what for people.
+// newFile reads the file. what says in errors what it contains.
 func newFile[T any](path, what string, log logr.Logger, parse func([]byte) (T, error)) (*file[T], error) {
 	f := &file[T]{path: path, what: what, parse: parse, log: log, read: time.Now()}
 	return f, f.reread()
@@ -51,15 +51,15 @@ func (f *file[T]) reread() error {
 	if err != nil {
 		return fmt.Errorf("%s: file %s: %w", f.what, f.path, err)
 	}
-	f.content = append([]byte{}, content...)
+	f.content = content
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.value = value
 	return nil
 }
 
-// get returns the current value. It reads the file if nobody has done so for filePeriod, and does
-// not wait for another one who does.
+// get returns the current value. It reads the file if it was not read for filePeriod. It does not
+// wait for another goroutine that reads it.
 func (f *file[T]) get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()

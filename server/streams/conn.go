@@ -148,7 +148,7 @@ func (c *clientConn) Write(b []byte) (n int, err error) {
 }
 
 // check ends the session if nothing was sent or received for the idle time, or if the client
-// is gone and nobody reads from the connection, who would notice that.
+// is gone. It looks for that only while nothing reads from the connection: a read notices it.
 func (c *clientConn) check() {
 	next := c.nextCheck()
 	if next <= 0 || !c.reading.Load() && disconnected(c.Conn) {

@@ -18,7 +18,7 @@
 //	h := streams.New(agent, agent.Parts().Runtime, streams.Options{})
 //	mux.HandleFunc("POST /exec/{namespace}/{pod}/{container}", h.Exec)
 //
-// They have no authentication: everybody who reaches them can run commands in all containers.
+// They have no authentication: every client that reaches them can run commands in all containers.
 // See package server/auth.
 //
 // # Runtimes

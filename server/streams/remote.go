@@ -213,7 +213,7 @@ func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Reques
 		return
 	}
 	defer remote.Close()
-	// Without this, a stream that nobody reads any more holds up the others.
+	// Without this, a stream that is not read any more holds up the others.
 	stop := context.AfterFunc(s.ctx, func() { _ = remote.Close() })
 	defer stop()
 	streams := map[string]httpstream.Stream{}

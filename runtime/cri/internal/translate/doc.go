@@ -28,9 +28,9 @@
 //     with propagation Bidirectional are refused outside privileged containers; kubelet
 //     leaves both to the API server.
 //
-// Not supported yet: image volumes, block devices (volumeDevices), and user
-// namespaces without a mapping, which are errors; memory.min, memory.low and memory.high
-// (kubelet's MemoryQoS, alpha) and limited swap, which are not set; Windows.
+// Not supported yet: block devices (volumeDevices) and user namespaces without a mapping,
+// which are errors; memory.min, memory.low and memory.high (kubelet's MemoryQoS, alpha) and
+// limited swap, which are not set; Windows.
 //
 // Inputs are not modified. Outputs share no memory with them, except for the contents of
 // [Extras] and [Pod.Users]. All functions are safe for concurrent use.
