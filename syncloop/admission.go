@@ -7,8 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/kubeletkit/kubeletkit/internal/fit"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -80,37 +80,25 @@ func (l Limits) Admit(req AdmitRequest) error {
 	if os := pod.Spec.OS; os != nil && string(os.Name) != goruntime.GOOS {
 		return Refuse("PodOSNotSupported", fmt.Sprintf("spec.os.name is %s, and the node runs %s", os.Name, goruntime.GOOS))
 	}
-	if l.MaxPods > 0 && len(active) >= l.MaxPods {
-		return Refuse("OutOfpods", fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(active), l.MaxPods))
+	if s, short := fit.Pods(int64(len(active)), int64(l.MaxPods)); short && l.MaxPods > 0 {
+		return Refuse(s.Reason(), s.Message())
 	}
 	if port, other := portConflict(pod, active); other != nil {
 		return Refuse("NodePorts", fmt.Sprintf("host port %s is used by pod %s/%s", port, other.Namespace, other.Name))
 	}
-	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
-		capacity, limited := l.Allocatable[name]
-		if !limited {
-			continue
-		}
-		want := request(pod, name)
-		if want.IsZero() {
-			continue
-		}
-		var used resource.Quantity
-		for _, p := range active {
-			used.Add(request(p, name))
-		}
-		free := capacity.DeepCopy()
-		free.Sub(used)
-		if want.Cmp(free) > 0 {
-			return Refuse("OutOf"+string(name),
-				fmt.Sprintf("Node didn't have enough resource: %s, requested: %s, used: %s, capacity: %s", name, want.String(), used.String(), capacity.String()))
-		}
+	if shortages := fit.Resources(pod, active, fit.Request, l.capacity); len(shortages) > 0 {
+		return Refuse(shortages[0].Reason(), shortages[0].Message())
 	}
 	return nil
 }
 
-func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
-	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[name]
+// capacity returns what the pods can request of a resource; limited is false if that has no limit.
+func (l Limits) capacity(name v1.ResourceName) (q resource.Quantity, limited bool) {
+	switch name {
+	case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage:
+		q, limited = l.Allocatable[name]
+	}
+	return q, limited
 }
 
 // portConflict returns a host port of the pod that an active pod uses too, and that pod.

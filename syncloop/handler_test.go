@@ -325,6 +325,9 @@ func TestAdmit(t *testing.T) {
 			assert.Equal(t, tc.reason, refusal.Reason, refusal.Message)
 		})
 	}
+	// The message has kubelet's units: thousandths of a CPU.
+	err := node.Admit(syncloop.AdmitRequest{Pod: asks("a", "501m", "1Mi"), Active: []*v1.Pod{asks("b", "1500m", "1Mi")}})
+	assert.ErrorContains(t, err, "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000")
 }
 
 // Admitters of an embedder stand beside the limits of the node.

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/fit"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
@@ -112,7 +113,7 @@ func (a *Admitter) preempt(req syncloop.AdmitRequest, node Node) error {
 func (a *Admitter) request(pod *v1.Pod) v1.ResourceList {
 	r, ok := a.requests[pod]
 	if !ok {
-		r = request(pod)
+		r = fit.Request(pod)
 		a.requests[pod] = r
 	}
 	return r

@@ -1,18 +1,16 @@
 package admission
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/kubeletkit/kubeletkit/internal/fit"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -53,7 +51,7 @@ type Failure struct {
 // Failures returns why the pod cannot run on the node beside the active pods, and nil if it
 // can. Resources come first, in the order of kubelet.
 func Failures(pod *v1.Pod, active []*v1.Pod, node Node) []Failure {
-	return compare(pod, active, node, request)
+	return compare(pod, active, node, fit.Request)
 }
 
 // compare is Failures with a function that returns the request of a pod.
@@ -81,43 +79,21 @@ func predicate(reason, description string) Failure {
 }
 
 // resourceFailures compares the request of the pod with what the active pods leave.
-func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Failure {
-	var failures []Failure
+func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) (failures []Failure) {
+	fail := func(s fit.Shortage) {
+		failures = append(failures, Failure{Reason: s.Reason(), Message: s.Message(), Resource: s.Resource, Missing: s.Missing()})
+	}
 	allocatable := node.Status.Allocatable
-	fail := func(name v1.ResourceName, requested, used, capacity int64) {
-		failures = append(failures, Failure{
-			Reason: "OutOf" + string(name),
-			Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-				name, requested, used, capacity),
-			Resource: name, Missing: requested - (capacity - used),
-		})
-	}
-	if pods, ok := allocatable[v1.ResourcePods]; ok && int64(len(active))+1 > pods.Value() {
-		fail(v1.ResourcePods, 1, int64(len(active)), pods.Value())
-	}
-	want := request(pod)
-	names := slices.DeleteFunc(ordered(want), func(name v1.ResourceName) bool { return amount(name, want[name]) == 0 })
-	if len(names) == 0 {
-		return failures
-	}
-	held := v1.ResourceList{}
-	for _, p := range active {
-		for name, q := range request(p) {
-			sum := held[name]
-			sum.Add(q)
-			held[name] = sum
+	if pods, ok := allocatable[v1.ResourcePods]; ok {
+		if s, short := fit.Pods(int64(len(active)), pods.Value()); short {
+			fail(s)
 		}
 	}
-	for _, name := range names {
-		requested := amount(name, want[name])
-		capacity, known := allocatable[name]
-		if !known && (isExtended(name) || !node.Confirmed) {
-			continue
-		}
-		used := amount(name, held[name])
-		if has := amount(name, capacity); requested > has-used {
-			fail(name, requested, used, has)
-		}
+	for _, s := range fit.Resources(pod, active, request, func(name v1.ResourceName) (resource.Quantity, bool) {
+		q, known := allocatable[name]
+		return q, known || node.Confirmed && !isExtended(name)
+	}) {
+		fail(s)
 	}
 	return failures
 }
@@ -125,38 +101,11 @@ func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestF
 // requestFunc returns the request of a pod, which must not be changed.
 type requestFunc func(pod *v1.Pod) v1.ResourceList
 
-func request(pod *v1.Pod) v1.ResourceList {
-	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-}
-
 func requestOf(pod *v1.Pod, name v1.ResourceName) int64 {
 	if name == v1.ResourcePods {
 		return 1
 	}
-	return amount(name, request(pod)[name])
-}
-
-// amount returns the quantity in the unit in which kubelet compares and shows it.
-func amount(name v1.ResourceName, q resource.Quantity) int64 {
-	if name == v1.ResourceCPU {
-		return q.MilliValue()
-	}
-	return q.Value()
-}
-
-// ordered returns the names of the resources: first those that each node has, as kubelet
-// reports them, then the others by name.
-func ordered(list v1.ResourceList) []v1.ResourceName {
-	rank := map[v1.ResourceName]int{v1.ResourceCPU: 1, v1.ResourceMemory: 2, v1.ResourceEphemeralStorage: 3}
-	names := make([]v1.ResourceName, 0, len(list))
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b v1.ResourceName) int {
-		ra, rb := cmp.Or(rank[a], 4), cmp.Or(rank[b], 4)
-		return cmp.Or(cmp.Compare(ra, rb), cmp.Compare(a, b))
-	})
-	return names
+	return fit.Amount(name, fit.Request(pod)[name])
 }
 
 // isExtended reports whether the resource is outside of the domain of Kubernetes.

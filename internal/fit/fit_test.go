@@ -1,0 +1,58 @@
+package fit_test
+
+import (
+	"math"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubeletkit/kubeletkit/internal/fit"
+)
+
+// pod returns a pod that requests the resources, as in "cpu", "500m".
+func pod(pairs ...string) *v1.Pod {
+	requests := v1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		requests[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: requests}}}}}
+}
+
+func TestResources(t *testing.T) {
+	has := v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Ki"), "a.com/x": resource.MustParse("1"), "a.com/b": resource.MustParse("1"),
+	}
+	capacity := func(name v1.ResourceName) (resource.Quantity, bool) {
+		q, limited := has[name]
+		return q, limited
+	}
+	for name, tc := range map[string]struct {
+		pod    *v1.Pod
+		active []*v1.Pod
+		want   []fit.Shortage
+	}{
+		"exactly":                  {pod("cpu", "500m", "memory", "24"), []*v1.Pod{pod("cpu", "1"), pod("cpu", "500m", "memory", "1000")}, nil},
+		"nothing, on a full node":  {pod("cpu", "0"), []*v1.Pod{pod("cpu", "3")}, nil},
+		"no limit":                 {pod("ephemeral-storage", "1Ti"), nil, nil},
+		"too much of everything":   {pod("a.com/x", "2", "memory", "1025", "cpu", "2001m", "a.com/b", "3"), nil, []fit.Shortage{{"cpu", 2001, 0, 2000}, {"memory", 1025, 0, 1024}, {"a.com/b", 3, 0, 1}, {"a.com/x", 2, 0, 1}}},
+		"used":                     {pod("cpu", "1m"), []*v1.Pod{pod("cpu", "1999m"), pod("cpu", "1m")}, []fit.Shortage{{"cpu", 1, 2000, 2000}}},
+		"more used than there is":  {pod("memory", strconv.Itoa(math.MaxInt64)), []*v1.Pod{pod("memory", "4Ki")}, []fit.Shortage{{"memory", math.MaxInt64, 4096, 1024}}},
+		"others may use something": {pod("memory", "1"), []*v1.Pod{pod("cpu", "9")}, nil},
+	} {
+		assert.Equal(t, tc.want, fit.Resources(tc.pod, tc.active, fit.Request, capacity), name)
+	}
+}
+
+func TestShortage(t *testing.T) {
+	s, short := fit.Pods(3, 3)
+	assert.True(t, short)
+	assert.Equal(t, "OutOfpods", s.Reason())
+	assert.Equal(t, "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3", s.Message())
+	assert.EqualValues(t, 1, s.Missing())
+	_, short = fit.Pods(2, 3)
+	assert.False(t, short)
+	assert.EqualValues(t, 501, fit.Shortage{Resource: v1.ResourceCPU, Requested: 1001, Used: 1500, Capacity: 2000}.Missing())
+}
