@@ -15,9 +15,14 @@ import (
 
 // The runtime is away, which does not keep the agent from asking what to run.
 func TestManifestURL(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	tokens := make(chan string, 1000)
 	manifests := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tokens <- r.Header.Get("X-Token")
+		if len(tokens) == 2 { // the first answer has been read
+			cancel()
+		}
 		_, _ = io.WriteString(w, "[")
 	}))
 	defer manifests.Close()
@@ -25,9 +30,8 @@ func TestManifestURL(t *testing.T) {
 	config := filepath.Join(root, "config")
 	write(t, config, header+"podLogsDir: logs\n")
 	args := []string{"--runonce", "--config", config, "--root-dir", root, "--container-runtime-endpoint", root + "/cri.sock"}
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
 	err := run(ctx, append(args, "--manifest-url", manifests.URL, "--manifest-url-header=x-token:secret"))
+	require.NotEmpty(t, tokens)
 	assert.Equal(t, "secret", <-tokens)
 	require.ErrorContains(t, err, "manifest "+manifests.URL+": GET "+manifests.URL+": yaml: line 1")
 
