@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -21,7 +22,8 @@ func (n *Node) ended(uid types.UID) bool {
 	case ok && runtime.IsStatic(desired):
 		// The pod of the API server does not reach the agent, because a static pod has its UID.
 		// The worker is that of the static pod. It has stopped what ran under the UID before.
-		return n.deleted(uid) && (st.Static && !st.Waiting || !st.Known() && st.Synced && !runs(&parts, uid))
+		stopped := st.Static && !st.Waiting || !st.Known() && st.Synced && !runs(&parts, uid)
+		return stopped && n.deleted(uid) != nil
 	case st.Known():
 		return st.Finished && !st.RestartRequested
 	case !st.Synced:
@@ -30,15 +32,18 @@ func (n *Node) ended(uid types.UID) bool {
 		return false // it gets a worker, which takes it down
 	}
 	// It does not reach the agent while a static pod has its name.
-	pod, ok := n.source.ByUID(uid)
-	return ok && n.deleted(uid) && staticPod(agent, pod.Namespace, pod.Name) != nil && !runs(&parts, uid)
+	pod := n.deleted(uid)
+	return pod != nil && staticPod(agent, pod.Namespace, pod.Name) != nil && !runs(&parts, uid)
 }
 
-// deleted reports whether the API server has a pod of the UID, no mirror pod, that is to be
-// deleted.
-func (n *Node) deleted(uid types.UID) bool {
+// deleted returns the pod of the API server with the UID if it is to be deleted and no mirror
+// pod, and nil otherwise.
+func (n *Node) deleted(uid types.UID) *v1.Pod {
 	pod, ok := n.source.ByUID(uid)
-	return ok && pod.DeletionTimestamp != nil && !runtime.IsMirror(pod)
+	if !ok || pod.DeletionTimestamp == nil || runtime.IsMirror(pod) {
+		return nil
+	}
+	return pod
 }
 
 // runs reports whether something of the pod ran when the runtime was read last.

@@ -34,7 +34,7 @@ func Control(agent Agent, containers Containers, opts Options) http.Handler {
 	mux := &routes{}
 	addHealthz(mux, agent, opts.HealthMetrics)
 	addPods(mux, agent, opts)
-	opts.addStats(mux)
+	addStats(mux, opts)
 	addContainers(mux, agent, containers, opts)
 	return mux
 }

@@ -137,7 +137,7 @@ func addReadOnly(mux *routes, agent Agent, opts Options) {
 	if opts.SLIMetrics != nil {
 		mux.handle("GET /metrics/slis", opts.SLIMetrics)
 	}
-	opts.addStats(mux)
+	addStats(mux, opts)
 }
 
 // addNoDebugging answers on the paths of debugging handlers.

@@ -62,16 +62,16 @@ func (l *lastBody) of(data []byte) *page.Body {
 }
 
 // addStats adds the paths of the usage of the node and its pods.
-func (o *Options) addStats(mux *routes) {
-	if o.Stats != nil {
-		summary := Summary(o.Stats, o.Logger)
+func addStats(mux *routes, opts Options) {
+	if opts.Stats != nil {
+		summary := Summary(opts.Stats, opts.Logger)
 		mux.handle("GET /stats/summary", summary)
 		mux.handle("POST /stats/summary", summary)
 	}
-	if o.ResourceMetrics != nil {
-		mux.handle("GET /metrics/resource", o.ResourceMetrics)
+	if opts.ResourceMetrics != nil {
+		mux.handle("GET /metrics/resource", opts.ResourceMetrics)
 	}
-	if o.CadvisorMetrics != nil {
-		mux.handle("GET /metrics/cadvisor", o.CadvisorMetrics)
+	if opts.CadvisorMetrics != nil {
+		mux.handle("GET /metrics/cadvisor", opts.CadvisorMetrics)
 	}
 }

@@ -3,6 +3,7 @@ package prommetrics
 import (
 	goruntime "runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -35,4 +36,14 @@ func RegisterNode(reg prometheus.Registerer, node, version string) error {
 	}, "major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform")
 	build.WithLabelValues(major, minor, version, commit, state, date, goruntime.Version(), goruntime.Compiler, goruntime.GOOS+"/"+goruntime.GOARCH).Set(1)
 	return collector.Register(reg, "node", collector.Group{name, build})
+}
+
+// majorMinor returns the first two numbers of a version such as "v1.36.0"; "" for what is not
+// there.
+func majorMinor(version string) (major, minor string) {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if len(parts) < 2 || parts[0] == "" || strings.Trim(parts[0], "0123456789") != "" {
+		return "", ""
+	}
+	return parts[0], strings.TrimRight(parts[1], "+")
 }

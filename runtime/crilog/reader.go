@@ -159,9 +159,7 @@ func (r *Reader) fill() error {
 	if r.end >= 0 {
 		size = int(min(int64(size), max(0, r.end-r.at)))
 	}
-	if cap(r.buf)-have < size {
-		r.buf = slices.Grow(r.buf, size)
-	}
+	r.buf = slices.Grow(r.buf, size)
 	n, err := 0, io.EOF
 	if size > 0 {
 		n, err = r.src.ReadAt(r.buf[have:have+size], r.at)
