@@ -44,7 +44,7 @@ func TestAResizeNeedsFreeResources(t *testing.T) {
 	require.True(t, pending)
 	assert.Equal(t, v1.PodCondition{
 		Type: v1.PodResizePending, Status: v1.ConditionTrue, ObservedGeneration: 3, Reason: v1.PodReasonDeferred,
-		Message: "Node didn't have enough resource: cpu, requested: 1500m, used: 1, capacity: 2",
+		Message: "Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000",
 	}, c)
 
 	// Its status, and changes of other fields, take nothing away from what it holds.
