@@ -38,6 +38,8 @@ type Sources struct {
 
 	// before is [writer].before, for tests.
 	before func(step string) error
+	// seen are the volumes that need no comparison. nil: all do.
+	seen *seen
 }
 
 func (s Sources) step(step string) error {
@@ -115,6 +117,10 @@ func (c content) setUp(ctx context.Context, req SetUpRequest, build func() (payl
 
 // place brings the files of the volume to the payload.
 func (c content) place(ctx context.Context, req SetUpRequest, files payload) error {
+	nested := nestedMountPoints(req.Pod, req.Volume.Name)
+	if c.seen.same(req.Dir, files, nested) {
+		return nil
+	}
 	access := accessOf(req.Pod)
 	if err := c.step("make the volume"); err != nil {
 		return err
@@ -137,12 +143,16 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 	}
 	defer func() { _ = w.root.Close() }()
 	w.before = c.before
-	for _, dir := range nestedMountPoints(req.Pod, req.Volume.Name) {
+	for _, dir := range nested {
 		if err := w.root.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
 		}
 	}
-	_, err = w.write(files)
+	state, _, _ := c.seen.state(req.Dir, files, nested)
+	changed, err := w.write(files)
+	if err == nil && !changed {
+		c.seen.note(req.Dir, files, nested, state)
+	}
 	return err
 }
 

@@ -229,13 +229,21 @@ func userOf(pod *v1.Pod) *int64 {
 }
 
 // TearDown unmounts the directory; the manager removes it.
-func (ConfigMap) TearDown(_ context.Context, req TearDownRequest) error { return unmountOwn(req.Dir) }
+func (p ConfigMap) TearDown(_ context.Context, req TearDownRequest) error { return p.takeDown(req.Dir) }
 
 // TearDown unmounts the directory; the manager removes it.
-func (Secret) TearDown(_ context.Context, req TearDownRequest) error { return unmountOwn(req.Dir) }
+func (p Secret) TearDown(_ context.Context, req TearDownRequest) error { return p.takeDown(req.Dir) }
 
 // TearDown unmounts the directory; the manager removes it.
-func (DownwardAPI) TearDown(_ context.Context, req TearDownRequest) error { return unmountOwn(req.Dir) }
+func (p DownwardAPI) TearDown(_ context.Context, req TearDownRequest) error {
+	return p.takeDown(req.Dir)
+}
 
 // TearDown unmounts the directory; the manager removes it.
-func (Projected) TearDown(_ context.Context, req TearDownRequest) error { return unmountOwn(req.Dir) }
+func (p Projected) TearDown(_ context.Context, req TearDownRequest) error { return p.takeDown(req.Dir) }
+
+// takeDown forgets the volume and unmounts it, if it is in memory.
+func (s Sources) takeDown(dir string) error {
+	s.seen.forget(dir)
+	return unmountOwn(dir)
+}

@@ -35,8 +35,8 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Manager is the default [VolumeManager]. It holds nothing in memory: what is set up
-// it finds on disk.
+// Manager is the default [VolumeManager]. What is set up it finds on disk; it depends on nothing
+// that it holds in memory.
 type Manager struct {
 	plugins []Plugin
 	metrics Metrics
@@ -54,6 +54,7 @@ func New(opts Options) (*Manager, error) {
 	plugins := slices.Clone(opts.Plugins)
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
+		src.seen = newSeen()
 		plugins = append(plugins, HostPath{}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Claim{src}, Image{})
 	}
 	seen := map[string]bool{}

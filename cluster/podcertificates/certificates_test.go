@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -153,6 +154,18 @@ func (w *world) reply(condition, chain string) {
 	require.NoError(w.t, err)
 }
 
+// reported waits and returns the events, and how often the pod has changed.
+func (w *world) reported() (events []string, changed int) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, uid := range w.changed {
+		assert.Equal(w.t, web.UID, uid)
+	}
+	return slices.Clone(w.events), len(w.changed)
+}
+
 func ptrTime(t time.Time) *metav1.Time { return &metav1.Time{Time: t} }
 
 func certificate(name string) string {
@@ -186,7 +199,8 @@ func TestIssue(t *testing.T) {
 		require.NoError(t, csr.CheckSignature())
 		assert.Empty(t, csr.Subject.String())
 		assert.Equal(t, parseKey(t, key).(ed25519.PrivateKey).Public(), csr.PublicKey)
-		assert.Equal(t, []types.UID{"u1"}, w.changed)
+		_, changed := w.reported()
+		assert.Equal(t, 1, changed)
 
 		again, _, err := w.get()
 		require.NoError(t, err)
@@ -254,8 +268,9 @@ func TestRefused(t *testing.T) {
 			require.EqualError(t, err, want.err)
 			require.ErrorIs(t, err, podcertificates.ErrRefused)
 			r, _ := w.latest()
-			assert.Equal(t, []string{fmt.Sprintf(`Warning %s: PodCertificateRequest default/%s %s, reason="Why", message="so"`, condition, r.Name, want.event)}, w.events)
-			assert.Equal(t, []types.UID{"u1"}, w.changed)
+			events, changed := w.reported()
+			assert.Equal(t, []string{fmt.Sprintf(`Warning %s: PodCertificateRequest default/%s %s, reason="Why", message="so"`, condition, r.Name, want.event)}, events)
+			assert.Equal(t, 1, changed)
 			time.Sleep(24 * time.Hour)
 			_, n := w.latest()
 			assert.Equal(t, 1, n, "it is not repeated")
@@ -280,21 +295,24 @@ func TestRefresh(t *testing.T) {
 		key, chain, err := w.get()
 		require.NoError(t, err)
 		assert.Equal(t, first+certificate("1"), key+chain, "the one before is used until there is another")
-		assert.Empty(t, w.events)
+		events, _ := w.reported()
+		assert.Empty(t, events)
 		time.Sleep(10 * time.Minute)
 		_, n = w.latest()
 		assert.Equal(t, 2, n)
-		assert.Equal(t, []string{"Warning CertificateOverdueForRefresh: PodCertificate refresh overdue"}, w.events)
+		events, _ = w.reported()
+		assert.Equal(t, []string{"Warning CertificateOverdueForRefresh: PodCertificate refresh overdue"}, events)
 		time.Sleep(24 * time.Minute)
-		synctest.Wait()
-		assert.Equal(t, "Warning CertificateExpired: PodCertificate expired", w.events[1])
+		events, _ = w.reported()
+		assert.Equal(t, "Warning CertificateExpired: PodCertificate expired", events[1])
 		w.answer(issued, certificate("2"))
 		key, chain, err = w.get()
 		require.NoError(t, err)
 		assert.Equal(t, certificate("2"), chain)
 		assert.NotEqual(t, first, key, "each request has a key of its own")
-		assert.Len(t, w.events, 2)
-		assert.Len(t, w.changed, 2)
+		events, changed := w.reported()
+		assert.Len(t, events, 2)
+		assert.Equal(t, 2, changed)
 	})
 }
 

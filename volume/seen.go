@@ -1,0 +1,119 @@
+package volume
+
+import (
+	"hash/maphash"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// settled is how long ago files must have changed so that a later change has another time
+// for certain. Some kernels count time in ticks of 10 ms.
+const settled = 50 * time.Millisecond
+
+// seen remembers volumes whose files were compared with their payload and found the same, so
+// that the next sync of an idle pod reads no files. It has a hash of the payload and of what the
+// kernel says of each file: its inode, size and time of change. Nothing depends on it: a volume that is not in
+// it, or that differs in any of these, is compared again.
+type seen struct {
+	seed maphash.Seed
+	mu   sync.Mutex
+	// states are hashes, by the hash of the volume's directory.
+	states map[uint64]uint64
+}
+
+func newSeen() *seen { return &seen{seed: maphash.MakeSeed(), states: map[uint64]uint64{}} }
+
+// same reports whether the volume is as it was when it was noted with this payload.
+func (s *seen) same(dir string, p payload, nested []string) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	noted, ok := s.states[maphash.String(s.seed, dir)]
+	s.mu.Unlock()
+	if !ok {
+		return false
+	}
+	now, _, ok := s.state(dir, p, nested)
+	return ok && now == noted
+}
+
+// note remembers a volume that has the files of the payload. before is what state has returned before
+// they were compared.
+func (s *seen) note(dir string, p payload, nested []string, before uint64) {
+	if s == nil {
+		return
+	}
+	state, changed, ok := s.state(dir, p, nested)
+	if !ok || state != before || time.Since(changed) < settled {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states[maphash.String(s.seed, dir)] = state
+}
+
+// forget forgets a volume.
+func (s *seen) forget(dir string) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.states, maphash.String(s.seed, dir))
+}
+
+// state returns a hash of the payload and of the files, and when one of these changed last. It
+// fails if a file is missing.
+func (s *seen) state(dir string, p payload, nested []string) (state uint64, changed time.Time, ok bool) {
+	if s == nil {
+		return 0, changed, false
+	}
+	target, err := os.Readlink(filepath.Join(dir, dataLink))
+	if err != nil || !isDataDir(target) {
+		return 0, changed, false
+	}
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	ok = true
+	// The order of files does not matter: each has a hash of its own.
+	add := func(name string, f *file) {
+		stamp, at, err := stampOf(name)
+		if err != nil {
+			ok = false
+			return
+		}
+		if at.After(changed) {
+			changed = at
+		}
+		h.Reset()
+		maphash.WriteComparable(&h, name)
+		maphash.WriteComparable(&h, stamp)
+		if f != nil {
+			owner := int64(-1)
+			if f.owner != nil {
+				owner = *f.owner
+			}
+			maphash.WriteComparable(&h, f.mode)
+			maphash.WriteComparable(&h, owner)
+			_, _ = h.Write(f.data) // it returns no error
+		}
+		state += h.Sum64()
+	}
+	add(dir, nil)
+	data := filepath.Join(dir, target)
+	add(data, nil)
+	for name, f := range p {
+		add(filepath.Join(data, name), &f)
+		for above := path.Dir(name); above != "."; above = path.Dir(above) {
+			add(filepath.Join(data, above), nil)
+		}
+	}
+	for _, name := range nested {
+		add(filepath.Join(dir, name), nil)
+	}
+	return state, changed, ok
+}
