@@ -151,17 +151,19 @@ func FuzzAuthorization(f *testing.F) {
 	}
 	subresources := []string{"", "pods", "healthz", "configz", "stats", "metrics", "log", "checkpoint", "statusz", "proxy"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
+		r, allowed := &reached{}, &only{}
+		guard, err := auth.New(auth.Options{NodeName: "node", Anonymous: true, Authorizer: allowed})
+		require.NoError(t, err)
+		h := guard.Protect(server.Kubelet(r, r, r.options()))
 		for _, subresource := range subresources {
 			req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 			if err != nil {
 				return
 			}
-			r, allowed := &reached{}, &only{subresource: subresource}
-			guard, err := auth.New(auth.Options{NodeName: "node", Anonymous: true, Authorizer: allowed})
-			require.NoError(t, err)
+			r.things, allowed.subresource, allowed.asked = nil, subresource, nil
 			method, path := req.Method, req.URL.Path // before the handler may change them
 			rec := httptest.NewRecorder()
-			guard.Protect(server.Kubelet(r, r, r.options())).ServeHTTP(rec, req.WithContext(t.Context()))
+			h.ServeHTTP(rec, req.WithContext(t.Context()))
 
 			want := kubeletSubresources(path)
 			for i, asked := range allowed.asked {
