@@ -48,10 +48,10 @@ func TestResize(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{})
-		var events []string
+		var recorder fake.Recorder
 		n := startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
 			o.Limits.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
-			o.EveryEvent = func(e runtime.Event) { events = append(events, e.Reason) }
+			o.EveryEvent = recorder.Event
 		})
 		defer n.stop(t)
 		pod := sized(1, "64Mi")
@@ -93,6 +93,10 @@ func TestResize(t *testing.T) {
 		n.after(time.Minute)
 		check(4, "32Mi", "32")
 		assert.Equal(t, "32Mi", inForce())
+		var events []string
+		for _, e := range recorder.Events(fake.Target{}) {
+			events = append(events, e.Reason)
+		}
 		assert.Contains(t, events, "ResizeStarted")
 		assert.Contains(t, events, "ResizeDeferred")
 		assert.Contains(t, events, "ResizeError")
