@@ -233,7 +233,9 @@ func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Reques
 		}
 		streams[stream.kind] = opened
 	}
-	_ = streams[typeError].Close() // nothing is written to it
+	// The stream of the error is not closed, although nothing is written to it: a frame that reaches
+	// the runtime after a short command has ended resets the connection, and takes with it what was
+	// not yet read.
 	c, err := s.acceptWebSocket(w, req, requested, protocolV5)
 	if err != nil {
 		h.log.V(1).Info("A client of a stream was not accepted", "reason", err.Error())
