@@ -158,6 +158,7 @@ type Node struct {
 	reportAfter   time.Duration
 	written       string // the resource version after the last report; "" if it is to be looked at
 	other         bool   // whether the last report has left the object other than it is to be
+	refused       refusal
 	unschedulable bool
 	passed        bool   // whether all ReadyChecks passed at the last look
 	podCIDR       string // what the runtime has

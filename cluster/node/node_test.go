@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -100,6 +103,40 @@ func TestReadyIsReportedAtOnce(t *testing.T) {
 		s.after(time.Second)
 		assert.Equal(t, v1.ConditionFalse, condition(s.object().Status.Conditions, v1.NodeReady).Status)
 		assert.Equal(t, []string{"Normal NodeNotReady"}, s.takeEvents())
+		require.NoError(t, s.stop())
+	})
+}
+
+// An older API server drops the fields that it does not know.
+func TestFieldsThatTheServerDropsAreNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.opts.DeclaredFeatures = []string{"A"}
+		react := clienttesting.ObjectReaction(s.api.Tracker())
+		s.api.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
+			s.mu.Lock()
+			s.calls = append(s.calls, "patch nodes")
+			s.mu.Unlock()
+			patch := a.(clienttesting.PatchActionImpl)
+			patch.Patch = bytes.ReplaceAll(patch.Patch, []byte("declaredFeatures"), []byte("unknown"))
+			return react(patch)
+		})
+		s.api.PrependReactor("create", "nodes", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
+			a.(clienttesting.CreateAction).GetObject().(*v1.Node).Status.DeclaredFeatures = nil
+			return false, nil, nil
+		})
+		s.start()
+		s.after(30 * time.Second)
+		require.Empty(t, s.object().Status.DeclaredFeatures)
+		s.take()
+		s.after(time.Minute)
+		assert.NotContains(t, s.take(), "patch nodes")
+		s.health.set(errors.New("no runtime"))
+		s.after(15 * time.Second)
+		assert.Equal(t, v1.ConditionFalse, condition(s.object().Status.Conditions, v1.NodeReady).Status, "what has changed is reported")
+		s.take()
+		s.after(time.Minute)
+		assert.NotContains(t, s.take(), "patch nodes")
 		require.NoError(t, s.stop())
 	})
 }

@@ -173,7 +173,7 @@ func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed
 	now := time.Now().Truncate(time.Second) // as the API keeps it
 	keepLabels(desired)
 	events := o.setStatus(desired, &n.s, now)
-	differs := changed(current, desired)
+	differs := changed(current, desired) && !n.refused.is(current, desired)
 	if !differs && time.Now().Before(n.lastReport.Add(n.reportAfter)) {
 		return nil
 	}
@@ -203,6 +203,10 @@ func (n *Node) reported(desired, updated *v1.Node, events []string, differs bool
 	if other && !n.other || !equality.Semantic.DeepEqual(desired.Spec, updated.Spec) {
 		n.written = ""
 	}
+	n.refused = refusal{}
+	if other && n.other {
+		n.refused = refusal{desired, updated}
+	}
 	n.other = other
 	spread := differs || n.lastReport.IsZero()
 	n.lastReport, n.reportAfter = time.Now(), n.s.ReportFrequency
@@ -212,6 +216,15 @@ func (n *Node) reported(desired, updated *v1.Node, events []string, differs bool
 	for _, reason := range events {
 		n.emitStatus(reason)
 	}
+}
+
+// refusal is a report that has left the object other than it was to be, though it was repeated: a
+// server that is older than a field drops it, and would drop it from each report.
+type refusal struct{ desired, got *v1.Node }
+
+// is reports whether the same report would leave the same object again.
+func (r refusal) is(current, desired *v1.Node) bool {
+	return r.got != nil && !changed(r.got, current) && !changed(r.desired, desired)
 }
 
 // handPodCIDR hands the runtime the addresses of pods if they have changed.
