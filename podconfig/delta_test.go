@@ -170,6 +170,43 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
+// A pod that is deleted at once, as by kubectl delete --force, is removed a moment after its
+// grace period has become 0. Both may reach the reader in one batch.
+func TestTheGracePeriodOfARemovedPod(t *testing.T) {
+	t.Parallel()
+	grace := func(seconds int64) func(*v1.Pod) {
+		return func(pod *v1.Pod) { pod.DeletionGracePeriodSeconds = &seconds }
+	}
+	for name, deliver := range map[string]func(podconfig.Sink){
+		"deltas": func(sink podconfig.Sink) {
+			update(sink, testPod("1", "a", deleted, grace(0)))
+			remove(sink, "1")
+		},
+		"snapshots": func(sink podconfig.Sink) {
+			sink.Set([]*v1.Pod{testPod("1", "a", deleted, grace(0))})
+			sink.Set(nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &driven{"broker", make(chan func(podconfig.Sink) error)}
+				r := newRigWith(t, podconfig.Options{Sources: []podconfig.Source{s}})
+				s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a", deleted, grace(600))}) })
+				assert.Equal(t, []string{"ADD broker a/1"}, r.read())
+				s.do(deliver)
+				change := <-r.mux.Changes()
+				require.Equal(t, podconfig.Remove, change.Op)
+				assert.Zero(t, *change.Pods[0].DeletionGracePeriodSeconds)
+				s.do(func(sink podconfig.Sink) { update(sink, testPod("1", "a")) })
+				assert.Equal(t, []string{"ADD broker a/1"}, r.read())
+				s.do(func(sink podconfig.Sink) { remove(sink, "1") })
+				assert.Equal(t, []string{"REMOVE broker a/1"}, r.read())
+				r.stop()
+			})
+		})
+	}
+}
+
 func TestDeltasAfterRestore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
