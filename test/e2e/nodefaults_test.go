@@ -20,7 +20,7 @@ import (
 // readyNow is a container with a readiness probe that succeeds.
 func readyNow(name string) v1.Container {
 	c := Sh(name, Forever)
-	c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 5, InitialDelaySeconds: 5}
+	c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 5, InitialDelaySeconds: 5, TimeoutSeconds: 60}
 	return c
 }
 
