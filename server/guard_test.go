@@ -71,7 +71,7 @@ func (c *at) Close() error {
 }
 
 // closesConns fails the test if the server has a connection open when it has ended.
-func closesConns(t *testing.T, l net.Listener) {
+func closesConns(t testing.TB, l net.Listener) {
 	if p, ok := l.(*pipes); ok {
 		t.Cleanup(func() {
 			synctest.Wait() // until those that are being closed are

@@ -29,7 +29,7 @@ import (
 )
 
 // newCertificate returns a certificate that signs itself, for clients and servers.
-func newCertificate(t *testing.T, name string) *tls.Certificate {
+func newCertificate(t testing.TB, name string) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func newCertificate(t *testing.T, name string) *tls.Certificate {
 }
 
 // serveTLS serves until stop.
-func serveTLS(t *testing.T, l net.Listener, h http.Handler, opts server.TLSOptions) (stop func()) {
+func serveTLS(t testing.TB, l net.Listener, h http.Handler, opts server.TLSOptions) (stop func()) {
 	t.Helper()
 	closesConns(t, l)
 	if opts.GetCertificate == nil {
@@ -86,7 +86,7 @@ func (byName) Authenticate(req *http.Request) (*authenticationv1.UserInfo, error
 	}
 }
 
-func newGuard(t *testing.T) *auth.Guard {
+func newGuard(t testing.TB) *auth.Guard {
 	t.Helper()
 	guard, err := auth.New(auth.Options{NodeName: "node", Authenticators: []auth.Authenticator{byName{}}, Authorizer: auth.AlwaysAllow{}})
 	require.NoError(t, err)
