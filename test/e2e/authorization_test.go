@@ -50,6 +50,7 @@ func (c *clientOfPort) request(method, path string) (int, string, error) {
 var permissions = map[string][2]string{
 	"scraper": {"get", "metrics"}, "reader": {"get", "log"}, "lister": {"get", "pods"}, "prober": {"get", "healthz"}, "viewer": {"get", "configz"},
 	"proxy": {"get", "proxy"}, "runner": {"create", "proxy"}, "stats": {"get", "stats"}, "nobody": {"get", "spec"},
+	"checkpointer": {"create", "checkpoint"}, "status": {"get", "statusz"},
 }
 
 // roles are the objects of the permissions, for service accounts and for users of the same names.
@@ -133,6 +134,8 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 	paths := []struct{ method, path, allowed string }{ // allowed are those who may
 		{"GET", "/metrics", "scraper"},
 		{"GET", "/metrics/probes", "scraper"},
+		{"GET", "/metrics/resource", "scraper"},
+		{"GET", "/metrics/cadvisor", "scraper"},
 		{"GET", "/metrics/slis", "scraper"},
 		{"GET", "/stats/summary", "stats"},
 		{"GET", "/pods", "lister proxy"},
@@ -145,6 +148,11 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 		{"GET", "/containerLogs/" + ns + "/none/web", "proxy"},
 		{"GET", "/debug/pprof/cmdline", "proxy"},
 		{"POST", run, "runner"},
+		{"POST", "/exec/" + ns + "/web/web?command=true&output=1", "runner"},
+		{"POST", "/attach/" + ns + "/web/web?output=1", "runner"},
+		{"POST", "/portForward/" + ns + "/web", "runner"},
+		{"POST", "/checkpoint/" + ns + "/none/web", "checkpointer"},
+		{"PUT", "/debug/flags/v", ""},
 		{"PUT", "/pods", ""},
 		{"DELETE", "/pods", ""},
 		{"POST", "/logs/", ""},
@@ -154,6 +162,11 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 		paths = append(paths, []struct{ method, path, allowed string }{
 			{"GET", "/nothing", "proxy"},                                        // kubelet says to everybody that it does not exist
 			{"GET", "/exec/" + ns + "/web/web?command=true&output=1", "runner"}, // kubelet: proxy
+			{"GET", "/attach/" + ns + "/web/web?output=1", "runner"},
+			{"GET", "/portForward/" + ns + "/web?port=80", "runner"},
+			{"GET", "/debug/history/" + ns + "/web", "proxy"},
+			{"GET", "/statusz", "status"}, // kubelet has these two behind gates
+			{"GET", "/flagz", "viewer"},
 		}...)
 	}
 	users := map[string][]*clientOfPort{}

@@ -125,6 +125,9 @@ func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 		out := InTerminal(t, s.net, s.plane.KubectlCommand(t, nil, "exec", "-n", ns, "-it", "web", "--", "sh"), 111, 33, "sleep 1; echo $((6*7)) $(stty size); exit 3\n")
 		assert.Contains(t, out, "42 33 111")
 		assert.Contains(t, out, "command terminated with exit code 3")
+		out = InTerminal(t, s.net, s.plane.KubectlCommand(t, nil, "exec", "-n", ns, "-it", "web", "--", "sh"), 80, 24,
+			"while [ \"$(stty size)\" != '50 120' ]; do echo small$((6*7)); sleep 0.1; done; echo lar''ge; exit\n", Resize{After: "small42", Cols: 120, Rows: 50})
+		assert.Contains(t, out, "large")
 	})
 	t.Run("attach", func(t *testing.T) {
 		out, err := s.plane.TryKubectl(t, "one\ntwo\n", "attach", "-n", ns, "-i", "lines")

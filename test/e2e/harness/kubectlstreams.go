@@ -40,7 +40,7 @@ func Piped(ns *NetNS, cmd *exec.Cmd, stdin string) (string, error) {
 
 // InTerminal runs a command in the network namespace, in a terminal of that size into which the
 // input is typed. It returns what the terminal shows.
-func InTerminal(t testing.TB, ns *NetNS, cmd *exec.Cmd, cols, rows uint16, input string) string {
+func InTerminal(t testing.TB, ns *NetNS, cmd *exec.Cmd, cols, rows uint16, input string, later ...Resize) string {
 	t.Helper()
 	master, slave := openTerminal(t)
 	defer master.Close()
@@ -57,9 +57,30 @@ func InTerminal(t testing.TB, ns *NetNS, cmd *exec.Cmd, cols, rows uint16, input
 	if _, err := io.WriteString(master, input); err != nil {
 		t.Fatal(err)
 	}
-	shown, _ := io.ReadAll(master) // EIO when the last process has closed the terminal
+	var shown []byte
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := master.Read(buf)
+		shown = append(shown, buf[:n]...)
+		if len(later) > 0 && bytes.Contains(shown, []byte(later[0].After)) {
+			// The kernel tells the command by a signal.
+			if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: later[0].Rows, Col: later[0].Cols}); err != nil {
+				t.Error(err)
+			}
+			later = later[1:]
+		}
+		if err != nil { // EIO when the last process has closed the terminal
+			break
+		}
+	}
 	_ = cmd.Wait()
 	return string(shown)
+}
+
+// Resize is a size that a terminal gets when a text has been shown.
+type Resize struct {
+	After      string
+	Cols, Rows uint16
 }
 
 func openTerminal(t testing.TB) (master, slave *os.File) {
