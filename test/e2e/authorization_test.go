@@ -237,7 +237,7 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 // approve approves the request for a serving certificate of the node.
 func (s *nodeSuite) approve(t *testing.T) {
 	t.Helper()
-	Eventually(t, within, "request for a serving certificate", func() error {
+	Eventually(t, eventually, "request for a serving certificate", func() error { // a new one comes when most of the life of the old one is over
 		list, err := s.plane.Client.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
