@@ -97,7 +97,7 @@ type Collector struct {
 	rt      runtime.Runtime
 	pods    Pods
 	machine machine
-	usage   shared[*Reading]
+	usage   *shared[*Reading]
 	disk    *disk
 	extra   *extra
 	// rates belongs to the reading in progress.
@@ -124,7 +124,7 @@ func New(rt runtime.Runtime, pods Pods, opts Options) (*Collector, error) {
 	opts.setDefaults()
 	cg := cgroups{mount: opts.cgroup}
 	c := &Collector{opts: opts, rt: rt, pods: pods, machine: machine{proc: opts.proc, cgroups: cg}, rates: rates{}}
-	c.usage = shared[*Reading]{read: c.read, period: opts.Period, timeout: opts.Timeout}
+	c.usage = newShared(opts.Period, opts.Timeout, c.read)
 	c.disk = newDisk(&c.opts)
 	c.extra = newExtra(rt, &c.opts)
 	return c, nil
@@ -165,19 +165,21 @@ type ContainerDetails struct {
 	Cgroup *CgroupUsage
 }
 
-// Read returns the last reading, or if it is older than the period a new one. Callers at the
+// Read returns the last reading, or if it is older than the period, a new one. Callers at the
 // same time share it. The error is that of ctx; what cannot be read is missing in the reading.
 // Volumes and logs are as old as [Collector.Summary] and [Collector.Disk] have had them measured.
 func (c *Collector) Read(ctx context.Context) (*Reading, error) { return c.usage.get(ctx) }
 
 // Run measures the volumes and logs of pods after [Collector.Summary] or [Collector.Disk] were
-// called, and reads the further metrics of the runtime after [Collector.Extra], until ctx ends. It returns nil.
-// Without it, a reading lacks them. It is to be called once.
+// called, reads the further metrics of the runtime after [Collector.Extra], and makes readings
+// shortly before those who read regularly, until ctx ends. It returns nil. Without it, a reading
+// lacks volumes, logs and further metrics. It is to be called once.
 func (c *Collector) Run(ctx context.Context) error {
-	var extra sync.WaitGroup
-	extra.Go(func() { c.extra.run(ctx) })
+	var beside sync.WaitGroup
+	beside.Go(func() { c.usage.run(ctx) })
+	beside.Go(func() { c.extra.run(ctx) })
 	c.disk.run(ctx, c.allPods)
-	extra.Wait()
+	beside.Wait()
 	return nil
 }
 

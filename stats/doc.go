@@ -24,6 +24,9 @@
 //   - Nothing is read without a request: an idle Collector costs nothing.
 //   - Usage is read at most once in [Options].Period, and all readers share it. A reader that
 //     gives up does not affect the others.
+//   - A reader at regular intervals of up to 2 minutes, as a scraper, does not wait for the
+//     runtime from its fourth request on: [Collector.Run] reads shortly before it. When the
+//     requests stop, this is one reading too many.
 //   - The names of pods and containers are those that the agent knows. A runtime reports usage by
 //     ID, and what it reports of an ID that the agent does not know is dropped. So it cannot report
 //     usage in the name of another pod.
