@@ -23,7 +23,7 @@ import (
 //   - "start-p50-ms" and "start-p99-ms" are the time from the runtime's event of the start of a
 //     pod's container to its phase Running in a watch of the API.
 //   - "all-s" is the time from the first creation until all are Running. "plain-s" is that of
-//     pods without a service account token, "manifests-s" that of the same pods as manifests
+//     pods without a service account token, from when the runtime has none of the pods of before, "manifests-s" that of the same pods as manifests
 //     of an agent that has no API server, and "to-manifests" the ratio of these two. "plain-cpu-s"
 //     and "manifests-cpu-s" are the CPU time of the agent in them, and "plane-cpu-s" that of the
 //     control plane, which has the same processors.
@@ -66,6 +66,9 @@ func benchmarkNode(b *testing.B, n int) {
 		awaitNode(b, plane)
 		m := &nodeMeasurement{c: c, plane: plane, agent: agent, add: add}
 		m.life(b, fmt.Sprintf("p-%d", round), n)
+		if took := untilGone(c, n, time.Minute); took >= time.Minute {
+			b.Fatal("the pods of before are not removed after a minute")
+		}
 		cpu, planeCPU := agent.Cost(b).CPU, plane.CPU(b)
 		plain := m.start(b, benchPods(fmt.Sprintf("q-%d", round), n, Grace(2), noToken))
 		add("plain-cpu-s", (agent.Cost(b).CPU - cpu).Seconds())
@@ -141,6 +144,7 @@ type nodeMeasurement struct {
 
 	pods                          []*v1.Pod // that run
 	started, ended, running, gone *moments
+	unwatch                       func()
 }
 
 // start creates the pods, bound to the node, and returns the time in seconds until all are
@@ -160,11 +164,14 @@ func (m *nodeMeasurement) start(b *testing.B, pods []*v1.Pod) float64 {
 	return time.Since(begin).Seconds()
 }
 
-// watch notes when the runtime and the API show what happens to the pods.
+// watch notes when the runtime and the API show what happens to the pods, until it is called again.
 func (m *nodeMeasurement) watch(b *testing.B) {
 	b.Helper()
+	if m.unwatch != nil {
+		m.unwatch() // a second stream of events costs the runtime as much as the first
+	}
 	started, ended, running, gone := m.started, m.ended, m.running, m.gone
-	m.c.WatchEvents(b, func(e *cri.ContainerEventResponse) {
+	events := m.c.WatchEvents(b, func(e *cri.ContainerEventResponse) {
 		meta := e.GetPodSandboxStatus().GetMetadata()
 		if meta == nil || e.ContainerId == e.GetPodSandboxStatus().GetId() {
 			return
@@ -176,7 +183,9 @@ func (m *nodeMeasurement) watch(b *testing.B) {
 			ended.now(meta.Name)
 		}
 	})
-	followPods(b, b.Context(), m.plane, running, gone)
+	ctx, cancel := context.WithCancel(b.Context())
+	followPods(b, ctx, m.plane, running, gone)
+	m.unwatch = func() { cancel(); events.Stop() }
 }
 
 func (m *nodeMeasurement) await(b *testing.B, what string, of *moments, n int) {

@@ -15,9 +15,13 @@ type Events struct {
 	on      func(*cri.ContainerEventResponse)
 	started map[string]time.Time // by pod name and container ID, the arrival
 	changed chan struct{}
+	stop    func()
 }
 
-// WatchEvents follows the runtime's events until the test ends. on, if not nil, is
+// Stop ends the stream, and returns when no event is taken any more.
+func (e *Events) Stop() { e.stop() }
+
+// WatchEvents follows the runtime's events until Stop is called or the test ends. on, if not nil, is
 // called for each as it arrives and must not block.
 func (c *Client) WatchEvents(t testing.TB, on func(*cri.ContainerEventResponse)) *Events {
 	t.Helper()
@@ -39,10 +43,11 @@ func (c *Client) WatchEvents(t testing.TB, on func(*cri.ContainerEventResponse))
 			e.take(event)
 		}
 	}()
-	t.Cleanup(func() {
+	e.stop = func() {
 		cancel()
 		<-ended
-	})
+	}
+	t.Cleanup(e.stop)
 	return e
 }
 
