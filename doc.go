@@ -1,8 +1,8 @@
 // Package kubeletkit composes the parts of a Kubernetes node agent.
 //
-// An [Agent] takes pods from sources, runs them on a container runtime, keeps them as
-// their specs require, and reports their status. Each part of it is a package of its own,
-// with an interface and a default implementation, and can be used alone:
+// An [Agent] receives pods from sources, runs them on a container runtime as their specs
+// require, and reports their status. Each part of it is a package of its own, with an
+// interface and a default implementation, and can be used alone:
 //
 //	rt, err := cri.Dial(ctx, "unix:///run/containerd/containerd.sock", cri.Options{})
 //	agent, err := kubeletkit.New(kubeletkit.Options{
@@ -15,27 +15,27 @@
 //
 // # Vocabulary
 //
-//   - A part is a component that [Overrides] has a field for; the [Override] in it wraps or
-//     replaces the part. A default is the part that [New] uses otherwise.
-//   - An optional interface is an ability of a part beyond its interface, found through
-//     wrappers by [runtime.Optional]. [Agent.Run] logs the ones that are missing.
-//   - A component is something of the embedder that runs and stops with the agent, see
+//   - A part is a component of the agent that has a field in [Overrides]. The [Override] in
+//     the field wraps or replaces the part. A default is the part that [New] uses without one.
+//   - An optional interface has methods of a part beyond its interface. [runtime.Optional]
+//     finds it, also on a part that is wrapped. [Agent.Run] logs the ones that are missing.
+//   - A component is a function of the embedder that runs and stops with the agent, see
 //     [Agent.Add].
 //
 // # Guarantees
 //
 //   - Run blocks until its context ends, and then joins every goroutine that it started.
-//     The pods go on running, and the next agent on the same runtime adopts them without a
+//     The pods continue to run, and the next agent on the same runtime adopts them without a
 //     restart. [Agent.Drain] ends them.
 //   - There is no global state. Many agents may run in one process, each with a root
 //     directory, a pod logs directory and a runtime of its own. A second agent on the same
 //     directory is refused.
 //   - A pod that ran under the full name of a desired pod when the agent started, but has
 //     another UID, is stopped before the desired one starts.
-//   - A runtime that does not answer, at the start or later, is waited for; nothing is
-//     stopped or forgotten meanwhile.
-//   - With [Options].Checkpoint the pods that were admitted run again after a reboot though
-//     no source can be reached, until their source has delivered.
+//   - The agent waits for a runtime that does not answer, at the start or later. Meanwhile
+//     it stops and forgets nothing.
+//   - With [Options].Checkpoint, the admitted pods run again after a reboot although no
+//     source can be reached. When their source has delivered, its pods replace them.
 //   - The runtime belongs to the agent: pods in it that are not desired are stopped and
 //     removed once every source has delivered. Two agents must not share one.
 package kubeletkit

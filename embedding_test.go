@@ -76,7 +76,7 @@ func TestTheTableOfParts(t *testing.T) {
 			def = fmt.Sprintf("`%T`", part)
 		}
 		if row.part == "Admission" {
-			def = "`syncloop.Chain` of `Options.Limits` and `Options.Admit`"
+			def = "`syncloop.Chain` of `syncloop.Security`, `Options.Limits` and `Options.Admit`"
 		}
 		name := goruntime.FuncForPC(reflect.ValueOf(row.example).Pointer()).Name()
 		name = name[strings.LastIndex(name, ".")+1:]

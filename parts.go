@@ -86,8 +86,8 @@ type Parts struct {
 // default of the part and the parts that were built before, and returns the part to use.
 // It starts nothing. An error fails New.
 //
-// [Wrap] and [Replace] make an Override of a function and of a value; an Override written
-// out builds a part from others:
+// [Wrap] makes an Override from a function, and [Replace] from a value. An Override that is
+// written out can build a part from other parts:
 //
 //	PodWorkers: func(_ podworkers.PodWorkers, p kubeletkit.Parts) (podworkers.PodWorkers, error) {
 //		opts := p.WorkersOptions
@@ -95,8 +95,8 @@ type Parts struct {
 //		return podworkers.New(p.PodSyncer, p.Cache, opts)
 //	}
 //
-// A part that wraps another one has the method Unwrap() any if the optional interfaces of
-// the wrapped part are to be found, see [runtime.Optional].
+// A part that wraps another one needs the method Unwrap() any, so that the optional interfaces
+// of the wrapped part are found, see [runtime.Optional].
 type Override[T any] func(def T, parts Parts) (T, error)
 
 // Wrap returns an Override that puts a part around the default.
@@ -122,7 +122,8 @@ type Overrides struct {
 	// History: default a [*history.Store] with [Options].History. Optional interface:
 	// [history.Runner], without which the history ends with the agent.
 	History Override[history.History]
-	// Cache: default a [*runtime.Cache] over the runtime.
+	// Cache: default a [*runtime.Cache] over the runtime. Optional interface:
+	// [runtime.StatusWatcher].
 	Cache Override[runtime.StatusCache]
 	// PLEG: default a [*pleg.Evented], which relists like a [*pleg.Generic] if the runtime is
 	// no [runtime.EventSource]. It must read changed pods into [Parts].Cache. Optional interfaces:
@@ -136,19 +137,21 @@ type Overrides struct {
 	PodConfig Override[podconfig.PodConfig]
 	// PodManager: default a [*podmanager.Manager].
 	PodManager Override[podmanager.PodManager]
-	// Status: default a [*status.Manager]. Optional interfaces: [syncloop.Rechecker] and
-	// [syncloop.EndReporter].
+	// Status: default a [*status.Manager]. Optional interfaces: [syncloop.Rechecker],
+	// [syncloop.EndReporter], [status.PodLister] and [status.HealthChecker].
 	Status Override[status.StatusManager]
 	// Prober: default a [*prober.Manager].
 	Prober Override[prober.ProbeManager]
-	// Volumes: default a [*volume.Manager] with the plugins of [Options].Volumes.
+	// Volumes: default a [*volume.Manager] with the plugins of [Options].Volumes. Optional
+	// interface: [volume.UsageReporter].
 	Volumes Override[volume.VolumeManager]
-	// PodSyncer: default a [*podsync.Syncer].
+	// PodSyncer: default a [*podsync.Syncer]. Optional interfaces: [podsync.StatusRefresher],
+	// [podsync.StorageMeasurer] and [podsync.VolumeRefresher].
 	PodSyncer Override[podworkers.PodSyncer]
 	// PodWorkers: default [*podworkers.Workers] with [Parts].WorkersOptions. State must not
 	// call Status, which calls it with a lock held (Parts.MayRun).
 	PodWorkers Override[podworkers.PodWorkers]
-	// GC: default a [*gc.Collector].
+	// GC: default a [*gc.Collector]. Optional interface: [gc.PodCollector].
 	GC Override[gc.GarbageCollector]
 	// ImageGC: default a [*gc.ImageCollector], or nil if the runtime is no
 	// [runtime.ImageService]. Optional interface: [gc.ImagePreviewer], without which nothing
@@ -157,7 +160,7 @@ type Overrides struct {
 	// Admission: default a chain of [syncloop.Security], [Options].Limits and [Options].Admit.
 	Admission Override[syncloop.Admitter]
 	// SyncHandler: default a [*syncloop.Handler]. Optional interfaces:
-	// [syncloop.Preparer], [syncloop.Observer] and [syncloop.Stopper].
+	// [syncloop.Preparer], [syncloop.Observer], [syncloop.ResizeReporter] and [syncloop.Stopper].
 	SyncHandler Override[syncloop.SyncHandler]
 }
 

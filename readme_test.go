@@ -49,7 +49,7 @@ func composing(ctx context.Context, log logr.Logger) error {
 		RootDir:  "/var/lib/edge-agent",
 		Runtime:  rt,
 		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{})},
-		Admit:    []syncloop.Admitter{requireLabel("team")}, // asked after Limits
+		Admit:    []syncloop.Admitter{requireLabel("team")}, // called after Limits
 		Logger:   log,
 		Override: kubeletkit.Overrides{
 			Prober: kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return &audited{ProbeManager: p} }),

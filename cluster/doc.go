@@ -1,5 +1,5 @@
-// Package cluster makes an agent a node of a Kubernetes cluster. It and the packages below
-// it are the only ones that talk to an API server, and the only ones that import client-go.
+// Package cluster makes an agent a node of a Kubernetes cluster. Apart from examples, only
+// this package and the packages below it call an API server and import client-go.
 //
 //	node, err := cluster.New(cluster.Config{NodeName: "edge-7", REST: restConfig})
 //	opts := kubeletkit.Options{NodeName: "edge-7", Runtime: rt, …}
@@ -10,16 +10,18 @@
 //
 // # Packages
 //
-// Each package below has one of the jobs, and can be used alone:
+// Each package below does a part of the work, and can be used alone:
 //
 //   - podsource delivers the pods that are bound to the node.
 //   - podstatus writes the status of pods, deletes pods that have ended, and keeps the mirror
 //     pods of static pods.
 //   - node registers the node, reports its status and renews its lease.
-//   - objectcache has the secrets and config maps that pods refer to; tokens has service
-//     account tokens, podcertificates certificates of pods, trustbundles cluster trust bundles,
-//     services the environment variables of services, runtimeclass the runtime classes.
-//   - events records events.
-//   - admission has the checks of a node: resources, affinity, taints; and preemption.
-//   - credentials has client certificates: kubeconfig, bootstrap, rotation.
+//   - objectcache has the secrets and config maps that pods refer to.
+//   - tokens has service account tokens, podcertificates certificates of pods, and
+//     trustbundles cluster trust bundles.
+//   - services has the environment variables of services, and runtimeclass the runtime classes.
+//   - events writes events.
+//   - admission checks the resources, affinity and taints of the node, and preempts pods.
+//   - credentials has the certificates of the node: kubeconfig, bootstrap, rotation, serving.
+//   - reviews has the API server authenticate and authorize clients of the node.
 package cluster

@@ -6,28 +6,28 @@
 // A pod is gone when it is not desired any more and no worker has it. Of a pod that
 // is not gone, the newest dead instance of each container is kept, because restart
 // counts, last states and logs are read from it; [Policy] can keep more. Its newest
-// sandbox is kept, too. Of a pod that is gone nothing is kept once nothing of it runs,
-// except its logs, which can be kept for a while. Running containers and ready sandboxes
-// are never removed.
+// sandbox is kept, too. Of a pod that is gone and does not run, nothing is kept except its
+// logs, which can be kept for a while. Running containers and ready sandboxes are never
+// removed.
 //
 // # How it works
 //
 // [GarbageCollector] is the interface of this package and [Collector] the default. The
-// collector lists the runtime, calls [Plan] or [Options.Plan], which decides over
+// collector lists the runtime, calls [Plan] or [Options.Plan], which is a function of
 // values, and carries the plan out. It does so once a minute, as kubelet, unless
-// [Options.Idle] reports that nothing has happened, and at once after [Collector.Kick]. A container that cannot be removed does not prevent the
-// removal of others. It is tried again after 1, 2, 4… seconds, up to the period;
-// kubelet waits for the next minute.
+// [Options.Idle] reports that nothing has happened, and at once after [Collector.Kick]. A
+// container that cannot be removed does not prevent the removal of others. Its removal is
+// tried again after 1, 2, 4… seconds, up to the period; kubelet waits for the next minute.
 //
 // # Images
 //
 // [ImageGCManager] is the interface of a collector of images and [ImageCollector] the
 // default, on a runtime that is a [runtime.ImageService]. Every 5 minutes it lists the
-// images, calls [PlanImages] or [ImageOptions.Plan], and carries the plan out: images that
-// were not used for longer than MaxAge go, and if the file system of images has reached
-// the high threshold, others go until it is at the low one. The least recently used image
-// goes first. Images that are pinned, that sandboxes are made from, or that a container
-// uses, dead or alive, never go.
+// images, calls [PlanImages] or [ImageOptions.Plan], and carries the plan out. Images that
+// were not used for longer than MaxAge are removed. If the file system of images has reached
+// the high threshold, other images are removed until it is at the low one, the least
+// recently used image first. An image is never removed if it is pinned, if sandboxes are
+// made from it, or if a container uses it, dead or alive.
 //
 // The file system is measured after each removal. The sizes of images are only an
 // estimate of how many removals are needed: images share layers, and runtimes report
@@ -35,8 +35,8 @@
 // collection fails, with an event FreeDiskSpaceFailed.
 //
 // A pod that is being started uses its image before a container shows it. The runtime
-// keeps such an image, see [runtime.ImageService], so that no collection has to wait for a
-// start, and no start for a collection: a start with the image that is being removed waits
+// keeps such an image, see [runtime.ImageService]. So no collection has to wait for a start,
+// and no start for a collection. Only a start with the image that is being removed waits,
 // for this one removal.
 //
 // The times of use are kept in [ImageOptions.StateFile] for the next agent. The file is

@@ -1,9 +1,9 @@
-// Package history keeps what happened to each pod and why: the states that were seen, the
-// decisions, and what came of them. It answers why a container was restarted.
+// Package history keeps what happened to each pod and why: the states that were observed, the
+// decisions, and their outcomes. It shows why a container was restarted.
 //
 // # Vocabulary
 //
-//   - A record ([runtime.Record]) is a state that was seen, a decision, or an outcome. It
+//   - A record ([runtime.Record]) is a state that was observed, a decision, or an outcome. It
 //     has values and no time.
 //   - An entry ([Entry]) is a record that is kept, with its time.
 //   - A repeat is a record that equals an entry of its pod in everything but the source,
@@ -11,15 +11,14 @@
 //
 // # Use
 //
-// The parts of an agent have an option Record, a [runtime.RecordFunc], and call it when
-// they have seen, decided or done something. It is the method Record of a [History].
-// [Store] is the default History. A program reads it as values with Entries, and as a
-// stream with Watch.
+// The parts of an agent have an option Record, a [runtime.RecordFunc], and call it after each
+// observation, decision and action. It is the method Record of a [History]. [Store] is the
+// default History. A program reads it as values with Entries, and as a stream with Watch.
 //
 // # Guarantees of a Store
 //
-//   - Record takes a lock and no I/O. It starts no goroutine. A pod to which nothing
-//     happens costs nothing but its memory.
+//   - Record takes a lock, does no I/O and starts no goroutine. A pod to which nothing
+//     happens costs only its memory.
 //   - The history of a pod takes 2 kB at most, whatever happens to the pod. The entries are
 //     encoded in one buffer. The oldest entry is dropped first.
 //   - The entries of a pod are in the order in which their records came. The last entry is
@@ -36,8 +35,8 @@
 //   - With a file, the history survives the agent. It is written at most once a second,
 //     and only what is new. An agent that is killed loses the last second.
 //
-// What may be in a history: names, reasons, paths of fields, and errors of the runtime and
-// of probes, and the wrong values of a spec that is not valid, but no other values of a spec and no output of hooks. The containers of a pod can
-// write a part of it, such as the output of a probe: a program that prints a history
-// escapes control characters.
+// A history may contain names, reasons, paths of fields, errors of the runtime and of probes,
+// and the wrong values of an invalid spec. It contains no other values of a spec and no output
+// of hooks. The containers of a pod can write a part of it, such as the output of a probe. So
+// a program that prints a history must escape control characters.
 package history

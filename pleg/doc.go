@@ -8,10 +8,10 @@
 //     list or a status shows them.
 //   - A relist lists all pods of the runtime and compares the list with the views before
 //     it. [Generic] uses relists only.
-//   - A hint is an event of the runtime's event stream: something may have happened to a
-//     pod. [Evented] uses hints, and relists rarely, as a safety net.
-//   - An inspection reads the status of one pod into the [Cache]. A pod is inspected when a
-//     relist has found it changed, or when a hint is about it.
+//   - A hint is an event of the runtime's event stream. It means that a pod may have changed.
+//     [Evented] uses hints, and relists rarely, as a safety net.
+//   - An inspection reads the status of one pod into the [Cache]. A pod is inspected after a
+//     relist that found it changed, and after a hint about it.
 //   - An event is a difference between two views of a pod: a container or a sandbox has
 //     another state than before. [Event] has the ID. The state is in the cache.
 //   - A mark is a point in the order of reads that the cache keeps. Marks alone decide which
@@ -20,8 +20,8 @@
 //
 // # Use
 //
-// Build a generator, call Run in one goroutine, and range over Watch in another. Use one
-// reader: several would share the events among them. The first relist reports all
+// Build a generator, call Run in one goroutine, and range over Watch in another. Use only
+// one reader: each event is delivered to one reader. The first relist reports all
 // containers and sandboxes of the runtime, so a reader needs no list of its own.
 //
 // # Guarantees
@@ -29,16 +29,16 @@
 //   - When the reader receives the events of a pod, the cache holds a status of the pod
 //     that was read after the events happened, or no status if the pod is gone.
 //   - Nothing is dropped. Events wait for the reader in a set by pod: later events of a
-//     pending pod are merged with those that wait. The size of the set is bounded by the
-//     pods and their distinct events, not by time.
+//     pending pod are merged with the waiting ones. The number of pods and of their distinct
+//     events bounds the size of the set.
 //   - Nothing is lost when an inspection fails. The events of the pod wait, and the
 //     inspection is tried again after [Options].RelistPeriod.
 //   - A pod whose inspection hangs delays neither other pods nor the next relist. It does
 //     not affect Healthy, which reports the progress of the list call.
-//   - Each exit that a list or an inspection shows is reported at least once, also if the
-//     next one does not have the container any more. It is reported only once, whether a
-//     relist or a hint came first. There is one exception: another user of the cache has
-//     begun a read before the exit, and the read ends after the reader has received the
+//   - Each exit that a list or an inspection shows is reported, also if the next one does not
+//     show the container any more. It is reported only once, whether a relist or a hint came
+//     first. There is one exception: an exit may be reported twice if another user of the
+//     cache began a read before the exit, and the read ended after the reader received the
 //     event.
 //   - A status that another user has read into the cache is compared with the next list
 //     and with the next inspection of the pod, also if a later read has replaced it. So
@@ -50,9 +50,8 @@
 //
 // # Hints
 //
-// A hint never becomes state. So lost, repeated, late and reordered hints cost at most one
-// read of the pod. If the view of the pod shows already what the hint is about, it costs
-// none.
+// A hint never becomes state. So a lost, repeated, late or reordered hint costs at most one
+// read of the pod. If the view of the pod already shows the change, it costs none.
 //
 // Handling a hint never blocks the runtime. All hints about a pod whose inspection is
 // requested or under way lead to one further inspection. Nothing is kept about pods that

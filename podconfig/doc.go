@@ -20,7 +20,7 @@
 //     its first snapshot.
 //   - A restored pod was desired in an earlier run of the agent. It is desired until its
 //     source delivers its first snapshot.
-//   - A static pod comes from any source but an API server, the source "api".
+//   - A static pod comes from any source except an API server, which is the source "api".
 //
 // # Overview
 //
@@ -33,13 +33,12 @@
 //		… // apply it, for example to a podmanager.Manager
 //	}
 //
-// Package podconfig/file and package podconfig/http have sources that read manifests
-// from a disk and from a URL. An embedder's control plane sends snapshots through
-// [NewChannel], or implements [Source] in a few lines and calls Sink.Apply for changes of
-// single pods. [NewStatic] is a source of pods that never change. Package
-// podconfig/manifest makes pods from manifests; pods that come from elsewhere need at
-// least a name, a namespace, a UID and the defaults of manifest.SetDefaults. Sources are
-// added and removed while the Mux runs with [Mux.Add] and [Mux.Remove].
+// Packages podconfig/file and podconfig/http have sources that read manifests from a disk and
+// from a URL. An embedder with a control plane sends snapshots through [NewChannel], or
+// implements [Source] in a few lines and calls Sink.Apply for changes of single pods.
+// [NewStatic] is a source of pods that never change. Package podconfig/manifest makes pods
+// from manifests; other pods need at least a name, a namespace, a UID and the defaults of
+// manifest.SetDefaults. [Mux.Add] and [Mux.Remove] add and remove sources while the Mux runs.
 //
 // After a reboot the sources may be unreachable. [Options].Restore returns the pods of
 // the earlier run of the agent, for example from package podconfig/checkpoint. The Mux
@@ -50,7 +49,7 @@
 //   - At the end of each batch, the changes that the reader has received, applied in
 //     order, give a set of pods that was desired at some moment. When the reader has
 //     received all changes, it is the set of the pods that are desired now. A slow reader
-//     misses intermediate states, never the last. It does not block the sources, and the
+//     misses intermediate states, but never the last one. It does not block the sources. The
 //     memory of the Mux is bounded by the pods that are offered and delivered, and about
 //     a thousand more in deliveries that wait to be merged.
 //   - The first change of a UID is an Add or a Restore, the last one a Remove. Between

@@ -1,5 +1,5 @@
-// Package podsync has the default podworkers.PodSyncer: the work on one pod that its
-// worker has decided on.
+// Package podsync has the default podworkers.PodSyncer. It does the work on one pod when the
+// worker of the pod calls it.
 //
 // # Steps
 //
@@ -12,8 +12,8 @@
 //  3. It makes the pod's directory, sets up the volumes, looks up the pull secrets and
 //     starts the probes.
 //  4. It calls SyncPod of the runtime, which starts and stops containers.
-//  5. If the runtime returns other waiting reasons than before, such as a back-off, it
-//     generates the status again. So the reason is in the status after this sync.
+//  5. If the runtime returns new waiting reasons, such as a back-off, it generates the status
+//     again. So the reason is in the status after this sync.
 //
 // SyncTerminatingPod ends liveness and startup probes and stops the pod. It returns nil
 // only if a status that was read afterwards shows that nothing runs. SyncTerminatedPod
@@ -34,11 +34,11 @@
 //     [StatusRefresher].
 //   - The content of volumes follows its sources while SyncPod is under way, see
 //     [VolumeRefresher].
-//   - The grace period of a pod that is being stopped goes on when the agent is restarted:
+//   - The grace period of a pod that is being stopped continues when the agent is restarted:
 //     a file in the pod's directory has its end.
 //   - Storage is measured beside the syncs, see [StorageMeasurer]. A sync never waits for
 //     it, however many files a container has made.
-//   - Between calls the Syncer keeps only the last waiting reasons of a pod, what was
-//     measured of its storage, and the inputs of its last status. It drops them when the pod
-//     has terminated.
+//   - Between calls the Syncer keeps only the last waiting reasons of a pod, the measurements
+//     of its storage, and the inputs of its last status. It drops them when the pod has
+//     terminated.
 package podsync

@@ -8,8 +8,8 @@
 //     for example by a static pod that has its UID in its manifest. Then one
 //     incarnation follows another.
 //   - A pod is syncing while it is to run, terminating while it is being stopped,
-//     terminated when nothing of it runs any more, and finished when the resources it
-//     used have been taken down too. An incarnation never goes back.
+//     terminated when nothing of it runs any more, and finished when its resources have been
+//     taken down too. An incarnation never goes back.
 //   - A kill is an update that ends the pod. A pod also ends when it is deleted in the
 //     API, when an update has it in phase Failed or Succeeded, when SyncPod returns that
 //     it has ended or has failed for good, and when SyncKnownPods is called without it.

@@ -8,27 +8,27 @@
 //   - A [Handler] makes the checks of one type of probe, such as exec or httpGet.
 //   - An attempt is one run of a probe's check. Its [Outcome] is a success, a
 //     failure, or unknown if the check could not be made.
-//   - A result is what successThreshold or failureThreshold attempts in a row have
-//     settled. Until the first result, an instance has not started, is not ready,
-//     and is not unhealthy.
+//   - A result is the outcome of successThreshold or failureThreshold attempts in a row.
+//     Until the first result, an instance has not started, is not ready, and is not
+//     unhealthy.
 //
 // # A walk through
 //
 // An agent calls AddPod when it begins to run a pod, and again at each sync, which
 // is cheap. It calls Notify when the cached status of a pod may have changed; the
-// probes of the pod then look at it. A probe begins when its instance runs, its
+// probes of the pod then read it. A probe begins when its instance runs, its
 // initial delay is over, and the startup probe, if there is one, has succeeded. It
 // continues at its period. When the pod begins to terminate, the agent calls
-// StopLivenessAndStartup, so that its containers are not found unhealthy; readiness
+// StopLivenessAndStartup, so that its containers do not become unhealthy; readiness
 // probes continue until RemovePod. Changes of results are sent on Results, and the
-// methods of [runtime.ProbeResults] return the present ones.
+// methods of [runtime.ProbeResults] return the present results.
 //
 // # Probe types of your own
 //
-// [Options.Handlers] take a probe in the spec away from the default handlers, or
-// make one of something else, such as an annotation. Everything else (periods,
-// thresholds, results, events) is as for the probes of the API. A probe in the spec
-// without a handler cannot be made, and each attempt returns an error.
+// [Options.Handlers] handle a probe of the spec in place of the default handlers, or a probe
+// that is defined elsewhere, such as in an annotation. Everything else (periods, thresholds,
+// results, events) is as for the probes of the API. If a probe of the spec has no handler,
+// each attempt is an error.
 //
 // # Guarantees
 //

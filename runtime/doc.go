@@ -1,8 +1,8 @@
-// Package runtime defines what kubeletkit needs of a container runtime: the
-// interfaces that a runtime implements, the types that they exchange, and the [Cache]
-// of pod statuses. It imports the Kubernetes API types and nothing of CRI: a
-// runtime can be containerd behind runtime/cri, host processes behind
-// runtime/process, a fake, or a program of the embedder's own.
+// Package runtime defines the contract between kubeletkit and a container runtime: the
+// interfaces that a runtime implements, the types of their methods, and the [Cache] of pod
+// statuses. It imports the Kubernetes API types and nothing of CRI. A runtime can be
+// containerd behind runtime/cri, host processes behind runtime/process, a fake, or a program
+// of the embedder.
 //
 // # Vocabulary
 //
@@ -22,8 +22,8 @@
 // [Runtime] is composed of small interfaces. A component that needs one of them
 // takes that one only.
 //
-//   - [Lister] lists all pods. The PLEG, the garbage collector and the sync loop's
-//     clean-up call it.
+//   - [Lister] lists all pods. The PLEG, the garbage collector and the housekeeping of the
+//     sync loop call it.
 //   - [Inspector] describes one pod. The [Cache] calls it. [ListInspector] makes one of a
 //     Lister.
 //   - [Syncer] brings one pod closer to its spec. A pod worker calls it, again and
@@ -45,8 +45,8 @@
 //     read-only as well, and the implementation does not change them later.
 //   - Pods are identified by UID. Two pods with one name and different UIDs are
 //     different pods.
-//   - Whatever can be repeated succeeds when it is repeated: KillPod of a pod that does
-//     not run and the removal of something that is gone return nil.
+//   - Calls can be repeated: KillPod of a pod that does not run returns nil, and so does the
+//     removal of a container or sandbox that is gone.
 //   - An error wraps [ErrUnavailable] if the runtime did not answer, and [ErrNotFound]
 //     where the method documents it. The other errors have no class.
 //   - InspectPod and ListPods agree: at one moment, both show the same sandboxes and

@@ -11,13 +11,13 @@
 //		return server.ServeTLS(ctx, listener, h, server.TLSOptions{GetCertificate: serving.GetCertificate})
 //	})
 //
-// Beside what follows it has [RunningPods], [Configz], [Flagz], [Statusz] and [Verbosity], and the
-// profiles of package server/profiles.
+// In addition to the handlers below, it has [RunningPods], [Configz], [Flagz], [Statusz] and
+// [Verbosity], and the profiles of package server/profiles.
 //
 // [Handler] is the read-only API. It has no authentication; bind it to the loopback
 // address unless the network is trusted.
 //
-//   - GET /healthz returns "ok", or status 500 and what is wrong; see [Healthz].
+//   - GET /healthz returns "ok", or status 500 and the failed checks; see [Healthz].
 //   - GET /pods returns a v1.PodList of the node's pods with their status.
 //   - GET /metrics, /metrics/probes and /metrics/slis call the handlers in [Options].Metrics,
 //     [Options].ProbeMetrics and [Options].SLIMetrics, if there are any.
@@ -25,8 +25,8 @@
 //     GET /metrics/resource and /metrics/cadvisor call the handlers in
 //     [Options].ResourceMetrics and [Options].CadvisorMetrics, if there are any.
 //
-// [Control] adds the part that only the agent's own user should reach. [ListenUnix]
-// makes a socket for it.
+// [Control] adds the handlers that only the agent's own user should reach. [ListenUnix] makes a
+// socket for it.
 //
 //   - GET /containerLogs/{namespace}/{pod}/{container} returns the log of the container.
 //     The query parameters are those of the API's PodLogOptions: follow, previous, tailLines,

@@ -29,8 +29,8 @@
 //   - A final phase stays, and a Running pod does not become Pending again.
 //   - The last status of a pod that was terminated is final, whatever its source.
 //   - Restart counts, start time and observed generation never decrease.
-//   - A final phase is not delivered while a container of the pod may run. Whatever
-//     waits for the end of the pod can use the resources that it had.
+//   - A final phase is not delivered while a container of the pod may run. So a receiver of
+//     the final phase can use the resources of the pod.
 //   - The latest status of each pod is delivered. Statuses between two deliveries are
 //     skipped, and a status that equals the last one is not delivered.
 //   - Deliveries for one pod do not overlap. Deliveries for different pods run

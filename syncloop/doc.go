@@ -1,5 +1,6 @@
-// Package syncloop has the loop of a node agent. It receives everything that may concern
-// a pod and passes it to a [SyncHandler], whose default does admission and housekeeping.
+// Package syncloop has the loop of a node agent. The loop receives all changes of the desired
+// pods and of the runtime, and passes them to a [SyncHandler]. The default handler does admission
+// and housekeeping.
 //
 // # Vocabulary
 //
@@ -8,8 +9,8 @@
 //   - A handler handles the inputs. [Handler] is the default.
 //   - Admission is the decision whether a new pod may run. An [Admitter] makes it. [Chain]
 //     calls several in order, and [Limits] has kubelet's checks.
-//   - A refused pod was not admitted. It is Failed. It has a worker only to be stopped,
-//     because an earlier agent has started it, or to be taken down before it is deleted.
+//   - A refused pod was not admitted. It is Failed. It has a worker only while it is stopped,
+//     because an earlier agent has started it, or taken down before its deletion.
 //   - Housekeeping is [SyncHandler].HandlePodCleanups, which compares the desired pods
 //     with workers, runtime and disk.
 //   - An orphan is a pod in the runtime that is not to run on the node, and has no worker.
@@ -20,13 +21,13 @@
 // and waits for none: the handler passes the pod to its worker and returns. There is a
 // sync tick each second, for [Options].Due, and housekeeping each 2 seconds.
 // Housekeeping also follows 250 ms after [Loop.PodEnded]. It is less frequent while nothing
-// happens, see [Options].HousekeepingPeriod: to wake up an idle machine costs more CPU time than
-// most of what the loop does then.
+// happens, see [Options].HousekeepingPeriod: a wake-up of an idle machine costs more CPU time than
+// most of the work of the loop.
 //
 // The loop pauses while the runtime does not answer or the PLEG is unhealthy. It then
-// takes nothing from its inputs, which merge what they have by pod, and checks again
-// after 100 ms, doubling to 5 s. It does not pause if only the pod network is missing,
-// because pods with the host's network can run.
+// takes nothing from its inputs, which merge their changes by pod. It checks again after 100 ms,
+// doubling to 5 s. It does not pause if only the pod network is missing, because pods with the
+// host's network can run.
 //
 // # The default handler
 //

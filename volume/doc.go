@@ -5,70 +5,68 @@
 //
 // A [Plugin] supports one type of volume. The [Manager] calls the plugin of each volume
 // to set it up and returns where it is; the runtime mounts it into the containers. All
-// that belongs to a pod is in the pod's directory, as kubelet lays it out: volumes
-// in volumes/<plugin>/<name>, what plugins remember in plugins/<plugin>/<name>, and
-// mounts of sub-paths in volume-subpaths/<volume>/<container>/<index>.
+// that belongs to a pod is in the pod's directory, with kubelet's layout: volumes in
+// volumes/<plugin>/<name>, the state of plugins in plugins/<plugin>/<name>, and mounts of
+// sub-paths in volume-subpaths/<volume>/<container>/<index>.
 //
 // # Types
 //
-// [HostPath] is what is on the host, after a check of its type. [EmptyDir] is a
-// directory that exists as long as the pod, on disk or in memory; for its size limit
-// see [Manager.Exceeded]. [ConfigMap], [Secret], [DownwardAPI] and [Projected] are files
-// with what [Sources] have. [Claim] is a directory of the host behind a persistent volume. [Image] is left to the
-// runtime. A volume of any other type is an error that names it, and
-// keeps its pod, and no other, from starting.
+// [HostPath] is a path of the host, after a check of its type. [EmptyDir] is a directory that
+// exists as long as the pod, on disk or in memory; for its size limit see [Manager.Exceeded].
+// [ConfigMap], [Secret], [DownwardAPI] and [Projected] are files with the content of [Sources].
+// [Claim] is a directory of the host behind a persistent volume. The runtime mounts [Image]
+// volumes. A volume of any other type is an error that names it. Its pod does not start; other
+// pods do.
 //
 // # Files from objects
 //
-// The content of a volume of files is found again with each SetUp, from the objects, the
-// tokens and the pod. If it differs from what is on disk, it is written to a new directory,
-// and the link ..data is renamed to point there, as kubelet does it. What containers see are
-// links through ..data. So a reader of ..data sees all old files or all new ones, never a
-// mixture, and a container can watch ..data for changes. Unchanged content writes nothing. A
-// mount of a sub-path keeps the files of the time when its container was started.
+// Each SetUp reads the content of a volume of files again, from the objects, the tokens and the
+// pod. If it differs from the files on disk, it is written to a new directory, and the link
+// ..data is replaced by a link to that directory, as in kubelet. The files in the volume are
+// links through ..data. So a reader of ..data reads all old files or all new ones, never a
+// mixture, and a container can watch ..data for changes. If the content is unchanged, nothing is
+// written. A mount of a sub-path keeps the files of the time when its container was started.
 //
 // To bring the files up to date soon after a change, sync the pods that refer to what has
 // changed. The agent does so for secrets, config maps and pods within a second.
 //
-// If an object is missing, the pod waits. If it is missing or not known later, when the
-// volume has had all its files, the files stay, and containers of the pod are started: the
-// error is an [OutdatedError].
+// If an object is missing, the pod waits. If the volume already had all its files and an object
+// is missing or unknown later, the files stay, and containers of the pod are started: the error
+// is an [OutdatedError].
 //
-// Secrets, tokens and fields of the pod are in memory, in a tmpfs. Where the agent may not
-// mount, they are on disk, readable as their modes and the pod's directory permit; but the private
-// keys of pod certificates, which fail the volume then.
+// Secrets, tokens and fields of the pod are in memory, in a tmpfs. If the agent may not mount,
+// they are on disk, readable as their modes and the pod's directory permit. A volume with the
+// private key of a pod certificate fails in that case.
 //
 // # Types of your own
 //
-// [Options.Plugins] are tried before the default plugins. A plugin writes down what
-// it is about to attach, attaches it, and mounts it at the volume's directory; if
-// SetUp is called again, it finds what is done and does the rest. TearDown is called
-// for each volume for which SetUp was called, with nothing but what is on disk: the
-// agent may have been restarted, and the pod may be gone. Package volumetest tests
-// that.
+// [Options.Plugins] are tried before the default plugins. A plugin records on disk what it is
+// about to attach, attaches it, and mounts it at the volume's directory. If SetUp is called
+// again, the plugin finds the steps that are done and does the rest. TearDown is called for each
+// volume for which SetUp was called. It must work with the records on disk alone: the agent may
+// have been restarted, and the pod may be gone. Package volumetest tests that.
 //
-// The API has no volume type for plugins outside a cluster. A flexVolume has what most
-// need, the name of a driver and options, and manifests may contain it. A csi volume in
-// a manifest is refused unless its source allows it, see manifest.AllowedRefs.
+// The API has no volume type for plugins outside a cluster. A flexVolume has the name of a
+// driver and options, which is enough for most plugins, and manifests may contain it. A csi
+// volume in a manifest is refused unless its source allows it, see manifest.AllowedRefs.
 //
 // # Sub-paths
 //
-// [Manager.SubPath] finds the path below the volume with openat2, or with a walk of its
-// own where the kernel has no such call; no symbolic link leads out of the volume. It
-// does not open what is there, and bind-mounts exactly what it has found: a container
-// that replaces a directory by a link between the check and the mount gains nothing.
-// Only where the agent may not mount, the checked path itself is used, without
-// protection from such a replacement; in a volume of files, the path with its links, which
-// then shows the latest content.
+// [Manager.SubPath] finds the path below the volume with openat2, or with a walk of its own if
+// the kernel has no such call; no symbolic link leads out of the volume. It does not open the
+// file at the path, and bind-mounts exactly the file that it has found: a container that
+// replaces a directory by a link between the check and the mount gains nothing. If the agent may
+// not mount, the checked path itself is used, without protection from such a replacement. In a
+// volume of files that is the path with its links, which then shows the latest content.
 //
 // # Guarantees
 //
-// SetUp, TearDown and Remove are idempotent and may be called after a crash at any
-// point; that is proved by tests that fail and kill each step. There is no loop and no state
-// beside disk and mounts, see docs/architecture.md. All file names in a volume of files are inside it: names such as ".." or "..data"
-// are errors, and links that were planted there are not followed. Remove never deletes across a mount: if something below the directory
-// cannot be unmounted, the error names it and nothing in it is deleted. All methods are
-// safe for concurrent use by different pods. Nothing is held in memory but hashes of volumes of
-// files that were found up to date: such a volume is not read again while the payload and the
-// inodes, sizes and times of its files stay the same.
+// SetUp, TearDown and Remove are idempotent and may be called after a crash at any point; tests
+// fail and kill each step. There is no loop and no state beside disk and mounts, see
+// docs/architecture.md. All file names in a volume of files are inside it: names such as ".." or
+// "..data" are errors, and planted links are not followed. Remove never deletes across a mount: if
+// a mount below the directory cannot be unmounted, the error names it and nothing in it is
+// deleted. All methods are safe for concurrent use by different pods. Only hashes of volumes of
+// files that were found up to date are held in memory: such a volume is not read again while the
+// payload and the inodes, sizes and times of its files stay the same.
 package volume

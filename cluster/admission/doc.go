@@ -1,6 +1,6 @@
-// Package admission decides at the node whether a pod of an API server may run on it: the
-// checks that kubelet repeats although a scheduler has made them, because the pod may be
-// bound to the node by something else, or the node may have changed meanwhile.
+// Package admission decides at the node whether a pod of an API server may run on it. It
+// repeats checks of the scheduler, as kubelet does, because another component may have bound
+// the pod to the node, or the node may have changed meanwhile.
 //
 // # Vocabulary
 //
@@ -30,11 +30,11 @@
 // # Guarantees
 //
 //   - While labels and taints of the node are not known from the API server, affinity and
-//     taints are not checked. A pod that was admitted before a reboot is not refused
-//     because the API server is away.
-//   - A critical pod is refused for want of resources only if no set of pods exists that it
-//     may preempt. Few and small pods are preempted, best effort before burstable before
-//     guaranteed.
+//     taints are not checked. So a pod that was admitted before a reboot is not refused
+//     while the API server cannot be reached.
+//   - A critical pod is refused for lack of resources only if there is no set of pods that
+//     it may preempt. Few and small pods are preempted: first BestEffort, then Burstable,
+//     then Guaranteed pods.
 //   - Pods that are being preempted count as gone for the next critical pod, and still hold
 //     their resources for all others.
 //

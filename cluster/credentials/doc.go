@@ -1,5 +1,5 @@
-// Package credentials has the credentials with which an agent talks to an API server, and the
-// certificate with which it serves, as kubelet has them.
+// Package credentials has the credentials of an agent for an API server, and the serving
+// certificate of the agent. Files, bootstrap and rotation are kubelet's.
 //
 //	c, err := credentials.Load("edge-7", credentials.Options{
 //		Kubeconfig:          "/etc/kubernetes/kubelet.conf",
@@ -23,28 +23,28 @@
 // [Client.Run] sends a certificate signing request for the user system:node:<name> of the
 // group system:nodes, as soon as the API server answers. When the certificate is signed, it is
 // stored in CertDir, and the kubeconfig is written: it refers to kubelet-client-current.pem.
-// Nothing waits for all that: until then, calls are made without credentials, and fail.
+// No caller waits for the certificate. Until it exists, calls have no credentials and fail.
 //
 // # Rotation
 //
-// With Rotate, a new certificate is requested when 70 to 90 % of the life of the current one
-// are over. Connections that were made with the old one are closed. If the agent was away so
-// long that the certificate has expired, the bootstrap kubeconfig is used again, also while
-// the agent runs; a kubelet exits for that.
+// With Rotate, a new certificate is requested after 70 to 90 % of the lifetime of the current
+// one. Connections with the old certificate are closed. If the certificate has expired, for
+// example because the agent did not run, the bootstrap kubeconfig is used again, also while
+// the agent runs. A kubelet exits in that case.
 //
-// A client without a certificate in its kubeconfig, but a token or an exec plugin, is not
-// rotated: the token's file and the plugin do that.
+// If the kubeconfig has a token or an exec plugin in place of a certificate, nothing is
+// rotated: the file of the token changes, or the plugin returns new credentials.
 //
 // # Serving
 //
-// [LoadServing] returns the certificate of a server: from files of an administrator, requested
-// from the cluster with the signer kubernetes.io/kubelet-serving for the addresses of the node,
-// or one that signs itself. Signing requests of serving certificates are approved by an
-// administrator; until then handshakes fail with [ErrNoCertificate].
+// [LoadServing] returns the certificate of a server. It is from files of an administrator,
+// or requested from the cluster for the addresses of the node (signer
+// kubernetes.io/kubelet-serving), or self-signed. An administrator approves signing requests
+// of serving certificates; until then handshakes fail with [ErrNoCertificate].
 //
 // # Files
 //
-// CertDir has kubelet's files: kubelet-client-current.pem is a link to the newest certificate
-// with its key, kubelet-server-current.pem the same for serving. All files with keys have mode
-// 0600. Errors name the file that is wrong. No secret is logged.
+// CertDir has kubelet's files: kubelet-client-current.pem is a link to the newest client
+// certificate with its key, kubelet-server-current.pem to the newest serving certificate. All
+// files with keys have mode 0600. Errors name the file that is wrong. No secret is logged.
 package credentials

@@ -5,10 +5,10 @@
 //   - An event is a [runtime.Event]: a reason and a message about a pod, a container of it,
 //     or the node.
 //   - An Event object is a *v1.Event, which kubectl describe shows.
-//   - Correlation makes Event objects of events. Equal events share one object, which has
-//     their number. Events that differ only in their message become one object from the
-//     tenth in 10 minutes on. A pod has 25 writes at once and then one in 5 minutes, for each
-//     of the two types of events. It is client-go's record.EventCorrelator with kubelet's
+//   - Correlation turns events into Event objects. Equal events share one object, which has
+//     their number. From the tenth in 10 minutes on, events that differ only in their message
+//     share one object. For each of the two types of events, a pod has 25 writes at once and
+//     then one in 5 minutes. Correlation is client-go's record.EventCorrelator with kubelet's
 //     settings.
 //
 // # Use
@@ -20,11 +20,11 @@
 // # References
 //
 // The object of an event is the pod, with its UID, its resource version if [Options].Pod
-// knows it, and the path of the container (spec.containers{web}). An event of a static pod has the UID of the
-// static pod. The mirror pod has it in its annotation kubernetes.io/config.mirror, and
-// kubectl describe follows this annotation. The object of an event about the node is the
-// node, and its UID is the name of the node: so these events can be written before the node
-// is registered. They are in the namespace default.
+// knows it, and the path of the container (spec.containers{web}). An event of a static pod has
+// the UID of the static pod. The mirror pod has that UID in its annotation
+// kubernetes.io/config.mirror, and kubectl describe follows this annotation. The object of an
+// event about the node is the node, and its UID is the name of the node. So these events can
+// be written before the node is registered. They are in the namespace default.
 //
 // # Guarantees
 //

@@ -37,8 +37,8 @@
 // # Differences from kubelet 1.36
 //
 //   - Kubelet ends the watch of an object that was not looked up for five minutes, and reads the
-//     object again at the next lookup. Here the watch goes on, because it also tells pods that
-//     wait.
+//     object again at the next lookup. Here the watch continues, because it also causes the
+//     syncs of pods that wait.
 //   - Kubelet looks objects up again with the next sync of the pod, 60 s later. Here a change
 //     causes the sync.
 package objectcache

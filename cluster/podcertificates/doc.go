@@ -1,5 +1,5 @@
-// Package podcertificates has the certificates of pods for projected volumes (KEP-4317): it makes
-// keys, requests certificates for them at the API server, and refreshes them.
+// Package podcertificates has the certificates of pods for projected volumes (KEP-4317). It makes
+// keys, requests certificates for them from the API server, and refreshes them.
 //
 // # Use
 //
@@ -16,13 +16,13 @@
 //   - Each source of a volume has a key of its own, and a new one with each request. A request
 //     names the pod, its service account and the node, and is signed with the key. The private
 //     key is in memory and in the volume of the pod, nowhere else: in no log, event or error.
-//   - A request that may have been sent is repeated with the same name and key, so that an answer
-//     that is lost does not make a second request.
+//   - A request that may have been sent is repeated with the same name and key, so that a lost
+//     answer does not cause a second request.
 //   - Errors are repeated after 100 ms to 1 min. A request that was deleted without an answer, or
 //     does not appear within 10 minutes, is replaced by a new one.
-//   - A certificate is refreshed at the time that the signer has set, with a delay at random of up
-//     to 5 minutes, or half of what is left until the end of the certificate if that is less. Until then, and
-//     while a refresh does not succeed, the pod has the one before.
+//   - A certificate is refreshed at the time that the signer has set, plus a random delay of up
+//     to 5 minutes, but at most half of the time that is left until the certificate expires.
+//     Until a refresh has succeeded, the pod has the old certificate.
 //   - A request that was denied or has failed is not repeated while the agent runs.
 //   - Everything about a pod is forgotten when it has ended or is gone.
 //   - The API is certificates.k8s.io/v1, or v1beta1 where the server does not have it. If it has

@@ -17,17 +17,18 @@
 // # Guarantees
 //
 //   - The first delivery is a snapshot, after a complete list. Later lists are snapshots,
-//     and events of the watch are deltas: a change of one pod costs that one.
-//   - While the server cannot be reached, nothing is delivered and no pod is removed. It is tried
-//     every 2.5 to 4 seconds. After that the watch goes on where it ended. If the server has forgotten that state (410
-//     Gone), there is a new list.
+//     and events of the watch are deltas, so the cost of a change does not depend on the
+//     number of pods.
+//   - While the server cannot be reached, nothing is delivered and no pod is removed. The
+//     request is repeated every 2.5 to 4 seconds. Then the watch continues where it ended. If
+//     the server does not have that state any more (410 Gone), there is a new list.
 //   - An object that is older than the one that is held is ignored, and so is a repeated
 //     one. Resource versions are compared where they are numbers (KEP-5504), otherwise the
 //     generation and the deletion timestamp.
 //   - A pod that was recreated under its name is removed and added in one delta.
 //   - Pods are not delivered if they are mirror pods, or of another node.
-//   - The order of each change is: the lookups have it, then the observers in their order,
-//     then the sink. So an observer receives a pod before any part of the agent.
+//   - The order of each change is: first the lookups return it, then the observers receive it in
+//     their order, then the sink. So an observer receives a pod before any part of the agent.
 //   - A list has a deadline, and so has the beginning of a watch. A watch that is silent for
 //     longer than the server promised is opened again. So a server that accepts connections
 //     and does not answer delays the source, but never ends it.
@@ -37,5 +38,5 @@
 // # Differences from kubelet 1.36
 //
 //   - Kubelet delivers all pods for each event, here only the changed ones are.
-//   - After failures kubelet waits up to 60 s before it lists again, here 4.5 s at most.
+//   - After failures kubelet waits up to 60 s before it lists again, here 4 s at most.
 package podsource

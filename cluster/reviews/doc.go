@@ -13,15 +13,15 @@
 //
 // # Cache
 //
-// Answers are kept for a time, so that a scraper costs the API server next to nothing. Until then, a
-// token that is revoked and a permission that is taken away are still valid. At most one request
-// for the same question is under way, and at most 4096 answers of each kind are kept. Instead of
-// tokens, the cache has hashes of them.
+// Answers are kept for a time, so that a scraper causes almost no requests to the API server.
+// For that time, a revoked token and a permission that was removed are still valid. At most one
+// request for the same review is under way, and at most 4096 answers of each kind are kept. The
+// cache has hashes of tokens, and no tokens.
 //
 // # Errors
 //
 // A request that may succeed later is repeated up to four times, for 10 seconds at most. If it
-// still fails, as while the API server is away, clients are refused unless the cache has the
-// answer. Give the Kubernetes client a budget of requests of its own: a stranger can cause requests
-// with tokens that are not valid.
+// still fails, as while the API server cannot be reached, clients are refused unless the cache
+// has the answer. Give the Kubernetes client a budget of requests of its own: an unknown client
+// can cause requests with invalid tokens.
 package reviews

@@ -6,7 +6,7 @@
 //     runtimeClassName.
 //   - A handler is the name of a configuration of the container runtime, such as "kata".
 //   - The overhead of a runtime class is in the spec of the pod: the API server copies it
-//     (admission plugin RuntimeClass). So nothing here deals with it.
+//     (admission plugin RuntimeClass). This package ignores it.
 //
 // # Use
 //

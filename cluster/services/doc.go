@@ -1,12 +1,12 @@
-// Package services has the environment variables that tell containers where the services of
-// a cluster are, such as KUBERNETES_SERVICE_HOST.
+// Package services has the environment variables with the addresses of the services of a
+// cluster, such as KUBERNETES_SERVICE_HOST.
 //
 // # Vocabulary
 //
 //   - A service counts if it has a cluster IP. Headless services have none.
 //   - The variables of a service are its host and ports (REDIS_SERVICE_HOST,
 //     REDIS_SERVICE_PORT, REDIS_SERVICE_PORT_<name of a port>) and Docker's links
-//     (REDIS_PORT, REDIS_PORT_6379_TCP, …_PROTO, …_PORT, …_ADDR). [Variables] makes them.
+//     (REDIS_PORT, REDIS_PORT_6379_TCP, …_PROTO, …_PORT, …_ADDR). [Variables] returns them.
 //   - A pod has the variables of the services of its namespace, unless its spec has
 //     enableServiceLinks: false, and always those of the service default/kubernetes.
 //

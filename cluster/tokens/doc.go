@@ -28,19 +28,19 @@
 //     volume of the pod gets the new one. A refresh that fails is repeated after 1 s to 1 min.
 //   - The age of a token is measured from its arrival by the clock of the node. So a clock that
 //     differs from that of the API server neither shortens nor extends its use.
-//   - A token that has expired is returned only if the API server cannot be reached. It opens
-//     nothing, but its pod can start, and gets a valid one when the API server is back.
-//   - The tokens of a pod are forgotten when the pod has ended or is gone, also if it went while
-//     no agent ran or while a token was requested for it, and when the API server answers that
-//     the pod or its service account does not exist.
+//   - An expired token is returned only if the API server cannot be reached. Servers refuse
+//     it, but its pod can start, and gets a valid token when the API server answers again.
+//   - The tokens of a pod are forgotten when the pod has ended or is gone, also if it was removed
+//     while no agent ran or while a token was requested for it. They are forgotten as well when
+//     the API server answers that the pod or its service account does not exist.
 //   - With a checkpoint, tokens are kept for the next run of the agent. Like secrets they are
 //     readable by the user of the agent only, and encrypted if the checkpoint has a key.
 //   - No token is in a log or an error.
 //
 // # Differences from kubelet 1.36
 //
-//   - Kubelet looks whether a token is due when it syncs the pod. Here the refresh comes when it
-//     is due, and delays no sync.
+//   - Kubelet checks whether a token is due when it syncs the pod. Here a token is refreshed
+//     when it is due, and no sync waits for that.
 //   - After a restart kubelet requests all tokens again.
 //   - Kubelet fails with an expired token, also while the API server cannot be reached.
 package tokens

@@ -10,13 +10,13 @@
 // # Guarantees
 //
 //   - Nothing is requested before the first pod needs a bundle.
-//   - The API is certificates.k8s.io/v1, or v1beta1 where the server does not have it. It is
-//     asked for again with each list. If the server has neither, as by default in Kubernetes 1.36, pods
-//     with such volumes wait, and the error says that.
-//   - While the API server cannot be reached, bundles are those that were read before, with a
-//     checkpoint also by an earlier run of the agent.
-//   - Certificates are without headers and comments, each once. Their order says nothing: it is
-//     another one in each pod, and stays the same for a pod.
+//   - The API is certificates.k8s.io/v1, or v1beta1 if the server does not have v1. The version
+//     is found again with each list. If the server has neither, as by default in Kubernetes 1.36,
+//     pods with such volumes wait, and the error says so.
+//   - While the API server cannot be reached, the bundles are those that were read before; with a
+//     checkpoint, also those that an earlier run of the agent has read.
+//   - Certificates have no headers and comments, and each one is there once. Their order has no
+//     meaning: it differs between pods, and stays the same for a pod.
 //
 // # Differences from kubelet 1.36
 //

@@ -10,6 +10,6 @@
 // Each part has a constructor of its own, for use without an agent. The metrics of
 // runtime/cri are in package crimetrics, because runtime/cri needs gRPC.
 //
-// There is no global registry: two agents in one process each have a registry, or one that
-// [prometheus.WrapRegistererWith] adds a label to.
+// There is no global registry. Two agents in one process have a registry each, or share one
+// through [prometheus.WrapRegistererWith], which adds a label.
 package prommetrics

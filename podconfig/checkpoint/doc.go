@@ -11,28 +11,28 @@
 //   - The end of a pod has a record if the agent reports ends: from [Store.KeepEnd] to
 //     [Store.EndDelivered]. An end that is due when the agent stops is reported by the next
 //     one.
-//   - State is what a component of the agent needs after a reboot, such as the services of a
-//     cluster. [Store.KeepState] keeps it, [Store.LoadState] reads it.
+//   - State is data that a component of the agent needs after a reboot, such as the services
+//     of a cluster. [Store.KeepState] keeps it, [Store.LoadState] reads it.
 //   - A record that cannot be used is set aside: it is logged and moved to the directory
-//     "aside", so that an administrator can look at it. The newest 100 files are kept
-//     there, and up to 64 MiB.
+//     "aside", so that an administrator can read it. The newest 100 files are kept there, and
+//     up to 64 MiB.
 //
 // # Use
 //
 // An agent passes [Store.Load] to podconfig.Options.Restore and runs [Store.Run]. It calls
-// Keep for each pod that it admits or updates, and Drop for each pod that a source
-// removes, or that has ended there. When all sources have been seen it calls [Store.Prune] with the desired pods.
-// It looks objects up in the source that [Store.Objects] returns. The agent of the root
-// package does all of this.
+// Keep for each pod that it admits or updates, and Drop for each pod that a source removes or
+// that is Succeeded or Failed in its source. When all sources have been seen, it calls
+// [Store.Prune] with the desired pods. It looks objects up in the source that [Store.Objects]
+// returns. The agent of the root package does all of this.
 //
 // # Guarantees
 //
 //   - A record is complete or it does not exist: it is written to another file, synced
 //     and renamed, and the directory is synced. A checksum detects later damage.
 //   - Keep and Drop do not block and do not fail. A write that fails, as on a full or
-//     read-only disk, is logged once and repeated until it succeeds. Only the newest
-//     state of each pod is in memory meanwhile. Others do not wait for a record that
-//     fails. A record of more than 16 MiB is not written.
+//     read-only disk, is logged once and repeated until it succeeds. Meanwhile only the newest
+//     state of each pod is in memory. A record that cannot be written delays no other record.
+//     A record of more than 16 MiB is not written.
 //   - Damaged files, foreign files, records of a newer format and files of other users
 //     never stop the agent. They are set aside. A file that cannot be read now, or not
 //     without its key, stays where it is.

@@ -19,10 +19,10 @@
 //
 // # Guarantees
 //
-//   - Where the kernel reports changes (inotify), a change is noticed within some tens
-//     of milliseconds. Where it does not, the next periodic scan finds it: behind
-//     symbolic links to other directories, on network file systems, and beyond a limit
-//     of inotify, which is logged once.
+//   - If the kernel reports a change (inotify), the change is found within some tens of
+//     milliseconds. Otherwise the next periodic scan finds it: behind symbolic links to other
+//     directories, on network file systems, and beyond a limit of inotify, which is logged
+//     once.
 //   - A file that has not changed is not parsed again.
 //   - While a file is broken or cannot be read, the last valid pods of that file stay,
 //     and the pods of all other files are not affected. A Source that starts with a

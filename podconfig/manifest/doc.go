@@ -1,6 +1,5 @@
-// Package manifest reads pods from manifests, the text in which users write them
-// down, and returns the pods as an API server would have returned them: defaulted
-// and valid.
+// Package manifest reads pods from manifests, which are text in JSON or YAML. It returns the
+// pods as an API server would return them: defaulted and valid.
 //
 // # Vocabulary
 //
@@ -13,8 +12,8 @@
 //
 // # Use
 //
-// [Load] is what a source calls with the bytes that it has read. It has three steps,
-// which are also exported:
+// A source calls [Load] with the bytes that it has read. Load has three steps, which are also
+// exported:
 //
 //   - [Decode] parses the text. It is strict: unknown and duplicated fields are errors.
 //   - [Normalize] makes a pod a static pod of one node. It sets the UID, the name and

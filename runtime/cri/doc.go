@@ -15,15 +15,15 @@
 //
 // # Calls
 //
-// Package plan makes the decisions, the internal package translate makes the
-// configurations. This package makes the calls, in as small a number as CRI allows:
+// Package plan makes the decisions, and the internal package translate makes the
+// configurations. This package makes the calls, as few as CRI allows:
 //
 //   - A list of all pods takes 2 calls, which are streamed if the runtime supports that
 //     (KEP-5825; containerd 2.4), so that the length of a list is not limited.
 //   - While there is an event stream, the status of a pod takes, in parallel, 1 call for
 //     each container and each sandbox that was not dead before. Without one, 2 list calls
-//     come first, and then 1 call for a ready sandbox only until its addresses are known.
-//     Runtimes make a list of one pod from a list of all.
+//     come first, and then 1 call for a ready sandbox only until its addresses are known. For
+//     a list of one pod, runtimes read all pods.
 //   - A watch of events takes 1 call for its duration.
 //   - A new pod takes RunPodSandbox, PodSandboxStatus for its addresses (not with the
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer
@@ -39,8 +39,8 @@
 // A runtime does not get faster with more than a few calls at once: each of them takes
 // longer, and some fail. So calls that start something pass a gate of
 // [Options].MaxParallelStarts places, and calls that stop or remove something one of
-// [Options].MaxParallelEnds. Waiting calls pass in this order, except that none waits for
-// more than two minutes longer than by its arrival:
+// [Options].MaxParallelEnds. Waiting calls pass in the order of this list. The list delays a
+// call by two minutes at most, compared with the order of arrival:
 //
 //  1. stops of a pod for whose end another one waits ([runtime.PodKill].Awaited);
 //  2. stops of containers;
@@ -50,17 +50,17 @@
 // Containers that are stopped to be restarted, and sandboxes to be replaced, pass a gate
 // of their own and do not wait for any of these.
 //
-// CRI does not show when a stop signal was sent. A stop that has not returned after its
-// patience is taken to wait for the container to exit, and another call gets its place.
-// The patience is a quarter of a second at first, up to one second while containers exit
-// at the signal, and a tenth of a second when none has exited for a second.
+// CRI does not show when a stop signal was sent. If a stop has not returned after a quarter of
+// a second, the runtime is assumed to have sent the signal and to wait for the exit, and
+// another call gets the place of the stop. This time grows up to one second while containers
+// exit at the signal, and is a tenth of a second when none has exited for a second.
 //
 // When the grace period has ended, the runtime kills the container. Stops of sandboxes and
 // removals wait for these kills. Stop signals wait only while there are many of them. A
 // grace period does not run while a stop waits at the gate.
 //
-// Labels, annotations and log paths are those of kubelet, so that each agent can take
-// over the other's pods. Sandboxes and containers without kubelet's labels are not
+// Labels, annotations and log paths are kubelet's, so that this agent and a kubelet can take
+// over the pods of each other. Sandboxes and containers without kubelet's labels are not
 // touched.
 //
 // # Files
@@ -84,13 +84,13 @@
 //     runs it again, if [runtime.PodSync].Dir was given.
 //   - An error has the call, the pod and the container. It unwraps to
 //     [runtime.ErrNotFound], [runtime.ErrUnavailable], [errors.ErrUnsupported] for a call
-//     that the runtime does not implement, or the context's error, where one of these
-//     applies, and to the gRPC status. The error of a message above a limit has both
-//     sizes and the limit to raise.
+//     that the runtime does not implement, or the context's error, if one of these applies,
+//     and to the gRPC status. The error of a message above a limit has the size, the limit and
+//     the option that raises the limit.
 //   - Crash and pull back-offs are kept by pod UID in memory, until [Runtime.KillPod] has
-//     succeeded or the pod was not synced for twice the longest back-off. Those of pulls
-//     start anew with the agent, as in kubelet. Those of crashes are also recorded with
-//     each container, and go on.
+//     succeeded or the pod was not synced for twice the longest back-off. Back-offs of pulls
+//     begin again with a new agent, as in kubelet. Back-offs of crashes are also recorded with
+//     each container, and continue.
 //   - No event contains the output of a hook or a credential.
 //
 // # Differences from kubelet
@@ -106,20 +106,19 @@
 //   - Stops and removals are bounded and ordered, over all pods. In kubelet, all pods that
 //     end at the same time are stopped at once, each by itself.
 //   - A sandbox that this Runtime has stopped is not stopped again before it is removed,
-//     and one of containerd may be removed without a stop; see above.
-//     One that has died by itself, or may have been stopped by an earlier agent, is: only
-//     this releases its network.
+//     and a sandbox of containerd may be removed without a stop; see above. A sandbox that has
+//     died by itself, or that an earlier agent may have stopped, is stopped again: only this
+//     releases its network.
 //   - The instances of one container, and the sandboxes of a pod, are ordered by their
 //     attempt before their time of creation.
 //   - Lists are streamed without a feature gate, and a list may have 128 MiB, the output
 //     of a command 4 MiB; in kubelet both may have 16 MiB.
 //   - The grace period of a container without a spec and without a record of it is 30
 //     seconds; in kubelet it is 2.
-//   - Resources are reported as cgroup limits give them back, CPU requests of 2
-//     milli-CPU and less as none.
+//   - Resources are reported as the limits of the cgroup express them. A CPU request of 2
+//     milli-CPU or less is reported as none.
 //
-// Not supported yet: credential provider plugins, checks whether a pod
-// may use an image that another has pulled, images by runtime handler (KEP-4216), the
-// logs of cri-dockerd, resizing in place, streaming exec, attach and port-forward,
-// Windows.
+// Not supported yet: credential provider plugins, checks whether a pod may use an image that
+// was pulled for another pod (KEP-2535), images by runtime handler (KEP-4216), the logs of
+// cri-dockerd, Windows.
 package cri

@@ -7,11 +7,10 @@
 //
 // # What it is
 //
-// The fake implements the CRI v1 services. In front of them stands runtime/cri, the
-// client that agents use with real runtimes, so that a test runs the code that will
-// run in production. Only the socket between the two is left out; messages are still
-// encoded and decoded. Package criserver puts the same fake behind a socket, for
-// other processes and for crictl.
+// The fake implements the CRI v1 services. Its client is runtime/cri, as for real runtimes, so
+// that a test runs the code that runs in production. Only the socket between the two is left
+// out; messages are still encoded and decoded. Package criserver serves the same fake on a
+// socket, for other processes and for crictl.
 //
 // # Vocabulary
 //
@@ -20,7 +19,7 @@
 //   - A script is a sequence of behaviors for the successive instances of a container.
 //   - A fault makes a call fail, wait, hang or lose its answer. An event fault loses,
 //     repeats, delays or reorders events, or strips them of their statuses.
-//   - A target selects the pods and containers that one of these is about.
+//   - A target selects the pods and containers for a script or a fault.
 //
 // # Guarantees
 //
@@ -39,7 +38,7 @@
 //
 // [Runtime.Seed] makes thousands of pods run at once. [Runtime.ExitNext] and
 // [Runtime.RestartNext] change many at once, in a fixed order. A [Fault] with only a
-// delay makes the runtime slow. The cost of a question about one pod is proportional
+// delay makes the runtime slow. The cost of a call about one pod is proportional
 // to the size of that pod. A list of all pods costs the fake less than its client,
 // because each entry is encoded once and kept until it changes (BenchmarkServer). A
 // pod takes some kilobytes. For long runs turn off the record of calls with

@@ -38,7 +38,7 @@
 //     ReopenContainerLog loses no line. If the log cannot be written, as on a full disk,
 //     lines are lost and the container does not wait.
 //   - With root: runAsUser, runAsGroup and supplemental groups. Without runAsGroup, a user
-//     that the host does not know has group 65534, not 0 as in container runtimes: group 0
+//     that does not exist on the host has group 65534, not 0 as in container runtimes: group 0
 //     is that of the host. Without root, a container runs as the server's user and group;
 //     other ones are refused.
 //   - allowPrivilegeEscalation: false (no_new_privs), an OOM score, a terminal, an input.
@@ -83,10 +83,10 @@
 // programs find the paths in the environment instead, that of a mount at /data in
 // $MOUNT_DATA. So a program has the files of its config maps, secrets and tokens.
 //
-// With the value "link" there is a symbolic link at the path, to what would be mounted there, for
-// containers of the server's own user. The directory above must exist, and nothing may be at the
-// path; two pods that run cannot have a link at one path. The links of a pod are removed with its sandbox,
-// or by the next server.
+// With the value "link" there is a symbolic link to the host path at the container path, for
+// containers of the server's own user. The directory above must exist, and nothing may exist at
+// the path; two running pods cannot have a link at the same path. The links of a pod are removed
+// with its sandbox, or by the next server.
 //
 // With root, a container of another user must pass through the directories of the agent to
 // reach its volumes. [Options].AgentDir lets it, by ACLs; see there.
@@ -100,11 +100,11 @@
 //
 // # Guarantees
 //
-//   - When a container has ended, no process of it is left, also none that has left its
-//     session, lost its parent, ignores signals, or forks all the time. The supervisor is
-//     a child subreaper. It kills its descendants until the kernel reports that it has no
-//     child, and only then records the exit. A container ends when its command ends;
-//     daemons that the command left are killed.
+//   - When a container has ended, none of its processes is left. That includes processes that
+//     have left their session, have lost their parent, ignore signals, or fork all the time.
+//     The supervisor is a child subreaper. It kills its descendants until the kernel reports
+//     that it has no child, and only then records the exit. A container ends when its command
+//     ends; daemons that the command has started are killed.
 //   - StopContainer sends the stop signal to the process group of the command, and SIGKILL
 //     to everything after the timeout. If the call is cancelled before, the container
 //     keeps running.
@@ -119,10 +119,10 @@
 //     reason Unknown, and its processes are killed. They are found by cgroup, by session,
 //     and by the variable in their environment; they are stopped first, and killed when
 //     their children were found. The search ends when it finds nothing while no other
-//     process starts or ends, or finds nothing ten times in a row. It can miss a process
-//     that has no cgroup, has left its session, has cleared its environment and has lost
-//     its parent; a process that the server may not signal; and one in a chain of
-//     processes that each end as soon as they have forked.
+//     process starts or ends, or finds nothing ten times in a row. It can miss three kinds of
+//     processes: a process that has no cgroup, has left its session, has cleared its
+//     environment and has lost its parent; a process that the server may not signal; and a
+//     process in a chain in which each one ends as soon as it has forked.
 //   - State files are replaced atomically. A file that is damaged is removed and logged, one
 //     that does not belong there is ignored and logged. A container whose record is lost is
 //     killed.
@@ -130,8 +130,8 @@
 //     have the environment of each container, with the values of secrets in it: its
 //     supervisor needs them, and outlives the server.
 //   - A second server with the same directory is refused ([ErrInUse]).
-//   - To stop or remove something that does not exist succeeds; its status is NotFound.
-//   - Events are not left out: a reader that is 1024 events behind gets an error.
+//   - A stop or a removal of something that does not exist succeeds; its status is NotFound.
+//   - No event is left out: a reader that is 1024 events behind gets an error.
 //   - Exec, attach and port-forward are served on 127.0.0.1. Each has a token that is valid
 //     once. The protocols are SPDY and, over WebSocket, those up to v4.channel.k8s.io. A
 //     client that offers only newer ones is refused before its token is used, so that it
@@ -145,9 +145,10 @@
 //
 // A supervisor in minikubelet has about 2.2 MB of memory of its own, 2 MB more if its
 // container writes much, and 7 threads. The rest of its resident memory is shared with the
-// server. Most of that, and of the CPU time of a start, is the start of the program and the
-// initialisation of its packages, which come before Init. Keep it small, or import package early,
-// which calls Init before most packages are initialised. docs/performance.md has the cost of a start.
+// server. Most of that memory, and of the CPU time of a start, is for the start of the program
+// and the initialisation of its packages, which come before Init. Keep the program small, or
+// import package early, which calls Init before most packages are initialised.
+// docs/performance.md has the cost of a start.
 //
 // Statistics come from cgroups. Without cgroups they come from one pass over /proc, which
 // counts shared pages for each process and does not count I/O.

@@ -1,5 +1,5 @@
-// Package streams serves exec, attach and port-forward of kubelet's API: what kubectl exec,
-// attach, cp, debug and port-forward reach through the API server.
+// Package streams serves exec, attach and port-forward of kubelet's API. kubectl exec, attach, cp,
+// debug and port-forward reach them through the API server.
 //
 //   - GET and POST /exec/{namespace}/{pod}/{container} runs a command. The query parameter
 //     command is given once for each argument. input, output and error are 1 for the streams
@@ -47,7 +47,8 @@
 //
 // A session ends when the process, the client or the runtime ends it, when the context of the
 // request ends, or when it was idle for [Options].IdleTimeout. Then its goroutines and
-// connections end too. A client that is slow has 30 seconds to receive the rest. If a client disconnects while its input waits for a process that does
-// not read, this is noticed within seconds; if the input waits in a connection that is passed
-// on, only when the client's machine gives it up, after some minutes.
+// connections end too. A slow client has 30 seconds to receive the rest. If a client disconnects
+// while its input waits for a process that does not read, the session ends within seconds. If the
+// input waits in a connection that is passed on, the session ends when the client's machine closes
+// the connection, after some minutes.
 package streams

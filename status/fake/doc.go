@@ -1,6 +1,6 @@
-// Package fake has fakes for tests of what uses package status: a [Sink] that
-// records what is delivered to it and fails on request, and a [Manager] that records
-// the statuses that a component sets.
+// Package fake has fakes for tests of code that uses package status: a [Sink] that records its
+// deliveries and fails on request, and a [Manager] that records the statuses that a component
+// sets.
 //
 //	sink := fake.NewSink()
 //	sink.Fail(3, errors.New("conflict"))

@@ -1,5 +1,5 @@
-// Package fake has a [Handler], a syncloop.SyncHandler that records its calls, for tests
-// of what drives one.
+// Package fake has a [Handler], a syncloop.SyncHandler that records its calls, for tests of code
+// that calls one.
 //
 //	handler, config := fake.NewHandler(), podconfigfake.NewPodConfig()
 //	loop, err := syncloop.New(syncloop.Deps{Handler: handler, Config: config, …}, syncloop.Options{})

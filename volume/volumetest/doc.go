@@ -1,7 +1,7 @@
-// Package volumetest tests implementations of [volume.Plugin]: that SetUp and
-// TearDown are idempotent, and that TearDown works after a restart of the agent, from
-// what is on disk, also if the agent ended in any step of SetUp or TearDown, its context did, or the
-// disk was full. Root on Linux runs all tests; without root those that mount are skipped.
+// Package volumetest tests implementations of [volume.Plugin]. SetUp and TearDown must be
+// idempotent. TearDown must work after a restart of the agent from the files on disk alone, also if
+// the agent or the context ended in any step of SetUp or TearDown, or the disk was full. Root on
+// Linux runs all tests; without root, tests that mount are skipped.
 //
 //	func TestConformance(t *testing.T) {
 //		volumetest.Suite(t, volumetest.Factory{

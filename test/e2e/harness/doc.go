@@ -6,15 +6,15 @@
 //     with the host or with another cluster, so several run side by side, and
 //     closing one removes every process, mount and file of it. There are two kinds,
 //     see [Containerd].
-//   - An [Agent] is one agent process on a cluster: minikubelet, or the kubelet
-//     that it is compared with. Because an agent ends the pods that it does not
-//     know, a cluster has one running agent at a time.
-//   - An [APIServer] is a kube-apiserver with an etcd, that its verdicts can be
-//     compared with the agent's.
+//   - An [Agent] is one agent process on a cluster: minikubelet, or a kubelet for
+//     comparison. Because an agent ends all other pods in its runtime, a cluster has
+//     one running agent at a time.
+//   - An [APIServer] is a kube-apiserver with an etcd. Tests compare its validation
+//     with the agent's.
 //   - An agent from [NewProcessAgent] has no cluster: its containers are processes
 //     of the host.
-//   - A [Client] looks at the containers through the CRI socket, behind the
-//     agent's back, and is the bare client of the benchmark.
+//   - A [Client] reads the containers through the CRI socket, without the agent, and
+//     is the bare client of the benchmarks.
 //
 // All traffic stays on the loopback and the pod bridge of the cluster's network
 // namespace.

@@ -1,4 +1,4 @@
-// Package client has the commands of minikubelet that talk to a running agent over the
-// socket in its root directory: pods, describe, history, logs, exec, attach,
-// port-forward, cp and stop.
+// Package client has the commands of minikubelet that connect to a running agent through the
+// socket in its root directory: pods, describe, history, logs, exec, attach, port-forward, cp,
+// top, images, gc and stop.
 package client

@@ -14,12 +14,13 @@
 //
 // # Guarantees
 //
-// The output is the same as that of kubelet 1.36, so that each agent can take over the
-// other's pods, with these intended differences:
+// The output is the same as that of kubelet 1.36, so that this agent and a kubelet can take
+// over the pods of each other, with these intended differences:
 //
 //   - Environment variables and DNS options are in the order of their declaration; in
 //     kubelet their order is random.
-//   - Service environment variables are never set: they need a cluster.
+//   - Service environment variables come from [Container.ServiceEnv], in the order of that
+//     function.
 //   - lifecycle.stopSignal is used; in kubelet it needs a feature gate.
 //   - An unknown type of seccomp profile is an error; kubelet uses Unconfined.
 //   - resourceFieldRef falls back to the node's allocatable amount for the missing limit

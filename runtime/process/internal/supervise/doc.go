@@ -1,6 +1,6 @@
-// Package supervise has the supervisor of a container, and what the server and the
-// supervisor share. A supervisor is a small process, the server's own program executed
-// again. It is the parent of every process of its container.
+// Package supervise has the supervisor of a container, and the code that the server and the
+// supervisor share. A supervisor is a small process: the server's own program, executed
+// again. It is an ancestor of every process of its container.
 //
 // # Vocabulary
 //
@@ -16,10 +16,10 @@
 //
 //   - lock is locked with flock(2) by the server, and the supervisor inherits the open
 //     file as its error output. It is locked exactly as long as the supervisor lives.
-//   - container.json, written by the server, is its record. The field "spec" is for the
-//     supervisor and has what to run; see [Spec].
+//   - container.json is the record that the server writes. Its field "spec" tells the
+//     supervisor what to run; see [Spec].
 //   - state.json, written by the supervisor, has the processes; see [State].
-//   - exit.json, written by the supervisor, has how the container ended; see [Exit]. It is
+//   - exit.json, written by the supervisor, has the end of the container; see [Exit]. It is
 //     written when no process of the tree is left.
 //   - ctl.sock accepts requests; see [Request].
 //
