@@ -123,7 +123,7 @@ func (a *Agent) start() ([]component, bool) {
 }
 
 // Run runs the agent until ctx ends, waits for everything that it started, and returns
-// nil; the pods go on running. It returns an error early if a part fails for good, or if
+// nil; the pods continue to run. It returns an error early if a part fails for good, or if
 // another agent uses the root or the logs directory, or if another user can write to the
 // root directory. If a sink, plugin, probe handler or source ignores the end of its
 // context, Run waits for it, and logs the part and the pod after some seconds. A second

@@ -172,7 +172,7 @@ func TestAnEditedPodWaitsForTheOneThatAnEarlierAgentStarted(t *testing.T) {
 		first.after(5 * time.Second)
 		first.stop(t)
 
-		// Another source does not deliver for long: what it may want goes on running.
+		// Another source does not deliver for long: pods that it may have continue to run.
 		late := podconfigfake.NewSource("late")
 		n := startNode(t, root, rt, late)
 		defer n.stop(t)

@@ -49,7 +49,7 @@ func (n *apiNode) reported(pod *v1.Pod) *v1.Pod {
 	return testpod.With(pod, func(p *v1.Pod) { p.Status = st })
 }
 
-// The API server may show a final phase that somebody else has set: an administrator, or
+// The API server may show a final phase that another client has set: an administrator, or
 // the garbage collection of pods.
 func TestAFinalPhaseInTheAPIServerEndsThePod(t *testing.T) {
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestARefusedPodThatIsDeletedIsFinished(t *testing.T) {
 }
 
 // A restarted agent may refuse a pod that runs. The pod ends in an orderly way, and its
-// status says how.
+// status has the ends of its containers.
 func TestARunningPodThatIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

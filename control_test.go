@@ -54,7 +54,7 @@ func TestEvict(t *testing.T) {
 	})
 }
 
-// The condition of a preempted pod says something else than its status, as in kubelet.
+// The condition of a preempted pod has another message than its status, as in kubelet.
 func TestEvictForACriticalPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, t.TempDir(), fake.New(fake.Options{}))

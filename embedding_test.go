@@ -210,7 +210,7 @@ func (l *logging) AllSeen() bool {
 	return l.seen
 }
 
-// A pod manager that tells others what is desired.
+// A pod manager that reports the desired pods.
 func ExampleOverrides_podManager() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.PodManager = kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return announcing{m} })
@@ -343,8 +343,8 @@ type noImageGC struct{ noGC }
 func (noImageGC) GarbageCollect(context.Context) error     { return nil }
 func (noImageGC) DeleteUnusedImages(context.Context) error { return nil }
 
-// An admitter that is asked before the limits of the node. One that is asked after them
-// stands in Options.Admit.
+// An admitter that is called before the limits of the node. Admitters in Options.Admit are
+// called after them.
 func ExampleOverrides_admission() {
 	runPod(func(o *kubeletkit.Options) {
 		o.Override.Admission = kubeletkit.Wrap(func(def syncloop.Admitter) syncloop.Admitter {

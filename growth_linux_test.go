@@ -17,9 +17,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// What a pod costs in its start, in a quarter of an hour in which nothing happens, and in its
-// end does not grow with the number of pods. Bytes allocated stand for work, because the time of
-// a loaded machine says nothing; the log has the CPU time, the runtime in memory included.
+// The cost of a pod at its start, in a quarter of an hour in which nothing happens, and at its end
+// does not grow with the number of pods. The test compares allocated bytes, because times on a
+// loaded machine are noise. The log has the CPU time, with that of the runtime in memory.
 //
 // Large objects have a wider bound: grpc takes a buffer of 1 MiB from a
 // sync.Pool for a list of about 50 pods or more, and a pool under -race drops a quarter of what is

@@ -265,8 +265,8 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 	})
 }
 
-// A runtime that is wrapped by embedding hides its event stream, unless it says what it
-// wraps.
+// A runtime that is wrapped by embedding hides its event stream, unless the wrapper has the
+// method Unwrap.
 func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 	type bare struct{ runtime.Runtime }
 	for name, wrap := range map[string]func(*fake.Runtime) runtime.Runtime{

@@ -176,7 +176,7 @@ func (a *Agent) removable(uid types.UID) bool {
 	return st.Finished && st.Deleted && !st.RestartRequested || a.gone(uid)
 }
 
-// desired reports whether a source wants the pod.
+// desired reports whether the pod is desired.
 func (a *Agent) desired(uid types.UID) bool {
 	_, ok := a.parts.PodManager.ByUID(uid)
 	return ok

@@ -372,7 +372,7 @@ func TestDeadContainersAreRemovedAtEachDeath(t *testing.T) {
 	})
 }
 
-// A plan of one's own for single pods is asked at each death, and its panic is not the end.
+// A plan for single pods is called at each death of a container, and the collector survives its panic.
 func TestPodPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}

@@ -62,8 +62,8 @@ func hasStorageLimit(pod *v1.Pod) bool {
 	return false
 }
 
-// storageExceeded measures the storage of the pod. What cannot be measured does not count;
-// the error says what that is.
+// storageExceeded measures the storage of the pod. Files that cannot be measured do not
+// count; the error names them.
 func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, observed *runtime.PodStatus) (string, error) {
 	use := storage{containers: map[string]int64{}}
 	var errs []error

@@ -119,7 +119,7 @@ type Syncer struct {
 	deps Deps
 	opts Options
 	log  logr.Logger
-	// id is random. It tells this Syncer from those of earlier agents.
+	// id is random. It differs from those of the Syncers of earlier agents.
 	id string
 	// subPath is the method of the volumes, bound once.
 	subPath func(context.Context, runtime.SubPath) (string, error)

@@ -28,8 +28,8 @@ type extra struct {
 const (
 	// extraTimeout bounds the time in which a runtime returns its metrics.
 	extraTimeout = time.Minute
-	// maxExtraAge is how long metrics are returned. They are read when the ones before are asked
-	// for, so that they may be as old as the time between two scrapes.
+	// maxExtraAge is how long metrics are returned. A request for metrics causes the next read, so
+	// they may be as old as the time between two scrapes.
 	maxExtraAge = 5 * time.Minute
 
 	// Between two reads are at least minExtraPause, the longest interval of cAdvisor, and
@@ -58,8 +58,8 @@ func newExtra(rt runtime.Runtime, opts *Options) *extra {
 
 // Extra returns the last metrics that the runtime has beyond the usage of pods, and requests newer
 // ones, which [Collector.Run] reads. Metrics of more than 5 minutes ago are left out. They are shared
-// and read-only. Names, labels and values are valid; the reader joins the IDs with the pods that it
-// knows.
+// and read-only. Names, labels and values are valid; the reader joins the IDs with its
+// pods.
 func (c *Collector) Extra() []runtime.MetricFamily {
 	e := c.extra
 	select {
@@ -74,7 +74,7 @@ func (c *Collector) Extra() []runtime.MetricFamily {
 	return e.families
 }
 
-// run reads the metrics when they are wanted, with pauses, until ctx ends.
+// run reads the metrics after a request, with pauses, until ctx ends.
 func (e *extra) run(ctx context.Context) {
 	if e.reporter == nil {
 		return

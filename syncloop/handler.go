@@ -413,8 +413,8 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 
 // HandlePodReconcile implements [SyncHandler]. It records the pods with their new status.
 // A pod with readiness gates is synced, because the conditions of these may have changed.
-// So is one that is Succeeded or Failed, so that its worker stops it: somebody else may
-// have set the phase.
+// So is one that is Succeeded or Failed, so that its worker stops it: another
+// client may have set the phase.
 func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)

@@ -163,7 +163,7 @@ func withResources(pod, held *v1.Pod) *v1.Pod {
 }
 
 // heldBefore returns the pod with the resources that it held when an earlier agent reported
-// its status, nil if the status does not say. The status has requests as they were allocated
+// its status, nil if the status does not have them. The status has requests as they were allocated
 // and limits as they were in force.
 func heldBefore(pod *v1.Pod) *v1.Pod {
 	if !runtime.Resizable(pod) || len(pod.Status.ContainerStatuses) == 0 {

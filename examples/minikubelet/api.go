@@ -96,8 +96,8 @@ type agentOf struct {
 	server.LogChecker
 }
 
-// newGuard returns the guard of the port for the API server, which asks the API server of the
-// client; nil if there is none.
+// newGuard returns the guard of the port for the API server. If there is a client, its API server
+// reviews tokens and requests.
 func newGuard(s *config.Settings, client kubernetes.Interface, log logr.Logger) (*auth.Guard, error) {
 	name, err := s.NodeName()
 	if err != nil {

@@ -49,8 +49,8 @@ func newMember(s *config.Settings, m *metrics, log logr.Logger) (*member, error)
 	return &member{node, creds, m}, err
 }
 
-// restConfig sets the user agent, by which the API server tells clients apart in its logs, and
-// the media type, and counts the requests.
+// restConfig sets the user agent, which is in the logs of the API server, and the media type. It
+// counts the requests.
 func restConfig(s *config.Settings, m *metrics, c *rest.Config) *rest.Config {
 	c.UserAgent, c.ContentType = "minikubelet", s.ContentType
 	c.Wrap(m.rest.Wrap)

@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// run runs the agent, or a command that talks to it.
+// run runs the agent, or a command that connects to it.
 func run(ctx context.Context, args []string) error {
 	if name, args, ok := client.Split(args, config.Flags()); ok {
 		return client.Run(ctx, name, args, client.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
@@ -92,7 +92,7 @@ func run(ctx context.Context, args []string) error {
 	return err
 }
 
-// farewell returns a sentence about the containers that go on running, "" if there are none.
+// farewell returns a sentence about the containers that still run, "" if there are none.
 func (r running) farewell(s *config.Settings, embedded bool) string {
 	if r.containers == 0 {
 		return ""

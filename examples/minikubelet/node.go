@@ -148,7 +148,7 @@ func (n node) Ending() []string {
 	return names
 }
 
-// errNoImages means that there is no collector of images that could be asked.
+// errNoImages means that the agent has no collector of images.
 var errNoImages = errors.New("this agent does not collect images")
 
 // Images implements [control.Node].

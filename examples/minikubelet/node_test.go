@@ -129,7 +129,7 @@ func TestDescribeShowsWhyAPodDoesNotStart(t *testing.T) {
 }
 
 // Until it is forgotten, a pod that is removed can be seen, and its log read. Its
-// successor says what it waits for.
+// status of its successor says what the successor waits for.
 func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	b := newBench(t)
 	old := fake.Target{Pod: "web-n", Image: "old"}
@@ -173,8 +173,8 @@ func TestAPodThatEndsAndItsSuccessor(t *testing.T) {
 	assert.Equal(t, "No pods found.", b.command("pods"))
 }
 
-// A pod whose manifest comes back while it ends says that it starts again. So does the
-// successor of a pod that an earlier agent has started.
+// If the manifest of a pod comes back while the pod ends, its status says that it starts again. So
+// does the status of the successor of a pod that an earlier agent has started.
 func TestAPodThatStartsAgain(t *testing.T) {
 	b := newBench(t)
 	b.rt.Script(fake.Target{Image: "old"}, fake.Behavior{IgnoresStop: true}, fake.Behavior{IgnoresStop: true}, fake.Behavior{})

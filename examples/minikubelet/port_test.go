@@ -70,7 +70,7 @@ func TestConfigzHasTheDriverOfTheRuntime(t *testing.T) {
 	assert.Equal(t, true, configz(t, port)["cgroupsPerQOS"])
 }
 
-// A PUT to /debug/flags/v changes what is logged from then on, and what /configz says.
+// A PUT to /debug/flags/v changes the verbosity of the log from then on, and the one in /configz.
 func TestVerbosityOfARunningAgent(t *testing.T) {
 	b := newBench(t)
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))

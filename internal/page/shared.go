@@ -7,11 +7,12 @@ import (
 	"sync"
 )
 
-// maxPages is the number of encoded pages in memory. More only slow clients need: they get the
-// newest of these, which is then as old as its slowest client.
+// maxPages is the number of encoded pages in memory. Only slow clients need more: they get the
+// newest of these pages, which is then as old as its slowest client.
 const maxPages = 4
 
-// maxSpare is the largest page whose memory is used again, in bytes. It stays when nobody asks any more.
+// maxSpare is the largest page whose memory is used again, in bytes. This memory is not released
+// when there are no more requests.
 const maxSpare = 256 << 10
 
 // Shared encodes a page for requests. Requests at the same time share an encoding, which

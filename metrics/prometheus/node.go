@@ -10,9 +10,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
-// RegisterNode registers what kubelet says of itself: kubelet_node_name, and
-// kubernetes_build_info with the version of the program, as in "v1.36.0". What the program does
-// not know of its build is empty.
+// RegisterNode registers kubelet's metrics about itself: kubelet_node_name, and
+// kubernetes_build_info with the version of the program, as in "v1.36.0". Unknown facts of the
+// build are empty.
 func RegisterNode(reg prometheus.Registerer, node, version string) error {
 	name := collector.Gauges(collector.Kubelet("node_name", "The node's name. The count is always 1."), "node")
 	name.WithLabelValues(node).Set(1)

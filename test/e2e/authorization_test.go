@@ -89,7 +89,7 @@ func TestAuthorizationOfKubelet(t *testing.T) {
 	testAuthorization(t, AgentOptions{Binary: KubeletBinary(t)})
 }
 
-// testAuthorization asks for paths of the port as users with different permissions, by tokens of
+// testAuthorization requests paths of the port as users with different permissions, by tokens of
 // service accounts and by certificates. The certificate of the port is requested from the
 // cluster, but for kubelet's, which signs itself: its request may take minutes.
 func testAuthorization(t *testing.T, options AgentOptions) {
@@ -205,7 +205,7 @@ func testAuthorization(t *testing.T, options AgentOptions) {
 		assert.Contains(t, body, tc.body, tc.path)
 	}
 
-	// Who is not known learns nothing, whatever there is.
+	// The answer to an unknown client does not depend on what exists.
 	for _, client := range []*clientOfPort{anonymous, newClient("wrong"), newClient(users["proxy"][0].token + "x")} {
 		for _, tc := range paths {
 			status, body, err := client.request(tc.method, tc.path)

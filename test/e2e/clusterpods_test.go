@@ -38,14 +38,14 @@ func (w writes) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// onlyWatched is the sink of a source whose pods nobody runs.
+// onlyWatched is the sink of a source whose pods do not run.
 type onlyWatched struct{}
 
 func (onlyWatched) NodeName() string      { return "node" }
 func (onlyWatched) Set([]*v1.Pod)         {}
 func (onlyWatched) Apply(podconfig.Delta) {}
 
-// stale shows a pod as it was, whatever has happened to it.
+// stale returns a pod in an earlier state.
 type stale struct{ pod *v1.Pod }
 
 func (s stale) ByUID(types.UID) (*v1.Pod, bool)    { return s.pod, true }

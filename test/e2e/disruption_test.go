@@ -202,8 +202,8 @@ func TestAgentKilledDuringRemoval(t *testing.T) {
 	s.agent.AwaitNoPodDirs(t, within)
 }
 
-// Containers go on while containerd is away, and the agent goes on when it is
-// back.
+// Containers continue to run while containerd does not, and the agent continues when
+// containerd is back.
 func TestRuntimeKilled(t *testing.T) {
 	t.Parallel()
 	testRuntimeKilled(t, newSuite(t, AgentOptions{}))
@@ -249,8 +249,8 @@ func testRuntimeKilled(t *testing.T, s *suite) {
 	}
 }
 
-// An agent that finds no runtime at its start waits and says so, and its pods
-// start by themselves. This agent has the default crash-loop back-off.
+// If there is no runtime when an agent starts, the agent waits and logs that. When the runtime
+// is there, the pods start. This agent has the default crash-loop back-off.
 func TestRuntimeAbsentAtStart(t *testing.T) {
 	t.Parallel()
 	c := NewClusterWith(t, ClusterOptions{Down: true})

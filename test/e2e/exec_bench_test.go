@@ -18,10 +18,10 @@ import (
 
 // BenchmarkExec runs a command in a container in three ways by turns, and reports how long a client
 // waits for its end ("ms"), and how much longer than without the agent ("overhead-ms"), by the
-// medians. On a busy machine the times that one in ten is below say more ("p10-ms",
+// medians. On a busy machine the tenth percentiles have less noise ("p10-ms",
 // "overhead-p10-ms"), and "agent-cpu-ms" is the CPU time of the agent.
 //
-//   - "runtime" asks containerd for a URL, and connects to it by SPDY.
+//   - "runtime" requests a URL from containerd, and connects to it by SPDY.
 //   - "agent" connects to the agent's port with TLS, with the certificate of a client, by SPDY.
 //   - "agent-websocket" does it by WebSocket with version 5 of the protocol, as kubectl does; the
 //     agent translates it.

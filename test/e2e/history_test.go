@@ -104,8 +104,8 @@ func (h *told) expect(t *testing.T, step string, sequences ...[]wanted) {
 	})
 }
 
-// The history of a pod says what was seen, decided and done, in its order, from the start of
-// the pod to its end, and over restarts of the agent.
+// The history of a pod has the observations, decisions and actions in their order, from the start
+// of the pod to its end, and over restarts of the agent.
 func TestHistory(t *testing.T) {
 	const (
 		seen, decided, done   = runtime.StageSeen, runtime.StageDecided, runtime.StageDone

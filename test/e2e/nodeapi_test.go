@@ -26,8 +26,8 @@ type badTime struct {
 	requests int
 }
 
-// answering is a time in which the proxy answers some requests itself. The connections of before
-// are closed at its beginning and, unless they go on, at its end.
+// answering is a time in which the proxy answers some requests itself. Existing connections are
+// closed at its beginning.
 func answering(code int32, reason metav1.StatusReason, which func(*http.Request) bool) badTime {
 	return badTime{
 		name: fmt.Sprint(code),
@@ -58,9 +58,9 @@ func status422(r *http.Request) bool {
 	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/status") && strings.Contains(r.URL.Path, "/pods/")
 }
 
-// TestBadAPIServer has a node talk to an API server that answers wrong, or not at all, for a while.
-// Meanwhile pods end, are deleted and created. Afterwards the API shows the truth, and nothing
-// was restarted or removed because of it. How soon is asserted in virtual time, by
+// In TestBadAPIServer, the API server of a node answers wrong, or not at all, for a while. Meanwhile
+// pods end, are deleted and created. Afterwards the API shows their true state, and nothing was
+// restarted or removed because of the answers. How soon is asserted in virtual time, by
 // TestTruthAfterAnOutage of package cluster.
 func TestBadAPIServer(t *testing.T) {
 	t.Parallel()
@@ -171,8 +171,8 @@ func (s *nodeSuite) awaitNothingLeft(t *testing.T, pod *v1.Pod) {
 	Eventually(t, eventually, "nothing left of pod "+pod.Name, func() error { return s.agent.LeftOf(s.Cluster, string(pod.UID)) })
 }
 
-// Objects that the API forbids, as a database that was edited by hand has them: the node runs what
-// the object says, and the other pods go on.
+// Objects that the API forbids, such as from a database that was edited by hand: the node runs the
+// pods of these objects, and the other pods continue to run.
 func (s *nodeSuite) testForbiddenEdits(t *testing.T, ns string) {
 	s.create(t, ns, MakePod("edited", Main(Sh("a", Forever), Sh("b", Forever))), MakePod("undeleted", Grace(60), Main(Sh("c", Stubborn))), MakePod("moved", Main(Sh("c", Forever))))
 	was := s.await(t, ns, "edited", Running)

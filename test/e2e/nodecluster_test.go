@@ -96,7 +96,7 @@ func TestControlPlaneOfStaticPods(t *testing.T) {
 	t.Logf("the cluster is back after %v", time.Since(begin))
 	assert.Equal(t, before.UID, again.UID)
 
-	// Agent and runtime are killed, and what runs in containers goes on: nothing starts again.
+	// Agent and runtime are killed. The containers continue to run: nothing starts again.
 	containers := func() map[string]string {
 		t.Helper()
 		pods, err := plane.Client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})

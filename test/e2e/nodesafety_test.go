@@ -86,7 +86,7 @@ func testPreemption(t *testing.T, s *nodeSuite) {
 }
 
 // TestNodeCertificates has the certificate of a node replaced before it expires, and then expire
-// while nobody signs another one. The pods do not notice.
+// while there is no signer. The pods continue to run.
 func TestNodeCertificates(t *testing.T) {
 	t.Parallel()
 	const life = 40 * time.Second
@@ -122,7 +122,7 @@ func TestNodeCertificates(t *testing.T) {
 		t.Errorf("became unready: %s", flap)
 	}
 
-	// Now nobody signs.
+	// Now there is no signer.
 	s.agent.Kill(t)
 	require.NoError(t, os.RemoveAll(certs))
 	s.plane.ShortNodeKubeconfig(t, NodeName, life)

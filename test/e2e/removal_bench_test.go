@@ -180,8 +180,8 @@ func untilGone(c *Cluster, n int, limit time.Duration) time.Duration {
 }
 
 // untilNone returns how long it takes until nothing of n is left, at most the limit. A list costs the
-// runtime several milliseconds, so it asks again after half of the time that the rest takes by
-// the pace until now: all contestants are disturbed alike, and by about 30 lists.
+// runtime several milliseconds. So the next list follows after half of the time that the rest takes
+// at the present pace. All contestants have the same load by that, about 30 lists.
 func untilNone(n int, limit time.Duration, count func(context.Context) (int, error)) time.Duration {
 	const soonest, latest = 20 * time.Millisecond, time.Second
 	began := time.Now()
@@ -202,7 +202,7 @@ func untilNone(n int, limit time.Duration, count func(context.Context) (int, err
 }
 
 // untilEnded returns how long it takes until none of the processes exists, at most the
-// limit. It asks the kernel and not the runtime, which is busy.
+// limit. It calls the kernel and not the runtime, which is busy.
 func untilEnded(pids []int, limit time.Duration) time.Duration {
 	began := time.Now()
 	for len(pids) > 0 && time.Since(began) < limit {

@@ -29,7 +29,7 @@ func scrapedPages() []scrapedPage {
 
 // BenchmarkScrape reads the pages of n pods to which nothing happens, one after the other.
 //
-//   - "idle-cpu-ms/s" is the CPU time of the agent in a second in which nobody reads, and
+//   - "idle-cpu-ms/s" is the CPU time of the agent in a second without a reader, and
 //     "idle-runtime-cpu-ms/s" that of containerd with its shims.
 //   - "metrics-cpu-ms", "resource-cpu-ms" and "summary-cpu-ms" are the CPU time of the agent for
 //     an answer, beyond that, and "…-runtime-cpu-ms" that of the runtime.
@@ -118,8 +118,8 @@ func scrape(b *testing.B, agent *Agent, path string) int {
 	return len(body)
 }
 
-// BenchmarkStartWhileScraped starts n pods on an agent that nobody reads, and on one of which all
-// pages are read each second. "again" is another agent that nobody reads: its ratio is what noise is.
+// BenchmarkStartWhileScraped starts n pods on an agent without readers, and on an agent of which all
+// pages are read each second. "again" is another agent without readers: its ratio is the noise.
 // "cpu-s" and the others are those of BenchmarkColdStart.
 //
 // KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench StartWhileScraped -benchtime 3x -timeout 60m

@@ -31,8 +31,8 @@ func cadvisorNames() []string {
 }
 
 // writeFamily writes a family of a runtime. A sample is about the container or sandbox of its
-// ID: the labels that identify it are from there, whatever the runtime has for them. Samples of
-// IDs that are not known are left out, and of samples with the same labels all but the first.
+// ID: byID has the labels that identify it, and those of the runtime are replaced. Samples of
+// unknown IDs are left out. Of samples with the same labels, only the first one is written.
 func writeFamily(t *text, f *runtime.MetricFamily, byID map[string][]label) {
 	kind := gauge
 	if f.Counter {
@@ -66,7 +66,7 @@ func writeFamily(t *text, f *runtime.MetricFamily, byID map[string][]label) {
 	}
 }
 
-// identifies reports whether a label says what a series is about.
+// identifies reports whether a label identifies the pod or container of a series.
 func identifies(label string) bool {
 	switch label {
 	case "container", "id", "image", "name", "namespace", "pod":

@@ -30,8 +30,8 @@ const NodeName = "node"
 // cluster, one after the other, cannot be mistaken for each other.
 var agentPorts atomic.Int32
 
-// kubeletConfig is what a kubelet must be told besides, to run without an API
-// server and to keep its hands off the host.
+// kubeletConfig has the further settings of a kubelet that runs without an API server and
+// does not change the host.
 var kubeletConfig = map[string]any{
 	"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
 	"authorization":  map[string]any{"mode": "AlwaysAllow"},
@@ -215,7 +215,7 @@ func (a *Agent) Start(t testing.TB) {
 	}
 }
 
-// WaitHealthy waits until the agent says that it is healthy.
+// WaitHealthy waits until the agent reports that it is healthy.
 func (a *Agent) WaitHealthy(t testing.TB) {
 	t.Helper()
 	Eventually(t, time.Minute, "agent healthy", func() error {
@@ -229,7 +229,7 @@ func (a *Agent) WaitHealthy(t testing.TB) {
 	})
 }
 
-// Stop ends the agent with SIGTERM, and tells how long that took.
+// Stop ends the agent with SIGTERM, and returns how long that took.
 func (a *Agent) Stop(t testing.TB) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -323,8 +323,8 @@ func (a *Agent) Pods() (*v1.PodList, error) {
 	return &list, nil
 }
 
-// RunningContainers returns how many containers the agent's metrics say are running,
-// sandboxes left out.
+// RunningContainers returns the number of running containers in the agent's metrics, without
+// sandboxes.
 func (a *Agent) RunningContainers() (int, error) {
 	const name = `kubelet_running_containers{container_state="running"} `
 	body, err := a.get("/metrics")
@@ -389,7 +389,7 @@ func (a *Agent) AwaitGone(t testing.TB, timeout time.Duration, pods ...*v1.Pod) 
 }
 
 // Left returns what is left of the pods, in the agent's report or in the runtime; nil if
-// there is nothing. Their logs stay for a minute, for whoever reads them.
+// there is nothing. Their logs stay for a minute.
 func (a *Agent) Left(t testing.TB, pods ...*v1.Pod) error {
 	t.Helper()
 	names := map[string]bool{}

@@ -206,7 +206,7 @@ func (p *ControlPlane) KillAPIServer(t testing.TB) {
 }
 
 // FreezeAPIServer stops the API server, so that it accepts connections and never answers, or
-// lets it go on.
+// continues it.
 func (p *ControlPlane) FreezeAPIServer(t testing.TB, frozen bool) {
 	t.Helper()
 	sig := syscall.SIGCONT
@@ -218,7 +218,7 @@ func (p *ControlPlane) FreezeAPIServer(t testing.TB, frozen bool) {
 	}
 }
 
-// FreezeControllers stops the controller manager and the scheduler, or lets them go on.
+// FreezeControllers stops the controller manager and the scheduler, or continues them.
 func (p *ControlPlane) FreezeControllers(t testing.TB, frozen bool) {
 	t.Helper()
 	sig := syscall.SIGCONT

@@ -63,7 +63,7 @@ func InTerminal(t testing.TB, ns *NetNS, cmd *exec.Cmd, cols, rows uint16, input
 		n, err := master.Read(buf)
 		shown = append(shown, buf[:n]...)
 		if len(later) > 0 && bytes.Contains(shown, []byte(later[0].After)) {
-			// The kernel tells the command by a signal.
+			// The kernel sends the command a signal.
 			if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: later[0].Rows, Col: later[0].Cols}); err != nil {
 				t.Error(err)
 			}

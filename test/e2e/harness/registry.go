@@ -15,7 +15,7 @@ import (
 	"sync"
 )
 
-// Credentials that the repositories below "private/" of a [Registry] ask for.
+// Credentials of the repositories below "private/" of a [Registry].
 const (
 	RegistryUser     = "kit"
 	RegistryPassword = "open-sesame"
@@ -30,7 +30,7 @@ const (
 //   - pause:1, for sandboxes
 //   - private/busybox:1, for those with the credentials
 //
-// It counts what it is asked for, and can be made to fail.
+// It counts its requests, and can be made to fail.
 type Registry struct {
 	addr  string
 	blobs map[string][]byte // by digest
@@ -104,15 +104,15 @@ func newRegistry(addr string) (*Registry, error) {
 // Image returns the reference of an image of the registry, as in "busybox:1".
 func (r *Registry) Image(name string) string { return r.addr + "/" + name }
 
-// Pulls returns how often the manifest of the image was asked for by its tag.
+// Pulls returns how often the manifest of the image was requested by its tag.
 func (r *Registry) Pulls(name string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pulls[name]
 }
 
-// SetBroken makes the registry answer 500 to whoever asks for the image by its
-// tag, or stop to do so.
+// SetBroken makes the registry answer requests for the image by its tag with status 500, or
+// answer them normally again.
 func (r *Registry) SetBroken(name string, broken bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -290,7 +290,7 @@ func TestArchiveEscapesByRelativeLinks(t *testing.T) {
 	assert.FileExists(t, filepath.Join(dir, "disk", "sub", "file"))
 }
 
-// A copy ends with its error though the container goes on to send.
+// A copy ends with its error although the container continues to send.
 func TestCopyOfWhatDoesNotEnd(t *testing.T) {
 	var archive gobytes.Buffer
 	_, err := io.Copy(&archive, archiveOf(t, tar.Header{Name: "data/", Typeflag: tar.TypeDir}, tar.Header{Name: "evil", Size: 1}))

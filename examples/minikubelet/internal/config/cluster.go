@@ -136,8 +136,8 @@ func (s *Settings) validateCluster() (errs []error) {
 	return errs
 }
 
-// NodeIPs returns the addresses of --node-ip. A single 0.0.0.0 or :: only says which family is
-// preferred.
+// NodeIPs returns the addresses of --node-ip. A single 0.0.0.0 or :: only selects the preferred
+// family.
 func (s *Settings) NodeIPs() ([]net.IP, error) {
 	if s.NodeIP == "" {
 		return nil, nil

@@ -12,7 +12,7 @@ import (
 // masked stands for a value that may be secret, as in kubelet's log.
 const masked = "<masked>"
 
-// Detected is what is in effect instead of what the settings say.
+// Detected has values that are in effect in place of those in the settings.
 type Detected struct {
 	// Verbosity is how much is logged now.
 	Verbosity int

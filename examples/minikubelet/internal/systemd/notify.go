@@ -1,4 +1,4 @@
-// Package systemd tells systemd how the agent is (sd_notify(3), sd_watchdog_enabled(3)).
+// Package systemd reports the state of the agent to systemd (sd_notify(3), sd_watchdog_enabled(3)).
 package systemd
 
 import (
@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// Notifier sends messages to systemd. One without a socket sends none.
+// Notifier sends messages to systemd. A Notifier without a socket sends none.
 type Notifier struct {
 	socket string
-	// watchdog is the time within which systemd expects the next message that the agent is well; 0:
-	// it expects none.
+	// watchdog is the time within which systemd expects the next message that the agent is healthy. If
+	// 0, systemd expects none.
 	watchdog time.Duration
 }
 
 // FromEnvironment returns the notifier that the environment describes, and removes it from the
-// environment, so that child processes do not speak for the agent.
+// environment, so that child processes send no messages to systemd.
 func FromEnvironment() *Notifier {
 	n := &Notifier{socket: os.Getenv("NOTIFY_SOCKET")}
 	if pid := os.Getenv("WATCHDOG_PID"); pid == "" || pid == strconv.Itoa(os.Getpid()) {
@@ -34,9 +34,9 @@ func FromEnvironment() *Notifier {
 	return n
 }
 
-// Run tells systemd that the agent is ready when the channel is closed, from then on that it is well as
-// long as healthy returns nil, and when ctx ends that it stops. It returns nil then. failed is called
-// with errors of messages. Until the agent is ready, systemd's TimeoutStartSec bounds the start.
+// Run reports to systemd that the agent is ready, when the channel is closed. From then on it reports
+// that the agent is healthy while healthy returns nil. When ctx ends, it reports that the agent stops,
+// and returns nil. failed is called with errors of messages. Until the agent is ready, systemd's TimeoutStartSec bounds the start.
 func (n *Notifier) Run(ctx context.Context, ready <-chan struct{}, healthy func() error, failed func(error)) error {
 	send := func(state string) {
 		if err := n.send(ctx, state); err != nil {

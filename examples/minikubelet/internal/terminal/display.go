@@ -130,7 +130,7 @@ func (d *Display) LogHealthy() error {
 // maxLogWrite is the time that a line of the log may take (k8s.io/apiserver: LogHealthz).
 const maxLogWrite = 2 * time.Minute
 
-// logWriter is a writer that knows since when it writes. It is called once at a time.
+// logWriter is a writer that records when its present write began. Writes are not concurrent.
 type logWriter struct {
 	out   io.Writer
 	since atomic.Pointer[time.Time] // nil: it does not write

@@ -163,7 +163,7 @@ func TestDisplayLooksWhenSomethingChanged(t *testing.T) {
 	}
 }
 
-// blocked is a writer that nobody reads from.
+// blocked is a writer without a reader.
 type blocked struct{ until chan struct{} }
 
 func (b blocked) Write(data []byte) (int, error) {
