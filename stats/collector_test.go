@@ -33,7 +33,18 @@ type node struct {
 	usage func(ctx context.Context) (runtime.Usage, error)
 }
 
-func (n *node) Pods() []*v1.Pod        { return n.pods }
+func (n *node) Pods() []*v1.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pods
+}
+
+func (n *node) setPods(pods ...*v1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pods = pods
+}
+
 func (n *node) Terminating() []*v1.Pod { return n.leaving }
 func (n *node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	s, ok := n.statuses[uid]

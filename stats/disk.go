@@ -249,8 +249,9 @@ func isEphemeral(pod *v1.Pod, name string) bool {
 // requests a measurement. A pod that is gone is in it until the next one. The result is shared and
 // must not be changed; until something is measured, it is the same slice.
 func (c *Collector) Disk() []DiskUsage {
+	shown := c.disk.show()
 	c.disk.want()
-	return c.disk.show()
+	return shown
 }
 
 func (d *disk) show() []DiskUsage {

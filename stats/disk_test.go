@@ -79,7 +79,7 @@ func TestVolumesAndLogs(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}
 		assert.Equal(t, 2, v.measured, "nobody asks for volumes and logs")
-		n.pods = nil
+		n.setPods()
 		c.Disk()
 		time.Sleep(time.Second)
 		assert.Empty(t, c.Disk(), "those of gone pods are dropped")
