@@ -3,6 +3,7 @@ package podsync
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/resize"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -43,7 +44,7 @@ func (s *Syncer) resizeConditions(st *podState) []v1.PodCondition {
 	}
 	if st.resize.done == pod || !resizing(pod, st.last.observed) {
 		if st.resize.since != 0 {
-			s.emit(runtime.RefOf(pod), v1.EventTypeNormal, "ResizeCompleted", runtime.ResizeMessage("Pod resize completed", pod, ""))
+			s.emit(runtime.RefOf(pod), v1.EventTypeNormal, "ResizeCompleted", resize.Message("Pod resize completed", pod, pod.Generation, ""))
 		}
 		st.resize.since = 0
 		return out
@@ -84,7 +85,7 @@ func (s *Syncer) setResized(st *podState, pod *v1.Pod, problem string, err error
 			return false // the next sync, which follows a change at once, reads what is in force
 		}
 		if problem != before {
-			s.warn(pod, "ResizeError", runtime.ResizeMessage("Pod resize error", pod, problem))
+			s.warn(pod, "ResizeError", resize.Message("Pod resize error", pod, pod.Generation, problem))
 		}
 		return problem != before
 	})

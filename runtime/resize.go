@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -70,9 +69,9 @@ func quota(limit resource.Quantity) int64 {
 	return max(limit.MilliValue(), MinCPULimitMilli)
 }
 
-// ResizeRestarts returns which of CPU and memory require a restart of the container when
+// resizeRestarts returns which of CPU and memory require a restart of the container when
 // they change, by its resize policy.
-func ResizeRestarts(c *v1.Container) []v1.ResourceName {
+func resizeRestarts(c *v1.Container) []v1.ResourceName {
 	var names []v1.ResourceName
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy == v1.RestartContainer && (p.ResourceName == v1.ResourceCPU || p.ResourceName == v1.ResourceMemory) {
@@ -87,7 +86,7 @@ func ResizeRestarts(c *v1.Container) []v1.ResourceName {
 // they change, 0 if there are none. An instance that was created with another hash is
 // replaced.
 func ResizeHash(c *v1.Container) uint64 {
-	names := ResizeRestarts(c)
+	names := resizeRestarts(c)
 	if len(names) == 0 {
 		return 0
 	}
@@ -97,30 +96,4 @@ func ResizeHash(c *v1.Container) uint64 {
 		_, _ = io.WriteString(h, fmt.Sprintln(name, request.String(), limit.String())) // never fails
 	}
 	return max(h.Sum64(), 1)
-}
-
-// ResizeMessage returns the message of an event about a resize, in the form of kubelet: the
-// resources of the containers as JSON.
-func ResizeMessage(prefix string, pod *v1.Pod, problem string) string {
-	type container struct {
-		Name      string                  `json:"name"`
-		Resources v1.ResourceRequirements `json:"resources"`
-	}
-	summary := struct {
-		InitContainers []container `json:"initContainers,omitempty"`
-		Containers     []container `json:"containers,omitempty"`
-		Generation     int64       `json:"generation"`
-		Error          string      `json:"error,omitempty"`
-	}{Generation: pod.Generation, Error: problem}
-	for _, c := range pod.Spec.InitContainers {
-		summary.InitContainers = append(summary.InitContainers, container{c.Name, c.Resources})
-	}
-	for _, c := range pod.Spec.Containers {
-		summary.Containers = append(summary.Containers, container{c.Name, c.Resources})
-	}
-	raw, err := json.Marshal(summary)
-	if err != nil {
-		return prefix
-	}
-	return fmt.Sprintf("%s: %s", prefix, raw)
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/resize"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -278,7 +279,7 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	for _, wanted := range oldestFirst(pods) {
 		pod := wanted
 		if held := heldBefore(wanted); held != nil {
-			pod = withResources(wanted, held)
+			pod = resize.WithResources(wanted, held)
 		}
 		h.deps.Pods.Set(pod)
 		delete(h.stopping, pod.UID)
@@ -419,7 +420,7 @@ func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
 		if old != nil && runtime.Resizable(pod) { // its resources are those that it holds
-			pod = withResources(pod, old)
+			pod = resize.WithResources(pod, old)
 		}
 		h.deps.Pods.Set(pod)
 		ended := final(pod.Status.Phase)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/resize"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -59,7 +60,7 @@ func (h *Handler) allocate(held, pod *v1.Pod) *v1.Pod {
 	if held == nil || !runtime.Resizable(pod) {
 		return pod
 	}
-	kept := withResources(pod, held)
+	kept := resize.WithResources(pod, held)
 	switch {
 	case kept == pod: // it may have been taken back
 		h.forgetResize(pod.UID)
@@ -70,7 +71,7 @@ func (h *Handler) allocate(held, pod *v1.Pod) *v1.Pod {
 	refusal := h.refuseResize(pod, kept)
 	if refusal == nil {
 		h.forgetResize(pod.UID)
-		h.emit(pod, v1.EventTypeNormal, "ResizeStarted", runtime.ResizeMessage("Pod resize started", pod, ""))
+		h.emit(pod, v1.EventTypeNormal, "ResizeStarted", resize.Message("Pod resize started", pod, pod.Generation, ""))
 		return pod
 	}
 	h.resizes.mu.Lock()
@@ -78,7 +79,7 @@ func (h *Handler) allocate(held, pod *v1.Pod) *v1.Pod {
 	h.resizes.pending[pod.UID] = pendingResize{wanted: pod, condition: *refusal}
 	h.resizes.mu.Unlock()
 	if *refusal != before {
-		h.emit(pod, v1.EventTypeWarning, "Resize"+refusal.Reason, runtime.ResizeMessage("Pod resize "+refusal.Reason, pod, refusal.Message))
+		h.emit(pod, v1.EventTypeWarning, "Resize"+refusal.Reason, resize.Message("Pod resize "+refusal.Reason, pod, pod.Generation, refusal.Message))
 	}
 	return kept
 }
@@ -130,36 +131,6 @@ func (h *Handler) retryResizes() {
 			delete(h.resizes.pending, uid)
 		}
 	}
-}
-
-// withResources returns the pod with the resources of another version of it, or the pod itself
-// if they are the same. Containers that only one of them has keep theirs.
-func withResources(pod, held *v1.Pod) *v1.Pod {
-	out := *pod
-	same := equality.Semantic.DeepEqual(pod.Spec.Resources, held.Spec.Resources)
-	if !same {
-		out.Spec.Resources = held.Spec.Resources
-	}
-	replace := func(list, from []v1.Container) []v1.Container {
-		copied := false
-		for i := range list {
-			j := slices.IndexFunc(from, func(c v1.Container) bool { return c.Name == list[i].Name })
-			if j < 0 || equality.Semantic.DeepEqual(list[i].Resources, from[j].Resources) {
-				continue
-			}
-			if !copied {
-				list, copied, same = slices.Clone(list), true, false
-			}
-			list[i].Resources = from[j].Resources
-		}
-		return list
-	}
-	out.Spec.Containers = replace(pod.Spec.Containers, held.Spec.Containers)
-	out.Spec.InitContainers = replace(pod.Spec.InitContainers, held.Spec.InitContainers)
-	if same {
-		return pod
-	}
-	return &out
 }
 
 // heldBefore returns the pod with the resources that it held when an earlier agent reported
