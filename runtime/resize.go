@@ -33,15 +33,15 @@ func ResizeDue(pod *v1.Pod, c *v1.Container, kind ContainerKind, n *ContainerSta
 		return nil
 	}
 	var due []v1.ResourceName
+	limit := limitOf(pod, c, v1.ResourceCPU)
 	request, ok := c.Resources.Requests[v1.ResourceCPU]
 	if !ok {
-		request = *c.Resources.Limits.Cpu()
+		request = limit
 	}
-	if shares(request) != shares(*n.Resources.Requests.Cpu()) || quota(limitOf(pod, c, v1.ResourceCPU)) != quota(*n.Resources.Limits.Cpu()) {
+	if shares(request) != shares(*n.Resources.Requests.Cpu()) || quota(limit) != quota(*n.Resources.Limits.Cpu()) {
 		due = append(due, v1.ResourceCPU)
 	}
-	memory := limitOf(pod, c, v1.ResourceMemory)
-	if memory.Cmp(*n.Resources.Limits.Memory()) != 0 {
+	if memory := limitOf(pod, c, v1.ResourceMemory); memory.Value() != n.Resources.Limits.Memory().Value() {
 		due = append(due, v1.ResourceMemory)
 	}
 	return due
@@ -56,9 +56,12 @@ func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quanti
 	return limit
 }
 
+// maxShares is the largest weight that a cgroup can have, that of 256 CPUs (kubelet: cm.MaxShares).
+const maxShares = 256 * 1024
+
 // shares returns a request of CPU as a cgroup has it: 1024 are one CPU.
 func shares(request resource.Quantity) int64 {
-	return max(request.MilliValue(), MinCPURequestMilli) * 1024 / 1000
+	return min(max(request.MilliValue(), MinCPURequestMilli)*1024/1000, maxShares)
 }
 
 // quota returns a limit of CPU in thousandths, 0 for none.

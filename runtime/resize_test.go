@@ -32,9 +32,11 @@ func TestResizeDue(t *testing.T) {
 		spec, actual v1.ResourceRequirements
 		want         []v1.ResourceName
 	}{
-		"nothing requested":     {none, none, nil},
-		"as requested":          {v1.ResourceRequirements{Requests: list("cpu", "300m"), Limits: list("cpu", "1500m", "memory", "64Mi")}, v1.ResourceRequirements{Requests: list("cpu", "300m"), Limits: list("cpu", "1500m", "memory", "64Mi")}, nil},
-		"rounded by the kernel": {v1.ResourceRequirements{Requests: list("cpu", "1m"), Limits: list("cpu", "5m")}, v1.ResourceRequirements{Limits: list("cpu", "10m")}, nil},
+		"nothing requested":              {none, none, nil},
+		"as requested":                   {v1.ResourceRequirements{Requests: list("cpu", "300m"), Limits: list("cpu", "1500m", "memory", "64Mi")}, v1.ResourceRequirements{Requests: list("cpu", "300m"), Limits: list("cpu", "1500m", "memory", "64Mi")}, nil},
+		"rounded by the kernel":          {v1.ResourceRequirements{Requests: list("cpu", "1m"), Limits: list("cpu", "5m")}, v1.ResourceRequirements{Limits: list("cpu", "10m")}, nil},
+		"more CPUs than a weight":        {v1.ResourceRequirements{Requests: list("cpu", "300")}, v1.ResourceRequirements{Requests: list("cpu", "256")}, nil},
+		"a fraction of a byte of memory": {v1.ResourceRequirements{Limits: list("memory", "1048576500m")}, v1.ResourceRequirements{Limits: list("memory", "1048577")}, nil},
 		"the limit is the request": {v1.ResourceRequirements{Limits: list("cpu", "500m")},
 			v1.ResourceRequirements{Requests: list("cpu", "500m"), Limits: list("cpu", "500m")}, nil},
 		"a request of memory":   {v1.ResourceRequirements{Requests: list("memory", "1Gi")}, none, nil},
@@ -60,11 +62,14 @@ func TestResizeDue(t *testing.T) {
 	}
 }
 
+// A container without resources has the limits of its pod, and the limit of CPU is its request.
 func TestResizeDueWithLimitsOfThePod(t *testing.T) {
 	c := v1.Container{Name: "main"}
 	pod := resizable(c)
-	pod.Spec.Resources = &v1.ResourceRequirements{Limits: list("memory", "64Mi")}
-	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, Resources: &v1.ResourceRequirements{Limits: list("memory", "64Mi")}}
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: list("cpu", "2", "memory", "64Mi")}
+	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, Resources: &v1.ResourceRequirements{
+		Requests: list("cpu", "2"), Limits: list("cpu", "2", "memory", "64Mi"),
+	}}
 	assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, n))
 }
 
