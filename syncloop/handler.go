@@ -187,7 +187,7 @@ type Handler struct {
 	// reported has the pods whose end was reported, and is kept until it is delivered.
 	reported map[types.UID]bool
 	// resizes has the pods that wait for other resources.
-	resizes resizes
+	resizes pendingResizes
 	// removals are the removals of directories that are under way.
 	removals removals
 }
@@ -225,8 +225,7 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 		deps: deps, opts: opts, log: opts.Logger,
 		recheck: func() {},
 		refused: map[types.UID]struct{}{}, stopping: map[types.UID]struct{}{}, sweep: true,
-		resizes: resizes{pending: map[types.UID]pendingResize{}},
-		known:   map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
+		known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
 	}
 	h.ended = h.recordEnd
 	if r, ok := runtime.Optional[Rechecker](deps.Status); ok {
@@ -277,10 +276,7 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 	active := h.active(pods)
 	var toResize []*v1.Pod
 	for _, wanted := range oldestFirst(pods) {
-		pod := wanted
-		if held := heldBefore(wanted); held != nil {
-			pod = resize.WithResources(wanted, held)
-		}
+		pod := heldBefore(wanted)
 		h.deps.Pods.Set(pod)
 		delete(h.stopping, pod.UID)
 		if runtime.IsMirror(pod) {
@@ -299,13 +295,13 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 				continue
 			}
 			active = append(active, pod)
+			if pod != wanted {
+				toResize = append(toResize, wanted)
+			}
 		}
 		h.record(pod, runtime.Record{Kind: runtime.KindAdmit})
 		h.keep(pod)
 		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
-		if pod != wanted {
-			toResize = append(toResize, wanted)
-		}
 	}
 	if len(toResize) > 0 {
 		h.HandlePodUpdates(toResize)
@@ -345,15 +341,20 @@ func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
 			}
 			continue
 		}
-		pod = h.allocate(old, pod)
-		h.deps.Pods.Set(pod)
-		h.keep(pod)
-		if old != nil {
-			h.recordUpdate(old, pod)
-		}
-		if old == nil || !h.recreate(old, pod) {
-			h.update(podworkers.Update{Type: podworkers.Change, Pod: pod})
-		}
+		h.apply(old, h.allocate(old, pod))
+	}
+}
+
+// apply makes the pod the desired version, and passes it to its worker. old is the version
+// before, which may be nil.
+func (h *Handler) apply(old, pod *v1.Pod) {
+	h.deps.Pods.Set(pod)
+	h.keep(pod)
+	if old != nil {
+		h.recordUpdate(old, pod)
+	}
+	if old == nil || !h.recreate(old, pod) {
+		h.update(podworkers.Update{Type: podworkers.Change, Pod: pod})
 	}
 }
 
@@ -401,6 +402,7 @@ func (h *Handler) HandlePodRemoves(pods []*v1.Pod) {
 			continue
 		}
 		h.drop(pod)
+		h.resizes.remove(pod.UID)
 		delete(h.stopping, pod.UID)
 		h.record(pod, runtime.Record{Kind: runtime.KindWithdraw})
 		if _, refused := h.refused[pod.UID]; refused {

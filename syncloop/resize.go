@@ -1,15 +1,16 @@
 package syncloop
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/resize"
-	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -27,31 +28,51 @@ var _ ResizeReporter = (*Handler)(nil)
 // messagePodLevel is the message of a resize of the pod's own resources.
 const messagePodLevel = "In-place resize of the resources of the pod as a whole is not supported"
 
-// resizes has the pods whose resize is pending. These run with the resources that they had
-// before.
-type resizes struct {
-	mu      sync.Mutex
-	pending map[types.UID]pendingResize
+// pendingResizes has the pods whose resize is pending, by their UIDs. They run with the resources
+// that they had before.
+type pendingResizes struct {
+	mu    sync.Mutex
+	byUID map[types.UID]pendingResize
 }
 
 type pendingResize struct {
-	// wanted is the pod as its source has it.
+	// wanted is a version of the pod with the resources that it requests.
 	wanted    *v1.Pod
 	condition v1.PodCondition
 }
 
-// ResizePending implements [ResizeReporter].
-func (h *Handler) ResizePending(uid types.UID) (v1.PodCondition, bool) {
-	h.resizes.mu.Lock()
-	defer h.resizes.mu.Unlock()
-	p, ok := h.resizes.pending[uid]
-	return p.condition, ok
+func (r *pendingResizes) get(uid types.UID) (p pendingResize, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, ok = r.byUID[uid]
+	return p, ok
 }
 
-func (h *Handler) forgetResize(uid types.UID) {
-	h.resizes.mu.Lock()
-	defer h.resizes.mu.Unlock()
-	delete(h.resizes.pending, uid)
+func (r *pendingResizes) set(uid types.UID, p pendingResize) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byUID == nil {
+		r.byUID = map[types.UID]pendingResize{}
+	}
+	r.byUID[uid] = p
+}
+
+func (r *pendingResizes) remove(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byUID, uid)
+}
+
+func (r *pendingResizes) empty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byUID) == 0
+}
+
+// ResizePending implements [ResizeReporter].
+func (h *Handler) ResizePending(uid types.UID) (v1.PodCondition, bool) {
+	p, ok := h.resizes.get(uid)
+	return p.condition, ok
 }
 
 // allocate returns the pod as it is to run: as its source has it, or with the resources of
@@ -62,23 +83,25 @@ func (h *Handler) allocate(held, pod *v1.Pod) *v1.Pod {
 	}
 	kept := resize.WithResources(pod, held)
 	switch {
-	case kept == pod: // it may have been taken back
-		h.forgetResize(pod.UID)
+	case kept == pod: // its resize may have been pending, and taken back
+		h.resizes.remove(pod.UID)
 		return pod
 	case pod.DeletionTimestamp != nil:
 		return kept
 	}
 	refusal := h.refuseResize(pod, kept)
 	if refusal == nil {
-		h.forgetResize(pod.UID)
+		h.resizes.remove(pod.UID)
 		h.emit(pod, v1.EventTypeNormal, "ResizeStarted", resize.Message("Pod resize started", pod, pod.Generation, ""))
 		return pod
 	}
-	h.resizes.mu.Lock()
-	before := h.resizes.pending[pod.UID].condition
-	h.resizes.pending[pod.UID] = pendingResize{wanted: pod, condition: *refusal}
-	h.resizes.mu.Unlock()
-	if *refusal != before {
+	p, pending := h.resizes.get(pod.UID)
+	before := p.condition
+	if !pending { // but for an earlier agent
+		before = reportedPending(pod)
+	}
+	h.resizes.set(pod.UID, pendingResize{wanted: pod, condition: *refusal})
+	if refusal.Reason != before.Reason || refusal.ObservedGeneration != before.ObservedGeneration {
 		h.emit(pod, v1.EventTypeWarning, "Resize"+refusal.Reason, resize.Message("Pod resize "+refusal.Reason, pod, pod.Generation, refusal.Message))
 	}
 	return kept
@@ -103,62 +126,65 @@ func (h *Handler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
 // retryResizes gives the pods whose resize is deferred their resources if these are free now.
 // Those that have waited longest have no precedence: the order is that of the desired pods.
 func (h *Handler) retryResizes() {
-	h.resizes.mu.Lock()
-	none := len(h.resizes.pending) == 0
-	h.resizes.mu.Unlock()
-	if none {
+	if h.resizes.empty() {
 		return
 	}
-	desired := map[types.UID]bool{}
 	for _, held := range h.deps.Pods.Pods() {
-		desired[held.UID] = true
-		h.resizes.mu.Lock()
-		p, pending := h.resizes.pending[held.UID]
-		h.resizes.mu.Unlock()
+		p, pending := h.resizes.get(held.UID)
 		if !pending || p.condition.Reason != v1.PodReasonDeferred || h.deps.Workers.State(held.UID).TerminationRequested() {
 			continue
 		}
-		if pod := h.allocate(held, p.wanted); pod == p.wanted {
-			h.deps.Pods.Set(pod)
-			h.keep(pod)
-			h.update(podworkers.Update{Type: podworkers.Change, Pod: pod})
-		}
-	}
-	h.resizes.mu.Lock()
-	defer h.resizes.mu.Unlock()
-	for uid := range h.resizes.pending {
-		if !desired[uid] {
-			delete(h.resizes.pending, uid)
+		wanted := resize.WithResources(held, p.wanted) // the rest of p.wanted may be out of date
+		if pod := h.allocate(held, wanted); pod == wanted {
+			h.apply(held, pod)
+		} else if now, _ := h.resizes.get(held.UID); now.condition != p.condition {
+			h.HandlePodSyncs([]*v1.Pod{held}) // for its status
 		}
 	}
 }
 
-// heldBefore returns the pod with the resources that it held when an earlier agent reported
-// its status, nil if the status does not have them. The status has requests as they were allocated
-// and limits as they were in force.
+// heldBefore returns the pod with the resources that it held when an earlier agent reported its
+// status. It returns the pod itself if these are the same, or if the status does not have them.
 func heldBefore(pod *v1.Pod) *v1.Pod {
-	if !runtime.Resizable(pod) || len(pod.Status.ContainerStatuses) == 0 {
-		return nil
+	// An agent that has observed a generation and reports no pending resize has allocated it.
+	allocated := pod.Status.ObservedGeneration == pod.Generation && reportedPending(pod).Type == ""
+	if allocated || !runtime.Resizable(pod) {
+		return pod
 	}
 	held := *pod
-	set := func(list []v1.Container, statuses []v1.ContainerStatus) []v1.Container {
-		list = slices.Clone(list)
-		for i := range list {
-			j := slices.IndexFunc(statuses, func(s v1.ContainerStatus) bool { return s.Name == list[i].Name })
-			if j < 0 || statuses[j].AllocatedResources == nil && statuses[j].Resources == nil {
-				continue
-			}
-			r := &list[i].Resources
-			if statuses[j].AllocatedResources != nil {
-				r.Requests = statuses[j].AllocatedResources
-			}
-			if statuses[j].Resources != nil && statuses[j].State.Running != nil {
-				r.Limits = statuses[j].Resources.Limits
-			}
+	held.Spec.Containers = withReported(pod.Spec.Containers, pod.Status.ContainerStatuses)
+	held.Spec.InitContainers = withReported(pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
+	return resize.WithResources(pod, &held)
+}
+
+// reportedPending returns the condition PodResizePending in the status of the pod, zero if there is
+// none.
+func reportedPending(pod *v1.Pod) v1.PodCondition {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1.PodResizePending {
+			return c
 		}
-		return list
 	}
-	held.Spec.Containers = set(pod.Spec.Containers, pod.Status.ContainerStatuses)
-	held.Spec.InitContainers = set(pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
-	return &held
+	return v1.PodCondition{}
+}
+
+// withReported returns the containers with the resources in their statuses. These have requests as
+// they were allocated, also if there were none, and limits as they were in force, or were
+// allocated to a container that does not run. A limit that the spec does not have is that of the
+// whole pod, because a resize removes none.
+func withReported(list []v1.Container, statuses []v1.ContainerStatus) []v1.Container {
+	list = slices.Clone(list)
+	for i := range list {
+		j := slices.IndexFunc(statuses, func(s v1.ContainerStatus) bool { return s.Name == list[i].Name })
+		if j < 0 || statuses[j].Resources == nil {
+			continue // it has not started, or its agent does not report resources
+		}
+		wanted, limits := list[i].Resources.Limits, maps.Clone(statuses[j].Resources.Limits)
+		maps.DeleteFunc(limits, func(name v1.ResourceName, _ resource.Quantity) bool {
+			_, ok := wanted[name]
+			return !ok
+		})
+		list[i].Resources.Requests, list[i].Resources.Limits = statuses[j].AllocatedResources, limits
+	}
+	return list
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
@@ -102,21 +103,136 @@ func TestTheResourcesOfThePodAsAWholeCannotBeResized(t *testing.T) {
 // refused for a resize that was requested meanwhile.
 func TestAResizeWhileNoAgentRan(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}})
-	running := func(name, wanted, held string) *v1.Pod {
-		return testpod.With(sized(name, 2, wanted), func(p *v1.Pod) {
-			p.Status.Phase = v1.PodRunning
-			p.Status.ContainerStatuses = []v1.ContainerStatus{{
-				Name: "main", ContainerID: "fake://1", AllocatedResources: v1.ResourceList{v1.ResourceCPU: resource.MustParse(held)},
-				State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Resources: &v1.ResourceRequirements{},
-			}}
-		})
-	}
-	b.HandlePodAdditions([]*v1.Pod{running("big", "3", "1"), running("web", "1", "500m")})
+	running := func(s *v1.PodStatus) { s.Phase = v1.PodRunning }
+	b.HandlePodAdditions([]*v1.Pod{heldPod("big", "3", "1", running), heldPod("web", "1", "500m", running)})
 	assert.Equal(t, "1", cpuOf(b.pods["uid-big"]))
 	assert.Equal(t, "1", cpuOf(b.pods["uid-web"]), "there is room")
 	assert.Equal(t, []string{"create big", "create web", "change big", "change web"}, b.workers.take())
 	_, pending := b.ResizePending("uid-big")
 	assert.True(t, pending)
+}
+
+// inCPU returns resources with this request and this limit of CPU.
+func inCPU(request, limit string) v1.ResourceRequirements {
+	return v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(request)}, Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse(limit)},
+	}
+}
+
+// The status of an earlier agent says what a container holds, whatever it requests now.
+func TestResourcesInTheStatus(t *testing.T) {
+	running, waiting := v1.ContainerState{Running: &v1.ContainerStateRunning{}}, v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+	held, wanted, none := inCPU("500m", "1"), inCPU("3", "4"), v1.ResourceRequirements{}
+	for name, tc := range map[string]struct {
+		wanted, want v1.ResourceRequirements
+		status       v1.ContainerStatus
+		observed     int64
+	}{
+		"it runs":                    {wanted, held, v1.ContainerStatus{State: running, Resources: &held, AllocatedResources: held.Requests}, 1},
+		"it waits":                   {wanted, held, v1.ContainerStatus{State: waiting, Resources: &held, AllocatedResources: held.Requests}, 1},
+		"it holds nothing":           {wanted, none, v1.ContainerStatus{State: running, Resources: &none}, 1},
+		"a limit of the whole pod":   {v1.ResourceRequirements{Requests: held.Requests}, v1.ResourceRequirements{Requests: held.Requests}, v1.ContainerStatus{State: running, Resources: &held, AllocatedResources: held.Requests}, 1},
+		"an agent without resources": {wanted, wanted, v1.ContainerStatus{State: running}, 1},
+		"not yet in force":           {wanted, wanted, v1.ContainerStatus{State: running, Resources: &held, AllocatedResources: wanted.Requests}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}})
+			pod := sized("web", 2, "1")
+			pod.Spec.Containers[0].Resources = tc.wanted
+			tc.status.Name = pod.Spec.Containers[0].Name
+			pod.Status.ObservedGeneration, pod.Status.ContainerStatuses = tc.observed, []v1.ContainerStatus{tc.status}
+			b.HandlePodAdditions([]*v1.Pod{pod})
+			got := b.pods[pod.UID].Spec.Containers[0].Resources
+			assert.True(t, equality.Semantic.DeepEqual(tc.want, got), "%+v", got)
+			_, pending := b.ResizePending(pod.UID)
+			assert.Equal(t, !equality.Semantic.DeepEqual(tc.wanted, tc.want), pending)
+		})
+	}
+}
+
+// heldPod returns a pod of an earlier agent that requests CPU and holds another amount of it.
+func heldPod(name, wanted, held string, change func(*v1.PodStatus)) *v1.Pod {
+	return testpod.With(sized(name, 2, wanted), func(p *v1.Pod) {
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{
+			Name: "main", ContainerID: "fake://1", AllocatedResources: v1.ResourceList{v1.ResourceCPU: resource.MustParse(held)},
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Resources: &v1.ResourceRequirements{},
+		}}
+		change(&p.Status)
+	})
+}
+
+// A restart of the agent repeats no event. A pod that has ended is not resized.
+func TestEventsAfterARestart(t *testing.T) {
+	var events []string
+	b := newHandler(t, syncloop.HandlerOptions{
+		Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
+		Event: func(e runtime.Event) { events = append(events, e.Pod.Name+" "+e.Reason) },
+	})
+	pending := func(generation int64) func(*v1.PodStatus) {
+		return func(s *v1.PodStatus) {
+			s.ObservedGeneration = 2
+			s.Conditions = []v1.PodCondition{{Type: v1.PodReady}, {Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, ObservedGeneration: generation}}
+		}
+	}
+	b.HandlePodAdditions([]*v1.Pod{
+		heldPod("known", "3", "500m", pending(2)),
+		heldPod("newer", "3", "500m", pending(1)),
+		heldPod("ended", "1", "500m", func(s *v1.PodStatus) { s.Phase = v1.PodSucceeded }),
+	})
+	assert.Equal(t, []string{"newer ResizeDeferred"}, events)
+}
+
+// A deferred resize is reported once, also if what is used changes meanwhile; the condition
+// says what is used now.
+func TestADeferredResizeIsReportedOnce(t *testing.T) {
+	var events []string
+	b := newHandler(t, syncloop.HandlerOptions{
+		Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
+		Event: func(e runtime.Event) { events = append(events, e.Reason) },
+	})
+	first, second := sized("first", 1, "500m"), sized("second", 1, "500m")
+	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m"), first, second})
+	b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "1900m")})
+	b.workers.take()
+	require.NoError(t, b.HandlePodCleanups(t.Context()))
+	assert.NotContains(t, b.workers.take(), "sync web", "nothing has changed")
+
+	b.HandlePodRemoves([]*v1.Pod{first})
+	b.workers.take()
+	require.NoError(t, b.HandlePodCleanups(t.Context()))
+	c, _ := b.ResizePending("uid-web")
+	assert.Contains(t, c.Message, "used: 500,")
+	assert.Contains(t, b.workers.take(), "sync web")
+	assert.Equal(t, []string{"ResizeDeferred"}, events)
+
+	b.HandlePodUpdates([]*v1.Pod{sized("web", 3, "1800m")})
+	assert.Equal(t, []string{"ResizeDeferred", "ResizeDeferred"}, events, "another resize")
+}
+
+// A pod that gets its resources at last has the status that it has by then, and the history
+// says which fields have changed.
+func TestADeferredResizeKeepsTheLatestStatus(t *testing.T) {
+	var updates []string
+	b := newHandler(t, syncloop.HandlerOptions{
+		Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
+		Record: func(r runtime.Record) {
+			if r.Kind == runtime.KindUpdate {
+				updates = append(updates, r.Message)
+			}
+		},
+	})
+	other := sized("other", 1, "1")
+	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m"), other})
+	b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "2")})
+	b.HandlePodReconcile([]*v1.Pod{testpod.With(sized("web", 2, "2"), func(p *v1.Pod) {
+		p.Status.Conditions = []v1.PodCondition{{Type: "example.com/gate", Status: v1.ConditionTrue}}
+	})})
+	b.HandlePodRemoves([]*v1.Pod{other})
+	require.NoError(t, b.HandlePodCleanups(t.Context()))
+	web := b.pods["uid-web"]
+	assert.Equal(t, "2", cpuOf(web))
+	assert.Len(t, web.Status.Conditions, 1)
+	assert.Equal(t, []string{"", "spec.containers{main}.resources"}, updates)
 }
 
 // In a pod of the API server CPU and memory act on what runs.
