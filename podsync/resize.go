@@ -1,23 +1,45 @@
 package podsync
 
 import (
+	"cmp"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/resize"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// resizeState is what is remembered of the resize of a pod.
+// resizeState is what is remembered of the latest resize of a pod.
 type resizeState struct {
-	// done is the pod whose containers have its resources as far as the runtime can give them.
-	// It may report others: a node without limits of CPU time has none.
-	done *v1.Pod
-	// problem is why the last SyncPod could not change the resources of running containers.
-	problem string
+	// pod is the pod in the latest status, nil before the first.
+	pod *v1.Pod
 	// pending is the condition PodResizePending in the latest status, zero if there is none.
-	// since is the generation that PodResizeInProgress in it is about, 0 if there is none.
 	pending v1.PodCondition
-	since   int64
+	// generation is that of the condition PodResizeInProgress, 0 if there is none. problem is
+	// the latest error of the resize.
+	generation int64
+	problem    string
+	// done means that the containers have the resources of the pod as far as the runtime can
+	// give them. It may report others: a node without limits of CPU time has none.
+	done bool
+}
+
+// follow begins a resize if the pod has other resources than the one before. The first pod
+// continues that of an earlier agent.
+func (r *resizeState) follow(pod *v1.Pod) {
+	before := r.pod
+	r.pod = pod
+	switch {
+	case !runtime.Resizable(pod):
+	case before == nil:
+		for _, c := range pod.Status.Conditions {
+			if c.Type == v1.PodResizeInProgress {
+				r.generation, r.problem = c.ObservedGeneration, c.Message
+			}
+		}
+	case !resize.Same(before, pod):
+		r.generation, r.problem, r.done = pod.Generation, "", false
+	}
 }
 
 // resizePending returns the condition PodResizePending, zero if there is none.
@@ -32,29 +54,27 @@ func (s *Syncer) resizePending(pod *v1.Pod) v1.PodCondition {
 // resizeConditions returns the conditions of a resize for the latest inputs, and reports its
 // end. st.mu is held.
 func (s *Syncer) resizeConditions(st *podState) []v1.PodCondition {
-	pod := st.last.pod
-	st.resize.pending = v1.PodCondition{}
-	if st.last.phase != phaseSync || !runtime.Resizable(pod) {
-		st.resize.since = 0
+	r, pod := &st.resize, st.last.pod
+	if st.last.phase != phaseSync {
+		r.pending, r.generation = v1.PodCondition{}, 0
 		return nil
 	}
+	r.follow(pod)
 	var out []v1.PodCondition
-	if st.resize.pending = s.resizePending(pod); st.resize.pending.Type != "" {
-		out = append(out, st.resize.pending)
+	if r.pending = s.resizePending(pod); r.pending.Type != "" {
+		out = append(out, r.pending)
 	}
-	if st.resize.done == pod || !resizing(pod, st.last.observed) {
-		if st.resize.since != 0 {
-			s.emit(runtime.RefOf(pod), v1.EventTypeNormal, "ResizeCompleted", resize.Message("Pod resize completed", pod, pod.Generation, ""))
+	if r.done || !resizing(pod, st.last.observed) {
+		if r.generation != 0 {
+			s.emit(runtime.RefOf(pod), v1.EventTypeNormal, "ResizeCompleted", resize.Message("Pod resize completed", pod, r.generation, ""))
 		}
-		st.resize.since = 0
+		r.generation, r.problem = 0, ""
 		return out
 	}
-	if st.resize.since == 0 {
-		st.resize.since = pod.Generation
-	}
-	c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: st.resize.since}
-	if st.resize.problem != "" {
-		c.Reason, c.Message = v1.PodReasonError, st.resize.problem
+	r.generation = cmp.Or(r.generation, pod.Generation)
+	c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: r.generation}
+	if r.problem != "" {
+		c.Reason, c.Message = v1.PodReasonError, r.problem
 	}
 	return append(out, c)
 }
@@ -69,24 +89,25 @@ func resizing(pod *v1.Pod, observed *runtime.PodStatus) bool {
 	return false
 }
 
-// setResized records the outcome of a SyncPod, and brings the status up to date if the reason
-// of a failure has changed.
+// setResized records the outcome of a SyncPod, and brings the status up to date with another
+// error of a resize. An error stays until the resize ends or another one begins (kubelet:
+// SetPodResizeInProgressCondition).
 func (s *Syncer) setResized(st *podState, pod *v1.Pod, problem string, err error) {
 	if !runtime.Resizable(pod) {
 		return
 	}
 	s.refresh(st, func() bool {
-		before := st.resize.problem
-		st.resize.problem = problem
+		r := &st.resize
 		if problem == "" {
-			if err == nil {
-				st.resize.done = pod
-			}
+			r.done = r.done || err == nil
 			return false // the next sync, which follows a change at once, reads what is in force
 		}
-		if problem != before {
-			s.warn(pod, "ResizeError", resize.Message("Pod resize error", pod, pod.Generation, problem))
+		r.done = false
+		if problem == r.problem {
+			return false
 		}
-		return problem != before
+		r.problem, r.generation = problem, cmp.Or(r.generation, pod.Generation)
+		s.warn(pod, "ResizeError", resize.Message("Pod resize error", pod, r.generation, problem))
+		return true
 	})
 }

@@ -1,0 +1,212 @@
+package podsync_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+func inMemory(request, limit string) v1.ResourceRequirements {
+	return v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(request)}, Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse(limit)},
+	}
+}
+
+// resizedPod returns a pod of the API server in this generation.
+func resizedPod(generation int64, request, limit string) *v1.Pod {
+	return testpod.With(makePod(), func(pod *v1.Pod) {
+		pod.Generation, pod.Annotations = generation, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
+		pod.Spec.Containers[0].Resources = inMemory(request, limit)
+	})
+}
+
+// withLimit returns a status of the pod, whose container runs with this limit.
+func withLimit(limit string) *runtime.PodStatus {
+	s, inForce := observed(runtime.ContainerRunning, 0), inMemory(limit, limit)
+	s.Containers[0].Resources = &inForce
+	return s
+}
+
+// resizer is a Syncer of one pod, whose resizes are observed.
+type resizer struct {
+	*podsync.Syncer
+	t      *testing.T
+	world  world
+	events []string
+	// pending is the condition PodResizePending, if it has a type.
+	pending v1.PodCondition
+}
+
+func newResizer(t *testing.T) *resizer {
+	r := &resizer{t: t}
+	r.Syncer = newSyncer(t, &r.world, podsync.Options{
+		Event:         func(e runtime.Event) { r.events = append(r.events, e.Reason) },
+		ResizePending: func(types.UID) (v1.PodCondition, bool) { return r.pending, r.pending.Type != "" },
+	})
+	return r
+}
+
+// sync syncs the pod whose container has this limit, and returns the conditions before and after the
+// call of the runtime. problem is the error of the runtime.
+func (r *resizer) sync(pod *v1.Pod, limit, problem string) (before, after []v1.PodCondition) {
+	r.t.Helper()
+	r.world.sync, r.world.syncErr = runtime.SyncResult{ResizeError: problem}, nil
+	if problem != "" {
+		r.world.syncErr = errors.New(problem)
+	}
+	r.world.during = func() { before = r.conditions() }
+	_, err := r.SyncPod(r.t.Context(), podworkers.Sync, pod, withLimit(limit))
+	require.ErrorIs(r.t, err, r.world.syncErr)
+	return before, r.conditions()
+}
+
+func (r *resizer) conditions() (found []v1.PodCondition) {
+	for _, c := range r.world.last().Conditions {
+		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+			found = append(found, v1.PodCondition{Type: c.Type, ObservedGeneration: c.ObservedGeneration, Reason: c.Reason, Message: c.Message})
+		}
+	}
+	return found
+}
+
+func (r *resizer) takeEvents() []string {
+	events := r.events
+	r.events = nil
+	return events
+}
+
+func inProgress(generation int64, problem string) []v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodResizeInProgress, ObservedGeneration: generation, Message: problem}
+	if problem != "" {
+		c.Reason = v1.PodReasonError
+	}
+	return []v1.PodCondition{c}
+}
+
+func TestConditionsOfAResize(t *testing.T) {
+	r := newResizer(t)
+	r.sync(resizedPod(1, "32Mi", "64Mi"), "64Mi", "")
+	require.Empty(t, r.conditions())
+
+	before, _ := r.sync(resizedPod(2, "32Mi", "128Mi"), "64Mi", "")
+	assert.Equal(t, inProgress(2, ""), before)
+	r.sync(resizedPod(2, "32Mi", "128Mi"), "128Mi", "")
+	assert.Empty(t, r.conditions())
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+
+	// A request of memory is in no cgroup, so that its resize ends at once.
+	before, _ = r.sync(resizedPod(3, "48Mi", "128Mi"), "128Mi", "")
+	assert.Empty(t, before)
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+	r.sync(resizedPod(4, "48Mi", "128Mi"), "128Mi", "")
+	assert.Empty(t, r.takeEvents(), "another change")
+}
+
+// The error of a resize stays until the resize ends or another begins, which has a generation of
+// its own.
+func TestErrorsOfAResize(t *testing.T) {
+	r := newResizer(t)
+	r.sync(resizedPod(1, "32Mi", "64Mi"), "64Mi", "")
+	small := resizedPod(2, "8Mi", "16Mi")
+	_, after := r.sync(small, "64Mi", "in use")
+	assert.Equal(t, inProgress(2, "in use"), after)
+	assert.Equal(t, []string{"ResizeError"}, r.takeEvents())
+
+	r.world.setUpErr = errors.New("no volume")
+	r.world.sync, r.world.during = runtime.SyncResult{}, nil
+	_, err := r.SyncPod(t.Context(), podworkers.Sync, small, withLimit("64Mi"))
+	require.ErrorContains(t, err, "no volume")
+	r.RefreshStatus("u1")
+	assert.Equal(t, inProgress(2, "in use"), r.conditions(), "it was not tried again")
+	r.world.setUpErr = nil
+	before, _ := r.sync(testpod.With(small, func(p *v1.Pod) { p.Generation = 3 }), "64Mi", "in use")
+	assert.Equal(t, inProgress(2, "in use"), before, "another change")
+	r.takeEvents()
+
+	before, after = r.sync(resizedPod(4, "8Mi", "24Mi"), "64Mi", "in use")
+	assert.Equal(t, inProgress(4, ""), before)
+	assert.Equal(t, inProgress(4, "in use"), after)
+	assert.Equal(t, []string{"ResizeError"}, r.takeEvents())
+	r.sync(resizedPod(4, "8Mi", "24Mi"), "24Mi", "")
+	assert.Empty(t, r.conditions())
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+}
+
+// The runtime may report other resources than were set. Another version of the pod is not resized again for that.
+func TestAResizeThatIsNotReported(t *testing.T) {
+	r := newResizer(t)
+	pod := resizedPod(2, "32Mi", "64Mi")
+	before, _ := r.sync(pod, "128Mi", "")
+	assert.Equal(t, inProgress(2, ""), before)
+	r.sync(pod, "128Mi", "")
+	r.sync(pod.DeepCopy(), "128Mi", "")
+	assert.Empty(t, r.conditions())
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+	for generation := range int64(3) {
+		before, after := r.sync(resizedPod(3+generation, "32Mi", "64Mi"), "128Mi", "")
+		assert.Empty(t, before)
+		assert.Empty(t, after)
+	}
+	assert.Empty(t, r.takeEvents())
+}
+
+// An agent that starts continues the resize of an earlier one.
+func TestResizesAcrossARestart(t *testing.T) {
+	reported := func(p *v1.Pod) {
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: 2, Reason: v1.PodReasonError, Message: "in use"}}
+	}
+	pod := testpod.With(resizedPod(3, "8Mi", "16Mi"), reported)
+	t.Run("under way", func(t *testing.T) {
+		r := newResizer(t)
+		before, after := r.sync(pod, "64Mi", "in use")
+		assert.Equal(t, inProgress(2, "in use"), before)
+		assert.Equal(t, inProgress(2, "in use"), after)
+		assert.Empty(t, r.takeEvents(), "as before")
+	})
+	t.Run("done", func(t *testing.T) {
+		r := newResizer(t)
+		r.sync(pod, "16Mi", "")
+		assert.Empty(t, r.conditions())
+		assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+	})
+}
+
+// The condition PodResizePending is in the status from the next sync on, also if nothing else has changed.
+func TestAPendingResize(t *testing.T) {
+	r := newResizer(t)
+	pod, status := resizedPod(2, "32Mi", "64Mi"), withLimit("64Mi")
+	syncPod := func() []v1.PodCondition {
+		_, err := r.SyncPod(t.Context(), podworkers.Sync, pod, status)
+		require.NoError(t, err)
+		return r.conditions()
+	}
+	assert.Empty(t, syncPod())
+	r.pending = v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: "full", ObservedGeneration: 2}
+	assert.Equal(t, []v1.PodCondition{{Type: v1.PodResizePending, Reason: v1.PodReasonDeferred, Message: "full", ObservedGeneration: 2}}, syncPod())
+	r.pending = v1.PodCondition{}
+	assert.Empty(t, syncPod())
+	assert.Empty(t, r.takeEvents())
+}
+
+// The resources of a pod that is not from an API server act on the containers that start next.
+func TestNoResizesOfOtherPods(t *testing.T) {
+	r := newResizer(t)
+	for generation, limit := range []string{"64Mi", "128Mi"} {
+		pod := resizedPod(int64(generation+1), "32Mi", limit)
+		pod.Annotations = nil
+		before, after := r.sync(pod, "64Mi", "")
+		assert.Empty(t, before)
+		assert.Empty(t, after)
+	}
+	assert.Empty(t, r.takeEvents())
+}
