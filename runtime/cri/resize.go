@@ -28,57 +28,61 @@ func amounts(c *v1.Container) string {
 	return fmt.Sprint(c.Resources.Requests.Cpu(), c.Resources.Limits.Cpu(), c.Resources.Limits.Memory())
 }
 
-// resize gives running containers other resources. If it fails, the error is also in
-// resizeError.
+// resize gives running containers other resources, or none of them if one uses too much memory:
+// a resize should not stop half way (kubelet: validatePodResizeAction). If it fails, the error is
+// also in resizeError.
 func (s *podSync) resize(ctx context.Context, resizes []plan.Resize) error {
 	var errs []error
+	updates := make([]*criv1.LinuxContainerResources, len(resizes))
 	for i := range resizes {
 		r := &resizes[i]
-		began, name := time.Now(), r.Container.Name
-		err := s.resizeContainer(ctx, r)
-		if err != nil {
+		updates[i] = translate.ResizedResources(&translate.Container{
+			Pod: &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}, Spec: r.Container, Kind: r.Kind,
+		})
+		began := time.Now()
+		if err := s.checkMemory(ctx, r, updates[i].MemoryLimitInBytes); err != nil {
 			errs = append(errs, err)
-		} else {
-			s.changed = true
-			s.r.pods.with(s.ref.UID, func(p *podMemory) { p.resized[r.Instance.ID.ID] = amounts(r.Container) })
+			s.resized(ctx, r, began, err)
 		}
-		s.containerEvents(name).done(ctx, runtime.Record{
-			Kind: runtime.KindResizeContainer, Attempt: uint32(max(0, r.Instance.RestartCount)), Error: errorText(err),
-		}, began, err)
+	}
+	if len(errs) == 0 {
+		for i := range resizes {
+			errs = append(errs, s.resizeContainer(ctx, &resizes[i], updates[i]))
+		}
 	}
 	err := errors.Join(errs...)
-	s.resizeError = strings.ReplaceAll(errorText(err), "\n", "; ")
+	if err != nil && ctx.Err() == nil { // what was cut off is done again
+		s.resizeError = strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
 	return err
 }
 
-func errorText(err error) string {
+// resizeContainer gives a running container other resources.
+func (s *podSync) resizeContainer(ctx context.Context, r *plan.Resize, to *criv1.LinuxContainerResources) error {
+	began := time.Now()
+	_, err := call(ctx, s.r, "UpdateContainerResources", s.aboutContainer(r.Container.Name), 0, s.r.rs.UpdateContainerResources,
+		&criv1.UpdateContainerResourcesRequest{ContainerId: r.Instance.ID.ID, Linux: to})
 	if err == nil {
-		return ""
+		s.changed = true
+		s.r.pods.with(s.ref.UID, func(p *podMemory) { p.resized[r.Instance.ID.ID] = amounts(r.Container) })
 	}
-	return reason(err)
+	s.resized(ctx, r, began, err)
+	return err
 }
 
-func (s *podSync) resizeContainer(ctx context.Context, r *plan.Resize) error {
-	about := s.about + ", container " + r.Container.Name
-	resources := translate.ResizedResources(&translate.Container{
-		Pod: &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}, Spec: r.Container, Kind: r.Kind,
-	})
-	if err := s.checkMemory(ctx, about, r, resources.MemoryLimitInBytes); err != nil {
-		return err
-	}
-	_, err := call(ctx, s.r, "UpdateContainerResources", about, 0, s.r.rs.UpdateContainerResources,
-		&criv1.UpdateContainerResourcesRequest{ContainerId: r.Instance.ID.ID, Linux: resources})
-	return err
+// resized reports the outcome of the resize of a container.
+func (s *podSync) resized(ctx context.Context, r *plan.Resize, began time.Time, err error) {
+	s.containerEvents(r.Container.Name).done(ctx, runtime.Record{Kind: runtime.KindResizeContainer, Attempt: uint32(max(0, r.Instance.RestartCount))}, began, err)
 }
 
 // checkMemory returns an error if a lower limit is below what the container uses: the kernel
 // would kill a process of it. The texts are kubelet's.
-func (s *podSync) checkMemory(ctx context.Context, about string, r *plan.Resize, limit int64) error {
+func (s *podSync) checkMemory(ctx context.Context, r *plan.Resize, limit int64) error {
 	before := r.Instance.Resources.Limits.Memory().Value()
 	if limit <= 0 || before > 0 && limit >= before {
 		return nil
 	}
-	resp, err := call(ctx, s.r, "ContainerStats", about, 0, s.r.rs.ContainerStats, &criv1.ContainerStatsRequest{ContainerId: r.Instance.ID.ID})
+	resp, err := call(ctx, s.r, "ContainerStats", s.aboutContainer(r.Container.Name), 0, s.r.rs.ContainerStats, &criv1.ContainerStatsRequest{ContainerId: r.Instance.ID.ID})
 	if err != nil {
 		return fmt.Errorf("cannot decrease memory limits: reading the memory usage: %w", err)
 	}

@@ -61,6 +61,63 @@ func TestAMemoryLimitBelowTheUsageIsRefused(t *testing.T) {
 	assert.Equal(t, "32Mi", s.status().Newest("a").Resources.Limits.Memory().String())
 }
 
+// A resize does not stop half way because of one container: none is changed.
+func TestAResizeIsRefusedForAllContainers(t *testing.T) {
+	two := func(cpu, a, b string) *v1.Pod {
+		return testpod.With(sized(cpu, a), func(pod *v1.Pod) {
+			other := pod.Spec.Containers[0]
+			other.Name, other.Resources = "b", sized(cpu, b).Spec.Containers[0].Resources
+			pod.Spec.Containers = append(pod.Spec.Containers, other)
+		})
+	}
+	svc := newService(t, "app:1")
+	s := running(t, svc, two("1", "64Mi", "64Mi"))
+	svc.SetUsage(fake.Target{Container: "b"}, fake.Usage{Memory: 48 << 20})
+	var outcomes []string
+	s.more = func(req *runtime.PodSync) {
+		req.Record = func(r runtime.Record) {
+			if r.Stage == runtime.StageDone && r.Kind == runtime.KindResizeContainer {
+				outcomes = append(outcomes, r.Container+": "+r.Error)
+			}
+		}
+	}
+	s.pod = two("2", "128Mi", "32Mi")
+	res, err := s.sync()
+	require.Error(t, err)
+	want := `cannot decrease memory limits: attempting to set container "b" memory limit (33554432) below current usage (50331648)`
+	assert.Equal(t, want, res.ResizeError)
+	assert.Equal(t, []string{"b: " + want}, outcomes)
+	assert.Empty(t, svc.calls())
+
+	svc.SetUsage(fake.Target{Container: "b"}, fake.Usage{Memory: 16 << 20})
+	s.mustSync()
+	assert.Equal(t, []string{"b: " + want, "a: ", "b: "}, outcomes)
+}
+
+// A sync that is cut off says nothing about the resize.
+func TestAResizeThatIsCutOff(t *testing.T) {
+	svc := newService(t, "app:1")
+	rs, is := svc.Clients()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newSyncer(t, cri.New(cutOff{rs, cancel}, is, cri.Options{}), sized("1", "64Mi"))
+	s.mustSync()
+	s.pod = sized("2", "64Mi")
+	res, err := s.rt.SyncPod(ctx, s.request())
+	require.Error(t, err)
+	assert.Empty(t, res.ResizeError)
+}
+
+// cutOff ends the context of a resize.
+type cutOff struct {
+	criv1.RuntimeServiceClient
+	cancel context.CancelFunc
+}
+
+func (c cutOff) UpdateContainerResources(context.Context, *criv1.UpdateContainerResourcesRequest, ...grpc.CallOption) (*criv1.UpdateContainerResourcesResponse, error) {
+	c.cancel()
+	return nil, context.Canceled
+}
+
 func TestResizeThatRequiresARestart(t *testing.T) {
 	restart := v1.ContainerResizePolicy{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}
 	svc := newService(t, "app:1")

@@ -64,7 +64,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 		return fail(reasonCreateConfig, err)
 	}
 
-	about := s.about + ", container " + c.Name
+	about := s.aboutContainer(c.Name)
 	place, err := s.r.starts.enter(ctx, inSandbox, nil)
 	if err != nil {
 		return fail(reasonCreate, err)

@@ -70,6 +70,9 @@ type podSync struct {
 	hosts     string // path of the hosts file, "" until it was written
 }
 
+// aboutContainer names a container of the pod in errors.
+func (s *podSync) aboutContainer(name string) string { return s.about + ", container " + name }
+
 func (s *podSync) run(ctx context.Context) error {
 	acts := s.plan()
 	for name, why := range acts.Waiting {
