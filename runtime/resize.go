@@ -96,7 +96,11 @@ func ResizeHash(c *v1.Container) uint64 {
 	h := fnv.New64a()
 	for _, name := range names {
 		request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
-		_, _ = io.WriteString(h, fmt.Sprintln(name, request.String(), limit.String())) // never fails
+		amounts := []int64{request.Value(), limit.Value()}
+		if name == v1.ResourceCPU {
+			amounts = []int64{request.MilliValue(), limit.MilliValue()}
+		}
+		_, _ = io.WriteString(h, fmt.Sprintln(name, amounts)) // never fails
 	}
 	return max(h.Sum64(), 1)
 }

@@ -81,5 +81,7 @@ func TestResizeHash(t *testing.T) {
 	assert.NotZero(t, of("1", "64Mi"))
 	assert.Equal(t, of("1", "64Mi"), of("2", "65536Ki"), "CPU needs no restart, and equal amounts are equal")
 	assert.NotEqual(t, of("1", "64Mi"), of("1", "65Mi"))
+	reported := v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(1e9, resource.BinarySI)}
+	assert.Equal(t, of("1", "1G"), runtime.ResizeHash(&v1.Container{ResizePolicy: restart, Resources: v1.ResourceRequirements{Limits: reported}}), "as a runtime reports it")
 	assert.Zero(t, runtime.ResizeHash(&v1.Container{ResizePolicy: restart[:1]}))
 }
