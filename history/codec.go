@@ -28,7 +28,7 @@ var (
 		runtime.KindRecreate, runtime.KindProbe, runtime.KindBackOff, runtime.KindCreateSandbox, runtime.KindPullImage,
 		runtime.KindStartContainer, runtime.KindStopContainer, runtime.KindPostStart, runtime.KindPreStop, runtime.KindSync,
 		runtime.KindStopPod, runtime.KindRemovePod, runtime.KindFail, runtime.KindWait, runtime.KindWithdraw,
-		runtime.KindReject, runtime.KindRemoveCgroup,
+		runtime.KindReject, runtime.KindRemoveCgroup, runtime.KindResizeContainer,
 	}
 	sources = [...]runtime.RecordSource{"", runtime.SourceEvent, runtime.SourceRelist, runtime.SourceInspection, "file", "http", "api"}
 )

@@ -173,7 +173,7 @@ func cause(r *runtime.Record) string {
 	case plan.ReasonUnknown:
 		return "its state is unknown"
 	case plan.ReasonResize:
-		return "its resources have changed, and it is to be restarted then"
+		return "its resources have changed, which requires a restart"
 	case plan.ReasonChanged:
 		return "its definition has changed"
 	case plan.ReasonSandboxChanged:

@@ -35,6 +35,11 @@ func TestSentence(t *testing.T) {
 		"Image app:1 is to be pulled for container a: it was removed 1h2m3s ago, when no pod used it": {
 			Stage: decided, Kind: runtime.KindPullImage, Container: "a", Message: "app:1", Reason: runtime.ReasonImageRemoved, Duration: 3723 * time.Second,
 		},
+		"Container a is to get other resources: cpu, memory": {Stage: decided, Kind: runtime.KindResizeContainer, Container: "a", Message: "cpu, memory"},
+		"Resizing container a failed: in use":                {Stage: done, Kind: runtime.KindResizeContainer, Container: "a", Error: "in use"},
+		"Container a is to be stopped within 30s: its resources have changed, which requires a restart": {
+			Stage: decided, Kind: runtime.KindStopContainer, Container: "a", Reason: plan.ReasonResize, Duration: 30 * time.Second,
+		},
 		"A pod is rejected, from source file: no image": {Stage: decided, Kind: runtime.KindReject, Source: "file", Message: "no image"},
 		"Removing the cgroup of the pod failed: busy":   {Stage: done, Kind: runtime.KindRemoveCgroup, Error: "busy"},
 		"Calibrated a: Drift: 3 mm: late":               {Stage: done, Kind: "Calibrated", Container: "a", Reason: "Drift", Message: "3 mm", Error: "late"},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
@@ -317,6 +318,27 @@ func TestContainerResources(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The conditions of a resize are those of the input; the ones before are gone.
+func TestResizeConditions(t *testing.T) {
+	pending := v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, ObservedGeneration: 3}
+	in := status.Input{Pod: podOf(v1.RestartPolicyAlways, "app"), Runtime: observe("10.0.0.1", "app/1 running@1"), Now: noon, Resize: []v1.PodCondition{pending}}
+	found := func(s v1.PodStatus) (out []v1.PodCondition) {
+		for _, c := range s.Conditions {
+			if c.Type == v1.PodResizePending {
+				out = append(out, c)
+			}
+		}
+		return out
+	}
+	first := status.Generate(in)
+	pending.LastTransitionTime = metav1.NewTime(noon)
+	assert.Equal(t, []v1.PodCondition{pending}, found(first))
+	in.Previous, in.Now = &first, noon.Add(time.Minute)
+	assert.Equal(t, []v1.PodCondition{pending}, found(status.Generate(in)))
+	in.Resize = nil
+	assert.Empty(t, found(status.Generate(in)))
 }
 
 // A static pod that was stopped does not start again: a manifest that comes back

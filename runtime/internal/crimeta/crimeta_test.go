@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/internal/crimeta"
@@ -24,11 +26,26 @@ func TestReadRecordBroken(t *testing.T) {
 		crimeta.AnnotationPreStop:                "{",
 		crimeta.AnnotationPorts:                  "{}",
 		crimeta.AnnotationBackoff:                "-10s",
+		crimeta.AnnotationResizeHash:             "-1",
 	})
 	assert.Equal(t, crimeta.Record{TerminationGracePeriod: new(int64(30))}, got, "what can be read is read")
-	for _, key := range []string{crimeta.AnnotationHash, crimeta.AnnotationRestartCount, crimeta.AnnotationDeletionGracePeriod, crimeta.AnnotationPreStop, crimeta.AnnotationPorts} {
+	for _, key := range []string{crimeta.AnnotationHash, crimeta.AnnotationRestartCount, crimeta.AnnotationDeletionGracePeriod, crimeta.AnnotationPreStop, crimeta.AnnotationPorts, crimeta.AnnotationResizeHash} {
 		assert.ErrorContains(t, err, key)
 	}
+}
+
+// A container whose resources may all change in place has no annotation for them.
+func TestResizeHash(t *testing.T) {
+	c := &v1.Container{Name: "a"}
+	annotations, err := crimeta.ContainerAnnotations(&v1.Pod{}, c, 0, nil)
+	require.NoError(t, err)
+	assert.NotContains(t, annotations, crimeta.AnnotationResizeHash)
+	c.ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	annotations, err = crimeta.ContainerAnnotations(&v1.Pod{}, c, 0, nil)
+	require.NoError(t, err)
+	r, err := crimeta.ReadRecord(annotations)
+	require.NoError(t, err)
+	assert.Equal(t, runtime.ResizeHash(c), r.ResizeHash)
 }
 
 func TestRefFromLabels(t *testing.T) {

@@ -38,6 +38,21 @@ func TestCPUUnits(t *testing.T) {
 	assert.Equal(t, []int64{0, 0, 2}, []int64{r.CpuPeriod, r.CpuQuota, r.CpuShares})
 }
 
+// In an update, a runtime takes 0 for no change.
+func TestResizedResources(t *testing.T) {
+	resources := func(n *Node, limits v1.ResourceList) []int64 {
+		spec := &v1.Container{Resources: v1.ResourceRequirements{Limits: limits}}
+		r := ResizedResources(&Container{Pod: &Pod{Spec: &v1.Pod{}, Node: n, Host: &runtime.Host{}}, Spec: spec})
+		assert.Nil(t, r.HugepageLimits)
+		return []int64{r.CpuShares, r.CpuQuota, r.MemoryLimitInBytes}
+	}
+	both := v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("1Ki")}
+	hugepages := &Node{HugepageSizes: []string{"2MB"}}
+	assert.Equal(t, []int64{512, 50_000, 1024}, resources(hugepages, both))
+	assert.Equal(t, []int64{2, -1, -1}, resources(hugepages, nil))
+	assert.Equal(t, []int64{512, 0, 1024}, resources(&Node{NoCPUQuota: true}, both))
+}
+
 func TestHugepageSize(t *testing.T) {
 	for name, want := range map[v1.ResourceName]string{
 		"hugepages-2Mi":  "2MB",
