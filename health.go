@@ -52,9 +52,9 @@ func (a *Agent) runChecks(checks *[]check) error {
 }
 
 // Healthy returns nil if the agent works. The error joins what is wrong: the loop has made
-// no round for twice the sync frequency, and at least 5 minutes, nor any since the start of the
-// agent that long ago, which is also so if the runtime has not answered for that time; deliveries to the status sink hang; an added
-// check fails. A restart of the agent may help.
+// no round for twice the sync frequency, and at least 5 minutes, which is also so if the
+// runtime has not answered for that long; deliveries to the status sink hang; an added
+// check fails. The time to the first round begins with Run. A restart of the agent may help.
 func (a *Agent) Healthy() error {
 	var errs []error
 	if err := a.loopHealthy(); err != nil {
@@ -70,19 +70,22 @@ func (a *Agent) Healthy() error {
 
 // loopHealthy returns an error if the loop has made no round for too long.
 func (a *Agent) loopHealthy() error {
-	last, what := a.loop.LastIteration(), "the sync loop made its last round %s ago"
+	a.mu.Lock()
+	started := a.started
+	a.mu.Unlock()
+	last := a.loop.LastIteration()
+	stale := time.Since(last)
 	if last.IsZero() {
-		a.mu.Lock()
-		last, what = a.started, "the agent was started %s ago, and its sync loop has made no round yet"
-		a.mu.Unlock()
+		stale = time.Since(started)
 	}
-	if last.IsZero() { // it does not run
+	switch {
+	case started.IsZero() || stale <= max(2*a.opts.SyncFrequency, minLoopStale):
 		return nil
+	case last.IsZero():
+		return fmt.Errorf("the agent was started %s ago, and its sync loop has made no round yet", stale.Round(time.Second))
+	default:
+		return fmt.Errorf("the sync loop made its last round %s ago", stale.Round(time.Second))
 	}
-	if stale := time.Since(last); stale > max(2*a.opts.SyncFrequency, minLoopStale) {
-		return fmt.Errorf(what, stale.Round(time.Second))
-	}
-	return nil
 }
 
 // Ready returns nil if the agent can start pods: all sources have delivered, the runtime

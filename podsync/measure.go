@@ -143,11 +143,12 @@ func (m *measurements) take(now time.Time) []*measurement {
 	return due
 }
 
-// begin begins the measurement of a pod. It returns false if the pod was forgotten.
+// begin begins the measurement of a pod. It returns false if the pod was forgotten, or is being
+// measured: it may be taken again before its measurement begins.
 func (m *measurements) begin(ctx context.Context, p *measurement) (_ context.Context, pod *v1.Pod, observed *runtime.PodStatus, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.pods[p.pod.UID] != p {
+	if m.pods[p.pod.UID] != p || p.done != nil {
 		return nil, nil, nil, false
 	}
 	if p.slow() {
