@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// settled is how long ago files must have changed so that a later change has another time
-// for certain. Some kernels count time in ticks of 10 ms.
+// settled is the age from which on the times of files are relied on: a later change has
+// another time for certain. Some kernels count time in ticks of 10 ms.
 const settled = 50 * time.Millisecond
 
 // seen remembers volumes whose files were compared with their payload and found the same, so
-// that the next sync of an idle pod reads no files. It has a hash of the payload and of what the
-// kernel says of each file: its inode, size and time of change. Nothing depends on it: a volume that is not in
-// it, or that differs in any of these, is compared again.
+// that the next sync of an idle pod reads no files. For each volume it has a hash of the payload and of
+// the inode, the mode, the size and the time of change of each file. Nothing depends on it: a volume
+// that it does not have, or whose hash differs, is compared again.
 type seen struct {
 	seed maphash.Seed
 	mu   sync.Mutex

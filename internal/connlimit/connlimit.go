@@ -16,7 +16,7 @@ type Limit struct {
 
 	mu   sync.Mutex
 	open map[net.Conn]counted
-	last uint64 // the number of the last connection
+	last uint64 // the number of the connection that began to count last
 }
 
 // counted is a connection that counts.
@@ -25,7 +25,7 @@ type counted struct {
 	number uint64 // in the order in which they began to count
 }
 
-// Conn is a connection of a server with a limit.
+// Conn is a connection of a server, with the limit of the server.
 type Conn struct {
 	net.Conn
 	Limit *Limit
@@ -34,19 +34,20 @@ type Conn struct {
 // Exempt lets the connection no longer count.
 func (c Conn) Exempt() { c.Limit.Exempt(c.Conn) }
 
-// Count is the opposite of Exempt.
+// Count lets the connection, which is exempt and has a request, count again.
 func (c Conn) Count() { c.Limit.Count(c.Conn) }
 
 // connKey is the key of the connection in the context of its requests.
 type connKey struct{}
 
-// NewContext returns a context of the requests of the connection.
+// NewContext returns the context of the connection, for [http.Server].ConnContext.
 func NewContext(ctx context.Context, c Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// Known is called when the client of a request is known, but not yet what it may do. The connection
-// does not count until decided is called.
+// Known exempts the connection of a request until decided is called. A server calls Known when it knows
+// the client of the request, and decided when it knows what the client may do: others cannot close
+// the connection meanwhile. It does nothing for a context that is not from [NewContext].
 func Known(ctx context.Context) (decided func()) {
 	c, ok := ctx.Value(connKey{}).(Conn)
 	if !ok {
