@@ -97,7 +97,7 @@ func (h *Handler) allocate(held, pod *v1.Pod) *v1.Pod {
 	}
 	p, pending := h.resizes.get(pod.UID)
 	before := p.condition
-	if !pending { // but for an earlier agent
+	if !pending { // an earlier agent may have reported it
 		before = reportedPending(pod)
 	}
 	h.resizes.set(pod.UID, pendingResize{wanted: pod, condition: *refusal})

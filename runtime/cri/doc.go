@@ -28,6 +28,8 @@
 //   - A new pod takes RunPodSandbox, PodSandboxStatus for its addresses (not with the
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer
 //     for each container.
+//   - A resize takes UpdateContainerResources for each container, after ContainerStats for
+//     those whose limit of memory becomes smaller.
 //   - The end of a pod takes StopContainer for each container, StopPodSandbox, and
 //     RemovePodSandbox, which removes the containers, too. In containerd RemovePodSandbox
 //     also stops the sandbox, so a pod that was removed from its source takes no
