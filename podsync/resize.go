@@ -25,7 +25,7 @@ type resizeState struct {
 }
 
 // follow begins a resize if the pod has other resources than the one before. The first pod
-// continues that of an earlier agent.
+// continues that of an earlier agent, which its status has.
 func (r *resizeState) follow(pod *v1.Pod) {
 	before := r.pod
 	r.pod = pod
@@ -37,6 +37,7 @@ func (r *resizeState) follow(pod *v1.Pod) {
 				r.generation, r.problem = c.ObservedGeneration, c.Message
 			}
 		}
+		r.done = r.generation == 0 && pod.Status.ObservedGeneration == pod.Generation
 	case !resize.Same(before, pod):
 		r.generation, r.problem, r.done = pod.Generation, "", false
 	}

@@ -181,6 +181,22 @@ func TestResizesAcrossARestart(t *testing.T) {
 	})
 }
 
+// What an earlier agent has set is not reported as a resize because the runtime reports something else.
+func TestAResizeOfAnEarlierAgentThatIsNotReported(t *testing.T) {
+	r := newResizer(t)
+	pod := testpod.With(resizedPod(2, "32Mi", "64Mi"), func(p *v1.Pod) { p.Status.ObservedGeneration = 2 })
+	for range 2 {
+		before, after := r.sync(pod, "128Mi", "")
+		assert.Empty(t, before)
+		assert.Empty(t, after)
+	}
+	assert.Empty(t, r.takeEvents())
+	_, after := r.sync(pod, "128Mi", "no cgroup")
+	assert.Equal(t, inProgress(2, "no cgroup"), after)
+	before, _ := r.sync(resizedPod(3, "32Mi", "96Mi"), "128Mi", "")
+	assert.Equal(t, inProgress(3, ""), before)
+}
+
 // The condition PodResizePending is in the status from the next sync on, also if nothing else has changed.
 func TestAPendingResize(t *testing.T) {
 	r := newResizer(t)
