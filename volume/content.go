@@ -93,8 +93,8 @@ func (e *OutdatedError) Unwrap() error { return e.Err }
 // content is how the volumes of a type get their files.
 type content struct {
 	Sources
-	// memory means that the files are not to be on a disk. An agent that may not mount has them
-	// there, in a directory of its own, but for noDisk.
+	// memory means that the files are in a file system in memory. An agent that may not mount has
+	// them on disk, in a directory of its own; noDisk makes that an error.
 	memory, noDisk bool
 }
 
