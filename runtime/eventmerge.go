@@ -22,9 +22,9 @@ const (
 // another one in the 10 minutes before. Of the repeats, f receives the second, the
 // fourth, the eighth and so on, and at least one in 10 minutes.
 //
-// MergeEvents remembers at most 4096 different events, each as a hash and three times, and
-// forgets those that are older than 10 minutes when another event arrives. It starts no goroutine. Calls of f are not serialized. MergeEvents(nil) is
-// nil.
+// MergeEvents remembers at most 4096 different events, each as two hashes, a count and three
+// times. When an event arrives, it forgets those that are older than 10 minutes. It starts no
+// goroutine. Calls of f are not serialized. MergeEvents(nil) is nil.
 func MergeEvents(f EventFunc) EventFunc {
 	if f == nil {
 		return nil
@@ -46,8 +46,8 @@ type merger struct {
 	seed  maphash.Seed
 }
 
-// eventKey stands for an event without Count, First and Last, in 16 bytes where the strings of
-// an event with their headers have 150: the message, and all the rest, each as a hash.
+// eventKey identifies an event without its Count, First and Last by two hashes, one of the message
+// and one of the rest. It has 16 bytes; the strings of an event with their headers have about 150.
 type eventKey struct{ message, rest uint64 }
 
 func (m *merger) keyOf(e Event) eventKey {
