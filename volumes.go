@@ -49,7 +49,7 @@ func (u *volumeUpdates) signal() {
 }
 
 // parallelUpdates is the number of pods that are updated at the same time. An update may
-// take long if a volume of the pod does not answer: so many such pods hold up the updates of
+// take long if a volume of the pod does not answer. This many such pods hold up the updates of
 // others, which then have the new content with their next sync.
 const parallelUpdates = 16
 

@@ -431,7 +431,7 @@ func (h *Handler) keep(pod *v1.Pod) {
 		return
 	}
 	if h.deps.Checkpoint != nil {
-		h.deps.Checkpoint.Keep(pod)
+		h.deps.Checkpoint.Keep(asAllocated(pod))
 	}
 }
 

@@ -235,9 +235,15 @@ func (d *dirs) Remove(_ context.Context, ref runtime.PodRef, _ string) error {
 }
 
 // checkpoint keeps pods in name only.
-type checkpoint struct{ script }
+type checkpoint struct {
+	script
+	last *v1.Pod // that was kept
+}
 
-func (c *checkpoint) Keep(pod *v1.Pod)   { c.add("keep %s", pod.UID) }
+func (c *checkpoint) Keep(pod *v1.Pod) {
+	c.last = pod
+	c.add("keep %s", pod.UID)
+}
 func (c *checkpoint) Drop(uid types.UID) { c.add("drop %s", uid) }
 func (c *checkpoint) Prune(keep func(types.UID) bool) {
 	for _, uid := range []types.UID{"uid-web", "uid-big", "uid-gone"} {

@@ -146,15 +146,31 @@ func (h *Handler) retryResizes() {
 // heldBefore returns the pod with the resources that it held when an earlier agent reported its
 // status. It returns the pod itself if these are the same, or if the status does not have them.
 func heldBefore(pod *v1.Pod) *v1.Pod {
-	// An agent that has observed a generation and reports no pending resize has allocated it.
-	allocated := pod.Status.ObservedGeneration == pod.Generation && reportedPending(pod).Type == ""
-	if allocated || !runtime.Resizable(pod) {
+	if !runtime.Resizable(pod) || allocated(pod) {
 		return pod
 	}
 	held := *pod
 	held.Spec.Containers = withReported(pod.Spec.Containers, pod.Status.ContainerStatuses)
 	held.Spec.InitContainers = withReported(pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
 	return resize.WithResources(pod, &held)
+}
+
+// asAllocated returns the pod for the checkpoint, with a status by which it holds the resources in
+// its spec. The status of its source may be older.
+func asAllocated(pod *v1.Pod) *v1.Pod {
+	if !runtime.Resizable(pod) || allocated(pod) {
+		return pod
+	}
+	kept := *pod
+	kept.Status.ObservedGeneration = pod.Generation
+	kept.Status.Conditions = slices.DeleteFunc(slices.Clone(pod.Status.Conditions), func(c v1.PodCondition) bool { return c.Type == v1.PodResizePending })
+	return &kept
+}
+
+// allocated reports whether the pod holds the resources in its spec by its status: an agent that
+// has observed a generation and reports no pending resize has allocated its resources.
+func allocated(pod *v1.Pod) bool {
+	return pod.Status.ObservedGeneration == pod.Generation && reportedPending(pod).Type == ""
 }
 
 // reportedPending returns the condition PodResizePending in the status of the pod, zero if there is

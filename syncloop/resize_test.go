@@ -112,6 +112,27 @@ func TestAResizeWhileNoAgentRan(t *testing.T) {
 	assert.True(t, pending)
 }
 
+// The checkpoint has what a pod holds, whatever the older status of its source says.
+func TestTheCheckpointHasWhatIsAllocated(t *testing.T) {
+	limits := syncloop.HandlerOptions{Admit: syncloop.Limits{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}}
+	older := func(s *v1.PodStatus) {
+		s.ObservedGeneration = 1
+		s.Conditions = []v1.PodCondition{{Type: v1.PodReady}, {Type: v1.PodResizePending, Status: v1.ConditionTrue}}
+	}
+	for wanted, held := range map[string]string{"1": "1", "3": "500m"} {
+		b := newHandler(t, limits)
+		b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m")})
+		b.HandlePodUpdates([]*v1.Pod{heldPod("web", wanted, "500m", older)})
+		next := newHandler(t, limits)
+		next.HandlePodAdditions([]*v1.Pod{b.kept.last})
+		assert.Equal(t, held, cpuOf(next.pods["uid-web"]))
+		_, pending := next.ResizePending("uid-web")
+		assert.False(t, pending, "nothing but what it holds is known")
+		assert.Equal(t, []string{"create web"}, next.workers.take())
+		assert.Len(t, b.pods["uid-web"].Status.Conditions, 2, "the pod is not changed")
+	}
+}
+
 // inCPU returns resources with this request and this limit of CPU.
 func inCPU(request, limit string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{
