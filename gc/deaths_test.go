@@ -1,0 +1,140 @@
+package gc_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// A crash loop leaves no more dead containers behind than the policy keeps, at each crash.
+func TestDeadContainersAreRemovedAtEachDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{}
+		c, err := gc.New(h, func(types.UID) bool { return false }, gc.Options{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		status := &runtime.PodStatus{PodRef: runtime.PodRef{UID: "u", Name: "web", Namespace: "ns"}}
+		add := func(id string, state runtime.ContainerState) {
+			ctr := runtime.ContainerStatus{}
+			ctr.ID, ctr.Name, ctr.State, ctr.CreatedAt = runtime.ContainerID{Type: "t", ID: id}, "main", state, time.Now()
+			status.Containers = append([]runtime.ContainerStatus{ctr}, status.Containers...)
+			time.Sleep(time.Second)
+		}
+		removed := func() []string {
+			t.Helper()
+			c.CollectPod(status)
+			c.CollectPod(status)
+			synctest.Wait()
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			out := h.removed
+			h.removed = nil
+			return out
+		}
+		add("1", runtime.ContainerExited)
+		assert.Empty(t, removed())
+		add("2", runtime.ContainerExited)
+		assert.Equal(t, []string{"1"}, removed())
+		status.Containers = status.Containers[:1]
+		add("3", runtime.ContainerRunning)
+		assert.Empty(t, removed())
+		assert.Zero(t, h.listed(), "without a list of all pods")
+
+		own, err := gc.New(h, func(types.UID) bool { return false }, gc.Options{Plan: func(gc.Input) gc.Removal { panic("not for one pod") }})
+		require.NoError(t, err)
+		own.CollectPod(status)
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+// A plan for single pods is called at each death of a container, and the collector survives its panic.
+func TestPodPlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{}
+		var inputs []gc.Input
+		c, err := gc.New(h, func(types.UID) bool { return false }, gc.Options{
+			Plan: func(gc.Input) gc.Removal { panic("not for one pod") },
+			PodPlan: func(in gc.Input) gc.Removal {
+				inputs = append(inputs, in)
+				if len(inputs) == 1 {
+					panic("a bug")
+				}
+				pod := in.Pods[0]
+				return gc.Removal{Containers: []gc.ContainerRemoval{{Pod: pod.PodRef, Container: pod.Containers[0]}}}
+			},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		ctr := runtime.ContainerStatus{}
+		ctr.ID, ctr.Name, ctr.State = runtime.ContainerID{Type: "t", ID: "1"}, "main", runtime.ContainerExited
+		status := &runtime.PodStatus{PodRef: runtime.PodRef{UID: "u", Name: "web", Namespace: "ns"}, Containers: []runtime.ContainerStatus{ctr}}
+		for range 2 {
+			c.CollectPod(status)
+			synctest.Wait()
+		}
+		assert.Len(t, inputs, 2)
+		assert.Len(t, inputs[1].Pods, 1)
+		assert.Equal(t, []string{"1"}, h.removed)
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+// stuck is a holder whose removals of one container hang.
+type stuck struct {
+	*holder
+	id string
+}
+
+func (s stuck) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
+	if id.ID == s.id {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.holder.RemoveContainer(ctx, id)
+}
+
+func TestADeadContainerThatCannotBeRemovedDoesNotDelayThoseOfOtherPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := stuck{&holder{}, "old-0"}
+		c, err := gc.New(h, func(types.UID) bool { return false }, gc.Options{})
+		require.NoError(t, err)
+		var want []string
+		for i := range 8 {
+			status := &runtime.PodStatus{PodRef: ref(fmt.Sprint("u", i))}
+			for _, of := range []string{"new", "old"} {
+				id := fmt.Sprint(of, "-", i)
+				ctr := runtime.ContainerStatus{}
+				ctr.ID, ctr.Name, ctr.State = runtime.ContainerID{Type: "t", ID: id}, "main", runtime.ContainerExited
+				status.Containers = append(status.Containers, ctr)
+			}
+			c.CollectPod(status)
+			if i > 0 {
+				want = append(want, fmt.Sprint("old-", i))
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		synctest.Wait()
+		h.mu.Lock()
+		assert.ElementsMatch(t, want, h.removed)
+		h.mu.Unlock()
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
