@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
@@ -81,6 +82,8 @@ type standalone struct {
 	*Agent
 	base string
 	http *http.Client
+	// config has the certificate of the client.
+	config *rest.Config
 }
 
 // newStandalone has the agent started with a configuration.
@@ -94,7 +97,10 @@ func newStandalone(t *testing.T, start func(config map[string]any) *Agent) *stan
 	}})
 	transport := &http.Transport{DialContext: agent.DialContext, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &standalone{agent, "https://127.0.0.1:10250", &http.Client{Transport: transport}}
+	return &standalone{
+		agent, "https://127.0.0.1:10250", &http.Client{Transport: transport},
+		&rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true, CertFile: cert, KeyFile: key}},
+	}
 }
 
 // post returns the status of the answer to a request, and its text.

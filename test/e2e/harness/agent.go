@@ -57,6 +57,10 @@ type AgentOptions struct {
 	Kubeconfig string
 	// Net is the network namespace of the agent. Default: that of its cluster, or a new one.
 	Net *NetNS
+	// Endpoint is the CRI endpoint. Default: that of its cluster.
+	Endpoint string
+	// Env are further variables of its environment.
+	Env []string
 }
 
 // Agent is a node agent on a cluster, or one whose containers are processes of the
@@ -104,7 +108,10 @@ func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 	if options.Net == nil {
 		options.Net = c.Net
 	}
-	return newAgent(t, c.Client, options.Net, c.Endpoint(), options)
+	if options.Endpoint == "" {
+		options.Endpoint = c.Endpoint()
+	}
+	return newAgent(t, c.Client, options.Net, options.Endpoint, options)
 }
 
 func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, options AgentOptions) *Agent {
@@ -210,7 +217,7 @@ func (a *Agent) Start(t testing.TB) {
 		args = append(args, "--kubeconfig", a.options.Kubeconfig)
 	}
 	args = append(args, a.options.Args...)
-	if a.process, err = start(a.net, a.LogPath(), nil, a.options.Binary, args...); err != nil {
+	if a.process, err = start(a.net, a.LogPath(), a.options.Env, a.options.Binary, args...); err != nil {
 		t.Fatal(err)
 	}
 }

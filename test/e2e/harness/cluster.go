@@ -142,6 +142,14 @@ func (c *Cluster) Kill(t testing.TB) {
 	}
 }
 
+// Stop ends containerd with SIGTERM; its shims and containers go on.
+func (c *Cluster) Stop(t testing.TB) {
+	t.Helper()
+	if err := c.containerd.stop(syscall.SIGTERM, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Preload pulls images of the registry before a test, so that what it measures
 // or times out is not the pull.
 func (c *Cluster) Preload(t testing.TB, names ...string) {

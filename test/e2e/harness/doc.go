@@ -13,6 +13,8 @@
 //     with the agent's.
 //   - An agent from [NewProcessAgent] has no cluster: its containers are processes
 //     of the host.
+//   - A [CRIProxy] stands for a runtime that has fewer calls. A [Gateway] resets the
+//     connections of clients.
 //   - A [Client] reads the containers through the CRI socket, without the agent, and
 //     is the bare client of the benchmarks.
 //

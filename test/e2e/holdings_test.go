@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
+)
+
+// holdings are what the process of an agent holds.
+type holdings struct {
+	// goroutines is their number by their stacks.
+	goroutines map[string]int
+	// files are what its descriptors stand for, sockets among them.
+	files []string
+}
+
+// count is the size of holdings.
+type count struct{ goroutines, sockets, files int }
+
+func (h *holdings) count() (c count) {
+	for _, n := range h.goroutines {
+		c.goroutines += n
+	}
+	for _, file := range h.files {
+		if strings.HasPrefix(file, "socket:") {
+			c.sockets++
+		}
+	}
+	c.files = len(h.files)
+	return c
+}
+
+// beyond returns an error with what is held beyond before, nil if that is nothing.
+func (h *holdings) beyond(before *holdings) error {
+	now, then := h.count(), before.count()
+	if now.goroutines <= then.goroutines && now.sockets <= then.sockets && now.files <= then.files {
+		return nil
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%+v before, %+v now", then, now)
+	if now.files > then.files || now.sockets > then.sockets {
+		fmt.Fprintf(&text, "\nopen before: %q\nopen now:    %q", before.files, h.files)
+	}
+	for _, stack := range slices.Sorted(maps.Keys(h.goroutines)) {
+		if n, were := h.goroutines[stack], before.goroutines[stack]; n > were && now.goroutines > then.goroutines {
+			fmt.Fprintf(&text, "\n%d goroutines, %d before:\n%s", n, were, stack)
+		}
+	}
+	return errors.New(text.String())
+}
+
+// holds counts what the agent holds. The connection of the count is among it.
+func (s *standalone) holds(t *testing.T) (*holdings, error) {
+	t.Helper()
+	h := &holdings{goroutines: map[string]int{}, files: s.OpenFiles(t)}
+	code, profile, err := (&clientOfPort{base: s.base, http: s.http}).request(http.MethodGet, "/debug/pprof/goroutine?debug=1")
+	s.http.CloseIdleConnections()
+	if err != nil || code != http.StatusOK {
+		return nil, fmt.Errorf("goroutines: %d %s %w", code, profile, err)
+	}
+	// The text has a paragraph for each stack: "n @ addresses", and a line for each function.
+	_, profile, _ = strings.Cut(profile, "\n")
+	for stack := range strings.SplitSeq(strings.TrimSpace(profile), "\n\n") {
+		head, functions, _ := strings.Cut(stack, "\n")
+		number, _, _ := strings.Cut(head, " @")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("goroutines: %q: %w", head, err)
+		}
+		h.goroutines[functions] += n
+	}
+	return h, nil
+}
+
+// restingCounts is how many counts in a row are those of an agent at rest.
+const restingCounts = 10
+
+// atRest returns what the agent holds when that does not change any more.
+func (s *standalone) atRest(t *testing.T) *holdings {
+	t.Helper()
+	var last *holdings
+	same := 0
+	Eventually(t, eventually, "the agent at rest", func() error {
+		now, err := s.holds(t)
+		if err != nil {
+			return err
+		}
+		if last != nil && now.count() == last.count() {
+			same++
+		} else {
+			same = 0
+		}
+		if last = now; same < restingCounts {
+			return fmt.Errorf("it holds %+v", now.count())
+		}
+		return nil
+	})
+	t.Logf("at rest the agent holds %+v", last.count())
+	return last
+}
+
+// awaitRest waits until the agent holds no more than before, and stays so.
+func (s *standalone) awaitRest(t *testing.T, before *holdings) {
+	t.Helper()
+	rested := 0
+	Eventually(t, eventually, "nothing of the sessions left in the agent", func() error {
+		now, err := s.holds(t)
+		if err == nil {
+			err = now.beyond(before)
+		}
+		if err != nil {
+			rested = 0
+			return err
+		}
+		if rested++; rested < restingCounts {
+			return fmt.Errorf("it holds %+v", now.count())
+		}
+		return nil
+	})
+}
