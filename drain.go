@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 )
 
@@ -114,7 +115,7 @@ func (w drainedWorkers) UpdatePod(u podworkers.Update) {
 // ends reports whether a worker only takes the pod down: it has ended in its source, or its
 // deletion was requested there.
 func ends(pod *v1.Pod) bool {
-	return pod.DeletionTimestamp != nil || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+	return pod.DeletionTimestamp != nil || runtime.IsPhaseTerminal(pod.Status.Phase)
 }
 
 // drainedCheckpoint is a checkpoint that keeps the pods that are desired and were refused

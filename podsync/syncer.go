@@ -192,7 +192,7 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	if !same {
 		api = s.setStatus(st, in, nil)
 	}
-	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
+	if runtime.IsPhaseTerminal(api.Phase) {
 		return podworkers.Result{Terminal: true}, nil
 	}
 	failed, recheck := s.mustFail(st, pod, observed, &api)

@@ -3,8 +3,6 @@ package podworkers
 import (
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -18,7 +16,7 @@ func begin(u Update, mark runtime.Mark) machine {
 	}
 	m.static = runtime.IsStatic(u.Pod)
 	m.mayStart = !m.static
-	m.end.inAPI = terminalPhase(u.Pod)
+	m.end.inAPI = runtime.IsPhaseTerminal(u.Pod.Status.Phase)
 	return m
 }
 
@@ -65,9 +63,4 @@ func merged(next *Update, u Update) *Update {
 		return &m
 	}
 	return &u
-}
-
-// terminalPhase reports whether the pod is in a final phase in the API.
-func terminalPhase(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
 }

@@ -184,7 +184,7 @@ func (m machine) apply(now time.Time, u Update) (machine, effects) {
 	}
 	m.end.deleted = m.end.deleted || u.Pod == nil || u.Pod.DeletionTimestamp != nil
 	var fx effects
-	if m.end.deleted || u.Type == Kill || m.pod != nil && terminalPhase(m.pod) {
+	if m.end.deleted || u.Type == Kill || m.pod != nil && runtime.IsPhaseTerminal(m.pod.Status.Phase) {
 		m, fx = m.requestEnd(now)
 	}
 	if !m.end.requested() {

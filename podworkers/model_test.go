@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // model is a simple view of the pods: the wishes of their users, and the calls that were
@@ -60,7 +61,7 @@ func (m *model) update(uid types.UID, u Update) {
 		p.status = true
 	}
 
-	switch ends := u.Pod != nil && (u.Pod.DeletionTimestamp != nil || terminalPhase(u.Pod)); {
+	switch ends := u.Pod != nil && (u.Pod.DeletionTimestamp != nil || runtime.IsPhaseTerminal(u.Pod.Status.Phase)); {
 	case u.Pod == nil && !before.Known():
 		p.run, p.orphan, p.mustEnd = false, true, true
 	case u.Pod == nil:

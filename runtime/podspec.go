@@ -58,6 +58,12 @@ func IsCritical(pod *v1.Pod) bool {
 	return IsStatic(pod) || IsMirror(pod) || HasCriticalPriority(pod)
 }
 
+// IsPhaseTerminal reports whether the phase is Succeeded or Failed. A pod in such a phase never
+// runs again.
+func IsPhaseTerminal(phase v1.PodPhase) bool {
+	return phase == v1.PodSucceeded || phase == v1.PodFailed
+}
+
 // ContainerKind is the list of the spec that a container is in.
 type ContainerKind int
 

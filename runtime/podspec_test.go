@@ -29,6 +29,14 @@ func TestOrigin(t *testing.T) {
 	assert.True(t, runtime.IsMirror(with(runtime.AnnotationConfigMirror, "")))
 }
 
+func TestIsPhaseTerminal(t *testing.T) {
+	for phase, want := range map[v1.PodPhase]bool{
+		"": false, v1.PodPending: false, v1.PodRunning: false, v1.PodUnknown: false, v1.PodSucceeded: true, v1.PodFailed: true,
+	} {
+		assert.Equal(t, want, runtime.IsPhaseTerminal(phase), phase)
+	}
+}
+
 func TestContainers(t *testing.T) {
 	spec := &v1.PodSpec{
 		InitContainers:      []v1.Container{{Name: "i1"}, {Name: "i2"}},

@@ -227,7 +227,7 @@ func mayRestart(pod *v1.Pod, container string, exitCode int32) bool {
 func (s *logStream) lives() bool {
 	for _, p := range s.agent.Pods() {
 		if p.UID == s.pod.UID {
-			return p.DeletionTimestamp == nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed
+			return p.DeletionTimestamp == nil && !runtime.IsPhaseTerminal(p.Status.Phase)
 		}
 	}
 	return false

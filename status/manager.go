@@ -220,7 +220,7 @@ func (m *Manager) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus)
 func (m *Manager) publish(r *record, always bool, now time.Time) {
 	i := r.live
 	holdBack := false
-	if final(i.status.Phase) && !i.finished && !final(i.pod.Status.Phase) && (i.out == nil || !final(i.out.Phase)) {
+	if runtime.IsPhaseTerminal(i.status.Phase) && !i.finished && !runtime.IsPhaseTerminal(i.pod.Status.Phase) && (i.out == nil || !runtime.IsPhaseTerminal(i.out.Phase)) {
 		if m.mayRun != nil {
 			holdBack = m.mayRun(r.ref.UID)
 		} else {

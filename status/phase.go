@@ -6,13 +6,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// final reports whether the phase is final.
-func final(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
-
 // urgent reports whether others wait for a change of the status: of readiness, or to a final
 // phase.
 func urgent(from, to *v1.PodStatus) bool {
-	return final(from.Phase) != final(to.Phase) || isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady)
+	return runtime.IsPhaseTerminal(from.Phase) != runtime.IsPhaseTerminal(to.Phase) || isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady)
 }
 
 // progress is the state of a container as far as the phase of its pod depends on it.

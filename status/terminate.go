@@ -22,7 +22,7 @@ func terminated(pod *v1.Pod, s v1.PodStatus) v1.PodStatus {
 			end(cs)
 		}
 	}
-	if !final(s.Phase) {
+	if !runtime.IsPhaseTerminal(s.Phase) {
 		s.Phase = v1.PodFailed
 	}
 	setConditions(pod, &s, isTrue(s.Conditions, v1.PodReadyToStartContainers), isTrue(s.Conditions, v1.PodInitialized))
@@ -87,7 +87,7 @@ func succeededOnce(s v1.ContainerState) bool {
 // sent is nil if there is none. Otherwise a pod in a final phase is not ready. outgoing
 // does not change s.
 func outgoing(pod *v1.Pod, sent *v1.PodStatus, s v1.PodStatus, holdBack bool) v1.PodStatus {
-	if !final(s.Phase) || sent != nil && final(sent.Phase) {
+	if !runtime.IsPhaseTerminal(s.Phase) || sent != nil && runtime.IsPhaseTerminal(sent.Phase) {
 		return s
 	}
 	s.Conditions = append([]v1.PodCondition(nil), s.Conditions...)

@@ -41,7 +41,7 @@ func checkTransition(pod *v1.Pod, old, s *v1.PodStatus) error {
 // empty reason or message is copied from the earlier status.
 func clampPhase(s *v1.PodStatus, before ...*v1.PodStatus) {
 	for _, b := range before {
-		if final(b.Phase) {
+		if runtime.IsPhaseTerminal(b.Phase) {
 			s.Phase, s.Reason, s.Message = b.Phase, b.Reason, b.Message
 			return
 		}

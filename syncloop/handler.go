@@ -286,7 +286,7 @@ func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
 		switch st := h.deps.Workers.State(pod.UID); {
 		case st.TerminationRequested() && st.HasConfig:
 			active = append(active, pod)
-		case final(pod.Status.Phase), pod.DeletionTimestamp != nil:
+		case runtime.IsPhaseTerminal(pod.Status.Phase), pod.DeletionTimestamp != nil:
 		default:
 			if refusal := admit(h.opts.Admit, AdmitRequest{Pod: pod, Active: active, Host: h.opts.Host}); refusal != nil {
 				h.refuse(pod, refusal)
@@ -426,7 +426,7 @@ func (h *Handler) HandlePodSyncs(pods []*v1.Pod) {
 // keep has the checkpoint keep the pod. A pod that is Succeeded or Failed in its source, or was
 // refused, is dropped: restored after a reboot, it might run again until the source can be read.
 func (h *Handler) keep(pod *v1.Pod) {
-	if _, stopping := h.stopping[pod.UID]; stopping || final(pod.Status.Phase) {
+	if _, stopping := h.stopping[pod.UID]; stopping || runtime.IsPhaseTerminal(pod.Status.Phase) {
 		h.drop(pod)
 		return
 	}
@@ -466,10 +466,8 @@ func (h *Handler) active(added []*v1.Pod) []*v1.Pod {
 // that the source has not received yet.
 func (h *Handler) finished(pod *v1.Pod) bool {
 	s, _ := h.deps.Status.Get(pod.UID)
-	return final(pod.Status.Phase) || final(s.Phase)
+	return runtime.IsPhaseTerminal(pod.Status.Phase) || runtime.IsPhaseTerminal(s.Phase)
 }
-
-func final(phase v1.PodPhase) bool { return phase == v1.PodFailed || phase == v1.PodSucceeded }
 
 // oldestFirst returns the pods sorted by creation time. Pods without one, such as static
 // pods, come first and keep their order.

@@ -21,7 +21,7 @@ func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 			pod = resize.WithResources(pod, old)
 		}
 		h.deps.Pods.Set(pod)
-		ended := final(pod.Status.Phase)
+		ended := runtime.IsPhaseTerminal(pod.Status.Phase)
 		if _, refused := h.refused[pod.UID]; (ended || probesDiffer(old, pod)) && !refused && !runtime.IsMirror(pod) {
 			h.keep(pod)
 		}

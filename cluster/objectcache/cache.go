@@ -97,7 +97,7 @@ func (c *Cache) Update(changed, removed []*v1.Pod) {
 
 // counts reports whether the references of a pod count: it is no mirror pod, and may run.
 func counts(pod *v1.Pod) bool {
-	return !runtime.IsMirror(pod) && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
+	return !runtime.IsMirror(pod) && !runtime.IsPhaseTerminal(pod.Status.Phase)
 }
 
 // refer sets the references of a pod. mu is held.

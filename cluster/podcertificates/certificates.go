@@ -204,7 +204,7 @@ func (c *Certificates) Update(changed, removed []*v1.Pod) {
 		gone[pod.UID] = true
 	}
 	for _, pod := range changed {
-		if final(pod) {
+		if runtime.IsPhaseTerminal(pod.Status.Phase) {
 			gone[pod.UID] = true
 		}
 	}
@@ -218,15 +218,11 @@ func (c *Certificates) Update(changed, removed []*v1.Pod) {
 func (c *Certificates) Retain(pods []*v1.Pod) {
 	keep := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
-		if !final(pod) {
+		if !runtime.IsPhaseTerminal(pod.Status.Phase) {
 			keep[pod.UID] = true
 		}
 	}
 	c.forgetPods(func(uid types.UID) bool { return !keep[uid] })
-}
-
-func final(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
 func (c *Certificates) forgetPods(gone func(types.UID) bool) {

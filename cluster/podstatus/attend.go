@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -87,7 +88,7 @@ func (s *Sink) finish(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodSta
 	if deleted {
 		return nil
 	}
-	reported := own == nil || final(obj.Status.Phase) || refused && final(own.Phase)
+	reported := own == nil || runtime.IsPhaseTerminal(obj.Status.Phase) || refused && runtime.IsPhaseTerminal(own.Phase)
 	if !reported || !s.opts.Ended(e.uid) {
 		s.look(e)
 		return nil

@@ -149,7 +149,7 @@ func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration 
 		}
 		return max(0, e.startAt.Sub(now))
 	}
-	if obj.DeletionTimestamp == nil || final(to.Phase) || !allEnded(to) {
+	if obj.DeletionTimestamp == nil || runtime.IsPhaseTerminal(to.Phase) || !allEnded(to) {
 		return 0
 	}
 	if e.held != own {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -36,7 +37,7 @@ func merge(known, own *v1.PodStatus) v1.PodStatus {
 		to.StartTime = known.StartTime
 	}
 	to.ObservedGeneration = max(own.ObservedGeneration, known.ObservedGeneration)
-	to.Conditions = mergeConditions(known, own, final(to.Phase))
+	to.Conditions = mergeConditions(known, own, runtime.IsPhaseTerminal(to.Phase))
 	return to
 }
 
@@ -83,13 +84,10 @@ func find(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// final reports whether the phase is final.
-func final(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
-
 // goesBack reports whether a change of the phase would go back (kubernetes#58711): a final
 // phase stays, and a Running pod does not become Pending.
 func goesBack(from, to v1.PodPhase) bool {
-	return final(from) && from != to || from == v1.PodRunning && (to == v1.PodPending || to == "")
+	return runtime.IsPhaseTerminal(from) && from != to || from == v1.PodRunning && (to == v1.PodPending || to == "")
 }
 
 // urgent reports whether others wait for the change: a final phase, or readiness.
@@ -98,7 +96,7 @@ func urgent(from, to *v1.PodStatus) bool {
 		c := find(s.Conditions, v1.PodReady)
 		return c != nil && c.Status == v1.ConditionTrue
 	}
-	return final(to.Phase) != final(from.Phase) || ready(from) != ready(to)
+	return runtime.IsPhaseTerminal(to.Phase) != runtime.IsPhaseTerminal(from.Phase) || ready(from) != ready(to)
 }
 
 // sameOwn reports whether two statuses of the API object have the same values in all that

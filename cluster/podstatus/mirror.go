@@ -46,7 +46,7 @@ func newMirror(static *v1.Pod, nodeName string, nodeUID types.UID) *v1.Pod {
 func usable(mirror, static *v1.Pod, own *v1.PodStatus) bool {
 	return mirror.DeletionTimestamp == nil &&
 		mirror.Annotations[runtime.AnnotationConfigMirror] == hashOf(static) &&
-		!(final(mirror.Status.Phase) && !final(own.Phase))
+		!(runtime.IsPhaseTerminal(mirror.Status.Phase) && !runtime.IsPhaseTerminal(own.Phase))
 }
 
 // mirrored returns the status for a mirror pod: a static pod has no generation of its own.

@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // requestTimeout is the time limit of one request.
@@ -213,7 +215,7 @@ func (t *Tokens) Update(changed, removed []*v1.Pod) {
 		gone[pod.UID] = true
 	}
 	for _, pod := range changed {
-		if final(pod) {
+		if runtime.IsPhaseTerminal(pod.Status.Phase) {
 			gone[pod.UID] = true
 		}
 	}
@@ -228,15 +230,11 @@ func (t *Tokens) Retain(pods []*v1.Pod) {
 	t.load.Do(t.restore)
 	keep := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
-		if !final(pod) {
+		if !runtime.IsPhaseTerminal(pod.Status.Phase) {
 			keep[pod.UID] = true
 		}
 	}
 	t.forgetPods(func(uid types.UID) bool { return !keep[uid] })
-}
-
-func final(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
 // forgetPods drops the tokens of the pods for which gone returns true.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Summary is the status of a pod in a few words.
@@ -37,8 +39,7 @@ func Summarize(pod *v1.Pod) Summary {
 	if initialized || conditionTrue(pod, v1.PodInitialized) {
 		s.main(pod, sidecars)
 	}
-	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-	if pod.DeletionTimestamp != nil && !ended {
+	if pod.DeletionTimestamp != nil && !runtime.IsPhaseTerminal(pod.Status.Phase) {
 		s.Status = "Terminating"
 	}
 	s.Status = Escape(s.Status)
