@@ -114,15 +114,7 @@ func (n *Node) buildSource() (err error) {
 	// What a pod refers to is known before any part of the agent has the pod.
 	observers := append([]podsource.Observer{
 		podsource.ObserverFunc(func(c podsource.Change) { n.objects.Update(c.Changed, c.Removed) }),
-		podsource.ObserverFunc(func(c podsource.Change) {
-			if c.Complete {
-				n.tokens.Retain(n.source.Pods())
-				n.certificates.Retain(n.source.Pods())
-			} else {
-				n.tokens.Update(c.Changed, c.Removed)
-				n.certificates.Update(c.Changed, c.Removed)
-			}
-		}),
+		podsource.ObserverFunc(n.forgetEnded),
 		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),
 	}, n.config.Observers...)
 	n.source, err = podsource.New(n.clients.pods, n.config.NodeName, podsource.Options{
@@ -130,6 +122,18 @@ func (n *Node) buildSource() (err error) {
 		Observers:  observers, Logger: n.named("podsource"),
 	})
 	return err
+}
+
+// forgetEnded has the tokens and certificates of pods forgotten that have ended or are gone.
+func (n *Node) forgetEnded(c podsource.Change) {
+	if !c.Complete {
+		n.tokens.Update(c.Changed, c.Removed)
+		n.certificates.Update(c.Changed, c.Removed)
+		return
+	}
+	pods := n.source.Pods()
+	n.tokens.Retain(pods)
+	n.certificates.Retain(pods)
 }
 
 func (n *Node) buildSink() (err error) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -199,30 +200,16 @@ func (c *Certificates) projection(k key, pod *v1.Pod, spec *v1.PodCertificatePro
 
 // Update forgets what it has of pods that are gone or have ended.
 func (c *Certificates) Update(changed, removed []*v1.Pod) {
-	gone := map[types.UID]bool{}
-	for _, pod := range removed {
-		gone[pod.UID] = true
-	}
-	for _, pod := range changed {
-		if runtime.IsPhaseTerminal(pod.Status.Phase) {
-			gone[pod.UID] = true
-		}
-	}
-	if len(gone) > 0 {
-		c.forgetPods(func(uid types.UID) bool { return gone[uid] })
+	if ended := podsets.Ended(changed, removed); len(ended) > 0 {
+		c.forgetPods(ended.Has)
 	}
 }
 
 // Retain forgets what it has of all pods but these, which are all pods of the API server on
 // this node.
 func (c *Certificates) Retain(pods []*v1.Pod) {
-	keep := make(map[types.UID]bool, len(pods))
-	for _, pod := range pods {
-		if !runtime.IsPhaseTerminal(pod.Status.Phase) {
-			keep[pod.UID] = true
-		}
-	}
-	c.forgetPods(func(uid types.UID) bool { return !keep[uid] })
+	active := podsets.Active(pods)
+	c.forgetPods(func(uid types.UID) bool { return !active.Has(uid) })
 }
 
 func (c *Certificates) forgetPods(gone func(types.UID) bool) {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
 )
 
 // requestTimeout is the time limit of one request.
@@ -210,17 +210,8 @@ func answered(err error) bool {
 // Update takes changes of the pods of the API server: those that are new or have changed,
 // and those that do not exist any more. It does not block.
 func (t *Tokens) Update(changed, removed []*v1.Pod) {
-	gone := map[types.UID]bool{}
-	for _, pod := range removed {
-		gone[pod.UID] = true
-	}
-	for _, pod := range changed {
-		if runtime.IsPhaseTerminal(pod.Status.Phase) {
-			gone[pod.UID] = true
-		}
-	}
-	if len(gone) > 0 {
-		t.forgetPods(func(uid types.UID) bool { return gone[uid] })
+	if ended := podsets.Ended(changed, removed); len(ended) > 0 {
+		t.forgetPods(ended.Has)
 	}
 }
 
@@ -228,13 +219,8 @@ func (t *Tokens) Update(changed, removed []*v1.Pod) {
 // node. It is called after a complete list: pods may have gone while no agent ran.
 func (t *Tokens) Retain(pods []*v1.Pod) {
 	t.load.Do(t.restore)
-	keep := make(map[types.UID]bool, len(pods))
-	for _, pod := range pods {
-		if !runtime.IsPhaseTerminal(pod.Status.Phase) {
-			keep[pod.UID] = true
-		}
-	}
-	t.forgetPods(func(uid types.UID) bool { return !keep[uid] })
+	active := podsets.Active(pods)
+	t.forgetPods(func(uid types.UID) bool { return !active.Has(uid) })
 }
 
 // forgetPods drops the tokens of the pods for which gone returns true.
