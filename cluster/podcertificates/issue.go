@@ -74,14 +74,14 @@ func (c *Certificates) Run(ctx context.Context) error {
 		case <-next.C:
 		case <-c.changed:
 		}
-		due, events := c.due(time.Now())
+		due, events, at := c.due(time.Now())
+		if !at.IsZero() {
+			next.Reset(time.Until(at))
+		}
 		for _, e := range events {
 			c.opts.Event.Emit(e)
 		}
 		c.requestAll(ctx, due)
-		if wait, any := c.untilNext(time.Now()); any {
-			next.Reset(wait)
-		}
 	}
 }
 
@@ -95,7 +95,7 @@ func (c *Certificates) readFailed(err error, first bool) {
 }
 
 // requestAt returns when a request of the projection is to be made or repeated. mu is held.
-func (p *projection) requestAt() (at time.Time, any bool) {
+func (p *projection) requestAt() (at time.Time, ok bool) {
 	switch {
 	case p.refused != nil || p.pending != nil && p.pending.seen:
 		return at, false
@@ -108,56 +108,41 @@ func (p *projection) requestAt() (at time.Time, any bool) {
 	}
 }
 
-// due returns the projections for which a request is to be made, and events that are due.
-func (c *Certificates) due(now time.Time) (due []*projection, events []runtime.Event) {
+// due returns the projections for which a request is to be made now, events that are due, and
+// when something is due next; zero if nothing will be.
+func (c *Certificates) due(now time.Time) (due []*projection, events []runtime.Event, next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	reached := func(at time.Time) bool {
+		if !at.After(now) {
+			return true
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+		return false
+	}
 	for _, p := range c.projections {
-		if at, any := p.requestAt(); any && !at.After(now) {
+		if at, ok := p.requestAt(); ok && reached(at) {
 			due = append(due, p)
 		}
 		if p.issued == nil || p.refused != nil {
 			continue
 		}
-		if at := &p.issued.overdueAt; !at.IsZero() && !at.After(now) {
+		if at := &p.issued.overdueAt; !at.IsZero() && reached(*at) {
 			*at = time.Time{}
 			events = append(events, p.warning("CertificateOverdueForRefresh", "PodCertificate refresh overdue"))
 		}
-		if at := &p.issued.expiredAt; !at.IsZero() && !at.After(now) {
+		if at := &p.issued.expiredAt; !at.IsZero() && reached(*at) {
 			*at = time.Time{}
 			events = append(events, p.warning("CertificateExpired", "PodCertificate expired"))
 		}
 	}
-	return due, events
+	return due, events, next
 }
 
 func (p *projection) warning(reason, message string) runtime.Event {
 	return runtime.Event{Pod: runtime.RefOf(p.pod), Type: v1.EventTypeWarning, Reason: reason, Message: message}
-}
-
-// untilNext returns the time until something is due; false if nothing will be.
-func (c *Certificates) untilNext(now time.Time) (wait time.Duration, any bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := func(next time.Time) {
-		if d := next.Sub(now); !any || d < wait {
-			wait, any = d, true
-		}
-	}
-	for _, p := range c.projections {
-		if next, is := p.requestAt(); is {
-			at(next)
-		}
-		if p.issued == nil || p.refused != nil {
-			continue
-		}
-		for _, next := range []time.Time{p.issued.overdueAt, p.issued.expiredAt} {
-			if !next.IsZero() {
-				at(next)
-			}
-		}
-	}
-	return max(wait, 0), any
 }
 
 func (c *Certificates) requestAll(ctx context.Context, due []*projection) {
@@ -205,6 +190,7 @@ func (c *Certificates) request(ctx context.Context, p *projection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	pend.sent, pend.lostAt = true, time.Now().Add(lostAfter)
+	c.touch()
 }
 
 // prepare makes a key and a request.
