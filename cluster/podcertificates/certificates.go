@@ -30,6 +30,7 @@ var (
 	errUnknownType = errors.New("unknown type")
 	errNoNode      = errors.New("the node object is not known yet")
 	errNoPod       = errors.New("the API server does not have the pod")
+	errEnded       = errors.New("the pod has ended")
 )
 
 // Options are the settings of [Certificates]. NodeUID is required.
@@ -190,12 +191,17 @@ func (c *Certificates) projection(k key, pod *v1.Pod, spec *v1.PodCertificatePro
 	if ok || c.opts.Pod == nil {
 		return p, nil
 	}
-	// After it was added: a pod that goes now is forgotten by Update.
-	if _, known := c.opts.Pod(k.pod); !known {
-		c.forgetPods(func(uid types.UID) bool { return uid == k.pod })
-		return nil, fmt.Errorf("%w: %w", ErrNotIssued, errNoPod)
+	// After it was added: Update forgets a pod that ends from now on.
+	current, known := c.opts.Pod(k.pod)
+	if known && !runtime.IsPhaseTerminal(current.Status.Phase) {
+		return p, nil
 	}
-	return p, nil
+	c.forgetPods(func(uid types.UID) bool { return uid == k.pod })
+	err := errNoPod
+	if known {
+		err = errEnded
+	}
+	return nil, fmt.Errorf("%w: %w", ErrNotIssued, err)
 }
 
 // Update forgets what it has of pods that are gone or have ended.

@@ -50,7 +50,7 @@ type world struct {
 	created []*certificatesv1.PodCertificateRequest
 	changed []types.UID
 	events  []string
-	gone    bool // the pod
+	pod     *v1.Pod // as the API server has it; nil if it does not
 	log     strings.Builder
 }
 
@@ -62,7 +62,7 @@ var spec = &v1.PodCertificateProjection{
 
 func run(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, client: fake.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "default", UID: "robot-uid"}})}
+		w := &world{t: t, pod: web, client: fake.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "default", UID: "robot-uid"}})}
 		w.client.PrependReactor("create", "podcertificaterequests", w.create)
 		var err error
 		w.Certificates, err = podcertificates.New(w.client, "node-1", podcertificates.Options{
@@ -70,7 +70,7 @@ func run(t *testing.T, test func(w *world)) {
 			Pod: func(types.UID) (*v1.Pod, bool) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				return web, !w.gone
+				return w.pod, w.pod != nil
 			},
 			Changed: func(uid types.UID) {
 				w.mu.Lock()
@@ -411,11 +411,15 @@ func TestPodGone(t *testing.T) {
 	t.Parallel()
 	ended := web.DeepCopy()
 	ended.Status.Phase = v1.PodSucceeded
-	for name, end := range map[string]func(w *world){
-		"removed":      func(w *world) { w.Update(nil, []*v1.Pod{web}) },
-		"ended":        func(w *world) { w.Update([]*v1.Pod{ended}, nil) },
-		"not in list":  func(w *world) { w.Retain(nil) },
-		"ended, lists": func(w *world) { w.Retain([]*v1.Pod{ended}) },
+	for name, tc := range map[string]struct {
+		end  func(w *world)
+		pod  *v1.Pod
+		want string
+	}{
+		"removed":      {func(w *world) { w.Update(nil, []*v1.Pod{web}) }, nil, "the API server does not have the pod"},
+		"ended":        {func(w *world) { w.Update([]*v1.Pod{ended}, nil) }, ended, "the pod has ended"},
+		"not in list":  {func(w *world) { w.Retain(nil) }, nil, "the API server does not have the pod"},
+		"ended, lists": {func(w *world) { w.Retain([]*v1.Pod{ended}) }, ended, "the pod has ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -427,12 +431,12 @@ func TestPodGone(t *testing.T) {
 				w.answer(issued, certificate("1"))
 				_, _, err = w.get()
 				require.NoError(t, err)
-				end(w)
 				w.mu.Lock()
-				w.gone = true
+				w.pod = tc.pod
 				w.mu.Unlock()
+				tc.end(w)
 				_, _, err = w.get()
-				require.EqualError(t, err, "credential bundle is not issued yet: the API server does not have the pod")
+				require.EqualError(t, err, "credential bundle is not issued yet: "+tc.want)
 				time.Sleep(24 * time.Hour)
 				_, n := w.latest()
 				assert.Equal(t, 1, n, "nothing is refreshed")
