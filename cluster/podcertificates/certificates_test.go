@@ -46,7 +46,8 @@ type world struct {
 
 	mu      sync.Mutex
 	fail    error // of each request that is made
-	lost    bool  // the answer of the API server is lost
+	lost    bool  // the answer of the API server is lost; the request arrives after late
+	late    time.Duration
 	created []*certificatesv1.PodCertificateRequest
 	changed []types.UID
 	events  []string
@@ -113,8 +114,19 @@ func (w *world) create(a clienttesting.Action) (bool, kruntime.Object, error) {
 		return false, nil, nil
 	}
 	w.lost = false
-	go func() { _ = w.client.Tracker().Create(a.GetResource(), object, object.Namespace) }()
+	late := w.late
+	go func() {
+		time.Sleep(late)
+		_ = w.client.Tracker().Create(a.GetResource(), object, object.Namespace)
+	}()
 	return true, nil, errors.New("connection reset by peer")
+}
+
+// set sets the error of each request that is made.
+func (w *world) set(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail = err
 }
 
 // get asks for the certificate of the first source of a volume.
@@ -338,47 +350,6 @@ func TestClockAhead(t *testing.T) {
 			_, n = w.latest()
 			assert.Equal(t, before+1, n)
 		}
-	})
-}
-
-func TestErrors(t *testing.T) {
-	t.Parallel()
-	run(t, func(w *world) {
-		w.fail = apierrors.NewForbidden(certificatesv1.Resource("podcertificaterequests"), "", errors.New("no"))
-		_, _, err := w.get()
-		require.ErrorIs(t, err, podcertificates.ErrNotIssued)
-		require.ErrorContains(t, err, "while creating on API: podcertificaterequests.certificates.k8s.io is forbidden: no")
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		w.mu.Lock()
-		w.fail = nil
-		w.mu.Unlock()
-		time.Sleep(2 * time.Minute)
-		w.answer(issued, certificate("1"))
-		_, _, err = w.get()
-		require.NoError(t, err)
-		assert.Equal(t, 1, strings.Count(w.log.String(), "cannot be requested"), "%s", w.log.String())
-	})
-}
-
-// A request whose answer was lost is repeated as it was.
-func TestLostAnswer(t *testing.T) {
-	t.Parallel()
-	run(t, func(w *world) {
-		w.lost = true
-		_, _, err := w.get()
-		require.Error(t, err)
-		time.Sleep(time.Minute)
-		_, _ = w.latest()
-		list, err := w.client.CertificatesV1().PodCertificateRequests("").List(w.t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		assert.Len(t, list.Items, 1)
-		w.answer(issued, certificate("1"))
-		key, _, err := w.get()
-		require.NoError(t, err)
-		csr, err := x509.ParseCertificateRequest(list.Items[0].Spec.StubPKCS10Request)
-		require.NoError(t, err)
-		assert.Equal(t, parseKey(t, key).(ed25519.PrivateKey).Public(), csr.PublicKey)
 	})
 }
 

@@ -2,7 +2,6 @@ package podcertificates
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -12,11 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -159,22 +158,26 @@ func (c *Certificates) requestAll(ctx context.Context, due []*projection) {
 
 // request makes a request for the projection, or repeats one that may not have arrived.
 func (c *Certificates) request(ctx context.Context, p *projection) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	c.mu.Lock()
-	if p.pending != nil && p.pending.sent { // it was sent, and has never appeared
+	if at, ok := p.requestAt(); !ok || at.After(time.Now()) || c.projections[p.key] != p {
+		c.mu.Unlock() // it was answered, or the pod has ended, while it waited for its turn
+		return
+	}
+	if p.pending != nil && p.pending.sent { // it has never appeared
 		c.drop(p)
 	}
 	pend := p.pending
 	c.mu.Unlock()
 	if pend == nil {
 		var err error
-		if pend, err = c.prepare(ctx, p); err != nil {
-			c.failed(ctx, p, err)
+		if pend, err = c.prepare(limited, p); err != nil {
+			c.failed(ctx, p, nil, err)
 			return
 		}
 		c.mu.Lock()
-		if c.projections[p.key] != p { // the pod has gone
+		if c.projections[p.key] != p { // the pod has ended
 			c.mu.Unlock()
 			return
 		}
@@ -183,8 +186,8 @@ func (c *Certificates) request(ctx context.Context, p *projection) {
 		c.requests[pend.name()] = p
 		c.mu.Unlock()
 	}
-	if err := c.server.create(ctx, pend.object); err != nil {
-		c.failed(ctx, p, fmt.Errorf("while creating on API: %w", err))
+	if err := c.server.create(limited, pend.object); err != nil {
+		c.failed(ctx, p, pend, fmt.Errorf("while creating on API: %w", err))
 		return
 	}
 	c.mu.Lock()
@@ -223,15 +226,18 @@ func (c *Certificates) prepare(ctx context.Context, p *projection) (*pending, er
 	}}, nil
 }
 
-// failed notes that a try has failed. The request is repeated as it is only if nobody knows
-// whether the API server has it.
-func (c *Certificates) failed(ctx context.Context, p *projection, err error) {
-	if errors.Is(context.Cause(ctx), context.Canceled) {
+// failed notes that a try has failed; pend is the request that was sent, nil if there is none. It
+// is repeated as it is, because it may have arrived, unless the API server has refused it.
+func (c *Certificates) failed(ctx context.Context, p *projection, pend *pending, err error) {
+	if ctx.Err() != nil {
 		return // the agent ends
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) && !apierrors.IsTimeout(err) {
+	if p.pending != pend || pend != nil && pend.seen {
+		return // it has arrived, or the pod has ended
+	}
+	if outage.Answered(err) {
 		c.drop(p)
 	}
 	c.retryLater(p, err)

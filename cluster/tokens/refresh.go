@@ -175,7 +175,7 @@ func (t *Tokens) refreshOne(ctx context.Context, k key) {
 		t.mu.Unlock()
 		return
 	}
-	if answered(err) && e.expired(time.Now()) {
+	if outage.Answered(err) && e.expired(time.Now()) {
 		t.forget(k) // Token requests another one if it is needed
 	}
 	e.failures++

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
 )
 
@@ -130,7 +130,7 @@ func (t *Tokens) Token(ctx context.Context, namespace, serviceAccount string, re
 	switch {
 	case err == nil:
 		return token, nil
-	case held != nil && ctx.Err() == nil && !answered(err):
+	case held != nil && ctx.Err() == nil && !outage.Answered(err):
 		return held.token, nil
 	default:
 		return nil, fmt.Errorf("failed to fetch token: %w", err)
@@ -194,17 +194,6 @@ func (t *Tokens) begin(pod types.UID) (end func() (gone bool)) {
 func missing(err error) bool {
 	// A proxy, and a server that does not have the resource, answer 404 without an object.
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-}
-
-// answered reports whether the error is an answer of the API server about the request, and
-// not one that says that it cannot answer now.
-func answered(err error) bool {
-	status := apierrors.APIStatus(nil)
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code < http.StatusInternalServerError && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
 }
 
 // Update takes changes of the pods of the API server: those that are new or have changed,

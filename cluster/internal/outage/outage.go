@@ -4,10 +4,12 @@ package outage
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -105,6 +107,18 @@ func Ended(client kubernetes.Interface) <-chan struct{} {
 		return c.signal.Ended()
 	}
 	return nil
+}
+
+// Answered reports whether the error is the API server's answer to the request. It is not if there
+// was no answer, or if the answer is that the server cannot answer now: the request may have been
+// carried out then, and may succeed later.
+func Answered(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code < http.StatusInternalServerError && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
 }
 
 // Wait waits for the duration, or until ended is closed. It returns the cause of ctx if that

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -65,6 +67,23 @@ func TestSignal(t *testing.T) {
 	}
 	assert.LessOrEqual(t, len(s.failing), maxFailing)
 	assert.True(t, signals(func() { ask(t.Context(), 200, "GET", fmt.Sprint("/", 10*maxFailing-1)) }))
+}
+
+func TestAnswered(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]bool{
+		errors.New("connection reset by peer"):                                  false,
+		context.DeadlineExceeded:                                                false,
+		apierrors.NewTimeoutError("", 1):                                        false,
+		apierrors.NewTooManyRequests("", 1):                                     false,
+		apierrors.NewServiceUnavailable(""):                                     false,
+		apierrors.NewInternalError(errors.New("etcdserver: request timed out")): false,
+		apierrors.NewBadRequest(""):                                             true,
+		apierrors.NewUnauthorized(""):                                           true,
+		fmt.Errorf("while creating it: %w", apierrors.NewConflict(schema.GroupResource{}, "", nil)): true,
+	} {
+		assert.Equal(t, want, Answered(err), "%v", err)
+	}
 }
 
 func TestClient(t *testing.T) {
