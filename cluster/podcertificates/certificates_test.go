@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -43,6 +44,7 @@ type world struct {
 	*podcertificates.Certificates
 	t      *testing.T
 	client *fake.Clientset
+	signal outage.Signal
 
 	mu      sync.Mutex
 	fail    error // of each request that is made
@@ -66,7 +68,7 @@ func run(t *testing.T, test func(w *world)) {
 		w := &world{t: t, pod: web, client: fake.NewClientset(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "default", UID: "robot-uid"}})}
 		w.client.PrependReactor("create", "podcertificaterequests", w.create)
 		var err error
-		w.Certificates, err = podcertificates.New(w.client, "node-1", podcertificates.Options{
+		w.Certificates, err = podcertificates.New(w.signal.Client(w.client), "node-1", podcertificates.Options{
 			NodeUID: func() types.UID { return "node-uid" },
 			Pod: func(types.UID) (*v1.Pod, bool) {
 				w.mu.Lock()

@@ -18,8 +18,9 @@
 //     key is in memory and in the volume of the pod, nowhere else: in no log, event or error.
 //   - A request that may have been sent is repeated with the same name and key, so that a lost
 //     answer does not cause a second request.
-//   - Errors are repeated after 100 ms to 1 min. A request that was deleted without an answer, or
-//     does not appear within 10 minutes, is replaced by a new one.
+//   - What fails is repeated after 100 ms to 1.5 min, and with package cluster when an outage of the
+//     API server ends. A request that was deleted without an answer, or does not appear within 10
+//     minutes, is replaced by a new one.
 //   - A certificate is refreshed at the time that the signer has set, plus a random delay of up
 //     to 5 minutes, but at most half of the time that is left until the certificate expires.
 //     Until a refresh has succeeded, the pod has the old certificate.

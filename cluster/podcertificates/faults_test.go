@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 )
 
@@ -33,6 +34,22 @@ func TestErrors(t *testing.T) {
 		_, _, err = w.get()
 		require.NoError(t, err)
 		assert.Equal(t, 1, strings.Count(w.log.String(), "cannot be requested"), "%s", w.log.String())
+	})
+}
+
+// The end of an outage ends the back-off.
+func TestOutageEnds(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		w.set(errors.New("connection refused"))
+		_, _, err := w.get()
+		require.ErrorContains(t, err, "connection refused")
+		time.Sleep(time.Hour)
+		w.set(nil)
+		apitest.EndOutage(t.Context(), &w.signal)
+		w.answer(issued, certificate("1"))
+		_, _, err = w.get()
+		require.NoError(t, err)
 	})
 }
 

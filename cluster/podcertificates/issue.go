@@ -66,12 +66,16 @@ func (c *Certificates) Run(ctx context.Context) error {
 	}
 	next := time.NewTimer(0)
 	defer next.Stop()
+	ended := outage.Ended(c.server.client)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
 		case <-c.changed:
+		case <-ended:
+			ended = outage.Ended(c.server.client)
+			c.outageEnded(time.Now())
 		}
 		due, events, at := c.due(time.Now())
 		if !at.IsZero() {
@@ -81,6 +85,17 @@ func (c *Certificates) Run(ctx context.Context) error {
 			c.opts.Event.Emit(e)
 		}
 		c.requestAll(ctx, due)
+	}
+}
+
+// outageEnded ends the back-off of all projections.
+func (c *Certificates) outageEnded(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.projections {
+		if p.retryAt.After(now) {
+			p.retryAt = now
+		}
 	}
 }
 

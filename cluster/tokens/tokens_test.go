@@ -196,13 +196,6 @@ func TestServerAway(t *testing.T) {
 	})
 }
 
-// answer is a transport whose responses have the code.
-type answer int
-
-func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: int(a), Body: http.NoBody}, nil
-}
-
 // At the end of an outage pods whose tokens could not be had are synced at once, and what could
 // not be refreshed is.
 func TestOutageEnds(t *testing.T) {
@@ -217,13 +210,7 @@ func TestOutageEnds(t *testing.T) {
 		time.Sleep(590 * time.Second)
 		synctest.Wait()
 		w.set(nil)
-		for _, code := range []answer{500, 200} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://api/lease", http.NoBody)
-			require.NoError(t, err)
-			resp, err := w.signal.Transport(code).RoundTrip(r)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-		}
+		apitest.EndOutage(t.Context(), &w.signal)
 		synctest.Wait()
 		w.mu.Lock()
 		defer w.mu.Unlock()

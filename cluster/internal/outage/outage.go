@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/watchlist"
 )
 
 // maxFailing is the number of requests that are remembered because they have failed. When there
@@ -97,6 +98,12 @@ func (s *Signal) Client(client kubernetes.Interface) kubernetes.Interface {
 type signalled struct {
 	kubernetes.Interface
 	signal *Signal
+}
+
+// IsWatchListSemanticsUnSupported passes on what client-go's reflector asks a client: fake ones
+// cannot begin a watch with a list.
+func (c signalled) IsWatchListSemanticsUnSupported() bool {
+	return watchlist.DoesClientNotSupportWatchListSemantics(c.Interface)
 }
 
 // Ended returns a channel that is closed by the next signal of the client. It is nil if the

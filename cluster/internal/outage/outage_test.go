@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/util/watchlist"
 )
 
 // answer is a transport that answers with its code, or fails if that is 0.
@@ -91,7 +93,10 @@ func TestClient(t *testing.T) {
 	plain := fake.NewClientset()
 	assert.Nil(t, Ended(plain))
 	var s Signal
-	ended := Ended(s.Client(plain))
+	client := s.Client(plain)
+	assert.True(t, watchlist.DoesClientNotSupportWatchListSemantics(client), "a fake client")
+	assert.False(t, watchlist.DoesClientNotSupportWatchListSemantics(s.Client(&kubernetes.Clientset{})))
+	ended := Ended(client)
 	s.failed(request{"GET", "/"})
 	s.succeeded(request{"GET", "/"})
 	require.NoError(t, Wait(t.Context(), time.Hour, ended))
