@@ -18,7 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// patience is how long a volume waits for its first certificate.
+// patience is how long PodCertificate waits for the first certificate.
 const patience = time.Second
 
 var (
@@ -37,7 +37,8 @@ var (
 type Options struct {
 	// NodeUID returns the UID of the node object, and "" while there is none. Requests name it.
 	NodeUID func() types.UID
-	// Pod returns the pod of the API server on this node. Others get no certificate. nil: all do.
+	// Pod returns a pod of the API server on this node. Other pods, and pods that have ended, get no
+	// certificate. If nil, all pods do.
 	Pod func(types.UID) (*v1.Pod, bool)
 	// Changed is called when a certificate of the pod was issued or refused. It must not block.
 	// Agent.Sync brings it to the volume. nil: the next sync of the pod does that.
@@ -106,7 +107,7 @@ type projection struct {
 	// pod and spec do not change: the volumes of a pod do not.
 	pod  *v1.Pod
 	spec *v1.PodCertificateProjection
-	// required is when it was asked for first.
+	// required is the time of the first call of PodCertificate.
 	required time.Time
 	// settled is closed when the first request was answered.
 	settled chan struct{}
@@ -128,7 +129,7 @@ type projection struct {
 type certificate struct {
 	key, chain []byte // PEM
 	refreshAt  time.Time
-	// overdueAt and expiredAt are when the user is told; zero if that is done.
+	// overdueAt and expiredAt are the times of two warning events; zero after the event.
 	overdueAt, expiredAt time.Time
 }
 
@@ -136,9 +137,9 @@ type certificate struct {
 type pending struct {
 	object *certificatesv1.PodCertificateRequest
 	key    []byte // PEM
-	// sent means that the API server has it, and seen that the watch has delivered it.
+	// sent means that the API server has accepted it, and seen that the watch has delivered it.
 	sent, seen bool
-	// lostAt is when it counts as deleted if it was sent and not seen.
+	// lostAt is the time at which it counts as deleted if it was sent and not seen.
 	lostAt time.Time
 }
 
@@ -147,8 +148,8 @@ func (p *pending) name() types.NamespacedName {
 }
 
 // PodCertificate returns the private key and the certificates of a source of a volume, in PEM
-// format. The first call has them requested, and waits up to a second. Its error wraps
-// [ErrNotIssued] or [ErrRefused].
+// format, which must not be changed. The first call begins the request, and waits up to a second
+// for the certificate. The error wraps [ErrNotIssued] or [ErrRefused].
 func (c *Certificates) PodCertificate(ctx context.Context, pod *v1.Pod, volume string, source int, spec *v1.PodCertificateProjection) (keyPEM, chain []byte, err error) {
 	p, err := c.projection(key{pod.UID, volume, source}, pod, spec)
 	if err != nil {

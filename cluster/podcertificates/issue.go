@@ -25,13 +25,13 @@ const (
 	requestTimeout = 30 * time.Second
 	// maxRequests is the number of keys that are made and requested at the same time.
 	maxRequests = 4
-	// lostAfter is when a request that never appeared counts as deleted, and overdueAfter when a
-	// certificate counts as overdue, after its refresh was due. Both are kubelet's.
+	// lostAfter is the time after which a request that the watch has not delivered counts as deleted.
+	// overdueAfter is the time after which a refresh that was due counts as overdue. Both are kubelet's.
 	lostAfter    = 10 * time.Minute
 	overdueAfter = 10 * time.Minute
 	// maxJitter is the longest delay of a refresh, kubelet's.
 	maxJitter = 5 * time.Minute
-	// minUse is how long a certificate is used at least: clocks may differ.
+	// minUse is the least time between a certificate and its refresh: clocks may differ.
 	minUse = time.Minute
 )
 

@@ -1,5 +1,5 @@
-// Package outage tells all parts of a node at once that the API server answers again. So each
-// part may repeat what has failed seldom: it is enough that one of them tries every few seconds.
+// Package outage signals to all parts of a node that the API server answers again. With it they can
+// have long back-offs: it is enough that one of them tries every few seconds.
 package outage
 
 import (
@@ -14,17 +14,17 @@ import (
 	"k8s.io/client-go/util/watchlist"
 )
 
-// maxFailing is the number of requests that are remembered because they have failed. When there
-// are more, the older ones are forgotten: a few are enough to notice the end of an outage.
+// maxFailing bounds the set of requests that have failed. A full set is emptied: a few requests are
+// enough to notice the end of an outage.
 const maxFailing = 256
 
-// Signal is sent when a request succeeds that has failed before. A request is its method and
-// its path, so that one that always fails, as one that is forbidden, neither sends the signal nor
-// keeps it from being sent. The zero value is ready. The methods are safe for concurrent use.
+// Signal is sent when a request succeeds after one with the same method and path has failed. A
+// request that always fails, for example because it is forbidden, neither sends the signal nor
+// prevents it. The zero value is ready. The methods are safe for concurrent use.
 type Signal struct {
 	mu      sync.Mutex
 	failing map[request]struct{}
-	// ended is closed by the next signal; nil if nobody waits.
+	// ended is closed by the next signal; nil if Ended was not called since the last one.
 	ended chan struct{}
 }
 
@@ -63,8 +63,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper returns the transport that is wrapped, for client-go.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-// failed reports whether a response with the code may be that of an outage. That something does
-// not exist is none.
+// failed reports whether a response with the code may be that of an outage. 404 is not: it is the
+// normal response for an object that does not exist.
 func failed(code int) bool { return code >= http.StatusBadRequest && code != http.StatusNotFound }
 
 func (s *Signal) failed(key request) {
@@ -89,8 +89,8 @@ func (s *Signal) succeeded(key request) {
 	}
 }
 
-// Client returns the client with the signal, for [Ended]. Its transport is to be one of the
-// signal.
+// Client returns the client, with the signal for [Ended]. The client must use a transport of
+// [Signal.Transport].
 func (s *Signal) Client(client kubernetes.Interface) kubernetes.Interface {
 	return signalled{client, s}
 }
@@ -100,15 +100,15 @@ type signalled struct {
 	signal *Signal
 }
 
-// IsWatchListSemanticsUnSupported passes on what client-go's reflector asks a client: fake ones
-// cannot begin a watch with a list.
+// IsWatchListSemanticsUnSupported implements an optional interface of client-go's reflector. Fake
+// clients have it, because their watches do not send initial events.
 func (c signalled) IsWatchListSemanticsUnSupported() bool {
 	return watchlist.DoesClientNotSupportWatchListSemantics(c.Interface)
 }
 
-// Ended returns a channel that is closed by the next signal of the client. It is nil if the
-// client has none. It is to be called before a request that may fail, so that a signal between
-// the failure and the wait is not missed.
+// Ended returns a channel that is closed by the next signal of the client. The channel is nil if the
+// client has no signal. Call Ended before a request that may fail: otherwise a signal between the
+// failure and the call is missed.
 func Ended(client kubernetes.Interface) <-chan struct{} {
 	if c, ok := client.(signalled); ok {
 		return c.signal.Ended()
