@@ -48,7 +48,7 @@ func (s *Sink) Run(ctx context.Context) error {
 		case <-ended:
 			ended = outage.Ended(s.client)
 			s.mu.Lock()
-			s.row = row{}
+			s.breaker = breaker{}
 			s.repeatAll(time.Now())
 			s.mu.Unlock()
 		}

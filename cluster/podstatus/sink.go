@@ -112,7 +112,7 @@ type Sink struct {
 
 	mu      sync.Mutex
 	started bool
-	row     row
+	breaker breaker
 	// lastStart is the latest startAt of an entry.
 	lastStart time.Time
 	// resent is the time for which what had failed was put on the agenda last.
