@@ -2,25 +2,20 @@ package podstatus_test
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -104,163 +99,6 @@ func TestRecreatedPod(t *testing.T) {
 		assert.Len(t, r.writes(), 1)
 		assert.ErrorIs(t, r.sink.Deliver(r.Context(), first, running(true)), status.ErrGone)
 		assert.Empty(t, r.writes(), "the watch knows that it is gone")
-	})
-}
-
-// A status that the server refuses is sent again when it changes, and after pauses that grow from 2
-// seconds to 5 minutes. The deletion of the pod does not depend on it.
-func TestRefusedStatus(t *testing.T) {
-	run(t, func(r *rig) {
-		pod := r.api.Create(apiPod("web"))
-		synctest.Wait()
-		refuses := func(req *apitest.Request) (*http.Response, error) {
-			if req.Verb != "patch" {
-				return nil, nil
-			}
-			return apitest.Response(nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web",
-				field.ErrorList{field.Invalid(field.NewPath("status", "podIPs"), "x", "no address")})), nil
-		}
-		r.api.Before(refuses)
-		r.deliver(pod, running(true)) // no error: the manager is not to repeat it
-		assert.Len(t, r.writes(), 1)
-		r.api.Update("default", "web", func(pod *v1.Pod) { pod.Labels = map[string]string{"a": "b"} })
-		time.Sleep(1900 * time.Millisecond)
-		assert.Empty(t, r.writes())
-		time.Sleep(5 * time.Minute)
-		assert.Len(t, r.writes(), 7) // after 2, 6, 14, 30, 62, 126 and 254 seconds
-		time.Sleep(time.Hour)
-		assert.InDelta(t, 12, len(r.writes()), 1)
-		r.deliver(pod, running(false))
-		assert.Len(t, r.writes(), 1)
-		r.api.Before(nil)
-		time.Sleep(2 * time.Second)
-		assert.Len(t, r.writes(), 1, "another status begins at 2 seconds")
-		assert.Equal(t, v1.PodRunning, r.api.Get("default", "web").Status.Phase)
-
-		r.deliver(pod, running(true))
-		r.writes()
-		r.api.Before(refuses)
-		r.api.Delete("default", "web", nil)
-		r.end(pod.UID)
-		r.deliver(pod, ended(v1.PodFailed))
-		time.Sleep(29 * time.Second)
-		assert.Equal(t, slices.Repeat([]string{"patch default/web status"}, 4), r.writes())
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, []string{"patch default/web status", "delete default/web"}, r.writes())
-		assert.Nil(t, r.api.Get("default", "web"))
-	})
-}
-
-// A webhook that refuses the final status of a deleted pod once does not cost that status.
-func TestFinalStatusRefusedOnce(t *testing.T) {
-	run(t, func(r *rig) {
-		pod := apiPod("web")
-		pod.Finalizers = []string{"example.com/keep"} // so that it can be read afterwards
-		pod = r.api.Create(pod)
-		synctest.Wait()
-		r.deliver(pod, running(true))
-		r.api.Delete("default", "web", nil)
-		r.end(pod.UID)
-		r.writes()
-		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
-			if req.Verb != "patch" {
-				return nil, nil
-			}
-			r.api.Before(nil)
-			return apitest.Response(nil, apierrors.NewBadRequest("a webhook denied the request")), nil
-		})
-		r.deliver(pod, ended(v1.PodFailed))
-		assert.Equal(t, []string{"patch default/web status"}, r.writes())
-		time.Sleep(3 * time.Second)
-		assert.Equal(t, []string{"patch default/web status", "delete default/web"}, r.writes())
-		assert.Equal(t, v1.PodFailed, r.api.Get("default", "web").Status.Phase)
-	})
-}
-
-// A status that is refused again and again is an error of the log once.
-func TestRefusedStatusIsLoggedOnce(t *testing.T) {
-	var mu sync.Mutex
-	var lines []string
-	log := funcr.New(func(_, args string) {
-		mu.Lock()
-		defer mu.Unlock()
-		lines = append(lines, args)
-	}, funcr.Options{})
-	run(t, func(r *rig) {
-		r.opts.Logger = log
-		r.restart()
-		pod := r.api.Create(apiPod("web"))
-		synctest.Wait()
-		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
-			if req.Verb != "patch" {
-				return nil, nil
-			}
-			return apitest.Response(nil, apierrors.NewBadRequest("no")), nil
-		})
-		r.deliver(pod, running(true))
-		time.Sleep(time.Minute)
-		assert.Greater(t, len(r.writes()), 4)
-		mu.Lock()
-		defer mu.Unlock()
-		assert.Len(t, lines, 1)
-		assert.Contains(t, lines[0], "refuses a pod's status as invalid")
-	})
-}
-
-// starting is the status of a pod whose container is being created.
-func starting(reason string) v1.PodStatus {
-	s := running(false)
-	s.Phase, s.PodIP, s.PodIPs = v1.PodPending, "", nil
-	s.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}
-	return s
-}
-
-// That the container of a pod is being created is written after a second, unless the pod runs or
-// has a problem by then; in a rush of pods five times a second.
-func TestStartingPods(t *testing.T) {
-	run(t, func(r *rig) {
-		status := []string{"patch default/web status"}
-		pod := r.api.Create(apiPod("web"))
-		synctest.Wait()
-		r.deliver(pod, starting("ContainerCreating"))
-		time.Sleep(500 * time.Millisecond)
-		assert.Empty(t, r.writes())
-		r.deliver(pod, running(true))
-		assert.Equal(t, status, r.writes())
-		time.Sleep(time.Minute)
-		assert.Empty(t, r.writes())
-
-		for _, problem := range []string{"ErrImagePull", "CreateContainerConfigError"} {
-			r.api.Delete("default", "web", ptr.To[int64](0))
-			pod = r.api.Create(apiPod("web"))
-			synctest.Wait()
-			r.writes()
-			r.deliver(pod, starting("PodInitializing"))
-			time.Sleep(1100 * time.Millisecond)
-			assert.Equal(t, status, r.writes())
-			with := starting("ContainerCreating")
-			with.PodIP = "10.0.0.1"
-			r.deliver(pod, with)
-			time.Sleep(9900 * time.Millisecond)
-			assert.Empty(t, r.writes())
-			time.Sleep(200 * time.Millisecond)
-			assert.Equal(t, status, r.writes())
-			r.deliver(pod, starting(problem))
-			assert.Equal(t, status, r.writes())
-			time.Sleep(time.Minute)
-		}
-		const rush = 100
-		for i := range rush {
-			pod := r.api.Create(apiPod(fmt.Sprint("rush-", i)))
-			synctest.Wait()
-			r.deliver(pod, starting("ContainerCreating"))
-		}
-		time.Sleep(900 * time.Millisecond)
-		assert.Empty(t, r.writes())
-		time.Sleep(9 * time.Second)
-		assert.InDelta(t, 45, len(r.writes()), 2)
-		time.Sleep(time.Second)
-		assert.InDelta(t, 55, len(r.writes()), 2, "none waits for longer than 10 s")
 	})
 }
 
@@ -441,70 +279,6 @@ func TestNotYet(t *testing.T) {
 	})
 }
 
-func TestMirrorPods(t *testing.T) {
-	run(t, func(r *rig) {
-		one, two := staticPod("web", "hash-1"), staticPod("web", "hash-2")
-		r.deliver(one, running(true))
-		r.writes()
-		r.deliver(two, running(false)) // the manifest has changed
-		assert.Equal(t, []string{"delete default/web", "create default/web", "patch default/web status"}, r.writes())
-		r.deliver(one, ended(v1.PodFailed))
-		r.gone(one)
-		assert.Empty(t, r.writes(), "of its predecessor nothing is shown any more")
-		assert.Equal(t, "hash-2", r.api.Get("default", "web").Annotations[runtime.AnnotationConfigMirror])
-
-		r.deliver(two, ended(v1.PodFailed))
-		r.writes()
-		r.restart()
-		synctest.Wait()
-		r.deliver(two, running(true)) // a new agent starts it again: the phase must not go back
-		assert.Equal(t, []string{"delete default/web", "create default/web", "patch default/web status"}, r.writes())
-		assert.Equal(t, v1.PodRunning, r.api.Get("default", "web").Status.Phase)
-	})
-}
-
-// Mirror pods without a static pod are deleted once all sources have delivered; those that
-// have one are adopted.
-func TestOrphanedMirrorPods(t *testing.T) {
-	run(t, func(r *rig) {
-		one, two := staticPod("one", "hash-1"), staticPod("two", "hash-2")
-		r.deliver(one, running(true))
-		r.deliver(two, running(true))
-		r.writes()
-		r.mu.Lock()
-		r.static["one"], r.static["two"] = true, true // "not all have delivered"
-		r.mu.Unlock()
-		r.restart()
-		time.Sleep(time.Minute)
-		r.deliver(one, running(true))
-		assert.Empty(t, r.writes())
-		r.mu.Lock()
-		delete(r.static, "two")
-		r.mu.Unlock()
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, []string{"delete default/two"}, r.writes())
-	})
-}
-
-// A static pod whose name another pod has gets its mirror pod when that one is gone.
-func TestNameOfAMirrorPodIsTaken(t *testing.T) {
-	run(t, func(r *rig) {
-		r.api.Create(apiPod("web"))
-		synctest.Wait()
-		static := staticPod("web", "hash")
-		assert.ErrorContains(t, r.sink.Deliver(r.Context(), static, running(true)), "another pod has its name")
-		assert.Empty(t, r.writes())
-		r.api.Delete("default", "web", ptr.To[int64](0))
-		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
-
-		elsewhere := apiPod("other")
-		elsewhere.Spec.NodeName = "elsewhere" // so that the watch does not show it
-		r.api.Create(elsewhere)
-		assert.ErrorContains(t, r.sink.Deliver(r.Context(), staticPod("other", "hash-2"), running(true)), "another pod has its name")
-		assert.Equal(t, []string{"create default/other", "get default/other"}, r.writes())
-	})
-}
-
 // A pod of the API server never goes back to an earlier phase, whatever the agent says.
 func TestPhaseDoesNotGoBack(t *testing.T) {
 	run(t, func(r *rig) {
@@ -547,39 +321,5 @@ func TestLateWatch(t *testing.T) {
 		r.api.Before(nil)
 		time.Sleep(10 * time.Second)
 		assert.Empty(t, r.writes())
-	})
-}
-
-// A mirror pod that was deleted before the watch had it is made again.
-func TestMirrorPodThatTheWatchHasNotSeen(t *testing.T) {
-	run(t, func(r *rig) {
-		late := func(req *apitest.Request) (*http.Response, error) {
-			if req.Verb == "watch" || req.Verb == "list" {
-				return nil, errors.New("connection refused")
-			}
-			return nil, nil
-		}
-		r.api.Before(late)
-		r.api.Compact()
-		r.api.BreakWatches()
-		synctest.Wait()
-		static := staticPod("web", "hash")
-		r.deliver(static, running(true))
-		r.writes()
-		r.api.Delete("default", "web", ptr.To[int64](0))
-		r.api.Compact()
-		r.api.Before(nil)
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
-
-		r.api.Before(late)
-		r.api.BreakWatches()
-		r.api.Delete("default", "web", ptr.To[int64](0))
-		synctest.Wait()
-		r.gone(static) // its mirror pod is not in the watch's view either
-		other := staticPod("other", "hash-2")
-		r.deliver(other, running(true))
-		r.gone(other)
-		assert.Nil(t, r.api.Get("default", "other"))
 	})
 }

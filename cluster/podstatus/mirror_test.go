@@ -1,0 +1,114 @@
+package podstatus_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+func TestMirrorPods(t *testing.T) {
+	run(t, func(r *rig) {
+		one, two := staticPod("web", "hash-1"), staticPod("web", "hash-2")
+		r.deliver(one, running(true))
+		r.writes()
+		r.deliver(two, running(false)) // the manifest has changed
+		assert.Equal(t, []string{"delete default/web", "create default/web", "patch default/web status"}, r.writes())
+		r.deliver(one, ended(v1.PodFailed))
+		r.gone(one)
+		assert.Empty(t, r.writes(), "of its predecessor nothing is shown any more")
+		assert.Equal(t, "hash-2", r.api.Get("default", "web").Annotations[runtime.AnnotationConfigMirror])
+
+		r.deliver(two, ended(v1.PodFailed))
+		r.writes()
+		r.restart()
+		synctest.Wait()
+		r.deliver(two, running(true)) // a new agent starts it again: the phase must not go back
+		assert.Equal(t, []string{"delete default/web", "create default/web", "patch default/web status"}, r.writes())
+		assert.Equal(t, v1.PodRunning, r.api.Get("default", "web").Status.Phase)
+	})
+}
+
+// Mirror pods without a static pod are deleted once all sources have delivered; those that
+// have one are adopted.
+func TestOrphanedMirrorPods(t *testing.T) {
+	run(t, func(r *rig) {
+		one, two := staticPod("one", "hash-1"), staticPod("two", "hash-2")
+		r.deliver(one, running(true))
+		r.deliver(two, running(true))
+		r.writes()
+		r.mu.Lock()
+		r.static["one"], r.static["two"] = true, true // "not all have delivered"
+		r.mu.Unlock()
+		r.restart()
+		time.Sleep(time.Minute)
+		r.deliver(one, running(true))
+		assert.Empty(t, r.writes())
+		r.mu.Lock()
+		delete(r.static, "two")
+		r.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, []string{"delete default/two"}, r.writes())
+	})
+}
+
+// A static pod whose name another pod has gets its mirror pod when that one is gone.
+func TestNameOfAMirrorPodIsTaken(t *testing.T) {
+	run(t, func(r *rig) {
+		r.api.Create(apiPod("web"))
+		synctest.Wait()
+		static := staticPod("web", "hash")
+		assert.ErrorContains(t, r.sink.Deliver(r.Context(), static, running(true)), "another pod has its name")
+		assert.Empty(t, r.writes())
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
+
+		elsewhere := apiPod("other")
+		elsewhere.Spec.NodeName = "elsewhere" // so that the watch does not show it
+		r.api.Create(elsewhere)
+		assert.ErrorContains(t, r.sink.Deliver(r.Context(), staticPod("other", "hash-2"), running(true)), "another pod has its name")
+		assert.Equal(t, []string{"create default/other", "get default/other"}, r.writes())
+	})
+}
+
+// A mirror pod that was deleted before the watch had it is made again.
+func TestMirrorPodThatTheWatchHasNotSeen(t *testing.T) {
+	run(t, func(r *rig) {
+		late := func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb == "watch" || req.Verb == "list" {
+				return nil, errors.New("connection refused")
+			}
+			return nil, nil
+		}
+		r.api.Before(late)
+		r.api.Compact()
+		r.api.BreakWatches()
+		synctest.Wait()
+		static := staticPod("web", "hash")
+		r.deliver(static, running(true))
+		r.writes()
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		r.api.Compact()
+		r.api.Before(nil)
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
+
+		r.api.Before(late)
+		r.api.BreakWatches()
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		synctest.Wait()
+		r.gone(static) // its mirror pod is not in the watch's view either
+		other := staticPod("other", "hash-2")
+		r.deliver(other, running(true))
+		r.gone(other)
+		assert.Nil(t, r.api.Get("default", "other"))
+	})
+}
