@@ -159,6 +159,29 @@ func TestDeletionWithoutATerminationHere(t *testing.T) {
 	})
 }
 
+// The first status of a pod may come when its deletion has failed already.
+func TestFirstStatusAfterAFailedDeletion(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := apiPod("web")
+		pod.Finalizers = []string{"example.com/keep"} // so that it can be read afterwards
+		pod = r.api.Create(pod)
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb != "delete" {
+				return nil, nil
+			}
+			return apitest.Response(nil, apierrors.NewInternalError(errors.New("a webhook is away"))), nil
+		})
+		r.end(pod.UID)
+		r.api.Delete("default", "web", nil)
+		time.Sleep(10 * time.Second)
+		assert.Contains(t, r.writes(), "delete default/web")
+		r.api.Before(nil)
+		r.deliver(pod, ended(v1.PodFailed))
+		assert.Equal(t, []string{"patch default/web status", "delete default/web"}, r.writes())
+		assert.Equal(t, v1.PodFailed, r.api.Get("default", "web").Status.Phase)
+	})
+}
+
 // A pod that was deleted by force is gone for the sink; what the agent says of it is not sent.
 func TestForceDelete(t *testing.T) {
 	run(t, func(r *rig) {

@@ -205,7 +205,8 @@ func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error
 	if e.mirror && e.own == nil {
 		s.static[name] = pod.UID // from its predecessor, whose statuses are not sent any more
 	}
-	if e.failures == 0 || !equality.Semantic.DeepEqual(*e.own, own) { // else it is delivered again because it has failed
+	// A status that is delivered again because it has failed stays the one that has failed.
+	if e.own == nil || e.failures == 0 || !equality.Semantic.DeepEqual(*e.own, own) {
 		e.own = &own
 	}
 	e.pod, e.looks = pod, 0
