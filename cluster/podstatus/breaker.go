@@ -37,28 +37,26 @@ func (s *Sink) failed(e *entry, now time.Time) {
 	}
 }
 
-// succeeded closes the breaker. If it was open, all that failed is put on the agenda, at most once
-// in probePeriod: otherwise each success of a server that fails for some pods only would repeat the
-// calls that fail.
+// succeeded closes the breaker, and repeats what has failed if it was open.
 func (s *Sink) succeeded(now time.Time) {
-	open := s.breaker.open
+	if s.breaker.open {
+		s.repeatFailed(now)
+	}
 	s.breaker = breaker{}
-	if !open {
-		return
-	}
-	at := s.resent.Add(probePeriod)
-	if at.Before(now) {
-		at = now
-	}
-	s.resent = at
-	s.repeatAll(at)
 }
 
-// repeatAll puts all that failed on the agenda.
-func (s *Sink) repeatAll(at time.Time) {
+// repeatFailed puts all that failed on the agenda, at most once in probePeriod: otherwise each
+// success of a server that fails for some pods only would repeat the calls that fail.
+func (s *Sink) repeatFailed(now time.Time) {
+	if !s.repeatedAt.After(now) { // else it is on the agenda for that time
+		s.repeatedAt = s.repeatedAt.Add(probePeriod)
+		if s.repeatedAt.Before(now) {
+			s.repeatedAt = now
+		}
+	}
 	for _, e := range s.entries {
 		if e.unsent {
-			s.plan(e, at)
+			s.plan(e, s.repeatedAt)
 		}
 	}
 	s.poke()

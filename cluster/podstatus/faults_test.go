@@ -258,6 +258,29 @@ func TestServerThatFailsForSome(t *testing.T) {
 	})
 }
 
+// A server that fails for a pod is not asked more often because other requests of the node succeed
+// again. At the end of an outage it is tried within 2 s nonetheless.
+func TestOutagesOfOtherRequests(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			return apitest.Response(nil, apierrors.NewInternalError(errors.New("a webhook is away"))), nil
+		})
+		require.Error(t, r.sink.Deliver(r.Context(), pod, running(true)))
+		for range 600 {
+			apitest.EndOutage(r.Context(), &r.signal)
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		assert.Less(t, len(r.writes()), 60, "once in 2 s at most, and by its own back-off")
+		r.api.Before(nil)
+		apitest.EndOutage(r.Context(), &r.signal)
+		time.Sleep(2100 * time.Millisecond)
+		assert.Equal(t, []string{"patch default/web status"}, r.writes())
+	})
+}
+
 // A server that does not know a field drops it. There is no patch after the first one.
 func TestServerThatDropsFields(t *testing.T) {
 	run(t, func(r *rig) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -83,6 +84,8 @@ type rig struct {
 	src  *podsource.Source
 	sink *podstatus.Sink
 	opts podstatus.Options
+	// signal is that of the client.
+	signal outage.Signal
 	// stop stops source and sink; restart does, and starts new ones.
 	stop, restart func()
 
@@ -153,7 +156,7 @@ func newRig(t *testing.T) *rig {
 	r.restart = func() {
 		r.stop()
 		ctx, cancel := context.WithCancel(t.Context())
-		client := r.api.Client()
+		client := r.signal.Client(r.api.Client())
 		var err error
 		var sink *podstatus.Sink
 		r.src, err = podsource.New(client, node, podsource.Options{Observers: []podsource.Observer{

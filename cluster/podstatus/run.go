@@ -49,7 +49,7 @@ func (s *Sink) Run(ctx context.Context) error {
 			ended = outage.Ended(s.client)
 			s.mu.Lock()
 			s.breaker = breaker{}
-			s.repeatAll(time.Now())
+			s.repeatFailed(time.Now())
 			s.mu.Unlock()
 		}
 	}

@@ -115,8 +115,8 @@ type Sink struct {
 	breaker breaker
 	// lastStart is the latest startAt of an entry.
 	lastStart time.Time
-	// resent is the time for which what had failed was put on the agenda last.
-	resent time.Time
+	// repeatedAt is the time for which repeatFailed put something on the agenda last.
+	repeatedAt time.Time
 	// probe is the entry whose next attempt is a probe; nil if there is none.
 	probe   *entry
 	entries map[entryKey]*entry
