@@ -23,8 +23,8 @@ type Budget struct {
 // Budgets are the limits of the requests to the API server. Each kind of traffic has its
 // own, so that a burst of one never delays another. Watches do not count.
 type Budgets struct {
-	// Status is for the status of pods, their deletion and mirror pods. Default 50, 100:
-	// kubelet's kubeAPIQPS and kubeAPIBurst.
+	// Status is for the status of pods, their deletion and mirror pods. Default 50, 100, that of
+	// podstatus.Options: kubelet's kubeAPIQPS and kubeAPIBurst.
 	Status Budget
 	// Objects is for secrets, config maps, service account tokens, pod certificates, services and
 	// runtime classes. Default 50, 100.
@@ -37,9 +37,6 @@ type Budgets struct {
 	Events Budget
 }
 
-// defaultStatus is the default of Budgets.Status.
-var defaultStatus = Budget{50, 100} // never changed
-
 // or returns the budget, and def if it is zero.
 func (b Budget) or(def Budget) Budget {
 	if b == (Budget{}) {
@@ -49,12 +46,13 @@ func (b Budget) or(def Budget) Budget {
 }
 
 // clients are the clients of a node, one for each budget. That of pods has no limit: the
-// status sink keeps its budget itself, because it knows which calls go first.
+// status sink keeps its budget itself, because it knows which calls go first. All of them share
+// the signal of package outage.
 type clients struct {
 	pods, objects, node, lease, events kubernetes.Interface
 }
 
-// All of them tell the parts of the node when an outage ends.
+// newClients returns the clients for a configuration, which is not changed.
 func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 	config = rest.CopyConfig(config)
 	config.RateLimiter = nil

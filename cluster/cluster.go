@@ -137,7 +137,7 @@ func (n *Node) forgetEnded(c podsource.Change) {
 }
 
 func (n *Node) buildSink() (err error) {
-	budget := n.config.Budgets.Status.or(defaultStatus)
+	budget := n.config.Budgets.Status
 	n.sink, err = podstatus.New(n.clients.pods, n.source, podstatus.Options{
 		NodeName: n.config.NodeName, NodeUID: n.uid, Ended: n.ended, Orphaned: n.orphaned,
 		QPS: budget.QPS, Burst: budget.Burst, Logger: n.named("podstatus"),
