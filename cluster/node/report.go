@@ -193,10 +193,11 @@ func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed
 	return nil
 }
 
-// reported notes a report that the server has accepted: the object as it is then, which the
-// watch delivers, too. Others may have changed it meanwhile. Then the event of the watch has the
-// status looked at again, but not twice in a row for what the report has: a server may not know a
-// field. What it does not have, the spec, is another's: a cordon, or the addresses of pods.
+// reported records a report that the server has accepted. updated is the object after it, which
+// the watch delivers, too. If it differs from desired, another client has changed it meanwhile, or
+// the server does not know a field. Then the event of the watch starts another look at the status,
+// but not twice in a row for a difference of the status. The spec belongs to other clients, as a
+// cordon and the addresses of pods do, so that a difference there always does.
 func (n *Node) reported(desired, updated *v1.Node, events []string, differs bool) {
 	n.written = updated.ResourceVersion
 	other := changed(desired, updated)
@@ -218,8 +219,8 @@ func (n *Node) reported(desired, updated *v1.Node, events []string, differs bool
 	}
 }
 
-// refusal is a report that has left the object other than it was to be, though it was repeated: a
-// server that is older than a field drops it, and would drop it from each report.
+// refusal is a report after which the object was not as desired, and neither was it after the report
+// before: an older server drops a field that it does not know from each report.
 type refusal struct{ desired, got *v1.Node }
 
 // is reports whether the same report would leave the same object again.

@@ -26,7 +26,7 @@
 //   - The last own status of a pod reaches its API object. The status manager repeats
 //     deliveries that fail. Run repeats statuses that could not be sent yet or that another
 //     writer has overwritten, deletions, and writes of mirror pods. When a call succeeds after
-//     failures, all failed calls are repeated at once.
+//     failures, all failed calls are repeated, at most once in 2 s.
 //   - A write is a strategic merge patch of the subresource status. It has the differences from
 //     the known object. There is no read before it. Without a difference there is no call.
 //   - Foreign conditions and fields stay, also those that are added between the last event of
@@ -42,8 +42,8 @@
 //   - An API object with a deletion timestamp is deleted, with grace period 0, once the pod has
 //     ended and its final status was accepted, or refused as invalid five times, which takes 30 s.
 //     It is deleted once: while finalizers keep it, there are no further calls.
-//   - The status of a pod whose containers are being created waits a second for the next one, and
-//     up to 10 seconds in a rush of pods, or if one of its statuses said that before.
+//   - The status of a pod whose containers are being created waits a second for the next one. It
+//     waits up to 10 seconds in a rush of pods, and if such a status of the pod was written before.
 //   - The status of a deleted pod whose containers have all ended waits up to 250 ms for the final
 //     one, which replaces it.
 //   - While neither the agent nor another writer changes a pod, there is no call for it.
@@ -55,8 +55,8 @@
 //	400, 413, 422                       logged as an error once, with the fields; repeated when the status changes, and after 2, 4, 8 s … 5 minutes
 //	401, 403, 409, 429, 5xx, no answer  repeated with back-off; client-go obeys Retry-After within the deadline
 //
-// If calls for several pods fail and none succeeds, only one pod is tried, every 2 to 3 s. When a
-// call succeeds, all are tried. A new status is always tried once.
+// If calls for several pods fail and none succeeds, a circuit breaker opens: only one pod is tried,
+// every 2 to 3 s. When a call succeeds, all are tried. A new status is always tried once.
 //
 // # Mirror pods
 //

@@ -62,8 +62,8 @@ type entry struct {
 	forgotten bool
 	// unsent means that the last attempt has failed, or waits for the watch or the node.
 	unsent bool
-	// failures and resends count in a row, for the back-off. tried is the own status of the last
-	// failure, and resent the time of the last resend.
+	// failures and resends are the numbers of consecutive ones, for the back-off. tried is the own
+	// status of the last failure, and resent the time of the last resend.
 	failures, resends int
 	tried             *v1.PodStatus
 	resent            time.Time
@@ -132,8 +132,8 @@ func (s *Sink) isAccepted(e *entry, obj *v1.Pod, own *v1.PodStatus) bool {
 //     most of the writes, at the moment when the control plane has most to do.
 //   - That of a pod that is to be deleted and whose containers have all ended, while its volumes
 //     are taken down. So most pods end with one write less. The condition Ready becomes false
-//     with the final status, up to holdPeriod later; who routes traffic looks at the deletion
-//     timestamp, too.
+//     with the final status, up to holdPeriod later; load balancers go by the deletion timestamp,
+//     too.
 func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration {
 	now := time.Now()
 	s.mu.Lock()
@@ -158,8 +158,8 @@ func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration 
 	return max(0, e.heldSince.Add(holdPeriod).Sub(now))
 }
 
-// starts reports whether a status says no more than that nothing has run yet, and nothing has
-// failed: no container has started, and the reasons for which they wait are those of every pod.
+// starts reports whether the containers of a pod are being created, and nothing has failed: none has
+// started, and all wait for the reasons that each pod has at first.
 func starts(s *v1.PodStatus) bool {
 	return (s.Phase == v1.PodPending || s.Phase == "") && s.Reason == "" &&
 		!slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses), func(c v1.ContainerStatus) bool {

@@ -54,7 +54,7 @@ type Options struct {
 	// Default: 10 s.
 	Timeout time.Duration
 	// RetryMin and RetryMax bound the back-off of what Run repeats for one pod. Defaults: 250 ms
-	// and 3 s. While the server fails for all pods, one is tried each 2 to 3 s.
+	// and 3 s. While the server fails for all pods, one of them is tried every 2 to 3 s.
 	RetryMin, RetryMax time.Duration
 	// Logger. The zero value discards.
 	Logger logr.Logger
@@ -73,10 +73,9 @@ const (
 const holdPeriod = 250 * time.Millisecond
 
 // startPeriod is how long the status of a pod whose containers are being created waits for the
-// next one: most pods run by then, so that they need one or two writes less. startSpacing is the
-// time between two of these statuses, of all pods, unless they have waited for maxStartPeriod: in a
-// rush they are the least of what there is to write. A second one of a pod, with its address, waits
-// for maxStartPeriod.
+// next one: most pods run by then, so that they need one or two writes less. In a rush of pods these
+// statuses matter least, so that one is written each startSpacing, or when it has waited for
+// maxStartPeriod. A second such status of a pod, with its address, waits for maxStartPeriod.
 const (
 	startPeriod    = time.Second
 	maxStartPeriod = 10 * time.Second
