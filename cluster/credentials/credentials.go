@@ -148,7 +148,7 @@ func (c *Client) manage(config, bootstrap *rest.Config) (err error) {
 	}
 	if cert != nil {
 		c.current.Store(cert)
-		measured(c.opts.Metrics, nil, cert)
+		reportCertificate(c.opts.Metrics, nil, cert)
 	}
 	anonymous := rest.AnonymousClientConfig(config)
 	tlsConfig, err := rest.TLSConfigFor(anonymous)

@@ -24,9 +24,9 @@ func (noMetrics) CertificateExpires(time.Time)     {}
 func (noMetrics) CertificateRotated(time.Duration) {}
 func (noMetrics) RenewalFailed()                   {}
 
-// measured reports a certificate and the one that it replaces, nil if there was none, unless it is
-// the same one read again.
-func measured(m Metrics, old, cert *tls.Certificate) {
+// reportCertificate reports a certificate that is used from now on, unless it is the old one, read
+// again from its file. old is nil if there was none.
+func reportCertificate(m Metrics, old, cert *tls.Certificate) {
 	if cert.Leaf == nil || old != nil && old.Leaf != nil && old.Leaf.Equal(cert.Leaf) {
 		return
 	}

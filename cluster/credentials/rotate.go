@@ -40,7 +40,7 @@ func (c *Client) rotate(ctx context.Context) {
 // use has new connections authenticated by the certificate, and closes the old ones. After a
 // bootstrap it writes the kubeconfig.
 func (c *Client) use(cert *tls.Certificate) {
-	measured(c.opts.Metrics, c.current.Swap(cert), cert)
+	reportCertificate(c.opts.Metrics, c.current.Swap(cert), cert)
 	c.dialer.CloseAll()
 	c.announce()
 	log := c.opts.Logger

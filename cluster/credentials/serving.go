@@ -218,7 +218,7 @@ func (s *Serving) readFiles(certFile, keyFile string) error {
 
 // use has new connections use the certificate.
 func (s *Serving) use(cert *tls.Certificate) {
-	measured(s.opts.Metrics, s.current.Swap(cert), cert)
+	reportCertificate(s.opts.Metrics, s.current.Swap(cert), cert)
 }
 
 // filesPeriod is the time between two looks at the files of a certificate (kubelet: a minute).

@@ -93,8 +93,7 @@ type Options struct {
 	Port int32
 	// DeclaredFeatures are the names of the features that the node declares (KEP-5328), such as
 	// ExtendWebSocketsToKubelet if the API server may pass WebSocket requests of exec, attach and
-	// port-forward on to Port. An API server that does not know the field has it reported again with
-	// each look at the status, as by kubelet.
+	// port-forward on to Port. An API server that does not know the field drops it from the report.
 	DeclaredFeatures []string
 	// KubeletVersion is the version to report. Default: [DefaultKubeletVersion].
 	KubeletVersion string
