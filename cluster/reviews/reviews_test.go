@@ -93,11 +93,10 @@ func TestRevokedToken(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		_, err = tokens.Authenticate(byToken(t, "alice's"))
 		require.NoError(t, err)
-
 	})
 }
 
-// The same headers are in TestBearerToken of server/auth.
+// Package bearer has the tests of the header.
 func TestHeaders(t *testing.T) {
 	s := newAPIServer(func(object runtime.Object) error {
 		review := object.(*authenticationv1.TokenReview)
@@ -105,10 +104,7 @@ func TestHeaders(t *testing.T) {
 		return nil
 	})
 	tokens := reviews.NewTokens(s, reviews.TokensOptions{})
-	for header, want := range map[string]string{
-		"Bearer a": "a", "bEARER a": "a", " Bearer a ": "a", "Bearer a b": "a", "Bearer a  b": "a",
-		"": "", "Bearer": "", "Bearer ": "", "Bearer  a": "", "Basic a": "", "Bearera": "", "a Bearer b": "",
-	} {
+	for header, want := range map[string]string{"Bearer a": "a", "bEARER a b": "a", "": "", "Bearer": "", "Basic a": ""} {
 		req := byToken(t, "")
 		req.Header.Set("Authorization", header)
 		user, err := tokens.Authenticate(req)
