@@ -28,7 +28,7 @@ func TestABurstOfOneKindDelaysNoOther(t *testing.T) {
 		var mu sync.Mutex
 		at := map[string][]time.Time{}
 		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
-			if req.Verb != "get" && req.Verb != "list" && req.Verb != "watch" {
+			if writes(req) {
 				mu.Lock()
 				defer mu.Unlock()
 				at[req.Resource] = append(at[req.Resource], time.Now())

@@ -18,15 +18,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// badTime is a time in which the API server is bad.
-type badTime struct {
+// fault is a way in which the API server fails.
+type fault struct {
 	name   string
 	before func(*apitest.Request) (*http.Response, error)
 }
 
-// answers is a time in which requests are answered with a status.
-func answers(code int32, reason metav1.StatusReason, which func(*apitest.Request) bool) badTime {
-	return badTime{name: fmt.Sprint(code), before: func(r *apitest.Request) (*http.Response, error) {
+// answers is the fault that requests are answered with a status.
+func answers(code int32, reason metav1.StatusReason, which func(*apitest.Request) bool) fault {
+	return fault{name: fmt.Sprint(code), before: func(r *apitest.Request) (*http.Response, error) {
 		if !which(r) {
 			return nil, nil
 		}
@@ -47,7 +47,7 @@ func podStatuses(r *apitest.Request) bool { return r.Resource == "pods" && r.Sub
 // After an outage of ten minutes the API server shows the truth within 5 seconds, whatever it
 // answered meanwhile.
 func TestTruthAfterAnOutage(t *testing.T) {
-	for _, o := range []badTime{
+	for _, o := range []fault{
 		{name: "refused", before: func(*apitest.Request) (*http.Response, error) { return nil, errors.New("connection refused") }},
 		answers(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, all),
 		answers(http.StatusForbidden, metav1.StatusReasonForbidden, all),
@@ -63,7 +63,7 @@ func TestTruthAfterAnOutage(t *testing.T) {
 	}
 }
 
-func testOutage(r *rig, o badTime) {
+func testOutage(r *rig, o fault) {
 	r.api.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}, Data: map[string][]byte{"key": []byte("value")}})
 	const pods = 10
 	for i := range pods {
