@@ -33,8 +33,8 @@ import (
 //   - Objects looks up what pods of the API server refer to there, and everything else in the
 //     source that was there.
 //   - Tokens are service account tokens, PodCertificates the certificates of pods, TrustBundles
-//     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes events to the API server. Claims, if it is
-//     nil, reads claims and persistent volumes there.
+//     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes
+//     events to the API server. Claims, if it is nil, reads claims and persistent volumes there.
 //   - Admit gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
 //

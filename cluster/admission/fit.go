@@ -23,8 +23,8 @@ const (
 	ReasonNoNode       = "InvalidNodeInfo"
 )
 
-// compareTaints is whether tolerations may compare the values of taints as numbers (KEP-5471). The
-// feature is off in kubelet 1.36, so that they match nothing.
+// compareTaints is whether tolerations with the operators Lt and Gt compare the values of taints as
+// numbers (KEP-5471). The feature is off in kubelet 1.36: such tolerations match nothing.
 const compareTaints = false
 
 // Node is the node as pods are compared with it.
@@ -89,10 +89,11 @@ func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestF
 			fail(s)
 		}
 	}
-	for _, s := range fit.Resources(pod, active, request, func(name v1.ResourceName) (resource.Quantity, bool) {
+	capacity := func(name v1.ResourceName) (q resource.Quantity, limited bool) {
 		q, known := allocatable[name]
 		return q, known || node.Confirmed && !isExtended(name)
-	}) {
+	}
+	for _, s := range fit.Resources(pod, active, request, capacity) {
 		fail(s)
 	}
 	return failures

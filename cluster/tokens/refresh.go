@@ -90,7 +90,8 @@ func (t *Tokens) Run(ctx context.Context) error {
 	}
 }
 
-// outageEnded has what has failed repeated.
+// outageEnded repeats what has failed: refreshes at once, and other requests through the sync of
+// their pods.
 func (t *Tokens) outageEnded(now time.Time) {
 	t.mu.Lock()
 	for _, e := range t.entries {

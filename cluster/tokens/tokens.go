@@ -38,9 +38,9 @@ type Checkpoint interface {
 type Options struct {
 	// Checkpoint keeps the tokens, under the name "tokens". nil: nothing is kept.
 	Checkpoint Checkpoint
-	// Refreshed is called when a token of the pod was refreshed, and after an outage of the API
-	// server if a token of the pod could not be had. It must not block. Agent.Sync brings the
-	// token to the volume of the pod. nil: the next sync of the pod brings it.
+	// Refreshed is called when a token of the pod was refreshed. After an outage of the API server
+	// it is also called for pods whose request for a token has failed. It must not block. Agent.Sync
+	// brings the token to the volume of the pod. nil: the next sync of the pod brings it.
 	Refreshed func(pod types.UID)
 	// Logger. The zero value discards.
 	Logger logr.Logger

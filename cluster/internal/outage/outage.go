@@ -52,7 +52,7 @@ type transport struct {
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTripper.RoundTrip(r)
 	switch key := (request{r.Method, r.URL.Path}); {
-	case err == nil && !failed(resp.StatusCode):
+	case err == nil && !isFailure(resp.StatusCode):
 		t.signal.succeeded(key)
 	case context.Cause(r.Context()) != context.Canceled: // not given up by the client
 		t.signal.failed(key)
@@ -63,9 +63,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper returns the transport that is wrapped, for client-go.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-// failed reports whether a response with the code may be that of an outage. 404 is not: it is the
+// isFailure reports whether a response with the code may be that of an outage. 404 is not: it is the
 // normal response for an object that does not exist.
-func failed(code int) bool { return code >= http.StatusBadRequest && code != http.StatusNotFound }
+func isFailure(code int) bool { return code >= http.StatusBadRequest && code != http.StatusNotFound }
 
 func (s *Signal) failed(key request) {
 	s.mu.Lock()
