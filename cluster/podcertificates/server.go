@@ -15,25 +15,32 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// server has requests in the version of the API that the server has.
+// server reads and creates requests in a version of the API that the API server has.
 type server struct {
 	client kubernetes.Interface
-	// beta means that the last list was one of v1beta1.
+	// beta means that the last list that succeeded was one of v1beta1.
 	beta atomic.Bool
 }
 
 func (s *server) list(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
 	stable, err := s.client.CertificatesV1().PodCertificateRequests("").List(ctx, opts)
-	if err == nil || !apierrors.IsNotFound(err) {
+	switch {
+	case err == nil:
 		s.beta.Store(false)
-		return stable, err
+		return stable, nil
+	case !apierrors.IsNotFound(err):
+		return nil, err
 	}
 	beta, err := s.client.CertificatesV1beta1().PodCertificateRequests("").List(ctx, opts)
-	s.beta.Store(err == nil)
-	if apierrors.IsNotFound(err) {
-		err = fmt.Errorf("the API server does not have the API of PodCertificateRequests: %w", err)
+	switch {
+	case err == nil:
+		s.beta.Store(true)
+		return beta, nil
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("the API server does not have the API of PodCertificateRequests: %w", err)
+	default:
+		return nil, err
 	}
-	return beta, err
 }
 
 func (s *server) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
@@ -43,7 +50,7 @@ func (s *server) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	return s.client.CertificatesV1().PodCertificateRequests("").Watch(ctx, opts)
 }
 
-// create creates a request. One that exists is that of an earlier try.
+// create creates a request. It is no error if it exists: then an earlier try has created it.
 func (s *server) create(ctx context.Context, r *certificatesv1.PodCertificateRequest) (err error) {
 	if s.beta.Load() {
 		beta := &certificatesv1beta1.PodCertificateRequest{ObjectMeta: r.ObjectMeta, Spec: certificatesv1beta1.PodCertificateRequestSpec{
@@ -63,7 +70,7 @@ func (s *server) create(ctx context.Context, r *certificatesv1.PodCertificateReq
 	return err
 }
 
-// request is what is needed of a request.
+// request is the part of a request that is needed.
 type request struct {
 	id     types.NamespacedName
 	status certificatesv1.PodCertificateRequestStatus
