@@ -7,8 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
@@ -21,16 +19,10 @@ const watchBackoff = 2 * time.Second
 
 // watch follows the node object until ctx ends. A node may list and watch no other.
 func (n *Node) watch(ctx context.Context) {
-	nodes := n.client.CoreV1().Nodes()
 	listwatch.Run(ctx, listwatch.Resource{
 		Name: "node", Client: n.client, Type: &v1.Node{},
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, n.s.name).String(),
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return nodes.List(ctx, o)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return nodes.Watch(ctx, o)
-		},
+		API:           listwatch.Of(n.client.CoreV1().Nodes()),
 		Failed: func(err error, first bool) {
 			if first {
 				n.log.Error(err, "Watching the node object failed; it is repeated")

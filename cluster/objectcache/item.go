@@ -10,8 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -92,25 +90,10 @@ func (c *Cache) watch(ctx context.Context, it *item) {
 		Name: it.ref.String(), Client: c.client, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, it.ref.Name).String(),
 		Failed: func(err error, first bool) { c.failed(it, err, first) },
 	}
-	core := c.client.CoreV1()
-	if it.ref.Kind == objects.SecretKind {
-		secrets := core.Secrets(it.ref.Namespace)
-		r.Type = &v1.Secret{}
-		r.List = func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
-			return secrets.List(ctx, opts)
-		}
-		r.Watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			return secrets.Watch(ctx, opts)
-		}
+	if core := c.client.CoreV1(); it.ref.Kind == objects.SecretKind {
+		r.Type, r.API = &v1.Secret{}, listwatch.Of(core.Secrets(it.ref.Namespace))
 	} else {
-		maps := core.ConfigMaps(it.ref.Namespace)
-		r.Type = &v1.ConfigMap{}
-		r.List = func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
-			return maps.List(ctx, opts)
-		}
-		r.Watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			return maps.Watch(ctx, opts)
-		}
+		r.Type, r.API = &v1.ConfigMap{}, listwatch.Of(core.ConfigMaps(it.ref.Namespace))
 	}
 	listwatch.Run(ctx, r, &store{c, it})
 }

@@ -88,7 +88,7 @@ func New(client kubernetes.Interface, nodeName string, opts Options) (*Certifica
 		return nil, err
 	}
 	return &Certificates{
-		server: server{client: client}, nodeName: nodeName, opts: opts,
+		server: newServer(client), nodeName: nodeName, opts: opts,
 		needed: make(chan struct{}), read: make(chan struct{}), changed: make(chan struct{}, 1),
 		projections: map[key]*projection{}, requests: map[types.NamespacedName]*projection{},
 	}, nil

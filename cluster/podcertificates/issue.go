@@ -53,7 +53,7 @@ func (c *Certificates) Run(ctx context.Context) error {
 	defer watch.Wait()
 	watch.Go(func() {
 		listwatch.Run(ctx, listwatch.Resource{
-			Name: "podcertificaterequests", Client: c.server.client, List: c.server.list, Watch: c.server.watch,
+			Name: "podcertificaterequests", Client: c.server.client, API: c.server.API(),
 			FieldSelector: "spec.nodeName=" + c.nodeName, MaxBackoff: 30 * time.Second,
 			Failed: c.readFailed,
 		}, (*store)(c))

@@ -8,41 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 )
-
-// A list that fails tells nothing about the version of the API.
-func TestListFails(t *testing.T) {
-	t.Parallel()
-	client := fake.NewClientset()
-	answers := map[string]error{} // by the version
-	client.PrependReactor("list", "podcertificaterequests", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-		err := answers[a.GetResource().Version]
-		return err != nil, nil, err
-	})
-	s := &server{client: client}
-	for _, step := range []struct {
-		v1, v1beta1 error
-		beta        bool
-	}{
-		{},
-		{v1: apierrors.NewNotFound(certificatesv1.Resource("podcertificaterequests"), ""), beta: true},
-		{v1: apierrors.NewServiceUnavailable(""), beta: true},
-		{v1: apierrors.NewNotFound(certificatesv1.Resource("podcertificaterequests"), ""), v1beta1: apierrors.NewServiceUnavailable(""), beta: true},
-		{},
-	} {
-		answers["v1"], answers["v1beta1"] = step.v1, step.v1beta1
-		_, _ = s.list(t.Context(), metav1.ListOptions{})
-		assert.Equal(t, step.beta, s.beta.Load(), "%+v", step)
-	}
-}
 
 // A projection is not requested again if it was answered, or its pod has ended, while it waited for
 // its turn.

@@ -7,8 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 )
@@ -20,15 +18,9 @@ const maxBackoff = 2500 * time.Millisecond
 
 // watch keeps the store up to date until ctx ends.
 func (s *Source) watch(ctx context.Context, to *store) {
-	pods := s.client.CoreV1().Pods(metav1.NamespaceAll)
 	listwatch.Run(ctx, listwatch.Resource{
 		Name: "pods of node " + s.node, Client: s.client, Type: &v1.Pod{},
-		List: func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
-			return pods.List(ctx, opts)
-		},
-		Watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			return pods.Watch(ctx, opts)
-		},
+		API:           listwatch.Of(s.client.CoreV1().Pods(metav1.NamespaceAll)),
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", s.node).String(),
 		Failed: func(err error, first bool) {
 			if first {

@@ -9,9 +9,6 @@ import (
 	"github.com/go-logr/logr"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
@@ -53,16 +50,10 @@ func New(client kubernetes.Interface, opts Options) (*Classes, error) {
 		return nil, errors.New("runtimeclass: the client is nil")
 	}
 	c := &Classes{}
-	classes := client.NodeV1().RuntimeClasses()
 	c.table = table.New(table.Options[string]{
 		Resource: listwatch.Resource{
 			Name: "runtimeclasses", Client: client, Type: &nodev1.RuntimeClass{},
-			List: func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
-				return classes.List(ctx, opts)
-			},
-			Watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-				return classes.Watch(ctx, opts)
-			},
+			API:        listwatch.Of(client.NodeV1().RuntimeClasses()),
 			MaxBackoff: 5 * time.Second,
 		},
 		Reduce: func(object any) (string, string, bool) {

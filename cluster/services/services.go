@@ -10,9 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
@@ -59,16 +57,10 @@ func New(client kubernetes.Interface, opts Options) (*Services, error) {
 	if opts.Sync != nil {
 		ready = func(pod string) { opts.Sync(types.UID(pod)) }
 	}
-	services := client.CoreV1().Services(metav1.NamespaceAll)
 	s.table = table.New(table.Options[service]{
 		Resource: listwatch.Resource{
 			Name: "services", Client: client, Type: &v1.Service{},
-			List: func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
-				return services.List(ctx, opts)
-			},
-			Watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-				return services.Watch(ctx, opts)
-			},
+			API: listwatch.Of(client.CoreV1().Services(metav1.NamespaceAll)),
 			// There may be thousands of headless ones, as in kubelet (kubernetes#122394).
 			FieldSelector: fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone).String(),
 			MaxBackoff:    5 * time.Second,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,8 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -61,10 +58,11 @@ func New(client kubernetes.Interface, opts Options) (*Bundles, error) {
 	if client == nil {
 		return nil, errors.New("trustbundles: the client is nil")
 	}
-	s := &server{client: client}
+	api := listwatch.NewVersions("ClusterTrustBundles",
+		listwatch.Of(client.CertificatesV1().ClusterTrustBundles()), listwatch.Of(client.CertificatesV1beta1().ClusterTrustBundles()))
 	return &Bundles{table.New(table.Options[bundle]{
 		// There is no Type: it depends on the server.
-		Resource:   listwatch.Resource{Name: "clustertrustbundles", Client: client, List: s.list, Watch: s.watch, MaxBackoff: 30 * time.Second},
+		Resource:   listwatch.Resource{Name: "clustertrustbundles", Client: client, API: api.API(), MaxBackoff: 30 * time.Second},
 		Reduce:     reduce,
 		Checkpoint: opts.Checkpoint, State: "trustbundles", Changed: opts.Changed, Logger: opts.Logger,
 	})}, nil
@@ -129,34 +127,6 @@ func Uses(pod *v1.Pod) bool {
 		}
 	}
 	return false
-}
-
-// server reads bundles in the version of the API that the server has.
-type server struct {
-	client kubernetes.Interface
-	// beta means that the last list was one of v1beta1.
-	beta atomic.Bool
-}
-
-func (s *server) list(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
-	stable, err := s.client.CertificatesV1().ClusterTrustBundles().List(ctx, opts)
-	if err == nil || !apierrors.IsNotFound(err) {
-		s.beta.Store(false)
-		return stable, err
-	}
-	beta, err := s.client.CertificatesV1beta1().ClusterTrustBundles().List(ctx, opts)
-	s.beta.Store(err == nil)
-	if apierrors.IsNotFound(err) {
-		err = fmt.Errorf("the API server does not have the API of ClusterTrustBundles: %w", err)
-	}
-	return beta, err
-}
-
-func (s *server) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	if s.beta.Load() {
-		return s.client.CertificatesV1beta1().ClusterTrustBundles().Watch(ctx, opts)
-	}
-	return s.client.CertificatesV1().ClusterTrustBundles().Watch(ctx, opts)
 }
 
 func reduce(object any) (name string, b bundle, ok bool) {

@@ -45,13 +45,11 @@ const (
 type Resource struct {
 	// Name is for log messages.
 	Name string
-	// Client is the client that List and Watch use.
+	// Client is the client of the API.
 	Client kubernetes.Interface
 	// Type is an object of the type.
 	Type kruntime.Object
-	List func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error)
-	// Watch opens a watch.
-	Watch func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	API
 	// FieldSelector restricts both. If empty, there is no restriction.
 	FieldSelector string
 	// Failed receives the error of each request that fails; first is true if the one before has

@@ -14,8 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
@@ -39,19 +37,13 @@ func run(t *testing.T, before func(*apitest.Request) (*http.Response, error), te
 		r.Create(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: v1.PodSpec{NodeName: "node"}})
 		r.Before(before)
 		client := r.Client()
-		pods := client.CoreV1().Pods("")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			Run(ctx, Resource{
 				Name: "pods", Client: client, Type: &v1.Pod{}, FieldSelector: "spec.nodeName=node", MaxBackoff: 8 * time.Second,
-				List: func(ctx context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
-					return pods.List(ctx, opts)
-				},
-				Watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-					return pods.Watch(ctx, opts)
-				},
+				API: Of(client.CoreV1().Pods("")),
 				Failed: func(err error, first bool) {
 					r.mu.Lock()
 					defer r.mu.Unlock()
