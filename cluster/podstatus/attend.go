@@ -26,12 +26,12 @@ func (s *Sink) attend(ctx context.Context, e *entry) error {
 	}
 	defer done()
 	s.mu.Lock()
-	forgotten, pod, own, mirror, park := e.forgotten, e.pod, e.own, e.mirror, s.park(e)
+	forgotten, pod, own, mirror, allowed := e.forgotten, e.pod, e.own, e.mirror, s.allows(e)
 	s.mu.Unlock()
 	switch {
 	case forgotten:
 		return nil
-	case park:
+	case !allowed:
 		return errLater
 	case !mirror:
 		err = s.attendPod(ctx, e, own)

@@ -15,14 +15,16 @@ const maxRefusal = 15 * time.Minute
 
 // breaker is a circuit breaker of the calls that write for pods. It opens when calls for two pods
 // have failed, and none has succeeded since: then the server is at fault. While it is open, what has
-// failed is not repeated by the back-off of each pod. Instead one pod is tried in each probePeriod,
-// whichever comes. A new status of a pod is tried once nonetheless. Sink.mu guards it.
+// failed is not repeated by the back-off of each pod. Instead one of these pods, at random, is tried
+// in each probePeriod. A new status of a pod is tried once nonetheless. Sink.mu guards it.
 type breaker struct {
 	open bool
 	// first is the pod of the first call that has failed since the last success; nil if there is none.
 	first *entry
-	// probeAt is the time of the next probe while the breaker is open.
+	// probeAt is the time of the next probe while the breaker is open. probe is the entry of the
+	// present one until its attempt begins; otherwise nil.
 	probeAt time.Time
+	probe   *entry
 }
 
 // failed adds the failure of a call for e.
@@ -62,13 +64,14 @@ func (s *Sink) repeatFailed(now time.Time) {
 	s.poke()
 }
 
-// park reports whether an attempt for the entry is to wait for the server. mu is held.
-func (s *Sink) park(e *entry) bool {
-	probe := e == s.probe
-	if probe {
-		s.probe = nil
+// allows reports whether the breaker allows an attempt for the entry. It allows a probe once, and a
+// status that has not failed yet. mu is held.
+func (s *Sink) allows(e *entry) bool {
+	if e == s.breaker.probe {
+		s.breaker.probe = nil
+		return true
 	}
-	return !probe && s.breaker.open && e.failures > 0 && e.tried == e.own
+	return !s.breaker.open || e.failures == 0 || e.tried != e.own
 }
 
 // takeProbe returns the entry that is to be tried now, nil if there is none, and the time of the
@@ -77,8 +80,7 @@ func (s *Sink) takeProbe(now time.Time) (*entry, time.Time) {
 	if !s.breaker.open || now.Before(s.breaker.probeAt) {
 		return nil, s.breaker.probeAt
 	}
-	s.breaker.probeAt = now.Add(probeWait())
-	s.probe = nil
+	s.breaker.probeAt, s.breaker.probe = now.Add(probeWait()), nil
 	for _, e := range s.entries { // in no order: each has its turn
 		switch {
 		case e.unsent && e.failures > 0:
@@ -87,7 +89,7 @@ func (s *Sink) takeProbe(now time.Time) (*entry, time.Time) {
 		default:
 			continue
 		}
-		s.probe = e
+		s.breaker.probe = e
 		return e, s.breaker.probeAt
 	}
 	s.breaker = breaker{}

@@ -116,9 +116,7 @@ type Sink struct {
 	lastStart time.Time
 	// repeatedAt is the time for which repeatFailed put something on the agenda last.
 	repeatedAt time.Time
-	// probe is the entry whose next attempt is a probe; nil if there is none.
-	probe   *entry
-	entries map[entryKey]*entry
+	entries    map[entryKey]*entry
 	// static has the UID of the latest static pod of each name.
 	static map[types.NamespacedName]types.UID
 	// agenda has the time at which Run looks at an entry.
