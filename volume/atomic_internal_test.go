@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -285,11 +287,11 @@ func TestReadersSeeNoMixture(t *testing.T) {
 	version := func(i int) payload { return files("a", fmt.Sprint(i), "b", fmt.Sprint(i), "c/d", fmt.Sprint(i)) }
 	_, err := w.write(version(0))
 	require.NoError(t, err)
-	stop, seen := make(chan struct{}), make(chan int)
-	for range 2 {
-		go func() {
-			read := 0
-			defer func() { seen <- read }()
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	var reads [2]atomic.Int64 // of all files, by each reader
+	for reader := range reads {
+		readers.Go(func() {
 			for {
 				select {
 				case <-stop:
@@ -305,14 +307,14 @@ func TestReadersSeeNoMixture(t *testing.T) {
 				c, errC := root.ReadFile("c/d")
 				_ = root.Close()
 				if errA == nil && errB == nil && errC == nil {
-					read++
+					reads[reader].Add(1)
 					assert.Equal(t, string(a), string(b))
 					assert.Equal(t, string(a), string(c))
 				}
 			}
-		}()
+		})
 	}
-	for i := range 300 {
+	for i := 0; i < 300 || reads[0].Load() == 0 || reads[1].Load() == 0; i++ {
 		_, err := w.write(version(i))
 		require.NoError(t, err)
 		data, err := os.ReadFile(filepath.Join(dir, "a"))
@@ -320,6 +322,5 @@ func TestReadersSeeNoMixture(t *testing.T) {
 		assert.Equal(t, fmt.Sprint(i), string(data))
 	}
 	close(stop)
-	assert.Positive(t, <-seen)
-	assert.Positive(t, <-seen)
+	readers.Wait()
 }

@@ -19,12 +19,17 @@ const settled = 50 * time.Millisecond
 // that it does not have, or whose hash differs, is compared again.
 type seen struct {
 	seed maphash.Seed
-	mu   sync.Mutex
+	// settled is the constant of that name, except in tests.
+	settled time.Duration
+
+	mu sync.Mutex
 	// states are hashes, by the hash of the volume's directory.
 	states map[uint64]uint64
 }
 
-func newSeen() *seen { return &seen{seed: maphash.MakeSeed(), states: map[uint64]uint64{}} }
+func newSeen() *seen {
+	return &seen{seed: maphash.MakeSeed(), settled: settled, states: map[uint64]uint64{}}
+}
 
 // same reports whether the volume is as it was when it was noted with this payload.
 func (s *seen) same(dir string, p payload, nested []string) bool {
@@ -48,7 +53,7 @@ func (s *seen) note(dir string, p payload, nested []string, before uint64) {
 		return
 	}
 	state, changed, ok := s.state(dir, p, nested)
-	if !ok || state != before || time.Since(changed) < settled {
+	if !ok || state != before || time.Since(changed) < s.settled {
 		return
 	}
 	s.mu.Lock()
