@@ -40,7 +40,7 @@ func TestClient(t *testing.T) {
 			InitContainers: []v1.Container{{Name: "init", Image: "host", Command: []string{"true"}}},
 			Containers: []v1.Container{{
 				Name: "main", Image: "host", Command: []string{"sh", "-c"},
-				Args:                   []string{"echo ready; printf bye > $TERMINATION_MESSAGE_PATH; trap 'exit 3' TERM; while :; do sleep 0.01; done"},
+				Args:                   []string{"trap 'exit 3' TERM; printf bye > $TERMINATION_MESSAGE_PATH; echo ready; while :; do sleep 0.01; done"},
 				TerminationMessagePath: "/dev/termination-log",
 			}},
 		},

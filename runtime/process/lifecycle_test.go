@@ -181,10 +181,10 @@ func TestStop(t *testing.T) {
 func TestNoGrandchildSurvives(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
-	const stray = `(setsid sh -c 'trap "" TERM HUP; echo stray $$; exec sleep 1000' &) ; `
-	for name, end := range map[string]string{"exit": "sleep 0.2; exit 0", "killed": "sleep 1000"} {
+	for name, end := range map[string]string{"exit": "while [ ! -e %[1]s ]; do sleep 0.01; done; exit 0", "killed": "sleep 1000"} {
 		p := n.pod()
-		id := p.run(shell("c", stray+end))
+		said := filepath.Join(t.TempDir(), "said")
+		id := p.run(shell("c", fmt.Sprintf(`(setsid sh -c 'trap "" TERM HUP; echo stray $$; : > %[1]s; exec sleep 1000' &) ; `+end, said)))
 		p.says("c", "stray ")
 		state := n.state(id)
 		line := p.log("c")

@@ -60,10 +60,12 @@ func TestExecSync(t *testing.T) {
 	assert.True(t, alive(pidOf(string(resp.GetStdout()))), "what a command leaves running does not delay its answer")
 
 	file := filepath.Join(t.TempDir(), "pid")
-	_, err = do(1, "sh", "-c", "echo $$ > "+file+"; exec sleep 1000")
-	assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
+	var data []byte
+	for timeout := int64(1); len(data) == 0; timeout++ { // until it is long enough for the command to begin
+		_, err = do(timeout, "sh", "-c", "echo $$ > "+file+"; exec sleep 1000")
+		require.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		data, _ = os.ReadFile(file)
+	}
 	eventually(t, func() bool { return !alive(pidOf(string(data))) }, "the command goes on after its timeout")
 
 	state := n.state(id)
@@ -89,6 +91,11 @@ func (o *out) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()
+}
+
+// hasSize is a script that waits until the terminal has the size, and says so.
+func hasSize(size string) string {
+	return fmt.Sprintf(`while [ "$(stty size)" != "%s" ]; do sleep 0.01; done; stty size; `, size)
 }
 
 // serverOf is the streams' backend of a server that runs in this process.
@@ -118,15 +125,14 @@ func TestExecStreams(t *testing.T) {
 	in, write := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- streams.Exec(ctx, id, []string{"sh", "-c", "read x; stty size; echo got $x; test -t 0 && test -t 1"}, in, &screen, nil, true, sizes)
+		done <- streams.Exec(ctx, id, []string{"sh", "-c", hasSize("45 123") + "read x; echo got $x; test -t 0 && test -t 1"}, in, &screen, nil, true, sizes)
 	}()
-	eventually(t, func() bool { return len(sizes) == 0 }, "the size is not taken")
+	eventually(t, func() bool { return strings.Contains(screen.String(), "45 123") }, "the terminal does not get the size")
 	_, err = io.WriteString(write, "word\n")
 	require.NoError(t, err)
 	require.NoError(t, <-done)
 	_ = write.Close()
 	assert.Contains(t, screen.String(), "got word")
-	assert.Contains(t, screen.String(), "45 123")
 
 	cancelled, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,7 +166,7 @@ func TestAttach(t *testing.T) {
 	assert.Equal(t, "got one\ngot two\nend\n", stdout.String())
 	assert.Equal(t, "also one\nalso two\n", stderr.String())
 
-	config = shell("tty", "test -t 0 || exit 9; read x; stty size; echo got $x")
+	config = shell("tty", "test -t 0 || exit 9; "+hasSize("30 90")+"read x; echo got $x")
 	config.Stdin, config.Tty = true, true
 	id = p.run(config)
 	sizes := make(chan remotecommand.TerminalSize, 1)
@@ -168,14 +174,13 @@ func TestAttach(t *testing.T) {
 	var screen out
 	in, write = io.Pipe()
 	go func() { done <- streams.Attach(context.Background(), id, in, &screen, nil, true, sizes) }()
-	eventually(t, func() bool { return len(sizes) == 0 }, "the size is not taken")
+	eventually(t, func() bool { return strings.Contains(screen.String(), "30 90") }, "the terminal does not get the size")
 	_, err = io.WriteString(write, "word\n")
 	require.NoError(t, err)
 	require.NoError(t, <-done)
 	_ = write.Close()
 	assert.EqualValues(t, 0, n.exited(id).GetExitCode())
 	assert.Contains(t, screen.String(), "got word")
-	assert.Contains(t, screen.String(), "30 90")
 	assert.Contains(t, p.log("tty"), "stdout F got word")
 }
 
