@@ -58,7 +58,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: scraper}]
 			require.NoError(t, err)
 			code, body = resp.StatusCode, string(data)
 			return true
-		}, 20*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 		return code, body
 	}
 	for _, tc := range []struct {

@@ -5,20 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime/process"
 )
@@ -46,14 +51,26 @@ func TestExampleManifestsAreGood(t *testing.T) {
 	assert.Equal(t, map[string]bool{"hello-node": true, "shared-volume-node": true}, names)
 }
 
-// freePort returns a port of loopback that nobody listened on a moment ago.
-func freePort(t *testing.T) int {
+// freePorts returns ports of loopback that nobody listens on. They are none of those that the
+// kernel gives to connections and to listeners that ask for any, so that nobody takes them before
+// the agent does.
+func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 1000 {
+		port := 10_000 + rand.IntN(20_000)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			defer func() { _ = l.Close() }() // when all are found: each is another one
+			ports = append(ports, port)
+		}
+		if len(ports) == n {
+			return ports
+		}
+	}
+	t.Fatal("no free ports")
+	return nil
 }
+
+func freePort(t *testing.T) int { return freePorts(t, 1)[0] }
 
 func get(t *testing.T, port int, path string) (code int, body string) {
 	t.Helper()
@@ -63,7 +80,7 @@ func get(t *testing.T, port int, path string) (code int, body string) {
 		var err error
 		resp, err = client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -86,12 +103,13 @@ func TestSeveralAgentsInOneProcess(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	a, b, healthz := freePort(t), freePort(t), freePort(t)
+	ports := freePorts(t, 3)
+	a, b, healthz := ports[0], ports[1], ports[2]
 	done := make(chan error, 2)
 	for _, args := range [][]string{args("a", a, 0), args("b", b, healthz)} {
 		go func() { done <- run(ctx, args) }()
 	}
-	for _, port := range []int{a, b, healthz} {
+	for _, port := range ports {
 		code, body := get(t, port, "/healthz")
 		assert.Equal(t, http.StatusOK, code)
 		assert.Equal(t, "ok", body)
@@ -137,11 +155,25 @@ func TestASignalDuringTheStartEndsIt(t *testing.T) {
 	}
 }
 
+// runOnceUntil runs the agent with --runonce. The time is up when its log has the text.
+func runOnceUntil(t *testing.T, text string, args ...string) error {
+	t.Helper()
+	s, err := config.Parse(append(args, "--runonce"))
+	require.NoError(t, err)
+	ctx, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	log := funcr.New(func(_, line string) {
+		if strings.Contains(line, text) {
+			end(context.DeadlineExceeded)
+		}
+	}, funcr.Options{})
+	_, err = serve(ctx, s, log, terminal.New(terminal.None, os.Stdout, os.Stderr))
+	return err
+}
+
 func TestRunOnceReportsWhenItIsCutShort(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
 	root := t.TempDir()
-	err := run(ctx, []string{"--runonce", "--root-dir", root, "--container-runtime-endpoint", root + "/cri.sock", "--pod-manifest-path", root})
+	err := runOnceUntil(t, "Container runtime is not ready", "--root-dir", root, "--container-runtime-endpoint", root+"/cri.sock", "--pod-manifest-path", root)
 	require.ErrorContains(t, err, "not every pod got to run")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
@@ -153,11 +185,9 @@ func TestRunOnceReportsBrokenManifests(t *testing.T) {
 	write(t, path, "[")
 	old := time.Now().Add(-time.Hour)
 	require.NoError(t, os.Chtimes(path, old, old))
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	config := filepath.Join(root, "config.yml.txt")
-	write(t, config, header+"podLogsDir: logs\n")
-	err := run(ctx, []string{"--runonce", "--config", config, "--root-dir", root, "--container-runtime-endpoint", root + "/cri.sock", "--pod-manifest-path", path})
+	configFile := filepath.Join(root, "config.yml.txt")
+	write(t, configFile, header+"podLogsDir: logs\n")
+	err := runOnceUntil(t, "Problem with manifests", "--config", configFile, "--root-dir", root, "--container-runtime-endpoint", root+"/cri.sock", "--pod-manifest-path", path)
 	require.ErrorContains(t, err, "manifest "+path+": yaml:")
 
 	var p problems

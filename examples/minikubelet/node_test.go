@@ -112,7 +112,7 @@ func (b *bench) await(text string, args ...string) {
 	require.Eventually(b.t, func() bool {
 		got = b.command(args...)
 		return strings.Contains(got, text)
-	}, 30*time.Second, 10*time.Millisecond, "%s: %s", args, text)
+	}, time.Minute, 10*time.Millisecond, "%s: %s", args, text)
 }
 
 // A sandbox that cannot be made is explained.

@@ -39,7 +39,7 @@ func ask(t *testing.T, port int, method, path, body string) (code int, answer st
 		require.NoError(t, err)
 		code, answer = resp.StatusCode, string(data)
 		return true
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	return code, answer
 }
 
@@ -66,7 +66,7 @@ func TestConfigzHasTheDriverOfTheRuntime(t *testing.T) {
 	b := newBench(t)
 	port := freePort(t)
 	b.start(append(withPort(t, port), "--cgroup-driver=systemd")...)
-	require.Eventually(t, func() bool { return configz(t, port)["cgroupDriver"] == "cgroupfs" }, 20*time.Second, 10*time.Millisecond, "the first check of the runtime")
+	require.Eventually(t, func() bool { return configz(t, port)["cgroupDriver"] == "cgroupfs" }, time.Minute, 10*time.Millisecond, "the first check of the runtime")
 	assert.Equal(t, true, configz(t, port)["cgroupsPerQOS"])
 }
 

@@ -3,7 +3,9 @@ package main
 import (
 	"archive/tar"
 	"context"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -161,12 +163,19 @@ func TestModbus(t *testing.T) {
 	assert.Equal(t, prober.Failure, check("nonsense"[:3]))
 }
 
+// freeAddress returns an address that nobody listens on. Its port is none of those that the kernel
+// gives to connections and to listeners that ask for any, so that nobody takes it before the agent
+// does.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	for range 1000 {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))); err == nil {
+			defer func() { _ = l.Close() }()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no free port")
+	return ""
 }
 
 func writeTar(t *testing.T, name string, files map[string]string) {

@@ -27,13 +27,32 @@ func listen(t *testing.T, name string) *net.UnixConn {
 	return l
 }
 
-func read(t *testing.T, l *net.UnixConn) string {
+// received returns a function that waits for the next message. They are read without a break,
+// since the socket holds few.
+func received(t *testing.T, l *net.UnixConn) (next func() string) {
 	t.Helper()
-	require.NoError(t, l.SetReadDeadline(time.Now().Add(10*time.Second)))
-	buf := make([]byte, 100)
-	n, err := l.Read(buf)
-	require.NoError(t, err)
-	return string(buf[:n])
+	require.NoError(t, l.SetReadDeadline(time.Time{}))
+	messages := make(chan string, 10_000)
+	go func() {
+		buf := make([]byte, 100)
+		for {
+			n, err := l.Read(buf)
+			if err != nil {
+				close(messages)
+				return
+			}
+			messages <- string(buf[:n])
+		}
+	}()
+	return func() string {
+		select {
+		case m := <-messages:
+			return m
+		case <-time.After(time.Minute):
+			require.Fail(t, "no message")
+			return ""
+		}
+	}
 }
 
 func TestNotify(t *testing.T) {
@@ -59,17 +78,18 @@ func TestNotify(t *testing.T) {
 			require.NoError(t, l.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 			_, err := l.Read(make([]byte, 100))
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it is not ready yet")
+			next := received(t, l)
 			close(ready)
-			assert.Equal(t, "READY=1", read(t, l))
-			assert.Equal(t, "WATCHDOG=1", read(t, l))
-			assert.Equal(t, "WATCHDOG=1", read(t, l))
+			assert.Equal(t, "READY=1", next())
+			assert.Equal(t, "WATCHDOG=1", next())
+			assert.Equal(t, "WATCHDOG=1", next())
 			ill.Store(true)
-			require.Eventually(t, func() bool { return said.Load() > 3 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return said.Load() > 3 }, time.Minute, time.Millisecond)
 			cancel()
 			require.NoError(t, <-done)
 			last := ""
 			for last != "STOPPING=1" { // perhaps after one that was sent before
-				last = read(t, l)
+				last = next()
 			}
 		})
 	}
