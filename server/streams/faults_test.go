@@ -260,7 +260,7 @@ func TestIdle(t *testing.T) {
 				continue // the client does not open its streams, for which the runtime waits
 			}
 			t.Run(name, func(t *testing.T) {
-				w := newWorld(t, local, streams.Options{IdleTimeout: 50 * time.Millisecond})
+				w := newWorld(t, local, streams.Options{IdleTimeout: 250 * time.Millisecond})
 				conn, in, resp := w.raw(t, http.MethodGet, r.target, r.header)
 				require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 				_, _ = io.Copy(io.Discard, in) // the end of the connection

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,25 +27,37 @@ import (
 )
 
 // together allows everybody everything when all are there.
-type together struct{ missing sync.WaitGroup }
+type together struct {
+	connecting chan struct{} // has a value for each client that is not authenticated yet
+	missing    atomic.Int64
+	complete   chan struct{} // closed when none is missing
+}
 
-func (*together) Authenticate(*http.Request) (*authenticationv1.UserInfo, error) {
+func (g *together) Authenticate(*http.Request) (*authenticationv1.UserInfo, error) {
+	<-g.connecting
 	return &authenticationv1.UserInfo{Username: "kubectl"}, nil
 }
 
-func (g *together) Authorize(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
-	g.missing.Done()
-	g.missing.Wait()
-	return true, nil
+func (g *together) Authorize(ctx context.Context, _ *authenticationv1.UserInfo, _ *authorizationv1.ResourceAttributes) (bool, error) {
+	if g.missing.Add(-1) == 0 {
+		close(g.complete)
+	}
+	select {
+	case <-g.complete:
+		return true, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
-// 200 sessions that begin at once through the port for the API server are all served.
+// 200 sessions that begin at once through the port for the API server are all served. Not all
+// handshakes are under way at once: on a slow machine they would take longer than each may.
 func TestManySessionsThroughThePort(t *testing.T) {
 	const many = 200
 	everyWay(t, func(t *testing.T, local, websocket bool) {
 		w := newWorld(t, local, streams.Options{})
-		g := &together{}
-		g.missing.Add(many)
+		g := &together{connecting: make(chan struct{}, 16), complete: make(chan struct{})}
+		g.missing.Store(many)
 		guard, err := auth.New(auth.Options{NodeName: "node", Authenticators: []auth.Authenticator{g}, Authorizer: g})
 		require.NoError(t, err)
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -70,7 +83,14 @@ func TestManySessionsThroughThePort(t *testing.T) {
 			clients.Go(func() {
 				var out bytes.Buffer
 				text := fmt.Sprintf("session %d", i)
-				assert.NoError(t, e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out}))
+				select {
+				case g.connecting <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				if !assert.NoError(t, e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out})) {
+					cancel() // the others would wait for it
+				}
 				assert.Equal(t, text, out.String())
 			})
 		}
