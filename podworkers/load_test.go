@@ -58,7 +58,7 @@ func TestHammer(t *testing.T) {
 		})
 	}
 	users.Wait()
-	require.Eventually(t, func() bool { return len(w.SyncKnownPods(nil)) == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.SyncKnownPods(nil)) == 0 }, time.Minute, time.Millisecond)
 	cancel()
 	run.Wait()
 	assert.Equal(t, asked.Load(), done.Load(), "each kill is answered once")

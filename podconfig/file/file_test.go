@@ -31,6 +31,14 @@ func write(t *testing.T, path, content string) {
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
+// replace writes a file that is never seen half written, however busy the machine is.
+func replace(t *testing.T, path, content string) {
+	t.Helper()
+	fresh := filepath.Join(t.TempDir(), "fresh")
+	write(t, fresh, content)
+	require.NoError(t, os.Rename(fresh, path))
+}
+
 // rig runs a source and records its deliveries and problems.
 type rig struct {
 	t        *testing.T
@@ -212,7 +220,7 @@ func TestProblemIsReportedOnce(t *testing.T) {
 	r.expect()
 	r.expectProblem("a.yaml: yaml:")
 	// Some more scans, and then one that finds another file.
-	write(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "1"))
+	replace(t, filepath.Join(dir, "b.yaml"), manifestOf("b", "1"))
 	r.expect("b=1")
 	r.stop()
 	r.stop = func() {}

@@ -58,7 +58,7 @@ func TestWatchLimit(t *testing.T) {
 			r := launch(t, dir, file.Options{CheckFrequency: time.Millisecond, Logger: logger}, func(s *file.Source) { tc.prepare(s, &refuses) })
 			r.expect("a=1")
 			for i := range 3 {
-				write(t, filepath.Join(dir, "a.yaml"), manifestOf("a", fmt.Sprint("x", i)))
+				replace(t, filepath.Join(dir, "a.yaml"), manifestOf("a", fmt.Sprint("x", i)))
 				r.expect(fmt.Sprint("a=x", i))
 			}
 			refuses.Store(false)

@@ -131,7 +131,7 @@ func TestWatchEventsOfARuntimeThatGoesAway(t *testing.T) {
 	assert.ErrorIs(t, err, runtime.ErrUnavailable, "there is no socket")
 
 	stop := serve(t, path, fake.New(fake.Options{}))
-	require.Eventually(t, func() bool { return rt.Check(t.Context()) == nil }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return rt.Check(t.Context()) == nil }, time.Minute, 20*time.Millisecond)
 	established := make(chan struct{})
 	go func() {
 		<-established
