@@ -11,7 +11,7 @@
 //     limits permit.
 //  3. It makes the pod's directory, sets up the volumes, looks up the pull secrets and
 //     starts the probes.
-//  4. It calls SyncPod of the runtime, which starts and stops containers.
+//  4. It calls SyncPod of the runtime, which starts, stops and resizes containers.
 //  5. If the runtime returns new waiting reasons, such as a back-off, it generates the status
 //     again. So the reason is in the status after this sync.
 //
@@ -38,7 +38,7 @@
 //     a file in the pod's directory has its end.
 //   - Storage is measured beside the syncs, see [StorageMeasurer]. A sync never waits for
 //     it, however many files a container has made.
-//   - Between calls the Syncer keeps only the last waiting reasons of a pod, the measurements
-//     of its storage, and the inputs of its last status. It drops them when the pod has
+//   - Between calls the Syncer keeps only the last waiting reasons of a pod, its latest resize,
+//     the measurements of its storage, and the inputs of its last status. It drops them when the pod has
 //     terminated.
 package podsync

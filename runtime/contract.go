@@ -39,7 +39,7 @@ type Inspector interface {
 // Syncer brings a pod closer to its spec.
 type Syncer interface {
 	// SyncPod compares the spec of the pod with the observed status, does what can be
-	// done now, and returns: it makes the sandbox, pulls images, stops and starts
+	// done now, and returns: it makes the sandbox, pulls images, stops, resizes and starts
 	// containers. It does not wait until a container exits or becomes ready; the caller
 	// calls again with a newer status.
 	//

@@ -13,14 +13,15 @@ import (
 )
 
 // Admitter decides whether a pod may run on the node. Admit is called from the goroutine
-// of the loop when a pod is added, also for a pod that an earlier agent has started. It
-// must not block.
+// of the loop when a pod is added, also for a pod that an earlier agent has started, and
+// when a pod has requested other resources. It must not block.
 type Admitter interface {
 	// Admit returns nil if the pod may run. An error that wraps a
 	// [*runtime.TerminalError] refuses the pod with that reason and message; any other
 	// error refuses it with the reason UnexpectedAdmissionError, as in kubelet. A
 	// refused pod becomes Failed and is not admitted again until its source removes
-	// and adds it.
+	// and adds it. A refused resize is deferred: the pod continues with the resources that
+	// it holds, and Admit is called again at each housekeeping.
 	Admit(req AdmitRequest) error
 }
 
@@ -29,6 +30,9 @@ type Admitter interface {
 type AdmitRequest struct {
 	// Pod is the pod that is to run.
 	Pod *v1.Pod
+	// Held is the pod with the resources that it holds, if it runs and is to be resized
+	// (KEP-1287). It is nil if the pod was added.
+	Held *v1.Pod
 	// Active are the pods that hold resources of the node, without Pod.
 	Active []*v1.Pod
 	// Host is the machine; nil if the handler was not given one.

@@ -9,6 +9,9 @@
 //   - A handler handles the inputs. [Handler] is the default.
 //   - Admission is the decision whether a new pod may run. An [Admitter] makes it. [Chain]
 //     calls several in order, and [Limits] has kubelet's checks.
+//   - A resize is a change of CPU or memory of the containers of a pod of an API server
+//     (KEP-1287). It is allocated if it is admitted. It is pending until then: the pod runs
+//     with the resources that it holds.
 //   - A refused pod was not admitted. It is Failed. It has a worker only while it is stopped,
 //     because an earlier agent has started it, or taken down before its deletion.
 //   - Housekeeping is [SyncHandler].HandlePodCleanups, which compares the desired pods
@@ -33,7 +36,8 @@
 //
 // [Handler] records the desired pods, admits new ones, and turns each change into an
 // update for a pod's worker. An update that does not act on running containers causes an
-// event, or with [HandlerOptions].RecreateUpdated a new start of the pod.
+// event, or with [HandlerOptions].RecreateUpdated a new start of the pod. All parts receive a pod
+// with the resources that it holds. Only the handler has those of a pending resize.
 //
 // Its housekeeping is kubelet's. It forgets workers of pods that are gone, starts pods
 // that must be started again, stops orphans, drops statuses and probes, reports the end
@@ -51,9 +55,9 @@
 // # Guarantees
 //
 //   - The methods of the handler are called from one goroutine, so they need no locks
-//     against each other.
+//     against each other. Those of [ResizeReporter] are called from any.
 //   - A change of the desired pods is handled completely before the next input.
-//   - An update of an admitted pod is not admitted again.
+//   - An update of an admitted pod is not admitted again, unless it is a resize.
 //   - [Loop.LastIteration] shows that the loop makes progress, for health checks.
 //   - Run returns when the goroutines that it started have ended.
 package syncloop

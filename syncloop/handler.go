@@ -130,7 +130,7 @@ type HandlerDeps struct {
 type HandlerOptions struct {
 	// PodsDir holds a directory for each pod. Required.
 	PodsDir string
-	// Admit decides which new pods may run. nil: all may.
+	// Admit decides which new pods may run, and which pods may be resized. nil: all may.
 	Admit Admitter
 	// Host is passed to Admit. It may be nil.
 	Host *runtime.Host
@@ -153,7 +153,8 @@ type HandlerOptions struct {
 	Logger logr.Logger
 }
 
-// Handler is the default [SyncHandler]. Its methods are called from one goroutine.
+// Handler is the default [SyncHandler]. Its methods are called from one goroutine, except
+// ResizePending.
 type Handler struct {
 	deps HandlerDeps
 	opts HandlerOptions

@@ -115,7 +115,7 @@ func (h *Handler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
 		c.Reason, c.Message = v1.PodReasonInfeasible, messagePodLevel
 		return c
 	}
-	refusal := admit(h.opts.Admit, AdmitRequest{Pod: pod, Active: h.active([]*v1.Pod{pod}), Host: h.opts.Host})
+	refusal := admit(h.opts.Admit, AdmitRequest{Pod: pod, Held: kept, Active: h.active([]*v1.Pod{pod}), Host: h.opts.Host})
 	if refusal == nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package syncloop_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -110,6 +111,27 @@ func TestAResizeWhileNoAgentRan(t *testing.T) {
 	assert.Equal(t, []string{"create big", "create web", "change big", "change web"}, b.workers.take())
 	_, pending := b.ResizePending("uid-big")
 	assert.True(t, pending)
+}
+
+// An admitter sees which pods are resized, and what they hold.
+func TestAdmissionOfAResize(t *testing.T) {
+	var requests []string
+	b := newHandler(t, syncloop.HandlerOptions{Admit: syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error {
+		held := "nothing"
+		if req.Held != nil {
+			held = cpuOf(req.Held)
+		}
+		requests = append(requests, cpuOf(req.Pod)+" holds "+held)
+		if cpuOf(req.Pod) == "2" {
+			return errors.New("no")
+		}
+		return nil
+	})})
+	b.HandlePodAdditions([]*v1.Pod{sized("web", 1, "500m")})
+	b.HandlePodUpdates([]*v1.Pod{sized("web", 2, "1")})
+	b.HandlePodUpdates([]*v1.Pod{sized("web", 3, "2")})
+	b.HandlePodUpdates([]*v1.Pod{testpod.With(sized("web", 4, "1"), func(p *v1.Pod) { p.Spec.Containers[0].Image = "new" })})
+	assert.Equal(t, []string{"500m holds nothing", "1 holds 500m", "2 holds 1"}, requests)
 }
 
 // The checkpoint has what a pod holds, whatever the older status of its source says.
