@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
+	"syscall"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/ptr"
@@ -44,8 +46,11 @@ func withEmbedded(ctx context.Context, s *config.Settings, log logr.Logger, f fu
 	}
 	stop()
 	rerr := <-ended
-	if errors.Is(rerr, process.ErrInUse) {
-		rerr = fmt.Errorf("root directory %s is in use by another agent: %w", s.RootDir, rerr)
+	switch {
+	case errors.Is(rerr, process.ErrInUse):
+		rerr = fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of its own with --root-dir: %w", s.RootDir, rerr)
+	case errors.Is(rerr, fs.ErrPermission), errors.Is(rerr, syscall.EROFS):
+		rerr = fmt.Errorf("root directory %s cannot be written to by this user; give another one with --root-dir: %w", s.RootDir, rerr)
 	}
 	return errors.Join(err, rerr)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -57,7 +59,7 @@ func TestEmbeddedRuntime(t *testing.T) {
 
 	stop := start()
 	eventually("both pods are ready", allRun)
-	assert.ErrorContains(t, run(t.Context(), args), "in use by another agent")
+	assert.ErrorContains(t, run(t.Context(), args), "in use by another agent; stop it, or give this one a directory of its own with --root-dir")
 	assert.Equal(t, "hello-node\n", command("exec", "hello", "--", "sh", "-c", "echo $POD_NAME"))
 	eventually("it says hello", func() bool { return strings.Contains(command("logs", "hello"), "hello from hello-node at ") })
 	eventually("the reader reads", func() bool {
@@ -86,6 +88,18 @@ func TestEmbeddedRuntime(t *testing.T) {
 	stop()
 	assert.Equal(t, "No agent runs. 2 pods are ending: default/hello-node, default/shared-volume-node\nAll pods have ended.\n", command("stop"))
 	assert.Equal(t, "No agent runs, and no pods run.\n", command("stop"))
+}
+
+// The error says which directory it is, and what to do.
+func TestRootDirectoryThatCannotBeWrittenTo(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	require.NoError(t, os.Mkdir(root, 0o500))
+	if os.Geteuid() == 0 {
+		root = "/sys/kubeletkit" // where not even root can make a directory
+	}
+	err := withEmbedded(t.Context(), &config.Settings{RootDir: root}, logr.Discard(), func(context.Context) error { return errors.New("not called") })
+	assert.ErrorContains(t, err, "root directory "+root+" cannot be written to by this user; give another one with --root-dir: ")
+	assert.NotContains(t, err.Error(), "not called")
 }
 
 // A container with runAsUser can use its emptyDir and its termination message, although only

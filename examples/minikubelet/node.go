@@ -51,6 +51,9 @@ func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid
 // History implements [control.Node].
 func (n node) History() history.History { return n.Parts().History }
 
+// NodeName implements [control.Node].
+func (n node) NodeName() string { return n.Parts().Host.NodeName }
+
 var _ control.Node = node{}
 
 // Pods returns the desired pods, and after them those that are not desired any more and

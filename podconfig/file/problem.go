@@ -9,6 +9,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
+// conflictPrefix begins the keys of conflicts between files.
+const conflictPrefix = "conflict of "
+
 // report records the problem of a subject, nil for none, and reports it if it is new.
 // The key identifies the subject; path is the file or directory that it is about.
 func (s *state) report(key, path string, err error) {
@@ -31,6 +34,8 @@ func (s *state) report(key, path string, err error) {
 		}
 		m := s.files[path]
 		switch neverValid := key == path && m != nil && !m.good; {
+		case strings.HasPrefix(key, conflictPrefix):
+			log.Error(err, "Problem with manifests; the rest of the file is used", "path", path)
 		case neverValid && len(s.restored) > 0:
 			log.Error(err, "Problem with manifests; the file has not been valid yet, restored pods that no other file has go on", "path", path)
 		case neverValid:

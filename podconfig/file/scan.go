@@ -127,12 +127,12 @@ func (s *state) scan(ctx context.Context, now time.Time) (changed bool, again ti
 		if s.objects.update(s.files) || !s.known {
 			s.store.Set(s.objects.items...)
 		}
-		s.reportConflicts("conflict of objects ", s.objects.conflicts)
+		s.reportConflicts(conflictPrefix+"objects ", s.objects.conflicts)
 	}
 	changed = s.union.update(s.files)
 	changed = s.pruneRestored() || changed
 	s.known = true
-	s.reportConflicts("conflict of pods ", s.union.conflicts)
+	s.reportConflicts(conflictPrefix+"pods ", s.union.conflicts)
 	return changed, again
 }
 

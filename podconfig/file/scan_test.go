@@ -267,9 +267,10 @@ func TestObjectsOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
 	problems := map[string]string{}
+	var logged []string
 	s, scan := drive(t, dir, Options{Problem: func(path string, err error) {
 		problems[filepath.Base(path)] = fmt.Sprint(err)
-	}})
+	}, Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
 
 	// The file that had the object first keeps it.
 	write(t, b, secretOf("db", "b"))
@@ -280,6 +281,7 @@ func TestObjectsOfFiles(t *testing.T) {
 	write(t, a, secretOf("db", "a"))
 	scan()
 	assert.Equal(t, `metadata.name: Duplicate value: "default/db": secret default/db is left out because b.yaml has the same; remove one of them`, problems["a.yaml"])
+	assert.Contains(t, logged[len(logged)-1], "the rest of the file is used")
 	assert.Equal(t, "b", valueOf(t, s.store, "db"))
 	require.NoError(t, os.Remove(b))
 	scan()

@@ -26,7 +26,7 @@ import (
 // errNoAgent means that no agent listens on the socket.
 var errNoAgent = errors.New("no agent answers")
 
-// client talks to a running agent.
+// client sends requests to a running agent.
 type client struct {
 	rootDir, socket string
 	http            http.Client
@@ -63,7 +63,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values) 
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-		return nil, fmt.Errorf("the agent says: %s", strings.TrimSpace(string(text)))
+		return nil, fmt.Errorf("error from the agent: %s", strings.TrimSpace(string(text)))
 	}
 	return resp, nil
 }
@@ -100,8 +100,8 @@ func (c *client) gone(ctx context.Context) ([]recent.Gone, error) {
 }
 
 // histories returns the pods that have a history.
-func (c *client) histories(ctx context.Context) ([]history.Pod, error) {
-	return get[[]history.Pod](ctx, c, control.HistoryPath, "pods that have a history")
+func (c *client) histories(ctx context.Context) (control.Histories, error) {
+	return get[control.Histories](ctx, c, control.HistoryPath, "pods that have a history")
 }
 
 // history calls print with each entry of the history of the pod. If follow is true, it does

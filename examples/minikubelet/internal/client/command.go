@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -230,8 +231,10 @@ func Run(ctx context.Context, name string, args []string, env Env) error {
 	}
 	c := &call{Env: env, command: cmd}
 	fs := c.flagSet()
-	if err := fs.Parse(args); err != nil {
+	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return err
+	} else if err != nil {
+		return fmt.Errorf("%w; see minikubelet %s --help", err, cmd.name)
 	}
 	c.args, c.dash = fs.Args(), fs.ArgsLenAtDash()
 	var err error

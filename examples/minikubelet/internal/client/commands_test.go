@@ -43,6 +43,7 @@ type node struct {
 }
 
 func (n *node) Healthy() error                       { return nil }
+func (n *node) NodeName() string                     { return "n1" }
 func (n *node) Gone() []recent.Gone                  { return n.gone }
 func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
 func (n *node) History() history.History             { return &n.past }
@@ -104,7 +105,7 @@ func TestCommands(t *testing.T) {
 	web := runtime.PodRef{UID: "u1", Namespace: "default", Name: "web-n1"}
 	n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageDecided, Kind: runtime.KindStartContainer, Container: "a", Attempt: 1, Reason: "Exited", Message: "code 7"})
 	n.past.Record(runtime.Record{Pod: web, Stage: runtime.StageSeen, Source: runtime.SourceEvent, Kind: runtime.KindContainerRunning, Container: "a"})
-	n.past.Record(runtime.Record{Pod: runtime.PodRef{UID: "u9", Namespace: "default", Name: "old"}, Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
+	n.past.Record(runtime.Record{Pod: runtime.PodRef{UID: "u9", Namespace: "default", Name: "old-n1"}, Stage: runtime.StageDone, Kind: runtime.KindRemovePod})
 	writeFile(t, n.log, "2026-01-02T03:04:05Z stdout F one\n2026-01-02T03:04:06Z stderr F two\n")
 	l, err := server.ListenUnix(t.Context(), filepath.Join(root, config.SocketName))
 	require.NoError(t, err)
@@ -130,24 +131,25 @@ func TestCommands(t *testing.T) {
 		{"history", []string{"history", "web"}, "Container a is to be started again, restart 1: it exited with code 7", "", ""},
 		{"history of a pod of an earlier agent", []string{"history", "old"}, "The pod is gone", "", ""},
 		{"describe a pod of an earlier agent", []string{"describe", "old"}, "not on the node", "", ""},
+		{"history of it by its full name", []string{"history", "old-n1"}, "The pod is gone", "", ""},
 		{"history of nothing", []string{"history"}, "", "", "want the name of one pod"},
 		{"history of an unknown pod", []string{"history", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
 		{"unknown pod", []string{"describe", "dns"}, "", "", `there is no pod "dns" in namespace "default"; there are default/web-n1`},
 		{"logs of a pod that is gone", []string{"logs", "db"}, "", "", "pod default/db-n1 ended 5h ago, and its containers and logs were removed; minikubelet describe still shows"},
 		{"logs", []string{"logs", "web"}, "one\ntwo\n", note, ""},
 		{"logs, all flags", []string{"logs", "web-n1", "-c", "a", "--tail=1", "--timestamps", "-n", "default"}, "2026-01-02T03:04:06.000000000Z two\n", "", ""},
-		{"logs of before", []string{"logs", "web", "-c", "a", "-p"}, "", "", `the agent says: previous terminated container "a" in pod "web-n1" not found`},
+		{"logs of before", []string{"logs", "web", "-c", "a", "-p"}, "", "", `error from the agent: previous terminated container "a" in pod "web-n1" not found`},
 		{"logs of an unknown container", []string{"logs", "web", "-c", "x"}, "", "", "it has a, b, setup, proxy"},
 		{"logs of one that does not run", []string{"logs", "web", "-c", "b"}, "", "", `container "b" in pod "web-n1" is waiting to start: CreateContainerError: no such device`},
 		{"exec", []string{"exec", "web", "-c", "a", "--", "echo", "-n", "a b"}, "echo|-n|a b", "", ""},
 		{"exec that fails", []string{"exec", "web", "-c", "a", "--", "fail"}, "failed\n", "", "exit code 3"},
-		{"exec of nothing", []string{"exec", "web", "-c", "a", "--", "none"}, "", "", "the agent says: Internal error occurred: error executing command in container: no such program"},
+		{"exec of nothing", []string{"exec", "web", "-c", "a", "--", "none"}, "", "", "error from the agent: Internal error occurred: error executing command in container: no such program"},
 		{"exec without a dash", []string{"exec", "web", "ls"}, "", "", "want the name of one pod, --, and a command"},
-		{"images of an agent without", []string{"images"}, "", "", "the agent says: this agent does not collect images"},
+		{"images of an agent without", []string{"images"}, "", "", "error from the agent: this agent does not collect images"},
 		{"images with an argument", []string{"images", "x"}, "", "", `images: unexpected argument "x"`},
 		{"gc with an argument", []string{"gc", "x"}, "", "", `gc: unexpected argument "x"`},
-		{"gc without images", []string{"gc", "--dry-run"}, "", "", "the agent says: this agent does not collect images"},
-		{"unknown flag", []string{"pods", "--tail=1"}, "", "", "unknown flag: --tail"},
+		{"gc without images", []string{"gc", "--dry-run"}, "", "", "error from the agent: this agent does not collect images"},
+		{"unknown flag", []string{"pods", "--tail=1"}, "", "", "unknown flag: --tail; see minikubelet pods --help"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out, errOut strings.Builder

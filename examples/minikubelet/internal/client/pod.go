@@ -133,9 +133,9 @@ func (c *call) onlyHistory(ctx context.Context, name string, noPod error) (histo
 		return history.Pod{}, errors.Join(noPod, err)
 	}
 	var latest *history.Pod
-	for i := range known {
-		k := &known[i]
-		stub := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, UID: k.UID}}
+	for i := range known.Pods {
+		k := &known.Pods[i]
+		stub := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, UID: k.UID}, Spec: v1.PodSpec{NodeName: known.NodeName}}
 		if names(stub, c.podNamespace(), name) != notNamed && (latest == nil || k.GoneAt.After(latest.GoneAt)) {
 			latest = k
 		}

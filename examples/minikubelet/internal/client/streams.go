@@ -86,7 +86,7 @@ func (c *client) stream(ctx context.Context, path string, query url.Values, s st
 		return interrupted
 	}
 	if err != nil {
-		return fmt.Errorf("the agent says: %w", err)
+		return fmt.Errorf("error from the agent: %w", err)
 	}
 	return nil
 }

@@ -65,10 +65,10 @@ func load(path string, into *KubeletConfiguration) (warnings, fields []string, e
 		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	if content["kind"] != kind || content["apiVersion"] != apiVersion {
-		return nil, nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path, content["apiVersion"], content["kind"], apiVersion, kind)
+		return nil, nil, fmt.Errorf("configuration %s: apiVersion is %v and kind is %v, want %s and %s", path, orMissing(content["apiVersion"]), orMissing(content["kind"]), apiVersion, kind)
 	}
 	if err := decode(data, into); err != nil {
-		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
+		return nil, nil, fmt.Errorf("configuration %s: %w", path, withField(err, content))
 	}
 	for _, field := range notImplemented("", content) {
 		warnings = append(warnings, fmt.Sprintf("configuration %s: field %s is not implemented and has no effect", path, field))
@@ -84,6 +84,29 @@ func load(path string, into *KubeletConfiguration) (warnings, fields []string, e
 		}
 	}
 	return warnings, slices.Sorted(maps.Keys(content)), nil
+}
+
+// orMissing returns the value, or "missing" in place of nil.
+func orMissing(value any) any {
+	if value == nil {
+		return "missing"
+	}
+	return value
+}
+
+// withField returns the error with the name of the field that causes it, if it is one field of
+// the content: the errors of durations do not have it.
+func withField(err error, content map[string]any) error {
+	for _, name := range slices.Sorted(maps.Keys(content)) {
+		data, merr := yaml.Marshal(map[string]any{name: content[name]})
+		if merr != nil {
+			continue
+		}
+		if ferr := decode(data, &KubeletConfiguration{}); ferr != nil && ferr.Error() == err.Error() && !strings.Contains(err.Error(), name) {
+			return fmt.Errorf("field %s: %w", name, err)
+		}
+	}
+	return err
 }
 
 // decode decodes YAML or JSON as kubelet does: field names are case-sensitive, and unknown

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -54,8 +55,10 @@ func Parse(args []string) (*Settings, error) {
 	s := &Settings{}
 	defaults(&s.KubeletConfiguration)
 	fs := s.flags()
-	if err := fs.Parse(args); err != nil {
+	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return nil, err
+	} else if err != nil {
+		return nil, fmt.Errorf("%w; minikubelet --help lists the flags", err)
 	}
 	var fields []string // of the files
 	if s.ConfigFile != "" || s.ConfigDir != "" {

@@ -218,7 +218,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		args   []string
 		want   []string // parts of the error
 	}{
-		{"unknown flag", "", []string{"--no-such-flag"}, []string{"unknown flag: --no-such-flag"}},
+		{"unknown flag", "", []string{"--no-such-flag"}, []string{"unknown flag: --no-such-flag; minikubelet --help lists the flags"}},
 		{"argument", "", []string{"manifests"}, []string{`unexpected argument "manifests"`}},
 		{"wrong type in a flag", "", []string{"--max-pods=many"}, []string{"--max-pods", `"many"`}},
 		{"a flag without its value", "", []string{"--root-dir"}, []string{"flag needs an argument: --root-dir"}},
@@ -228,9 +228,12 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"a field in another case", header + "StaticPodPath: /x\n", nil, []string{`unknown field "StaticPodPath"`}},
 		{"a field twice", header + "maxPods: 3\nmaxPods: 4\n", nil, []string{"kubelet.yaml", "maxPods"}},
 		{"wrong type in a field", header + "maxPods: many\n", nil, []string{"kubelet.yaml", "maxPods", "int32"}},
-		{"no duration", header + "syncFrequency: soon\n", nil, []string{"kubelet.yaml", "soon"}},
+		{"no duration", header + "syncFrequency: soon\n", nil, []string{"kubelet.yaml: field syncFrequency: ", "soon"}},
+		{"no duration in a flag", "", []string{"--sync-frequency=soon"}, []string{"--sync-frequency", "soon"}},
 		{"another kind", "apiVersion: v1\nkind: Pod\n", nil, []string{"want kubelet.config.k8s.io/v1beta1 and KubeletConfiguration"}},
-		{"no kind", "maxPods: 3\n", nil, []string{"kubelet.yaml", "want kubelet.config.k8s.io/v1beta1"}},
+		{"no kind", "maxPods: 3\n", nil, []string{"kubelet.yaml", "apiVersion is missing and kind is missing, want kubelet.config.k8s.io/v1beta1"}},
+		{"an empty file", " ", nil, []string{"kubelet.yaml", "kind is missing"}},
+		{"name of the node", "", []string{"--hostname-override=my node"}, []string{`the name of the node, "my node"`, "--hostname-override"}},
 		{"no YAML", "{", nil, []string{"kubelet.yaml"}},
 		{"several at once", header + "readOnlyPort: 70000\nmaxPods: -1\nsyncFrequency: -1s\nclusterDNS: [dns]\nsystemReserved: {cpu: lots}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1h}\n",
 			[]string{"--healthz-port=-1"}, []string{"readOnlyPort 70000", "healthzPort -1", "maxPods -1", "syncFrequency -1s", `clusterDNS "dns"`, "systemReserved.cpu", "maxContainerRestartPeriod 1h0m0s"}},

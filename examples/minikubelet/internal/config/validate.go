@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
@@ -19,6 +21,11 @@ func (s *Settings) validate() error {
 	var errs []error
 	if s.RootDir == "" {
 		errs = append(errs, errors.New("there is no directory for the agent's files: give one with --root-dir"))
+	}
+	if name, err := s.NodeName(); err != nil {
+		errs = append(errs, err)
+	} else if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		errs = append(errs, fmt.Errorf("the name of the node, %q: %s; give another one with --hostname-override", name, strings.Join(problems, "; ")))
 	}
 	if !slices.Contains(terminal.Modes(), s.Show) {
 		errs = append(errs, fmt.Errorf("--show %q: must be auto, table, lines or none", s.Show))

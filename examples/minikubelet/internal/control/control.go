@@ -34,8 +34,8 @@ const (
 	// ImageGCPath answers POST, when images were collected, with [Collected] in JSON. It has
 	// the parameter of ImagesPath.
 	ImageGCPath = "/images/gc"
-	// HistoryPath answers GET with the pods that have a history, a JSON list of
-	// [history.Pod]. Followed by a UID it answers with the history of that pod, a sequence
+	// HistoryPath answers GET with the pods that have a history, as [Histories] in JSON.
+	// Followed by a UID it answers with the history of that pod, a sequence
 	// of [history.Entry] values in JSON; with the query follow=true also what comes later.
 	HistoryPath = "/history/"
 	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
@@ -51,6 +51,13 @@ type Progress struct {
 	Done bool `json:"done,omitempty"`
 	// Error is set if the agent has given up.
 	Error string `json:"error,omitempty"`
+}
+
+// Histories are the pods that have a history.
+type Histories struct {
+	// NodeName is the name of the node, with which the names of static pods end.
+	NodeName string        `json:"nodeName"`
+	Pods     []history.Pod `json:"pods"`
 }
 
 // Collected is the result of a collection of images.
@@ -74,6 +81,8 @@ type Node interface {
 	Events(uid types.UID) []runtime.Event
 	// History returns the histories of the pods.
 	History() history.History
+	// NodeName returns the name of the node.
+	NodeName() string
 	// Ending returns the pods that are to end and have not ended, as "namespace/name".
 	Ending() []string
 	// Images returns the images, and what a collection would remove.
@@ -108,7 +117,9 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 	mux.HandleFunc("POST "+ImageGCPath, func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.CollectImages(req.Context(), goalOf(req)))
 	})
-	mux.HandleFunc("GET "+HistoryPath+"{$}", func(w http.ResponseWriter, _ *http.Request) { answer(w, node.History().Pods()) })
+	mux.HandleFunc("GET "+HistoryPath+"{$}", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, Histories{NodeName: node.NodeName(), Pods: node.History().Pods()})
+	})
 	mux.HandleFunc("GET "+HistoryPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
 		uid := types.UID(req.PathValue("uid"))
 		entries := slices.Values(node.History().Entries(uid))

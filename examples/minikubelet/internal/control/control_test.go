@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type node struct{}
 
 func (node) Healthy() error                                     { return nil }
+func (node) NodeName() string                                   { return "n1" }
 func (node) Pods() []*v1.Pod                                    { return nil }
 func (node) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) { return nil, false }
 func (node) Ending() []string                                   { return []string{"default/web"} }
@@ -88,9 +89,9 @@ func TestHandler(t *testing.T) {
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.EventsPath+"u1").Body).Decode(&events))
 	assert.Equal(t, node{}.Events("u1"), events)
 
-	var histories []history.Pod
+	var histories control.Histories
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.HistoryPath).Body).Decode(&histories))
-	assert.Equal(t, node{}.History().Pods(), histories)
+	assert.Equal(t, control.Histories{NodeName: "n1", Pods: node{}.History().Pods()}, histories)
 	var entry history.Entry
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.HistoryPath+"u1").Body).Decode(&entry))
 	assert.Equal(t, node{}.History().Entries("u1")[0].Record, entry.Record)
