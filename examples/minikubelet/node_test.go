@@ -32,12 +32,18 @@ type bench struct {
 	ended                     chan error
 }
 
-// newBench makes a bench whose agent does not run yet.
+// newBench makes a bench whose agent does not run yet. Its runtime has containerd's event stream.
 func newBench(t *testing.T) *bench {
+	t.Helper()
+	return newBenchOn(t, fake.Options{Events: fake.Containerd()})
+}
+
+// newBenchOn makes a bench on a runtime with the options.
+func newBenchOn(t *testing.T, opts fake.Options) *bench {
 	t.Helper()
 	root, err := os.MkdirTemp("", "mk") // short, for the sockets in it
 	require.NoError(t, err)
-	b := &bench{t: t, rt: fake.New(fake.Options{Events: fake.Containerd()}), root: root, manifests: filepath.Join(root, "manifests")}
+	b := &bench{t: t, rt: fake.New(opts), root: root, manifests: filepath.Join(root, "manifests")}
 	require.NoError(t, os.Mkdir(b.manifests, 0o700))
 	socket := filepath.Join(root, "cri.sock")
 	b.endpoint = "unix://" + socket
