@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
 )
 
 // Checkpoint returns a handler of POST /checkpoint (KEP-2008). Its pattern has {namespace},
@@ -19,13 +19,8 @@ import (
 // container.
 func Checkpoint(agent Agent, statuses Statuses, rt runtime.Checkpointer, dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		pod, container := lookup.Request(agent, req)
-		switch {
-		case pod == nil:
-			writeError(w, http.StatusNotFound, "pod does not exist")
-			return
-		case container == nil:
-			writeError(w, http.StatusNotFound, fmt.Sprintf("container %v does not exist", req.PathValue("container")))
+		pod, container, ok := find(agent, w, req, "pod does not exist", fmt.Sprintf("container %v does not exist", req.PathValue("container")))
+		if !ok {
 			return
 		}
 		var timeout time.Duration
@@ -35,17 +30,17 @@ func Checkpoint(agent Agent, statuses Statuses, rt runtime.Checkpointer, dir str
 				writeError(w, http.StatusNotFound, "cannot parse value of timeout parameter") // kubelet's code
 				return
 			}
-			timeout = time.Duration(min(seconds, int64(24*time.Hour/time.Second))) * time.Second
+			timeout = time.Duration(max(-1, min(seconds, int64(24*time.Hour/time.Second)))) * time.Second
 		}
-		path := filepath.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", pod.Name, pod.Namespace, container.Name, time.Now().Format(time.RFC3339)))
+		path := filepath.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", pod.Name, pod.Namespace, container, time.Now().Format(time.RFC3339)))
 		err := func() error {
 			if timeout < 0 {
-				return fmt.Errorf("CheckpointContainer requires the timeout value to be > 0")
+				return errors.New("CheckpointContainer requires the timeout value to be > 0")
 			}
 			seen, _ := statuses.RuntimeStatus(pod.UID)
-			instance := seen.Newest(container.Name)
+			instance := seen.Newest(container)
 			if instance == nil || instance.State != runtime.ContainerRunning {
-				return fmt.Errorf("container %v not found", container.Name)
+				return fmt.Errorf("container %v not found", container)
 			}
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return err
@@ -53,10 +48,9 @@ func Checkpoint(agent Agent, statuses Statuses, rt runtime.Checkpointer, dir str
 			return rt.CheckpointContainer(req.Context(), instance.ID, path, timeout)
 		}()
 		if err != nil {
-			writeError(w, http.StatusInternalServerError, fmt.Sprintf("checkpointing of %v/%v/%v failed (%v)", pod.Namespace, req.PathValue("pod"), container.Name, err))
+			writeError(w, http.StatusInternalServerError, fmt.Sprintf("checkpointing of %v/%v/%v failed (%v)", pod.Namespace, req.PathValue("pod"), container, err))
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"items":[%q]}`, path)
+		writeJSON(w, map[string][]string{"items": {path}})
 	})
 }

@@ -70,9 +70,11 @@ func TestCheckpoint(t *testing.T) {
 	code, body = post("/checkpoint/default/web/main")
 	assert.Equal(t, http.StatusInternalServerError, code)
 	assert.Equal(t, "checkpointing of default/web/main failed (no CRIU)", body)
-	code, body = post("/checkpoint/default/web/main?timeout=-1")
-	assert.Equal(t, http.StatusInternalServerError, code)
-	assert.Contains(t, body, "requires the timeout value to be > 0")
+	for _, timeout := range []string{"-1", "-9223372036854775808"} {
+		code, body = post("/checkpoint/default/web/main?timeout=" + timeout)
+		assert.Equal(t, http.StatusInternalServerError, code)
+		assert.Contains(t, body, "requires the timeout value to be > 0", timeout)
+	}
 	code, _ = get(t, server.Kubelet(n, n, server.Options{}), "/checkpoint/default/web/main")
 	assert.Equal(t, http.StatusNotFound, code)
 }

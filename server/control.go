@@ -60,16 +60,17 @@ type control struct {
 	log        logr.Logger
 }
 
-// target returns the pod and the name of the container in the path of the request. If one of
-// them does not exist, it answers the request and returns false.
-func target(agent Agent, w http.ResponseWriter, req *http.Request) (pod *v1.Pod, container string, ok bool) {
+// find returns the pod and the name of the container in the path of the request. If one of them
+// does not exist, find answers the request with status 404 and a text, and returns false. The texts
+// are kubelet's, which has others for each path.
+func find(agent Agent, w http.ResponseWriter, req *http.Request, noPod, noContainer string) (pod *v1.Pod, container string, ok bool) {
 	pod, found := lookup.Request(agent, req)
 	switch {
 	case pod == nil:
-		writeError(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", req.PathValue("pod")))
+		writeError(w, http.StatusNotFound, noPod)
 		return nil, "", false
 	case found == nil:
-		writeError(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", req.PathValue("container"), pod.Name))
+		writeError(w, http.StatusNotFound, noContainer)
 		return nil, "", false
 	}
 	return pod, found.Name, true
@@ -98,7 +99,7 @@ func statusOf(s *v1.PodStatus, container string) *v1.ContainerStatus {
 
 // run runs a command and, when it has ended, answers with its output.
 func (c *control) run(w http.ResponseWriter, req *http.Request) {
-	pod, container, ok := target(c.agent, w, req)
+	pod, container, ok := find(c.agent, w, req, "pod does not exist", fmt.Sprintf("container not found (%q)", req.PathValue("container")))
 	if !ok {
 		return
 	}

@@ -223,6 +223,28 @@ func TestReadOnlyPort(t *testing.T) {
 	}
 }
 
+// What does not exist is answered with kubelet's words, which differ from path to path. Only a container
+// that does not exist is status 500 in kubelet, where /run begins to run the command.
+func TestNotFound(t *testing.T) {
+	n := newNode(t)
+	h := server.Kubelet(n, n, everything(n))
+	for asked, want := range map[string]string{
+		"GET /containerLogs/default/other/main": `pod "other" does not exist`,
+		"GET /containerLogs/default/web/other":  `container "other" not found in pod "web"`,
+		"POST /run/default/other/main?cmd=a":    "pod does not exist",
+		"POST /run/default/web/u2/main?cmd=a":   "pod does not exist",
+		"POST /run/default/web/other?cmd=a":     `container not found ("other")`,
+		"POST /checkpoint/default/other/main":   "pod does not exist",
+		"POST /checkpoint/default/web/other":    "container other does not exist",
+		"GET /debug/history/default/other":      `pod "other" does not exist`,
+	} {
+		method, path, _ := strings.Cut(asked, " ")
+		code, body := request(t, h, method, path, "", nil)
+		assert.Equal(t, http.StatusNotFound, code, path)
+		assert.Equal(t, want, body, path)
+	}
+}
+
 // What is switched off answers as kubelet's; what is missing does not exist.
 func TestSwitches(t *testing.T) {
 	all := allOptions()

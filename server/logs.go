@@ -57,7 +57,8 @@ func (h *containerLogs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	pod, container, ok := target(h.agent, w, req)
+	name := req.PathValue("pod")
+	pod, container, ok := find(h.agent, w, req, fmt.Sprintf("pod %q does not exist", name), fmt.Sprintf("container %q not found in pod %q", req.PathValue("container"), name))
 	if !ok {
 		return
 	}
