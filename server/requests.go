@@ -2,8 +2,9 @@ package server
 
 import (
 	"net/http"
-	"slices"
 	"strings"
+
+	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
 // RequestMetrics receives what is measured of the requests to a port. Its arguments have few values. The
@@ -75,23 +76,13 @@ func sessions(h http.Handler, m RequestMetrics) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		path := measuredPath(req.URL.Path)
-		protocol := "v5.channel.k8s.io"
+		protocol := subprotocol.V5
 		if path == "portForward" {
-			protocol = "SPDY/3.1+portforward.k8s.io"
+			protocol = subprotocol.Tunnel
 		}
-		if strings.EqualFold(req.Header.Get("Upgrade"), "websocket") && slices.Contains(tokens(req.Header.Values("Sec-WebSocket-Protocol")), protocol) {
+		if subprotocol.IsOffered(req, protocol) {
 			m.WebSocketSession(strings.ToLower(path))
 		}
 		h.ServeHTTP(w, req)
 	})
-}
-
-// tokens returns the elements of lists that have commas between them.
-func tokens(lists []string) (out []string) {
-	for _, list := range lists {
-		for token := range strings.SplitSeq(list, ",") {
-			out = append(out, strings.TrimSpace(token))
-		}
-	}
-	return out
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,13 +13,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-)
-
-// The protocols of exec and attach. In version 4 the exit code is in a JSON Status on the
-// error stream; version 5, which only WebSocket has, adds the end of stdin.
-const (
-	protocolV4 = "v4.channel.k8s.io"
-	protocolV5 = "v5.channel.k8s.io"
+	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
 // The header of a SPDY stream that says what it is, and its values.
@@ -120,7 +112,7 @@ func (s *session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts
 // acceptSPDY answers a SPDY request and waits for the client to open its streams. If it
 // returns an error, the request is answered.
 func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, patience time.Duration) (*client, error) {
-	if _, err := httpstream.Handshake(req, w, []string{protocolV4}); err != nil {
+	if _, err := httpstream.Handshake(req, w, []string{subprotocol.V4}); err != nil {
 		return nil, err
 	}
 	expected := map[string]bool{typeError: true, typeStdin: opts.Stdin, typeStdout: opts.Stdout, typeStderr: opts.Stderr, typeResize: opts.TTY}
@@ -190,19 +182,4 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 		}
 	}
 	return c, nil
-}
-
-// offered returns the WebSocket protocols that a client offers.
-func offered(header http.Header) (protocols []string) {
-	for _, list := range header.Values(wsstream.WebSocketProtocolHeader) {
-		for p := range strings.SplitSeq(list, ",") {
-			protocols = append(protocols, strings.TrimSpace(p))
-		}
-	}
-	return protocols
-}
-
-// offers reports whether a WebSocket request offers the protocol.
-func offers(req *http.Request, protocol string) bool {
-	return slices.Contains(offered(req.Header), protocol)
 }

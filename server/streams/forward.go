@@ -15,12 +15,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-)
-
-// The protocol of port-forward over SPDY, and over SPDY in a WebSocket.
-const (
-	protocolForward = "portforward.k8s.io"
-	protocolTunnel  = "SPDY/3.1+" + protocolForward
+	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
 // The headers of the streams of a forwarded connection, which has two: one for data, one
@@ -36,7 +31,7 @@ const (
 func (s *session) serveTunnel(w http.ResponseWriter, req *http.Request, f func(*websocket.Conn)) {
 	websocket.Server{
 		Handshake: func(config *websocket.Config, _ *http.Request) error {
-			config.Protocol = []string{protocolTunnel} // which the client offers
+			config.Protocol = []string{subprotocol.Tunnel} // which the client offers
 			return nil
 		},
 		Handler: func(ws *websocket.Conn) {
@@ -61,7 +56,7 @@ func (h *Handlers) serveForward(s *session, w http.ResponseWriter, req *http.Req
 		})
 		return
 	}
-	if _, err := httpstream.Handshake(req, w, []string{protocolForward}); err != nil {
+	if _, err := httpstream.Handshake(req, w, []string{subprotocol.Forward}); err != nil {
 		return
 	}
 	if conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w), req, f.accept); conn != nil {

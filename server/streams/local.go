@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
 // serveLocal connects a client with a runtime that serves streams in this process. opts are
@@ -20,7 +22,7 @@ func (h *Handlers) serveLocal(s *session, w http.ResponseWriter, req *http.Reque
 	var c *client
 	var err error
 	if wsstream.IsWebSocketRequest(req) {
-		c, err = s.acceptWebSocket(w, req, opts, protocolV4, protocolV5)
+		c, err = s.acceptWebSocket(w, req, opts, subprotocol.V4, subprotocol.V5)
 	} else {
 		c, err = s.acceptSPDY(w, req, opts, h.opts.SetupTimeout)
 	}
@@ -70,7 +72,7 @@ func statusOf(code int32, err error) metav1.Status {
 }
 
 // writeStatus sends the status at the end of a session. A client that is gone misses it.
-func writeStatus(to interface{ Write([]byte) (int, error) }, code int32, err error) {
+func writeStatus(to io.Writer, code int32, err error) {
 	data, merr := json.Marshal(statusOf(code, err))
 	if merr != nil { // cannot happen
 		data = fmt.Appendf(nil, "%v", merr)

@@ -20,9 +20,9 @@ import (
 
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
-	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
 const (
@@ -54,7 +54,7 @@ func newTransport(config *tls.Config, patience time.Duration) *http.Transport {
 // serveRemote connects a client of exec or attach with the URL. requested are the streams of the
 // client, and opts those of the process.
 func (h *Handlers) serveRemote(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
-	if wsstream.IsWebSocketRequest(req) && offers(req, protocolV5) {
+	if subprotocol.IsOffered(req, subprotocol.V5) {
 		h.translate(s, w, req, target, requested, opts)
 		return
 	}
@@ -92,18 +92,18 @@ const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
 // dropToken removes a token from the WebSocket protocols that a client offers.
 func dropToken(header http.Header) {
-	kept := slices.DeleteFunc(offered(header), func(p string) bool { return strings.HasPrefix(p, bearerProtocol) })
+	kept := slices.DeleteFunc(subprotocol.Offered(header), func(p string) bool { return strings.HasPrefix(p, bearerProtocol) })
 	if len(kept) == 0 {
-		header.Del(wsstream.WebSocketProtocolHeader)
+		header.Del(subprotocol.Header)
 		return
 	}
-	header.Set(wsstream.WebSocketProtocolHeader, strings.Join(kept, ", "))
+	header.Set(subprotocol.Header, strings.Join(kept, ", "))
 }
 
 // upgradeHeaders are the headers of an answer 101 that clients need.
 var upgradeHeaders = []string{
 	httpstream.HeaderConnection, httpstream.HeaderUpgrade, httpstream.HeaderProtocolVersion,
-	"Sec-Websocket-Accept", "Sec-Websocket-Extensions", wsstream.WebSocketProtocolHeader, "Sec-Websocket-Version",
+	"Sec-Websocket-Accept", "Sec-Websocket-Extensions", subprotocol.Header, "Sec-Websocket-Version",
 }
 
 // upgradeOrRefusal leaves of an upgrade what the client needs for it, and of another answer what it
@@ -112,7 +112,7 @@ var upgradeHeaders = []string{
 func upgradeOrRefusal(resp *http.Response) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { return !slices.Contains(upgradeHeaders, name) })
-		resp.Status = "" // it has a text
+		resp.Status = "" // its text is the runtime's
 		return nil
 	}
 	if resp.StatusCode < http.StatusBadRequest {
@@ -199,7 +199,7 @@ func (*upgraded) SetWriteDeadline(time.Time) error { return nil }
 // translate is serveRemote for a client of version 5 of the protocol, which container runtimes
 // do not have: it connects to the URL by SPDY and version 4.
 func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {
-	conn, err := h.upgrade(s.ctx, target, protocolV4)
+	conn, err := h.upgrade(s.ctx, target, subprotocol.V4)
 	if err != nil {
 		if s.ctx.Err() == nil {
 			refuse(w, err)
@@ -236,7 +236,7 @@ func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Reques
 	// The stream of the error is not closed, although nothing is written to it: a frame that reaches
 	// the runtime after a short command has ended resets the connection, and takes with it what was
 	// not yet read.
-	c, err := s.acceptWebSocket(w, req, requested, protocolV5)
+	c, err := s.acceptWebSocket(w, req, requested, subprotocol.V5)
 	if err != nil {
 		h.log.V(1).Info("A client of a stream was not accepted", "reason", err.Error())
 		return

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
+	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
 // Agent is the agent whose containers the handlers serve. A *kubeletkit.Agent implements it.
@@ -168,7 +169,7 @@ func (h *Handlers) Attach(w http.ResponseWriter, req *http.Request) {
 // PortForward serves /portForward/{namespace}/{pod}, with these names in the pattern, and
 // optionally {uid}.
 func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
-	tunnel := wsstream.IsWebSocketRequest(req) && offers(req, protocolTunnel)
+	tunnel := subprotocol.IsOffered(req, subprotocol.Tunnel)
 	var ports []int32
 	var err error
 	if wsstream.IsWebSocketRequest(req) && !tunnel {
@@ -182,7 +183,7 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 		}
 		if h.local != nil {
 			if len(ports) > 0 {
-				http.Error(w, "of the WebSocket protocols of port-forward only "+protocolTunnel+" is supported", http.StatusBadRequest)
+				http.Error(w, "of the WebSocket protocols of port-forward only "+subprotocol.Tunnel+" is supported", http.StatusBadRequest)
 				return
 			}
 			h.serveForward(s, w, req, sandbox.ID)
@@ -197,7 +198,7 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 			h.pass(s, w, req, at)
 			return
 		}
-		conn, err := h.upgrade(s.ctx, at, protocolForward)
+		conn, err := h.upgrade(s.ctx, at, subprotocol.Forward)
 		if err != nil {
 			if s.ctx.Err() == nil {
 				refuse(w, err)
