@@ -25,11 +25,12 @@ type file[T any] struct {
 	parse      func(content []byte) (T, error)
 	log        logr.Logger
 
-	content []byte // belongs to the goroutine that reads the file
+	// content belongs to the goroutine that reads the file.
+	content []byte
 
 	mu      sync.Mutex
-	read    time.Time // when the file was read
-	reading bool
+	read    time.Time // when the last read began
+	reading bool      // one goroutine reads the file
 	value   T
 }
 
@@ -61,21 +62,31 @@ func (f *file[T]) reread() error {
 // get returns the current value. It reads the file if it was not read for filePeriod. It does not
 // wait for another goroutine that reads it.
 func (f *file[T]) get() T {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now := time.Now(); f.path != "" && !f.reading && now.Sub(f.read) >= filePeriod {
-		f.read = now
+	if f.begin() {
 		f.refresh()
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.value
 }
 
-// refresh reads the file without the lock, which its caller has.
+// begin reports whether the caller is to call refresh.
+func (f *file[T]) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if f.path == "" || f.reading || now.Sub(f.read) < filePeriod {
+		return false
+	}
+	f.read, f.reading = now, true
+	return true
+}
+
+// refresh reads the file after begin has returned true.
 func (f *file[T]) refresh() {
-	f.reading = true
-	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.reading = false
 	}()
 	if err := f.reread(); err != nil {
