@@ -27,19 +27,20 @@ const (
 	maxConns = 500
 )
 
-// guarded is a listener whose clients are not trusted at first: they may be slow.
-type guarded struct{ net.Listener }
+// deadlineListener accepts connections with a deadline for each write. Their clients are not trusted
+// at first.
+type deadlineListener struct{ net.Listener }
 
-func (g guarded) Accept() (net.Conn, error) {
-	c, err := g.Listener.Accept()
+func (l deadlineListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &impatient{Conn: c}, nil
+	return &deadlineConn{Conn: c}, nil
 }
 
-// impatient is a connection with a deadline for each write.
-type impatient struct {
+// deadlineConn is a connection with a deadline for each write.
+type deadlineConn struct {
 	net.Conn
 	trusted atomic.Bool
 	// limit is the deadline that a handler has set.
@@ -47,20 +48,20 @@ type impatient struct {
 }
 
 // NetConn returns the connection, as [tls.Conn] does.
-func (c *impatient) NetConn() net.Conn { return c.Conn }
+func (c *deadlineConn) NetConn() net.Conn { return c.Conn }
 
 // SetWriteDeadline sets a deadline that ends writes before their own does. The zero time is none.
-func (c *impatient) SetWriteDeadline(t time.Time) error {
+func (c *deadlineConn) SetWriteDeadline(t time.Time) error {
 	c.limit.Store(&t)
 	return c.Conn.SetWriteDeadline(t)
 }
 
-func (c *impatient) Write(data []byte) (int, error) {
-	patience := writeTimeout
+func (c *deadlineConn) Write(data []byte) (int, error) {
+	timeout := writeTimeout
 	if c.trusted.Load() {
-		patience = trustedTimeout
+		timeout = trustedTimeout
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	if limit := c.limit.Load(); limit != nil && !limit.IsZero() && limit.Before(deadline) {
 		deadline = *limit
 	}
@@ -70,10 +71,10 @@ func (c *impatient) Write(data []byte) (int, error) {
 	return c.Conn.Write(data)
 }
 
-// withBodies limits the time in which a client sends the body of a request. The server also waits
+// withBodyDeadline limits the time in which a client sends the body of a request. The server also waits
 // for a body that no handler reads: without a deadline, a client that does not send it keeps its
 // connection busy for ever.
-func withBodies(h http.Handler) http.Handler {
+func withBodyDeadline(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.ContentLength != 0 { // else there is no deadline
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
@@ -89,7 +90,7 @@ type connKey struct{}
 type serverConn struct {
 	connlimit.Conn
 	// raw is the connection below TLS.
-	raw *impatient
+	raw *deadlineConn
 }
 
 func newServerConn(c net.Conn, limit *connlimit.Limit) serverConn {
@@ -97,7 +98,7 @@ func newServerConn(c net.Conn, limit *connlimit.Limit) serverConn {
 	if t, ok := c.(*tls.Conn); ok {
 		raw = t.NetConn()
 	}
-	return serverConn{connlimit.Conn{Conn: c, Limit: limit}, raw.(*impatient)}
+	return serverConn{connlimit.Conn{Conn: c, Limit: limit}, raw.(*deadlineConn)}
 }
 
 // trust lets the connection no longer count, and its client be slow.
@@ -135,10 +136,10 @@ func Trusted(h http.Handler) http.Handler {
 	})
 }
 
-// localOnly refuses requests in connections to a loopback address if their Host is the name of
+// refuseRebinding refuses requests in connections to a loopback address if their Host is the name of
 // another machine: a web page whose name resolves to the loopback address could read the answers
 // (DNS rebinding). An IP address as Host cannot be such a name.
-func localOnly(h http.Handler) http.Handler {
+func refuseRebinding(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		at, _ := req.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		if isLoopback(at) && !isLocal(req.Host) {

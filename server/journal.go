@@ -19,8 +19,8 @@ import (
 // output and its errors to w. The error is an *exec.ExitError if journalctl has failed.
 type JournalFunc func(ctx context.Context, args []string, w io.Writer) error
 
-// journalTime is the time that a query may take, as in kubelet.
-const journalTime = 30 * time.Second
+// journalTimeout is the time that a query may take, as in kubelet.
+const journalTimeout = 30 * time.Second
 
 // journalDate is the format of journalctl for --since and --until, for a time in UTC. Without the
 // zone it would be read in that of the machine, as in kubelet.
@@ -36,7 +36,7 @@ func journalctl(ctx context.Context, args []string, w io.Writer) error {
 // serveServices answers with the logs of services. Errors are part of the text, as kubelet
 // writes them.
 func (h *nodeLogs) serveServices(w http.ResponseWriter, req *http.Request, q *nodeLogQuery) {
-	ctx, cancel := context.WithTimeout(req.Context(), journalTime)
+	ctx, cancel := context.WithTimeout(req.Context(), journalTimeout)
 	defer cancel()
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

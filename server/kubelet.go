@@ -87,8 +87,9 @@ func Kubelet(agent Agent, containers Containers, opts Options) http.Handler {
 	}
 	addContainers(mux, agent, containers, opts)
 	if opts.RunningPods != nil {
-		mux.handle("GET /runningpods/{$}", RunningPods(opts.RunningPods))
-		mux.handle("GET /runningpods", RunningPods(opts.RunningPods))
+		pods := RunningPods(opts.RunningPods)
+		mux.handle("GET /runningpods", pods)
+		mux.handle("GET /runningpods/{$}", pods)
 	}
 	if opts.Config != nil {
 		mux.handle("GET /configz", Configz(opts.Config))
@@ -152,7 +153,7 @@ func disabled(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) })
 }
 
-// routes is a mux that knows its paths. The zero value is ready.
+// routes is a mux that lists its paths. The zero value is ready.
 type routes struct {
 	http.ServeMux
 	paths []string

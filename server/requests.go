@@ -7,8 +7,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
-// RequestMetrics receives what is measured of the requests to a port. Its arguments have few values. The
-// methods must not block, and are safe for concurrent use.
+// RequestMetrics receives what is measured of the requests to a port. The arguments of its methods
+// have few values, so that they can be labels. The methods must not block, and are safe for concurrent
+// use. The type Requests of package prommetrics implements it.
 type RequestMetrics interface {
 	// RequestBegan is called before a request is handled. It returns what is called after it.
 	RequestBegan(method, path string, readOnly, longRunning bool) (ended func())
@@ -59,8 +60,8 @@ func measuredPath(path string) string {
 	return other
 }
 
-// isLongRunning reports whether the requests of a path last as long as the client likes. Kubelet
-// means portForward, too, but its table has another spelling.
+// isLongRunning reports whether requests of the path last as long as the client wants. In kubelet
+// those of portForward count as short, because its table has another spelling.
 func isLongRunning(path string) bool {
 	switch path {
 	case "exec", "attach", "portForward", "debug":

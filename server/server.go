@@ -81,7 +81,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	srv.Protocols.SetHTTP1(true)
 	if l.Addr().Network() != "unix" {
 		srv.MaxHeaderBytes = maxHeader
-		srv.Handler = distrusting(withBodies(h))
+		srv.Handler = distrusting(withBodyDeadline(h))
 		limit := &connlimit.Limit{Max: maxConns}
 		srv.ConnState = limit.Changed
 		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
@@ -90,12 +90,12 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 		}
 		// A web page cannot pass the check of a certificate or a token by another name.
 		if config == nil {
-			srv.Handler = localOnly(srv.Handler)
+			srv.Handler = refuseRebinding(srv.Handler)
 		}
-		l = guarded{l}
+		l = deadlineListener{l}
 	}
-	var running handlers
-	srv.Handler = running.count(srv.Handler)
+	var handlers handlerGroup
+	srv.Handler = handlers.track(srv.Handler)
 	done := make(chan error, 1) // one value, of the one goroutine
 	go func() {
 		if config != nil {
@@ -116,7 +116,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	}
 	ended := make(chan struct{})
 	go func() { // ends with the last handler
-		running.wait()
+		handlers.wait()
 		close(ended)
 	}()
 	select {
@@ -129,33 +129,34 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, config *tls.Conf
 	return nil
 }
 
-// handlers counts the handlers that run, also those that have taken over their connection, for
-// which [http.Server].Shutdown does not wait.
-type handlers struct {
+// handlerGroup is the handlers that run, also those that have taken over their connection, for which
+// [http.Server].Shutdown does not wait.
+type handlerGroup struct {
 	mu      sync.Mutex
-	stopped bool // no further ones begin
+	stopped bool // no further handler begins
 	running sync.WaitGroup
 }
 
-func (h *handlers) count(next http.Handler) http.Handler {
+// track returns a handler that calls h as one of the group.
+func (g *handlerGroup) track(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		h.mu.Lock()
-		if h.stopped {
-			h.mu.Unlock()
+		g.mu.Lock()
+		if g.stopped {
+			g.mu.Unlock()
 			http.Error(w, "the server stops", http.StatusServiceUnavailable)
 			return
 		}
-		h.running.Add(1)
-		h.mu.Unlock()
-		defer h.running.Done()
-		next.ServeHTTP(w, req)
+		g.running.Add(1)
+		g.mu.Unlock()
+		defer g.running.Done()
+		h.ServeHTTP(w, req)
 	})
 }
 
-// wait waits for the handlers that run. Later ones refuse their requests.
-func (h *handlers) wait() {
-	h.mu.Lock()
-	h.stopped = true
-	h.mu.Unlock()
-	h.running.Wait()
+// wait waits for the handlers that run. From then on requests are refused.
+func (g *handlerGroup) wait() {
+	g.mu.Lock()
+	g.stopped = true
+	g.mu.Unlock()
+	g.running.Wait()
 }

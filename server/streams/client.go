@@ -111,7 +111,7 @@ func (s *session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts
 
 // acceptSPDY answers a SPDY request and waits for the client to open its streams. If it
 // returns an error, the request is answered.
-func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, patience time.Duration) (*client, error) {
+func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runtime.StreamOptions, timeout time.Duration) (*client, error) {
 	if _, err := httpstream.Handshake(req, w, []string{subprotocol.V4}); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 		return nil, errors.New("the upgrade has failed")
 	}
 	c := &client{close: func() { _ = conn.Close() }}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	for range count {
 		var stream opened
@@ -157,7 +157,7 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 		case stream = <-arrived:
 		case <-late.C:
 			c.close()
-			return nil, fmt.Errorf("the client has not opened its streams within %s", patience)
+			return nil, fmt.Errorf("the client has not opened its streams within %s", timeout)
 		case <-s.ctx.Done():
 			c.close()
 			return nil, s.ctx.Err()

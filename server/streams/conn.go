@@ -19,13 +19,13 @@ import (
 const (
 	// linger is the time that a client has to close its connection after it has received all.
 	linger = time.Second
-	// patience is the time that a client has to receive all. It is that of the ports of package
+	// receiveTimeout is the time that a client has to receive all. It is that of the ports of package
 	// server.
-	patience = 30 * time.Second
+	receiveTimeout = 30 * time.Second
 )
 
-// checkPeriod is the time between two looks whether the client is still there, if what it has
-// sent is not read. It is not read while the process does not read its input.
+// checkPeriod is the time between two checks whether the client is still connected. A read would
+// notice that, but nothing is read while the process does not read its input.
 const checkPeriod = 5 * time.Second
 
 // session is one request from its acceptance to the end of its streams. Its context ends
@@ -39,8 +39,8 @@ type session struct {
 	conn   *clientConn   // nil before the connection is taken over
 	// over is set when all was written that the client is to receive.
 	over atomic.Bool
-	// ping sends something that the client ignores; nil if there is no such thing. A client
-	// that is gone, but whose machine still has data for this one, is only noticed so.
+	// ping sends something that the client ignores; nil if there is no such thing. Without pings, a
+	// client that is gone is not noticed while its machine still has data for this one.
 	ping atomic.Pointer[func()]
 }
 
@@ -63,7 +63,7 @@ type hijacker struct {
 	s *session
 }
 
-// WriteHeader leaves out answers before the last one (1xx), which a runtime's server may send.
+// WriteHeader leaves out informational responses (1xx but 101), which a runtime's server may send.
 func (h *hijacker) WriteHeader(code int) {
 	if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
 		h.ResponseWriter.WriteHeader(code)
@@ -205,7 +205,7 @@ func (c *clientConn) end() {
 	_ = c.Close()
 	for began := time.Now(); ; {
 		// Until the client closes the connection, or the deadline.
-		if _, err := io.Copy(io.Discard, c.Conn); err == nil || !unreceived(c.Conn) || time.Since(began) > patience {
+		if _, err := io.Copy(io.Discard, c.Conn); err == nil || !unreceived(c.Conn) || time.Since(began) > receiveTimeout {
 			break
 		}
 		_ = c.Conn.SetReadDeadline(time.Now().Add(c.s.linger))

@@ -39,12 +39,12 @@ const (
 
 // newTransport returns a transport to the servers of a runtime's streams. It does not use the
 // proxy of the environment: a URL contains a secret.
-func newTransport(config *tls.Config, patience time.Duration) *http.Transport {
+func newTransport(config *tls.Config, responseTimeout time.Duration) *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSClientConfig:       config,
 		TLSHandshakeTimeout:   dialTimeout,
-		ResponseHeaderTimeout: patience,
+		ResponseHeaderTimeout: responseTimeout,
 		DisableKeepAlives:     true,
 		DisableCompression:    true,
 		ForceAttemptHTTP2:     false,
