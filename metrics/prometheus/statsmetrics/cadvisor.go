@@ -207,8 +207,27 @@ func metrics() []metric {
 	}
 }
 
-// cadvisor encodes /metrics/cadvisor, in the order of the names.
-func cadvisor(r *stats.Reading, families []runtime.MetricFamily) []byte {
+// cadvisorPage encodes /metrics/cadvisor.
+type cadvisorPage struct {
+	// own are the families from a reading by their names, known the names that a family of a runtime
+	// may have. They do not change.
+	own   map[string]metric
+	known map[string]bool
+}
+
+func newCadvisorPage() *cadvisorPage {
+	p := &cadvisorPage{own: map[string]metric{}, known: map[string]bool{}}
+	for _, m := range metrics() {
+		p.own[m.name] = m
+	}
+	for _, name := range cadvisorNames() {
+		p.known["container_"+name] = true
+	}
+	return p
+}
+
+// encode encodes the page, in the order of the names.
+func (p *cadvisorPage) encode(r *stats.Reading, families []runtime.MetricFamily) []byte {
 	t := &text{buf: make([]byte, 0, 1<<12*(1+2*len(r.Pods)))}
 	list, byID := subjects(r)
 	type part struct {
@@ -216,23 +235,16 @@ func cadvisor(r *stats.Reading, families []runtime.MetricFamily) []byte {
 		write func()
 	}
 	var parts []part
-	own := map[string]metric{}
-	for _, m := range metrics() {
-		own[m.name] = m
-	}
-	known, ofRuntime := map[string]bool{}, map[string]bool{}
-	for _, name := range cadvisorNames() {
-		known["container_"+name] = true
-	}
+	ofRuntime := map[string]bool{}
 	for i := range families {
 		f := &families[i]
-		if m, ok := own[f.Name]; ok && m.exact || !known[f.Name] || ofRuntime[f.Name] {
+		if p.own[f.Name].exact || !p.known[f.Name] || ofRuntime[f.Name] {
 			continue
 		}
 		ofRuntime[f.Name] = true
 		parts = append(parts, part{f.Name, func() { writeFamily(t, f, byID) }})
 	}
-	for _, m := range own {
+	for _, m := range p.own {
 		if !ofRuntime[m.name] {
 			parts = append(parts, part{m.name, func() {
 				t.family(m.name, m.kind, m.help)
@@ -253,8 +265,8 @@ func cadvisor(r *stats.Reading, families []runtime.MetricFamily) []byte {
 		t.sample(failed(r), time.Time{})
 	}})
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.name, b.name) })
-	for _, p := range parts {
-		p.write()
+	for _, part := range parts {
+		part.write()
 	}
 	return t.buf
 }

@@ -82,7 +82,7 @@ func (d *Disk) Collect(ch chan<- prometheus.Metric) {
 func (d *Disk) of(usage []stats.DiskUsage) []prometheus.Metric {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(usage) > 0 && len(usage) == len(d.usage) && &usage[0] == &d.usage[0] {
+	if same(usage, d.usage) {
 		return d.metrics
 	}
 	var out []prometheus.Metric
