@@ -1,9 +1,9 @@
 package prommetrics
 
 import (
-	"bytes"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,37 +70,60 @@ func (p *process) Collect(ch chan<- prometheus.Metric) {
 			add(l.desc, prometheus.GaugeValue, float64(limit.Cur))
 		}
 	}
-	number := func(d *prometheus.Desc, kind prometheus.ValueType, text []byte, unit float64) {
-		if n, err := strconv.ParseUint(string(text), 10, 64); err == nil {
-			add(d, kind, float64(n)*unit)
-		}
+	if size, resident, ok := memory(); ok {
+		add(p.virtual, prometheus.GaugeValue, size)
+		add(p.resident, prometheus.GaugeValue, resident)
 	}
-	// proc_pid_statm(5): size, resident and others, in pages.
-	if data, err := os.ReadFile("/proc/self/statm"); err == nil {
-		if f := bytes.Fields(data); len(f) > 1 {
-			number(p.virtual, prometheus.GaugeValue, f[0], float64(os.Getpagesize()))
-			number(p.resident, prometheus.GaugeValue, f[1], float64(os.Getpagesize()))
-		}
+	counters := ipCounters()
+	if n, ok := counters["InOctets"]; ok {
+		add(p.received, prometheus.CounterValue, n)
 	}
-	// proc_pid_net(5): a line with the names of the counters of IpExt, and one with their values.
-	if data, err := os.ReadFile("/proc/self/net/netstat"); err == nil {
-		_, data, _ = bytes.Cut(data, []byte("\nIpExt:"))
-		names, data, _ := bytes.Cut(data, []byte("\nIpExt:"))
-		line, _, _ := bytes.Cut(data, []byte("\n"))
-		values := bytes.Fields(line)
-		for i, name := range bytes.Fields(names) {
-			switch {
-			case i >= len(values):
-			case string(name) == "InOctets":
-				number(p.received, prometheus.CounterValue, values[i], 1)
-			case string(name) == "OutOctets":
-				number(p.sent, prometheus.CounterValue, values[i], 1)
-			}
-		}
+	if n, ok := counters["OutOctets"]; ok {
+		add(p.sent, prometheus.CounterValue, n)
 	}
 	if p.start != nil {
 		ch <- p.start
 	}
+}
+
+// memory returns the virtual and the resident size of the process in bytes.
+func memory() (size, resident float64, ok bool) {
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, 0, false
+	}
+	fields := strings.Fields(string(data)) // proc_pid_statm(5): size, resident and others, in pages
+	if len(fields) < 2 {
+		return 0, 0, false
+	}
+	size, err = strconv.ParseFloat(fields[0], 64)
+	resident, rerr := strconv.ParseFloat(fields[1], 64)
+	page := float64(os.Getpagesize())
+	return size * page, resident * page, err == nil && rerr == nil
+}
+
+// ipCounters returns the counters of IpExt of the network namespace of the process, by their names.
+func ipCounters() map[string]float64 {
+	data, err := os.ReadFile("/proc/self/net/netstat")
+	if err != nil {
+		return nil
+	}
+	// proc_pid_net(5): a line with the names, and one with the values.
+	const prefix = "\nIpExt:"
+	_, text, _ := strings.Cut(string(data), prefix)
+	names, text, _ := strings.Cut(text, prefix)
+	line, _, _ := strings.Cut(text, "\n")
+	values := strings.Fields(line)
+	out := map[string]float64{}
+	for i, name := range strings.Fields(names) {
+		if i >= len(values) {
+			break
+		}
+		if n, err := strconv.ParseFloat(values[i], 64); err == nil {
+			out[name] = n
+		}
+	}
+	return out
 }
 
 // openFiles returns the number of open files.

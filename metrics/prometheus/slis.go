@@ -6,8 +6,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
-// SLIs counts the results of health checks, for kubelet's page /metrics/slis. It is a
-// HealthMetrics of package server. (component-base/metrics/prometheus/slis at 1.36)
+// SLIs counts the results of health checks, for kubelet's page /metrics/slis
+// (k8s.io/component-base/metrics/prometheus/slis at 1.36). It is a server.HealthMetrics.
 type SLIs struct {
 	last    *prometheus.GaugeVec
 	results *prometheus.CounterVec
@@ -27,7 +27,7 @@ func NewSLIs(reg prometheus.Registerer) (*SLIs, error) {
 	return s, nil
 }
 
-// HealthChecked notes the result of a check.
+// HealthChecked implements server.HealthMetrics.
 func (s *SLIs) HealthChecked(check string, err error) {
 	const kind = "healthz" // kubelet has no other checks
 	healthy, status := 1.0, "success"
