@@ -150,6 +150,7 @@ func TestFaultsOfClientsLeaveNothing(t *testing.T) {
 
 			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 			require.NoError(t, err)
+			goroutines := goruntime.NumGoroutine() + 2 // those of serveTLS and of ServeTLS
 			defer serveTLS(t, l, server.Kubelet(n, n, server.Options{}), server.TLSOptions{})()
 			connect := func() client {
 				raw, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", l.Addr().String())
@@ -157,11 +158,10 @@ func TestFaultsOfClientsLeaveNothing(t *testing.T) {
 				require.NoError(t, raw.(*net.TCPConn).SetLinger(0)) // a client that crashes
 				return client{t, raw, tls.Client(raw, &tls.Config{InsecureSkipVerify: true})}
 			}
-			first := connect()
+			first := connect() // it is answered when the server has begun
 			first.send("GET /healthz" + header + "Connection: close\r\n\r\n")
 			_, _ = io.Copy(io.Discard, first.conn)
 			require.NoError(t, first.raw.Close())
-			goroutines := goruntime.NumGoroutine()
 			awaitGoroutines(t, goroutines)
 			files := descriptors()
 
