@@ -168,15 +168,15 @@ type kubeletAPI struct {
 }
 
 // newKubeletAPI returns the port that the settings describe. It makes no connection.
-func newKubeletAPI(s *config.Settings, m *member, measures *metrics, log logr.Logger) (*kubeletAPI, error) {
+func newKubeletAPI(s *config.Settings, joins *member, m *metrics, log logr.Logger) (*kubeletAPI, error) {
 	var client kubernetes.Interface
-	if m != nil {
+	if joins != nil {
 		var err error
-		if client, err = m.reviewClient(s); err != nil {
+		if client, err = joins.reviewClient(s); err != nil {
 			return nil, fmt.Errorf("client for reviews: %w", err)
 		}
 	}
-	a := &kubeletAPI{metrics: measures, log: log}
+	a := &kubeletAPI{metrics: m, log: log}
 	var err error
 	if a.node, err = s.NodeName(); err != nil {
 		return nil, err
@@ -189,11 +189,11 @@ func newKubeletAPI(s *config.Settings, m *member, measures *metrics, log logr.Lo
 	}
 	a.tls.Logger = log
 	a.serving = credentials.ServingOptions{CertFile: s.TLSCertFile, KeyFile: s.TLSPrivateKeyFile, CertDir: s.CertDir, Logger: log}
-	if a.serving.Metrics, err = prommetrics.NewServingCertificate(measures.registry); err != nil {
+	if a.serving.Metrics, err = prommetrics.NewServingCertificate(m.registry); err != nil {
 		return nil, err
 	}
 	if s.ServerTLSBootstrap {
-		a.serving.Client, a.serving.Addresses = client, m.addresses
+		a.serving.Client, a.serving.Addresses = client, joins.addresses
 	}
 	return a, nil
 }

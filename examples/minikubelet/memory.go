@@ -31,17 +31,16 @@ type releaser struct {
 	timer *time.Timer
 }
 
-// newReleaser returns a releaser that calls release when nothing has been noted for the
-// time [rest] after something was.
+// newReleaser returns a releaser that calls release when noted was not called for restAfter, once
+// after each rush. The start of the agent is the first rush.
 func newReleaser(release func()) *releaser {
-	timer := time.AfterFunc(restAfter, release) // the agent's own start is the first rush
-	return &releaser{timer}
+	return &releaser{time.AfterFunc(restAfter, release)}
 }
 
-// noted has to be called when something happens. It does not block.
+// noted is called for each event. It does not block.
 func (r *releaser) noted() { r.timer.Reset(restAfter) }
 
-// stop ends it; a release may still run.
+// stop prevents further releases. One may still run.
 func (r *releaser) stop() { r.timer.Stop() }
 
 // releaseMemory returns free memory and garbage to the system if there is enough of both.

@@ -96,14 +96,14 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 	stop := control.NewStop()
 	// The socket and the ports are components, because the agent checks and locks its directory
 	// before it runs them: nothing answers for an agent that does not start.
-	opened := newServing(len(listeners) + 1)
+	started := newReadiness(len(listeners) + 1)
 	if err := agent.Add("socket for commands", func(ctx context.Context) error {
 		socket, err := listenSocket(ctx, s.RootDir, log)
 		if socket == nil {
-			opened.one()
+			started.served()
 			return err
 		}
-		return server.Serve(ctx, opened.when(socket), control.Handler(n, stop, sopts))
+		return server.Serve(ctx, started.listener(socket), control.Handler(n, stop, sopts))
 	}); err != nil {
 		return left, err
 	}
@@ -118,7 +118,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		defer func() { _ = l.Close() }() // also if the agent does not start
 	}
 	for _, l := range listeners {
-		l.Listener = opened.when(l.Listener)
+		l.Listener = started.listener(l.Listener)
 		run, err := port(s, l, n, m, sopts)
 		if err != nil {
 			return left, err
@@ -131,7 +131,7 @@ func serve(ctx context.Context, s *config.Settings, log logr.Logger, display *te
 		}
 	}
 	if err := agent.Add("systemd", func(ctx context.Context) error {
-		return notifier.Run(ctx, opened.all, agent.Healthy, func(err error) { log.Error(err, "systemd") })
+		return notifier.Run(ctx, started.ready, agent.Healthy, func(err error) { log.Error(err, "systemd") })
 	}); err != nil {
 		return left, err
 	}

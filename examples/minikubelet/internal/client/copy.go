@@ -209,7 +209,7 @@ func (c *call) copyFrom(ctx context.Context, pod *v1.Pod, container, remote, loc
 		_ = r.CloseWithError(errStopped)
 		unpacked <- err
 	}()
-	err := c.run(ctx, pod, container, nil, unread{w}, "tar", "cf", "-", "-C", dir, "./"+base)
+	err := c.run(ctx, pod, container, nil, lossyWriter{w}, "tar", "cf", "-", "-C", dir, "./"+base)
 	_ = w.CloseWithError(err)
 	if uerr := <-unpacked; uerr != nil && (err == nil || !errors.Is(uerr, err)) {
 		return uerr
@@ -217,12 +217,12 @@ func (c *call) copyFrom(ctx context.Context, pod *v1.Pod, container, remote, loc
 	return err
 }
 
-// unread drops what its pipe does not take any more, such as what GNU tar pads an archive with:
-// client-go logs the errors of a writer.
-type unread struct{ w *io.PipeWriter }
+// lossyWriter drops what its pipe does not take any more, such as what GNU tar pads an archive with.
+// It returns no errors, because client-go logs those of a writer.
+type lossyWriter struct{ pipe *io.PipeWriter }
 
-func (u unread) Write(b []byte) (int, error) {
-	_, _ = u.w.Write(b)
+func (w lossyWriter) Write(b []byte) (int, error) {
+	_, _ = w.pipe.Write(b)
 	return len(b), nil
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"strings"
@@ -36,8 +37,7 @@ func (s *Settings) Effective(d Detected) (map[string]any, error) {
 	c := s.KubeletConfiguration
 	c.APIVersion, c.Kind = apiVersion, kind
 	c.Logging.Verbosity = uint32(max(0, d.Verbosity))
-	def(&d.CgroupDriver, c.CgroupDriver)
-	c.CgroupDriver = d.CgroupDriver
+	c.CgroupDriver = cmp.Or(d.CgroupDriver, c.CgroupDriver)
 	if d.ResolvConf != "" {
 		c.ResolverConfig = &d.ResolvConf
 	}
