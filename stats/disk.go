@@ -23,7 +23,7 @@ import (
 // there are files. It measures a pod again after a period, if there are still requests.
 type disk struct {
 	opts *Options
-	// wanted has room for one token: there is one if a reading was made since it was taken.
+	// wanted has room for one token, which is there if usage was requested since the token was taken.
 	wanted chan struct{}
 
 	mu   sync.Mutex
@@ -58,11 +58,11 @@ func (d *disk) want() {
 	}
 }
 
-// A measurement of all pods pauses after each 2 ms for 8 ms, so that it leaves room for what
+// A measurement of all pods pauses for 8 ms after each 2 ms, so that it leaves room for what
 // matters more.
 const atOnce, pause = 2 * time.Millisecond, 8 * time.Millisecond
 
-// run measures until ctx ends.
+// run measures on request until ctx ends.
 func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
 	for {
 		select {
@@ -73,37 +73,43 @@ func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
 		if d.opts.DiskPeriod < 0 {
 			continue
 		}
-		known := map[types.UID]struct{}{}
-		began := time.Now()
-		for _, pod := range list() {
-			known[pod.UID] = struct{}{}
-			if !d.due(pod.UID) {
-				continue
-			}
-			usage := d.measure(ctx, pod)
-			if ctx.Err() != nil {
-				return
-			}
-			d.mu.Lock()
-			d.pods[pod.UID], d.shown = usage, nil
-			d.mu.Unlock()
-			if time.Since(began) < atOnce {
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
-			began = time.Now()
-		}
-		d.forget(known)
+		d.measureAll(ctx, list())
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(d.opts.Period): // pods are listed as often as usage is read
 		}
 	}
+}
+
+// measureAll measures the pods that are due, and forgets those that are not in the list. If ctx ends,
+// it leaves out the rest.
+func (d *disk) measureAll(ctx context.Context, pods []*v1.Pod) {
+	known := map[types.UID]struct{}{}
+	began := time.Now()
+	for _, pod := range pods {
+		known[pod.UID] = struct{}{}
+		if !d.due(pod.UID) {
+			continue
+		}
+		usage := d.measure(ctx, pod)
+		if ctx.Err() != nil {
+			return
+		}
+		d.mu.Lock()
+		d.pods[pod.UID], d.shown = usage, nil
+		d.mu.Unlock()
+		if time.Since(began) < atOnce {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		began = time.Now()
+	}
+	d.forget(known)
 }
 
 func (d *disk) due(uid types.UID) bool {
@@ -244,10 +250,10 @@ func isEphemeral(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// Disk returns the last measured usage of the volumes of pods that are claims, and the sizes
-// of the logs of containers, the latest measurement first, without reading anything; and it
-// requests a measurement. A pod that is gone is in it until the next one. The result is shared and
-// must not be changed; until something is measured, it is the same slice.
+// Disk returns the last measured usage of persistent volume claims, and the sizes of the logs of
+// containers, the latest measurement first. It reads nothing, and requests a measurement. A pod that
+// is gone is in the result until the next measurement. The result is shared and must not be changed;
+// until something is measured, it is the same slice.
 func (c *Collector) Disk() []DiskUsage {
 	shown := c.disk.show()
 	c.disk.want()
