@@ -8,12 +8,42 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
+
+// All pages of metrics can be parsed, and have nothing that promlint finds but names of kubelet, of
+// cAdvisor and of Go's runtime.
+func TestPagesOfMetrics(t *testing.T) {
+	b := newBench(t)
+	port := freePort(t)
+	b.start(withPort(t, port)...)
+	b.put("web", "i")
+	b.await("web-n 1/1 Running", "pods")
+	others := kubeletMetrics(t)
+	others["container_fs_inodes_total"] = true
+	for _, path := range []string{"/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis"} {
+		code, page := ask(t, port, http.MethodGet, path, "")
+		assert.Equal(t, http.StatusOK, code, path)
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := parser.TextToMetricFamilies(strings.NewReader(page))
+		require.NoError(t, err, path)
+		assert.Equal(t, path == "/metrics/probes", len(families) == 0, "%s: the pod has no probes", path)
+		problems, err := promlint.New(strings.NewReader(page)).Lint()
+		require.NoError(t, err, path)
+		for _, p := range problems {
+			if !others[p.Metric] && !strings.HasPrefix(p.Metric, "go_") {
+				t.Errorf("%s: %s: %s", path, p.Metric, p.Text)
+			}
+		}
+	}
+}
 
 func TestMetricsAreKubelets(t *testing.T) {
 	m, err := newMetrics(logr.Discard())
