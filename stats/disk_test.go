@@ -161,7 +161,7 @@ func TestTimesOfExtraSamples(t *testing.T) {
 		f.Samples = append(f.Samples, runtime.MetricSample{Time: at})
 	}
 	var got []time.Time
-	for _, s := range saneFamilies([]runtime.MetricFamily{f}, now)[0].Samples {
+	for _, s := range saneFamilies([]runtime.MetricFamily{f}, newDeviceNames(machine{}), now)[0].Samples {
 		got = append(got, s.Time)
 	}
 	assert.Equal(t, []time.Time{{}, now.Add(-time.Minute), now, now, now}, got)

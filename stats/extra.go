@@ -17,6 +17,7 @@ import (
 // runtimes take long for them.
 type extra struct {
 	reporter runtime.MetricsReporter // nil if the runtime has none
+	machine  machine
 	log      logr.Logger
 	wanted   chan struct{}
 
@@ -51,15 +52,15 @@ const (
 )
 
 func newExtra(rt runtime.Runtime, opts *Options) *extra {
-	e := &extra{log: opts.Logger, wanted: make(chan struct{}, 1)}
+	e := &extra{machine: machine{proc: opts.proc}, log: opts.Logger, wanted: make(chan struct{}, 1)}
 	e.reporter, _ = runtime.Optional[runtime.MetricsReporter](rt)
 	return e
 }
 
 // Extra returns the last metrics that the runtime has beyond the usage of pods, and requests newer
 // ones, which [Collector.Run] reads. Metrics of more than 5 minutes ago are left out. They are shared
-// and read-only. Names, labels and values are valid; the reader joins the IDs with its
-// pods.
+// and read-only. Names, labels and values are valid, and a label "device" is the name of the device if
+// the runtime reports its number. The reader joins the IDs with its pods.
 func (c *Collector) Extra() []runtime.MetricFamily {
 	e := c.extra
 	select {
@@ -116,11 +117,11 @@ func (e *extra) read(ctx context.Context) (families []runtime.MetricFamily, err 
 	if err != nil {
 		return nil, err
 	}
-	return saneFamilies(families, time.Now()), nil
+	return saneFamilies(families, newDeviceNames(e.machine), time.Now()), nil
 }
 
-// saneFamilies drops what is not valid, and has times as moment has them.
-func saneFamilies(list []runtime.MetricFamily, now time.Time) []runtime.MetricFamily {
+// saneFamilies drops what is not valid, replaces times as moment does, and gives devices their names.
+func saneFamilies(list []runtime.MetricFamily, devices *deviceNames, now time.Time) []runtime.MetricFamily {
 	var out []runtime.MetricFamily
 	samples := 0
 	for _, f := range list {
@@ -141,6 +142,7 @@ func saneFamilies(list []runtime.MetricFamily, now time.Time) []runtime.MetricFa
 				if !s.Time.IsZero() {
 					s.Time = moment(metav1.NewTime(s.Time), now).Time
 				}
+				s.LabelValues = devices.replace(f.Labels, s.LabelValues)
 				kept.Samples = append(kept.Samples, s)
 				samples++
 			}
