@@ -31,10 +31,11 @@ func TestRegister(t *testing.T) {
 	two := collector.Counter(collector.Own("part", "two_total", "Two."))
 	require.NoError(t, collector.Register(reg, "part", collector.Group{one()}))
 
+	require.ErrorAs(t, collector.Register(reg, "part", collector.Group{one()}), &prometheus.AlreadyRegisteredError{})
 	err := collector.Register(reg, "other part", collector.Group{two, one()})
-	require.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
-	assert.ErrorContains(t, err, "registering the metrics of the other part: ")
-	assert.ErrorContains(t, err, "each needs a registry, or a label, of its own")
+	require.ErrorContains(t, err, "registering the metrics of the other part: ")
+	require.ErrorContains(t, err, "kubelet_one")
+	require.ErrorContains(t, err, "each needs a registry, or a label, of its own")
 	assert.Equal(t, []string{"kubelet_one"}, names(t, reg))
 
 	require.NoError(t, collector.Register(reg, "other part", collector.Group{two}))
