@@ -101,20 +101,20 @@ func newServerConn(c net.Conn, limit *connlimit.Limit) serverConn {
 	return serverConn{connlimit.Conn{Conn: c, Limit: limit}, raw.(*deadlineConn)}
 }
 
-// trust lets the connection no longer count, and its client be slow.
+// trust exempts the connection from the limit, and gives its client more time.
 func (c serverConn) trust() {
 	c.raw.trusted.Store(true)
 	c.Exempt()
 }
 
-// distrust is the opposite. A connection that is not trusted stays as it is.
+// distrust undoes trust. It has no effect on a connection that is not trusted.
 func (c serverConn) distrust() {
 	if c.raw.trusted.Swap(false) {
 		c.Count()
 	}
 }
 
-// distrusting calls the handler with requests whose clients are not trusted yet.
+// distrusting returns a handler that ends the trust of the last request, and calls h.
 func distrusting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c, ok := req.Context().Value(connKey{}).(serverConn); ok {

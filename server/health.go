@@ -10,10 +10,10 @@ import (
 )
 
 // HealthMetrics receives the results of health checks, for /metrics/slis. It is safe for
-// concurrent use. The type SLIs of package prommetrics implements it.
+// concurrent use. A *prommetrics.SLIs implements it.
 type HealthMetrics interface {
-	// HealthChecked is called after a check, such as "syncloop", that a request for all checks
-	// has run. err is what is wrong, nil if nothing is.
+	// HealthChecked is called for each check, such as "syncloop", that a request for all checks has
+	// run. err is the result of the check, nil if nothing is wrong.
 	HealthChecked(check string, err error)
 }
 

@@ -9,7 +9,7 @@ import (
 
 // RequestMetrics receives what is measured of the requests to a port. The arguments of its methods
 // have few values, so that they can be labels. The methods must not block, and are safe for concurrent
-// use. The type Requests of package prommetrics implements it.
+// use. A *prommetrics.Requests implements it.
 type RequestMetrics interface {
 	// RequestBegan is called before a request is handled. It returns what is called after it.
 	RequestBegan(method, path string, readOnly, longRunning bool) (ended func())

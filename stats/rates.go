@@ -20,13 +20,14 @@ type sample struct {
 // minSample is the shortest time that a rate is computed over.
 const minSample = 100 * time.Millisecond
 
-// begin begins a reading. What no call of of names until end is forgotten; without end nothing is.
+// begin begins a reading. Without end, nothing is forgotten.
 func (r rates) begin() {
 	for _, s := range r {
 		s.seen = false
 	}
 }
 
+// end ends a reading. It forgets the samples of all IDs for which of was not called since begin.
 func (r rates) end() {
 	for id, s := range r {
 		if !s.seen {

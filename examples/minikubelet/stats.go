@@ -40,8 +40,8 @@ func addStats(s *config.Settings, agent *kubeletkit.Agent, cgroups *cgroup.Pods,
 	return agent.Add("stats", collector.Run)
 }
 
-// specs is the agent with pods that have no current status: the usage needs none, and these pods
-// are not copied.
+// specs is the agent without the statuses of its pods. Usage does not need them, and a pod with its
+// status is a copy.
 type specs struct{ *kubeletkit.Agent }
 
 // Pods implements [stats.Pods].

@@ -10,8 +10,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 )
 
-// Certificate has the metrics of the certificate of a node as a client, or of the one that it
-// serves. It is a credentials.Metrics.
+// Certificate has the metrics of a node's client certificate, or of its serving certificate. It is a
+// credentials.Metrics.
 type Certificate struct {
 	expires atomic.Pointer[time.Time] // nil: there is none
 	failed  prometheus.Counter

@@ -132,8 +132,9 @@ const maxLogWrite = 2 * time.Minute
 
 // logWriter is a writer that records when its present write began. Writes are not concurrent.
 type logWriter struct {
-	out   io.Writer
-	since atomic.Pointer[time.Time] // nil: it does not write
+	out io.Writer
+	// since is when the current write began, nil while there is none.
+	since atomic.Pointer[time.Time]
 }
 
 func (w *logWriter) Write(data []byte) (int, error) {
