@@ -47,7 +47,7 @@ func closesAll(t testing.TB) {
 func awaitDescriptors(t testing.TB, before []string) {
 	t.Helper()
 	var now []string
-	for range 500 { // peers of sockets close theirs a little later
+	for range 6000 { // peers of sockets close theirs a little later
 		if now = descriptors(); len(now) <= len(before) {
 			return
 		}
@@ -59,7 +59,7 @@ func awaitDescriptors(t testing.TB, before []string) {
 // awaitGoroutines waits until there are no more goroutines than before.
 func awaitGoroutines(t testing.TB, before int) {
 	t.Helper()
-	for range 500 {
+	for range 6000 {
 		if goruntime.NumGoroutine() <= before {
 			return
 		}
