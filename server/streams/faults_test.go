@@ -129,6 +129,18 @@ func TestRuntimeCallHangs(t *testing.T) {
 			<-called
 			require.NoError(t, conn.Close())
 			until(t, "the session ends", func() bool { return w.h.Sessions() == 0 })
+
+			// A client that waits gets an error.
+			w.serve(t, fixed{block: func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}}, streams.Options{SetupTimeout: 50 * time.Millisecond})
+			conn, _, resp := w.raw(t, http.MethodPost, r.target, r.header)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
+			assert.Contains(t, string(text), "the container runtime has not answered within 50ms: ")
+			require.NoError(t, conn.Close())
 		})
 	}
 }

@@ -51,6 +51,18 @@ func newTransport(config *tls.Config, responseTimeout time.Duration) *http.Trans
 	}
 }
 
+// locate calls a method of [runtime.StreamLocator], which has the time that a runtime has to open a
+// session.
+func (h *Handlers) locate(s *session, call func(context.Context) (*url.URL, error)) (*url.URL, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, h.opts.SetupTimeout)
+	defer cancel()
+	at, err := call(ctx)
+	if err != nil && s.ctx.Err() == nil && ctx.Err() != nil {
+		err = fmt.Errorf("the container runtime has not answered within %s: %w", h.opts.SetupTimeout, err)
+	}
+	return at, err
+}
+
 // serveRemote connects a client of exec or attach with the URL. requested are the streams of the
 // client, and opts those of the process.
 func (h *Handlers) serveRemote(s *session, w http.ResponseWriter, req *http.Request, target *url.URL, requested, opts runtime.StreamOptions) {

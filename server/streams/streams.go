@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -127,7 +128,7 @@ func (h *Handlers) Exec(w http.ResponseWriter, req *http.Request) {
 			})
 			return
 		}
-		at, err := h.remote.ExecURL(s.ctx, c.ID, cmd, opts)
+		at, err := h.locate(s, func(ctx context.Context) (*url.URL, error) { return h.remote.ExecURL(ctx, c.ID, cmd, opts) })
 		if err != nil {
 			answer(w, err)
 			return
@@ -157,7 +158,7 @@ func (h *Handlers) Attach(w http.ResponseWriter, req *http.Request) {
 			})
 			return
 		}
-		at, err := h.remote.AttachURL(s.ctx, c.ID, opts)
+		at, err := h.locate(s, func(ctx context.Context) (*url.URL, error) { return h.remote.AttachURL(ctx, c.ID, opts) })
 		if err != nil {
 			answer(w, err)
 			return
@@ -189,7 +190,7 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 			h.serveForward(s, w, req, sandbox.ID)
 			return
 		}
-		at, err := h.remote.PortForwardURL(s.ctx, sandbox.ID, ports)
+		at, err := h.locate(s, func(ctx context.Context) (*url.URL, error) { return h.remote.PortForwardURL(ctx, sandbox.ID, ports) })
 		if err != nil {
 			answer(w, err)
 			return
