@@ -220,18 +220,6 @@ func TestTokenFile(t *testing.T) {
 	assert.NotContains(t, err.Error(), "secret3")
 }
 
-// The same headers are in TestHeaders of cluster/reviews.
-func TestBearerToken(t *testing.T) {
-	for header, want := range map[string]string{
-		"Bearer a": "a", "bEARER a": "a", " Bearer a ": "a", "Bearer a b": "a", "Bearer a  b": "a",
-		"": "", "Bearer": "", "Bearer ": "", "Bearer  a": "", "Basic a": "", "Bearera": "", "a Bearer b": "",
-	} {
-		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", nil)
-		req.Header.Set("Authorization", header)
-		assert.Equal(t, want, auth.BearerToken(req), "%q", header)
-	}
-}
-
 func TestTokenFilesThatAreWrong(t *testing.T) {
 	for name, content := range map[string]string{
 		"too few": "secret,alice\n", "too many": "secret,alice,1,a,b\n", "twice": "secret,a,1\nsecret,b,2\n", "no user": "secret,,1\n", "no token": ",a,1\n", "quotes": "secret,\"a,1\n",
