@@ -78,8 +78,8 @@ type Options struct {
 	// AllowedUnsafeSysctls are the sysctls that pods may set beside the safe ones, see
 	// [syncloop.Security]. A name may end in "*". Default: none.
 	AllowedUnsafeSysctls []string
-	// Admit is called in order for each new pod that Limits admit. The first
-	// error refuses the pod.
+	// Admit is called in order for each new pod and each resize that Limits admit. The first
+	// error refuses the pod, or defers the resize.
 	Admit []syncloop.Admitter
 	// Volumes are plugins that are tried, in order, before those of package volume. A
 	// plugin that has the name of one of these needs a [volume.Manager] without default

@@ -106,7 +106,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// A restarted agent without a record of its own finds what the pod holds in its status.
+// A restarted agent without a record of its own finds what the pod holds in its status. It restarts
+// no container, also if a change of its memory would require that.
 func TestAPendingResizeAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -114,12 +115,17 @@ func TestAPendingResizeAfterARestart(t *testing.T) {
 		limit := func(o *kubeletkit.Options) {
 			o.Limits.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
 		}
+		restarted := func(generation int64, memory string) *v1.Pod {
+			return testpod.With(sized(generation, memory), func(pod *v1.Pod) {
+				pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+			})
+		}
 		n := startAPINode(t, dir, rt, limit)
-		n.source.Set(sized(1, "64Mi"))
+		n.source.Set(restarted(1, "64M"))
 		n.after(5 * time.Second)
-		n.source.Set(sized(2, "512Mi"))
+		n.source.Set(restarted(2, "512M"))
 		n.after(5 * time.Second)
-		pod := n.reported(sized(2, "512Mi"))
+		pod := n.reported(restarted(2, "512M"))
 		n.stop(t)
 
 		n = startAPINode(t, dir, rt, limit)
@@ -128,9 +134,12 @@ func TestAPendingResizeAfterARestart(t *testing.T) {
 		n.after(5 * time.Second)
 		s := n.Pods()[0].Status
 		assert.Equal(t, v1.PodRunning, s.Phase)
-		assert.Equal(t, "64Mi", s.ContainerStatuses[0].AllocatedResources.Memory().String())
+		assert.Equal(t, "64M", s.ContainerStatuses[0].AllocatedResources.Memory().String())
 		assert.Equal(t, []string{"PodResizePending Deferred"}, resizeConditions(s))
 		assert.Zero(t, s.ContainerStatuses[0].RestartCount)
+		n.source.Set(restarted(3, "128M"))
+		n.after(time.Minute)
+		assert.EqualValues(t, 1, n.Pods()[0].Status.ContainerStatuses[0].RestartCount)
 		n.source.Set() // nothing stays mounted
 		n.after(time.Minute)
 	})

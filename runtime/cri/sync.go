@@ -114,24 +114,27 @@ func (s *podSync) plan() plan.Actions {
 	in := plan.Input{Pod: s.Pod, Status: s.Status, Probes: s.Probes, Now: time.Now(), Backoff: s.r.opts.Backoff}
 	s.r.pods.with(s.ref.UID, func(p *podMemory) {
 		in.Crashes = p.crashes
-		removed := func(id string, _ bool) bool {
+		removed := func(id string) bool {
 			return !slices.ContainsFunc(s.Status.Containers, func(c runtime.ContainerStatus) bool { return c.ID.ID == id })
 		}
-		maps.DeleteFunc(p.hooked, removed)
-		maps.DeleteFunc(p.postStarted, removed)
-		maps.DeleteFunc(p.resized, func(id string, _ string) bool { return removed(id, false) })
+		deleteKeys(p.hooked, removed)
+		deleteKeys(p.postStarted, removed)
+		deleteKeys(p.resized, removed)
 	})
 	acts := plan.Compute(in) // without the lock: there is no other sync of this pod
-	if len(acts.Resize) > 0 {
-		s.r.pods.with(s.ref.UID, func(p *podMemory) { acts.Resize = dropResized(p, acts.Resize) })
-	}
+	s.r.pods.with(s.ref.UID, func(p *podMemory) {
+		p.crashes, acts.Resize = acts.Crashes, dropResized(p, acts.Resize)
+	})
 	if s.Record != nil {
 		for _, r := range plan.Records(in, acts) {
 			s.Record(r)
 		}
 	}
-	s.r.pods.with(s.ref.UID, func(p *podMemory) { p.crashes = acts.Crashes })
 	return acts
+}
+
+func deleteKeys[V any](m map[string]V, del func(key string) bool) {
+	maps.DeleteFunc(m, func(key string, _ V) bool { return del(key) })
 }
 
 // kill stops containers in parallel and returns the names of those that it could not stop.
