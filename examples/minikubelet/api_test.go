@@ -39,7 +39,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: scraper}]
 		done <- run(ctx, []string{
 			"--root-dir", filepath.Join(dir, "root"), "--hostname-override=node", "--container-runtime-endpoint=unix://" + dir + "/cri.sock", "--healthz-port=0",
 			"--address=127.0.0.1", fmt.Sprintf("--port=%d", port), "--token-auth-file", tokens, "--authorization-rbac-file", roles,
-		})
+		}, nil)
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	ask := func(token, path string) (code int, body string) {

@@ -34,7 +34,7 @@ func TestEmbeddedRuntime(t *testing.T) {
 	start := func() (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- run(ctx, args) }()
+		go func() { done <- run(ctx, args, nil) }()
 		return func() { cancel(); require.NoError(t, <-done) }
 	}
 	command := func(args ...string) string {
@@ -59,7 +59,7 @@ func TestEmbeddedRuntime(t *testing.T) {
 
 	stop := start()
 	eventually("both pods are ready", allRun)
-	assert.ErrorContains(t, run(t.Context(), args), "in use by another agent; stop it, or give this one a directory of its own with --root-dir")
+	assert.ErrorContains(t, run(t.Context(), args, nil), "in use by another agent; stop it, or give this one a directory of its own with --root-dir")
 	assert.Equal(t, "hello-node\n", command("exec", "hello", "--", "sh", "-c", "echo $POD_NAME"))
 	eventually("it says hello", func() bool { return strings.Contains(command("logs", "hello"), "hello from hello-node at ") })
 	eventually("the reader reads", func() bool {
@@ -133,7 +133,7 @@ spec:
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"})
+		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none"}, nil)
 	}()
 	command := func(args ...string) string {
 		var out strings.Builder

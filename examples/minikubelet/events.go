@@ -19,7 +19,7 @@ func logEvents(log *slog.Logger) runtime.EventFunc {
 	return func(e runtime.Event) {
 		if e.Reason == "MissingClusterDNS" { // of each pod, since the node is in no cluster
 			noDNS.Do(func() {
-				log.Warn("The node has no cluster DNS (--cluster-dns): pods of DNS policy ClusterFirst use that of the host; said once")
+				log.Warn("The node has no cluster DNS (--cluster-dns): pods of DNS policy ClusterFirst use that of the host; logged once")
 			})
 			return
 		}

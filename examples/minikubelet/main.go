@@ -23,6 +23,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/config"
@@ -35,7 +36,7 @@ func main() {
 	process.Init() // the embedded runtime executes this program again for each container
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := run(ctx, os.Args[1:])
+	err := run(ctx, os.Args[1:], func(log logr.Logger) { klog.SetLogger(log) })
 	stop()
 	switch code := client.ExitCode(0); {
 	case errors.Is(err, pflag.ErrHelp):
@@ -47,8 +48,9 @@ func main() {
 	}
 }
 
-// run runs the agent, or a command that connects to it.
-func run(ctx context.Context, args []string) error {
+// run runs the agent, or a command that connects to it. If libraries is not nil, it receives the
+// logger of the agent, for libraries that log by klog: that has one logger in a process.
+func run(ctx context.Context, args []string, libraries func(logr.Logger)) error {
 	if name, args, ok := client.Split(args, config.Flags()); ok {
 		return client.Run(ctx, name, args, client.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 			return stopPods(ctx, rootDir, endpoint, os.Stdout)
@@ -68,6 +70,9 @@ func run(ctx context.Context, args []string) error {
 	display := terminal.New(settings.Show, os.Stdout, os.Stderr)
 	display.SetVerbosity(settings.Verbosity)
 	log := logr.FromSlogHandler(display.Handler())
+	if libraries != nil {
+		libraries(log.WithName("library"))
+	}
 	for _, w := range settings.Warnings {
 		warn(log, w)
 	}

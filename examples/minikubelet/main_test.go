@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -107,7 +108,7 @@ func TestSeveralAgentsInOneProcess(t *testing.T) {
 	a, b, healthz := ports[0], ports[1], ports[2]
 	done := make(chan error, 2)
 	for _, args := range [][]string{args("a", a, 0), args("b", b, healthz)} {
-		go func() { done <- run(ctx, args) }()
+		go func() { done <- run(ctx, args, nil) }()
 	}
 	for _, port := range ports {
 		code, body := get(t, port, "/healthz")
@@ -121,8 +122,8 @@ func TestSeveralAgentsInOneProcess(t *testing.T) {
 	code, _ := get(t, healthz, "/pods")
 	assert.Equal(t, http.StatusNotFound, code, "the healthz port tells nothing else")
 
-	require.ErrorContains(t, run(ctx, args("a", 0, 0)), "in use by another agent")
-	require.ErrorContains(t, run(ctx, args("c", a, 0)), "readOnlyPort")
+	require.ErrorContains(t, run(ctx, args("a", 0, 0), nil), "in use by another agent")
+	require.ErrorContains(t, run(ctx, args("c", a, 0), nil), "readOnlyPort")
 
 	begun := time.Now()
 	cancel()
@@ -138,7 +139,7 @@ func TestRootDirectoryOfOthers(t *testing.T) {
 	require.NoError(t, os.Mkdir(root, 0o700))
 	require.NoError(t, os.Chmod(root, 0o777))
 	for _, args := range [][]string{nil, {"--container-runtime-endpoint=unix://" + root + "/cri.sock"}} {
-		err := run(t.Context(), append(args, "--root-dir", root, "--healthz-port=0"))
+		err := run(t.Context(), append(args, "--root-dir", root, "--healthz-port=0"), nil)
 		require.ErrorContains(t, err, root+" has mode 0777 and can be written by every user")
 		left, err := os.ReadDir(root)
 		require.NoError(t, err)
@@ -149,10 +150,15 @@ func TestRootDirectoryOfOthers(t *testing.T) {
 func TestASignalDuringTheStartEndsIt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := run(ctx, []string{"--root-dir", t.TempDir(), "--healthz-port=0"})
+	libraries := 0
+	err := run(ctx, []string{"--root-dir", t.TempDir(), "--healthz-port=0"}, func(log logr.Logger) {
+		libraries++
+		assert.NotNil(t, log.GetSink())
+	})
 	if err != nil {
 		require.ErrorIs(t, err, context.Canceled)
 	}
+	assert.Equal(t, 1, libraries, "libraries log by the logger of the agent")
 }
 
 // runOnceUntil runs the agent with --runonce. The time is up when its log has the text.

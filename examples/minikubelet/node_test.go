@@ -70,7 +70,7 @@ func (b *bench) start(args ...string) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	b.cancel, b.ended = cancel, make(chan error, 1)
 	args = append([]string{"--config", file, "--root-dir", b.root, "--hostname-override=n", "--show=none", "--container-runtime-endpoint", b.endpoint}, args...)
-	go func() { b.ended <- run(ctx, args) }()
+	go func() { b.ended <- run(ctx, args, nil) }()
 }
 
 // stop stops the agent if it runs.

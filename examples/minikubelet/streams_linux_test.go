@@ -50,7 +50,7 @@ spec:
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none", "--enable-server=false"})
+		done <- run(ctx, []string{"--config", configFile, "--root-dir", root, "--hostname-override=node", "--show=none", "--enable-server=false"}, nil)
 	}()
 	command := func(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
 		name, args, ok := client.Split(append([]string{"--root-dir", root}, args...), config.Flags())
