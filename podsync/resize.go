@@ -80,10 +80,11 @@ func (s *Syncer) resizeConditions(st *podState) []v1.PodCondition {
 	return append(out, c)
 }
 
-// resizing reports whether a running container has other resources than the pod.
+// resizing reports whether a running container has other resources than the pod, or is to be
+// restarted for them.
 func resizing(pod *v1.Pod, observed *runtime.PodStatus) bool {
 	for kind, c := range runtime.Containers(&pod.Spec) {
-		if len(runtime.ResizeDue(pod, c, kind, observed.Newest(c.Name))) > 0 {
+		if n := observed.Newest(c.Name); len(runtime.ResizeDue(pod, c, kind, n)) > 0 || runtime.ResizeRestarts(pod, c, n) {
 			return true
 		}
 	}

@@ -112,6 +112,29 @@ func TestConditionsOfAResize(t *testing.T) {
 	assert.Empty(t, r.takeEvents(), "another change")
 }
 
+// A container that is to be restarted is resized then, also if no cgroup has what has changed.
+func TestAResizeByARestart(t *testing.T) {
+	r := newResizer(t)
+	restarted := func(generation int64, request string) *v1.Pod {
+		return testpod.With(resizedPod(generation, request, "64Mi"), func(p *v1.Pod) {
+			p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+		})
+	}
+	before, after := restarted(1, "32Mi"), restarted(2, "48Mi")
+	syncPod := func(pod, created *v1.Pod) []v1.PodCondition {
+		status := withLimit("64Mi")
+		status.Containers[0].ResizeHash = runtime.ResizeHash(&created.Spec.Containers[0])
+		_, err := r.SyncPod(t.Context(), podworkers.Sync, pod, status)
+		require.NoError(t, err)
+		return r.conditions()
+	}
+	assert.Empty(t, syncPod(before, before))
+	assert.Equal(t, inProgress(2, ""), syncPod(after, before))
+	assert.Empty(t, r.takeEvents())
+	assert.Empty(t, syncPod(after, after))
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+}
+
 // The error of a resize stays until the resize ends or another begins, which has a generation of
 // its own.
 func TestErrorsOfAResize(t *testing.T) {

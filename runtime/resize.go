@@ -72,9 +72,17 @@ func quota(limit resource.Quantity) int64 {
 	return max(limit.MilliValue(), MinCPULimitMilli)
 }
 
-// resizeRestarts returns which of CPU and memory require a restart of the container when
+// ResizeRestarts reports whether the newest instance n of a container was created with other
+// resources, and their change requires a restart by the resize policy. It is false if the instance
+// does not run or has no record of its resources, and for pods that are not [Resizable]. n may
+// be nil.
+func ResizeRestarts(pod *v1.Pod, c *v1.Container, n *ContainerStatus) bool {
+	return n != nil && n.State == ContainerRunning && n.ResizeHash != 0 && Resizable(pod) && n.ResizeHash != ResizeHash(c)
+}
+
+// restartedFor returns which of CPU and memory require a restart of the container when
 // they change, by its resize policy.
-func resizeRestarts(c *v1.Container) []v1.ResourceName {
+func restartedFor(c *v1.Container) []v1.ResourceName {
 	var names []v1.ResourceName
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy == v1.RestartContainer && (p.ResourceName == v1.ResourceCPU || p.ResourceName == v1.ResourceMemory) {
@@ -89,7 +97,7 @@ func resizeRestarts(c *v1.Container) []v1.ResourceName {
 // they change, 0 if there are none. An instance that was created with another hash is
 // replaced.
 func ResizeHash(c *v1.Container) uint64 {
-	names := resizeRestarts(c)
+	names := restartedFor(c)
 	if len(names) == 0 {
 		return 0
 	}

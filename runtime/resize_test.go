@@ -73,6 +73,21 @@ func TestResizeDueWithLimitsOfThePod(t *testing.T) {
 	assert.Empty(t, runtime.ResizeDue(pod, &c, runtime.MainContainer, n))
 }
 
+func TestResizeRestarts(t *testing.T) {
+	c := v1.Container{Name: "main", ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}}
+	n := &runtime.ContainerStatus{Container: runtime.Container{Name: "main", State: runtime.ContainerRunning}, ResizeHash: runtime.ResizeHash(&c)}
+	c.Resources.Requests = list("cpu", "1")
+	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, n), "CPU needs no restart")
+	c.Resources.Requests = list("memory", "64Mi")
+	assert.True(t, runtime.ResizeRestarts(resizable(c), &c, n))
+	assert.False(t, runtime.ResizeRestarts(&v1.Pod{}, &c, n), "a pod of another source")
+	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, nil))
+	n.State = runtime.ContainerExited
+	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, n))
+	n.State, n.ResizeHash = runtime.ContainerRunning, 0
+	assert.False(t, runtime.ResizeRestarts(resizable(c), &c, n), "not recorded")
+}
+
 func TestResizeHash(t *testing.T) {
 	restart := []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired}, {ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	of := func(cpu, memory string) uint64 {

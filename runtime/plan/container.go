@@ -79,7 +79,7 @@ func (p *planner) fault(c *v1.Container, kind runtime.ContainerKind, n *runtime.
 		return ReasonUnknown, fmt.Sprintf("%s is in %q state, try killing it before restart", label, n.State)
 	case changed(c, n):
 		return ReasonChanged, label + " " + c.Name + " definition changed"
-	case resized(p.Pod, c, n):
+	case runtime.ResizeRestarts(p.Pod, c, n):
 		return ReasonResize, "Container " + c.Name + " resize requires restart"
 	case !runtime.HasProbe(p.Probes, p.Pod, c, runtime.LivenessProbe) && !runtime.HasProbe(p.Probes, p.Pod, c, runtime.StartupProbe):
 		return "", ""
@@ -143,12 +143,6 @@ func restartsAfterKill(pod *v1.Pod, c *v1.Container) bool {
 // if the hash was not recorded.
 func changed(c *v1.Container, n *runtime.ContainerStatus) bool {
 	return n.Hash != 0 && n.Hash != runtime.ContainerHash(c)
-}
-
-// resized reports whether the instance was created with other resources whose change requires
-// a restart. It is false if they were not recorded.
-func resized(pod *v1.Pod, c *v1.Container, n *runtime.ContainerStatus) bool {
-	return n.ResizeHash != 0 && runtime.Resizable(pod) && n.ResizeHash != runtime.ResizeHash(c)
 }
 
 // succeeded reports whether an init container has succeeded. n may be nil.
