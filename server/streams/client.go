@@ -128,7 +128,7 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 	}
 	var mu sync.Mutex // guards expected
 	arrived := make(chan opened, count)
-	// The server sends no pings, because it must not send before the client does. The client of
+	// The library sends no pings, because the server must not send before the client does. The client of
 	// k8s.io/streaming (httpstream/spdy/roundtripper.go, SpdyRoundTripper.RoundTrip) reads the
 	// answer 101 from a bufio.Reader, and drops it with all that it holds. A ping that has arrived
 	// by then is lost, whole or in part; after a part, the client understands no further frame and
@@ -181,5 +181,8 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 			c.sizes = stream
 		}
 	}
+	// The client has read the answer 101: it has opened its streams. An empty frame means nothing to it.
+	ping := func() { _, _ = c.status.Write(nil) }
+	s.ping.Store(&ping)
 	return c, nil
 }

@@ -10,12 +10,15 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server/streams"
@@ -194,8 +197,11 @@ func TestClientGone(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				w := newWorld(t, local, streams.Options{})
 				query := url.Values{"command": cmd, "output": {"1"}, "input": {"1"}, "error": {"1"}}
-				leave := w.stuckClient(t, websocket, "/exec/default/web/main", query)
+				sender, leave := w.stuckClient(t, websocket, "/exec/default/web/main", query)
 				until(t, "the command runs", func() bool { return w.m.running.Load() == 1 })
+				if local && cmd[0] != "pour" && cmd[0] != "count" {
+					sender.awaitStuck(t)
+				}
 				leave()
 				until(t, "the command has ended", func() bool { return w.m.running.Load() == 0 })
 				until(t, "the session has ended", func() bool { return w.h.Sessions() == 0 })
@@ -204,48 +210,65 @@ func TestClientGone(t *testing.T) {
 	})
 }
 
+// sender sends without end.
+type sender struct {
+	sent  atomic.Int64
+	ended chan struct{} // closed when nothing can be sent any more
+}
+
+func newSender(to io.Writer, data []byte) *sender {
+	s := &sender{ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		for {
+			n, err := to.Write(data)
+			if s.sent.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// awaitStuck waits until nothing more is sent, as far as can be seen.
+func (s *sender) awaitStuck(t *testing.T) {
+	t.Helper()
+	last := int64(-1)
+	until(t, "nothing more is sent", func() bool {
+		time.Sleep(100 * time.Millisecond)
+		before := last
+		last = s.sent.Load()
+		return last == before
+	})
+}
+
 // stuckClient is a client that sends without end and does not receive, until leave.
-func (w *world) stuckClient(t *testing.T, websocket bool, path string, query url.Values) (leave func()) {
-	ended := make(chan struct{})
-	if websocket { // the client of client-go would leave goroutines behind
+func (w *world) stuckClient(t *testing.T, websocket bool, path string, query url.Values) (s *sender, leave func()) {
+	if websocket {
 		conn, _, resp := w.raw(t, http.MethodGet, path+"?"+query.Encode(), webSocketV5)
 		require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
-		go func() {
-			defer close(ended)
-			frame := append([]byte{0x82, 0x80 | 126, 0x10, 0, 0, 0, 0, 0}, make([]byte, 0x1000)...) // on channel 0
-			for {
-				if _, err := conn.Write(frame); err != nil {
-					return
-				}
-			}
-		}()
-		return func() { _ = conn.Close(); <-ended }
+		s = newSender(conn, append([]byte{0x82, 0x80 | 126, 0x10, 0, 0, 0, 0, 0}, make([]byte, 0x1000)...)) // on channel 0
+		return s, func() { _ = conn.Close(); <-s.ended }
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	e := executor(t, websocket, w.url(t, path, query))
-	go func() {
-		defer close(ended)
-		_ = e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: endless{ctx}, Stdout: stuck{ctx}, Stderr: io.Discard})
-	}()
-	return func() { cancel(); <-ended }
+	conn, client := w.spdy(t, path+"?"+query.Encode(), spdyV4)
+	opened := map[string]httpstream.Stream{}
+	for _, kind := range []string{"error", "stdin", "stdout", "stderr"} {
+		stream, err := client.CreateStream(http.Header{"Streamtype": {kind}})
+		require.NoError(t, err)
+		opened[kind] = stream
+	}
+	s = newSender(opened["stdin"], make([]byte, 0x1000))
+	return s, func() { _ = conn.Close(); <-s.ended; _ = client.Close() }
 }
 
-// endless is an endless input until the context ends.
-type endless struct{ ctx context.Context }
-
-func (e endless) Read(b []byte) (int, error) {
-	if e.ctx.Err() != nil {
-		return 0, io.EOF
-	}
-	return pattern{}.Read(b)
-}
-
-// stuck receives nothing.
-type stuck struct{ ctx context.Context }
-
-func (s stuck) Write([]byte) (int, error) {
-	<-s.ctx.Done()
-	return 0, s.ctx.Err()
+// spdy opens a connection of SPDY. Closed, it ends without a word, as that of a client that is killed.
+func (w *world) spdy(t *testing.T, target string, header http.Header) (net.Conn, httpstream.Connection) {
+	t.Helper()
+	conn, _, resp := w.raw(t, http.MethodPost, target, header)
+	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+	client, err := spdy.NewClientConnection(conn)
+	require.NoError(t, err)
+	return conn, client
 }
 
 // A client that disconnects ends the connections that are forwarded for it.
@@ -262,6 +285,22 @@ func TestForwardClientGone(t *testing.T) {
 		until(t, "the connections have ended", func() bool { return w.m.running.Load() == 0 })
 		until(t, "the session has ended", func() bool { return w.h.Sessions() == 0 })
 	})
+}
+
+// The same is so if the client has sent more than the other end reads.
+func TestForwardStuckClientGone(t *testing.T) {
+	w := newWorld(t, true, streams.Options{})
+	conn, client := w.spdy(t, requests["forward by SPDY"].target, requests["forward by SPDY"].header)
+	data, _, err := (&link{t: t, conn: client}).open(13)
+	require.NoError(t, err)
+	until(t, "the connection is open", func() bool { return w.m.running.Load() == 1 })
+	s := newSender(data, make([]byte, 0x1000))
+	s.awaitStuck(t)
+	require.NoError(t, conn.Close())
+	<-s.ended
+	_ = client.Close()
+	until(t, "the connection has ended", func() bool { return w.m.running.Load() == 0 })
+	until(t, "the session has ended", func() bool { return w.h.Sessions() == 0 })
 }
 
 // A session in which nothing is sent ends.

@@ -45,6 +45,8 @@ func (s *session) serveTunnel(w http.ResponseWriter, req *http.Request, f func(*
 // this process, until the client has closed its connection and all have ended.
 func (h *Handlers) serveForward(s *session, w http.ResponseWriter, req *http.Request, sandboxID string) {
 	f := &forwarder{h: h, s: s, sandboxID: sandboxID, pairs: map[string]*pair{}}
+	ping := f.ping
+	s.ping.Store(&ping)
 	defer f.running.Wait()
 	defer s.cancel()
 	if wsstream.IsWebSocketRequest(req) {
@@ -83,6 +85,7 @@ type pair struct {
 	data, err httpstream.Stream
 	replied   [2]<-chan struct{} // of data and err
 	late      *time.Timer        // stopped when both are there
+	open      bool               // something may be written to both
 }
 
 // serve waits for the end of the client's connection.
@@ -142,6 +145,30 @@ func (f *forwarder) accept(stream httpstream.Stream, replied <-chan struct{}) er
 	return nil
 }
 
+// ping sends an empty frame on a connection that is open, if there is one. It means nothing to the
+// client.
+func (f *forwarder) ping() {
+	var stream httpstream.Stream
+	f.mu.Lock()
+	for _, p := range f.pairs {
+		if p.open {
+			stream = p.err
+			break
+		}
+	}
+	f.mu.Unlock()
+	if stream != nil {
+		_, _ = stream.Write(nil)
+	}
+}
+
+// setOpen changes whether something may be written to the streams of a connection.
+func (f *forwarder) setOpen(p *pair, open bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.open = open
+}
+
 // expire gives up a connection of which only one stream was opened.
 func (f *forwarder) expire(id string, p *pair) {
 	f.mu.Lock()
@@ -177,11 +204,13 @@ func (f *forwarder) forward(id string, p *pair, port int32) {
 			return
 		}
 	}
+	f.setOpen(p, true)
 	err := runtime.Recover(func() error { return f.h.local.ForwardPort(f.s.ctx, f.sandboxID, port, p.data) })
 	if err != nil && !errors.Is(err, f.s.ctx.Err()) {
 		_, _ = fmt.Fprintf(p.err, "error forwarding port %d to pod %s: %v", port, f.sandboxID, err) // kubelet's words
 		_ = p.data.Reset()
 	}
+	f.setOpen(p, false)
 	// What the client still sends is read until it closes its side: unread, it would hold up
 	// the other connections.
 	_, _ = p.data.Close(), p.err.Close()

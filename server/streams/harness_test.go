@@ -123,7 +123,8 @@ func (m *machine) AttachStream(ctx context.Context, id runtime.ContainerID, s ru
 	return err
 }
 
-// ForwardPort echoes on port 7, refuses port 9, and on port 11 sends a greeting and ends.
+// ForwardPort echoes on port 7, refuses port 9, sends a greeting on port 11 and ends, and neither reads
+// nor writes on port 13.
 func (m *machine) ForwardPort(ctx context.Context, sandbox string, port int32, conn io.ReadWriteCloser) error {
 	m.running.Add(1)
 	defer m.running.Add(-1)
@@ -308,9 +309,9 @@ func (w *world) serve(t testing.TB, rt any, opts streams.Options) {
 // until waits for a condition that something outside of the test makes true.
 func until(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Errorf("after 20 s it is still not so that %s", what)
+			t.Errorf("after 2 minutes it is still not so that %s", what)
 			return
 		}
 	}
