@@ -27,7 +27,7 @@
 //   - A request that was denied or has failed is not repeated while the agent runs.
 //   - Everything about a pod is forgotten when it has ended or is gone.
 //   - The API is certificates.k8s.io/v1, or v1beta1 where the server does not have it. If it has
-//     neither, as by default in Kubernetes 1.36, the pod waits, and the error says that.
+//     neither, as by default in Kubernetes 1.36, the pod waits, and the error has this reason.
 //
 // # Differences from kubelet 1.36
 //

@@ -12,7 +12,7 @@
 //   - Nothing is requested before the first pod needs a bundle.
 //   - The API is certificates.k8s.io/v1, or v1beta1 if the server does not have v1. The version
 //     is found again with each list. If the server has neither, as by default in Kubernetes 1.36,
-//     pods with such volumes wait, and the error says so.
+//     pods with such volumes wait, and the error has this reason.
 //   - While the API server cannot be reached, the bundles are those that were read before; with a
 //     checkpoint, also those that an earlier run of the agent has read.
 //   - Certificates have no headers and comments, and each one is there once. Their order has no
@@ -21,6 +21,6 @@
 // # Differences from kubelet 1.36
 //
 //   - Kubelet shuffles the certificates again every five minutes, which rewrites the files.
-//   - Kubelet knows the version v1alpha1, and not v1.
+//   - Kubelet supports the version v1alpha1, and not v1.
 //   - A change is in the files at once, and not after the next resync of the pod.
 package trustbundles
