@@ -87,7 +87,7 @@ func TestObjectsOfACluster(t *testing.T) {
 		require.NoError(t, err)
 		_, err = core.Secrets("shop").Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "missing"}}, metav1.CreateOptions{})
 		require.NoError(t, err)
-		harness.Eventually(t, 10*time.Second, "changes reported", func() error {
+		harness.Eventually(t, within, "changes reported", func() error {
 			mu.Lock()
 			defer mu.Unlock()
 			if len(reported) != 2 {
@@ -159,8 +159,11 @@ func TestObjectsOfACluster(t *testing.T) {
 		classes, err := runtimeclass.New(client, runtimeclass.Options{})
 		require.NoError(t, err)
 		running(t, classes.Run)
-		handler, err := classes.Handler("sandboxed")
-		require.NoError(t, err)
+		var handler string
+		harness.Eventually(t, within, "the runtime class", func() (err error) { // each call waits a second for the API server
+			handler, err = classes.Handler("sandboxed")
+			return err
+		})
 		assert.Equal(t, "kata", handler)
 		_, err = classes.Handler("missing")
 		assert.True(t, apierrors.IsNotFound(err), err)
@@ -174,7 +177,7 @@ func TestObjectsOfACluster(t *testing.T) {
 			recorder.Event(kit.Event{Pod: kit.RefOf(pod), FieldPath: "spec.containers{main}", Type: v1.EventTypeWarning, Reason: "BackOff", Message: "again"})
 		}
 		recorder.Event(kit.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
-		harness.Eventually(t, 10*time.Second, "the events", func() error {
+		harness.Eventually(t, within, "the events", func() error {
 			of := func(namespace, selector string) string {
 				list, err := core.Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
 				if err != nil {

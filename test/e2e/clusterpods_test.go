@@ -114,7 +114,7 @@ func TestPodsOfACluster(t *testing.T) {
 			}}, Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
-		harness.Eventually(t, 10*time.Second, "watched", func() error {
+		harness.Eventually(t, within, "watched", func() error {
 			if _, ok := src.ByUID(pod.UID); !ok {
 				return errors.New("not yet")
 			}
@@ -157,7 +157,7 @@ func TestPodsOfACluster(t *testing.T) {
 		_, err = pods.Patch(ctx, "web", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		require.NoError(t, err)
 	}
-	harness.Eventually(t, 10*time.Second, "what was overwritten is written again", ready("web", v1.ConditionTrue))
+	harness.Eventually(t, within, "what was overwritten is written again", ready("web", v1.ConditionTrue))
 	count(1, "for the one that was overwritten")
 	got, err := pods.Get(ctx, "web", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestPodsOfACluster(t *testing.T) {
 			return nil
 		}
 	}
-	harness.Eventually(t, 10*time.Second, "deleted", gone("web"))
+	harness.Eventually(t, within, "deleted", gone("web"))
 	count(2, "the final status and the deletion")
 
 	t.Run("a recreated pod", func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestPodsOfACluster(t *testing.T) {
 		pod := create("kept", "example.com/keep")
 		require.NoError(t, sink.Deliver(ctx, pod, generated(pod, false)))
 		require.NoError(t, pods.Delete(ctx, "kept", metav1.DeleteOptions{}))
-		harness.Eventually(t, 10*time.Second, "its deletion is watched", func() error {
+		harness.Eventually(t, within, "its deletion is watched", func() error {
 			if pod, ok := src.ByUID(pod.UID); !ok || pod.DeletionTimestamp == nil {
 				return errors.New("not yet")
 			}
@@ -214,7 +214,7 @@ func TestPodsOfACluster(t *testing.T) {
 		count(2, "the final status and one deletion")
 		_, err := pods.Patch(ctx, "kept", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 		require.NoError(t, err)
-		harness.Eventually(t, 10*time.Second, "gone with its last finalizer", gone("kept"))
+		harness.Eventually(t, within, "gone with its last finalizer", gone("kept"))
 	})
 	t.Run("a mirror pod", func(t *testing.T) {
 		static := &v1.Pod{
@@ -231,7 +231,7 @@ func TestPodsOfACluster(t *testing.T) {
 		assert.Equal(t, nodeObject.UID, mirror.OwnerReferences[0].UID)
 		assert.Equal(t, v1.PodRunning, mirror.Status.Phase)
 		require.NoError(t, pods.Delete(ctx, "static-node", metav1.DeleteOptions{}))
-		harness.Eventually(t, 10*time.Second, "made again", func() error {
+		harness.Eventually(t, within, "made again", func() error {
 			pod, err := pods.Get(ctx, "static-node", metav1.GetOptions{})
 			if err != nil || pod.UID == mirror.UID || pod.Status.Phase != v1.PodRunning {
 				return fmt.Errorf("not yet: %w", err)

@@ -260,11 +260,15 @@ func TestRuntimeAbsentAtStart(t *testing.T) {
 	pod := MakePod("waits", Main(Sh("c", Forever)))
 	s.agent.Put(t, pod, crashes)
 	s.agent.Start(t)
+	Eventually(t, within, "the log names the socket", func() error {
+		log, err := os.ReadFile(s.agent.LogPath())
+		if err == nil && !strings.Contains(string(log), filepath.Base(strings.TrimPrefix(c.Endpoint(), "unix://"))) {
+			err = fmt.Errorf("%s", log)
+		}
+		return err
+	})
 	time.Sleep(3 * time.Second)
 	require.False(t, s.agent.Exited())
-	log, err := os.ReadFile(s.agent.LogPath())
-	require.NoError(t, err)
-	assert.Contains(t, string(log), filepath.Base(strings.TrimPrefix(c.Endpoint(), "unix://")), "the log names the socket")
 
 	c.Start(t)
 	s.agent.Await(t, pod, within, Running)

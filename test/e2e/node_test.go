@@ -278,7 +278,7 @@ func address(node *v1.Node, typ v1.NodeAddressType) string {
 
 func testNodeRun(t *testing.T, s *nodeSuite, ns string) {
 	s.plane.Kubectl(t, "run", "first", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh", "-c", Forever)
-	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/first", "--timeout=60s")
+	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/first", "--timeout=180s")
 	pod := s.await(t, ns, "first", Running)
 	assert.True(t, strings.HasPrefix(pod.Status.PodIP, "10.88."), "pod IP %q", pod.Status.PodIP)
 	assert.Equal(t, v1.PodQOSBestEffort, pod.Status.QOSClass)
@@ -317,6 +317,7 @@ func testDeleteGrace(t *testing.T, s *nodeSuite, ns string) {
 	dir := t.TempDir()
 	s.create(t, ns, MakePod("graceful", Grace(30), Main(Sh("a", "trap 'sleep 2; echo a-end >> /shared/log; exit 3' TERM; sleep 2147483647 & wait")), Shared(dir)))
 	s.await(t, ns, "graceful", Running)
+	awaitTrap(t, s.Cluster, "graceful", "a")
 	begin := time.Now()
 	// kubectl waits until the object is gone.
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "graceful")
@@ -380,6 +381,7 @@ func testFinalizer(t *testing.T, s *nodeSuite, ns string) {
 	pod.Finalizers = []string{"e2e.kubeletkit.io/wait"}
 	s.create(t, ns, pod)
 	s.await(t, ns, "finalized", Running)
+	awaitTrap(t, s.Cluster, "finalized", "a")
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "finalized", "--wait=false")
 	s.await(t, ns, "finalized", Terminated("a", 3), Phase(v1.PodFailed))
 	Eventually(t, within, "no containers", func() error { return s.noContainers(t, "finalized") })
@@ -412,7 +414,7 @@ spec:
       restartPolicy: Never
       containers: [{name: c, image: %s, command: [/bin/true]}]
 `, ns, s.Registry.Image("busybox:1")))
-	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Complete", "job/job", "--timeout=60s")
+	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Complete", "job/job", "--timeout=180s")
 }
 
 func deployment(kind, ns, image, env string) string {
@@ -431,19 +433,19 @@ spec: {%sselector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: 
 
 func testDeployment(t *testing.T, s *nodeSuite, ns string) {
 	s.plane.Apply(t, deployment("Deployment", ns, s.Registry.Image("busybox:1"), "1"))
-	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=60s")
+	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=180s")
 	s.plane.Apply(t, deployment("Deployment", ns, s.Registry.Image("busybox:2"), "2"))
-	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=60s")
+	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=180s")
 	s.plane.Kubectl(t, "rollout", "undo", "-n", ns, "deployment/d")
-	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=60s")
+	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=180s")
 	s.plane.Kubectl(t, "scale", "-n", ns, "deployment/d", "--replicas=0")
-	s.plane.Kubectl(t, "wait", "-n", ns, "--for=delete", "pod", "-l", "app=d", "--timeout=60s")
+	s.plane.Kubectl(t, "wait", "-n", ns, "--for=delete", "pod", "-l", "app=d", "--timeout=180s")
 }
 
 func testDaemonSet(t *testing.T, s *nodeSuite, ns string) {
 	for _, image := range []string{"busybox:1", "busybox:2"} {
 		s.plane.Apply(t, deployment("DaemonSet", ns, s.Registry.Image(image), image))
-		s.plane.Kubectl(t, "rollout", "status", "-n", ns, "daemonset/d", "--timeout=60s")
+		s.plane.Kubectl(t, "rollout", "status", "-n", ns, "daemonset/d", "--timeout=180s")
 	}
 }
 
@@ -626,8 +628,8 @@ func testForeignStatus(t *testing.T, s *nodeSuite, ns string) {
 func testDrain(t *testing.T, s *nodeSuite) {
 	ns := s.plane.Namespace(t, "drained")
 	s.plane.Apply(t, deployment("Deployment", ns, s.Registry.Image("busybox:1"), "1"))
-	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=60s")
-	s.plane.Kubectl(t, "drain", NodeName, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=60s")
+	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=180s")
+	s.plane.Kubectl(t, "drain", NodeName, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=180s")
 	s.awaitNode(t, func(node *v1.Node) error {
 		if !node.Spec.Unschedulable {
 			return errors.New("not cordoned")
@@ -651,7 +653,7 @@ func testDrain(t *testing.T, s *nodeSuite) {
 	})
 	s.awaitNodeEvent(t, "NodeNotSchedulable")
 	s.plane.Kubectl(t, "uncordon", NodeName)
-	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=60s")
+	s.plane.Kubectl(t, "rollout", "status", "-n", ns, "deployment/d", "--timeout=180s")
 	s.awaitNodeEvent(t, "NodeSchedulable")
 }
 

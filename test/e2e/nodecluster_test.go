@@ -79,7 +79,7 @@ func TestControlPlaneOfStaticPods(t *testing.T) {
 		return err
 	})
 	plane.Kubectl(t, "run", "first", "--image", c.Registry.Image("busybox:1"), "--command", "--", "/bin/sh", "-c", Forever)
-	plane.Kubectl(t, "wait", "--for=condition=Ready", "pod/first", "--timeout=60s")
+	plane.Kubectl(t, "wait", "--for=condition=Ready", "pod/first", "--timeout=180s")
 	before := plane.AwaitPod(t, "default", "first", within, Running)
 
 	script.Kill(t)

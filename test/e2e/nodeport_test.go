@@ -21,7 +21,7 @@ func TestPortOfTheNode(t *testing.T) {
 
 	ns := s.plane.Namespace(t, "port")
 	s.plane.Kubectl(t, "run", "web", "-n", ns, "--image", s.Registry.Image("busybox:1"), "--command", "--", "/bin/sh", "-c", "echo hello; "+Forever)
-	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "--timeout=60s")
+	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "--timeout=180s")
 	assert.Equal(t, "hello\n", s.plane.Kubectl(t, "logs", "-n", ns, "web"))
 	assert.Equal(t, "ok", s.plane.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+NodeName+"/proxy/healthz"))
 	assert.Contains(t, s.plane.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+NodeName+"/proxy/pods"), `"name":"web"`)

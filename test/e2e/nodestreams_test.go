@@ -93,7 +93,7 @@ func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 	run("web", "--command", "--", "/bin/sh", "-c", "echo hello; "+nc+" -ll -p 8080 -e cat & trap '' TERM; while :; do sleep 1; done")
 	run("shell", "--stdin", "--tty", "--attach=false", "--command", "--", "/bin/sh")
 	run("lines", "--stdin", "--attach=false", "--command", "--", "/bin/sh", "-c", "while read line; do echo got $line; done") // ends with its input, and so does attach
-	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "pod/shell", "pod/lines", "--timeout=60s")
+	s.plane.Kubectl(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "pod/shell", "pod/lines", "--timeout=180s")
 	data := make([]byte, 10<<20)
 	_, _ = rand.Read(data)
 	file := filepath.Join(t.TempDir(), "data")
@@ -122,7 +122,8 @@ func (s *kubectlStreams) test(t *testing.T, image, nc, dir string) {
 		assert.Truef(t, out == string(data), "%d bytes have returned", len(out))
 	})
 	t.Run("terminal", func(t *testing.T) {
-		out := InTerminal(t, s.net, s.plane.KubectlCommand(t, nil, "exec", "-n", ns, "-it", "web", "--", "sh"), 111, 33, "sleep 1; echo $((6*7)) $(stty size); exit 3\n")
+		out := InTerminal(t, s.net, s.plane.KubectlCommand(t, nil, "exec", "-n", ns, "-it", "web", "--", "sh"), 111, 33,
+			"while [ \"$(stty size)\" != '33 111' ]; do sleep 0.1; done; echo $((6*7)) $(stty size); exit 3\n")
 		assert.Contains(t, out, "42 33 111")
 		assert.Contains(t, out, "command terminated with exit code 3")
 		out = InTerminal(t, s.net, s.plane.KubectlCommand(t, nil, "exec", "-n", ns, "-it", "web", "--", "sh"), 80, 24,

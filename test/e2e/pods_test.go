@@ -324,19 +324,25 @@ func (s *suite) awaitStopped(t *testing.T, pod *v1.Pod) time.Duration {
 	return time.Since(begin)
 }
 
-func testGrace(t *testing.T, s *suite) {
-	stubborn := s.put(t, MakePod("grace-stubborn", Grace(3), Main(Sh("c", Stubborn))))
-	polite := s.put(t, MakePod("grace-polite", Grace(50), Main(Sh("c", Forever))))
-	s.agent.Await(t, stubborn, within, Running)
-	s.agent.Await(t, polite, within, Running)
-	Eventually(t, within, "the polite shell has set its trap", func() error {
+// awaitTrap waits until the shell of a container has set its trap: until then it ignores SIGTERM.
+func awaitTrap(t *testing.T, c *Cluster, pod, container string) {
+	t.Helper()
+	Eventually(t, within, "the shell has set its trap", func() error {
 		const term = 1 << (15 - 1) // SIGTERM in a mask of signals
-		fields := strings.Fields(s.Exec(t, FullName(polite), "c", "grep", "SigCgt", "/proc/1/status"))
+		fields := strings.Fields(c.Exec(t, pod, container, "grep", "SigCgt", "/proc/1/status"))
 		if mask, err := strconv.ParseUint(fields[len(fields)-1], 16, 64); err != nil || mask&term == 0 {
 			return fmt.Errorf("%v, %v", fields, err)
 		}
 		return nil
 	})
+}
+
+func testGrace(t *testing.T, s *suite) {
+	stubborn := s.put(t, MakePod("grace-stubborn", Grace(3), Main(Sh("c", Stubborn))))
+	polite := s.put(t, MakePod("grace-polite", Grace(50), Main(Sh("c", Forever))))
+	s.agent.Await(t, stubborn, within, Running)
+	s.agent.Await(t, polite, within, Running)
+	awaitTrap(t, s.Cluster, FullName(polite), "c")
 
 	s.agent.Remove(t, polite)
 	assert.Less(t, s.awaitStopped(t, polite), 20*time.Second, "ended by SIGTERM, long before SIGKILL")

@@ -130,6 +130,8 @@ func TestStats(t *testing.T) {
 			return fmt.Errorf("rate: %+v", p.Containers[0].CPU)
 		case len(p.VolumeStats) == 0 || *p.VolumeStats[0].UsedBytes < 5<<20 || p.Containers[0].Logs == nil || *p.Containers[0].Logs.UsedBytes < 1<<20:
 			return fmt.Errorf("volumes %+v, logs %+v", p.VolumeStats, p.Containers[0].Logs)
+		case p.Containers[0].Memory == nil || *p.Containers[0].Memory.WorkingSetBytes < 15<<20: // it has begun to keep something in memory
+			return fmt.Errorf("memory: %+v", p.Containers[0].Memory)
 		case p.Containers[0].Rootfs == nil || *p.Containers[0].Rootfs.UsedBytes < 3<<20: // containerd measures every 10 s
 			return fmt.Errorf("layer %+v", p.Containers[0].Rootfs)
 		}

@@ -193,5 +193,5 @@ func TestPodCertificates(t *testing.T) {
 	bundle()
 	again := plane.AwaitPod(t, namespace, "web", within, Running)
 	assert.Equal(t, Status(running, "main").ContainerID, Status(again, "main").ContainerID)
-	plane.Kubectl(t, "delete", "pod", "--all", "-n", namespace, "--timeout=60s")
+	plane.Kubectl(t, "delete", "pod", "--all", "-n", namespace, "--timeout=180s")
 }

@@ -53,7 +53,7 @@ func testBareClient(t *testing.T, kind Containerd) {
 	sandbox, ids, err := c.RunPod(ctx, pod)
 	require.NoError(t, err)
 
-	Eventually(t, 10*time.Second, "exit code", func() error {
+	Eventually(t, time.Minute, "exit code", func() error {
 		resp, err := c.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: ids[0]})
 		if err == nil && (resp.Status.State != cri.ContainerState_CONTAINER_EXITED || resp.Status.ExitCode != 7) {
 			err = fmt.Errorf("%v, %d", resp.Status.State, resp.Status.ExitCode)
@@ -64,7 +64,7 @@ func testBareClient(t *testing.T, kind Containerd) {
 	require.NoError(t, err)
 	web := http.Client{Transport: &http.Transport{DialContext: c.Net.DialContext, DisableKeepAlives: true}}
 	for _, url := range []string{"http://" + status.Status.Network.Ip, "http://10.88.0.1:8080", "http://127.0.0.1:8080"} {
-		Eventually(t, 5*time.Second, url, func() error {
+		Eventually(t, time.Minute, url, func() error {
 			resp, err := web.Get(url)
 			if err != nil {
 				return err

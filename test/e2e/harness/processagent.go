@@ -89,7 +89,7 @@ func killProcessContainers(t testing.TB, dir string) {
 	if len(ids) == 0 {
 		return
 	}
-	err := poll(10*time.Second, func() error {
+	err := poll(time.Minute, func() error {
 		left := append(ProcessesOf(ids...), processes(func(proc string) bool {
 			cmdline, _ := os.ReadFile(proc + "/cmdline")
 			return bytes.HasPrefix(cmdline, []byte("kubeletkit-supervisor\x00"+dir))
