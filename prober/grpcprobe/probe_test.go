@@ -151,6 +151,11 @@ func TestRequest(t *testing.T) {
 	assert.Equal(t, 2, dials, "each on a connection of its own")
 }
 
+// dialPatiently connects however long that takes, so that a timeout is that of the call.
+func dialPatiently(ctx context.Context, network, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(context.WithoutCancel(ctx), network, address)
+}
+
 func TestTimeout(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
@@ -161,10 +166,7 @@ func TestTimeout(t *testing.T) {
 		}))
 	})
 	silent := listen(t) // accepts, since the kernel does, and never answers
-	// The connection is there, however long that took: the time is that of the call.
-	client := &grpcprobe.Client{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(context.WithoutCancel(ctx), network, address)
-	}}
+	client := &grpcprobe.Client{Dial: dialPatiently}
 	for _, address := range []string{address, silent.Addr().String()} {
 		healthy, message := client.Probe(t.Context(), address, "", 50*time.Millisecond)
 		assert.False(t, healthy)
@@ -333,7 +335,7 @@ func TestOtherProtocols(t *testing.T) {
 func TestServerThatDoesNotRead(t *testing.T) {
 	address := serveHTTP2(t, answer{header: map[string]string{"Content-Type": "application/grpc"}, body: strings.Repeat("x", 100<<10)}.serve)
 	client := &grpcprobe.Client{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		conn, err := dialPatiently(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
