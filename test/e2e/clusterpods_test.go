@@ -193,8 +193,12 @@ func TestPodsOfACluster(t *testing.T) {
 		n.Store(0)
 		s := generated(pod, false)
 		s.PodIP, s.PodIPs = "nonsense", []v1.PodIP{{IP: "nonsense"}}
+		began := time.Now()
 		require.NoError(t, sink.Deliver(ctx, pod, s))
-		count(1, "sent once")
+		time.Sleep(500 * time.Millisecond) // for what Run would do
+		sent := n.Swap(0)
+		assert.Positive(t, sent)
+		assert.LessOrEqual(t, sent, 1+int64(time.Since(began)/(2*time.Second)), "sent once; a repetition comes 2 s later at the earliest")
 		// Its repetitions would count below.
 		require.NoError(t, pods.Delete(ctx, "refused", *metav1.NewDeleteOptions(0)))
 		require.NoError(t, sink.PodGone(ctx, kit.RefOf(pod), nil))
