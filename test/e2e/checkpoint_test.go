@@ -95,8 +95,10 @@ func newStandalone(t *testing.T, start func(config map[string]any) *Agent) *stan
 	agent := start(map[string]any{"enableServer": true, "port": 10250, "authentication": map[string]any{
 		"x509": map[string]string{"clientCAFile": ca}, "webhook": map[string]any{"enabled": false}, "anonymous": map[string]any{"enabled": false},
 	}})
-	transport := &http.Transport{DialContext: agent.DialContext, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}}
-	t.Cleanup(transport.CloseIdleConnections)
+	transport := &http.Transport{
+		DialContext: agent.DialContext, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true},
+		DisableKeepAlives: true, // an idle connection would be among what the agent holds
+	}
 	return &standalone{
 		agent, "https://127.0.0.1:10250", &http.Client{Transport: transport},
 		&rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true, CertFile: cert, KeyFile: key}},

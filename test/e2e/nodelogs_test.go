@@ -15,7 +15,7 @@ import (
 // kubectl logs with every flag, through the API server and the port of the node.
 func TestKubectlLogs(t *testing.T) {
 	t.Parallel()
-	s := newNodeSuite(t, AgentOptions{})
+	s := newNodeSuite(t, AgentOptions{Config: map[string]any{"enableSystemLogQuery": true}, Env: journalOfTest(t)})
 	s.start(t)
 	ns := s.plane.Namespace(t, "logs")
 	logs := func(args ...string) string {
@@ -81,5 +81,6 @@ spec:
 	assert.Contains(t, s.plane.Kubectl(t, "get", "--raw", proxy+"/debug/history/"+ns+"/web"), "done")
 	assert.Contains(t, s.plane.Kubectl(t, "get", "--raw", proxy+"/debug/history/"+ns+"/web?output=json"), `"Kind"`)
 	assert.Contains(t, s.plane.Kubectl(t, "get", "--raw", proxy+"/logs/"), "<pre>")
+	assert.Contains(t, s.plane.Kubectl(t, "get", "--raw", proxy+"/logs/?query=kubelet&tailLines=1"), "line of hour 23")
 	s.plane.Kubectl(t, "delete", "pod", "-n", ns, "web", "--grace-period=1")
 }

@@ -67,8 +67,8 @@ func metricsPage(t *testing.T, agent *Agent, path string) map[string]*dto.Metric
 	return families
 }
 
-// givenNames returns the metrics whose names are not this agent's choice, so that promlint may find fault
-// with them: kubelet's, and those of cAdvisor that it is known to find fault with.
+// givenNames returns the metrics that promlint may find fault with, because their names are given: those
+// of kubelet, and two of cAdvisor.
 func givenNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -147,9 +147,13 @@ func TestStats(t *testing.T) {
 	assert.Equal(t, NodeName, n.NodeName)
 	for what, there := range map[string]bool{
 		"CPU": n.CPU != nil, "memory": n.Memory != nil, "swap": n.Swap != nil, "network": n.Network != nil, "file system": n.Fs != nil && *n.Fs.CapacityBytes > 0,
-		"images": n.Runtime != nil && n.Runtime.ImageFs != nil && *n.Runtime.ImageFs.UsedBytes > 0, "tasks": n.Rlimit != nil, "pressure": n.IO != nil && n.IO.PSI != nil,
+		"images": n.Runtime != nil && n.Runtime.ImageFs != nil && *n.Runtime.ImageFs.UsedBytes > 0, "tasks": n.Rlimit != nil,
 	} {
 		assert.True(t, there, "%s of the node: %+v", what, n)
+	}
+	for resource, there := range map[string]bool{"cpu": n.CPU.PSI != nil, "memory": n.Memory.PSI != nil, "io": n.IO != nil && n.IO.PSI != nil} {
+		_, err := os.ReadFile("/proc/pressure/" + resource)
+		assert.Equal(t, err == nil, there, "pressure of %s of the node: %v", resource, err)
 	}
 	only, err := statsSummary(agent, "?only_cpu_and_memory=true")
 	require.NoError(t, err)

@@ -22,8 +22,8 @@ var callsOfStats = []string{
 	"ListMetricDescriptors", "ListPodSandboxMetrics", "StreamPodSandboxMetrics",
 }
 
-// TestStatsFromCgroups compares the usage of a runtime without stats, which is that of cgroups and file
-// systems, with what the same agent has of the same pod from the runtime's stats, before and after.
+// TestStatsFromCgroups has a runtime without stats. The usage of its pod is read from cgroups and file
+// systems. It is compared with the usage that the runtime reports for the same pod before and after.
 func TestStatsFromCgroups(t *testing.T) {
 	t.Parallel()
 	c := NewCluster(t)

@@ -110,8 +110,8 @@ func attached(tty bool) url.Values {
 	return query
 }
 
-// TestManySessions has 200 sessions at once. A third of the clients end them, a third disconnect,
-// and the connections of a third are reset. Nothing of them stays in the agent.
+// TestManySessions opens 200 sessions. A third of the clients end their input, a third disconnect, and
+// the connections of a third are reset. Nothing of them stays in the agent.
 func TestManySessions(t *testing.T) {
 	t.Parallel()
 	t.Run("containerd", func(t *testing.T) {

@@ -50,8 +50,8 @@ func NewGateway(t testing.TB, dial func(context.Context) (net.Conn, error)) *Gat
 	return g
 }
 
-// Cut resets all connections, as if the machines of the clients had failed: neither side says
-// goodbye.
+// Cut resets all connections, those of the clients and those to the server, as if the clients had
+// crashed.
 func (g *Gateway) Cut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
