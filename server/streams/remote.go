@@ -125,6 +125,9 @@ func upgradeOrRefusal(resp *http.Response) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { return !slices.Contains(upgradeHeaders, name) })
 		resp.Status = "" // its text is the runtime's
+		if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
+			resp.Body = &backend{conn}
+		}
 		return nil
 	}
 	if resp.StatusCode < http.StatusBadRequest {
@@ -138,6 +141,25 @@ func upgradeOrRefusal(resp *http.Response) error {
 	}
 	resp.Header, resp.Trailer, resp.Body, resp.ContentLength = header, nil, io.NopCloser(bytes.NewReader(text)), int64(len(text))
 	return nil
+}
+
+// backend is the connection to a runtime's server. The server closes it when the command has ended, and
+// the proxy ends with the first error of either direction. So what the client still sends then, such as
+// a ping, is dropped: an error would end the session before the client has received the rest.
+type backend struct{ io.ReadWriteCloser }
+
+func (b *backend) Write(data []byte) (int, error) {
+	_, _ = b.ReadWriteCloser.Write(data)
+	return len(data), nil
+}
+
+// CloseWrite ends the direction to the server.
+func (b *backend) CloseWrite() error {
+	if half, ok := b.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+		return nil
+	}
+	return errors.ErrUnsupported
 }
 
 // unreachable returns the error of a request to the runtime's server, without its URL.
