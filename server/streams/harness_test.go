@@ -153,6 +153,9 @@ func (pattern) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// slowly is the time in which a session begins when many do on a slow machine.
+const slowly = 5 * time.Minute
+
 // served is a runtime whose streams another server has, like that of a CRI runtime.
 type served struct {
 	m      *machine
@@ -171,6 +174,7 @@ func serveElsewhere(t testing.TB, m *machine) *served {
 	var conns sync.Map
 	s.http.Config.ConnState = func(c net.Conn, state http.ConnState) { conns.Store(c, true) }
 	config := streaming.DefaultConfig
+	config.StreamCreationTimeout = slowly
 	config.BaseURL = &url.URL{Scheme: "http", Host: s.http.Listener.Addr().String()}
 	var err error
 	s.server, err = streaming.NewServer(config, s)

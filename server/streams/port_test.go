@@ -55,7 +55,7 @@ func (g *together) Authorize(ctx context.Context, _ *authenticationv1.UserInfo, 
 func TestManySessionsThroughThePort(t *testing.T) {
 	const many = 200
 	everyWay(t, func(t *testing.T, local, websocket bool) {
-		w := newWorld(t, local, streams.Options{})
+		w := newWorld(t, local, streams.Options{SetupTimeout: slowly})
 		g := &together{connecting: make(chan struct{}, 16), complete: make(chan struct{})}
 		g.missing.Store(many)
 		guard, err := auth.New(auth.Options{NodeName: "node", Authenticators: []auth.Authenticator{g}, Authorizer: g})

@@ -184,7 +184,7 @@ func TestNoStreams(t *testing.T) {
 func TestManySessions(t *testing.T) {
 	const many = 200
 	everyWay(t, func(t *testing.T, local, websocket bool) {
-		w := newWorld(t, local, streams.Options{MaxSessions: many})
+		w := newWorld(t, local, streams.Options{MaxSessions: many, SetupTimeout: slowly})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var began, ended sync.WaitGroup
