@@ -243,7 +243,8 @@ func (n *Node) admission() (syncloop.Admitter, error) {
 			}
 			return errNotJoined
 		},
-		Logger: n.named("admission"),
+		DeclaredFeatures: n.config.Node.DeclaredFeatures,
+		Logger:           n.named("admission"),
 	})
 }
 

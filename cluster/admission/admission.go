@@ -33,6 +33,9 @@ type Options struct {
 	// Evict ends a pod, so that a critical pod can run, and does not wait for its end:
 	// [kubeletkit.Agent.Evict] does that. If nil, nothing is preempted.
 	Evict func(uid types.UID, reason, message string) error
+	// DeclaredFeatures are the names of the features that the node declares (KEP-5328). A pod
+	// that needs another one is refused.
+	DeclaredFeatures []string
 	// Logger. The zero value discards.
 	Logger logr.Logger
 }
@@ -40,7 +43,8 @@ type Options struct {
 // Admitter is the [syncloop.Admitter] of a node in a cluster. As the sync loop requires it, it
 // is called from one goroutine at a time.
 type Admitter struct {
-	opts Options
+	opts     Options
+	features features
 	// preempted are the pods that were told to end and hold resources still.
 	preempted map[types.UID]bool
 	// requests are those of the pods that were active at the last call. To compute one takes
@@ -55,7 +59,10 @@ func New(opts Options) (*Admitter, error) {
 	if opts.Node == nil {
 		return nil, errors.New("admission: Options.Node is required")
 	}
-	return &Admitter{opts: opts, preempted: map[types.UID]bool{}, requests: map[*v1.Pod]v1.ResourceList{}}, nil
+	return &Admitter{
+		opts: opts, features: newFeatures(opts.DeclaredFeatures),
+		preempted: map[types.UID]bool{}, requests: map[*v1.Pod]v1.ResourceList{},
+	}, nil
 }
 
 // Admit implements [syncloop.Admitter].
@@ -74,11 +81,14 @@ func (a *Admitter) Admit(req syncloop.AdmitRequest) error {
 			node, failures = fresh, compare(req.Pod, req.Active, fresh, a.request)
 		}
 	}
-	if len(failures) > 0 && runtime.IsCritical(req.Pod) && a.opts.Evict != nil {
-		return a.preempt(req, node)
+	if len(failures) > 0 && (!runtime.IsCritical(req.Pod) || a.opts.Evict == nil) {
+		return refusal(failures[0])
+	}
+	if f, missing := a.features.missing(req.Pod); missing {
+		return refusal(f) // before others end for a pod that cannot run
 	}
 	if len(failures) > 0 {
-		return refusal(failures[0])
+		return a.preempt(req, node)
 	}
 	return nil
 }

@@ -22,7 +22,9 @@
 //   - taints with the effect NoExecute, except for static pods;
 //   - the number of pods, and the request of each resource, against allocatable. Extended
 //     resources that the node does not have are ignored, as in kubelet: they belong to the
-//     cluster.
+//     cluster;
+//   - the features that the pod needs against those that the node declares (KEP-5328), such
+//     as the action RestartAllContainers of restart rules. The [Admitter] has this check last.
 //
 // Reasons and messages in the pod's status are kubelet's: OutOfcpu, OutOfpods,
 // NodeAffinity, TaintToleration and so on.
@@ -42,5 +44,6 @@
 //
 // Kubelet stops all work of the node until the preempted pods have ended. Here the critical
 // pod is admitted at once and starts while they end, so for their grace period the requests
-// of all pods may exceed allocatable.
+// of all pods may exceed allocatable. A critical pod that needs a feature that the node does
+// not declare is refused before other pods are preempted for it; in kubelet they end first.
 package admission

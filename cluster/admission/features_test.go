@@ -1,0 +1,92 @@
+package admission_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/cluster/admission"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/syncloop"
+)
+
+// restarts gives the containers a restart rule with the action.
+func restarts(action v1.ContainerRestartRuleAction) testpod.Option {
+	return func(p *v1.Pod) {
+		for i := range p.Spec.Containers {
+			p.Spec.Containers[i].RestartPolicyRules = []v1.ContainerRestartRule{{Action: action}}
+		}
+	}
+}
+
+// hostNetworkOfUsers is a pod in the network of the host with users of its own.
+func hostNetworkOfUsers(p *v1.Pod) { p.Spec.HostNetwork, p.Spec.HostUsers = true, new(false) }
+
+// A pod that needs a feature that the node does not declare is refused with kubelet's reason
+// and message, a static pod as well.
+func TestDeclaredFeatures(t *testing.T) {
+	const restartAll, users = "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"
+	refused := func(features string) string {
+		return "PodFeatureUnsupported: Pod requires node features that are not available: " + features
+	}
+	for name, tc := range map[string]struct {
+		pod      *v1.Pod
+		declared []string
+		want     string
+	}{
+		"nothing needed":               {pod: pod("p", nil)},
+		"action that needs no feature": {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestart))},
+		"not declared":                 {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), want: refused(restartAll)},
+		"not declared, static":         {pod: pod("p", nil, testpod.Static, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), want: refused(restartAll)},
+		"not declared, init container": {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers), initOnly), want: refused(restartAll)},
+		"another one declared":         {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{"ExtendWebSocketsToKubelet"}, want: refused(restartAll)},
+		"declared":                     {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{restartAll}},
+		"declared beside unknown ones": {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{"example.com/Z", restartAll, "A"}},
+		"users, not declared":          {pod: pod("p", nil, hostNetworkOfUsers), want: refused(users)},
+		"users, declared":              {pod: pod("p", nil, hostNetworkOfUsers), declared: []string{users}},
+		"two, not declared":            {pod: pod("p", nil, hostNetworkOfUsers, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), want: refused(restartAll + ", " + users)},
+		"two, one declared":            {pod: pod("p", nil, hostNetworkOfUsers, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{users}, want: refused(restartAll)},
+		"another failure comes first":  {pod: pod("p", list("memory", "2000"), hostNetworkOfUsers), want: "OutOfmemory: Node didn't have enough resource: memory, requested: 2000, used: 0, capacity: 1000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := admission.New(admission.Options{
+				Node:             func() admission.Node { return admission.Node{Node: node(), Confirmed: true} },
+				DeclaredFeatures: tc.declared,
+			})
+			require.NoError(t, err)
+			err = a.Admit(syncloop.AdmitRequest{Pod: tc.pod})
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			var refusal *runtime.TerminalError
+			require.ErrorAs(t, err, &refusal)
+			assert.Equal(t, tc.want, refusal.Reason+": "+refusal.Message)
+		})
+	}
+}
+
+// initOnly makes the containers of the pod init containers.
+func initOnly(p *v1.Pod) {
+	p.Spec.InitContainers = p.Spec.Containers
+	p.Spec.Containers = []v1.Container{{Name: "other"}}
+}
+
+// No pod ends for a critical pod that the node cannot run.
+func TestNoPreemptionForAMissingFeature(t *testing.T) {
+	a, err := admission.New(admission.Options{
+		Node: func() admission.Node { return admission.Node{Node: node(), Confirmed: true} },
+		Evict: func(types.UID, string, string) error {
+			t.Error("a pod was preempted")
+			return errors.New("no")
+		},
+	})
+	require.NoError(t, err)
+	p := pod("p", list("memory", "800"), priority(critical), hostNetworkOfUsers)
+	assert.Equal(t, "PodFeatureUnsupported", reason(t, a.Admit(syncloop.AdmitRequest{Pod: p, Active: []*v1.Pod{pod("q", list("memory", "900"))}})))
+}
