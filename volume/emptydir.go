@@ -32,8 +32,8 @@ func (EmptyDir) Name() string { return "kubernetes.io/empty-dir" }
 func (EmptyDir) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
 
 // SetUp makes the directory, with mode 0777 and the pod's fsGroup. On huge pages it is a
-// hugetlbfs with pages of the size that the medium names, or that the containers request. In
-// memory it is a tmpfs whose size is the smallest of the volume's size limit, the pod's memory limit
+// hugetlbfs with pages of the size that the medium names, or that the containers request. It is
+// bounded by the volume's size limit, if there is one. In memory it is a tmpfs whose size is the smallest of the volume's size limit, the pod's memory limit
 // and the allocatable memory of the node.
 func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	dir, source, access := req.Dir, req.Volume.EmptyDir, accessOf(req.Pod)
@@ -51,7 +51,7 @@ func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 		if err != nil {
 			return runtime.Volume{}, err
 		}
-		if err := ensureMount(dir, func() error { return mountHugePages(dir, size, access) }); err != nil {
+		if err := ensureMount(dir, func() error { return mountHugePages(dir, size, source.SizeLimit, access) }); err != nil {
 			return runtime.Volume{}, fmt.Errorf("emptyDir on huge pages: %w", err)
 		}
 	}

@@ -94,7 +94,7 @@ func TestHugePages(t *testing.T) {
 		"unknown":         {"Tape", testpod.New("web"), `unknown storage medium "Tape"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := testpod.With(tc.pod, testpod.Volumes(emptyDir("v", v1.EmptyDirVolumeSource{Medium: tc.medium})))
+			p := testpod.With(tc.pod, testpod.Volumes(emptyDir("v", v1.EmptyDirVolumeSource{Medium: tc.medium, SizeLimit: ptr.To(resource.MustParse("5Mi"))})))
 			m, dir := newManager(t), filepath.Join(t.TempDir(), "u1")
 			defer func() { assert.NoError(t, m.Remove(context.WithoutCancel(t.Context()), kruntime.RefOf(p), dir)) }()
 			if tc.want != "" {
@@ -112,6 +112,7 @@ func TestHugePages(t *testing.T) {
 				typ, options := mountOf(t, ready["v"].HostPath)
 				assert.Equal(t, "hugetlbfs", typ)
 				assert.Contains(t, options, "pagesize=2M")
+				assert.Contains(t, options, "size=4194304", "the size limit, in whole pages")
 				assert.Len(t, mounts(t, dir), 1)
 			}
 		})

@@ -4,8 +4,26 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 )
+
+func TestHugePageOptions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit *resource.Quantity
+		want  string
+	}{
+		"no limit":   {nil, "mode=1777,pagesize=2097152"},
+		"limit of 0": {ptr.To(resource.MustParse("0")), "mode=1777,pagesize=2097152"},
+		"limit":      {ptr.To(resource.MustParse("6Mi")), "mode=1777,pagesize=2097152,size=6291456"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.want, hugePageOptions(2<<20, tc.limit, access{0o777, -1}))
+		})
+	}
+}
 
 // Names of mount points are chosen by whoever mounts.
 func FuzzParseMountInfo(f *testing.F) {

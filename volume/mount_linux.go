@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // bindOpened mounts the opened file or directory at target and returns target. It
@@ -94,12 +95,21 @@ func mountTmpfs(dir string, size int64, a access) error {
 	return nil
 }
 
-// mountHugePages mounts a file system on huge pages of that size.
-func mountHugePages(dir string, size int64, a access) error {
-	if err := mountMemory("hugetlbfs", dir, a.mountOptions()+",pagesize="+strconv.FormatInt(size, 10)); err != nil {
+// mountHugePages mounts a file system on huge pages of that size, in bytes. If limit is nil or
+// 0, all pages of the machine fit in it.
+func mountHugePages(dir string, size int64, limit *resource.Quantity, a access) error {
+	if err := mountMemory("hugetlbfs", dir, hugePageOptions(size, limit, a)); err != nil {
 		return fmt.Errorf("mounting a hugetlbfs with pages of %d bytes: %w; the kernel must have such pages, and the agent CAP_SYS_ADMIN", size, err)
 	}
 	return nil
+}
+
+func hugePageOptions(size int64, limit *resource.Quantity, a access) string {
+	data := a.mountOptions() + ",pagesize=" + strconv.FormatInt(size, 10)
+	if limit != nil && limit.Sign() > 0 {
+		data += ",size=" + strconv.FormatInt(limit.Value(), 10) // the kernel rounds down to whole pages
+	}
+	return data
 }
 
 func mountMemory(typ, dir, data string) error {

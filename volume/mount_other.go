@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // bindOpened fails: there are no bind mounts here.
@@ -15,7 +17,7 @@ func pathOf(f *os.File) (string, error) { return f.Name(), nil }
 
 func mountTmpfs(string, int64, access) error { return errors.ErrUnsupported }
 
-func mountHugePages(string, int64, access) error { return errors.ErrUnsupported }
+func mountHugePages(string, int64, *resource.Quantity, access) error { return errors.ErrUnsupported }
 
 func isMountPoint(string) (bool, error) { return false, nil }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // HasSizeLimit reports whether a volume of the pod has a size limit that has to
-// be watched: an emptyDir on disk. An emptyDir in memory is bounded by its file
-// system.
+// be watched: an emptyDir on disk. An emptyDir in memory or on huge pages is
+// bounded by its file system.
 func HasSizeLimit(pod *v1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if limited(&pod.Spec.Volumes[i]) {
