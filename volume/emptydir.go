@@ -163,13 +163,16 @@ func memorySize(pod *v1.Pod, limit *resource.Quantity, allocatable v1.ResourceLi
 	if limit != nil {
 		atMost(limit.Value())
 	}
-	// A pod has a memory limit only if all its containers have one.
-	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
-	for i := range pod.Spec.Containers {
-		if _, has := pod.Spec.Containers[i].Resources.Limits[v1.ResourceMemory]; !has && !resourcehelper.IsPodLevelResourcesSet(pod) {
-			return size
+	// A pod has a memory limit only if it is one of the pod itself, or if all its containers have
+	// one, init containers too (kubelet: ResourceConfigForPod).
+	if pod.Spec.Resources == nil || pod.Spec.Resources.Limits.Memory().IsZero() {
+		for kind, c := range runtime.Containers(&pod.Spec) {
+			if kind != runtime.EphemeralContainer && c.Resources.Limits.Memory().IsZero() {
+				return size
+			}
 		}
 	}
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	atMost(limits.Memory().Value())
 	return size
 }

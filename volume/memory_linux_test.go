@@ -37,10 +37,25 @@ func mountOf(t *testing.T, dir string) (typ string, options []string) {
 // the pod's and the node's.
 func TestOptionsOfMemory(t *testing.T) {
 	needsMount(t)
-	for name, tc := range map[string]struct{ volume, container, node, want string }{
+	cpu := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	memory := v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Mi")}
+	for name, tc := range map[string]struct {
+		volume, container, node, want string
+		more                          testpod.Option
+	}{
 		"volume":    {volume: "4Mi", container: "8Mi", node: "16Mi", want: "size=4096k"},
 		"container": {volume: "32Mi", container: "8Mi", node: "16Mi", want: "size=8192k"},
 		"node":      {node: "16Mi", want: "size=16384k"},
+		"init container without a limit": {container: "8Mi", node: "16Mi", want: "size=16384k",
+			more: testpod.Init(v1.Container{Name: "init"})},
+		"overhead": {container: "8Mi", node: "16Mi", want: "size=10240k",
+			more: func(p *v1.Pod) { p.Spec.Overhead = memory }},
+		"pod, CPU only": {node: "16Mi", want: "size=16384k", more: func(p *v1.Pod) {
+			p.Spec.Resources = &v1.ResourceRequirements{Limits: cpu}
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "limited", Resources: v1.ResourceRequirements{Limits: memory}})
+		}},
+		"pod": {node: "16Mi", want: "size=2048k",
+			more: func(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{Limits: memory} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := func(q string) v1.ResourceList {
@@ -56,6 +71,9 @@ func TestOptionsOfMemory(t *testing.T) {
 			}
 			p := pod(emptyDir("v", src))
 			p.Spec.Containers[0].Resources.Limits = list(tc.container)
+			if tc.more != nil {
+				tc.more(p)
+			}
 			cleanUp(t, m, p, dir)
 			ready, err := m.SetUp(t.Context(), p, dir)
 			require.NoError(t, err)
