@@ -105,7 +105,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		}, "persistent volume of type nfs"},
 		"leads up":     {func(b *bindings) { b.pv.Spec.Local.Path = "/a/../../b" }, "must be an absolute path without '..'"},
 		"not there":    {func(b *bindings) { b.pv.Spec.Local.Path = "/no/such" }, "type check failed"},
-		"no directory": {func(b *bindings) { b.pv.Spec.Local.Path = "/dev/null" }, "it is not a Directory"},
+		"no directory": {func(b *bindings) { b.pv.Spec.Local.Path = "/dev/null" }, "hostPath type check failed: /dev/null is not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := bound(local(disk))

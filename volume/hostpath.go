@@ -38,7 +38,7 @@ func (HostPath) SetUp(_ context.Context, req SetUpRequest) (runtime.Volume, erro
 		want = *source.Type
 	}
 	if err := checkHostPath(path, want); err != nil {
-		return runtime.Volume{}, fmt.Errorf("hostPath %s: %w", path, err)
+		return runtime.Volume{}, err
 	}
 	return runtime.Volume{HostPath: path}, nil
 }
@@ -65,26 +65,33 @@ func checkHostPath(path string, want v1.HostPathType) error {
 			return f.Close()
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("type check failed: %w", err)
+	mode := fs.ModeIrregular // of none of the types
+	if err == nil {
+		mode = info.Mode()
 	}
-	ok := false
-	switch mode := info.Mode(); want {
+	var ok bool
+	var kind string
+	switch want {
 	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:
-		ok = mode.IsDir()
+		ok, kind = mode.IsDir(), "directory"
 	case v1.HostPathFile, v1.HostPathFileOrCreate:
-		ok = mode.IsRegular()
+		ok, kind = mode.IsRegular(), "file"
 	case v1.HostPathSocket:
-		ok = mode&fs.ModeSocket != 0
+		ok, kind = mode&fs.ModeSocket != 0, "socket file"
 	case v1.HostPathCharDev:
-		ok = mode&fs.ModeCharDevice != 0
+		ok, kind = mode&fs.ModeCharDevice != 0, "character device"
 	case v1.HostPathBlockDev:
-		ok = mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0
+		ok, kind = mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0, "block device"
 	default:
-		return fmt.Errorf("unknown type %q", want)
+		return fmt.Errorf("%s is an invalid volume type", want)
 	}
-	if !ok {
-		return fmt.Errorf("type check failed: it is not a %s", want)
+	// The texts are kubelet's (checkTypeInternal), which does not tell why a path cannot be read.
+	switch {
+	case ok:
+		return nil
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("hostPath type check failed: %s is not a %s", path, kind)
+	default:
+		return fmt.Errorf("hostPath type check failed: %s is not a %s: %w", path, kind, err)
 	}
-	return nil
 }
