@@ -66,9 +66,7 @@ func benchmarkNode(b *testing.B, n int) {
 		awaitNode(b, plane)
 		m := &nodeMeasurement{c: c, plane: plane, agent: agent, add: add}
 		m.life(b, fmt.Sprintf("p-%d", round), n)
-		if took := untilGone(c, n, time.Minute); took >= time.Minute {
-			b.Fatal("the pods of before are not removed after a minute")
-		}
+		awaitRemoved(b, c)
 		cpu, planeCPU := agent.Cost(b).CPU, plane.CPU(b)
 		plain := m.start(b, benchPods(fmt.Sprintf("q-%d", round), n, Grace(2), noToken))
 		add("plain-cpu-s", (agent.Cost(b).CPU - cpu).Seconds())
@@ -78,8 +76,7 @@ func benchmarkNode(b *testing.B, n int) {
 		add("to-manifests", plain/asManifests)
 		m.deleteEach(b, min(n, 10))
 		m.deleteAll(b)
-		agent.Kill(b)
-		releaseNode(b, plane)
+		retire(b, c, plane, agent)
 	})
 	took.report(b, list, "start-p50-ms", "", nil)
 }

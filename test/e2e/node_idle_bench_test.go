@@ -61,8 +61,7 @@ func benchmarkNodeIdle(b *testing.B, n int) {
 			}
 		}
 		m.deleteAll(b)
-		agent.Kill(b)
-		releaseNode(b, plane)
+		retire(b, c, plane, agent)
 	})
 	took.report(b, list, "cpu-%", "", nil)
 }
@@ -79,11 +78,25 @@ func awaitNode(b *testing.B, plane *ControlPlane) {
 	})
 }
 
-// releaseNode deletes the lease of the node: the next agent is another one and would wait for
-// the end of it.
-func releaseNode(b *testing.B, plane *ControlPlane) {
+// retire ends an agent whose pods are deleted, so that the next one is the node at once and finds
+// nothing in the runtime to remove. It deletes the lease: the next agent is another one and would
+// wait for the end of it.
+func retire(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent) {
 	b.Helper()
+	awaitRemoved(b, c)
+	agent.Kill(b)
 	if err := plane.Client.CoordinationV1().Leases("kube-node-lease").Delete(b.Context(), NodeName, metav1.DeleteOptions{}); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// awaitRemoved waits until the runtime has no pod. The object of a pod is deleted before that.
+func awaitRemoved(b *testing.B, c *Cluster) {
+	b.Helper()
+	Eventually(b, 2*time.Minute, "all pods removed", func() error {
+		if left := len(c.Sandboxes(b, "")); left > 0 {
+			return fmt.Errorf("%d sandboxes are left", left)
+		}
+		return nil
+	})
 }

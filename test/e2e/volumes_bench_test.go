@@ -62,10 +62,7 @@ func benchmarkVolumes(b *testing.B, n int) {
 			kind = "-" + kind
 		}
 		measureVolumes(b, c, plane, agent, n, round, kind, add)
-		agent.Kill(b)
-		if err := plane.Client.CoordinationV1().Leases("kube-node-lease").Delete(b.Context(), NodeName, metav1.DeleteOptions{}); err != nil {
-			b.Fatal(err)
-		}
+		retire(b, c, plane, agent)
 	}
 	measure(list[0], func(string, float64) {}) // it makes the bridge and fills the caches
 	takeTurns(b, list, func(who contestant) {
