@@ -2,7 +2,6 @@ package admission
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -91,7 +90,7 @@ func resourceFailures(pod *v1.Pod, active []*v1.Pod, node Node, request requestF
 	}
 	capacity := func(name v1.ResourceName) (q resource.Quantity, limited bool) {
 		q, known := allocatable[name]
-		return q, known || node.Confirmed && !isExtended(name)
+		return q, known || node.Confirmed && !fit.IsExtended(name)
 	}
 	for _, s := range fit.Resources(pod, active, request, capacity) {
 		fail(s)
@@ -107,10 +106,4 @@ func requestOf(pod *v1.Pod, name v1.ResourceName) int64 {
 		return 1
 	}
 	return fit.Amount(name, fit.Request(pod)[name])
-}
-
-// isExtended reports whether the resource is outside of the domain of Kubernetes.
-func isExtended(name v1.ResourceName) bool {
-	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)
 }

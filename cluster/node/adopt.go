@@ -9,7 +9,10 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/fit"
 )
 
 const (
@@ -47,7 +50,9 @@ func (s *settings) initial() *v1.Node {
 }
 
 // repair sets in a node object that exists what kubelet sets when it starts: default labels
-// and the annotation of attach-detach. It changes the object.
+// and the annotation of attach-detach. Extended resources become 0, since the devices may be
+// gone: setResources then sets those that a source has, and other clients may set the others
+// again. It changes the object.
 func (s *settings) repair(node *v1.Node) {
 	initial := s.initial()
 	for _, label := range defaultLabels {
@@ -61,6 +66,11 @@ func (s *settings) repair(node *v1.Node) {
 		setIn(&node.Annotations, attachDetach, want)
 	} else {
 		delete(node.Annotations, attachDetach)
+	}
+	for name := range node.Status.Capacity {
+		if fit.IsExtended(name) {
+			node.Status.Capacity[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		}
 	}
 }
 

@@ -30,8 +30,8 @@
 //
 //   - Registration: the node object is created with its full status. A node that exists is
 //     adopted: its default labels and the annotation of attach-detach are repaired, its status
-//     is replaced, and everything else is left as it is: taints, other labels, spec, volumes,
-//     conditions of others.
+//     is replaced, extended resources without a source become 0, and everything else is left as
+//     it is: taints, other labels, spec, volumes, conditions of others.
 //   - The status is computed every [Options].UpdateFrequency, at once after [Node.Update],
 //     every 100 ms until the node is ready for the first time (for a minute at most), and
 //     within a second after the result of a check of readiness has changed, or another client

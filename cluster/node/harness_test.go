@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -74,6 +76,8 @@ type scene struct {
 	calls  []string // writes and reads, without the watch
 	conns  int      // how often connections were to be closed
 
+	versions bool // whether a patch gives the object a new version, as servers do
+
 	watches []watch.Interface
 }
 
@@ -82,7 +86,7 @@ var errDown = errors.New("connection refused")
 // newScene returns a scene with the objects. It is called in a bubble.
 func newScene(t *testing.T, objects ...apiruntime.Object) *scene {
 	s := &scene{t: t, api: fake.NewClientset(objects...), machine: testMachine(), health: &health{}}
-	version := 1000
+	version, react := 1000, clienttesting.ObjectReaction(s.api.Tracker())
 	s.api.PrependReactor("*", "*", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -99,6 +103,15 @@ func newScene(t *testing.T, objects ...apiruntime.Object) *scene {
 			if o, ok := c.GetObject().(metav1.Object); ok && o.GetUID() == "" {
 				o.SetUID(types.UID("uid-" + strconv.Itoa(version)))
 			}
+		}
+		if p, ok := a.(clienttesting.PatchActionImpl); ok && s.versions {
+			var patch unstructured.Unstructured
+			require.NoError(t, json.Unmarshal(p.Patch, &patch.Object))
+			patch.SetResourceVersion(strconv.Itoa(version))
+			var err error
+			p.Patch, err = json.Marshal(patch.Object)
+			require.NoError(t, err)
+			return react(p)
 		}
 		return false, nil, nil
 	})

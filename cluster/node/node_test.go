@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
@@ -163,6 +164,7 @@ func existingNode() *v1.Node {
 func TestAdopts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, existingNode())
+		s.versions = true
 		s.opts.Taints = []v1.Taint{{Key: "new", Effect: v1.TaintEffectNoSchedule}}
 		s.opts.Labels = map[string]string{"team": "a", v1.LabelInstanceTypeStable: "large"}
 		s.start()
@@ -178,7 +180,10 @@ func TestAdopts(t *testing.T) {
 		assert.True(t, got.Spec.Unschedulable)
 		assert.Equal(t, []v1.UniqueVolumeName{"v"}, got.Status.VolumesInUse)
 		assert.Len(t, got.Status.VolumesAttached, 1)
-		assert.Equal(t, int64(2), gpus(got.Status.Allocatable))
+		for _, list := range []v1.ResourceList{got.Status.Capacity, got.Status.Allocatable} {
+			require.Contains(t, list, v1.ResourceName("example.com/gpu"))
+			assert.Zero(t, gpus(list), "no source has it, so the devices may be gone")
+		}
 		assert.NotContains(t, got.Status.Capacity, v1.ResourceName("hugepages-1Gi"), "the machine has no such pages any more")
 		assert.Equal(t, "CalicoIsUp", condition(got.Status.Conditions, v1.NodeNetworkUnavailable).Reason)
 		assert.Equal(t, v1.ConditionTrue, condition(got.Status.Conditions, v1.NodeReady).Status)
@@ -187,6 +192,35 @@ func TestAdopts(t *testing.T) {
 		assert.Contains(t, events, "Warning Rebooted")
 		assert.Contains(t, events, "Normal NodeReady")
 		assert.Contains(t, events, "Normal NodeNotSchedulable")
+		require.NoError(t, s.stop())
+	})
+}
+
+// Extended resources that a source has are never 0 at adoption. Those that another client sets
+// afterwards stay.
+func TestExtendedResourcesOfAnAdoptedNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		existing := existingNode()
+		existing.Status.Capacity["example.com/fpga"] = *quantity(4)
+		existing.Status.Capacity["storage.kubernetes.io/slots"] = *quantity(5)
+		s := newScene(t, existing)
+		s.versions = true
+		s.machine.capacity["example.com/fpga"] = *quantity(3)
+		s.start()
+		synctest.Wait()
+		got := s.object()
+		amount := func(list v1.ResourceList, name v1.ResourceName) int64 { q := list[name]; return q.Value() }
+		assert.Equal(t, int64(3), amount(got.Status.Capacity, "example.com/fpga"))
+		assert.Equal(t, int64(3), amount(got.Status.Allocatable, "example.com/fpga"))
+		assert.Equal(t, int64(5), amount(got.Status.Capacity, "storage.kubernetes.io/slots"), "not an extended resource")
+		assert.Zero(t, gpus(got.Status.Allocatable))
+
+		_, err := s.api.CoreV1().Nodes().Patch(t.Context(), "n", types.MergePatchType, []byte(`{"status":{"capacity":{"example.com/gpu":"2"}}}`), metav1.PatchOptions{}, "status")
+		require.NoError(t, err)
+		s.after(10 * time.Minute)
+		got = s.object()
+		assert.Equal(t, int64(2), gpus(got.Status.Capacity))
+		assert.Equal(t, int64(2), gpus(got.Status.Allocatable))
 		require.NoError(t, s.stop())
 	})
 }

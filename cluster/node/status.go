@@ -72,7 +72,7 @@ func (o *observed) setAddresses(node *v1.Node, s *settings) {
 	node.Status.Addresses = o.addresses
 }
 
-// setResources sets the resources that the sources have. Those of others stay, and are
+// setResources sets the resources that the sources have. Those of other clients stay, and are
 // allocatable as a whole; huge pages of a size that the machine has no more go.
 func (o *observed) setResources(st *v1.NodeStatus, s *settings) {
 	capacity := v1.ResourceList{}

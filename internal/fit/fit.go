@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -91,4 +92,10 @@ func ordered(list v1.ResourceList) []v1.ResourceName {
 		return cmp.Or(cmp.Compare(cmp.Or(rank[a], 4), cmp.Or(rank[b], 4)), cmp.Compare(a, b))
 	})
 	return names
+}
+
+// IsExtended reports whether the resource is outside of the domain of Kubernetes.
+func IsExtended(name v1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)
 }
