@@ -343,6 +343,34 @@ func TestPhaseDoesNotGoBack(t *testing.T) {
 	})
 }
 
+// A pod that another writer has set to a final phase is not ready, also while its containers run
+// (kubernetes#108594).
+func TestNotReadyInAFinalPhase(t *testing.T) {
+	for phase, reason := range map[v1.PodPhase]string{v1.PodFailed: "PodFailed", v1.PodSucceeded: "PodCompleted"} {
+		t.Run(string(phase), func(t *testing.T) {
+			run(t, func(r *rig) {
+				pod := r.api.Create(apiPod("web"))
+				synctest.Wait()
+				r.deliver(pod, running(true))
+				r.api.Update("default", "web", func(pod *v1.Pod) { pod.Status.Phase = phase })
+				time.Sleep(time.Minute)
+				r.deliver(pod, running(true))
+				got := r.api.Get("default", "web")
+				assert.Equal(t, phase, got.Status.Phase)
+				for _, name := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
+					c := condition(got, name)
+					assert.Equal(t, v1.ConditionFalse, c.Status, name)
+					assert.Equal(t, reason, c.Reason, name)
+				}
+				r.writes()
+				time.Sleep(time.Minute)
+				r.deliver(pod, running(true))
+				assert.Empty(t, r.writes(), "nothing is repeated")
+			})
+		})
+	}
+}
+
 // While the watch is late the sink goes by the answers to its own writes.
 func TestLateWatch(t *testing.T) {
 	run(t, func(r *rig) {

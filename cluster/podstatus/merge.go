@@ -29,6 +29,9 @@ func merge(known, own *v1.PodStatus) v1.PodStatus {
 
 	if goesBack(known.Phase, own.Phase) {
 		to.Phase, to.Reason, to.Message = known.Phase, known.Reason, known.Message
+		if runtime.IsPhaseTerminal(to.Phase) {
+			to.Conditions = notReady(own.Conditions, to.Phase)
+		}
 	}
 	if known.QOSClass != "" {
 		to.QOSClass = known.QOSClass // immutable
@@ -37,19 +40,40 @@ func merge(known, own *v1.PodStatus) v1.PodStatus {
 		to.StartTime = known.StartTime
 	}
 	to.ObservedGeneration = max(own.ObservedGeneration, known.ObservedGeneration)
-	to.Conditions = mergeConditions(known, own, runtime.IsPhaseTerminal(to.Phase))
+	to.Conditions = mergeConditions(known.Conditions, to.Conditions, runtime.IsPhaseTerminal(to.Phase))
 	return to
+}
+
+// notReady returns the conditions of a pod whose phase is final because of another writer: it
+// must not be ready, although its containers still run (kubernetes#108594).
+func notReady(conditions []v1.PodCondition, phase v1.PodPhase) []v1.PodCondition {
+	reason := "PodFailed"
+	if phase == v1.PodSucceeded {
+		reason = "PodCompleted"
+	}
+	out := slices.Clone(conditions)
+	for i := range out {
+		c := &out[i]
+		if c.Type != v1.PodReady && c.Type != v1.ContainersReady {
+			continue
+		}
+		if c.Status != v1.ConditionFalse {
+			c.LastTransitionTime = metav1.Now().Rfc3339Copy() // as the API keeps it
+		}
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, reason, ""
+	}
+	return out
 }
 
 // mergeConditions returns the foreign conditions of known and the agent's own ones, in the
 // order of known. A condition whose status is the same keeps its transition time.
-func mergeConditions(known, own *v1.PodStatus, ended bool) []v1.PodCondition {
-	out := make([]v1.PodCondition, 0, len(known.Conditions)+len(own.Conditions))
+func mergeConditions(known, own []v1.PodCondition, ended bool) []v1.PodCondition {
+	out := make([]v1.PodCondition, 0, len(known)+len(own))
 	// A status without any condition of ours removes none: the patch would remove the list, with
 	// those that others have added meanwhile.
-	generated := slices.ContainsFunc(own.Conditions, func(c v1.PodCondition) bool { return status.Owned(c.Type) })
-	for _, before := range known.Conditions {
-		switch c := find(own.Conditions, before.Type); {
+	generated := slices.ContainsFunc(own, func(c v1.PodCondition) bool { return status.Owned(c.Type) })
+	for _, before := range known {
+		switch c := find(own, before.Type); {
 		case c != nil && sent(c, ended):
 			merged := *c
 			if before.Status == c.Status && !before.LastTransitionTime.IsZero() {
@@ -60,8 +84,8 @@ func mergeConditions(known, own *v1.PodStatus, ended bool) []v1.PodCondition {
 			out = append(out, before)
 		}
 	}
-	for i := range own.Conditions {
-		if c := &own.Conditions[i]; sent(c, ended) && find(known.Conditions, c.Type) == nil {
+	for i := range own {
+		if c := &own[i]; sent(c, ended) && find(known, c.Type) == nil {
 			out = append(out, *c)
 		}
 	}
