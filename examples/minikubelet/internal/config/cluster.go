@@ -240,6 +240,9 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 	if fs.Changed("eviction-hard") || slices.Contains(fields, "evictionHard") {
 		s.Warnings = append(s.Warnings, "evictionHard counts for what pods can request, but pods are not evicted: eviction is not implemented")
 	}
+	if s.ReservedSystemCPUs != "" {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("reservedSystemCPUs %s: their number counts for what pods can request, but no container is kept off them: pinning is not implemented", s.ReservedSystemCPUs))
+	}
 	if levels := s.EnforceNodeAllocatable; len(levels) > 0 && !slices.Equal(levels, []string{"none"}) {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("enforceNodeAllocatable %s: admission counts what pods request, but their cgroups have no limit together: that is not implemented", strings.Join(levels, ",")))
 	}

@@ -19,7 +19,7 @@ const (
 		log-flush-frequency logging-format max-open-files maximum-dead-containers
 		memory-manager-policy
 		oom-score-adj pod-cidr qos-reserved
-		reserved-cpus reserved-memory runtime-cgroups system-cgroups
+		reserved-memory runtime-cgroups system-cgroups
 		system-reserved-cgroup
 		topology-manager-policy topology-manager-policy-options topology-manager-scope vmodule volume-plugin-dir
 		volume-stats-agg-period windows-priorityclass`

@@ -166,6 +166,20 @@ func TestSettings(t *testing.T) {
 			assert.Equal(t, int64(150), r.Cpu().MilliValue())
 			assert.Equal(t, int64(1<<30), r.Memory().Value())
 		}},
+		{"reserved CPUs replace the CPU of reservations", header + "systemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: 50m}\nreservedSystemCPUs: 0-1,4\n", nil, func(t *testing.T, s *Settings) {
+			r, err := s.Reserved()
+			require.NoError(t, err)
+			assert.Equal(t, int64(3000), r.Cpu().MilliValue())
+			assert.Equal(t, int64(1<<30), r.Memory().Value())
+			require.Len(t, s.Warnings, 1)
+			assert.Contains(t, s.Warnings[0], "reservedSystemCPUs 0-1,4: their number counts")
+			assert.Equal(t, map[string]string{"cpu": "100m", "memory": "1Gi"}, s.SystemReserved, "the settings stay as they were given")
+		}},
+		{"reserved CPUs by flag", header + "reservedSystemCPUs: 0-1,4\n", []string{"--reserved-cpus=3", "--kube-reserved=cpu=2"}, func(t *testing.T, s *Settings) {
+			r, err := s.Reserved()
+			require.NoError(t, err)
+			assert.Equal(t, int64(1000), r.Cpu().MilliValue())
+		}},
 		{"reservations and rates by flags", header + "systemReserved: {cpu: 100m}\nregistryPullQPS: 1\npodsPerCore: 3\n",
 			[]string{"--system-reserved=cpu=1", "--kube-reserved=memory=1Gi,cpu=500m", "--registry-qps=0", "--registry-burst=3", "--pod-max-pids=-1", "--pods-per-core=2"}, func(t *testing.T, s *Settings) {
 				r, err := s.Reserved()
@@ -238,6 +252,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"several at once", header + "readOnlyPort: 70000\nmaxPods: -1\nsyncFrequency: -1s\nclusterDNS: [dns]\nsystemReserved: {cpu: lots}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1h}\n",
 			[]string{"--healthz-port=-1"}, []string{"readOnlyPort 70000", "healthzPort -1", "maxPods -1", "syncFrequency -1s", `clusterDNS "dns"`, "systemReserved.cpu", "maxContainerRestartPeriod 1h0m0s"}},
 		{"negative rates", header + "podsPerCore: -1\nregistryPullQPS: -1\n", nil, []string{"podsPerCore -1", "registryPullQPS -1"}},
+		{"reserved CPUs", header + "reservedSystemCPUs: 0-x\n", nil, []string{`reservedSystemCPUs "0-x"`}},
+		{"reserved CPUs beyond any machine", "", []string{"--reserved-cpus=0-99999999999"}, []string{"reservedSystemCPUs", "there is no CPU 99999999999"}},
 		{"negative reservation", header + "kubeReserved: {memory: -1Gi}\n", nil, []string{"kubeReserved.memory", "negative"}},
 		{"thresholds of images", header + "imageGCHighThresholdPercent: 101\nimageGCLowThresholdPercent: -1\n", nil, []string{"imageGCHighThresholdPercent 101", "imageGCLowThresholdPercent -1"}},
 		{"thresholds of images in the wrong order", header + "imageGCHighThresholdPercent: 80\n", nil, []string{"imageGCLowThresholdPercent 80: must be less than imageGCHighThresholdPercent 80"}},

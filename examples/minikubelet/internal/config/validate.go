@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/examples/minikubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/resources/cgroup"
@@ -107,11 +109,22 @@ func (s *Settings) PodLimit(cpus int) int {
 	return limit
 }
 
-// Reserved returns the resources that are reserved for the system and the agent, added up.
+// Reserved returns the resources that are reserved for the system and the agent, added up. The
+// number of reservedSystemCPUs replaces the CPU of both, as with kubelet.
 func (s *Settings) Reserved() (v1.ResourceList, error) {
+	cpus, err := parseCPUs(s.ReservedSystemCPUs)
+	if err != nil {
+		return nil, fmt.Errorf("reservedSystemCPUs %q: %w", s.ReservedSystemCPUs, err)
+	}
 	sum := v1.ResourceList{}
+	if cpus > 0 {
+		sum[v1.ResourceCPU] = *resource.NewQuantity(int64(cpus), resource.DecimalSI)
+	}
 	for field, reserved := range map[string]map[string]string{"systemReserved": s.SystemReserved, "kubeReserved": s.KubeReserved} {
 		for name, text := range reserved {
+			if cpus > 0 && name == string(v1.ResourceCPU) {
+				continue
+			}
 			q, err := resource.ParseQuantity(text)
 			if err != nil {
 				return nil, fmt.Errorf("%s.%s %q: %w", field, name, text, err)
@@ -125,4 +138,16 @@ func (s *Settings) Reserved() (v1.ResourceList, error) {
 		}
 	}
 	return sum, nil
+}
+
+// parseCPUs returns the number of CPUs in a list such as 0-1,4.
+func parseCPUs(list string) (int, error) {
+	const limit = 1 << 13 // CPUs that Linux can have; a larger range would only take memory
+	for number := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == '-' }) {
+		if n, err := strconv.Atoi(number); err == nil && n >= limit {
+			return 0, fmt.Errorf("there is no CPU %d", n)
+		}
+	}
+	cpus, err := cpuset.Parse(list)
+	return cpus.Size(), err
 }
