@@ -57,9 +57,9 @@ func restConfig(s *config.Settings, m *metrics, c *rest.Config) *rest.Config {
 	return c
 }
 
-// apiBudget translates the settings, in which 0 is no limit.
+// apiBudget translates the settings, in which 0 is client-go's default, as with kubelet.
 func apiBudget(s *config.Settings) cluster.Budget {
-	return cluster.Budget{QPS: cmp.Or(float32(*s.KubeAPIQPS), -1), Burst: int(s.KubeAPIBurst)}
+	return cluster.Budget{QPS: cmp.Or(float32(*s.KubeAPIQPS), rest.DefaultQPS), Burst: int(s.KubeAPIBurst)}
 }
 
 // budgets translates the settings. For events, 0 is kubelet's old default.

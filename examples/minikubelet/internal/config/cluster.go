@@ -57,7 +57,7 @@ func (s *Settings) addClusterFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency", s.NodeStatusUpdateFrequency.Duration, "time between two looks at the status of the node")
 	fs.Int32Var(s.NodeStatusMaxImages, "node-status-max-images", *s.NodeStatusMaxImages, "images in the status of the node; -1 for all")
 	fs.StringVar(&s.ContentType, "kube-api-content-type", s.ContentType, "media type of requests to the API server")
-	fs.Int32Var(s.KubeAPIQPS, "kube-api-qps", *s.KubeAPIQPS, "requests a second to the API server, apart from events and the node")
+	fs.Int32Var(s.KubeAPIQPS, "kube-api-qps", *s.KubeAPIQPS, "requests a second to the API server, apart from events and the node; 0 for 5")
 	fs.Int32Var(&s.KubeAPIBurst, "kube-api-burst", s.KubeAPIBurst, "requests at once")
 	fs.Int32Var(s.EventRecordQPS, "event-qps", *s.EventRecordQPS, "events a second; 0 for 5")
 	fs.Int32Var(&s.EventBurst, "event-burst", s.EventBurst, "events at once")
