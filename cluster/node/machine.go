@@ -2,6 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"sync"
 
@@ -42,6 +45,20 @@ func NewMachine(opts MachineOptions) *Machine {
 		opts.MaxPods = 110
 	}
 	return &Machine{opts: opts, facts: sync.OnceValue(func() v1.NodeSystemInfo { return readFacts(opts.root) })}
+}
+
+// cgroupV1Warning is the message of kubelet's event CgroupV1 (cm.CgroupV1DeprecatedWarning).
+const cgroupV1Warning = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. " +
+	"Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
+
+// hasCgroupV1 reports whether the machine has hierarchies of cgroup v1, also beside that of v2.
+func (m *Machine) hasCgroupV1() bool {
+	mount := filepath.Join(m.opts.root, "/sys/fs/cgroup")
+	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); !errors.Is(err, os.ErrNotExist) {
+		return false // v2 alone: its root has this file
+	}
+	entries, err := os.ReadDir(mount)
+	return err == nil && len(entries) > 0
 }
 
 // NodeInfo implements [Info]. Its error is always nil.

@@ -81,6 +81,32 @@ func TestBareMachine(t *testing.T) {
 	}
 }
 
+// As with kubelet, a node with cgroup v1 has a warning after its start.
+func TestCgroupV1(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file string
+		want []string
+	}{
+		"v1":     {"/sys/fs/cgroup/memory/tasks", []string{"Normal Starting", "Warning CgroupV1"}},
+		"hybrid": {"/sys/fs/cgroup/unified/cgroup.controllers", []string{"Normal Starting", "Warning CgroupV1"}},
+		"v2":     {"/sys/fs/cgroup/cgroup.controllers", []string{"Normal Starting"}},
+		"none":   {"/etc/machine-id", []string{"Normal Starting"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := fakeRoot(t, map[string]string{tc.file: "x\n"})
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				s.opts.Info, s.opts.Resources = NewMachine(MachineOptions{root: root}), []Resources{s.machine}
+				s.setDown(true) // there are no events of the status
+				s.start()
+				synctest.Wait()
+				assert.Equal(t, tc.want, s.takeEvents())
+				require.NoError(t, s.stop())
+			})
+		})
+	}
+}
+
 func TestRealMachine(t *testing.T) {
 	m := NewMachine(MachineOptions{StorageDir: t.TempDir()})
 	info, err := m.NodeInfo(t.Context())

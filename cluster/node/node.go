@@ -61,7 +61,8 @@ type Options struct {
 	ExternalCloudProvider bool
 	ProvidedIP            string
 
-	// Info has the facts of the machine. Default: a [Machine] without options.
+	// Info has the facts of the machine. Default: a [Machine] without options. Of a Machine with
+	// cgroup v1, the node has kubelet's event CgroupV1.
 	Info Info
 	// Addresses has the addresses of the node. Default: a [HostAddresses] with Hostname.
 	Addresses Addresses
@@ -247,6 +248,9 @@ func (n *Node) Run(ctx context.Context) error {
 		return runtime.ErrAlreadyRunning
 	}
 	n.emit(v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	if m, ok := runtime.Optional[*Machine](n.s.Info); ok && m.hasCgroupV1() {
+		n.emit(v1.EventTypeWarning, "CgroupV1", cgroupV1Warning)
+	}
 	if err := n.identify(ctx); err != nil {
 		return err
 	}
