@@ -75,6 +75,7 @@ func testOutage(r *rig, o fault) {
 			r.api.Create(pod)
 		}
 	}
+	r.api.Create(bound("crashes"))
 	r.after(time.Minute)
 	r.api.Before(o.before)
 	r.api.BreakWatches()
@@ -85,9 +86,14 @@ func testOutage(r *rig, o fault) {
 		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "key"}}}}
 		r.api.Create(pod)
 	}
-	r.after(time.Minute)
-	r.requests()
-	r.after(9 * time.Minute)
+	crashes := 0
+	for minute := range 10 {
+		crashes += r.rt.Exit(fake.Target{Pod: "crashes"}, 1) // 0 in a back-off
+		r.after(time.Minute)
+		if minute == 0 {
+			r.requests()
+		}
+	}
 	requests := r.api.Requests() // but watches
 	r.api.Before(nil)
 	back := time.Now()
@@ -103,6 +109,13 @@ func testOutage(r *rig, o fault) {
 				errs = append(errs, fmt.Errorf("%s is %s", p.Name, p.Status.Phase))
 			}
 		}
+		restarts := crashes
+		if len(r.rt.Running(fake.Target{Pod: "crashes"})) == 0 {
+			restarts-- // a back-off follows the last crash
+		}
+		if p := r.api.Get("default", "crashes"); int(p.Status.ContainerStatuses[0].RestartCount) != restarts {
+			errs = append(errs, fmt.Errorf("crashes has %d restarts instead of %d", p.Status.ContainerStatuses[0].RestartCount, restarts))
+		}
 		return errs
 	}
 	took := map[string]time.Duration{}
@@ -113,7 +126,7 @@ func testOutage(r *rig, o fault) {
 			break
 		}
 		for _, err := range errs {
-			what, _, _ := strings.Cut(err.Error(), "-")
+			what, _, _ := strings.Cut(strings.Fields(err.Error())[0], "-")
 			took[what] = time.Since(back)
 		}
 		r.after(50 * time.Millisecond)
@@ -121,6 +134,7 @@ func testOutage(r *rig, o fault) {
 	r.Logf("the truth is there after %v %v; %.2f requests a second before: %v", time.Since(back), took, float64(len(requests))/540, byKind(requests))
 	assert.LessOrEqual(r, time.Since(back), 5*time.Second)
 	assert.Less(r, float64(len(requests))/540, 2.0, "requests a second, so that many nodes leave a server alone that comes back")
+	assert.Greater(r, crashes, 2, "the pod crashed during the outage, and again after its restarts")
 	for i := range pods {
 		assert.Zero(r, r.api.Get("default", fmt.Sprintf("stays-%d", i)).Status.ContainerStatuses[0].RestartCount)
 	}
