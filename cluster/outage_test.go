@@ -22,6 +22,10 @@ import (
 type fault struct {
 	name   string
 	before func(*apitest.Request) (*http.Response, error)
+	// silent: requests are accepted and not answered until the connections break at the end.
+	silent bool
+	// stale: the watch of pods delivers each pod again as it was at first, once a minute.
+	stale bool
 }
 
 // answers is the fault that requests are answered with a status.
@@ -58,6 +62,8 @@ func TestTruthAfterAnOutage(t *testing.T) {
 		answers(http.StatusInternalServerError, metav1.StatusReasonInternalError, all),
 		answers(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, all),
 		answers(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, all),
+		{name: "silent", silent: true},
+		{name: "old objects", stale: true},
 	} {
 		t.Run(o.name, func(t *testing.T) { onNode(t, func(r *rig) { testOutage(r, o) }) })
 	}
@@ -66,18 +72,30 @@ func TestTruthAfterAnOutage(t *testing.T) {
 func testOutage(r *rig, o fault) {
 	r.api.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}, Data: map[string][]byte{"key": []byte("value")}})
 	const pods = 10
+	var first []*v1.Pod
 	for i := range pods {
 		for _, what := range []string{"finishes", "deleted", "stays"} {
 			pod := bound(fmt.Sprintf("%s-%d", what, i))
 			if what == "finishes" {
 				pod.Spec.RestartPolicy = v1.RestartPolicyNever
 			}
-			r.api.Create(pod)
+			first = append(first, r.api.Create(pod))
 		}
 	}
-	r.api.Create(bound("crashes"))
+	first = append(first, r.api.Create(bound("crashes")))
 	r.after(time.Minute)
+	broken := make(chan struct{})
 	r.api.Before(o.before)
+	if o.silent {
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			select {
+			case <-req.HTTP.Context().Done():
+				return nil, req.HTTP.Context().Err()
+			case <-broken:
+				return nil, errors.New("connection reset by peer")
+			}
+		})
+	}
 	r.api.BreakWatches()
 	for i := range pods {
 		r.rt.Exit(fake.Target{Pod: fmt.Sprintf("finishes-%d", i)}, int32(10+i))
@@ -86,17 +104,30 @@ func testOutage(r *rig, o fault) {
 		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "db"}, Key: "key"}}}}
 		r.api.Create(pod)
 	}
+	deliverFirst := func() {
+		for _, pod := range first {
+			r.api.Event("MODIFIED", pod)
+		}
+	}
 	crashes := 0
 	for minute := range 10 {
 		crashes += r.rt.Exit(fake.Target{Pod: "crashes"}, 1) // 0 in a back-off
 		r.after(time.Minute)
+		if o.stale {
+			deliverFirst()
+		}
 		if minute == 0 {
 			r.requests()
 		}
 	}
 	requests := r.api.Requests() // but watches
 	r.api.Before(nil)
+	close(broken)
 	back := time.Now()
+	if o.stale {
+		deliverFirst()
+		r.after(time.Second)
+	}
 	truth := func() (errs []error) {
 		for i := range pods {
 			if p := r.api.Get("default", fmt.Sprintf("finishes-%d", i)); p.Status.Phase != v1.PodFailed {
@@ -136,6 +167,7 @@ func testOutage(r *rig, o fault) {
 	assert.Less(r, float64(len(requests))/540, 2.0, "requests a second, so that many nodes leave a server alone that comes back")
 	assert.Greater(r, crashes, 2, "the pod crashed during the outage, and again after its restarts")
 	for i := range pods {
+		assert.Empty(r, r.rt.Running(fake.Target{Pod: fmt.Sprintf("deleted-%d", i)}))
 		assert.Zero(r, r.api.Get("default", fmt.Sprintf("stays-%d", i)).Status.ContainerStatuses[0].RestartCount)
 	}
 }
