@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// With a kubeconfig, the agents register as nodes and run the pods that are bound to them.
+func TestFleet(t *testing.T) {
+	server := newAPIServer()
+	const nodes, pods = 3, 2
+	for n := range nodes {
+		for i := range pods {
+			pod := makePod(fmt.Sprintf("hollow-%d", n), i)
+			pod.Name = fmt.Sprintf("%s-%d", pod.Spec.NodeName, i)
+			pod.Spec.RestartPolicy = v1.RestartPolicyAlways
+			server.put("pods", pod)
+		}
+	}
+	web := httptest.NewServer(server)
+	defer web.Close()
+	defer web.CloseClientConnections()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(api.Config{
+		Clusters:       map[string]*api.Cluster{"c": {Server: web.URL}},
+		Contexts:       map[string]*api.Context{"c": {Cluster: "c"}},
+		CurrentContext: "c",
+	}, kubeconfig))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var out output
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, &out, settings{agents: nodes, pods: pods, kubeconfig: kubeconfig, stay: time.Hour})
+	}()
+	assert.Eventually(t, func() bool {
+		ready, running := 0, 0
+		for _, o := range server.all("nodes") {
+			node := o.(*v1.Node)
+			if node.Labels["hollow"] == "true" && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+				return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+			}) {
+				ready++
+			}
+		}
+		for _, o := range server.all("pods") {
+			if o.(*v1.Pod).Status.Phase == v1.PodRunning {
+				running++
+			}
+		}
+		return ready == nodes && running == nodes*pods && strings.Contains(out.String(), "3 nodes are ready after ") &&
+			strings.Contains(out.String(), "3 agents with 2 pods each: all pods running after ")
+	}, 2*time.Minute, 50*time.Millisecond, "the API server has all nodes as ready and all pods as running, and so has the report")
+	cancel()
+	require.NoError(t, <-done)
+}
+
+// output is a buffer for concurrent use.
+type output struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buffer.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buffer.String()
+}
+
+func TestMissingKubeconfig(t *testing.T) {
+	err := run(t.Context(), &bytes.Buffer{}, settings{agents: 1, kubeconfig: filepath.Join(t.TempDir(), "nowhere")})
+	require.ErrorContains(t, err, "--kubeconfig")
+}
