@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	historyfake "github.com/kubeletkit/kubeletkit/history/fake"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -52,7 +53,7 @@ func TestEventsOfAllPartsGoToOneHook(t *testing.T) {
 		web, clash, volumes := makePod("web"), makePod("clash"), makePod("volumes")
 		web.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
 		clash.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
-		volumes.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}}
+		testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}})(volumes)
 		twin := makePod("web")
 		twin.UID = "uid-twin"
 		n.source.Set(web, clash, volumes, twin)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
@@ -152,9 +153,7 @@ func TestHistoryAnswers(t *testing.T) {
 			},
 		},
 		"why does it not come up": {
-			pod: func(p *v1.Pod) {
-				p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}}
-			},
+			pod:  testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}),
 			want: []string{`The sync of the pod failed: setting up its volumes: volume "v" of volume type not supported: nfs; no plugin of this node sets it up`},
 		},
 		"what did the hooks do": {

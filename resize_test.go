@@ -24,11 +24,11 @@ func sized(generation int64, memory string) *v1.Pod {
 		pod.Generation, pod.Annotations = generation, map[string]string{runtime.AnnotationConfigSource: runtime.SourceAPI}
 		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
-		pod.Spec.Volumes = []v1.Volume{{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
+		testpod.Volumes(v1.Volume{Name: "info", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
 			Items: []v1.DownwardAPIVolumeFile{{Path: "limit", ResourceFieldRef: &v1.ResourceFieldSelector{
 				ContainerName: pod.Spec.Containers[0].Name, Resource: "limits.memory", Divisor: resource.MustParse("1Mi"),
 			}}},
-		}}}}
+		}}})(pod)
 	})
 }
 

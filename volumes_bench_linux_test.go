@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
@@ -98,7 +99,7 @@ func (n *volumeNode) run(count int, volumes bool) []*v1.Pod {
 				{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}}}},
 				{EmptyDir: &v1.EmptyDirVolumeSource{}},
 			} {
-				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprintf("v%d", i), VolumeSource: source})
+				testpod.Volumes(v1.Volume{Name: fmt.Sprintf("v%d", i), VolumeSource: source})(pod)
 			}
 		}
 		pods = append(pods, pod)

@@ -222,7 +222,7 @@ func (m *volumeModel) pod(name string, kinds int, object string) *v1.Pod {
 			continue // a tmpfs needs root
 		}
 		if kinds&(1<<i) != 0 {
-			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprintf("v%d", i), VolumeSource: source})
+			testpod.Volumes(v1.Volume{Name: fmt.Sprintf("v%d", i), VolumeSource: source})(pod)
 		}
 	}
 	return pod

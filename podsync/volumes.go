@@ -78,10 +78,10 @@ func (s *Syncer) warnMounts(pod *v1.Pod, err error) bool {
 	return len(failed) > 0
 }
 
-// hasAll reports whether all volumes of the pod are ready.
+// hasAll reports whether all volumes that containers of the pod use are ready.
 func hasAll(volumes map[string]runtime.Volume, pod *v1.Pod) bool {
-	for i := range pod.Spec.Volumes {
-		if _, ok := volumes[pod.Spec.Volumes[i].Name]; !ok {
+	for v := range runtime.UsedVolumes(&pod.Spec) {
+		if _, ok := volumes[v.Name]; !ok {
 			return false
 		}
 	}

@@ -41,7 +41,8 @@ func TestRefreshVolumes(t *testing.T) {
 	assert.Equal(t, []string{"set up volumes", "sync web"}, w.calls, "the pod is not desired any more")
 }
 
-// A pod whose volumes are all there is started though the content of one is old.
+// A pod whose volumes are all there is started though the content of one is old. It does not
+// need a volume that no container uses.
 func TestVolumesWithOldContent(t *testing.T) {
 	failed := &volume.SetUpError{Volume: "v", Err: &volume.OutdatedError{Err: errors.New(`configmap "c" not found`)}}
 	for name, tc := range map[string]struct {
@@ -57,7 +58,7 @@ func TestVolumesWithOldContent(t *testing.T) {
 			w := &world{setUpErr: tc.err, volumes: tc.volumes}
 			var events []runtime.Event
 			s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
-			pod := testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"}, v1.Volume{Name: "w"}))
+			pod := testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"}, v1.Volume{Name: "w"}), testpod.UnusedVolumes(v1.Volume{Name: "unused"}))
 			_, err := s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
 			assert.Equal(t, tc.starts, err == nil)
 			require.Len(t, events, 1)

@@ -98,6 +98,36 @@ func Containers(spec *v1.PodSpec) iter.Seq2[ContainerKind, *v1.Container] {
 	}
 }
 
+// UsedVolumes ranges over the volumes that a container of the spec uses, in their order: as a
+// mount, as a block device, or for an environment variable (fileKeyRef). The volumes are not
+// copies and must not be changed. As in kubelet, a pod does not need its other volumes.
+func UsedVolumes(spec *v1.PodSpec) iter.Seq[*v1.Volume] {
+	return func(yield func(*v1.Volume) bool) {
+		if len(spec.Volumes) == 0 {
+			return
+		}
+		used := make(map[string]struct{}, len(spec.Volumes))
+		for _, c := range Containers(spec) {
+			for i := range c.VolumeMounts {
+				used[c.VolumeMounts[i].Name] = struct{}{}
+			}
+			for i := range c.VolumeDevices {
+				used[c.VolumeDevices[i].Name] = struct{}{}
+			}
+			for i := range c.Env {
+				if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil {
+					used[from.FileKeyRef.VolumeName] = struct{}{}
+				}
+			}
+		}
+		for i := range spec.Volumes {
+			if _, ok := used[spec.Volumes[i].Name]; ok && !yield(&spec.Volumes[i]) {
+				return
+			}
+		}
+	}
+}
+
 // FindContainer returns the container with the name and its kind. It returns nil if
 // there is none.
 func FindContainer(spec *v1.PodSpec, name string) (*v1.Container, ContainerKind) {

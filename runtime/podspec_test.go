@@ -226,3 +226,30 @@ func TestQOSClass(t *testing.T) {
 		})
 	}
 }
+
+func TestUsedVolumes(t *testing.T) {
+	mounts := func(name string) v1.Container {
+		return v1.Container{VolumeMounts: []v1.VolumeMount{{Name: name, MountPath: "/v"}}}
+	}
+	spec := &v1.PodSpec{InitContainers: []v1.Container{mounts("init")}, Containers: []v1.Container{
+		mounts("main"), mounts("not a volume"), mounts("main"),
+		{VolumeDevices: []v1.VolumeDevice{{Name: "device", DevicePath: "/dev/x"}}},
+		{Env: []v1.EnvVar{
+			{Name: "A", Value: "unused"},
+			{Name: "B", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+			{Name: "C", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "file"}}},
+		}},
+	}, EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(mounts("ephemeral"))}}}
+	for _, name := range []string{"unused", "file", "device", "ephemeral", "main", "init"} {
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name})
+	}
+	var got []string
+	for v := range runtime.UsedVolumes(spec) {
+		got = append(got, v.Name)
+	}
+	assert.Equal(t, []string{"file", "device", "ephemeral", "main", "init"}, got)
+	for v := range runtime.UsedVolumes(spec) {
+		assert.Equal(t, "file", v.Name)
+		break
+	}
+}

@@ -3,9 +3,9 @@
 //
 // # Vocabulary
 //
-// A [Plugin] supports one type of volume. The [Manager] calls the plugin of each volume
-// to set it up and returns where it is; the runtime mounts it into the containers. All
-// that belongs to a pod is in the pod's directory, with kubelet's layout: volumes in
+// A [Plugin] supports one type of volume. The [Manager] calls the plugin of each volume that a
+// container uses to set it up and returns where it is; the runtime mounts it into the containers.
+// All that belongs to a pod is in the pod's directory, with kubelet's layout: volumes in
 // volumes/<plugin>/<name>, the state of plugins in plugins/<plugin>/<name>, and mounts of
 // sub-paths in volume-subpaths/<volume>/<container>/<index>.
 //

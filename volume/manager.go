@@ -90,8 +90,7 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 	}
 	out := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
 	var errs []error
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
+	for v := range runtime.UsedVolumes(&pod.Spec) {
 		ready, err := m.setUp(ctx, pod, v, podDir)
 		if err != nil {
 			errs = append(errs, &SetUpError{Pod: runtime.RefOf(pod), Volume: v.Name, Err: err})

@@ -108,8 +108,8 @@ func TestHugePages(t *testing.T) {
 			"medium: HugePages can't be used if container requests multiple huge page sizes"},
 		"no request":      {"HugePages", testpod.New("web", testpod.Container(requests("memory"))), "medium HugePages: hugePages storage requested, but there is no resource request for huge pages"},
 		"of another size": {"HugePages-1Gi", testpod.New("web", testpod.Container(requests("hugepages-2Mi"))), "medium HugePages-1Gi: hugePages storage requested, but there is no resource request for huge pages"},
-		"no size":         {"HugePages-x", testpod.New("web"), `storage medium "HugePages-x": "x" is no size`},
-		"unknown":         {"Tape", testpod.New("web"), `unknown storage medium "Tape"`},
+		"no size":         {"HugePages-x", testpod.New("web", testpod.Containers("main")), `storage medium "HugePages-x": "x" is no size`},
+		"unknown":         {"Tape", testpod.New("web", testpod.Containers("main")), `unknown storage medium "Tape"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := testpod.With(tc.pod, testpod.Volumes(emptyDir("v", v1.EmptyDirVolumeSource{Medium: tc.medium, SizeLimit: ptr.To(resource.MustParse("5Mi"))})))

@@ -270,7 +270,7 @@ func TestModel(t *testing.T) {
 				case 6:
 					v.Projected = &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}}}
 				}
-				pod.Spec.Volumes = append(pod.Spec.Volumes, v)
+				testpod.Volumes(v)(pod)
 			}
 			return pod
 		}

@@ -23,6 +23,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -297,8 +298,7 @@ func TestChangesAreReported(t *testing.T) {
 func TestConfigMaps(t *testing.T) {
 	t.Parallel()
 	run(t, func(w *world) {
-		p := pod("a")
-		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "m"}}}}}
+		p := testpod.With(pod("a"), testpod.Containers("main"), testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "m"}}}}))
 		w.add(p)
 		_, err := w.ConfigMap(w.t.Context(), "ns", "m")
 		assert.EqualError(t, err, `configmap "m" not found`)

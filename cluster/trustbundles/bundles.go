@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // ErrNotRead is returned by [Bundles.TrustBundle] while the bundles are not known.
@@ -115,10 +116,10 @@ func (b *Bundles) TrustBundle(ctx context.Context, pod *v1.Pod, request *v1.Clus
 	}
 }
 
-// Uses reports whether a volume of the pod has cluster trust bundles.
+// Uses reports whether a volume that a container of the pod uses has cluster trust bundles.
 func Uses(pod *v1.Pod) bool {
-	for i := range pod.Spec.Volumes {
-		if p := pod.Spec.Volumes[i].Projected; p != nil {
+	for v := range runtime.UsedVolumes(&pod.Spec) {
+		if p := v.Projected; p != nil {
 			for j := range p.Sources {
 				if p.Sources[j].ClusterTrustBundle != nil {
 					return true

@@ -202,7 +202,8 @@ func TestServerAway(t *testing.T) {
 func TestUses(t *testing.T) {
 	t.Parallel()
 	source := v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{}}
-	with := testpod.New("web", testpod.Volumes(v1.Volume{VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, source}}}}))
-	assert.True(t, trustbundles.Uses(with))
+	trust := v1.Volume{Name: "trust", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, source}}}}
+	assert.True(t, trustbundles.Uses(testpod.New("web", testpod.Containers("main"), testpod.Volumes(trust))))
+	assert.False(t, trustbundles.Uses(testpod.New("web", testpod.Containers("main"), testpod.UnusedVolumes(trust))))
 	assert.False(t, trustbundles.Uses(pod))
 }

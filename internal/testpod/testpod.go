@@ -7,6 +7,7 @@
 package testpod
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -86,8 +87,30 @@ func Sidecar(container v1.Container) Option {
 	return Init(container)
 }
 
-// Volumes adds volumes.
+// Volumes adds volumes. The first container, or else the first init container, mounts those
+// that no container mounts yet, at "/<name>".
 func Volumes(volumes ...v1.Volume) Option {
+	return func(pod *v1.Pod) {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volumes...)
+		all := append(slices.Clone(pod.Spec.Containers), pod.Spec.InitContainers...)
+		for i := range volumes {
+			mounted := slices.ContainsFunc(all, func(c v1.Container) bool {
+				return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volumes[i].Name })
+			})
+			mount := v1.VolumeMount{Name: volumes[i].Name, MountPath: "/" + volumes[i].Name}
+			switch {
+			case mounted:
+			case len(pod.Spec.Containers) > 0:
+				pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, mount)
+			case len(pod.Spec.InitContainers) > 0:
+				pod.Spec.InitContainers[0].VolumeMounts = append(pod.Spec.InitContainers[0].VolumeMounts, mount)
+			}
+		}
+	}
+}
+
+// UnusedVolumes adds volumes that no container mounts.
+func UnusedVolumes(volumes ...v1.Volume) Option {
 	return func(pod *v1.Pod) { pod.Spec.Volumes = append(pod.Spec.Volumes, volumes...) }
 }
 

@@ -49,7 +49,7 @@ func TestMetricsOfAnAgent(t *testing.T) {
 		defer cancel()
 		source.Set(&v1.Pod{ // with a volume, and a probe
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u"},
-			Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}, Containers: []v1.Container{{Name: "main", Image: "image:1",
+			Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}, Containers: []v1.Container{{Name: "main", Image: "image:1", VolumeMounts: []v1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}},
 				ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}}}},
 		})
 		require.NoError(t, agent.Run(ctx))

@@ -60,7 +60,8 @@ func RefOf(object metav1.Object) Ref {
 
 // References returns the secrets and config maps that a pod refers to, each once: its
 // image pull secrets, and those of environment variables and of secret, config map and
-// projected volumes. Optional references are included.
+// projected volumes that a container uses, see [runtime.UsedVolumes]. Optional references
+// are included.
 func References(pod *v1.Pod) []Ref {
 	var refs []Ref
 	seen := map[Ref]bool{}
@@ -93,8 +94,7 @@ func References(pod *v1.Pod) []Ref {
 			}
 		}
 	}
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
+	for v := range runtime.UsedVolumes(&pod.Spec) {
 		if v.Secret != nil {
 			add(SecretKind, v.Secret.SecretName)
 		}

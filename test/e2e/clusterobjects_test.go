@@ -43,7 +43,7 @@ func TestObjectsOfACluster(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: v1.PodSpec{
 			NodeName: "node", ServiceAccountName: "web", ImagePullSecrets: []v1.LocalObjectReference{{Name: "pull"}, {Name: "missing"}},
-			Containers: []v1.Container{{Name: "main", Image: "image"}},
+			Containers: []v1.Container{{Name: "main", Image: "image", VolumeMounts: []v1.VolumeMount{{Name: "fixed", MountPath: "/fixed"}}}},
 			Volumes: []v1.Volume{{Name: "fixed", VolumeSource: v1.VolumeSource{
 				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "fixed"}},
 			}}},

@@ -131,7 +131,7 @@ func TestAgentKilledDuringRun(t *testing.T) {
 
 func testAgentKilledDuringRun(t *testing.T, s *suite) {
 	steady := MakePod("steady", Sidecar(Sh("side", Forever)), Main(Sh("a", Forever), Sh("b", Forever)),
-		Volume("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}))
+		Mounted("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}))
 	done := MakePod("done", Policy(v1.RestartPolicyNever), Main(Sh("c", "exit 3")))
 	crashes, removed, edited := MakePod("crashes", Main(Sh("c", Forever))), MakePod("removed", Main(Sh("c", Forever))), MakePod("edited", Main(Sh("c", Forever)))
 	s.agent.Put(t, steady, done, crashes, removed, edited)

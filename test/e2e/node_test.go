@@ -356,7 +356,7 @@ func testDeleteWhileStarting(t *testing.T, s *nodeSuite, ns string) {
 		MakePod("starting-pull", Main(pulling)),
 		MakePod("starting-now", Main(Sh("a", Forever))),
 	}
-	missing := MakePod("starting-volume", Main(Sh("a", Forever)), Volume("v", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}}}))
+	missing := MakePod("starting-volume", Main(Sh("a", Forever)), Mounted("v", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}}}))
 	s.create(t, ns, append(pods, missing)...)
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "starting-now", "--wait=false")
 	s.await(t, ns, "starting-init", func(pod *v1.Pod) error {

@@ -158,16 +158,20 @@ func testSubPathEscape(t *testing.T, s *suite) {
 		s.agent.Await(t, pod, within, Waiting("c", "CreateContainerConfigError"))
 		assert.Empty(t, s.Containers(t, FullName(pod)))
 	}
-	pod := s.put(t, MakePod("hostpath-missing", Main(Sh("c", Forever)), Volume("v", hostPath(filepath.Join(dir, "nowhere"), v1.HostPathDirectory))))
+	pod := s.put(t, MakePod("hostpath-missing", Main(Sh("c", Forever)), Mounted("v", hostPath(filepath.Join(dir, "nowhere"), v1.HostPathDirectory))))
 	s.agent.Await(t, pod, within, Phase(v1.PodPending))
 	time.Sleep(time.Second)
 	assert.Empty(t, s.Containers(t, FullName(pod)))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "nowhere"), 0o755))
 }
 
+// A pod waits for a volume of an unknown type if a container mounts it, and runs otherwise.
 func testUnknownVolume(t *testing.T, s *suite) {
+	nfs := v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "127.0.0.1", Path: "/"}}
+	unused := s.put(t, MakePod("volume-unused", Main(Sh("c", Forever)), Volume("unused", nfs)))
+	s.agent.Await(t, unused, within, Running)
 	pod := s.put(t, MakePod("volume-unknown", Main(Sh("c", Forever)),
-		Volume("exotic", v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "127.0.0.1", Path: "/"}})))
+		Mounted("exotic", nfs)))
 	s.agent.Await(t, pod, within, Phase(v1.PodPending))
 	time.Sleep(time.Second)
 	got := s.agent.Await(t, pod, within, Phase(v1.PodPending))

@@ -32,7 +32,7 @@ var (
 )
 
 func makePod(name string, volumes ...v1.Volume) *v1.Pod {
-	return testpod.New(name, testpod.Volumes(volumes...))
+	return testpod.New(name, testpod.Containers("main"), testpod.Volumes(volumes...))
 }
 
 func nfs(name string) v1.Volume {

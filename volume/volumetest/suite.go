@@ -28,8 +28,8 @@ type Factory struct {
 	New func(t *testing.T) volume.Plugin
 	// Volume is a volume that the plugin supports.
 	Volume v1.Volume
-	// Pod that the volume is for. Default: one without containers. The tests set its
-	// name, UID and volumes.
+	// Pod that the volume is for. Default: one with a container that is not defined further. The
+	// tests set its name, UID and volumes, and its first container mounts the volume.
 	Pod *v1.Pod
 	// NoPath means that the volume has no path on the host, because the runtime mounts it.
 	NoPath bool
@@ -96,6 +96,11 @@ func (e *env) pod(name string) *v1.Pod {
 	}
 	pod.Name, pod.Namespace, pod.UID = name, "default", ref(name).UID
 	pod.Spec.Volumes = []v1.Volume{e.factory.Volume}
+	if len(pod.Spec.Containers) == 0 {
+		pod.Spec.Containers = []v1.Container{{Name: "main"}}
+	}
+	main := &pod.Spec.Containers[0]
+	main.VolumeMounts = append(main.VolumeMounts, v1.VolumeMount{Name: e.factory.Volume.Name, MountPath: "/volume"})
 	return pod
 }
 

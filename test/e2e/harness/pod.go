@@ -73,6 +73,19 @@ func Volume(name string, source v1.VolumeSource) Option {
 	}
 }
 
+// Mounted adds a volume and mounts it at "/<name>" in every container that was added before.
+func Mounted(name string, source v1.VolumeSource) Option {
+	return func(pod *v1.Pod) {
+		Volume(name, source)(pod)
+		mount := v1.VolumeMount{Name: name, MountPath: "/" + name}
+		for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				list[i].VolumeMounts = append(list[i].VolumeMounts, mount)
+			}
+		}
+	}
+}
+
 // Shared adds the host directory dir and mounts it at /shared in every
 // container that was added before.
 func Shared(dir string) Option {
