@@ -196,7 +196,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		return err
 	}
 	volumes, err := volume.New(volume.Options{
-		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.Tokens, TrustBundles: a.opts.TrustBundles, PodCertificates: a.opts.PodCertificates, Claims: a.opts.Claims, Allocatable: p.Host.Allocatable},
+		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.Tokens, TrustBundles: a.opts.TrustBundles, PodCertificates: a.opts.PodCertificates, Claims: a.opts.Claims, NodeLabels: a.opts.NodeLabels, Allocatable: p.Host.Allocatable},
 		Plugins: a.opts.Volumes, Metrics: a.opts.Metrics.Volumes, Logger: a.named("volume"),
 	})
 	if err != nil {

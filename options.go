@@ -60,6 +60,10 @@ type Options struct {
 	// Claims has the claims and persistent volumes of an API server. nil: there are none, and
 	// pods with claims wait.
 	Claims volume.ClaimSource
+	// NodeLabels returns the labels of the node object, for the node affinity of persistent
+	// volumes. It must not block, and is safe for concurrent use. nil: the node affinity is not
+	// checked.
+	NodeLabels func() map[string]string
 	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
 	// they refer to, so that they run again after a reboot though no source can be
 	// reached. It belongs to this agent alone. nil: nothing is kept.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"net/http"
 	"path/filepath"
+	goruntime "runtime"
 	"testing"
 	"time"
 
@@ -18,13 +19,17 @@ import (
 )
 
 // A pod with a claim and an ephemeral claim waits until both are bound, and the second one is
-// its own. Each is read when it is set up, and never listed.
+// its own, with a volume of the node. Each is read when it is set up, and never listed.
 func TestClaims(t *testing.T) {
 	onNode(t, func(r *rig) {
+		system := goruntime.GOOS
 		put := func(claim, pv string, owner *v1.Pod) {
 			dir := v1.HostPathDirectoryOrCreate
 			r.api.Put("persistentvolumes", &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: v1.PersistentVolumeSpec{
-				ClaimRef:               &v1.ObjectReference{UID: types.UID("uid-" + claim)},
+				ClaimRef: &v1.ObjectReference{UID: types.UID("uid-" + claim)},
+				NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+					{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelOSStable, Operator: v1.NodeSelectorOpIn, Values: []string{system}}}},
+				}}},
 				PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Join(r.root, pv), Type: &dir}},
 			}})
 			object := &v1.PersistentVolumeClaim{
@@ -49,6 +54,11 @@ func TestClaims(t *testing.T) {
 		put("db-scratch", "pv-2", nil)
 		r.after(5 * time.Minute)
 		require.Empty(t, r.rt.Running(fake.Target{}), "a claim of that name that is not the pod's")
+		system = "plan9"
+		put("db-scratch", "pv-2", pod)
+		r.after(5 * time.Minute)
+		require.Empty(t, r.rt.Running(fake.Target{}), "a volume of another node")
+		system = goruntime.GOOS
 		put("db-scratch", "pv-2", pod)
 		r.requests()
 		r.after(5 * time.Minute)

@@ -35,6 +35,7 @@ import (
 //   - Tokens are service account tokens, PodCertificates the certificates of pods, TrustBundles
 //     cluster trust bundles, ServiceEnv has the variables of services, EveryEvent also writes
 //     events to the API server. Claims, if it is nil, reads claims and persistent volumes there.
+//     NodeLabels, if it is nil, has the labels of the node object.
 //   - Admit gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
 //
@@ -74,6 +75,9 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	opts.Tokens, opts.PodCertificates, opts.TrustBundles, opts.ServiceEnv = n.tokens, n.certificates, n.bundles, n.services.Env
 	if opts.Claims == nil {
 		opts.Claims = claims{n.clients.objects}
+	}
+	if opts.NodeLabels == nil {
+		opts.NodeLabels = n.labels
 	}
 	opts.EveryEvent = bothEvents(n.written, opts.EveryEvent)
 	return nil
@@ -217,6 +221,14 @@ func localNode(opts *kubeletkit.Options, o node.Options) *v1.Node {
 		local.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(opts.Limits.MaxPods), resource.DecimalSI)
 	}
 	return local
+}
+
+// labels returns the newest known labels of the node.
+func (n *Node) labels() map[string]string {
+	if object := n.node.Current(); object != nil {
+		return object.Labels
+	}
+	return n.local.Labels
 }
 
 // written receives the events of the agent.

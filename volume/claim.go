@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -145,7 +146,37 @@ func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume
 	if err := bound.take(pv, claim); err != nil {
 		return fail(err)
 	}
-	return bound, nil
+	return bound, p.checkAffinity(pv)
+}
+
+// affinityError is the refusal of a persistent volume that is not one of the node.
+type affinityError struct {
+	pv  string
+	err error
+}
+
+// Error returns kubelet's text.
+func (e *affinityError) Error() string {
+	return fmt.Sprintf("MountVolume.NodeAffinity check failed for volume %q : %v", e.pv, e.err)
+}
+
+func (e *affinityError) Unwrap() error { return e.err }
+
+// checkAffinity checks that the node affinity of the volume matches the labels of the node
+// (CheckNodeAffinity of component-helpers/storage/volume, which depends on client-go).
+func (p Claim) checkAffinity(pv *v1.PersistentVolume) error {
+	if p.NodeLabels == nil || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return nil
+	}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: p.NodeLabels()}}
+	matches, err := nodeaffinity.NewLazyErrorNodeSelector(pv.Spec.NodeAffinity.Required).Match(node)
+	if err == nil && !matches {
+		err = errors.New("no matching NodeSelectorTerms")
+	}
+	if err != nil {
+		return &affinityError{pv.Name, err}
+	}
+	return nil
 }
 
 // protection keeps a claim while pods use it.

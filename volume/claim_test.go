@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -116,6 +117,41 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 	}
 	_, err := newManager(t).SetUp(t.Context(), pod(claimVolume()), t.TempDir())
 	assert.ErrorIs(t, err, volume.ErrUnsupported)
+}
+
+// A persistent volume of another node is refused, and nothing of it is touched.
+func TestVolumesOfOtherNodes(t *testing.T) {
+	disk, dir := t.TempDir(), t.TempDir()
+	require.NoError(t, os.Chmod(disk, 0o700))
+	v := claimVolume()
+	v.PersistentVolumeClaim.ReadOnly = false
+	p := pod(v)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(os.Getgid()))}
+	b := bound(local(disk))
+	b.pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+		{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{"right"}}}},
+	}}}
+	labels := map[string]string{v1.LabelHostname: "wrong"}
+	m := contentManager(t, volume.Sources{Claims: b, NodeLabels: func() map[string]string { return labels }})
+	mode := func() os.FileMode {
+		info, err := os.Stat(disk)
+		require.NoError(t, err)
+		return info.Mode()
+	}
+	ready, err := m.SetUp(t.Context(), p, dir)
+	require.Len(t, volume.SetUpErrors(err), 1)
+	assert.Equal(t, `MountVolume.NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`, volume.SetUpErrors(err)[0].Message())
+	assert.Empty(t, ready)
+	assert.Equal(t, os.ModeDir|0o700, mode())
+
+	if goruntime.GOOS != "linux" {
+		return // nothing is given to a group there
+	}
+	labels = map[string]string{v1.LabelHostname: "right"}
+	ready, err = m.SetUp(t.Context(), p, dir)
+	require.NoError(t, err)
+	assert.Equal(t, disk, ready["v"].HostPath)
+	assert.Equal(t, os.ModeDir|os.ModeSetgid|0o770, mode(), "it is given to the group")
 }
 
 // The claim of an ephemeral volume must have been made for the pod.

@@ -32,6 +32,10 @@ type Sources struct {
 	PodCertificates PodCertificateSource
 	// Claims has the claims and the persistent volumes. nil: claims are not supported.
 	Claims ClaimSource
+	// NodeLabels returns the labels of the node object. Persistent volumes whose node affinity does
+	// not match them are refused. It must not block, and the labels must not be changed. nil: the
+	// node affinity is not checked.
+	NodeLabels func() map[string]string
 	// Allocatable is what pods can have of the node. It is the value of a limit that a
 	// container does not have, and the largest size of a volume in memory.
 	Allocatable v1.ResourceList

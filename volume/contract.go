@@ -54,6 +54,9 @@ func (e *SetUpError) Unwrap() error { return e.Err }
 
 // Message returns kubelet's text of the event FailedMount. It does not name the pod.
 func (e *SetUpError) Message() string {
+	if refused := (*affinityError)(nil); errors.As(e.Err, &refused) {
+		return refused.Error()
+	}
 	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
 }
 
