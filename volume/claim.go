@@ -44,6 +44,8 @@ type boundVolume struct {
 	Path     string          `json:"path"`
 	Type     v1.HostPathType `json:"type,omitempty"`
 	ReadOnly bool            `json:"readOnly,omitempty"`
+	// Host means that the volume is one of the type hostPath.
+	Host bool `json:"host,omitempty"`
 	// local means that the volume is one of the type local. It is not remembered.
 	local bool
 }
@@ -89,7 +91,9 @@ func (p Claim) give(ctx context.Context, pod *v1.Pod, b boundVolume) error {
 }
 
 // SetUp finds the volume, checks that it is there, and gives a local volume to the fsGroup of
-// the pod.
+// the pod. A volume of the host that was there once for the pod is an [OutdatedError] when it is
+// not, see [HostPath]. A local volume must stay there: a runtime may make an empty directory where
+// its disk was mounted.
 func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	file := filepath.Join(req.StateDir, "volume")
 	bound, found := readBound(file)
@@ -99,8 +103,13 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 			return runtime.Volume{}, err
 		}
 	}
+	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly}
 	if err := checkHostPath(bound.Path, bound.Type); err != nil {
-		return runtime.Volume{}, fmt.Errorf("persistent volume at %s: %w", bound.Path, err)
+		err = fmt.Errorf("persistent volume at %s: %w", bound.Path, err)
+		if found && bound.Host {
+			return ready, &OutdatedError{err}
+		}
+		return runtime.Volume{}, err
 	}
 	if !found {
 		if err := p.give(ctx, req.Pod, bound); err != nil {
@@ -110,7 +119,7 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 			return runtime.Volume{}, err
 		}
 	}
-	return runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly}, nil
+	return ready, nil
 }
 
 // TearDown does nothing: the manager removes what was remembered, and the volume stays.
@@ -205,7 +214,7 @@ func (b *boundVolume) take(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim)
 	case pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode != v1.PersistentVolumeFilesystem:
 		return fmt.Errorf("%w: persistent volume of mode %s", ErrUnsupported, *pv.Spec.VolumeMode)
 	case pv.Spec.HostPath != nil:
-		b.Path = pv.Spec.HostPath.Path
+		b.Path, b.Host = pv.Spec.HostPath.Path, true
 		if pv.Spec.HostPath.Type != nil {
 			b.Type = *pv.Spec.HostPath.Type
 		}

@@ -26,7 +26,9 @@ func (HostPath) Supports(v *v1.Volume) bool { return v.HostPath != nil }
 
 // SetUp checks that what is at the path has the type in the spec. The types
 // DirectoryOrCreate and FileOrCreate are made if nothing is there: directories with
-// mode 0755, files with 0644 (API reference, HostPathVolumeSource).
+// mode 0755, files with 0644 (API reference, HostPathVolumeSource). When the check has succeeded
+// once for the pod, its failure is an [OutdatedError]: kubelet does not check again, so that
+// containers restart.
 func (HostPath) SetUp(_ context.Context, req SetUpRequest) (runtime.Volume, error) {
 	source := req.Volume.HostPath
 	path := source.Path
@@ -37,10 +39,33 @@ func (HostPath) SetUp(_ context.Context, req SetUpRequest) (runtime.Volume, erro
 	if source.Type != nil {
 		want = *source.Type
 	}
-	if err := checkHostPath(path, want); err != nil {
+	ready, passed := runtime.Volume{HostPath: path}, filepath.Join(req.StateDir, "passed")
+	if want == v1.HostPathUnset {
+		return ready, nil
+	}
+	switch err := checkHostPath(path, want); {
+	case err == nil:
+		rememberPath(passed, path)
+		return ready, nil
+	case hasPath(passed, path):
+		return ready, &OutdatedError{err}
+	default:
 		return runtime.Volume{}, err
 	}
-	return runtime.Volume{HostPath: path}, nil
+}
+
+// rememberPath writes the path to a file of the state, unless it is there. It reports no error:
+// without the file, the check is repeated.
+func rememberPath(file, path string) {
+	if hasPath(file, path) || os.MkdirAll(filepath.Dir(file), 0o750) != nil {
+		return
+	}
+	_ = os.WriteFile(file, []byte(path), 0o600)
+}
+
+func hasPath(file, path string) bool {
+	data, err := os.ReadFile(file)
+	return err == nil && string(data) == path
 }
 
 // TearDown does nothing: what is on the host stays.

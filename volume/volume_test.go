@@ -124,6 +124,51 @@ func TestHostPathTypes(t *testing.T) {
 	}
 }
 
+// A path that was right once for the pod does not keep its containers from starting again when
+// it is not, also after a restart of the agent. Other pods wait.
+func TestPathThatIsGone(t *testing.T) {
+	top, dir := t.TempDir(), filepath.Join(t.TempDir(), "u1")
+	path := filepath.Join(top, "path")
+	host := bound(v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: ptr.To(v1.HostPathDirectory)}})
+	for name, tc := range map[string]struct {
+		volume v1.Volume
+		claims *bindings
+		stays  bool
+	}{
+		"hostPath":               {hostPath("v", path, v1.HostPathDirectory), nil, true},
+		"persistent, of a host":  {claimVolume(), host, true},
+		"persistent, of a local": {claimVolume(), bound(local(path)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.Mkdir(path, 0o755))
+			start := func() *volume.Manager {
+				var sources volume.Sources
+				if tc.claims != nil {
+					sources.Claims = tc.claims
+				}
+				return contentManager(t, sources)
+			}
+			before, err := start().SetUp(t.Context(), pod(tc.volume), dir)
+			require.NoError(t, err)
+			require.NoError(t, os.Remove(path))
+			m := start()
+			ready, err := m.SetUp(t.Context(), pod(tc.volume), dir)
+			require.Len(t, volume.SetUpErrors(err), 1)
+			assert.ErrorContains(t, err, "hostPath type check failed: "+path+" is not a directory")
+			if tc.stays {
+				assert.Equal(t, before, ready)
+			} else {
+				assert.Empty(t, ready)
+			}
+			ready, err = m.SetUp(t.Context(), pod(tc.volume), t.TempDir())
+			require.Error(t, err)
+			assert.Empty(t, ready, "another pod")
+			require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(pod()), dir))
+			assert.NoDirExists(t, dir)
+		})
+	}
+}
+
 func TestOtherTypesAreNamed(t *testing.T) {
 	p := pod(
 		v1.Volume{Name: "a", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}},
