@@ -197,7 +197,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	}
 	volumes, err := volume.New(volume.Options{
 		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.Tokens, TrustBundles: a.opts.TrustBundles, PodCertificates: a.opts.PodCertificates, Claims: a.opts.Claims, NodeLabels: a.opts.NodeLabels, Allocatable: p.Host.Allocatable},
-		Plugins: a.opts.Volumes, Metrics: a.opts.Metrics.Volumes, Logger: a.named("volume"),
+		Plugins: a.opts.Volumes, Event: p.Event, Metrics: a.opts.Metrics.Volumes, Logger: a.named("volume"),
 	})
 	if err != nil {
 		return err

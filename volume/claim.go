@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -46,8 +45,10 @@ type boundVolume struct {
 	ReadOnly bool            `json:"readOnly,omitempty"`
 	// Host means that the volume is one of the type hostPath.
 	Host bool `json:"host,omitempty"`
-	// local means that the volume is one of the type local. It is not remembered.
+	// local means that the volume is one of the type local, and name is that of the persistent
+	// volume. They are not remembered.
 	local bool
+	name  string
 }
 
 // readBound returns what is remembered. A file that cannot be used is written again.
@@ -69,25 +70,6 @@ func (b boundVolume) write(file string) error {
 		return err
 	}
 	return os.Rename(file+".new", file)
-}
-
-// give gives a local volume to the fsGroup of the pod, as its change policy says (kubelet:
-// SetVolumeOwnership). A volume of the host keeps its owners.
-func (p Claim) give(ctx context.Context, pod *v1.Pod, b boundVolume) error {
-	a := accessOf(pod)
-	if !b.local || b.ReadOnly || a.gid < 0 {
-		return nil
-	}
-	if policy := pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil && *policy == v1.FSGroupChangeOnRootMismatch {
-		info, err := os.Stat(b.Path)
-		if err != nil {
-			return err
-		}
-		if belongsTo(info, a.gid) && info.Mode()&fs.ModeSetgid != 0 && info.Mode().Perm()&0o770 == 0o770 {
-			return nil
-		}
-	}
-	return giveTree(ctx, b.Path, a.gid)
 }
 
 // SetUp finds the volume, checks that it is there, and gives a local volume to the fsGroup of
@@ -112,7 +94,12 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 		return runtime.Volume{}, err
 	}
 	if !found {
-		if err := p.give(ctx, req.Pod, bound); err != nil {
+		unlock, err := p.paths.lock(ctx, bound.Path)
+		if err != nil {
+			return runtime.Volume{}, err
+		}
+		defer unlock()
+		if err := p.give(ctx, req, bound); err != nil {
 			return runtime.Volume{}, fmt.Errorf("persistent volume at %s: giving it to the fsGroup: %w", bound.Path, err)
 		}
 		if err := bound.write(file); err != nil {
@@ -206,6 +193,7 @@ func checkClaim(c *v1.PersistentVolumeClaim) error {
 // take reads the place of a persistent volume.
 func (b *boundVolume) take(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim) error {
 	ref := pv.Spec.ClaimRef
+	b.name = pv.Name
 	switch {
 	case ref == nil:
 		return fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)

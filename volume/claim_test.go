@@ -4,9 +4,12 @@ package volume_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,8 +17,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -24,11 +29,11 @@ import (
 type bindings struct {
 	claim *v1.PersistentVolumeClaim
 	pv    *v1.PersistentVolume
-	calls int
+	calls atomic.Int32
 }
 
 func (b *bindings) Claim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
-	b.calls++
+	b.calls.Add(1)
 	if b.claim == nil || b.claim.Name != name {
 		return nil, apierrors.NewNotFound(v1.Resource("persistentvolumeclaims"), name)
 	}
@@ -80,7 +85,7 @@ func TestClaims(t *testing.T) {
 				assert.Equal(t, kruntime.Volume{HostPath: disk, ReadOnly: true}, ready["v"])
 				b.claim = nil
 			}
-			assert.Equal(t, 1, b.calls)
+			assert.EqualValues(t, 1, b.calls.Load())
 			m := contentManager(t, volume.Sources{})
 			require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(p), dir))
 			assert.NoDirExists(t, dir)
@@ -182,8 +187,10 @@ func TestLocalVolumeBelongsToTheGroup(t *testing.T) {
 	p := pod(v)
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](2000), FSGroupChangePolicy: ptr.To(v1.FSGroupChangeOnRootMismatch)}
 	setUp := func() {
-		_, err := contentManager(t, volume.Sources{Claims: bound(local(disk))}).SetUp(t.Context(), p, t.TempDir())
+		m, dir := contentManager(t, volume.Sources{Claims: bound(local(disk))}), t.TempDir()
+		_, err := m.SetUp(t.Context(), p, dir)
 		require.NoError(t, err)
+		require.NoError(t, m.TearDown(t.Context(), kruntime.RefOf(p), dir))
 	}
 	shows := func(path string) string {
 		info, err := os.Lstat(path)
@@ -205,4 +212,60 @@ func TestLocalVolumeBelongsToTheGroup(t *testing.T) {
 	p.Spec.SecurityContext.FSGroupChangePolicy = nil
 	setUp()
 	assert.Equal(t, "-rw-rw---- group", shows(file))
+}
+
+// A local volume keeps its group while a pod has it. A second pod with another fsGroup gets it
+// with kubelet's warning, also if both are set up at the same time.
+func TestLocalVolumeOfTwoPods(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	disk, pods := t.TempDir(), t.TempDir()
+	var mu sync.Mutex
+	var events []kruntime.Event
+	m, err := volume.New(volume.Options{Sources: volume.Sources{Claims: bound(local(disk))}, Event: func(e kruntime.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}})
+	require.NoError(t, err)
+	of := func(uid string, group int64) *v1.Pod {
+		v := claimVolume()
+		v.PersistentVolumeClaim.ReadOnly = false
+		return testpod.With(pod(v), testpod.UID(types.UID(uid)), func(p *v1.Pod) {
+			p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
+		})
+	}
+	setUp := func(p *v1.Pod) {
+		ready, err := m.SetUp(t.Context(), p, filepath.Join(pods, string(p.UID)))
+		assert.NoError(t, err)
+		assert.Equal(t, disk, ready["v"].HostPath)
+	}
+	group := func() int64 {
+		_, gid := ownerOf(t, disk)
+		return int64(gid)
+	}
+	first, second := of("u1", 2001), of("u2", 2002)
+	var both sync.WaitGroup
+	both.Go(func() { setUp(first) })
+	both.Go(func() { setUp(second) })
+	both.Wait()
+	has := group()
+	require.Contains(t, []int64{2001, 2002}, has)
+	late := second
+	if has == 2002 {
+		late = first
+	}
+	require.Len(t, events, 1)
+	assert.Equal(t, kruntime.Event{Pod: kruntime.RefOf(late), Type: v1.EventTypeWarning, Reason: "AlreadyMountedVolume", Message: fmt.Sprintf(
+		"The requested fsGroup is %d, but the volume pv has GID %d. The volume may not be shareable.", 4003-has, has)}, events[0])
+	setUp(of("u3", has))
+	assert.Len(t, events, 1, "it has the group already")
+
+	for _, uid := range []string{"u1", "u2", "u3"} {
+		require.NoError(t, m.TearDown(t.Context(), kruntime.PodRef{UID: types.UID(uid)}, filepath.Join(pods, uid)))
+	}
+	setUp(of("u4", 2004))
+	assert.Equal(t, int64(2004), group(), "no other pod has it any more")
+	assert.Len(t, events, 1)
 }

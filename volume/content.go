@@ -42,6 +42,10 @@ type Sources struct {
 
 	// before is [writer].before, for tests.
 	before func(step string) error
+	// paths are the persistent volumes that are being set up.
+	paths *pathLocks
+	// event receives what the user of a pod should know, beside errors.
+	event runtime.EventFunc
 	// seen are the volumes that need no comparison. nil: all do.
 	seen *seen
 }

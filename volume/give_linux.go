@@ -10,10 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// belongsTo reports whether the group of the file is gid.
-func belongsTo(info fs.FileInfo, gid int) bool {
+// groupOf returns the group of the file.
+func groupOf(info fs.FileInfo) (gid int, ok bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(st.Gid) == gid
+	if !ok {
+		return 0, false
+	}
+	return int(st.Gid), true
 }
 
 // giveTree gives a directory and all below it to the group, which may read and write the

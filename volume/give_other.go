@@ -8,6 +8,6 @@ import (
 	"io/fs"
 )
 
-func belongsTo(fs.FileInfo, int) bool { return false }
+func groupOf(fs.FileInfo) (gid int, ok bool) { return 0, false }
 
 func giveTree(context.Context, string, int) error { return errors.ErrUnsupported }

@@ -29,6 +29,9 @@ type Options struct {
 	// NoDefaultPlugins leaves the default plugins out: [HostPath], [EmptyDir], [ConfigMap],
 	// [Secret], [DownwardAPI], [Projected], [Claim] and [Image].
 	NoDefaultPlugins bool
+	// Event receives events about volumes that are set up all the same. Failures are not among
+	// them: they are errors. If nil, events are discarded.
+	Event runtime.EventFunc
 	// Metrics receives measurements. Default: none.
 	Metrics Metrics
 	// Logger; the zero value discards.
@@ -54,7 +57,7 @@ func New(opts Options) (*Manager, error) {
 	plugins := slices.Clone(opts.Plugins)
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
-		src.seen = newSeen()
+		src.seen, src.paths, src.event = newSeen(), newPathLocks(), opts.Event
 		plugins = append(plugins, HostPath{}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Claim{src}, Image{})
 	}
 	seen := map[string]bool{}

@@ -83,7 +83,7 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := volume.New(volume.Options{Sources: volume.Sources{Allocatable: o.Host.Allocatable}, Logger: log.WithName("volume")})
+	volumes, err := volume.New(volume.Options{Sources: volume.Sources{Allocatable: o.Host.Allocatable}, Event: o.Event, Logger: log.WithName("volume")})
 	if err != nil {
 		return nil, err
 	}

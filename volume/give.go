@@ -1,0 +1,122 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// give gives a local volume to the fsGroup of the pod, as its change policy says (kubelet:
+// SetVolumeOwnership). A volume of the host keeps its owners, and so does one that another pod has:
+// then there is a warning if it is of another group. The path of the volume is locked.
+func (p Claim) give(ctx context.Context, req SetUpRequest, b boundVolume) error {
+	a := accessOf(req.Pod)
+	if !b.local || a.gid < 0 {
+		return nil
+	}
+	others, err := othersHave(req.StateDir, b.Path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(b.Path)
+	if err != nil {
+		return err
+	}
+	switch gid, ok := groupOf(info); {
+	case others && ok && gid != a.gid:
+		p.event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: "AlreadyMountedVolume", Message: fmt.Sprintf(
+			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", a.gid, b.name, gid)})
+		return nil
+	case others || b.ReadOnly:
+		return nil
+	}
+	if policy := req.Pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil && *policy == v1.FSGroupChangeOnRootMismatch {
+		if belongsTo(info, a.gid) && info.Mode()&fs.ModeSetgid != 0 && info.Mode().Perm()&0o770 == 0o770 {
+			return nil
+		}
+	}
+	return giveTree(ctx, b.Path, a.gid)
+}
+
+// othersHave reports whether another pod than that of the state directory has the local volume at
+// the path: it was set up for the pod, and not taken down yet.
+func othersHave(stateDir, path string) (bool, error) {
+	ofPlugin := filepath.Dir(stateDir)
+	podDir := filepath.Dir(filepath.Dir(ofPlugin))
+	pods, err := os.ReadDir(filepath.Dir(podDir))
+	if err != nil {
+		return false, err
+	}
+	for _, pod := range pods {
+		if pod.Name() == filepath.Base(podDir) {
+			continue
+		}
+		claims := filepath.Join(filepath.Dir(podDir), pod.Name(), filepath.Base(filepath.Dir(ofPlugin)), filepath.Base(ofPlugin))
+		volumes, err := os.ReadDir(claims)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return false, err
+		}
+		for _, v := range volumes {
+			b, found := readBound(filepath.Join(claims, v.Name(), "volume"))
+			if found && !b.Host && filepath.Clean(b.Path) == filepath.Clean(path) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// pathLocks has a lock for each path that is in use. nil: there is none to wait for.
+type pathLocks struct {
+	mu sync.Mutex
+	// held has a channel for each path that is locked. It is closed when the path is unlocked.
+	held map[string]chan struct{}
+}
+
+func newPathLocks() *pathLocks { return &pathLocks{held: map[string]chan struct{}{}} }
+
+// lock waits until no other call has the path, or until ctx ends. The path is locked until unlock
+// is called.
+func (l *pathLocks) lock(ctx context.Context, path string) (unlock func(), err error) {
+	if l == nil {
+		return func() {}, nil
+	}
+	path = filepath.Clean(path)
+	for {
+		l.mu.Lock()
+		free, held := l.held[path]
+		if !held {
+			free = make(chan struct{})
+			l.held[path] = free
+		}
+		l.mu.Unlock()
+		if !held {
+			return func() {
+				l.mu.Lock()
+				delete(l.held, path)
+				l.mu.Unlock()
+				close(free)
+			}, nil
+		}
+		select {
+		case <-free:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// belongsTo reports whether the group of the file is gid.
+func belongsTo(info fs.FileInfo, gid int) bool {
+	group, ok := groupOf(info)
+	return ok && group == gid
+}
