@@ -45,10 +45,10 @@ type boundVolume struct {
 	ReadOnly bool            `json:"readOnly,omitempty"`
 	// Host means that the volume is one of the type hostPath.
 	Host bool `json:"host,omitempty"`
-	// local means that the volume is one of the type local, and name is that of the persistent
-	// volume. They are not remembered.
-	local bool
-	name  string
+	// Local means that the volume is one of the type local.
+	Local bool `json:"local,omitempty"`
+	// name is that of the persistent volume. It is not remembered.
+	name string
 }
 
 // readBound returns what is remembered. A file that cannot be used is written again.
@@ -85,7 +85,7 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 			return runtime.Volume{}, err
 		}
 	}
-	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly}
+	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly, Relabel: bound.Local && !bound.ReadOnly}
 	if err := checkHostPath(bound.Path, bound.Type); err != nil {
 		err = fmt.Errorf("persistent volume at %s: %w", bound.Path, err)
 		if found && bound.Host {
@@ -207,7 +207,7 @@ func (b *boundVolume) take(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim)
 			b.Type = *pv.Spec.HostPath.Type
 		}
 	case pv.Spec.Local != nil:
-		b.Path, b.Type, b.local = pv.Spec.Local.Path, v1.HostPathDirectory, true
+		b.Path, b.Type, b.Local = pv.Spec.Local.Path, v1.HostPathDirectory, true
 	default:
 		return fmt.Errorf("%w: persistent volume of type %s", ErrUnsupported, typeOfPersistent(pv))
 	}

@@ -20,7 +20,7 @@ import (
 // then there is a warning if it is of another group. The path of the volume is locked.
 func (p Claim) give(ctx context.Context, req SetUpRequest, b boundVolume) error {
 	a := accessOf(req.Pod)
-	if !b.local || a.gid < 0 {
+	if !b.Local || a.gid < 0 {
 		return nil
 	}
 	others, err := othersHave(req.StateDir, b.Path)
