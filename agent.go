@@ -60,7 +60,7 @@ func New(opts Options) (*Agent, error) {
 	opts.PodLogsDir = host.PodLogsDir
 	a := &Agent{opts: opts, log: opts.Logger}
 	a.busy.Store(true) // an earlier agent may have left something behind
-	if err := a.compose(host); err != nil {
+	if err := a.compose(host, hostIPs(opts)); err != nil {
 		return nil, fmt.Errorf("kubeletkit: %w", err)
 	}
 	return a, nil
@@ -241,10 +241,3 @@ func outlive(ctx context.Context, part string, run func(context.Context) error) 
 }
 
 func (a *Agent) named(part string) logr.Logger { return a.log.WithName(part) }
-
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
-}

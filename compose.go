@@ -29,10 +29,10 @@ import (
 
 // compose builds the parts in the order of [Parts], and the loop over them.
 // examples/compose does the same by hand.
-func (a *Agent) compose(host *runtime.Host) error {
+func (a *Agent) compose(host *runtime.Host, hostIPs func() []string) error {
 	p := &a.parts
 	*p = Parts{
-		Runtime: a.opts.Runtime, Host: host, PodsDir: filepath.Join(a.opts.RootDir, "pods"), Event: a.eventHook(),
+		Runtime: a.opts.Runtime, Host: host, HostIPs: hostIPs, PodsDir: filepath.Join(a.opts.RootDir, "pods"), Event: a.eventHook(),
 		NetworkReady: a.networkReady, Gone: a.removable,
 		// The workers are built after the parts that call this, and none calls it before Run.
 		MayRun: func(uid types.UID) bool { return p.PodWorkers.State(uid).CouldHaveRunningContainers() },
@@ -187,7 +187,7 @@ func (a *Agent) buildStatus(p *Parts) error {
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
 	probes, err := prober.New(p.Runtime, p.Cache, prober.Options{
-		HostIP: first(p.Host.IPs), Handlers: a.opts.Probes, Event: p.Event, Record: p.Record, Metrics: a.opts.Metrics.Prober, Logger: a.named("prober"),
+		HostIPs: p.HostIPs, Handlers: a.opts.Probes, Event: p.Event, Record: p.Record, Metrics: a.opts.Metrics.Prober, Logger: a.named("prober"),
 	})
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	syncer, err := podsync.New(
 		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober},
 		podsync.Options{
-			PodsDir: p.PodsDir, Host: p.Host, Objects: p.Objects, PullSecrets: a.opts.PullSecrets, ServiceEnv: a.opts.ServiceEnv,
+			PodsDir: p.PodsDir, Host: p.Host, HostIPs: p.HostIPs, Objects: p.Objects, PullSecrets: a.opts.PullSecrets, ServiceEnv: a.opts.ServiceEnv,
 			Removed: func(uid types.UID) bool {
 				// The sandboxes of a pod that is deleted in the API are removed when it has finished,
 				// see removable.

@@ -5,16 +5,18 @@ import (
 	"net"
 	"os"
 	goruntime "runtime"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/kubeletkit/kubeletkit/internal/hostips"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // DetectHost returns what it finds of the machine: its name, its address on the interface
-// of the default route (loopback where there is none), its processors and memory, its
+// of the default route (none while there is no route), its processors and memory, its
 // resolver, the release of its kernel, and whether it has AppArmor.
 func DetectHost() (*runtime.Host, error) {
 	name, err := os.Hostname()
@@ -24,11 +26,7 @@ func DetectHost() (*runtime.Host, error) {
 	h := &runtime.Host{Hostname: name, KernelRelease: kernelRelease(), AppArmor: hasAppArmor(), Allocatable: v1.ResourceList{
 		v1.ResourceCPU: *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
 	}}
-	ip, err := utilnet.ChooseHostInterface()
-	if err != nil || ip == nil {
-		ip = net.IPv4(127, 0, 0, 1)
-	}
-	h.IPs = []string{ip.String()}
+	h.IPs, _ = routeIPs(nil) // unknown while there is no route
 	if total, err := totalMemory(); err == nil {
 		h.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
 	}
@@ -39,4 +37,34 @@ func DetectHost() (*runtime.Host, error) {
 		return nil, err
 	}
 	return h, nil
+}
+
+// DetectHostIPs returns a function for [Options].HostIPs: it returns the address of the machine
+// on the interface of the default route, and none until there is a route. While there is no
+// route any more, it returns the last address. It looks again after 10 s, and while the address
+// is unknown after 1 s. preferred is an address of the preferred family; nil means IPv4.
+func DetectHostIPs(preferred net.IP) func() []string {
+	return hostips.Cached(func() ([]string, error) { return routeIPs(preferred) })
+}
+
+// routeIPs returns the address on the interface of the default route.
+func routeIPs(preferred net.IP) ([]string, error) {
+	ip, err := utilnet.ResolveBindAddress(preferred)
+	if err != nil {
+		return nil, err
+	}
+	return []string{ip.String()}, nil
+}
+
+// hostIPs returns the function that has the addresses of the node.
+func hostIPs(opts Options) func() []string {
+	switch {
+	case opts.HostIPs != nil:
+		return opts.HostIPs
+	case opts.Host != nil && len(opts.Host.IPs) > 0:
+		given := slices.Clone(opts.Host.IPs)
+		return func() []string { return given }
+	default:
+		return DetectHostIPs(nil)
+	}
 }

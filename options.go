@@ -141,6 +141,13 @@ type Options struct {
 	Metrics Metrics
 	// Host describes the machine to pods. nil: the result of [DetectHost].
 	Host *runtime.Host
+	// HostIPs returns the addresses of the node as they are now, as Host.IPs has them, and none
+	// while they are unknown. It takes the place of Host.IPs. It is called for each status, sync
+	// and probe, so it must be fast, and safe for concurrent use. nil: Host.IPs, and if that is
+	// empty or Host is nil, the result of [DetectHostIPs]. A changed address is in the statuses
+	// of pods with their next sync, after SyncFrequency at the latest; with [Agent.Sync] it is
+	// there at once.
+	HostIPs func() []string
 	// Logger of the agent; each part gets it under a name of its own.
 	Logger logr.Logger
 

@@ -27,6 +27,9 @@ type Parts struct {
 	// Runtime and Host are those of [Options]; a Host that was nil there was detected.
 	Runtime runtime.Runtime
 	Host    *runtime.Host
+	// HostIPs returns the addresses of the node as they are now. Host.IPs are those that were
+	// known when the agent was made. It is not nil.
+	HostIPs func() []string
 	// PodsDir is the directory that has a directory for each pod.
 	PodsDir string
 	// Event merges repeats and passes events on to [Options].Event. It is not nil.

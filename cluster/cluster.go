@@ -68,6 +68,7 @@ type Node struct {
 	bundles      *trustbundles.Bundles
 	classes      *runtimeclass.Classes
 	node         *node.Node
+	hostIPs      *hostIPs
 	local        *v1.Node
 	// imagesChanged is called when an image was pulled; nil if images are not reported.
 	imagesChanged func()

@@ -38,6 +38,9 @@ import (
 //     NodeLabels, if it is nil, has the labels of the node object.
 //   - Admit gets the checks of the node, as the last ones. They replace the limits of resources
 //     and of the number of pods in Limits, which become those of the node object.
+//   - HostIPs has the addresses of the node object, the internal ones before the external ones. While
+//     it has none, they are those of Config.Node.Addresses if that is a node.HostAddresses, the
+//     default, and otherwise those that the options had.
 //
 // After it the caller may wrap what it has set. Host is detected if it is nil.
 func (n *Node) Configure(opts *kubeletkit.Options) error {
@@ -50,6 +53,7 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	if opts.RootDir == "" {
 		opts.RootDir = kubeletkit.DefaultRootDir
 	}
+	n.buildHostIPs(opts)
 	if opts.Host == nil {
 		host, err := kubeletkit.DetectHost()
 		if err != nil {
@@ -190,8 +194,11 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	o.ReadyChecks = append(slices.Clone(o.ReadyChecks), n.runtimeReady)
 	n.local = localNode(opts, o)
 	var err error
-	n.node, err = node.New(n.clients.node, n.config.NodeName, o)
-	return err
+	if n.node, err = node.New(n.clients.node, n.config.NodeName, o); err != nil {
+		return err
+	}
+	n.node.OnChange(n.addressesChanged)
+	return nil
 }
 
 // limited has what the options of the agent make allocatable.

@@ -24,7 +24,8 @@ import (
 
 func TestAStatusIsMadeAnewOnlyFromSomethingNew(t *testing.T) {
 	w := &world{}
-	s := newSyncer(t, w, podsync.Options{})
+	ips := []string{"192.0.2.1"}
+	s := newSyncer(t, w, podsync.Options{HostIPs: func() []string { return ips }})
 	pod, seen := makePod(), observed(runtime.ContainerRunning, 0)
 	made := func(typ podworkers.UpdateType) int {
 		t.Helper()
@@ -32,6 +33,7 @@ func TestAStatusIsMadeAnewOnlyFromSomethingNew(t *testing.T) {
 		_, err := s.SyncPod(t.Context(), typ, pod, seen)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"set up volumes", "sync web"}, w.calls, "all else is looked at each time")
+		assert.Equal(t, ips, w.host.IPs, "what the runtime gets")
 		return len(w.history)
 	}
 	assert.Equal(t, 1, made(podworkers.Create))
@@ -45,6 +47,11 @@ func TestAStatusIsMadeAnewOnlyFromSomethingNew(t *testing.T) {
 	pod.Generation++
 	assert.Equal(t, 1, made(podworkers.Change), "the pod has changed")
 	assert.Equal(t, pod.Generation, w.last().ObservedGeneration)
+	assert.Equal(t, 0, made(podworkers.Sync))
+
+	ips = []string{"192.0.2.2"}
+	assert.Equal(t, 1, made(podworkers.Sync), "the host has another address")
+	assert.Equal(t, "192.0.2.2", w.last().HostIP)
 	assert.Equal(t, 0, made(podworkers.Sync))
 
 	w.sync.Waiting = map[string]v1.ContainerStateWaiting{"main": {Reason: "CrashLoopBackOff"}}

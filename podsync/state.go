@@ -55,9 +55,10 @@ type podState struct {
 	mu sync.Mutex
 	// gone means that the incarnation has ended; the status is not set any more.
 	gone bool
-	// last and override are the inputs of the latest status. last.pod is nil if there is
-	// none.
+	// last, override and host, with the addresses, are the inputs of the latest status. last.pod
+	// is nil if there is none.
 	last     inputs
+	host     *runtime.Host
 	override func(*v1.PodStatus)
 	// waiting has the waiting reasons that the last SyncPod returned.
 	waiting map[string]v1.ContainerStateWaiting
@@ -101,11 +102,12 @@ func (s *Syncer) setStatus(st *podState, in inputs, override func(*v1.PodStatus)
 
 // generate generates the status from the state, and sets it. st.mu is held.
 func (s *Syncer) generate(st *podState) v1.PodStatus {
+	st.host = s.currentHost()
 	in := status.Input{
 		Pod:         st.last.pod,
 		Runtime:     st.last.observed,
 		Waiting:     st.waiting,
-		HostIPs:     s.opts.Host.IPs,
+		HostIPs:     st.host.IPs,
 		Now:         time.Now(),
 		Terminating: st.last.phase >= phaseTerminating,
 		Terminated:  st.last.phase >= phaseTerminated,
@@ -147,7 +149,7 @@ func (s *Syncer) RefreshStatus(uid types.UID) {
 // sync.
 func (s *Syncer) unchangedStatus(st *podState, in inputs) (v1.PodStatus, bool) {
 	st.mu.Lock()
-	same := st.last == in && s.resizePending(in.pod) == st.resize.pending
+	same := st.last == in && st.host == s.currentHost() && s.resizePending(in.pod) == st.resize.pending
 	st.mu.Unlock()
 	if !same || in.observed == nil || hasProbes(s.probes(), in.pod) {
 		return v1.PodStatus{}, false

@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -84,6 +86,9 @@ type Options struct {
 	PodsDir string
 	// Host describes the machine to pods. Required.
 	Host *runtime.Host
+	// HostIPs returns the addresses of the node as they are now, none while they are unknown, in
+	// place of Host.IPs. It must be fast, and safe for concurrent use. nil: Host.IPs.
+	HostIPs func() []string
 	// Objects returns the secrets and config maps that pods refer to. nil: there are
 	// none.
 	Objects runtime.Objects
@@ -121,6 +126,8 @@ type Syncer struct {
 	log  logr.Logger
 	// id is random. It differs from those of the Syncers of earlier agents.
 	id string
+	// host is Options.Host with the newest known addresses. It is replaced when they change.
+	host atomic.Pointer[runtime.Host]
 	// subPath is the method of the volumes, bound once.
 	subPath func(context.Context, runtime.SubPath) (string, error)
 	// measured are the pods with limits, from their first SyncPod to SyncTerminatedPod.
@@ -157,11 +164,30 @@ func New(deps Deps, opts Options) (*Syncer, error) {
 	if opts.PullSecrets == nil {
 		opts.PullSecrets = pullSecrets(opts.Objects, opts.Event)
 	}
-	return &Syncer{
+	s := &Syncer{
 		deps: deps, opts: opts, log: opts.Logger, id: strconv.FormatUint(rand.Uint64(), 36),
 		subPath: deps.Volumes.SubPath, pods: map[types.UID]*podState{},
 		measured: measurements{wake: make(chan struct{}, 1)},
-	}, nil
+	}
+	s.host.Store(opts.Host)
+	return s, nil
+}
+
+// currentHost returns the host with the addresses that it has now. As long as they do not
+// change, it is the same pointer.
+func (s *Syncer) currentHost() *runtime.Host {
+	known := s.host.Load()
+	if s.opts.HostIPs == nil {
+		return known
+	}
+	ips := s.opts.HostIPs()
+	if slices.Equal(ips, known.IPs) {
+		return known
+	}
+	now := *known
+	now.IPs = slices.Clone(ips)
+	s.host.Store(&now)
+	return &now
 }
 
 // PodDir returns the directory of the pod with that UID.
@@ -272,7 +298,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		Volumes:      volumes,
 		SubPath:      s.subPath,
 		Dir:          dir,
-		Host:         s.opts.Host,
+		Host:         s.currentHost(),
 		Event:        s.opts.Event,
 		Record:       s.opts.Record,
 		SandboxReady: st.sandboxReady,

@@ -40,6 +40,7 @@ type world struct {
 	// sandbox is reported by SyncPod; during is called in SyncPod and KillPod.
 	sandbox *runtime.SandboxStatus
 	during  func()
+	host    *runtime.Host // what SyncPod got
 }
 
 func (w *world) note(format string, args ...any) {
@@ -48,6 +49,7 @@ func (w *world) note(format string, args ...any) {
 
 func (w *world) SyncPod(_ context.Context, req runtime.PodSync) (runtime.SyncResult, error) {
 	w.note("sync %s", req.Pod.Name)
+	w.host = req.Host
 	if w.sandbox != nil {
 		req.SandboxReady(*w.sandbox)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -432,6 +433,30 @@ func TestTargetAddress(t *testing.T) {
 			assert.Equal(t, tc.want, seen[0].Address, "%+v", tc)
 		})
 	}
+}
+
+// A pod on the host's network is probed at the address that the host has at that time.
+func TestTargetAddressOfAHostThatGetsAnAddress(t *testing.T) {
+	var ips atomic.Pointer[[]string]
+	ips.Store(new([]string))
+	h := &modbus{}
+	scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}, HostIPs: func() []string { return *ips.Load() }}, func(s *harness) {
+		pod := annotated("1", v1.Container{})
+		pod.Spec.HostNetwork = true
+		s.AddPod(pod)
+		s.setStatus("u1", runtime.PodStatus{Containers: []runtime.ContainerStatus{*instance("1", runtime.ContainerRunning, time.Now())}})
+		s.Notify("u1")
+		s.pass(time.Second)
+		seen := h.targets()
+		require.NotEmpty(t, seen)
+		assert.Equal(t, "127.0.0.1", seen[len(seen)-1].Address, "no address is known")
+		for _, ip := range []string{"192.0.2.1", "192.0.2.2"} {
+			ips.Store(&[]string{ip})
+			s.pass(time.Minute)
+			seen = h.targets()
+			assert.Equal(t, ip, seen[len(seen)-1].Address)
+		}
+	})
 }
 
 func TestNilHandler(t *testing.T) {

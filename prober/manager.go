@@ -26,6 +26,10 @@ type Options struct {
 	// with addresses of both families, the address of HostIP's family is used.
 	// Default: 127.0.0.1.
 	HostIP string
+	// HostIPs returns the addresses of the node as they are now; the first one takes the place
+	// of HostIP. It is called for each attempt, so it must be fast, and safe for concurrent use.
+	// If it is nil or returns none, HostIP is used.
+	HostIPs func() []string
 	// UserAgent of HTTP and gRPC checks. Default: "kube-probe/1.36", since
 	// applications recognize probes by that prefix.
 	UserAgent string
@@ -53,6 +57,7 @@ type Manager struct {
 	status   StatusReader
 	handlers chain
 	hostIP   string
+	hostIPs  func() []string // nil: hostIP
 	jitter   func() float64
 	event    runtime.EventFunc
 	record   runtime.RecordFunc
@@ -128,6 +133,7 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
 		status:   pods,
 		handlers: newChain(opts.Handlers, DefaultHandlers(rt, opts.UserAgent)),
 		hostIP:   opts.HostIP,
+		hostIPs:  opts.HostIPs,
 		jitter:   opts.Jitter,
 		event:    opts.Event,
 		record:   opts.Record,
@@ -139,6 +145,16 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
 		states:   map[runtime.ContainerID]*state{},
 		unsent:   map[resultKey]runtime.ProbeResult{},
 	}, nil
+}
+
+// hostAddress returns the address of the node as it is now.
+func (m *Manager) hostAddress() string {
+	if m.hostIPs != nil {
+		if ips := m.hostIPs(); len(ips) > 0 {
+			return ips[0]
+		}
+	}
+	return m.hostIP
 }
 
 // Run implements [ProbeManager].

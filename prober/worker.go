@@ -163,7 +163,7 @@ func (w *worker) attempt(ctx context.Context) {
 		Kind:        w.ref.Kind,
 		Probe:       p.spec,
 		Timeout:     w.tracker.timeout,
-		Address:     podAddress(pod, ips, w.m.hostIP),
+		Address:     podAddress(pod, ips, w.m.hostAddress()),
 	}
 
 	ctx, cancel := context.WithCancel(ctx)

@@ -237,7 +237,8 @@ type Host struct {
 	NodeName string
 	Hostname string
 	// IPs are the addresses of the node: the primary one, and then, on a dual-stack
-	// node, one of the other family.
+	// node, one of the other family. They are empty while they are unknown. In a call of a
+	// runtime they are those at the time of the call.
 	IPs []string
 	// Allocatable is the value of a resourceFieldRef to a limit that a container does
 	// not have.

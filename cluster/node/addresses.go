@@ -39,6 +39,23 @@ var _ Addresses = (*HostAddresses)(nil)
 // NodeAddresses implements [Addresses]. It reads the interfaces each time, since addresses
 // change.
 func (h *HostAddresses) NodeAddresses(context.Context) ([]v1.NodeAddress, error) {
+	return h.addresses()
+}
+
+// HostIPs returns the internal addresses of NodeAddresses, for the pods of a node that has no
+// node object yet. There are none if the cloud provider has them. It is safe for concurrent use.
+func (h *HostAddresses) HostIPs() ([]string, error) {
+	addresses, err := h.addresses()
+	var ips []string
+	for _, a := range addresses {
+		if a.Type == v1.NodeInternalIP {
+			ips = append(ips, a.Address)
+		}
+	}
+	return ips, err
+}
+
+func (h *HostAddresses) addresses() ([]v1.NodeAddress, error) {
 	hostname := v1.NodeAddress{Type: v1.NodeHostName, Address: h.Hostname}
 	var given []net.IP
 	for _, ip := range h.IPs {

@@ -85,6 +85,10 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 	if err != nil {
 		return none, err
 	}
+	ips, err := hostIPs(s)
+	if err != nil {
+		return none, err
+	}
 	sources, objects, err := podSources(s, h.problem, log)
 	if err != nil {
 		return none, err
@@ -104,6 +108,7 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 		Event:                h.event,
 		Metrics:              h.metrics,
 		Host:                 host,
+		HostIPs:              ips,
 		Limits:               syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())},
 		SyncFrequency:        s.SyncFrequency.Duration,
 		AllowedUnsafeSysctls: s.AllowedUnsafeSysctls,

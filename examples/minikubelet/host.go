@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
-
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"net"
 
 	"github.com/kubeletkit/kubeletkit"
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
@@ -27,17 +25,11 @@ func detectHost(s *config.Settings, nodeName string) (*runtime.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ips []string
-	for _, ip := range given {
-		if ip.IsUnspecified() { // only the family is given
-			if ip, err = utilnet.ResolveBindAddress(ip); err != nil {
-				return nil, fmt.Errorf("--node-ip %s: %w", s.NodeIP, err)
-			}
+	if len(given) > 0 && !given[0].IsUnspecified() {
+		h.IPs = nil
+		for _, ip := range given {
+			h.IPs = append(h.IPs, ip.String())
 		}
-		ips = append(ips, ip.String())
-	}
-	if len(ips) > 0 {
-		h.IPs = ips
 	}
 	reserved, err := s.Reserved()
 	if err != nil {
@@ -45,4 +37,19 @@ func detectHost(s *config.Settings, nodeName string) (*runtime.Host, error) {
 	}
 	h.Allocatable, err = clusternode.Allocatable(h.Allocatable, reserved, s.EvictionHard)
 	return h, err
+}
+
+// hostIPs returns the function that has the addresses of the node; nil if they are given.
+func hostIPs(s *config.Settings) (func() []string, error) {
+	given, err := s.NodeIPs()
+	if err != nil {
+		return nil, err
+	}
+	var preferred net.IP
+	if len(given) > 0 {
+		if preferred = given[0]; !preferred.IsUnspecified() {
+			return nil, nil
+		}
+	}
+	return kubeletkit.DetectHostIPs(preferred), nil
 }

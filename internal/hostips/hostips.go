@@ -1,0 +1,51 @@
+// Package hostips finds the addresses of the machine at each use, without a look at the machine
+// each time.
+package hostips
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	maxAge     = 10 * time.Second // kubelet: nodeStatusUpdateFrequency, its period of looks
+	unknownAge = time.Second      // while there is no address
+)
+
+// Cached returns a function that returns the addresses that find has found, without those of
+// the loopback interface. It calls find again when the result is 10 s old, or 1 s if it had no
+// address. While find fails or finds none, the last addresses are kept. The function is safe for
+// concurrent use. The slice that it returns must not be changed.
+func Cached(find func() ([]string, error)) func() []string {
+	var (
+		mu    sync.Mutex
+		known []string
+		due   time.Time
+	)
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		now := time.Now()
+		if now.Before(due) {
+			return known
+		}
+		if found, err := find(); err == nil {
+			found = slices.DeleteFunc(found, isLoopback)
+			if len(found) > 0 && !slices.Equal(found, known) {
+				known = found
+			}
+		}
+		due = now.Add(maxAge)
+		if len(known) == 0 {
+			due = now.Add(unknownAge)
+		}
+		return known
+	}
+}
+
+func isLoopback(ip string) bool {
+	addr, err := netip.ParseAddr(ip)
+	return err == nil && addr.Unmap().IsLoopback()
+}
