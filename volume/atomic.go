@@ -174,8 +174,8 @@ func (w *writer) list() ([]fs.DirEntry, error) {
 	return dir.ReadDir(-1)
 }
 
-// holds reports whether the directory has the files of the payload, with their content,
-// and no others. What cannot be read is to be written again.
+// holds reports whether the directory has the files of the payload, with their content, modes,
+// owners and group, and no others. What cannot be read is to be written again.
 func (w *writer) holds(name string, p payload) bool {
 	if name == "" {
 		return false
@@ -185,8 +185,14 @@ func (w *writer) holds(name string, p payload) bool {
 		return false
 	}
 	defer func() { _ = dir.Close() }()
+	made, err := dir.Stat(".")
+	if err != nil {
+		return false
+	}
+	writer, _ := ownerOf(made)
 	for name, f := range p {
-		if !sameContent(dir, name, f.data) {
+		info, err := dir.Lstat(name)
+		if err != nil || !w.granted(info, f, writer) || !sameContent(dir, name, info, f.data) {
 			return false
 		}
 	}
@@ -200,10 +206,36 @@ func (w *writer) holds(name string, p payload) bool {
 	return err == nil && files == len(p)
 }
 
+// grants returns the mode, the owner and the group of a file; -1 leaves those of this process.
+func (w *writer) grants(f file) (mode fs.FileMode, uid, gid int) {
+	mode, uid = f.mode, -1
+	if f.owner != nil {
+		uid = int(*f.owner)
+	}
+	if w.gid >= 0 {
+		mode |= 0o440
+	}
+	return mode, uid, w.gid
+}
+
+// granted reports whether a file has what writeFile has granted. writer is the user that a file
+// without an owner belongs to. The group of a file without fsGroup may be any: the file has that
+// of its directory if the pod had an fsGroup before.
+func (w *writer) granted(info fs.FileInfo, f file, writer int) bool {
+	uid, gid := ownerOf(info)
+	if uid < 0 {
+		return true // there are no owners here
+	}
+	mode, wantUID, wantGID := w.grants(f)
+	if wantUID < 0 {
+		wantUID = writer
+	}
+	return info.Mode().Perm() == mode && uid == wantUID && (wantGID < 0 || gid == wantGID)
+}
+
 // sameContent reports whether the file is a regular one with that content.
-func sameContent(dir *os.Root, name string, data []byte) bool {
-	info, err := dir.Lstat(name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(data)) {
+func sameContent(dir *os.Root, name string, info fs.FileInfo, data []byte) bool {
+	if !info.Mode().IsRegular() || info.Size() != int64(len(data)) {
 		return false
 	}
 	f, err := dir.Open(name)
@@ -307,15 +339,9 @@ func (w *writer) writeFile(dir *os.Root, name string, f file) (err error) {
 	if _, err := out.Write(f.data); err != nil {
 		return err
 	}
-	uid, mode := -1, f.mode
-	if f.owner != nil {
-		uid = int(*f.owner)
-	}
-	if w.gid >= 0 {
-		mode |= 0o440
-	}
-	if uid >= 0 || w.gid >= 0 {
-		if err := out.Chown(uid, w.gid); err != nil {
+	mode, uid, gid := w.grants(f)
+	if uid >= 0 || gid >= 0 {
+		if err := out.Chown(uid, gid); err != nil {
 			return err
 		}
 	}

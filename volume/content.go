@@ -126,10 +126,10 @@ func (c content) setUp(ctx context.Context, req SetUpRequest, build func() (payl
 // place brings the files of the volume to the payload.
 func (c content) place(ctx context.Context, req SetUpRequest, files payload) error {
 	nested := nestedMountPoints(req.Pod, req.Volume.Name)
-	if c.seen.same(req.Dir, files, nested) {
+	access := accessOf(req.Pod)
+	if c.seen.same(req.Dir, files, access.gid, nested) {
 		return nil
 	}
-	access := accessOf(req.Pod)
 	if err := c.step("make the volume"); err != nil {
 		return err
 	}
@@ -156,10 +156,10 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
 		}
 	}
-	state, _, _ := c.seen.state(req.Dir, files, nested)
+	state, _, _ := c.seen.state(req.Dir, files, access.gid, nested)
 	changed, err := w.write(files)
 	if err == nil && !changed {
-		c.seen.note(req.Dir, files, nested, state)
+		c.seen.note(req.Dir, files, access.gid, nested, state)
 	}
 	return err
 }

@@ -10,13 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupOf returns the group of the file.
-func groupOf(info fs.FileInfo) (gid int, ok bool) {
+// ownerOf returns the user and the group that a file belongs to, -1 if they are not known.
+func ownerOf(info fs.FileInfo) (uid, gid int) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, false
+		return -1, -1
 	}
-	return int(st.Gid), true
+	return int(st.Uid), int(st.Gid)
+}
+
+// groupOf returns the group of the file.
+func groupOf(info fs.FileInfo) (gid int, ok bool) {
+	_, gid = ownerOf(info)
+	return gid, gid >= 0
 }
 
 // giveTree gives a directory and all below it to the group, which may read and write the

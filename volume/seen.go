@@ -14,7 +14,7 @@ import (
 const settled = 50 * time.Millisecond
 
 // seen remembers volumes whose files were compared with their payload and found the same, so
-// that the next sync of an idle pod reads no files. For each volume it has a hash of the payload and of
+// that the next sync of an idle pod reads no files. For each volume it has a hash of the payload, of its group and of
 // the inode, the mode, the size and the time of change of each file. Nothing depends on it: a volume
 // that it does not have, or whose hash differs, is compared again.
 type seen struct {
@@ -31,8 +31,8 @@ func newSeen() *seen {
 	return &seen{seed: maphash.MakeSeed(), settled: settled, states: map[uint64]uint64{}}
 }
 
-// same reports whether the volume is as it was when it was noted with this payload.
-func (s *seen) same(dir string, p payload, nested []string) bool {
+// same reports whether the volume is as it was when it was noted with this payload and group.
+func (s *seen) same(dir string, p payload, gid int, nested []string) bool {
 	if s == nil {
 		return false
 	}
@@ -42,17 +42,17 @@ func (s *seen) same(dir string, p payload, nested []string) bool {
 	if !ok {
 		return false
 	}
-	now, _, ok := s.state(dir, p, nested)
+	now, _, ok := s.state(dir, p, gid, nested)
 	return ok && now == noted
 }
 
-// note remembers a volume that has the files of the payload. before is what state has returned before
+// note remembers a volume that has the files of the payload, in this group. before is what state has returned before
 // they were compared.
-func (s *seen) note(dir string, p payload, nested []string, before uint64) {
+func (s *seen) note(dir string, p payload, gid int, nested []string, before uint64) {
 	if s == nil {
 		return
 	}
-	state, changed, ok := s.state(dir, p, nested)
+	state, changed, ok := s.state(dir, p, gid, nested)
 	if !ok || state != before || time.Since(changed) < s.settled {
 		return
 	}
@@ -71,9 +71,9 @@ func (s *seen) forget(dir string) {
 	delete(s.states, maphash.String(s.seed, dir))
 }
 
-// state returns a hash of the payload and of the files, and when one of these changed last. It
+// state returns a hash of the payload, of its group and of the files, and when one of these changed last. It
 // fails if a file is missing.
-func (s *seen) state(dir string, p payload, nested []string) (state uint64, changed time.Time, ok bool) {
+func (s *seen) state(dir string, p payload, gid int, nested []string) (state uint64, changed time.Time, ok bool) {
 	if s == nil {
 		return 0, changed, false
 	}
@@ -104,6 +104,7 @@ func (s *seen) state(dir string, p payload, nested []string) (state uint64, chan
 			}
 			maphash.WriteComparable(&h, f.mode)
 			maphash.WriteComparable(&h, owner)
+			maphash.WriteComparable(&h, gid)
 			_, _ = h.Write(f.data) // it returns no error
 		}
 		state += h.Sum64()
