@@ -264,8 +264,20 @@ func (s *Syncer) exceeds(ctx context.Context, pod *v1.Pod, dir string, observed 
 	return message, err
 }
 
-// measuredPod reports whether the storage of the pod has to be measured. For kubelet, static
-// pods are critical, too.
+// measuredPod reports whether the storage of the pod has to be measured.
 func measuredPod(pod *v1.Pod) bool {
-	return (volume.HasSizeLimit(pod) || hasStorageLimit(pod)) && !runtime.HasCriticalPriority(pod)
+	return (volume.HasSizeLimit(pod) || hasStorageLimit(pod)) && !isSpared(pod)
+}
+
+// isSpared reports whether the pod is not evicted for its storage: a pod with the priority of the
+// system's classes, or a static pod with such a class. A static pod has no number for its priority,
+// since no API server has admitted it, and does not start again by itself after an eviction
+// (kubernetes#40573). kubelet spares all static pods. Here, they have limits: on a node without an
+// API server all pods are static.
+func isSpared(pod *v1.Pod) bool {
+	if runtime.HasCriticalPriority(pod) {
+		return true
+	}
+	class := pod.Spec.PriorityClassName
+	return runtime.IsStatic(pod) && (class == "system-node-critical" || class == "system-cluster-critical")
 }

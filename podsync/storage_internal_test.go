@@ -8,15 +8,31 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestCriticalPodsAreNotEvicted(t *testing.T) {
-	pod := testpod.New("web", testpod.Static)
-	assert.False(t, runtime.HasCriticalPriority(pod), "on a node without an API server all pods are static")
-	for priority, want := range map[int32]bool{0: false, 1_999_999_999: false, 2_000_000_000: true, 2_000_001_000: true} {
-		pod.Spec.Priority = &priority
-		assert.Equal(t, want, runtime.HasCriticalPriority(pod))
+	for name, tc := range map[string]struct {
+		source   string
+		class    string
+		priority *int32
+		want     bool
+	}{
+		"static":                                 {source: "file"},
+		"static, class of its own":               {source: "file", class: "high"},
+		"static, node critical":                  {source: "file", class: "system-node-critical", want: true},
+		"static, cluster critical":               {source: "http", class: "system-cluster-critical", want: true},
+		"static, critical priority":              {source: "file", priority: new(int32(2_000_000_000)), want: true},
+		"API server, no critical priority":       {source: "api", priority: new(int32(1_999_999_999))},
+		"API server, class without its priority": {source: "api", class: "system-node-critical", priority: new(int32(0))},
+		"API server, critical priority":          {source: "api", priority: new(int32(2_000_001_000)), want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := testpod.New("web", testpod.Source(tc.source), testpod.Container(v1.Container{
+				Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
+			}))
+			pod.Spec.PriorityClassName, pod.Spec.Priority = tc.class, tc.priority
+			assert.Equal(t, !tc.want, measuredPod(pod))
+		})
 	}
 }
 
