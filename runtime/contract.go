@@ -210,9 +210,6 @@ type Volume struct {
 	ReadOnly bool
 	// Relabel requests that the files get the container's SELinux label.
 	Relabel bool
-	// Owned means that the volume belongs to this pod alone. Sub-paths that do not exist
-	// may be created in it.
-	Owned bool
 }
 
 // SubPath is a sub-path of a volume that a container mounts.

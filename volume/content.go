@@ -108,7 +108,7 @@ type content struct {
 
 // setUp makes the volume ready with the files that build returns.
 func (c content) setUp(ctx context.Context, req SetUpRequest, build func() (payload, error)) (runtime.Volume, error) {
-	ready := runtime.Volume{HostPath: req.Dir, ReadOnly: true, Relabel: true, Owned: true}
+	ready := runtime.Volume{HostPath: req.Dir, ReadOnly: true, Relabel: true}
 	files, err := build()
 	if err == nil {
 		err = c.place(ctx, req, files)

@@ -135,7 +135,7 @@ func TestContentFollowsItsSources(t *testing.T) {
 	ready, err := m.SetUp(t.Context(), p, dir)
 	require.NoError(t, err)
 	assert.Equal(t, kruntime.Volume{
-		HostPath: filepath.Join(dir, "volumes", "kubernetes.io~configmap", "conf"), ReadOnly: true, Relabel: true, Owned: true,
+		HostPath: filepath.Join(dir, "volumes", "kubernetes.io~configmap", "conf"), ReadOnly: true, Relabel: true,
 	}, ready["conf"])
 	assert.Equal(t, map[string]string{"a": "-rw-r--r-- 1"}, in(t, ready["conf"].HostPath, "a"))
 	assert.Equal(t, map[string]string{"password": "-r-------- p"}, in(t, ready["db"].HostPath, "password"))

@@ -55,7 +55,7 @@ func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 			return runtime.Volume{}, fmt.Errorf("emptyDir on huge pages: %w", err)
 		}
 	}
-	return runtime.Volume{HostPath: dir, Relabel: true, Owned: true}, nil
+	return runtime.Volume{HostPath: dir, Relabel: true}, nil
 }
 
 // TearDown unmounts the directory; the manager removes it.

@@ -98,7 +98,7 @@ func (d *disk) SetUp(ctx context.Context, req volume.SetUpRequest) (kruntime.Vol
 			}
 		}
 	}
-	return kruntime.Volume{HostPath: req.Dir, Owned: true}, d.step("mounted")
+	return kruntime.Volume{HostPath: req.Dir}, d.step("mounted")
 }
 
 func (d *disk) TearDown(_ context.Context, req volume.TearDownRequest) error {

@@ -83,7 +83,7 @@ func (p *Plugin) SetUp(ctx context.Context, req volume.SetUpRequest) (runtime.Vo
 	if err != nil {
 		return runtime.Volume{}, err
 	}
-	return runtime.Volume{HostPath: req.Dir, Owned: true}, nil
+	return runtime.Volume{HostPath: req.Dir}, nil
 }
 
 // TearDown implements [volume.Plugin].
@@ -134,7 +134,7 @@ func (m *Volumes) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 	out := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
 		name := pod.Spec.Volumes[i].Name
-		out[name] = runtime.Volume{HostPath: filepath.Join(podDir, "volumes", "fake", name), Owned: true}
+		out[name] = runtime.Volume{HostPath: filepath.Join(podDir, "volumes", "fake", name)}
 	}
 	err := m.Do(ctx, calls.Call{Method: SetUp, Pods: []runtime.PodRef{runtime.RefOf(pod)}}, func() error {
 		m.mu.Lock()

@@ -54,8 +54,8 @@ func TestPluginWithTheManager(t *testing.T) {
 		got, err := m.SetUp(t.Context(), web, dir)
 		require.NoError(t, err)
 		assert.Equal(t, map[string]runtime.Volume{
-			"data": {HostPath: filepath.Join(dir, "volumes", "example.com~disk", "data"), Owned: true},
-			"tmp":  {HostPath: filepath.Join(dir, "volumes", "example.com~rest", "tmp"), Owned: true},
+			"data": {HostPath: filepath.Join(dir, "volumes", "example.com~disk", "data")},
+			"tmp":  {HostPath: filepath.Join(dir, "volumes", "example.com~rest", "tmp")},
 		}, got)
 		assert.Equal(t, []string{"SetUp default/web data", "SetUp default/web data"}, disk.Transcript(web.UID))
 		assert.Equal(t, []string{"uid-web/data"}, disk.Up())
@@ -87,7 +87,7 @@ func TestVolumes(t *testing.T) {
 	web, db := makePod("web", nfs("data")), makePod("db")
 	got, err := m.SetUp(ctx, web, "dir")
 	require.NoError(t, err)
-	assert.Equal(t, runtime.Volume{HostPath: filepath.Join("dir", "volumes", "fake", "data"), Owned: true}, got["data"])
+	assert.Equal(t, runtime.Volume{HostPath: filepath.Join("dir", "volumes", "fake", "data")}, got["data"])
 	_, err = m.SetUp(ctx, web, "dir")
 	require.NoError(t, err)
 	busy := errors.New("device busy")

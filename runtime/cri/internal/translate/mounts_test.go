@@ -15,7 +15,7 @@ import (
 
 func withMount(m v1.VolumeMount) func(*Container) {
 	return func(c *Container) {
-		c.Volumes = map[string]runtime.Volume{"data": {HostPath: "/vol/data", Relabel: true, Owned: true}}
+		c.Volumes = map[string]runtime.Volume{"data": {HostPath: "/vol/data", Relabel: true}}
 		m.Name = "data"
 		c.Spec.VolumeMounts = append(c.Spec.VolumeMounts, m)
 	}
