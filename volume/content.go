@@ -48,6 +48,8 @@ type Sources struct {
 	event runtime.EventFunc
 	// seen are the volumes that need no comparison. nil: all do.
 	seen *seen
+	// onDisk is called if files that belong in memory are written to disk. nil: nothing is.
+	onDisk func(error)
 }
 
 func (s Sources) step(step string) error {
@@ -143,6 +145,9 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 		err := ensureTmpfs(req.Dir, memorySize(req.Pod, nil, c.Allocatable), access)
 		if err != nil && (c.noDisk || !errors.Is(err, syscall.EPERM) && !errors.Is(err, errors.ErrUnsupported)) {
 			return err
+		}
+		if err != nil && c.onDisk != nil {
+			c.onDisk(err)
 		}
 	}
 	w, err := openWriter(req.Dir, access)

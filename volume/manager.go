@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -58,6 +59,12 @@ func New(opts Options) (*Manager, error) {
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
 		src.seen, src.paths, src.event = newSeen(), newPathLocks(), opts.Event
+		var once sync.Once
+		src.onDisk = func(err error) {
+			once.Do(func() {
+				opts.Logger.Info("Secrets and tokens of pods are on disk, since no file system in memory can be mounted", "reason", err.Error())
+			})
+		}
 		plugins = append(plugins, HostPath{}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Claim{src}, Image{})
 	}
 	seen := map[string]bool{}
