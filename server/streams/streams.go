@@ -209,7 +209,7 @@ func (h *Handlers) PortForward(w http.ResponseWriter, req *http.Request) {
 		defer conn.Close()
 		s.serveTunnel(w, req, func(ws *websocket.Conn) {
 			ended := make(chan struct{}, 2) // one value of each direction
-			go func() { _, _ = io.Copy(conn, ws); ended <- struct{}{} }()
+			go func() { _, _ = io.Copy(&backend{conn}, ws); ended <- struct{}{} }()
 			go func() { _, _ = io.Copy(ws, conn); ended <- struct{}{} }()
 			<-ended // SPDY ends its streams within the connection
 		})
