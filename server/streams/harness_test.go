@@ -139,6 +139,9 @@ func (m *machine) ForwardPort(ctx context.Context, sandbox string, port int32, c
 		<-ctx.Done()
 		return ctx.Err()
 	default:
+		// It returns when the client has the reply to the stream. The server of a runtime would reset
+		// the stream before that.
+		_, _ = conn.Write(nil)
 		return fmt.Errorf("connection to port %d refused", port)
 	}
 }

@@ -27,6 +27,19 @@ func (s *Server) Create(pod *v1.Pod) *v1.Pod {
 	return out
 }
 
+// Replace deletes what has the pod's name, without grace, and creates the pod, before anybody else
+// can.
+func (s *Server) Replace(pod *v1.Pod) *v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.delete(pod.Namespace, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	out, err := s.create(pod.DeepCopy(), pod.UID)
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
 // Get returns the pod, nil if there is none.
 func (s *Server) Get(namespace, name string) *v1.Pod {
 	s.mu.Lock()
