@@ -154,13 +154,17 @@ func TestKilled(t *testing.T) {
 	mountsOfOther, err := mountsBelow(other)
 	require.NoError(t, err)
 
-	recovers := func(setUp bool) {
+	recovers := func(setUp, anyTime bool) {
 		t.Helper()
-		// Whatever the process was doing, readers see all files of one version.
+		// Whatever the process was doing, readers see all files of one version. A process that was killed at
+		// any time may have been removing the files of the pod, which has no readers then.
 		for _, plugin := range []string{"kubernetes.io/configmap", "kubernetes.io/secret"} {
 			data := filepath.Join(PlaceOf(dir, plugin, map[string]string{"kubernetes.io/configmap": "config", "kubernetes.io/secret": "secret"}[plugin]).Dir, dataLink)
 			if a, err := os.ReadFile(filepath.Join(data, "a")); err == nil {
 				b, err := os.ReadFile(filepath.Join(data, "b"))
+				if anyTime && errors.Is(err, os.ErrNotExist) {
+					continue
+				}
 				if assert.NoError(t, err) {
 					assert.Equal(t, string(a), string(b))
 				}
@@ -194,7 +198,7 @@ func TestKilled(t *testing.T) {
 	}
 	steps := 0
 	for steps = 1; victim(t, dir, steps, 0); steps++ {
-		recovers(steps%2 == 0)
+		recovers(steps%2 == 0, false)
 		if t.Failed() {
 			t.Fatalf("killed at step %d", steps)
 		}
@@ -204,7 +208,7 @@ func TestKilled(t *testing.T) {
 	for i := range 20 {
 		after := time.Duration(rand.Int64N(int64(30 * time.Millisecond)))
 		victim(t, dir, 0, after)
-		recovers(i%2 == 0)
+		recovers(i%2 == 0, true)
 		if t.Failed() {
 			t.Fatalf("killed after %v", after)
 		}

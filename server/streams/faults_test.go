@@ -176,7 +176,9 @@ func TestRuntimeRestarts(t *testing.T) {
 		u := w.url(t, "/exec/default/web/main", url.Values{"command": {"hang"}, "output": {"1"}})
 		err := executor(t, websocket, u).StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: got})
 		if websocket {
-			require.ErrorContains(t, err, "the connection to the container runtime has ended")
+			// The server of the runtime may still send why the command ends before its connection is closed.
+			require.Error(t, err)
+			assert.Regexp(t, "the connection to the container runtime has ended|error executing command in container: context canceled", err.Error())
 		}
 		until(t, "the session ends", func() bool { return w.h.Sessions() == 0 })
 	}
