@@ -32,11 +32,8 @@ func (r *resizeState) follow(pod *v1.Pod) {
 	switch {
 	case !runtime.Resizable(pod):
 	case before == nil:
-		for _, c := range pod.Status.Conditions {
-			if c.Type == v1.PodResizeInProgress {
-				r.generation, r.problem = c.ObservedGeneration, c.Message
-			}
-		}
+		c := resize.Reported(pod, v1.PodResizeInProgress)
+		r.generation, r.problem = c.ObservedGeneration, c.Message
 		r.done = r.generation == 0 && pod.Status.ObservedGeneration == pod.Generation
 	case !resize.Same(before, pod):
 		r.generation, r.problem, r.done = pod.Generation, "", false

@@ -98,7 +98,7 @@ func (h *Handler) allocate(held, pod *v1.Pod) *v1.Pod {
 	p, pending := h.resizes.get(pod.UID)
 	before := p.condition
 	if !pending { // an earlier agent may have reported it
-		before = reportedPending(pod)
+		before = resize.Reported(pod, v1.PodResizePending)
 	}
 	h.resizes.set(pod.UID, pendingResize{wanted: pod, condition: *refusal})
 	if refusal.Reason != before.Reason || refusal.ObservedGeneration != before.ObservedGeneration {
@@ -170,18 +170,7 @@ func asAllocated(pod *v1.Pod) *v1.Pod {
 // allocated reports whether the pod holds the resources in its spec by its status: an agent that
 // has observed a generation and reports no pending resize has allocated its resources.
 func allocated(pod *v1.Pod) bool {
-	return pod.Status.ObservedGeneration == pod.Generation && reportedPending(pod).Type == ""
-}
-
-// reportedPending returns the condition PodResizePending in the status of the pod, zero if there is
-// none.
-func reportedPending(pod *v1.Pod) v1.PodCondition {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == v1.PodResizePending {
-			return c
-		}
-	}
-	return v1.PodCondition{}
+	return pod.Status.ObservedGeneration == pod.Generation && resize.Reported(pod, v1.PodResizePending).Type == ""
 }
 
 // withReported returns the containers with the resources in their statuses. These have requests as

@@ -113,7 +113,8 @@ func hasSeries(t *testing.T, page, selector string) bool {
 	return false
 }
 
-// emptyPanels returns the panels that docs/metrics.md says are empty: for ever, and without a cluster.
+// emptyPanels returns the panels that are empty by docs/metrics.md: on every node, and on a node without a
+// cluster.
 func emptyPanels(t *testing.T) (always, standalone map[string]bool) {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/metrics.md")

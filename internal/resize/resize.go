@@ -47,6 +47,16 @@ func replace(list, others []v1.Container) (replaced []v1.Container) {
 // Same reports whether two versions of a pod have the same resources.
 func Same(a, b *v1.Pod) bool { return a == b || WithResources(a, b) == a }
 
+// Reported returns the condition of a resize in the status of the pod, zero if there is none.
+func Reported(pod *v1.Pod, t v1.PodConditionType) v1.PodCondition {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return v1.PodCondition{}
+}
+
 // Message returns the message of an event about a resize, in the form of kubelet: the resources
 // of the containers, the generation of the resize and its error, if there is one, as JSON.
 func Message(prefix string, pod *v1.Pod, generation int64, problem string) string {
