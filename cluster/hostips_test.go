@@ -31,6 +31,7 @@ func external(ip string) v1.NodeAddress { return v1.NodeAddress{Type: v1.NodeExt
 func TestPodsHaveTheAddressesOfTheNodeObject(t *testing.T) {
 	onNode(t, func(r *rig) {
 		r.stop()
+		r.api.Remove("nodes", "", "node") // it has the addresses of the agent before
 		var of addresses
 		of.set()
 		r.change = func(c *Config, opts *kubeletkit.Options) {
