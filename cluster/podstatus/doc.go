@@ -45,7 +45,7 @@
 //   - The status of a pod whose containers are being created waits a second for the next one. It
 //     waits up to 10 seconds in a rush of pods, and if such a status of the pod was written before.
 //   - The status of a deleted pod whose containers have all ended waits up to 250 ms for the final
-//     one, which replaces it.
+//     one, which replaces it. So does any further status of a pod whose end is written already.
 //   - While neither the agent nor another writer changes a pod, there is no call for it.
 //
 // # Answers of the API server

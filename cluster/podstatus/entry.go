@@ -134,6 +134,8 @@ func (s *Sink) isAccepted(e *entry, obj *v1.Pod, own *v1.PodStatus) bool {
 //     are taken down. So most pods end with one write less. The condition Ready becomes false
 //     with the final status, up to holdPeriod later; load balancers go by the deletion timestamp,
 //     too.
+//   - Any further one of a pod whose containers have all ended, and of which that is written: its
+//     sandbox is gone, for example.
 func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration {
 	now := time.Now()
 	s.mu.Lock()
@@ -149,7 +151,7 @@ func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration 
 		}
 		return max(0, e.startAt.Sub(now))
 	}
-	if obj.DeletionTimestamp == nil || runtime.IsPhaseTerminal(to.Phase) || !allEnded(to) {
+	if runtime.IsPhaseTerminal(to.Phase) || !allEnded(to) || obj.DeletionTimestamp == nil && !allEnded(&obj.Status) {
 		return 0
 	}
 	if e.held != own {

@@ -103,3 +103,35 @@ func TestEndOfADeletedPodIsOneWrite(t *testing.T) {
 		})
 	}
 }
+
+// The end of a pod that nobody deletes is written at once; what follows waits a moment for the final
+// status, and comes without it if the final one takes longer.
+func TestEndOfAPodIsTwoWrites(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		r.writes()
+		r.deliver(pod, ended(v1.PodRunning))
+		assert.Len(r, r.writes(), 1)
+		stopped := ended(v1.PodRunning)
+		stopped.Conditions = append(stopped.Conditions, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse})
+		r.deliver(pod, stopped)
+		assert.Empty(r, r.writes())
+		final := ended(v1.PodFailed)
+		final.Conditions = stopped.Conditions
+		r.deliver(pod, final)
+		assert.Len(r, r.writes(), 1)
+	})
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, ended(v1.PodRunning))
+		r.writes()
+		stopped := ended(v1.PodRunning)
+		stopped.Conditions = append(stopped.Conditions, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse})
+		r.deliver(pod, stopped)
+		time.Sleep(time.Second)
+		assert.Len(r, r.writes(), 1)
+	})
+}
