@@ -5,11 +5,9 @@ import (
 	"net"
 	"os"
 	goruntime "runtime"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kubeletkit/kubeletkit/internal/hostips"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -26,7 +24,7 @@ func DetectHost() (*runtime.Host, error) {
 	h := &runtime.Host{Hostname: name, KernelRelease: kernelRelease(), AppArmor: hasAppArmor(), Allocatable: v1.ResourceList{
 		v1.ResourceCPU: *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
 	}}
-	h.IPs, _ = routeIPs(nil) // unknown while there is no route
+	h.IPs, _ = hostips.DefaultRoute(nil) // unknown while there is no route
 	if total, err := totalMemory(); err == nil {
 		h.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
 	}
@@ -44,27 +42,14 @@ func DetectHost() (*runtime.Host, error) {
 // route any more, it returns the last address. It looks again after 10 s, and while the address
 // is unknown after 1 s. preferred is an address of the preferred family; nil means IPv4.
 func DetectHostIPs(preferred net.IP) func() []string {
-	return hostips.Cached(func() ([]string, error) { return routeIPs(preferred) })
-}
-
-// routeIPs returns the address on the interface of the default route.
-func routeIPs(preferred net.IP) ([]string, error) {
-	ip, err := utilnet.ResolveBindAddress(preferred)
-	if err != nil {
-		return nil, err
-	}
-	return []string{ip.String()}, nil
+	return hostips.Detect(preferred)
 }
 
 // hostIPs returns the function that has the addresses of the node.
 func hostIPs(opts Options) func() []string {
-	switch {
-	case opts.HostIPs != nil:
-		return opts.HostIPs
-	case opts.Host != nil && len(opts.Host.IPs) > 0:
-		given := slices.Clone(opts.Host.IPs)
-		return func() []string { return given }
-	default:
-		return DetectHostIPs(nil)
+	var given []string
+	if opts.Host != nil {
+		given = opts.Host.IPs
 	}
+	return hostips.Of(opts.HostIPs, given)
 }

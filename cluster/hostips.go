@@ -85,14 +85,11 @@ func localIPs(opts *kubeletkit.Options, addresses node.Addresses) func() []strin
 	if h, ok := runtime.Optional[*node.HostAddresses](addresses); ok {
 		return hostips.Cached(h.HostIPs)
 	}
-	if opts.HostIPs != nil {
-		return opts.HostIPs
+	var given []string
+	if opts.Host != nil {
+		given = opts.Host.IPs
 	}
-	if opts.Host != nil && len(opts.Host.IPs) > 0 {
-		given := slices.Clone(opts.Host.IPs)
-		return func() []string { return given }
-	}
-	return kubeletkit.DetectHostIPs(nil)
+	return hostips.Of(opts.HostIPs, given)
 }
 
 // buildHostIPs gives the agent the addresses of the node.

@@ -3,16 +3,49 @@
 package hostips
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 const (
 	maxAge     = 10 * time.Second // kubelet: nodeStatusUpdateFrequency, its period of looks
 	unknownAge = time.Second      // while there is no address
 )
+
+// Of returns the function that has the addresses of the node: get, or one that returns the given
+// addresses, or [Detect] if there are none of either.
+func Of(get func() []string, given []string) func() []string {
+	switch {
+	case get != nil:
+		return get
+	case len(given) > 0:
+		given = slices.Clone(given)
+		return func() []string { return given }
+	default:
+		return Detect(nil)
+	}
+}
+
+// Detect returns a function that returns the address on the interface of the default route, as
+// [Cached]. preferred is an address of the preferred family; nil means IPv4.
+func Detect(preferred net.IP) func() []string {
+	return Cached(func() ([]string, error) { return DefaultRoute(preferred) })
+}
+
+// DefaultRoute returns the address on the interface of the default route. It fails while there is
+// no such route.
+func DefaultRoute(preferred net.IP) ([]string, error) {
+	ip, err := utilnet.ResolveBindAddress(preferred)
+	if err != nil {
+		return nil, err
+	}
+	return []string{ip.String()}, nil
+}
 
 // Cached returns a function that returns the addresses that find has found, without those of
 // the loopback interface. It calls find again when the result is 10 s old, or 1 s if it had no

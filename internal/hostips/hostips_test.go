@@ -49,3 +49,13 @@ func TestAddressesAreFoundWhenTheyAreThere(t *testing.T) {
 		assert.Equal(t, []string{"192.0.2.2"}, get(), "the last one stays while the link is down")
 	})
 }
+
+// A function of the embedder comes before addresses that are given once.
+func TestWhichAddresses(t *testing.T) {
+	get := func() []string { return []string{"192.0.2.1"} }
+	given := []string{"192.0.2.2"}
+	assert.Equal(t, []string{"192.0.2.1"}, hostips.Of(get, given)())
+	of := hostips.Of(nil, given)
+	given[0] = "192.0.2.3"
+	assert.Equal(t, []string{"192.0.2.2"}, of(), "the addresses are copied")
+}
