@@ -142,7 +142,7 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 		return err
 	}
 	if c.memory && !isWritten(req.Dir) {
-		err := ensureTmpfs(req.Dir, memorySize(req.Pod, nil, c.Allocatable), access)
+		err := c.ensureMemory(req, access)
 		if err != nil && (c.noDisk || !errors.Is(err, syscall.EPERM) && !errors.Is(err, errors.ErrUnsupported)) {
 			return err
 		}
@@ -150,12 +150,11 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 			c.onDisk(err)
 		}
 	}
-	w, err := openWriter(req.Dir, access)
+	w, err := c.openWriter(req.Dir, access)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = w.root.Close() }()
-	w.before = c.before
 	for _, dir := range nested {
 		if err := w.root.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
@@ -171,13 +170,38 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 
 // complete completes an interrupted write of the content that the volume has.
 func (c content) complete(req SetUpRequest) error {
-	w, err := openWriter(req.Dir, accessOf(req.Pod))
+	w, err := c.openWriter(req.Dir, accessOf(req.Pod))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = w.root.Close() }()
-	w.before = c.before
 	return w.complete()
+}
+
+// ensureMemory mounts a file system in memory at the directory of the volume unless one is mounted.
+// An agent that may not mount may have been killed while it wrote the first files of the volume to
+// disk. They are removed before the mount, which would hide them until the pod ends.
+func (c content) ensureMemory(req SetUpRequest, a access) error {
+	return ensureMount(req.Dir, func() error {
+		w, err := c.openWriter(req.Dir, a)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = w.root.Close() }()
+		if err := w.tidy("", nil); err != nil {
+			return err
+		}
+		return mountTmpfs(req.Dir, memorySize(req.Pod, nil, c.Allocatable), a)
+	})
+}
+
+// openWriter returns the writer of a volume. The caller closes the root.
+func (c content) openWriter(dir string, a access) (*writer, error) {
+	w, err := openWriter(dir, a)
+	if err == nil {
+		w.before = c.before
+	}
+	return w, err
 }
 
 // ensureDir makes the directory of a volume unless it exists.

@@ -1,7 +1,10 @@
 package volume
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"strings"
 	"testing"
@@ -11,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // withoutMounts calls f on a thread that may not mount.
@@ -34,6 +39,10 @@ func withoutMounts(f func() error) error {
 	return <-done
 }
 
+func podWith(volume v1.Volume) *v1.Pod {
+	return testpod.New("web", testpod.Containers("main"), testpod.Volumes(volume))
+}
+
 // An agent that may not mount tells once that secrets are on disk.
 func TestSecretsOnDiskAreLogged(t *testing.T) {
 	var lines []string
@@ -43,10 +52,7 @@ func TestSecretsOnDiskAreLogged(t *testing.T) {
 	m, err := New(Options{Logger: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})})
 	require.NoError(t, err)
 	for _, uid := range []string{"u1", "u2"} {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}, Spec: v1.PodSpec{
-			Volumes:    []v1.Volume{volume},
-			Containers: []v1.Container{{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
-		}}
+		p := podWith(volume)
 		dir := t.TempDir()
 		require.NoError(t, withoutMounts(func() error {
 			ready, err := m.SetUp(t.Context(), p, dir)
@@ -58,4 +64,42 @@ func TestSecretsOnDiskAreLogged(t *testing.T) {
 	}
 	require.Len(t, lines, 1)
 	assert.True(t, strings.Contains(lines[0], "on disk") && strings.Contains(lines[0], "CAP_SYS_ADMIN"), lines[0])
+}
+
+// An agent that may not mount was killed before a secret had all its files. The next one may mount,
+// and leaves none of them on disk below its mount.
+func TestNoSecretIsLeftBelowTheMount(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	pod, dir := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}}), t.TempDir()
+	place := PlaceOf(dir, "kubernetes.io/secret", "v").Dir
+	killed := false
+	before, err := New(Options{Sources: Sources{Objects: versioned("1"), before: func(step string) error {
+		if killed = killed || step == "link "+newDataLink; killed {
+			return errors.New("killed")
+		}
+		return nil
+	}}})
+	require.NoError(t, err)
+	require.ErrorContains(t, withoutMounts(func() error {
+		_, err := before.SetUp(t.Context(), pod, dir)
+		return err
+	}), "killed")
+	left, err := filepath.Glob(filepath.Join(place, "..2*", "*"))
+	require.NoError(t, err)
+	require.Len(t, left, 2, "files of the secret are on disk")
+
+	m, err := New(Options{Sources: Sources{Objects: versioned("2")}})
+	require.NoError(t, err)
+	defer func() {
+		assert.NoError(t, m.Remove(context.WithoutCancel(t.Context()), kruntime.RefOf(pod), dir))
+	}()
+	_, err = m.SetUp(t.Context(), pod, dir)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"a": "2", "b": "2"}, visible(t, place))
+	require.NoError(t, unix.Unmount(place, 0), "the files are in memory")
+	below, err := os.ReadDir(place)
+	require.NoError(t, err)
+	assert.Empty(t, below)
 }
