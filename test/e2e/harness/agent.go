@@ -61,6 +61,9 @@ type AgentOptions struct {
 	Endpoint string
 	// Env are further variables of its environment.
 	Env []string
+	// UID is the user that the agent runs as, with the group of the same number and no other group.
+	// Default: that of the test.
+	UID uint32
 }
 
 // Agent is a node agent on a cluster, or one whose containers are processes of the
@@ -136,6 +139,13 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 	for _, dir := range []string{a.Root, a.Manifests, a.Logs} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
+		}
+	}
+	if options.UID != 0 {
+		for _, dir := range []string{options.Dir, a.Root, a.Logs} {
+			if err := os.Chown(dir, int(options.UID), int(options.UID)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	a.config = map[string]any{
@@ -217,7 +227,7 @@ func (a *Agent) Start(t testing.TB) {
 		args = append(args, "--kubeconfig", a.options.Kubeconfig)
 	}
 	args = append(args, a.options.Args...)
-	if a.process, err = start(a.net, a.LogPath(), a.options.Env, a.options.Binary, args...); err != nil {
+	if a.process, err = startAs(a.options.UID, a.net, a.LogPath(), a.options.Env, a.options.Binary, args...); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -29,6 +29,11 @@ type process struct {
 // start starts the program in the namespace, in a process group of its own. It
 // is killed should the test process die.
 func start(ns *NetNS, logPath string, env []string, bin string, args ...string) (*process, error) {
+	return startAs(0, ns, logPath, env, bin, args...)
+}
+
+// startAs is start as another user and its group, unless the user is 0.
+func startAs(uid uint32, ns *NetNS, logPath string, env []string, bin string, args ...string) (*process, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
@@ -38,6 +43,9 @@ func start(ns *NetNS, logPath string, env []string, bin string, args ...string) 
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if uid != 0 {
+		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+	}
 	if err := ns.Do(p.cmd.Start); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", bin, err)
 	}

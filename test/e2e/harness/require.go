@@ -121,6 +121,9 @@ func (b *build) example(t testing.TB, name string) string {
 		if err != nil {
 			return "", exec.Command("false")
 		}
+		if err := os.Chmod(dir, 0o755); err != nil { // also for agents that do not run as root
+			return "", exec.Command("false")
+		}
 		args := []string{"build", "-tags", "grpcnotrace", "-o", dir + "/"}
 		if os.Getenv("KUBELETKIT_E2E_RACE") == "1" {
 			args = append(args, "-race")
