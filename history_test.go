@@ -154,7 +154,7 @@ func TestHistoryAnswers(t *testing.T) {
 		},
 		"why does it not come up": {
 			pod:  testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}),
-			want: []string{`The sync of the pod failed: setting up its volumes: volume "v" of volume type not supported: nfs; no plugin of this node sets it up`},
+			want: []string{`The sync of the pod failed: setting up its volumes: volume "v" of failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched: volume type not supported: nfs; use another type, or a node that has a plugin for it`},
 		},
 		"what did the hooks do": {
 			pod: func(p *v1.Pod) {

@@ -40,8 +40,8 @@ func (s *Syncer) RefreshVolumes(ctx context.Context, uid types.UID, desired func
 	if !ok || pod.DeletionTimestamp != nil {
 		return
 	}
-	if _, err := s.deps.Volumes.SetUp(ctx, pod, st.dir); err != nil && ctx.Err() == nil {
-		s.warnMounts(pod, err)
+	if volumes, err := s.deps.Volumes.SetUp(ctx, pod, st.dir); err != nil && ctx.Err() == nil {
+		s.warnMounts(pod, volumes, err)
 	}
 }
 
@@ -51,7 +51,10 @@ func (s *Syncer) setUpVolumes(ctx context.Context, st *podState, pod *v1.Pod) (m
 	st.volumes.Lock()
 	defer st.volumes.Unlock()
 	volumes, err := s.deps.Volumes.SetUp(ctx, pod, st.dir)
-	if err != nil && (!s.warnMounts(pod, err) || !hasAll(volumes, pod)) {
+	if err != nil && ctx.Err() != nil {
+		return nil, err // it was cut off: no volume is at fault
+	}
+	if err != nil && (!s.warnMounts(pod, volumes, err) || !hasAll(volumes, pod)) {
 		return nil, err
 	}
 	st.starting = true
@@ -65,12 +68,12 @@ func (st *podState) started() {
 	st.starting = false
 }
 
-// warnMounts reports an event for each volume that is not ready or out of date. It returns
+// warnMounts reports events for the volumes that are not ready or out of date. It returns
 // false if the error is not one of single volumes.
-func (s *Syncer) warnMounts(pod *v1.Pod, err error) bool {
-	failed := volume.SetUpErrors(err)
-	for _, f := range failed {
-		s.warn(pod, "FailedMount", f.Message())
+func (s *Syncer) warnMounts(pod *v1.Pod, volumes map[string]runtime.Volume, err error) bool {
+	failed := volume.FailedMounts(pod, volumes, err)
+	for _, message := range failed {
+		s.warn(pod, "FailedMount", message)
 	}
 	if len(failed) == 0 {
 		s.warn(pod, "FailedMount", err.Error())

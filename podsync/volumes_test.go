@@ -1,6 +1,7 @@
 package podsync_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -39,6 +40,18 @@ func TestRefreshVolumes(t *testing.T) {
 	_, err = s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"set up volumes", "sync web"}, w.calls, "the pod is not desired any more")
+}
+
+// A set-up that is cut off, as by the end of the pod, is not reported as a failure of its volumes.
+func TestVolumesCutOff(t *testing.T) {
+	w := &world{setUpErr: &volume.SetUpError{Volume: "v", Err: context.Canceled}}
+	var events []runtime.Event
+	s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.SyncPod(ctx, podworkers.Create, testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"})), nothing())
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, events)
 }
 
 // A pod whose volumes are all there is started though the content of one is old. It does not

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -47,8 +48,8 @@ type boundVolume struct {
 	Host bool `json:"host,omitempty"`
 	// Local means that the volume is one of the type local.
 	Local bool `json:"local,omitempty"`
-	// name is that of the persistent volume. It is not remembered.
-	name string
+	// Name is that of the persistent volume. Earlier versions did not remember it.
+	Name string `json:"name,omitempty"`
 }
 
 // readBound returns what is remembered. A file that cannot be used is written again.
@@ -85,45 +86,91 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 			return runtime.Volume{}, err
 		}
 	}
+	if bound.Name == "" {
+		bound.Name = req.Volume.Name
+	}
 	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly, Relabel: bound.Local && !bound.ReadOnly}
-	if err := checkHostPath(bound.Path, bound.Type); err != nil {
-		err = fmt.Errorf("persistent volume at %s: %w", bound.Path, err)
+	if err := bound.check(); err != nil {
 		if found && bound.Host {
 			return ready, &OutdatedError{err}
 		}
 		return runtime.Volume{}, err
 	}
 	if !found {
-		unlock, err := p.paths.lock(ctx, bound.Path)
-		if err != nil {
-			return runtime.Volume{}, err
-		}
-		defer unlock()
-		if err := p.give(ctx, req, bound); err != nil {
-			return runtime.Volume{}, fmt.Errorf("persistent volume at %s: giving it to the fsGroup: %w", bound.Path, err)
-		}
-		if err := bound.write(file); err != nil {
-			return runtime.Volume{}, err
+		if err := p.take(ctx, req, bound, file); err != nil {
+			return runtime.Volume{}, &mountError{"SetUp", bound.Name, err}
 		}
 	}
 	return ready, nil
 }
 
+// take gives the volume to the pod, and remembers that.
+func (p Claim) take(ctx context.Context, req SetUpRequest, bound boundVolume, file string) error {
+	unlock, err := p.paths.lock(ctx, bound.Path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := p.give(ctx, req, bound); err != nil {
+		return fmt.Errorf("giving %s to the fsGroup: %w", bound.Path, err)
+	}
+	return bound.write(file)
+}
+
+// check checks that the volume is there. The texts are kubelet's.
+func (b boundVolume) check() error {
+	if !b.Local {
+		if err := checkHostPath(b.Path, b.Type); err != nil {
+			return &mountError{"SetUp", b.Name, err}
+		}
+		return nil
+	}
+	info, err := os.Stat(b.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("path %q does not exist", b.Path)
+	case err == nil && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0:
+		err = fmt.Errorf("path %q is a block device: only a directory is supported on this node; mount the device, and use its mount point as the path", b.Path)
+	case err == nil && !info.IsDir():
+		err = fmt.Errorf("only directory and block device are supported: path %q is neither", b.Path)
+	}
+	if err != nil {
+		return &mountError{"NewMounter initialization", b.Name, err}
+	}
+	return nil
+}
+
 // TearDown does nothing: the manager removes what was remembered, and the volume stays.
 func (Claim) TearDown(context.Context, TearDownRequest) error { return nil }
 
-// find returns the volume behind a claim. The texts of the errors are kubelet's.
+// find returns the volume behind a claim.
 func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume, error) {
-	var bound boundVolume
-	if p.Claims == nil {
-		return bound, fmt.Errorf("%w: %s; this agent has no source of claims", ErrUnsupported, typeOf(v))
+	bound, pv, err := p.process(ctx, pod, v)
+	if err != nil {
+		return bound, &processError{err}
 	}
+	if err := p.checkAffinity(pv); err != nil {
+		return bound, err
+	}
+	if !filepath.IsAbs(bound.Path) || slices.Contains(strings.Split(bound.Path, "/"), "..") {
+		return bound, &mountError{"SetUp", pv.Name, fmt.Errorf("invalid path: %s must be an absolute path without '..'", bound.Path)}
+	}
+	return bound, nil
+}
+
+// process finds the persistent volume of a claim. The texts of the errors are those of kubelet's
+// populator (createVolumeSpec).
+func (p Claim) process(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume, *v1.PersistentVolume, error) {
+	var bound boundVolume
 	name := pod.Name + "-" + v.Name // of an ephemeral claim (API reference, EphemeralVolumeSource)
 	if v.PersistentVolumeClaim != nil {
 		name, bound.ReadOnly = v.PersistentVolumeClaim.ClaimName, v.PersistentVolumeClaim.ReadOnly
 	}
-	fail := func(err error) (boundVolume, error) {
-		return bound, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
+	fail := func(err error) (boundVolume, *v1.PersistentVolume, error) {
+		return bound, nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
+	}
+	if p.Claims == nil {
+		return fail(fmt.Errorf("%w: %s; this agent has no source of claims", ErrUnsupported, typeOf(v)))
 	}
 	claim, err := p.Claims.Claim(ctx, pod.Namespace, name)
 	if err != nil {
@@ -133,30 +180,42 @@ func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume
 		return fail(err)
 	}
 	if v.Ephemeral != nil && !metav1.IsControlledBy(claim, pod) {
-		return bound, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", claim.Namespace, claim.Name, pod.Namespace, pod.Name)
+		return bound, nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", claim.Namespace, claim.Name, pod.Namespace, pod.Name)
 	}
 	pv, err := p.Claims.PersistentVolume(ctx, claim.Spec.VolumeName)
 	if err != nil {
 		return fail(fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
 	}
-	if err := bound.take(pv, claim); err != nil {
-		return fail(err)
+	switch ref := pv.Spec.ClaimRef; {
+	case ref == nil:
+		return fail(fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name))
+	case ref.UID != claim.UID:
+		return fail(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, ref.UID, claim.UID))
 	}
-	return bound, p.checkAffinity(pv)
+	if err := checkMode(pv, pod, v.Name); err != nil {
+		return bound, nil, err
+	}
+	return bound, pv, bound.read(pv)
 }
 
-// affinityError is the refusal of a persistent volume that is not one of the node.
-type affinityError struct {
-	pv  string
-	err error
+// checkMode checks that the containers use a volume with a file system, and mount it.
+func checkMode(pv *v1.PersistentVolume, pod *v1.Pod, volume string) error {
+	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+	var mounted, device bool
+	for _, c := range runtime.Containers(&pod.Spec) {
+		mounted = mounted || slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
+		device = device || slices.ContainsFunc(c.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume })
+	}
+	switch {
+	case block && mounted:
+		return fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", volume)
+	case block:
+		return unsupported(pv.Name, "persistent volume of mode Block")
+	case device:
+		return fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", volume)
+	}
+	return nil
 }
-
-// Error returns kubelet's text.
-func (e *affinityError) Error() string {
-	return fmt.Sprintf("MountVolume.NodeAffinity check failed for volume %q : %v", e.pv, e.err)
-}
-
-func (e *affinityError) Unwrap() error { return e.err }
 
 // checkAffinity checks that the node affinity of the volume matches the labels of the node
 // (CheckNodeAffinity of component-helpers/storage/volume, which depends on client-go).
@@ -170,7 +229,7 @@ func (p Claim) checkAffinity(pv *v1.PersistentVolume) error {
 		err = errors.New("no matching NodeSelectorTerms")
 	}
 	if err != nil {
-		return &affinityError{pv.Name, err}
+		return &mountError{"NodeAffinity check", pv.Name, err}
 	}
 	return nil
 }
@@ -190,17 +249,10 @@ func checkClaim(c *v1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// take reads the place of a persistent volume.
-func (b *boundVolume) take(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim) error {
-	ref := pv.Spec.ClaimRef
-	b.name = pv.Name
+// read reads the place of a persistent volume.
+func (b *boundVolume) read(pv *v1.PersistentVolume) error {
+	b.Name = pv.Name
 	switch {
-	case ref == nil:
-		return fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)
-	case ref.UID != c.UID:
-		return fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, ref.UID, c.UID)
-	case pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode != v1.PersistentVolumeFilesystem:
-		return fmt.Errorf("%w: persistent volume of mode %s", ErrUnsupported, *pv.Spec.VolumeMode)
 	case pv.Spec.HostPath != nil:
 		b.Path, b.Host = pv.Spec.HostPath.Path, true
 		if pv.Spec.HostPath.Type != nil {
@@ -209,10 +261,7 @@ func (b *boundVolume) take(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim)
 	case pv.Spec.Local != nil:
 		b.Path, b.Type, b.Local = pv.Spec.Local.Path, v1.HostPathDirectory, true
 	default:
-		return fmt.Errorf("%w: persistent volume of type %s", ErrUnsupported, typeOfPersistent(pv))
-	}
-	if !filepath.IsAbs(b.Path) || slices.Contains(strings.Split(b.Path, "/"), "..") {
-		return fmt.Errorf("path %q of PV %s: must be an absolute path without '..'", b.Path, pv.Name)
+		return unsupported(pv.Name, "persistent volume of type "+typeOfPersistent(pv))
 	}
 	return nil
 }

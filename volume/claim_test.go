@@ -4,6 +4,7 @@ package volume_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -94,34 +95,110 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// The events of claims that cannot be used have kubelet's texts.
 func TestClaimsThatCannotBeUsed(t *testing.T) {
 	disk := t.TempDir()
+	const unprocessed = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: "
+	pvc := unprocessed + "error processing PVC default/data: "
+	file := filepath.Join(disk, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	onHost := func(b *bindings, typ v1.HostPathType) {
+		b.pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: file, Type: &typ}}
+	}
+	asDevice := func(p *v1.Pod) {
+		p.Spec.Containers[0].VolumeMounts = nil
+		p.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
+	}
 	for name, tc := range map[string]struct {
-		spoil func(b *bindings)
-		want  string
+		spoil       func(b *bindings)
+		pod         func(p *v1.Pod)
+		want        string
+		unsupported bool
 	}{
-		"no claim":    {func(b *bindings) { b.claim = nil }, `error processing PVC default/data: failed to fetch PVC from API server: persistentvolumeclaims "data" not found`},
-		"not bound":   {func(b *bindings) { b.claim.Status.Phase = v1.ClaimPending }, "error processing PVC default/data: PVC is not bound"},
-		"deleted":     {func(b *bindings) { b.claim.DeletionTimestamp = &metav1.Time{} }, "error processing PVC default/data: PVC is being deleted"},
-		"no volume":   {func(b *bindings) { b.pv = nil }, `error processing PVC default/data: failed to fetch PV pv from API server: persistentvolumes "pv" not found`},
-		"other claim": {func(b *bindings) { b.pv.Spec.ClaimRef.UID = "c2" }, "found PV object pv but its pv.Spec.ClaimRef.UID c2 does not point to claim.UID c1"},
-		"block":       {func(b *bindings) { b.pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock) }, "persistent volume of mode Block"},
-		"other type": {func(b *bindings) {
-			b.pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
-		}, "persistent volume of type nfs"},
-		"leads up":     {func(b *bindings) { b.pv.Spec.Local.Path = "/a/../../b" }, "must be an absolute path without '..'"},
-		"not there":    {func(b *bindings) { b.pv.Spec.Local.Path = "/no/such" }, "type check failed"},
-		"no directory": {func(b *bindings) { b.pv.Spec.Local.Path = "/dev/null" }, "hostPath type check failed: /dev/null is not a directory"},
+		"no claim":       {spoil: func(b *bindings) { b.claim = nil }, want: pvc + `failed to fetch PVC from API server: persistentvolumeclaims "data" not found`},
+		"not bound":      {spoil: func(b *bindings) { b.claim.Status.Phase = v1.ClaimPending }, want: pvc + "PVC is not bound"},
+		"without volume": {spoil: func(b *bindings) { b.claim.Spec.VolumeName = "" }, want: pvc + "PVC has empty pvc.Spec.VolumeName"},
+		"deleted":        {spoil: func(b *bindings) { b.claim.DeletionTimestamp = &metav1.Time{} }, want: pvc + "PVC is being deleted"},
+		"no volume":      {spoil: func(b *bindings) { b.pv = nil }, want: pvc + `failed to fetch PV pv from API server: persistentvolumes "pv" not found`},
+		"of no claim": {
+			spoil: func(b *bindings) { b.pv.Spec.ClaimRef = nil },
+			want:  pvc + "found PV object pv but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim",
+		},
+		"of another claim": {
+			spoil: func(b *bindings) { b.pv.Spec.ClaimRef.UID = "c2" },
+			want:  pvc + "found PV object pv but its pv.Spec.ClaimRef.UID c2 does not point to claim.UID c1",
+		},
+		"block": {
+			spoil: func(b *bindings) { b.pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock) },
+			want:  unprocessed + "volume v has volumeMode Block, but is specified in volumeMounts",
+		},
+		"no block": {spoil: func(*bindings) {}, pod: asDevice, want: unprocessed + "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
+		"block device": {
+			spoil: func(b *bindings) { b.pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock) }, pod: asDevice, unsupported: true,
+			want: unprocessed + `failed to get Plugin from volumeSpec for volume "pv" err=no volume plugin matched: volume type not supported: ` +
+				"persistent volume of mode Block; use another type, or a node that has a plugin for it",
+		},
+		"other type": {
+			spoil: func(b *bindings) {
+				b.pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
+			}, unsupported: true,
+			want: unprocessed + `failed to get Plugin from volumeSpec for volume "pv" err=no volume plugin matched: volume type not supported: ` +
+				"persistent volume of type nfs; use another type, or a node that has a plugin for it",
+		},
+		"leads up": {
+			spoil: func(b *bindings) { b.pv.Spec.Local.Path = "/a/../../b" },
+			want:  `MountVolume.SetUp failed for volume "pv" : invalid path: /a/../../b must be an absolute path without '..'`,
+		},
+		"not there": {
+			spoil: func(b *bindings) { b.pv.Spec.Local.Path = "/no/such" },
+			want:  `MountVolume.NewMounter initialization failed for volume "pv" : path "/no/such" does not exist`,
+		},
+		"no directory": {
+			spoil: func(b *bindings) { b.pv.Spec.Local.Path = file },
+			want:  fmt.Sprintf(`MountVolume.NewMounter initialization failed for volume "pv" : only directory and block device are supported: path %q is neither`, file),
+		},
+		"no directory of the host": {
+			spoil: func(b *bindings) { onHost(b, v1.HostPathDirectory) },
+			want:  `MountVolume.SetUp failed for volume "pv" : hostPath type check failed: ` + file + " is not a directory",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := bound(local(disk))
+			b, p := bound(local(disk)), pod(claimVolume())
 			tc.spoil(b)
-			_, err := contentManager(t, volume.Sources{Claims: b}).SetUp(t.Context(), pod(claimVolume()), t.TempDir())
-			assert.ErrorContains(t, err, tc.want)
+			if tc.pod != nil {
+				tc.pod(p)
+			}
+			ready, err := contentManager(t, volume.Sources{Claims: b}).SetUp(t.Context(), p, t.TempDir())
+			assert.Equal(t, []string{tc.want}, volume.FailedMounts(p, ready, err))
+			require.Len(t, volume.SetUpErrors(err), 1)
+			assert.Equal(t, tc.want, volume.SetUpErrors(err)[0].Message())
+			assert.Equal(t, tc.unsupported, errors.Is(err, volume.ErrUnsupported))
 		})
 	}
 	_, err := newManager(t).SetUp(t.Context(), pod(claimVolume()), t.TempDir())
 	assert.ErrorIs(t, err, volume.ErrUnsupported)
+}
+
+// All volumes that cannot be processed are in one event, as in kubelet. The others have one each.
+func TestFailedMounts(t *testing.T) {
+	claim := func(name, of string) v1.Volume {
+		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: of}}}
+	}
+	p := pod(
+		claim("z", "gone"), claim("data", "data"), claim("again", "gone"),
+		v1.Volume{Name: "nfs", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}},
+		v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/no/such", Type: ptr.To(v1.HostPathDirectory)}}},
+	)
+	ready, err := contentManager(t, volume.Sources{Claims: bound(local(t.TempDir()))}).SetUp(t.Context(), p, t.TempDir())
+	assert.Equal(t, []string{
+		"Unable to attach or mount volumes: unmounted volumes=[again host nfs z], unattached volumes=[], failed to process volumes=[again nfs z]: " +
+			`error processing PVC default/gone: failed to fetch PVC from API server: persistentvolumeclaims "gone" not found; ` +
+			`failed to get Plugin from volumeSpec for volume "nfs" err=no volume plugin matched: volume type not supported: nfs; use another type, or a node that has a plugin for it`,
+		`MountVolume.SetUp failed for volume "host" : hostPath type check failed: /no/such is not a directory`,
+	}, volume.FailedMounts(p, ready, err))
+	assert.Contains(t, ready, "data")
+	assert.Empty(t, volume.FailedMounts(p, nil, errors.New("the disk is full")))
+	assert.Empty(t, volume.FailedMounts(p, ready, nil))
 }
 
 // A persistent volume of another node is refused, and nothing of it is touched.

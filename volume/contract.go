@@ -52,10 +52,14 @@ func (e *SetUpError) Error() string {
 // Unwrap returns the cause.
 func (e *SetUpError) Unwrap() error { return e.Err }
 
-// Message returns kubelet's text of the event FailedMount. It does not name the pod.
+// Message returns kubelet's text of the event FailedMount for this volume alone, see
+// [FailedMounts]. It does not name the pod.
 func (e *SetUpError) Message() string {
-	if refused := (*affinityError)(nil); errors.As(e.Err, &refused) {
-		return refused.Error()
+	if unprocessed := (*processError)(nil); errors.As(e.Err, &unprocessed) {
+		return unprocessedText([]string{e.Volume}, []string{e.Volume}, []string{unprocessed.Error()})
+	}
+	if failed := (*mountError)(nil); errors.As(e.Err, &failed) {
+		return failed.Error()
 	}
 	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
 }

@@ -34,7 +34,7 @@ func (p Claim) give(ctx context.Context, req SetUpRequest, b boundVolume) error 
 	switch gid, ok := groupOf(info); {
 	case others && ok && gid != a.gid:
 		p.event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: "AlreadyMountedVolume", Message: fmt.Sprintf(
-			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", a.gid, b.name, gid)})
+			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", a.gid, b.Name, gid)})
 		return nil
 	case others || b.ReadOnly:
 		return nil

@@ -115,7 +115,7 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir string) (ready runtime.Volume, err error) {
 	p := m.pluginFor(v)
 	if p == nil {
-		return ready, fmt.Errorf("%w: %s; no plugin of this node sets it up", ErrUnsupported, typeOf(v))
+		return ready, unsupported(v.Name, typeOf(v))
 	}
 	place := PlaceOf(podDir, p.Name(), v.Name)
 	if hasState(p) {

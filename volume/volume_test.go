@@ -134,10 +134,14 @@ func TestPathThatIsGone(t *testing.T) {
 		volume v1.Volume
 		claims *bindings
 		stays  bool
+		text   string
 	}{
-		"hostPath":               {hostPath("v", path, v1.HostPathDirectory), nil, true},
-		"persistent, of a host":  {claimVolume(), host, true},
-		"persistent, of a local": {claimVolume(), bound(local(path)), false},
+		"hostPath":              {hostPath("v", path, v1.HostPathDirectory), nil, true, `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + path + " is not a directory"},
+		"persistent, of a host": {claimVolume(), host, true, `MountVolume.SetUp failed for volume "pv" : hostPath type check failed: ` + path + " is not a directory"},
+		"persistent, of a local": {
+			claimVolume(), bound(local(path)), false,
+			fmt.Sprintf(`MountVolume.NewMounter initialization failed for volume "pv" : path %q does not exist`, path),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.Mkdir(path, 0o755))
@@ -153,8 +157,7 @@ func TestPathThatIsGone(t *testing.T) {
 			require.NoError(t, os.Remove(path))
 			m := start()
 			ready, err := m.SetUp(t.Context(), pod(tc.volume), dir)
-			require.Len(t, volume.SetUpErrors(err), 1)
-			assert.ErrorContains(t, err, "hostPath type check failed: "+path+" is not a directory")
+			assert.Equal(t, []string{tc.text}, volume.FailedMounts(pod(tc.volume), ready, err))
 			if tc.stays {
 				assert.Equal(t, before, ready)
 			} else {

@@ -77,7 +77,8 @@ spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests:
 		assert.Equal(t, name, strings.TrimSpace(readEventually(t, filepath.Join(dir, name, "file"))))
 	}
 	Eventually(t, eventually, "an event about the claim that is not bound", func() error {
-		if out := s.plane.Kubectl(t, "get", "-n", ns, "events"); !strings.Contains(out, "FailedMount") || !strings.Contains(out, "PVC is not bound") {
+		if out := s.plane.Kubectl(t, "get", "-n", ns, "events"); !strings.Contains(out, "FailedMount") ||
+			!strings.Contains(out, "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC "+ns+"/late: PVC is not bound") {
 			return errors.New(out)
 		}
 		return nil
