@@ -222,6 +222,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 				}
 				return c, false
 			},
+			SpareStatic:  slices.ContainsFunc(a.opts.Sources, func(s podconfig.Source) bool { return s.Name() == runtime.SourceAPI }),
 			NetworkReady: p.NetworkReady, Event: p.Event, Record: p.Record, Logger: a.named("podsync"),
 		})
 	if err != nil {

@@ -264,20 +264,20 @@ func (s *Syncer) exceeds(ctx context.Context, pod *v1.Pod, dir string, observed 
 	return message, err
 }
 
-// measuredPod reports whether the storage of the pod has to be measured.
-func measuredPod(pod *v1.Pod) bool {
-	return (volume.HasSizeLimit(pod) || hasStorageLimit(pod)) && !isSpared(pod)
+// measuredPod reports whether the storage of the pod has to be measured. spareStatic is
+// [Options.SpareStatic].
+func measuredPod(pod *v1.Pod, spareStatic bool) bool {
+	return (volume.HasSizeLimit(pod) || hasStorageLimit(pod)) && !isSpared(pod, spareStatic)
 }
 
 // isSpared reports whether the pod is not evicted for its storage: a pod with the priority of the
 // system's classes, or a static pod with such a class. A static pod has no number for its priority,
 // since no API server has admitted it, and does not start again by itself after an eviction
-// (kubernetes#40573). kubelet spares all static pods. Here, they have limits: on a node without an
-// API server all pods are static.
-func isSpared(pod *v1.Pod) bool {
+// (kubernetes#40573). Therefore kubelet spares all static pods, and so does spareStatic.
+func isSpared(pod *v1.Pod, spareStatic bool) bool {
 	if runtime.HasCriticalPriority(pod) {
 		return true
 	}
 	class := pod.Spec.PriorityClassName
-	return runtime.IsStatic(pod) && (class == "system-node-critical" || class == "system-cluster-critical")
+	return runtime.IsStatic(pod) && (spareStatic || class == "system-node-critical" || class == "system-cluster-critical")
 }

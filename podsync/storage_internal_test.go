@@ -12,26 +12,32 @@ import (
 
 func TestCriticalPodsAreNotEvicted(t *testing.T) {
 	for name, tc := range map[string]struct {
-		source   string
-		class    string
-		priority *int32
-		want     bool
+		source      string
+		class       string
+		priority    *int32
+		spareStatic bool
+		want        bool
 	}{
 		"static":                                 {source: "file"},
 		"static, class of its own":               {source: "file", class: "high"},
 		"static, node critical":                  {source: "file", class: "system-node-critical", want: true},
 		"static, cluster critical":               {source: "http", class: "system-cluster-critical", want: true},
 		"static, critical priority":              {source: "file", priority: new(int32(2_000_000_000)), want: true},
-		"API server, no critical priority":       {source: "api", priority: new(int32(1_999_999_999))},
-		"API server, class without its priority": {source: "api", class: "system-node-critical", priority: new(int32(0))},
+		"static, in a cluster":                   {source: "file", spareStatic: true, want: true},
+		"API server, no critical priority":       {source: "api", priority: new(int32(1_999_999_999)), spareStatic: true},
+		"API server, class without its priority": {source: "api", class: "system-node-critical", priority: new(int32(0)), spareStatic: true},
 		"API server, critical priority":          {source: "api", priority: new(int32(2_000_001_000)), want: true},
+		"no source":                              {spareStatic: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := testpod.New("web", testpod.Source(tc.source), testpod.Container(v1.Container{
+			pod := testpod.New("web", testpod.Container(v1.Container{
 				Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
 			}))
+			if tc.source != "" {
+				testpod.Source(tc.source)(pod)
+			}
 			pod.Spec.PriorityClassName, pod.Spec.Priority = tc.class, tc.priority
-			assert.Equal(t, !tc.want, measuredPod(pod))
+			assert.Equal(t, !tc.want, measuredPod(pod, tc.spareStatic))
 		})
 	}
 }

@@ -109,6 +109,10 @@ type Options struct {
 	// its sandboxes are removed soon after its end; see [runtime.PodKill]. It must not block. nil: no pod is
 	// known to be.
 	Removed func(uid types.UID) bool
+	// SpareStatic keeps all static pods from being evicted for their storage, as in kubelet. If
+	// false, only those with a priority class of the system are kept: on a node without an API
+	// server all pods are static, and limits must hold there, too.
+	SpareStatic bool
 	// Event receives failed mounts, exceeded limits and deadlines. The runtime gets it
 	// with each call, for pulls, starts and kills. nil: events are discarded.
 	Event runtime.EventFunc
@@ -251,7 +255,7 @@ func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus
 	if past {
 		return &failure{v1.EventTypeNormal, reasonDeadline, messageDeadline}, 0
 	}
-	if !measuredPod(pod) {
+	if !measuredPod(pod, s.opts.SpareStatic) {
 		s.measured.stop(pod.UID) // an update may have taken its limits away
 		return nil, recheck
 	}
