@@ -210,6 +210,9 @@ type Volume struct {
 	ReadOnly bool
 	// Relabel requests that the files get the container's SELinux label.
 	Relabel bool
+	// Group is a supplemental group of all containers of the pod, beside those of its spec. nil:
+	// the volume needs none.
+	Group *int64
 }
 
 // SubPath is a sub-path of a volume that a container mounts.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,6 +49,8 @@ type boundVolume struct {
 	Host bool `json:"host,omitempty"`
 	// Local means that the volume is one of the type local.
 	Local bool `json:"local,omitempty"`
+	// Group is a supplemental group of the containers.
+	Group *int64 `json:"group,omitempty"`
 	// Name is that of the persistent volume. Earlier versions did not remember it.
 	Name string `json:"name,omitempty"`
 }
@@ -89,7 +92,7 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 	if bound.Name == "" {
 		bound.Name = req.Volume.Name
 	}
-	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly, Relabel: bound.Local && !bound.ReadOnly}
+	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly, Relabel: bound.Local && !bound.ReadOnly, Group: bound.Group}
 	if err := bound.check(); err != nil {
 		if found && bound.Host {
 			return ready, &OutdatedError{err}
@@ -249,9 +252,16 @@ func checkClaim(c *v1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// read reads the place of a persistent volume.
+// gidAnnotation of a persistent volume is the group that may use it (kubelet:
+// VolumeGidAnnotationKey). As in kubelet, a value that is no number is ignored.
+const gidAnnotation = "pv.beta.kubernetes.io/gid"
+
+// read reads the place and the group of a persistent volume.
 func (b *boundVolume) read(pv *v1.PersistentVolume) error {
 	b.Name = pv.Name
+	if gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 64); err == nil {
+		b.Group = &gid
+	}
 	switch {
 	case pv.Spec.HostPath != nil:
 		b.Path, b.Host = pv.Spec.HostPath.Path, true

@@ -78,12 +78,13 @@ func TestClaims(t *testing.T) {
 			disk, dir := t.TempDir(), filepath.Join(t.TempDir(), "u1")
 			require.NoError(t, os.WriteFile(filepath.Join(disk, "f"), []byte("kept"), 0o600))
 			b := bound(src(disk))
+			b.pv.Annotations = map[string]string{"pv.beta.kubernetes.io/gid": "1234"}
 			p := pod(claimVolume())
 			for range 2 {
 				m := contentManager(t, volume.Sources{Claims: b})
 				ready, err := m.SetUp(t.Context(), p, dir)
 				require.NoError(t, err)
-				assert.Equal(t, kruntime.Volume{HostPath: disk, ReadOnly: true}, ready["v"])
+				assert.Equal(t, kruntime.Volume{HostPath: disk, ReadOnly: true, Group: ptr.To[int64](1234)}, ready["v"])
 				b.claim = nil
 			}
 			assert.EqualValues(t, 1, b.calls.Load())
@@ -239,13 +240,15 @@ func TestVolumesOfOtherNodes(t *testing.T) {
 // The claim of an ephemeral volume must have been made for the pod.
 func TestEphemeralClaims(t *testing.T) {
 	b := bound(local(t.TempDir()))
+	b.pv.Annotations = map[string]string{"pv.beta.kubernetes.io/gid": "staff"} // no number: it is ignored
 	b.claim.Name = "web-v"
 	p := pod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
 	_, err := contentManager(t, volume.Sources{Claims: b}).SetUp(t.Context(), p, t.TempDir())
 	assert.ErrorContains(t, err, "PVC default/web-v was not created for pod default/web (pod is not owner)")
 	b.claim.OwnerReferences = []metav1.OwnerReference{{UID: p.UID, Controller: ptr.To(true)}}
-	_, err = contentManager(t, volume.Sources{Claims: b}).SetUp(t.Context(), p, t.TempDir())
+	ready, err := contentManager(t, volume.Sources{Claims: b}).SetUp(t.Context(), p, t.TempDir())
 	assert.NoError(t, err)
+	assert.Nil(t, ready["v"].Group)
 }
 
 // A local volume is given to the pod's fsGroup, but nothing that a link in it leads to.

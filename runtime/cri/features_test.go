@@ -23,6 +23,7 @@ type driven struct {
 	err     error
 	asked   int
 	parents []string
+	groups  [][]int64 // of sandboxes and containers
 }
 
 func (d *driven) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest, ...grpc.CallOption) (*criv1.RuntimeConfigResponse, error) {
@@ -32,7 +33,30 @@ func (d *driven) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest, ...
 
 func (d *driven) RunPodSandbox(ctx context.Context, req *criv1.RunPodSandboxRequest, opts ...grpc.CallOption) (*criv1.RunPodSandboxResponse, error) {
 	d.parents = append(d.parents, req.GetConfig().GetLinux().GetCgroupParent())
+	d.groups = append(d.groups, req.GetConfig().GetLinux().GetSecurityContext().GetSupplementalGroups())
 	return d.RuntimeServiceClient.RunPodSandbox(ctx, req, opts...)
+}
+
+func (d *driven) CreateContainer(ctx context.Context, req *criv1.CreateContainerRequest, opts ...grpc.CallOption) (*criv1.CreateContainerResponse, error) {
+	d.groups = append(d.groups, req.GetConfig().GetLinux().GetSecurityContext().GetSupplementalGroups())
+	return d.RuntimeServiceClient.CreateContainer(ctx, req, opts...)
+}
+
+// The groups of volumes are those of the sandbox and of all containers, also of a container that
+// does not mount them.
+func TestGroupsOfVolumes(t *testing.T) {
+	svc := newService(t, "app:1")
+	rs, is := svc.Clients()
+	service := &driven{RuntimeServiceClient: rs}
+	pod := podOf("a", "b")
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroups: []int64{30}}
+	s := newSyncer(t, cri.New(service, is, cri.Options{}), pod)
+	s.more = func(req *runtime.PodSync) {
+		req.Volumes = map[string]runtime.Volume{"v": {HostPath: "/v", Group: new(int64(20))}, "w": {HostPath: "/w", Group: new(int64(10))}, "x": {HostPath: "/x"}}
+	}
+	_, err := s.sync()
+	require.NoError(t, err)
+	assert.Equal(t, [][]int64{{30, 10, 20}, {30, 10, 20}, {30, 10, 20}}, service.groups)
 }
 
 func linuxConfig(driver criv1.CgroupDriver) *criv1.RuntimeConfigResponse {

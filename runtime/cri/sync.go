@@ -216,9 +216,21 @@ func (s *podSync) start(ctx context.Context, acts plan.Actions) error {
 	return errors.Join(errs...)
 }
 
+// volumeGroups returns the groups of the volumes in ascending order.
+func volumeGroups(volumes map[string]runtime.Volume) []int64 {
+	var groups []int64
+	for _, v := range volumes {
+		if v.Group != nil {
+			groups = append(groups, *v.Group)
+		}
+	}
+	slices.Sort(groups)
+	return groups
+}
+
 // prepare computes the inputs of the configurations of sandbox and containers.
 func (s *podSync) prepare(ctx context.Context, acts plan.Actions) (err error) {
-	s.pod = &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir}
+	s.pod = &translate.Pod{Spec: s.Pod, Host: s.Host, Node: s.r.node(), Dir: s.Dir, Groups: volumeGroups(s.Volumes)}
 	if s.r.opts.CgroupParent != nil {
 		s.pod.CgroupParent = s.r.opts.CgroupParent(s.Pod)
 	}

@@ -73,7 +73,7 @@ func resolveUser(sec *criv1.LinuxContainerSecurityContext, host *hostFacts) (u s
 		}
 		for _, g := range groups {
 			if g != int64(host.GID) && !slices.Contains(host.Groups, int(g)) {
-				warning = fmt.Sprintf("group %d of supplementalGroups or fsGroup has no effect: the agent is not in it and does not run as root", g)
+				warning = fmt.Sprintf("group %d of supplementalGroups, fsGroup or a persistent volume has no effect: the agent is not in it and does not run as root", g)
 			}
 		}
 		u = supervise.User{UID: uint32(uid), GID: uint32(gid)}

@@ -63,6 +63,9 @@ type Pod struct {
 	// CgroupParent is the parent cgroup of the pod, in the form of the runtime's cgroup
 	// driver. Default: the runtime chooses.
 	CgroupParent string
+	// Groups are supplemental groups of all containers beside those of the spec, such as those of
+	// persistent volumes.
+	Groups []int64
 	// Users is the user mapping of a pod with hostUsers: false. Without it such pods are
 	// refused.
 	Users *criv1.UserNamespace
@@ -146,7 +149,7 @@ type Extras struct {
 	Mounts      []*criv1.Mount
 	Envs        []*criv1.KeyValue
 	Annotations map[string]string
-	// Groups are additional supplemental groups, for example of persistent volumes.
+	// Groups are additional supplemental groups of this container.
 	Groups []int64
 }
 

@@ -107,6 +107,7 @@ func TestExtras(t *testing.T) {
 			Mounts:     []*criv1.Mount{{HostPath: "/lib/vendor", ContainerPath: "/lib/vendor"}},
 			Groups:     []int64{77},
 		}
+		c.Pod.Groups = []int64{6, 8, 8}
 		c.Pod.Spec.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(5)), SupplementalGroups: []int64{6}}
 	})
 	config, err := ContainerConfig(t.Context(), in)
@@ -116,7 +117,7 @@ func TestExtras(t *testing.T) {
 	assert.Equal(t, "/lib/vendor", config.Mounts[0].HostPath)
 	assert.Len(t, config.Mounts, 2)
 	assert.Len(t, in.Extras.Mounts, 1)
-	assert.Equal(t, []int64{5, 6, 77}, config.Linux.SecurityContext.SupplementalGroups)
+	assert.Equal(t, []int64{5, 6, 8, 77}, config.Linux.SecurityContext.SupplementalGroups)
 }
 
 func TestNeedsHostsFile(t *testing.T) {

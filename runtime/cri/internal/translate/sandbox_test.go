@@ -55,12 +55,14 @@ func TestNamespacesWithoutSecurityContext(t *testing.T) {
 func TestSandboxOptions(t *testing.T) {
 	in := sample(func(c *Container) {
 		c.Pod.CgroupParent = "/pods/1234"
+		c.Pod.Groups = []int64{8}
 		c.Pod.Spec.Spec.InitContainers = []v1.Container{{Name: "init", SecurityContext: &v1.SecurityContext{Privileged: new(true)}}}
 	})
 	config, err := SandboxConfig(in.Pod, 9)
 	require.NoError(t, err)
 	assert.Equal(t, uint32(9), config.Metadata.Attempt)
 	assert.Equal(t, "/pods/1234", config.Linux.CgroupParent)
+	assert.Equal(t, []int64{8}, config.Linux.SecurityContext.SupplementalGroups)
 	assert.True(t, config.Linux.SecurityContext.Privileged, "any container counts")
 
 	in.Pod.Spec.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: new(v1.SupplementalGroupsPolicy("Odd"))}

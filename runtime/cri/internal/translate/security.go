@@ -98,7 +98,7 @@ func containerSecurity(in *Container) (*criv1.LinuxContainerSecurityContext, err
 	if out.NamespaceOptions, err = containerNamespaces(in); err != nil {
 		return nil, err
 	}
-	out.SupplementalGroups = append(podGroups(pod), in.Extras.Groups...)
+	out.SupplementalGroups = append(podGroups(in.Pod), in.Extras.Groups...)
 	out.SupplementalGroupsPolicy, err = groupsPolicy(pod)
 	return out, err
 }
@@ -115,7 +115,7 @@ func sandboxSecurity(in *Pod) (*criv1.LinuxSandboxSecurityContext, error) {
 	}
 	out := &criv1.LinuxSandboxSecurityContext{
 		NamespaceOptions:         ns,
-		SupplementalGroups:       podGroups(in.Spec),
+		SupplementalGroups:       podGroups(in),
 		SupplementalGroupsPolicy: policy,
 		// The sandbox itself needs no more, whatever the profiles of its containers.
 		Seccomp: &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_RuntimeDefault},
@@ -163,16 +163,20 @@ func podDescription(pod *v1.Pod) string {
 }
 
 // podGroups returns the supplemental groups of the first process of each container.
-func podGroups(pod *v1.Pod) []int64 {
-	sc := pod.Spec.SecurityContext
-	if sc == nil {
-		return nil
-	}
+func podGroups(in *Pod) []int64 {
 	var groups []int64
-	if sc.FSGroup != nil {
-		groups = append(groups, *sc.FSGroup)
+	if sc := in.Spec.Spec.SecurityContext; sc != nil {
+		if sc.FSGroup != nil {
+			groups = append(groups, *sc.FSGroup)
+		}
+		groups = append(groups, sc.SupplementalGroups...)
 	}
-	return append(groups, sc.SupplementalGroups...)
+	for _, g := range in.Groups {
+		if !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	return groups
 }
 
 // groupsPolicy returns whether the groups of the image's /etc/group are added.
