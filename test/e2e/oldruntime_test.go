@@ -25,6 +25,7 @@ func TestOldRuntime(t *testing.T) {
 		{"EditWithUID", testEditWithUID},
 		{"RemoveAndReturn", testRemoveAndReturn},
 		{"Security", testSecurity},
+		{"RecursiveReadOnly", testRecursiveReadOnly},
 		{"ImagePolicies", testImagePolicies},
 		{"Probes", testProbes},
 	})
