@@ -213,6 +213,7 @@ func TestNode(t *testing.T) {
 		{"ForeignStatus", testForeignStatus},
 		{"Claims", testClaims},
 		{"TrustBundles", testTrustBundles},
+		{"Tokens", testTokens},
 		{"LiveUpdates", testLiveUpdates},
 		{"Resize", testResize},
 		{"StorageLimits", testStorageLimits},

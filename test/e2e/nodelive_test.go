@@ -1,17 +1,23 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
@@ -33,6 +39,35 @@ func (s *nodeSuite) awaitOutput(t *testing.T, what, pod, want string, command ..
 	t.Logf("%s after %v", what, time.Since(began).Round(time.Millisecond))
 }
 
+// change patches an object of the name, and returns when a watch of the API server delivered the
+// change. The agent watches the object in the same way.
+func (s *nodeSuite) change(t *testing.T, ns, kind, name, patch string) time.Time {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	client := s.plane.Client.CoreV1().RESTClient()
+	version := func(object runtime.Object, err error) string {
+		t.Helper()
+		require.NoError(t, err)
+		m, err := meta.Accessor(object)
+		require.NoError(t, err)
+		return m.GetResourceVersion()
+	}
+	before := version(client.Get().Namespace(ns).Resource(kind).Name(name).Do(ctx).Get())
+	w, err := client.Get().Namespace(ns).Resource(kind).VersionedParams(&metav1.ListOptions{
+		Watch: true, FieldSelector: "metadata.name=" + name, ResourceVersion: before,
+	}, scheme.ParameterCodec).Watch(ctx)
+	require.NoError(t, err)
+	defer w.Stop()
+	after := version(client.Patch(types.MergePatchType).Namespace(ns).Resource(kind).Name(name).Body([]byte(patch)).Do(ctx).Get())
+	for event := range w.ResultChan() { // a busy API server may end it early
+		if m, err := meta.Accessor(event.Object); err == nil && m.GetResourceVersion() == after {
+			break
+		}
+	}
+	return time.Now()
+}
+
 // What changes in the API is soon in the files of the pods.
 func testLiveUpdates(t *testing.T, s *nodeSuite, ns string) {
 	s.plane.Kubectl(t, "create", "-n", ns, "configmap", "live", "--from-literal=key=0")
@@ -49,32 +84,25 @@ func testLiveUpdates(t *testing.T, s *nodeSuite, ns string) {
 	pod.Labels, pod.Annotations = map[string]string{"live": "0"}, map[string]string{"live": "0"}
 	s.create(t, ns, pod)
 	s.await(t, ns, "live", Running)
-	core := s.plane.Client.CoreV1()
+	// The files as the process of the container sees them.
+	root := fmt.Sprintf("/proc/%d/root", s.PID(t, s.Newest(t, "live", "a").Id))
 	for i := 1; i <= 3; i++ {
 		value := fmt.Sprint(i)
-		patch := func(name, data string, apply func(data []byte) error) {
-			t.Helper()
-			if err := apply([]byte(data)); err != nil {
-				t.Fatalf("changing %s: %v", name, err)
-			}
+		for _, change := range []struct{ kind, patch, file, want string }{
+			{"configmaps", `{"data":{"key":%q}}`, "/cm/key", value},
+			{"secrets", `{"stringData":{"key":%q}}`, "/secret/key", value},
+			{"pods", `{"metadata":{"annotations":{"live":%q}}}`, "/meta/annotation", value},
+			{"pods", `{"metadata":{"labels":{"live":%q}}}`, "/meta/labels", fmt.Sprintf("live=%q", value)},
+		} {
+			delivered := s.change(t, ns, change.kind, "live", fmt.Sprintf(change.patch, value))
+			Eventually(t, soon, change.file, func() error {
+				if got, err := os.ReadFile(root + change.file); err != nil || string(got) != change.want {
+					return fmt.Errorf("it is %q, not %q (%v)", got, change.want, err)
+				}
+				return nil
+			})
+			t.Logf("%s is new %v after a watch delivered the change", change.file, time.Since(delivered).Round(time.Millisecond))
 		}
-		patch("config map", fmt.Sprintf(`{"data":{"key":%q}}`, value), func(data []byte) error {
-			_, err := core.ConfigMaps(ns).Patch(t.Context(), "live", types.MergePatchType, data, metav1.PatchOptions{})
-			return err
-		})
-		s.awaitOutput(t, "config map", "live", value, "cat", "/cm/key")
-		patch("secret", fmt.Sprintf(`{"stringData":{"key":%q}}`, value), func(data []byte) error {
-			_, err := core.Secrets(ns).Patch(t.Context(), "live", types.MergePatchType, data, metav1.PatchOptions{})
-			return err
-		})
-		s.awaitOutput(t, "secret", "live", value, "cat", "/secret/key")
-		patch("annotation", fmt.Sprintf(`{"metadata":{"annotations":{"live":%q}}}`, value), func(data []byte) error {
-			_, err := core.Pods(ns).Patch(t.Context(), "live", types.MergePatchType, data, metav1.PatchOptions{})
-			return err
-		})
-		s.awaitOutput(t, "annotation", "live", value, "cat", "/meta/annotation")
-		s.plane.Kubectl(t, "label", "-n", ns, "pod", "live", "--overwrite", "live="+value)
-		s.awaitOutput(t, "label", "live", fmt.Sprintf("live=%q", value), "cat", "/meta/labels")
 	}
 	assert.Zero(t, Status(s.await(t, ns, "live", Running), "a").RestartCount)
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "live")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -185,4 +186,47 @@ func testTrustBundles(t *testing.T, s *nodeSuite, ns string) {
 	assert.ElementsMatch(t, []string{"signed", "other"}, read("signed.pem"))
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "trusts")
 	s.awaitGone(t, ns, "trusts")
+}
+
+// The token of a service account can be read by the user of the containers and the group of the pod, also by a
+// sub-path, and by nobody else.
+func testTokens(t *testing.T, s *nodeSuite, ns string) {
+	with := func(name string, context *v1.PodSecurityContext) *v1.Pod {
+		c := Sh("c", Forever)
+		c.VolumeMounts = []v1.VolumeMount{{Name: "token", MountPath: "/token"}, {Name: "token", MountPath: "/by-sub-path", SubPath: "dir/token"}}
+		pod := MakePod(name, Main(c), Volume("token", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Audience: "e2e", Path: "dir/token", ExpirationSeconds: new(int64(600))}},
+		}}}))
+		pod.Spec.SecurityContext = context
+		return pod
+	}
+	user, group := new(int64(1234)), new(int64(2345))
+	pods := map[string]struct {
+		context *v1.PodSecurityContext
+		access  string
+	}{
+		"of-user":  {&v1.PodSecurityContext{RunAsUser: user, RunAsGroup: group}, "600 1234 0"},
+		"of-group": {&v1.PodSecurityContext{RunAsUser: user, RunAsGroup: group, FSGroup: new(int64(3456))}, "640 1234 3456"},
+	}
+	for name, pod := range pods {
+		s.create(t, ns, with(name, pod.context))
+	}
+	for name, pod := range pods {
+		s.await(t, ns, name, Running)
+		sh := func(script string) string { return strings.TrimSpace(s.Exec(t, name, "c", "sh", "-c", script)) }
+		assert.Equal(t, "1234 2345", sh("echo $(id -u) $(id -g)"))
+		for _, file := range []string{"/token/dir/token", "/by-sub-path", "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
+			assert.Equal(t, pod.access, sh("stat -L -c '%a %u %g' "+file), "%s of %s", file, name)
+		}
+		token := sh("cat /by-sub-path")
+		assert.True(t, token != "" && token == sh("cat /token/dir/token"), "both are the same")
+		review, err := s.plane.Client.AuthenticationV1().TokenReviews().Create(t.Context(),
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{"e2e"}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		assert.True(t, review.Status.Authenticated, review.Status.Error)
+		assert.Equal(t, "system:serviceaccount:"+ns+":default", review.Status.User.Username)
+		assert.Equal(t, name, strings.Join(review.Status.User.Extra["authentication.kubernetes.io/pod-name"], ","))
+	}
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "of-user", "of-group")
+	s.awaitGone(t, ns, "of-user", "of-group")
 }
