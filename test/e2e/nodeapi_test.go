@@ -232,7 +232,7 @@ func (s *nodeSuite) testSkew(t *testing.T) {
 		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 		require.NoError(t, err)
 		s.agent.Start(t)
-		Eventually(t, 30*time.Second, "the lease is renewed", func() error {
+		Eventually(t, eventually, "the lease is renewed", func() error {
 			lease, err := leases.Get(context.Background(), NodeName, metav1.GetOptions{})
 			if err == nil && time.Since(lease.Spec.RenewTime.Time).Abs() > time.Minute {
 				err = fmt.Errorf("renewed at %v", lease.Spec.RenewTime)

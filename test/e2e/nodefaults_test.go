@@ -83,7 +83,15 @@ func TestNodeRestart(t *testing.T) {
 	got := s.await(t, ns, "finishes", Phase(v1.PodFailed), Terminated("c", 7))
 	t.Logf("the truth is there after %v", time.Since(begin))
 	assert.Equal(t, before["finishes"].UID, got.UID)
-	time.Sleep(8 * time.Second) // the probes of the new agent have begun
+	s.agent.WaitHealthy(t)
+	Eventually(t, eventually, "probes of the new agent", func() error {
+		for _, m := range metricsPage(t, s.agent, "/metrics/probes")["prober_probe_total"].GetMetric() {
+			if labels := labelsOf(m); labels["pod"] == "stays" && labels["result"] == "successful" && m.GetCounter().GetValue() >= 2 {
+				return nil
+			}
+		}
+		return errors.New("less than two have succeeded")
+	})
 	for _, name := range []string{"stays", "plain"} {
 		adopted(t, before[name], s.await(t, ns, name, Running, Ready(true)))
 	}
