@@ -66,11 +66,7 @@ func giveTree(ctx context.Context, dir string, gid int) error {
 // giveAt gives one file to the group. It reports whether it is a directory to be entered. It
 // fails with EXDEV if the file is on another device than dev.
 func giveAt(at int, name string, dev uint64, gid int) (isDir bool, err error) {
-	open := openSub
-	if at == unix.AT_FDCWD {
-		open = openat
-	}
-	fd, err := open(at, name, unix.O_PATH|unix.O_NOFOLLOW)
+	fd, err := openSub(at, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return false, err
 	}

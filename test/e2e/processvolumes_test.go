@@ -100,6 +100,8 @@ func TestProcessVolumesNotAsRoot(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, fmt.Sprintf("%d\n400\nhello\n", nobody), got)
 		assert.FileExists(t, filepath.Join(a.Root, "pods", string(pod.UID), "volumes/kubernetes.io~empty-dir/data/a/b/file"))
+		_, err = sh(pod, fmt.Sprintf("cd %s && mkdir -p mod/cache && touch mod/cache/f && chmod -R a-w mod", path(pod, "data"))) // as Go does
+		require.NoError(t, err)
 	}
 	lines, err := a.AnyOf("Secrets and tokens of pods are on disk")
 	require.NoError(t, err)
