@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
+	"github.com/kubeletkit/kubeletkit/cluster/podsource"
+	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -77,39 +81,94 @@ func firstUnlessGone(other, api error) error {
 func (s *sinks) Unwrap() any { return s.other }
 
 // bothObjects returns a source of what pods of the API server and other pods refer to; local
-// may be nil. synced reports whether the pods of the API server are known.
-func bothObjects(api, local objects.Source, synced func() bool) objects.Source {
+// may be nil. references are those of the pods of the API server before api has them.
+func bothObjects(api, local objects.Source, references *earlyReferences) objects.Source {
 	if local == nil {
 		return api
 	}
-	return &split{api: api, local: local, synced: synced}
+	return &split{api: api, local: local, early: references}
 }
+
+// earlyReferences are the objects that the restored pods of the API server refer to. They count
+// until its first complete list of pods. The methods are safe for concurrent use.
+type earlyReferences struct {
+	mu sync.Mutex
+	// restored is set when refs are known, listed after the first complete list.
+	restored, listed bool
+	refs             map[objects.Ref]struct{}
+}
+
+// setRestored sets the restored pods. Without a checkpoint there are none.
+func (e *earlyReferences) setRestored(pods []*v1.Pod) {
+	refs := map[objects.Ref]struct{}{}
+	for _, pod := range pods {
+		for _, ref := range objects.References(pod) {
+			refs[ref] = struct{}{}
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.restored, e.refs = true, refs
+}
+
+// setListed notes that the cache of API objects has the references of the first complete list.
+func (e *earlyReferences) setListed() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.listed, e.refs = true, nil
+}
+
+// look reports whether a pod of the API server may refer to the object although the cache of API
+// objects has no such pod: a restored one does, or any may, because they are not known yet.
+// complete means that no other pod refers to it either.
+func (e *earlyReferences) look(ref objects.Ref) (refers, complete bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, refers = e.refs[ref]
+	return !e.listed && (refers || !e.restored), e.listed
+}
+
+// restorable is the source of pods of the API server that passes restored pods on.
+type restorable struct {
+	*podsource.Source
+	early *earlyReferences
+}
+
+var _ podconfig.SourceRestorer = restorable{}
+
+// Restored implements [podconfig.SourceRestorer].
+func (r restorable) Restored(pods []*v1.Pod) { r.early.setRestored(pods) }
 
 // split looks up objects in the API server if a pod of it refers to them, and locally
 // otherwise: static pods may refer to local objects.
 type split struct {
 	api, local objects.Source
-	synced     func() bool
+	early      *earlyReferences
 }
 
 // Secret implements [runtime.Objects].
 func (s *split) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return splitLookup(ctx, s, namespace, name, s.api.Secret, s.local.Secret)
+	return splitLookup(ctx, s, objects.Ref{Kind: objects.SecretKind, Namespace: namespace, Name: name}, s.api.Secret, s.local.Secret)
 }
 
 // ConfigMap implements [runtime.Objects].
 func (s *split) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return splitLookup(ctx, s, namespace, name, s.api.ConfigMap, s.local.ConfigMap)
+	return splitLookup(ctx, s, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name}, s.api.ConfigMap, s.local.ConfigMap)
 }
 
-func splitLookup[T any](ctx context.Context, s *split, namespace, name string, api, local func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
-	synced := s.synced() // before the lookup: what is not referenced later may be referenced
-	object, err := api(ctx, namespace, name)
+func splitLookup[T any](ctx context.Context, s *split, ref objects.Ref, api, local func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
+	refers, complete := s.early.look(ref) // before the lookup: what is not referenced later may be referenced
+	object, err := api(ctx, ref.Namespace, ref.Name)
 	if !errors.Is(err, objectcache.ErrNotReferenced) {
 		return object, err
 	}
-	found, localErr := local(ctx, namespace, name)
-	if apierrors.IsNotFound(localErr) && !synced {
+	if refers {
+		// A pod of the API server must not get an object that only the node has. The checkpoint
+		// has what the API server has answered for it.
+		return object, fmt.Errorf("%s: %w", ref, objectcache.ErrNotRead)
+	}
+	found, localErr := local(ctx, ref.Namespace, ref.Name)
+	if apierrors.IsNotFound(localErr) && !complete {
 		// A pod of the API server that is not known yet may refer to the object: a checkpoint
 		// must not take this answer for the truth.
 		return object, err

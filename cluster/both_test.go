@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -79,9 +80,18 @@ func (*unreferenced) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap
 // "not found" counts only when the pods of the API server are known.
 func TestBothObjects(t *testing.T) {
 	local := objects.New()
-	local.Set(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "local"}}, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "api"}})
-	synced := false
-	both := bothObjects(&unreferenced{}, local, func() bool { return synced })
+	local.Set(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "local"}},
+		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "both"}}, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "api"}})
+	early := &earlyReferences{}
+	both := bothObjects(&unreferenced{}, local, early)
+	_, err := both.Secret(t.Context(), "ns", "local")
+	require.ErrorIs(t, err, objectcache.ErrNotRead, "a restored pod may refer to it")
+	early.setRestored([]*v1.Pod{testpod.New("web", func(pod *v1.Pod) {
+		pod.Namespace = "ns"
+		pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "both"}}
+	})})
+	_, err = both.Secret(t.Context(), "ns", "both")
+	require.ErrorIs(t, err, objectcache.ErrNotRead)
 	secret, err := both.Secret(t.Context(), "ns", "local")
 	require.NoError(t, err)
 	assert.Equal(t, "local", secret.Name)
@@ -92,9 +102,12 @@ func TestBothObjects(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "the API server has answered: %v", err)
 	_, err = both.Secret(t.Context(), "ns", "none")
 	require.ErrorIs(t, err, objectcache.ErrNotReferenced)
-	synced = true
+	early.setListed()
 	_, err = both.Secret(t.Context(), "ns", "none")
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	secret, err = both.Secret(t.Context(), "ns", "both")
+	require.NoError(t, err, "the restored pod is not in the list")
+	assert.Equal(t, "both", secret.Name)
 	assert.Same(t, local, bothObjects(local, nil, nil))
 }
 
@@ -108,7 +121,7 @@ func TestBothObjectsWatch(t *testing.T) {
 		var got [][]objects.Ref
 		done := make(chan error)
 		go func() {
-			done <- bothObjects(api, local, nil).Watch(ctx, func(refs []objects.Ref) { got = append(got, refs) })
+			done <- bothObjects(api, local, &earlyReferences{}).Watch(ctx, func(refs []objects.Ref) { got = append(got, refs) })
 		}()
 		synctest.Wait()
 		assert.Equal(t, [][]objects.Ref{nil, nil}, got)

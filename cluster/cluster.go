@@ -59,6 +59,7 @@ type Node struct {
 	source  *podsource.Source
 	sink    *podstatus.Sink
 	objects *objectcache.Cache
+	early   earlyReferences
 	events  *events.Recorder
 	// The fields below exist after Configure. local is the node as far as it is known without
 	// an API server.
@@ -114,7 +115,12 @@ func (n *Node) buildObjects() (err error) {
 func (n *Node) buildSource() (err error) {
 	// What a pod refers to is known before any part of the agent has the pod.
 	observers := append([]podsource.Observer{
-		podsource.ObserverFunc(func(c podsource.Change) { n.objects.Update(c.Changed, c.Removed) }),
+		podsource.ObserverFunc(func(c podsource.Change) {
+			n.objects.Update(c.Changed, c.Removed)
+			if c.Complete {
+				n.early.setListed()
+			}
+		}),
 		podsource.ObserverFunc(n.forgetEnded),
 		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),
 	}, n.config.Observers...)

@@ -71,11 +71,14 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	if err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
-	opts.Sources = append(slices.Clone(opts.Sources), n.source)
+	opts.Sources = append(slices.Clone(opts.Sources), restorable{n.source, &n.early})
 	opts.Admit = append(slices.Clone(opts.Admit), admit)
 	opts.Limits.MaxPods, opts.Limits.Allocatable = 0, nil
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
-	opts.Objects = bothObjects(n.objects, opts.Objects, n.source.Synced)
+	if opts.Checkpoint == nil {
+		n.early.setRestored(nil)
+	}
+	opts.Objects = bothObjects(n.objects, opts.Objects, &n.early)
 	opts.Tokens, opts.PodCertificates, opts.TrustBundles, opts.ServiceEnv = n.tokens, n.certificates, n.bundles, n.services.Env
 	if opts.Claims == nil {
 		opts.Claims = claims{n.clients.objects}

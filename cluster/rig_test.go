@@ -46,7 +46,7 @@ func onNode(t *testing.T, test func(r *rig)) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, root: root, api: apitest.New(), rt: fake.New(fake.Options{Name: "containerd", Dir: root}), static: podconfigfake.NewSource("file")}
-		defer r.rt.Close()
+		defer func() { r.rt.Close() }()
 		r.static.Set()
 		r.start()
 		defer func() { r.stop() }()
