@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -45,10 +46,10 @@ type podState struct {
 	// sandbox. They are the same for all calls for the pod.
 	dir          string
 	sandboxReady func(runtime.SandboxStatus)
-	// volumes is held while the volumes are set up. starting means that SyncPod has set them
-	// up and calls the runtime.
+	// volumes is held while the volumes are set up. starting is the context of the SyncPod that
+	// has set them up and calls the runtime, nil if there is none.
 	volumes  sync.Mutex
-	starting bool
+	starting context.Context
 
 	// mu is held while the status is generated and set. So the latest status is always
 	// generated from the latest inputs and results of probes.

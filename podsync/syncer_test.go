@@ -33,6 +33,7 @@ type world struct {
 	killErr  error
 	volumes  map[string]runtime.Volume
 	setUpErr error
+	setUp    func(ctx context.Context) // called in SetUp
 	measure  func(ctx context.Context, pod *v1.Pod) (string, error)
 	after    *runtime.PodStatus // what a read after a kill shows
 	statuses map[types.UID]v1.PodStatus
@@ -87,8 +88,11 @@ func (w *world) Set(pod *v1.Pod, s v1.PodStatus) {
 func (w *world) Forget(uid types.UID) { delete(w.statuses, uid) }
 func (w *world) Terminate(*v1.Pod)    { w.note("settle status") }
 
-func (w *world) SetUp(context.Context, *v1.Pod, string) (map[string]runtime.Volume, error) {
+func (w *world) SetUp(ctx context.Context, _ *v1.Pod, _ string) (map[string]runtime.Volume, error) {
 	w.note("set up volumes")
+	if w.setUp != nil {
+		w.setUp(ctx)
+	}
 	return w.volumes, w.setUpErr
 }
 func (w *world) TearDown(context.Context, runtime.PodRef, string) error {

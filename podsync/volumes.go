@@ -32,9 +32,13 @@ func (s *Syncer) RefreshVolumes(ctx context.Context, uid types.UID, desired func
 	}
 	st.volumes.Lock()
 	defer st.volumes.Unlock()
-	if !st.starting {
+	if st.starting == nil {
 		return
 	}
+	// A volume that does not answer must not hold up the end of the pod: SyncPod waits for this.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(st.starting, cancel)()
 	// Looked up with the lock: a SyncPod with a later version of the pod comes after this.
 	pod, ok := desired(uid)
 	if !ok || pod.DeletionTimestamp != nil {
@@ -57,7 +61,7 @@ func (s *Syncer) setUpVolumes(ctx context.Context, st *podState, pod *v1.Pod) (m
 	if err != nil && (!s.warnMounts(pod, volumes, err) || !hasAll(volumes, pod)) {
 		return nil, err
 	}
-	st.starting = true
+	st.starting = ctx
 	return volumes, nil
 }
 
@@ -65,7 +69,7 @@ func (s *Syncer) setUpVolumes(ctx context.Context, st *podState, pod *v1.Pod) (m
 func (st *podState) started() {
 	st.volumes.Lock()
 	defer st.volumes.Unlock()
-	st.starting = false
+	st.starting = nil
 }
 
 // warnMounts reports events for the volumes that are not ready or out of date. It returns

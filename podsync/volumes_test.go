@@ -3,7 +3,9 @@ package podsync_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -40,6 +42,34 @@ func TestRefreshVolumes(t *testing.T) {
 	_, err = s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"set up volumes", "sync web"}, w.calls, "the pod is not desired any more")
+}
+
+// The end of a pod, which ends the context of SyncPod, does not wait for a volume that does not
+// answer while it is refreshed.
+func TestRefreshEndsWithTheSync(t *testing.T) {
+	w := &world{}
+	s := newSyncer(t, w, podsync.Options{})
+	pod := makePod()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	refresh, giveUp := context.WithTimeout(t.Context(), time.Minute) // of the whole agent
+	defer giveUp()
+	var done sync.WaitGroup
+	w.during = func() {
+		under := make(chan struct{})
+		w.setUp = func(ctx context.Context) {
+			close(under)
+			<-ctx.Done()
+		}
+		done.Go(func() { s.RefreshVolumes(refresh, pod.UID, func(types.UID) (*v1.Pod, bool) { return pod, true }) })
+		<-under
+		cancel()
+	}
+	_, err := s.SyncPod(ctx, podworkers.Create, pod, nothing())
+	done.Wait()
+	require.NoError(t, err)
+	assert.NoError(t, refresh.Err())
+	assert.Equal(t, []string{"set up volumes", "sync web", "set up volumes"}, w.calls)
 }
 
 // A set-up that is cut off, as by the end of the pod, is not reported as a failure of its volumes.

@@ -93,7 +93,7 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 		bound.Name = req.Volume.Name
 	}
 	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly, Relabel: bound.Local && !bound.ReadOnly, Group: bound.Group}
-	if err := bound.check(); err != nil {
+	if err := p.checks.do(ctx, bound.Path, bound.check); err != nil {
 		if found && bound.Host {
 			return ready, &OutdatedError{err}
 		}

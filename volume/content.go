@@ -44,6 +44,8 @@ type Sources struct {
 	before func(step string) error
 	// paths are the persistent volumes that are being set up.
 	paths *pathLocks
+	// checks are the checks of paths of the host that are under way.
+	checks *pathChecks
 	// event receives what the user of a pod should know, beside errors.
 	event runtime.EventFunc
 	// seen are the volumes that need no comparison. nil: all do.

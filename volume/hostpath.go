@@ -14,7 +14,7 @@ import (
 )
 
 // HostPath is the [Plugin] for a file, directory, socket or device of the host.
-type HostPath struct{}
+type HostPath struct{ checks *pathChecks }
 
 var _ Plugin = HostPath{}
 
@@ -28,8 +28,8 @@ func (HostPath) Supports(v *v1.Volume) bool { return v.HostPath != nil }
 // DirectoryOrCreate and FileOrCreate are made if nothing is there: directories with
 // mode 0755, files with 0644 (API reference, HostPathVolumeSource). When the check has succeeded
 // once for the pod, its failure is an [OutdatedError]: kubelet does not check again, so that
-// containers restart.
-func (HostPath) SetUp(_ context.Context, req SetUpRequest) (runtime.Volume, error) {
+// containers restart. A file system that does not answer delays SetUp until ctx ends.
+func (p HostPath) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	source := req.Volume.HostPath
 	path := source.Path
 	if !filepath.IsAbs(path) {
@@ -43,7 +43,7 @@ func (HostPath) SetUp(_ context.Context, req SetUpRequest) (runtime.Volume, erro
 	if want == v1.HostPathUnset {
 		return ready, nil
 	}
-	switch err := checkHostPath(path, want); {
+	switch err := p.checks.do(ctx, path, func() error { return checkHostPath(path, want) }); {
 	case err == nil:
 		rememberPath(passed, path)
 		return ready, nil

@@ -58,14 +58,14 @@ func New(opts Options) (*Manager, error) {
 	plugins := slices.Clone(opts.Plugins)
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
-		src.seen, src.paths, src.event = newSeen(), newPathLocks(), opts.Event
+		src.seen, src.paths, src.checks, src.event = newSeen(), newPathLocks(), newPathChecks(), opts.Event
 		var once sync.Once
 		src.onDisk = func(err error) {
 			once.Do(func() {
 				opts.Logger.Info("Secrets and tokens of pods are on disk, since no file system in memory can be mounted", "reason", err.Error())
 			})
 		}
-		plugins = append(plugins, HostPath{}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Claim{src}, Image{})
+		plugins = append(plugins, HostPath{src.checks}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Claim{src}, Image{})
 	}
 	seen := map[string]bool{}
 	var errs []error
