@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"os"
 
 	"github.com/kubeletkit/kubeletkit"
 	clusternode "github.com/kubeletkit/kubeletkit/cluster/node"
@@ -29,6 +30,11 @@ func detectHost(s *config.Settings, nodeName string) (*runtime.Host, error) {
 		h.IPs = nil
 		for _, ip := range given {
 			h.IPs = append(h.IPs, ip.String())
+		}
+	}
+	if online, err := os.ReadFile("/sys/devices/system/cpu/online"); err == nil { // of Linux
+		if err := s.CheckReservedCPUs(string(online)); err != nil {
+			return nil, err
 		}
 	}
 	reserved, err := s.Reserved()

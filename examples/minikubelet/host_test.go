@@ -1,6 +1,7 @@
 package main
 
 import (
+	goruntime "runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,4 +37,15 @@ func TestAllocatableOfTheHost(t *testing.T) {
 	all := allocatable("--eviction-hard=memory.available<0%")
 	assert.Equal(t, all-100<<20, allocatable())
 	assert.Equal(t, all-150<<20, allocatable("--system-reserved=memory=50Mi"))
+}
+
+// kubelet refuses CPUs that are not part of the machine, too.
+func TestReservedCPUsOfAnotherMachine(t *testing.T) {
+	if goruntime.GOOS != "linux" {
+		t.Skip("the CPUs that are online are known on Linux only")
+	}
+	s, err := config.Parse([]string{"--reserved-cpus=8191"})
+	require.NoError(t, err)
+	_, err = detectHost(s, "n")
+	require.ErrorContains(t, err, `reservedSystemCPUs "8191": not online: 8191; the machine has `)
 }

@@ -225,6 +225,27 @@ func verbosity(want int) func(*testing.T, *Settings) {
 	return func(t *testing.T, s *Settings) { assert.Equal(t, want, s.Verbosity) }
 }
 
+func TestReservedCPUsAreOnline(t *testing.T) {
+	for online, want := range map[string]string{
+		"0-7\n":   "",
+		"0-1,4\n": "",
+		"0-1,5\n": `reservedSystemCPUs "0-1,4": not online: 4; the machine has 0-1,5`,
+		"0\n":     `reservedSystemCPUs "0-1,4": not online: 1,4; the machine has 0`,
+		"all\n":   "the CPUs that are online",
+	} {
+		s, err := parsed(t, "", "--reserved-cpus=0-1,4")
+		require.NoError(t, err)
+		err = s.CheckReservedCPUs(online)
+		if want == "" {
+			require.NoError(t, err, online)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+		s.ReservedSystemCPUs = ""
+		require.NoError(t, s.CheckReservedCPUs(online), online)
+	}
+}
+
 func TestSettingsThatAreWrong(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

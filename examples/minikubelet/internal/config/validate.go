@@ -112,10 +112,11 @@ func (s *Settings) PodLimit(cpus int) int {
 // Reserved returns the resources that are reserved for the system and the agent, added up. The
 // number of reservedSystemCPUs replaces the CPU of both, as with kubelet.
 func (s *Settings) Reserved() (v1.ResourceList, error) {
-	cpus, err := parseCPUs(s.ReservedSystemCPUs)
+	set, err := parseCPUs(s.ReservedSystemCPUs)
 	if err != nil {
 		return nil, fmt.Errorf("reservedSystemCPUs %q: %w", s.ReservedSystemCPUs, err)
 	}
+	cpus := set.Size()
 	sum := v1.ResourceList{}
 	if cpus > 0 {
 		sum[v1.ResourceCPU] = *resource.NewQuantity(int64(cpus), resource.DecimalSI)
@@ -140,14 +141,33 @@ func (s *Settings) Reserved() (v1.ResourceList, error) {
 	return sum, nil
 }
 
-// parseCPUs returns the number of CPUs in a list such as 0-1,4.
-func parseCPUs(list string) (int, error) {
+// CheckReservedCPUs returns an error if reservedSystemCPUs has a CPU that is not online, as kubelet
+// does when it starts. online is the list of the kernel, such as 0-1,4.
+func (s *Settings) CheckReservedCPUs(online string) error {
+	if s.ReservedSystemCPUs == "" {
+		return nil
+	}
+	reserved, err := parseCPUs(s.ReservedSystemCPUs)
+	if err != nil {
+		return fmt.Errorf("reservedSystemCPUs %q: %w", s.ReservedSystemCPUs, err)
+	}
+	machine, err := cpuset.Parse(strings.TrimSpace(online))
+	if err != nil {
+		return fmt.Errorf("the CPUs that are online: %w", err)
+	}
+	if offline := reserved.Difference(machine); !offline.IsEmpty() {
+		return fmt.Errorf("reservedSystemCPUs %q: not online: %s; the machine has %s", s.ReservedSystemCPUs, offline, machine)
+	}
+	return nil
+}
+
+// parseCPUs returns the CPUs in a list such as 0-1,4.
+func parseCPUs(list string) (cpuset.CPUSet, error) {
 	const limit = 1 << 13 // CPUs that Linux can have; a larger range would only take memory
 	for number := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == '-' }) {
 		if n, err := strconv.Atoi(number); err == nil && n >= limit {
-			return 0, fmt.Errorf("there is no CPU %d", n)
+			return cpuset.New(), fmt.Errorf("there is no CPU %d", n)
 		}
 	}
-	cpus, err := cpuset.Parse(list)
-	return cpus.Size(), err
+	return cpuset.Parse(list)
 }
