@@ -12,7 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const module = "github.com/kubeletkit/kubeletkit"
+const (
+	module  = "github.com/kubeletkit/kubeletkit"
+	apitest = module + "/internal/apitest" // the API server of tests
+)
 
 // mayImport is the rule of imports inside the module: which top-level packages each
 // top-level package may import. The top-level package of an import path is its first
@@ -20,7 +23,8 @@ const module = "github.com/kubeletkit/kubeletkit"
 // is the root package. A top-level package may always import itself.
 //
 // Packages below "internal" have code that several packages would repeat otherwise. They
-// import nothing else of the module, and every package but the examples may import them.
+// import nothing else of the module, and every package but the examples may import them. Only
+// tests import internal/apitest, those of the examples, too.
 var mayImport = map[string][]string{
 	"internal":   {},
 	"runtime":    {},
@@ -60,6 +64,9 @@ func TestImportRules(t *testing.T) {
 			if !ours(imp) {
 				continue
 			}
+			if imp == apitest {
+				t.Errorf("%s imports %s; only tests may", p.ImportPath, imp)
+			}
 			to := topLevel(imp)
 			if to == "internal" && top != "examples" {
 				continue
@@ -84,7 +91,7 @@ func TestImportRules(t *testing.T) {
 				}
 			}
 		}
-		if top == "examples" || top == "cluster" {
+		if top == "examples" || top == "cluster" || p.ImportPath == apitest {
 			continue
 		}
 		if top != "metrics" && slices.Contains(p.Deps, "github.com/prometheus/client_golang/prometheus") {

@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage/outagetest"
 	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 )
 
@@ -46,7 +46,7 @@ func TestOutageEnds(t *testing.T) {
 		require.ErrorContains(t, err, "connection refused")
 		time.Sleep(time.Hour)
 		w.set(nil)
-		apitest.EndOutage(t.Context(), &w.signal)
+		outagetest.End(t.Context(), &w.signal)
 		w.answer(issued, certificate("1"))
 		_, _, err = w.get()
 		require.NoError(t, err)

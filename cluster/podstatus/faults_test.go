@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage/outagetest"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -271,13 +272,13 @@ func TestOutagesOfOtherRequests(t *testing.T) {
 		})
 		require.Error(t, r.sink.Deliver(r.Context(), pod, running(true)))
 		for range 600 {
-			apitest.EndOutage(r.Context(), &r.signal)
+			outagetest.End(r.Context(), &r.signal)
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
 		}
 		assert.InDelta(t, 31, len(r.writes()), 2, "once in 2 s")
 		r.api.Before(nil)
-		apitest.EndOutage(r.Context(), &r.signal)
+		outagetest.End(r.Context(), &r.signal)
 		time.Sleep(2100 * time.Millisecond)
 		assert.Equal(t, []string{"patch default/web status"}, r.writes())
 	})

@@ -23,9 +23,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/kubeletkit/kubeletkit/cluster/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage/outagetest"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -210,7 +211,7 @@ func TestOutageEnds(t *testing.T) {
 		time.Sleep(590 * time.Second)
 		synctest.Wait()
 		w.set(nil)
-		apitest.EndOutage(t.Context(), &w.signal)
+		outagetest.End(t.Context(), &w.signal)
 		synctest.Wait()
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -1,4 +1,5 @@
-package apitest
+// Package outagetest ends outages in tests.
+package outagetest
 
 import (
 	"context"
@@ -7,10 +8,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 )
 
-// EndOutage has the signal sent as at the end of an outage: a request fails, and then succeeds.
-func EndOutage(ctx context.Context, signal *outage.Signal) {
+// End has the signal sent as at the end of an outage: a request fails, and then succeeds.
+func End(ctx context.Context, signal *outage.Signal) {
 	for _, code := range []status{http.StatusInternalServerError, http.StatusOK} {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://apitest/lease", http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://api/lease", http.NoBody)
 		if err != nil {
 			panic(err)
 		}
