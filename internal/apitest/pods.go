@@ -20,11 +20,7 @@ import (
 func (s *Server) Create(pod *v1.Pod) *v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out, err := s.create(pod.DeepCopy(), pod.UID)
-	if err != nil {
-		panic(err)
-	}
-	return out
+	return s.mustCreate(pod)
 }
 
 // Replace deletes what has the pod's name, without grace, and creates the pod, before anybody else
@@ -33,6 +29,11 @@ func (s *Server) Replace(pod *v1.Pod) *v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = s.delete(pod.Namespace, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	return s.mustCreate(pod)
+}
+
+// mustCreate is Create while s.mu is held.
+func (s *Server) mustCreate(pod *v1.Pod) *v1.Pod {
 	out, err := s.create(pod.DeepCopy(), pod.UID)
 	if err != nil {
 		panic(err)
