@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
+	"net/http/httputil"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,21 +18,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
 // With a kubeconfig, the agents register as nodes and run the pods that are bound to them.
 func TestFleet(t *testing.T) {
-	server := newAPIServer()
+	server := apitest.New()
 	const nodes, pods = 3, 2
 	for n := range nodes {
 		for i := range pods {
 			pod := makePod(fmt.Sprintf("hollow-%d", n), i)
 			pod.Name = fmt.Sprintf("%s-%d", pod.Spec.NodeName, i)
 			pod.Spec.RestartPolicy = v1.RestartPolicyAlways
-			server.put("pods", pod)
+			server.Create(pod)
 		}
 	}
-	web := httptest.NewServer(server)
+	web := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: server})
 	defer web.Close()
 	defer web.CloseClientConnections()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -49,17 +52,18 @@ func TestFleet(t *testing.T) {
 	}()
 	assert.Eventually(t, func() bool {
 		ready, running := 0, 0
-		for _, o := range server.all("nodes") {
-			node := o.(*v1.Node)
-			if node.Labels["hollow"] == "true" && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		for n := range nodes {
+			name := fmt.Sprintf("hollow-%d", n)
+			node, registered := server.Object("nodes", "", name).(*v1.Node)
+			if registered && node.Labels["hollow"] == "true" && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 				return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 			}) {
 				ready++
 			}
-		}
-		for _, o := range server.all("pods") {
-			if o.(*v1.Pod).Status.Phase == v1.PodRunning {
-				running++
+			for i := range pods {
+				if server.Get("default", fmt.Sprintf("%s-%d", name, i)).Status.Phase == v1.PodRunning {
+					running++
+				}
 			}
 		}
 		return ready == nodes && running == nodes*pods && strings.Contains(out.String(), "3 nodes are ready after ") &&

@@ -238,7 +238,7 @@ func Response(obj any, err error) *http.Response {
 	body, _ := json.Marshal(obj)
 	return &http.Response{
 		StatusCode: code, Status: strconv.Itoa(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
+		Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
 	}
 }
 
@@ -386,7 +386,7 @@ func (s *Server) watch(r *Request) *http.Response {
 		s.stream(ctx, r, writer, first, from)
 	}()
 	resp := Response(nil, nil)
-	resp.Body = reader
+	resp.ContentLength, resp.Body = -1, reader
 	return resp
 }
 
