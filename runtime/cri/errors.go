@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -107,6 +109,21 @@ func reason(err error) string {
 		return e.message
 	}
 	return err.Error()
+}
+
+// sandboxID matches the ID of a sandbox or a container, and the digest of an image.
+var sandboxID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`) })
+
+// withoutIDs returns the message without IDs of sandboxes. Each failed attempt to create a sandbox has
+// a new ID, which containerd and CRI-O put into the message: the status of the pod would change, and
+// be written, with each attempt.
+func withoutIDs(message string) string {
+	return sandboxID().ReplaceAllStringFunc(message, func(s string) string {
+		if strings.HasPrefix(s, "sha256:") {
+			return s
+		}
+		return "<id>"
+	})
 }
 
 // call makes one call under the call timeout plus extra, and wraps its error. A negative

@@ -312,7 +312,7 @@ func (s *podSync) waitForSandbox(ctx context.Context, err error) {
 	if c := (*callError)(nil); errors.As(err, &c) {
 		err = c // without the names of the pod and the call
 	}
-	why := v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: "Failed to create pod sandbox: " + reason(err)}
+	why := v1.ContainerStateWaiting{Reason: "ContainerCreating", Message: "Failed to create pod sandbox: " + withoutIDs(reason(err))}
 	if len(s.Pod.Spec.InitContainers) > 0 {
 		why.Reason = "PodInitializing"
 	}

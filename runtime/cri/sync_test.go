@@ -3,8 +3,11 @@ package cri_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,6 +217,21 @@ func TestSandboxFailure(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, "PodInitializing", res.Waiting["a"].Reason)
 	assert.Equal(t, "PodInitializing", res.Waiting["init"].Reason)
+}
+
+// containerd and CRI-O name the sandbox that they failed to create. If its ID were in the status of the
+// pod, each attempt would change the status.
+func TestTheStatusHasNoIDOfAFailedSandbox(t *testing.T) {
+	const digest = "sha256:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
+	svc := newService(t, "app:1")
+	s := newSyncer(t, svc.client(cri.Options{}), podOf("a"))
+	for attempt := range 3 {
+		id := strings.Repeat(strconv.Itoa(attempt), 64)
+		svc.Inject(fake.Fault{Call: "RunPodSandbox", Times: 1, Err: fmt.Errorf("failed to setup network for sandbox %q: (%s) no address for pause@%s", id, id, digest)})
+		res, err := s.sync()
+		require.ErrorContains(t, err, id, "the log has the ID")
+		assert.Equal(t, `Failed to create pod sandbox: failed to setup network for sandbox "<id>": (<id>) no address for pause@`+digest, res.Waiting["a"].Message)
+	}
 }
 
 // A pod that is removed while it starts has not failed.
