@@ -34,9 +34,7 @@ const (
 type writer struct {
 	root *os.Root
 	access
-	// before, if not nil, is called before each step that changes the volume, and its error
-	// is that of the step. It is for tests.
-	before func(step string) error
+	before steps
 }
 
 // openWriter returns the writer of a volume. The caller closes the root.
@@ -125,13 +123,6 @@ func (w *writer) tidy(current string, names map[string]bool) error {
 	return w.removeOthers(current, entries)
 }
 
-func (w *writer) step(format string, args ...any) error {
-	if w.before == nil {
-		return nil
-	}
-	return w.before(fmt.Sprintf(format, args...))
-}
-
 // current returns the name of the directory with the current files, "" if there is none.
 func (w *writer) current() (string, error) {
 	target, err := w.root.Readlink(dataLink)
@@ -155,7 +146,7 @@ func (w *writer) removeOthers(current string, entries []fs.DirEntry) error {
 		if !strings.HasPrefix(name, "..") || name == dataLink || name == current {
 			continue
 		}
-		if err := w.step("remove %s", name); err != nil {
+		if err := w.before.step("remove %s", name); err != nil {
 			return err
 		}
 		if err := w.root.RemoveAll(name); err != nil {
@@ -272,7 +263,7 @@ func (w *writer) writeDir(p payload) (string, error) {
 }
 
 func (w *writer) makeDataDir() (string, error) {
-	if err := w.step("make the directory"); err != nil {
+	if err := w.before.step("make the directory"); err != nil {
 		return "", err
 	}
 	prefix := time.Now().UTC().Format(dataDirFormat)
@@ -297,7 +288,7 @@ func (w *writer) makeDirs(root *os.Root, name string, made map[string]bool) erro
 	if err := w.makeDirs(root, path.Dir(name), made); err != nil {
 		return err
 	}
-	if err := w.step("make %s", name); err != nil {
+	if err := w.before.step("make %s", name); err != nil {
 		return err
 	}
 	if err := root.Mkdir(name, 0o700); err != nil {
@@ -328,7 +319,7 @@ func (w *writer) grantDir(root *os.Root, name string) error {
 // writeFile writes a file that does not exist. It gets its mode last, so that nobody can
 // read it before it has its owner.
 func (w *writer) writeFile(dir *os.Root, name string, f file) (err error) {
-	if err := w.step("write %s", name); err != nil {
+	if err := w.before.step("write %s", name); err != nil {
 		return err
 	}
 	out, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -350,13 +341,13 @@ func (w *writer) writeFile(dir *os.Root, name string, f file) (err error) {
 
 // publish makes a directory the current one.
 func (w *writer) publish(name string) error {
-	if err := w.step("link %s", newDataLink); err != nil {
+	if err := w.before.step("link %s", newDataLink); err != nil {
 		return err
 	}
 	if err := w.root.Symlink(name, newDataLink); err != nil {
 		return err
 	}
-	if err := w.step("rename %s", newDataLink); err != nil {
+	if err := w.before.step("rename %s", newDataLink); err != nil {
 		return err
 	}
 	return w.root.Rename(newDataLink, dataLink)
@@ -381,7 +372,7 @@ func (w *writer) link(names map[string]bool, entries []fs.DirEntry) error {
 				continue
 			}
 		}
-		if err := w.step("remove %s", name); err != nil {
+		if err := w.before.step("remove %s", name); err != nil {
 			return err
 		}
 		if err := w.root.Remove(name); err != nil {
@@ -392,7 +383,7 @@ func (w *writer) link(names map[string]bool, entries []fs.DirEntry) error {
 		if there[name] {
 			continue
 		}
-		if err := w.step("link %s", name); err != nil {
+		if err := w.before.step("link %s", name); err != nil {
 			return err
 		}
 		if err := w.root.Symlink(dataLink+"/"+name, name); err != nil {

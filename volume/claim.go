@@ -65,12 +65,18 @@ func readBound(file string) (b boundVolume, found bool) {
 }
 
 // write writes the file in one step.
-func (b boundVolume) write(file string) error {
+func (b boundVolume) write(file string, before steps) error {
 	data, err := json.Marshal(b)
 	if err != nil {
 		return err
 	}
+	if err := before.step("write the volume's file"); err != nil {
+		return err
+	}
 	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+		return err
+	}
+	if err := before.step("rename the volume's file"); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)
@@ -114,10 +120,13 @@ func (p Claim) take(ctx context.Context, req SetUpRequest, bound boundVolume, fi
 		return err
 	}
 	defer unlock()
+	if err := p.before.step("give the volume"); err != nil {
+		return err
+	}
 	if err := p.give(ctx, req, bound); err != nil {
 		return fmt.Errorf("giving %s to the fsGroup: %w", bound.Path, err)
 	}
-	return bound.write(file)
+	return bound.write(file, p.before)
 }
 
 // check checks that the volume is there. The texts are kubelet's.

@@ -40,8 +40,7 @@ type Sources struct {
 	// container does not have, and the largest size of a volume in memory.
 	Allocatable v1.ResourceList
 
-	// before is [writer].before, for tests.
-	before func(step string) error
+	before steps
 	// paths are the persistent volumes that are being set up.
 	paths *pathLocks
 	// checks are the checks of paths of the host that are under way.
@@ -52,13 +51,6 @@ type Sources struct {
 	seen *seen
 	// onDisk is called if files that belong in memory are written to disk. nil: nothing is.
 	onDisk func(error)
-}
-
-func (s Sources) step(step string) error {
-	if s.before == nil {
-		return nil
-	}
-	return s.before(step)
 }
 
 // TokenSource has the tokens of service accounts. It is called at each sync of a pod, so it
@@ -134,13 +126,13 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 	if c.seen.same(req.Dir, files, access.gid, nested) {
 		return nil
 	}
-	if err := c.step("make the volume"); err != nil {
+	if err := c.before.step("make the volume"); err != nil {
 		return err
 	}
-	if err := access.ensureDir(ctx, req.Dir); err != nil {
+	if err := access.ensureDir(ctx, req.Dir, c.before); err != nil {
 		return err
 	}
-	if err := c.step("mount the volume"); err != nil {
+	if err := c.before.step("mount the volume"); err != nil {
 		return err
 	}
 	if c.memory && !isWritten(req.Dir) {
@@ -207,11 +199,11 @@ func (c content) openWriter(dir string, a access) (*writer, error) {
 }
 
 // ensureDir makes the directory of a volume unless it exists.
-func (a access) ensureDir(ctx context.Context, dir string) error {
+func (a access) ensureDir(ctx context.Context, dir string, before steps) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return a.makeDir(ctx, dir)
+	return a.makeDir(ctx, dir, before)
 }
 
 // ensureTmpfs mounts a file system in memory at the directory unless one is mounted.

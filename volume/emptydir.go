@@ -36,9 +36,14 @@ func (EmptyDir) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
 // bounded by the volume's size limit, if there is one. In memory it is a tmpfs whose size is the smallest of the volume's size limit, the pod's memory limit
 // and the allocatable memory of the node.
 func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	dir, source, access := req.Dir, req.Volume.EmptyDir, accessOf(req.Pod)
-	if err := access.ensureDir(ctx, dir); err != nil {
+	dir, source, access, before := req.Dir, req.Volume.EmptyDir, accessOf(req.Pod), stepsOf(ctx)
+	if err := access.ensureDir(ctx, dir, before); err != nil {
 		return runtime.Volume{}, err
+	}
+	if source.Medium != v1.StorageMediumDefault {
+		if err := before.step("mount the volume"); err != nil {
+			return runtime.Volume{}, err
+		}
 	}
 	switch source.Medium {
 	case v1.StorageMediumDefault:
@@ -78,16 +83,25 @@ func accessOf(pod *v1.Pod) access {
 
 // makeDir makes a directory that has its mode and group from the first moment on,
 // so that after a crash it is either complete or not there.
-func (a access) makeDir(ctx context.Context, dir string) error {
+func (a access) makeDir(ctx context.Context, dir string, before steps) error {
 	parent, name := filepath.Split(dir)
+	if err := before.step("make the parent of %s", name); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(parent, 0o750); err != nil {
 		return err
 	}
 	unfinished := filepath.Join(parent, "."+name) // no volume's name begins with a dot
+	if err := before.step("make .%s", name); err != nil {
+		return err
+	}
 	if err := removeAll(ctx, unfinished); err != nil {
 		return err
 	}
 	if err := os.Mkdir(unfinished, 0o700); err != nil {
+		return err
+	}
+	if err := before.step("grant .%s", name); err != nil {
 		return err
 	}
 	if a.gid >= 0 {
@@ -95,7 +109,13 @@ func (a access) makeDir(ctx context.Context, dir string) error {
 			return fmt.Errorf("giving the volume to fsGroup %d: %w", a.gid, err)
 		}
 	}
+	if err := before.step("chmod .%s", name); err != nil {
+		return err
+	}
 	if err := os.Chmod(unfinished, a.mode); err != nil {
+		return err
+	}
+	if err := before.step("rename .%s", name); err != nil {
 		return err
 	}
 	return os.Rename(unfinished, dir)

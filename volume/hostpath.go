@@ -43,8 +43,15 @@ func (p HostPath) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 	if want == v1.HostPathUnset {
 		return ready, nil
 	}
+	before := stepsOf(ctx)
+	if err := before.step("make the path"); err != nil {
+		return runtime.Volume{}, err
+	}
 	switch err := p.checks.do(ctx, path, func() error { return checkHostPath(path, want) }); {
 	case err == nil:
+		if err := before.step("remember the path"); err != nil {
+			return runtime.Volume{}, err
+		}
 		rememberPath(passed, path)
 		return ready, nil
 	case hasPath(passed, path):

@@ -45,9 +45,7 @@ type Manager struct {
 	plugins []Plugin
 	metrics Metrics
 	log     logr.Logger
-	// before is called before each step of a tear-down, and its error is that of the step.
-	// It is for tests, else nil.
-	before func(step string) error
+	before  steps
 }
 
 var _ VolumeManager = (*Manager)(nil)
@@ -98,6 +96,7 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 	if len(pod.Spec.Volumes) == 0 {
 		return nil, nil
 	}
+	ctx = withSteps(ctx, m.before)
 	out := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
 	var errs []error
 	for v := range runtime.UsedVolumes(&pod.Spec) {
@@ -119,6 +118,9 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir s
 	}
 	place := PlaceOf(podDir, p.Name(), v.Name)
 	if hasState(p) {
+		if err := m.before.step("make the directories of the plugin"); err != nil {
+			return ready, err
+		}
 		// First, so that TearDown is called even if the agent ends in SetUp.
 		if err := os.MkdirAll(place.StateDir, 0o750); err != nil {
 			return ready, err

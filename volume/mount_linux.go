@@ -19,7 +19,7 @@ import (
 // bindOpened mounts the opened file or directory at target and returns target. It
 // does nothing if the file is mounted there already. Where the process may not mount, the
 // error wraps EPERM.
-func bindOpened(f *os.File, target string) (string, error) {
+func bindOpened(f *os.File, target string, before steps) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return "", err
@@ -27,10 +27,19 @@ func bindOpened(f *os.File, target string) (string, error) {
 	if there, err := os.Stat(target); err == nil && os.SameFile(info, there) {
 		return target, nil
 	}
+	if err := before.step("unmount %s", target); err != nil {
+		return "", err
+	}
 	if err := unmountBelow(target); err != nil { // an earlier mount of something else
 		return "", err
 	}
+	if err := before.step("make %s", target); err != nil {
+		return "", err
+	}
 	if err := makeTarget(target, info.IsDir()); err != nil {
+		return "", err
+	}
+	if err := before.step("mount %s", target); err != nil {
 		return "", err
 	}
 	opened := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))

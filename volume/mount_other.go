@@ -11,7 +11,7 @@ import (
 )
 
 // bindOpened fails: there are no bind mounts here.
-func bindOpened(*os.File, string) (string, error) { return "", syscall.EPERM }
+func bindOpened(*os.File, string, steps) (string, error) { return "", syscall.EPERM }
 
 func pathOf(f *os.File) (string, error) { return f.Name(), nil }
 

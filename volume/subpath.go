@@ -18,13 +18,13 @@ func (m *Manager) SubPath(_ context.Context, req runtime.SubPath) (string, error
 	if !filepath.IsLocal(req.Path) {
 		return "", fmt.Errorf("%s: must be a relative path that stays in the volume", where)
 	}
-	f, err := openInside(req.Volume.HostPath, req.Path)
+	f, err := openInside(req.Volume.HostPath, req.Path, m.before)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", where, err)
 	}
 	defer func() { _ = f.Close() }()
 	target := filepath.Join(req.Dir, subPathsDir, req.VolumeName, req.Container, strconv.Itoa(req.Index))
-	path, err := bindOpened(f, target)
+	path, err := bindOpened(f, target, m.before)
 	if errors.Is(err, syscall.EPERM) { // the agent may not mount
 		if req.Volume.ReadOnly { // a file here is replaced by the next version, and its path is gone
 			return filepath.Join(req.Volume.HostPath, req.Path), nil

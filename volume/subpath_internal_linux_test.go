@@ -56,12 +56,12 @@ func TestBeneath(t *testing.T) {
 	_, err = walkBeneath(root, strings.Repeat("in/", maxDepth+1))
 	assert.Error(t, err)
 	for name, open := range map[string]func(*os.File, string) (*os.File, error){"openat2": openBeneath, "walk": walkBeneath} {
-		f, err := makeBeneath(root, "made/by/"+name, open)
+		f, err := makeBeneath(root, "made/by/"+name, open, nil)
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		assert.DirExists(t, filepath.Join(vol, "made/by", name))
 		for _, path := range []string{"in/deep/far/x", "dangling/x", "abs/x", "out/x"} {
-			_, err = makeBeneath(root, path, open)
+			_, err = makeBeneath(root, path, open, nil)
 			assert.Error(t, err, "%s: %s", name, path)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // directories if it is missing. The descriptor is one of O_PATH: what is there, which may
 // be a device, a pipe or a socket, is not opened. Links are followed inside the volume
 // only.
-func openInside(volume, path string) (*os.File, error) {
+func openInside(volume, path string, before steps) (*os.File, error) {
 	fd, err := openat(unix.AT_FDCWD, volume, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: volume, Err: err}
@@ -24,8 +24,14 @@ func openInside(volume, path string) (*os.File, error) {
 	root := os.NewFile(uintptr(fd), volume)
 	defer func() { _ = root.Close() }()
 	f, err := openBeneath(root, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		f, err = makeBeneath(root, path, openBeneath)
+	if err == nil {
+		if err = finish(root, f, before); err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EACCES) { // or below an unfinished directory
+		f, err = makeBeneath(root, path, openBeneath, before)
 	}
 	if errors.Is(err, unix.EXDEV) {
 		err = fmt.Errorf("it leads out of the volume: %w", err)
@@ -148,11 +154,7 @@ func readlink(f *os.File) (string, error) {
 
 // makeBeneath makes what is missing of the path below root, directories with the mode of
 // root, and opens it.
-func makeBeneath(root *os.File, path string, open func(*os.File, string) (*os.File, error)) (*os.File, error) {
-	info, err := root.Stat()
-	if err != nil {
-		return nil, err
-	}
+func makeBeneath(root *os.File, path string, open func(*os.File, string) (*os.File, error), before steps) (*os.File, error) {
 	above, err := open(root, ".")
 	if err != nil {
 		return nil, err
@@ -162,7 +164,10 @@ func makeBeneath(root *os.File, path string, open func(*os.File, string) (*os.Fi
 		done = filepath.Join(done, name)
 		f, err := open(root, done)
 		if errors.Is(err, fs.ErrNotExist) {
-			if err = makeDirAt(above, name, info.Mode().Perm()); err == nil {
+			if err = before.step("make %s", done); err == nil {
+				err = makeDirAt(above, name)
+			}
+			if err == nil {
 				f, err = open(root, done)
 			}
 		}
@@ -170,35 +175,52 @@ func makeBeneath(root *os.File, path string, open func(*os.File, string) (*os.Fi
 		if err != nil {
 			return nil, err
 		}
+		if err := finish(root, f, before); err != nil {
+			_ = f.Close()
+			return nil, err
+		}
 		above = f
 	}
 	return above, nil
 }
 
-// makeDirAt makes a directory with the mode, whatever the umask of this process.
-func makeDirAt(above *os.File, name string, mode fs.FileMode) error {
-	err := unix.Mkdirat(int(above.Fd()), name, uint32(mode))
+// unfinished is the mode of a directory between the calls that make it and that give it its own. It is
+// independent of the umask, so that such a directory is recognised after a crash, and containers
+// do not use it.
+const unfinished = unix.S_ISVTX
+
+// makeDirAt makes a directory that is unfinished.
+func makeDirAt(above *os.File, name string) error {
+	err := unix.Mkdirat(int(above.Fd()), name, unfinished)
 	if errors.Is(err, unix.EEXIST) {
 		return nil // it was made meanwhile, or is a link to nothing, which cannot be opened
 	}
 	if err != nil {
 		return &fs.PathError{Op: "mkdirat", Path: filepath.Join(above.Name(), name), Err: err}
 	}
-	fd, err := openat(int(above.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
-	if err != nil {
-		return &fs.PathError{Op: "openat", Path: filepath.Join(above.Name(), name), Err: err}
-	}
-	defer func() { _ = unix.Close(fd) }()
+	return nil
+}
+
+// finish gives a directory that is unfinished the mode of root, whatever the umask of this process.
+// It changes nothing else.
+func finish(root, dir *os.File, before steps) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
 		return err
 	}
-	// A container may have put something else there.
-	if int(st.Uid) != os.Geteuid() || st.Mode&0o777 == uint32(mode) {
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o1777 != unfinished {
 		return nil
 	}
+	info, err := root.Stat()
+	if err != nil {
+		return err
+	}
+	if err := before.step("chmod %s", dir.Name()); err != nil {
+		return err
+	}
 	// The set-group-ID bit comes from the directory above.
-	return os.NewSyscallError("chmod", unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), st.Mode&0o7000|uint32(mode)))
+	mode := st.Mode&0o6000 | uint32(info.Mode().Perm())
+	return os.NewSyscallError("chmod", unix.Chmod("/proc/self/fd/"+strconv.Itoa(int(dir.Fd())), mode))
 }
 
 // openat opens a path, again if a signal interrupts that.

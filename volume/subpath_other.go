@@ -9,7 +9,7 @@ import (
 )
 
 // openInside opens the path below the volume, after making it if it is missing.
-func openInside(volume, path string) (*os.File, error) {
+func openInside(volume, path string, before steps) (*os.File, error) {
 	root, err := os.OpenRoot(volume)
 	if err != nil {
 		return nil, err
@@ -21,6 +21,9 @@ func openInside(volume, path string) (*os.File, error) {
 	}
 	info, err := root.Stat(".")
 	if err != nil {
+		return nil, err
+	}
+	if err := before.step("make %s", path); err != nil {
 		return nil, err
 	}
 	if err := root.MkdirAll(path, info.Mode().Perm()); err != nil {

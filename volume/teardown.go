@@ -22,7 +22,7 @@ import (
 // If a plugin fails, its volume is left as it is, the others are taken down, and the
 // error joins those of all plugins that have failed.
 func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error {
-	if err := m.step("unmount the sub-paths"); err != nil {
+	if err := m.before.step("unmount the sub-paths"); err != nil {
 		return err
 	}
 	// Sub-paths are mounts of their own, which keep the volumes' file systems in use.
@@ -38,7 +38,7 @@ func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir strin
 		errs []error
 	)
 	for _, v := range found {
-		err := m.step("take down " + v.name)
+		err := m.before.step("take down %s", v.name)
 		if err == nil {
 			err = m.tearDown(ctx, ref, v)
 		}
@@ -52,18 +52,15 @@ func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir strin
 		return m.removeVolumes(ctx, ref, podDir)
 	}
 	for _, v := range down {
-		if err := v.remove(ctx); err != nil {
+		err := m.before.step("remove %s", v.name)
+		if err == nil {
+			err = v.remove(ctx)
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.name, ref, err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (m *Manager) step(step string) error {
-	if m.before == nil {
-		return nil
-	}
-	return m.before(step)
 }
 
 // tearDown has the volume's plugin take it down, if there is such a plugin.
@@ -85,7 +82,7 @@ func (m *Manager) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolum
 // plugins remember goes last, so that they are called again if this fails.
 func (m *Manager) removeVolumes(ctx context.Context, ref runtime.PodRef, podDir string) error {
 	for _, sub := range []string{volumesDir, subPathsDir, stateDir} {
-		if err := m.step("remove " + sub); err != nil {
+		if err := m.before.step("remove %s", sub); err != nil {
 			return err
 		}
 		if err := removeMounted(ctx, filepath.Join(podDir, sub)); err != nil {
@@ -100,7 +97,7 @@ func (m *Manager) Remove(ctx context.Context, ref runtime.PodRef, podDir string)
 	if err := m.TearDown(ctx, ref, podDir); err != nil {
 		return err
 	}
-	if err := m.step("remove the directory"); err != nil {
+	if err := m.before.step("remove the directory"); err != nil {
 		return err
 	}
 	if err := removeMounted(ctx, podDir); err != nil {
