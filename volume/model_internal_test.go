@@ -31,12 +31,21 @@ type model struct {
 	t       *testing.T
 	pods    string
 	host    string // a directory of the host that volumes show
+	disks   string // the directories of the persistent volumes
 	manager *Manager
 	objects map[string]map[string]string // data of config maps and secrets by name; those that exist
 	tokens  int                          // the version of the tokens
+	claims  map[string]claimState        // by the name of the claim; those that exist
+	away    map[string]bool              // the persistent volumes whose disk is not there
 	desired map[string]*v1.Pod
 	// ready has what the volumes of a pod had at its last sync, by the name of the volume.
 	ready map[string]map[string]map[string]string
+	// volumes are the results of the last sync of a pod, unless the agent was killed in it.
+	volumes map[string]map[string]kruntime.Volume
+	// bound has the volumes of a pod whose claim was found once.
+	bound map[string]map[string]bool
+	// subPaths has the content of each mount of a sub-path of a pod, "" for a directory, by where it is.
+	subPaths map[string]map[string]string
 	// mounts means that the agent may mount.
 	mounts bool
 	// kill counts down the steps until the agent is killed; 0 means never.
@@ -84,7 +93,7 @@ func (m *model) restart() {
 		return nil
 	}
 	var err error
-	m.manager, err = New(Options{Sources: Sources{Objects: m, Tokens: m, before: before}})
+	m.manager, err = New(Options{Sources: Sources{Objects: m, Tokens: m, Claims: m, before: before}})
 	require.NoError(m.t, err)
 	m.manager.before = before
 }
@@ -104,7 +113,12 @@ func (m *model) sync(name string) {
 	want, fails := m.want(pod)
 	assert.Equal(m.t, fails, err != nil, "%v", err)
 	assert.ElementsMatch(m.t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(got)))
-	m.ready[name] = want
+	m.ready[name], m.volumes[name] = want, got
+	for _, v := range pod.Spec.Volumes {
+		if _, ok := want[v.Name]; ok && v.PersistentVolumeClaim != nil {
+			m.bound[name][v.Name] = true
+		}
+	}
 }
 
 // afterKill finds out how far a sync has come. The files of each volume are the old ones or
@@ -112,8 +126,18 @@ func (m *model) sync(name string) {
 func (m *model) afterKill(pod *v1.Pod) {
 	want, _ := m.want(pod)
 	now := map[string]map[string]string{}
+	delete(m.volumes, pod.Name)
 	for _, v := range pod.Spec.Volumes {
-		dir := PlaceOf(m.dir(pod.Name), m.manager.pluginFor(&v).Name(), v.Name).Dir
+		place := PlaceOf(m.dir(pod.Name), m.manager.pluginFor(&v).Name(), v.Name)
+		if claim := v.PersistentVolumeClaim; claim != nil {
+			_, found := readBound(filepath.Join(place.StateDir, "volume"))
+			if found != m.bound[pod.Name][v.Name] {
+				assert.True(m.t, found && m.claims[claim.ClaimName] == claimBound && !m.away[claim.ClaimName])
+			}
+			m.bound[pod.Name][v.Name] = found
+			continue
+		}
+		dir := place.Dir
 		if v.EmptyDir != nil || v.HostPath != nil || !isWritten(dir) {
 			continue
 		}
@@ -142,6 +166,15 @@ func (m *model) want(pod *v1.Pod) (files map[string]map[string]string, fails boo
 			continue
 		case v.Projected != nil && v.Projected.Sources[0].ServiceAccountToken != nil:
 			files[v.Name] = map[string]string{"token": fmt.Sprint("token ", m.tokens)}
+			continue
+		case v.PersistentVolumeClaim != nil:
+			name := v.PersistentVolumeClaim.ClaimName
+			switch found, away := m.bound[pod.Name][v.Name], m.away[name]; {
+			case !found && (m.claims[name] != claimBound || away), away && name == "local":
+				fails = true
+			default: // a volume of the host that was there once may be away
+				files[v.Name], fails = nil, fails || away
+			}
 			continue
 		case v.Projected != nil:
 			names = []string{v.Projected.Sources[0].ConfigMap.Name, v.Projected.Sources[1].Secret.Name}
@@ -182,11 +215,14 @@ func (m *model) check() {
 				continue
 			}
 			place := PlaceOf(m.dir(name), m.manager.pluginFor(&v).Name(), v.Name)
-			if v.HostPath != nil {
+			if v.HostPath != nil || v.PersistentVolumeClaim != nil {
 				continue
 			}
 			assert.DirExists(m.t, place.Dir)
 			if v.EmptyDir != nil {
+				if v.EmptyDir.Medium == v1.StorageMediumMemory {
+					mounted = append(mounted, place.Dir)
+				}
 				assert.FileExists(m.t, filepath.Join(place.Dir, "of-the-pod"))
 				continue
 			}
@@ -197,6 +233,16 @@ func (m *model) check() {
 			}
 		}
 	}
+	for name := range m.desired {
+		for at, content := range m.subPaths[name] {
+			if m.mounts {
+				mounted = append(mounted, at)
+			}
+			if m.mounts && content != "" {
+				assert.Equal(m.t, content, contentOfFile(m.t, at), "a sub-path keeps its content")
+			}
+		}
+	}
 	points, err := mountsBelow(m.pods)
 	require.NoError(m.t, err)
 	for _, p := range points {
@@ -204,6 +250,13 @@ func (m *model) check() {
 	}
 	if m.mounts {
 		assert.Len(m.t, points, len(mounted))
+	}
+	for _, name := range []string{"local", "host"} {
+		dir := filepath.Join(m.disks, name)
+		if m.away[name] {
+			dir += ".away"
+		}
+		assert.Equal(m.t, "of the disk", contentOfFile(m.t, filepath.Join(dir, "file")))
 	}
 	data, err := os.ReadFile(filepath.Join(m.host, "file"))
 	require.NoError(m.t, err)
@@ -230,10 +283,17 @@ func TestModel(t *testing.T) {
 	keys := rapid.SampledFrom([]string{"a", "b", "c.txt"})
 	data := rapid.MapOf(keys, rapid.SampledFrom([]string{"", "1", "2", strings.Repeat("x", 5000)}))
 	names := rapid.SampledFrom([]string{"x", "y", "z"})
+	disks := rapid.SampledFrom([]string{"local", "host"})
+	states := rapid.SampledFrom([]claimState{claimFails, claimPending, claimNoVolume, claimBound, claimBound})
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{
-			t: t, pods: t.TempDir(), host: t.TempDir(), objects: map[string]map[string]string{}, desired: map[string]*v1.Pod{},
-			ready: map[string]map[string]map[string]string{}, mounts: mounts,
+			t: t, pods: t.TempDir(), host: t.TempDir(), disks: t.TempDir(), objects: map[string]map[string]string{}, desired: map[string]*v1.Pod{},
+			ready: map[string]map[string]map[string]string{}, mounts: mounts, claims: map[string]claimState{}, away: map[string]bool{},
+			volumes: map[string]map[string]kruntime.Volume{}, bound: map[string]map[string]bool{}, subPaths: map[string]map[string]string{},
+		}
+		for _, name := range []string{"local", "host"} {
+			require.NoError(t, os.Mkdir(filepath.Join(m.disks, name), 0o777))
+			require.NoError(t, os.WriteFile(filepath.Join(m.disks, name, "file"), []byte("of the disk"), 0o600))
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(m.host, "file"), []byte("of the host"), 0o600))
 		m.restart()
@@ -248,7 +308,7 @@ func TestModel(t *testing.T) {
 			for i := range rapid.IntRange(1, 4).Draw(rt, "volumes") {
 				v := v1.Volume{Name: fmt.Sprintf("v%d", i)}
 				of, optional := names.Draw(rt, "object"), rapid.Bool().Draw(rt, "optional")
-				switch rapid.IntRange(0, 6).Draw(rt, "type") {
+				switch rapid.IntRange(0, 7).Draw(rt, "type") {
 				case 0:
 					v.ConfigMap = &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: of}, Optional: &optional}
 				case 1:
@@ -260,6 +320,9 @@ func TestModel(t *testing.T) {
 					}}
 				case 3:
 					v.EmptyDir = &v1.EmptyDirVolumeSource{}
+					if optional && mounts {
+						v.EmptyDir.Medium = v1.StorageMediumMemory
+					}
 				case 4:
 					v.HostPath = &v1.HostPathVolumeSource{Path: m.host, Type: ptr.To(v1.HostPathDirectory)}
 				case 5:
@@ -269,6 +332,8 @@ func TestModel(t *testing.T) {
 					}}
 				case 6:
 					v.Projected = &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}}}
+				case 7:
+					v.PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: disks.Draw(rt, "claim")}
 				}
 				testpod.Volumes(v)(pod)
 			}
@@ -289,7 +354,7 @@ func TestModel(t *testing.T) {
 			"add": func(*rapid.T) {
 				name := rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(rt, "name")
 				if m.desired[name] == nil {
-					m.desired[name] = makePod(name)
+					m.desired[name], m.bound[name], m.subPaths[name] = makePod(name), map[string]bool{}, map[string]string{}
 				}
 			},
 			"sync": func(*rapid.T) {
@@ -299,6 +364,24 @@ func TestModel(t *testing.T) {
 					m.kill = 0
 					m.put(name)
 				}
+			},
+			"sub-paths": func(*rapid.T) {
+				if name, ok := anyPod(); ok {
+					maybeKill()
+					m.subPath(name, rapid.SampledFrom([]string{"s", "s/deep", "other"}).Draw(rt, "path"))
+					m.kill = 0
+				}
+			},
+			"claim":   func(*rapid.T) { m.claims[disks.Draw(rt, "claim")] = states.Draw(rt, "state") },
+			"unclaim": func(*rapid.T) { delete(m.claims, disks.Draw(rt, "claim")) },
+			"disk": func(*rapid.T) {
+				name := disks.Draw(rt, "disk")
+				from, to := filepath.Join(m.disks, name), filepath.Join(m.disks, name+".away")
+				if m.away[name] {
+					from, to = to, from
+				}
+				require.NoError(t, os.Rename(from, to))
+				m.away[name] = !m.away[name]
 			},
 			"remove": func(*rapid.T) {
 				name, ok := anyPod()
@@ -317,6 +400,7 @@ func TestModel(t *testing.T) {
 				m.kill = 0
 				delete(m.desired, name)
 				delete(m.ready, name)
+				delete(m.volumes, name)
 			},
 			// A pod that is in use is never changed: its source delivers another one.
 			"change": func(*rapid.T) {
