@@ -1,0 +1,309 @@
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	kruntime "github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+	"github.com/kubeletkit/kubeletkit/volume/volumetest"
+)
+
+// shared is a plugin for volumes that are staged once for the node and published to each pod, as
+// those of a CSI driver are. Its own directory has, for each volume, the stage and one file for
+// each user, which is a volume of a pod.
+type shared struct {
+	dir  string
+	bind bool // else a stage is a directory, and is published by a link
+	// before is called before each step.
+	before func(step string) error
+
+	mu     sync.Mutex
+	staged []string // the volumes that this agent has staged
+}
+
+func (*shared) Name() string { return "example.com/shared" }
+
+func (*shared) Supports(v *v1.Volume) bool { return v.FlexVolume != nil }
+
+func (s *shared) stage(volume string) string { return filepath.Join(s.dir, volume, "stage") }
+
+func (s *shared) users(volume string) string { return filepath.Join(s.dir, volume, "users") }
+
+func (s *shared) do(step string, f func() error) error {
+	if s.before != nil {
+		if err := s.before(step); err != nil {
+			return err
+		}
+	}
+	return f()
+}
+
+// SetUp notes which volume the pod uses, then that the volume has this user, stages it and publishes
+// it. So whatever is staged has a user, and the state of that user's pod names the volume.
+func (s *shared) SetUp(ctx context.Context, req volume.SetUpRequest) (kruntime.Volume, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := req.Volume.FlexVolume.Options["volume"]
+	user := filepath.Join(s.users(name), string(req.Pod.UID)+"."+req.Volume.Name)
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"note the volume", func() error { return replaceFile(filepath.Join(req.StateDir, "volume"), name) }},
+		{"make the users", func() error { return os.MkdirAll(s.users(name), 0o700) }},
+		{"add the user", func() error { return os.WriteFile(user, nil, 0o600) }},
+		{"make the stage", func() error { return os.MkdirAll(s.stage(name), 0o700) }},
+		{"stage", func() error { return s.mountStage(name) }},
+		{"publish", func() error { return s.publish(name, req.Place) }},
+	} {
+		if err := ctx.Err(); err != nil {
+			return kruntime.Volume{}, err
+		}
+		if err := s.do(step.name, step.do); err != nil {
+			return kruntime.Volume{}, err
+		}
+	}
+	return kruntime.Volume{HostPath: req.Dir}, nil
+}
+
+func (s *shared) mountStage(name string) error {
+	mounted, err := volume.Place{Dir: s.stage(name)}.Mounted()
+	if err != nil || mounted || !s.bind {
+		return err
+	}
+	s.staged = append(s.staged, name)
+	return tmpfs(s.stage(name))
+}
+
+func (s *shared) publish(name string, place volume.Place) error {
+	if !s.bind {
+		err := os.Symlink(s.stage(name), place.Dir)
+		if errors.Is(err, os.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	mounted, err := place.Mounted()
+	if err != nil || mounted {
+		return err
+	}
+	if err := os.MkdirAll(place.Dir, 0o700); err != nil {
+		return err
+	}
+	return syscall.Mount(s.stage(name), place.Dir, "", syscall.MS_BIND, "")
+}
+
+// TearDown does the reverse.
+func (s *shared) TearDown(ctx context.Context, req volume.TearDownRequest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	noted, err := os.ReadFile(filepath.Join(req.StateDir, "volume"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // SetUp has not come that far
+	}
+	if err != nil {
+		return err
+	}
+	name := string(noted)
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"unpublish", req.Unmount},
+		{"remove the link", func() error { return absent(os.Remove(req.Dir)) }},
+		{"remove the user", func() error {
+			return absent(os.Remove(filepath.Join(s.users(name), string(req.Pod.UID)+"."+req.Volume)))
+		}},
+		{"unstage", func() error {
+			return s.release(name, func() error { return volume.Place{Dir: s.stage(name)}.Unmount() })
+		}},
+		{"remove the stage", func() error { return s.release(name, func() error { return os.RemoveAll(filepath.Join(s.dir, name)) }) }},
+	} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.do(step.name, step.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release calls f if the volume has no user.
+func (s *shared) release(name string, f func() error) error {
+	users, err := os.ReadDir(s.users(name))
+	if err := absent(err); err != nil || len(users) > 0 {
+		return err
+	}
+	return f()
+}
+
+// replaceFile writes a file in one step.
+func replaceFile(file, content string) error {
+	if err := os.WriteFile(file+".new", []byte(content), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// absent is nil if err says that nothing is there.
+func absent(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func sharedPod(name string) *v1.Pod {
+	return testpod.New(name, testpod.Namespace("default"), testpod.UID(types.UID("uid-"+name)), testpod.Containers("main"), testpod.Volumes(sharedVolume))
+}
+
+var sharedVolume = v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{
+	Driver: "example.com/shared", Options: map[string]string{"volume": "disk-1"},
+}}}
+
+// forEachPublication runs a test of volumes that are linked, and of volumes that are mounted.
+func forEachPublication(t *testing.T, test func(t *testing.T, bind bool)) {
+	t.Run("linked", func(t *testing.T) { test(t, false) })
+	t.Run("bound", func(t *testing.T) {
+		needsMount(t)
+		test(t, true)
+	})
+}
+
+func TestSharedVolumesConform(t *testing.T) {
+	forEachPublication(t, func(t *testing.T, bind bool) {
+		dir := t.TempDir()
+		volumetest.Suite(t, volumetest.Factory{New: func(*testing.T) volume.Plugin { return &shared{dir: dir, bind: bind} }, Volume: sharedVolume})
+		assertEmptyDir(t, dir)
+	})
+}
+
+func assertEmptyDir(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+// A volume that pods share is staged for the first of them, by whatever agent, and goes with the last.
+func TestSharedVolume(t *testing.T) {
+	forEachPublication(t, func(t *testing.T, bind bool) {
+		dir, pods := t.TempDir(), t.TempDir()
+		agent := func() (*volume.Manager, *shared) {
+			s := &shared{dir: dir, bind: bind}
+			return managerWith(t, s), s
+		}
+		setUp := func(m *volume.Manager, name string) string {
+			t.Helper()
+			ready, err := m.SetUp(t.Context(), sharedPod(name), filepath.Join(pods, name))
+			require.NoError(t, err)
+			return filepath.Join(ready["data"].HostPath, "file")
+		}
+		remove := func(m *volume.Manager, name string) {
+			t.Helper()
+			require.NoError(t, m.Remove(t.Context(), kruntime.PodRef{UID: types.UID("uid-" + name)}, filepath.Join(pods, name)))
+			assert.NoDirExists(t, filepath.Join(pods, name))
+		}
+		first, s := agent()
+		web := setUp(first, "web")
+		require.NoError(t, os.WriteFile(web, []byte("shared"), 0o600))
+		if bind {
+			assert.Equal(t, []string{"disk-1"}, s.staged)
+		}
+
+		second, s := agent()
+		for _, name := range []string{"web", "db", "web", "db"} {
+			assert.FileExists(t, setUp(second, name))
+		}
+		assert.Empty(t, s.staged, "it was staged before the restart")
+		remove(second, "web")
+		remove(second, "web")
+
+		third, _ := agent()
+		assert.FileExists(t, setUp(third, "db"), "another pod uses it")
+		remove(third, "db")
+		assertEmptyDir(t, dir)
+		assert.Empty(t, append(mounts(t, pods), mounts(t, dir)...))
+	})
+}
+
+// The agent is killed before each step while one pod comes and goes beside another: between stage and
+// publication, too. The other pod keeps the volume, and nothing is left of it in the end.
+func TestSharedVolumeKilledAtEachStep(t *testing.T) {
+	killed := errors.New("killed")
+	forEachPublication(t, func(t *testing.T, bind bool) {
+		for _, complete := range []bool{false, true} {
+			for n := 1; ; n++ {
+				dir, pods := t.TempDir(), t.TempDir()
+				left, last := n, ""
+				doomed := managerWith(t, &shared{dir: dir, bind: bind, before: func(step string) error {
+					if left--; left == 0 {
+						last = step
+					}
+					if left <= 0 {
+						return killed
+					}
+					return nil
+				}})
+				file, err := sharedLife(t, doomed, pods)
+				done := err == nil
+				if !done {
+					require.ErrorIs(t, err, killed)
+				}
+				next := managerWith(t, &shared{dir: dir, bind: bind})
+				if complete {
+					for _, name := range []string{"web", "db"} {
+						ready, err := next.SetUp(t.Context(), sharedPod(name), filepath.Join(pods, name))
+						require.NoError(t, err)
+						if file != "" {
+							assert.FileExists(t, filepath.Join(ready["data"].HostPath, "file"))
+						}
+					}
+				}
+				require.NoError(t, next.Remove(t.Context(), kruntime.PodRef{UID: "uid-db"}, filepath.Join(pods, "db")))
+				if file != "" {
+					assert.FileExists(t, file, "pod web runs")
+				}
+				require.NoError(t, next.Remove(t.Context(), kruntime.PodRef{UID: "uid-web"}, filepath.Join(pods, "web")))
+				assertEmptyDir(t, dir)
+				assertEmptyDir(t, pods)
+				assert.Empty(t, append(mounts(t, pods), mounts(t, dir)...))
+				if t.Failed() {
+					t.Fatalf("killed before step %d: %s", n, last)
+				}
+				if done {
+					break
+				}
+			}
+		}
+	})
+}
+
+// sharedLife sets pod web up, which writes a file, then pod db, and removes that.
+func sharedLife(t *testing.T, m *volume.Manager, pods string) (file string, err error) {
+	ready, err := m.SetUp(t.Context(), sharedPod("web"), filepath.Join(pods, "web"))
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(ready["data"].HostPath, "file")
+	if err := os.WriteFile(file, []byte("shared"), 0o600); err != nil {
+		return "", err
+	}
+	if _, err := m.SetUp(t.Context(), sharedPod("db"), filepath.Join(pods, "db")); err != nil {
+		return file, err
+	}
+	return file, m.Remove(t.Context(), kruntime.PodRef{UID: "uid-db"}, filepath.Join(pods, "db"))
+}
