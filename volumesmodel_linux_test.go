@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +37,7 @@ type volumeModel struct {
 	faults
 	t      *testing.T
 	root   string
+	disks  string // the directories of the claims
 	rt     *fake.Runtime
 	store  *objects.Store
 	node   *node
@@ -56,6 +58,8 @@ type faults struct {
 	fail, kill int
 	// attached has the disks that are attached, by the pod's UID.
 	attached map[string]bool
+	// bound has the claims that are bound.
+	bound map[string]bool
 }
 
 // Errorf makes faults a assert.TestingT.
@@ -92,6 +96,44 @@ func (f *faults) attach(uid types.UID, on bool) {
 	} else {
 		delete(f.attached, string(uid))
 	}
+}
+
+func (f *faults) bind(claim string, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bound[claim] = on
+}
+
+// modelClaims are the claims of an API server, which fail as steps do. Behind each is a directory of
+// its name.
+type modelClaims struct{ *volumeModel }
+
+func (c modelClaims) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	if err := c.step(); err != nil {
+		return nil, err
+	}
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
+	claim.Spec.VolumeName, claim.Status.Phase = name, v1.ClaimPending
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bound[name] {
+		claim.Status.Phase = v1.ClaimBound
+	}
+	return claim, nil
+}
+
+func (c modelClaims) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
+	if err := c.step(); err != nil {
+		return nil, err
+	}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pv.Spec.ClaimRef = &v1.ObjectReference{UID: types.UID(name)}
+	if path := filepath.Join(c.disks, name); name == "x" {
+		pv.Spec.Local = &v1.LocalVolumeSource{Path: path}
+	} else {
+		pv.Spec.HostPath = &v1.HostPathVolumeSource{Path: path}
+	}
+	return pv, nil
 }
 
 // modelDisk is a plugin with steps: it writes down what it attaches, attaches it and mounts it.
@@ -187,7 +229,7 @@ func (m *volumeModel) start() {
 	m.kill = 0
 	m.mu.Unlock()
 	m.node = startNodeWith(m.t, m.root, m.rt, func(o *kubeletkit.Options) {
-		o.Objects, o.Volumes = m.store, []volume.Plugin{modelDisk{m}}
+		o.Objects, o.Claims, o.Volumes = m.store, modelClaims{m}, []volume.Plugin{modelDisk{m}}
 		o.Override.Volumes = kubeletkit.Wrap(func(v volume.VolumeManager) volume.VolumeManager { return modelVolumes{v, m} })
 	})
 	m.push()
@@ -204,6 +246,9 @@ func (m *volumeModel) push() {
 	m.store.Set(all...)
 }
 
+// subPaths is the bit of a pod whose container mounts a sub-path of each volume.
+const subPaths = 1 << 6
+
 // pod returns a pod with some of the types of volumes.
 func (m *volumeModel) pod(name string, kinds int, object string) *v1.Pod {
 	m.uids++
@@ -215,6 +260,7 @@ func (m *volumeModel) pod(name string, kinds int, object string) *v1.Pod {
 		{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: ref}}}}},
 		{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}},
 		{FlexVolume: &v1.FlexVolumeSource{Driver: "example.com/disk"}},
+		{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: object}},
 	}
 	pod := testpod.New(name, testpod.Namespace("default"), testpod.UID(uid), testpod.Restart(v1.RestartPolicyAlways), testpod.Containers("main"))
 	for i, source := range sources {
@@ -223,6 +269,12 @@ func (m *volumeModel) pod(name string, kinds int, object string) *v1.Pod {
 		}
 		if kinds&(1<<i) != 0 {
 			testpod.Volumes(v1.Volume{Name: fmt.Sprintf("v%d", i), VolumeSource: source})(pod)
+		}
+	}
+	if kinds&subPaths != 0 {
+		mounts := pod.Spec.Containers[0].VolumeMounts
+		for i := range mounts {
+			mounts[i].SubPath = "key" // a file of the objects, else a directory
 		}
 	}
 	return pod
@@ -267,13 +319,15 @@ func (m *volumeModel) do(op modelOp) {
 		m.data[op.object] = fmt.Sprint(op.n)
 	case "drop":
 		delete(m.data, op.object)
+	case "claim":
+		m.bind(op.object, op.n%2 == 0)
 	case "exit":
 		m.rt.Exit(fake.Target{Pod: op.pod}, int32(op.n%2))
 	case "sandbox dies":
 		m.rt.KillSandbox(fake.Target{Pod: op.pod})
 	case "runtime fails":
 		call := []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemovePodSandbox", "ListPodSandbox"}[op.n%7]
-		m.rt.Inject(fake.Fault{Call: call, Times: 1 + op.n/7, Err: errors.New("a call that fails")})
+		m.rt.Inject(fake.Fault{Call: call, Times: 1 + op.n%32/7, Err: errors.New("a call that fails")})
 	case "steps fail":
 		m.mu.Lock()
 		m.fail = op.n % 4
@@ -310,6 +364,11 @@ func (m *volumeModel) rests() {
 	for name, pod := range m.pods {
 		want = append(want, string(pod.UID))
 		assert.Len(m, m.rt.Running(fake.Target{UID: pod.UID}), 1, "%s", name)
+		for i, mount := range pod.Spec.Containers[0].VolumeMounts {
+			if mount.SubPath != "" {
+				mounted = append(mounted, filepath.Join(m.root, "pods", string(pod.UID), "volume-subpaths", mount.Name, "main", strconv.Itoa(i)))
+			}
+		}
 		for _, v := range pod.Spec.Volumes {
 			at := func(plugin string) string {
 				return volume.PlaceOf(filepath.Join(m.root, "pods", string(pod.UID)), plugin, v.Name).Dir
@@ -324,6 +383,8 @@ func (m *volumeModel) rests() {
 				dir, object = at(volume.Projected{}.Name()), v.Projected.Sources[0].ConfigMap.Name
 			case v.EmptyDir != nil:
 				dir = at(volume.EmptyDir{}.Name())
+			case v.PersistentVolumeClaim != nil:
+				continue
 			default:
 				dir = at(modelDisk{}.Name())
 				disks = append(disks, string(pod.UID))
@@ -338,6 +399,9 @@ func (m *volumeModel) rests() {
 				assert.Equal(m, m.data[object], string(data))
 			}
 		}
+	}
+	for _, name := range []string{"x", "y"} {
+		assert.FileExists(m, filepath.Join(m.disks, name, "of-the-disk"))
 	}
 	assert.ElementsMatch(m, want, dirs)
 	m.mu.Lock()
@@ -373,20 +437,24 @@ func TestVolumesOfANodeInRandomOrder(t *testing.T) {
 	}
 	ops := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) modelOp {
 		return modelOp{
-			rapid.SampledFrom([]string{"add", "add", "remove", "change", "drop", "exit", "sandbox dies", "runtime fails", "steps fail", "kill", "kill", "restart"}).Draw(rt, "what"),
+			rapid.SampledFrom([]string{"add", "add", "remove", "change", "drop", "claim", "claim", "exit", "sandbox dies", "runtime fails", "steps fail", "kill", "kill", "restart"}).Draw(rt, "what"),
 			rapid.SampledFrom([]string{"web", "db"}).Draw(rt, "pod"),
 			rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "object"),
-			rapid.IntRange(1, 31).Draw(rt, "n"),
+			rapid.IntRange(1, 127).Draw(rt, "n"),
 		}
 	}), 1, 20)
 	rapid.Check(t, func(rt *rapid.T) {
 		list := ops.Draw(rt, "ops")
 		pauses := rapid.SliceOfN(rapid.IntRange(0, 4000), len(list), len(list)).Draw(rt, "pauses")
 		var m *volumeModel
-		root := t.TempDir()
+		root, disks := t.TempDir(), t.TempDir()
+		for _, name := range []string{"x", "y"} {
+			require.NoError(t, os.Mkdir(filepath.Join(disks, name), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(disks, name, "of-the-disk"), nil, 0o600))
+		}
 		synctest.Test(t, func(t *testing.T) {
 			m = &volumeModel{
-				faults: faults{attached: map[string]bool{}}, t: t, root: root, rt: fake.New(fake.Options{}), store: objects.New(),
+				faults: faults{attached: map[string]bool{}, bound: map[string]bool{}}, t: t, root: root, disks: disks, rt: fake.New(fake.Options{}), store: objects.New(),
 				pods: map[string]*v1.Pod{}, data: map[string]string{"x": "1"}, mounts: mounts,
 			}
 			m.start()
@@ -398,6 +466,9 @@ func TestVolumesOfANodeInRandomOrder(t *testing.T) {
 			m.fail = 0
 			m.mu.Unlock()
 			m.data = map[string]string{"x": "last", "y": "last"}
+			for name := range m.data {
+				m.bind(name, true)
+			}
 			m.push()
 			m.rests()
 			m.pods = map[string]*v1.Pod{}
