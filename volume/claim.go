@@ -20,15 +20,17 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ClaimSource finds claims and the persistent volumes behind them. It is safe for concurrent
-// use. What it returns is shared and must not be changed.
+// ClaimSource finds claims and the persistent volumes behind them. It reports no changes, because
+// a node of a cluster may not watch them: a pod whose claim cannot be used is tried again at its
+// next sync. It is safe for concurrent use. What it returns is shared and must not be changed.
 type ClaimSource interface {
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
 }
 
 // Claim is the [Plugin] for persistent volumes of the types hostPath and local, through claims
-// and ephemeral claims. A local volume must be a directory. Which volume is behind a claim is
+// and ephemeral claims. A local volume must be a directory. With mount options it is mounted in the
+// directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12. Which volume is behind a claim is
 // looked up once for each pod, and then remembered, as it does not change.
 type Claim struct{ Sources }
 
@@ -49,6 +51,8 @@ type boundVolume struct {
 	Host bool `json:"host,omitempty"`
 	// Local means that the volume is one of the type local.
 	Local bool `json:"local,omitempty"`
+	// Options are the mount options of a volume of the type local.
+	Options []string `json:"options,omitempty"`
 	// Group is a supplemental group of the containers.
 	Group *int64 `json:"group,omitempty"`
 	// Name is that of the persistent volume. Earlier versions did not remember it.
@@ -110,6 +114,12 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 			return runtime.Volume{}, &mountError{"SetUp", bound.Name, err}
 		}
 	}
+	if len(bound.Options) > 0 {
+		if err := bound.mount(req.Place); err != nil {
+			return runtime.Volume{}, &mountError{"SetUp", bound.Name, err}
+		}
+		ready.HostPath = req.Dir
+	}
 	return ready, nil
 }
 
@@ -127,6 +137,21 @@ func (p Claim) take(ctx context.Context, req SetUpRequest, bound boundVolume, fi
 		return fmt.Errorf("giving %s to the fsGroup: %w", bound.Path, err)
 	}
 	return bound.write(file, p.before)
+}
+
+// mount mounts the volume with its options, unless it is mounted. The manager unmounts it.
+func (b boundVolume) mount(place Place) error {
+	mounted, err := place.Mounted()
+	if err != nil || mounted {
+		return err
+	}
+	if err := os.MkdirAll(place.Dir, 0o750); err != nil {
+		return err
+	}
+	if err := bindWith(b.Path, place.Dir, b.Options); err != nil {
+		return fmt.Errorf("mounting %s with the options %s: %w", b.Path, strings.Join(b.Options, ","), err)
+	}
+	return nil
 }
 
 // check checks that the volume is there. The texts are kubelet's.
@@ -163,6 +188,9 @@ func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume
 	}
 	if err := p.checkAffinity(pv); err != nil {
 		return bound, err
+	}
+	if bound.Host && len(bound.Options) > 0 {
+		return bound, &mountError{"MountOptionSupport check", pv.Name, errors.New("mount options are not supported for this volume type")}
 	}
 	if !filepath.IsAbs(bound.Path) || slices.Contains(strings.Split(bound.Path, "/"), "..") {
 		return bound, &mountError{"SetUp", pv.Name, fmt.Errorf("invalid path: %s must be an absolute path without '..'", bound.Path)}
@@ -265,9 +293,21 @@ func checkClaim(c *v1.PersistentVolumeClaim) error {
 // VolumeGidAnnotationKey). As in kubelet, a value that is no number is ignored.
 const gidAnnotation = "pv.beta.kubernetes.io/gid"
 
-// read reads the place and the group of a persistent volume.
+// mountOptions returns the mount options of a persistent volume in the order in which kubelet
+// applies them (MountOptionFromSpec).
+func mountOptions(pv *v1.PersistentVolume) []string {
+	options := slices.Clone(pv.Spec.MountOptions)
+	if old, ok := pv.Annotations[v1.MountOptionAnnotation]; ok {
+		options = strings.Split(old, ",")
+	}
+	options = slices.DeleteFunc(options, func(o string) bool { return o == "" })
+	slices.Sort(options)
+	return slices.Compact(options)
+}
+
+// read reads the place, the mount options and the group of a persistent volume.
 func (b *boundVolume) read(pv *v1.PersistentVolume) error {
-	b.Name = pv.Name
+	b.Name, b.Options = pv.Name, mountOptions(pv)
 	if gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 64); err == nil {
 		b.Group = &gid
 	}

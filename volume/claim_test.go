@@ -158,6 +158,13 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 			spoil: func(b *bindings) { b.pv.Spec.Local.Path = file },
 			want:  fmt.Sprintf(`MountVolume.NewMounter initialization failed for volume "pv" : only directory and block device are supported: path %q is neither`, file),
 		},
+		"options on the host": {
+			spoil: func(b *bindings) {
+				onHost(b, v1.HostPathFile)
+				b.pv.Spec.MountOptions = []string{"noexec"}
+			},
+			want: `MountVolume.MountOptionSupport check failed for volume "pv" : mount options are not supported for this volume type`,
+		},
 		"no directory of the host": {
 			spoil: func(b *bindings) { onHost(b, v1.HostPathDirectory) },
 			want:  `MountVolume.SetUp failed for volume "pv" : hostPath type check failed: ` + file + " is not a directory",

@@ -13,6 +13,8 @@ import (
 // bindOpened fails: there are no bind mounts here.
 func bindOpened(*os.File, string, steps) (string, error) { return "", syscall.EPERM }
 
+func bindWith(string, string, []string) error { return errors.ErrUnsupported }
+
 func pathOf(f *os.File) (string, error) { return f.Name(), nil }
 
 func mountTmpfs(string, int64, access) error { return errors.ErrUnsupported }

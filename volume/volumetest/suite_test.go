@@ -56,7 +56,10 @@ func TestImage(t *testing.T) {
 }
 
 // claims has one claim, which is bound to a directory of the host.
-type claims struct{ path string }
+type claims struct {
+	path    string
+	options []string
+}
 
 func (c claims) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	claim := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "disk"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
@@ -68,13 +71,23 @@ func (c claims) PersistentVolume(ctx context.Context, name string) (*v1.Persiste
 	disk := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{
 		PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: c.path}},
 		ClaimRef:               &v1.ObjectReference{Namespace: "default", Name: "c", UID: "claim"},
+		MountOptions:           c.options,
 	}}
 	disk.Name = name
 	return disk, ctx.Err()
 }
 
-func TestClaim(t *testing.T) {
-	src := volume.Sources{Claims: claims{t.TempDir()}}
+func TestClaim(t *testing.T) { testClaim(t, nil) }
+
+func TestClaimWithMountOptions(t *testing.T) {
+	if runtime.GOOS != "linux" || os.Getuid() != 0 {
+		t.Skip("mounting needs root on Linux")
+	}
+	testClaim(t, []string{"noexec"})
+}
+
+func testClaim(t *testing.T, options []string) {
+	src := volume.Sources{Claims: claims{t.TempDir(), options}}
 	volumetest.Suite(t, volumetest.Factory{
 		New:    func(*testing.T) volume.Plugin { return volume.Claim{Sources: src} },
 		Volume: v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},

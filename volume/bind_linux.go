@@ -1,0 +1,81 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributes returns what a mount option sets and clears of a mount, for mount_setattr(2). All
+// other options are those of a file system, and the kernel ignores them for a bind mount.
+func attributes(option string) (set, unset uint64) {
+	switch option {
+	case "ro":
+		return unix.MOUNT_ATTR_RDONLY, 0
+	case "rw":
+		return 0, unix.MOUNT_ATTR_RDONLY
+	case "nosuid":
+		return unix.MOUNT_ATTR_NOSUID, 0
+	case "suid":
+		return 0, unix.MOUNT_ATTR_NOSUID
+	case "nodev":
+		return unix.MOUNT_ATTR_NODEV, 0
+	case "dev":
+		return 0, unix.MOUNT_ATTR_NODEV
+	case "noexec":
+		return unix.MOUNT_ATTR_NOEXEC, 0
+	case "exec":
+		return 0, unix.MOUNT_ATTR_NOEXEC
+	case "nosymfollow":
+		return unix.MOUNT_ATTR_NOSYMFOLLOW, 0
+	case "symfollow":
+		return 0, unix.MOUNT_ATTR_NOSYMFOLLOW
+	case "nodiratime":
+		return unix.MOUNT_ATTR_NODIRATIME, 0
+	case "diratime":
+		return 0, unix.MOUNT_ATTR_NODIRATIME
+	case "noatime":
+		return unix.MOUNT_ATTR_NOATIME, unix.MOUNT_ATTR__ATIME
+	case "strictatime":
+		return unix.MOUNT_ATTR_STRICTATIME, unix.MOUNT_ATTR__ATIME
+	case "relatime", "atime":
+		return unix.MOUNT_ATTR_RELATIME, unix.MOUNT_ATTR__ATIME
+	default:
+		return 0, 0
+	}
+}
+
+// allAttributes returns what the options set and clear. Of two that contradict each other, the later
+// one counts.
+func allAttributes(options []string) (set, unset uint64) {
+	for _, o := range options {
+		s, u := attributes(o)
+		set, unset = set&^(s|u)|s, unset&^(s|u)|u
+	}
+	return set, unset
+}
+
+// bindWith mounts the directory source at target, an empty directory, with the options. What is
+// mounted below source is not there, as in kubelet. The mount has its options from the first
+// moment on, so that after a crash it is either complete or not there.
+func bindWith(source, target string, options []string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w; the agent needs CAP_SYS_ADMIN for mount options", os.NewSyscallError("open_tree", err))
+	}
+	if err != nil {
+		return os.NewSyscallError("open_tree", err)
+	}
+	defer func() { _ = unix.Close(tree) }()
+	// As a slave it follows what is mounted on the host at source later, and its unmount does not
+	// unmount that on the host. Then it is shared, which mountPropagation: Bidirectional requires.
+	set, unset := allAttributes(options)
+	for _, a := range []unix.MountAttr{{Attr_set: set, Attr_clr: unset, Propagation: unix.MS_SLAVE}, {Propagation: unix.MS_SHARED}} {
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &a); err != nil {
+			return fmt.Errorf("%w; mount options need Linux 5.12", os.NewSyscallError("mount_setattr", err))
+		}
+	}
+	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
