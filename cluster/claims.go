@@ -14,9 +14,11 @@ import (
 // claimTimeout is the deadline of one read.
 const claimTimeout = 10 * time.Second
 
-// claims reads claims and persistent volumes from the API server. As with kubelet, a node may
-// get the claims that its pods refer to and the volumes behind them, and may list none. A
-// volume is read when it is set up for a pod, and then remembered by package volume.
+// claims reads claims and persistent volumes from the API server. A node may only get the claims
+// that its pods refer to and the volumes behind them: its authorizer refuses to list or watch them
+// (kubernetes: plugin/pkg/auth/authorizer/node, authorizeGet). So a pod whose claim cannot be used
+// is tried again after the back-off of podworkers, and at once when the pod changes. A volume is
+// read when it is set up for a pod, and then remembered by package volume.
 type claims struct{ client kubernetes.Interface }
 
 var _ volume.ClaimSource = claims{}
