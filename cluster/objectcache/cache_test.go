@@ -159,14 +159,20 @@ func (w *world) requested() []string {
 	return r
 }
 
+// settle waits until the watches are open. The fake client set does not deliver what happens
+// between a list and its watch.
+func (w *world) settle() { synctest.Wait() }
+
 func (w *world) create(name, value string, immutable bool) {
 	w.t.Helper()
+	w.settle()
 	_, err := w.client.CoreV1().Secrets("ns").Create(w.t.Context(), secret(name, value, immutable), metav1.CreateOptions{})
 	require.NoError(w.t, err)
 }
 
 func (w *world) update(name, value string) {
 	w.t.Helper()
+	w.settle()
 	_, err := w.client.CoreV1().Secrets("ns").Update(w.t.Context(), secret(name, value, false), metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 	synctest.Wait()
@@ -286,6 +292,7 @@ func TestChangesAreReported(t *testing.T) {
 		assert.Equal(t, "2", w.value("s"))
 		w.create("missing", "1", false)
 		assert.Equal(t, []string{"[secret ns/missing]"}, w.take())
+		w.settle()
 		require.NoError(t, w.client.CoreV1().Secrets("ns").Delete(w.t.Context(), "s", metav1.DeleteOptions{}))
 		assert.Equal(t, []string{"[secret ns/s]"}, w.take())
 		_, err := w.Secret(w.t.Context(), "ns", "s")
@@ -304,6 +311,7 @@ func TestConfigMaps(t *testing.T) {
 		assert.EqualError(t, err, `configmap "m" not found`)
 		synctest.Wait() // until it is watched: the fake server replays nothing
 		m := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, BinaryData: map[string][]byte{"b": {1}}}
+		w.settle()
 		_, err = w.client.CoreV1().ConfigMaps("ns").Create(w.t.Context(), m, metav1.CreateOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"[]", "[configmap ns/m]"}, w.take())

@@ -84,6 +84,7 @@ func TestReboot(t *testing.T) {
 			assert.Equal(t, "3", value(w, kept, "s"))
 			_, err := kept.Secret(w.t.Context(), "ns", "gone")
 			assert.True(t, apierrors.IsNotFound(err), "the API server has answered")
+			w.settle()
 			require.NoError(t, w.client.CoreV1().Secrets("ns").Delete(w.t.Context(), "s", metav1.DeleteOptions{}))
 			synctest.Wait()
 			_, err = kept.Secret(w.t.Context(), "ns", "s")
