@@ -24,7 +24,7 @@ func DetectHost() (*runtime.Host, error) {
 	h := &runtime.Host{Hostname: name, KernelRelease: kernelRelease(), AppArmor: hasAppArmor(), Allocatable: v1.ResourceList{
 		v1.ResourceCPU: *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
 	}}
-	h.IPs, _ = hostips.DefaultRoute(nil) // unknown while there is no route
+	h.IPs = hostips.Detect(nil)() // unknown while there is no route
 	if total, err := totalMemory(); err == nil {
 		h.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
 	}

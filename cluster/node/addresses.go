@@ -10,7 +10,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/kubeletkit/kubeletkit/internal/hostips"
 )
 
 // HostAddresses is an [Addresses]: the addresses of the machine's interfaces.
@@ -28,6 +29,8 @@ type HostAddresses struct {
 	// WaitForProvider leaves the internal address to the cloud provider if there are no IPs.
 	WaitForProvider bool
 
+	route hostips.Route
+
 	// For tests; nil: those of the machine.
 	interfaceAddrs func() ([]net.Addr, error)
 	defaultRoute   func(net.IP) (net.IP, error)
@@ -36,7 +39,7 @@ type HostAddresses struct {
 
 var _ Addresses = (*HostAddresses)(nil)
 
-// NodeAddresses implements [Addresses]. It reads the interfaces each time, since addresses
+// NodeAddresses implements [Addresses]. It looks at the interfaces each time, since addresses
 // change.
 func (h *HostAddresses) NodeAddresses(context.Context) ([]v1.NodeAddress, error) {
 	return h.addresses()
@@ -109,7 +112,7 @@ func (h *HostAddresses) find() (net.IP, error) {
 	}
 	resolve := h.defaultRoute
 	if resolve == nil {
-		resolve = utilnet.ResolveBindAddress
+		resolve = h.route.Address
 	}
 	if len(h.IPs) == 0 {
 		preferred = nil

@@ -122,23 +122,23 @@ func TestHostAddresses(t *testing.T) {
 	ip := net.ParseIP
 	hosts := filepath.Join(fakeRoot(t, map[string]string{"hosts": "127.0.1.1 n\n192.0.2.9 other n.example N # comment\n2001:db8::9 n\n192.0.2.77 gone\nbad n\n"}), "hosts")
 	for name, tc := range map[string]struct {
-		h    HostAddresses
+		h    *HostAddresses
 		want []string // internal addresses
 		err  string
 	}{
-		"given":                         {h: HostAddresses{IPs: []net.IP{ip("192.0.2.1")}}, want: []string{"192.0.2.1"}},
-		"two families":                  {h: HostAddresses{IPs: []net.IP{ip("192.0.2.1"), ip("2001:db8::9")}}, want: []string{"192.0.2.1", "2001:db8::9"}},
-		"not of this machine":           {h: HostAddresses{IPs: []net.IP{ip("192.0.2.200")}}, err: "no interface of this machine has it"},
-		"loopback":                      {h: HostAddresses{IPs: []net.IP{ip("127.0.0.1")}}, err: "loopback"},
-		"link-local":                    {h: HostAddresses{IPs: []net.IP{ip("fe80::1")}}, err: "link-local"},
-		"multicast":                     {h: HostAddresses{IPs: []net.IP{ip("224.0.0.251")}}, err: "multicast"},
-		"from /etc/hosts":               {want: []string{"192.0.2.9"}},
-		"from /etc/hosts, IPv6":         {h: HostAddresses{IPs: []net.IP{ip("::")}}, want: []string{"2001:db8::9"}},
-		"of the default route":          {h: HostAddresses{Hostname: "unknown"}, want: []string{"192.0.2.1"}},
-		"an address in /etc/hosts only": {h: HostAddresses{Hostname: "gone"}, want: []string{"192.0.2.1"}},
-		"a name that is an address":     {h: HostAddresses{Hostname: "198.51.100.1"}, want: []string{"198.51.100.1"}},
-		"no route":                      {h: HostAddresses{Hostname: "unknown", defaultRoute: func(net.IP) (net.IP, error) { return nil, errors.New("no default routes") }}, err: "--node-ip"},
-		"the provider's":                {h: HostAddresses{WaitForProvider: true}},
+		"given":                         {h: &HostAddresses{IPs: []net.IP{ip("192.0.2.1")}}, want: []string{"192.0.2.1"}},
+		"two families":                  {h: &HostAddresses{IPs: []net.IP{ip("192.0.2.1"), ip("2001:db8::9")}}, want: []string{"192.0.2.1", "2001:db8::9"}},
+		"not of this machine":           {h: &HostAddresses{IPs: []net.IP{ip("192.0.2.200")}}, err: "no interface of this machine has it"},
+		"loopback":                      {h: &HostAddresses{IPs: []net.IP{ip("127.0.0.1")}}, err: "loopback"},
+		"link-local":                    {h: &HostAddresses{IPs: []net.IP{ip("fe80::1")}}, err: "link-local"},
+		"multicast":                     {h: &HostAddresses{IPs: []net.IP{ip("224.0.0.251")}}, err: "multicast"},
+		"from /etc/hosts":               {h: &HostAddresses{}, want: []string{"192.0.2.9"}},
+		"from /etc/hosts, IPv6":         {h: &HostAddresses{IPs: []net.IP{ip("::")}}, want: []string{"2001:db8::9"}},
+		"of the default route":          {h: &HostAddresses{Hostname: "unknown"}, want: []string{"192.0.2.1"}},
+		"an address in /etc/hosts only": {h: &HostAddresses{Hostname: "gone"}, want: []string{"192.0.2.1"}},
+		"a name that is an address":     {h: &HostAddresses{Hostname: "198.51.100.1"}, want: []string{"198.51.100.1"}},
+		"no route":                      {h: &HostAddresses{Hostname: "unknown", defaultRoute: func(net.IP) (net.IP, error) { return nil, errors.New("no default routes") }}, err: "--node-ip"},
+		"the provider's":                {h: &HostAddresses{WaitForProvider: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := tc.h

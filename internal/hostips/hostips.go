@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 const (
@@ -34,17 +32,14 @@ func Of(get func() []string, given []string) func() []string {
 // Detect returns a function that returns the address on the interface of the default route, as
 // [Cached]. preferred is an address of the preferred family; nil means IPv4.
 func Detect(preferred net.IP) func() []string {
-	return Cached(func() ([]string, error) { return DefaultRoute(preferred) })
-}
-
-// DefaultRoute returns the address on the interface of the default route. It fails while there is
-// no such route.
-func DefaultRoute(preferred net.IP) ([]string, error) {
-	ip, err := utilnet.ResolveBindAddress(preferred)
-	if err != nil {
-		return nil, err
-	}
-	return []string{ip.String()}, nil
+	var route Route
+	return Cached(func() ([]string, error) {
+		ip, err := route.Address(preferred)
+		if err != nil {
+			return nil, err
+		}
+		return []string{ip.String()}, nil
+	})
 }
 
 // Cached returns a function that returns the addresses that find has found, without those of
