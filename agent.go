@@ -24,7 +24,7 @@ type Agent struct {
 	parts      Parts
 	dependents *objects.Dependents
 	volumes    *volumeUpdates              // nil if PodSyncer is no podsync.VolumeRefresher
-	measure    func(context.Context) error // nil if PodSyncer is no podsync.StorageMeasurer
+	measure    func(context.Context) error // nil if PodSyncer measures no storage
 	loop       *syncloop.Loop
 	drain      drain
 	// ends keeps the ends of pods that are to be reported; nil without a checkpoint that

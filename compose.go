@@ -255,7 +255,9 @@ func (a *Agent) buildWorkers(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	if m, ok := runtime.Optional[podsync.StorageMeasurer](p.PodSyncer); ok {
+	if e, ok := runtime.Optional[podsync.StorageEvicter](p.PodSyncer); ok {
+		a.measure = func(ctx context.Context) error { return e.EvictForStorage(ctx, p.PodWorkers) }
+	} else if m, ok := runtime.Optional[podsync.StorageMeasurer](p.PodSyncer); ok {
 		a.measure = func(ctx context.Context) error {
 			return m.MeasureStorage(ctx, func(uid types.UID) {
 				if pod, ok := p.PodManager.ByUID(uid); ok {
@@ -435,7 +437,7 @@ func (a *Agent) logParts() {
 	missing(has[status.HealthChecker](p.Status), "Status", "status.HealthChecker", "deliveries that hang do not make the agent unhealthy")
 	missing(has[runtime.StatusWatcher](p.Cache), "Cache", "runtime.StatusWatcher", "readers that follow a log look once a second whether the container has ended")
 	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
-	missing(has[podsync.StorageMeasurer](p.PodSyncer), "PodSyncer", "podsync.StorageMeasurer", "pods are not evicted for their storage")
+	missing(has[podsync.StorageEvicter](p.PodSyncer), "PodSyncer", "podsync.StorageEvicter", "pods are evicted for their storage with their next sync, in their own grace period, or not at all")
 	missing(has[podsync.VolumeRefresher](p.PodSyncer), "PodSyncer", "podsync.VolumeRefresher", "volumes of a pod that is being synced are updated with the next sync only")
 	missing(has[gc.PodCollector](p.GC), "GC", "gc.PodCollector", "dead containers of crash loops stay until the next collection")
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")

@@ -149,7 +149,7 @@ type Overrides struct {
 	// interface: [volume.UsageReporter].
 	Volumes Override[volume.VolumeManager]
 	// PodSyncer: default a [*podsync.Syncer]. Optional interfaces: [podsync.StatusRefresher],
-	// [podsync.StorageMeasurer] and [podsync.VolumeRefresher].
+	// [podsync.StorageEvicter], or else [podsync.StorageMeasurer], and [podsync.VolumeRefresher].
 	PodSyncer Override[podworkers.PodSyncer]
 	// PodWorkers: default [*podworkers.Workers] with [Parts].WorkersOptions. State must not
 	// call Status, which calls it with a lock held (Parts.MayRun).

@@ -3,6 +3,7 @@ package kubeletkit_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -160,6 +161,80 @@ func TestEphemeralStorageLimits(t *testing.T) {
 					assert.Equal(t, v1.PodFailed, status.Phase)
 					assert.Equal(t, "Evicted", status.Reason)
 				}
+			})
+		})
+	}
+}
+
+// A pod that exceeds its limits of storage is killed when that is measured, with a grace period of
+// 1 s: also while a call for it is under way.
+func TestEvictionForStorageIsImmediate(t *testing.T) {
+	pod := func(grace int64) *v1.Pod {
+		limit := resource.MustParse("1Mi")
+		return testpod.With(makePod("web"), testpod.Namespace("ns"), testpod.Grace(grace), testpod.Containers("second"),
+			testpod.Volumes(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}))
+	}
+	for name, tc := range map[string]struct {
+		pod *v1.Pod
+		// before comes when the pod has run for 5 s, and then its volume exceeds its limit.
+		before func(n *node)
+		// after comes 30 s later.
+		after func(t *testing.T, n *node, events []runtime.Event)
+	}{
+		"a container is being started": {pod(3600), func(n *node) {}, func(t *testing.T, n *node, events []runtime.Event) {
+			status := n.after(0)["web"].Status
+			assert.Equal(t, v1.PodFailed, status.Phase)
+			assert.Equal(t, "Evicted", status.Reason)
+			assert.Equal(t, `Usage of EmptyDir volume "data" exceeds the limit "1Mi". `, status.Message)
+			for _, c := range status.Conditions {
+				assert.NotEqual(t, v1.DisruptionTarget, c.Type, "kubelet sets no condition for limits")
+			}
+			require.Len(t, events, 1)
+			assert.Equal(t, status.Message, events[0].Message)
+			assert.Equal(t, v1.EventTypeWarning, events[0].Type)
+			assert.Empty(t, n.runtime.Running(fake.Target{}))
+		}},
+		"it is being stopped": {pod(3600), func(n *node) { n.source.Set() }, func(t *testing.T, n *node, events []runtime.Event) {
+			assert.Len(t, events, 1)
+			assert.Empty(t, n.runtime.Running(fake.Target{}))
+		}},
+		"it is being stopped, and starts again": {pod(60), func(n *node) {
+			n.source.Set()
+			n.after(time.Second)
+			n.source.Set(pod(60))
+		}, func(t *testing.T, n *node, events []runtime.Event) {
+			assert.Empty(t, events)
+			assert.Equal(t, v1.PodRunning, n.after(3 * time.Minute)["web"].Status.Phase, "the next one is not killed")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var events []runtime.Event
+				n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
+					o.EveryEvent = func(e runtime.Event) {
+						mu.Lock()
+						defer mu.Unlock()
+						if e.Reason == "Evicted" {
+							events = append(events, e)
+						}
+					}
+				})
+				defer n.stop(t)
+				n.runtime.Script(fake.Target{}, fake.Behavior{IgnoresStop: true})
+				n.runtime.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "second"}, Delay: time.Minute, Times: 1})
+				n.source.Set(tc.pod)
+				n.after(5 * time.Second)
+				require.NotEmpty(t, n.runtime.Running(fake.Target{}))
+				tc.before(n)
+				n.after(time.Second)
+				require.NoError(t, os.WriteFile(filepath.Join(root, "pods/uid-web/volumes/kubernetes.io~empty-dir/data/f"), make([]byte, 2<<20), 0o600))
+				n.after(30 * time.Second)
+				mu.Lock()
+				evictions := slices.Clone(events)
+				mu.Unlock()
+				tc.after(t, n, evictions)
 			})
 		})
 	}

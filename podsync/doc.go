@@ -36,7 +36,7 @@
 //     [VolumeRefresher].
 //   - The grace period of a pod that is being stopped continues when the agent is restarted:
 //     a file in the pod's directory has its end.
-//   - Storage is measured beside the syncs, see [StorageMeasurer]. A sync never waits for
+//   - Storage is measured beside the syncs, see [StorageEvicter]. A sync never waits for
 //     it, however many files a container has made.
 //   - Between calls the Syncer keeps only the last waiting reasons of a pod, its latest resize,
 //     the measurements of its storage, and the inputs of its last status. It drops them when the pod has

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -21,14 +22,30 @@ type StorageMeasurer interface {
 	// s, two pods at a time, and each at most a tenth of the time. A pod whose measurement takes
 	// 10 s or more is measured less often, one such pod at a time. It blocks no SyncPod.
 	// exceeded is called with each pod that has come to exceed a limit; the next SyncPod
-	// ends it. exceeded must not block. While MeasureStorage does not run, no pod is
-	// evicted for its storage.
+	// ends it, in its own grace period. exceeded must not block. While neither MeasureStorage
+	// nor EvictForStorage of [StorageEvicter] runs, no pod is evicted for its storage.
 	MeasureStorage(ctx context.Context, exceeded func(types.UID)) error
 }
 
-var _ StorageMeasurer = (*Syncer)(nil)
+// StorageEvicter is an optional interface of a [podworkers.PodSyncer], found by
+// [runtime.Optional].
+type StorageEvicter interface {
+	// EvictForStorage measures as MeasureStorage of [StorageMeasurer] does, in place of it. It
+	// kills each pod that has come to exceed a limit at once, with a grace period of 1 s and
+	// kubelet's status: also while SyncPod for it is under way, and while it is being stopped in
+	// a longer grace period, unless a new incarnation of it waits for its end.
+	EvictForStorage(ctx context.Context, workers podworkers.PodWorkers) error
+}
+
+var (
+	_ StorageMeasurer = (*Syncer)(nil)
+	_ StorageEvicter  = (*Syncer)(nil)
+)
 
 const (
+	// evictionGrace is the grace period of a pod that is evicted for its storage, in seconds
+	// (kubelet: immediateEvictionGracePeriodSeconds).
+	evictionGrace = 1
 	// usagePeriod is the time between two measurements of a pod (kubelet: the monitoring
 	// period of its eviction manager).
 	usagePeriod = 10 * time.Second
@@ -160,14 +177,25 @@ func (m *measurements) begin(ctx context.Context, p *measurement) (_ context.Con
 	return ctx, p.pod, p.observed, true
 }
 
+// exceeds records that a pod is to be evicted. It returns false if the pod was forgotten.
+func (m *measurements) exceeds(p *measurement, message string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.forgotten {
+		return false
+	}
+	p.message = message
+	return true
+}
+
 // end ends the measurement of a pod that was due at some time and has taken some time.
-func (m *measurements) end(p *measurement, due time.Time, took time.Duration, message string) {
+func (m *measurements) end(p *measurement, due time.Time, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.cancel()
 	close(p.done)
 	p.cancel, p.done = nil, nil
-	p.message, p.took, p.due = message, took, due.Add(max(usagePeriod, usageShare*took))
+	p.took, p.due = took, due.Add(max(usagePeriod, usageShare*took))
 	if p.forgotten {
 		delete(m.pods, p.pod.UID)
 	}
@@ -182,6 +210,28 @@ func (m *measurements) empty() bool {
 
 // MeasureStorage implements [StorageMeasurer].
 func (s *Syncer) MeasureStorage(ctx context.Context, exceeded func(types.UID)) error {
+	return s.measureStorage(ctx, func(pod *v1.Pod, message string) {
+		s.warn(pod, reasonEvicted, message)
+		exceeded(pod.UID)
+	})
+}
+
+// EvictForStorage implements [StorageEvicter].
+func (s *Syncer) EvictForStorage(ctx context.Context, workers podworkers.PodWorkers) error {
+	return s.measureStorage(ctx, func(pod *v1.Pod, message string) {
+		if workers.State(pod.UID).RestartRequested {
+			return // a kill would end the next incarnation, too
+		}
+		s.warn(pod, reasonEvicted, message)
+		workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: &podworkers.KillOptions{
+			Evict: true, GracePeriod: new(int64(evictionGrace)), Status: evicted(message).apply,
+		}})
+	})
+}
+
+// measureStorage measures pods until ctx ends, and calls exceeded with each pod that has come to
+// exceed a limit, and kubelet's message.
+func (s *Syncer) measureStorage(ctx context.Context, exceeded func(pod *v1.Pod, message string)) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	slots, slow := make(chan struct{}, walkers), make(chan struct{}, 1)
@@ -222,19 +272,18 @@ func (s *Syncer) MeasureStorage(ctx context.Context, exceeded func(types.UID)) e
 					<-slots
 					freeSlow()
 				}()
-				if uid, over := s.measure(ctx, p, now); over {
-					exceeded(uid)
-				}
+				s.measure(ctx, p, now, exceeded)
 			})
 		}
 	}
 }
 
-// measure measures the storage of one pod, which was due at some time, and reports whether it exceeds a limit.
-func (s *Syncer) measure(ctx context.Context, p *measurement, due time.Time) (uid types.UID, over bool) {
+// measure measures the storage of one pod, which was due at some time. It calls exceeded during the
+// measurement: the incarnation of the pod that was measured has not finished then.
+func (s *Syncer) measure(ctx context.Context, p *measurement, due time.Time, exceeded func(pod *v1.Pod, message string)) {
 	ctx, pod, observed, ok := s.measured.begin(ctx, p)
 	if !ok {
-		return "", false
+		return
 	}
 	began, message := time.Now(), ""
 	err := runtime.Recover(func() (err error) {
@@ -244,8 +293,11 @@ func (s *Syncer) measure(ctx context.Context, p *measurement, due time.Time) (ui
 	if err != nil && ctx.Err() == nil {
 		s.log.Error(err, "Measuring the storage of a pod failed", "pod", runtime.RefOf(pod))
 	}
-	s.measured.end(p, due, time.Since(began), message)
-	return pod.UID, message != ""
+	took := time.Since(began)
+	if message != "" && s.measured.exceeds(p, message) {
+		exceeded(pod, message)
+	}
+	s.measured.end(p, due, took)
 }
 
 // exceeds returns kubelet's message if the pod exceeds a limit, and an empty one otherwise.

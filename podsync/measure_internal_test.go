@@ -23,6 +23,6 @@ func TestAPodIsMeasuredOnceAtATime(t *testing.T) {
 	assert.True(t, ok)
 	_, _, _, ok = m.begin(t.Context(), second[0])
 	assert.False(t, ok)
-	m.end(first[0], later, time.Second, "")
+	m.end(first[0], later, time.Second)
 	assert.Len(t, m.take(later.Add(time.Hour)), 1)
 }

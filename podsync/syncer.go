@@ -227,10 +227,10 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	}
 	failed, recheck := s.mustFail(st, pod, observed, &api)
 	if failed != nil {
-		s.setStatus(st, in, func(api *v1.PodStatus) {
-			api.Phase, api.Reason, api.Message = v1.PodFailed, failed.reason, failed.message
-		})
-		s.emit(runtime.RefOf(pod), failed.eventType, failed.reason, failed.message)
+		s.setStatus(st, in, failed.apply)
+		if failed.eventType != "" {
+			s.emit(runtime.RefOf(pod), failed.eventType, failed.reason, failed.message)
+		}
 		s.opts.Record.Emit(runtime.Record{
 			Pod: runtime.RefOf(pod), Stage: runtime.StageDecided, Kind: runtime.KindFail, Reason: failed.reason, Message: failed.message,
 		})
@@ -244,8 +244,16 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 }
 
 // failure is the reason why a pod must not run any longer. The type of its event is
-// kubelet's.
+// kubelet's; it is empty if the event was emitted before.
 type failure struct{ eventType, reason, message string }
+
+// evicted is the failure of a pod that exceeds a limit of storage.
+func evicted(message string) *failure { return &failure{reason: reasonEvicted, message: message} }
+
+// apply makes the status that of the failure.
+func (f *failure) apply(api *v1.PodStatus) {
+	api.Phase, api.Reason, api.Message = v1.PodFailed, f.reason, f.message
+}
 
 // mustFail returns why the pod must fail although it has not finished. If it returns nil, the
 // duration is the time until the next check, 0 for never.
@@ -260,7 +268,7 @@ func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus
 		return nil, recheck
 	}
 	if message := s.measured.note(pod, observed, st.dir); message != "" {
-		return &failure{v1.EventTypeWarning, reasonEvicted, message}, 0
+		return evicted(message), 0
 	}
 	return nil, recheck
 }

@@ -155,11 +155,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.status.Run, n.prober.Run, n.workers.Run, n.pleg.Run, n.gc.Run, n.config.Run, n.loop.Run,
 	}
 	runs = append(runs, func(ctx context.Context) error { // evicts pods for their storage
-		return n.syncer.MeasureStorage(ctx, func(uid types.UID) {
-			if pod, ok := n.pods.ByUID(uid); ok {
-				n.workers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, OnlyKnown: true})
-			}
-		})
+		return n.syncer.EvictForStorage(ctx, n.workers)
 	})
 	if n.images != nil {
 		runs = append(runs, n.images.Run)
