@@ -201,7 +201,7 @@ func makeDirAt(above *os.File, name string) error {
 	return nil
 }
 
-// finish gives a directory that is unfinished the mode of root, whatever the umask of this process.
+// finish gives a directory that is unfinished the mode of root, its sticky bit included, whatever the umask of this process.
 // It changes nothing else.
 func finish(root, dir *os.File, before steps) error {
 	var st unix.Stat_t
@@ -211,15 +211,15 @@ func finish(root, dir *os.File, before steps) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o1777 != unfinished {
 		return nil
 	}
-	info, err := root.Stat()
-	if err != nil {
+	var of unix.Stat_t
+	if err := unix.Fstat(int(root.Fd()), &of); err != nil {
 		return err
 	}
 	if err := before.step("chmod %s", dir.Name()); err != nil {
 		return err
 	}
-	// The set-group-ID bit comes from the directory above.
-	mode := st.Mode&0o6000 | uint32(info.Mode().Perm())
+	// The set-group-ID bit comes from the directory above, too.
+	mode := st.Mode&unix.S_ISGID | of.Mode&0o7777
 	return os.NewSyscallError("chmod", unix.Chmod("/proc/self/fd/"+strconv.Itoa(int(dir.Fd())), mode))
 }
 

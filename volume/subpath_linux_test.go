@@ -88,11 +88,17 @@ func TestSubPathOfAnotherType(t *testing.T) {
 	}
 }
 
-// Directories that are made have the mode of the volume, whatever the umask, and its
-// set-group-ID bit.
+// Directories that are made have the mode of the volume, whatever the umask, its set-group-ID bit
+// and its sticky bit.
 func TestSubPathIsMadeWithTheModeOfTheVolume(t *testing.T) {
+	for _, mode := range []os.FileMode{0o777 | os.ModeSetgid, 0o777 | os.ModeSticky, 0o770 | os.ModeSticky | os.ModeSetgid, 0o700} {
+		t.Run(mode.String(), func(t *testing.T) { testModeOfSubPath(t, mode) })
+	}
+}
+
+func testModeOfSubPath(t *testing.T, mode os.FileMode) {
 	vol, m, podDir := t.TempDir(), newManager(t), t.TempDir()
-	require.NoError(t, os.Chmod(vol, 0o777|os.ModeSetgid))
+	require.NoError(t, os.Chmod(vol, mode))
 	req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: kruntime.Volume{HostPath: vol}, Path: "a/b", Dir: podDir}
 	_, err := m.SubPath(t.Context(), req)
 	require.NoError(t, err)
@@ -100,6 +106,6 @@ func TestSubPathIsMadeWithTheModeOfTheVolume(t *testing.T) {
 	for _, dir := range []string{"a", "a/b"} {
 		info, err := os.Stat(filepath.Join(vol, dir))
 		require.NoError(t, err)
-		assert.Equal(t, os.ModeDir|os.ModeSetgid|0o777, info.Mode())
+		assert.Equal(t, os.ModeDir|mode, info.Mode())
 	}
 }
