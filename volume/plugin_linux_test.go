@@ -65,6 +65,37 @@ func TestMountedPlugin(t *testing.T) {
 	}
 }
 
+// A volume that a kubelet has left, and that cannot be unmounted, stays as it is: its driver needs
+// the files beside the mount. Other volumes of the pod are removed.
+func TestABusyVolumeOfAnUnknownPluginStays(t *testing.T) {
+	needsMount(t)
+	m, dir := newManager(t), t.TempDir()
+	csi, files := volume.PlaceOf(dir, "kubernetes.io/csi", "pv"), volume.PlaceOf(dir, "kubernetes.io/empty-dir", "files")
+	point := filepath.Join(csi.Dir, "mount")
+	require.NoError(t, os.MkdirAll(point, 0o700))
+	require.NoError(t, os.MkdirAll(files.Dir, 0o700))
+	var beside []string
+	for i := range 20 { // the list of a directory has an order of its own
+		beside = append(beside, filepath.Join(csi.Dir, fmt.Sprintf("%d-vol_data.json", i)))
+		require.NoError(t, os.WriteFile(beside[i], nil, 0o600))
+	}
+	require.NoError(t, tmpfs(point))
+	open, err := os.Create(filepath.Join(point, "f"))
+	require.NoError(t, err)
+	defer func() { _ = open.Close() }()
+
+	ref := kruntime.PodRef{UID: "u1"}
+	require.ErrorContains(t, m.Remove(t.Context(), ref, dir), `volume "pv"`)
+	for _, file := range beside {
+		assert.FileExists(t, file)
+	}
+	assert.FileExists(t, filepath.Join(point, "f"))
+	assert.NoDirExists(t, files.Dir)
+	require.NoError(t, open.Close())
+	require.NoError(t, m.Remove(t.Context(), ref, dir))
+	assert.NoDirExists(t, dir)
+}
+
 // A bind mount of the same file system is a mount, too.
 func TestPlaceMounted(t *testing.T) {
 	needsMount(t)

@@ -63,12 +63,13 @@ func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir strin
 	return errors.Join(errs...)
 }
 
-// tearDown has the volume's plugin take it down, if there is such a plugin.
+// tearDown has the volume's plugin take it down, if there is such a plugin. If there is none, the
+// volume is unmounted before anything of it is removed: its plugin may come back, and need it.
 func (m *Manager) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolume) error {
 	i := slices.IndexFunc(m.plugins, func(p Plugin) bool { return p.Name() == v.plugin })
 	if i < 0 {
 		m.log.Info("A volume's plugin is not configured; the volume is only unmounted and removed", "pod", ref, "volume", v.name, "plugin", v.plugin)
-		return nil
+		return v.Unmount()
 	}
 	p, began := m.plugins[i], time.Now()
 	err := runtime.Recover(func() error {
