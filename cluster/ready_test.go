@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
 // A healthy node is Ready at most one second after its agent has started.
@@ -50,3 +51,45 @@ func TestReadyWithinASecond(t *testing.T) {
 }
 
 func isReady(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }
+
+// A healthy node stays Ready when its agent is restarted, although the checks of the runtime take
+// their time.
+func TestReadyAcrossARestart(t *testing.T) {
+	onNode(t, func(r *rig) {
+		r.after(time.Minute)
+		r.stop()
+		r.rt.Inject(fake.Fault{Call: "Status", Delay: 50 * time.Millisecond})
+		r.rt.Inject(fake.Fault{Call: "ListPodSandbox", Delay: 50 * time.Millisecond})
+		r.api.Requests()
+		began := time.Now()
+		r.start()
+		var versions []*v1.Node
+		for ; len(versions) == 0 || time.Since(began) < 10*time.Second; r.after(time.Millisecond) {
+			object := r.api.Object("nodes", "", "node").(*v1.Node)
+			if len(versions) == 0 || versions[len(versions)-1].ResourceVersion != object.ResourceVersion {
+				versions = append(versions, object)
+			}
+		}
+		assert.Contains(r, r.api.Requests(), "patch nodes/node status")
+		for _, object := range versions {
+			i := slices.IndexFunc(object.Status.Conditions, isReady)
+			require.GreaterOrEqual(r, i, 0)
+			assert.Equal(r, v1.ConditionTrue, object.Status.Conditions[i].Status, "%v after the start: %s", object.Status.Conditions[i].LastTransitionTime.Sub(began), object.Status.Conditions[i].Message)
+		}
+	})
+}
+
+// A node whose runtime does not work when its agent is restarted is not Ready soon.
+func TestNotReadyAcrossARestart(t *testing.T) {
+	onNode(t, func(r *rig) {
+		r.after(time.Minute)
+		r.stop()
+		r.rt.SetCondition("RuntimeReady", false, "Broken", "for a test")
+		r.start()
+		r.after(2 * time.Second)
+		object := r.api.Object("nodes", "", "node").(*v1.Node)
+		i := slices.IndexFunc(object.Status.Conditions, isReady)
+		require.GreaterOrEqual(r, i, 0)
+		assert.Equal(r, v1.ConditionFalse, object.Status.Conditions[i].Status)
+	})
+}

@@ -33,6 +33,8 @@ const (
 	fastPeriod          = 100 * time.Millisecond
 	readyPeriod         = time.Second // between two calls of ReadyChecks
 	fastDuration        = time.Minute
+	settlePeriod        = 10 * time.Millisecond
+	settleTime          = time.Second
 	watchDelay          = time.Second / 2 // between a change by others and the report about it
 )
 

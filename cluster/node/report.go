@@ -75,11 +75,30 @@ func (n *Node) register(ctx context.Context) error {
 	}
 	n.log.Info("Adopting the node object that exists", "node", n.s.name)
 	n.learn(existing)
+	if n.settle(ctx, existing) {
+		o = n.observe(ctx)
+	}
 	desired := existing.DeepCopy()
 	if !n.s.NoRegister {
 		n.s.repair(desired)
 	}
 	return n.write(ctx, existing, desired, o)
+}
+
+// settle waits up to settleTime until the node can run pods, if the object that it adopts is ready:
+// the checks of an agent that has just started may not have been made yet, and a node that is not
+// ready for a moment takes its pods out of all services. It reports whether it has waited.
+func (n *Node) settle(ctx context.Context, existing *v1.Node) bool {
+	ready := condition(existing.Status.Conditions, v1.NodeReady)
+	if ready == nil || ready.Status != v1.ConditionTrue || n.passed {
+		return false
+	}
+	for until := time.Now().Add(settleTime); time.Now().Before(until) && len(n.problems()) > 0; {
+		if !sleep(ctx, settlePeriod) {
+			break
+		}
+	}
+	return true
 }
 
 // runReports reports the status until ctx ends.
