@@ -68,7 +68,8 @@ var (
 
 // check returns nil if Run is under way and a list call has succeeded within the
 // threshold. If the next call is due later than after the period, the threshold is longer
-// by the difference.
+// by the difference. The text of the error does not change while nothing happens: a node
+// reports each change.
 func (h *health) check(threshold, period time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,15 +80,13 @@ func (h *health) check(threshold, period time.Duration) error {
 	if cause == nil {
 		cause = errNoReply
 	}
-	now := time.Now()
 	if h.last.IsZero() {
-		return fmt.Errorf("no list of the runtime's pods has succeeded since the start %s ago: %w",
-			now.Sub(h.began).Round(time.Millisecond), cause)
+		return fmt.Errorf("no list of the runtime's pods has succeeded since the start at %s: %w", h.began.Format(time.RFC3339), cause)
 	}
 	threshold += max(0, h.due.Sub(h.last)-period)
-	if silent := now.Sub(h.last); silent > threshold {
-		return fmt.Errorf("no list of the runtime's pods has succeeded for %s, threshold is %s: %w",
-			silent.Round(time.Millisecond), threshold.Round(time.Millisecond), cause)
+	if time.Since(h.last) > threshold {
+		return fmt.Errorf("no list of the runtime's pods has succeeded since %s, threshold is %s: %w",
+			h.last.Format(time.RFC3339), threshold.Round(time.Millisecond), cause)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -104,6 +105,24 @@ func TestReadyIsReportedAtOnce(t *testing.T) {
 		s.after(time.Second)
 		assert.Equal(t, v1.ConditionFalse, condition(s.object().Status.Conditions, v1.NodeReady).Status)
 		assert.Equal(t, []string{"Normal NodeNotReady"}, s.takeEvents())
+		require.NoError(t, s.stop())
+	})
+}
+
+// A message that is another one at each look is reported every ten seconds.
+func TestMessagesThatAlwaysChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		looks := 0
+		s.opts.ReadyChecks = []func() error{func() error { looks++; return fmt.Errorf("look %d", looks) }}
+		s.start()
+		s.after(5 * time.Second)
+		assert.Greater(t, looks, 20)
+		assert.LessOrEqual(t, count(s.take(), "patch nodes"), 1)
+		for range 3 {
+			s.after(10 * time.Second)
+			assert.Equal(t, 1, count(s.take(), "patch nodes"))
+		}
 		require.NoError(t, s.stop())
 	})
 }

@@ -193,6 +193,9 @@ func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed
 	keepLabels(desired)
 	events := o.setStatus(desired, &n.s, now)
 	differs := changed(current, desired) && !n.refused.is(current, desired)
+	if differs && time.Since(n.lastReport) < n.s.UpdateFrequency && onlyMessages(current, desired) {
+		return nil // a message may change with each look
+	}
 	if !differs && time.Now().Before(n.lastReport.Add(n.reportAfter)) {
 		return nil
 	}

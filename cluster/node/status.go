@@ -131,6 +131,18 @@ func changed(a, b *v1.Node) bool {
 	return !equality.Semantic.DeepEqual(&x, &y) || !equality.Semantic.DeepEqual(a.Labels, b.Labels) || !equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 }
 
+// onlyMessages reports whether nothing but heartbeats and messages of conditions differs.
+func onlyMessages(a, b *v1.Node) bool {
+	x := *b
+	x.Status.Conditions = slices.Clone(b.Status.Conditions)
+	for i := range x.Status.Conditions {
+		if old := condition(a.Status.Conditions, x.Status.Conditions[i].Type); old != nil {
+			x.Status.Conditions[i].Message = old.Message
+		}
+	}
+	return !changed(a, &x)
+}
+
 func setIn(m *map[string]string, key, value string) {
 	if *m == nil {
 		*m = map[string]string{}
