@@ -46,6 +46,11 @@
 // volume for which SetUp was called. It must work with the records on disk alone: the agent may
 // have been restarted, and the pod may be gone. Package volumetest tests that.
 //
+// A plugin can stage a volume once for the node, in a directory of its own, and bind it for each
+// pod. It records that the pod uses the volume before it stages the volume. TearDown unmounts the
+// bind, and the stage if no other pod uses the volume. For a type of persistent volumes, a plugin
+// supports claims, calls [Claim], and sets up those for which Claim returns [ErrUnsupported].
+//
 // The API has no volume type for plugins outside a cluster. A flexVolume has the name of a
 // driver and options, which is enough for most plugins, and manifests may contain it. A csi
 // volume in a manifest is refused unless its source allows it, see manifest.AllowedRefs.

@@ -1,0 +1,117 @@
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	kruntime "github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
+)
+
+// driverClaims is a plugin for claims. It hands persistent volumes of the type csi to a driver, and
+// leaves the other types, and all checks of claims, to the default plugin.
+type driverClaims struct {
+	volume.Claim
+	driver *shared
+}
+
+func (driverClaims) Name() string { return "example.com/claims" }
+
+func (p driverClaims) SetUp(ctx context.Context, req volume.SetUpRequest) (kruntime.Volume, error) {
+	if handle, err := os.ReadFile(filepath.Join(req.StateDir, "shared")); err == nil {
+		return p.driver.setUp(ctx, string(handle), req) // it does not change; the API server may be away
+	}
+	ready, err := p.Claim.SetUp(ctx, req)
+	if !errors.Is(err, volume.ErrUnsupported) {
+		return ready, err
+	}
+	claim, getErr := p.Claims.Claim(ctx, req.Pod.Namespace, req.Volume.PersistentVolumeClaim.ClaimName)
+	if getErr != nil {
+		return ready, getErr
+	}
+	pv, getErr := p.Claims.PersistentVolume(ctx, claim.Spec.VolumeName)
+	if getErr != nil {
+		return ready, getErr
+	}
+	if pv.Spec.CSI == nil {
+		return ready, err
+	}
+	return p.driver.setUp(ctx, pv.Spec.CSI.VolumeHandle, req)
+}
+
+func (p driverClaims) TearDown(ctx context.Context, req volume.TearDownRequest) error {
+	return p.driver.TearDown(ctx, req)
+}
+
+// driverVolumes has a claim for each persistent volume, of the same name.
+type driverVolumes map[string]v1.PersistentVolumeSource
+
+func (d driverVolumes) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	if _, ok := d[name]; !ok {
+		return nil, apierrors.NewNotFound(v1.Resource("persistentvolumeclaims"), name)
+	}
+	claim := &v1.PersistentVolumeClaim{}
+	claim.Namespace, claim.Name, claim.UID = namespace, name, types.UID(name)
+	claim.Spec.VolumeName, claim.Status.Phase = name, v1.ClaimBound
+	return claim, nil
+}
+
+func (d driverVolumes) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
+	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: d[name], ClaimRef: &v1.ObjectReference{UID: types.UID(name)}}}
+	pv.Name = name
+	return pv, nil
+}
+
+// A plugin of one's own can add a type of persistent volumes to those of the default plugin.
+func TestSharedVolumesBehindClaims(t *testing.T) {
+	forEachPublication(t, func(t *testing.T, bind bool) {
+		dir, pods, disk := t.TempDir(), t.TempDir(), t.TempDir()
+		volumes := driverVolumes{
+			"csi":   {CSI: &v1.CSIPersistentVolumeSource{Driver: "example.com", VolumeHandle: "disk-1"}},
+			"local": {Local: &v1.LocalVolumeSource{Path: disk}},
+			"nfs":   {NFS: &v1.NFSVolumeSource{}},
+		}
+		agent := func(volumes driverVolumes) *volume.Manager {
+			return managerWith(t, driverClaims{volume.Claim{Sources: volume.Sources{Claims: volumes}}, &shared{dir: dir, bind: bind}})
+		}
+		pod := func(name string, claims ...string) *v1.Pod {
+			p := testpod.New(name, testpod.Namespace("default"), testpod.UID(types.UID("uid-"+name)), testpod.Containers("main"))
+			for _, claim := range claims {
+				testpod.Volumes(v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
+					PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+				}})(p)
+			}
+			return p
+		}
+		web, db := pod("web", "csi", "local"), pod("db", "csi")
+		for _, api := range []driverVolumes{volumes, nil} { // the second time the API server has nothing
+			m := agent(api)
+			ready, err := m.SetUp(t.Context(), web, filepath.Join(pods, "web"))
+			require.NoError(t, err)
+			assert.Equal(t, disk, ready["local"].HostPath)
+			require.NoError(t, os.WriteFile(filepath.Join(ready["csi"].HostPath, "file"), nil, 0o600))
+			ready, err = m.SetUp(t.Context(), db, filepath.Join(pods, "db"))
+			require.NoError(t, err)
+			assert.FileExists(t, filepath.Join(ready["csi"].HostPath, "file"))
+		}
+		m := agent(volumes)
+		_, err := m.SetUp(t.Context(), pod("other", "nfs"), filepath.Join(pods, "other"))
+		require.ErrorIs(t, err, volume.ErrUnsupported)
+		for _, name := range []string{"web", "other", "db"} {
+			require.NoError(t, m.Remove(t.Context(), kruntime.PodRef{UID: types.UID("uid-" + name)}, filepath.Join(pods, name)))
+		}
+		assertEmptyDir(t, dir)
+		assertEmptyDir(t, pods)
+		assert.Empty(t, append(mounts(t, pods), mounts(t, dir)...))
+	})
+}
