@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ import (
 type storage struct {
 	// containers are the writable layer and the logs of each container.
 	containers map[string]int64
-	// volumes are the volumes on disk, taken together.
+	// volumes are the volumes on disk, taken together; [math.MaxInt64] if one cannot be measured.
 	volumes int64
 }
 
@@ -29,7 +30,7 @@ func (u storage) exceeded(pod *v1.Pod) string {
 	if limit, ok := podStorageLimit(pod); ok {
 		sum := u.volumes
 		for _, n := range u.containers {
-			sum += n
+			sum += min(n, math.MaxInt64-sum)
 		}
 		if resource.NewQuantity(sum, resource.BinarySI).Cmp(limit) > 0 {
 			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
@@ -62,8 +63,9 @@ func hasStorageLimit(pod *v1.Pod) bool {
 	return false
 }
 
-// storageExceeded measures the storage of the pod. Files that cannot be measured do not
-// count; the error names them.
+// storageExceeded measures the storage of the pod. Logs and writable layers that cannot be
+// measured do not count, and a volume that cannot be measured exceeds each limit, see
+// [volume.UsageReporter]. The error names them.
 func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, observed *runtime.PodStatus) (string, error) {
 	use := storage{containers: map[string]int64{}}
 	var errs []error

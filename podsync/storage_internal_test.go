@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -61,6 +62,7 @@ func TestStorageExceeded(t *testing.T) {
 		"a container":          {a: "3Mi", b: "9Mi", use: storage{map[string]int64{"a": 4 * mi}, 0}, want: `Container a exceeded its local ephemeral storage limit "3Mi". `},
 		"all together":         {a: "3Mi", b: "3Mi", use: storage{map[string]int64{"a": 2 * mi, "b": 2 * mi}, 3 * mi}, want: `Pod ephemeral local storage usage exceeds the total limit of containers 6Mi. `},
 		"one has no limit":     {a: "3Mi", use: storage{map[string]int64{"b": 4 * mi}, 0}, want: `Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. `},
+		"a hidden volume":      {a: "3Mi", use: storage{map[string]int64{"a": 2 * mi, "b": 2 * mi}, math.MaxInt64}, want: `Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. `},
 		"volumes of the other": {a: "3Mi", b: "3Mi", use: storage{map[string]int64{}, 6 * mi}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package volume_test
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -55,9 +56,10 @@ func TestADeepTree(t *testing.T) {
 		name    string
 		levels  int
 		message string
+		hidden  bool
 	}{
-		{"the size is found", 1500, `Usage of EmptyDir volume "v" exceeds the limit "512Ki". `},
-		{"the tree cannot be measured", 4096 + 100, `EmptyDir volume "v" with the limit "512Ki" cannot be measured: a directory is more than 4096 levels deep. `},
+		{"the size is found", 1500, `Usage of EmptyDir volume "v" exceeds the limit "512Ki". `, false},
+		{"the tree cannot be measured", 4096 + 100, `EmptyDir volume "v" with the limit "512Ki" cannot be measured: a directory is more than 4096 levels deep. `, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, dir := newManager(t), t.TempDir()
@@ -69,6 +71,9 @@ func TestADeepTree(t *testing.T) {
 			message, err := m.Exceeded(t.Context(), p, dir)
 			require.NoError(t, err)
 			assert.Equal(t, tt.message, message)
+			used, err := m.Usage(t.Context(), p, dir)
+			assert.Equal(t, tt.hidden, err != nil, "%v", err)
+			assert.Equal(t, tt.hidden, used == math.MaxInt64, "%d bytes", used)
 			require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(p), dir))
 			assert.NoDirExists(t, dir)
 		})

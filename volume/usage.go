@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 
 	v1 "k8s.io/api/core/v1"
@@ -59,17 +60,19 @@ func (m *Manager) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (str
 type UsageReporter interface {
 	// Usage returns what the volumes of the pod use of the node's ephemeral storage, in
 	// bytes: those of the types emptyDir, if it is on disk, and configMap (kubelet:
-	// IsLocalEphemeralVolume).
+	// IsLocalEphemeralVolume). The result is valid also with an error: a volume counts with
+	// what could be measured, and the result is [math.MaxInt64] if its containers have made a
+	// volume so that it cannot be measured.
 	Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error)
 }
 
 var _ UsageReporter = (*Manager)(nil)
 
-// Usage implements [UsageReporter]. Files that vanish meanwhile do not count. A volume that its
-// containers have made so that it cannot be measured is an error.
+// Usage implements [UsageReporter]. Files that vanish meanwhile do not count.
 func (m *Manager) Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error) {
 	var sum int64
 	var errs []error
+	hidden := false
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		p := m.pluginFor(v)
@@ -79,8 +82,12 @@ func (m *Manager) Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64,
 		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err))
+			hidden = hidden || !notByPod(ctx, err)
 		}
 		sum += used
+	}
+	if hidden {
+		sum = math.MaxInt64
 	}
 	return sum, errors.Join(errs...)
 }
