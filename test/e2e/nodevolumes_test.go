@@ -46,9 +46,10 @@ spec: {storageClassName: "", volumeName: %[1]s-%[2]s, accessModes: [ReadWriteOnc
 `, ns, name, source)
 }
 
-// withClaim is a pod that writes a file to the volume behind a claim.
+// withClaim is a pod that writes its groups, the options of its mount and its name to files of the
+// volume behind a claim.
 func withClaim(name, claim string) *v1.Pod {
-	c := Sh("c", "echo "+name+" > /data/file; "+Forever)
+	c := Sh("c", "id -G > /data/groups; grep ' /data ' /proc/mounts > /data/mount; echo "+name+" > /data/name; mv /data/name /data/file; "+Forever)
 	c.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
 	return MakePod(name, Main(c), Volume("data", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}))
 }
@@ -62,8 +63,9 @@ func testClaims(t *testing.T, s *nodeSuite, ns string) {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o777))
 	}
 	host := func(name string) string { return fmt.Sprintf("hostPath: {path: %s/%s, type: Directory}", dir, name) }
-	local := fmt.Sprintf("local: {path: %s/local}\n  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: %s, operator: In, values: [%s]}]}]}}", dir, v1.LabelHostname, NodeName)
+	local := "mountOptions: [noexec]\n  " + fmt.Sprintf("local: {path: %s/local}\n  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: %s, operator: In, values: [%s]}]}]}}", dir, v1.LabelHostname, NodeName)
 	s.plane.Apply(t, claimWithVolume(ns, "host", host("host"))+"---"+claimWithVolume(ns, "local", local))
+	s.plane.Kubectl(t, "annotate", "persistentvolume", ns+"-local", "pv.beta.kubernetes.io/gid=1234")
 	s.plane.Apply(t, fmt.Sprintf(`
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -77,6 +79,11 @@ spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests:
 		s.await(t, ns, name, Running)
 		assert.Equal(t, name, strings.TrimSpace(readEventually(t, filepath.Join(dir, name, "file"))))
 	}
+	ofLocal, ofHost := filepath.Join(dir, "local"), filepath.Join(dir, "host")
+	assert.Contains(t, strings.Fields(readEventually(t, filepath.Join(ofLocal, "groups"))), "1234")
+	assert.NotContains(t, strings.Fields(readEventually(t, filepath.Join(ofHost, "groups"))), "1234")
+	assert.Contains(t, readEventually(t, filepath.Join(ofLocal, "mount")), "noexec")
+	assert.NotContains(t, readEventually(t, filepath.Join(ofHost, "mount")), "noexec")
 	Eventually(t, eventually, "an event about the claim that is not bound", func() error {
 		if out := s.plane.Kubectl(t, "get", "-n", ns, "events"); !strings.Contains(out, "FailedMount") ||
 			!strings.Contains(out, "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC "+ns+"/late: PVC is not bound") {
