@@ -51,6 +51,8 @@ func (s *Server) makeLinks(b *sandbox, links []link) error {
 	return nil
 }
 
+var errTaken = errors.New("something is at the path; remove it, or choose another mountPath")
+
 func (s *Server) makeLink(rec linkRecord) error {
 	var old linkRecord
 	err := supervise.ReadFile(s.linkFile(rec.At), &old)
@@ -73,14 +75,22 @@ func (s *Server) makeLink(rec linkRecord) error {
 	case err == nil && recorded && to == old.To:
 		return fmt.Errorf("another container of the pod has a link there, to %s", to)
 	default:
-		return errors.New("something is at the path; remove it, or choose another mountPath")
+		return errTaken
 	}
 	if err := supervise.WriteFile(s.linkFile(rec.At), &rec); err != nil {
 		return err
 	}
-	err = os.Symlink(rec.To, rec.At)
+	return symlink(rec.To, rec.At)
+}
+
+// symlink makes a link unless it is there.
+func symlink(to, at string) error {
+	err := os.Symlink(to, at)
 	switch {
-	case errors.Is(err, fs.ErrExist): // it was there
+	case errors.Is(err, fs.ErrExist):
+		if there, err := os.Readlink(at); err != nil || there != to {
+			return errTaken
+		}
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("the directory above must exist: %w", err)
@@ -105,20 +115,27 @@ func (s *Server) runs(sandboxID string) bool {
 
 // removeLinks removes the links of a sandbox that is being removed.
 func (s *Server) removeLinks(sandboxID string) error {
-	return s.removeLinksIf(func(rec linkRecord) bool { return rec.SandboxID == sandboxID })
+	unread, err := s.removeLinksIf(func(rec linkRecord) bool { return rec.SandboxID == sandboxID })
+	return errors.Join(err, unread)
 }
 
 // recoverLinks removes the links of sandboxes that do not exist.
 func (s *Server) recoverLinks() error {
-	return s.removeLinksIf(func(rec linkRecord) bool { return s.sandboxes[rec.SandboxID] == nil })
+	unread, err := s.removeLinksIf(func(rec linkRecord) bool { return s.sandboxes[rec.SandboxID] == nil })
+	if unread != nil {
+		s.opts.Logger.Error(unread, "Cannot read records of links; they are kept")
+	}
+	return err
 }
 
-func (s *Server) removeLinksIf(gone func(linkRecord) bool) error {
+// removeLinksIf removes links with their records. unread joins the errors of records that cannot be
+// read now. They are kept, because their links could not be removed without them.
+func (s *Server) removeLinksIf(gone func(linkRecord) bool) (unread, err error) {
 	s.linksMu.Lock()
 	defer s.linksMu.Unlock()
 	entries, err := os.ReadDir(s.linksDir())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, e := range entries {
 		path := filepath.Join(s.linksDir(), e.Name())
@@ -129,10 +146,14 @@ func (s *Server) removeLinksIf(gone func(linkRecord) bool) error {
 		var rec linkRecord
 		err := supervise.ReadFile(path, &rec)
 		if err == nil && path != s.linkFile(rec.At) {
-			err = errors.New("it is not the record of this link")
+			err = &supervise.BadFileError{Path: path, Err: errors.New("it is not the record of this link")}
+		}
+		if bad := (*supervise.BadFileError)(nil); errors.As(err, &bad) {
+			s.discard(path, err)
+			continue
 		}
 		if err != nil {
-			s.discard(path, err)
+			unread = errors.Join(unread, err)
 			continue
 		}
 		if !gone(rec) {
@@ -141,12 +162,12 @@ func (s *Server) removeLinksIf(gone func(linkRecord) bool) error {
 		// Something else at the path is not of this server.
 		if to, err := os.Readlink(rec.At); err == nil && to == rec.To {
 			if err := os.Remove(rec.At); err != nil {
-				return err
+				return unread, err
 			}
 		}
 		if err := os.Remove(path); err != nil {
-			return err
+			return unread, err
 		}
 	}
-	return nil
+	return unread, nil
 }

@@ -4,12 +4,15 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -124,4 +127,63 @@ func TestNoLinksInARemovedSandbox(t *testing.T) {
 	require.ErrorContains(t, n.server.makeLinks(b, []link{{at: at, to: t.TempDir()}}), "is being removed")
 	_, err = os.Lstat(at)
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A record that cannot be read now, as when the server has too many open files, is kept: its link
+// could not be removed any more. Records that can be read are not affected, and a damaged one is
+// removed.
+func TestLinkRecordsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	top, targets := t.TempDir(), t.TempDir()
+	s := &Server{opts: Options{Dir: filepath.Join(top, "state")}}
+	require.NoError(t, os.MkdirAll(s.linksDir(), 0o700))
+	var at []string
+	for i := range 3 {
+		at = append(at, filepath.Join(top, fmt.Sprint("link", i)))
+		require.NoError(t, s.makeLink(linkRecord{At: at[i], To: targets, SandboxID: fmt.Sprint("sandbox", i), PodUID: "u"}))
+	}
+	require.NoError(t, os.WriteFile(s.linkFile(at[2]), []byte("{"), 0o600))
+	require.NoError(t, os.Chmod(s.linkFile(at[1]), 0))
+	remove := func() error {
+		unread, err := s.removeLinksIf(func(linkRecord) bool { return true })
+		require.NoError(t, err)
+		return unread
+	}
+	if os.Geteuid() != 0 {
+		require.ErrorIs(t, remove(), os.ErrPermission)
+	} else {
+		const nobody = 65534
+		for _, path := range []string{filepath.Dir(top), top, s.opts.Dir, s.linksDir(), s.linkFile(at[0]), s.linkFile(at[2])} {
+			require.NoError(t, os.Chown(path, nobody, nobody))
+		}
+		goruntime.LockOSThread() // the user is one of the thread
+		err := unix.Setfsuid(nobody)
+		removed := remove()
+		_ = unix.Setfsuid(0)
+		goruntime.UnlockOSThread()
+		require.NoError(t, err)
+		require.ErrorIs(t, removed, os.ErrPermission)
+	}
+	assert.NoFileExists(t, at[0])
+	assert.NoFileExists(t, s.linkFile(at[2]))
+	assert.FileExists(t, s.linkFile(at[1]))
+	require.NoError(t, os.Chmod(s.linkFile(at[1]), 0o600))
+	require.NoError(t, remove())
+	_, err := os.Lstat(at[1])
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// What is made at a path while its link is made is not taken for the link.
+func TestTakenPath(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	at := filepath.Join(top, "link")
+	require.NoError(t, os.WriteFile(at, nil, 0o600))
+	require.ErrorIs(t, symlink("/to", at), errTaken)
+	require.NoError(t, os.Remove(at))
+	for range 2 {
+		require.NoError(t, symlink("/to", at))
+	}
+	require.ErrorIs(t, symlink("/other", at), errTaken)
+	require.ErrorIs(t, symlink("/to", filepath.Join(top, "no", "link")), os.ErrNotExist)
 }
