@@ -221,7 +221,18 @@ func TestModesOfFiles(t *testing.T) {
 	p := payload{"x": {mode: 0o640}, "d/y": {mode: 0o400}, "d/z": {mode: 0o777}}
 	_, err := w.write(p)
 	require.NoError(t, err)
-	for name, want := range map[string]fs.FileMode{"x": 0o640, "d/y": 0o400, "d/z": 0o777, "d": 0o755 | fs.ModeDir, dataLink: 0o755 | fs.ModeDir} {
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "cut"), 0o755)) // what a call that was interrupted has left
+	for range 2 {
+		for _, point := range []string{"m/deep", "m/too", "cut/off", "d/in"} {
+			require.NoError(t, w.makeMountPoint(point))
+		}
+	}
+	require.Error(t, w.makeMountPoint("x"), "it is a file")
+	const isDir = 0o755 | fs.ModeDir
+	for name, want := range map[string]fs.FileMode{
+		"x": 0o640, "d/y": 0o400, "d/z": 0o777, "d": isDir, dataLink: isDir,
+		"m": isDir, "m/deep": isDir, "m/too": isDir, "cut": isDir, "cut/off": isDir, "d/in": isDir,
+	} {
 		mode, _, _ := stat(filepath.Join(dir, name))
 		assert.Equal(t, want, mode, name)
 	}
@@ -235,7 +246,10 @@ func TestModesOfFiles(t *testing.T) {
 	p = payload{"x": {mode: 0o600, owner: ptr.To[int64](1000)}, "d/y": {mode: 0o200}}
 	_, err = w.write(p)
 	require.NoError(t, err)
-	for name, want := range map[string]string{"x": "-rw-r----- 1000 2000", "d/y": "-rw-r----- 0 2000", "d": "dgrwxr-xr-x 0 2000", dataLink: "dgrwxr-xr-x 0 2000"} {
+	require.NoError(t, w.makeMountPoint("m/deep"))
+	for name, want := range map[string]string{
+		"m": "dgrwxr-xr-x 0 2000", "m/deep": "dgrwxr-xr-x 0 2000", "x": "-rw-r----- 1000 2000", "d/y": "-rw-r----- 0 2000", "d": "dgrwxr-xr-x 0 2000", dataLink: "dgrwxr-xr-x 0 2000",
+	} {
 		mode, uid, gid := stat(filepath.Join(dir, name))
 		assert.Equal(t, want, fmt.Sprint(mode, " ", uid, " ", gid), name)
 	}

@@ -150,7 +150,7 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 	}
 	defer func() { _ = w.root.Close() }()
 	for _, dir := range nested {
-		if err := w.root.MkdirAll(dir, 0o755); err != nil {
+		if err := w.makeMountPoint(dir); err != nil {
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
 		}
 	}
@@ -160,6 +160,30 @@ func (c content) place(ctx context.Context, req SetUpRequest, files payload) err
 		c.seen.note(req.Dir, files, access.gid, nested, state)
 	}
 	return err
+}
+
+// makeMountPoint makes a directory, and those above it, whatever the umask: users that are not root
+// must get through. Directories of an interrupted call get their mode, too. Links are those of the
+// volume's files, and are left.
+func (w *writer) makeMountPoint(dir string) error {
+	var done string
+	for name := range strings.SplitSeq(dir, "/") {
+		done = filepath.Join(done, name)
+		if err := w.root.Mkdir(done, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		info, err := w.root.Lstat(done)
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() || info.Mode().Perm()&0o055 == 0o055 {
+			continue
+		}
+		if err := w.grantDir(w.root, done); err != nil {
+			return err
+		}
+	}
+	return w.root.MkdirAll(dir, 0o755) // fails if there is a file
 }
 
 // complete completes an interrupted write of the content that the volume has.
