@@ -128,11 +128,14 @@ func testOutage(r *rig, o fault) {
 	ending := fake.Target{Pod: "ending"}
 	r.rt.Script(ending, fake.Behavior{StopDelay: 10 * time.Second})
 	first = append(first, r.api.Create(bound("ending")))
+	r.static.Set(newStatic("removed"))
 	r.after(time.Minute)
+	first = append(first, r.api.Get("default", "removed"))
 	r.api.Delete("default", "ending", nil)
 	r.after(time.Second)
 	end := r.beginFault(o)
 	require.Len(r, r.rt.Running(ending), 1)
+	r.static.Set()
 	for i := range pods {
 		r.rt.Exit(fake.Target{Pod: fmt.Sprintf("finishes-%d", i)}, int32(10+i))
 		r.api.Delete("default", fmt.Sprintf("deleted-%d", i), nil)
@@ -176,8 +179,10 @@ func testOutage(r *rig, o fault) {
 				errs = append(errs, fmt.Errorf("%s is %s", p.Name, p.Status.Phase))
 			}
 		}
-		if p := r.api.Get("default", "ending"); p != nil {
-			errs = append(errs, fmt.Errorf("%s is %s", p.Name, p.Status.Phase))
+		for _, name := range []string{"ending", "removed"} {
+			if p := r.api.Get("default", name); p != nil {
+				errs = append(errs, fmt.Errorf("%s is %s", p.Name, p.Status.Phase))
+			}
 		}
 		restarts := crashes
 		if len(r.rt.Running(fake.Target{Pod: "crashes"})) == 0 {

@@ -141,7 +141,11 @@ func (s *Sink) attendOrphan(ctx context.Context, e *entry) error {
 		s.mu.Unlock()
 		return nil
 	}
+	deleted := e.deleted == obj.UID
 	s.mu.Unlock()
+	if deleted {
+		return nil // finalizers keep it, or the watch is late
+	}
 	if !s.opts.Orphaned(e.name.Namespace, e.name.Name) {
 		s.look(e)
 		return nil
@@ -149,6 +153,9 @@ func (s *Sink) attendOrphan(ctx context.Context, e *entry) error {
 	if err := s.remove(ctx, obj); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	e.deleted = obj.UID
+	s.mu.Unlock()
 	s.log.Info("Deleted a mirror pod without a static pod", "pod", e.String())
 	return nil
 }

@@ -60,6 +60,29 @@ func TestOrphanedMirrorPods(t *testing.T) {
 	})
 }
 
+// The mirror pod of a static pod that ends during an outage is deleted within 3 s of the end of the
+// outage, unless the static pod has a successor by then.
+func TestMirrorPodOfAStaticPodThatEndsInAnOutage(t *testing.T) {
+	run(t, func(r *rig) {
+		one, two := staticPod("one", "hash-1"), staticPod("two", "hash-2")
+		r.deliver(one, running(true))
+		r.deliver(two, running(true))
+		r.writes()
+		r.api.Before(func(*apitest.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+		r.gone(one)
+		r.gone(two)
+		r.deliver(two, running(true))
+		time.Sleep(10 * time.Minute)
+		assert.Less(t, len(r.writes()), 330, "one call in 2 s")
+		r.api.Before(nil)
+		time.Sleep(3 * time.Second)
+		assert.Equal(t, []string{"delete default/one"}, r.writes())
+		assert.NotNil(t, r.api.Get("default", "two"))
+		time.Sleep(time.Hour)
+		assert.Empty(t, r.writes())
+	})
+}
+
 // A static pod whose name another pod has gets its mirror pod when that one is gone.
 func TestNameOfAMirrorPodIsTaken(t *testing.T) {
 	run(t, func(r *rig) {

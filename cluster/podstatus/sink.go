@@ -215,8 +215,8 @@ func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error
 	return err
 }
 
-// PodGone implements [status.EndSink]. It deletes the mirror pod of a static pod. A mirror pod
-// that cannot be deleted yet, because the pods have not been listed, is deleted by Run.
+// PodGone implements [status.EndSink]. It deletes the mirror pod of a static pod. If that fails, or the
+// pods have not been listed, Run deletes the mirror pod. Without Options.Orphaned, the error is returned.
 func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus) error {
 	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	created, err := s.end(ctx, ref.UID)
@@ -236,7 +236,20 @@ func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus)
 	if mirror == nil || !runtime.IsMirror(mirror) {
 		return nil
 	}
-	return s.remove(ctx, mirror)
+	if err = s.remove(ctx, mirror); err == nil || ctx.Err() != nil || s.opts.Orphaned == nil {
+		return err
+	}
+	after := s.backoff.After(1)
+	s.log.Error(err, "The mirror pod of a static pod that is gone cannot be deleted, trying again", "after", after)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	orphan := s.entry(keyOf(mirror), name)
+	orphan.unsent, orphan.failures = true, 1
+	s.failed(orphan, now)
+	s.plan(orphan, now.Add(after))
+	s.poke()
+	return nil
 }
 
 // end forgets the entry of the UID, if there is one, when no call for it is under way: that of
