@@ -1,10 +1,13 @@
 package kubeletkit_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +23,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // soon is much less than the time between two ticks of the sync loop.
@@ -116,6 +120,56 @@ func TestFilesFollowDuringALongSync(t *testing.T) {
 		n.after(30 * time.Second)
 		store.Set(conf("2"))
 		n.after(soon)
+		data, err := os.ReadFile(filepath.Join(root, "pods", string(pod.UID), "volumes/kubernetes.io~configmap/conf/key"))
+		require.NoError(t, err)
+		assert.Equal(t, "2", string(data))
+	})
+}
+
+// fullDisk are volumes that are ready, and cannot be written.
+type fullDisk struct {
+	volume.VolumeManager
+	full *atomic.Bool
+}
+
+func (d fullDisk) Unwrap() any { return d.VolumeManager }
+
+func (d fullDisk) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error) {
+	if !d.full.Load() {
+		return d.VolumeManager.SetUp(ctx, pod, podDir)
+	}
+	ready := map[string]runtime.Volume{}
+	for _, v := range pod.Spec.Volumes {
+		ready[v.Name] = runtime.Volume{HostPath: podDir}
+	}
+	return ready, &volume.SetUpError{Pod: runtime.RefOf(pod), Volume: "conf", Err: &volume.OutdatedError{Err: syscall.ENOSPC}}
+}
+
+// An update of a volume that has failed is repeated, however seldom pods are synced.
+func TestFilesFollowWhenTheDiskHasSpaceAgain(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		conf := func(data string) *v1.ConfigMap {
+			return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Data: map[string]string{"key": data}}
+		}
+		store := objects.New()
+		store.Set(conf("1"))
+		var full atomic.Bool
+		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
+			o.Objects, o.SyncFrequency = store, 24*time.Hour
+			o.Override.Volumes = kubeletkit.Wrap(func(m volume.VolumeManager) volume.VolumeManager { return fullDisk{m, &full} })
+		})
+		defer n.stop(t)
+		pod := testpod.With(makePod("web"), testpod.Namespace("default"), testpod.Volumes(
+			v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+		))
+		n.source.Set(pod)
+		n.after(10 * time.Second)
+		full.Store(true)
+		store.Set(conf("2"))
+		n.after(20 * time.Second)
+		full.Store(false)
+		n.after(time.Minute)
 		data, err := os.ReadFile(filepath.Join(root, "pods", string(pod.UID), "volumes/kubernetes.io~configmap/conf/key"))
 		require.NoError(t, err)
 		assert.Equal(t, "2", string(data))

@@ -47,9 +47,11 @@ type podState struct {
 	dir          string
 	sandboxReady func(runtime.SandboxStatus)
 	// volumes is held while the volumes are set up. starting is the context of the SyncPod that
-	// has set them up and calls the runtime, nil if there is none.
+	// has set them up and calls the runtime, nil if there is none. outdated is the number of
+	// failures in a row to bring ready volumes to their latest content.
 	volumes  sync.Mutex
 	starting context.Context
+	outdated int
 
 	// mu is held while the status is generated and set. So the latest status is always
 	// generated from the latest inputs and results of probes.

@@ -274,7 +274,7 @@ func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus
 }
 
 // startContainers makes ready what the containers need and calls the runtime.
-func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus) (runtime.SyncResult, error) {
+func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus) (res runtime.SyncResult, err error) {
 	ref := runtime.RefOf(pod)
 	if s.opts.NetworkReady != nil && !runtime.HasHostNetwork(pod) {
 		if err := s.opts.NetworkReady(); err != nil {
@@ -291,7 +291,7 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 	if err != nil {
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
 	}
-	defer st.started()
+	defer func() { res.RetryAfter = soonest(res.RetryAfter, st.started()) }()
 	secrets, err := s.opts.PullSecrets(ctx, pod)
 	if err != nil {
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)

@@ -2,10 +2,12 @@ package podsync
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -44,8 +46,26 @@ func (s *Syncer) RefreshVolumes(ctx context.Context, uid types.UID, desired func
 	if !ok || pod.DeletionTimestamp != nil {
 		return
 	}
-	if volumes, err := s.deps.Volumes.SetUp(ctx, pod, st.dir); err != nil && ctx.Err() == nil {
+	volumes, err := s.deps.Volumes.SetUp(ctx, pod, st.dir)
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	if err != nil {
 		s.warnMounts(pod, volumes, err)
+	}
+	st.countOutdated(err)
+}
+
+// outdatedBackoff is the delay until volumes are set up again that are ready with an earlier
+// content. The limit is kubelet's (goroutinemap/exponentialbackoff); its first delay is half a second.
+var outdatedBackoff = backoff.Exponential{Min: time.Second, Max: 2*time.Minute + 2*time.Second}
+
+// countOutdated counts the failures in a row to bring ready volumes up to date. st.volumes is held.
+func (st *podState) countOutdated(err error) {
+	if err == nil {
+		st.outdated = 0
+	} else {
+		st.outdated++
 	}
 }
 
@@ -61,15 +81,18 @@ func (s *Syncer) setUpVolumes(ctx context.Context, st *podState, pod *v1.Pod) (m
 	if err != nil && (!s.warnMounts(pod, volumes, err) || !hasAll(volumes, pod)) {
 		return nil, err
 	}
+	st.countOutdated(err)
 	st.starting = ctx
 	return volumes, nil
 }
 
-// started ends the time in which RefreshVolumes acts.
-func (st *podState) started() {
+// started ends the time in which RefreshVolumes acts. It returns the time until the volumes are to
+// be set up again though nothing else happens; 0 means never.
+func (st *podState) started() (retryAfter time.Duration) {
 	st.volumes.Lock()
 	defer st.volumes.Unlock()
 	st.starting = nil
+	return outdatedBackoff.After(st.outdated)
 }
 
 // warnMounts reports events for the volumes that are not ready or out of date. It returns

@@ -102,8 +102,9 @@ func TestVolumesWithOldContent(t *testing.T) {
 			var events []runtime.Event
 			s := newSyncer(t, w, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
 			pod := testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"}, v1.Volume{Name: "w"}), testpod.UnusedVolumes(v1.Volume{Name: "unused"}))
-			_, err := s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
+			res, err := s.SyncPod(t.Context(), podworkers.Create, pod, nothing())
 			assert.Equal(t, tc.starts, err == nil)
+			assert.Equal(t, tc.starts, res.RetryAfter > 0, "the back-off of the workers is for syncs that fail")
 			require.Len(t, events, 1)
 			assert.Equal(t, "FailedMount", events[0].Reason)
 			if name != "none is at fault" {
@@ -111,4 +112,29 @@ func TestVolumesWithOldContent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Volumes with an old content are set up again with a back-off, which ends when that succeeds.
+func TestVolumesWithOldContentAreSetUpAgain(t *testing.T) {
+	full := &volume.SetUpError{Volume: "v", Err: &volume.OutdatedError{Err: errors.New("no space left on device")}}
+	w := &world{setUpErr: full, volumes: map[string]runtime.Volume{"v": {}}}
+	s := newSyncer(t, w, podsync.Options{})
+	pod := testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v"}))
+	retryAfter := func() time.Duration {
+		res, err := s.SyncPod(t.Context(), podworkers.Sync, pod, nothing())
+		require.NoError(t, err)
+		return res.RetryAfter
+	}
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 122, 122} {
+		assert.Equal(t, want*time.Second, retryAfter())
+	}
+	w.sync.RetryAfter = time.Minute
+	assert.Equal(t, time.Minute, retryAfter(), "the runtime has something to do before")
+	w.sync.RetryAfter, w.setUpErr = 0, nil
+	assert.Zero(t, retryAfter())
+	w.during = func() {
+		w.setUpErr = full
+		s.RefreshVolumes(t.Context(), pod.UID, func(types.UID) (*v1.Pod, bool) { return pod, true })
+	}
+	assert.Equal(t, time.Second, retryAfter(), "an update during the sync has failed")
 }
