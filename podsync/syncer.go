@@ -276,11 +276,9 @@ func (s *Syncer) mustFail(st *podState, pod *v1.Pod, observed *runtime.PodStatus
 // startContainers makes ready what the containers need and calls the runtime.
 func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod, observed *runtime.PodStatus) (res runtime.SyncResult, err error) {
 	ref := runtime.RefOf(pod)
-	if s.opts.NetworkReady != nil && !runtime.HasHostNetwork(pod) {
-		if err := s.opts.NetworkReady(); err != nil {
-			s.warn(pod, "NetworkNotReady", "network is not ready: "+err.Error())
-			return waitingAll(pod, observed, err), fmt.Errorf("pod %s: %w", ref, err)
-		}
+	network := s.networkReady(pod)
+	if network != nil && !observed.ContainersRunning() {
+		return waitingAll(pod, observed, network), fmt.Errorf("pod %s: %w", ref, network)
 	}
 	dir := st.dir
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -292,6 +290,9 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: setting up its volumes: %w", ref, err)
 	}
 	defer func() { res.RetryAfter = soonest(res.RetryAfter, st.started()) }()
+	if network != nil { // the containers that run go on, and read their files
+		return waitingAll(pod, observed, network), fmt.Errorf("pod %s: %w", ref, network)
+	}
 	secrets, err := s.opts.PullSecrets(ctx, pod)
 	if err != nil {
 		return waitingAll(pod, observed, err), fmt.Errorf("pod %s: getting its pull secrets: %w", ref, err)
@@ -315,6 +316,19 @@ func (s *Syncer) startContainers(ctx context.Context, st *podState, pod *v1.Pod,
 		Record:       s.opts.Record,
 		SandboxReady: st.sandboxReady,
 	})
+}
+
+// networkReady returns an error, and reports it, while no container of the pod can be started
+// because the network is not ready.
+func (s *Syncer) networkReady(pod *v1.Pod) error {
+	if s.opts.NetworkReady == nil || runtime.HasHostNetwork(pod) {
+		return nil
+	}
+	err := s.opts.NetworkReady()
+	if err != nil {
+		s.warn(pod, "NetworkNotReady", "network is not ready: "+err.Error())
+	}
+	return err
 }
 
 func (s *Syncer) warn(pod *v1.Pod, reason, message string) {

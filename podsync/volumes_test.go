@@ -138,3 +138,17 @@ func TestVolumesWithOldContentAreSetUpAgain(t *testing.T) {
 	}
 	assert.Equal(t, time.Second, retryAfter(), "an update during the sync has failed")
 }
+
+// While the network is not ready, no container is started. The files of those that run follow their
+// sources all the same.
+func TestVolumesWithoutNetwork(t *testing.T) {
+	w := &world{}
+	s := newSyncer(t, w, podsync.Options{NetworkReady: func() error { return runtime.ErrNetworkNotReady }})
+	for state, want := range map[runtime.ContainerState][]string{runtime.ContainerRunning: {"set up volumes"}, runtime.ContainerExited: nil} {
+		w.calls = nil
+		pod := testpod.With(makePod(), testpod.Restart(v1.RestartPolicyAlways))
+		_, err := s.SyncPod(t.Context(), podworkers.Sync, pod, observed(state, 0))
+		require.ErrorIs(t, err, runtime.ErrNetworkNotReady)
+		assert.Equal(t, want, w.calls)
+	}
+}
