@@ -431,6 +431,16 @@ func TestARemovalThatFailsLaterIsRepeated(t *testing.T) {
 	})
 }
 
+// The directory lost+found of a file system is not that of a gone pod.
+func TestLostAndFoundStays(t *testing.T) {
+	podsDir := t.TempDir()
+	h, _, d := newSlowHandler(t, podsDir, "lost+found", "uid-b")
+	require.NoError(t, h.HandlePodCleanups(t.Context()))
+	h.Stop()
+	assert.Equal(t, []string{"begin uid-b"}, d.take())
+	assert.DirExists(t, filepath.Join(podsDir, "lost+found"))
+}
+
 // The loop ends what its handler has started, also when it ends because of an error.
 func TestTheLoopWaitsForRemovals(t *testing.T) {
 	podsDir := t.TempDir()

@@ -26,6 +26,10 @@ type removals struct {
 	tasks sync.WaitGroup
 }
 
+// lostAndFound is a directory of the file system ext4, and no pod's, if the pods have a file system
+// of their own.
+const lostAndFound = "lost+found"
+
 // removal is the removal of the directory of one pod. done is closed when err is set.
 type removal struct {
 	cancel context.CancelFunc
@@ -65,7 +69,7 @@ func (h *Handler) removeDirs(ctx context.Context, alive func(types.UID) bool) (m
 	var errs []error
 	for _, e := range entries {
 		uid := types.UID(e.Name())
-		if _, ending := h.known[uid]; ending || h.removals.underWay(uid) || alive(uid) || !e.IsDir() {
+		if _, ending := h.known[uid]; ending || h.removals.underWay(uid) || alive(uid) || !e.IsDir() || e.Name() == lostAndFound {
 			continue
 		}
 		dir := filepath.Join(h.opts.PodsDir, e.Name())
