@@ -136,3 +136,27 @@ func TestHugePages(t *testing.T) {
 		})
 	}
 }
+
+// The usage of a volume in memory is that of its file system: nothing in it is opened, so that it can
+// be unmounted at any time.
+func TestStatsOfMemory(t *testing.T) {
+	needsMount(t)
+	m, dir := newManager(t), t.TempDir()
+	p := pod(emptyDir("v", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: ptr.To(resource.MustParse("8Mi"))}))
+	got, err := m.SetUp(t.Context(), p, dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, m.Remove(context.Background(), kruntime.RefOf(p), dir)) })
+	name := filepath.Join(got["v"].HostPath, "f")
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, f.Close()) }()
+	_, err = f.Write(make([]byte, 1<<20))
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(name)) // no walk finds it
+	stats, err := m.VolumeStats(t.Context(), p, dir)
+	require.NoError(t, err)
+	require.Len(t, stats, 1)
+	assert.GreaterOrEqual(t, *stats[0].UsedBytes, uint64(1<<20))
+	assert.Equal(t, uint64(8<<20), *stats[0].CapacityBytes)
+	assert.Equal(t, uint64(2), *stats[0].InodesUsed)
+}

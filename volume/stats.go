@@ -17,9 +17,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// VolumeStats returns what the volumes of the pod use, in the order of the spec: of a claim
-// the usage of its file system, and of a volume that was made for the pod the size of its files,
-// as the size of [Manager.Usage]. Volumes of the host and of images have none, nor have volumes
+// VolumeStats returns what the volumes of the pod use, in the order of the spec: of a claim, and of
+// a volume in memory or on huge pages, the usage of its file system, and of any other volume that was
+// made for the pod the size of its files, as the size of [Manager.Usage]. Volumes of the host and of images have none, nor have volumes
 // that were not set up. The result is valid also with an error, which joins those of the volumes
 // that are missing.
 func (m *Manager) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error) {
@@ -31,7 +31,7 @@ func (m *Manager) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) (
 		if p == nil || v.HostPath != nil || v.Image != nil {
 			continue
 		}
-		usage, err := volumeStats(ctx, pod, v, PlaceOf(podDir, p.Name(), v.Name))
+		usage, err := volumeStats(ctx, p, pod, v, PlaceOf(podDir, p.Name(), v.Name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
@@ -43,7 +43,7 @@ func (m *Manager) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) (
 	return out, errors.Join(errs...)
 }
 
-func volumeStats(ctx context.Context, pod *v1.Pod, v *v1.Volume, place Place) (statsv1alpha1.VolumeStats, error) {
+func volumeStats(ctx context.Context, p Plugin, pod *v1.Pod, v *v1.Volume, place Place) (statsv1alpha1.VolumeStats, error) {
 	out := statsv1alpha1.VolumeStats{Name: v.Name}
 	dir, claim := place.Dir, ""
 	switch {
@@ -74,6 +74,10 @@ func volumeStats(ctx context.Context, pod *v1.Pod, v *v1.Volume, place Place) (s
 	out.Time = metav1.NewTime(time.Now())
 	if claim != "" {
 		return out, nil
+	}
+	// A walk holds directories open, so that the volume could not be unmounted at the end of its pod.
+	if mounted, err := isMountPoint(dir); err != nil || mounted && !hasState(p) {
+		return out, err
 	}
 	var bytes, files int64
 	for range tries {
