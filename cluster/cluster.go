@@ -171,12 +171,7 @@ func (n *Node) Object() *v1.Node {
 func (n *Node) OnChange(f func(*v1.Node)) { n.node.OnChange(f) }
 
 // uid returns the UID of the node object; "" while there is none.
-func (n *Node) uid() types.UID {
-	if object := n.node.Current(); object != nil {
-		return object.UID
-	}
-	return ""
-}
+func (n *Node) uid() types.UID { return n.node.UID() }
 
 // orphaned reports whether no source has the static pod of a mirror pod.
 func (n *Node) orphaned(namespace, name string) bool {

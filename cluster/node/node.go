@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
@@ -314,6 +315,15 @@ func (n *Node) existing() *v1.Node {
 		return nil
 	}
 	return n.current
+}
+
+// UID returns the UID of the node object: the owner of mirror pods. It is "" while there is none, and
+// from its deletion on: the garbage collector deletes what such an object owns.
+func (n *Node) UID() types.UID {
+	if node := n.existing(); node != nil && node.DeletionTimestamp == nil {
+		return node.UID
+	}
+	return ""
 }
 
 // OnChange has f called with each new state of the node object, in order, beginning with the

@@ -67,11 +67,6 @@ func (s *Sink) attendMirror(ctx context.Context, e *entry, static *v1.Pod, own *
 	if !s.pods.Synced() {
 		return errLater
 	}
-	nodeUID := s.opts.NodeUID()
-	if nodeUID == "" {
-		s.look(e)
-		return errLater
-	}
 	watched, _ := s.pods.ByName(e.name.Namespace, e.name.Name)
 	obj := s.known(e, watched)
 	if obj != nil && runtime.IsMirror(obj) && !usable(obj, static, own) {
@@ -81,6 +76,11 @@ func (s *Sink) attendMirror(ctx context.Context, e *entry, static *v1.Pod, own *
 		obj = nil
 	}
 	if obj == nil {
+		nodeUID := s.opts.NodeUID()
+		if nodeUID == "" { // it was deleted, and what it owned is deleted, too
+			s.look(e)
+			return errLater
+		}
 		s.mu.Lock()
 		e.accepted, e.sent = nil, nil // of another object
 		s.mu.Unlock()

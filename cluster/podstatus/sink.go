@@ -33,7 +33,7 @@ type Options struct {
 	// NodeName is the name of the node. Required.
 	NodeName string
 	// NodeUID returns the UID of the API object of the node, which owns mirror pods; "" while
-	// there is none. If nil, there are no mirror pods.
+	// there is none, and then no mirror pod is created. If nil, there are no mirror pods.
 	NodeUID func() types.UID
 	// Ended reports whether the agent has finished the pod: its containers have stopped, its
 	// volumes are taken down, and it is not started again. That includes a pod that was
