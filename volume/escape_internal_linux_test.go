@@ -66,7 +66,7 @@ func swap(t *testing.T, volume, target string) (stop func()) {
 func TestSwappedDirectories(t *testing.T) {
 	for name, attack := range map[string]func(t *testing.T, volume string){
 		"sub-path": func(t *testing.T, volume string) {
-			f, err := openInside(volume, "sub/deep/new", nil)
+			f, err := openInside(volume, "sub/deep/new", false, nil)
 			if err != nil {
 				return
 			}

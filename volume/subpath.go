@@ -6,19 +6,22 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // SubPath implements [VolumeManager]. Missing directories are made with the mode of
-// the volume's own.
+// the volume's own, except in a read-only volume that is outside of the pod's directory, as a claim
+// can have it.
 func (m *Manager) SubPath(_ context.Context, req runtime.SubPath) (string, error) {
 	where := fmt.Sprintf("pod %s: container %s: sub-path %q of volume %q", req.Pod, req.Container, req.Path, req.VolumeName)
 	if !filepath.IsLocal(req.Path) {
 		return "", fmt.Errorf("%s: must be a relative path that stays in the volume", where)
 	}
-	f, err := openInside(req.Volume.HostPath, req.Path, m.before)
+	keep := req.Volume.ReadOnly && !strings.HasPrefix(req.Volume.HostPath, req.Dir+"/")
+	f, err := openInside(req.Volume.HostPath, req.Path, keep, m.before)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", where, err)
 	}

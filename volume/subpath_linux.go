@@ -15,8 +15,8 @@ import (
 // openInside returns a descriptor of what is at the path below the volume, after making
 // directories if it is missing. The descriptor is one of O_PATH: what is there, which may
 // be a device, a pipe or a socket, is not opened. Links are followed inside the volume
-// only.
-func openInside(volume, path string, before steps) (*os.File, error) {
+// only. If keep is true, nothing is made and no mode is changed.
+func openInside(volume, path string, keep bool, before steps) (*os.File, error) {
 	fd, err := openat(unix.AT_FDCWD, volume, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: volume, Err: err}
@@ -24,13 +24,16 @@ func openInside(volume, path string, before steps) (*os.File, error) {
 	root := os.NewFile(uintptr(fd), volume)
 	defer func() { _ = root.Close() }()
 	f, err := openBeneath(root, path)
-	if err == nil {
+	if keep && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("it does not exist, and the volume is read-only: %w", err)
+	}
+	if err == nil && !keep {
 		if err = finish(root, f, before); err != nil {
 			_ = f.Close()
 			return nil, err
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EACCES) { // or below an unfinished directory
+	if !keep && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EACCES)) { // or below an unfinished directory
 		f, err = makeBeneath(root, path, openBeneath, before)
 	}
 	if errors.Is(err, unix.EXDEV) {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // A container can put anything into its volume. The agent must not open it: a watchdog
@@ -86,6 +87,35 @@ func TestSubPathOfAnotherType(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, os.SameFile(want, have))
 	}
+}
+
+// A read-only volume of a claim stays as it is. In volumes of files, directories are made.
+func TestSubPathInAReadOnlyVolume(t *testing.T) {
+	m, podDir := newManager(t), t.TempDir()
+	for _, tc := range []struct {
+		volume kruntime.Volume
+		made   bool
+	}{
+		{kruntime.Volume{HostPath: t.TempDir(), ReadOnly: true}, false},
+		{kruntime.Volume{HostPath: t.TempDir()}, true},
+		{kruntime.Volume{HostPath: volume.PlaceOf(podDir, "kubernetes.io/configmap", "v").Dir, ReadOnly: true}, true},
+	} {
+		require.NoError(t, os.MkdirAll(tc.volume.HostPath, 0o755))
+		req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: tc.volume, Path: "no/such", Dir: podDir}
+		_, err := m.SubPath(t.Context(), req)
+		if tc.made {
+			require.NoError(t, err)
+			assert.DirExists(t, filepath.Join(tc.volume.HostPath, "no/such"))
+			continue
+		}
+		require.ErrorContains(t, err, "it does not exist, and the volume is read-only")
+		assert.NoDirExists(t, filepath.Join(tc.volume.HostPath, "no"))
+		require.NoError(t, os.Mkdir(filepath.Join(tc.volume.HostPath, "no"), 0o755))
+		req.Path = "no"
+		_, err = m.SubPath(t.Context(), req)
+		require.NoError(t, err)
+	}
+	require.NoError(t, m.Remove(t.Context(), kruntime.PodRef{UID: "u1"}, podDir))
 }
 
 // Directories that are made have the mode of the volume, whatever the umask, its set-group-ID bit

@@ -8,15 +8,15 @@ import (
 	"os"
 )
 
-// openInside opens the path below the volume, after making it if it is missing.
-func openInside(volume, path string, before steps) (*os.File, error) {
+// openInside opens the path below the volume, after making it if it is missing, unless keep is true.
+func openInside(volume, path string, keep bool, before steps) (*os.File, error) {
 	root, err := os.OpenRoot(volume)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
 	f, err := root.Open(path)
-	if !errors.Is(err, fs.ErrNotExist) {
+	if keep || !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
 	info, err := root.Stat(".")
