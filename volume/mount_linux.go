@@ -204,6 +204,11 @@ func unmountAll(dir string) error {
 		if err != nil || len(points) == 0 {
 			return err
 		}
+		if nested(points) {
+			if err := leavePeers(dir); err != nil {
+				return err
+			}
+		}
 		for _, p := range slices.Backward(points) {
 			if err := unix.Unmount(p, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
 				return &fs.PathError{Op: "unmount", Path: p, Err: err}

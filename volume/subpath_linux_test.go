@@ -10,10 +10,35 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
+
+// What was mounted on the host below a sub-path while a pod had it stays there when the pod ends.
+func TestMountsOfTheHostBelowASubPath(t *testing.T) {
+	needsMount(t)
+	host, dir := t.TempDir(), t.TempDir()
+	require.NoError(t, syscall.Mount("tmpfs", host, "tmpfs", 0, ""))
+	defer func() { assert.NoError(t, syscall.Unmount(host, syscall.MNT_DETACH)) }()
+	require.NoError(t, syscall.Mount("", host, "", syscall.MS_SHARED, ""))
+	disk := filepath.Join(host, "sub/disk")
+	require.NoError(t, os.MkdirAll(disk, 0o755))
+	m, p := newManager(t), pod(hostPath("v", host, v1.HostPathUnset))
+	ready, err := m.SetUp(t.Context(), p, dir)
+	require.NoError(t, err)
+	at, err := m.SubPath(t.Context(), kruntime.SubPath{Pod: kruntime.RefOf(p), Container: "c", VolumeName: "v", Volume: ready["v"], Path: "sub", Dir: dir})
+	require.NoError(t, err)
+	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", 0, ""))
+	require.NoError(t, os.WriteFile(filepath.Join(disk, "f"), []byte("kept"), 0o600))
+	require.FileExists(t, filepath.Join(at, "disk/f"))
+	require.NoError(t, m.Remove(t.Context(), kruntime.RefOf(p), dir))
+	assert.NoDirExists(t, dir)
+	assert.Empty(t, mounts(t, dir))
+	assert.Equal(t, []string{disk}, mounts(t, host))
+	assert.FileExists(t, filepath.Join(disk, "f"))
+}
 
 // A container can put anything into its volume. The agent must not open it: a watchdog
 // begins to count when it is opened, and a pipe lets its writers through.
