@@ -106,15 +106,19 @@ func (a *Agent) Ready() error {
 var errShuttingDown = errors.New("node is shutting down")
 
 // RuntimeReady returns nil if the runtime answers and is ready, its network too, the PLEG is
-// healthy, and the agent is not being drained. The error joins what is missing. It is what a
-// node of a cluster reports as its readiness: unlike [Agent.Ready], it does not wait for
-// sources.
-func (a *Agent) RuntimeReady() error {
+// healthy, and the agent is not being drained. The error joins what is missing. Unlike
+// [Agent.Ready], it does not wait for sources.
+func (a *Agent) RuntimeReady() error { return a.RuntimeReadyWithin(0) }
+
+// RuntimeReadyWithin is like [Agent.RuntimeReady], except that a runtime that does not answer counts
+// as it was at its last answer, until that is older than the duration. It is what a node of a cluster
+// reports as its readiness: a restart of the runtime takes a few seconds, and the pods run on.
+func (a *Agent) RuntimeReadyWithin(patience time.Duration) error {
 	var drained error
 	if a.drain.begun() {
 		drained = errShuttingDown
 	}
-	return errors.Join(a.loop.RuntimeError(), a.parts.PLEG.Healthy(), drained)
+	return errors.Join(a.loop.RuntimeErrorWithin(patience), a.parts.PLEG.Healthy(), drained)
 }
 
 // notSynced returns an error with the names of the sources that have not delivered, as far

@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -40,6 +42,10 @@ type Config struct {
 	// agent's; Instance is its root directory; LeaseClient has a budget of its
 	// own. It adds a ready check, the readiness of the runtime.
 	Node node.Options
+	// RuntimeTimeout is how long the container runtime may give no answer until the node is not ready.
+	// A runtime that answers that it is not ready counts at once. Default 30 s, as in the kubelet;
+	// if negative, the first check without an answer counts.
+	RuntimeTimeout time.Duration
 	// MaxImages is the number of images in the status of the node, see node.NewImageList.
 	MaxImages int
 	// Observers receive the changes of the pods that the API server has bound to the node, with
@@ -49,6 +55,9 @@ type Config struct {
 	// them.
 	Logger logr.Logger
 }
+
+// defaultRuntimeTimeout is kubelet's maxWaitForContainerRuntime.
+const defaultRuntimeTimeout = 30 * time.Second
 
 // Node makes one agent a node of a cluster. Its methods are safe for concurrent use, but for
 // Configure and Join.
@@ -209,7 +218,7 @@ func (n *Node) runtimeReady() error {
 	if agent == nil {
 		return errors.New("the agent has not been started")
 	}
-	return agent.RuntimeReady()
+	return agent.RuntimeReadyWithin(cmp.Or(n.config.RuntimeTimeout, defaultRuntimeTimeout))
 }
 
 // event passes an event of the node on through the hook of the agent.

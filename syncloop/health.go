@@ -16,6 +16,10 @@ var errNotChecked = errors.New("the container runtime has not been checked yet")
 type runtimeHealth struct {
 	mu  sync.Mutex
 	err error
+	// answer is the outcome of the last check that the runtime has answered, and answered is when
+	// that was; zero before the first.
+	answer   error
+	answered time.Time
 	// changed has room for one signal that the health is to be checked; a second one before
 	// the first was received is dropped.
 	changed chan struct{}
@@ -31,9 +35,24 @@ func (h *runtimeHealth) get() error {
 	return h.err
 }
 
-// set records an outcome and reports whether it differs from the last.
-func (h *runtimeHealth) set(err error) bool {
+// within is like get, but while the runtime has answered within the duration, it returns the
+// outcome of the last check that was answered.
+func (h *runtimeHealth) within(patience time.Duration) error {
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.answered.IsZero() && time.Since(h.answered) < patience {
+		return h.answer
+	}
+	return h.err
+}
+
+// set records an outcome and reports whether it differs from the last. answered means that the
+// runtime has answered.
+func (h *runtimeHealth) set(err error, answered bool) bool {
+	h.mu.Lock()
+	if answered {
+		h.answer, h.answered = err, time.Now()
+	}
 	same := h.err == nil && err == nil || h.err != nil && err != nil && h.err.Error() == err.Error()
 	h.err = err
 	h.mu.Unlock()
@@ -67,11 +86,12 @@ func (l *Loop) watchRuntime(ctx context.Context) {
 		}
 		cctx, cancel := context.WithTimeout(ctx, l.opts.CheckTimeout)
 		err := l.deps.Runtime.Check(cctx)
+		answered := err == nil || cctx.Err() == nil && !errors.Is(err, runtime.ErrUnavailable)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		if l.health.set(err) {
+		if l.health.set(err, answered) {
 			switch {
 			case err == nil:
 				l.log.Info("Container runtime is ready")

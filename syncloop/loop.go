@@ -498,3 +498,7 @@ func (l *Loop) Synced() bool { return l.synced.Load() && l.deps.Config.AllSeen()
 // RuntimeError returns the error of the last check of the runtime; nil if the runtime is
 // ready. Before the first check it is an error too.
 func (l *Loop) RuntimeError() error { return l.health.get() }
+
+// RuntimeErrorWithin is like [Loop.RuntimeError], except that a check to which the runtime gave no
+// answer counts only when the last answer is older than the duration. Until then that answer counts.
+func (l *Loop) RuntimeErrorWithin(patience time.Duration) error { return l.health.within(patience) }
