@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"path/filepath"
 	"slices"
@@ -177,6 +178,9 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		return node.Options{}, err
 	}
 	machine := node.MachineOptions{MaxPods: int(s.MaxPods), PodsPerCore: int(s.PodsPerCore)}
+	if machine.MaxPods == 0 { // no limit; a machine has 110 by default
+		machine.MaxPods = math.MaxInt32
+	}
 	if *s.LocalStorageCapacityIsolation {
 		machine.StorageDir = s.RootDir
 	}

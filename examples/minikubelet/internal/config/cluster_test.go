@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -76,6 +77,13 @@ func TestCluster(t *testing.T) {
 			require.Len(t, s.Warnings, 2)
 			assert.Contains(t, s.Warnings[0], "not evicted")
 			assert.Contains(t, s.Warnings[1], "enforceNodeAllocatable pods")
+		}},
+		{"no limit of pods", "", []string{"--max-pods=0"}, func(t *testing.T, s *Settings) {
+			machine, ok := nodeOptions(t, s).Info.(*node.Machine)
+			require.True(t, ok)
+			capacity, _, err := machine.NodeResources(t.Context())
+			require.NoError(t, err)
+			assert.EqualValues(t, math.MaxInt32, capacity.Pods().Value())
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
