@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,6 +27,9 @@ type fault struct {
 	// atEnd: requests are accepted and not answered. At the end this happens to those that the node
 	// still waits for.
 	atEnd func(*apitest.Request) (*http.Response, error)
+	// lost: requests are accepted and never answered, also after the end, until the node gives them up
+	// or closes their connections.
+	lost bool
 	// stale: the watch of pods delivers each pod again as it was at first, once a minute.
 	stale bool
 	// within is the time from the end of the fault to the truth. Default 5 s.
@@ -68,9 +72,9 @@ func TestTruthAfterAnOutage(t *testing.T) {
 		answers(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, all),
 		{name: "no answer, then a broken connection", atEnd: func(*apitest.Request) (*http.Response, error) { return nil, errors.New("connection reset by peer") }},
 		{name: "no answer, then a late one", atEnd: func(*apitest.Request) (*http.Response, error) { return nil, nil }},
-		// What was sent is lost. The node gives up a write after 10 s, and a list after a minute. (Over
-		// HTTP/2, client-go closes a connection that has been silent for 45 s.)
-		{name: "no answer at all", atEnd: apitest.Hang, within: 65 * time.Second},
+		// The renewal of the lease that was sent last fails 10 s later. Then the node closes its
+		// connections, and 3 s later the next one succeeds.
+		{name: "no answer ever", lost: true, within: 15 * time.Second},
 		{name: "old objects", stale: true},
 	} {
 		t.Run(o.name, func(t *testing.T) { onNode(t, func(r *rig) { testOutage(r, o) }) })
@@ -81,12 +85,18 @@ func TestTruthAfterAnOutage(t *testing.T) {
 func (r *rig) beginFault(o fault) (end func()) {
 	ended := make(chan struct{})
 	r.api.Before(o.before)
-	if o.atEnd != nil {
+	if o.atEnd != nil || o.lost {
+		answered := ended
+		if o.lost {
+			answered = nil
+		}
 		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
 			select {
 			case <-req.HTTP.Context().Done():
 				return nil, req.HTTP.Context().Err()
-			case <-ended:
+			case <-r.connection():
+				return nil, net.ErrClosed
+			case <-answered:
 				return o.atEnd(req)
 			}
 		})

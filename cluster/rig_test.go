@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,30 @@ type rig struct {
 	node  *Node
 	agent *kubeletkit.Agent
 	stop  func()
+
+	mu sync.Mutex
+	// conn is closed when the node closes its connections; nil if connection was not called since.
+	conn chan struct{}
+}
+
+// connection returns a channel that is closed when the node closes its connections.
+func (r *rig) connection() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		r.conn = make(chan struct{})
+	}
+	return r.conn
+}
+
+// closeConnections closes the connections of the node that are silent.
+func (r *rig) closeConnections() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn != nil {
+		close(r.conn)
+		r.conn = nil
+	}
 }
 
 // onNode runs the test with a node.
@@ -74,7 +99,7 @@ func (facts) NodeAddresses(context.Context) ([]v1.NodeAddress, error) {
 func (r *rig) start() {
 	config := Config{
 		NodeName: "node", REST: &rest.Config{Host: "http://apitest", Transport: http.RoundTripper(r.api)},
-		Node: node.Options{Info: facts{}, Addresses: facts{}},
+		Node: node.Options{Info: facts{}, Addresses: facts{}, HeartbeatFailed: r.closeConnections},
 	}
 	opts := kubeletkit.Options{
 		NodeName: "node", RootDir: r.root, PodLogsDir: filepath.Join(r.root, "logs"), Runtime: r.rt,
