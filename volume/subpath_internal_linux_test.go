@@ -19,18 +19,22 @@ func TestBeneath(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(vol, "..", "secret"), nil, 0o600))
 	require.NoError(t, unix.Mkfifo(filepath.Join(vol, "fifo"), 0o600))
 	for name, target := range map[string]string{
-		"down": "in", "in/up": "../in", "in/deep/far": "../../../secret", "abs": vol, "loop": "loop", "dangling": "none",
+		"down": "in", "in/up": "../in", "in/deep/far": "../../../secret", "abs": vol, "abs-in": vol + "/in/../in//f", "in/deep/abs-up": vol + "/in/../../secret", "abs-beside": vol + "2",
+		"abs-link": filepath.Join(filepath.Dir(vol), "link", "in"), "abs-loop": vol + "/abs-loop", "abs-none": vol + "/none", "loop": "loop", "dangling": "none",
 		"out": "../vol", "slashes": ".//in//", "self": "/proc/self/fd/1", "in/deep/back": "../../in/./f",
 	} {
 		require.NoError(t, os.Symlink(target, filepath.Join(vol, name)))
 	}
+	require.NoError(t, os.Mkdir(vol+"2", 0o755))
+	require.NoError(t, os.Symlink(vol, filepath.Join(filepath.Dir(vol), "link")))
 	root, err := os.OpenFile(vol, unix.O_PATH, 0)
 	require.NoError(t, err)
 	defer func() { _ = root.Close() }()
 	for path, want := range map[string]error{
 		".": nil, "in": nil, "in/f": nil, "down/deep": nil, "down/up/f": nil, "in/deep/back": nil, "slashes": nil, "fifo": nil,
 		"in/../in/f": nil, "down/../in": nil, "in/none": unix.ENOENT, "dangling": unix.ENOENT, "in/f/x": unix.ENOTDIR, "loop": unix.ELOOP,
-		"abs": unix.EXDEV, "abs/in": unix.EXDEV, "out": unix.EXDEV, "..": unix.EXDEV, "in/../..": unix.EXDEV, "in/deep/far": unix.EXDEV, "self": unix.EXDEV,
+		"abs": nil, "abs/in": nil, "abs-in": nil, "down/../abs/in/deep/../f": nil, "abs/..": unix.EXDEV, "in/deep/abs-up": unix.EXDEV, "abs-beside": unix.EXDEV,
+		"abs-link": unix.EXDEV, "abs-loop": unix.ELOOP, "abs-none": unix.ENOENT, "out": unix.EXDEV, "..": unix.EXDEV, "in/../..": unix.EXDEV, "in/deep/far": unix.EXDEV, "self": unix.EXDEV,
 		strings.Repeat("in/../", 300) + "in": nil, strings.Repeat("down/../", 50) + "in": unix.ELOOP,
 	} {
 		for name, open := range map[string]func(*os.File, string) (*os.File, error){"openat2": openBeneath, "walk": walkBeneath} {
@@ -60,7 +64,7 @@ func TestBeneath(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		assert.DirExists(t, filepath.Join(vol, "made/by", name))
-		for _, path := range []string{"in/deep/far/x", "dangling/x", "abs/x", "out/x"} {
+		for _, path := range []string{"in/deep/far/x", "dangling/x", "abs-none/x", "in/deep/abs-up/x", "abs-beside/x", "out/x"} {
 			_, err = makeBeneath(root, path, open, nil)
 			assert.Error(t, err, "%s: %s", name, path)
 		}

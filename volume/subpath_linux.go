@@ -56,7 +56,7 @@ func openBeneath(root *os.File, path string) (*os.File, error) {
 		case nil:
 			return os.NewFile(uintptr(fd), filepath.Join(root.Name(), path)), nil
 		case unix.EAGAIN, unix.EINTR:
-		case unix.ENOSYS, unix.EPERM:
+		case unix.ENOSYS, unix.EPERM, unix.EXDEV: // EXDEV is also for absolute links that stay below root
 			return walkBeneath(root, path)
 		default:
 			return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
@@ -73,7 +73,8 @@ const (
 )
 
 // walkBeneath returns a descriptor of O_PATH of what is at the path below root. It follows
-// links, and fails with EXDEV if one leads out of root.
+// links, and fails with EXDEV if one leads out of root. A link to an absolute path is followed if
+// the path begins with that of root, and then from root on.
 func walkBeneath(root *os.File, path string) (*os.File, error) {
 	fail := func(err error) (*os.File, error) { return nil, &fs.PathError{Op: "openat", Path: path, Err: err} }
 	switch {
@@ -134,7 +135,14 @@ func walkBeneath(root *os.File, path string) (*os.File, error) {
 			return fail(unix.ELOOP)
 		}
 		if filepath.IsAbs(target) {
-			return fail(unix.EXDEV)
+			inside, err := relativeTo(root, target)
+			if err != nil {
+				return fail(err)
+			}
+			for _, dir := range above[1:] {
+				_ = dir.Close()
+			}
+			above, target = above[:1], inside
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
@@ -144,6 +152,20 @@ func walkBeneath(root *os.File, path string) (*os.File, error) {
 		return fail(err)
 	}
 	return os.NewFile(uintptr(fd), last.Name()), nil
+}
+
+// relativeTo returns the part of an absolute path that is below root. It fails with EXDEV if the path
+// does not begin with that of root. ".." in the result is left to the walk.
+func relativeTo(root *os.File, path string) (string, error) {
+	real, err := pathOf(root)
+	if err != nil {
+		return "", err
+	}
+	inside, ok := strings.CutPrefix(path, strings.TrimSuffix(real, "/"))
+	if !ok || inside != "" && inside[0] != '/' {
+		return "", unix.EXDEV
+	}
+	return inside, nil
 }
 
 func readlink(f *os.File) (string, error) {
