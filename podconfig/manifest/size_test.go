@@ -26,5 +26,5 @@ func TestManyReferencesToVolumes(t *testing.T) {
 	began := time.Now()
 	_, err := manifest.Load([]byte(text), manifest.Options{NodeName: "n"})
 	require.NoError(t, err)
-	assert.Less(t, time.Since(began), 15*time.Second)
+	assert.Less(t, time.Since(began), 90*time.Second, "a quadratic cost takes minutes with the race detector")
 }
