@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
@@ -19,6 +22,9 @@ const podsOfANode = 10
 //
 //   - "ready-s" is the time from the start of the process until all nodes are Ready, and "s" that
 //     from the creation of the ReplicaSets until all pods run.
+//   - "created-s", "bound-s" and "running-s" are the times until the API server's watch has shown 99 %
+//     of the pods created, bound to a node by the scheduler, and Running: which of them grows, and
+//     which follows at once, says who is the slowest.
 //   - "running" is the number of pods that run, if not all do within 3 minutes.
 //   - "MB" is the resident memory of each process when all pods run, "cpu-s" its CPU time until
 //     then, and "idle-cpu-%" that of the 20 seconds after it, in percent of a core.
@@ -102,6 +108,7 @@ spec: {replicas: %[2]d, selector: {matchLabels: {r: r%[1]d}}, template: {metadat
 `, i, nodes)
 	}
 	began := time.Now()
+	stages := watchStages(b, plane.Client, n)
 	plane.Apply(b, sets.String())
 	running := n
 	if await("all pods running", 3*time.Minute, allPodsRun) == nil {
@@ -114,6 +121,9 @@ spec: {replicas: %[2]d, selector: {matchLabels: {r: r%[1]d}}, template: {metadat
 	}
 	took.add("hollow", "s", time.Since(began).Seconds())
 	took.add("hollow", "running", float64(running))
+	for stage, at := range stages() {
+		took.add("hollow", stage+"-s", at.Sub(began).Seconds())
+	}
 	const idle = 20 * time.Second
 	time.Sleep(3 * time.Second)
 	before := plane.Costs(b, fleet)
@@ -122,5 +132,40 @@ spec: {replicas: %[2]d, selector: {matchLabels: {r: r%[1]d}}, template: {metadat
 		took.add(fleetNames[name], "MB", float64(after.RSS)/1e6)
 		took.add(fleetNames[name], "cpu-s", before[name].CPU.Seconds())
 		took.add(fleetNames[name], "idle-cpu-%", 100*float64(after.CPU-before[name].CPU)/float64(idle))
+	}
+}
+
+// watchStages watches the pods of the default namespace. It returns a function that ends this and
+// returns when 99 % of n pods had got to each stage; a stage that they did not get to is missing.
+func watchStages(b *testing.B, client kubernetes.Interface, n int) (end func() map[string]time.Time) {
+	b.Helper()
+	pods, err := client.CoreV1().Pods("default").Watch(b.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	reached := map[string]time.Time{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		seen := map[string]map[types.UID]bool{"created": {}, "bound": {}, "running": {}}
+		for event := range pods.ResultChan() {
+			pod, ok := event.Object.(*v1.Pod)
+			if !ok {
+				continue
+			}
+			for stage, is := range map[string]bool{"created": true, "bound": pod.Spec.NodeName != "", "running": pod.Status.Phase == v1.PodRunning} {
+				if is && !seen[stage][pod.UID] {
+					seen[stage][pod.UID] = true
+					if len(seen[stage]) == (99*n+99)/100 {
+						reached[stage] = time.Now()
+					}
+				}
+			}
+		}
+	}()
+	return func() map[string]time.Time {
+		pods.Stop()
+		<-done
+		return reached
 	}
 }
