@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
@@ -139,33 +142,31 @@ spec: {replicas: %[2]d, selector: {matchLabels: {r: r%[1]d}}, template: {metadat
 // returns when 99 % of n pods had got to each stage; a stage that they did not get to is missing.
 func watchStages(b *testing.B, client kubernetes.Interface, n int) (end func() map[string]time.Time) {
 	b.Helper()
-	pods, err := client.CoreV1().Pods("default").Watch(b.Context(), metav1.ListOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
 	reached := map[string]time.Time{}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		seen := map[string]map[types.UID]bool{"created": {}, "bound": {}, "running": {}}
-		for event := range pods.ResultChan() {
-			pod, ok := event.Object.(*v1.Pod)
-			if !ok {
-				continue
-			}
-			for stage, is := range map[string]bool{"created": true, "bound": pod.Spec.NodeName != "", "running": pod.Status.Phase == v1.PodRunning} {
-				if is && !seen[stage][pod.UID] {
-					seen[stage][pod.UID] = true
-					if len(seen[stage]) == (99*n+99)/100 {
-						reached[stage] = time.Now()
-					}
+	seen := map[string]map[types.UID]bool{"created": {}, "bound": {}, "running": {}}
+	look := func(object any) { // calls do not overlap
+		pod := object.(*v1.Pod)
+		for stage, is := range map[string]bool{"created": true, "bound": pod.Spec.NodeName != "", "running": pod.Status.Phase == v1.PodRunning} {
+			if is && !seen[stage][pod.UID] {
+				seen[stage][pod.UID] = true
+				if len(seen[stage]) == (99*n+99)/100 {
+					reached[stage] = time.Now()
 				}
 			}
 		}
-	}()
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace("default"))
+	if _, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: look, UpdateFunc: func(_, object any) { look(object) },
+	}); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	factory.StartWithContext(ctx)
+	factory.WaitForCacheSync(ctx.Done())
 	return func() map[string]time.Time {
-		pods.Stop()
-		<-done
+		cancel()
+		factory.Shutdown()
 		return reached
 	}
 }
