@@ -46,7 +46,9 @@ func (s *Sink) attend(ctx context.Context, e *entry) error {
 	if e.unsent && !errors.Is(err, errLater) {
 		e.failures++
 		e.tried = own
-		s.failed(e, time.Now())
+		if barred := (*barredError)(nil); !errors.As(err, &barred) { // else the server is not at fault
+			s.failed(e, time.Now())
+		}
 	} else {
 		e.failures = 0
 	}

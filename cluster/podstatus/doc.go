@@ -53,6 +53,7 @@
 //	404, 410; 422 for the UID           the pod is gone: status.ErrGone
 //	409 to a deletion                   the pod is read: it is gone if another UID has its name
 //	400, 413, 422                       logged as an error once, with the fields; repeated when the status changes, and after 2, 4, 8 s … 5 minutes
+//	403, 404, 409 to a mirror pod       repeated after 0.25, 0.5, 1 s … 5 minutes, and when the status changes, the name becomes free or an outage ends
 //	401, 403, 409, 429, 5xx, no answer  repeated with back-off; client-go obeys Retry-After within the deadline
 //
 // If calls for several pods fail and none succeeds, a circuit breaker opens: only one pod is tried,

@@ -47,7 +47,8 @@ type entry struct {
 	// what was sent.
 	accepted, sent *v1.PodStatus
 	// refused is the own status that the server has refused as invalid, refusals times, first at
-	// refusedAt, and is sent again at sendAgain.
+	// refusedAt, and is sent again at sendAgain. Or it is that of a static pod that cannot have a mirror
+	// pod, see Sink.bar.
 	refused              *v1.PodStatus
 	refusals             int
 	refusedAt, sendAgain time.Time

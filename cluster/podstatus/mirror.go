@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -70,7 +72,7 @@ func (s *Sink) attendMirror(ctx context.Context, e *entry, static *v1.Pod, own *
 	watched, _ := s.pods.ByName(e.name.Namespace, e.name.Name)
 	obj := s.known(e, watched)
 	if obj != nil && runtime.IsMirror(obj) && !usable(obj, static, own) {
-		if err := s.remove(ctx, obj); err != nil {
+		if err := s.removeOnce(ctx, e, obj); err != nil {
 			return err
 		}
 		obj = nil
@@ -90,7 +92,7 @@ func (s *Sink) attendMirror(ctx context.Context, e *entry, static *v1.Pod, own *
 		}
 	}
 	if !runtime.IsMirror(obj) {
-		return fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them", e)
+		return s.bar(e, own, fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them", e))
 	}
 	_, err := s.write(ctx, e, obj, own, mirrored(*own, obj))
 	return err
@@ -98,10 +100,10 @@ func (s *Sink) attendMirror(ctx context.Context, e *entry, static *v1.Pod, own *
 
 // create creates the mirror pod and returns it. If a pod of the name exists that the watch
 // has not delivered, create returns that one. It returns nil without an error if the server
-// refuses the pod as invalid.
+// refuses the pod as invalid, and errLater before a pod that it has refused is sent again.
 func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod, own *v1.PodStatus) (obj *v1.Pod, err error) {
 	if s.isRefused(e, own) {
-		return nil, nil
+		return nil, errLater
 	}
 	pods := s.client.CoreV1().Pods(mirror.Namespace)
 	err = s.call(ctx, false, func(ctx context.Context) (err error) {
@@ -125,11 +127,52 @@ func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod, own *v1.Pod
 			return nil, fmt.Errorf("static pod %s: reading the pod that has the name of its mirror pod: %w", e, getErr)
 		}
 		if runtime.IsMirror(obj) && (obj.DeletionTimestamp != nil || obj.Annotations[runtime.AnnotationConfigMirror] != mirror.Annotations[runtime.AnnotationConfigMirror]) {
-			return nil, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w", e, err)
+			return nil, s.bar(e, own, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w", e, err))
 		}
 		return obj, nil
+	case denied, gone: // the node may not have this mirror pod, or there is no such namespace
+		return nil, s.bar(e, own, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err))
 	}
 	return nil, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err)
+}
+
+// barredError is an error that [Sink.bar] has recorded.
+type barredError struct{ error }
+
+func (e *barredError) Unwrap() error { return e.error }
+
+// bar records that the static pod cannot have a mirror pod for a reason that concerns only this pod, and
+// returns err. The mirror pod is created again after a while, when the status changes, when the watch
+// delivers the end of the pod that has its name, and at the end of an outage.
+func (s *Sink) bar(e *entry, own *v1.PodStatus, err error) error {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.refused != own {
+		e.refusals, e.refusedAt = 0, now
+	}
+	e.refusals++
+	e.refused, e.sendAgain = own, now.Add(backoff.Exponential{Min: s.opts.RetryMin, Max: maxInvalidPeriod}.After(e.refusals))
+	s.plan(e, e.sendAgain)
+	s.poke()
+	return &barredError{err}
+}
+
+// removeOnce deletes a mirror pod. While finalizers keep it, there are no further calls.
+func (s *Sink) removeOnce(ctx context.Context, e *entry, obj *v1.Pod) error {
+	s.mu.Lock()
+	deleted := e.deleted == obj.UID
+	s.mu.Unlock()
+	if deleted {
+		return nil
+	}
+	if err := s.remove(ctx, obj); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.deleted = obj.UID
+	return nil
 }
 
 // attendOrphan deletes a mirror pod for which no static pod has a status, if it has none.
@@ -141,21 +184,14 @@ func (s *Sink) attendOrphan(ctx context.Context, e *entry) error {
 		s.mu.Unlock()
 		return nil
 	}
-	deleted := e.deleted == obj.UID
 	s.mu.Unlock()
-	if deleted {
-		return nil // finalizers keep it, or the watch is late
-	}
 	if !s.opts.Orphaned(e.name.Namespace, e.name.Name) {
 		s.look(e)
 		return nil
 	}
-	if err := s.remove(ctx, obj); err != nil {
+	if err := s.removeOnce(ctx, e, obj); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	e.deleted = obj.UID
-	s.mu.Unlock()
 	s.log.Info("Deleted a mirror pod without a static pod", "pod", e.String())
 	return nil
 }

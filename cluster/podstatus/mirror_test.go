@@ -9,8 +9,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage/outagetest"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -81,6 +84,95 @@ func TestMirrorPodOfAStaticPodThatEndsInAnOutage(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Empty(t, r.writes())
 	})
+}
+
+// A mirror pod that the node cannot have is requested less and less often, and delays no other pod. It is
+// created when an outage ends, or when the pod that has its name is gone.
+func TestMirrorPodsThatCannotBe(t *testing.T) {
+	static, other := staticPod("web", "hash"), staticPod("other", "hash-2")
+	for name, tc := range map[string]struct {
+		before func(r *rig)
+		answer error // to each creation
+		mend   func(r *rig)
+		within time.Duration
+	}{
+		"forbidden": {
+			answer: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web", errors.New("no secrets")),
+			mend:   func(r *rig) { outagetest.End(r.Context(), &r.signal) }, within: 3 * time.Second,
+		},
+		"no namespace": {
+			answer: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default"),
+			mend:   func(*rig) {}, within: 5 * time.Minute,
+		},
+		"name taken on another node": {
+			before: func(r *rig) {
+				for _, name := range []string{"web", "other"} {
+					pod := apiPod(name)
+					pod.Spec.NodeName = "elsewhere"
+					r.api.Create(pod)
+				}
+			},
+			mend: func(r *rig) {
+				r.api.Delete("default", "web", ptr.To[int64](0))
+				r.api.Delete("default", "other", ptr.To[int64](0))
+			},
+			within: 5 * time.Minute,
+		},
+		"finalizers keep the earlier one": {
+			before: func(r *rig) {
+				r.deliver(static, running(true))
+				r.deliver(other, running(true))
+				r.writes()
+				for _, name := range []string{"web", "other"} {
+					r.api.Update("default", name, func(pod *v1.Pod) { pod.Finalizers = []string{"example.com/keep"} })
+					r.api.Delete("default", name, ptr.To[int64](0))
+				}
+			},
+			mend: func(r *rig) {
+				for _, name := range []string{"web", "other"} {
+					r.api.Update("default", name, func(pod *v1.Pod) { pod.Finalizers = nil })
+				}
+			},
+			within: time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				pod := r.api.Create(apiPod("pod"))
+				synctest.Wait()
+				if tc.before != nil {
+					tc.before(r)
+				}
+				if tc.answer != nil {
+					r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+						if req.Verb != "create" {
+							return nil, nil
+						}
+						return apitest.Response(nil, tc.answer), nil
+					})
+				}
+				_ = r.sink.Deliver(r.Context(), static, running(true))
+				_ = r.sink.Deliver(r.Context(), other, running(true))
+				time.Sleep(time.Hour)
+				assert.InDelta(t, 80, len(r.writes()), 45, "20 creations of each in an hour, and perhaps as many reads")
+				r.deliver(pod, running(true))
+				assert.Equal(t, []string{"patch default/pod status"}, r.writes())
+				r.api.Before(nil)
+				tc.mend(r)
+				time.Sleep(tc.within)
+				synctest.Wait()
+				for _, name := range []string{"web", "other"} {
+					if got := r.api.Get("default", name); assert.NotNil(t, got) {
+						assert.True(t, runtime.IsMirror(got))
+						assert.Equal(t, v1.PodRunning, got.Status.Phase)
+					}
+				}
+				r.writes()
+				time.Sleep(time.Hour)
+				assert.Empty(t, r.writes())
+			})
+		})
+	}
 }
 
 // A static pod whose name another pod has gets its mirror pod when that one is gone.

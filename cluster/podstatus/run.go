@@ -49,6 +49,11 @@ func (s *Sink) Run(ctx context.Context) error {
 			ended = outage.Ended(s.client)
 			s.mu.Lock()
 			s.breaker = breaker{}
+			for _, e := range s.entries {
+				if e.unsent {
+					e.sendAgain = time.Time{}
+				}
+			}
 			s.repeatFailed(time.Now())
 			s.mu.Unlock()
 		}
@@ -84,8 +89,14 @@ func (s *Sink) repeat(ctx context.Context, e *entry) {
 		return
 	}
 	s.mu.Lock()
-	failures := e.failures
+	failures, refusals := e.failures, e.refusals
 	s.mu.Unlock()
+	if barred := (*barredError)(nil); errors.As(err, &barred) {
+		if refusals <= 1 {
+			s.log.Error(err, "A static pod has no mirror pod, trying again less and less often")
+		}
+		return // it is on the agenda
+	}
 	after := s.backoff.After(failures)
 	if failures <= 1 {
 		s.log.Error(err, "A pod in the API server is not as it is to be, trying again", "after", after)

@@ -311,7 +311,9 @@ func (s *Sink) entryOf(obj *v1.Pod) *entry {
 
 func (s *Sink) objectRemoved(obj *v1.Pod, now time.Time) {
 	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok {
-		s.plan(s.entries[entryKey{static, true}], now) // the name is free for a mirror pod
+		e := s.entries[entryKey{static, true}]
+		e.sendAgain = time.Time{}
+		s.plan(e, now) // the name is free for a mirror pod
 	}
 	e := s.entryOf(obj)
 	if e == nil {
