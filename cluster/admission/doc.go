@@ -24,7 +24,8 @@
 //     resources that the node does not have are ignored, as in kubelet: they belong to the
 //     cluster;
 //   - the features that the pod needs against those that the node declares (KEP-5328), such
-//     as the action RestartAllContainers of restart rules. The [Admitter] has this check last.
+//     as the action RestartAllContainers of restart rules; pods with resource claims are refused. The
+//     [Admitter] has this check last.
 //
 // Reasons and messages in the pod's status are kubelet's: OutOfcpu, OutOfpods,
 // NodeAffinity, TaintToleration and so on.

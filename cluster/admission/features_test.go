@@ -27,6 +27,16 @@ func restarts(action v1.ContainerRestartRuleAction) testpod.Option {
 // hostNetworkOfUsers is a pod in the network of the host with users of its own.
 func hostNetworkOfUsers(p *v1.Pod) { p.Spec.HostNetwork, p.Spec.HostUsers = true, new(false) }
 
+// claiming is a pod with a claim for a device.
+func claiming(p *v1.Pod) {
+	p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}
+}
+
+// claimed is a pod for whose extended resources the scheduler has made a claim.
+func claimed(p *v1.Pod) {
+	p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "gpu"}
+}
+
 // A pod that needs a feature that the node does not declare is refused with kubelet's reason
 // and message, a static pod as well.
 func TestDeclaredFeatures(t *testing.T) {
@@ -39,19 +49,21 @@ func TestDeclaredFeatures(t *testing.T) {
 		declared []string
 		want     string
 	}{
-		"nothing needed":               {pod: pod("p", nil)},
-		"action that needs no feature": {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestart))},
-		"not declared":                 {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), want: refused(restartAll)},
-		"not declared, static":         {pod: pod("p", nil, testpod.Static, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), want: refused(restartAll)},
-		"not declared, init container": {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers), initOnly), want: refused(restartAll)},
-		"another one declared":         {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{"ExtendWebSocketsToKubelet"}, want: refused(restartAll)},
-		"declared":                     {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{restartAll}},
-		"declared beside unknown ones": {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{"example.com/Z", restartAll, "A"}},
-		"users, not declared":          {pod: pod("p", nil, hostNetworkOfUsers), want: refused(users)},
-		"users, declared":              {pod: pod("p", nil, hostNetworkOfUsers), declared: []string{users}},
-		"two, not declared":            {pod: pod("p", nil, hostNetworkOfUsers, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), want: refused(restartAll + ", " + users)},
-		"two, one declared":            {pod: pod("p", nil, hostNetworkOfUsers, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{users}, want: refused(restartAll)},
-		"another failure comes first":  {pod: pod("p", list("memory", "2000"), hostNetworkOfUsers), want: "OutOfmemory: Node didn't have enough resource: memory, requested: 2000, used: 0, capacity: 1000"},
+		"nothing needed":                {pod: pod("p", nil)},
+		"action that needs no feature":  {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestart))},
+		"not declared":                  {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), want: refused(restartAll)},
+		"not declared, static":          {pod: pod("p", nil, testpod.Static, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), want: refused(restartAll)},
+		"not declared, init container":  {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers), initOnly), want: refused(restartAll)},
+		"another one declared":          {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{"ExtendWebSocketsToKubelet"}, want: refused(restartAll)},
+		"declared":                      {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{restartAll}},
+		"declared beside unknown ones":  {pod: pod("p", nil, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{"example.com/Z", restartAll, "A"}},
+		"users, not declared":           {pod: pod("p", nil, hostNetworkOfUsers), want: refused(users)},
+		"users, declared":               {pod: pod("p", nil, hostNetworkOfUsers), declared: []string{users}},
+		"two, not declared":             {pod: pod("p", nil, hostNetworkOfUsers, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), want: refused(restartAll + ", " + users)},
+		"two, one declared":             {pod: pod("p", nil, hostNetworkOfUsers, restarts(v1.ContainerRestartRuleActionRestartAllContainers)), declared: []string{users}, want: refused(restartAll)},
+		"resource claims":               {pod: pod("p", nil, claiming), declared: []string{restartAll, users}, want: "PodFeatureUnsupported: The node does not support resource claims"},
+		"claim of an extended resource": {pod: pod("p", nil, claimed), want: "PodFeatureUnsupported: The node does not support resource claims"},
+		"another failure comes first":   {pod: pod("p", list("memory", "2000"), hostNetworkOfUsers), want: "OutOfmemory: Node didn't have enough resource: memory, requested: 2000, used: 0, capacity: 1000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := admission.New(admission.Options{
