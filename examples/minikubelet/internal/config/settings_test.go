@@ -122,13 +122,14 @@ func TestSettings(t *testing.T) {
 				assert.Empty(t, s.Warnings)
 			}},
 		{"what has no effect is named", header + "volumePluginDir: /x\nregisterWithTaints: [{key: a, effect: NoExecute}]\nlogging: {format: json, verbosity: 1}\noomScoreAdj: -5\n",
-			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on"}, func(t *testing.T, s *Settings) {
+			[]string{"--feature-gates=A=true", "--register-node=false", "--fail-swap-on", "--log-text-split-stream", "--log-text-info-buffer-size=1M", "--log-json-split-stream=true", "--log-json-info-buffer-size=1M"}, func(t *testing.T, s *Settings) {
 				all := strings.Join(s.Warnings, "\n")
-				for _, name := range []string{"field volumePluginDir ", "field logging.format ", "field oomScoreAdj ", "feature gate A ", "--register-node, registerWithTaints: no effect without --kubeconfig", "--fail-swap-on "} {
+				for _, name := range []string{"field volumePluginDir ", "field logging.format ", "field oomScoreAdj ", "feature gate A ", "--register-node, registerWithTaints: no effect without --kubeconfig", "--fail-swap-on ",
+					"--log-text-split-stream ", "--log-text-info-buffer-size ", "--log-json-split-stream ", "--log-json-info-buffer-size "} {
 					assert.Contains(t, all, name)
 				}
 				assert.NotContains(t, all, "verbosity")
-				assert.Len(t, s.Warnings, 6)
+				assert.Len(t, s.Warnings, 10)
 			}},
 		{"limits and security", header + "seccompDefault: true\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 5ms\nsingleProcessOOMKill: true\nallowedUnsafeSysctls: [kernel.msg*]\n",
 			[]string{"--container-runtime-endpoint=/run/cri.sock"}, func(t *testing.T, s *Settings) {
