@@ -47,8 +47,9 @@ func (f *fleet) newAgent(name, dir string, s settings, sink *counter) (*kubeletk
 	member, err := cluster.New(cluster.Config{
 		NodeName: name, REST: f.rest,
 		Node: node.Options{
-			Labels: map[string]string{"hollow": "true"},
-			Info:   machine, Resources: []node.Resources{machine}, Addresses: machine,
+			// The directory is another one in each run.
+			Instance: name, Labels: map[string]string{"hollow": "true"},
+			Info: machine, Resources: []node.Resources{machine}, Addresses: machine,
 		},
 	})
 	if err != nil {

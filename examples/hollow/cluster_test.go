@@ -15,10 +15,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubeletkit/kubeletkit/cluster/node"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
@@ -71,6 +73,11 @@ func TestFleet(t *testing.T) {
 	}, 2*time.Minute, 50*time.Millisecond, "the API server has all nodes as ready and all pods as running, and so has the report")
 	cancel()
 	require.NoError(t, <-done)
+	for n := range nodes { // so that the next fleet does not wait for the ends of these leases
+		name := fmt.Sprintf("hollow-%d", n)
+		lease := server.Object("leases", v1.NamespaceNodeLease, name).(*coordinationv1.Lease)
+		assert.Equal(t, "//"+name, lease.Annotations[node.IdentityAnnotation])
+	}
 }
 
 // output is a buffer for concurrent use.
