@@ -8,9 +8,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -139,6 +142,59 @@ var _ podconfig.SourceRestorer = restorable{}
 // Restored implements [podconfig.SourceRestorer].
 func (r restorable) Restored(pods []*v1.Pod) { r.early.setRestored(pods) }
 
+// object is a secret or a config map.
+type object interface {
+	metav1.Object
+	kruntime.Object
+}
+
+// checkedCheckpoint is a checkpoint that answers no pod of the API server with a record of an
+// object that only the node has. The records are those of all pods.
+type checkedCheckpoint struct {
+	kubeletkit.Checkpoint
+	refers func(objects.Ref) bool
+}
+
+// Unwrap makes optional interfaces of the checkpoint visible.
+func (c checkedCheckpoint) Unwrap() any { return c.Checkpoint }
+
+// Objects implements [kubeletkit.Checkpoint].
+func (c checkedCheckpoint) Objects(src objects.Source) objects.Source {
+	return checkedObjects{c.Checkpoint.Objects(src), c.refers}
+}
+
+// checkedObjects refuses objects that do not come from the API server, if a pod of it refers to
+// them. These have no UID.
+type checkedObjects struct {
+	objects.Source
+	refers func(objects.Ref) bool
+}
+
+// Secret implements [runtime.Objects].
+func (c checkedObjects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	return checkedLookup(ctx, c, objects.Ref{Kind: objects.SecretKind, Namespace: namespace, Name: name}, c.Source.Secret)
+}
+
+// ConfigMap implements [runtime.Objects].
+func (c checkedObjects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	return checkedLookup(ctx, c, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name}, c.Source.ConfigMap)
+}
+
+func checkedLookup[T object](ctx context.Context, c checkedObjects, ref objects.Ref, find func(ctx context.Context, namespace, name string) (T, error)) (none T, err error) {
+	found, err := find(ctx, ref.Namespace, ref.Name)
+	if err == nil && found.GetUID() == "" && c.refers(ref) { // asked after it: the pod may be new
+		return none, fmt.Errorf("%s: %w", ref, objectcache.ErrNotRead)
+	}
+	return found, err
+}
+
+// refers reports whether a pod of the API server refers to the object, or one that is not known
+// yet may.
+func (n *Node) refers(ref objects.Ref) bool {
+	early, _ := n.early.look(ref)
+	return early || n.objects.Refers(ref)
+}
+
 // split looks up objects in the API server if a pod of it refers to them, and locally
 // otherwise: static pods may refer to local objects.
 type split struct {
@@ -156,7 +212,7 @@ func (s *split) ConfigMap(ctx context.Context, namespace, name string) (*v1.Conf
 	return splitLookup(ctx, s, objects.Ref{Kind: objects.ConfigMapKind, Namespace: namespace, Name: name}, s.api.ConfigMap, s.local.ConfigMap)
 }
 
-func splitLookup[T any](ctx context.Context, s *split, ref objects.Ref, api, local func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
+func splitLookup[T object](ctx context.Context, s *split, ref objects.Ref, api, local func(ctx context.Context, namespace, name string) (T, error)) (T, error) {
 	refers, complete := s.early.look(ref) // before the lookup: what is not referenced later may be referenced
 	object, err := api(ctx, ref.Namespace, ref.Name)
 	if !errors.Is(err, objectcache.ErrNotReferenced) {
@@ -164,10 +220,14 @@ func splitLookup[T any](ctx context.Context, s *split, ref objects.Ref, api, loc
 	}
 	if refers {
 		// A pod of the API server must not get an object that only the node has. The checkpoint
-		// has what the API server has answered for it.
+		// may have what the API server has answered for it.
 		return object, fmt.Errorf("%s: %w", ref, objectcache.ErrNotRead)
 	}
 	found, localErr := local(ctx, ref.Namespace, ref.Name)
+	if localErr == nil && found.GetUID() != "" {
+		found = found.DeepCopyObject().(T) // of a manifest that was copied from a cluster
+		found.SetUID("")                   // only what comes from the API server has one, see checkedObjects
+	}
 	if apierrors.IsNotFound(localErr) && !complete {
 		// A pod of the API server that is not known yet may refer to the object: a checkpoint
 		// must not take this answer for the truth.

@@ -179,8 +179,17 @@ func (n *Node) Object() *v1.Node {
 // Configure. f must not block and must not change the object.
 func (n *Node) OnChange(f func(*v1.Node)) { n.node.OnChange(f) }
 
-// uid returns the UID of the node object; "" while there is none.
+// uid returns the UID of the node object; "" while there is none, and from its deletion on.
 func (n *Node) uid() types.UID { return n.node.UID() }
+
+// anyUID returns the UID of the node object, also while it is being deleted: its pods run until
+// they are gone. It is "" while there was none.
+func (n *Node) anyUID() types.UID {
+	if object := n.node.Current(); object != nil {
+		return object.UID
+	}
+	return ""
+}
 
 // orphaned reports whether no source has the static pod of a mirror pod.
 func (n *Node) orphaned(namespace, name string) bool {

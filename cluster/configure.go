@@ -77,6 +77,8 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
 	if opts.Checkpoint == nil {
 		n.early.setRestored(nil)
+	} else if opts.Objects != nil {
+		opts.Checkpoint = checkedCheckpoint{opts.Checkpoint, n.refers}
 	}
 	opts.Objects = bothObjects(n.objects, opts.Objects, &n.early)
 	opts.Tokens, opts.PodCertificates, opts.TrustBundles, opts.ServiceEnv = n.tokens, n.certificates, n.bundles, n.services.Env
@@ -104,7 +106,7 @@ func (n *Node) buildLookups(opts *kubeletkit.Options) (err error) {
 		return err
 	}
 	n.certificates, err = podcertificates.New(n.clients.objects, n.config.NodeName, podcertificates.Options{
-		NodeUID: n.uid, Pod: n.source.ByUID, Changed: n.sync, Event: n.event, Logger: n.named("podcertificates"),
+		NodeUID: n.anyUID, Pod: n.source.ByUID, Changed: n.sync, Event: n.event, Logger: n.named("podcertificates"),
 	})
 	if err != nil {
 		return err

@@ -45,6 +45,8 @@ func TestNoMirrorPodsOfANodeThatIsDeleted(t *testing.T) {
 				assert.NotContains(r, r.api.Requests(), "create default/static")
 				assert.Nil(r, r.api.Get("default", "static"))
 				assert.Len(r, r.rt.Running(fake.Target{Pod: "static"}), 1)
+				assert.Empty(r, r.node.uid())
+				assert.NotEmpty(r, r.node.anyUID(), "certificates of the pods are requested with it")
 
 				r.stop()
 				r.api.Remove("nodes", "", "node")

@@ -59,7 +59,9 @@ func TestRestoredPodsAndSecretsOfTheNode(t *testing.T) {
 			store, err = checkpoint.New(filepath.Join(r.root, "kept"), checkpoint.Options{})
 			require.NoError(r, err)
 			local := objects.New()
-			local.Set(secret("only-local", "of the node"), secret("both", "of the node"), secret("own", "of the node"))
+			own := secret("own", "of the node")
+			own.UID = "of a manifest" // copied from a cluster
+			local.Set(secret("only-local", "of the node"), secret("both", "of the node"), own)
 			opts.Checkpoint, opts.Objects = store, local
 		}
 		static := refers(bound("static"), "own")
@@ -85,5 +87,24 @@ func TestRestoredPodsAndSecretsOfTheNode(t *testing.T) {
 		waiting := r.api.Get("default", "waits").Status.ContainerStatuses[0].State.Waiting
 		require.NotNil(r, waiting)
 		assert.Equal(r, `secret "only-local" not found`, waiting.Message)
+
+		// The checkpoint has the secret of the static pod, and the API server does not answer.
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			if req.Resource == "secrets" {
+				return nil, errors.New("connection refused")
+			}
+			return nil, nil
+		})
+		r.api.Create(refers(bound("curious"), "own"))
+		r.after(time.Minute)
+		assert.Empty(r, took())
+		r.stop()
+		r.start()
+		r.after(time.Minute)
+		assert.Empty(r, took(), "nor after a restart of the agent")
+		r.api.Before(nil)
+		r.after(5 * time.Minute)
+		assert.Empty(r, took())
+		assert.Equal(r, `secret "own" not found`, r.api.Get("default", "curious").Status.ContainerStatuses[0].State.Waiting.Message)
 	})
 }

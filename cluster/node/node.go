@@ -341,7 +341,8 @@ func (n *Node) OnChange(f func(*v1.Node)) {
 	}
 }
 
-// Update has the status computed at once, and reported if it has changed. It does not block.
+// Update has the status computed at once, and reported if it has changed; if only messages of
+// conditions have, UpdateFrequency after the last report. It does not block.
 func (n *Node) Update() { notify(n.kick) }
 
 func notify(c chan struct{}) {

@@ -113,11 +113,11 @@ func TestReadyIsReportedAtOnce(t *testing.T) {
 func TestMessagesThatAlwaysChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		looks := 0
-		s.opts.ReadyChecks = []func() error{func() error { looks++; return fmt.Errorf("look %d", looks) }}
+		var looks atomic.Int64
+		s.opts.ReadyChecks = []func() error{func() error { return fmt.Errorf("look %d", looks.Add(1)) }}
 		s.start()
 		s.after(5 * time.Second)
-		assert.Greater(t, looks, 20)
+		assert.Greater(t, looks.Load(), int64(20))
 		assert.LessOrEqual(t, count(s.take(), "patch nodes"), 1)
 		for range 3 {
 			s.after(10 * time.Second)

@@ -195,6 +195,13 @@ func (c *Cache) ConfigMap(ctx context.Context, namespace, name string) (*v1.Conf
 	return o.(*v1.ConfigMap), nil
 }
 
+// Refers reports whether a pod of the API server refers to the object.
+func (c *Cache) Refers(ref objects.Ref) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.items[ref] != nil
+}
+
 func (c *Cache) lookup(ctx context.Context, ref objects.Ref) (metav1.Object, error) {
 	c.mu.Lock()
 	it := c.items[ref]

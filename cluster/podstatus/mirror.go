@@ -169,6 +169,7 @@ func (s *Sink) removeOnce(ctx context.Context, e *entry, obj *v1.Pod) error {
 	if err := s.remove(ctx, obj); err != nil {
 		return err
 	}
+	s.log.Info("Deleted a mirror pod that is out of date or has no static pod", "pod", e.String())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.deleted = obj.UID
@@ -189,11 +190,7 @@ func (s *Sink) attendOrphan(ctx context.Context, e *entry) error {
 		s.look(e)
 		return nil
 	}
-	if err := s.removeOnce(ctx, e, obj); err != nil {
-		return err
-	}
-	s.log.Info("Deleted a mirror pod without a static pod", "pod", e.String())
-	return nil
+	return s.removeOnce(ctx, e, obj)
 }
 
 // replaced reports whether another static pod has taken the name.

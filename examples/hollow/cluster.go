@@ -47,7 +47,8 @@ func (f *fleet) newAgent(name, dir string, s settings, sink *counter) (*kubeletk
 	member, err := cluster.New(cluster.Config{
 		NodeName: name, REST: f.rest,
 		Node: node.Options{
-			// The directory is another one in each run.
+			// The directory is another one in each run. So two fleets at once, which take over
+			// each other's leases, are not noticed.
 			Instance: name, Labels: map[string]string{"hollow": "true"},
 			Info: machine, Resources: []node.Resources{machine}, Addresses: machine,
 		},

@@ -46,6 +46,9 @@ func (e *callError) Unwrap() []error {
 	return []error{e.class, e.err} // the class first: callers test for it
 }
 
+// notInitialized is what containerd 1.6 and 1.7 answer, without a code, while they start.
+const notInitialized = "server is not initialized yet"
+
 // wrapCall returns the error of a call with its class: [runtime.ErrNotFound],
 // [runtime.ErrUnavailable], [errors.ErrUnsupported] for a call that the runtime does
 // not implement, or the error of a context that has ended. ctxErr is the error of the
@@ -60,7 +63,7 @@ func wrapCall(call, about string, err, ctxErr error) error {
 		e.message = ctxErr.Error()
 	case code == codes.NotFound:
 		e.class = runtime.ErrNotFound
-	case code == codes.Unavailable:
+	case code == codes.Unavailable, code == codes.Unknown && strings.Contains(st.Message(), notInitialized):
 		e.class = runtime.ErrUnavailable
 	case code == codes.Unimplemented:
 		e.class = errors.ErrUnsupported

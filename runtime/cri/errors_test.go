@@ -23,6 +23,8 @@ func TestWrapCall(t *testing.T) {
 		assert.Equal(t, "words", reason(err))
 	}
 	assert.EqualError(t, wrapCall("Method", "", status.Error(codes.Unknown, "words"), nil), "Method: words")
+	starting := wrapCall("Status", "", status.Error(codes.Unknown, "server is not initialized yet"), nil)
+	assert.ErrorIs(t, starting, runtime.ErrUnavailable, "containerd 1.6 and 1.7 while they start")
 	err := wrapCall("Method", "", status.Error(codes.Canceled, "stream terminated"), context.DeadlineExceeded)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.EqualError(t, err, "Method: context deadline exceeded")

@@ -19,7 +19,7 @@ import (
 // truthWithin is how long it may take until an API server that is back shows the truth. On a
 // machine that is not busy it takes less than 5 s. Package cluster asserts that in virtual time, in
 // TestTruthAfterAnOutage and TestTruthAfterARebootDuringAnOutage.
-const truthWithin = 30 * time.Second
+const truthWithin = 90 * time.Second
 
 // awaitTruth waits until there is no difference between the API and the node, and asserts that it
 // was soon enough after the API server was back.
