@@ -5,22 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // SubPath implements [VolumeManager]. Missing directories are made with the mode of
-// the volume's own, except in a read-only volume that is outside of the pod's directory, as a claim
-// can have it.
+// the volume's own, except in a read-only volume that is not one of files, as a claim can have it.
 func (m *Manager) SubPath(_ context.Context, req runtime.SubPath) (string, error) {
 	where := fmt.Sprintf("pod %s: container %s: sub-path %q of volume %q", req.Pod, req.Container, req.Path, req.VolumeName)
 	if !filepath.IsLocal(req.Path) {
 		return "", fmt.Errorf("%s: must be a relative path that stays in the volume", where)
 	}
-	keep := req.Volume.ReadOnly && !strings.HasPrefix(req.Volume.HostPath, req.Dir+"/")
+	keep := req.Volume.ReadOnly && !hasFiles(req)
 	f, err := openInside(req.Volume.HostPath, req.Path, keep, m.before)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", where, err)
@@ -38,4 +37,11 @@ func (m *Manager) SubPath(_ context.Context, req runtime.SubPath) (string, error
 		return "", fmt.Errorf("%s: mounting it: %w", where, err)
 	}
 	return path, nil
+}
+
+// hasFiles reports whether the volume is one of files, which the agent writes for the pod.
+func hasFiles(req runtime.SubPath) bool {
+	return slices.ContainsFunc([]Plugin{ConfigMap{}, Secret{}, DownwardAPI{}, Projected{}}, func(p Plugin) bool {
+		return req.Volume.HostPath == PlaceOf(req.Dir, p.Name(), req.VolumeName).Dir
+	})
 }

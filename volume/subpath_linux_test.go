@@ -124,6 +124,10 @@ func TestSubPathInAReadOnlyVolume(t *testing.T) {
 		{kruntime.Volume{HostPath: t.TempDir(), ReadOnly: true}, false},
 		{kruntime.Volume{HostPath: t.TempDir()}, true},
 		{kruntime.Volume{HostPath: volume.PlaceOf(podDir, "kubernetes.io/configmap", "v").Dir, ReadOnly: true}, true},
+		{kruntime.Volume{HostPath: volume.PlaceOf(podDir, "kubernetes.io/projected", "v").Dir, ReadOnly: true}, true},
+		// With mount options, a claim is mounted in the pod's directory, as are the volumes of other plugins.
+		{kruntime.Volume{HostPath: volume.PlaceOf(podDir, volume.Claim{}.Name(), "v").Dir, ReadOnly: true}, false},
+		{kruntime.Volume{HostPath: volume.PlaceOf(podDir, "example.com/disk", "v").Dir, ReadOnly: true}, false},
 	} {
 		require.NoError(t, os.MkdirAll(tc.volume.HostPath, 0o755))
 		req := kruntime.SubPath{Pod: kruntime.PodRef{UID: "u1"}, Container: "main", VolumeName: "v", Volume: tc.volume, Path: "no/such", Dir: podDir}
