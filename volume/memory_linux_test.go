@@ -160,3 +160,23 @@ func TestStatsOfMemory(t *testing.T) {
 	assert.Equal(t, uint64(8<<20), *stats[0].CapacityBytes)
 	assert.Equal(t, uint64(2), *stats[0].InodesUsed)
 }
+
+// A volume on huge pages without a limit is walked: its file system reports no size.
+func TestStatsOfHugePagesWithoutALimit(t *testing.T) {
+	needsMount(t)
+	if _, err := os.Stat("/sys/kernel/mm/hugepages/hugepages-2048kB"); err != nil {
+		t.Skip("the kernel has no pages of 2 MiB")
+	}
+	m, dir := newManager(t), t.TempDir()
+	c := v1.Container{Name: "main"}
+	c.Resources.Requests = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
+	p := testpod.New("web", testpod.Container(c), testpod.Volumes(emptyDir("v", v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages})))
+	got, err := m.SetUp(t.Context(), p, dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, m.Remove(context.Background(), kruntime.RefOf(p), dir)) })
+	require.NoError(t, os.Mkdir(filepath.Join(got["v"].HostPath, "sub"), 0o700))
+	stats, err := m.VolumeStats(t.Context(), p, dir)
+	require.NoError(t, err)
+	require.Len(t, stats, 1)
+	assert.Equal(t, uint64(2), *stats[0].InodesUsed)
+}

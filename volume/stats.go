@@ -19,8 +19,9 @@ import (
 
 // VolumeStats returns what the volumes of the pod use, in the order of the spec: of a claim, and of
 // a volume in memory or on huge pages, the usage of its file system, and of any other volume that was
-// made for the pod the size of its files, as the size of [Manager.Usage]. Volumes of the host and of images have none, nor have volumes
-// that were not set up. The result is valid also with an error, which joins those of the volumes
+// made for the pod the size of its files, as the size of [Manager.Usage]. The latter also of a volume on
+// huge pages without a size limit: its file system reports no usage. Volumes of the host and of images
+// have none, nor have volumes that were not set up. The result is valid also with an error, which joins those of the volumes
 // that are missing.
 func (m *Manager) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error) {
 	var out []statsv1alpha1.VolumeStats
@@ -76,7 +77,8 @@ func volumeStats(ctx context.Context, p Plugin, pod *v1.Pod, v *v1.Volume, place
 		return out, nil
 	}
 	// A walk holds directories open, so that the volume could not be unmounted at the end of its pod.
-	if mounted, err := isMountPoint(dir); err != nil || mounted && !hasState(p) {
+	// A hugetlbfs without a limit reports 0 for everything, and is walked nevertheless.
+	if mounted, err := isMountPoint(dir); err != nil || mounted && size.Capacity > 0 && !hasState(p) {
 		return out, err
 	}
 	var bytes, files int64
