@@ -222,10 +222,11 @@ func (s *Syncer) EvictForStorage(ctx context.Context, workers podworkers.PodWork
 		if workers.State(pod.UID).RestartRequested {
 			return // a kill would end the next incarnation, too
 		}
-		s.warn(pod, reasonEvicted, message)
 		workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: &podworkers.KillOptions{
 			Evict: true, GracePeriod: new(int64(evictionGrace)), Status: evicted(message).apply,
 		}})
+		// Last: Event is code of the embedder, and a pod that it lets begin would be killed.
+		s.warn(pod, reasonEvicted, message)
 	})
 }
 

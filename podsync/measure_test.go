@@ -17,6 +17,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
+	workersfake "github.com/kubeletkit/kubeletkit/podworkers/fake"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // measured is a Syncer whose measurements run.
@@ -215,5 +217,23 @@ func TestWithoutLimitsNothingIsMeasured(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		assert.Equal(t, []time.Duration{time.Hour + 10*time.Second}, m.measuredAt("web"))
+	})
+}
+
+// The pod is killed before its event is emitted: the embedder's code may begin a pod of the same UID.
+func TestEvictionKillsBeforeItsEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		workers, killed := workersfake.NewWorkers(), make(chan bool, 1)
+		w := &world{measure: func(context.Context, *v1.Pod) (string, error) { return "too much", nil }}
+		s := newSyncer(t, w, podsync.Options{Event: runtime.EventFunc(func(runtime.Event) { killed <- workers.State("web").TerminationRequested() })})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.EvictForStorage(ctx, workers) }()
+		_, err := s.SyncPod(t.Context(), podworkers.Create, sizedPod("web"), nothing())
+		require.NoError(t, err)
+		workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: sizedPod("web")})
+		assert.True(t, <-killed)
+		cancel()
+		require.NoError(t, <-ended)
 	})
 }
