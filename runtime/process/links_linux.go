@@ -80,7 +80,16 @@ func (s *Server) makeLink(rec linkRecord) error {
 	if err := supervise.WriteFile(s.linkFile(rec.At), &rec); err != nil {
 		return err
 	}
+	s.ownsLink(s.linkFile(rec.At), rec.SandboxID)
 	return symlink(rec.To, rec.At)
+}
+
+// ownsLink remembers of which sandbox a record is.
+func (s *Server) ownsLink(file, sandboxID string) {
+	if s.linkOwners == nil {
+		s.linkOwners = map[string]string{}
+	}
+	s.linkOwners[file] = sandboxID
 }
 
 // symlink makes a link unless it is there.
@@ -115,28 +124,25 @@ func (s *Server) runs(sandboxID string) bool {
 
 // removeLinks removes the links of a sandbox that is being removed.
 func (s *Server) removeLinks(sandboxID string) error {
-	unread, err := s.removeLinksIf(func(rec linkRecord) bool { return rec.SandboxID == sandboxID })
-	return errors.Join(err, unread)
+	return s.removeLinksIf(func(owner string) bool { return owner == sandboxID })
 }
 
 // recoverLinks removes the links of sandboxes that do not exist.
 func (s *Server) recoverLinks() error {
-	unread, err := s.removeLinksIf(func(rec linkRecord) bool { return s.sandboxes[rec.SandboxID] == nil })
-	if unread != nil {
-		s.opts.Logger.Error(unread, "Cannot read records of links; they are kept")
-	}
-	return err
+	return s.removeLinksIf(func(owner string) bool { return s.sandboxes[owner] == nil })
 }
 
-// removeLinksIf removes links with their records. unread joins the errors of records that cannot be
-// read now. They are kept, because their links could not be removed without them.
-func (s *Server) removeLinksIf(gone func(linkRecord) bool) (unread, err error) {
+// removeLinksIf removes the links of sandboxes that are gone, with their records. A record that cannot
+// be read now is kept, because its link could not be removed without it. That is an error if the record
+// is known to be one of a sandbox that is gone; otherwise it is logged.
+func (s *Server) removeLinksIf(gone func(sandboxID string) bool) error {
 	s.linksMu.Lock()
 	defer s.linksMu.Unlock()
 	entries, err := os.ReadDir(s.linksDir())
 	if err != nil {
-		return nil, err
+		return err
 	}
+	var unread []error
 	for _, e := range entries {
 		path := filepath.Join(s.linksDir(), e.Name())
 		if strings.HasPrefix(e.Name(), ".") { // of a write that was interrupted: there is no link yet
@@ -150,24 +156,31 @@ func (s *Server) removeLinksIf(gone func(linkRecord) bool) (unread, err error) {
 		}
 		if bad := (*supervise.BadFileError)(nil); errors.As(err, &bad) {
 			s.discard(path, err)
+			delete(s.linkOwners, path)
 			continue
 		}
 		if err != nil {
-			unread = errors.Join(unread, err)
+			if owner, known := s.linkOwners[path]; known && gone(owner) {
+				unread = append(unread, err)
+			} else {
+				s.opts.Logger.Error(err, "Cannot read the record of a link; it is kept")
+			}
 			continue
 		}
-		if !gone(rec) {
+		if !gone(rec.SandboxID) {
+			s.ownsLink(path, rec.SandboxID)
 			continue
 		}
 		// Something else at the path is not of this server.
 		if to, err := os.Readlink(rec.At); err == nil && to == rec.To {
 			if err := os.Remove(rec.At); err != nil {
-				return unread, err
+				return err
 			}
 		}
 		if err := os.Remove(path); err != nil {
-			return unread, err
+			return err
 		}
+		delete(s.linkOwners, path)
 	}
-	return unread, nil
+	return errors.Join(unread...)
 }

@@ -52,6 +52,9 @@ type Server struct {
 
 	reaching sync.Mutex // held while ACLs are changed
 	linksMu  sync.Mutex // held while links are changed
+	// linkOwners has the ID of the sandbox of each record of a link that was written or read,
+	// by the record's file. linksMu guards it.
+	linkOwners map[string]string
 
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
