@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
@@ -31,5 +32,19 @@ func TestAttributesOfMountOptions(t *testing.T) {
 			set, unset := allAttributes(mountOptions(pv))
 			assert.Equal(t, []uint64{tc.set, tc.unset}, []uint64{set, unset})
 		})
+	}
+}
+
+// A hint is given only where it helps.
+func TestErrorsOfMountOptions(t *testing.T) {
+	for err, want := range map[unix.Errno]string{
+		unix.EPERM:  "open_tree: operation not permitted; the agent needs CAP_SYS_ADMIN for mount options",
+		unix.ENOSYS: "open_tree: function not implemented; mount options need Linux 5.12",
+		unix.ENOENT: "open_tree: no such file or directory",
+		unix.EINVAL: "open_tree: invalid argument",
+	} {
+		got := bindError("open_tree", err)
+		require.EqualError(t, got, want)
+		assert.ErrorIs(t, got, err)
 	}
 }

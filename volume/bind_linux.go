@@ -62,11 +62,8 @@ func allAttributes(options []string) (set, unset uint64) {
 // moment on, so that after a crash it is either complete or not there.
 func bindWith(source, target string, options []string) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w; the agent needs CAP_SYS_ADMIN for mount options", os.NewSyscallError("open_tree", err))
-	}
 	if err != nil {
-		return os.NewSyscallError("open_tree", err)
+		return bindError("open_tree", err)
 	}
 	defer func() { _ = unix.Close(tree) }()
 	// As a slave it follows what is mounted on the host at source later, and its unmount does not
@@ -74,8 +71,21 @@ func bindWith(source, target string, options []string) error {
 	set, unset := allAttributes(options)
 	for _, a := range []unix.MountAttr{{Attr_set: set, Attr_clr: unset, Propagation: unix.MS_SLAVE}, {Propagation: unix.MS_SHARED}} {
 		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &a); err != nil {
-			return fmt.Errorf("%w; mount options need Linux 5.12", os.NewSyscallError("mount_setattr", err))
+			return bindError("mount_setattr", err)
 		}
 	}
 	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// bindError adds to the error of a system call what the call needs, if that is missing.
+func bindError(call string, err error) error {
+	failed := os.NewSyscallError(call, err)
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w; the agent needs CAP_SYS_ADMIN for mount options", failed)
+	case errors.Is(err, unix.ENOSYS):
+		return fmt.Errorf("%w; mount options need Linux 5.12", failed)
+	default:
+		return failed
+	}
 }
