@@ -155,9 +155,9 @@ func (b boundVolume) mount(place Place) error {
 }
 
 // check checks that the volume is there. The texts are kubelet's.
-func (b boundVolume) check() error {
+func (b boundVolume) check(ctx context.Context) error {
 	if !b.Local {
-		if err := checkHostPath(b.Path, b.Type); err != nil {
+		if err := checkHostPath(ctx, b.Path, b.Type); err != nil {
 			return &mountError{"SetUp", b.Name, err}
 		}
 		return nil

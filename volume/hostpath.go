@@ -47,7 +47,7 @@ func (p HostPath) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 	if err := before.step("make the path"); err != nil {
 		return runtime.Volume{}, err
 	}
-	switch err := p.checks.do(ctx, path, func() error { return checkHostPath(path, want) }); {
+	switch err := p.checks.do(ctx, path, func(ctx context.Context) error { return checkHostPath(ctx, path, want) }); {
 	case err == nil:
 		if err := before.step("remember the path"); err != nil {
 			return runtime.Volume{}, err
@@ -78,12 +78,16 @@ func hasPath(file, path string) bool {
 // TearDown does nothing: what is on the host stays.
 func (HostPath) TearDown(context.Context, TearDownRequest) error { return nil }
 
-func checkHostPath(path string, want v1.HostPathType) error {
+// checkHostPath checks what is at the path, or makes it. It makes nothing after the end of ctx.
+func checkHostPath(ctx context.Context, path string, want v1.HostPathType) error {
 	if want == v1.HostPathUnset {
 		return nil // anything will do; the runtime makes a directory if nothing is there
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if ctx.Err() != nil { // the check was left behind, and the pod may be gone
+			return context.Cause(ctx)
+		}
 		switch want {
 		case v1.HostPathDirectoryOrCreate:
 			return os.MkdirAll(path, 0o755)

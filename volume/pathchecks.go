@@ -16,8 +16,8 @@ type pathChecks struct {
 
 func newPathChecks() *pathChecks { return &pathChecks{under: newPathLocks()} }
 
-// do calls check and returns its error. If ctx ends before that, it does not wait for it.
-func (c *pathChecks) do(ctx context.Context, path string, check func() error) error {
+// do calls check with ctx and returns its error. If ctx ends before that, it does not wait for it.
+func (c *pathChecks) do(ctx context.Context, path string, check func(context.Context) error) error {
 	if c == nil {
 		c = &pathChecks{}
 	}
@@ -31,7 +31,7 @@ func (c *pathChecks) do(ctx context.Context, path string, check func() error) er
 		if c.before != nil {
 			c.before(path)
 		}
-		done <- check()
+		done <- check(ctx)
 	}()
 	select {
 	case err := <-done:

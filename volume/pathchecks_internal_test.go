@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -52,6 +53,32 @@ func TestPathsThatDoNotAnswer(t *testing.T) {
 				require.NoError(t, setUp(t.Context(), disk))
 				assert.Equal(t, 2, calls)
 			})
+		})
+	}
+}
+
+// A check that was left behind makes nothing: its pod may be gone.
+func TestACheckThatWasLeftBehindMakesNothing(t *testing.T) {
+	for _, typ := range []v1.HostPathType{v1.HostPathDirectoryOrCreate, v1.HostPathFileOrCreate} {
+		path := filepath.Join(t.TempDir(), "made")
+		synctest.Test(t, func(t *testing.T) {
+			checks, answer := newPathChecks(), make(chan struct{})
+			checks.before = func(string) { <-answer }
+			ctx, cancel := context.WithCancelCause(t.Context())
+			done := make(chan error)
+			go func() {
+				v := v1.Volume{Name: "v"}
+				v.HostPath = &v1.HostPathVolumeSource{Path: path, Type: &typ}
+				_, err := HostPath{checks}.SetUp(ctx, SetUpRequest{Pod: &v1.Pod{}, Volume: &v, Place: Place{StateDir: t.TempDir()}})
+				done <- err
+			}()
+			synctest.Wait()
+			cancel(assert.AnError)
+			require.ErrorIs(t, <-done, assert.AnError)
+			close(answer)
+			synctest.Wait()
+			_, err := os.Lstat(path)
+			require.ErrorIs(t, err, os.ErrNotExist)
 		})
 	}
 }
