@@ -53,7 +53,8 @@ func TestVictim(t *testing.T) {
 // the process was killed.
 func runVictim(t *testing.T, root string, step int, after time.Duration) (killed bool) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestVictim$", "-test.count=1")
+	// The child ends by itself if this process dies.
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestVictim$", "-test.count=1", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s:%d", victimEnv, root, step))
 	var out bytes.Buffer
 	cmd.Stderr = &out
