@@ -32,6 +32,10 @@ type ClaimSource interface {
 // and ephemeral claims. A local volume must be a directory. With mount options it is mounted in the
 // directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12. Which volume is behind a claim is
 // looked up once for each pod, and then remembered, as it does not change.
+//
+// The default plugin of a [Manager] has locks that its pods share: one pod at a time gives a local
+// volume to its fsGroup, and a path has one check under way. A Claim that a plugin makes or embeds
+// itself has no such locks.
 type Claim struct{ Sources }
 
 var _ Plugin = Claim{}

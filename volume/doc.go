@@ -49,7 +49,9 @@
 // A plugin can stage a volume once for the node, in a directory of its own, and bind it for each
 // pod. It records that the pod uses the volume before it stages the volume. TearDown unmounts the
 // bind, and the stage if no other pod uses the volume. For a type of persistent volumes, a plugin
-// supports claims, calls [Claim], and sets up those for which Claim returns [ErrUnsupported].
+// supports claims, calls [Claim], and sets up those for which Claim returns [ErrUnsupported]. Claim
+// has then checked that the claim is bound to the volume. It has not checked the node affinity of the
+// volume, and it returns this error also for each volume of mode Block. The plugin must check both itself.
 //
 // The API has no volume type for plugins outside a cluster. A flexVolume has the name of a
 // driver and options, which is enough for most plugins, and manifests may contain it. A csi

@@ -19,7 +19,9 @@ import (
 )
 
 // driverClaims is a plugin for claims. It hands persistent volumes of the type csi to a driver, and
-// leaves the other types, and all checks of claims, to the default plugin.
+// leaves the other types, and the check that a claim is bound to its volume, to the default plugin. A
+// plugin for real volumes also checks their node affinity, and refuses the mode Block if it has only
+// file systems: the default plugin returns ErrUnsupported before such checks.
 type driverClaims struct {
 	volume.Claim
 	driver *shared
