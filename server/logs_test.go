@@ -236,13 +236,12 @@ func TestFollowGoesOnAcrossRotationAndRestarts(t *testing.T) {
 	appendLog(t, first, "F five")
 	r.expect("four\nfive\n")
 
-	n.exit(1)
 	appendLog(t, first, "F last words")
+	n.exit(1)
 	r.expect("last words\n")
-	second, third := n.start("main"), ""
+	appendLog(t, n.start("main"), "F six")
 	n.exit(2)
-	third = n.start("main")
-	appendLog(t, second, "F six")
+	third := n.start("main")
 	appendLog(t, third, "F seven")
 	r.expect("six\nseven\n")
 

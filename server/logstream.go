@@ -53,8 +53,8 @@ func (s *logStream) run(ctx context.Context, instance *runtime.ContainerStatus) 
 		defer s.clock.Stop()
 	}
 	tail := s.opts.tail
-	for instance != nil {
-		if err := s.copy(ctx, instance, tail); err != nil {
+	for first := true; instance != nil; first = false {
+		if err := s.copy(ctx, instance, tail, first); err != nil {
 			if errors.Is(err, errLimit) {
 				return s.out.send()
 			}
@@ -69,8 +69,9 @@ func (s *logStream) run(ctx context.Context, instance *runtime.ContainerStatus) 
 }
 
 // copy sends the log of one instance. If the log is followed, copy returns when the instance
-// has ended and its whole log is sent.
-func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus, tail int) error {
+// has ended and its whole log is sent. An instance that is not the first one may have ended
+// without a log, and its last output may still come if it has ended already.
+func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus, tail int, first bool) error {
 	if !s.opts.follow {
 		r, err := s.open(instance, tail)
 		if err != nil {
@@ -93,11 +94,12 @@ func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus,
 			_ = r.Close()
 		}
 	}()
-	for last := s.ended(instance); ; {
+	ended := s.ended(instance)
+	for last := ended && first; ; {
 		if r == nil {
 			var err error
 			r, err = s.open(instance, tail)
-			if err != nil && (last || !errors.Is(err, fs.ErrNotExist)) {
+			if err != nil && (last && first || !errors.Is(err, fs.ErrNotExist)) {
 				return err
 			}
 		}
@@ -110,10 +112,13 @@ func (s *logStream) copy(ctx context.Context, instance *runtime.ContainerStatus,
 		if err := s.out.send(); err != nil || last {
 			return err
 		}
-		if !s.wait(ctx, written) {
-			return context.Cause(ctx)
+		if !ended {
+			if !s.wait(ctx, written) {
+				return context.Cause(ctx)
+			}
+			ended = s.ended(instance)
 		}
-		if last = s.ended(instance); last {
+		if last = ended; last {
 			s.clock.Reset(settleTime)
 			select {
 			case <-s.clock.C:
