@@ -11,40 +11,33 @@ import (
 // attributes returns what a mount option sets and clears of a mount, for mount_setattr(2). All
 // other options are those of a file system, and the kernel ignores them for a bind mount.
 func attributes(option string) (set, unset uint64) {
+	for _, a := range []struct {
+		on, off string
+		flag    uint64
+	}{
+		{"ro", "rw", unix.MOUNT_ATTR_RDONLY},
+		{"nosuid", "suid", unix.MOUNT_ATTR_NOSUID},
+		{"nodev", "dev", unix.MOUNT_ATTR_NODEV},
+		{"noexec", "exec", unix.MOUNT_ATTR_NOEXEC},
+		{"nosymfollow", "symfollow", unix.MOUNT_ATTR_NOSYMFOLLOW},
+		{"nodiratime", "diratime", unix.MOUNT_ATTR_NODIRATIME},
+	} {
+		switch option {
+		case a.on:
+			return a.flag, 0
+		case a.off:
+			return 0, a.flag
+		}
+	}
 	switch option {
-	case "ro":
-		return unix.MOUNT_ATTR_RDONLY, 0
-	case "rw":
-		return 0, unix.MOUNT_ATTR_RDONLY
-	case "nosuid":
-		return unix.MOUNT_ATTR_NOSUID, 0
-	case "suid":
-		return 0, unix.MOUNT_ATTR_NOSUID
-	case "nodev":
-		return unix.MOUNT_ATTR_NODEV, 0
-	case "dev":
-		return 0, unix.MOUNT_ATTR_NODEV
-	case "noexec":
-		return unix.MOUNT_ATTR_NOEXEC, 0
-	case "exec":
-		return 0, unix.MOUNT_ATTR_NOEXEC
-	case "nosymfollow":
-		return unix.MOUNT_ATTR_NOSYMFOLLOW, 0
-	case "symfollow":
-		return 0, unix.MOUNT_ATTR_NOSYMFOLLOW
-	case "nodiratime":
-		return unix.MOUNT_ATTR_NODIRATIME, 0
-	case "diratime":
-		return 0, unix.MOUNT_ATTR_NODIRATIME
 	case "noatime":
 		return unix.MOUNT_ATTR_NOATIME, unix.MOUNT_ATTR__ATIME
 	case "strictatime":
 		return unix.MOUNT_ATTR_STRICTATIME, unix.MOUNT_ATTR__ATIME
 	case "relatime", "atime":
 		return unix.MOUNT_ATTR_RELATIME, unix.MOUNT_ATTR__ATIME
-	default:
-		return 0, 0
 	}
+	return 0, 0
 }
 
 // allAttributes returns what the options set and clear. Of two that contradict each other, the later

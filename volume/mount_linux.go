@@ -229,23 +229,32 @@ func mountsBelow(dir string) ([]string, error) {
 	return parseMountInfo(f, dir)
 }
 
-// parseMountInfo reads the mount points at dir and below from a mountinfo file
-// (proc_pid_mountinfo(5)); the mount point is the fifth field.
+// parseMountInfo reads the mount points at dir and below from a mountinfo file.
 func parseMountInfo(r io.Reader, dir string) ([]string, error) {
 	var points []string
+	err := eachMount(r, func(p, _ string) {
+		if isBelow(p, dir) {
+			points = append(points, p)
+		}
+	})
+	return points, err
+}
+
+// eachMount calls f with each mount point of a mountinfo file (proc_pid_mountinfo(5)), its fifth
+// field, and with the fields that follow.
+func eachMount(r io.Reader, f func(point, rest string)) error {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
-		fields := strings.SplitN(sc.Text(), " ", 6)
-		if len(fields) < 6 {
-			continue
-		}
-		if p := unescape(fields[4]); p == dir || strings.HasPrefix(p, dir+"/") {
-			points = append(points, p)
+		if fields := strings.SplitN(sc.Text(), " ", 6); len(fields) == 6 {
+			f(unescape(fields[4]), fields[5])
 		}
 	}
-	return points, sc.Err()
+	return sc.Err()
 }
+
+// isBelow reports whether the mount point is dir or below it.
+func isBelow(point, dir string) bool { return point == dir || strings.HasPrefix(point, dir+"/") }
 
 // unescape undoes the kernel's octal escapes of blanks and backslashes.
 func unescape(s string) string {

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"io/fs"
@@ -50,20 +49,14 @@ func nested(points []string) bool {
 }
 
 // parsePeers reads from a mountinfo file the mount points at dir and below that are peers of a
-// mount elsewhere (proc_pid_mountinfo(5)). Each peer group has a number: "shared:7".
+// mount elsewhere. Each peer group has a number: "shared:7".
 func parsePeers(r io.Reader, dir string) ([]string, error) {
 	type mount struct{ point, group string }
 	var inside []mount
 	outside := map[string]bool{}
-	sc := bufio.NewScanner(r)
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		fields := strings.Split(sc.Text(), " ")
-		if len(fields) < 7 {
-			continue
-		}
+	err := eachMount(r, func(p, rest string) {
 		group := ""
-		for _, f := range fields[6:] {
+		for _, f := range strings.Split(rest, " ")[1:] { // after the options, and before the type
 			if f == "-" {
 				break
 			}
@@ -71,19 +64,19 @@ func parsePeers(r io.Reader, dir string) ([]string, error) {
 				group = f
 			}
 		}
-		switch p := unescape(fields[4]); {
+		switch {
 		case group == "":
-		case p == dir || strings.HasPrefix(p, dir+"/"):
+		case isBelow(p, dir):
 			inside = append(inside, mount{p, group})
 		default:
 			outside[group] = true
 		}
-	}
+	})
 	var peers []string
 	for _, m := range inside {
 		if outside[m.group] {
 			peers = append(peers, m.point)
 		}
 	}
-	return peers, sc.Err()
+	return peers, err
 }
