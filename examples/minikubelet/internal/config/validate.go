@@ -112,9 +112,9 @@ func (s *Settings) PodLimit(cpus int) int {
 // Reserved returns the resources that are reserved for the system and the agent, added up. The
 // number of reservedSystemCPUs replaces the CPU of both, as with kubelet.
 func (s *Settings) Reserved() (v1.ResourceList, error) {
-	set, err := parseCPUs(s.ReservedSystemCPUs)
+	set, err := s.reservedCPUs()
 	if err != nil {
-		return nil, fmt.Errorf("reservedSystemCPUs %q: %w", s.ReservedSystemCPUs, err)
+		return nil, err
 	}
 	cpus := set.Size()
 	sum := v1.ResourceList{}
@@ -147,9 +147,9 @@ func (s *Settings) CheckReservedCPUs(online string) error {
 	if s.ReservedSystemCPUs == "" {
 		return nil
 	}
-	reserved, err := parseCPUs(s.ReservedSystemCPUs)
+	reserved, err := s.reservedCPUs()
 	if err != nil {
-		return fmt.Errorf("reservedSystemCPUs %q: %w", s.ReservedSystemCPUs, err)
+		return err
 	}
 	machine, err := cpuset.Parse(strings.TrimSpace(online))
 	if err != nil {
@@ -161,13 +161,20 @@ func (s *Settings) CheckReservedCPUs(online string) error {
 	return nil
 }
 
-// parseCPUs returns the CPUs in a list such as 0-1,4.
-func parseCPUs(list string) (cpuset.CPUSet, error) {
+// reservedCPUs returns the CPUs in reservedSystemCPUs, such as 0-1,4.
+func (s *Settings) reservedCPUs() (cpuset.CPUSet, error) {
 	const limit = 1 << 13 // CPUs that Linux can have; a larger range would only take memory
-	for number := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == '-' }) {
+	fail := func(err error) (cpuset.CPUSet, error) {
+		return cpuset.New(), fmt.Errorf("reservedSystemCPUs %q: %w", s.ReservedSystemCPUs, err)
+	}
+	for number := range strings.FieldsFuncSeq(s.ReservedSystemCPUs, func(r rune) bool { return r == ',' || r == '-' }) {
 		if n, err := strconv.Atoi(number); err == nil && n >= limit {
-			return cpuset.New(), fmt.Errorf("there is no CPU %d", n)
+			return fail(fmt.Errorf("there is no CPU %d", n))
 		}
 	}
-	return cpuset.Parse(list)
+	set, err := cpuset.Parse(s.ReservedSystemCPUs)
+	if err != nil {
+		return fail(err)
+	}
+	return set, nil
 }
