@@ -54,25 +54,11 @@ func ReadFileIn(dir, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	info, err := root.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkType(name, info.Mode()); err != nil {
-		return nil, err
-	}
-	// If the file has been replaced by a pipe since then, this does not wait for a writer.
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := openIn(root, name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	if info, err = f.Stat(); err != nil {
-		return nil, err
-	}
-	if err := checkType(name, info.Mode()); err != nil {
-		return nil, err
-	}
 	return readAll(f, name, limit)
 }
 
