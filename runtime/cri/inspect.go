@@ -166,7 +166,8 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 
 // addresses returns the sandbox's addresses, the primary one first, and false if they are
 // not known: by CRI, a runtime that does not handle the network has no status of it. If
-// one of them is malformed, the meaning of the others is unknown, too.
+// one of them is malformed, the meaning of the others is unknown, too. An address with a zone is
+// malformed: a zone has a meaning on one machine only, and can be any text, also of several lines.
 func addresses(network *criv1.PodSandboxNetworkStatus) (ips []string, known bool) {
 	if network == nil {
 		return nil, false
@@ -177,7 +178,7 @@ func addresses(network *criv1.PodSandboxNetworkStatus) (ips []string, known bool
 	for _, more := range network.GetAdditionalIps() {
 		ips = append(ips, more.GetIp())
 	}
-	if slices.ContainsFunc(ips, func(ip string) bool { _, err := netip.ParseAddr(ip); return err != nil }) {
+	if slices.ContainsFunc(ips, func(ip string) bool { addr, err := netip.ParseAddr(ip); return err != nil || addr.Zone() != "" }) {
 		return nil, false
 	}
 	return ips, true

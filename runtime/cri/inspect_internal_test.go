@@ -75,6 +75,9 @@ func TestAddresses(t *testing.T) {
 		"none":                       {&criv1.PodSandboxNetworkStatus{}, nil, true},
 		"one":                        {&criv1.PodSandboxNetworkStatus{Ip: "10.0.0.1"}, []string{"10.0.0.1"}, true},
 		"malformed":                  {&criv1.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*criv1.PodIP{{Ip: "what"}}}, nil, false},
+		// It would be a line of the pod's hosts file, and part of its status.
+		"a zone of two lines": {&criv1.PodSandboxNetworkStatus{Ip: "fe80::1%x\n192.0.2.1\tapi.example\x1b[2J"}, nil, false},
+		"a zone":              {&criv1.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*criv1.PodIP{{Ip: "fe80::1%eth0"}}}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ips, known := addresses(tc.network)

@@ -62,7 +62,7 @@ func changes(before, now map[string]outline) []string {
 		if known && same == is {
 			continue
 		}
-		line := name + ": "
+		line := Escape(name) + ": "
 		if known && was.status != is.status {
 			line += was.status + " → "
 		}
@@ -77,7 +77,7 @@ func changes(before, now map[string]outline) []string {
 	}
 	for name, was := range before {
 		if _, there := now[name]; !there {
-			lines = append(lines, name+": "+was.status+" → gone")
+			lines = append(lines, Escape(name)+": "+was.status+" → gone")
 		}
 	}
 	slices.Sort(lines)

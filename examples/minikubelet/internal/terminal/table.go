@@ -18,7 +18,11 @@ func PodTable(pods []*v1.Pod, now time.Time) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 8, 3, ' ', 0)
 	for _, r := range slices.Concat([]row{columns}, rowsOf(pods, now)) {
-		fmt.Fprintln(w, strings.Join([]string{r.Namespace, r.Name, r.Ready, r.Status, r.Restarts, r.Age, r.IP}, "\t"))
+		cells := []string{r.Namespace, r.Name, r.Ready, r.Status, r.Restarts, r.Age, r.IP}
+		for i := range cells {
+			cells[i] = Escape(cells[i])
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	_ = w.Flush()
 	return b.String()
