@@ -15,7 +15,8 @@ const (
 	// a relist is requested instead.
 	maxIDs = 1000
 	// maxHinted is the largest number of pods whose hints are kept, many times what a node
-	// has. Beyond it, a relist is requested instead.
+	// has. It is also that of pods that have a record because of a hint alone. Beyond it, a
+	// relist is requested instead.
 	maxHinted = 10_000
 	// maxEarlier is the largest number of hints about one pod that are kept beside the
 	// last. Beyond it, the pod is inspected whatever its view shows.
@@ -217,6 +218,10 @@ func (g *generator) takeMail() {
 func (g *generator) takeHints(hints podHints) {
 	uid := hints.last.Pod.UID
 	g.schedule.hinted(uid)
+	if !g.records.takes(uid) {
+		g.schedule.unmatchedHint()
+		return
+	}
 	if g.records.hinted(hints, g.cache.Seen(uid)) {
 		g.schedule.usefulHint()
 	}

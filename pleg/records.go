@@ -26,6 +26,8 @@ type records struct {
 	// whether one is under way.
 	relists, calls uint64
 	listing        bool
+	// listed is the number of pods in the last list.
+	listed int
 	// listEnd was drawn when the last list call that succeeded had returned.
 	listEnd runtime.Mark
 	// counts are those of all views.
@@ -105,6 +107,7 @@ func (rs *records) relisted(pods []*runtime.Pod, w window, forget func(types.UID
 		rs.compareListed(r, pod, &found)
 		rs.inspect(r)
 	}
+	rs.listed = listed
 	if listed == len(rs.pods) {
 		return found
 	}
@@ -178,6 +181,13 @@ func (rs *records) compareUnlisted(r *record, w window, forget func(types.UID, r
 	r.inFlight, r.waiting, r.removed = nil, nil, nil
 	r.wanted, r.hinted, r.again = false, false, false
 	return r.state != inspecting
+}
+
+// takes reports whether a hint about the pod can be handled. A runtime can send hints about
+// ever new pods, faster than they can be inspected, so beside those in the last list there is
+// room for maxHinted. A relist finds the others.
+func (rs *records) takes(uid types.UID) bool {
+	return rs.pods[uid] != nil || len(rs.pods) < rs.listed+maxHinted
 }
 
 // hinted handles hints about a pod. known has the statuses of the pod in the cache that

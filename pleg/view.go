@@ -19,23 +19,19 @@ func agree(status *runtime.PodStatus, view *runtime.Pod) bool {
 	if len(status.Sandboxes) != len(view.Sandboxes) || len(status.Containers) != len(view.Containers) {
 		return false
 	}
-	next := 0
+	sandboxes := finderOf(view.Sandboxes, sandboxID)
 	for i := range status.Sandboxes {
 		s := &status.Sandboxes[i].Sandbox
-		at := find(view.Sandboxes, next, s.ID, sandboxID)
-		if at < 0 || view.Sandboxes[at].State != s.State {
+		if at := sandboxes.find(s.ID); at < 0 || view.Sandboxes[at].State != s.State {
 			return false
 		}
-		next = at + 1
 	}
-	next = 0
+	containers := finderOf(view.Containers, containerID)
 	for i := range status.Containers {
 		c := &status.Containers[i].Container
-		at := find(view.Containers, next, c.ID, containerID)
-		if at < 0 || view.Containers[at].State != c.State {
+		if at := containers.find(c.ID); at < 0 || view.Containers[at].State != c.State {
 			return false
 		}
-		next = at + 1
 	}
 	return true
 }
@@ -101,30 +97,30 @@ func join(view, other *runtime.Pod, gone []Event) *runtime.Pod {
 	if view == nil {
 		view = &nothing
 	}
+	isGone := containing(gone, len(other.Sandboxes)+len(other.Containers))
 	return &runtime.Pod{
 		PodRef: other.PodRef,
 		Sandboxes: joinLists(view.Sandboxes, other.Sandboxes, sandboxID,
 			func(was, is *runtime.Sandbox) bool { return is.State == runtime.SandboxNotReady },
-			func(id string) bool { return contains(gone, &Event{Type: SandboxRemoved, SandboxID: id}) }),
+			func(id string) bool { return isGone(&Event{Type: SandboxRemoved, SandboxID: id}) }),
 		Containers: joinLists(view.Containers, other.Containers, containerID,
 			func(was, is *runtime.Container) bool {
 				return is.State == runtime.ContainerExited || was.State == runtime.ContainerCreated
 			},
 			func(id runtime.ContainerID) bool {
-				return contains(gone, &Event{Type: ContainerRemoved, ContainerID: id})
+				return isGone(&Event{Type: ContainerRemoved, ContainerID: id})
 			}),
 	}
 }
 
 func joinLists[T any, ID comparable](view, other []T, id func(*T) ID, later func(was, is *T) bool, gone func(ID) bool) []T {
 	joint := slices.Clone(view)
-	next := 0
+	there := finderOf(view, id)
 	for i := range other {
 		o := &other[i]
-		at := find(view, next, id(o), id)
+		at := there.find(id(o))
 		switch {
 		case at >= 0:
-			next = at + 1
 			if later(&joint[at], o) {
 				joint[at] = *o
 			}
@@ -142,5 +138,5 @@ func appendRemovals(to, events []Event) []Event {
 			to = append(to, events[i])
 		}
 	}
-	return to
+	return latest(to, len(events))
 }
