@@ -8,14 +8,20 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
 // A descriptor that the server has inherited, say of /etc/shadow from a shell, must not
@@ -115,4 +121,166 @@ func TestConnectionsWithoutStreams(t *testing.T) {
 	defer l.mu.Unlock()
 	assert.LessOrEqual(t, len(l.conns), maxStreamConns)
 	assert.Equal(t, 16<<10, n.server.streams.http.MaxHeaderBytes, "a megabyte of headers takes tens of megabytes when it is parsed")
+}
+
+// killed runs a container, ends the server, and kills the supervisor.
+func killed(n *node, p *pod) (id string, rec containerRecord) {
+	n.t.Helper()
+	id = p.run(shell("c", "exec sleep 1000"))
+	require.NoError(n.t, readRecord(n.opts.Dir, id, &rec))
+	state := n.state(id)
+	n.stop()
+	require.NoError(n.t, state.Supervisor.Kill(unix.SIGKILL))
+	eventually(n.t, func() bool { return !state.Supervisor.Alive() && !alive(state.Command.PID) }, "it lives")
+	return id, rec
+}
+
+// sleeper starts a process that has nothing to do with the server but a variable of its
+// environment.
+func sleeper(ctx context.Context, variable string) (*exec.Cmd, error) {
+	cmd := exec.CommandContext(ctx, "sleep", "1000")
+	cmd.Env = []string{variable}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, cmd.Start()
+}
+
+// The ID of a container is in the list of processes and in the names of cgroups, where every
+// user can read it. A process with the ID in its environment is not taken for one of the
+// container.
+func TestProcessesWithTheIDOfAContainer(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{NoCgroups: true})
+	id, _ := killed(n, n.pod())
+	other, err := sleeper(t.Context(), supervise.Mark(id))
+	require.NoError(t, err)
+	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+	n.start()
+	assert.EqualValues(t, 255, n.exited(id).GetExitCode())
+	assert.True(t, alive(other.Process.Pid))
+}
+
+// A process of a container may not end, as while a file system does not answer. The server
+// starts all the same, with the containers of all other pods.
+func TestRecoveryDoesNotWaitForProcesses(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{NoCgroups: true})
+	id, rec := killed(n, n.pod())
+	ctx, end := context.WithCancel(t.Context())
+	var endless sync.WaitGroup
+	defer endless.Wait()
+	defer end()
+	for range 8 { // there is always one
+		endless.Go(func() {
+			for ctx.Err() == nil {
+				if cmd, err := sleeper(ctx, supervise.MarkOf(rec.Spec, id)); err == nil {
+					_ = cmd.Wait()
+				}
+			}
+		})
+	}
+	n.startWith(func(s *Server) { s.huntPatience = time.Millisecond })
+	assert.Equal(t, criv1.ContainerState_CONTAINER_RUNNING, n.status(id).GetState(), "something of it runs")
+	n.pod().run(shell("c", "exec sleep 1000"))
+	end()
+	assert.EqualValues(t, 255, n.exited(id).GetExitCode())
+}
+
+// No process survives a reboot, so none is looked for.
+func TestNoProcessSurvivesAReboot(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{NoCgroups: true})
+	p := n.pod()
+	id, rec := killed(n, p)
+	file := filepath.Join(n.opts.Dir, "sandboxes", p.id+".json")
+	var box sandboxRecord
+	require.NoError(t, supervise.ReadFile(file, &box))
+	box.Boot = "another"
+	require.NoError(t, supervise.WriteFile(file, &box))
+	other, err := sleeper(t.Context(), supervise.MarkOf(rec.Spec, id))
+	require.NoError(t, err)
+	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+	n.start()
+	assert.EqualValues(t, 255, n.status(id).GetExitCode())
+	assert.True(t, alive(other.Process.Pid))
+}
+
+// A supervisor that is stopped, or waits for the disk, answers nothing. Clients that attach must
+// not keep the server from its end.
+func TestAttachToAStoppedSupervisor(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"before", "afterwards"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			n := startNode(t, Options{})
+			p := n.pod()
+			id := p.run(shell("c", "while :; do echo up; sleep 0.01; done"))
+			p.says("c", "up")
+			state := n.state(id)
+			stop := func() { require.NoError(t, state.Supervisor.Kill(unix.SIGSTOP)) }
+			defer func() { require.NoError(t, state.Supervisor.Kill(unix.SIGCONT)) }()
+			if when == "before" {
+				stop()
+			}
+			ctx, gone := context.WithCancel(t.Context())
+			defer gone()
+			out, done := &signalled{first: make(chan struct{})}, make(chan error, 1)
+			go func() { done <- (&streamRuntime{n.server}).Attach(ctx, id, nil, out, nil, false, nil) }()
+			if when == "afterwards" {
+				<-out.first
+				stop()
+			}
+			select {
+			case err := <-done:
+				require.NoError(t, err, "it ends early")
+			case <-time.After(100 * time.Millisecond): // it waits
+			}
+			gone()
+			select {
+			case <-done:
+			case <-time.After(20 * time.Second):
+				require.Fail(t, "it does not end with its client")
+			}
+		})
+	}
+}
+
+// signalled closes first with the first output.
+type signalled struct {
+	once  sync.Once
+	first chan struct{}
+}
+
+func (s *signalled) Write(b []byte) (int, error) {
+	s.once.Do(func() { close(s.first) })
+	return len(b), nil
+}
+func (*signalled) Close() error { return nil }
+
+// A container can have a chain of as many processes as the machine. Its usage is read every few
+// seconds.
+func TestUsageOfAChainOfProcesses(t *testing.T) {
+	const n = 100_000
+	c := &container{}
+	out, owners := map[*container]*usage{c: {}}, map[int]*container{2: c}
+	all := []supervise.Stat{{PID: 2, PPID: 1}}
+	for pid := 3; pid < n+3; pid++ {
+		all = append(all, supervise.Stat{PID: pid, PPID: pid - 1, UTime: 1})
+	}
+	all = append(all, supervise.Stat{PID: n + 4, PPID: n + 5}, supervise.Stat{PID: n + 5, PPID: n + 4}) // a loop
+	began := time.Now()
+	attribute(all, owners, out)
+	assert.Less(t, time.Since(began), 5*time.Second)
+	assert.EqualValues(t, n, out[c].processes)
+	assert.Equal(t, n*tick, out[c].cpu)
+}
+
+// A server that is killed while it writes the images leaves a file each time.
+func TestInterruptedWriteOfImages(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{})
+	n.stop()
+	left := filepath.Join(n.opts.Dir, ".images.json.123")
+	require.NoError(t, os.WriteFile(left, []byte("{"), 0o600))
+	n.start()
+	assert.NoFileExists(t, left)
 }

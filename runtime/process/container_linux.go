@@ -35,10 +35,12 @@ type containerRecord struct {
 	Spec *supervise.Spec `json:"spec"`
 }
 
-// container is a container. rec and dir never change.
+// container is a container. rec, dir and mark never change.
 type container struct {
 	rec containerRecord
 	dir string
+	// mark is the mark of the container's processes, see [supervise.Mark].
+	mark string
 	// busy holds one token while the container is started or removed.
 	busy chan struct{}
 
@@ -56,9 +58,10 @@ type container struct {
 }
 
 func newContainer(rec containerRecord, dir string) *container {
+	mark := supervise.MarkOf(rec.Spec, rec.ID)
 	rec.Spec = nil // only the supervisor needs it
 	return &container{
-		rec: rec, dir: dir, busy: make(chan struct{}, 1), gone: make(chan struct{}),
+		rec: rec, dir: dir, mark: mark, busy: make(chan struct{}, 1), gone: make(chan struct{}),
 		state:     criv1.ContainerState_CONTAINER_CREATED,
 		resources: rec.Config.GetLinux().GetResources(),
 	}
@@ -202,6 +205,7 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 		env.set(kv.GetKey(), string(kv.GetValue()))
 	}
 	env.set(supervise.MarkerEnv, rec.ID)
+	env.set(supervise.KeyEnv, newID())
 	spec := &supervise.Spec{
 		ID: rec.ID, Args: slices.Concat(config.GetCommand(), config.GetArgs()), Env: env.list,
 		Dir: config.GetWorkingDir(), LogPath: rec.LogPath, Cgroup: rec.Cgroup, CgroupMounts: s.cgroups.mountsOf(rec.Cgroup),

@@ -32,8 +32,9 @@
 //
 //   - Command, arguments, environment and working directory. The working directory must
 //     exist; the default is "/". The environment is that of the spec, with the PATH of the
-//     server, HOME, HOSTNAME and KUBELETKIT_CONTAINER_ID. It has nothing else of the
-//     server's environment.
+//     server, HOME, HOSTNAME, KUBELETKIT_CONTAINER_ID, and KUBELETKIT_CONTAINER_KEY with a
+//     secret by which the server finds the processes of the container. It has nothing else of
+//     the server's environment.
 //   - A log in CRI's format. Lines longer than 16 KiB are split into parts.
 //     ReopenContainerLog loses no line. If the log cannot be written, as on a full disk,
 //     lines are lost and the container does not wait.

@@ -75,8 +75,15 @@ func startNode(t testing.TB, opts Options) *node {
 
 func (n *node) start() {
 	n.t.Helper()
+	n.startWith(func(*Server) {})
+}
+
+// startWith starts a server that was changed.
+func (n *node) startWith(change func(*Server)) {
+	n.t.Helper()
 	s, err := New(n.opts)
 	require.NoError(n.t, err)
+	change(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -86,6 +93,10 @@ func (n *node) start() {
 		cancel()
 		require.NoError(n.t, err)
 		n.t.FailNow()
+	case <-time.After(time.Minute):
+		cancel()
+		<-done
+		require.Fail(n.t, "the server does not come up")
 	}
 	n.dial()
 	n.server = s
@@ -220,7 +231,7 @@ func (n *node) state(id string) supervise.State {
 // nothingLeft asserts that no process of the container is left.
 func (n *node) nothingLeft(id string, st supervise.State) {
 	n.t.Helper()
-	require.Empty(n.t, supervise.Orphans(id, st.Command), "processes of container %s", id)
+	require.Empty(n.t, supervise.Orphans(supervise.Mark(id), st.Command), "processes of container %s", id)
 	eventually(n.t, func() bool { return !st.Supervisor.Alive() }, "the supervisor of container %s stays", id)
 }
 

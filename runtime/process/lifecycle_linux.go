@@ -26,8 +26,9 @@ const (
 	// lookAgain is the time between two looks at a process that is about to end.
 	lookAgain = 5 * time.Millisecond
 	// huntTries is the number of passes of a hunt with pauses of lookAgain. The later ones
-	// have pauses of a second.
-	huntTries = 1000
+	// have pauses of a second. minHuntTries is the minimum number of passes: as a rule, they
+	// are enough to find out that no process is left.
+	huntTries, minHuntTries = 1000, 20
 
 	// unknownExitCode is the exit code of a container whose supervisor was killed. It is
 	// containerd's for a container whose exit was lost.
@@ -187,7 +188,7 @@ func (s *Server) ended(c *container, exit *supervise.Exit) {
 			if !errors.Is(err, fs.ErrNotExist) {
 				s.discard(path, err)
 			}
-			lost, done := s.unsupervised(c, p)
+			lost, done := s.unsupervised(c, p, time.Time{})
 			if !done {
 				return // the next server continues
 			}
@@ -239,20 +240,26 @@ func reasonOf(e *supervise.Exit) (reason, message string) {
 
 // unsupervised kills the processes of a container whose supervisor has ended without a
 // record of the exit, and records an unknown exit. done is false if the server's life ends
-// first.
-func (s *Server) unsupervised(c *container, p supervise.State) (_ supervise.Exit, done bool) {
+// first, or the time comes and a process is left; the zero time never comes.
+func (s *Server) unsupervised(c *container, p supervise.State, until time.Time) (_ supervise.Exit, done bool) {
 	s.opts.Logger.Info("The supervisor of a container was killed; the processes of the container are killed too", "container", c.rec.Title)
-	hunt := supervise.NewHunt(c.rec.ID, p.Command, c.rec.Cgroup)
+	hunt := supervise.NewHunt(c.mark, p.Command, c.rec.Cgroup)
 	for tries := 1; !hunt.Pass(); tries++ {
 		pause := lookAgain
 		if tries > huntTries { // a process does not end
 			pause = time.Second
 		}
-		if !supervise.Pause(s.life, pause) {
+		late := !until.IsZero() && tries > minHuntTries && time.Now().After(until)
+		if late || !supervise.Pause(s.life, pause) {
 			hunt.End()
 			return supervise.Exit{}, false
 		}
 	}
+	return s.lost(c, p), true
+}
+
+// lost records the unknown exit of a container of which no process is left.
+func (s *Server) lost(c *container, p supervise.State) supervise.Exit {
 	_ = c.rec.Cgroup.Remove(s.life)
 	exit := supervise.Exit{
 		Code: unknownExitCode, Lost: true, Error: "its supervisor was killed, so its exit code is not known",
@@ -261,7 +268,7 @@ func (s *Server) unsupervised(c *container, p supervise.State) (_ supervise.Exit
 	if err := supervise.WriteSynced(filepath.Join(c.dir, supervise.ExitFile), exit); err != nil {
 		s.opts.Logger.Error(err, "Cannot record the end of a container", "container", c.rec.Title)
 	}
-	return exit, true
+	return exit
 }
 
 // notStarted records that a start has failed. No process of the container is left.

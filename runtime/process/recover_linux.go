@@ -35,6 +35,7 @@ func (s *Server) recover() error {
 		return err
 	}
 	_ = os.Remove(s.imagesFile() + badSuffix)
+	s.removeUnfinished()
 	if err := s.recoverImages(); err != nil {
 		return err
 	}
@@ -45,6 +46,19 @@ func (s *Server) recover() error {
 		return err
 	}
 	return s.recoverContainers()
+}
+
+// removeUnfinished removes the files of interrupted writes of the images.
+func (s *Server) removeUnfinished() {
+	entries, err := os.ReadDir(s.opts.Dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "."+filepath.Base(s.imagesFile())+".") {
+			_ = os.Remove(filepath.Join(s.opts.Dir, e.Name()))
+		}
+	}
 }
 
 func (s *Server) recoverSandboxes() error {
@@ -88,6 +102,7 @@ func (s *Server) recoverContainers() error {
 	if err != nil {
 		return err
 	}
+	s.huntUntil = time.Now().Add(s.huntPatience)
 	for _, e := range entries {
 		if s.life.Err() != nil {
 			break
@@ -145,7 +160,7 @@ const abandonTries = 100
 func (s *Server) abandon(id, path string, why error) {
 	var st supervise.State
 	_ = supervise.ReadFile(filepath.Join(path, supervise.StateFile), &st)
-	hunt := supervise.NewHunt(id, st.Command, st.Cgroup)
+	hunt := supervise.NewHunt(supervise.Mark(id), st.Command, st.Cgroup)
 	defer hunt.End()
 	for tries := 1; ; tries++ {
 		// A supervisor ends when no process of its tree is left.
@@ -219,9 +234,23 @@ func (s *Server) adopt(c *container) {
 	}
 }
 
-// adoptEnded is adopt for a container without a supervisor. It unlocks lock.
+// huntPatience is the time for which a server that starts waits for the end of processes
+// without a supervisor, those of all containers together. A process may never end, as while a
+// file system does not answer, and a local user can make processes that look like those of a
+// container, again and again.
+const huntPatience = 5 * time.Second
+
+// adoptEnded is adopt for a container without a supervisor. It unlocks lock. If processes of
+// the container do not end soon, it counts as running until they have ended.
 func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, stateErr error) {
-	defer filelock.Unlock(lock)
+	goesOn := false
+	defer func() {
+		if !goesOn {
+			filelock.Unlock(lock)
+		}
+	}()
+	// No process survives a reboot. What looks like one is of somebody else.
+	rebooted := s.sandboxes[c.rec.SandboxID].rec.Boot != s.boot
 	exitPath := filepath.Join(c.dir, supervise.ExitFile)
 	var exit supervise.Exit
 	err := supervise.ReadFile(exitPath, &exit)
@@ -232,14 +261,29 @@ func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, 
 		return
 	case !errors.Is(err, fs.ErrNotExist):
 		s.discard(exitPath, err)
-	case errors.Is(stateErr, fs.ErrNotExist) && len(supervise.Orphans(c.rec.ID, supervise.Process{})) == 0:
+	case errors.Is(stateErr, fs.ErrNotExist) && (rebooted || len(supervise.Orphans(c.mark, supervise.Process{})) == 0):
 		return // created, and never started
 	}
 	if stateErr != nil && !errors.Is(stateErr, fs.ErrNotExist) {
 		s.discard(filepath.Join(c.dir, supervise.StateFile), stateErr)
 	}
 	state.Supervisor.Reap()
-	if exit, done := s.unsupervised(c, state); done {
+	if rebooted {
+		exit := s.lost(c, state)
 		c.end(&exit)
+		return
+	}
+	exit, done := s.unsupervised(c, state, s.huntUntil)
+	switch {
+	case done:
+		c.end(&exit)
+	case s.life.Err() == nil:
+		s.opts.Logger.Info("Processes of a container without a supervisor do not end; the server does not wait for them", "container", c.rec.Title)
+		s.started(c, state)
+		goesOn = true
+		s.tasks.Go(func() {
+			defer filelock.Unlock(lock)
+			s.ended(c, nil)
+		})
 	}
 }

@@ -38,8 +38,10 @@ type Server struct {
 	ips     []string
 	cgroups *cgroupRoot
 	boot    string
-	// startPatience is the constant of that name, except in tests.
-	startPatience time.Duration
+	// startPatience and huntPatience are the constants of these names, except in tests.
+	startPatience, huntPatience time.Duration
+	// huntUntil is when recover does not wait for processes any more.
+	huntUntil time.Time
 
 	// life ends when Run has to return. tasks are the goroutines that Run waits for. Run
 	// sets life before anything uses it.
@@ -84,6 +86,7 @@ func New(opts Options) (*Server, error) {
 	return &Server{
 		opts:          opts,
 		startPatience: startPatience,
+		huntPatience:  huntPatience,
 		syncing:       make(chan struct{}, maxSyncs),
 		sandboxesDir:  dirSync{path: filepath.Join(opts.Dir, "sandboxes")},
 		containersDir: dirSync{path: filepath.Join(opts.Dir, "containers")},

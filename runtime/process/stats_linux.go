@@ -44,7 +44,9 @@ func measure(containers []*container) (map[*container]*usage, error) {
 		c.mu.Lock()
 		u := &usage{at: now, memoryLimit: uint64(max(0, c.resources.GetMemoryLimitInBytes()))}
 		if c.state == criv1.ContainerState_CONTAINER_RUNNING {
-			owners[c.process.Supervisor.PID] = c
+			if pid := c.process.Supervisor.PID; pid > 0 { // else it is not known
+				owners[pid] = c
+			}
 		} else if c.exit != nil {
 			u.cpu = c.exit.CPU
 		}
@@ -72,6 +74,7 @@ func attribute(all []supervise.Stat, owners map[int]*container, out map[*contain
 	for _, st := range all {
 		parents[st.PID] = st.PPID
 	}
+	owner := ownersOf(parents, owners)
 	page := uint64(os.Getpagesize())
 	for _, st := range all {
 		if c := owners[st.PID]; c != nil {
@@ -79,26 +82,48 @@ func attribute(all []supervise.Stat, owners map[int]*container, out map[*contain
 			out[c].cpu += time.Duration(st.ChildUTime+st.ChildSTime) * tick
 			continue
 		}
-		pid := st.PPID
-		for range all { // the list is not read at one moment, so parents may form a loop
-			if c := owners[pid]; c != nil {
-				u := out[c]
-				u.cpu += time.Duration(st.UTime+st.STime+st.ChildUTime+st.ChildSTime) * tick
-				u.rss += st.RSS * page
-				u.minorFaults += st.MinorFaults
-				u.majorFaults += st.MajorFaults
-				u.processes++
+		if c := owner(st.PPID); c != nil {
+			u := out[c]
+			u.cpu += time.Duration(st.UTime+st.STime+st.ChildUTime+st.ChildSTime) * tick
+			u.rss += st.RSS * page
+			u.minorFaults += st.MinorFaults
+			u.majorFaults += st.MajorFaults
+			u.processes++
+		}
+	}
+	for _, c := range owners {
+		out[c].workingSet = out[c].rss
+	}
+}
+
+// ownersOf returns a function that returns the container from whose supervisor a process
+// descends, or nil. It looks at each process once: a container can have a chain of as many
+// processes as the machine.
+func ownersOf(parents map[int]int, owners map[int]*container) func(pid int) *container {
+	known := make(map[int]*container, len(parents))
+	var path []int
+	return func(pid int) (owner *container) {
+		path = path[:0]
+		for len(path) <= len(parents) { // the list is not read at one moment, so parents may form a loop
+			c, ok := owners[pid]
+			if !ok {
+				c, ok = known[pid]
+			}
+			if ok {
+				owner = c
 				break
 			}
 			next, ok := parents[pid]
 			if !ok || pid <= 1 {
 				break
 			}
+			path = append(path, pid)
 			pid = next
 		}
-	}
-	for _, c := range owners {
-		out[c].workingSet = out[c].rss
+		for _, pid := range path {
+			known[pid] = owner
+		}
+		return owner
 	}
 }
 

@@ -315,6 +315,9 @@ func (r *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out
 		return errors.Join(errEnded, err)
 	}
 	defer conn.Close()
+	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer unhook()
+	conn.SetDeadline(time.Now().Add(supervisorPatience)) // it may be stopped
 	p := &pipes{}
 	defer p.close()
 	stdout, err := p.to(discardIfNil(out))
@@ -337,8 +340,12 @@ func (r *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out
 	input, err := conn.Receive(&resp)
 	if err != nil || resp.Error != "" {
 		supervise.CloseFiles(input)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return errors.Join(errEnded, err, errors.New(resp.Error))
 	}
+	conn.SetDeadline(time.Time{})
 	if len(input) == 1 {
 		defer input[0].Close()
 		if in != nil {
@@ -354,8 +361,12 @@ func (r *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out
 			defer resized()
 		}
 	}
-	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer unhook()
+	cut := context.AfterFunc(ctx, func() {
+		for _, f := range p.ours { // a supervisor that is stopped does not close the other ends
+			_ = f.SetReadDeadline(time.Now().Add(drainTimeout))
+		}
+	})
+	defer cut()
 	p.outputs.Wait() // until the container ends or the connection is closed
 	return nil
 }

@@ -14,10 +14,10 @@ import (
 )
 
 // Orphans returns the processes of a container without a living supervisor: those in the
-// session of its command, those with the container's [MarkerEnv], and the descendants of
-// both. A process that is forked in between may be missing.
-func Orphans(id string, command Process) []Process {
-	return slices.Collect(maps.Keys(look(id, command, func(Process, int) {}).found))
+// session of its command, those with its mark (see [Mark]), and the descendants of both. A
+// process that is forked in between may be missing.
+func Orphans(mark string, command Process) []Process {
+	return slices.Collect(maps.Keys(look(mark, command, func(Process, int) {}).found))
 }
 
 // Hunt kills the processes of a container whose supervisor has ended. They have no common
@@ -26,7 +26,7 @@ func Orphans(id string, command Process) []Process {
 // together with its process group, which the kernel does in one step. It kills the process
 // after another whole pass, which has found its children by their parent.
 type Hunt struct {
-	id      string
+	mark    string
 	command Process
 	cgroup  Cgroup
 	before  sight // of the last pass
@@ -51,9 +51,9 @@ type sight struct {
 // more certain, and would take seconds on a busy machine.
 const huntQuiet = 10
 
-// NewHunt returns a hunt for the processes of a container.
-func NewHunt(id string, command Process, cgroup Cgroup) *Hunt {
-	return &Hunt{id: id, command: command, cgroup: cgroup}
+// NewHunt returns a hunt for the processes of a container. For mark, see [Mark].
+func NewHunt(mark string, command Process, cgroup Cgroup) *Hunt {
+	return &Hunt{mark: mark, command: command, cgroup: cgroup}
 }
 
 // Pass makes a pass over all processes. It reports whether no process of the container is
@@ -61,7 +61,7 @@ func NewHunt(id string, command Process, cgroup Cgroup) *Hunt {
 // caller calls it again, after a pause in which killed processes end.
 func (h *Hunt) Pass() (done bool) {
 	left := h.cgroup.Kill()
-	now := look(h.id, h.command, func(p Process, group int) { send(p, group, unix.SIGSTOP) })
+	now := look(h.mark, h.command, func(p Process, group int) { send(p, group, unix.SIGSTOP) })
 	for p, group := range now.found {
 		if _, held := h.before.found[p]; held {
 			send(p, group, unix.SIGKILL)
@@ -102,9 +102,9 @@ func (h *Hunt) End() {
 // does so at once, since a process may have ended a millisecond later, but for descendants
 // only at the end. It leaves out this process, and processes that it may not signal, such as
 // one that has become root if this process is not: these cannot be killed.
-func look(id string, command Process, seen func(p Process, group int)) sight {
+func look(variable string, command Process, seen func(p Process, group int)) sight {
 	now := sight{found: map[Process]int{}, unclear: map[Process]bool{}}
-	mark := []byte("\x00" + MarkerEnv + "=" + id + "\x00")
+	mark := []byte("\x00" + variable + "\x00")
 	boot := BootID()
 	// The ID of a session is not reused while a process is in the session, and all its
 	// processes are younger than its leader.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,9 +28,31 @@ const (
 	readyFD    = 3 // the pipe to which the supervisor writes the greeting and ready
 )
 
-// MarkerEnv is an environment variable of all processes of a container. Its value is the
-// container's ID. It identifies them when the supervisor was killed.
-const MarkerEnv = "KUBELETKIT_CONTAINER_ID"
+// MarkerEnv and KeyEnv are environment variables of all processes of a container. The value
+// of MarkerEnv is the container's ID. That of KeyEnv is a secret, as other users know the ID:
+// with it they could make processes that are taken for those of the container. KeyEnv
+// identifies the processes when the supervisor was killed.
+const (
+	MarkerEnv = "KUBELETKIT_CONTAINER_ID"
+	KeyEnv    = "KUBELETKIT_CONTAINER_KEY"
+)
+
+// Mark returns a variable of the environment with its value, which identifies the processes of
+// a container of which only the ID is known.
+func Mark(id string) string { return MarkerEnv + "=" + id }
+
+// MarkOf returns the variable that identifies the processes of a container with this spec,
+// which may be nil. Containers of earlier versions have no key.
+func MarkOf(spec *Spec, id string) string {
+	if spec != nil {
+		for _, kv := range spec.Env {
+			if value, ok := strings.CutPrefix(kv, KeyEnv+"="); ok && value != "" {
+				return kv
+			}
+		}
+	}
+	return Mark(id)
+}
 
 // Spec describes a container to its supervisor. It is the field "spec" of the container's
 // record.
