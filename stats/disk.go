@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -167,7 +168,11 @@ const maxLogFiles = 1000
 
 // sizeOfFiles returns the size of the files in a directory of logs.
 func sizeOfFiles(dir string) (out tree) {
-	f, err := os.Open(dir)
+	// It does not wait for the other end of a pipe in the place of the directory.
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return tree{}
+	}
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return tree{}
 	}

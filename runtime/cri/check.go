@@ -34,7 +34,7 @@ func (r *Runtime) Check(ctx context.Context) error {
 		case cond == nil:
 			notReady[want] = fmt.Errorf("container runtime at %s does not report whether %s", r.endpoint, want)
 		case !cond.GetStatus():
-			notReady[want] = fmt.Errorf("container runtime at %s is not %s: %s: %s", r.endpoint, want, cond.GetReason(), cond.GetMessage())
+			notReady[want] = fmt.Errorf("container runtime at %s is not %s: %s: %s", r.endpoint, want, short(cond.GetReason()), short(cond.GetMessage()))
 		}
 	}
 	runtimeErr, networkErr := notReady[criv1.RuntimeReady], notReady[criv1.NetworkReady]

@@ -56,7 +56,7 @@ const notInitialized = "server is not initialized yet"
 // at its deadline, the status is Canceled.
 func wrapCall(call, about string, err, ctxErr error) error {
 	st := status.Convert(err)
-	e := &callError{call: call, about: about, message: st.Message(), err: err}
+	e := &callError{call: call, about: about, message: short(st.Message()), err: err}
 	switch code := st.Code(); {
 	case ctxErr != nil:
 		e.class = ctxErr
@@ -77,15 +77,37 @@ func wrapCall(call, about string, err, ctxErr error) error {
 	return e
 }
 
-var errNoID = errors.New("the runtime returned no ID")
+// maxMessage is the maximum size of a message of the runtime in bytes, many times what a
+// runtime says. Messages are kept in the status of a pod, and logged.
+const maxMessage = 16 << 10
+
+// short returns a message of the runtime, with an ellipsis if it is too long.
+func short(message string) string {
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(strings.Clone(message[:maxMessage]), "") + "…" // does not keep the rest in memory
+}
+
+var (
+	errNoID   = errors.New("the runtime returned no ID")
+	errLongID = fmt.Errorf("the runtime returned an ID with more than %d bytes", maxID)
+)
 
 // checkID returns the error of a call that has created something, also if its reply lacks
-// the ID. An agent that went on would create more.
+// the ID, or has none that can be kept. An agent that went on would create more.
 func checkID(call, about, id string, err error) error {
-	if err != nil || id != "" {
+	switch {
+	case err != nil:
 		return err
+	case id == "":
+		err = errNoID
+	case len(id) > maxID:
+		err = errLongID
+	default:
+		return nil
 	}
-	return &callError{call: call, about: about, message: errNoID.Error(), err: errNoID}
+	return &callError{call: call, about: about, message: err.Error(), err: err}
 }
 
 // adviceOnSize returns advice for the error of a message above a limit. gRPC's text has

@@ -79,25 +79,55 @@ func assembleImages(found []*criv1.Image, containers []*criv1.Container, sandbox
 			index[name] = at
 		}
 	}
-	for _, c := range containers {
+	uses := imageUsers{images: images, index: index, last: make([]int, len(images))}
+	for n, c := range containers {
 		ref, _ := crimeta.RefFromLabels(c.GetLabels()) // of another client: it has none
 		use := runtime.ImageUse{Pod: ref, Container: containerName(c.GetLabels(), c.GetMetadata()), State: containerState(c.GetState())}
-		last := -1
-		names := []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()}
-		if volumes := c.GetAnnotations()[crimeta.AnnotationImageVolumes]; volumes != "" {
-			names = append(names, strings.Split(volumes, ",")...)
+		for _, name := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
+			uses.add(name, n+1, use)
 		}
-		for _, name := range names {
-			if at, ok := index[name]; ok && at != last {
-				images[at].UsedBy = append(images[at].UsedBy, use)
-				last = at
-			}
+		for name := range strings.SplitSeq(c.GetAnnotations()[crimeta.AnnotationImageVolumes], ",") {
+			uses.add(name, n+1, use)
 		}
 	}
 	if at, ok := index[sandbox]; ok {
 		images[at].Pinned = true
 	}
 	return images
+}
+
+// maxImageUses is the number of uses of all images up to which each one is kept: many times
+// what a node has. A container can name any number of images, in a few bytes each.
+const maxImageUses = 500_000
+
+// imageUsers adds the containers to the images that they use.
+type imageUsers struct {
+	images []runtime.Image
+	// index has the images by each of their names.
+	index map[string]int
+	// last has the number of the container that was added last to each image. Numbers begin
+	// with 1.
+	last []int
+	uses int
+}
+
+// add adds a container, which has a number, to the image with the name, once. If there are too
+// many uses, an image keeps one: that by a container that runs, if there is one.
+func (u *imageUsers) add(name string, container int, use runtime.ImageUse) {
+	at, ok := u.index[name]
+	if !ok || u.last[at] == container {
+		return
+	}
+	u.last[at] = container
+	image := &u.images[at]
+	if u.uses >= maxImageUses && len(image.UsedBy) > 0 {
+		if use.State == runtime.ContainerRunning {
+			image.UsedBy[0] = use
+		}
+		return
+	}
+	image.UsedBy = append(image.UsedBy, use)
+	u.uses++
 }
 
 // sandboxImage returns the image of sandboxes, or "" if the runtime does not report it. It is

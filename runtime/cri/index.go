@@ -38,6 +38,8 @@ type index struct {
 	// that has it.
 	sandboxes  map[string]*sandboxItem
 	containers map[string]*containerItem
+	// weight is the sum of the weights of all items.
+	weight int
 }
 
 // podIndex has the sandboxes and containers of a pod.
@@ -67,6 +69,8 @@ type sandboxItem struct {
 	// only the state changes, which a list has. A sandbox that is not ready any more does not
 	// change.
 	status *runtime.SandboxStatus
+	// weight is that of the last status, see weightOf.
+	weight int
 }
 
 // containerItem is a container in the index.
@@ -74,8 +78,11 @@ type containerItem struct {
 	pod                 types.UID
 	id, name, sandboxID string
 	since               uint64
-	// dead is its status since it has exited: that does not change again.
+	// dead is its status since it has exited: that does not change again, unless a list shows
+	// otherwise.
 	dead *inspectedContainer
+	// weight is that of the last status, see weightOf.
+	weight int
 }
 
 // inspectedContainer is the status of a container, with the attempt by which the instances
@@ -172,6 +179,9 @@ func (x *index) add(pod *runtime.Pod, list uint64) *podIndex {
 		listed := &pod.Containers[i]
 		c := x.container(pod.UID, listed.ID.ID)
 		c.since, c.name, c.sandboxID = max(c.since, list), listed.Name, listed.SandboxID
+		if listed.State != runtime.ContainerExited {
+			c.dead = nil
+		}
 	}
 	return p
 }
@@ -218,7 +228,7 @@ func (x *index) doubt(uid types.UID) {
 func (x *index) takes(id string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return len(id) <= maxEventID && !x.full()
+	return len(id) <= maxID && !x.full()
 }
 
 // full reports whether there is more than a list can have. x.mu is held.
@@ -226,8 +236,8 @@ func (x *index) full() bool {
 	return len(x.pods) > maxListItems || len(x.sandboxes)+len(x.containers) > maxListItems
 }
 
-// maxEventID is the length of an ID in bytes up to which an event adds it. IDs have 64.
-const maxEventID = 256
+// maxID is the length of an ID in bytes up to which events and calls add it. IDs have 64.
+const maxID = 256
 
 // removed drops a container, or a sandbox with its containers, that was removed.
 func (x *index) removed(id string) {
@@ -261,6 +271,7 @@ func (x *index) drop(uid types.UID, p *podIndex, sandbox func(*sandboxItem) bool
 		drop := sandbox(s)
 		if drop {
 			delete(x.sandboxes, s.id)
+			x.weight -= s.weight
 		}
 		return drop
 	})
@@ -268,6 +279,7 @@ func (x *index) drop(uid types.UID, p *podIndex, sandbox func(*sandboxItem) bool
 		drop := container(c)
 		if drop {
 			delete(x.containers, c.id)
+			x.weight -= c.weight
 		}
 		return drop
 	})
@@ -290,13 +302,18 @@ func (x *index) has(id string) bool {
 	return x.sandboxes[id] != nil || x.containers[id] != nil
 }
 
-// sawSandbox takes the status of a sandbox.
-func (x *index) sawSandbox(status *runtime.SandboxStatus) {
+// sawSandbox takes the status of a sandbox. It returns false if there is no room for it.
+func (x *index) sawSandbox(status *runtime.SandboxStatus) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.sandboxes[status.ID]
+	if s == nil { // removed meanwhile
+		return true
+	}
+	if !x.weigh(&s.weight, weightOfSandbox(status)) {
+		return false
+	}
 	switch ready := status.State == runtime.SandboxReady; {
-	case s == nil: // removed meanwhile
 	case s.status != nil && s.status.State != runtime.SandboxReady: // which does not change
 	case ready && len(status.IPs) == 0 && !status.HostNetwork:
 		s.ready = true
@@ -304,15 +321,24 @@ func (x *index) sawSandbox(status *runtime.SandboxStatus) {
 	default:
 		s.ready, s.status = true, status
 	}
+	return true
 }
 
-// sawContainer takes the status of a container.
-func (x *index) sawContainer(status *inspectedContainer) {
+// sawContainer takes the status of a container. It returns false if there is no room for it.
+func (x *index) sawContainer(status *inspectedContainer) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if c := x.containers[status.ID.ID]; c != nil && status.State == runtime.ContainerExited {
+	c := x.containers[status.ID.ID]
+	if c == nil { // removed meanwhile
+		return true
+	}
+	if !x.weigh(&c.weight, weightOfContainer(&status.ContainerStatus)) {
+		return false
+	}
+	if status.State == runtime.ContainerExited {
 		c.dead = status
 	}
+	return true
 }
 
 // pod returns the entry of the pod. It adds one if there is none.

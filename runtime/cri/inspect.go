@@ -160,7 +160,9 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 	var known bool
 	status.IPs, known = addresses(s.GetNetwork())
 	status.AddressUnknown = !known && !status.HostNetwork
-	r.index.sawSandbox(status)
+	if !r.index.sawSandbox(status) {
+		return nil, fmt.Errorf("%s: PodSandboxStatus: %w", about, errTooMuch)
+	}
 	return status, nil
 }
 
@@ -205,7 +207,9 @@ func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, item 
 	if status.State == runtime.ContainerExited {
 		status.Message = joinMessages(status.Message, terminationMessage(s, &record))
 	}
-	r.index.sawContainer(status)
+	if !r.index.sawContainer(status) {
+		return nil, fmt.Errorf("%s: ContainerStatus: %w", about, errTooMuch)
+	}
 	return status, nil
 }
 
@@ -244,7 +248,7 @@ func statusOf(id runtime.ContainerID, sandboxID string, s *criv1.ContainerStatus
 	if status.State == runtime.ContainerExited {
 		status.FinishedAt = unixTime(s.GetFinishedAt())
 		status.ExitCode = s.GetExitCode()
-		status.Reason, status.Message = s.GetReason(), s.GetMessage()
+		status.Reason, status.Message = short(s.GetReason()), short(s.GetMessage())
 	}
 	for _, m := range s.GetMounts() {
 		status.Mounts = append(status.Mounts, runtime.Mount{

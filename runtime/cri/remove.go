@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -104,11 +105,14 @@ func (r *Runtime) removeLogs(s *criv1.ContainerStatus) error {
 	defer root.Close()
 	dir, base := filepath.Split(filepath.Clean(log)[len(logs):])
 	dir = strings.Trim(dir, "/")
-	entries, err := fs.ReadDir(root.FS(), dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	entries, err := readDir(root, dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, errNoDir):
+		r.opts.Logger.Info("There is something else in the place of the directory of a container's log; it is not removed", "container", s.GetId(), "path", log)
+		return nil
+	case err != nil:
 		return err
 	}
 	var errs []error
@@ -122,6 +126,26 @@ func (r *Runtime) removeLogs(s *criv1.ContainerStatus) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// errNoDir means that a path is neither that of a directory nor that of a link.
+var errNoDir = errors.New("not a directory")
+
+// readDir reads a directory. It does not wait for the other end of a pipe in its place.
+func readDir(root *os.Root, dir string) ([]fs.DirEntry, error) {
+	info, err := root.Lstat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() && info.Mode().Type() != fs.ModeSymlink {
+		return nil, errNoDir
+	}
+	f, err := root.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have been replaced
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return f.ReadDir(-1)
 }
 
 // isLogPath reports whether a path is <logs>/<namespace>_<name>_<uid>/<container>/<n>.log

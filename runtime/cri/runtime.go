@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -217,8 +218,11 @@ func (r *Runtime) typeName(ctx context.Context) (string, error) {
 		return "", err
 	}
 	name := resp.GetRuntimeName()
-	if name == "" {
+	switch {
+	case name == "":
 		return "", errors.New("the runtime's response to Version has no name")
+	case len(name) > maxID: // each container ID has it
+		return "", fmt.Errorf("the name in the runtime's response to Version has more than %d bytes", maxID)
 	}
 	r.version.Store(resp)
 	return name, nil

@@ -99,7 +99,7 @@ func (r *Runtime) noteEvent(event *criv1.ContainerEventResponse, h runtime.Hint)
 // the pod is inspected in any case.
 func hintOf(event *criv1.ContainerEventResponse, now time.Time) runtime.Hint {
 	h := runtime.Hint{Pod: podOfEvent(event), ID: event.GetContainerId(), Event: happened(event)}
-	if len(h.ID) > maxEventID {
+	if len(h.ID) > maxID {
 		h.ID, h.Event = "", ""
 	}
 	if at := event.GetCreatedAt(); at > 0 {
