@@ -86,10 +86,11 @@ func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, o
 		}
 		if s.opts.Host.PodLogsDir != "" {
 			logs := filepath.Join(s.opts.Host.PodLogsDir, runtime.RefOf(pod).LogDirName(), c.Name)
-			use.containers[c.Name] += count(volume.DiskUsage(ctx, logs))
+			use.containers[c.Name] = count(volume.DiskUsage(ctx, logs))
 		}
 		if layers != nil && instance.State == runtime.ContainerRunning {
-			use.containers[c.Name] += count(layers.ContainerDiskUsage(ctx, instance.ID))
+			layer := count(layers.ContainerDiskUsage(ctx, instance.ID)) // any number, from the runtime
+			use.containers[c.Name] += min(max(layer, 0), math.MaxInt64-use.containers[c.Name])
 		}
 	}
 	return use.exceeded(pod), errors.Join(errs...)

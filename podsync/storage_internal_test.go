@@ -1,14 +1,19 @@
 package podsync
 
 import (
+	"context"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestCriticalPodsAreNotEvicted(t *testing.T) {
@@ -70,5 +75,33 @@ func TestStorageExceeded(t *testing.T) {
 			assert.Equal(t, tc.want, tc.use.exceeded(pod))
 			assert.Equal(t, tc.a+tc.b != "", hasStorageLimit(pod))
 		})
+	}
+}
+
+// layers is a runtime that reports any size of a container.
+type layers struct {
+	runtime.Runtime
+	size int64
+}
+
+func (l layers) ContainerDiskUsage(context.Context, runtime.ContainerID) (int64, error) {
+	return l.size, nil
+}
+
+// The size of a writable layer is from the runtime, and is added to that of the logs.
+func TestSizeOfALayerDoesNotOverflow(t *testing.T) {
+	pod := testpod.New("web", testpod.Container(v1.Container{
+		Name: "a", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}},
+	}))
+	host := &runtime.Host{PodLogsDir: t.TempDir()}
+	logs := filepath.Join(host.PodLogsDir, runtime.RefOf(pod).LogDirName(), "a")
+	require.NoError(t, os.MkdirAll(logs, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(logs, "0.log"), make([]byte, 64<<10), 0o600))
+	observed := &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "a", State: runtime.ContainerRunning}}}}
+	for size, exceeded := range map[int64]bool{0: false, 1 << 31: true, math.MaxInt64: true, -1 << 40: false} {
+		s := &Syncer{deps: Deps{Runtime: layers{size: size}}, opts: Options{Host: host}}
+		message, err := s.storageExceeded(t.Context(), pod, t.TempDir(), observed)
+		require.NoError(t, err)
+		assert.Equal(t, exceeded, message != "", size)
 	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -173,7 +174,7 @@ func (p *planner) start(s Start) {
 		return
 	}
 	if newest := p.Status.Newest(s.Container.Name); newest != nil {
-		s.RestartCount = newest.RestartCount + 1
+		s.RestartCount = min(max(newest.RestartCount, 0), math.MaxInt32-1) + 1 // the runtime may return any number
 	}
 	p.due = append(p.due, s)
 }

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"math"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -25,7 +27,7 @@ func decideSandbox(pod *v1.Pod, status *runtime.PodStatus) sandboxDecision {
 		if s := &status.Sandboxes[i]; s.State == runtime.SandboxReady {
 			ready++
 		}
-		next = max(next, status.Sandboxes[i].Attempt+1)
+		next = max(next, min(status.Sandboxes[i].Attempt, math.MaxUint32-1)+1) // the runtime may return any number
 	}
 	newest, onHost := &status.Sandboxes[0], runtime.HasHostNetwork(pod)
 	if newest.State != runtime.SandboxReady || ready > 1 || otherNamespaces(pod, newest) ||

@@ -33,6 +33,12 @@ func TestSandbox(t *testing.T) {
 			want:   "kill pod; sandbox 1; start m#1",
 		},
 		{
+			name:   "sandbox with the greatest number", // it is from the runtime
+			pod:    "Always; main m",
+			status: "sandbox 4294967295 dead; m#2147483647 exited",
+			want:   "kill pod; sandbox 4294967295; start m#2147483647",
+		},
+		{
 			name:   "sandbox died before anything was started",
 			pod:    "Never; main m",
 			status: "sandbox 0 dead",

@@ -124,7 +124,7 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 	read(AnnotationRestartCount, func(s string) error {
 		n, err := strconv.ParseInt(s, 10, 32)
 		if err == nil {
-			r.RestartCount = int32(n)
+			r.RestartCount = int32(max(n, 0))
 		}
 		return err
 	})
