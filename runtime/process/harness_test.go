@@ -231,7 +231,7 @@ func (n *node) state(id string) supervise.State {
 // nothingLeft asserts that no process of the container is left.
 func (n *node) nothingLeft(id string, st supervise.State) {
 	n.t.Helper()
-	require.Empty(n.t, supervise.Orphans(supervise.Mark(id), st.Command), "processes of container %s", id)
+	require.Empty(n.t, supervise.Orphans(supervise.NewEnvirons(), supervise.Mark(id), st.Command), "processes of container %s", id)
 	eventually(n.t, func() bool { return !st.Supervisor.Alive() }, "the supervisor of container %s stays", id)
 }
 

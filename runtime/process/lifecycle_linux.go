@@ -243,7 +243,7 @@ func reasonOf(e *supervise.Exit) (reason, message string) {
 // first, or the time comes and a process is left; the zero time never comes.
 func (s *Server) unsupervised(c *container, p supervise.State, until time.Time) (_ supervise.Exit, done bool) {
 	s.opts.Logger.Info("The supervisor of a container was killed; the processes of the container are killed too", "container", c.rec.Title)
-	hunt := supervise.NewHunt(c.mark, p.Command, c.rec.Cgroup)
+	hunt := supervise.NewHunt(s.environs, c.mark, p.Command, c.rec.Cgroup)
 	for tries := 1; !hunt.Pass(); tries++ {
 		pause := lookAgain
 		if tries > huntTries { // a process does not end

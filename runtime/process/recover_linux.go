@@ -160,7 +160,7 @@ const abandonTries = 100
 func (s *Server) abandon(id, path string, why error) {
 	var st supervise.State
 	_ = supervise.ReadFile(filepath.Join(path, supervise.StateFile), &st)
-	hunt := supervise.NewHunt(supervise.Mark(id), st.Command, st.Cgroup)
+	hunt := supervise.NewHunt(s.environs, supervise.Mark(id), st.Command, st.Cgroup)
 	defer hunt.End()
 	for tries := 1; ; tries++ {
 		// A supervisor ends when no process of its tree is left.
@@ -261,7 +261,7 @@ func (s *Server) adoptEnded(c *container, lock *os.File, state supervise.State, 
 		return
 	case !errors.Is(err, fs.ErrNotExist):
 		s.discard(exitPath, err)
-	case errors.Is(stateErr, fs.ErrNotExist) && (rebooted || len(supervise.Orphans(c.mark, supervise.Process{})) == 0):
+	case errors.Is(stateErr, fs.ErrNotExist) && (rebooted || len(supervise.Orphans(s.environs, c.mark, supervise.Process{})) == 0):
 		return // created, and never started
 	}
 	if stateErr != nil && !errors.Is(stateErr, fs.ErrNotExist) {

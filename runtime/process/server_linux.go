@@ -40,6 +40,7 @@ type Server struct {
 	boot    string
 	// startPatience and huntPatience are the constants of these names, except in tests.
 	startPatience, huntPatience time.Duration
+	environs                    *supervise.Environs
 	// huntUntil is when recover does not wait for processes any more.
 	huntUntil time.Time
 
@@ -87,6 +88,7 @@ func New(opts Options) (*Server, error) {
 		opts:          opts,
 		startPatience: startPatience,
 		huntPatience:  huntPatience,
+		environs:      supervise.NewEnvirons(),
 		syncing:       make(chan struct{}, maxSyncs),
 		sandboxesDir:  dirSync{path: filepath.Join(opts.Dir, "sandboxes")},
 		containersDir: dirSync{path: filepath.Join(opts.Dir, "containers")},

@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,8 +18,8 @@ import (
 // Orphans returns the processes of a container without a living supervisor: those in the
 // session of its command, those with its mark (see [Mark]), and the descendants of both. A
 // process that is forked in between may be missing.
-func Orphans(mark string, command Process) []Process {
-	return slices.Collect(maps.Keys(look(mark, command, func(Process, int) {}).found))
+func Orphans(environs *Environs, mark string, command Process) []Process {
+	return slices.Collect(maps.Keys(look(environs, mark, command, func(Process, int) {}).found))
 }
 
 // Hunt kills the processes of a container whose supervisor has ended. They have no common
@@ -26,11 +28,12 @@ func Orphans(mark string, command Process) []Process {
 // together with its process group, which the kernel does in one step. It kills the process
 // after another whole pass, which has found its children by their parent.
 type Hunt struct {
-	mark    string
-	command Process
-	cgroup  Cgroup
-	before  sight // of the last pass
-	quiet   int   // passes since a process was found
+	environs *Environs
+	mark     string
+	command  Process
+	cgroup   Cgroup
+	before   sight // of the last pass
+	quiet    int   // passes since a process was found
 }
 
 // sight is the result of a pass over all processes.
@@ -52,8 +55,8 @@ type sight struct {
 const huntQuiet = 10
 
 // NewHunt returns a hunt for the processes of a container. For mark, see [Mark].
-func NewHunt(mark string, command Process, cgroup Cgroup) *Hunt {
-	return &Hunt{mark: mark, command: command, cgroup: cgroup}
+func NewHunt(environs *Environs, mark string, command Process, cgroup Cgroup) *Hunt {
+	return &Hunt{environs: environs, mark: mark, command: command, cgroup: cgroup}
 }
 
 // Pass makes a pass over all processes. It reports whether no process of the container is
@@ -61,7 +64,7 @@ func NewHunt(mark string, command Process, cgroup Cgroup) *Hunt {
 // caller calls it again, after a pause in which killed processes end.
 func (h *Hunt) Pass() (done bool) {
 	left := h.cgroup.Kill()
-	now := look(h.mark, h.command, func(p Process, group int) { send(p, group, unix.SIGSTOP) })
+	now := look(h.environs, h.mark, h.command, func(p Process, group int) { send(p, group, unix.SIGSTOP) })
 	for p, group := range now.found {
 		if _, held := h.before.found[p]; held {
 			send(p, group, unix.SIGKILL)
@@ -102,7 +105,7 @@ func (h *Hunt) End() {
 // does so at once, since a process may have ended a millisecond later, but for descendants
 // only at the end. It leaves out this process, and processes that it may not signal, such as
 // one that has become root if this process is not: these cannot be killed.
-func look(variable string, command Process, seen func(p Process, group int)) sight {
+func look(environs *Environs, variable string, command Process, seen func(p Process, group int)) sight {
 	now := sight{found: map[Process]int{}, unclear: map[Process]bool{}}
 	mark := []byte("\x00" + variable + "\x00")
 	boot := BootID()
@@ -148,7 +151,7 @@ func look(variable string, command Process, seen func(p Process, group int)) sig
 			add(st)
 			return
 		}
-		env, err := readStart("/proc/"+strconv.Itoa(pid)+"/environ", maxEnviron)
+		env, err := environs.read(p)
 		switch {
 		case errors.Is(err, fs.ErrPermission): // of another user
 		case err != nil:
@@ -169,6 +172,77 @@ func look(variable string, command Process, seen func(p Process, group int)) sig
 		}
 	}
 	return now
+}
+
+// Environs reads the environments of processes, for all hunts of a server. It is safe for
+// concurrent use.
+//
+// An environment is in the memory of its process. A user can have that come from a file system
+// that this user serves (FUSE), so that a read does not return for any time. Then the process
+// counts as one that cannot be read.
+type Environs struct {
+	readFile func(path string) ([]byte, error)
+	patience time.Duration
+
+	mu sync.Mutex
+	// stuck are the processes that have not been read after patience. Each holds a thread until
+	// it has been.
+	stuck map[Process]bool
+}
+
+const (
+	// environPatience is the time that the read of an environment may take.
+	environPatience = 200 * time.Millisecond
+	// maxStuck is the number of reads that may not have returned. As long as there are as many,
+	// no environment is read.
+	maxStuck = 32
+)
+
+// NewEnvirons returns a reader of environments.
+func NewEnvirons() *Environs {
+	return &Environs{
+		readFile: func(path string) ([]byte, error) { return readStart(path, maxEnviron) },
+		patience: environPatience, stuck: map[Process]bool{},
+	}
+}
+
+var errStuck = errors.New("the memory of the process cannot be read")
+
+// read returns the environment of a process.
+func (e *Environs) read(p Process) (env []byte, err error) {
+	e.mu.Lock()
+	give := e.stuck[p] || len(e.stuck) >= maxStuck
+	e.mu.Unlock()
+	if give {
+		return nil, errStuck
+	}
+	done := make(chan struct{})
+	go func() {
+		read, readErr := e.readFile("/proc/" + strconv.Itoa(p.PID) + "/environ")
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if !e.stuck[p] { // else nobody waits
+			env, err = read, readErr
+		}
+		delete(e.stuck, p)
+		close(done)
+	}()
+	t := time.NewTimer(e.patience)
+	defer t.Stop()
+	select {
+	case <-done:
+		return env, err
+	case <-t.C:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-done:
+		return env, err
+	default:
+		e.stuck[p] = true
+		return nil, errStuck
+	}
 }
 
 // maxEnviron is the number of bytes that are read of an environment. A program has up to 6 MiB

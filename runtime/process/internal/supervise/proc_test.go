@@ -3,11 +3,15 @@
 package supervise
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -129,4 +133,55 @@ func TestLookPath(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrPermission)
 	_, err = lookPath("none", nil, "/")
 	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A user can have the memory of a process come from a file system that does not answer. The
+// processes of others are found all the same.
+func TestEnvironmentThatCannotBeRead(t *testing.T) {
+	e := NewEnvirons()
+	e.patience = 2 * time.Second // of the others, each is read sooner
+	read, answer := e.readFile, make(chan struct{})
+	var reads sync.WaitGroup
+	silent := exec.Command("sleep", "1000")
+	require.NoError(t, silent.Start())
+	found := exec.Command("sleep", "1000")
+	found.Env = []string{Mark("x")}
+	require.NoError(t, found.Start())
+	defer func() {
+		for _, cmd := range []*exec.Cmd{silent, found} {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}()
+	var asked atomic.Int64
+	e.readFile = func(path string) ([]byte, error) {
+		if path == fmt.Sprintf("/proc/%d/environ", silent.Process.Pid) {
+			asked.Add(1)
+			reads.Add(1)
+			defer reads.Done()
+			<-answer
+		}
+		return read(path)
+	}
+	pids := func() (pids []int) {
+		for _, p := range Orphans(e, Mark("x"), Process{}) {
+			pids = append(pids, p.PID)
+		}
+		return pids
+	}
+	for range 3 {
+		require.Equal(t, []int{found.Process.Pid}, pids())
+	}
+	require.EqualValues(t, 1, asked.Load(), "it holds a thread")
+	close(answer)
+	reads.Wait()
+	p, err := ProcessOf(silent.Process.Pid)
+	require.NoError(t, err)
+	for i := range maxStuck {
+		e.mu.Lock()
+		e.stuck[Process{PID: -i}] = true
+		e.mu.Unlock()
+	}
+	_, err = e.read(p)
+	require.ErrorIs(t, err, errStuck, "threads are bounded")
 }
