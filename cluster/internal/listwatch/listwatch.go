@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -39,7 +40,12 @@ const (
 	defaultMaxBackoff = 30 * time.Second
 	// steady is how long a watch lasts that counts as a success.
 	steady = 10 * time.Second
+	// maxObjects is the maximum number of objects of a list, and maxPages that of its pages.
+	maxObjects = 100_000
+	maxPages   = 1000
 )
+
+var errTooMany = fmt.Errorf("the list has more than %d objects or %d pages", maxObjects, maxPages)
 
 // Resource is what is listed and watched.
 type Resource struct {
@@ -86,6 +92,64 @@ func (r *retry) wait(ctx context.Context) error {
 	return outage.Wait(ctx, delay+rand.N(delay/2), r.ended)
 }
 
+// shortWatches waits between watches that end soon. The reflector opens one again at once if it had
+// an event. It is for one goroutine.
+type shortWatches struct {
+	backoff backoff.Exponential
+	opened  time.Time // the latest watch
+	inRow   int       // watches in a row that have ended soon
+}
+
+// wait is called before a watch is opened. The first watch that ends soon is free: a server that is
+// restarted ends all watches.
+func (s *shortWatches) wait(ctx context.Context) error {
+	if s.opened.IsZero() || time.Since(s.opened) > steady {
+		s.inRow = 0
+		return nil
+	}
+	s.inRow++
+	delay := s.backoff.After(s.inRow - 1)
+	if delay > 0 {
+		delay += rand.N(delay / 2)
+	}
+	return outage.Wait(ctx, delay, nil)
+}
+
+// pages counts the pages of a list and their objects: client-go collects them in memory.
+type pages struct{ pages, objects int }
+
+func (p *pages) tooMany(first bool, objects int) bool {
+	if first {
+		*p = pages{}
+	}
+	p.pages++
+	p.objects += objects
+	return p.pages > maxPages || p.objects > maxObjects
+}
+
+// initialEvents ends a watch with too many initial events, which client-go collects in memory. It is
+// a cache.TransformingStore, whose transformer is called with each of these.
+type initialEvents struct {
+	cache.ReflectorStore
+	failed func(err error)
+	watch  watch.Interface
+	n      int
+}
+
+// begin is called with each watch.
+func (i *initialEvents) begin(w watch.Interface) { i.watch, i.n = w, 0 }
+
+// Transformer implements cache.TransformingStore.
+func (i *initialEvents) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) {
+		if i.n++; i.n == maxObjects+1 {
+			i.failed(errTooMany)
+			i.watch.Stop() // client-go would log an error, to loggers that are global
+		}
+		return object, nil
+	}
+}
+
 // Run keeps the store up to date until ctx ends. Then it waits for all that it has started.
 func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 	var lists joiner
@@ -107,6 +171,9 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 		retries.backoff.Max = defaultMaxBackoff
 	}
 	var opened time.Time // the latest watch with initial events
+	watches := &shortWatches{backoff: retries.backoff}
+	var pages pages
+	initial := &initialEvents{ReflectorStore: store, failed: result}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
 			// The reflector lists in a goroutine that it does not wait for, without its context.
@@ -118,6 +185,9 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			defer cancel()
 			opts.FieldSelector = r.FieldSelector
 			list, err := r.List(limited, opts)
+			if err == nil && pages.tooMany(opts.Continue == "", apimeta.LenList(list)) {
+				err = errTooMany
+			}
 			result(err)
 			return list, err
 		},
@@ -128,6 +198,8 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 					return nil, err
 				}
 				opened = time.Now()
+			} else if err := watches.wait(ctx); err != nil {
+				return nil, err
 			}
 			w, err := openWatch(ctx, opts, r.Watch)
 			// The reflector would go on with this watch after a sleep that no signal ends.
@@ -148,10 +220,14 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 				// back-off that does not.
 				err = errors.New(err.Error())
 			}
+			if err == nil {
+				watches.opened = time.Now()
+				initial.begin(w)
+			}
 			return w, err
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, store, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, initial, cache.ReflectorOptions{
 		Name: r.Name, Logger: &silent,
 		// For errors within a watch; the others never get to its back-off.
 		Backoff: &wait.Backoff{Duration: retries.backoff.Min, Factor: 2, Jitter: 0.5, Steps: 20, Cap: retries.backoff.Max},

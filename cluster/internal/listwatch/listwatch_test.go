@@ -3,8 +3,12 @@ package listwatch
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +18,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 )
 
@@ -36,13 +43,13 @@ func run(t *testing.T, before func(*apitest.Request) (*http.Response, error), te
 		r := &rig{Server: apitest.New(), store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 		r.Create(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: v1.PodSpec{NodeName: "node"}})
 		r.Before(before)
-		client := r.Client()
+		client := r.client()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			Run(ctx, Resource{
-				Name: "pods", Client: client, Type: &v1.Pod{}, FieldSelector: "spec.nodeName=node", MaxBackoff: 8 * time.Second,
+				Name: "pods", Client: client, Type: &v1.Pod{}, FieldSelector: "spec.nodeName=node", MaxBackoff: 8 * time.Second, Probe: true,
 				API: Of(client.CoreV1().Pods("")),
 				Failed: func(err error, first bool) {
 					r.mu.Lock()
@@ -60,6 +67,16 @@ func run(t *testing.T, before func(*apitest.Request) (*http.Response, error), te
 		<-done
 		assert.Zero(t, time.Since(began), "it ends at once")
 	})
+}
+
+// client returns a client with the signal of package outage.
+func (r *rig) client() kubernetes.Interface {
+	signal := &outage.Signal{}
+	client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: "http://apitest", QPS: -1}, &http.Client{Transport: signal.Transport(r.Server)})
+	if err != nil {
+		panic(err)
+	}
+	return signal.Client(client)
 }
 
 func (r *rig) failures() int {
@@ -144,6 +161,111 @@ func TestServerHangs(t *testing.T) {
 		assert.InDelta(t, 4, r.failures(), 2)
 		r.Before(nil)
 		time.Sleep(3 * time.Minute)
+		assert.Equal(t, 1, r.pods())
+	})
+}
+
+// crowd is a number of requests that no rig needs in its time. Then they hang: a loop without a pause
+// would stop the virtual time.
+const crowd = 2000
+
+// A server that answers lists and refuses watches is asked with a back-off, also if every list
+// is the end of an outage.
+func TestListsWithoutWatches(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{http.StatusForbidden, http.StatusGone, http.StatusInternalServerError} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			t.Parallel()
+			var lists, watches atomic.Int64
+			run(t, func(req *apitest.Request) (*http.Response, error) {
+				switch {
+				case req.Verb != "watch":
+					lists.Add(1)
+					return nil, nil
+				case watches.Add(1) > crowd:
+					return apitest.Hang(req)
+				}
+				return apitest.Response(nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: int32(code)}}), nil
+			}, func(t *testing.T, r *rig) {
+				time.Sleep(10 * time.Minute)
+				assert.Equal(t, 1, r.pods())
+				assert.InDelta(t, 64, lists.Load(), 20, "one in 8 to 12 s")
+				assert.InDelta(t, 128, watches.Load(), 40)
+			})
+		})
+	}
+}
+
+// Watches that end after an event each are opened with a back-off.
+func TestWatchesThatEndSoon(t *testing.T) {
+	t.Parallel()
+	var watches atomic.Int64
+	run(t, func(req *apitest.Request) (*http.Response, error) {
+		if req.Verb != "watch" {
+			return nil, nil
+		}
+		if watches.Add(1) > crowd {
+			return apitest.Hang(req)
+		}
+		resp := apitest.Response(nil, nil)
+		resp.Body = io.NopCloser(strings.NewReader(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"200","annotations":{"k8s.io/initial-events-end":"true"}}}}`))
+		resp.ContentLength = -1
+		return resp, nil
+	}, func(t *testing.T, _ *rig) {
+		time.Sleep(10 * time.Minute)
+		assert.InDelta(t, 64, watches.Load(), 20, "one in 8 to 12 s")
+	})
+}
+
+// A list whose pages do not end is given up, and so is a watch whose initial events do not.
+func TestListsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	run(t, func(req *apitest.Request) (*http.Response, error) {
+		if req.Verb == "watch" {
+			return apitest.Response(nil, apierrors.NewBadRequest("no")), nil
+		}
+		if requests.Add(1) > 100*crowd {
+			return apitest.Hang(req)
+		}
+		return apitest.Response(&v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1", Continue: "more"}}, nil), nil
+	}, func(t *testing.T, r *rig) {
+		time.Sleep(time.Minute)
+		assert.Positive(t, r.failures())
+		assert.LessOrEqual(t, requests.Load(), int64(20*(maxPages+1)))
+		r.Before(nil)
+		time.Sleep(20 * time.Second)
+		assert.Equal(t, 1, r.pods())
+	})
+}
+
+func TestInitialEventsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	var events atomic.Int64
+	run(t, func(req *apitest.Request) (*http.Response, error) {
+		if req.Verb != "watch" {
+			return nil, nil
+		}
+		resp := apitest.Response(nil, nil)
+		from, to := io.Pipe()
+		go func() { // ends when the watch does
+			for {
+				if _, err := fmt.Fprintf(to, `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p%d"}}}`, events.Add(1)); err != nil {
+					return
+				}
+			}
+		}()
+		resp.Body, resp.ContentLength = from, -1
+		return resp, nil
+	}, func(t *testing.T, r *rig) {
+		for events.Load() < maxObjects {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(100 * time.Millisecond)
+		assert.Positive(t, r.failures())
+		assert.Less(t, events.Load(), int64(maxObjects+10_000))
+		r.Before(nil)
+		time.Sleep(5 * time.Second)
 		assert.Equal(t, 1, r.pods())
 	})
 }

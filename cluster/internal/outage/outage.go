@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,17 +19,37 @@ import (
 // enough to notice the end of an outage.
 const maxFailing = 256
 
-// Signal is sent when a request succeeds after one with the same method and path has failed. A
-// request that always fails, for example because it is forbidden, neither sends the signal nor
-// prevents it. The zero value is ready. The methods are safe for concurrent use.
+// The signal is sent at most burst times at once, and else once in a period: a server that refuses every
+// other request would end all back-offs for ever.
+const (
+	burst  = 3
+	period = time.Minute
+)
+
+// Signal is sent when a request succeeds after one with the same method and path has failed; a
+// list and a watch are different requests. A request that always fails, for example because it is
+// forbidden, neither sends the signal nor prevents it. A signal that comes too soon after others is
+// delayed, by a minute at most. The zero value is ready. The methods are safe for concurrent use.
 type Signal struct {
 	mu      sync.Mutex
 	failing map[request]struct{}
 	// ended is closed by the next signal; nil if Ended was not called since the last one.
 	ended chan struct{}
+	// credit is the time at which all signals of a burst may be sent again.
+	credit time.Time
+	// delayed is set while a timer runs that sends the signal.
+	delayed bool
 }
 
-type request struct{ method, path string }
+type request struct {
+	method, path string
+	watch        bool
+}
+
+func requestOf(r *http.Request) request {
+	watch, _ := strconv.ParseBool(r.URL.Query().Get("watch"))
+	return request{r.Method, r.URL.Path, watch}
+}
 
 // Ended returns a channel that is closed by the next signal.
 func (s *Signal) Ended() <-chan struct{} {
@@ -51,7 +72,7 @@ type transport struct {
 // RoundTrip implements [http.RoundTripper].
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTripper.RoundTrip(r)
-	switch key := (request{r.Method, r.URL.Path}); {
+	switch key := requestOf(r); {
 	case err == nil && !isFailure(resp.StatusCode):
 		t.signal.succeeded(key)
 	case context.Cause(r.Context()) != context.Canceled: // not given up by the client
@@ -83,10 +104,30 @@ func (s *Signal) succeeded(key request) {
 		return
 	}
 	delete(s.failing, key)
-	if s.ended != nil {
-		close(s.ended)
-		s.ended = nil
+	s.send(time.Now())
+}
+
+// send sends the signal, now or when it may be sent. mu is held.
+func (s *Signal) send(now time.Time) {
+	if s.ended == nil || s.delayed {
+		return
 	}
+	if wait := s.credit.Add(-(burst - 1) * period).Sub(now); wait > 0 {
+		s.delayed = true
+		time.AfterFunc(wait, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.delayed = false
+			s.send(time.Now())
+		})
+		return
+	}
+	if s.credit.Before(now) {
+		s.credit = now
+	}
+	s.credit = s.credit.Add(period)
+	close(s.ended)
+	s.ended = nil
 }
 
 // Client returns the client, with the signal for [Ended]. The client must use a transport of

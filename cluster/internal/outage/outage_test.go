@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -54,6 +55,7 @@ func TestSignal(t *testing.T) {
 		}
 	}
 	for _, bad := range []answer{0, 401, 403, 409, 410, 422, 429, 500, 503} {
+		s.credit = time.Time{}
 		assert.False(t, signals(func() { ask(t.Context(), bad, "PUT", "/lease") }), "%d", bad)
 		assert.False(t, signals(func() { ask(t.Context(), bad, "PUT", "/lease") }), "%d again", bad)
 		assert.False(t, signals(func() { ask(t.Context(), 200, "GET", "/lease") }), "another request")
@@ -64,11 +66,82 @@ func TestSignal(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.False(t, signals(func() { ask(canceled, 0, "GET", "/watch"); ask(t.Context(), 200, "GET", "/watch") }), "given up by the client")
+	s.credit = time.Time{}
 	for i := range 10 * maxFailing {
 		ask(t.Context(), 500, "GET", fmt.Sprint("/", i))
 	}
 	assert.LessOrEqual(t, len(s.failing), maxFailing)
 	assert.True(t, signals(func() { ask(t.Context(), 200, "GET", fmt.Sprint("/", 10*maxFailing-1)) }))
+}
+
+// A list that succeeds says nothing about a watch that fails.
+func TestListsAndWatches(t *testing.T) {
+	t.Parallel()
+	var (
+		s    Signal
+		code answer
+		rt   = s.Transport(&code)
+	)
+	ended := s.Ended()
+	for range 2 {
+		for query, to := range map[string]answer{"": 200, "?watch=true": 403, "?watch=1": 500} {
+			code = to
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api/pods"+query, http.NoBody)
+			require.NoError(t, err)
+			resp, err := rt.RoundTrip(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+	}
+	select {
+	case <-ended:
+		t.Error("sent")
+	default:
+	}
+}
+
+// A server that refuses every other request does not end back-offs again and again; but the end of
+// each outage is noticed, after a while.
+func TestSignalsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s Signal
+		flap := func() {
+			s.failed(request{method: "GET", path: "/"})
+			s.succeeded(request{method: "GET", path: "/"})
+		}
+		sent := 0
+		ended := s.Ended()
+		count := func() {
+			synctest.Wait()
+			select {
+			case <-ended:
+				sent++
+				ended = s.Ended()
+			default:
+			}
+		}
+		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(100 * time.Millisecond) {
+			flap()
+			count()
+		}
+		assert.InDelta(t, 60+burst, sent, 2)
+
+		time.Sleep(burst * period)
+		count()
+		sent = 0
+		for range burst {
+			flap()
+			count()
+		}
+		assert.Equal(t, burst, sent, "after a calm time they are sent at once")
+		flap()
+		count()
+		assert.Equal(t, burst, sent)
+		time.Sleep(period)
+		count()
+		assert.Equal(t, burst+1, sent, "none is lost")
+	})
 }
 
 func TestAnswered(t *testing.T) {
@@ -97,8 +170,8 @@ func TestClient(t *testing.T) {
 	assert.True(t, watchlist.DoesClientNotSupportWatchListSemantics(client), "a fake client")
 	assert.False(t, watchlist.DoesClientNotSupportWatchListSemantics(s.Client(&kubernetes.Clientset{})))
 	ended := Ended(client)
-	s.failed(request{"GET", "/"})
-	s.succeeded(request{"GET", "/"})
+	s.failed(request{method: "GET", path: "/"})
+	s.succeeded(request{method: "GET", path: "/"})
 	require.NoError(t, Wait(t.Context(), time.Hour, ended))
 	require.NoError(t, Wait(t.Context(), time.Millisecond, s.Ended()))
 	ctx, cancel := context.WithCancel(t.Context())
