@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/bounded"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 )
 
@@ -74,6 +75,7 @@ func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 		{&c.events, "Events", b.Events.or(Budget{50, 100})},
 	} {
 		limited := rest.CopyConfig(config)
+		limited.Wrap(bounded.Transport)
 		limited.Wrap(signal.Transport)
 		limited.QPS, limited.Burst = one.budget.QPS, one.budget.Burst
 		client, err := kubernetes.NewForConfig(limited)

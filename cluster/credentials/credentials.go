@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/certificate"
 	"k8s.io/client-go/util/connrotation"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/bounded"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -80,6 +81,11 @@ func Load(nodeName string, opts Options) (*Client, error) {
 	c.announce = sync.OnceFunc(func() { close(c.available) })
 	if err := c.load(); err != nil {
 		return nil, err
+	}
+	for _, config := range []*rest.Config{c.config, c.bootstrap} {
+		if config != nil {
+			config.Wrap(bounded.Transport)
+		}
 	}
 	if c.bootstrap == nil || len(c.valid().Certificate) > 0 {
 		c.announce()
