@@ -27,9 +27,12 @@ import (
 )
 
 const (
-	callTimeout  = 30 * time.Second
-	signTimeout  = 15 * time.Minute // client-go: certificateWaitTimeout
-	lookPeriod   = 10 * time.Second // between two looks at the template
+	callTimeout = 30 * time.Second
+	signTimeout = 15 * time.Minute // client-go: certificateWaitTimeout
+	lookPeriod  = 10 * time.Second // between two looks at the template
+	// minPause is the least time between a certificate and the request for the next one, whatever its
+	// lifetime is: each has a file of its own, and closes all connections.
+	minPause     = 30 * time.Second
 	firstBackoff = time.Second
 	maxBackoff   = time.Minute
 )
@@ -72,6 +75,8 @@ type requester struct {
 	// due is the time at which the certificate dueFor is to be replaced.
 	due    time.Time
 	dueFor *tls.Certificate
+	// issued is the time of the last certificate that was signed.
+	issued time.Time
 }
 
 // run requests certificates until ctx ends.
@@ -83,7 +88,7 @@ func (r *requester) run(ctx context.Context) {
 			if wait = r.untilDue(time.Now()); wait > 0 && r.once {
 				return
 			}
-			wait = min(wait, lookPeriod)
+			wait = max(min(wait, lookPeriod), minPause-time.Since(r.issued))
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -214,7 +219,7 @@ func (r *requester) request(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("storing the certificate: %w", err)
 	}
-	r.asked = template
+	r.asked, r.issued = template, time.Now()
 	r.use(cert)
 	return nil
 }

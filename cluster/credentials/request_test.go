@@ -99,6 +99,34 @@ func TestRequestBackoff(t *testing.T) {
 	})
 }
 
+// signedBy returns a requester whose requests are signed at once, and their number.
+func signedBy(t *testing.T, signer *apiServer, dir string, requested func(n int)) (r *requester, m *kept) {
+	requests := 0
+	var latest certificatesv1.CertificateSigningRequest
+	api := clientfake.NewClientset()
+	api.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		csr := a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
+		requests++
+		requested(requests)
+		csr.Name, csr.UID = fmt.Sprintf("csr-%d", requests), types.UID(fmt.Sprintf("csr-%d", requests))
+		signer.sign(csr)
+		latest = *csr
+		return true, csr, nil
+	})
+	api.PrependReactor("list", "certificatesigningrequests", func(clienttesting.Action) (bool, kruntime.Object, error) {
+		return true, &certificatesv1.CertificateSigningRequestList{Items: []certificatesv1.CertificateSigningRequest{latest}}, nil
+	})
+	files, err := certificate.NewFileStoreWithLogger(logr.Discard(), "n", dir, dir, "", "")
+	require.NoError(t, err)
+	var current *tls.Certificate
+	m = &kept{}
+	return &requester{metrics: m,
+		signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
+		store: files, current: func() *tls.Certificate { return current }, template: func() *x509.CertificateRequest { return templateOf() },
+		client: func(context.Context) (kubernetes.Interface, error) { return api, nil }, use: func(c *tls.Certificate) { current = c },
+	}, m
+}
+
 // A certificate that is to be replaced when it arrives, because the clock of the node is ahead
 // of that of the signer, is replaced with back-off.
 func TestRequestOfWhatIsDueAtOnce(t *testing.T) {
@@ -106,38 +134,47 @@ func TestRequestOfWhatIsDueAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				signer := &apiServer{ca: newAuthority(t), life: life}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				requests := 0
-				var latest certificatesv1.CertificateSigningRequest
-				api := clientfake.NewClientset()
-				api.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-					csr := a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
-					if requests++; requests == 100 {
+				r, m := signedBy(t, &apiServer{ca: newAuthority(t), life: life}, dir, func(n int) {
+					if requests = n; n == 100 {
 						cancel()
 					}
-					csr.Name, csr.UID = fmt.Sprintf("csr-%d", requests), types.UID(fmt.Sprintf("csr-%d", requests))
-					signer.sign(csr)
-					latest = *csr
-					return true, csr, nil
 				})
-				api.PrependReactor("list", "certificatesigningrequests", func(clienttesting.Action) (bool, kruntime.Object, error) {
-					return true, &certificatesv1.CertificateSigningRequestList{Items: []certificatesv1.CertificateSigningRequest{latest}}, nil
-				})
-				files, err := certificate.NewFileStoreWithLogger(logr.Discard(), "n", dir, dir, "", "")
-				require.NoError(t, err)
-				var current *tls.Certificate
-				m := &kept{}
-				r := &requester{metrics: m,
-					signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
-					store: files, current: func() *tls.Certificate { return current }, template: func() *x509.CertificateRequest { return templateOf() },
-					client: func(context.Context) (kubernetes.Interface, error) { return api, nil }, use: func(c *tls.Certificate) { current = c },
-				}
 				r.run(ctx)
 				assert.Positive(t, requests)
 				assert.LessOrEqual(t, requests, 6)
 				assert.Zero(t, m.failed, "it is signed")
+			})
+		})
+	}
+}
+
+// Certificates whose lifetime is short, or that are for addresses that change all the time, do not follow
+// each other without a pause: each has a file, and closes all connections.
+func TestCertificatesHaveAPause(t *testing.T) {
+	for name, test := range map[string]struct {
+		life      time.Duration
+		addresses int64
+	}{"a short life": {5 * time.Second, 1}, "addresses that change": {time.Hour, 200}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				requests := 0
+				r, _ := signedBy(t, &apiServer{ca: newAuthority(t), life: test.life, fresh: true}, dir, func(n int) {
+					if requests = n; n == 1000 {
+						cancel()
+					}
+				})
+				r.template = func() *x509.CertificateRequest {
+					return templateOf(fmt.Sprintf("192.0.2.%d", time.Now().Unix()%test.addresses))
+				}
+				r.run(ctx)
+				assert.Greater(t, requests, 5)
+				assert.LessOrEqual(t, requests, 21, "one in 30 s")
 			})
 		})
 	}

@@ -86,6 +86,8 @@ type apiServer struct {
 	ca   *authority
 	dir  string
 	life time.Duration // of certificates
+	// fresh means that they begin to be valid when they are signed, and not a minute before.
+	fresh bool
 
 	mu       sync.Mutex
 	requests map[string]*certificatesv1.CertificateSigningRequest
@@ -191,7 +193,11 @@ func (s *apiServer) sign(csr *certificatesv1.CertificateSigningRequest) {
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	require.NoError(s.ca.t, err)
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue}}
-	csr.Status.Certificate = s.ca.sign(request.Subject, request.IPAddresses, request.DNSNames, request.PublicKey, time.Now().Add(-time.Minute), s.life+time.Minute)
+	before := time.Minute
+	if s.fresh {
+		before = 0
+	}
+	csr.Status.Certificate = s.ca.sign(request.Subject, request.IPAddresses, request.DNSNames, request.PublicKey, time.Now().Add(-before), s.life+before)
 }
 
 func reply(w http.ResponseWriter, object any) {
