@@ -88,22 +88,33 @@ func (s *Services) Run(ctx context.Context) error {
 }
 
 // Env returns the variables of services for the containers of a pod. The error wraps
-// [ErrNotRead], or is the cause of ctx's end. For a static pod there is none.
+// [ErrNotRead], which that of a static pod never does, or [runtime.ErrTooLong] if no process can have
+// so many variables, or is the cause of ctx's end.
 func (s *Services) Env(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error) {
 	var seen []service
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	find := func(all map[string]service) { seen = ofPod(all, pod.Namespace, links) }
 	if runtime.IsStatic(pod) {
 		_ = s.table.ReadNow(find) // as in kubelet, without those that are not known
-		return variables(seen), nil
+		return bounded(pod, seen)
 	}
 	err := s.table.Read(ctx.Done(), string(pod.UID), find)
 	switch {
 	case err == nil:
-		return variables(seen), nil
+		return bounded(pod, seen)
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	default:
 		return nil, fmt.Errorf("%w: %w", ErrNotRead, err)
 	}
+}
+
+// bounded returns the variables of the services, or an error if no process can have so many.
+func bounded(pod *v1.Pod, seen []service) ([]v1.EnvVar, error) {
+	env, fit := variables(seen, runtime.MaxArguments)
+	if !fit {
+		return nil, fmt.Errorf("environment variables of the services in namespace %s: %w: no process can have more than %d bytes of variables; set enableServiceLinks of the pod to false",
+			pod.Namespace, runtime.ErrTooLong, runtime.MaxArguments)
+	}
+	return env, nil
 }

@@ -3,6 +3,8 @@ package services_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -258,4 +260,35 @@ func TestNew(t *testing.T) {
 	t.Parallel()
 	_, err := services.New(nil, services.Options{})
 	require.EqualError(t, err, "services: the client is nil")
+}
+
+// The variables of services of a user's own do not fill the memory: one service may have 65,535 ports.
+func TestTooManyVariables(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(w *world) {
+		for i := range 20 {
+			s := makeService("shop", fmt.Sprint("web-", i), "10.0.0.3")
+			s.Spec.Ports = nil
+			for port := range int32(65_535) {
+				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Port: port + 1})
+			}
+			w.create(s)
+		}
+		_, err := w.Env(w.t.Context(), makePod("other", true))
+		require.NoError(t, err)
+		static := makePod("shop", true)
+		static.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+		for _, pod := range []*v1.Pod{makePod("shop", true), static} {
+			var before, after goruntime.MemStats
+			goruntime.ReadMemStats(&before)
+			env, err := w.Env(w.t.Context(), pod)
+			goruntime.ReadMemStats(&after)
+			require.ErrorIs(t, err, runtime.ErrTooLong)
+			require.ErrorContains(t, err, "services in namespace shop")
+			assert.Empty(t, env)
+			assert.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(200), "MiB")
+		}
+		_, err = w.Env(w.t.Context(), makePod("shop", false))
+		require.NoError(t, err)
+	})
 }

@@ -3,6 +3,7 @@ package services
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -47,22 +48,41 @@ func Variables(services ...*v1.Service) []v1.EnvVar {
 			reduced = append(reduced, r)
 		}
 	}
-	return variables(reduced)
-}
-
-func variables(services []service) []v1.EnvVar {
-	services = slices.Clone(services)
-	slices.SortFunc(services, func(a, b service) int { return cmp.Compare(a.Name, b.Name) })
-	var env []v1.EnvVar
-	for _, s := range services {
-		env = s.append(env)
-	}
+	env, _ := variables(reduced, math.MaxInt)
 	return env
 }
 
-// append appends the variables of one service.
-func (s service) append(env []v1.EnvVar) []v1.EnvVar {
-	set := func(name, value string) { env = append(env, v1.EnvVar{Name: name, Value: value}) }
+// variables returns the variables of the services, and false if they have more bytes than the limit.
+func variables(services []service, limit int) (_ []v1.EnvVar, fit bool) {
+	services = slices.Clone(services)
+	slices.SortFunc(services, func(a, b service) int { return cmp.Compare(a.Name, b.Name) })
+	env := environment{left: limit}
+	for _, s := range services {
+		env.add(s)
+	}
+	return env.all, env.left >= 0
+}
+
+// environment collects variables. What exceeds the limit is left out: a service may have 65,535
+// ports, each of which has five variables.
+type environment struct {
+	all []v1.EnvVar
+	// left is how many bytes there may be more, negative if some were left out.
+	left int
+}
+
+func (e *environment) set(name, value string) {
+	if e.left -= len(name) + len(value); e.left >= 0 {
+		e.all = append(e.all, v1.EnvVar{Name: name, Value: value})
+	}
+}
+
+// add adds the variables of one service.
+func (e *environment) add(s service) {
+	if e.left < 0 {
+		return
+	}
+	set := e.set
 	name := envName(s.Name)
 	set(name+"_SERVICE_HOST", s.IP)
 	set(name+"_SERVICE_PORT", strconv.Itoa(int(s.Ports[0].Number)))
@@ -72,6 +92,9 @@ func (s service) append(env []v1.EnvVar) []v1.EnvVar {
 		}
 	}
 	for i, p := range s.Ports {
+		if e.left < 0 {
+			return
+		}
 		number := strconv.Itoa(int(p.Number))
 		protocol := cmp.Or(p.Protocol, string(v1.ProtocolTCP))
 		url := strings.ToLower(protocol) + "://" + net.JoinHostPort(s.IP, number)
@@ -84,7 +107,6 @@ func (s service) append(env []v1.EnvVar) []v1.EnvVar {
 		set(link+"_PORT", number)
 		set(link+"_ADDR", s.IP)
 	}
-	return env
 }
 
 func envName(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
