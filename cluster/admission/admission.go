@@ -4,6 +4,7 @@ import (
 	"errors"
 	goruntime "runtime"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -28,7 +29,8 @@ type Options struct {
 	// a pod does not match the labels of the node that Node returned: the pod may have been
 	// scheduled because of a label that has not arrived here. It must return within a
 	// second or two, also while the API server is away, because no other pod is handled
-	// meanwhile. ok is false if the API server has not answered.
+	// meanwhile. ok is false if the API server has not answered. If it takes long, it is called
+	// for a tenth of the time only: then the last answer holds for some pods.
 	Refresh func() (node Node, ok bool)
 	// Evict ends a pod, so that a critical pod can run, and does not wait for its end:
 	// [kubeletkit.Agent.Evict] does that. If nil, nothing is preempted.
@@ -50,6 +52,10 @@ type Admitter struct {
 	// requests are those of the pods that were active at the last call. To compute one takes
 	// longer than all else that is done for an active pod.
 	requests map[*v1.Pod]v1.ResourceList
+
+	// fresh is the last answer of Options.Refresh, nil if there was none. It holds until refreshAt.
+	fresh     *Node
+	refreshAt time.Time
 }
 
 var _ syncloop.Admitter = (*Admitter)(nil)
@@ -77,8 +83,8 @@ func (a *Admitter) Admit(req syncloop.AdmitRequest) error {
 	defer a.forget(req.Active)
 	failures := compare(req.Pod, req.Active, node, a.request)
 	if a.opts.Refresh != nil && len(failures) > 0 && !slices.ContainsFunc(failures, func(f Failure) bool { return f.Reason != ReasonNodeAffinity }) {
-		if fresh, ok := a.opts.Refresh(); ok && fresh.Node != nil {
-			node, failures = fresh, compare(req.Pod, req.Active, fresh, a.request)
+		if fresh := a.refresh(); fresh != nil {
+			node, failures = *fresh, compare(req.Pod, req.Active, *fresh, a.request)
 		}
 	}
 	if len(failures) > 0 && (!runtime.IsCritical(req.Pod) || a.opts.Evict == nil) {
@@ -91,6 +97,32 @@ func (a *Admitter) Admit(req syncloop.AdmitRequest) error {
 		return a.preempt(req, node)
 	}
 	return nil
+}
+
+const (
+	// shortRefresh is how long a call of Options.Refresh may take without a pause after it.
+	shortRefresh = 10 * time.Millisecond
+	// refreshPause is the pause after a longer one, in multiples of its duration. Each user who may
+	// bind pods to nodes can cause any number of calls, and no pod of the node is handled during one.
+	refreshPause = 9
+)
+
+// refresh returns the node as the API server has it, nil if that is not known.
+func (a *Admitter) refresh() *Node {
+	began := time.Now()
+	if began.Before(a.refreshAt) {
+		return a.fresh
+	}
+	a.fresh = nil
+	if node, ok := a.opts.Refresh(); ok && node.Node != nil {
+		a.fresh = &node
+	}
+	now := time.Now()
+	a.refreshAt = now
+	if took := now.Sub(began); took > shortRefresh {
+		a.refreshAt = now.Add(refreshPause * took)
+	}
+	return a.fresh
 }
 
 func refusal(f Failure) error { return syncloop.Refuse(f.Reason, f.Message) }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -302,5 +304,40 @@ func BenchmarkAdmit500Active(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		require.NoError(b, a.Admit(syncloop.AdmitRequest{Pod: p, Active: active}))
+	}
+}
+
+// Whoever may bind pods to nodes can have the node object read again for each of any number of pods.
+// No other pod is handled meanwhile, so that takes a tenth of the time at most.
+func TestRefreshesHaveAShareOfTheTime(t *testing.T) {
+	for name, took := range map[string]time.Duration{"a server that does not answer": time.Second, "a budget that is used up": 100 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fresh := node()
+				fresh.Labels["disk"] = "fast"
+				blocked := time.Duration(0)
+				a, err := admission.New(admission.Options{
+					Node: func() admission.Node { return admission.Node{Node: node(), Confirmed: true} },
+					Refresh: func() (admission.Node, bool) {
+						time.Sleep(took)
+						blocked += took
+						return admission.Node{Node: fresh, Confirmed: true}, took < time.Second
+					},
+				})
+				require.NoError(t, err)
+				began := time.Now()
+				for i := range 10_000 {
+					p := pod(fmt.Sprint(i), nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "other"} })
+					assert.Equal(t, "NodeAffinity", reason(t, a.Admit(syncloop.AdmitRequest{Pod: p})))
+					time.Sleep(10 * time.Millisecond)
+				}
+				assert.LessOrEqual(t, blocked, time.Since(began)/9)
+				assert.Positive(t, blocked)
+				if took < time.Second { // the last answer holds
+					p := pod("fits", nil, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} })
+					require.NoError(t, a.Admit(syncloop.AdmitRequest{Pod: p}))
+				}
+			})
+		})
 	}
 }
