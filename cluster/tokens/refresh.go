@@ -22,10 +22,18 @@ const (
 	// refreshed. Both are kubelet's.
 	maxUse    = 24 * time.Hour
 	maxJitter = 10 * time.Second
+	// minUse is the least time between two requests for a token, whatever its lifetime is: the
+	// API's minimum for that is 10 minutes.
+	minUse = time.Minute
 	// maxRefreshes is the number of refreshes at the same time.
 	maxRefreshes = 4
 	// saveDelay is how long changes are collected before they are kept.
 	saveDelay = time.Second
+	// maxKept is the number of tokens of one pod that are kept, of up to maxToken bytes: a record that
+	// is too large is not written, so that no pod would have tokens after a reboot. Any of a pod's
+	// tokens are kept.
+	maxKept  = 32
+	maxToken = 16 << 10
 )
 
 // retries is the delay after refreshes that have failed. It gets a jitter of up to one half.
@@ -46,7 +54,7 @@ type entry struct {
 // newEntry returns the entry of a token that was received at a time.
 func newEntry(request, token *authenticationv1.TokenRequest, received time.Time) *entry {
 	e := &entry{request: request, token: token, received: received, lifetime: lifetimeOf(token)}
-	e.refreshAt = received.Add(min(e.lifetime*8/10, maxUse) - rand.N(maxJitter))
+	e.refreshAt = received.Add(max(minUse, min(e.lifetime*8/10, maxUse)-rand.N(maxJitter)))
 	return e
 }
 
@@ -232,7 +240,11 @@ func (t *Tokens) save(now bool) {
 		return
 	}
 	list := make([]kept, 0, len(t.entries))
+	ofPod := map[types.UID]int{}
 	for k, e := range t.entries {
+		if ofPod[k.pod()]++; ofPod[k.pod()] > maxKept || len(e.token.Status.Token) > maxToken {
+			continue
+		}
 		list = append(list, kept{k.namespace, k.account, e.request, e.token, e.received})
 	}
 	slices.SortFunc(list, func(a, b kept) int { return strings.Compare(a.Token.Status.Token, b.Token.Status.Token) })

@@ -361,3 +361,40 @@ func TestNew(t *testing.T) {
 	_, err := tokens.New(nil, tokens.Options{})
 	require.EqualError(t, err, "tokens: the client is nil")
 }
+
+// A token whose lifetime is absurd is requested once a minute at most.
+func TestAbsurdLifetimes(t *testing.T) {
+	t.Parallel()
+	for _, seconds := range []int64{-1 << 62, -1, 0, 1, 9, 60, 1 << 62} {
+		t.Run(fmt.Sprint(seconds), func(t *testing.T) {
+			t.Parallel()
+			run(t, nil, func(w *world) {
+				w.during = func() {
+					if w.made > 1000 {
+						time.Sleep(time.Hour) // else a loop without a pause would stop the virtual time
+					}
+				}
+				w.token(request("u", seconds))
+				time.Sleep(10 * time.Minute)
+				_, made, refreshed, _ := w.counts()
+				assert.LessOrEqual(t, made, 11)
+				assert.LessOrEqual(t, refreshed, 11)
+			})
+		})
+	}
+}
+
+// One pod does not make the record so large that no token of any pod is kept.
+func TestKeptTokensAreBounded(t *testing.T) {
+	t.Parallel()
+	var d apitest.Disk
+	run(t, &d, func(w *world) {
+		for i := range 1000 {
+			w.token(request("many", 3600, fmt.Sprint(i)))
+		}
+		w.token(request("one", 3600))
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 33, strings.Count(d.Kept("tokens"), "\"account\""))
+		assert.Contains(t, d.Kept("tokens"), "p-one")
+	})
+}
