@@ -3,12 +3,15 @@ package syncloop
 import (
 	"errors"
 	"fmt"
+	"iter"
 	goruntime "runtime"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/kubeletkit/kubeletkit/internal/bounds"
 	"github.com/kubeletkit/kubeletkit/internal/fit"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -107,19 +110,31 @@ func (l Limits) capacity(name v1.ResourceName) (q resource.Quantity, limited boo
 
 // portConflict returns a host port of the pod that an active pod uses too, and that pod.
 // Two ports conflict if port and protocol are the same, and the addresses are the same or
-// one of them is the unspecified address.
+// one of them is the unspecified address. The time is proportional to the number of ports.
 func portConflict(pod *v1.Pod, active []*v1.Pod) (string, *v1.Pod) {
-	requested := hostPorts(pod)
+	// Each port is there with its address, and with none.
+	requested := map[hostPort]struct{}{}
+	for p := range hostPorts(pod) {
+		requested[p] = struct{}{}
+		p.ip = ""
+		requested[p] = struct{}{}
+	}
 	if len(requested) == 0 {
 		return "", nil
 	}
 	for _, other := range active {
-		for _, theirs := range hostPorts(other) {
-			for _, ours := range requested {
-				if ours.port == theirs.port && ours.protocol == theirs.protocol &&
-					(ours.ip == theirs.ip || ours.ip == anyAddress || theirs.ip == anyAddress) {
-					return fmt.Sprintf("%d/%s", ours.port, ours.protocol), other
-				}
+		for theirs := range hostPorts(other) {
+			same, unspecified, some := theirs, theirs, theirs
+			unspecified.ip, some.ip = anyAddress, ""
+			_, conflict := requested[same]
+			if !conflict {
+				_, conflict = requested[unspecified]
+			}
+			if !conflict && theirs.ip == anyAddress {
+				_, conflict = requested[some]
+			}
+			if conflict {
+				return fmt.Sprintf("%d/%s", theirs.port, theirs.protocol), other
 			}
 		}
 	}
@@ -134,37 +149,37 @@ type hostPort struct {
 	protocol v1.Protocol
 }
 
-func hostPorts(pod *v1.Pod) []hostPort {
-	var ports []hostPort
-	for kind, c := range runtime.Containers(&pod.Spec) {
-		if kind == runtime.EphemeralContainer || kind == runtime.InitContainer && !runtime.IsSidecar(c) {
-			continue // kubelet counts main containers and sidecars only
-		}
-		for _, p := range c.Ports {
-			if p.HostPort == 0 {
-				continue
+// hostPorts yields the host ports of a pod. None has an empty address.
+func hostPorts(pod *v1.Pod) iter.Seq[hostPort] {
+	return func(yield func(hostPort) bool) {
+		for kind, c := range runtime.Containers(&pod.Spec) {
+			if kind == runtime.EphemeralContainer || kind == runtime.InitContainer && !runtime.IsSidecar(c) {
+				continue // kubelet counts main containers and sidecars only
 			}
-			hp := hostPort{ip: p.HostIP, port: p.HostPort, protocol: p.Protocol}
-			if hp.ip == "" || hp.ip == "::" {
-				hp.ip = anyAddress
+			for i := range c.Ports {
+				p := &c.Ports[i]
+				if p.HostPort == 0 {
+					continue
+				}
+				hp := hostPort{ip: p.HostIP, port: p.HostPort, protocol: p.Protocol}
+				if hp.ip == "" || hp.ip == "::" {
+					hp.ip = anyAddress
+				}
+				if hp.protocol == "" {
+					hp.protocol = v1.ProtocolTCP
+				}
+				if !yield(hp) {
+					return
+				}
 			}
-			if hp.protocol == "" {
-				hp.protocol = v1.ProtocolTCP
-			}
-			ports = append(ports, hp)
 		}
 	}
-	return ports
 }
 
-// maxContainers is the maximum number of containers of a pod. What is computed for a pod may
-// take the square of it: with 100,000 containers, minutes for each status.
-const maxContainers = 1000
-
 // admit calls the admitter, after a check that the UID can be the name of the pod's
-// directory and that the pod has containers, and not too many: pods of sources that do not validate them may
-// have none, and would be Pending for ever. It returns nil or the refusal. A panic of the
-// admitter is a refusal.
+// directory, that the pod has containers, and that it has not too many of these or references: pods of sources
+// that do not validate them may have no container, and would be Pending for ever. It returns nil or the
+// refusal. A panic of the admitter is a refusal.
 func admit(a Admitter, req AdmitRequest) *runtime.TerminalError {
 	if uid := req.Pod.UID; !runtime.IsFileName(uid) {
 		return &runtime.TerminalError{Reason: "InvalidUID",
@@ -175,8 +190,11 @@ func admit(a Admitter, req AdmitRequest) *runtime.TerminalError {
 		return &runtime.TerminalError{Reason: "FailedValidation", Message: "spec.containers: Required value"}
 	}
 	spec := &req.Pod.Spec
-	if n := len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers); n > maxContainers {
-		return &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and ephemeral containers", n, maxContainers)}
+	if n := len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers); n > bounds.MaxContainers {
+		return &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and ephemeral containers", n, bounds.MaxContainers)}
+	}
+	if n := len(objects.References(req.Pod)); n > bounds.MaxReferences {
+		return &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec: Too many: %d: must refer to at most %d secrets and config maps", n, bounds.MaxReferences)}
 	}
 	err := runtime.Recover(func() error { return a.Admit(req) })
 	if err == nil {

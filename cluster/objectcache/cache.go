@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubeletkit/kubeletkit/internal/bounds"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -23,6 +25,7 @@ import (
 var (
 	// ErrNotRead is returned by lookups of objects that the API server has not answered for.
 	ErrNotRead = errors.New("it has not been read from the API server yet")
+	errTooMany = fmt.Errorf("a pod refers to more than %d secrets and config maps", bounds.MaxReferences)
 	// ErrNotReferenced is returned by lookups of objects that no pod of the API server on this
 	// node refers to.
 	ErrNotReferenced = errors.New("no pod that the API server has bound to this node refers to it")
@@ -54,6 +57,9 @@ type Cache struct {
 	pods map[types.UID][]objects.Ref
 	// items are the referenced objects.
 	items map[objects.Ref]*item
+	// barred are the references of the pods that have too many of them. They are not watched: no
+	// agent runs such a pod.
+	barred map[types.UID][]objects.Ref
 	// answered is set after the first read of any object.
 	answered bool
 }
@@ -74,7 +80,7 @@ func New(client kubernetes.Interface, nodeName string, opts Options) (*Cache, er
 	}
 	return &Cache{
 		client: client, nodeName: nodeName, log: opts.Logger, dirty: make(chan struct{}, 1),
-		pods: map[types.UID][]objects.Ref{}, items: map[objects.Ref]*item{},
+		pods: map[types.UID][]objects.Ref{}, items: map[objects.Ref]*item{}, barred: map[types.UID][]objects.Ref{},
 	}, nil
 }
 
@@ -84,12 +90,17 @@ func (c *Cache) Update(changed, removed []*v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, pod := range removed {
+		delete(c.barred, pod.UID)
 		c.refer(pod.UID, nil)
 	}
 	for _, pod := range changed {
 		var refs []objects.Ref
 		if counts(pod) {
 			refs = objects.References(pod)
+		}
+		delete(c.barred, pod.UID)
+		if len(refs) > bounds.MaxReferences {
+			c.barred[pod.UID], refs = refs, nil
 		}
 		c.refer(pod.UID, refs)
 	}
@@ -199,15 +210,29 @@ func (c *Cache) ConfigMap(ctx context.Context, namespace, name string) (*v1.Conf
 func (c *Cache) Refers(ref objects.Ref) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.items[ref] != nil
+	return c.items[ref] != nil || c.isBarred(ref)
+}
+
+// isBarred reports whether a pod with too many references refers to the object. mu is held.
+func (c *Cache) isBarred(ref objects.Ref) bool {
+	for _, refs := range c.barred {
+		if slices.Contains(refs, ref) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Cache) lookup(ctx context.Context, ref objects.Ref) (metav1.Object, error) {
 	c.mu.Lock()
 	it := c.items[ref]
 	if it == nil {
+		err := ErrNotReferenced
+		if c.isBarred(ref) {
+			err = errTooMany
+		}
 		c.mu.Unlock()
-		return nil, fmt.Errorf("%s: %w", ref, ErrNotReferenced)
+		return nil, fmt.Errorf("%s: %w", ref, err)
 	}
 	patience := it.patience(time.Now())
 	c.mu.Unlock()

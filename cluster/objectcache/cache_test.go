@@ -413,3 +413,34 @@ func TestNew(t *testing.T) {
 	_, err := objectcache.New(nil, "", objectcache.Options{})
 	require.EqualError(t, err, "objectcache: the client is nil\nthe name of the node is empty")
 }
+
+// A pod that refers to more objects than any agent runs a pod for has no watches. An object that only
+// the node has is no answer for it.
+func TestTooManyReferences(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		var names []string
+		for i := range 1001 {
+			names = append(names, fmt.Sprint("s", i))
+		}
+		w.create("s0", "v", false)
+		w.add(pod("huge", names...))
+		w.settle()
+		assert.Empty(t, w.requested())
+		ref := objects.Ref{Kind: objects.SecretKind, Namespace: "ns", Name: "s0"}
+		assert.True(t, w.Refers(ref))
+		_, err := w.Secret(t.Context(), "ns", "s0")
+		require.ErrorContains(t, err, "a pod refers to more than 1000 secrets and config maps")
+		require.NotErrorIs(t, err, objectcache.ErrNotReferenced)
+		assert.False(t, apierrors.IsNotFound(err))
+
+		w.add(pod("small", "s0"))
+		assert.Equal(t, "v", w.value("s0"), "another pod is not concerned")
+		w.remove(pod("small"))
+		w.remove(pod("huge"))
+		assert.False(t, w.Refers(ref))
+		w.add(pod("huge", names...))
+		w.add(pod("huge", "s0"))
+		assert.Equal(t, "v", w.value("s0"), "the references may become fewer")
+	})
+}
