@@ -25,6 +25,9 @@ func parse(doc document, onDuplicate func(error) error) (any, error) {
 	var tree any
 	var jsonErr error
 	if text := bytes.TrimPrefix(doc.text, []byte("---")); bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		if err := checkJSON(text); err != nil {
+			return nil, err
+		}
 		duplicates, err := kjson.UnmarshalStrict(text, &tree)
 		if err == nil {
 			if len(duplicates) > 0 {
@@ -35,7 +38,18 @@ func parse(doc document, onDuplicate func(error) error) (any, error) {
 		jsonErr = jsonSyntax(document{text, doc.line}, err)
 	}
 	// Text that begins like JSON may be YAML in flow style.
-	err := yaml.UnmarshalStrict(doc.text, &tree)
+	repeated, err := checkYAML(doc.text)
+	if err != nil {
+		return nil, err
+	}
+	if repeated > maxDuplicates {
+		if err := onDuplicate(fmt.Errorf("more than %d fields are given twice", maxDuplicates)); err != nil {
+			return nil, err
+		}
+		err := yaml.Unmarshal(doc.text, &tree)
+		return tree, err
+	}
+	err = yaml.UnmarshalStrict(doc.text, &tree)
 	duplicates := (*yaml.TypeError)(nil)
 	switch {
 	case err == nil:
@@ -164,6 +178,8 @@ type jsonWriter struct {
 	limit int
 	// longNumber means that a string longer than maxQuantity may be a quantity.
 	longNumber bool
+	// items is the number of elements of lists so far.
+	items int
 }
 
 // fits returns an error if that many more bytes exceed the limit.
@@ -236,6 +252,9 @@ func (w *jsonWriter) string(s string) error {
 }
 
 func (w *jsonWriter) list(items []any) error {
+	if w.items += len(items); w.items > maxItems {
+		return errTooMany()
+	}
 	w.buf = append(w.buf, '[')
 	for i, item := range items {
 		if i > 0 {
@@ -264,7 +283,7 @@ func (w *jsonWriter) object(members []jsonMember, without string) error {
 	first := true
 	for i, m := range members {
 		if len(m.name) > maxName {
-			return fmt.Errorf("the name of a field has %d bytes, more than %d: %s", len(m.name), maxName, clip(m.name))
+			return errLongName(m.name, len(m.name))
 		}
 		if i > 0 && m.name == members[i-1].name {
 			return fmt.Errorf("field %q is given twice, as a string and as a number or boolean; write it once", clip(m.name))

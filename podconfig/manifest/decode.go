@@ -137,19 +137,25 @@ type decoder struct {
 	warn          func(error)
 	// place of the current document, see Item.
 	place string
-	// budget is the maximum size in bytes of the rest of the manifest as JSON.
-	budget int
-	// buf is reused for the JSON of each object. longNumber belongs to it, see jsonWriter.
+	// budget is the maximum size in bytes of the rest of the manifest as JSON, and count the number of
+	// objects and elements of lists so far.
+	budget, count int
+	// buf is reused for the JSON of each object. longNumber and written, the number of elements of its
+	// lists, belong to it, see jsonWriter.
 	buf        []byte
 	longNumber bool
+	written    int
 }
 
 // write returns an object as JSON without one of its members. The result is valid until
 // the next call.
 func (d *decoder) write(tree any, without string) (content []byte, err error) {
-	w := &jsonWriter{buf: d.buf[:0], limit: d.budget}
+	if d.count >= maxItems {
+		return nil, errTooMany()
+	}
+	w := &jsonWriter{buf: d.buf[:0], limit: d.budget, items: d.count}
 	err = w.write(tree, without)
-	d.buf, d.longNumber = w.buf, w.longNumber
+	d.buf, d.longNumber, d.written = w.buf, w.longNumber, w.items-d.count
 	return d.buf, err
 }
 
@@ -275,13 +281,14 @@ func (d *decoder) pod(tree any, path *field.Path) error {
 	if err := d.strict(content, pod, path); err != nil {
 		return err
 	}
-	size := len(content)
+	size, count := len(content), d.written+1
 	if bytes.Contains(content, []byte(`"status":`)) {
 		if content, err = d.write(tree, "status"); err != nil {
 			return at(path, err)
 		}
 	}
 	d.budget -= size
+	d.count += count
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	d.items = append(d.items, Item{Pod: pod, content: bytes.Clone(content), path: path, place: d.place})
 	return nil
@@ -303,6 +310,7 @@ func (d *decoder) object(tree any, kind string, path *field.Path) error {
 		return at(path, err)
 	}
 	d.budget -= len(content)
+	d.count += d.written + 1
 	if err := d.strict(content, object, path); err != nil {
 		return err
 	}
