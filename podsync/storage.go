@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/kubeletkit/kubeletkit/internal/filesystem"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
@@ -19,7 +21,9 @@ import (
 type storage struct {
 	// containers are the writable layer and the logs of each container.
 	containers map[string]int64
-	// volumes are the volumes on disk, taken together; [math.MaxInt64] if one cannot be measured.
+	// volumes are the volumes on disk and the files in the directory of the pod, which its containers can
+	// write to: the hosts file and the termination messages. They are taken together;
+	// [math.MaxInt64] if a volume cannot be measured.
 	volumes int64
 }
 
@@ -30,7 +34,7 @@ func (u storage) exceeded(pod *v1.Pod) string {
 	if limit, ok := podStorageLimit(pod); ok {
 		sum := u.volumes
 		for _, n := range u.containers {
-			sum += min(n, math.MaxInt64-sum)
+			sum = add(sum, n)
 		}
 		if resource.NewQuantity(sum, resource.BinarySI).Cmp(limit) > 0 {
 			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
@@ -45,6 +49,9 @@ func (u storage) exceeded(pod *v1.Pod) string {
 	}
 	return ""
 }
+
+// add returns the sum of two sizes, which are not negative, or the largest number.
+func add(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
 // podStorageLimit returns the sum of the limits of the containers. There is one as soon as one
 // container has a limit.
@@ -63,6 +70,10 @@ func hasStorageLimit(pod *v1.Pod) bool {
 	return false
 }
 
+// maxPodFiles is the number of files that are looked at in the directory of a pod. It has a few for
+// each container.
+const maxPodFiles = 10_000
+
 // storageExceeded measures the storage of the pod. Logs and writable layers that cannot be
 // measured do not count, and a volume that cannot be measured exceeds each limit, see
 // [volume.UsageReporter]. The error names them.
@@ -78,6 +89,12 @@ func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, o
 	if m, ok := runtime.Optional[volume.UsageReporter](s.deps.Volumes); ok {
 		use.volumes = count(m.Usage(ctx, pod, dir))
 	}
+	// kubelet counts the hosts file, and not the messages.
+	if files, err := filesystem.FilesIn(dir, maxPodFiles); err == nil {
+		use.volumes = add(use.volumes, int64(min(files.Bytes, math.MaxInt64)))
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
 	layers, _ := runtime.Optional[runtime.DiskUsageReporter](s.deps.Runtime)
 	for _, c := range runtime.Containers(&pod.Spec) {
 		instance := observed.Newest(c.Name)
@@ -86,11 +103,10 @@ func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, o
 		}
 		if s.opts.Host.PodLogsDir != "" {
 			logs := filepath.Join(s.opts.Host.PodLogsDir, runtime.RefOf(pod).LogDirName(), c.Name)
-			use.containers[c.Name] = count(volume.DiskUsage(ctx, logs))
+			use.containers[c.Name] = add(use.containers[c.Name], count(volume.DiskUsage(ctx, logs)))
 		}
 		if layers != nil && instance.State == runtime.ContainerRunning {
-			layer := count(layers.ContainerDiskUsage(ctx, instance.ID)) // any number, from the runtime
-			use.containers[c.Name] += min(max(layer, 0), math.MaxInt64-use.containers[c.Name])
+			use.containers[c.Name] = add(use.containers[c.Name], max(0, count(layers.ContainerDiskUsage(ctx, instance.ID))))
 		}
 	}
 	return use.exceeded(pod), errors.Join(errs...)

@@ -68,6 +68,7 @@ func TestStorageExceeded(t *testing.T) {
 		"all together":         {a: "3Mi", b: "3Mi", use: storage{map[string]int64{"a": 2 * mi, "b": 2 * mi}, 3 * mi}, want: `Pod ephemeral local storage usage exceeds the total limit of containers 6Mi. `},
 		"one has no limit":     {a: "3Mi", use: storage{map[string]int64{"b": 4 * mi}, 0}, want: `Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. `},
 		"a hidden volume":      {a: "3Mi", use: storage{map[string]int64{"a": 2 * mi, "b": 2 * mi}, math.MaxInt64}, want: `Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. `},
+		"a layer without end":  {a: "3Mi", use: storage{map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64}, 0}, want: `Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. `},
 		"volumes of the other": {a: "3Mi", b: "3Mi", use: storage{map[string]int64{}, 6 * mi}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,5 +104,32 @@ func TestSizeOfALayerDoesNotOverflow(t *testing.T) {
 		message, err := s.storageExceeded(t.Context(), pod, t.TempDir(), observed)
 		require.NoError(t, err)
 		assert.Equal(t, exceeded, message != "", size)
+	}
+}
+
+// A container writes to the hosts file and to its termination log what it may not write to its layer and its volumes.
+func TestFilesOfThePodCount(t *testing.T) {
+	pod := testpod.New("web", testpod.Container(v1.Container{
+		Name: "main", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
+	}))
+	for _, name := range []string{"etc-hosts", "termination-log.main.0badcafe"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := &Syncer{opts: Options{Host: &runtime.Host{}}}
+			file := filepath.Join(dir, name)
+			require.NoError(t, os.WriteFile(file, make([]byte, 1000), 0o600))
+			message, err := s.storageExceeded(t.Context(), pod, dir, nil)
+			require.NoError(t, err)
+			assert.Empty(t, message)
+			require.NoError(t, os.WriteFile(file, make([]byte, 2<<20), 0o600))
+			message, err = s.storageExceeded(t.Context(), pod, dir, nil)
+			require.NoError(t, err)
+			assert.Equal(t, "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ", message)
+			require.NoError(t, os.Truncate(file, 0))
+			require.NoError(t, os.Truncate(file, 1<<40))
+			message, err = s.storageExceeded(t.Context(), pod, dir, nil)
+			require.NoError(t, err)
+			assert.Empty(t, message, "it takes no disk")
+		})
 	}
 }

@@ -3,13 +3,10 @@ package stats
 import (
 	"cmp"
 	"context"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kubeletkit/kubeletkit/internal/filesystem"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -29,6 +27,8 @@ type disk struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]*diskUsage
+	// slow are the pods whose last measurement was given up after patience.
+	slow map[types.UID]struct{}
 	// shown is what [Collector.Disk] returns, nil if pods has changed since.
 	shown []DiskUsage
 }
@@ -40,15 +40,18 @@ type diskUsage struct {
 	volumes []statsv1alpha1.VolumeStats
 	// logs are the sizes of the logs of containers by their names, in bytes.
 	logs map[string]tree
-	// other is the size of files that belong to no container: the hosts file.
+	// other is the size of the files in the directory of the pod itself, which its containers can write
+	// to: the hosts file and the termination messages.
 	other tree
+	// took is how long the measurement has taken.
+	took time.Duration
 }
 
 // tree is the size of the files below a directory.
 type tree struct{ bytes, inodes uint64 }
 
 func newDisk(opts *Options) *disk {
-	return &disk{opts: opts, wanted: make(chan struct{}, 1), pods: map[types.UID]*diskUsage{}}
+	return &disk{opts: opts, wanted: make(chan struct{}, 1), pods: map[types.UID]*diskUsage{}, slow: map[types.UID]struct{}{}}
 }
 
 // want notes a request for usage.
@@ -63,8 +66,33 @@ func (d *disk) want() {
 // matters more.
 const atOnce, pause = 2 * time.Millisecond, 8 * time.Millisecond
 
+const (
+	// patience is how long the measurement of a pod may take among those of others. It is given up
+	// then, and the pod is measured beside the others from then on, with others of this kind one
+	// after the other.
+	patience = 10 * time.Second
+	// share bounds the cost of a pod with millions of files: the time between two of its measurements
+	// is at least so many times as long as the last has taken.
+	share = 10
+)
+
 // run measures on request until ctx ends.
 func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	slow := make(chan []*v1.Pod) // has no room: while some are measured, others wait for the next round
+	beside.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case pods := <-slow:
+				for _, pod := range pods {
+					d.measureSlow(ctx, pod)
+				}
+			}
+		}
+	})
 	for {
 		select {
 		case <-ctx.Done():
@@ -74,7 +102,10 @@ func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
 		if d.opts.DiskPeriod < 0 {
 			continue
 		}
-		d.measureAll(ctx, list())
+		select {
+		case slow <- d.measureAll(ctx, list()):
+		default:
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -84,8 +115,8 @@ func (d *disk) run(ctx context.Context, list func() []*v1.Pod) {
 }
 
 // measureAll measures the pods that are due, and forgets those that are not in the list. If ctx ends,
-// it leaves out the rest.
-func (d *disk) measureAll(ctx context.Context, pods []*v1.Pod) {
+// it leaves out the rest. It returns the pods that take long.
+func (d *disk) measureAll(ctx context.Context, pods []*v1.Pod) (slow []*v1.Pod) {
 	known := map[types.UID]struct{}{}
 	began := time.Now()
 	for _, pod := range pods {
@@ -93,29 +124,65 @@ func (d *disk) measureAll(ctx context.Context, pods []*v1.Pod) {
 		if !d.due(pod.UID) {
 			continue
 		}
-		usage := d.measure(ctx, pod)
-		if ctx.Err() != nil {
-			return
+		if d.isSlow(pod.UID) || !d.measureSoon(ctx, pod) {
+			slow = append(slow, pod)
 		}
-		d.mu.Lock()
-		d.pods[pod.UID], d.shown = usage, nil
-		d.mu.Unlock()
 		if time.Since(began) < atOnce {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(pause):
 		}
 		began = time.Now()
 	}
 	d.forget(known)
+	return slow
+}
+
+// measureSoon measures a pod, and returns false if that takes long. Then the last measurement stays.
+func (d *disk) measureSoon(ctx context.Context, pod *v1.Pod) bool {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	usage := d.measure(limited, pod)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if limited.Err() != nil {
+		d.slow[pod.UID] = struct{}{}
+		return false
+	}
+	d.pods[pod.UID], d.shown = usage, nil
+	return true
+}
+
+// measureSlow measures a pod however long that takes.
+func (d *disk) measureSlow(ctx context.Context, pod *v1.Pod) {
+	usage := d.measure(ctx, pod)
+	if ctx.Err() != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.slow[pod.UID]; !ok {
+		return // it is gone
+	}
+	d.pods[pod.UID], d.shown = usage, nil
+	if usage.took < patience {
+		delete(d.slow, pod.UID)
+	}
+}
+
+func (d *disk) isSlow(uid types.UID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.slow[uid]
+	return ok
 }
 
 func (d *disk) due(uid types.UID) bool {
 	u := d.get(uid)
-	return u == nil || time.Since(u.at) >= d.opts.DiskPeriod
+	return u == nil || time.Since(u.at) >= max(d.opts.DiskPeriod, share*u.took)
 }
 
 func (d *disk) get(uid types.UID) *diskUsage {
@@ -134,10 +201,12 @@ func (d *disk) forget(known map[types.UID]struct{}) {
 			d.shown = nil
 		}
 	}
+	maps.DeleteFunc(d.slow, func(uid types.UID, _ struct{}) bool { _, ok := known[uid]; return !ok })
 }
 
 func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
 	out := &diskUsage{pod: runtime.RefOf(pod), at: time.Now(), logs: map[string]tree{}}
+	defer func() { out.took = time.Since(out.at) }()
 	if !runtime.IsFileName(pod.UID) {
 		return out
 	}
@@ -152,7 +221,7 @@ func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
 		}
 	}
 	if d.opts.RootDir != "" {
-		out.other = sizeOfFile(filepath.Join(podDir, "etc-hosts"))
+		out.other = sizeOfFiles(podDir)
 	}
 	if d.opts.PodLogsDir != "" {
 		dir := filepath.Join(d.opts.PodLogsDir, out.pod.LogDirName())
@@ -163,44 +232,17 @@ func (d *disk) measure(ctx context.Context, pod *v1.Pod) *diskUsage {
 	return out
 }
 
-// maxLogFiles is the number of files that are looked at in the directory of a container's logs.
-const maxLogFiles = 1000
+// maxFiles is the number of files that are looked at in the directory of a container's logs, and in that
+// of a pod.
+const maxFiles = 10_000
 
-// sizeOfFiles returns the size of the files in a directory of logs.
-func sizeOfFiles(dir string) (out tree) {
-	// It does not wait for the other end of a pipe in the place of the directory.
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return tree{}
-	}
-	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// sizeOfFiles returns the size of the files in a directory.
+func sizeOfFiles(dir string) tree {
+	f, err := filesystem.FilesIn(dir, maxFiles)
 	if err != nil {
 		return tree{}
 	}
-	defer f.Close()
-	names, err := f.ReadDir(maxLogFiles)
-	if err != nil {
-		return tree{}
-	}
-	for _, e := range names {
-		if info, err := e.Info(); err == nil {
-			out.add(info)
-		}
-	}
-	return out
-}
-
-func sizeOfFile(path string) (out tree) {
-	if info, err := os.Lstat(path); err == nil {
-		out.add(info)
-	}
-	return out
-}
-
-func (t *tree) add(info fs.FileInfo) {
-	if info.Mode().IsRegular() {
-		t.bytes += allocated(info)
-		t.inodes++
-	}
+	return tree{f.Bytes, f.Inodes}
 }
 
 // add adds what was measured of a pod to its usage.

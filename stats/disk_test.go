@@ -107,6 +107,92 @@ func TestVolumesAndLogs(t *testing.T) {
 	})
 }
 
+// endless is a pod whose volumes take any time to be measured, and late one whose volumes take a minute.
+type endless struct {
+	mu sync.Mutex
+	// began has the times of the measurements of each pod.
+	began map[string][]time.Time
+}
+
+func (e *endless) VolumeStats(ctx context.Context, pod *v1.Pod, _ string) ([]statsv1alpha1.VolumeStats, error) {
+	e.mu.Lock()
+	e.began[pod.Name] = append(e.began[pod.Name], time.Now())
+	e.mu.Unlock()
+	var takes <-chan time.Time
+	switch pod.Name {
+	case "endless":
+	case "late":
+		takes = time.After(time.Minute)
+	default:
+		return []statsv1alpha1.VolumeStats{{Name: "v"}}, nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-takes:
+		return []statsv1alpha1.VolumeStats{{Name: "v"}}, nil
+	}
+}
+
+// A container moves its files while they are measured, so that the measurement takes long, or does not end.
+func TestASlowMeasurementHoldsUpNoOther(t *testing.T) {
+	for _, name := range []string{"endless", "late"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, v := newNode(), &endless{began: map[string][]time.Time{}}
+				n.add(name, "u1", "main")
+				n.add("web", "u2", "main")
+				c := collect(t, n, Options{RootDir: t.TempDir(), Volumes: v})
+				ctx, cancel := context.WithCancel(t.Context())
+				var done sync.WaitGroup
+				done.Go(func() { assert.NoError(t, c.Run(ctx)) })
+				for range 3600 {
+					_, err := c.Summary(t.Context(), false)
+					require.NoError(t, err)
+					time.Sleep(time.Second)
+				}
+				v.mu.Lock()
+				assert.Greater(t, len(v.began["web"]), 50, "once a minute")
+				if name == "late" {
+					assert.LessOrEqual(t, len(v.began["late"]), 9, "a tenth of the time")
+					assert.GreaterOrEqual(t, len(v.began["late"]), 3)
+					assert.Len(t, read(t, c).Summary.Pods[0].VolumeStats, 1)
+				}
+				v.mu.Unlock()
+				assert.Len(t, read(t, c).Summary.Pods[1].VolumeStats, 1)
+				n.setPods()
+				c.Disk()
+				time.Sleep(time.Minute)
+				assert.Empty(t, c.Disk())
+				cancel()
+				done.Wait()
+			})
+		})
+	}
+}
+
+// What a container writes to its hosts file and its termination log is on the disk of the node, too.
+func TestFilesOfThePod(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "pods", "u"), 0o755))
+	for _, name := range []string{"etc-hosts", "termination-log.main.0badcafe"} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "pods", "u", name), make([]byte, 1<<20), 0o600))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.add("web", "u", "main")
+		c := collect(t, n, Options{RootDir: root})
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { assert.NoError(t, c.Run(ctx)) })
+		c.Disk()
+		time.Sleep(time.Second)
+		assert.GreaterOrEqual(t, *read(t, c).Summary.Pods[0].EphemeralStorage.UsedBytes, uint64(2<<20))
+		cancel()
+		done.Wait()
+	})
+}
+
 // slow is a runtime that takes long for its metrics.
 type slow struct {
 	*node

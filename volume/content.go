@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -102,10 +101,11 @@ type content struct {
 	memory, noDisk bool
 }
 
-// setUp makes the volume ready with the files that build returns.
-func (c content) setUp(ctx context.Context, req SetUpRequest, build func() (payload, error)) (runtime.Volume, error) {
+// setUp makes the volume ready with the files that fill adds.
+func (c content) setUp(ctx context.Context, req SetUpRequest, fill func(*filler) error) (runtime.Volume, error) {
 	ready := runtime.Volume{HostPath: req.Dir, ReadOnly: true, Relabel: true}
-	files, err := build()
+	files := newFiller(workOf(ctx))
+	err := fill(files)
 	if err == nil {
 		err = c.place(ctx, req, files)
 	}
@@ -120,9 +120,12 @@ func (c content) setUp(ctx context.Context, req SetUpRequest, build func() (payl
 }
 
 // place brings the files of the volume to the payload.
-func (c content) place(ctx context.Context, req SetUpRequest, files payload) error {
-	nested := nestedMountPoints(req.Pod, req.Volume.Name)
-	access := accessOf(req.Pod)
+func (c content) place(ctx context.Context, req SetUpRequest, fill *filler) error {
+	nested, err := fill.work.nestedIn(req.Pod, req.Volume.Name)
+	if err != nil {
+		return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
+	}
+	files, access := fill.payload, accessOf(req.Pod)
 	if c.seen.same(req.Dir, files, access.gid, nested) {
 		return nil
 	}
@@ -242,41 +245,6 @@ func ensureMount(dir string, mount func() error) error {
 		return err
 	}
 	return mount()
-}
-
-// nestedMountPoints returns the paths in a volume at which containers of the pod mount other
-// volumes. They must exist, since the volume is read-only (kubelet: nested_volumes.go).
-func nestedMountPoints(pod *v1.Pod, volume string) []string {
-	var nested []string
-	for _, c := range runtime.Containers(&pod.Spec) {
-		for i := range c.VolumeMounts {
-			if c.VolumeMounts[i].Name != volume {
-				continue
-			}
-			nested = append(nested, mountPointsBelow(filepath.Clean(c.VolumeMounts[i].MountPath), c.VolumeMounts)...)
-		}
-	}
-	return nested
-}
-
-// mountPointsBelow returns where mounts are below a path, relative to it, without those that
-// are below another.
-func mountPointsBelow(at string, mounts []v1.VolumeMount) []string {
-	var below []string
-	for i := range mounts {
-		rel, ok := strings.CutPrefix(filepath.Clean(mounts[i].MountPath), strings.TrimSuffix(at, "/")+"/")
-		if ok && rel != "" && filepath.IsLocal(rel) {
-			below = append(below, rel)
-		}
-	}
-	slices.SortFunc(below, func(a, b string) int { return len(a) - len(b) })
-	var outer []string
-	for _, rel := range below {
-		if !slices.ContainsFunc(outer, func(o string) bool { return rel == o || strings.HasPrefix(rel, o+"/") }) {
-			outer = append(outer, rel)
-		}
-	}
-	return outer
 }
 
 // configMap returns the config map. If it does not exist and is optional, it is empty.

@@ -62,53 +62,57 @@ func (Projected) Supports(v *v1.Volume) bool { return v.Projected != nil }
 
 // SetUp brings the files to the latest content of the config map.
 func (p ConfigMap) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	return content{Sources: p.Sources}.setUp(ctx, req, func() (payload, error) {
-		src, files := req.Volume.ConfigMap, payload{}
+	return content{Sources: p.Sources}.setUp(ctx, req, func(files *filler) error {
+		src := req.Volume.ConfigMap
 		m, err := p.configMap(ctx, req.Pod.Namespace, src.Name, src.Optional)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return files, files.addConfigMap(m, src.Items, modeOf(src.DefaultMode, defaultFileMode), ptr.Deref(src.Optional, false))
+		return files.addConfigMap(m, src.Items, modeOf(src.DefaultMode, defaultFileMode), ptr.Deref(src.Optional, false))
 	})
 }
 
 // SetUp brings the files to the latest content of the secret.
 func (p Secret) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	return content{Sources: p.Sources, memory: true}.setUp(ctx, req, func() (payload, error) {
-		src, files := req.Volume.Secret, payload{}
+	return content{Sources: p.Sources, memory: true}.setUp(ctx, req, func(files *filler) error {
+		src := req.Volume.Secret
 		s, err := p.secret(ctx, req.Pod.Namespace, src.SecretName, src.Optional)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return files, files.addSecret(s, src.Items, modeOf(src.DefaultMode, defaultFileMode), ptr.Deref(src.Optional, false))
+		return files.addSecret(s, src.Items, modeOf(src.DefaultMode, defaultFileMode), ptr.Deref(src.Optional, false))
 	})
 }
 
 // SetUp brings the files to the latest fields of the pod.
 func (p DownwardAPI) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	return content{Sources: p.Sources, memory: true}.setUp(ctx, req, func() (payload, error) {
-		src, files := req.Volume.DownwardAPI, payload{}
-		return files, files.addDownward(req.Pod, src.Items, p.Allocatable, modeOf(src.DefaultMode, defaultFileMode))
+	return content{Sources: p.Sources, memory: true}.setUp(ctx, req, func(files *filler) error {
+		src := req.Volume.DownwardAPI
+		return files.addDownward(req.Pod, src.Items, p.Allocatable, modeOf(src.DefaultMode, defaultFileMode))
 	})
 }
 
 // SetUp brings the files to the latest content of all sources.
 func (p Projected) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	hasKey := slices.ContainsFunc(req.Volume.Projected.Sources, func(s v1.VolumeProjection) bool { return s.PodCertificate != nil })
-	return content{Sources: p.Sources, memory: true, noDisk: hasKey}.setUp(ctx, req, func() (payload, error) {
-		src, files := req.Volume.Projected, payload{}
+	return content{Sources: p.Sources, memory: true, noDisk: hasKey}.setUp(ctx, req, func(files *filler) error {
+		src := req.Volume.Projected
 		var errs []error
 		for i := range src.Sources {
-			if err := p.project(ctx, req, files, i, modeOf(src.DefaultMode, defaultFileMode)); err != nil {
+			err := p.project(ctx, req, files, i, modeOf(src.DefaultMode, defaultFileMode))
+			if errors.Is(err, errTooMuch) { // so are all others
+				return err
+			}
+			if err != nil {
 				errs = append(errs, err)
 			}
 		}
-		return files, utilerrors.NewAggregate(errs)
+		return utilerrors.NewAggregate(errs)
 	})
 }
 
 // project adds the files of the source with that index.
-func (p Projected) project(ctx context.Context, req SetUpRequest, files payload, index int, mode fs.FileMode) error {
+func (p Projected) project(ctx context.Context, req SetUpRequest, files *filler, index int, mode fs.FileMode) error {
 	pod, src := req.Pod, &req.Volume.Projected.Sources[index]
 	switch {
 	case src.Secret != nil:
@@ -138,7 +142,7 @@ func (p Projected) project(ctx context.Context, req SetUpRequest, files payload,
 
 // token adds the token of the pod's service account. Only the user of the containers may
 // read it, if they have one user, and the pod's fsGroup.
-func (p Projected) token(ctx context.Context, pod *v1.Pod, files payload, src *v1.ServiceAccountTokenProjection, mode fs.FileMode) error {
+func (p Projected) token(ctx context.Context, pod *v1.Pod, files *filler, src *v1.ServiceAccountTokenProjection, mode fs.FileMode) error {
 	if p.Tokens == nil {
 		return fmt.Errorf("%w: serviceAccountToken in a projected volume; this agent has no source of tokens", ErrUnsupported)
 	}
@@ -160,7 +164,7 @@ func (p Projected) token(ctx context.Context, pod *v1.Pod, files payload, src *v
 }
 
 // trustBundle adds the certificates of cluster trust bundles.
-func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files payload, src *v1.ClusterTrustBundleProjection, mode fs.FileMode) error {
+func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files *filler, src *v1.ClusterTrustBundleProjection, mode fs.FileMode) error {
 	if p.TrustBundles == nil {
 		return fmt.Errorf("%w: clusterTrustBundle in a projected volume; this agent has no source of them", ErrUnsupported)
 	}
@@ -175,7 +179,7 @@ func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files payload, 
 }
 
 // certificate adds the key and the certificates of the pod, in one file, in two, or in both ways.
-func (p Projected) certificate(ctx context.Context, req SetUpRequest, files payload, index int, mode fs.FileMode) error {
+func (p Projected) certificate(ctx context.Context, req SetUpRequest, files *filler, index int, mode fs.FileMode) error {
 	if p.PodCertificates == nil {
 		return fmt.Errorf("%w: podCertificate in a projected volume; this agent has no source of them", ErrUnsupported)
 	}

@@ -96,7 +96,7 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 	if len(pod.Spec.Volumes) == 0 {
 		return nil, nil
 	}
-	ctx = withSteps(ctx, m.before)
+	ctx = withWork(withSteps(ctx, m.before))
 	out := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
 	var errs []error
 	for v := range runtime.UsedVolumes(&pod.Spec) {

@@ -34,36 +34,60 @@ const (
 	maxPath = 4096
 )
 
-// add adds a file, or returns an error if its path cannot be in a volume. Names that begin
-// with two dots are those of the writer.
-func (p payload) add(name string, f file) error {
+// pathOfFile returns the clean path of a file, or an error if it cannot be in a volume. Names that
+// begin with two dots are those of the writer.
+func pathOfFile(name string) (string, error) {
 	switch {
 	case name == "":
-		return fmt.Errorf("invalid path: must not be empty: %q", name)
+		return "", fmt.Errorf("invalid path: must not be empty: %q", name)
 	case strings.HasPrefix(name, "/"):
-		return fmt.Errorf("invalid path: must be relative path: %s", name)
+		return "", fmt.Errorf("invalid path: must be relative path: %s", name)
 	case len(name) > maxPath:
-		return fmt.Errorf("invalid path: must be less than or equal to %d characters", maxPath)
+		return "", fmt.Errorf("invalid path: must be less than or equal to %d characters", maxPath)
 	case strings.Contains(name, "\x00"):
-		return fmt.Errorf("invalid path: must not contain a null byte: %q", name)
+		return "", fmt.Errorf("invalid path: must not contain a null byte: %q", name)
 	}
 	for item := range strings.SplitSeq(name, "/") {
 		if item == ".." {
-			return fmt.Errorf("invalid path: must not contain '..': %s", name)
+			return "", fmt.Errorf("invalid path: must not contain '..': %s", name)
 		}
 		if len(item) > maxName {
-			return fmt.Errorf("invalid path: filenames must be less than or equal to %d characters", maxName)
+			return "", fmt.Errorf("invalid path: filenames must be less than or equal to %d characters", maxName)
 		}
 	}
 	clean := path.Clean(name)
 	switch {
 	case clean == ".":
-		return fmt.Errorf("invalid path: must be a file: %s", name)
+		return "", fmt.Errorf("invalid path: must be a file: %s", name)
 	case strings.HasPrefix(clean, ".."):
-		return fmt.Errorf("invalid path: must not start with '..': %s", name)
+		return "", fmt.Errorf("invalid path: must not start with '..': %s", name)
+	case strings.Count(clean, "/") > maxLevels:
+		return "", fmt.Errorf("invalid path: must be below at most %d directories: %.100s…", maxLevels, name)
+	}
+	return clean, nil
+}
+
+// filler adds files to a payload. Each file counts for the limit of the pod, also one that a
+// later file replaces.
+type filler struct {
+	payload payload
+	work    *work
+	dirs    directories
+}
+
+func newFiller(w *work) *filler { return &filler{payload{}, w, directories{}} }
+
+// add adds a file, or returns an error if its path cannot be in a volume, or if it is too much.
+func (p *filler) add(name string, f file) error {
+	clean, err := pathOfFile(name)
+	if err != nil {
+		return err
+	}
+	if err := p.work.take(1+p.dirs.above(clean), len(f.data)); err != nil {
+		return err
 	}
 	f.mode = f.mode.Perm()
-	p[clean] = f
+	p.payload[clean] = f
 	return nil
 }
 
@@ -102,25 +126,30 @@ func modeOf(mode *int32, otherwise fs.FileMode) fs.FileMode {
 
 // addConfigMap adds the keys of a config map: all, or those of items. Missing keys are
 // skipped if optional.
-func (p payload) addConfigMap(m *v1.ConfigMap, items []v1.KeyToPath, mode fs.FileMode, optional bool) error {
+func (p *filler) addConfigMap(m *v1.ConfigMap, items []v1.KeyToPath, mode fs.FileMode, optional bool) error {
+	texts := map[string][]byte{} // those that have been converted: items may have a key several times
 	get := func(key string) ([]byte, bool) {
-		if s, ok := m.Data[key]; ok {
-			return []byte(s), true
+		s, ok := m.Data[key]
+		if !ok {
+			b, ok := m.BinaryData[key]
+			return b, ok
 		}
-		b, ok := m.BinaryData[key]
-		return b, ok
+		if texts[key] == nil {
+			texts[key] = []byte(s)
+		}
+		return texts[key], true
 	}
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(m.Data)), maps.Keys(m.BinaryData))
 	return p.addKeys(keys, get, items, mode, optional, "configmap references non-existent config key: %s")
 }
 
 // addSecret is addConfigMap for a secret.
-func (p payload) addSecret(s *v1.Secret, items []v1.KeyToPath, mode fs.FileMode, optional bool) error {
+func (p *filler) addSecret(s *v1.Secret, items []v1.KeyToPath, mode fs.FileMode, optional bool) error {
 	get := func(key string) ([]byte, bool) { b, ok := s.Data[key]; return b, ok }
 	return p.addKeys(slices.Collect(maps.Keys(s.Data)), get, items, mode, optional, "references non-existent secret key: %s")
 }
 
-func (p payload) addKeys(keys []string, get func(string) ([]byte, bool), items []v1.KeyToPath, mode fs.FileMode, optional bool, missing string) error {
+func (p *filler) addKeys(keys []string, get func(string) ([]byte, bool), items []v1.KeyToPath, mode fs.FileMode, optional bool, missing string) error {
 	if len(items) == 0 {
 		slices.Sort(keys) // so that errors are the same each time
 		for _, key := range keys {
@@ -147,13 +176,16 @@ func (p payload) addKeys(keys []string, get func(string) ([]byte, bool), items [
 }
 
 // addDownward adds fields of the pod, and requests and limits of its containers.
-func (p payload) addDownward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, allocatable v1.ResourceList, mode fs.FileMode) error {
+func (p *filler) addDownward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, allocatable v1.ResourceList, mode fs.FileMode) error {
 	var errs []error
 	for i := range items {
 		item := &items[i]
 		value, err := downwardValue(pod, item, allocatable)
 		if err == nil {
 			err = p.add(item.Path, file{data: []byte(value), mode: modeOf(item.Mode, mode)})
+		}
+		if errors.Is(err, errTooMuch) { // so are all others
+			return err
 		}
 		if err != nil {
 			errs = append(errs, err)

@@ -1,9 +1,11 @@
 package volume
 
 import (
+	"fmt"
 	"io/fs"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -43,25 +45,25 @@ func TestConfigMapFiles(t *testing.T) {
 		"a mode with more than permissions": {items: items(v1.KeyToPath{Key: "a", Path: "x", Mode: ptr.To[int32](0o4755)}), want: map[string]string{"x": "-rwxr-xr-x 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := payload{}
+			p := newFiller(newWork())
 			err := p.addConfigMap(m, tc.items, tc.mode, tc.optional)
 			if tc.err != "" {
 				assert.EqualError(t, err, tc.err)
 				return
 			}
 			assert.NoError(t, err)
-			assert.Equal(t, tc.want, shown(p))
+			assert.Equal(t, tc.want, shown(p.payload))
 		})
 	}
 }
 
 func TestSecretFiles(t *testing.T) {
 	s := &v1.Secret{Data: map[string][]byte{"k": []byte("v")}}
-	p := payload{}
+	p := newFiller(newWork())
 	assert.NoError(t, p.addSecret(s, nil, 0o400, false))
-	assert.Equal(t, map[string]string{"k": "-r-------- v"}, shown(p))
+	assert.Equal(t, map[string]string{"k": "-r-------- v"}, shown(p.payload))
 	assert.EqualError(t, p.addSecret(s, []v1.KeyToPath{{Key: "x", Path: "x"}}, 0o400, false), "references non-existent secret key: x")
-	assert.EqualError(t, payload{}.addSecret(&v1.Secret{Data: map[string][]byte{"..data": nil}}, nil, 0, false), "invalid path: must not start with '..': ..data")
+	assert.EqualError(t, newFiller(newWork()).addSecret(&v1.Secret{Data: map[string][]byte{"..data": nil}}, nil, 0, false), "invalid path: must not start with '..': ..data")
 }
 
 func TestDownwardFiles(t *testing.T) {
@@ -76,7 +78,7 @@ func TestDownwardFiles(t *testing.T) {
 		return v1.DownwardAPIVolumeFile{Path: path, ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: container, Resource: name}}
 	}
 	allocatable := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Ki")}
-	p := payload{}
+	p := newFiller(newWork())
 	assert.NoError(t, p.addDownward(pod, []v1.DownwardAPIVolumeFile{
 		field("name", "metadata.name"), field("in/uid", "metadata.uid"), field("labels", "metadata.labels"), field("annotations", "metadata.annotations"),
 		field("one", "metadata.labels['app']"), field("none", "metadata.labels['no']"),
@@ -85,9 +87,9 @@ func TestDownwardFiles(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"name": "-rw-r--r-- web", "in/uid": "-rw-r--r-- u1", "labels": `-rw-r--r-- app="x"`, "annotations": "-rw-r--r-- a=\"1\"\nb=\"2\\n\"",
 		"one": "-rw-r--r-- x", "none": "-rw-r--r-- ", "cpu": "-rw-r--r-- 2", "memory": "-rw-r--r-- 1024",
-	}, shown(p))
+	}, shown(p.payload))
 
-	err := payload{}.addDownward(pod, []v1.DownwardAPIVolumeFile{
+	err := newFiller(newWork()).addDownward(pod, []v1.DownwardAPIVolumeFile{
 		field("a", "spec.nodeName"), field("b", "spec.x['y']"), amount("c", "no", "limits.cpu"), {Path: "d"}, field("../e", "metadata.name"),
 	}, nil, 0o644)
 	assert.EqualError(t, err, `[unsupported fieldPath: spec.nodeName, fieldPath "spec.x['y']" does not support subscript, container no not found, one of fieldRef and resourceFieldRef is required, invalid path: must not contain '..': ../e]`)
@@ -96,32 +98,30 @@ func TestDownwardFiles(t *testing.T) {
 func TestPathsOfFiles(t *testing.T) {
 	long := strings.Repeat("a", 256)
 	for name, want := range map[string]string{
-		"a":                        "a",
-		"a//b/./c":                 "a/b/c",
-		"a/..b":                    "a/..b",
-		".hidden":                  ".hidden",
-		"":                         "",
-		".":                        "",
-		"./":                       "",
-		"..":                       "",
-		"../a":                     "",
-		"a/../b":                   "",
-		"..a":                      "",
-		"./..a":                    "",
-		"..data/a":                 "",
-		"/a":                       "",
-		"a\x00b":                   "",
-		long:                       "",
-		"a/" + long:                "",
-		strings.Repeat("a/", 2049): "",
+		"a":                            "a",
+		"a//b/./c":                     "a/b/c",
+		"a/..b":                        "a/..b",
+		".hidden":                      ".hidden",
+		"":                             "",
+		".":                            "",
+		"./":                           "",
+		"..":                           "",
+		"../a":                         "",
+		"a/../b":                       "",
+		"..a":                          "",
+		"./..a":                        "",
+		"..data/a":                     "",
+		"/a":                           "",
+		"a\x00b":                       "",
+		long:                           "",
+		"a/" + long:                    "",
+		strings.Repeat("a/", 2049):     "",
+		strings.Repeat("a/", 64) + "b": strings.Repeat("a/", 64) + "b",
+		strings.Repeat("a/", 65) + "b": "",
 	} {
-		p := payload{}
-		if err := p.add(name, file{}); want == "" {
-			assert.Error(t, err, "%q", name)
-			assert.Empty(t, p)
-			continue
-		}
-		assert.Contains(t, p, want)
+		clean, err := pathOfFile(name)
+		assert.Equal(t, want, clean, "%q", name)
+		assert.Equal(t, want == "", err != nil, "%q", name)
 	}
 	assert.EqualError(t, payload{"a": {}, "a/b/c": {}}.check(), "invalid path: a is a file, and a/b/c is in it")
 	assert.NoError(t, payload{"a/x": {}, "a/b/c": {}, "ab": {}}.check())
@@ -133,15 +133,13 @@ func FuzzPathsOfFiles(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		p := payload{}
-		if p.add(name, file{}) != nil {
+		clean, err := pathOfFile(name)
+		if err != nil {
 			return
 		}
-		for clean := range p {
-			assert.True(t, fs.ValidPath(clean) || !utf8.ValidString(clean), "%q", clean)
-			assert.NotEqual(t, ".", clean)
-			assert.False(t, strings.HasPrefix(clean, "..") || strings.HasPrefix(clean, "/"), "%q", clean)
-		}
+		assert.True(t, fs.ValidPath(clean) || !utf8.ValidString(clean), "%q", clean)
+		assert.NotEqual(t, ".", clean)
+		assert.False(t, strings.HasPrefix(clean, "..") || strings.HasPrefix(clean, "/"), "%q", clean)
 	})
 }
 
@@ -151,9 +149,35 @@ func TestNestedMountPoints(t *testing.T) {
 		v1.Container{Name: "a", VolumeMounts: []v1.VolumeMount{mount("v", "/etc/app/"), mount("w", "/etc/app/tls"), mount("x", "/etc/app/tls/deep"), mount("y", "/etc/app2"), mount("z", "/etc/app/tls2")}},
 		v1.Container{Name: "b", VolumeMounts: []v1.VolumeMount{mount("w", "/srv/below"), mount("v", "/srv")}},
 	))
-	assert.Equal(t, []string{"tls", "tls2", "below"}, nestedMountPoints(pod, "v"))
-	assert.Equal(t, []string{"deep"}, nestedMountPoints(pod, "w"))
-	assert.Empty(t, nestedMountPoints(pod, "y"))
+	assert.Equal(t, map[string][]string{"v": {"tls", "tls2", "below"}, "w": {"deep"}}, nestedMountPoints(pod))
+	pod = testpod.New("web", testpod.Container(v1.Container{Name: "a", VolumeMounts: []v1.VolumeMount{
+		mount("v", "/"), mount("w", "/a"), mount("x", "/a-b"), mount("y", "/a/c"), mount("z", "/a.b/c"),
+	}}))
+	assert.Equal(t, map[string][]string{"v": {"a-b", "a.b/c", "a"}, "w": {"c"}}, nestedMountPoints(pod))
+}
+
+// A pod can have as many mounts as its spec has room for.
+func TestManyNestedMountPoints(t *testing.T) {
+	const n = 40_000
+	var mounts []v1.VolumeMount
+	for i := range n / 2 {
+		mounts = append(mounts, v1.VolumeMount{Name: "v", MountPath: fmt.Sprintf("/v/%d", i)}, v1.VolumeMount{Name: "w", MountPath: fmt.Sprintf("/v/0/w/%d", i)})
+	}
+	pod := testpod.New("web", testpod.Container(v1.Container{Name: "a", VolumeMounts: mounts}))
+	began := time.Now()
+	assert.Len(t, nestedMountPoints(pod)["v"], n/2)
+	assert.Less(t, time.Since(began), 10*time.Second, "a quadratic cost takes minutes")
+	_, err := newWork().nestedIn(pod, "v")
+	assert.NoError(t, err)
+	w := newWork()
+	w.left = n / 4 * entrySize
+	_, err = w.nestedIn(pod, "v")
+	assert.ErrorIs(t, err, errTooMuch)
+	pod = testpod.New("web", testpod.Container(v1.Container{Name: "a", VolumeMounts: []v1.VolumeMount{
+		{Name: "v", MountPath: "/v"}, {Name: "w", MountPath: "/v" + strings.Repeat("/w", 65)},
+	}}))
+	_, err = newWork().nestedIn(pod, "v")
+	assert.ErrorContains(t, err, "must have at most 64 levels below the mount of the volume")
 }
 
 func TestUserOf(t *testing.T) {

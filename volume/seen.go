@@ -85,6 +85,7 @@ func (s *seen) state(dir string, p payload, gid int, nested []string) (state uin
 	h.SetSeed(s.seed)
 	ok = true
 	// The order of files does not matter: each has a hash of its own.
+	looked := directories{} // files have many of the directories above them in common
 	add := func(name string, f *file) {
 		stamp, at, err := stampOf(name)
 		if err != nil {
@@ -115,6 +116,10 @@ func (s *seen) state(dir string, p payload, gid int, nested []string) (state uin
 	for name, f := range p {
 		add(filepath.Join(data, name), &f)
 		for above := path.Dir(name); above != "."; above = path.Dir(above) {
+			if _, ok := looked[above]; ok {
+				break
+			}
+			looked[above] = struct{}{}
 			add(filepath.Join(data, above), nil)
 		}
 	}

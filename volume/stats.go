@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -83,7 +84,7 @@ func volumeStats(ctx context.Context, p Plugin, pod *v1.Pod, v *v1.Volume, place
 	}
 	var bytes, files int64
 	for range tries {
-		if bytes, files, err = treeUsage(ctx, dir); err == nil || ctx.Err() != nil {
+		if bytes, files, err = treeUsage(ctx, dir, math.MaxInt64); err == nil || ctx.Err() != nil {
 			break
 		}
 	}

@@ -3,10 +3,12 @@ package volume
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -181,17 +183,54 @@ func (t *tree) read(ctx context.Context, f func(entry) (stop bool, err error)) (
 	return true, nil
 }
 
+// inodes bounds a walk by the inodes of the file system. While a tree is read, a container can move what
+// was read to where it is read again, so that the walk never ends. Such a walk finds more files
+// than there are.
+type inodes struct {
+	fd int
+	// found are those that the walk has found. A file of several names is found in parts.
+	found float64
+	// most is the largest number that is possible, as it was looked up last.
+	most float64
+}
+
+const (
+	// replaced is the number of files that can be removed after the walk has found them, so that
+	// others have their inodes, beside as many as there are.
+	replaced = 10_000
+	// uncounted is the largest number in a file system that does not count its inodes, such as btrfs.
+	uncounted = 100_000_000
+)
+
+// add adds a name of a file. It fails if there are more files than the file system has.
+func (i *inodes) add(links uint64) error {
+	if i.found += 1 / float64(max(1, links)); i.found <= i.most {
+		return nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(i.fd, &st); err != nil {
+		return err
+	}
+	if i.most = uncounted; st.Files > 0 {
+		i.most = 2*float64(st.Files-min(st.Ffree, st.Files)) + replaced
+	}
+	if i.found > i.most {
+		return errMoved
+	}
+	return nil
+}
+
 // diskUsage adds up the blocks of the files below dir, in bytes, each file once however
 // many names it has: each name counts for its share, and a file cannot have a name
 // outside of its volume. What is mounted below dir does not count.
 func diskUsage(ctx context.Context, dir string) (int64, error) {
-	sum, _, err := treeUsage(ctx, dir)
+	sum, _, err := treeUsage(ctx, dir, math.MaxInt64)
 	return sum, err
 }
 
 // treeUsage is diskUsage with the number of files and directories. A file of several names counts
-// once for each.
-func treeUsage(ctx context.Context, dir string) (sum, files int64, err error) {
+// once for each. It ends when the sum is more than enough.
+func treeUsage(ctx context.Context, dir string, enough int64) (sum, files int64, err error) {
 	t, err := openTree(dir)
 	if errors.Is(err, unix.ENOENT) {
 		return 0, 0, nil
@@ -204,8 +243,19 @@ func treeUsage(ctx context.Context, dir string) (sum, files int64, err error) {
 	if err := unix.Fstat(t.fd, &st); err != nil {
 		return 0, 0, err
 	}
+	top, err := unix.FcntlInt(uintptr(t.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = unix.Close(top) }()
+	before, all := stepsOf(ctx), inodes{fd: top}
 	sum, files = st.Blocks*512, 1 // of 512 bytes whatever the file system (stat(2))
 	measure := func(e entry) (bool, error) {
+		if before != nil {
+			if err := before.step("look at %s", e.name); err != nil {
+				return false, err
+			}
+		}
 		var st unix.Stat_t
 		err := unix.Fstatat(t.fd, e.name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		if errors.Is(err, unix.ENOENT) || err == nil && uint64(st.Dev) != t.dev {
@@ -219,9 +269,12 @@ func treeUsage(ctx context.Context, dir string) (sum, files int64, err error) {
 		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			links := max(1, int64(st.Nlink))
 			sum += (size + links - 1) / links
-			return false, nil
+			return false, all.add(uint64(links))
 		}
 		sum += size
+		if err := all.add(1); err != nil { // the links of a directory are not names
+			return false, err
+		}
 		switch err := t.down(e.name, e.next); {
 		case err == nil:
 			return true, nil
@@ -238,7 +291,7 @@ func treeUsage(ctx context.Context, dir string) (sum, files int64, err error) {
 				return sum, files, nil
 			}
 		}
-		if err != nil {
+		if err != nil || sum > enough {
 			return sum, files, err
 		}
 	}
@@ -311,7 +364,7 @@ func removeTree(ctx context.Context, path string) error {
 			moved++
 			again = true
 			_ = allowOwner(t.fd, e.name) // a directory must be writable to be moved
-			return false, unix.Renameat2(t.fd, e.name, top, fmt.Sprintf(".deep-%d-%d", t.ino, moved), unix.RENAME_NOREPLACE)
+			return false, t.moveTo(top, e.name)
 		}
 		if err != nil {
 			return false, fmt.Errorf("%q: %w", e.name, err)
@@ -336,6 +389,19 @@ func removeTree(ctx context.Context, path string) error {
 			return err
 		}
 	}
+}
+
+// moveTo moves what has the name in the current directory to the top of the tree. Its new name is
+// random: a container could have planted one that it can predict, which would make the removal
+// fail each time.
+func (t *tree) moveTo(top int, name string) (err error) {
+	for range 8 { // in case that the name is there nevertheless
+		err = unix.Renameat2(t.fd, name, top, ".deep-"+rand.Text(), unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EEXIST) {
+			break
+		}
+	}
+	return err
 }
 
 // allowOwner lets the owner of a directory read, change and enter it.

@@ -55,15 +55,16 @@ func TestADeepTree(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		levels  int
+		limit   string
 		message string
 		hidden  bool
 	}{
-		{"the size is found", 1500, `Usage of EmptyDir volume "v" exceeds the limit "512Ki". `, false},
-		{"the tree cannot be measured", 4096 + 100, `EmptyDir volume "v" with the limit "512Ki" cannot be measured: a directory is more than 4096 levels deep. `, true},
+		{"the size is found", 1500, "512Ki", `Usage of EmptyDir volume "v" exceeds the limit "512Ki". `, false},
+		{"the tree cannot be measured", 4096 + 100, "64Mi", `EmptyDir volume "v" with the limit "64Mi" cannot be measured: a directory is more than 4096 levels deep. `, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, dir := newManager(t), t.TempDir()
-			p := pod(emptyDir("v", v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("512Ki"))}))
+			p := pod(emptyDir("v", v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse(tt.limit))}))
 			got, err := m.SetUp(t.Context(), p, dir)
 			require.NoError(t, err)
 			deep(t, got["v"].HostPath, tt.levels, strings.Repeat("x", 10))

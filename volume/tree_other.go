@@ -12,12 +12,12 @@ import (
 
 // diskUsage adds up the sizes of the files below dir, in bytes.
 func diskUsage(ctx context.Context, dir string) (int64, error) {
-	sum, _, err := treeUsage(ctx, dir)
+	sum, _, err := treeUsage(ctx, dir, 0)
 	return sum, err
 }
 
 // treeUsage is diskUsage with the number of files and directories.
-func treeUsage(ctx context.Context, dir string) (sum, files int64, err error) {
+func treeUsage(ctx context.Context, dir string, _ int64) (sum, files int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = context.Cause(ctx)

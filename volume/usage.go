@@ -41,7 +41,7 @@ func (m *Manager) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (str
 		if p == nil || !limited(v) {
 			continue
 		}
-		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir)
+		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir, v.EmptyDir.SizeLimit.Value())
 		if err != nil && !notByPod(ctx, err) {
 			return fmt.Sprintf("EmptyDir volume %q with the limit %q cannot be measured: %v. ", v.Name, v.EmptyDir.SizeLimit.String(), err), nil
 		}
@@ -79,12 +79,12 @@ func (m *Manager) Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64,
 		if p == nil || v.ConfigMap == nil && (v.EmptyDir == nil || v.EmptyDir.Medium != v1.StorageMediumDefault) {
 			continue
 		}
-		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir)
+		used, err := measure(ctx, PlaceOf(podDir, p.Name(), v.Name).Dir, math.MaxInt64)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("volume %q of pod %s: measuring it: %w", v.Name, runtime.RefOf(pod), err))
 			hidden = hidden || !notByPod(ctx, err)
 		}
-		sum += used
+		sum += min(used, math.MaxInt64-sum)
 	}
 	if hidden {
 		sum = math.MaxInt64
@@ -101,10 +101,11 @@ func DiskUsage(ctx context.Context, dir string) (int64, error) { return diskUsag
 // tries is how often a measurement that fails is tried.
 const tries = 3
 
-// measure is diskUsage, again if it fails: containers write to the volume meanwhile.
-func measure(ctx context.Context, dir string) (used int64, err error) {
+// measure is diskUsage, again if it fails: containers write to the volume meanwhile. It ends when
+// the sum is more than enough.
+func measure(ctx context.Context, dir string, enough int64) (used int64, err error) {
 	for range tries {
-		if used, err = diskUsage(ctx, dir); err == nil || ctx.Err() != nil {
+		if used, _, err = treeUsage(ctx, dir, enough); err == nil || ctx.Err() != nil {
 			break
 		}
 	}

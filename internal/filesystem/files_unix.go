@@ -1,11 +1,13 @@
 //go:build unix
 
-package stats
+package filesystem
 
 import (
 	"io/fs"
 	"syscall"
 )
+
+const onlyDirectory = syscall.O_DIRECTORY | syscall.O_NONBLOCK
 
 // allocated returns the size of the blocks of a file in bytes.
 func allocated(info fs.FileInfo) uint64 {

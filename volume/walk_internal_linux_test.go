@@ -1,0 +1,103 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A container moves what was measured to where it is measured again, as long as that is done.
+func TestAWalkEnds(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); errors.Is(err, unix.EPERM) {
+		t.Skip("not permitted to mount a file system, whose inodes are counted")
+	} else {
+		require.NoError(t, err)
+	}
+	defer func() { assert.NoError(t, unix.Unmount(dir, 0)) }()
+	const n = 200
+	files := filepath.Join(dir, "files")
+	for i := range n {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, fmt.Sprintf("dir%d", i)), 0o700))
+		require.NoError(t, os.MkdirAll(files, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(files, fmt.Sprint(i)), nil, 0o600))
+	}
+	looked := 0
+	ctx := withSteps(t.Context(), func(step string) error {
+		looked++
+		name := strings.TrimPrefix(step, "look at ")
+		if strings.HasPrefix(name, "dir") {
+			next := filepath.Join(dir, name, "files")
+			require.NoError(t, os.Rename(files, next))
+			files = next
+		}
+		return context.Cause(t.Context())
+	})
+	_, _, err := treeUsage(ctx, dir, math.MaxInt64)
+	require.ErrorIs(t, err, errMoved)
+	assert.Less(t, looked, 2*(2*n+10)+replaced+n, "as many as there can be, and no more")
+	_, found, err := treeUsage(t.Context(), dir, math.MaxInt64)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2*n+2, found)
+}
+
+// The walk ends when it has found more than enough.
+func TestAWalkFindsEnough(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 100 {
+		sub := filepath.Join(dir, fmt.Sprint(i))
+		require.NoError(t, os.Mkdir(sub, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(sub, "f"), make([]byte, 64<<10), 0o600))
+	}
+	looked := 0
+	ctx := withSteps(t.Context(), func(string) error { looked++; return nil })
+	used, _, err := treeUsage(ctx, dir, 1<<20)
+	require.NoError(t, err)
+	assert.Greater(t, used, int64(1<<20))
+	assert.Less(t, looked, 60)
+}
+
+// A container knows the inodes of its directories. It plants the name that a directory gets that is
+// too deep to be removed where it is, so that this name is listed after the directory.
+func TestPlantedNamesOfDeepDirectories(t *testing.T) {
+	vol := filepath.Join(t.TempDir(), "v")
+	require.NoError(t, os.Mkdir(vol, 0o700))
+	top, err := unix.Open(vol, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer func() { _ = unix.Close(top) }()
+	for tree := range 4 {
+		fd, name := top, fmt.Sprintf("tree%d", tree)
+		for level := range maxTreeDepth + 10 {
+			require.NoError(t, unix.Mkdirat(fd, name, 0o700))
+			next, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			require.NoError(t, err)
+			if level > maxTreeDepth-10 {
+				_, ino, err := identify(next)
+				require.NoError(t, err)
+				for moved := 1; moved < 10; moved++ {
+					planted := filepath.Join(vol, fmt.Sprintf(".deep-%d-%d", ino, moved))
+					require.NoError(t, os.WriteFile(planted, nil, 0o600))
+				}
+			}
+			if fd != top {
+				_ = unix.Close(fd)
+			}
+			fd, name = next, "d"
+		}
+		_ = unix.Close(fd)
+		if tree%2 == 0 { // some file systems list the newest name first
+			require.NoError(t, os.Rename(filepath.Join(vol, fmt.Sprintf("tree%d", tree)), filepath.Join(vol, fmt.Sprintf("late%d", tree))))
+		}
+	}
+	require.NoError(t, removeAll(t.Context(), vol))
+	assert.NoDirExists(t, vol)
+}
