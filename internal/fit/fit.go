@@ -5,6 +5,7 @@ package fit
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -28,8 +29,14 @@ func (s Shortage) Message() string {
 	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", s.Resource, s.Requested, s.Used, s.Capacity)
 }
 
-// Missing returns how much is missing.
-func (s Shortage) Missing() int64 { return s.Requested - (s.Capacity - s.Used) }
+// Missing returns how much is missing, or the largest number.
+func (s Shortage) Missing() int64 {
+	free := s.Capacity - s.Used
+	if free < 0 && s.Requested > math.MaxInt64+free {
+		return math.MaxInt64
+	}
+	return s.Requested - free
+}
 
 // Pods returns the shortage of room for one more pod, if there is one.
 func Pods(active, capacity int64) (s Shortage, short bool) {
@@ -72,12 +79,21 @@ func Request(pod *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 }
 
-// Amount returns the quantity in the unit of [Shortage].
+// Amount returns the quantity in the unit of [Shortage], or the largest number. The requests of a pod, and
+// those of several pods, can have any sum. The methods of a quantity would return a part of it.
 func Amount(name v1.ResourceName, q resource.Quantity) int64 {
+	unit := int64(1)
 	if name == v1.ResourceCPU {
-		return q.MilliValue()
+		unit = 1000
 	}
-	return q.Value()
+	switch {
+	case q.CmpInt64(math.MaxInt64/unit) > 0:
+		return math.MaxInt64
+	case name == v1.ResourceCPU:
+		return q.MilliValue()
+	default:
+		return q.Value()
+	}
 }
 
 // ordered returns the names of the resources: first those that each node has, as kubelet

@@ -46,6 +46,47 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// The sum of the requests has more than 64 bits, and so the lower ones of it are small or negative.
+func TestAbsurdRequests(t *testing.T) {
+	const most = math.MaxInt64
+	has := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Ki")}
+	capacity := func(name v1.ResourceName) (resource.Quantity, bool) {
+		q, limited := has[name]
+		return q, limited
+	}
+	of := func(requests ...*v1.Pod) *v1.Pod {
+		all := &v1.Pod{}
+		for _, r := range requests {
+			all.Spec.Containers = append(all.Spec.Containers, r.Spec.Containers...)
+		}
+		return all
+	}
+	memory := func(amount string) *v1.Pod { return pod("memory", amount) }
+	for name, tc := range map[string]struct {
+		pod    *v1.Pod
+		active []*v1.Pod
+		want   []fit.Shortage
+	}{
+		"memory, -2":             {of(memory(strconv.Itoa(most)), memory(strconv.Itoa(most))), nil, []fit.Shortage{{"memory", most, 0, 1024}}},
+		"memory, 0":              {of(memory(strconv.Itoa(most)), memory(strconv.Itoa(most)), memory("2")), nil, []fit.Shortage{{"memory", most, 0, 1024}}},
+		"memory of the others":   {memory("1"), []*v1.Pod{memory(strconv.Itoa(most)), memory(strconv.Itoa(most))}, []fit.Shortage{{"memory", 1, most, 1024}}},
+		"more than a quantity":   {memory("100E"), nil, []fit.Shortage{{"memory", most, 0, 1024}}},
+		"CPU, 0 thousandths":     {pod("cpu", "10000000000000000"), nil, []fit.Shortage{{"cpu", most, 0, 2000}}},
+		"CPU, some thousandths":  {pod("cpu", "18446744073709551.616"), nil, []fit.Shortage{{"cpu", most, 0, 2000}}},
+		"CPU in two containers":  {of(pod("cpu", "9223372036854775"), pod("cpu", "9223372036854775")), nil, []fit.Shortage{{"cpu", most, 0, 2000}}},
+		"CPU of which 2 is free": {pod("cpu", "1"), []*v1.Pod{pod("cpu", "1")}, nil},
+	} {
+		got := fit.Resources(tc.pod, tc.active, fit.Request, capacity)
+		assert.Equal(t, tc.want, got, name)
+		for _, s := range got {
+			assert.Positive(t, s.Missing(), name)
+		}
+	}
+	assert.EqualValues(t, most, fit.Shortage{Requested: most, Used: most, Capacity: 1}.Missing())
+	assert.EqualValues(t, most, fit.Shortage{Requested: most, Used: 1}.Missing())
+	assert.EqualValues(t, most-1, fit.Shortage{Requested: most, Used: 1, Capacity: 2}.Missing())
+}
+
 func TestShortage(t *testing.T) {
 	s, short := fit.Pods(3, 3)
 	assert.True(t, short)
