@@ -1,6 +1,10 @@
 package filesystem
 
-import "os"
+import (
+	"errors"
+	"io"
+	"os"
+)
 
 // Files is the size of files.
 type Files struct{ Bytes, Inodes uint64 }
@@ -15,7 +19,7 @@ func FilesIn(dir string, most int) (Files, error) {
 	}
 	defer func() { _ = f.Close() }()
 	entries, err := f.ReadDir(most)
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) { // that of an empty directory
 		return Files{}, err
 	}
 	var out Files
