@@ -17,10 +17,12 @@ func pullSecrets(objects runtime.Objects, event runtime.EventFunc) func(context.
 	return func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error) {
 		var found []v1.Secret
 		var failed []string
+		seen := map[string]bool{}
 		for _, ref := range pod.Spec.ImagePullSecrets {
-			if ref.Name == "" || objects == nil { // the API server accepts empty names
+			if ref.Name == "" || objects == nil || seen[ref.Name] { // the API server accepts empty names, and repeated ones
 				continue
 			}
+			seen[ref.Name] = true
 			secret, err := objects.Secret(ctx, pod.Namespace, ref.Name)
 			if err != nil {
 				failed = append(failed, ref.Name)

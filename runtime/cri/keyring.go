@@ -35,12 +35,26 @@ const (
 	hubLocation = "index.docker.io"
 )
 
+const (
+	// maxCredentials is the number of credentials of a keyring. A secret of 1 MiB has room for 40,000, and
+	// a pod for any number of secrets.
+	maxCredentials = 10_000
+	// maxTries is the number of credentials that are tried for one pull.
+	maxTries = 100
+)
+
 // newKeyring reads pull secrets, and ignores secrets of other types. The error names the
 // secrets that cannot be read; the keyring then has the others.
 func newKeyring(secrets []v1.Secret) (keyring, error) {
 	var ring keyring
 	var errs []error
+	seen := map[[2]string]bool{} // a pod can name a secret any number of times
 	for i := range secrets {
+		name := [2]string{secrets[i].Namespace, secrets[i].Name}
+		if seen[name] && name[1] != "" {
+			continue
+		}
+		seen[name] = true
 		auths, err := readPullSecret(&secrets[i])
 		if err == nil {
 			err = ring.add(auths)
@@ -48,7 +62,11 @@ func newKeyring(secrets []v1.Secret) (keyring, error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("pull secret %s/%s: %w", secrets[i].Namespace, secrets[i].Name, err))
 		}
+		if len(ring) == maxCredentials {
+			break
+		}
 	}
+	ring.sort()
 	return ring, errors.Join(errs...)
 }
 
@@ -73,8 +91,12 @@ func nodeKeyring(path string) (keyring, error) {
 	}
 	var ring keyring
 	err = ring.add(auths)
+	ring.sort()
 	return ring, err
 }
+
+// errTooMany means that there are more than maxCredentials.
+var errTooMany = fmt.Errorf("there are more than %d credentials", maxCredentials)
 
 // add adds the entries of a configuration. The error names those that cannot be used.
 func (k *keyring) add(auths map[string]*dockerEntry) error {
@@ -82,16 +104,26 @@ func (k *keyring) add(auths map[string]*dockerEntry) error {
 	for _, where := range slices.Sorted(maps.Keys(auths)) {
 		location, ok := locationOf(where)
 		if !ok {
-			errs = append(errs, fmt.Errorf("%q is not a registry", where))
+			if len(errs) < maxTries {
+				errs = append(errs, fmt.Errorf("%.100q is not a registry", where))
+			}
 			continue
+		}
+		if len(*k) == maxCredentials {
+			errs = append(errs, errTooMany)
+			break
 		}
 		*k = append(*k, keyringEntry{location: location, auth: auths[where].auth()})
 	}
-	// Descending order puts a longer path before its prefixes.
-	slices.SortStableFunc(*k, func(a, b keyringEntry) int {
+	return errors.Join(errs...)
+}
+
+// sort puts the entries in the order in which they are tried, when all were added. Descending order
+// puts a longer path before its prefixes.
+func (k keyring) sort() {
+	slices.SortStableFunc(k, func(a, b keyringEntry) int {
 		return strings.Compare(b.location, a.location)
 	})
-	return errors.Join(errs...)
 }
 
 // errNotDocker hides an error of JSON, whose text may contain the secret.

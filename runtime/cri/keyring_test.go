@@ -1,10 +1,13 @@
 package cri
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -144,4 +147,24 @@ func FuzzKeyring(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A pod names one secret again and again, and secrets have as many credentials as they have room for.
+func TestManyPullSecrets(t *testing.T) {
+	var auths []string
+	for i := range maxCredentials/2 + 1000 {
+		auths = append(auths, fmt.Sprintf(`"r%d.example.com":{"username":"u%[1]d"}`, i))
+	}
+	data := `{"auths":{` + strings.Join(auths, ",") + `}}`
+	one := dockerConfigJSON("one", data)
+	began := time.Now()
+	ring, err := newKeyring(slices.Repeat([]v1.Secret{one}, 50_000))
+	require.NoError(t, err)
+	assert.Len(t, ring, len(auths))
+	assert.Less(t, time.Since(began), 20*time.Second, "it is read once")
+
+	ring, err = newKeyring([]v1.Secret{one, dockerConfigJSON("two", data), dockerConfigJSON("three", data)})
+	require.EqualError(t, err, "pull secret default/two: there are more than 10000 credentials")
+	assert.Len(t, ring, maxCredentials)
+	assert.Len(t, ring.lookup("r0.example.com/app"), 2)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -120,9 +119,19 @@ func keyOf(image string, policy v1.PullPolicy) imageKey {
 // imageVolumes returns the volumes of the type image that the container mounts.
 func imageVolumes(pod *v1.Pod, c *v1.Container) []*v1.Volume {
 	var list []*v1.Volume
+	var mounted map[string]struct{} // by name; nil before it is needed
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if v.Image != nil && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == v.Name }) {
+		if v.Image == nil {
+			continue
+		}
+		if mounted == nil {
+			mounted = make(map[string]struct{}, len(c.VolumeMounts))
+			for i := range c.VolumeMounts {
+				mounted[c.VolumeMounts[i].Name] = struct{}{}
+			}
+		}
+		if _, ok := mounted[v.Name]; ok {
 			list = append(list, v)
 		}
 	}
@@ -229,7 +238,14 @@ func (r *Runtime) fetchImage(ctx context.Context, job *imageJob) (id string, _ t
 		return "", translate.Image{}, waitFor(reasonImagePull, fmt.Errorf("%s: waiting to pull image %q: %w", about, job.want, err))
 	}
 	began := time.Now()
-	pulledRef, err := r.pull(ctx, about, spec, ref.Repository, job)
+	next := func() (err error) {
+		release()
+		if release, err = r.pulls.acquire(ctx); err != nil {
+			release = func() {}
+		}
+		return err
+	}
+	pulledRef, err := r.pull(ctx, about, spec, ref.Repository, job, next)
 	release()
 	job.events.done(ctx, pull, queued, err)
 	if err != nil {
@@ -258,26 +274,37 @@ func (r *Runtime) imageStatus(ctx context.Context, about string, spec *criv1.Ima
 	return resp.GetImage(), unlessNotFound(err)
 }
 
-// pull tries all credentials for the image, those of the pod before those of the node, or
-// pulls without one if there are none, and returns the runtime's reference to the image.
-func (r *Runtime) pull(ctx context.Context, about string, spec *criv1.ImageSpec, repository string, job *imageJob) (string, error) {
+// pull tries the credentials for the image, those of the pod before those of the node, or
+// pulls without one if there are none, and returns the runtime's reference to the image. It calls next
+// between two tries, so that other pods have their turn.
+func (r *Runtime) pull(ctx context.Context, about string, spec *criv1.ImageSpec, repository string, job *imageJob, next func() error) (string, error) {
 	keys, keysErr := job.keys()
 	nodeKeys, err := nodeKeyring(r.opts.DockerConfig)
 	if err != nil { // not in the status of the pod: that is for its owner
 		r.opts.Logger.Error(err, "Credentials of the node cannot be used", "path", r.opts.DockerConfig)
 	}
-	auths := append(keys.lookup(repository), nodeKeys.lookup(repository)...)
+	auths := different(keys.lookup(repository), nodeKeys.lookup(repository))
 	if len(auths) == 0 {
 		auths = []*criv1.AuthConfig{nil}
 	}
 	var errs []error
-	for _, auth := range auths {
+	texts := map[string]bool{} // most tries fail for the same reason
+	for i, auth := range auths {
+		if i > 0 {
+			if err := next(); err != nil {
+				errs = append(errs, err)
+				break
+			}
+		}
 		// Only ctx bounds a pull.
 		resp, err := call(ctx, r, "PullImage", about, -1, r.is.PullImage, &criv1.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: job.sandbox})
 		if err == nil {
 			return resp.GetImageRef(), nil
 		}
-		errs = append(errs, err)
+		if text := err.Error(); !texts[text] {
+			texts[text] = true
+			errs = append(errs, err)
+		}
 		if ctx.Err() != nil {
 			break
 		}
@@ -289,6 +316,25 @@ func (r *Runtime) pull(ctx context.Context, about string, spec *criv1.ImageSpec,
 		return "", errs[0]
 	}
 	return "", errors.Join(errs...)
+}
+
+// different returns the first credentials of those of the pod and of those of the node that differ from each
+// other, maxTries of each at most: those of a pod keep no other from being tried.
+func different(lists ...[]*criv1.AuthConfig) (out []*criv1.AuthConfig) {
+	seen := map[[2]string]bool{}
+	for _, list := range lists {
+		tries := 0
+		for _, auth := range list {
+			key := [2]string{auth.GetUsername(), auth.GetPassword()}
+			if seen[key] || tries == maxTries {
+				continue
+			}
+			seen[key] = true
+			tries++
+			out = append(out, auth)
+		}
+	}
+	return out
 }
 
 // pullBackoff returns an error during the back-off of the image.

@@ -1,10 +1,13 @@
 package cri_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -230,4 +233,87 @@ func TestPullWithTheCredentialsOfTheNode(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"PullImage reg.example.com/team/app:1 pod", "PullImage reg.example.com/team/app:1 node"}, pulls)
+}
+
+// A pod with any number of credentials does not hold up the pulls of others.
+func TestManyCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService(t)
+		svc.Inject(fake.Fault{Call: "PullImage", Times: 150, Delay: time.Second, Err: status.Error(codes.Unauthenticated, "denied")})
+		rt := svc.client(cri.Options{SerializePulls: true})
+		greedy := podOf("a")
+		greedy.Spec.Containers[0].Image = "reg.example.com/team/app:1"
+		s := newSyncer(t, rt, greedy)
+		s.more = func(req *runtime.PodSync) {
+			for i := range 300 {
+				secret := v1.Secret{Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: fmt.Appendf(nil, `{"reg.example.com":{"username":"u%d"}}`, i/2)}}
+				secret.Namespace, secret.Name = "default", strconv.Itoa(i)
+				req.PullSecrets = append(req.PullSecrets, secret)
+			}
+		}
+		ended := make(chan error)
+		go func() {
+			_, err := s.rt.SyncPod(t.Context(), s.request())
+			ended <- err
+		}()
+		time.Sleep(10*time.Second + time.Second/2)
+		other := podOf("b")
+		other.UID, other.Name = "other", "other"
+		other.Spec.Containers[0].Image = "one:1"
+		began := time.Now()
+		_, _ = newSyncer(t, rt, other).rt.SyncPod(t.Context(), newSyncer(t, rt, other).request())
+		assert.Less(t, time.Since(began), 5*time.Second, "it waits for one try")
+		err := <-ended
+		require.ErrorContains(t, err, "denied")
+		assert.Less(t, len(err.Error()), 1000)
+		tries := 0
+		for _, c := range svc.Calls(fake.Target{}) {
+			if c.Method == "PullImage" {
+				tries++
+			}
+		}
+		assert.Equal(t, 100+1, tries, "and that of the other")
+	})
+}
+
+// A pod has as many volumes with images as its spec has room for.
+func TestManyImageVolumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := newService(t)
+		svc.Inject(fake.Fault{Call: "PullImage", Delay: time.Second})
+		pod := podOf("a")
+		for i := range 300 {
+			name := fmt.Sprintf("v%d", i)
+			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+				Image: &v1.ImageVolumeSource{Reference: fmt.Sprintf("image%d:1", i), PullPolicy: v1.PullIfNotPresent},
+			}})
+			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/" + name})
+		}
+		s := newSyncer(t, svc.client(cri.Options{}), pod)
+		s.more = func(req *runtime.PodSync) {
+			req.Volumes = map[string]runtime.Volume{}
+			for _, v := range pod.Spec.Volumes {
+				req.Volumes[v.Name] = runtime.Volume{ReadOnly: true}
+			}
+		}
+		s.mustSync()
+		now, most := 0, 0
+		type end struct {
+			at time.Time
+			by int
+		}
+		var ends []end
+		for _, c := range svc.Calls(fake.Target{}) {
+			if c.Method == "PullImage" {
+				ends = append(ends, end{c.Began, 1}, end{c.Ended, -1})
+			}
+		}
+		slices.SortFunc(ends, func(a, b end) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.by, b.by)) })
+		for _, e := range ends {
+			now += e.by
+			most = max(most, now)
+		}
+		assert.Len(t, ends, 2*301)
+		assert.Equal(t, 32, most, "at the same time")
+	})
 }

@@ -120,6 +120,9 @@ func (s *podSync) plan() plan.Actions {
 		deleteKeys(p.hooked, removed)
 		deleteKeys(p.postStarted, removed)
 		deleteKeys(p.resized, removed)
+		if len(p.pulls) > 0 { // of images that the pod had before an update
+			deleteKeys(p.pulls, func(image string) bool { return !hasImage(s.Pod, image) })
+		}
 	})
 	acts := plan.Compute(in) // without the lock: there is no other sync of this pod
 	s.r.pods.with(s.ref.UID, func(p *podMemory) {
@@ -131,6 +134,16 @@ func (s *podSync) plan() plan.Actions {
 		}
 	}
 	return acts
+}
+
+// hasImage reports whether a container or a volume of the pod has the image.
+func hasImage(pod *v1.Pod, image string) bool {
+	for _, c := range runtime.Containers(&pod.Spec) {
+		if c.Image == image {
+			return true
+		}
+	}
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Image != nil && v.Image.Reference == image })
 }
 
 func deleteKeys[V any](m map[string]V, del func(key string) bool) {
@@ -323,10 +336,15 @@ func (s *podSync) waitForSandbox(ctx context.Context, err error) {
 	}
 }
 
+// maxImagesAtOnce is the number of images that are fetched at the same time for one pod. A pod can have
+// 1000 containers, and any number of volumes with images.
+const maxImagesAtOnce = 32
+
 // fetchImages starts to fetch the images of the containers, and those that they mount, each
 // once.
 func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 	s.images = &images{jobs: map[imageKey]*imageResult{}}
+	places := make(chan struct{}, maxImagesAtOnce)
 	keys := sync.OnceValues(func() (keyring, error) { return newKeyring(s.PullSecrets) })
 	fetch := func(key imageKey, events emitter) {
 		if s.images.jobs[key] != nil {
@@ -338,7 +356,13 @@ func (s *podSync) fetchImages(ctx context.Context, starts []plan.Start) {
 		s.images.leases = append(s.images.leases, job.lease)
 		s.images.wg.Go(func() {
 			defer close(res.done)
-			res.image, res.err = s.r.ensureImage(ctx, job)
+			select {
+			case places <- struct{}{}:
+				defer func() { <-places }()
+				res.image, res.err = s.r.ensureImage(ctx, job)
+			case <-ctx.Done():
+				res.err = waitFor(reasonImagePull, ended(ctx))
+			}
 		})
 	}
 	for i := range starts {

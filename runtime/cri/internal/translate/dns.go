@@ -132,13 +132,15 @@ func (p *Pod) hostDNS() ResolvConf {
 func mergeDNS(conf ResolvConf, extra *v1.PodDNSConfig) ResolvConf {
 	conf.Nameservers = unique(conf.Nameservers, extra.Nameservers)
 	conf.Searches = unique(conf.Searches, extra.Searches)
+	options := newOptions(conf.Options)
 	for _, o := range extra.Options {
 		option := o.Name
 		if o.Value != nil && *o.Value != "" {
 			option += ":" + *o.Value
 		}
-		conf.Options = setOption(conf.Options, option)
+		options.set(option)
 	}
+	conf.Options = options.list
 	return conf
 }
 

@@ -3,7 +3,6 @@ package translate
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -28,6 +27,7 @@ func ParseResolvConf(data []byte) (ResolvConf, error) {
 		return ResolvConf{}, fmt.Errorf("resolv.conf of %d bytes is longer than %d", len(data), MaxResolvConf)
 	}
 	var conf ResolvConf
+	options := newOptions(nil)
 	for line := range strings.SplitSeq(string(data), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) == 0 {
@@ -48,23 +48,36 @@ func ParseResolvConf(data []byte) (ResolvConf, error) {
 			}
 		case "options":
 			for _, option := range args {
-				conf.Options = setOption(conf.Options, option)
+				options.set(option)
 			}
 		}
 	}
+	conf.Options = options.list
 	return conf, nil
 }
 
-// setOption adds an option, or replaces the one with the same name.
-func setOption(options []string, option string) []string {
-	name, _, _ := strings.Cut(option, ":")
-	i := slices.IndexFunc(options, func(o string) bool {
-		n, _, _ := strings.Cut(o, ":")
-		return n == name
-	})
-	if i < 0 {
-		return append(options, option)
+// options are those of a resolver, each name once.
+type options struct {
+	list []string
+	// index has the place of each name in the list.
+	index map[string]int
+}
+
+func newOptions(list []string) *options {
+	o := &options{index: make(map[string]int, len(list))}
+	for _, option := range list {
+		o.set(option)
 	}
-	options[i] = option
-	return options
+	return o
+}
+
+// set adds an option, or replaces the one with the same name.
+func (o *options) set(option string) {
+	name, _, _ := strings.Cut(option, ":")
+	if i, ok := o.index[name]; ok {
+		o.list[i] = option
+		return
+	}
+	o.index[name] = len(o.list)
+	o.list = append(o.list, option)
 }

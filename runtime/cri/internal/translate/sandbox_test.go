@@ -2,9 +2,11 @@ package translate
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -100,6 +102,19 @@ func TestDNSIsACopy(t *testing.T) {
 	slices.Reverse(config.Searches)
 	config.Servers[0] = "changed"
 	assert.Equal(t, ResolvConf{Nameservers: []string{"1.1.1.1"}, Searches: []string{"a", strings.Repeat("x", 254), "b"}, Options: []string{"ndots:1"}}, in.ResolvConf)
+}
+
+func TestManyResolverOptions(t *testing.T) {
+	in := sample().Pod
+	in.Spec.Spec.DNSConfig = &v1.PodDNSConfig{}
+	const n = 100_000
+	for i := range 2 * n {
+		in.Spec.Spec.DNSConfig.Options = append(in.Spec.Spec.DNSConfig.Options, v1.PodDNSConfigOption{Name: fmt.Sprintf("o%d", i%n), Value: new(fmt.Sprint(i))})
+	}
+	began := time.Now()
+	config, _ := dns(in)
+	assert.Less(t, time.Since(began), 10*time.Second, "a quadratic cost takes minutes")
+	assert.Equal(t, fmt.Sprintf("o%d:%d", n-1, 2*n-1), config.Options[len(config.Options)-1])
 }
 
 func TestRuntimeHandler(t *testing.T) {
