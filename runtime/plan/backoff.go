@@ -67,7 +67,7 @@ func (p *planner) applyBackoff() {
 			p.out.Start = append(p.out.Start, s)
 			continue
 		}
-		crash, wait := p.Backoff.admit(p.recall(c, n), definitionOf(c), n, p.lastExited(s), p.Now)
+		crash, wait := p.Backoff.admit(p.recall(c, n), definitionOf(c), n, p.lastExited(c.Name), p.Now)
 		p.remember(c.Name, crash)
 		if wait <= 0 {
 			s.Backoff = crash.Delay
@@ -132,14 +132,12 @@ func lifetime(n *runtime.ContainerStatus, now time.Time) time.Duration {
 	}
 }
 
-// lastExited returns the newest instance of the container that has exited, or nil. For
-// an init container, only instances in the sandbox in use count: it runs again in each
-// sandbox without having crashed.
-func (p *planner) lastExited(s Start) *runtime.ContainerStatus {
+// lastExited returns the newest instance of the container that has exited, or nil. It may have run in
+// an earlier sandbox, also if it is one of an init container, which runs again in each sandbox: a
+// container that can kill the first process of the sandbox would have it made again without end.
+func (p *planner) lastExited(name string) *runtime.ContainerStatus {
 	for i := range p.Status.Containers {
-		c := &p.Status.Containers[i]
-		if c.Name == s.Container.Name && c.State == runtime.ContainerExited &&
-			(s.Kind != runtime.InitContainer || c.SandboxID == p.out.SandboxID) {
+		if c := &p.Status.Containers[i]; c.Name == name && c.State == runtime.ContainerExited {
 			return c
 		}
 	}

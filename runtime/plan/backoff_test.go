@@ -215,12 +215,22 @@ func TestBackoffScenarios(t *testing.T) {
 			},
 		},
 		{
-			name: "an init container runs again in a new sandbox, which is no crash",
+			name: "an init container runs again in a new sandbox, at once after the first exit",
 			pod:  "Always; init a; main m",
 			steps: []step{
-				{status: "a#0 exited code=1 ago=0s", want: "start a#1"},
-				{status: "a#1 running; a#0 exited code=1 ago=1s", want: ""},
-				{status: "sandbox 1 ready; a#1@0 exited ago=0s; a#0@0 exited code=1", want: "start a#2"},
+				{status: "sandbox 1 ready; a#0@0 exited ago=0s", want: "start a#1"},
+				{status: "sandbox 1 ready; a#1 running; a#0@0 exited ago=1s", want: ""},
+				{status: "sandbox 2 ready; a#1@1 exited ago=0s; a#0@0 exited ago=2s", want: "wait a; retry 10s"},
+			},
+		},
+		{
+			name: "an init container that kills its sandbox again and again, and seems to have succeeded",
+			pod:  "Always; init a; main m",
+			steps: []step{
+				{status: "sandbox 0 dead; a#0 exited ago=0s", want: "kill pod; sandbox 1; start a#1"},
+				{status: "sandbox 1 dead; sandbox 0 dead; a#1 exited ago=0s; a#0@0 exited", want: "kill pod; sandbox 2; wait a; retry 10s"},
+				{status: "sandbox 2 ready; sandbox 1 dead; a#1@1 exited ago=10s", want: "start a#2"},
+				{status: "sandbox 2 dead; sandbox 1 dead; a#2 exited ago=0s", want: "kill pod; sandbox 3; wait a; retry 20s"},
 			},
 		},
 		{
