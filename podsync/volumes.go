@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -95,12 +96,19 @@ func (st *podState) started() (retryAfter time.Duration) {
 	return outdatedBackoff.After(st.outdated)
 }
 
+// maxMountEvents is the number of events for the volumes of a pod in one sync. A pod can have any number
+// of volumes, and an agent drops the events of others if too many come at once.
+const maxMountEvents = 20
+
 // warnMounts reports events for the volumes that are not ready or out of date. It returns
 // false if the error is not one of single volumes.
 func (s *Syncer) warnMounts(pod *v1.Pod, volumes map[string]runtime.Volume, err error) bool {
 	failed := volume.FailedMounts(pod, volumes, err)
-	for _, message := range failed {
+	for _, message := range failed[:min(len(failed), maxMountEvents)] {
 		s.warn(pod, "FailedMount", message)
+	}
+	if n := len(failed) - maxMountEvents; n > 0 {
+		s.warn(pod, "FailedMount", fmt.Sprintf("%d more volumes have failed", n))
 	}
 	if len(failed) == 0 {
 		s.warn(pod, "FailedMount", err.Error())

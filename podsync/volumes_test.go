@@ -3,6 +3,7 @@ package podsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -112,6 +113,20 @@ func TestVolumesWithOldContent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pod can have thousands of volumes that fail, at each sync. Too many events at once displace those of others.
+func TestEventsOfManyVolumes(t *testing.T) {
+	var errs []error
+	for i := range 1000 {
+		errs = append(errs, &volume.SetUpError{Volume: fmt.Sprintf("v%d", i), Err: errors.New("no")})
+	}
+	var events []runtime.Event
+	s := newSyncer(t, &world{setUpErr: errors.Join(errs...)}, podsync.Options{Event: func(e runtime.Event) { events = append(events, e) }})
+	_, err := s.SyncPod(t.Context(), podworkers.Create, testpod.With(makePod(), testpod.Volumes(v1.Volume{Name: "v0"})), nothing())
+	require.Error(t, err)
+	require.Len(t, events, 21)
+	assert.Equal(t, "980 more volumes have failed", events[20].Message)
 }
 
 // Volumes with an old content are set up again with a back-off, which ends when that succeeds.

@@ -66,11 +66,18 @@ func (w *Workers) logReturned(ctx context.Context, c call, r returned, took time
 	}
 }
 
+// maxLogged is the limit for the text of an error in the log, in bytes. A pod can have thousands of
+// volumes, each with an error, at each attempt.
+const maxLogged = 16 << 10
+
 // withoutPod returns the error for a log line that has the pod as a key. Errors name their
 // pod, as do most of those that they wrap, so that the line would name it several times.
 func withoutPod(err error, ref runtime.PodRef) error {
-	name := "pod " + ref.String()
-	return loggedError{err, strings.NewReplacer("orphaned "+name+": ", "", name+": ", "", " of "+name, "").Replace(err.Error())}
+	name, text := "pod "+ref.String(), err.Error()
+	if len(text) > maxLogged {
+		text = strings.ToValidUTF8(text[:maxLogged], "") + "…"
+	}
+	return loggedError{err, strings.NewReplacer("orphaned "+name+": ", "", name+": ", "", " of "+name, "").Replace(text)}
 }
 
 // loggedError is an error with another text.

@@ -14,24 +14,35 @@ import (
 // pod in bytes (API reference, terminationMessagePath).
 const maxTerminationMessages = 12 << 10
 
+// Limits of the other messages in a status, in bytes. The API has none, but an API server accepts no object
+// of more than 1.5 MiB, and one error, which can name thousands of volumes, is the message of
+// each container that waits for them.
+const (
+	// maxWaitingMessages is the limit for the messages of all containers that wait, and
+	// minWaitingMessage what each container has in any case.
+	maxWaitingMessages, minWaitingMessage = 64 << 10, 256
+	// maxMessage is the limit for the message of the pod, and for that of each condition.
+	maxMessage = 32 << 10
+)
+
 // normalize converts the status to the form of the API: times in whole seconds,
-// termination messages of limited size, lists in order. It changes s in place.
+// messages of limited size, lists in order. It changes s in place.
 func normalize(pod *v1.Pod, s *v1.PodStatus) {
-	budget := maxTerminationMessages
-	if n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers); n > 0 {
-		budget /= n
-	}
+	n := max(1, len(pod.Spec.InitContainers)+len(pod.Spec.Containers)+len(pod.Spec.EphemeralContainers))
+	limits := messageLimits{terminated: maxTerminationMessages / n, waiting: max(maxWaitingMessages/n, minWaitingMessage)}
+	s.Message = cut(s.Message, maxMessage)
 	if s.StartTime != nil {
 		*s.StartTime = apiTime(s.StartTime.Time)
 	}
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
+		c.Message = cut(c.Message, maxMessage)
 		c.LastProbeTime, c.LastTransitionTime = apiTime(c.LastProbeTime.Time), apiTime(c.LastTransitionTime.Time)
 	}
 	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range list {
-			normalizeState(&list[i].State, budget)
-			normalizeState(&list[i].LastTerminationState, budget)
+			normalizeState(&list[i].State, limits)
+			normalizeState(&list[i].LastTerminationState, limits)
 		}
 	}
 	byName := func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
@@ -46,14 +57,29 @@ func normalize(pod *v1.Pod, s *v1.PodStatus) {
 	})
 }
 
-func normalizeState(s *v1.ContainerState, budget int) {
+// messageLimits are the limits for the messages of one container.
+type messageLimits struct{ terminated, waiting int }
+
+// cut returns a message of limited size.
+func cut(message string, most int) string {
+	const more = "…"
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most-len(more)], "") + more
+}
+
+func normalizeState(s *v1.ContainerState, limits messageLimits) {
+	if s.Waiting != nil {
+		s.Waiting.Message = cut(s.Waiting.Message, limits.waiting)
+	}
 	if s.Running != nil {
 		s.Running.StartedAt = apiTime(s.Running.StartedAt.Time)
 	}
 	if t := s.Terminated; t != nil {
 		t.StartedAt, t.FinishedAt = apiTime(t.StartedAt.Time), apiTime(t.FinishedAt.Time)
-		if len(t.Message) > budget {
-			t.Message = strings.ToValidUTF8(t.Message[:budget], "")
+		if len(t.Message) > limits.terminated {
+			t.Message = strings.ToValidUTF8(t.Message[:limits.terminated], "")
 		}
 	}
 }
