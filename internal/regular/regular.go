@@ -30,6 +30,9 @@ func Open(path string) (*os.File, error) { return open(path, os.O_RDONLY, false)
 // file.
 func OpenReadWrite(path string) (*os.File, error) { return open(path, os.O_RDWR, false) }
 
+// OpenAppend is [Open] for writing at the end.
+func OpenAppend(path string) (*os.File, error) { return open(path, os.O_WRONLY|os.O_APPEND, false) }
+
 // ReadFile returns the content of a regular file of the host, to which the path may be a
 // symbolic link. It fails with [ErrTooLarge] if the file has more than limit bytes.
 func ReadFile(path string, limit int64) ([]byte, error) {

@@ -30,7 +30,7 @@ func TestOpen(t *testing.T) {
 	defer func() { _ = lis.Close() }()
 
 	// None of these waits: nobody has the other end of the pipe.
-	for _, open := range []func(string) (*os.File, error){regular.Open, regular.OpenReadWrite} {
+	for _, open := range []func(string) (*os.File, error){regular.Open, regular.OpenReadWrite, regular.OpenAppend} {
 		for _, name := range []string{"fifo", "socket", "."} {
 			_, err := open(at(name))
 			assert.ErrorIs(t, err, regular.ErrType, name)
@@ -68,6 +68,14 @@ func TestOpen(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "Text", string(data))
 	}
+	f, err = regular.OpenAppend(at("file"))
+	require.NoError(t, err)
+	_, err = f.WriteString("!")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	data, err := regular.ReadFile(at("file"), 5)
+	require.NoError(t, err)
+	assert.Equal(t, "Text!", string(data))
 }
 
 func TestReadFileIsBounded(t *testing.T) {

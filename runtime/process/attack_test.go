@@ -284,3 +284,18 @@ func TestInterruptedWriteOfImages(t *testing.T) {
 	n.start()
 	assert.NoFileExists(t, left)
 }
+
+// In a directory of others, records of processes could be planted, which the server ends.
+func TestDirectoryOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o777))
+	for _, dir := range []string{dir, filepath.Join(dir, "below")} {
+		s, err := New(Options{Dir: dir})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // otherwise it would serve for ever
+		require.ErrorContains(t, s.Run(ctx), "has mode 0777 and can be written by every user")
+		cancel()
+	}
+	assert.NoDirExists(t, filepath.Join(dir, "below"))
+	assert.NoDirExists(t, filepath.Join(dir, "containers"))
+}

@@ -3,7 +3,9 @@
 package process
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,4 +70,38 @@ func newTestServer(t *testing.T, dir string) *Server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// The records of links. Whatever they have, no file is removed that is not a link of the record, and a
+// record that is not one is removed.
+func FuzzLinkRecords(f *testing.F) {
+	f.Add([]byte(`{"at":"LINK","to":"/v","sandboxID":"s","podUID":"u"}`), true)
+	f.Add([]byte(`{"at":"LINK","to":"/elsewhere"}`), true)
+	f.Add([]byte(`{"at":"KEPT","to":""}`), false)
+	f.Add([]byte(`[]`), false)
+	f.Fuzz(func(t *testing.T, data []byte, ofLink bool) {
+		dir := t.TempDir()
+		s := newTestServer(t, filepath.Join(dir, "state"))
+		link, kept := filepath.Join(dir, "link"), filepath.Join(dir, "kept")
+		data = bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("LINK"), []byte(link)), []byte("KEPT"), []byte(kept))
+		name := s.linkFile(kept)
+		if ofLink {
+			name = s.linkFile(link)
+		}
+		for _, err := range []error{
+			os.MkdirAll(s.linksDir(), 0o700), os.WriteFile(kept, nil, 0o600), os.Symlink("/v", link), os.WriteFile(name, data, 0o600),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = s.recoverLinks()
+		if _, err := os.Stat(kept); err != nil {
+			t.Error(err)
+		}
+		var rec linkRecord
+		if _, err := os.Lstat(link); err != nil && (json.Unmarshal(data, &rec) != nil || rec.At != link || rec.To != "/v") {
+			t.Errorf("the link was removed because of %q", data)
+		}
+	})
 }

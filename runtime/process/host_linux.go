@@ -5,8 +5,12 @@ import (
 	"net"
 	"os"
 
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
+
+// maxResolvConf is the limit for the host's resolv.conf, in bytes. Containers of root can write it.
+const maxResolvConf = 1 << 20
 
 // findHost finds out the properties of the host.
 func (s *Server) findHost() {
@@ -16,7 +20,7 @@ func (s *Server) findHost() {
 	if err != nil {
 		s.opts.Logger.Error(err, "Cannot find out the groups of this process")
 	}
-	resolv, _ := os.ReadFile("/etc/resolv.conf")
+	resolv, _ := regular.ReadFile("/etc/resolv.conf", maxResolvConf)
 	s.host = hostFacts{
 		UID: os.Geteuid(), GID: os.Getegid(), Groups: groups,
 		Nameservers: nameservers(resolv),

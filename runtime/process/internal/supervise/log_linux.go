@@ -2,13 +2,15 @@ package supervise
 
 import (
 	"bytes"
-	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 )
 
 // maxLogText is the maximum size of the text of a line. Longer lines are split into parts
@@ -78,15 +80,9 @@ func (l *logFile) open() error {
 	if l.path == "" {
 		return nil
 	}
-	// A container may have put something else there: a link to a file of another user, or a
-	// FIFO, which nothing reads.
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o640)
+	f, err := openLog(l.path)
 	if err != nil {
 		return err
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		_ = f.Close()
-		return cmp.Or(err, fmt.Errorf("%s is not a regular file", l.path))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,6 +91,26 @@ func (l *logFile) open() error {
 	}
 	l.f, l.torn = f, false
 	return nil
+}
+
+// openLog opens a log for writing, and makes it if it does not exist. A container may have put
+// something else there: a link to a file of another user, a FIFO, which nothing reads, or a
+// device, on which opening it has an effect. These are not opened.
+func openLog(path string) (*os.File, error) {
+	for range 8 { // the container may remove and make it meanwhile
+		f, err := regular.OpenAppend(path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, regular.ErrType) {
+				err = fmt.Errorf("%s: %w", path, err)
+			}
+			return f, err
+		}
+		f, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o640)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
+	return nil, fmt.Errorf("%s: something else comes and goes there", path)
 }
 
 func (l *logFile) close() {

@@ -3,7 +3,6 @@ package supervise
 import (
 	"bytes"
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -249,16 +248,6 @@ func (e *Environs) read(p Process) (env []byte, err error) {
 // of arguments and environment (execve(2)), but can then say that its environment is anywhere in
 // its memory, and of any size (prctl(2), PR_SET_MM_MAP).
 const maxEnviron = 8 << 20
-
-// readStart reads the first bytes of a file.
-func readStart(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
-}
 
 // eachPID calls f for all visible processes in the order of their pids. It reads a few at a
 // time, so that f is called soon after the kernel has listed the pid.

@@ -69,7 +69,7 @@ type Conn struct{ c *net.UnixConn }
 // timeout passes first. The connection itself does not depend on ctx.
 func Dial(ctx context.Context, dir string, timeout time.Duration) (*Conn, error) {
 	// The path of a socket has at most 107 bytes, which dir may exceed.
-	d, err := os.Open(dir)
+	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0) // it does not wait if it is a pipe
 	if err != nil {
 		return nil, err
 	}

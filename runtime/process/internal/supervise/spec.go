@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -184,7 +185,8 @@ func writeFile(path string, v any, sync bool) error {
 
 // Sync makes the content of a file, or changes in a directory, survive a power loss.
 func Sync(path string) error {
-	f, err := os.Open(path)
+	// Without O_NONBLOCK this would wait for a writer of a pipe in its place.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -221,10 +223,20 @@ func ReadFile(path string, v any) error {
 	return nil
 }
 
+// readStart reads the first bytes of a file.
+func readStart(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
 // readSpec reads the spec in the record of a container. The other fields are the server's.
 func readSpec(path string) (Spec, error) {
 	var record struct{ Spec *Spec }
-	data, err := os.ReadFile(path) // nothing of the container runs yet
+	data, err := readStart(path, maxFile) // the server has just written it
 	if err != nil {
 		return Spec{}, err
 	}

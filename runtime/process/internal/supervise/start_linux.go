@@ -30,6 +30,9 @@ type ready struct {
 // machine it takes about 10 ms.
 const initTimeout = time.Minute
 
+// maxOutput is the number of bytes of a supervisor's error output in an error.
+const maxOutput = 1 << 10
+
 var (
 	errNotSupervisor = errors.New("this program was executed as a supervisor and did not become one; its main function must call process.Init first, whatever its arguments are")
 	errDied          = errors.New("the supervisor has ended before its command ran")
@@ -109,8 +112,9 @@ func Start(ctx context.Context, dir, title string) (State, error) {
 		var ws unix.WaitStatus
 		_ = unix.Kill(-pid, unix.SIGKILL)
 		_, _ = unix.Wait4(pid, &ws, 0, nil)
-		output, _ := os.ReadFile(lock.Name())
-		return State{}, fmt.Errorf("%w (wait status %#x): %s", err, uint32(ws), output[:min(len(output), 1024)])
+		output := make([]byte, maxOutput)
+		n, _ := lock.ReadAt(output, 0)
+		return State{}, fmt.Errorf("%w (wait status %#x): %s", err, uint32(ws), output[:n])
 	}
 	if said.Error != "" {
 		_, _ = unix.Wait4(pid, nil, 0, nil)
