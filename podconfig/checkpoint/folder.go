@@ -176,8 +176,8 @@ func (f folder) setAside(path string) error {
 	return nil
 }
 
-// purgeAside removes those of the unusable files that are records of objects and are not
-// encrypted. It returns their paths.
+// purgeAside removes those of the unusable files that are records of objects, unless they begin as
+// encrypted ones. It returns their paths.
 func (f folder) purgeAside() (removed []string, err error) {
 	entries, err := os.ReadDir(f.aside)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -194,7 +194,7 @@ func (f folder) purgeAside() (removed []string, err error) {
 		}
 		path := filepath.Join(f.aside, e.Name())
 		start, err := startOf(path)
-		if err == nil && isPlain(start) {
+		if err == nil && mayBeReadable(start) {
 			if err = os.Remove(path); err == nil {
 				removed = append(removed, path)
 			}
@@ -211,7 +211,7 @@ func startOf(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, 64))
+	return io.ReadAll(io.LimitReader(f, maxHeader))
 }
 
 // pruneAside removes the oldest of the unusable files as long as there are too many.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -241,6 +242,9 @@ func isHash(name string) bool {
 // loadObject reads the record of an object into held. mu is held.
 func (s *Store) loadObject(name string, record []byte) error {
 	data, err := unpack(name, record, s.key)
+	if err != nil && s.key != nil && !errors.Is(err, errPlain) && mayBeReadable(record[:min(len(record), maxHeader)]) {
+		err = fmt.Errorf("%w: %w", errPlain, err) // it is not set aside, where its secret could be read
+	}
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,9 @@ const (
 	magic      = "kubeletkit-checkpoint"
 	headerLine = magic + " %d %s %d %x\n"
 
+	// maxHeader is more than the length of a header up to its cipher, in bytes.
+	maxHeader = 64
+
 	plain  = "plain"
 	sealed = "aes-gcm"
 )
@@ -106,6 +109,16 @@ func unpack(name string, record []byte, key cipher.AEAD) ([]byte, error) {
 // isPlain reports whether a record that begins so is not encrypted.
 func isPlain(start []byte) bool {
 	return bytes.HasPrefix(start, fmt.Appendf(nil, "%s %d %s ", magic, version, plain))
+}
+
+// mayBeReadable reports whether a record of this version or of none that begins so may have a content
+// that is not encrypted: it does not begin as an encrypted one.
+func mayBeReadable(start []byte) bool {
+	var v int
+	if _, err := fmt.Sscanf(string(start), magic+" %d", &v); err == nil && v > version {
+		return false // which is not known
+	}
+	return !bytes.HasPrefix(start, fmt.Appendf(nil, "%s %d %s ", magic, version, sealed))
 }
 
 // newKey returns the cipher of a key, nil for an empty key.
