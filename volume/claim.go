@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/kubeletkit/kubeletkit/internal/regular"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -63,9 +64,13 @@ type boundVolume struct {
 	Name string `json:"name,omitempty"`
 }
 
+// maxStateFile is the limit for a file of the state of a volume, in bytes. Paths have up to 4 KiB
+// (PATH_MAX), and a volume of an API server up to 1.5 MiB, which JSON can make six times as long.
+const maxStateFile = 16 << 20
+
 // readBound returns what is remembered. A file that cannot be used is written again.
 func readBound(file string) (b boundVolume, found bool) {
-	data, err := os.ReadFile(file)
+	data, err := regular.ReadFile(file, maxStateFile)
 	if err != nil || json.Unmarshal(data, &b) != nil || b.Path == "" {
 		return boundVolume{}, false
 	}
