@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	goruntime "runtime"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -175,6 +176,49 @@ func hostPorts(pod *v1.Pod) iter.Seq[hostPort] {
 		}
 	}
 }
+
+// withinLimit returns a version of the pod that has no more than bounds.MaxContainers, and a message if that differs from
+// the pod. Users of an API server add ephemeral containers to a pod that runs, and none is ever
+// removed: those beyond the limit are left out, and the pod is not refused for them. If the pod has too many other
+// containers, and has had fewer in the old version, which may be nil, it keeps those.
+func withinLimit(old, pod *v1.Pod) (within *v1.Pod, message string) {
+	spec, kept := &pod.Spec, *pod
+	others := len(spec.InitContainers) + len(spec.Containers)
+	left := len(spec.EphemeralContainers) - max(0, bounds.MaxContainers-others)
+	switch {
+	case others > bounds.MaxContainers && old != nil:
+		kept.Spec = old.Spec
+		return &kept, fmt.Sprintf("The update is not applied: a pod must have at most %d containers", bounds.MaxContainers)
+	case left <= 0:
+		return pod, ""
+	}
+	kept.Spec.EphemeralContainers = spec.EphemeralContainers[:len(spec.EphemeralContainers)-left]
+	return &kept, fmt.Sprintf("The last %d ephemeral containers are not started: a pod must have at most %d containers", left, bounds.MaxContainers)
+}
+
+// withinLimit returns the pods as the function of that name does, and emits the messages.
+func (h *Handler) withinLimit(pods []*v1.Pod) []*v1.Pod {
+	var out []*v1.Pod // nil while it would be the same
+	for i, pod := range pods {
+		old, _ := h.deps.Pods.ByUID(pod.UID)
+		within, message := withinLimit(old, pod)
+		if within == pod {
+			continue
+		}
+		if out == nil {
+			out = slices.Clone(pods)
+		}
+		out[i] = within
+		h.emit(pod, v1.EventTypeWarning, reasonTooMany, message)
+	}
+	if out == nil {
+		return pods
+	}
+	return out
+}
+
+// reasonTooMany is the reason of events about pods with more containers than bounds.MaxContainers.
+const reasonTooMany = "TooManyContainers"
 
 // admit calls the admitter, after a check that the UID can be the name of the pod's
 // directory, that the pod has containers, and that it has not too many of these or references: pods of sources

@@ -272,6 +272,7 @@ func (h *Handler) Prepare(ctx context.Context) error {
 // only takes it down (kubelet: HandlePodAdditions). The same holds for one whose deletion
 // was requested: it does not start, and a refusal would be in its status for nothing.
 func (h *Handler) HandlePodAdditions(pods []*v1.Pod) {
+	pods = h.withinLimit(pods)
 	active := h.active(pods)
 	var toResize []*v1.Pod
 	for _, wanted := range oldestFirst(pods) {
@@ -331,6 +332,7 @@ func (h *Handler) endPredecessors(added *v1.Pod) {
 // HandlePodUpdates implements [SyncHandler]. It passes the changes to the workers. A pod whose
 // new resources are not free keeps those that it has.
 func (h *Handler) HandlePodUpdates(pods []*v1.Pod) {
+	pods = h.withinLimit(pods)
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
 		if _, refused := h.refused[pod.UID]; refused || runtime.IsMirror(pod) {

@@ -3,8 +3,10 @@ package syncloop_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -199,6 +201,48 @@ func TestPodWithTooManyContainers(t *testing.T) {
 		assert.Empty(t, b.workers.take())
 		assert.Equal(t, "Pod was rejected: spec.containers: Too many: 1001: must have at most 1000 items, with init and ephemeral containers", b.status[pod.UID].Message)
 	}
+}
+
+// Ephemeral containers are added to a pod that runs. A pod that has run with too many is not refused by the
+// next agent.
+func TestPodWithTooManyEphemeralContainers(t *testing.T) {
+	with := func(main, ephemeral int) *v1.Pod {
+		pod := makePod("web")
+		pod.Spec.Containers = slices.Repeat(pod.Spec.Containers[:1], main)
+		for i := range ephemeral {
+			pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: fmt.Sprint(i)}})
+		}
+		return pod
+	}
+	var events []string
+	b := newHandler(t, syncloop.HandlerOptions{Event: func(e runtime.Event) {
+		if e.Reason == "TooManyContainers" {
+			events = append(events, e.Message)
+		}
+	}})
+	count := func() (main, ephemeral int) {
+		spec := b.pods["uid-web"].Spec
+		return len(spec.Containers), len(spec.EphemeralContainers)
+	}
+	b.HandlePodAdditions([]*v1.Pod{with(10, 990)})
+	assert.Empty(t, events)
+	for _, change := range []func([]*v1.Pod){b.HandlePodUpdates, b.HandlePodReconcile} {
+		change([]*v1.Pod{with(10, 5000)})
+		main, ephemeral := count()
+		assert.Equal(t, []int{10, 990}, []int{main, ephemeral})
+	}
+	assert.Equal(t, []string{"The last 4010 ephemeral containers are not started: a pod must have at most 1000 containers"}, events)
+	for _, change := range []func([]*v1.Pod){b.HandlePodUpdates, b.HandlePodReconcile} {
+		change([]*v1.Pod{with(2000, 0)}) // of a source that does not validate it
+		main, ephemeral := count()
+		assert.Equal(t, []int{10, 990}, []int{main, ephemeral})
+	}
+	assert.Contains(t, events, "The update is not applied: a pod must have at most 1000 containers")
+
+	next := newHandler(t, syncloop.HandlerOptions{})
+	next.HandlePodAdditions([]*v1.Pod{with(10, 5000)})
+	assert.NotEmpty(t, next.workers.take(), "it is admitted")
+	assert.Len(t, next.pods["uid-web"].Spec.EphemeralContainers, 990)
 }
 
 func TestPortsOfInitContainersDoNotConflictButThoseOfSidecarsDo(t *testing.T) {

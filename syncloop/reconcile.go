@@ -17,6 +17,7 @@ import (
 func (h *Handler) HandlePodReconcile(pods []*v1.Pod) {
 	for _, pod := range pods {
 		old, _ := h.deps.Pods.ByUID(pod.UID)
+		pod, _ = withinLimit(old, pod)
 		if old != nil && runtime.Resizable(pod) { // its resources are those that it holds
 			pod = resize.WithResources(pod, old)
 		}
