@@ -187,6 +187,7 @@ func (m *Manager) failed(d *delivery, err error, now time.Time) {
 	m.metrics.DeliveryFailed()
 	r := d.r
 	r.failures++
+	r.urgent = r.urgent || r.hurrying
 	d.i.changed = d.changed
 	log := m.log.WithValues("pod", r.ref, "took", now.Sub(r.since), "failures", r.failures)
 	givenUp := !d.end && d.i == r.gone && d.version == d.i.version

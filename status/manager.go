@@ -234,7 +234,8 @@ func (m *Manager) publish(r *record, always bool, now time.Time) {
 	}
 	before := i.out
 	if i.setOut(outgoing(i.pod, i.out, *i.status, holdBack), always, now) {
-		if before != nil && urgent(before, i.out) {
+		if before != nil && urgent(before, i.out, r.hurried, now) {
+			r.hurried = now
 			m.calls.hurry(r)
 		}
 		m.log.V(4).Info("Status changed", "pod", r.ref, "phase", i.out.Phase, "version", i.version)

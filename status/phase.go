@@ -1,15 +1,23 @@
 package status
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
+// hurryPeriod is the least time between two changes of readiness of a pod that are urgent: a probe can
+// succeed and fail in turn each second, and the statuses of such pods would come before those of
+// others for ever.
+const hurryPeriod = 10 * time.Second
+
 // urgent reports whether others wait for a change of the status: of readiness, or to a final
-// phase.
-func urgent(from, to *v1.PodStatus) bool {
-	return runtime.IsPhaseTerminal(from.Phase) != runtime.IsPhaseTerminal(to.Phase) || isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady)
+// phase. hurried is when the last change of readiness of the pod was urgent.
+func urgent(from, to *v1.PodStatus, hurried, now time.Time) bool {
+	return runtime.IsPhaseTerminal(from.Phase) != runtime.IsPhaseTerminal(to.Phase) ||
+		isTrue(from.Conditions, v1.PodReady) != isTrue(to.Conditions, v1.PodReady) && now.Sub(hurried).Abs() >= hurryPeriod
 }
 
 // progress is the state of a container as far as the phase of its pod depends on it.

@@ -28,6 +28,10 @@ type call struct {
 	failures int
 	// urgent means that others wait for the change that is due: readiness, or a final phase.
 	urgent bool
+	// hurrying means that the call under way is urgent. Then urgent is about later changes.
+	hurrying bool
+	// hurried is when the record became urgent last.
+	hurried time.Time
 	// slow means that the last call exceeded its deadline, countedSlow that the call under
 	// way counts in schedule.slowCalls.
 	slow, countedSlow bool
@@ -111,6 +115,7 @@ func (s *schedule) next(now, hangs time.Time) *record {
 	(*from)[0] = nil
 	*from = (*from)[1:]
 	r.stage, r.since, r.at, r.countedSlow = calling, now, hangs, r.slow
+	r.urgent, r.hurrying = false, r.urgent
 	s.calls++
 	if r.countedSlow {
 		s.slowCalls++

@@ -40,6 +40,39 @@ func TestUrgentStatusesComeFirst(t *testing.T) {
 	})
 }
 
+// The readiness of a pod changes each time before its status is delivered. Others have their turn nevertheless.
+func TestFlappingReadinessDelaysNoOther(t *testing.T) {
+	managed(t, status.Options{Concurrency: 1}, func(m *status.Manager, k *sink) {
+		k.answer = func(context.Context, types.UID, v1.PodStatus) error {
+			time.Sleep(time.Second)
+			return nil
+		}
+		flap := func(i int) {
+			for _, uid := range []types.UID{"x", "y"} {
+				if i%2 == 0 {
+					m.Set(named(uid), ready())
+				} else {
+					m.Set(named(uid), phased(v1.PodRunning, ""))
+				}
+			}
+		}
+		flap(1)
+		time.Sleep(5 * time.Second)
+		k.deliveries()
+		for i := range 40 {
+			flap(i)
+			if i == 5 {
+				m.Set(named("other"), phased(v1.PodPending, ""))
+			}
+			time.Sleep(time.Second / 2)
+		}
+		assert.Contains(t, k.deliveries(), " other ")
+		m.Set(named("x"), phased(v1.PodRunning, ""))
+		time.Sleep(time.Minute)
+		m.Set(named("x"), ready())
+	})
+}
+
 func ready() v1.PodStatus {
 	s := phased(v1.PodRunning, "")
 	s.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}

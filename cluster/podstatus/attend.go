@@ -131,11 +131,15 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodStat
 		s.log.Info("The phase in the API server stays, because it would go back", "pod", e.String(), "phase", to.Phase, "refused", as.Phase)
 	}
 	var answered *v1.Pod
-	err = s.call(ctx, urgent(&obj.Status, &to), func(ctx context.Context) (err error) {
+	hurry := s.urgent(e, &obj.Status, &to)
+	err = s.call(ctx, hurry, func(ctx context.Context) (err error) {
 		answered, err = s.client.CoreV1().Pods(obj.Namespace).Patch(ctx, obj.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
 		return err
 	})
 	if err == nil {
+		if hurry {
+			s.hurried(e)
+		}
 		s.answered(e, answered)
 		s.unrefuse(e, own)
 		s.wrote(e, answered, own)

@@ -37,8 +37,8 @@
 //   - A phase never goes back: Succeeded and Failed stay, and a Running pod does not become
 //     Pending. If a static pod starts again, its mirror pod is created again.
 //   - Calls for one pod do not overlap; those for different pods run side by side. Each call
-//     has a deadline and takes its turn in the budget; changes of readiness, final phases and
-//     deletions go first.
+//     has a deadline and takes its turn in the budget; final phases, deletions and, once in 10 s for each pod,
+//     changes of readiness go first.
 //   - An API object with a deletion timestamp is deleted, with grace period 0, once the pod has
 //     ended and its final status was accepted, or refused as invalid five times, which takes 30 s.
 //     It is deleted once: while finalizers keep it, there are no further calls.

@@ -68,6 +68,8 @@ type entry struct {
 	failures, resends int
 	tried             *v1.PodStatus
 	resent            time.Time
+	// hurried is when the last write that went first has succeeded.
+	hurried time.Time
 	// looks counts how often Run has looked in vain since the last status.
 	looks int
 }
@@ -109,6 +111,12 @@ func (s *Sink) answered(e *entry, obj *v1.Pod) {
 	defer s.mu.Unlock()
 	obj.ManagedFields = nil
 	e.answered = obj
+}
+
+func (s *Sink) hurried(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.hurried = time.Now()
 }
 
 // wrote records that the API object has the own status, as far as the server keeps it.

@@ -3,6 +3,7 @@ package podstatus
 import (
 	"encoding/json"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -128,12 +129,23 @@ func TestPatchKeepsWhatIsUnknown(t *testing.T) {
 }
 
 func TestUrgent(t *testing.T) {
-	ready := &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionTrue, 1)}}
-	waiting := &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionFalse, 1)}}
-	assert.True(t, urgent(waiting, ready))
-	assert.True(t, urgent(ready, waiting))
-	assert.True(t, urgent(waiting, &v1.PodStatus{Phase: v1.PodFailed}))
-	assert.False(t, urgent(waiting, &v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1"}))
+	synctest.Test(t, func(t *testing.T) {
+		s, e := &Sink{}, &entry{}
+		ready := &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionTrue, 1)}}
+		waiting := &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{cond(v1.PodReady, v1.ConditionFalse, 1)}}
+		failed := &v1.PodStatus{Phase: v1.PodFailed}
+		assert.True(t, s.urgent(e, waiting, ready))
+		assert.True(t, s.urgent(e, ready, waiting))
+		assert.True(t, s.urgent(e, waiting, failed))
+		assert.False(t, s.urgent(e, waiting, &v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1"}))
+		// A probe succeeds and fails in turn.
+		s.hurried(e)
+		time.Sleep(time.Second)
+		assert.False(t, s.urgent(e, ready, waiting))
+		assert.True(t, s.urgent(e, ready, failed))
+		time.Sleep(10 * time.Second)
+		assert.True(t, s.urgent(e, waiting, ready))
+	})
 }
 
 func TestSameOwn(t *testing.T) {
