@@ -30,7 +30,7 @@ func bindOpened(f *os.File, target string, before steps) (string, error) {
 	if err := before.step("unmount %s", target); err != nil {
 		return "", err
 	}
-	if err := unmountBelow(target); err != nil { // an earlier mount of something else
+	if err := unmountAt(target); err != nil { // an earlier mount of something else
 		return "", err
 	}
 	if err := before.step("make %s", target); err != nil {
@@ -181,6 +181,21 @@ func unmountOwn(dir string) error {
 		return &fs.PathError{Op: "unmount", Path: dir, Err: err}
 	}
 	return nil
+}
+
+// unmountAt is unmountBelow for a mount point of a sub-path. A pod can have thousands of them. The list of mounts, which is as
+// long, is read only if something is mounted below it, or if the kernel does not tell.
+func unmountAt(target string) error {
+	for range 8 {
+		switch err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); {
+		case err == nil: // something may have been mounted there before
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // it is no mount point
+			return nil
+		default:
+			return unmountBelow(target)
+		}
+	}
+	return unmountBelow(target)
 }
 
 // unmountBelow unmounts everything that is mounted at dir or below it, the

@@ -1,9 +1,12 @@
 package volume_test
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -167,4 +170,48 @@ func testModeOfSubPath(t *testing.T, mode os.FileMode) {
 		require.NoError(t, err)
 		assert.Equal(t, os.ModeDir|mode, info.Mode())
 	}
+}
+
+// A pod can have as many sub-paths as its spec has room for. The list of mounts, which has a line for each, is not read for
+// each of them.
+func TestSubPathsReadNoList(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	m, dir := newManager(t), t.TempDir()
+	p := pod(emptyDir("v", v1.EmptyDirVolumeSource{}))
+	ready, err := m.SetUp(t.Context(), p, dir)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, m.Remove(context.WithoutCancel(t.Context()), kruntime.RefOf(p), dir)) }()
+	at := ready["v"].HostPath
+	prepare := func() {
+		for i := range 50 {
+			_, err := m.SubPath(t.Context(), kruntime.SubPath{
+				Pod: kruntime.RefOf(p), Container: "main", Index: i, VolumeName: "v", Volume: ready["v"], Path: fmt.Sprint(i), Dir: dir,
+			})
+			require.NoError(t, err)
+		}
+	}
+	check := func(what string) {
+		info, err := os.ReadFile("/proc/self/mountinfo")
+		require.NoError(t, err)
+		before := bytesRead(t)
+		prepare()
+		assert.Less(t, bytesRead(t)-before, 5*len(info), what)
+	}
+	check("new")
+	check("unchanged")
+	for i := range 50 { // the container replaces them
+		require.NoError(t, os.Rename(filepath.Join(at, fmt.Sprint(i)), filepath.Join(at, fmt.Sprint("old", i))))
+	}
+	check("replaced")
+	points, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	mounts := 0
+	for line := range strings.SplitSeq(string(points), "\n") {
+		if strings.Contains(line, dir) {
+			mounts++
+		}
+	}
+	assert.Equal(t, 50, mounts, "the old ones are unmounted")
 }
