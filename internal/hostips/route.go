@@ -9,19 +9,22 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// readAfter is the longest time between two reads of the routes.
-const readAfter = 5 * time.Minute
+const (
+	readAfter  = 5 * time.Minute  // the longest time between two reads of the routes
+	retryAfter = 10 * time.Second // the same while there is no default route
+)
 
 // Route finds the address on the interface of the default route. The kernel takes milliseconds to
 // write down the routes of a machine with hundreds of pods, so they are read again only if the
 // kernel chooses another source address for packets to elsewhere, which is quick to ask, or after
-// 5 minutes. The zero value is ready for use. All methods are safe for concurrent use.
+// 5 minutes, or 10 s while there is no default route. The zero value is ready for use. All methods are safe for concurrent use.
 type Route struct {
 	read    func(preferred net.IP) (net.IP, error) // for tests; nil: of the machine
 	sources func() [2]netip.Addr                   // for tests; nil: of the machine
 
 	mu        sync.Mutex
-	known     net.IP // nil: not known
+	known     net.IP // what was read last, with err
+	err       error
 	preferred string // what known was found for
 	from      [2]netip.Addr
 	due       time.Time
@@ -40,16 +43,18 @@ func (r *Route) Address(preferred net.IP) (net.IP, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, from := time.Now(), sources()
-	if r.known != nil && from == r.from && from != [2]netip.Addr{} && string(preferred) == r.preferred && now.Before(r.due) {
-		return r.known, nil
+	if from == r.from && string(preferred) == r.preferred && now.Before(r.due) {
+		return r.known, r.err
 	}
-	ip, err := read(preferred)
-	if err != nil {
-		r.known = nil
-		return nil, err
+	r.known, r.err = read(preferred)
+	r.preferred, r.from, r.due = string(preferred), from, now.Add(readAfter)
+	switch {
+	case r.err != nil:
+		r.due = now.Add(retryAfter)
+	case from == [2]netip.Addr{}:
+		r.due = now // no change would be seen
 	}
-	r.known, r.preferred, r.from, r.due = ip, string(preferred), from, now.Add(readAfter)
-	return ip, nil
+	return r.known, r.err
 }
 
 // sourceAddresses returns the addresses that packets to elsewhere would come from, by IPv4 and

@@ -54,6 +54,13 @@ func TestRoutesAreReadWhenTheyChange(t *testing.T) {
 
 		from, err = [2]netip.Addr{}, errors.New("no default routes")
 		assert.Equal(t, "no default routes", get(nil))
+		for range 10 {
+			assert.Equal(t, "no default routes", get(nil))
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, 7, reads, "a look each second, without a route")
+		assert.Equal(t, "no default routes", get(nil))
+		assert.Equal(t, 8, reads)
 		from, err = [2]netip.Addr{netip.MustParseAddr("192.0.2.7")}, nil
 		assert.Equal(t, "192.0.2.7", get(nil), "the route is back")
 	})
