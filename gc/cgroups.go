@@ -21,11 +21,27 @@ type PodCgroups interface {
 	Remove(uid types.UID) error
 }
 
+// GoneCgroups is an optional interface of [PodCgroups], found by [runtime.Optional]. With it, a
+// collection looks at all cgroups once, and not once more for each gone pod.
+type GoneCgroups interface {
+	// RemoveGone removes the cgroups of all pods for which gone returns true. It returns the pods
+	// that had a cgroup, each with the reason why one stays, or nil. After an error the
+	// collection is repeated soon.
+	RemoveGone(gone func(uid types.UID) bool) (map[types.UID]error, error)
+}
+
 // removeCgroups removes the cgroups of gone pods. A runtime removes those of containers and
 // sandboxes only.
 func (c *Collector) removeCgroups() error {
 	if c.opts.Cgroups == nil {
 		return nil
+	}
+	if all, ok := runtime.Optional[GoneCgroups](c.opts.Cgroups); ok {
+		removals, err := all.RemoveGone(c.gone)
+		for uid, stays := range removals {
+			c.recordCgroup(uid, stays)
+		}
+		return err
 	}
 	uids, err := c.opts.Cgroups.Pods()
 	errs := []error{err}

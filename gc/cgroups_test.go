@@ -34,19 +34,41 @@ func (c *cgroups) Remove(uid types.UID) error {
 	return nil
 }
 
+// goneCgroups removes all cgroups in one call, as *cgroup.Pods does.
+type goneCgroups struct{ cgroups }
+
+func (c *goneCgroups) RemoveGone(gone func(types.UID) bool) (map[types.UID]error, error) {
+	removed := map[types.UID]error{}
+	for _, uid := range slices.Clone(c.uids) {
+		switch {
+		case !gone(uid):
+		case uid == "busy":
+			removed[uid] = errors.New("a process is in it, or this agent may not remove it")
+		default:
+			removed[uid] = c.Remove(uid)
+		}
+	}
+	return removed, c.err
+}
+
 // Which cgroups are gone is in the history of their pods, and why others are not.
 func TestCgroupsAreRecorded(t *testing.T) {
-	cg := &cgroups{uids: []types.UID{"a", "bad", "busy"}}
-	got := map[types.UID]string{}
-	collector, err := gc.New(fake.New(fake.Options{}), func(types.UID) bool { return true }, gc.Options{Cgroups: cg, Record: func(r runtime.Record) {
-		assert.Equal(t, runtime.Record{Pod: runtime.PodRef{UID: r.Pod.UID}, Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup, Error: r.Error}, r)
-		got[r.Pod.UID] = r.Error
-	}})
-	require.NoError(t, err)
-	require.Error(t, collector.Collect(t.Context()))
-	assert.Equal(t, map[types.UID]string{
-		"a": "", "bad": "input/output error", "busy": "a process is in it, or this agent may not remove it",
-	}, got)
+	uids := []types.UID{"a", "bad", "busy", "runs"}
+	each := &cgroups{uids: slices.Clone(uids)}
+	once := &goneCgroups{cgroups{uids: slices.Clone(uids), err: errors.New("input/output error")}}
+	for _, cg := range []gc.PodCgroups{each, once} {
+		got := map[types.UID]string{}
+		gone := func(uid types.UID) bool { return uid != "runs" }
+		collector, err := gc.New(fake.New(fake.Options{}), gone, gc.Options{Cgroups: cg, Record: func(r runtime.Record) {
+			assert.Equal(t, runtime.Record{Pod: runtime.PodRef{UID: r.Pod.UID}, Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup, Error: r.Error}, r)
+			got[r.Pod.UID] = r.Error
+		}})
+		require.NoError(t, err)
+		require.ErrorContains(t, collector.Collect(t.Context()), "input/output error")
+		assert.Equal(t, map[types.UID]string{
+			"a": "", "bad": "input/output error", "busy": "a process is in it, or this agent may not remove it",
+		}, got)
+	}
 }
 
 func TestCgroupsOfGonePodsAreRemoved(t *testing.T) {

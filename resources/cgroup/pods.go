@@ -84,3 +84,15 @@ func (p *Pods) Remove(uid types.UID) error {
 	}
 	return nil
 }
+
+// RemoveGone removes the cgroups of all pods for which gone returns true, as [Pods.Remove] does, in
+// one pass over the cgroups. It returns the pods that had a cgroup, each with the reason why one
+// stays, or nil. The error
+// joins those that were not expected; the other cgroups are removed all the same.
+func (p *Pods) RemoveGone(gone func(uid types.UID) bool) (map[types.UID]error, error) {
+	found, err := removeGone(p.mount, p.root, gone)
+	if err != nil {
+		err = fmt.Errorf("cgroup: %w", err)
+	}
+	return found, err
+}

@@ -69,63 +69,139 @@ func ignore(err error) error {
 	return err
 }
 
-// children returns the names of the cgroups in a cgroup.
-func children(dir *os.Root, name string) ([]string, error) {
-	f, err := dir.Open(name)
-	if err != nil {
-		return nil, ignore(err)
-	}
-	defer func() { _ = f.Close() }()
-	entries, err := f.ReadDir(-1)
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
+// inClass calls f with the directory of each class in each hierarchy, and the pods in it, as far as
+// they exist.
+func inClass(mount string, root []string, f func(class int, pods []types.UID) error) error {
+	return eachClass(mount, root, func(class *os.Root) error {
+		dir, err := class.Open(".")
+		if err != nil {
+			return ignore(err)
 		}
-	}
-	return names, ignore(err)
-}
-
-func list(mount string, root []string) ([]types.UID, error) {
-	seen := map[types.UID]bool{}
-	var uids []types.UID
-	err := eachClass(mount, root, func(class *os.Root) error {
-		names, err := children(class, ".")
+		defer func() { _ = dir.Close() }()
+		names, err := dir.Readdirnames(-1) // ReadDir looks at each entry
+		var pods []types.UID
 		for _, name := range names {
-			text, ok := strings.CutPrefix(name, podPrefix)
-			uid := types.UID(text)
-			if ok && runtime.IsFileName(uid) && !seen[uid] {
-				seen[uid] = true
-				uids = append(uids, uid)
+			uid, ok := strings.CutPrefix(name, podPrefix)
+			if ok && runtime.IsFileName(types.UID(uid)) {
+				pods = append(pods, types.UID(uid))
 			}
 		}
-		return err
+		return errors.Join(ignore(err), f(int(dir.Fd()), pods))
 	})
+}
+
+// errStays means that a cgroup is there after its removal.
+var errStays = errors.New("a process is in it, or this agent may not remove it")
+
+func list(mount string, root []string) ([]types.UID, error) {
+	var uids set
+	err := inClass(mount, root, func(class int, pods []types.UID) error {
+		for _, uid := range pods {
+			if isDir(class, podPrefix+string(uid)) {
+				uids.add(uid)
+			}
+		}
+		return nil
+	})
+	return uids.list, looking(err)
+}
+
+func looking(err error) error {
 	if err != nil {
-		err = fmt.Errorf("looking for cgroups of pods: %w", err)
+		return fmt.Errorf("looking for cgroups of pods: %w", err)
 	}
-	return uids, err
+	return nil
+}
+
+// set is a set of pods in the order in which they were added.
+type set struct {
+	has  map[types.UID]bool
+	list []types.UID
+}
+
+func (s *set) add(uid types.UID) {
+	if !s.has[uid] {
+		if s.has == nil {
+			s.has = map[types.UID]bool{}
+		}
+		s.has[uid] = true
+		s.list = append(s.list, uid)
+	}
+}
+
+func isDir(parent int, name string) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(parent, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
 func remove(mount string, root []string, uid types.UID) error {
 	return eachClass(mount, root, func(class *os.Root) error {
-		pod := podPrefix + string(uid)
-		info, err := class.Lstat(pod)
+		dir, err := class.Open(".")
 		if err != nil {
 			return ignore(err)
 		}
-		if !info.IsDir() {
-			return nil
+		defer func() { _ = dir.Close() }()
+		if err := removePod(int(dir.Fd()), uid); !errors.Is(err, unix.ENOTDIR) { // else not a cgroup
+			return ignore(err)
 		}
-		containers, err := children(class, pod)
-		if err != nil {
-			return err
+		return nil
+	})
+}
+
+func removeGone(mount string, root []string, gone func(types.UID) bool) (map[types.UID]error, error) {
+	found := map[types.UID]error{}
+	err := inClass(mount, root, func(class int, pods []types.UID) error {
+		var errs []error
+		for _, uid := range pods {
+			if !gone(uid) {
+				continue
+			}
+			err := removePod(class, uid)
+			if errors.Is(err, unix.ENOTDIR) {
+				continue // not a cgroup
+			}
+			switch {
+			case err == nil || errors.Is(err, unix.ENOENT):
+				err = found[uid]
+			case ignore(err) == nil:
+				err = errStays
+			default:
+				errs = append(errs, fmt.Errorf("pod %s: removing its cgroup: %w", uid, err))
+			}
+			found[uid] = err
 		}
-		for _, c := range containers {
-			if err := ignore(class.Remove(path.Join(pod, c))); err != nil {
+		return errors.Join(errs...)
+	})
+	return found, looking(err)
+}
+
+// removePod removes the cgroup of a pod in the directory of a class, and those of its containers
+// if there are any. Links are not followed, and are not removed.
+func removePod(class int, uid types.UID) error {
+	pod := podPrefix + string(uid)
+	err := rmdir(class, pod)
+	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
+		return err
+	}
+	fd, err := unix.Openat(class, pod, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	dir := os.NewFile(uintptr(fd), pod)
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if isDir(fd, name) {
+			if err := ignore(rmdir(fd, name)); err != nil {
 				return err
 			}
 		}
-		return ignore(class.Remove(pod))
-	})
+	}
+	return rmdir(class, pod)
 }
+
+func rmdir(parent int, name string) error { return unix.Unlinkat(parent, name, unix.AT_REMOVEDIR) }

@@ -49,6 +49,31 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+// One pass removes what Remove removes for each of the pods.
+func TestRemoveGone(t *testing.T) {
+	for _, root := range []string{"/", "/kubelet"} {
+		pods, mount := newTree(t, root, "kubepods/podg/c1", "kubepods/burstable/podb/c1", "kubepods/burstable/podb/c2", "kubepods/besteffort/pode",
+			"kubepods/besteffort/other", "podoutside", "kubepods/burstable/podkeep/c", "kubepods/burstable/podbusy/c")
+		require.NoError(t, os.RemoveAll(filepath.Join(mount, "memory", root, "kubepods/podg")))
+		require.NoError(t, os.Symlink("podkeep", filepath.Join(mount, "memory", root, "kubepods/burstable/podlink")))
+		require.NoError(t, os.WriteFile(filepath.Join(mount, "memory", root, "kubepods/burstable/podbusy/c/cgroup.procs"), nil, 0o600))
+		found, err := pods.RemoveGone(func(uid types.UID) bool { return uid != "keep" })
+		require.NoError(t, err)
+		require.ErrorContains(t, found["busy"], "a process is in it")
+		delete(found, "busy")
+		assert.Equal(t, map[types.UID]error{"g": nil, "b": nil, "e": nil}, found)
+		uids, err := pods.Pods()
+		require.NoError(t, err)
+		assert.ElementsMatch(t, []types.UID{"keep", "busy"}, uids)
+		for _, dir := range []string{"kubepods/besteffort/other", "kubepods/burstable", "podoutside", "kubepods/burstable/podkeep/c"} {
+			assert.DirExists(t, filepath.Join(mount, "memory", root, dir))
+		}
+		_, err = os.Lstat(filepath.Join(mount, "memory", root, "kubepods/burstable/podlink"))
+		require.NoError(t, err)
+		assert.NoDirExists(t, filepath.Join(mount, "cpu,cpuacct", root, "kubepods/burstable/podbusy"), "the other hierarchies go on")
+	}
+}
+
 // The kernel refuses to remove a cgroup with processes; a directory with a file stands for it.
 func TestRemoveLeavesWhatIsInUse(t *testing.T) {
 	pods, mount := newTree(t, "/", "kubepods/burstable/podb/c1")

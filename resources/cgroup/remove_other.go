@@ -9,3 +9,5 @@ import "k8s.io/apimachinery/pkg/types"
 func list(string, []string) ([]types.UID, error) { return nil, nil }
 
 func remove(string, []string, types.UID) error { return nil }
+
+func removeGone(string, []string, func(types.UID) bool) (map[types.UID]error, error) { return nil, nil }
