@@ -33,8 +33,8 @@
 //   - The end of a pod takes StopContainer for each container, StopPodSandbox, and
 //     RemovePodSandbox, which removes the containers, too. In containerd RemovePodSandbox
 //     also stops the sandbox, so a pod that was removed from its source takes no
-//     StopPodSandbox, unless it has host ports, another pod waits for its end, or more than
-//     200 sandboxes run. From the end of its containers on the sandbox is reported as not ready.
+//     StopPodSandbox, unless it has host ports or another pod waits for its end. From the end
+//     of its containers on the sandbox is reported as not ready.
 //
 // # Many pods at once
 //

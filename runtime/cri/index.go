@@ -288,13 +288,6 @@ func (x *index) drop(uid types.UID, p *podIndex, sandbox func(*sandboxItem) bool
 	}
 }
 
-// sandboxCount returns the number of sandboxes of all pods.
-func (x *index) sandboxCount() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.sandboxes)
-}
-
 // has reports whether the ID is in the index.
 func (x *index) has(id string) bool {
 	x.mu.Lock()

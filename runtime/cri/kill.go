@@ -106,9 +106,11 @@ func (r *Runtime) stopPod(ctx context.Context, req runtime.PodKill, ref runtime.
 	failed := make([]error, len(status.Sandboxes))
 	for i := range status.Sandboxes {
 		s := &status.Sandboxes[i]
-		all.Go(func() {
-			failed[i] = r.stopSandbox(ctx, "pod "+ref.String(), s.ID, leaves && s.State == runtime.SandboxReady, gate, req.Awaited)
-		})
+		if leaves && s.State == runtime.SandboxReady && !r.stopped.has(s.ID) {
+			r.left.add(s.ID)
+			continue
+		}
+		all.Go(func() { failed[i] = r.stopSandbox(ctx, "pod "+ref.String(), s.ID, gate, req.Awaited) })
 	}
 	all.Wait()
 	return errors.Join(append(errs, failed...)...)

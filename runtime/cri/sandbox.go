@@ -17,10 +17,8 @@ import (
 // if the sandbox was stopped before. A sandbox that has died by itself is stopped too, as
 // only this releases its network. So is one that an earlier agent may have stopped: what
 // the runtime lists does not tell the two apart.
-//
-// leave means that it may be left to run, see leaves.
-func (r *Runtime) stopSandbox(ctx context.Context, about, id string, leave bool, gate *gate, awaited <-chan struct{}) error {
-	if r.stopped.has(id) || leave && r.leave(id) {
+func (r *Runtime) stopSandbox(ctx context.Context, about, id string, gate *gate, awaited <-chan struct{}) error {
+	if r.stopped.has(id) {
 		return nil
 	}
 	place, err := gate.enter(ctx, stopSandbox, awaited)
@@ -28,9 +26,6 @@ func (r *Runtime) stopSandbox(ctx context.Context, about, id string, leave bool,
 		return fmt.Errorf("%s: stopping its sandbox: %w", about, err)
 	}
 	defer place.leave()
-	if leave && r.leave(id) { // others were stopped meanwhile
-		return nil
-	}
 	return r.stopSandboxNow(ctx, about, id)
 }
 
@@ -51,21 +46,14 @@ func (r *Runtime) stopSandboxNow(ctx context.Context, about, id string) error {
 	})
 }
 
-const (
-	// maxLeft is the number of sandboxes that run up to which one is left to run until it is
-	// removed, see leaves.
-	maxLeft = 200
-	// maxLeave is how long it is reported as not ready. If it was not removed by then, it is
-	// ready again, and so it is stopped as that of a pod that is not desired.
-	maxLeave = 5 * time.Minute
-)
+// maxLeave is how long a sandbox that was left to run is reported as not ready. If it was not
+// removed by then, it is ready again, and so it is stopped as that of a pod that is not desired.
+const maxLeave = 5 * time.Minute
 
-// leaves reports whether the sandboxes of a pod may be left to run until they are removed.
+// leaves reports whether the sandboxes of a pod are left to run until they are removed.
 // In containerd each removal of a sandbox stops it too, and takes its network down, also if
 // that was done before: with one call instead of two, the end of a pod takes an eighth less
-// of its CPU time. But a removal looks for mounts more often than a stop. Each look reads
-// all mounts of the machine, four for each pod that runs. With about 300 pods the gain is
-// lost, so no sandbox is left while more than maxLeft run.
+// of its CPU time.
 //
 // Other runtimes may rely on the stop, which kubelet always makes. A sandbox is stopped at
 // once if something waits for what it holds: another pod for the end of this one, or for its
@@ -81,15 +69,6 @@ func (r *Runtime) leaves(ctx context.Context, req *runtime.PodKill) bool {
 	}
 	name, err := r.typeName(ctx)
 	return err == nil && name == "containerd"
-}
-
-// leave leaves the sandbox to run if not too many do.
-func (r *Runtime) leave(id string) bool {
-	if r.index.sandboxCount()-r.stopped.count() > maxLeft {
-		return false
-	}
-	r.left.add(id)
-	return true
 }
 
 // isLeft reports whether a sandbox is left to run until it is removed.
@@ -118,12 +97,6 @@ func (s *sandboxSet) has(id string) bool {
 	defer s.mu.Unlock()
 	_, ok := s.ids[id]
 	return ok
-}
-
-func (s *sandboxSet) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.ids)
 }
 
 func (s *sandboxSet) addedWithin(id string, d time.Duration) bool {
