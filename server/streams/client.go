@@ -85,7 +85,7 @@ func (s *session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts
 		config[p] = wsstream.ChannelProtocolConfig{Binary: true, Channels: channels}
 	}
 	conn := wsstream.NewConn(config)
-	_, streams, err := conn.Open(s.writer(w), req)
+	_, streams, err := conn.Open(s.writer(w, s.webSocket), req)
 	if err != nil {
 		return nil, err
 	}
@@ -134,13 +134,15 @@ func (s *session) acceptSPDY(w http.ResponseWriter, req *http.Request, opts runt
 	// by then is lost, whole or in part; after a part, the client understands no further frame and
 	// misses the replies to its streams. Without pings the first frame of the server is such a
 	// reply. Clients send pings themselves.
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w), req, func(stream httpstream.Stream, replied <-chan struct{}) error {
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w, spdyFrames), req, func(stream httpstream.Stream, replied <-chan struct{}) error {
 		mu.Lock()
 		defer mu.Unlock()
 		kind := stream.Headers().Get(streamType)
+		clear(stream.Headers()) // they may be large, and stay with the stream
 		if !expected[kind] {
-			return fmt.Errorf("a stream of the type %q is not expected", kind)
+			return fmt.Errorf("a stream of the type %.100q is not expected", kind)
 		}
+		stream.Headers().Set(streamType, kind)
 		expected[kind] = false
 		arrived <- opened{stream, replied} // never blocks
 		return nil

@@ -37,6 +37,7 @@ type session struct {
 	period time.Duration // checkPeriod
 	linger time.Duration // linger
 	conn   *clientConn   // nil before the connection is taken over
+	large  *holder       // of frames of a WebSocket
 	// over is set when all was written that the client is to receive.
 	over atomic.Bool
 	// ping sends something that the client ignores; nil if there is no such thing. Without pings, a
@@ -45,8 +46,13 @@ type session struct {
 }
 
 // writer returns a response writer whose connection, when it is taken over, belongs to the
-// session.
-func (s *session) writer(w http.ResponseWriter) http.ResponseWriter { return &hijacker{w, s} }
+// session. What is read from it passes bound; nil: it is read as it comes.
+func (s *session) writer(w http.ResponseWriter, bound func(io.Reader) io.Reader) http.ResponseWriter {
+	return &hijacker{w, s, bound}
+}
+
+// webSocket bounds the frames of a WebSocket.
+func (s *session) webSocket(r io.Reader) io.Reader { return webSocketFrames(r, s.large) }
 
 // end closes the connection, after the client has received what was written.
 func (s *session) end() {
@@ -54,13 +60,15 @@ func (s *session) end() {
 		s.conn.end()
 	}
 	s.cancel()
+	s.large.close()
 }
 
 // hijacker has no method Unwrap on purpose: libraries would take over the connection
 // without it.
 type hijacker struct {
 	http.ResponseWriter
-	s *session
+	s     *session
+	bound func(io.Reader) io.Reader
 }
 
 // WriteHeader leaves out informational responses (1xx but 101), which a runtime's server may send.
@@ -78,6 +86,17 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	c := &clientConn{Conn: conn, s: h.s, buffered: buffered.Reader}
+	c.frames = c.read
+	if h.bound != nil {
+		r := h.bound(readFunc(c.read))
+		c.frames = func(b []byte) (int, error) {
+			n, err := r.Read(b)
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				c.s.cancel() // it may be that of a bound
+			}
+			return n, err
+		}
+	}
 	h.s.conn = c
 	c.used()
 	c.mu.Lock()
@@ -103,6 +122,7 @@ type clientConn struct {
 	net.Conn
 	s        *session
 	buffered *bufio.Reader // used by the one goroutine that reads
+	frames   readFunc      // read, with a bound
 	unhook   func() bool
 	lastUse  atomic.Int64 // in nanoseconds since 1970
 	reading  atomic.Bool
@@ -116,8 +136,17 @@ type clientConn struct {
 
 func (c *clientConn) used() { c.lastUse.Store(time.Now().UnixNano()) }
 
-// Read implements [net.Conn]. The end of the connection ends the session.
-func (c *clientConn) Read(b []byte) (n int, err error) {
+// readFunc is an [io.Reader].
+type readFunc func(b []byte) (int, error)
+
+// Read implements [io.Reader].
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
+// Read implements [net.Conn].
+func (c *clientConn) Read(b []byte) (int, error) { return c.frames(b) }
+
+// read reads from the connection. Its end ends the session.
+func (c *clientConn) read(b []byte) (n int, err error) {
 	if c.buffered != nil && c.buffered.Buffered() > 0 {
 		return c.buffered.Read(b)
 	}

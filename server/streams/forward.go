@@ -24,6 +24,7 @@ const (
 	portHeader      = "port"
 	requestIDHeader = "requestID"
 	typeData        = "data"
+	maxRequestID    = 256 // bytes; kubectl's are small numbers
 )
 
 // serveTunnel answers a WebSocket request with the protocol of the tunnel and calls f with
@@ -38,7 +39,7 @@ func (s *session) serveTunnel(w http.ResponseWriter, req *http.Request, f func(*
 			ws.PayloadType = websocket.BinaryFrame
 			f(ws)
 		},
-	}.ServeHTTP(s.writer(w), req)
+	}.ServeHTTP(s.writer(w, nil), req)
 }
 
 // serveForward forwards connections of a client to ports of a pod whose runtime does that in
@@ -51,7 +52,7 @@ func (h *Handlers) serveForward(s *session, w http.ResponseWriter, req *http.Req
 	defer s.cancel()
 	if wsstream.IsWebSocketRequest(req) {
 		s.serveTunnel(w, req, func(ws *websocket.Conn) {
-			conn, err := spdy.NewServerConnection(ws, f.accept)
+			conn, err := spdy.NewServerConnection(newSPDYConn(ws), f.accept)
 			if err == nil {
 				f.serve(conn)
 			}
@@ -61,7 +62,7 @@ func (h *Handlers) serveForward(s *session, w http.ResponseWriter, req *http.Req
 	if _, err := httpstream.Handshake(req, w, []string{subprotocol.Forward}); err != nil {
 		return
 	}
-	if conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w), req, f.accept); conn != nil {
+	if conn := spdy.NewResponseUpgrader().UpgradeResponse(s.writer(w, spdyFrames), req, f.accept); conn != nil {
 		f.serve(conn)
 	}
 }
@@ -109,12 +110,14 @@ func (f *forwarder) serve(conn httpstream.Connection) {
 // accept receives a stream. It does not block.
 func (f *forwarder) accept(stream httpstream.Stream, replied <-chan struct{}) error {
 	header := stream.Headers()
-	port, err := strconv.ParseUint(header.Get(portHeader), 10, 16)
+	number := header.Get(portHeader)
+	port, err := strconv.ParseUint(number, 10, 16)
 	if err != nil || port == 0 {
-		return fmt.Errorf("the header %s is %q: want a port", portHeader, header.Get(portHeader))
+		return fmt.Errorf("the header %s is %.100q: want a port", portHeader, number)
 	}
 	kind, id := header.Get(streamType), header.Get(requestIDHeader)
-	if kind != typeData && kind != typeError || id == "" {
+	clear(header) // they may be large, and stay with the stream
+	if kind != typeData && kind != typeError || id == "" || len(id) > maxRequestID {
 		return fmt.Errorf("want the headers %s, data or error, and %s", streamType, requestIDHeader)
 	}
 	f.mu.Lock()

@@ -95,7 +95,7 @@ func (h *Handlers) pass(s *session, w http.ResponseWriter, req *http.Request, ta
 			refuse(w, err)
 		},
 	}
-	proxy.ServeHTTP(s.writer(w), req)
+	proxy.ServeHTTP(s.writer(w, nil), req)
 }
 
 // bearerProtocol begins the WebSocket protocol that is the token of a browser's client
@@ -241,7 +241,7 @@ func (h *Handlers) translate(s *session, w http.ResponseWriter, req *http.Reques
 		return
 	}
 	defer conn.Close()
-	remote, err := spdy.NewClientConnectionWithPings(conn, pingPeriod)
+	remote, err := spdy.NewClientConnectionWithPings(newSPDYConn(conn), pingPeriod)
 	if err != nil {
 		refuse(w, unreachable(err))
 		return

@@ -46,7 +46,8 @@ type Options struct {
 	// SetupTimeout is the time that a runtime has to open a session, and a client to open its
 	// streams. Default: 30 s, as in kubelet.
 	SetupTimeout time.Duration
-	// MaxSessions is the maximum number of sessions at once; each takes about 200 kB. A
+	// MaxSessions is the maximum number of sessions at once; each takes about 200 kB, and
+	// up to 4 MB more while nothing reads what its SPDY client sends. A
 	// request above it is answered with status 429. Default: 1000. Negative means no limit.
 	MaxSessions int
 	// MaxForwards is the maximum number of connections that a session of port-forward has at
@@ -69,6 +70,7 @@ type Handlers struct {
 	transport *http.Transport
 	mux       *http.ServeMux
 	sessions  atomic.Int64
+	large     largeFrames
 	period    time.Duration // checkPeriod
 	linger    time.Duration // linger
 }
@@ -244,7 +246,7 @@ func (h *Handlers) serve(w http.ResponseWriter, req *http.Request, bad error, f 
 		return
 	}
 	status, _ := h.agent.RuntimeStatus(pod.UID)
-	s := &session{idle: h.opts.IdleTimeout, period: h.period, linger: h.linger}
+	s := &session{idle: h.opts.IdleTimeout, period: h.period, linger: h.linger, large: &holder{all: &h.large}}
 	// Libraries log to the logger in the context.
 	s.ctx, s.cancel = context.WithCancel(logr.NewContext(req.Context(), h.log.V(1)))
 	defer s.end()

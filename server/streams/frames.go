@@ -1,0 +1,215 @@
+package streams
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// The libraries of SPDY and WebSocket collect whole frames in memory, of up to 16 and 32 MiB, and that of
+// SPDY 250 of them while nothing reads their streams. The readers of this file bound that.
+const (
+	// maxControl is the maximum size of a control frame of SPDY, in bytes. kubectl's have about 100. Its
+	// headers are compressed.
+	maxControl = 4 << 10
+	// maxData is the maximum size of a data frame of SPDY for the library.
+	maxData = 16 << 10
+	// smallFrame is the size up to which frames of WebSockets are free, and maxLarge the size of
+	// all larger ones of all sessions at once. kubectl's have 32 KiB.
+	smallFrame = 64 << 10
+	maxLarge   = 64 << 20
+)
+
+var (
+	errControlFrame = fmt.Errorf("a control frame has more than %d bytes", maxControl)
+	errLargeFrames  = fmt.Errorf("the large frames of all clients have more than %d bytes", maxLarge)
+)
+
+// frames passes the header of each frame to begin, and data on. It is for one goroutine.
+type frames struct {
+	r io.Reader
+	// need returns the size of the header that begins with the bytes, or one byte more than there are.
+	need func(header []byte) int
+	// begin takes a whole header. It returns what is passed on in its place, and how many bytes follow
+	// before the next header. It is called with nil after these, until it returns nothing.
+	begin func(header []byte) (out []byte, follow uint64, err error)
+
+	header []byte // of which some bytes are missing
+	out    []byte
+	follow uint64
+}
+
+// Read implements [io.Reader].
+func (f *frames) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		if len(f.out) > 0 {
+			n := copy(p, f.out)
+			f.out = f.out[n:]
+			return n, nil
+		}
+		if f.follow > 0 {
+			n, err := f.r.Read(p[:min(uint64(len(p)), f.follow)])
+			f.follow -= uint64(n)
+			return n, err
+		}
+		var err error
+		if f.out, f.follow, err = f.begin(nil); err != nil {
+			return 0, err
+		}
+		if len(f.out) > 0 {
+			continue
+		}
+		for missing := f.need(f.header) - len(f.header); missing > 0; missing = f.need(f.header) - len(f.header) {
+			var more [16]byte
+			n, err := f.r.Read(more[:min(missing, len(more))])
+			f.header = append(f.header, more[:n]...)
+			if err != nil {
+				return 0, err
+			}
+		}
+		f.out, f.follow, err = f.begin(f.header)
+		f.header = f.header[:0]
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// spdyFrames returns a reader of the frames of a SPDY connection in which those of data are
+// small. It refuses large control frames.
+func spdyFrames(r io.Reader) io.Reader {
+	const header = 8
+	var id [4]byte
+	var flags byte
+	rest := uint32(0) // of the present frame of data
+	part := func() ([]byte, uint64, error) {
+		size, f := rest, flags
+		if size > maxData {
+			size, f = maxData, 0 // the flag is that of the last part
+		}
+		rest -= size
+		return append(id[:], f, byte(size>>16), byte(size>>8), byte(size)), uint64(size), nil
+	}
+	return &frames{r: r, need: func([]byte) int { return header }, begin: func(h []byte) ([]byte, uint64, error) {
+		switch {
+		case h == nil && rest > 0:
+			return part()
+		case h == nil:
+			return nil, 0, nil
+		}
+		size := binary.BigEndian.Uint32(h[4:]) & 0xffffff
+		if h[0]&0x80 != 0 {
+			if size > maxControl {
+				return nil, 0, errControlFrame
+			}
+			return append([]byte(nil), h...), uint64(size), nil
+		}
+		copy(id[:], h)
+		flags, rest = h[4], size
+		return part()
+	}}
+}
+
+// spdyConn is a connection whose frames are read by spdyFrames.
+type spdyConn struct {
+	net.Conn
+	frames io.Reader
+}
+
+func newSPDYConn(c net.Conn) spdyConn { return spdyConn{c, spdyFrames(c)} }
+
+// Read implements [net.Conn].
+func (c spdyConn) Read(p []byte) (int, error) { return c.frames.Read(p) }
+
+// largeFrames is the size of the large frames that are in memory. It is safe for concurrent use.
+type largeFrames struct{ size atomic.Int64 }
+
+// holder is the part of one session. It is safe for concurrent use.
+type holder struct {
+	all *largeFrames
+
+	mu     sync.Mutex
+	held   int64
+	closed bool
+}
+
+// hold replaces what is held by n bytes. It returns false if there is no room, or after close.
+func (h *holder) hold(n int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all.size.Add(-h.held)
+	h.held = 0
+	if n == 0 || h.closed {
+		return n == 0
+	}
+	if h.all.size.Add(n) > maxLarge {
+		h.all.size.Add(-n)
+		return false
+	}
+	h.held = n
+	return true
+}
+
+// close releases what is held, and refuses more.
+func (h *holder) close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.hold(0)
+}
+
+var errFrame = errors.New("a frame of a WebSocket has no valid length")
+
+// webSocketFrames returns a reader of the frames of a WebSocket (RFC 6455, 5.2) that refuses large ones
+// while there is no room for them. The frame before is dispatched when the next one begins.
+func webSocketFrames(r io.Reader, h *holder) io.Reader {
+	length := func(header []byte) uint64 {
+		switch size := header[1] & 0x7f; size {
+		case 126:
+			return uint64(binary.BigEndian.Uint16(header[2:]))
+		case 127:
+			return binary.BigEndian.Uint64(header[2:])
+		default:
+			return uint64(size)
+		}
+	}
+	return &frames{r: r, need: func(header []byte) int {
+		if len(header) < 2 {
+			return 2
+		}
+		n := 2
+		switch header[1] & 0x7f {
+		case 126:
+			n = 4
+		case 127:
+			n = 10
+		}
+		if header[1]&0x80 != 0 {
+			n += 4 // the mask
+		}
+		return n
+	}, begin: func(header []byte) ([]byte, uint64, error) {
+		if header == nil {
+			return nil, 0, nil
+		}
+		size := length(header)
+		if size > 1<<62 {
+			return nil, 0, errFrame
+		}
+		large := int64(size)
+		if large <= smallFrame {
+			large = 0
+		}
+		if !h.hold(large) {
+			return nil, 0, errLargeFrames
+		}
+		return append([]byte(nil), header...), size, nil
+	}}
+}

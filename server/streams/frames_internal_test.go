@@ -1,0 +1,149 @@
+package streams
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// spdyData returns a data frame.
+func spdyData(id uint32, flags byte, data []byte) []byte {
+	frame := binary.BigEndian.AppendUint32(nil, id)
+	return append(binary.BigEndian.AppendUint32(frame, uint32(flags)<<24|uint32(len(data))), data...)
+}
+
+// spdyControl returns a control frame.
+func spdyControl(kind uint16, data []byte) []byte {
+	frame := binary.BigEndian.AppendUint16([]byte{0x80, 3}, kind)
+	return append(binary.BigEndian.AppendUint32(frame, uint32(len(data))), data...)
+}
+
+func random(n int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(rand.N(256))
+	}
+	return data
+}
+
+// The library gets the same bytes of each stream in frames that are small, with the end at the end, and
+// the same control frames.
+func TestSPDYFrames(t *testing.T) {
+	t.Parallel()
+	var in bytes.Buffer
+	sent := map[uint32][]byte{}
+	var controls [][]byte
+	for i := range 200 {
+		id := uint32(1 + 2*rand.N(3))
+		data := random(rand.N(5 * maxData))
+		if i%3 == 0 {
+			data = data[:rand.N(min(len(data), 10)+1)]
+		}
+		sent[id] = append(sent[id], data...)
+		in.Write(spdyData(id, 0, data))
+		if i%5 == 0 {
+			controls = append(controls, spdyControl(uint16(i), random(rand.N(maxControl+1))))
+			in.Write(controls[len(controls)-1])
+		}
+	}
+	last := random(3 * maxData)
+	in.Write(spdyData(9, 1, last))
+	sent[9] = last
+	for name, wrap := range map[string]func(io.Reader) io.Reader{"": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "in parts": iotest.HalfReader} {
+		r := wrap(spdyFrames(wrap(bytes.NewReader(in.Bytes()))))
+		got, ends := map[uint32][]byte{}, 0
+		var gotControls [][]byte
+		for {
+			header := make([]byte, 8)
+			if _, err := io.ReadFull(r, header); err == io.EOF {
+				break
+			} else {
+				require.NoError(t, err, name)
+			}
+			size := binary.BigEndian.Uint32(header[4:]) & 0xffffff
+			data := make([]byte, size)
+			_, err := io.ReadFull(r, data)
+			require.NoError(t, err, name)
+			if header[0]&0x80 != 0 {
+				gotControls = append(gotControls, append(header, data...))
+				continue
+			}
+			assert.LessOrEqual(t, size, uint32(maxData))
+			id := binary.BigEndian.Uint32(header)
+			assert.Zero(t, ends, "nothing follows the end")
+			ends += int(header[4])
+			got[id] = append(got[id], data...)
+		}
+		assert.Equal(t, 1, ends, name)
+		assert.Equal(t, controls, gotControls, name)
+		for id := range sent {
+			assert.True(t, bytes.Equal(sent[id], got[id]), "%s: stream %d", name, id)
+		}
+	}
+}
+
+// Headers of a few kilobytes are megabytes when they are decompressed, those of 16 MiB gigabytes.
+func TestLargeControlFrames(t *testing.T) {
+	t.Parallel()
+	_, err := io.Copy(io.Discard, spdyFrames(bytes.NewReader(spdyControl(1, make([]byte, maxControl)))))
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, spdyFrames(bytes.NewReader(spdyControl(1, make([]byte, maxControl+1)))))
+	require.ErrorIs(t, err, errControlFrame)
+}
+
+// webSocketFrame returns the beginning of a frame of a client.
+func webSocketFrame(size int) []byte {
+	frame := binary.BigEndian.AppendUint64([]byte{0x82, 0x80 | 127}, uint64(size))
+	return append(frame, 1, 2, 3, 4)
+}
+
+// The large frames of all sessions together are bounded, also while they are not complete. Small ones are not.
+func TestLargeWebSocketFrames(t *testing.T) {
+	t.Parallel()
+	var all largeFrames
+	begin := func(h *holder, size int) error {
+		r := webSocketFrames(bytes.NewReader(append(webSocketFrame(size), 'x')), h)
+		_, err := io.ReadFull(r, make([]byte, len(webSocketFrame(size))+1))
+		return err
+	}
+	var holders []*holder
+	for range 3 {
+		h := &holder{all: &all}
+		holders = append(holders, h)
+		if len(holders) < 3 {
+			require.NoError(t, begin(h, maxLarge/2))
+		} else {
+			require.ErrorIs(t, begin(h, maxLarge/2), errLargeFrames)
+			require.NoError(t, begin(h, smallFrame))
+		}
+	}
+	require.NoError(t, begin(holders[0], maxLarge/2), "the frame before is dispatched")
+	holders[0].close()
+	require.NoError(t, begin(holders[2], maxLarge/2))
+	require.ErrorIs(t, begin(holders[0], maxLarge/4), errLargeFrames, "its session has ended")
+	for _, h := range holders {
+		h.close()
+		h.close()
+	}
+	assert.Zero(t, all.size.Load())
+	h := &holder{all: &all}
+	for _, size := range []int{maxLarge + 1, 1 << 62, -1} {
+		require.Error(t, begin(h, size))
+	}
+	assert.Zero(t, all.size.Load())
+
+	var in, want bytes.Buffer
+	for _, frame := range [][]byte{{0x82, 0}, {0x82, 5, 1, 2, 3, 4, 5}, append([]byte{0x82, 0x80 | 3, 9, 9, 9, 9}, 1, 2, 3), append([]byte{0x82, 126, 1, 0}, make([]byte, 256)...), {0x88, 0}} {
+		in.Write(frame)
+		want.Write(frame)
+	}
+	got, err := io.ReadAll(webSocketFrames(iotest.OneByteReader(&in), h))
+	require.NoError(t, err)
+	assert.Equal(t, want.Bytes(), got, "nothing is changed")
+}
