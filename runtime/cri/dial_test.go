@@ -131,6 +131,22 @@ func TestStatusesAreBounded(t *testing.T) {
 	}
 }
 
+// An event has the status of a sandbox and of its containers.
+func TestEventsAreBounded(t *testing.T) {
+	path, served := socket(t), fake.New(fake.Options{Images: []string{"app:1"}})
+	serve(t, path, served)
+	rs, is := served.Clients()
+	pod := podOf("a")
+	pod.Annotations = map[string]string{"large": strings.Repeat("a", 17<<20)}
+	established, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- dial(t, path, cri.Options{}).WatchEvents(t.Context(), func() { close(established) }, func(runtime.Hint) {})
+	}()
+	<-established
+	newSyncer(t, cri.New(rs, is, cri.Options{}), pod).mustSync() // without a socket
+	require.ErrorContains(t, <-ended, "GetContainerEvents: grpc: received message larger than max")
+}
+
 func TestImageEndpoint(t *testing.T) {
 	containers, images := fake.New(fake.Options{}), fake.New(fake.Options{})
 	there, here := socket(t), socket(t)

@@ -1,10 +1,13 @@
 package cri
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -30,7 +33,7 @@ func terminationMessage(s *criv1.ContainerStatus, record *crimeta.Record) string
 	fallback := record.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError &&
 		s.GetExitCode() != 0 && s.GetReason() != "ContainerCannotRun"
 
-	if path := mountedAt(s.GetMounts(), record.TerminationMessagePath); path != "" {
+	if path := terminationLog(containerName(s.GetLabels(), s.GetMetadata()), record.TerminationMessagePath, s.GetMounts()); path != "" {
 		message, err := readEnd(path, maxMessageFile)
 		switch {
 		case err == nil && len(message) > 0:
@@ -49,19 +52,42 @@ func terminationMessage(s *criv1.ContainerStatus, record *crimeta.Record) string
 	return string(message)
 }
 
-// mountedAt returns the host path that is mounted at a path of the container, which may be
-// relative to its root; "" if there is no such mount.
-func mountedAt(mounts []*criv1.Mount, path string) string {
-	if path == "" {
+// terminationLog returns the file for the termination message of a container; "" if there is
+// none. messagePath may be relative to the root of the container.
+//
+// A spec can have another file mounted at that path, such as one below a hostPath. The container
+// could replace a directory above it by a link, and have any file of the host read. So only a
+// file with the name of those that this package or kubelet makes for the container counts.
+func terminationLog(container, messagePath string, mounts []*criv1.Mount) string {
+	if messagePath == "" {
 		return ""
 	}
-	path = translate.Absolute(path)
+	messagePath = translate.Absolute(messagePath)
 	for _, m := range mounts {
-		if m.GetContainerPath() == path {
-			return m.GetHostPath()
+		if path := m.GetHostPath(); m.GetContainerPath() == messagePath && (isTerminationLog(container, path) || isKubeletsTerminationLog(container, path)) {
+			return path
 		}
 	}
 	return ""
+}
+
+// isTerminationLog reports whether a path has the name of a file of makeTerminationLog.
+func isTerminationLog(container, path string) bool {
+	unique, ok := strings.CutPrefix(filepath.Base(path), terminationLogPrefix+container+".")
+	return ok && isUnique(unique)
+}
+
+// isKubeletsTerminationLog reports whether a path is <directory of the pod>/containers/<container>/<unique>.
+func isKubeletsTerminationLog(container, path string) bool {
+	dir, unique := filepath.Split(filepath.Clean(path))
+	dir = filepath.Clean(dir)
+	return filepath.Base(dir) == container && filepath.Base(filepath.Dir(dir)) == "containers" && isUnique(unique)
+}
+
+// isUnique reports whether a text has eight hexadecimal digits.
+func isUnique(text string) bool {
+	_, err := hex.DecodeString(text)
+	return err == nil && len(text) == 8
 }
 
 // joinMessages joins the messages of the runtime and the container.

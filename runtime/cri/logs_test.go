@@ -4,6 +4,7 @@ package cri
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,13 +25,18 @@ func TestTerminationMessage(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
+	// message returns a file as one for the termination message.
+	names := 0
+	name := func() string { names++; return fmt.Sprintf("termination-log.a.%08x", names) }
+	message := func(content string) string { return file(name(), content) }
 	log := file("0.log", at+"stdout F from the log\n")
-	pipe := filepath.Join(dir, "pipe")
+	pipe := filepath.Join(dir, name())
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
-	link := filepath.Join(dir, "link")
+	link := filepath.Join(dir, name())
 	require.NoError(t, os.Symlink(log, link))
 
 	readFile, fallback := v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError
@@ -44,13 +50,17 @@ func TestTerminationMessage(t *testing.T) {
 		log    string
 		want   string
 	}{
-		{name: "the file", host: file("said", "goodbye"), policy: readFile, want: "goodbye"},
-		{name: "a relative path", path: "dev/termination-log", host: file("said", "goodbye"), policy: readFile, want: "goodbye"},
-		{name: "no path", path: "none", host: file("said", "goodbye"), policy: readFile},
-		{name: "the end of a long file", host: file("long", strings.Repeat("a", 5000)+"b"), policy: readFile, want: strings.Repeat("a", 4095) + "b"},
-		{name: "no file", host: filepath.Join(dir, "none"), policy: readFile, code: 1},
-		{name: "an empty file, and the log", host: file("empty", ""), policy: fallback, code: 1, log: log, want: "from the log\n"},
-		{name: "the file comes first", host: file("said", "goodbye"), policy: fallback, code: 1, log: log, want: "goodbye"},
+		{name: "the file", host: message("goodbye"), policy: readFile, want: "goodbye"},
+		{name: "a relative path", path: "dev/termination-log", host: message("goodbye"), policy: readFile, want: "goodbye"},
+		{name: "no path", path: "none", host: message("goodbye"), policy: readFile},
+		{name: "the end of a long file", host: message(strings.Repeat("a", 5000) + "b"), policy: readFile, want: strings.Repeat("a", 4095) + "b"},
+		{name: "kubelet's", host: file("containers/a/0123abcd", "goodbye"), policy: readFile, want: "goodbye"},
+		{name: "another file", host: file("shadow", "secret"), policy: readFile},
+		{name: "of another container", host: file("termination-log.b.0123abcd", "secret"), policy: readFile},
+		{name: "another directory", host: file("a/0123abcd", "secret"), policy: readFile},
+		{name: "no file", host: filepath.Join(dir, name()), policy: readFile, code: 1},
+		{name: "an empty file, and the log", host: message(""), policy: fallback, code: 1, log: log, want: "from the log\n"},
+		{name: "the file comes first", host: message("goodbye"), policy: fallback, code: 1, log: log, want: "goodbye"},
 		{name: "no failure, no log", policy: fallback, code: 0, log: log},
 		{name: "never started, no log", policy: fallback, code: 128, reason: "ContainerCannotRun", log: log},
 		{name: "no log", policy: fallback, code: 1, log: filepath.Join(dir, "none"),
@@ -66,7 +76,7 @@ func TestTerminationMessage(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &criv1.ContainerStatus{ExitCode: tt.code, Reason: tt.reason, LogPath: tt.log}
+			s := &criv1.ContainerStatus{Metadata: &criv1.ContainerMetadata{Name: "a"}, ExitCode: tt.code, Reason: tt.reason, LogPath: tt.log}
 			if tt.host != "" {
 				s.Mounts = []*criv1.Mount{{ContainerPath: "/else"}, {ContainerPath: "/dev/termination-log", HostPath: tt.host}}
 			}
@@ -74,4 +84,27 @@ func TestTerminationMessage(t *testing.T) {
 			assert.Equal(t, tt.want, terminationMessage(s, record))
 		})
 	}
+}
+
+// A spec can mount a file below a hostPath at the path of the termination message. The container
+// replaces a directory above it by a link, and reads a file of the host from its status.
+func TestTerminationMessageThatIsAnotherFile(t *testing.T) {
+	dir := t.TempDir()
+	secrets, own := filepath.Join(dir, "etc"), filepath.Join(dir, "tenant", "d")
+	for _, d := range []string{secrets, own} {
+		require.NoError(t, os.MkdirAll(d, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(d, "shadow"), []byte(filepath.Base(d)), 0o600))
+	}
+	said := filepath.Join(dir, "termination-log.a.0123abcd")
+	require.NoError(t, os.WriteFile(said, []byte("goodbye"), 0o600))
+	require.NoError(t, os.RemoveAll(own))
+	require.NoError(t, os.Symlink(secrets, own))
+	const at = "/dev/termination-log"
+	s := &criv1.ContainerStatus{Metadata: &criv1.ContainerMetadata{Name: "a"}, Mounts: []*criv1.Mount{
+		{ContainerPath: at, HostPath: filepath.Join(own, "shadow")},
+	}}
+	record := &crimeta.Record{TerminationMessagePath: at, TerminationMessagePolicy: v1.TerminationMessageReadFile}
+	assert.Empty(t, terminationMessage(s, record))
+	s.Mounts = append(s.Mounts, &criv1.Mount{ContainerPath: at, HostPath: said})
+	assert.Equal(t, "goodbye", terminationMessage(s, record))
 }

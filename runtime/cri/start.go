@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -310,12 +309,9 @@ func makeTerminationLog(podDir, container string) (string, error) {
 // message path of an instance, if there is one: a crash loop creates one with every
 // restart. Errors are ignored, since the file is removed with the pod, as in kubelet.
 func removeTerminationLog(container, messagePath string, mounts []*criv1.Mount) {
-	path := mountedAt(mounts, messagePath)
-	unique, own := strings.CutPrefix(filepath.Base(path), terminationLogPrefix+container+".")
-	if _, err := hex.DecodeString(unique); err != nil || !own || len(unique) != 8 {
-		return
+	if path := terminationLog(container, messagePath, mounts); isTerminationLog(container, path) {
+		_ = os.Remove(path)
 	}
-	_ = os.Remove(path)
 }
 
 func fileNames(dir string) ([]string, error) {

@@ -32,7 +32,7 @@ func (r *Runtime) WatchEvents(ctx context.Context, established func(), hint func
 	const name = "GetContainerEvents"
 	ctx, cancel := context.WithCancel(ctx) // ends the stream with the call
 	defer cancel()
-	stream, err := r.rs.GetContainerEvents(ctx, &criv1.GetEventsRequest{})
+	stream, err := r.rs.GetContainerEvents(ctx, &criv1.GetEventsRequest{}, r.atMost(maxStatusReply)) // an event has the statuses of a pod
 	if err != nil {
 		return wrapCall(name, "", err, ctx.Err())
 	}
