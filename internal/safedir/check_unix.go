@@ -32,6 +32,11 @@ func check(path string) error {
 		if err := own.trusts(path, at, info, len(rest) > 0); err != nil {
 			return err
 		}
+		if info.IsDir() && info.Mode().Perm()&0o020 != 0 && (len(rest) == 0 || info.Mode()&fs.ModeSticky == 0) {
+			if err := checkACL(at, own); err != nil {
+				return err
+			}
+		}
 		if info.Mode().Type() == fs.ModeSymlink {
 			if links++; links > maxLinks {
 				return &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
@@ -74,8 +79,6 @@ func (p process) trusts(path, at string, info fs.FileInfo, parent bool) error {
 	link := info.Mode().Type() == fs.ModeSymlink
 	owner, group, mode := int(stat.Uid), int(stat.Gid), info.Mode()
 	trusted := owner == 0 || owner == p.uid || (parent || link) && owner == p.unknown
-	ownGroup := group == 0 || p.uid != 0 && group == p.gid
-	const mend = "mend its owner and mode, or choose a directory that only %s can write to"
 	me := userName(p.uid)
 	switch {
 	case !trusted && !parent && !link:
@@ -86,11 +89,17 @@ func (p process) trusts(path, at string, info fs.FileInfo, parent bool) error {
 		return nil // the mode of a link means nothing
 	case mode.Perm()&0o002 != 0:
 		return fmt.Errorf("%s has mode %04o and can be written by every user; "+mend, at, mode.Perm(), me)
-	case mode.Perm()&0o020 != 0 && !ownGroup:
+	case mode.Perm()&0o020 != 0 && !p.trustsGroup(group):
 		return fmt.Errorf("%s has mode %04o and can be written by group %d; "+mend, at, mode.Perm(), group, me)
 	}
 	return nil
 }
+
+// mend is the advice about a directory that others can write to.
+const mend = "mend its owner and mode, or choose a directory that only %s can write to"
+
+// trustsGroup reports whether a group may write.
+func (p process) trustsGroup(group int) bool { return group == 0 || p.uid != 0 && group == p.gid }
 
 // userName returns "user 1000 (alice)".
 func userName(uid int) string {

@@ -15,6 +15,7 @@ import (
 //   - In a parent with the sticky bit, such as /tmp, others may make files. They cannot
 //     rename those of this user.
 //   - The group may write if it is group 0, or this process's own if it does not run as root.
+//   - An ACL counts as the mode does (acl(5)), on Linux.
 //   - In a user namespace, the owner of a parent may be unknown. It is most often root outside
 //     of the namespace, as for /.
 //
