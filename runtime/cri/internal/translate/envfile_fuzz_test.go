@@ -11,7 +11,7 @@ import (
 // file that is written with the values has them again.
 func FuzzEnvFile(f *testing.F) {
 	for _, text := range []string{
-		"A='one'\nK='two'\n", "# K='no'\r\n\r\n \t K='yes' # why\r\n", "A='1\nB=2'\nK='x\n# y\n\nz'\n", "A= 'x'\nK='y'x", "A'B='x'\n=\n", "K ='x'", "K='x", "\n=''\n", "K='a\r\nb'\r\nK='c'",
+		"A='one'\nK='two'\n", "# K='no'\r\n\r\n \t K='yes' # why\r\n", "A='1\nB=2'\nK='x\n# y\n\nz'\n", "A= 'x'\nK='y'x", "A'B='x'\n=\n", "K ='x'", "K='x", "\n=''\n", "K='a\r\nb'\r\nK='c'", "K='\r\r\n'",
 	} {
 		f.Add(text)
 	}
@@ -34,7 +34,7 @@ func FuzzEnvFile(f *testing.F) {
 			}
 			again.WriteString(name + "='" + value + "' # comment\n")
 		}
-		same, err := parseEnvFile(again.String())
+		same, err := parseEnvFile(strings.ReplaceAll(again.String(), "\n", "\r\n"))
 		if err != nil || !maps.Equal(values, same) {
 			t.Fatalf("%q became %q: %v", values, same, err)
 		}
