@@ -63,6 +63,8 @@ type Certificates struct {
 	need         sync.Once
 	// changed holds one token while the times of projections may have changed.
 	changed chan struct{}
+	// keys is held while a key is made.
+	keys sync.Mutex
 
 	mu          sync.Mutex
 	projections map[key]*projection

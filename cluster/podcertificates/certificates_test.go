@@ -31,6 +31,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/outage/outagetest"
 	"github.com/kubeletkit/kubeletkit/cluster/podcertificates"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -473,5 +474,30 @@ func TestNew(t *testing.T) {
 	run(t, func(w *world) {
 		synctest.Wait()
 		require.ErrorIs(t, w.Run(w.t.Context()), runtime.ErrAlreadyRunning)
+	})
+}
+
+// The certificates of a pod do not wait for the thousands that another pod requests.
+func TestAPodWithManyCertificates(t *testing.T) {
+	t.Parallel()
+	run(t, func(w *world) {
+		w.set(errors.New("connection refused"))
+		gone, cancel := context.WithCancel(w.t.Context())
+		cancel()
+		many := testpod.New("many", testpod.UID("u2"), func(pod *v1.Pod) { pod.Spec.ServiceAccountName = "robot" })
+		for i := range 2000 {
+			_, _, err := w.PodCertificate(gone, many, "v", i, spec)
+			require.Error(t, err)
+		}
+		_, _, err := w.PodCertificate(gone, web, "v", 0, spec)
+		require.Error(t, err)
+		time.Sleep(5 * time.Minute)
+		w.set(nil)
+		outagetest.End(w.t.Context(), &w.signal) // all are due
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		assert.Len(t, w.created, 2001)
+		assert.Less(t, slices.IndexFunc(w.created, func(r *certificatesv1.PodCertificateRequest) bool { return r.Spec.PodUID == web.UID }), 10)
 	})
 }

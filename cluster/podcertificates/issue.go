@@ -1,9 +1,11 @@
 package podcertificates
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,8 +25,10 @@ import (
 const (
 	// requestTimeout is the time limit of one call.
 	requestTimeout = 30 * time.Second
-	// maxRequests is the number of keys that are made and requested at the same time.
+	// maxRequests is the number of requests at the same time, and maxRound that of those after which
+	// others have their turn.
 	maxRequests = 4
+	maxRound    = 16
 	// lostAfter is the time after which a request that the watch has not delivered counts as deleted.
 	// overdueAfter is the time after which a refresh that was due counts as overdue. Both are kubelet's.
 	lostAfter    = 10 * time.Minute
@@ -83,6 +87,11 @@ func (c *Certificates) Run(ctx context.Context) error {
 		}
 		for _, e := range events {
 			c.opts.Event.Emit(e)
+		}
+		due = fair(due)
+		if len(due) > maxRound {
+			due = due[:maxRound]
+			next.Reset(0)
 		}
 		c.requestAll(ctx, due)
 	}
@@ -155,6 +164,18 @@ func (c *Certificates) due(now time.Time) (due []*projection, events []runtime.E
 	return due, events, next
 }
 
+// fair orders projections so that those of one pod come in turn with those of others: a pod may have
+// thousands of them, each of which takes a second to make a key.
+func fair(due []*projection) []*projection {
+	turn, ofPod := make(map[*projection]int, len(due)), map[types.UID]int{}
+	for _, p := range due {
+		turn[p] = ofPod[p.key.pod]
+		ofPod[p.key.pod]++
+	}
+	slices.SortStableFunc(due, func(a, b *projection) int { return cmp.Compare(turn[a], turn[b]) })
+	return due
+}
+
 func (p *projection) warning(reason, message string) runtime.Event {
 	return runtime.Event{Pod: runtime.RefOf(p.pod), Type: v1.EventTypeWarning, Reason: reason, Message: message}
 }
@@ -222,7 +243,9 @@ func (c *Certificates) prepare(ctx context.Context, p *projection) (*pending, er
 	if err != nil {
 		return nil, fmt.Errorf("while fetching service account: %w", err)
 	}
+	c.keys.Lock() // one at a time: keys of RSA take a core for a second
 	keyPEM, csr, err := newKey(spec.KeyType)
+	c.keys.Unlock()
 	if err != nil {
 		return nil, err
 	}
