@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -75,8 +76,17 @@ func New(client kubernetes.Interface, nodeName string, opts Options) (*Recorder,
 	return &Recorder{
 		client: client, source: v1.EventSource{Component: component, Host: nodeName},
 		pod: opts.Pod, log: opts.Logger, queue: make(chan *v1.Event, maxQueued),
-		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{}),
+		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{KeyFunc: keysOf}),
 	}, nil
+}
+
+// keysOf returns the key of events that are aggregated, and that of an event among them, as
+// record.EventAggregatorByReasonFunc does, but with a hash of the message. The correlator keeps ten of the latter for
+// each of 4096 of the former, and a container chooses the messages of its probes.
+func keysOf(e *v1.Event) (aggregate, local string) {
+	aggregate, local = record.EventAggregatorByReasonFunc(e)
+	sum := sha256.Sum256([]byte(local))
+	return aggregate, string(sum[:])
 }
 
 // Event has the event written by [Recorder.Run]. It is a [runtime.EventFunc]: it does not

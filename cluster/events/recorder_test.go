@@ -125,6 +125,15 @@ func TestObjects(t *testing.T) {
 	})
 }
 
+// Messages are from containers, and each pod has others. Of ten for each reason no more than a hash is kept.
+func TestMessagesAreNotKept(t *testing.T) {
+	aggregate, local := keysOf(&v1.Event{Reason: "Unhealthy", Message: strings.Repeat("x", maxMessage)})
+	assert.Less(t, len(aggregate)+len(local), 100)
+	again, other := keysOf(&v1.Event{Reason: "Unhealthy", Message: "y"})
+	assert.Equal(t, aggregate, again)
+	assert.NotEqual(t, local, other)
+}
+
 func TestObjectOf(t *testing.T) {
 	t.Parallel()
 	now := metav1.Unix(100, 11)
