@@ -76,7 +76,8 @@ func TestHugeFrames(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			srv := httptest.NewServer(streams.New(node{}, &machine{}, streams.Options{}))
+			handlers := streams.New(node{}, &machine{}, streams.Options{})
+			srv := httptest.NewServer(handlers)
 			defer srv.Close()
 			var before, after goruntime.MemStats
 			goruntime.GC()
@@ -110,6 +111,7 @@ func TestHugeFrames(t *testing.T) {
 				_ = conn.Close()
 			}
 			clients.Wait()
+			require.Eventually(t, func() bool { return handlers.Sessions() == 0 }, time.Minute, 50*time.Millisecond, "it is noticed that the clients are gone, although nothing is read")
 		})
 	}
 }
