@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -31,7 +32,8 @@ const inspectAtOnce = 8
 // runtime creates for the pod is in the status when its event has come, or after the next
 // list.
 //
-// Without events it makes two list calls before. So does one inspection after a call that has
+// Without events it makes two list calls before, which it shares with other inspections that
+// begin while a list is under way. So does one inspection after a call that has
 // failed, and that may have created something. Sandboxes and containers that are removed
 // meanwhile are omitted.
 func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.PodStatus, error) {
@@ -96,20 +98,37 @@ func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.
 	return status, nil
 }
 
-// listPod lists the sandboxes and containers of one pod.
+// listPod lists the sandboxes and containers of one pod. Inspections that wait for a list share it.
 func (r *Runtime) listPod(ctx context.Context, about, typ string, ref runtime.PodRef) (podItems, error) {
-	list := r.index.begin()
-	l, err := r.list(ctx, about, ref.UID)
-	if err != nil {
-		return podItems{}, err
-	}
-	pod := &runtime.Pod{PodRef: ref}
-	for _, listed := range assemble(typ, l) {
-		if listed.UID == ref.UID {
-			pod = listed
+	list, err := r.lists.get(ctx, func(list *sharedList, all bool) error {
+		var pods []*runtime.Pod
+		if all {
+			var err error
+			if pods, list.number, err = r.listAll(ctx, typ); err != nil {
+				return err
+			}
+		} else {
+			list.number = r.index.begin()
+			l, err := r.list(ctx, "", ref.UID)
+			if err != nil {
+				return err
+			}
+			pods = assemble(typ, l)
 		}
+		list.pods = make(map[types.UID]*runtime.Pod, len(pods))
+		for _, pod := range pods {
+			list.pods[pod.UID] = pod
+		}
+		return nil
+	})
+	if err != nil {
+		return podItems{}, fmt.Errorf("%s: %w", about, err)
 	}
-	return r.index.listedPod(pod, list), nil
+	pod := list.pods[ref.UID]
+	if pod == nil {
+		pod = &runtime.Pod{PodRef: ref}
+	}
+	return r.index.listedPod(pod, list.number), nil
 }
 
 // unlessRemoved returns the error of a call about a sandbox or a container, or nil if that

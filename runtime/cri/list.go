@@ -70,16 +70,22 @@ func (r *Runtime) ListPods(ctx context.Context) ([]*runtime.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	pods, _, err := r.listAll(ctx, typ)
+	return pods, err
+}
+
+// listAll lists all pods. It also returns the number of the list in the index.
+func (r *Runtime) listAll(ctx context.Context, typ string) ([]*runtime.Pod, uint64, error) {
 	list := r.index.begin()
 	l, err := r.list(ctx, "", "")
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	r.stopped.keep(l.sandboxes)
 	r.left.keep(l.sandboxes)
 	pods := assemble(typ, l)
 	r.index.listedAll(pods, list)
-	return pods, nil
+	return pods, list, nil
 }
 
 // assemble groups sandboxes and containers by pod. It is the whole cost of a relist

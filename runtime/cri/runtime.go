@@ -175,6 +175,8 @@ type Runtime struct {
 	left sandboxSet
 	// stops and removals are those in progress, by the ID of the sandbox or container.
 	stops, removals shares
+	// lists are those of inspections.
+	lists sharedLists
 	// uses keeps images from being removed while containers are made from them.
 	uses imageUses
 }
