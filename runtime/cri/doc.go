@@ -22,8 +22,9 @@
 //     (KEP-5825; containerd 2.4), so that the length of a list is not limited.
 //   - While there is an event stream, the status of a pod takes, in parallel, 1 call for
 //     each container and each sandbox that was not dead before. Without one, 2 list calls
-//     come first, and then 1 call for a ready sandbox only until its addresses are known. For
-//     a list of one pod, runtimes read all pods.
+//     come first, and then 1 call for a ready sandbox only until its addresses are known.
+//     Runtimes read all pods for a list of one pod, so statuses that are asked for while a
+//     list is under way share the next one.
 //   - A watch of events takes 1 call for its duration.
 //   - A new pod takes RunPodSandbox, PodSandboxStatus for its addresses (not with the
 //     host's network), ImageStatus for each image, and CreateContainer and StartContainer
