@@ -237,8 +237,8 @@ func admit(a Admitter, req AdmitRequest) *runtime.TerminalError {
 	if n := len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers); n > bounds.MaxContainers {
 		return &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec.containers: Too many: %d: must have at most %d items, with init and ephemeral containers", n, bounds.MaxContainers)}
 	}
-	if n := len(objects.References(req.Pod)); n > bounds.MaxReferences {
-		return &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec: Too many: %d: must refer to at most %d secrets and config maps", n, bounds.MaxReferences)}
+	if refs, _, within := bounds.References(req.Pod, objects.References); !within {
+		return &runtime.TerminalError{Reason: "FailedValidation", Message: fmt.Sprintf("spec: Too many: %d: must refer to at most %d secrets and config maps", len(refs), bounds.MaxReferences)}
 	}
 	err := runtime.Recover(func() error { return a.Admit(req) })
 	if err == nil {

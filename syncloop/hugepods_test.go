@@ -54,4 +54,15 @@ func TestPodWithTooManyReferences(t *testing.T) {
 		assert.Empty(t, b.workers.take())
 		assert.Equal(t, "Pod was rejected: spec: Too many: 1001: must refer to at most 1000 secrets and config maps", b.status[pod.UID].Message)
 	}
+
+	// A pod to which users have added ephemeral containers is not refused for these by the next agent.
+	b := newHandler(t, syncloop.HandlerOptions{})
+	pod := makePod("web")
+	debug := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}
+	for i := range 1001 {
+		debug.EnvFrom = append(debug.EnvFrom, v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: fmt.Sprint(i)}}})
+	}
+	pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, debug)
+	b.HandlePodAdditions([]*v1.Pod{pod})
+	assert.NotEmpty(t, b.workers.take())
 }

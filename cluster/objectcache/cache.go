@@ -57,7 +57,8 @@ type Cache struct {
 	pods map[types.UID][]objects.Ref
 	// items are the referenced objects.
 	items map[objects.Ref]*item
-	// barred are the references of the pods that have too many of them. They are not watched: no
+	// barred are the references of the pods that have too many of them, see [bounds.References]. Those of
+	// ephemeral containers are not watched, and if the others are too many, neither are these: no
 	// agent runs such a pod.
 	barred map[types.UID][]objects.Ref
 	// answered is set after the first read of any object.
@@ -94,13 +95,17 @@ func (c *Cache) Update(changed, removed []*v1.Pod) {
 		c.refer(pod.UID, nil)
 	}
 	for _, pod := range changed {
+		delete(c.barred, pod.UID)
 		var refs []objects.Ref
 		if counts(pod) {
-			refs = objects.References(pod)
-		}
-		delete(c.barred, pod.UID)
-		if len(refs) > bounds.MaxReferences {
-			c.barred[pod.UID], refs = refs, nil
+			var all []objects.Ref
+			var within bool
+			if refs, all, within = bounds.References(pod, objects.References); !within {
+				refs, all = nil, refs
+			}
+			if all != nil {
+				c.barred[pod.UID] = all
+			}
 		}
 		c.refer(pod.UID, refs)
 	}

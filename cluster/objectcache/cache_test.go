@@ -442,5 +442,22 @@ func TestTooManyReferences(t *testing.T) {
 		w.add(pod("huge", names...))
 		w.add(pod("huge", "s0"))
 		assert.Equal(t, "v", w.value("s0"), "the references may become fewer")
+
+		// Users add ephemeral containers to a pod that runs. It goes on.
+		debugged := pod("huge", "s0")
+		debug := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}
+		for _, name := range names {
+			debug.EnvFrom = append(debug.EnvFrom, v1.EnvFromSource{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}})
+		}
+		debugged.Spec.EphemeralContainers = append(debugged.Spec.EphemeralContainers, debug)
+		w.settle()
+		w.requested()
+		w.add(debugged)
+		w.settle()
+		assert.Empty(t, w.requested())
+		assert.Equal(t, "v", w.value("s0"))
+		_, err = w.Secret(t.Context(), "ns", "s1")
+		require.ErrorContains(t, err, "a pod refers to more than 1000 secrets and config maps")
+		assert.True(t, w.Refers(objects.Ref{Kind: objects.SecretKind, Namespace: "ns", Name: "s1"}))
 	})
 }

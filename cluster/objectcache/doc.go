@@ -23,7 +23,8 @@
 //
 //   - A referenced object has one watch, for this object alone. It ends when no pod refers
 //     to the object any more. An immutable object is read once and not watched. The objects of a pod
-//     that refers to more than 1000 are not watched: agents refuse such a pod.
+//     that refers to more than 1000 are not watched: agents refuse such a pod. If it does so with its
+//     ephemeral containers only, what these refer to is not watched.
 //   - A lookup of an object that has not been read waits for it, for a second at most, and
 //     then fails with an error that is not NotFound. NotFound is an answer of the API server.
 //   - While the API server cannot be reached, lookups return what was read before.

@@ -2,6 +2,8 @@
 // They bound what one pod costs all others.
 package bounds
 
+import v1 "k8s.io/api/core/v1"
+
 const (
 	// MaxContainers is the maximum number of containers of a pod. What is computed for a pod may
 	// take the square of it: with 100,000 containers, minutes for each status.
@@ -10,3 +12,19 @@ const (
 	// has a watch, which takes about 50 kB.
 	MaxReferences = 1000
 )
+
+// References returns what of returns for the pod, the secrets and config maps that it refers to, and false if
+// these are more than MaxReferences. If the pod is within the limit only without its ephemeral containers, the
+// references are those without them, and all are those with them: users of an API server add ephemeral
+// containers to a pod that runs, and it goes on. Otherwise all is nil.
+func References[R any](pod *v1.Pod, of func(*v1.Pod) []R) (refs, all []R, within bool) {
+	refs = of(pod)
+	if len(refs) > MaxReferences && len(pod.Spec.EphemeralContainers) > 0 {
+		without := *pod
+		without.Spec.EphemeralContainers = nil
+		if less := of(&without); len(less) <= MaxReferences {
+			return less, refs, true
+		}
+	}
+	return refs, nil, len(refs) <= MaxReferences
+}
