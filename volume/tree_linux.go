@@ -198,7 +198,8 @@ const (
 	// replaced is the number of files that can be removed after the walk has found them, so that
 	// others have their inodes, beside as many as there are.
 	replaced = 10_000
-	// uncounted is the largest number in a file system that does not count its inodes, such as btrfs.
+	// uncounted is the largest number in a file system that does not count its inodes, such as btrfs, or of which
+	// none are in use by its own account, such as CephFS.
 	uncounted = 100_000_000
 )
 
@@ -211,13 +212,18 @@ func (i *inodes) add(links uint64) error {
 	if err := unix.Fstatfs(i.fd, &st); err != nil {
 		return err
 	}
-	if i.most = uncounted; st.Files > 0 {
-		i.most = 2*float64(st.Files-min(st.Ffree, st.Files)) + replaced
-	}
-	if i.found > i.most {
+	if i.most = mostInodes(st.Files, st.Ffree); i.found > i.most {
 		return errMoved
 	}
 	return nil
+}
+
+// mostInodes returns how many inodes a walk can find in a file system with so many, some of which are free.
+func mostInodes(all, free uint64) float64 {
+	if free >= all {
+		return uncounted
+	}
+	return 2*float64(all-free) + replaced
 }
 
 // diskUsage adds up the blocks of the files below dir, in bytes, each file once however

@@ -50,6 +50,14 @@ func TestAWalkEnds(t *testing.T) {
 	assert.EqualValues(t, 2*n+2, found)
 }
 
+// A file system that does not know how many of its inodes are in use sets no limit: the pod would be evicted.
+func TestInodesThatAreNotCounted(t *testing.T) {
+	assert.EqualValues(t, 2*400+replaced, mostInodes(1000, 600))
+	assert.EqualValues(t, uncounted, mostInodes(0, 0), "btrfs")
+	assert.EqualValues(t, uncounted, mostInodes(50_000, math.MaxUint64), "CephFS")
+	assert.EqualValues(t, uncounted, mostInodes(1000, 1000))
+}
+
 // The walk ends when it has found more than enough.
 func TestAWalkFindsEnough(t *testing.T) {
 	dir := t.TempDir()
