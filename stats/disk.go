@@ -156,8 +156,12 @@ func (d *disk) measureSoon(ctx context.Context, pod *v1.Pod) bool {
 	return true
 }
 
-// measureSlow measures a pod however long that takes.
+// measureSlow measures a pod however long that takes, if it is still due: it may have been measured since
+// it was found to be.
 func (d *disk) measureSlow(ctx context.Context, pod *v1.Pod) {
+	if !d.isSlow(pod.UID) || !d.due(pod.UID) {
+		return
+	}
 	usage := d.measure(ctx, pod)
 	if ctx.Err() != nil {
 		return
