@@ -184,16 +184,24 @@ type Environs struct {
 	patience time.Duration
 
 	mu sync.Mutex
-	// stuck are the processes that have not been read after patience. Each holds a thread until
-	// it has been.
-	stuck map[Process]bool
+	// reads are those under way, one of a process at most: each holds a thread.
+	reads map[Process]*environRead
+	// stuck is the number of reads that have not returned after patience.
+	stuck int
+}
+
+// environRead is the read of an environment. env and err may be read when done is closed.
+type environRead struct {
+	done  chan struct{}
+	stuck bool // guarded by Environs.mu
+	env   []byte
+	err   error
 }
 
 const (
 	// environPatience is the time that the read of an environment may take.
 	environPatience = 200 * time.Millisecond
-	// maxStuck is the number of reads that may not have returned. As long as there are as many,
-	// no environment is read.
+	// maxStuck is the number of stuck reads up to which another one begins.
 	maxStuck = 32
 )
 
@@ -201,47 +209,66 @@ const (
 func NewEnvirons() *Environs {
 	return &Environs{
 		readFile: func(path string) ([]byte, error) { return readStart(path, maxEnviron) },
-		patience: environPatience, stuck: map[Process]bool{},
+		patience: environPatience, reads: map[Process]*environRead{},
 	}
 }
 
 var errStuck = errors.New("the memory of the process cannot be read")
 
-// read returns the environment of a process.
-func (e *Environs) read(p Process) (env []byte, err error) {
-	e.mu.Lock()
-	give := e.stuck[p] || len(e.stuck) >= maxStuck
-	e.mu.Unlock()
-	if give {
+// read returns the environment of a process. Calls for the same process share a read.
+func (e *Environs) read(p Process) ([]byte, error) {
+	r := e.begin(p)
+	if r == nil {
 		return nil, errStuck
 	}
-	done := make(chan struct{})
-	go func() {
-		read, readErr := e.readFile("/proc/" + strconv.Itoa(p.PID) + "/environ")
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if !e.stuck[p] { // else nobody waits
-			env, err = read, readErr
-		}
-		delete(e.stuck, p)
-		close(done)
-	}()
 	t := time.NewTimer(e.patience)
 	defer t.Stop()
 	select {
-	case <-done:
-		return env, err
+	case <-r.done:
+		return r.env, r.err
 	case <-t.C:
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
-	case <-done:
-		return env, err
+	case <-r.done:
+		return r.env, r.err
 	default:
-		e.stuck[p] = true
-		return nil, errStuck
 	}
+	if !r.stuck {
+		r.stuck = true
+		e.stuck++
+	}
+	return nil, errStuck
+}
+
+// begin begins a read, or returns the one under way. It returns nil if that is stuck, or too many are.
+func (e *Environs) begin(p Process) *environRead {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r := e.reads[p]; r != nil {
+		if r.stuck {
+			return nil
+		}
+		return r
+	}
+	if e.stuck >= maxStuck {
+		return nil
+	}
+	r := &environRead{done: make(chan struct{})}
+	e.reads[p] = r
+	go func() {
+		env, err := e.readFile("/proc/" + strconv.Itoa(p.PID) + "/environ")
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.reads, p)
+		if r.stuck {
+			e.stuck--
+		}
+		r.env, r.err = env, err
+		close(r.done)
+	}()
+	return r
 }
 
 // maxEnviron is the number of bytes that are read of an environment. A program has up to 6 MiB

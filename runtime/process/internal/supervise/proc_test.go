@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -135,13 +136,51 @@ func TestLookPath(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// Hunts of many containers meet the same process at the same time. One that gives it up does not
+// keep the environment from another, and all of them hold one thread.
+func TestEnvironmentIsReadOnceAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, p := NewEnvirons(), Process{PID: 7}
+		reads, takes := 0, environPatience+100*time.Millisecond
+		e.readFile = func(string) ([]byte, error) {
+			reads++
+			time.Sleep(takes)
+			return []byte(Mark("x")), nil
+		}
+		var tasks sync.WaitGroup
+		tasks.Go(func() {
+			_, err := e.read(p)
+			assert.ErrorIs(t, err, errStuck)
+		})
+		time.Sleep(environPatience - time.Millisecond)
+		for range 100 {
+			tasks.Go(func() {
+				env, err := e.read(p)
+				assert.NoError(t, err)
+				assert.Equal(t, Mark("x"), string(env))
+			})
+		}
+		time.Sleep(2 * time.Millisecond)
+		_, err := e.read(p)
+		require.ErrorIs(t, err, errStuck, "at once")
+		tasks.Wait()
+		assert.Equal(t, 1, reads)
+		assert.Zero(t, e.stuck)
+
+		takes = 0
+		env, err := e.read(p)
+		require.NoError(t, err)
+		assert.Equal(t, Mark("x"), string(env))
+	})
+}
+
 // A user can have the memory of a process come from a file system that does not answer. The
 // processes of others are found all the same.
 func TestEnvironmentThatCannotBeRead(t *testing.T) {
 	e := NewEnvirons()
 	e.patience = 2 * time.Second // of the others, each is read sooner
 	read, answer := e.readFile, make(chan struct{})
-	var reads sync.WaitGroup
+	answered := make(chan struct{}, 3)
 	silent := exec.Command("sleep", "1000")
 	require.NoError(t, silent.Start())
 	found := exec.Command("sleep", "1000")
@@ -157,8 +196,7 @@ func TestEnvironmentThatCannotBeRead(t *testing.T) {
 	e.readFile = func(path string) ([]byte, error) {
 		if path == fmt.Sprintf("/proc/%d/environ", silent.Process.Pid) {
 			asked.Add(1)
-			reads.Add(1)
-			defer reads.Done()
+			defer func() { answered <- struct{}{} }()
 			<-answer
 		}
 		return read(path)
@@ -174,14 +212,12 @@ func TestEnvironmentThatCannotBeRead(t *testing.T) {
 	}
 	require.EqualValues(t, 1, asked.Load(), "it holds a thread")
 	close(answer)
-	reads.Wait()
+	<-answered
 	p, err := ProcessOf(silent.Process.Pid)
 	require.NoError(t, err)
-	for i := range maxStuck {
-		e.mu.Lock()
-		e.stuck[Process{PID: -i}] = true
-		e.mu.Unlock()
-	}
+	e.mu.Lock()
+	e.stuck = maxStuck
+	e.mu.Unlock()
 	_, err = e.read(p)
 	require.ErrorIs(t, err, errStuck, "threads are bounded")
 }
