@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,24 +19,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// What is in the place of a directory of logs is not waited for.
-func TestLogDirectoryThatIsNone(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a")
-	require.NoError(t, syscall.Mkfifo(dir, 0o600))
-	measured := make(chan tree, 1)
-	go func() { measured <- sizeOfFiles(dir) }()
-	select {
-	case size := <-measured:
-		assert.Zero(t, size)
-	case <-time.After(10 * time.Second):
-		t.Error("it waits for the other end of the pipe")
-		f, err := os.OpenFile(dir, os.O_RDWR, 0) // lets it end
-		require.NoError(t, err)
-		defer f.Close()
-		<-measured
-	}
-}
 
 // volumes measures nothing and counts.
 type volumes struct{ measured int }
