@@ -20,7 +20,8 @@ type Backoff struct {
 	// Max is the longest wait. Default: 5 minutes.
 	Max time.Duration
 	// Reset is the time that an instance has to run for earlier exits not to count any
-	// more. Default: 10 minutes.
+	// more. Nor do they if its successor starts that much later than its back-off allows, as
+	// an init container in a new sandbox. Default: 10 minutes.
 	Reset time.Duration
 }
 
@@ -101,10 +102,13 @@ func (b Backoff) admit(was Crash, definition uint64, n, exited *runtime.Containe
 		return was, 0
 	}
 	is := Crash{Instance: n.ID, Waited: true, Delay: was.Delay, Definition: definition}
+	forgotten := func() bool {
+		return !exited.FinishedAt.IsZero() && now.Sub(exited.FinishedAt)-was.Delay >= b.Reset
+	}
 	switch {
 	case exited == nil:
 		// The agent killed the first instance: nothing has crashed yet.
-	case was.Delay == 0 || lifetime(n, now) >= b.Reset:
+	case was.Delay == 0 || lifetime(n, now) >= b.Reset || forgotten():
 		is.Delay = b.Initial
 	default:
 		// An exit that is further in the future than the delay is from before the clock was

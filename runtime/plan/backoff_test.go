@@ -224,6 +224,18 @@ func TestBackoffScenarios(t *testing.T) {
 			},
 		},
 		{
+			name: "the sandboxes of months do not add up for an init container",
+			pod:  "Always; init a; main m",
+			steps: []step{
+				{status: "sandbox 1 ready; a#0@0 exited ago=0s", want: "start a#1"},
+				{status: "sandbox 2 ready; a#1@1 exited ago=10s", want: "start a#2"},
+				{status: "sandbox 3 ready; a#2@2 exited ago=10m19s", want: "start a#3"},
+				{status: "sandbox 4 ready; a#3@3 exited ago=0s", want: "wait a; retry 40s"},
+				{status: "sandbox 4 ready; a#3@3 exited ago=10m40s", want: "start a#4"},
+				{status: "sandbox 5 ready; a#4@4 exited ago=0s", want: "wait a; retry 10s"},
+			},
+		},
+		{
 			name: "an init container that kills its sandbox again and again, and seems to have succeeded",
 			pod:  "Always; init a; main m",
 			steps: []step{

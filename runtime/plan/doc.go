@@ -39,13 +39,14 @@
 // When a container stops for the first time, its successor is started at once. The next
 // ones wait: [Backoff].Initial after the instance finished, then twice as long each
 // time, up to Max. The wait starts from the beginning again after an instance that ran
-// for Reset, and when the image or the resources change. An instance is counted once,
+// for Reset, when the successor starts Reset after the end of its wait or later, and when
+// the image or the resources change. An instance is counted once,
 // when its successor may start, however often Compute is called. [Actions].Crashes has
 // the count; the caller passes it to the next call.
 //
-// After a restart of the agent the count is 0, as with kubelet. It is not derived from
-// restart counts: these do not distinguish fast crashes from rare ones over a long time,
-// and a container must not wait where kubelet would start it.
+// After a restart of the agent, the wait is the one that was recorded with the newest
+// instance; kubelet begins again. It is not derived from restart counts: these do not
+// distinguish fast crashes from rare ones over a long time.
 //
 // Compute does not decide about the back-off of image pulls and of containers that
 // cannot be created. The caller does.
