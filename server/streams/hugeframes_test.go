@@ -124,7 +124,7 @@ func TestHugeSPDYHeaders(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	header := http.Header{"Streamtype": {"stdin"}}
-	for i := range 100 {
+	for i := range 16 {
 		header.Set(fmt.Sprint("x", i), fmt.Sprintf("%d%s", i, strings.Repeat("x", 1<<20-10)))
 	}
 	_, err = conn.CreateStream(header)
