@@ -40,8 +40,8 @@ func DetectHost() (*runtime.Host, error) {
 // DetectHostIPs returns a function for [Options].HostIPs: it returns the address of the machine
 // on the interface of the default route, and none until there is a route. While there is no
 // route any more, it returns the last address. It looks again after 10 s, and while the address
-// is unknown after 1 s. The routes are read if the kernel chooses another source address, and every
-// 5 minutes. preferred is an address of the preferred family; nil means IPv4.
+// is unknown after 1, 2, 4 and 8 s first. The routes are read if the kernel chooses another source
+// address, and every 5 minutes. preferred is an address of the preferred family; nil means IPv4.
 func DetectHostIPs(preferred net.IP) func() []string {
 	return hostips.Detect(preferred)
 }

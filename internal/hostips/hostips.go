@@ -12,7 +12,7 @@ import (
 
 const (
 	maxAge     = 10 * time.Second // kubelet: nodeStatusUpdateFrequency, its period of looks
-	unknownAge = time.Second      // while there is no address
+	unknownAge = time.Second      // the first while there is no address; the next ones double, up to maxAge
 )
 
 // Of returns the function that has the addresses of the node: get, or one that returns the given
@@ -43,14 +43,16 @@ func Detect(preferred net.IP) func() []string {
 }
 
 // Cached returns a function that returns the addresses that find has found, without those of
-// the loopback interface. It calls find again when the result is 10 s old, or 1 s if it had no
-// address. While find fails or finds none, the last addresses are kept. The function is safe for
+// the loopback interface. It calls find again when the result is 10 s old. While there is no
+// address, as on a machine that boots, it calls find again after 1 s, 2 s, 4 s, 8 s, and then every
+// 10 s. While find fails or finds none, the last addresses are kept. The function is safe for
 // concurrent use. The slice that it returns must not be changed.
 func Cached(find func() ([]string, error)) func() []string {
 	var (
 		mu    sync.Mutex
 		known []string
 		due   time.Time
+		pause = unknownAge
 	)
 	return func() []string {
 		mu.Lock()
@@ -67,7 +69,8 @@ func Cached(find func() ([]string, error)) func() []string {
 		}
 		due = now.Add(maxAge)
 		if len(known) == 0 {
-			due = now.Add(unknownAge)
+			due = now.Add(pause)
+			pause = min(2*pause, maxAge)
 		}
 		return known
 	}

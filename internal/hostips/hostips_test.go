@@ -34,6 +34,8 @@ func TestAddressesAreFoundWhenTheyAreThere(t *testing.T) {
 		assert.Empty(t, get(), "nobody else can reach a loopback address")
 		found = []string{"192.0.2.1"}
 		time.Sleep(time.Second)
+		assert.Empty(t, get(), "the second look is 2 s after the first")
+		time.Sleep(time.Second)
 		assert.Equal(t, []string{"192.0.2.1"}, get())
 		assert.Equal(t, 3, looks)
 
@@ -47,6 +49,19 @@ func TestAddressesAreFoundWhenTheyAreThere(t *testing.T) {
 		err = errors.New("no default routes")
 		time.Sleep(time.Minute)
 		assert.Equal(t, []string{"192.0.2.2"}, get(), "the last one stays while the link is down")
+	})
+}
+
+// A machine without a default route is looked at as rarely as another one after a while.
+func TestLooksForAddressesBecomeRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		get := hostips.Cached(func() ([]string, error) { looks++; return nil, errors.New("no default routes") })
+		for range 65 {
+			get()
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, 9, looks, "after 1, 2, 4, 8 and 10 s")
 	})
 }
 
