@@ -11,7 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// The file with the times of use, or what somebody has made of it. No time is in the future, and what
+// The file with the times of use, with any content. No time is in the future, and what
 // was read can be written and read again.
 func FuzzImageRecords(f *testing.F) {
 	f.Add([]byte(`{"version":1,"images":{"a":{"firstSeen":"2026-01-02T03:04:05Z","lastUsed":"9999-01-02T03:04:05Z"},"b":null,"":{"inUse":true}}}`))

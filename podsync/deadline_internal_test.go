@@ -23,7 +23,7 @@ func TestDeadlineDoesNotOverflow(t *testing.T) {
 	assert.Greater(t, after.graceLeft(ref, long), int64(1_000_000_000))
 }
 
-// The file with the deadline, or what somebody has made of it. What is left of a grace period is at
+// The file with the deadline, with any content. What is left of a grace period is at
 // least a second and at most all of it.
 func FuzzDeadline(f *testing.F) {
 	f.Add([]byte("2026-01-02T03:04:05.000000006Z 3w5e11264sgsf\n"), int64(30))

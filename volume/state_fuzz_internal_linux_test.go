@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is remembered of a claim, or what somebody has made of it: it has a path, or is looked up anew.
+// The record of a claim may have any content: it has a path, or the claim is looked up again.
 func FuzzBoundVolume(f *testing.F) {
 	f.Add([]byte(`{"path":"/mnt/a","local":true,"options":["ro"],"group":3,"name":"pv"}`))
 	f.Add([]byte(`{"path":"","host":true}`))

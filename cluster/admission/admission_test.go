@@ -307,7 +307,7 @@ func BenchmarkAdmit500Active(b *testing.B) {
 	}
 }
 
-// Whoever may bind pods to nodes can have the node object read again for each of any number of pods.
+// A user who may bind pods to nodes causes a read of the node object for each of them.
 // No other pod is handled meanwhile, so that takes a tenth of the time at most.
 func TestRefreshesHaveAShareOfTheTime(t *testing.T) {
 	for name, took := range map[string]time.Duration{"a server that does not answer": time.Second, "a budget that is used up": 100 * time.Millisecond} {

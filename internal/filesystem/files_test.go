@@ -28,7 +28,7 @@ func TestFilesIn(t *testing.T) {
 	assert.EqualValues(t, 2, files.Inodes)
 	assert.GreaterOrEqual(t, files.Bytes, uint64(10_000))
 	assert.Less(t, files.Bytes, uint64(1<<20))
-	for _, name := range []string{"a", "none", "pipe"} { // nobody has the other end
+	for _, name := range []string{"a", "none", "pipe"} { // the other end of the pipe is not open
 		_, err = FilesIn(filepath.Join(dir, name), 10)
 		assert.Error(t, err, name)
 	}

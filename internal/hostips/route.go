@@ -17,7 +17,8 @@ const (
 // Route finds the address on the interface of the default route. The kernel takes milliseconds to
 // write down the routes of a machine with hundreds of pods, so they are read again only if the
 // kernel chooses another source address for packets to elsewhere, which is quick to ask, or after
-// 5 minutes, or 10 s while there is no default route. The zero value is ready for use. All methods are safe for concurrent use.
+// 5 minutes, or 10 s while there is no default route. The zero value is ready for use. All methods
+// are safe for concurrent use.
 type Route struct {
 	read    func(preferred net.IP) (net.IP, error) // for tests; nil: of the machine
 	sources func() [2]netip.Addr                   // for tests; nil: of the machine

@@ -100,7 +100,7 @@ func yamlShape(value any, depth int, duplicates *int) error {
 					return errLongName(key, len(key))
 				}
 			case yaml.MapSlice, []any:
-				continue // it cannot be a key; the parser says so
+				continue // not valid as a key: the parser returns an error
 			}
 			if _, twice := seen[item.Key]; twice && *duplicates <= maxDuplicates {
 				*duplicates++

@@ -33,8 +33,7 @@ func hierarchies(mount string) ([]string, error) {
 }
 
 // eachClass calls f with the directory of each class in each hierarchy, as far as it exists.
-// The names in f cannot lead out of it.
-func eachClass(mount string, root []string, f func(class *os.Root) error) error {
+func eachClass(mount string, root []string, f func(class *os.File) error) error {
 	hierarchies, err := hierarchies(mount)
 	errs := []error{err}
 	for _, h := range hierarchies {
@@ -46,13 +45,14 @@ func eachClass(mount string, root []string, f func(class *os.Root) error) error 
 	return errors.Join(errs...)
 }
 
-func within(hierarchy, dir string, f func(*os.Root) error) error {
+// within calls f with a directory of the hierarchy. No link leads out of the hierarchy.
+func within(hierarchy, dir string, f func(*os.File) error) error {
 	top, err := os.OpenRoot(hierarchy)
 	if err != nil {
 		return ignore(err)
 	}
 	defer func() { _ = top.Close() }()
-	class, err := top.OpenRoot(dir)
+	class, err := top.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return ignore(err)
 	}
@@ -72,12 +72,7 @@ func ignore(err error) error {
 // inClass calls f with the directory of each class in each hierarchy, and the pods in it, as far as
 // they exist.
 func inClass(mount string, root []string, f func(class int, pods []types.UID) error) error {
-	return eachClass(mount, root, func(class *os.Root) error {
-		dir, err := class.Open(".")
-		if err != nil {
-			return ignore(err)
-		}
-		defer func() { _ = dir.Close() }()
+	return eachClass(mount, root, func(dir *os.File) error {
 		names, err := dir.Readdirnames(-1) // ReadDir looks at each entry
 		var pods []types.UID
 		for _, name := range names {
@@ -136,12 +131,7 @@ func isDir(parent int, name string) bool {
 }
 
 func remove(mount string, root []string, uid types.UID) error {
-	return eachClass(mount, root, func(class *os.Root) error {
-		dir, err := class.Open(".")
-		if err != nil {
-			return ignore(err)
-		}
-		defer func() { _ = dir.Close() }()
+	return eachClass(mount, root, func(dir *os.File) error {
 		if err := removePod(int(dir.Fd()), uid); !errors.Is(err, unix.ENOTDIR) { // else not a cgroup
 			return ignore(err)
 		}

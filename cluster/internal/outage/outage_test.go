@@ -74,7 +74,7 @@ func TestSignal(t *testing.T) {
 	assert.True(t, signals(func() { ask(t.Context(), 200, "GET", fmt.Sprint("/", 10*maxFailing-1)) }))
 }
 
-// A list that succeeds says nothing about a watch that fails.
+// The success of a list is not the end of the failure of a watch.
 func TestListsAndWatches(t *testing.T) {
 	t.Parallel()
 	var (
