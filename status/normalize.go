@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/clip"
 )
 
 // maxTerminationMessages is the largest total size of the termination messages of a
@@ -62,11 +64,10 @@ type messageLimits struct{ terminated, waiting int }
 
 // cut returns a message of limited size.
 func cut(message string, most int) string {
-	const more = "…"
 	if len(message) <= most {
 		return message
 	}
-	return strings.ToValidUTF8(message[:most-len(more)], "") + more
+	return clip.Text(message, most-len("…"))
 }
 
 func normalizeState(s *v1.ContainerState, limits messageLimits) {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/kubeletkit/kubeletkit/internal/clip"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -83,10 +84,7 @@ const maxMessage = 16 << 10
 
 // short returns a message of the runtime, with an ellipsis if it is too long.
 func short(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(strings.Clone(message[:maxMessage]), "") + "…" // does not keep the rest in memory
+	return clip.Text(message, maxMessage)
 }
 
 var (
