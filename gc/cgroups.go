@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,14 +31,14 @@ type GoneCgroups interface {
 	RemoveGone(gone func(uid types.UID) bool) (map[types.UID]error, error)
 }
 
-// removeCgroups removes the cgroups of gone pods. A runtime removes those of containers and
-// sandboxes only.
-func (c *Collector) removeCgroups() error {
+// removeCgroups removes the cgroups of pods that are gone and have no sandbox. A runtime removes
+// those of containers and sandboxes only.
+func (c *Collector) removeCgroups(gone func(types.UID) bool) error {
 	if c.opts.Cgroups == nil {
 		return nil
 	}
 	if all, ok := runtime.Optional[GoneCgroups](c.opts.Cgroups); ok {
-		removals, err := all.RemoveGone(c.gone)
+		removals, err := all.RemoveGone(gone)
 		for uid, stays := range removals {
 			c.recordCgroup(uid, stays)
 		}
@@ -47,7 +48,7 @@ func (c *Collector) removeCgroups() error {
 	errs := []error{err}
 	var removed []types.UID
 	for _, uid := range uids {
-		if !c.gone(uid) {
+		if !gone(uid) {
 			continue
 		}
 		if err := c.opts.Cgroups.Remove(uid); err != nil {
@@ -88,4 +89,35 @@ func (c *Collector) recordCgroup(uid types.UID, err error) {
 		r.Error = err.Error()
 	}
 	c.opts.Record.Emit(r)
+}
+
+// sandboxCounts has the number of sandboxes of each pod that the runtime has left. The cgroup of a
+// sandbox is in that of its pod, so until there is none the cgroup of the pod cannot be removed.
+// It is safe for concurrent use.
+type sandboxCounts struct {
+	mu   sync.Mutex
+	left map[types.UID]int
+}
+
+func countSandboxes(pods []*runtime.Pod) *sandboxCounts {
+	counts := &sandboxCounts{left: map[types.UID]int{}}
+	for _, pod := range pods {
+		if n := len(pod.Sandboxes); n > 0 {
+			counts.left[pod.UID] += n
+		}
+	}
+	return counts
+}
+
+// remove is called for each sandbox that was removed.
+func (s *sandboxCounts) remove(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left[uid]--
+}
+
+func (s *sandboxCounts) any(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left[uid] > 0
 }

@@ -82,3 +82,23 @@ func TestCgroupsOfGonePodsAreRemoved(t *testing.T) {
 	require.ErrorContains(t, collector.Collect(t.Context()), "input/output error")
 	assert.Empty(t, cg.uids, "what was found")
 }
+
+// While a sandbox is left, its cgroup is in that of its pod: a look at both in each class of cgroup v1
+// costs more than all else that a collection does for a pod.
+func TestCgroupsWaitForSandboxes(t *testing.T) {
+	rt := &holder{failing: map[string]error{"s2": errors.New("device or resource busy")}, pods: []*runtime.Pod{
+		{PodRef: ref("removed"), Sandboxes: []runtime.Sandbox{{ID: "s1", State: runtime.SandboxNotReady}}},
+		{PodRef: ref("failed"), Sandboxes: []runtime.Sandbox{{ID: "s2", State: runtime.SandboxNotReady}}},
+		{PodRef: ref("ready"), Sandboxes: []runtime.Sandbox{{ID: "s3", State: runtime.SandboxReady}}},
+		{PodRef: ref("none")},
+	}}
+	uids := []types.UID{"removed", "failed", "ready", "none", "unknown"}
+	each, once := &cgroups{uids: slices.Clone(uids)}, &goneCgroups{cgroups{uids: slices.Clone(uids)}}
+	for _, cg := range []gc.PodCgroups{each, once} {
+		collector, err := gc.New(rt, func(types.UID) bool { return true }, gc.Options{Cgroups: cg})
+		require.NoError(t, err)
+		require.ErrorContains(t, collector.Collect(t.Context()), "device or resource busy")
+	}
+	assert.Equal(t, []types.UID{"failed", "ready"}, each.uids)
+	assert.Equal(t, []types.UID{"failed", "ready"}, once.uids)
+}

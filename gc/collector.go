@@ -212,6 +212,7 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 	var errs []error
 	done.Containers, errs = each(c.opts.Parallel, containers, errs, func(r ContainerRemoval) error { return c.removeContainer(ctx, r) })
 	var more atomic.Int64
+	sandboxes := countSandboxes(pods)
 	done.Sandboxes, errs = each(c.opts.Parallel, plan.Sandboxes, errs, func(r SandboxRemoval) error {
 		if r.State == runtime.SandboxReady {
 			return fmt.Errorf("pod %s: sandbox %s is ready; a plan must not remove it", r.Pod, r.ID)
@@ -221,6 +222,7 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 		}
 		c.log.V(2).Info("Removed a dead sandbox", "pod", r.Pod, "sandboxID", r.ID)
 		more.Add(int64(withSandbox[r.ID]))
+		sandboxes.remove(r.Pod.UID)
 		return nil
 	})
 	done.Containers += int(more.Load())
@@ -241,7 +243,7 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 		c.swept = err == nil
 		errs = append(errs, err)
 	}
-	errs = append(errs, c.removeCgroups())
+	errs = append(errs, c.removeCgroups(func(uid types.UID) bool { return !sandboxes.any(uid) && c.gone(uid) }))
 	return errors.Join(append(errs, noLogs)...)
 }
 
