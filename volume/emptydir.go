@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/kubeletkit/kubeletkit/internal/quantity"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -132,7 +133,7 @@ func hugePageSize(medium v1.StorageMedium, pod *v1.Pod) (int64, error) {
 	var want resource.Quantity
 	if named {
 		var err error
-		if want, err = resource.ParseQuantity(suffix); err != nil || want.Sign() <= 0 {
+		if want, err = quantity.Parse(suffix); err != nil || want.Sign() <= 0 {
 			return 0, fmt.Errorf("storage medium %q: %q is no size", medium, suffix)
 		}
 	}
@@ -152,7 +153,7 @@ func hugePageSize(medium v1.StorageMedium, pod *v1.Pod) (int64, error) {
 			if !ok {
 				continue
 			}
-			size, err := resource.ParseQuantity(suffix)
+			size, err := quantity.Parse(suffix)
 			if err != nil {
 				return 0, fmt.Errorf("resource %s: %q is no size", name, suffix)
 			}

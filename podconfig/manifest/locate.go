@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubeletkit/kubeletkit/internal/quantity"
 )
 
 // locate finds the field because of which JSON does not decode into a value. The errors
@@ -106,8 +108,13 @@ func misfitStruct(t reflect.Type, object map[string]any, path *field.Path) *fiel
 // leaf decodes the value into the type. If that fails, the error has the detail, or the
 // text of the failure if detail is empty.
 func leaf(t reflect.Type, value any, path *field.Path, detail string) *field.Error {
-	if text, is := value.(string); is && t == quantityType && len(text) > maxQuantity {
-		return field.TooLong(path, field.OmitValueType{}, maxQuantity)
+	if text, is := value.(string); is && t == quantityType {
+		switch err := quantity.Check(text); {
+		case errors.Is(err, quantity.ErrTooLong):
+			return field.TooLong(path, field.OmitValueType{}, quantity.MaxLength)
+		case err != nil:
+			return field.Invalid(path, text, err.Error())
+		}
 	}
 	raw, err := json.Marshal(value)
 	if err != nil {

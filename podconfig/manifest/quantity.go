@@ -7,10 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// maxQuantity is the maximum length of a quantity in bytes. The time to parse one grows with
-// the square of its length: 4 MiB take 42 s.
-const maxQuantity = 100
-
 var quantityType = reflect.TypeFor[resource.Quantity]()
 
 // isNumeric reports whether the string has only characters of quantities. Parsing of other

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/kubeletkit/kubeletkit/internal/quantity"
 )
 
 // resources checks the resources of a container.
@@ -131,11 +133,7 @@ func (c *checker) resourceList(path *field.Path, list v1.ResourceList, wrongName
 
 // wholePages reports whether q is a multiple of the page size in the name.
 func wholePages(name v1.ResourceName, q resource.Quantity) bool {
-	text := strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix)
-	if len(text) > maxQuantity {
-		return false
-	}
-	size, err := resource.ParseQuantity(text)
+	size, err := quantity.Parse(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
 	if err != nil || size.Value() <= 0 || size.MilliValue()%1000 != 0 {
 		return false
 	}

@@ -6,9 +6,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/quantity"
 )
 
 // Units of the kernel's CPU scheduler (Documentation/scheduler/sched-bwc.rst).
@@ -159,7 +160,7 @@ func hugepageSize(name v1.ResourceName) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	q, err := resource.ParseQuantity(suffix)
+	q, err := quantity.Parse(suffix)
 	if err != nil || q.Sign() <= 0 {
 		return "", false
 	}
