@@ -18,20 +18,20 @@ import (
 //
 // The internal address is, as in kubelet, the first of: IPs; Hostname if it is an address; an
 // address that /etc/hosts gives the node's name and the machine has; the address of the
-// interface of the default route. kubelet also asks name servers. This agent does not, since
+// interface of the default route. kubelet also sends requests to name servers. This agent does not, since
 // a name server that does not answer would delay the registration: give IPs instead.
 type HostAddresses struct {
 	// Hostname is the address of type Hostname.
 	Hostname string
 	// IPs are the address of the node, or two of different families. A single 0.0.0.0 or ::
-	// only says which family is preferred. If empty, it is IPv4.
+	// is no address; its family is preferred. If empty, IPv4 is preferred.
 	IPs []net.IP
 	// WaitForProvider leaves the internal address to the cloud provider if there are no IPs.
 	WaitForProvider bool
 
 	route hostips.Route
 
-	// For tests; nil: those of the machine.
+	// For tests; if nil, the machine's are used.
 	interfaceAddrs func() ([]net.Addr, error)
 	defaultRoute   func(net.IP) (net.IP, error)
 	hostsFile      string

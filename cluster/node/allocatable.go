@@ -17,8 +17,8 @@ var evictionResources = map[string]v1.ResourceName{
 	"nodefs.available": v1.ResourceEphemeralStorage,
 }
 
-// Allocatable returns what of the capacity can be given to pods: the capacity without what is
-// reserved and, as with kubelet, without the thresholds of hard eviction: below them pods are
+// Allocatable returns the part of the capacity that pods can have: the capacity without the reserved
+// amounts and, as with kubelet, without the thresholds of hard eviction: below them pods are
 // evicted. Thresholds are in kubelet's form: "memory.available" with a quantity or a
 // percentage, such as "100Mi" or "10%"; signals other than memory.available and
 // nodefs.available reserve nothing. Memory in huge pages is not allocatable as memory. Nothing
@@ -44,7 +44,7 @@ func Allocatable(capacity, reserved v1.ResourceList, evictionHard map[string]str
 	return subtract(capacity, sum), nil
 }
 
-// subtract returns the capacity without what is reserved and without huge pages.
+// subtract returns the capacity without the reserved amounts, and the memory without huge pages.
 func subtract(capacity, reserved v1.ResourceList) v1.ResourceList {
 	out := make(v1.ResourceList, len(capacity))
 	for name, total := range capacity {
@@ -70,12 +70,14 @@ func subtract(capacity, reserved v1.ResourceList) v1.ResourceList {
 // threshold is a quantity, or a part of the capacity.
 type threshold struct {
 	quantity resource.Quantity
-	part     float64 // above 0: a part of the capacity
+	// part is a part of the capacity if it is above 0. It has the precision of kubelet's, so that the
+	// result is the same to the byte.
+	part float32
 }
 
 func (t threshold) of(capacity resource.Quantity) resource.Quantity {
 	if t.part > 0 {
-		return *resource.NewQuantity(int64(float64(capacity.Value())*t.part), resource.BinarySI)
+		return *resource.NewQuantity(int64(float64(capacity.Value())*float64(t.part)), resource.BinarySI)
 	}
 	return t.quantity
 }
@@ -87,8 +89,8 @@ func parseThreshold(text string) (t threshold, err error) {
 		if err != nil || n != n || n < 0 || n > 100 {
 			return t, fmt.Errorf("%q: must be between 0%% and 100%%", text)
 		}
-		if n < 100 {
-			t.part = n / 100
+		if text != "100%" {
+			t.part = float32(n) / 100
 		}
 		return t, nil
 	}

@@ -71,9 +71,9 @@ func put(list []v1.NodeCondition, c v1.NodeCondition) []v1.NodeCondition {
 	return append(list, c)
 }
 
-// setConditions writes the observed conditions into those of the node object, with their
-// times. Conditions of others are kept. It returns the reasons of the events about conditions
-// whose status has changed.
+// setConditions puts the observed conditions into the list of the node object, and sets their times.
+// Conditions of others are kept. It returns the reasons of the events about conditions whose status
+// has changed.
 func setConditions(list, observed []v1.NodeCondition, now time.Time) (_ []v1.NodeCondition, events []string) {
 	for _, c := range observed {
 		c.LastHeartbeatTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)

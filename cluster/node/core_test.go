@@ -23,7 +23,7 @@ func gpus(list v1.ResourceList) int64 { q := list["example.com/gpu"]; return q.V
 
 func TestAllocatable(t *testing.T) {
 	capacity := v1.ResourceList{
-		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "ephemeral-storage": resource.MustParse("100Gi"),
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "ephemeral-storage": resource.MustParse("101430960Ki"),
 		"hugepages-2Mi": resource.MustParse("1Gi"), "pods": resource.MustParse("110"), "example.com/gpu": resource.MustParse("2"),
 	}
 	for name, tc := range map[string]struct {
@@ -34,9 +34,9 @@ func TestAllocatable(t *testing.T) {
 	}{
 		"nothing reserved":    {want: map[v1.ResourceName]string{"cpu": "4", "memory": "7Gi", "pods": "110", "example.com/gpu": "2"}},
 		"reserved":            {reserved: v1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("1Gi")}, want: map[v1.ResourceName]string{"cpu": "3500m", "memory": "6Gi"}},
-		"kubelet's defaults":  {eviction: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%"}, want: map[v1.ResourceName]string{"memory": "7068Mi", "ephemeral-storage": "90Gi"}},
+		"kubelet's defaults":  {eviction: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%"}, want: map[v1.ResourceName]string{"memory": "7068Mi", "ephemeral-storage": "93478772582"}},
 		"more than there is":  {reserved: v1.ResourceList{"cpu": resource.MustParse("5")}, want: map[v1.ResourceName]string{"cpu": "0"}},
-		"none of it":          {eviction: map[string]string{"memory.available": "0%", "nodefs.available": "100%"}, want: map[v1.ResourceName]string{"memory": "7Gi", "ephemeral-storage": "100Gi"}},
+		"none of it":          {eviction: map[string]string{"memory.available": "0%", "nodefs.available": "100%"}, want: map[v1.ResourceName]string{"memory": "7Gi", "ephemeral-storage": "101430960Ki"}},
 		"a wrong percentage":  {eviction: map[string]string{"nodefs.available": "110%"}, err: "evictionHard nodefs.available"},
 		"not a number":        {eviction: map[string]string{"nodefs.available": "NaN%"}, err: "between"},
 		"a negative quantity": {eviction: map[string]string{"memory.available": "-1"}, err: "above 0"},

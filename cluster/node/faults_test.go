@@ -71,6 +71,33 @@ func TestLeaseIsTaken(t *testing.T) {
 	})
 }
 
+// A lease that another agent has, and that was never renewed, is taken over.
+func TestLeaseWithoutATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		var conflicts atomic.Int32
+		s.api.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
+			return conflicts.Add(-1) >= 0, nil, apierrors.NewConflict(a.GetResource().GroupResource(), "n", nil)
+		})
+		s.start()
+		s.after(time.Minute)
+		leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
+		found, err := s.api.Tracker().Get(leases, v1.NamespaceNodeLease, "n")
+		require.NoError(t, err)
+		taken := s.node.s.renewed(found.(*coordinationv1.Lease), s.object(), identity{"m9", "u9", "/x"}, time.Now())
+		taken.Spec.RenewTime = nil
+		require.NoError(t, s.api.Tracker().Update(leases, taken, v1.NamespaceNodeLease))
+		conflicts.Store(1)
+		s.after(11 * time.Second)
+		require.NoError(t, s.stop())
+		found, err = s.api.Tracker().Get(leases, v1.NamespaceNodeLease, "n")
+		require.NoError(t, err)
+		lease := found.(*coordinationv1.Lease)
+		assert.Equal(t, s.node.me.String(), lease.Annotations[IdentityAnnotation])
+		assert.NotNil(t, lease.Spec.RenewTime)
+	})
+}
+
 // A kubelet renews without the annotation: its lease on another machine is not taken over.
 func TestKubeletOnAnotherMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

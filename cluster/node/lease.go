@@ -19,13 +19,13 @@ import (
 // renews it.
 const IdentityAnnotation = "kubeletkit.io/agent"
 
-// identity is what tells one agent from others.
+// identity distinguishes an agent from others.
 type identity struct{ machineID, systemUUID, instance string }
 
 func (i identity) String() string { return i.machineID + "/" + i.systemUUID + "/" + i.instance }
 
-// holder returns the other agent that holds the lease, as text; "" if the lease is ours or
-// nobody's. The node object is nil if there is none. The time does not matter here.
+// holder returns the other agent that holds the lease, as text; "" if this agent or none holds it.
+// The node object is nil if there is none. The time does not matter here.
 func holder(lease *coordinationv1.Lease, node *v1.Node, me identity) string {
 	if lease == nil || lease.Spec.RenewTime == nil {
 		return ""
@@ -39,7 +39,7 @@ func holder(lease *coordinationv1.Lease, node *v1.Node, me identity) string {
 	if node == nil {
 		return ""
 	}
-	// A kubelet has no annotation. It is the one that we replace if it was on this machine.
+	// A kubelet writes no annotation. If it was on this machine, this agent replaces it.
 	info := &node.Status.NodeInfo
 	if info.MachineID == "" || info.MachineID == me.machineID && info.SystemUUID == me.systemUUID {
 		return ""
@@ -48,8 +48,11 @@ func holder(lease *coordinationv1.Lease, node *v1.Node, me identity) string {
 }
 
 // fresh reports whether the lease has not expired. A time in the future counts as now: clocks
-// differ.
+// differ. A lease that was never renewed has expired.
 func fresh(lease *coordinationv1.Lease, now time.Time) bool {
+	if lease.Spec.RenewTime == nil {
+		return false
+	}
 	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, defaultLeaseSeconds)) * time.Second
 	return now.Before(lease.Spec.RenewTime.Add(duration))
 }
@@ -107,7 +110,7 @@ func (n *Node) runLease(ctx context.Context) error {
 				n.log.Error(err, "Renewing the lease failed", "failures", failures)
 			}
 			n.heartbeatFailed(failures, err)
-			wait, lease = min(wait, backoff(failures)), nil
+			wait, lease = min(wait, retryAfter(failures)), nil
 		default:
 			failures, ended = 0, nil
 		}
@@ -149,8 +152,8 @@ func (n *Node) inUse(other string) error {
 	return fmt.Errorf("node %s: its lease is renewed by %s: %w; stop one of the two, or give this one another name", n.s.name, other, ErrNodeInUse)
 }
 
-// awaitLease returns when no other agent holds the lease: at once if nobody does, it has
-// expired or it is ours; otherwise when it expires. If the other agent renews it, the error
+// awaitLease returns when no other agent holds the lease: at once if it has expired, or if this agent
+// or none holds it; otherwise when it expires. If the other agent renews it, the error
 // wraps [ErrNodeInUse].
 func (n *Node) awaitLease(ctx context.Context) error {
 	var (
@@ -183,8 +186,8 @@ func (n *Node) awaitLease(ctx context.Context) error {
 	}
 }
 
-// readLease returns the lease, and the node object if it is needed to know whose the lease is.
-// What does not exist, or may not be read, is nil.
+// readLease returns the lease, and the node object if it is needed to find the holder of the lease.
+// An object is nil if it does not exist, or may not be read.
 func (n *Node) readLease(ctx context.Context) (*coordinationv1.Lease, *v1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -28,7 +28,7 @@ type MachineOptions struct {
 // Machine is an [Info] and a [Resources]: the machine that the agent runs on, as the files in
 // /etc, /proc and /sys describe it. What they do not have is empty.
 //
-// The sources are those of cAdvisor, so that the values are kubelet's.
+// cAdvisor has the same sources, so that the values are kubelet's.
 type Machine struct {
 	opts  MachineOptions
 	facts func() v1.NodeSystemInfo // read once: none of them changes while the machine runs
@@ -39,7 +39,7 @@ var (
 	_ Resources = (*Machine)(nil)
 )
 
-// NewMachine returns the machine. It reads nothing before it is asked.
+// NewMachine returns the machine. It reads nothing before the first call of a method.
 func NewMachine(opts MachineOptions) *Machine {
 	if opts.MaxPods <= 0 {
 		opts.MaxPods = 110
@@ -51,7 +51,7 @@ func NewMachine(opts MachineOptions) *Machine {
 const cgroupV1Warning = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. " +
 	"Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
 
-// hasCgroupV1 reports whether the machine has hierarchies of cgroup v1, also beside that of v2.
+// hasCgroupV1 reports whether the machine has hierarchies of cgroup v1, also beside the one of v2.
 func (m *Machine) hasCgroupV1() bool {
 	mount := filepath.Join(m.opts.root, "/sys/fs/cgroup")
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); !errors.Is(err, os.ErrNotExist) {

@@ -20,12 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// DefaultKubeletVersion is the version that a node reports: that of the kubelet whose
-// behaviour it has, with a mark that it is another program. Clients compare it with the
-// version of the control plane, so it has to be a semantic version.
+// DefaultKubeletVersion is the version that a node reports: the version of the kubelet with the same
+// behaviour, and a mark that this is another program. Clients compare it with the version of the
+// control plane, so it has to be a semantic version.
 const DefaultKubeletVersion = "v1.36.3+kubeletkit"
 
 const (
@@ -44,7 +45,7 @@ const (
 type Options struct {
 	// Hostname is the label kubernetes.io/hostname. Default: the name of the node.
 	Hostname string
-	// Instance tells agents of one machine apart, and stays the same when the agent is
+	// Instance distinguishes the agents of one machine. It stays the same when an agent is
 	// restarted: its root directory, for example.
 	Instance string
 	// Labels are set when the node is registered, also over the default labels. ValidateLabels
@@ -69,8 +70,8 @@ type Options struct {
 	Info Info
 	// Addresses has the addresses of the node. Default: a [HostAddresses] with Hostname.
 	Addresses Addresses
-	// Resources have the resources of the node: of the machine, of devices. Default: those of
-	// Info if it has them, as a [Machine].
+	// Resources have the resources of the node: of the machine, of devices. Default: Info if it is a
+	// [Resources], as a [Machine] is.
 	Resources []Resources
 	// RequireStorage means that the node is not ready while the capacity of ephemeral storage
 	// is unknown.
@@ -97,7 +98,7 @@ type Options struct {
 	Port int32
 	// DeclaredFeatures are the names of the features that the node declares (KEP-5328), such as
 	// ExtendWebSocketsToKubelet if the API server may pass WebSocket requests of exec, attach and
-	// port-forward on to Port. An API server that does not know the field drops it from the report.
+	// port-forward on to Port. An older API server without the field drops it from the report.
 	// Pods that need another feature are refused, see package cluster/admission.
 	DeclaredFeatures []string
 	// KubeletVersion is the version to report. Default: [DefaultKubeletVersion].
@@ -160,11 +161,12 @@ type Node struct {
 	// The following belong to the goroutine that computes the status.
 	lastReport    time.Time
 	reportAfter   time.Duration
-	written       string // the resource version after the last report; "" if it is to be looked at
-	other         bool   // whether the last report has left the object other than it is to be
+	written       string // the resource version after the last report; "" if its event starts another look
+	other         bool   // whether the object differed from the last report after it
 	refused       refusal
 	unschedulable bool
 	passed        bool   // whether all ReadyChecks passed at the last look
+	rebooted      bool   // whether there was the event Rebooted
 	podCIDR       string // what the runtime has
 }
 
@@ -194,7 +196,7 @@ func New(client kubernetes.Interface, nodeName string, opts Options) (*Node, err
 	return n, nil
 }
 
-// complete fills in the defaults and returns what is wrong.
+// complete sets the defaults, and returns what is wrong with the settings.
 func (s *settings) complete() (errs []error) {
 	s.Labels, s.Reserved, s.EvictionHard = maps.Clone(s.Labels), maps.Clone(s.Reserved), maps.Clone(s.EvictionHard)
 	s.Taints, s.Resources = slices.Clone(s.Taints), slices.Clone(s.Resources)
@@ -274,7 +276,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// identify asks Info for the identity of the machine.
+// identify reads the identity of the machine from Info.
 func (n *Node) identify(ctx context.Context) error {
 	info, err := n.s.Info.NodeInfo(ctx)
 	if err != nil {
@@ -352,8 +354,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// learn takes in an object from the server, unless a newer one is known. A UID that is not
-// the known one is newer.
+// learn stores an object from the server, unless it has a newer one. An object with another UID is
+// newer.
 func (n *Node) learn(node *v1.Node) {
 	n.notifying.Lock()
 	defer n.notifying.Unlock()
@@ -408,11 +410,11 @@ func (n *Node) heartbeatFailed(failures int, err error) {
 // apart each time.
 func worthLogging(failures int) bool { return failures&(failures-1) == 0 }
 
-// backoff returns the time to wait after so many failures in a row: 200 ms, doubled up to 2 s,
-// and up to a half more, so that nodes spread. The lease is what tells the other parts of the
-// node that the server is back.
-func backoff(failures int) time.Duration {
-	return jittered(min(100*time.Millisecond<<min(failures, 10), 2*time.Second), 0.5)
+// retryAfter returns the time to wait after so many failures in a row: 200 ms, doubled up to 2 s,
+// and up to a half more, so that nodes spread. The other parts of the node notice by the lease that
+// the server is back.
+func retryAfter(failures int) time.Duration {
+	return jittered(backoff.Exponential{Min: 2 * fastPeriod, Max: 2 * time.Second}.After(failures), 0.5)
 }
 
 // jittered returns d and up to that part of it more.

@@ -161,6 +161,24 @@ func TestFieldsThatTheServerDropsAreNotRepeated(t *testing.T) {
 	})
 }
 
+// A server that keeps the old boot ID does not cause an event with each report.
+func TestRebootedIsOneEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, existingNode())
+		react := clienttesting.ObjectReaction(s.api.Tracker())
+		s.api.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
+			patch := a.(clienttesting.PatchActionImpl)
+			patch.Patch = bytes.ReplaceAll(patch.Patch, []byte("bootID"), []byte("unknown"))
+			return react(patch)
+		})
+		s.start()
+		s.after(30 * time.Minute)
+		require.NoError(t, s.stop())
+		assert.Equal(t, "b0", s.object().Status.NodeInfo.BootID)
+		assert.Equal(t, 1, count(s.takeEvents(), "Warning Rebooted"))
+	})
+}
+
 func existingNode() *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "old", ResourceVersion: "5", Labels: map[string]string{v1.LabelArchStable: "pdp11", "role": "db"}},

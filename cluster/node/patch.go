@@ -11,7 +11,7 @@ import (
 
 // patchOf returns the strategic merge patch of the status subresource that leads from one
 // node object to the other. It has the metadata and the status, never the spec. Conditions
-// that differ are merged by their type, so that those of others are kept.
+// that differ are merged by their type, so that the conditions of others are kept.
 //
 // Addresses are replaced as a whole: the API merges them by type, although a type may occur
 // twice.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -40,13 +41,13 @@ func (n *Node) join(ctx context.Context) error {
 		if worthLogging(failures) {
 			n.log.Error(err, "Registering the node failed", "failures", failures)
 		}
-		if !sleep(ctx, backoff(failures)) {
+		if !sleep(ctx, retryAfter(failures)) {
 			return ctx.Err()
 		}
 	}
 }
 
-// register creates the node object, or adopts the one that exists.
+// register creates the node object, or adopts it if it exists.
 func (n *Node) register(ctx context.Context) error {
 	o := n.observe(ctx)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -147,9 +148,9 @@ func (n *Node) runReports(ctx context.Context) {
 			}
 			n.heartbeatFailed(failures, err)
 			if ended == nil {
-				wait = min(wait, backoff(failures))
-			} else { // it is not what notices the end of an outage
-				wait = jittered(min(wait, fastPeriod<<min(failures, 10)), 0.5)
+				wait = min(wait, retryAfter(failures))
+			} else { // another request notices the end of an outage
+				wait = jittered(min(wait, backoff.Exponential{Min: 2 * fastPeriod, Max: wait}.After(failures)), 0.5)
 			}
 		default:
 			failures, ended = 0, nil
@@ -207,7 +208,8 @@ func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed
 	if err != nil {
 		return fmt.Errorf("patching the status: %w", err)
 	}
-	if old, id := current.Status.NodeInfo.BootID, desired.Status.NodeInfo.BootID; old != "" && id != "" && old != id {
+	if old, id := current.Status.NodeInfo.BootID, desired.Status.NodeInfo.BootID; old != "" && id != "" && old != id && !n.rebooted {
+		n.rebooted = true
 		n.emit(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", n.s.name, id))
 	}
 	n.learn(updated)
@@ -217,7 +219,7 @@ func (n *Node) write(ctx context.Context, current, desired *v1.Node, o *observed
 
 // reported records a report that the server has accepted. updated is the object after it, which
 // the watch delivers, too. If it differs from desired, another client has changed it meanwhile, or
-// the server does not know a field. Then the event of the watch starts another look at the status,
+// an older server has dropped a field. Then the event of the watch starts another look at the status,
 // but not twice in a row for a difference of the status. The spec belongs to other clients, as a
 // cordon and the addresses of pods do, so that a difference there always does.
 func (n *Node) reported(desired, updated *v1.Node, events []string, differs bool) {
@@ -241,8 +243,8 @@ func (n *Node) reported(desired, updated *v1.Node, events []string, differs bool
 	}
 }
 
-// refusal is a report after which the object was not as desired, and neither was it after the report
-// before: an older server drops a field that it does not know from each report.
+// refusal is a report after which the object was not as desired, as after the report before it: an
+// older server drops new fields from each report.
 type refusal struct{ desired, got *v1.Node }
 
 // is reports whether the same report would leave the same object again.
@@ -282,7 +284,7 @@ func (n *Node) emitStatus(reason string) {
 	n.emit(v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", n.s.name, reason))
 }
 
-// observe asks all sources.
+// observe reads all sources.
 func (n *Node) observe(ctx context.Context) *observed {
 	o := &observed{port: n.s.Port, capacity: v1.ResourceList{}, allocatable: v1.ResourceList{}}
 	if n.s.Runtime != nil {
@@ -333,7 +335,7 @@ func (n *Node) problems() (errs []error) {
 	return errs
 }
 
-// runImages asks for the images until ctx ends, apart from the status: a runtime that does not
+// runImages reads the images until ctx ends, apart from the status: a runtime that does not
 // answer delays neither the registration nor the report that the node is not ready.
 func (n *Node) runImages(ctx context.Context) {
 	if n.s.Images == nil {

@@ -23,10 +23,10 @@ func (f ConditionsFunc) NodeConditions(ctx context.Context) []v1.NodeCondition {
 
 // Resources has resources of the node: the machine's, or those of devices.
 type Resources interface {
-	// NodeResources returns the capacity of the resources that this source has. A resource
-	// that is gone for now has the capacity 0: one that is not returned any more stays in the
-	// node object. Of a resource in allocatable, that much can be given to pods; of others,
-	// the capacity without what is reserved.
+	// NodeResources returns the capacity of the resources of this source. A resource that is gone
+	// for now has the capacity 0: a resource that is not returned any more stays in the node
+	// object. allocatable has the amounts that pods can have; of a resource that is not in it, pods
+	// can have the amount of [Allocatable].
 	NodeResources(ctx context.Context) (capacity, allocatable v1.ResourceList, err error)
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// observed is what the sources have said, before it is written into a node object.
+// observed has the values of the sources, before they are written into a node object.
 type observed struct {
-	// addresses, info and images are nil if their source has failed: what the node object has
-	// stays.
+	// addresses, info and images are nil if their source has failed: then those of the node object
+	// stay.
 	addresses []v1.NodeAddress
 	info      *v1.NodeSystemInfo
 	images    *[]v1.ContainerImage
