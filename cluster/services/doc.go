@@ -8,7 +8,7 @@
 //     REDIS_SERVICE_PORT, REDIS_SERVICE_PORT_<name of a port>) and Docker's links
 //     (REDIS_PORT, REDIS_PORT_6379_TCP, …_PROTO, …_PORT, …_ADDR). [Variables] returns them.
 //   - A pod has the variables of the services of its namespace, unless its spec has
-//     enableServiceLinks: false, and always those of the service default/kubernetes.
+//     enableServiceLinks: false. It always has the variables of the service default/kubernetes.
 //
 // # Use
 //

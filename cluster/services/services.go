@@ -32,10 +32,10 @@ type Checkpoint interface {
 
 // Options are the settings of [Services]. The zero value is valid.
 type Options struct {
-	// Checkpoint keeps the services, under the name "services". nil: nothing is kept.
+	// Checkpoint keeps the services, under the name "services". If nil, nothing is kept.
 	Checkpoint Checkpoint
 	// Sync is called for each pod for which Env has failed, when the services are known. It
-	// must not block. Agent.Sync starts the containers of the pod. nil: nothing is called.
+	// must not block. Agent.Sync starts the containers of the pod. If nil, nothing is called.
 	Sync func(uid types.UID)
 	// Logger. The zero value discards.
 	Logger logr.Logger
@@ -87,9 +87,9 @@ func (s *Services) Run(ctx context.Context) error {
 	return nil
 }
 
-// Env returns the variables of services for the containers of a pod. The error wraps
-// [ErrNotRead], which that of a static pod never does, or [runtime.ErrTooLong] if no process can have
-// so many variables, or is the cause of ctx's end.
+// Env returns the variables of services for the containers of a pod. The error wraps [ErrNotRead], but
+// never for a static pod. Or it wraps [runtime.ErrTooLong] if no process can have so many variables, or is
+// the cause of ctx's end.
 func (s *Services) Env(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error) {
 	var seen []service
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks

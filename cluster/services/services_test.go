@@ -240,6 +240,19 @@ func TestServicesOfTheLastRun(t *testing.T) {
 	})
 }
 
+// A service of the checkpoint may be any.
+func TestServiceWithoutPortsInTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	var d apitest.Disk
+	d.KeepState("services", map[string]any{"shop/web": map[string]any{"namespace": "shop", "name": "web", "ip": "10.0.0.3"}})
+	run(t, &d, func(w *world) {
+		w.setFail(errors.New("connection refused"))
+		hosts, err := w.hosts(makePod("shop", true))
+		require.NoError(t, err)
+		assert.Empty(t, hosts)
+	})
+}
+
 func TestVariables(t *testing.T) {
 	t.Parallel()
 	s := makeService("ns", "my-db", "fd00::1")

@@ -79,7 +79,7 @@ func (e *environment) set(name, value string) {
 
 // add adds the variables of one service.
 func (e *environment) add(s service) {
-	if e.left < 0 {
+	if e.left < 0 || len(s.Ports) == 0 { // a checkpoint may have one without ports
 		return
 	}
 	set := e.set

@@ -23,11 +23,11 @@
 // # Guarantees
 //
 //   - [Tokens.Token] requests a token if there is none for this request yet. Otherwise it
-//     returns the one that it has, without waiting.
+//     returns the present token without waiting.
 //   - [Tokens.Run] refreshes tokens when they are due, and calls Options.Refreshed, so that the
 //     volume of the pod gets the new one. A refresh that fails is repeated after 1 s to 1 min.
-//   - The age of a token is measured from its arrival by the clock of the node. So a clock that
-//     differs from that of the API server neither shortens nor extends its use.
+//   - The age of a token is measured from its arrival by the clock of the node. So a difference to the
+//     clock of the API server neither shortens nor extends its use.
 //   - An expired token is returned only if the API server cannot be reached. Servers refuse
 //     it, but its pod can start, and gets a valid token when the API server answers again.
 //   - The tokens of a pod are forgotten when the pod has ended or is gone, also if it was removed

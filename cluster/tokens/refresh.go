@@ -54,7 +54,8 @@ type entry struct {
 // newEntry returns the entry of a token that was received at a time.
 func newEntry(request, token *authenticationv1.TokenRequest, received time.Time) *entry {
 	e := &entry{request: request, token: token, received: received, lifetime: lifetimeOf(token)}
-	e.refreshAt = received.Add(max(minUse, min(e.lifetime*8/10, maxUse)-rand.N(maxJitter)))
+	// Divided first: the product would overflow for a lifetime of decades.
+	e.refreshAt = received.Add(max(minUse, min(e.lifetime/10*8, maxUse)-rand.N(maxJitter)))
 	return e
 }
 

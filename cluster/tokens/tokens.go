@@ -36,11 +36,11 @@ type Checkpoint interface {
 
 // Options are the settings of [Tokens]. The zero value is valid.
 type Options struct {
-	// Checkpoint keeps the tokens, under the name "tokens". nil: nothing is kept.
+	// Checkpoint keeps the tokens, under the name "tokens". If nil, nothing is kept.
 	Checkpoint Checkpoint
 	// Refreshed is called when a token of the pod was refreshed. After an outage of the API server
 	// it is also called for pods whose request for a token has failed. It must not block. Agent.Sync
-	// brings the token to the volume of the pod. nil: the next sync of the pod brings it.
+	// brings the token to the volume of the pod. If nil, the next sync of the pod brings it.
 	Refreshed func(pod types.UID)
 	// Logger. The zero value discards.
 	Logger logr.Logger
@@ -90,7 +90,7 @@ type key struct {
 	audiences          string // joined with NUL
 	seconds            int64  // 0: the default of the API server
 	bound              authenticationv1.BoundObjectReference
-	// uid is that of the service account, a precondition; "" if there is none.
+	// uid is the UID of the service account, a precondition; "" if there is none.
 	uid types.UID
 }
 
@@ -115,7 +115,7 @@ func (k key) pod() types.UID {
 }
 
 // Token returns a token of the service account for the request, which must not be changed
-// afterwards. The token is in the status of what is returned, which is shared and read-only.
+// afterwards. The token is in the status of the returned object, which is shared and read-only.
 // If the API server answers with an error, that is the error.
 func (t *Tokens) Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	t.load.Do(t.restore)

@@ -163,7 +163,10 @@ func TestRefreshes(t *testing.T) {
 	for _, c := range []struct {
 		seconds int64
 		after   time.Duration
-	}{{600, 480 * time.Second}, {3607, 2885 * time.Second}, {30 * 24 * 3600, 24 * time.Hour}} {
+	}{
+		{600, 480 * time.Second}, {3607, 2885 * time.Second}, {30 * 24 * 3600, 24 * time.Hour},
+		{50 * 365 * 24 * 3600, 24 * time.Hour}, {1 << 32, 24 * time.Hour}, // the API's maximum
+	} {
 		run(t, nil, func(w *world) {
 			require.Equal(t, "secret-1", w.token(request("u", c.seconds)))
 			w.sleepUntil(c.after - 11*time.Second)
