@@ -34,7 +34,8 @@ type Options struct {
 	CertDir string
 	// Rotate requests a new client certificate before the current one expires.
 	Rotate bool
-	// Metrics receives what is measured of a client certificate that is requested. Default: none.
+	// Metrics receives measurements of the client certificate, if it is requested. If nil, they are
+	// discarded.
 	Metrics Metrics
 	// Logger receives logs. The zero value discards them.
 	Logger logr.Logger
@@ -179,9 +180,9 @@ func (c *Client) manage(config, bootstrap *rest.Config) (err error) {
 	return nil
 }
 
-// valid returns the certificate to authenticate with; one without content if there is none
-// that is valid: then the server answers that the call is not authorized, which says more than
-// a handshake that fails.
+// valid returns the certificate for authentication. If there is no valid one, it returns an empty
+// certificate: then the server answers that the call is not authorized, which is clearer than a
+// handshake that fails.
 func (c *Client) valid() *tls.Certificate {
 	if cert := c.current.Load(); cert != nil && (cert.Leaf == nil || time.Now().Before(cert.Leaf.NotAfter)) {
 		return cert

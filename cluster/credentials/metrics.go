@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Metrics receives what is measured of one certificate. The methods must not block, and are safe
-// for concurrent use.
+// Metrics receives measurements of one certificate. The methods must not block, and are safe for
+// concurrent use.
 type Metrics interface {
 	// CertificateExpires is called with the end of each certificate that is used from now on.
 	CertificateExpires(at time.Time)

@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/util/certificate/csr"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
+
+	"github.com/kubeletkit/kubeletkit/internal/backoff"
 )
 
 const (
@@ -32,12 +34,13 @@ const (
 	lookPeriod  = 10 * time.Second // between two looks at the template
 	// minPause is the least time between a certificate and the request for the next one, whatever its
 	// lifetime is: each has a file of its own, and closes all connections.
-	minPause     = 30 * time.Second
-	firstBackoff = time.Second
-	maxBackoff   = time.Minute
+	minPause = 30 * time.Second
 )
 
-// errDue means that another certificate is to be requested at once.
+// retries is the delay after requests that have failed.
+var retries = backoff.Exponential{Min: time.Second, Max: time.Minute}
+
+// errDue means that another certificate is due at once.
 var errDue = errors.New("the new certificate is to be replaced already, or was not signed for what was requested: check the clocks of this node and of the signer, and the duration of certificates")
 
 // subject is the subject of a node's certificates, which the authorizer of nodes requires.
@@ -46,7 +49,7 @@ func subject(nodeName string) pkix.Name {
 }
 
 // requester keeps a certificate valid. It requests a new one when 70 to 90 % of the life of
-// the current one are over, or when it does not have what the template asks for.
+// the current one are over, or when the current one does not have all that the template has.
 //
 // client-go has a manager that does the same. A goroutine of it outlives its Stop until the
 // next rotation is due, so this package uses the functions that the manager is made of.
@@ -55,7 +58,7 @@ type requester struct {
 	signer  string
 	usage   certificatesv1.KeyUsage
 	current func() *tls.Certificate // nil: there is none
-	// template returns what to request; nil: nothing yet.
+	// template returns the content of the next request, nil if there is none yet.
 	template func() *x509.CertificateRequest
 	// client returns the client for the request. It may wait for the API server.
 	client func(ctx context.Context) (kubernetes.Interface, error)
@@ -69,10 +72,10 @@ type requester struct {
 	metrics Metrics
 	log     logr.Logger
 
-	// asked is the template of the last certificate that was signed. What a signer has left
-	// out is not requested again and again.
+	// asked is the template of the last certificate that was signed. If the signer has left something
+	// out, it is not requested again and again.
 	asked *x509.CertificateRequest
-	// due is the time at which the certificate dueFor is to be replaced.
+	// due is the time at which the certificate dueFor is replaced.
 	due    time.Time
 	dueFor *tls.Certificate
 	// issued is the time of the last certificate that was signed.
@@ -81,10 +84,10 @@ type requester struct {
 
 // run requests certificates until ctx ends.
 func (r *requester) run(ctx context.Context) {
-	backoff := time.Duration(0)
+	failures := 0
 	for {
-		wait := backoff
-		if backoff == 0 {
+		wait := retries.After(failures)
+		if failures == 0 {
 			if wait = r.untilDue(time.Now()); wait > 0 && r.once {
 				return
 			}
@@ -97,7 +100,7 @@ func (r *requester) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		if backoff == 0 && r.untilDue(time.Now()) > 0 {
+		if failures == 0 && r.untilDue(time.Now()) > 0 {
 			continue
 		}
 		err := r.request(ctx)
@@ -111,10 +114,10 @@ func (r *requester) run(ctx context.Context) {
 			if !errors.Is(err, errDue) {
 				r.metrics.RenewalFailed()
 			}
-			backoff = min(max(2*backoff, firstBackoff), maxBackoff)
-			r.log.Error(err, "Requesting a certificate failed", "signer", r.signer, "retryAfter", backoff)
+			failures++
+			r.log.Error(err, "Requesting a certificate failed", "signer", r.signer, "retryAfter", retries.After(failures))
 		default:
-			backoff = 0
+			failures = 0
 		}
 	}
 }
@@ -136,7 +139,7 @@ func (r *requester) untilDue(now time.Time) time.Duration {
 	return max(0, r.due.Sub(now))
 }
 
-// satisfied reports whether the certificate has what the template asks for, or was signed for
+// satisfied reports whether the certificate has all that the template has, or was signed for
 // this very template.
 func (r *requester) satisfied(cert *x509.Certificate, template *x509.CertificateRequest) bool {
 	return r.asked != nil && sameRequest(r.asked, template) || covers(cert, template)
@@ -215,11 +218,32 @@ func (r *requester) request(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("certificate signing request %s: %w", name, err)
 	}
-	cert, err := r.store.Update(certPEM, keyPEM)
+	chain, err := signedChain(certPEM, keyPEM)
+	if err != nil {
+		return fmt.Errorf("certificate signing request %s: the signed certificate: %w", name, err)
+	}
+	cert, err := r.store.Update(chain, keyPEM)
 	if err != nil {
 		return fmt.Errorf("storing the certificate: %w", err)
 	}
 	r.asked, r.issued = template, time.Now()
 	r.use(cert)
 	return nil
+}
+
+// signedChain returns the certificates in PEM without anything else. It returns an error if the first
+// one is not for the key. The store would make a file before it returns that error.
+func signedChain(data, keyPEM []byte) ([]byte, error) {
+	certs, err := certutil.ParseCertsPEM(data)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := certutil.EncodeCertificates(certs...)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tls.X509KeyPair(chain, keyPEM); err != nil {
+		return nil, err
+	}
+	return chain, nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,6 +148,30 @@ func TestRequestOfWhatIsDueAtOnce(t *testing.T) {
 				assert.LessOrEqual(t, requests, 6)
 				assert.Zero(t, m.failed, "it is signed")
 			})
+		})
+	}
+}
+
+// What is not a certificate for the key is requested again, and leaves no file.
+func TestWrongCertificates(t *testing.T) {
+	ca := newAuthority(t)
+	other := ca.issue(subject("n"), time.Now(), time.Hour)
+	for name, wrong := range map[string][]byte{
+		"no certificate": []byte("garbage"), "no DER": []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "of another key": other.cert,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				r, m := signedBy(t, &apiServer{ca: ca, wrong: wrong}, dir, func(int) {})
+				r.run(ctx)
+				assert.Greater(t, m.failed, 5)
+				assert.LessOrEqual(t, m.failed, 16)
+			})
+			files, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			assert.Empty(t, files)
 		})
 	}
 }

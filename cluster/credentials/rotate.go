@@ -49,16 +49,15 @@ func (c *Client) use(cert *tls.Certificate) {
 		return
 	}
 	if config, err := loadKubeconfig(c.opts.Kubeconfig); err == nil && validCertificate(config, time.Now()) == nil {
-		return // it is that of an administrator, or refers to the store already
+		return // an administrator has written it, or it refers to the store already
 	}
 	if err := writeKubeconfig(c.opts.Kubeconfig, c.bootstrap, c.store.CurrentPath()); err != nil {
 		log.Error(err, "The kubeconfig cannot be written: the next start requests a certificate again", "kubeconfig", c.opts.Kubeconfig)
 	}
 }
 
-// clientset returns the client for certificate signing requests: that of the node if its
-// certificate is valid, else that of the bootstrap kubeconfig, as soon as the API server
-// answers.
+// clientset returns the client for certificate signing requests. It has the node's certificate if that
+// is valid. Otherwise it has the bootstrap kubeconfig, and clientset waits until the API server answers.
 func (c *Client) clientset(ctx context.Context) (kubernetes.Interface, error) {
 	if len(c.valid().Certificate) > 0 || c.bootstrap == nil {
 		return kubernetes.NewForConfig(c.config)

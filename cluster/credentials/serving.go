@@ -37,7 +37,7 @@ type ServingOptions struct {
 	// for; until there is an IP address, none is requested. It must not block.
 	Client    kubernetes.Interface
 	Addresses func() []v1.NodeAddress
-	// Metrics receives what is measured of the certificate. Default: none.
+	// Metrics receives measurements of the certificate. If nil, they are discarded.
 	Metrics Metrics
 	// Logger receives logs. The zero value discards them.
 	Logger logr.Logger
