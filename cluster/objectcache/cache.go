@@ -49,7 +49,7 @@ type Cache struct {
 	log      logr.Logger
 	started  atomic.Bool
 	watchers objects.Watchers
-	// dirty holds one token while there are items whose watch is to be started.
+	// dirty holds one token while there may be items without a watch.
 	dirty chan struct{}
 
 	mu sync.Mutex

@@ -204,8 +204,8 @@ func (s *store) Replace(list []any, _ string) error {
 // Resync implements cache.ReflectorStore.
 func (s *store) Resync() error { return nil }
 
-// own returns a copy of the object without what no pod sees. It is nil if the object is not
-// that of the item: a server may ignore the field selector.
+// own returns a copy of the object without its managed fields. It is nil if the item is for another
+// object: a server may ignore the field selector.
 func (s *store) own(object any) metav1.Object {
 	var o metav1.Object
 	switch object := object.(type) {

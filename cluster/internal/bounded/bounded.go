@@ -1,4 +1,4 @@
-// Package bounded bounds the responses of an API server: their size, and that of each event of a watch.
+// Package bounded bounds the sizes of the responses of an API server, and of each event of a watch.
 // client-go reads them into memory as they come. Redirects are not followed.
 package bounded
 
@@ -15,8 +15,11 @@ const (
 	// maxBody is the maximum size of a response, without compression. A node with a thousand pods has
 	// lists of 20 MB.
 	maxBody = 128 << 20
-	// maxEvent is the maximum size of an event of a watch in JSON. It is that of apimachinery for
-	// events in protobuf (NewDecoder in runtime/serializer/streaming).
+	// maxError is the maximum size of a response with an error. Errors are kept, one for each object
+	// that cannot be read.
+	maxError = 1 << 20
+	// maxEvent is the maximum size of an event of a watch in JSON. apimachinery has the same maximum
+	// for events in protobuf (NewDecoder in runtime/serializer/streaming).
 	maxEvent = 16 << 20
 )
 
@@ -38,17 +41,21 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		// Without it the client does not follow: it would send the credentials of the node elsewhere.
 		resp.Header.Del("Location")
 	}
+	limit := maxBody
+	if resp.StatusCode >= http.StatusBadRequest {
+		limit = maxError
+	}
 	switch _, is := resp.Body.(*body); {
 	case is || resp.StatusCode == http.StatusSwitchingProtocols:
-	case isWatch(r) && resp.StatusCode == http.StatusOK:
+	case IsWatch(r) && resp.StatusCode == http.StatusOK:
 		if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "application/vnd.kubernetes.protobuf" {
 			resp.Body = &body{resp.Body, &events{}}
 		}
-	case resp.ContentLength > maxBody:
+	case resp.ContentLength > int64(limit):
 		_ = resp.Body.Close()
-		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, resp.ContentLength, maxBody)
+		return nil, fmt.Errorf("%w: status %d with %d bytes, more than %d", ErrTooLarge, resp.StatusCode, resp.ContentLength, limit)
 	default:
-		resp.Body = &body{resp.Body, &size{}}
+		resp.Body = &body{resp.Body, &size{limit: limit}}
 	}
 	return resp, nil
 }
@@ -56,7 +63,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper returns the transport that is wrapped, for client-go.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-func isWatch(r *http.Request) bool {
+// IsWatch reports whether the request is for a watch.
+func IsWatch(r *http.Request) bool {
 	watch, _ := strconv.ParseBool(r.URL.Query().Get("watch"))
 	return watch
 }
@@ -77,11 +85,11 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // size bounds the size of all data.
-type size struct{ n int }
+type size struct{ n, limit int }
 
 func (s *size) add(data []byte) error {
-	if s.n += len(data); s.n > maxBody {
-		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, maxBody)
+	if s.n += len(data); s.n > s.limit {
+		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 	}
 	return nil
 }

@@ -113,6 +113,24 @@ func TestAnnouncedSize(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooLarge)
 }
 
+// A response with an error is small, also to a request for a watch.
+func TestLargeErrors(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"http://api/", "http://api/?watch=true"} {
+		for _, length := range []int64{-1, maxError + 1} {
+			resp := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, ContentLength: length, Body: io.NopCloser(io.LimitReader(endless("x"), maxError+1))}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+			require.NoError(t, err)
+			got, err := Transport(answers{resp}).RoundTrip(req)
+			if err == nil {
+				_, err = io.Copy(io.Discard, got.Body)
+				require.NoError(t, got.Body.Close())
+			}
+			require.ErrorIs(t, err, ErrTooLarge)
+		}
+	}
+}
+
 // A redirect leads the node nowhere.
 func TestRedirects(t *testing.T) {
 	t.Parallel()

@@ -33,21 +33,22 @@ const (
 	answerTimeout = time.Minute
 	// silence is how much longer than the server promised a watch may last.
 	silence = 30 * time.Second
-	// spacing is the time between two requests for initial events that are answered: the
-	// reflector repeats one that ends early without a back-off.
+	// spacing is the time between two requests for initial events that are answered: if such a watch
+	// ends early, the reflector repeats the request without a back-off.
 	spacing = time.Second
 	// defaultMaxBackoff is the default of Resource.MaxBackoff.
 	defaultMaxBackoff = 30 * time.Second
 	// steady is how long a watch lasts that counts as a success.
 	steady = 10 * time.Second
-	// maxObjects is the maximum number of objects of a list, and maxPages that of its pages.
-	maxObjects = 100_000
+	// MaxObjects is the maximum number of objects of a list, and maxPages the maximum number of its pages.
+	// A store need not have more objects.
+	MaxObjects = 100_000
 	maxPages   = 1000
 )
 
-var errTooMany = fmt.Errorf("the list has more than %d objects or %d pages", maxObjects, maxPages)
+var errTooMany = fmt.Errorf("the list has more than %d objects or %d pages", MaxObjects, maxPages)
 
-// Resource is what is listed and watched.
+// Resource describes the objects that are listed and watched.
 type Resource struct {
 	// Name is for log messages.
 	Name string
@@ -59,7 +60,7 @@ type Resource struct {
 	// FieldSelector restricts both. If empty, there is no restriction.
 	FieldSelector string
 	// Failed receives the error of each request that fails; first is true if the one before has
-	// succeeded. nil: nothing.
+	// succeeded. If nil, errors are discarded.
 	Failed func(err error, first bool)
 	// MaxBackoff is the longest wait between two attempts, without a jitter of up to one
 	// half. Default 30 s.
@@ -124,7 +125,7 @@ func (p *pages) tooMany(first bool, objects int) bool {
 	}
 	p.pages++
 	p.objects += objects
-	return p.pages > maxPages || p.objects > maxObjects
+	return p.pages > maxPages || p.objects > MaxObjects
 }
 
 // initialEvents ends a watch with too many initial events, which client-go collects in memory. It is
@@ -142,7 +143,7 @@ func (i *initialEvents) begin(w watch.Interface) { i.watch, i.n = w, 0 }
 // Transformer implements cache.TransformingStore.
 func (i *initialEvents) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
-		if i.n++; i.n == maxObjects+1 {
+		if i.n++; i.n == MaxObjects+1 {
 			i.failed(errTooMany)
 			i.watch.Stop() // client-go would log an error, to loggers that are global
 		}
@@ -242,8 +243,8 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 	}
 }
 
-// openWatch opens a watch. It ends when ctx does, and if it lasts longer than the server was
-// asked for, because then the server does not answer any more.
+// openWatch opens a watch. It ends when ctx does, and if it lasts longer than the requested time,
+// because then the server does not answer any more.
 func openWatch(ctx context.Context, opts metav1.ListOptions, open func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(fmt.Errorf("no response within %v", answerTimeout)) })

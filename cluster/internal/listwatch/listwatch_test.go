@@ -258,12 +258,12 @@ func TestInitialEventsWithoutEnd(t *testing.T) {
 		resp.Body, resp.ContentLength = from, -1
 		return resp, nil
 	}, func(t *testing.T, r *rig) {
-		for events.Load() < maxObjects {
+		for events.Load() < MaxObjects {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(100 * time.Millisecond)
 		assert.Positive(t, r.failures())
-		assert.Less(t, events.Load(), int64(maxObjects+10_000))
+		assert.Less(t, events.Load(), int64(MaxObjects+10_000))
 		r.Before(nil)
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, 1, r.pods())

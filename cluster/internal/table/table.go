@@ -1,5 +1,5 @@
-// Package table keeps what is needed of all objects of one type: from the first need on,
-// and with a checkpoint also from an earlier run of the agent.
+// Package table holds the needed fields of all objects of one type, from the first read on.
+// With a checkpoint it also holds those of an earlier run of the agent.
 package table
 
 import (
@@ -22,6 +22,8 @@ const (
 	patience = time.Second
 	// saveDelay is how long changes are collected before they are kept.
 	saveDelay = time.Second
+	// maxWaiting is the maximum number of readers that wait. Some of them may be gone.
+	maxWaiting = 10_000
 )
 
 // Checkpoint keeps the table for the next run. A *checkpoint.Store is one.
@@ -32,20 +34,22 @@ type Checkpoint interface {
 
 // Options are the settings of a [Table].
 type Options[T any] struct {
-	// Resource is what is listed and watched. Its Failed is that of the table.
+	// Resource describes the objects. Its Failed is set by the table.
 	Resource listwatch.Resource
-	// Reduce returns what is needed of an object, and its key. If ok is false, nothing is.
+	// Reduce returns the needed fields of an object, and its key. If ok is false, the object is left out.
 	Reduce func(object any) (key string, value T, ok bool)
-	// Checkpoint keeps the table under the name State. nil: nothing is kept.
+	// Checkpoint keeps the table under the name State. If nil, nothing is kept.
 	Checkpoint Checkpoint
 	State      string
-	// Changed is called after each answer of the API server. It must not block. nil: nothing.
+	// Changed is called after each answer of the API server. It must not block. If nil, nothing is
+	// called.
 	Changed func()
 	// Has reports whether the values contain what the reader needs. If nil, any values do. It
 	// must not call the table.
 	Has func(reader string, values map[string]T) bool
 	// Ready is called once for each reader whose Read came too early, when the values contain
-	// what it needs. It must not block. nil: nothing is called.
+	// what it needs. It must not block. If nil, nothing is called. If 10,000 readers wait, a further
+	// reader takes the place of another one, for which Ready is not called.
 	Ready  func(reader string)
 	Logger logr.Logger
 }
@@ -61,10 +65,10 @@ type Table[T any] struct {
 	dirty chan struct{}
 
 	mu sync.Mutex
-	// values are those of the API server, or before its first answer those of the checkpoint;
-	// nil if there are none of either.
+	// values are from the API server, or before its first answer from the checkpoint. They are nil
+	// if neither has any.
 	values map[string]T
-	// waiting are the readers for which Ready is to be called.
+	// waiting are the readers for which Ready will be called.
 	waiting map[string]struct{}
 	// err is the error of the latest request. An answer resets it.
 	err error
@@ -75,12 +79,12 @@ func New[T any](opts Options[T]) *Table[T] {
 	return &Table[T]{opts: opts, needed: make(chan struct{}), read: make(chan struct{}), dirty: make(chan struct{}, 1), waiting: map[string]struct{}{}}
 }
 
-// ErrNotRead is returned by Read if nothing is known of the objects.
+// ErrNotRead is returned by Read if there are no values.
 var ErrNotRead = errors.New("the API server has not answered yet")
 
 // Read calls f with the values by their keys. If they do not contain what the reader needs,
-// Options.Ready is called for it later; an empty reader is none. Read waits for the first answer
-// of the API server: not longer than a second or until done is closed, and not after a request
+// Options.Ready is called for it later, unless the reader is empty. Read waits for the first answer
+// of the API server, for a second at most and until done is closed. It does not wait after a request
 // has failed. Without an answer, f gets the values of the checkpoint. If there are none, Read
 // returns an error that wraps [ErrNotRead].
 func (t *Table[T]) Read(done <-chan struct{}, reader string, f func(values map[string]T)) error {
@@ -97,9 +101,20 @@ func (t *Table[T]) Read(done <-chan struct{}, reader string, f func(values map[s
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if reader != "" && !t.has(reader) {
-		t.waiting[reader] = struct{}{}
+		t.wait(reader)
 	}
 	return t.call(f)
+}
+
+// wait has Ready called for the reader. mu is held.
+func (t *Table[T]) wait(reader string) {
+	if _, waits := t.waiting[reader]; !waits && len(t.waiting) >= maxWaiting {
+		for other := range t.waiting {
+			delete(t.waiting, other)
+			break
+		}
+	}
+	t.waiting[reader] = struct{}{}
 }
 
 // ReadNow is Read without waiting, and without a reader.
@@ -169,7 +184,7 @@ func (t *Table[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// keep keeps changes until ctx ends, and then once what is left.
+// keep keeps changes until ctx ends. Then it keeps the last ones.
 func (t *Table[T]) keep(ctx context.Context) {
 	for {
 		select {
@@ -247,10 +262,12 @@ func (s *store[T]) Add(object any) error {
 	t := (*Table[T])(s)
 	key, value, ok := t.opts.Reduce(object)
 	t.change(func(values map[string]T) {
-		if ok {
-			values[key] = value
-		} else {
+		_, known := values[key]
+		switch {
+		case !ok:
 			delete(values, key)
+		case known || len(values) < listwatch.MaxObjects: // no list has more
+			values[key] = value
 		}
 	})
 	return nil

@@ -3,7 +3,9 @@ package table
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -59,6 +62,24 @@ func TestChanges(t *testing.T) {
 	assert.Empty(t, read(t, table, ""))
 }
 
+// A watch without end does not fill the memory.
+func TestEventsWithoutEnd(t *testing.T) {
+	opts := options()
+	opts.Reduce = func(object any) (string, string, bool) { return object.(string), object.(string), true }
+	table := New(opts)
+	s := (*store[string])(table)
+	require.NoError(t, s.Replace(nil, ""))
+	for i := range listwatch.MaxObjects + 10 {
+		require.NoError(t, s.Update(strconv.Itoa(i)))
+	}
+	words := read(t, table, "")
+	assert.Len(t, words, listwatch.MaxObjects)
+	require.NoError(t, s.Delete("7"))
+	require.NoError(t, s.Add("new"))
+	require.NoError(t, s.Add("8"))
+	assert.Contains(t, read(t, table, ""), "new")
+}
+
 // A reader that came too early is called once, when there is what it needs, and not before.
 func TestReady(t *testing.T) {
 	opts := options()
@@ -79,6 +100,25 @@ func TestReady(t *testing.T) {
 	assert.Equal(t, []string{"b"}, ready)
 	require.NoError(t, s.Replace([]any{"cow"}, ""))
 	assert.Equal(t, []string{"b", "c"}, ready)
+}
+
+// Readers that come and go while nothing is known do not fill the memory.
+func TestManyReaders(t *testing.T) {
+	opts := options()
+	ready := map[string]bool{}
+	opts.Ready = func(reader string) { ready[reader] = true }
+	table := New(opts)
+	table.failed(errors.New("the API server is away"), true) // so that Read does not wait
+	for i := range maxWaiting + 100 {
+		require.ErrorIs(t, table.Read(nil, fmt.Sprint(i), func(map[string]string) {}), ErrNotRead)
+	}
+	last := fmt.Sprint(maxWaiting + 99)
+	for range 100 { // it waits already
+		require.ErrorIs(t, table.Read(nil, last, func(map[string]string) {}), ErrNotRead)
+	}
+	require.NoError(t, (*store[string])(table).Replace(nil, ""))
+	assert.Len(t, ready, maxWaiting)
+	assert.True(t, ready[last])
 }
 
 // Read waits a second for the first answer, and not at all after an error.
