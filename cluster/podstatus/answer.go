@@ -12,17 +12,17 @@ import (
 type answer int
 
 const (
-	// failed: the call is to be repeated, because the server or the way to it has failed. That
+	// failed: the call is repeated, because the server or the network has failed. That
 	// includes 401 (the credentials may be renewed), 429 and 5xx.
 	failed answer = iota
-	// denied: the node is not allowed to do this, at the moment. The call is to be repeated.
+	// denied: the node is not allowed to do this at the moment. The call is repeated.
 	denied
 	// gone: there is no such pod, or another pod has its name.
 	gone
 	// invalid: the server, or a webhook of it, refuses the content. It will probably do so again,
 	// so that the call is repeated less and less often.
 	invalid
-	// exists: another pod has the name of a pod that is to be created.
+	// exists: the pod cannot be created, because another pod has its name.
 	exists
 	// conflict: the UID in the precondition of a deletion is not that of the pod, or there were
 	// too many writers at once. The answer does not tell which.

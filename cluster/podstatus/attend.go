@@ -17,28 +17,33 @@ import (
 // errLater means that the pod waits for something, and that Run goes on when it has come.
 var errLater = errors.New("podstatus: not yet")
 
-// attend makes the API object what it is to be: its status, and its end. The error is nil,
-// errLater, wraps [status.ErrGone], or is that of a call.
+// attend brings the API object up to date: it writes the status of the pod, and deletes the object of
+// a pod that has ended. The error is nil, errLater, wraps [status.ErrGone], or is the error of a call.
 func (s *Sink) attend(ctx context.Context, e *entry) error {
 	done, err := e.take(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
+	return s.attendNow(ctx, e)
+}
+
+// attendNow is attend in the turn of the entry.
+func (s *Sink) attendNow(ctx context.Context, e *entry) (err error) {
 	s.mu.Lock()
-	forgotten, pod, own, mirror, allowed := e.forgotten, e.pod, e.own, e.mirror, s.allows(e)
+	forgotten, pod, own, allowed := e.forgotten, e.pod, e.own, s.allows(e)
 	s.mu.Unlock()
 	switch {
 	case forgotten:
 		return nil
 	case !allowed:
 		return errLater
-	case !mirror:
-		err = s.attendPod(ctx, e, own)
-	case pod != nil:
+	case e.kind == ofStatic:
 		err = s.attendMirror(ctx, e, pod, own)
-	default:
+	case e.kind == ofMirror:
 		err = s.attendOrphan(ctx, e)
+	default:
+		err = s.attendPod(ctx, e, own)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,8 +109,8 @@ func (s *Sink) finish(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodSta
 	return nil
 }
 
-// write patches the status of the API object, if it is not as it is to be, and returns the
-// object as it is then. own identifies the status, as is what it is to be for this object.
+// write patches the status of the API object, if it differs, and returns the object after the patch.
+// own identifies the status, and as is the status for this object: it differs from own for a mirror pod.
 func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodStatus, as v1.PodStatus) (*v1.Pod, error) {
 	if s.isRefused(e, own) || s.isAccepted(e, obj, own) {
 		return obj, nil

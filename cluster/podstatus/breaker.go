@@ -74,8 +74,8 @@ func (s *Sink) allows(e *entry) bool {
 	return !s.breaker.open || e.failures == 0 || e.tried != e.own
 }
 
-// takeProbe returns the entry that is to be tried now, nil if there is none, and the time of the
-// next probe; zero if there will be none. mu is held.
+// takeProbe returns the entry of the next probe, nil if there is none now, and the time of the probe
+// after it, zero if there will be none. mu is held.
 func (s *Sink) takeProbe(now time.Time) (*entry, time.Time) {
 	if !s.breaker.open || now.Before(s.breaker.probeAt) {
 		return nil, s.breaker.probeAt

@@ -14,20 +14,36 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// entryKey identifies an entry. A manifest may give a static pod the UID of a pod of the API
-// server, which then has an entry of its own.
+// entryKey identifies an entry. Pods of different kinds may have the same UID: a manifest may give a
+// static pod that of a pod of the API server, and the API server may give a mirror pod that of a
+// static pod.
 type entryKey struct {
-	uid types.UID
-	// mirror means that the API object is a mirror pod: the pod is static, or the entry has
-	// been made for a mirror pod without a known static pod.
-	mirror bool
+	uid  types.UID
+	kind kind
 }
 
-// keyOf returns the key of the entry that an API object has without a static pod.
-func keyOf(obj *v1.Pod) entryKey { return entryKey{obj.UID, runtime.IsMirror(obj)} }
+// kind is the kind of pod that an entry is for.
+type kind int
 
-// entry is what the sink knows of a pod. It begins with the first status, or when the API
-// object needs something; it ends with PodGone or, if there was no status, with the object.
+const (
+	// ofPod is a pod of the API server.
+	ofPod kind = iota
+	// ofStatic is a static pod. Its API object is its mirror pod, which has another UID.
+	ofStatic
+	// ofMirror is a mirror pod without a known static pod.
+	ofMirror
+)
+
+// keyOf returns the key of the entry that an API object has without a static pod.
+func keyOf(obj *v1.Pod) entryKey {
+	if runtime.IsMirror(obj) {
+		return entryKey{obj.UID, ofMirror}
+	}
+	return entryKey{obj.UID, ofPod}
+}
+
+// entry is the state of a pod in the sink. It is made for the first status, or when the API object
+// has to be deleted. It is removed by PodGone or, if there was no status, with the object.
 type entry struct {
 	entryKey
 	name types.NamespacedName
@@ -43,12 +59,11 @@ type entry struct {
 	// or a newer one.
 	answered *v1.Pod
 	// accepted is the status of the API object after the last write, and sent the own status
-	// that was written. A server may drop fields that it does not know, so that accepted is not
-	// what was sent.
+	// that was written. They differ if the server has dropped fields, as an older server does.
 	accepted, sent *v1.PodStatus
-	// refused is the own status that the server has refused as invalid, refusals times, first at
-	// refusedAt, and is sent again at sendAgain. Or it is that of a static pod that cannot have a mirror
-	// pod, see Sink.bar.
+	// refused is the own status that the server has refused as invalid, or of a static pod that cannot
+	// have a mirror pod, see Sink.bar. refusals counts the refusals. The first one was at refusedAt, and
+	// the status is sent again at sendAgain.
 	refused              *v1.PodStatus
 	refusals             int
 	refusedAt, sendAgain time.Time
@@ -61,6 +76,8 @@ type entry struct {
 	deleted types.UID
 	// forgotten means that the entry has been removed: no further calls are made for it.
 	forgotten bool
+	// queued means that Run has an attempt that waits for its turn. It sees whatever happens until then.
+	queued bool
 	// unsent means that the last attempt has failed, or waits for the watch or the node.
 	unsent bool
 	// failures and resends are the numbers of consecutive ones, for the back-off. tried is the own
@@ -137,14 +154,13 @@ func (s *Sink) isAccepted(e *entry, obj *v1.Pod, own *v1.PodStatus) bool {
 
 // hold returns how long to wait with a status that another one will probably replace soon.
 //
-//   - That of a pod whose containers are being created, see startPeriod. In a rush of pods this is
-//     most of the writes, at the moment when the control plane has most to do.
-//   - That of a pod that is to be deleted and whose containers have all ended, while its volumes
+//   - The status of a pod whose containers are being created, see startPeriod. In a rush of pods these
+//     are most of the writes, at the moment when the control plane has most to do.
+//   - The status of a pod with a deletion timestamp whose containers have all ended, while its volumes
 //     are taken down. So most pods end with one write less. The condition Ready becomes false
-//     with the final status, up to holdPeriod later; load balancers go by the deletion timestamp,
-//     too.
-//   - Any further one of a pod whose containers have all ended, and of which that is written: its
-//     sandbox is gone, for example.
+//     with the final status, up to holdPeriod later; load balancers also use the deletion timestamp.
+//   - Any further status of a pod after the end of all its containers is written: its sandbox is gone,
+//     for example.
 func (s *Sink) hold(e *entry, obj *v1.Pod, own, to *v1.PodStatus) time.Duration {
 	now := time.Now()
 	s.mu.Lock()
@@ -244,8 +260,8 @@ func (s *Sink) unrefuse(e *entry, own *v1.PodStatus) {
 	s.poke()
 }
 
-// isRefused reports whether the server has refused the own status lately, and has Run look
-// again when it is to be sent again.
+// isRefused reports whether the own status was refused, and is not sent again yet. Then Run attends to
+// the entry at the time when it is.
 func (s *Sink) isRefused(e *entry, own *v1.PodStatus) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

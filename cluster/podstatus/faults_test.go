@@ -2,7 +2,9 @@ package podstatus_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	goruntime "runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -231,6 +233,33 @@ func TestOutage(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Events of a pod that come while a call for it gets no answer start one further attempt, and not one each.
+func TestEventsDuringACall(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			if req.Verb == "patch" {
+				return apitest.Hang(req)
+			}
+			return nil, nil
+		})
+		before := goruntime.NumGoroutine()
+		for i := range 300 {
+			r.api.Update("default", "web", func(pod *v1.Pod) {
+				condition(pod, v1.PodReady).Status = v1.ConditionFalse
+				pod.Labels = map[string]string{"event": fmt.Sprint(i)}
+			})
+			synctest.Wait()
+		}
+		assert.Less(t, goruntime.NumGoroutine(), before+20)
+		r.api.Before(nil)
+		time.Sleep(20 * time.Second)
+		assert.Equal(t, v1.ConditionTrue, condition(r.api.Get("default", "web"), v1.PodReady).Status)
+	})
 }
 
 // A server that fails for one pod and refuses another one is not asked more often, whatever

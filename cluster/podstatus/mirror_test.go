@@ -40,6 +40,48 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
+// A static pod has its mirror pod back if its successor is gone before it has ended.
+func TestSuccessorThatIsGone(t *testing.T) {
+	run(t, func(r *rig) {
+		one, two := staticPod("web", "hash-1"), staticPod("web", "hash-2")
+		r.deliver(one, running(true))
+		r.writes()
+		r.deliver(two, running(false))
+		r.writes()
+		r.gone(two)
+		r.writes()
+		r.deliver(one, running(false))
+		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
+		assert.Equal(t, "hash-1", r.api.Get("default", "web").Annotations[runtime.AnnotationConfigMirror])
+		r.gone(one)
+		assert.Nil(t, r.api.Get("default", "web"))
+	})
+}
+
+// A mirror pod that has the UID of a static pod of another name does not take its place.
+func TestMirrorPodWithTheUIDOfAStaticPod(t *testing.T) {
+	run(t, func(r *rig) {
+		r.mu.Lock()
+		r.static["other"] = true
+		r.mu.Unlock()
+		forged := staticPod("other", "hash")
+		forged.Annotations[runtime.AnnotationConfigMirror] = "hash"
+		r.api.Create(forged)
+		synctest.Wait()
+		static := staticPod("web", "hash")
+		r.deliver(static, running(true))
+		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
+		r.gone(static)
+		assert.Equal(t, []string{"delete default/web"}, r.writes())
+		r.api.Create(apiPod("web"))
+		r.api.Delete("default", "web", ptr.To[int64](0))
+		time.Sleep(time.Minute)
+		assert.Empty(t, r.writes())
+	})
+}
+
 // Mirror pods without a static pod are deleted once all sources have delivered; those that
 // have one are adopted.
 func TestOrphanedMirrorPods(t *testing.T) {

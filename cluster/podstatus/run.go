@@ -61,8 +61,8 @@ func (s *Sink) Run(ctx context.Context) error {
 	return nil
 }
 
-// due takes the entries from the agenda whose time has come. next is the time of the others,
-// zero if there are none.
+// due takes the entries from the agenda whose time has come, and returns those of them that no
+// attempt waits for yet. next is the time of the others, zero if there are none.
 func (s *Sink) due(now time.Time) (due []*entry, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,11 @@ func (s *Sink) due(now time.Time) (due []*entry, next time.Time) {
 	for e, at := range s.agenda {
 		switch {
 		case !at.After(now):
-			due = append(due, e)
 			delete(s.agenda, e)
+			if !e.queued {
+				e.queued = true
+				due = append(due, e)
+			}
 		case next.IsZero() || at.Before(next):
 			next = at
 		}
@@ -84,7 +87,15 @@ func (s *Sink) due(now time.Time) (due []*entry, next time.Time) {
 
 // repeat attends to an entry of the agenda, and puts it there again if that fails.
 func (s *Sink) repeat(ctx context.Context, e *entry) {
-	err := s.attend(ctx, e)
+	done, err := e.take(ctx)
+	if err != nil {
+		return // ctx has ended
+	}
+	s.mu.Lock()
+	e.queued = false
+	s.mu.Unlock()
+	err = s.attendNow(ctx, e)
+	done()
 	if err == nil || ctx.Err() != nil || errors.Is(err, errLater) || errors.Is(err, status.ErrGone) {
 		return
 	}
@@ -106,7 +117,7 @@ func (s *Sink) repeat(ctx context.Context, e *entry) {
 	s.later(e, after)
 }
 
-// plan has Run look at the entry, at the time or before. s.mu is held.
+// plan has Run attend to the entry, at the time or before. s.mu is held.
 func (s *Sink) plan(e *entry, at time.Time) {
 	if old, ok := s.agenda[e]; !ok || at.Before(old) {
 		s.agenda[e] = at

@@ -40,14 +40,13 @@ type Options struct {
 	// refused, or that the agent never had, of which nothing runs. Only then its API object
 	// is deleted. Required.
 	Ended func(uid types.UID) bool
-	// Orphaned reports whether a mirror pod of this name is to be deleted, because all sources
-	// have delivered and none has a static pod of the name. It is asked for mirror pods
-	// without a status only. If nil, only those are deleted whose static pod ends while the
-	// sink runs.
+	// Orphaned reports whether all sources have delivered and none has a static pod of the name:
+	// then its mirror pod is deleted. It is called only for mirror pods whose static pod has no
+	// status. If nil, a mirror pod is deleted only if its static pod ends while the sink runs.
 	Orphaned func(namespace, name string) bool
 	// QPS and Burst limit the calls: QPS a second on average, Burst at once. A QPS below 0 is no
-	// limit. The client is best without a limit of its own (rest.Config.QPS: -1), because that
-	// knows no order. Defaults: 50 and 100, those of kubelet for all its calls.
+	// limit. The client is best without a limit of its own (rest.Config.QPS: -1), because its order is
+	// not that of the sink. Defaults: 50 and 100, kubelet's for all its calls.
 	QPS   float32
 	Burst int
 	// Timeout is the deadline of each call, without the time that it waits for its turn.
@@ -60,9 +59,8 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// minLookPeriod and maxLookPeriod bound the time after which Run looks again at what waits for
-// something that the sink is not told of: the end of a pod, the registration of the node. It
-// costs no call.
+// minLookPeriod and maxLookPeriod bound the time after which Run attends again to a pod that waits for
+// something without an event: its own end, or the registration of the node. It costs no call.
 const (
 	minLookPeriod = 5 * time.Millisecond
 	maxLookPeriod = time.Second
@@ -92,7 +90,7 @@ const (
 	minInvalidPeriod = 2 * time.Second
 	maxInvalidPeriod = 5 * time.Minute
 	// enoughRefusals is the time after which a pod whose final status is refused is deleted without
-	// it. One refusal may be that of a webhook that will soon allow it.
+	// it. A webhook that refuses it once may soon allow it.
 	enoughRefusals = 30 * time.Second
 )
 
@@ -117,7 +115,7 @@ type Sink struct {
 	// repeatedAt is the time for which repeatFailed put something on the agenda last.
 	repeatedAt time.Time
 	entries    map[entryKey]*entry
-	// static has the UID of the latest static pod of each name.
+	// static has the UID of the latest static pod of each name. The pod has an entry of the name.
 	static map[types.NamespacedName]types.UID
 	// agenda has the time at which Run looks at an entry.
 	agenda map[*entry]time.Time
@@ -187,7 +185,7 @@ func (s *Sink) forget(e *entry) {
 	delete(s.entries, e.entryKey)
 	delete(s.agenda, e)
 	e.forgotten = true
-	if e.mirror && s.static[e.name] == e.uid {
+	if e.kind == ofStatic && s.static[e.name] == e.uid {
 		delete(s.static, e.name)
 	}
 }
@@ -196,11 +194,16 @@ func (s *Sink) forget(e *entry) {
 // have the pod. A status that cannot be sent yet, because the node is not registered or its
 // pods have not been listed, is kept and no error: Run sends it.
 func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error {
-	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	key := entryKey{pod.UID, ofPod}
+	if runtime.IsStatic(pod) {
+		key.kind = ofStatic
+	}
 	s.mu.Lock()
-	e := s.entry(entryKey{pod.UID, runtime.IsStatic(pod)}, name)
-	if e.mirror && e.own == nil {
-		s.static[name] = pod.UID // from its predecessor, whose statuses are not sent any more
+	e := s.entry(key, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+	if e.kind == ofStatic && (e.own == nil || s.static[e.name] == "") {
+		// From its predecessor, whose statuses are not sent any more, or back from a successor that is
+		// gone. The mirror pod of before is gone, too.
+		s.static[e.name], e.answered = e.uid, nil
 	}
 	// A status that is delivered again because it has failed stays the one that has failed.
 	if e.own == nil || e.failures == 0 || !equality.Semantic.DeepEqual(*e.own, own) {
@@ -252,14 +255,14 @@ func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus)
 	return nil
 }
 
-// end forgets the entry of the UID, if there is one, when no call for it is under way: that of
-// a static pod if there are two, since a pod of the API server with its UID is no pod of the
-// agent. It returns the API object if the watch does not have it yet.
+// end forgets the entry of the UID, if there is one, when no call for it is under way. If a static pod
+// and a pod of the API server have the UID, it forgets the entry of the static pod: the agent does not
+// run the other one. It returns the API object if the watch does not have it yet.
 func (s *Sink) end(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	s.mu.Lock()
-	e := s.entries[entryKey{uid, true}]
+	e := s.entries[entryKey{uid, ofStatic}]
 	if e == nil {
-		e = s.entries[entryKey{uid, false}]
+		e = s.entries[entryKey{uid, ofPod}]
 	}
 	s.mu.Unlock()
 	if e == nil {
@@ -300,18 +303,18 @@ func (s *Sink) PodsChanged(c podsource.Change) {
 	}
 }
 
-// entryOf returns the entry that the API object belongs to, nil if there is none: of a mirror
-// pod that of its static pod. s.mu is held.
+// entryOf returns the entry of the API object, nil if there is none. A mirror pod belongs to the entry
+// of its static pod. s.mu is held.
 func (s *Sink) entryOf(obj *v1.Pod) *entry {
 	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok && runtime.IsMirror(obj) {
-		return s.entries[entryKey{static, true}]
+		return s.entries[entryKey{static, ofStatic}]
 	}
 	return s.entries[keyOf(obj)]
 }
 
 func (s *Sink) objectRemoved(obj *v1.Pod, now time.Time) {
 	if static, ok := s.static[types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}]; ok {
-		e := s.entries[entryKey{static, true}]
+		e := s.entries[entryKey{static, ofStatic}]
 		e.sendAgain = time.Time{}
 		s.plan(e, now) // the name is free for a mirror pod
 	}
