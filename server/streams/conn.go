@@ -207,7 +207,7 @@ func (c *clientConn) nextCheck() time.Duration {
 }
 
 // Close ends the direction to the client. The client, which then closes the connection, has
-// a short time for that; its end is in end.
+// a short time for that; its end is in end. It returns no error, see spdyConn.
 func (c *clientConn) Close() error {
 	c.mu.Lock()
 	first := !c.closing && !c.closed
@@ -224,7 +224,8 @@ func (c *clientConn) Close() error {
 	} else if err := half.CloseWrite(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // TLS waits for room
 		left = 0
 	}
-	return c.Conn.SetReadDeadline(time.Now().Add(left))
+	_ = c.Conn.SetReadDeadline(time.Now().Add(left))
+	return nil
 }
 
 // end closes the connection when the client has done so, or a short time after the client has

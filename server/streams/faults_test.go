@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -235,12 +236,13 @@ func newSender(to io.Writer, data []byte) *sender {
 // awaitStuck waits until nothing more is sent, as far as can be seen.
 func (s *sender) awaitStuck(t *testing.T) {
 	t.Helper()
-	last := int64(-1)
-	until(t, "nothing more is sent", func() bool {
-		time.Sleep(100 * time.Millisecond)
-		before := last
-		last = s.sent.Load()
-		return last == before
+	last, same := int64(-1), 0
+	until(t, "nothing more is sent", func() bool { // it is called each 5 ms
+		if now := s.sent.Load(); now != last {
+			last, same = now, 0
+		}
+		same++
+		return same == 10
 	})
 }
 
@@ -268,7 +270,7 @@ func (w *world) spdy(t *testing.T, target string, header http.Header) (net.Conn,
 	t.Helper()
 	conn, _, resp := w.raw(t, http.MethodPost, target, header)
 	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
-	client, err := spdy.NewClientConnection(conn)
+	client, err := spdy.NewClientConnection(calm{conn.(*net.TCPConn)})
 	require.NoError(t, err)
 	return conn, client
 }
@@ -307,20 +309,25 @@ func TestForwardStuckClientGone(t *testing.T) {
 
 // A session in which nothing is sent ends.
 func TestIdle(t *testing.T) {
-	for _, local := range []bool{true, false} {
-		for name, r := range requests {
-			if !local && (strings.HasPrefix(name, "exec by SPDY") || strings.HasPrefix(name, "attach by SPDY")) {
-				continue // the client does not open its streams, for which the runtime waits
-			}
-			t.Run(name, func(t *testing.T) {
-				w := newWorld(t, local, streams.Options{IdleTimeout: 250 * time.Millisecond})
+	for where, local := range map[string]bool{"local": true, "remote": false} {
+		t.Run(where, func(t *testing.T) {
+			w := newWorld(t, local, streams.Options{IdleTimeout: 250 * time.Millisecond})
+			opened := map[string]io.Reader{}
+			for name, r := range requests {
+				if !local && (strings.HasPrefix(name, "exec by SPDY") || strings.HasPrefix(name, "attach by SPDY")) {
+					continue // the client does not open its streams, for which the runtime waits
+				}
 				conn, in, resp := w.raw(t, http.MethodGet, r.target, r.header)
-				require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
-				_, _ = io.Copy(io.Discard, in) // the end of the connection
-				until(t, "the session has ended", func() bool { return w.h.Sessions() == 0 })
-				require.NoError(t, conn.Close())
-			})
-		}
+				require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode, name)
+				require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+				opened[name] = in
+			}
+			for name, in := range opened {
+				_, err := io.Copy(io.Discard, in) // the end of the connection
+				assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, name)
+			}
+			until(t, "the sessions have ended", func() bool { return w.h.Sessions() == 0 })
+		})
 	}
 }
 

@@ -117,7 +117,8 @@ func spdyFrames(r io.Reader) io.Reader {
 	}}
 }
 
-// spdyConn is a connection whose frames are read by spdyFrames.
+// spdyConn is a connection whose frames are read by spdyFrames. It can be closed more than once, and its
+// peer may have closed it before: after an error of Close a goroutine of the library waits for a second.
 type spdyConn struct {
 	net.Conn
 	frames io.Reader
@@ -127,6 +128,12 @@ func newSPDYConn(c net.Conn) spdyConn { return spdyConn{c, spdyFrames(c)} }
 
 // Read implements [net.Conn].
 func (c spdyConn) Read(p []byte) (int, error) { return c.frames.Read(p) }
+
+// Close implements [net.Conn]. It returns no error.
+func (c spdyConn) Close() error {
+	_ = c.Conn.Close()
+	return nil
+}
 
 // largeFrames is the size of the large frames that are in memory. It is safe for concurrent use.
 type largeFrames struct{ size atomic.Int64 }

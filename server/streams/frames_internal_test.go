@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"io"
 	"math/rand/v2"
+	"net"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -86,6 +88,20 @@ func TestSPDYFrames(t *testing.T) {
 			assert.True(t, bytes.Equal(sent[id], got[id]), "%s: stream %d", name, id)
 		}
 	}
+}
+
+// gone is a connection that is closed.
+type gone struct{ net.Conn }
+
+func (gone) Close() error                     { return net.ErrClosed }
+func (gone) SetReadDeadline(time.Time) error  { return net.ErrClosed }
+func (gone) SetWriteDeadline(time.Time) error { return net.ErrClosed }
+
+// The goroutine of the library that closes a connection ends with it.
+func TestCloseOfAClosedConnection(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, newSPDYConn(gone{}).Close())
+	require.NoError(t, (&clientConn{Conn: gone{}, s: &session{linger: time.Second}}).Close())
 }
 
 // Headers of a few kilobytes are megabytes when they are decompressed, those of 16 MiB gigabytes.

@@ -168,12 +168,33 @@ type served struct {
 	kill   func() // ends all sessions and connections
 }
 
+// calm is a connection that can be closed more than once. After an error of Close a goroutine of the
+// library of SPDY waits for a second.
+type calm struct{ *net.TCPConn }
+
+func (c calm) Close() error {
+	_ = c.TCPConn.Close()
+	return nil
+}
+
+// calmly accepts calm connections.
+type calmly struct{ net.Listener }
+
+func (l calmly) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return calm{conn.(*net.TCPConn)}, nil
+}
+
 // serveElsewhere serves the streams of m with the server that CRI runtimes use.
 func serveElsewhere(t testing.TB, m *machine) *served {
 	s := &served{m: m}
 	var cancel context.CancelFunc
 	s.ctx, cancel = context.WithCancel(context.Background())
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.server.ServeHTTP(w, req) }))
+	s.http.Listener = calmly{s.http.Listener}
 	var conns sync.Map
 	s.http.Config.ConnState = func(c net.Conn, state http.ConnState) { conns.Store(c, true) }
 	config := streaming.DefaultConfig

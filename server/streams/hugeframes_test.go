@@ -8,11 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	goruntime "runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -22,16 +22,55 @@ import (
 	"github.com/kubeletkit/kubeletkit/server/streams"
 )
 
+// pipes is a listener whose connections have no buffers.
+type pipes chan net.Conn
+
+func newPipes(t *testing.T, h http.Handler) pipes {
+	p, ended := make(pipes), make(chan struct{})
+	srv := &http.Server{Handler: h}
+	go func() {
+		defer close(ended)
+		_ = srv.Serve(p)
+	}()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		<-ended
+	})
+	return p
+}
+
+// dial returns the client's end of a new connection.
+func (p pipes) dial() net.Conn {
+	client, server := net.Pipe()
+	p <- server
+	return client
+}
+
+// Accept implements [net.Listener].
+func (p pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+// Close implements [net.Listener].
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
 // upgrade opens a session of a command that does not read its input.
-func upgrade(t *testing.T, srv *httptest.Server, header string) net.Conn {
-	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+func upgrade(t *testing.T, conn net.Conn, header string) {
+	_, err := fmt.Fprintf(conn, "GET /exec/default/web/main?input=1&output=1&command=hang HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n%s\r\n\r\n", header)
 	require.NoError(t, err)
-	_, err = fmt.Fprintf(conn, "GET /exec/default/web/main?input=1&output=1&command=hang HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n%s\r\n\r\n", header)
-	require.NoError(t, err)
-	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil) // the server sends nothing more before it receives something
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil) // a server of SPDY sends nothing more before it receives something
 	require.NoError(t, err)
 	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
-	return conn
 }
 
 const (
@@ -43,15 +82,16 @@ const (
 // does not read them, take a bounded amount of memory.
 func TestHugeFrames(t *testing.T) {
 	block := make([]byte, 15<<20)
-	for name, send := range map[string]func(t *testing.T, srv *httptest.Server) (io.Closer, func() error){
-		"WebSocket": func(t *testing.T, srv *httptest.Server) (io.Closer, func() error) {
-			conn := upgrade(t, srv, webSocketHeader)
+	for name, begin := range map[string]func(t *testing.T, conn net.Conn) (write func() error){
+		"WebSocket": func(t *testing.T, conn net.Conn) func() error {
+			upgrade(t, conn, webSocketHeader)
+			go func() { _, _ = io.Copy(io.Discard, conn) }()
 			header := append(binary.BigEndian.AppendUint64([]byte{0x82, 0x80 | 127}, 2*uint64(len(block))+100), 0, 0, 0, 0)
 			if _, err := conn.Write(header); err != nil {
-				return conn, func() error { return err }
+				return func() error { return err }
 			}
 			left := 2
-			return conn, func() error {
+			return func() error {
 				if left--; left < 0 {
 					return io.EOF
 				}
@@ -59,8 +99,8 @@ func TestHugeFrames(t *testing.T) {
 				return err
 			}
 		},
-		"SPDY": func(t *testing.T, srv *httptest.Server) (io.Closer, func() error) {
-			raw := upgrade(t, srv, spdyHeader)
+		"SPDY": func(t *testing.T, raw net.Conn) func() error {
+			upgrade(t, raw, spdyHeader)
 			conn, err := spdy.NewClientConnection(raw)
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = conn.Close() })
@@ -69,49 +109,42 @@ func TestHugeFrames(t *testing.T) {
 				stdin, err = conn.CreateStream(http.Header{"Streamtype": {kind}})
 				require.NoError(t, err)
 			}
-			return raw, func() error { // the library would wait for the write
+			return func() error {
 				_, err := stdin.Write(block)
 				return err
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			handlers := streams.New(node{}, &machine{}, streams.Options{})
-			srv := httptest.NewServer(handlers)
-			defer srv.Close()
-			var before, after goruntime.MemStats
-			goruntime.GC()
-			goruntime.ReadMemStats(&before)
-			var sent atomic.Int64
-			var clients sync.WaitGroup
-			var conns []io.Closer
-			for range 8 {
-				conn, write := send(t, srv)
-				conns = append(conns, conn)
-				clients.Go(func() {
-					for write() == nil {
-						sent.Add(1)
-					}
-				})
-			}
-			last, calm := int64(-1), 0
-			require.Eventually(t, func() bool {
-				now := sent.Load()
-				if calm++; now != last {
-					last, calm = now, 0
+			synctest.Test(t, func(t *testing.T) {
+				handlers := streams.New(node{}, &machine{}, streams.Options{})
+				listener := newPipes(t, handlers)
+				before := heap()
+				var sent atomic.Int64
+				var clients sync.WaitGroup
+				var conns []net.Conn
+				for range 8 {
+					conn := listener.dial()
+					conns = append(conns, conn)
+					write := begin(t, conn)
+					clients.Go(func() {
+						for write() == nil {
+							sent.Add(1)
+						}
+					})
 				}
-				return calm > 10
-			}, time.Minute, 100*time.Millisecond)
-			goruntime.GC()
-			goruntime.ReadMemStats(&after)
-			held := int64(after.HeapAlloc-before.HeapAlloc) >> 20
-			t.Logf("%d MiB are held of %d MiB that were sent", held, sent.Load()*int64(len(block))>>20)
-			assert.Less(t, held, int64(200), "MiB")
-			for _, conn := range conns {
-				_ = conn.Close()
-			}
-			clients.Wait()
-			require.Eventually(t, func() bool { return handlers.Sessions() == 0 }, time.Minute, 50*time.Millisecond, "it is noticed that the clients are gone, although nothing is read")
+				synctest.Wait() // nothing more is received
+				held := (heap() - before) >> 20
+				t.Logf("%d MiB are held; %d MiB were sent as a whole", held, sent.Load()*int64(len(block))>>20)
+				assert.Less(t, held, int64(200), "MiB")
+				for _, conn := range conns {
+					_ = conn.Close()
+				}
+				clients.Wait()
+				time.Sleep(6 * time.Second) // a check whether the clients are still there
+				synctest.Wait()
+				assert.Zero(t, handlers.Sessions(), "it is noticed that the clients are gone, although nothing is read")
+			})
 		})
 	}
 }
@@ -120,7 +153,10 @@ func TestHugeFrames(t *testing.T) {
 func TestHugeSPDYHeaders(t *testing.T) {
 	srv := httptest.NewServer(streams.New(node{}, &machine{}, streams.Options{}))
 	defer srv.Close()
-	conn, err := spdy.NewClientConnection(upgrade(t, srv, spdyHeader))
+	raw, err := net.Dial("tcp", srv.Listener.Addr().String())
+	require.NoError(t, err)
+	upgrade(t, raw, spdyHeader)
+	conn, err := spdy.NewClientConnection(raw)
 	require.NoError(t, err)
 	defer conn.Close()
 	header := http.Header{"Streamtype": {"stdin"}}

@@ -144,14 +144,18 @@ func heap() int64 {
 // A server of SPDY sends nothing before the client does: clients drop what comes together with the
 // answer to their request.
 func TestTheClientSendsFirst(t *testing.T) {
+	w := newWorld(t, true, streams.Options{})
+	opened := map[string]io.Reader{}
 	for _, name := range []string{"exec by SPDY", "attach by SPDY", "forward by SPDY"} {
-		w := newWorld(t, true, streams.Options{})
 		conn, in, resp := w.raw(t, http.MethodPost, requests[name].target, requests[name].header)
 		require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(200*time.Millisecond))) // four periods of checks
+		defer conn.Close()
+		opened[name] = in
+	}
+	for name, in := range opened {
 		got, err := io.ReadAll(in)
 		require.ErrorContains(t, err, "timeout")
 		assert.Empty(t, got, name)
-		require.NoError(t, conn.Close())
 	}
 }

@@ -218,7 +218,7 @@ type upgraded struct {
 	unhook func() bool
 }
 
-// Close may be called more than once. After an error the library of SPDY would wait.
+// Close may be called more than once.
 func (c *upgraded) Close() error {
 	c.unhook()
 	_ = c.ReadWriteCloser.Close()

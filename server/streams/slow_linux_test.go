@@ -41,7 +41,7 @@ func TestSlowClientReceivesAll(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 			until(t, "the command has ended", func() bool { return w.m.running.Load() == 0 })
-			for range 30 {
+			for range 10 {
 				time.Sleep(10 * time.Millisecond)                    // several times the time to close the connection
 				_, err := conn.Write([]byte{0x89, 0x80, 0, 0, 0, 0}) // a ping
 				require.NoError(t, err)
