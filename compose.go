@@ -449,6 +449,9 @@ func (a *Agent) logParts() {
 	if p.Checkpoint != nil && has[status.EndSink](a.opts.StatusSink) {
 		missing(has[syncloop.EndKeeper](p.Checkpoint), "Checkpoint", "syncloop.EndKeeper", "the end of a pod that is due when the agent stops may be lost")
 	}
+	if a.opts.PodCgroups != nil {
+		missing(has[gc.GoneCgroups](a.opts.PodCgroups), "PodCgroups", "gc.GoneCgroups", "a collection looks at the cgroups once more for each gone pod")
+	}
 	if a.opts.StatusSink != nil {
 		missing(has[status.EndSink](a.opts.StatusSink), "StatusSink", "status.EndSink", "the end of pods is not delivered")
 	}

@@ -102,8 +102,9 @@ type Options struct {
 	// containers stay until the next collection.
 	GCPodPlan gc.PlanFunc
 	// PodCgroups removes the cgroups of pods that are gone; a *cgroup.Pods of resources/cgroup
-	// does. The cgroups below its root must belong to this agent alone. nil: they are left
-	// alone.
+	// does. The cgroups below its root must belong to this agent alone. If it is
+	// [gc.GoneCgroups], itself or through Unwrap, its method Remove is not called; see there for
+	// types that embed a *cgroup.Pods. nil: they are left alone.
 	PodCgroups gc.PodCgroups
 	// ImageGC decides when and which images are removed. Default: kubelet's, from 85 % usage
 	// of their file system down to 80 %. It has no effect if Runtime is no

@@ -28,6 +28,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
+	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -265,13 +266,18 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 	})
 }
 
-// A runtime that is wrapped by embedding hides its event stream, unless the wrapper has the
-// method Unwrap.
+// A runtime that is wrapped by embedding its interface hides its event stream, unless the wrapper
+// has the method Unwrap. So it is with cgroups.
 func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 	type bare struct{ runtime.Runtime }
-	for name, wrap := range map[string]func(*fake.Runtime) runtime.Runtime{
-		"lost":  func(rt *fake.Runtime) runtime.Runtime { return bare{rt} },
-		"found": func(rt *fake.Runtime) runtime.Runtime { return wrappedRuntime{rt} },
+	type bareCgroups struct{ gc.PodCgroups }
+	cgroups, err := cgroup.New(cgroup.Options{MountPoint: t.TempDir()})
+	require.NoError(t, err)
+	for name, wrap := range map[string]func(*fake.Runtime) (runtime.Runtime, gc.PodCgroups){
+		"lost": func(rt *fake.Runtime) (runtime.Runtime, gc.PodCgroups) { return bare{rt}, bareCgroups{cgroups} },
+		"found": func(rt *fake.Runtime) (runtime.Runtime, gc.PodCgroups) {
+			return wrappedRuntime{rt}, wrappedCgroups{cgroups}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -279,7 +285,8 @@ func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 				var mu sync.Mutex
 				var lacks []string
 				rt := fake.New(fake.Options{})
-				agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: wrap(rt), Host: &runtime.Host{},
+				wrapped, cgroups := wrap(rt)
+				agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: wrapped, PodCgroups: cgroups, Host: &runtime.Host{},
 					Logger: funcr.New(func(_, args string) {
 						mu.Lock()
 						defer mu.Unlock()
@@ -301,12 +308,13 @@ func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 				defer mu.Unlock()
 				if name == "lost" {
 					assert.Greater(t, lists, 300, "a relist each second")
-					require.Len(t, lacks, 5, "once each")
+					require.Len(t, lacks, 6, "once each")
 					assert.Contains(t, lacks[0], `"interface"="runtime.EventSource"`)
 					assert.Contains(t, lacks[1], `"interface"="runtime.ImageService"`)
 					assert.Contains(t, lacks[2], `"interface"="runtime.DiskUsageReporter"`)
 					assert.Contains(t, lacks[3], `"interface"="runtime.FeatureReporter"`)
 					assert.Contains(t, lacks[4], `"interface"="runtime.Streamer or runtime.StreamLocator"`)
+					assert.Contains(t, lacks[5], `"interface"="gc.GoneCgroups"`)
 				} else {
 					assert.Less(t, lists, 40)
 					assert.Empty(t, lacks)
@@ -319,6 +327,10 @@ func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 type wrappedRuntime struct{ runtime.Runtime }
 
 func (w wrappedRuntime) Unwrap() any { return w.Runtime }
+
+type wrappedCgroups struct{ gc.PodCgroups }
+
+func (w wrappedCgroups) Unwrap() any { return w.PodCgroups }
 
 func TestOverridesThatFail(t *testing.T) {
 	opts := kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}}

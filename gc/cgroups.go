@@ -12,7 +12,7 @@ import (
 )
 
 // PodCgroups are the cgroups of pods. A *cgroup.Pods of resources/cgroup is one. The methods
-// are called from one goroutine.
+// are called from one goroutine. Remove is not called if the value is [GoneCgroups] too.
 type PodCgroups interface {
 	// Pods returns the UIDs of the pods that have a cgroup. If there is an error, it returns
 	// those that it has found.
@@ -24,6 +24,9 @@ type PodCgroups interface {
 
 // GoneCgroups is an optional interface of [PodCgroups], found by [runtime.Optional]. With it, a
 // collection looks at all cgroups once, and not once more for each gone pod.
+//
+// A type that embeds a *cgroup.Pods is GoneCgroups too, and its own method Remove is not called. It
+// also overrides RemoveGone, or embeds PodCgroups instead.
 type GoneCgroups interface {
 	// RemoveGone removes the cgroups of all pods for which gone returns true. It returns the pods
 	// that had a cgroup, each with the reason why one stays, or nil. After an error the

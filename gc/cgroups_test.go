@@ -71,6 +71,50 @@ func TestCgroupsAreRecorded(t *testing.T) {
 	}
 }
 
+// sparing removes no cgroup of the pod "spared".
+type sparing struct{ gc.PodCgroups }
+
+func (s sparing) Remove(uid types.UID) error {
+	if uid == "spared" {
+		return nil
+	}
+	return s.PodCgroups.Remove(uid)
+}
+
+// sparingGone embeds an implementation, and overrides both ways to remove cgroups.
+type sparingGone struct{ *goneCgroups }
+
+func (s sparingGone) Remove(uid types.UID) error { return sparing{&s.cgroups}.Remove(uid) }
+
+func (s sparingGone) RemoveGone(gone func(types.UID) bool) (map[types.UID]error, error) {
+	return s.goneCgroups.RemoveGone(func(uid types.UID) bool { return uid != "spared" && gone(uid) })
+}
+
+// sparingRemove overrides only one of them.
+type sparingRemove struct{ *goneCgroups }
+
+func (s sparingRemove) Remove(uid types.UID) error { return sparing{&s.cgroups}.Remove(uid) }
+
+// A wrapper changes the removal of cgroups as the documentation of GoneCgroups says.
+func TestWrappedCgroups(t *testing.T) {
+	for name, tt := range map[string]struct {
+		wrap func(*goneCgroups) gc.PodCgroups
+		left []types.UID
+	}{
+		"the interface is embedded":                  {func(c *goneCgroups) gc.PodCgroups { return sparing{c} }, []types.UID{"spared"}},
+		"a type is embedded, both are overridden":    {func(c *goneCgroups) gc.PodCgroups { return sparingGone{c} }, []types.UID{"spared"}},
+		"a type is embedded, Remove only overridden": {func(c *goneCgroups) gc.PodCgroups { return sparingRemove{c} }, []types.UID{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cg := &goneCgroups{cgroups{uids: []types.UID{"a", "spared"}}}
+			collector, err := gc.New(fake.New(fake.Options{}), func(types.UID) bool { return true }, gc.Options{Cgroups: tt.wrap(cg)})
+			require.NoError(t, err)
+			require.NoError(t, collector.Collect(t.Context()))
+			assert.Equal(t, tt.left, cg.uids)
+		})
+	}
+}
+
 func TestCgroupsOfGonePodsAreRemoved(t *testing.T) {
 	cg := &cgroups{uids: []types.UID{"a", "runs", "bad", "b"}}
 	collector, err := gc.New(fake.New(fake.Options{}), func(uid types.UID) bool { return uid != "runs" }, gc.Options{Cgroups: cg})

@@ -52,7 +52,8 @@ type Options struct {
 	// LogLinksDir is a directory with links to logs in LogsDir. With the log directory of a
 	// pod its links are removed; links to other places are left alone. "": there are no links.
 	LogLinksDir string
-	// Cgroups has the cgroups of pods. Those of gone pods are removed. nil: they are left alone.
+	// Cgroups has the cgroups of pods. Those of gone pods are removed: by RemoveGone if it is
+	// [GoneCgroups], itself or through Unwrap, and otherwise by Remove. nil: they are left alone.
 	Cgroups PodCgroups
 	// Record receives what came of the removal of cgroups. It must not block. nil: records are
 	// discarded.

@@ -12,6 +12,11 @@ package runtime
 //
 // The outermost component that has T wins, so a wrapper can wrap an optional method
 // too.
+//
+// A wrapper that embeds a type, such as a pointer to the default implementation, has all methods
+// of the type, also those of T. A method of T then calls the methods of the embedded value, and not
+// those that the wrapper overrides. Such a wrapper overrides the methods of T too, or embeds the
+// interface of the component instead.
 func Optional[T any](part any) (found T, ok bool) {
 	for part != nil {
 		if found, ok = part.(T); ok {

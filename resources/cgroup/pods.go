@@ -86,8 +86,8 @@ func (p *Pods) Remove(uid types.UID) error {
 }
 
 // RemoveGone removes the cgroups of all pods for which gone returns true, as [Pods.Remove] does, in
-// one pass over the cgroups. It returns the pods that had a cgroup, each with the reason why one
-// stays, or nil. The error
+// one pass over the cgroups. It does not call [Pods.Remove], so a type that embeds Pods overrides
+// both. It returns the pods that had a cgroup, each with the reason why one stays, or nil. The error
 // joins those that were not expected; the other cgroups are removed all the same.
 func (p *Pods) RemoveGone(gone func(uid types.UID) bool) (map[types.UID]error, error) {
 	found, err := removeGone(p.mount, p.root, gone)
