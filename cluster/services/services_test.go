@@ -279,14 +279,17 @@ func TestNew(t *testing.T) {
 func TestTooManyVariables(t *testing.T) {
 	t.Parallel()
 	run(t, nil, func(w *world) {
+		list := &v1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
 		for i := range 2 {
 			s := makeService("shop", fmt.Sprint("web-", i), "10.0.0.3")
 			s.Spec.Ports = nil
 			for port := range int32(65_535) {
 				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Port: port + 1})
 			}
-			w.create(s)
+			list.Items = append(list.Items, *s)
 		}
+		// The tracker of the fake client takes seconds for such a service.
+		w.client.PrependReactor("list", "services", func(clienttesting.Action) (bool, kruntime.Object, error) { return true, list, nil })
 		_, err := w.Env(w.t.Context(), makePod("other", true))
 		require.NoError(t, err)
 		static := makePod("shop", true)

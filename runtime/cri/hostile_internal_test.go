@@ -75,7 +75,13 @@ func (l largeStatuses) PodSandboxStatus(_ context.Context, req *criv1.PodSandbox
 
 // Each status may have 16 MiB, and the statuses of all containers are kept.
 func TestAllStatusesTogetherAreBounded(t *testing.T) {
-	const large = 8 << 20 // one string in memory, as often as it is returned
+	const large = 1 << 20 // one string in memory, as often as it is returned
+	// client returns a client with statuses that leave room for less than four large ones.
+	client := func(rs criv1.RuntimeServiceClient) *Runtime {
+		rt := New(rs, nil, Options{})
+		rt.index.weight = maxWeight - 4*large
+		return rt
+	}
 	text := strings.Repeat("x", large)
 	for name, s := range map[string]*criv1.ContainerStatus{
 		"image": {ImageRef: text, ImageId: "i"},
@@ -86,14 +92,14 @@ func TestAllStatusesTogetherAreBounded(t *testing.T) {
 			crimeta.AnnotationPorts: "[" + strings.Repeat("{},", large/elementWeight) + "{}]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rt := New(largeStatuses{status: func() *criv1.ContainerStatus { return s }}, nil, Options{})
+			rt := client(largeStatuses{status: func() *criv1.ContainerStatus { return s }})
 			inspect := func(i int) error {
 				id := fmt.Sprint(i)
 				rt.index.addContainer("u", id, "c", "s")
 				_, err := rt.inspectContainer(t.Context(), "pod", "test", &containerItem{id: id, name: "c"})
 				return err
 			}
-			for i := range maxWeight/large - 1 {
+			for i := range 3 {
 				require.NoError(t, inspect(i))
 			}
 			require.NoError(t, inspect(0), "it replaces the one before")
@@ -104,17 +110,21 @@ func TestAllStatusesTogetherAreBounded(t *testing.T) {
 		})
 	}
 	labels := map[string]string{"a": text}
-	rt := New(largeStatuses{labels: labels}, nil, Options{})
-	var err error
-	for i := 0; i < 2*maxWeight/large && err == nil; i++ {
+	rt := client(largeStatuses{labels: labels})
+	before := rt.index.weight
+	for i := range 4 {
 		id := fmt.Sprint(i)
 		rt.index.addSandbox("u", id, true)
-		_, err = rt.inspectSandbox(t.Context(), "pod", id)
+		_, err := rt.inspectSandbox(t.Context(), "pod", id)
+		if i < 3 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, errTooMuch)
+		}
 	}
-	require.ErrorIs(t, err, errTooMuch)
 	assert.LessOrEqual(t, rt.index.weight, maxWeight)
 	rt.index.listedAll(nil, rt.index.begin())
-	assert.Zero(t, rt.index.weight)
+	assert.Equal(t, before, rt.index.weight)
 }
 
 // Messages are kept in the status of a pod and in its back-offs, and are written to the log.

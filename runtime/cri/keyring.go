@@ -48,7 +48,9 @@ const (
 func newKeyring(secrets []v1.Secret) (keyring, error) {
 	var ring keyring
 	var errs []error
-	seen := map[[2]string]bool{} // a pod can name a secret any number of times
+	// A pod can name a secret any number of times. podsync reads each once; a function of an
+	// embedder may return it as often.
+	seen := map[[2]string]bool{}
 	for i := range secrets {
 		name := [2]string{secrets[i].Namespace, secrets[i].Name}
 		if seen[name] && name[1] != "" {
