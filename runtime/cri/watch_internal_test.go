@@ -115,7 +115,7 @@ func TestEventsWithoutEnd(t *testing.T) {
 	_, complete := rt.index.of("u")
 	assert.False(t, complete, "the pod is listed")
 
-	for i := range 3 * maxListItems {
+	for i := range 2 * maxListItems {
 		n := strconv.Itoa(i)
 		note(event(n, "s"+n, "c"+n))
 		note(event("v"+n, "", "c")) // nothing is known of it but that something has happened

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -149,20 +148,20 @@ func TestHugeFrames(t *testing.T) {
 	}
 }
 
-// Headers that are large when they are decompressed end the connection.
+// Headers that are large when they are decompressed end the connection. It takes virtual time: if all was
+// written before, the library waits for 30 s.
 func TestHugeSPDYHeaders(t *testing.T) {
-	srv := httptest.NewServer(streams.New(node{}, &machine{}, streams.Options{}))
-	defer srv.Close()
-	raw, err := net.Dial("tcp", srv.Listener.Addr().String())
-	require.NoError(t, err)
-	upgrade(t, raw, spdyHeader)
-	conn, err := spdy.NewClientConnection(raw)
-	require.NoError(t, err)
-	defer conn.Close()
-	header := http.Header{"Streamtype": {"stdin"}}
-	for i := range 16 {
-		header.Set(fmt.Sprint("x", i), fmt.Sprintf("%d%s", i, strings.Repeat("x", 1<<20-10)))
-	}
-	_, err = conn.CreateStream(header)
-	require.Error(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		raw := newPipes(t, streams.New(node{}, &machine{}, streams.Options{})).dial()
+		upgrade(t, raw, spdyHeader)
+		conn, err := spdy.NewClientConnection(raw)
+		require.NoError(t, err)
+		defer conn.Close()
+		header := http.Header{"Streamtype": {"stdin"}}
+		for i := range 16 {
+			header.Set(fmt.Sprint("x", i), fmt.Sprintf("%d%s", i, strings.Repeat("x", 1<<20-10)))
+		}
+		_, err = conn.CreateStream(header)
+		require.Error(t, err)
+	})
 }

@@ -50,10 +50,11 @@ func (g *together) Authorize(ctx context.Context, _ *authenticationv1.UserInfo, 
 	}
 }
 
-// 200 sessions that begin at once through the port for the API server are all served. Not all
+// 120 sessions that begin at once through the port for the API server are all served: the port once had
+// 100 connections to clients that were not authorized yet. Not all
 // handshakes are under way at once: on a slow machine they would take longer than each may.
 func TestManySessionsThroughThePort(t *testing.T) {
-	const many = 200
+	const many = 120
 	everyWay(t, func(t *testing.T, local, websocket bool) {
 		w := newWorld(t, local, streams.Options{SetupTimeout: slowly})
 		g := &together{connecting: make(chan struct{}, 16), complete: make(chan struct{})}

@@ -180,9 +180,9 @@ func TestNoStreams(t *testing.T) {
 	assert.Equal(t, http.StatusNotImplemented, resp.StatusCode)
 }
 
-// 200 sessions at once work, and one more than the maximum is refused.
+// 50 sessions at once work, and one more than the maximum is refused.
 func TestManySessions(t *testing.T) {
-	const many = 200
+	const many = 50
 	everyWay(t, func(t *testing.T, local, websocket bool) {
 		w := newWorld(t, local, streams.Options{MaxSessions: many, SetupTimeout: slowly})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -216,7 +216,7 @@ func TestManySessions(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-		assert.Equal(t, "too many sessions: 200 are open\n", string(text))
+		assert.Equal(t, "too many sessions: 50 are open\n", string(text))
 		require.NoError(t, conn.Close())
 		for i, in := range inputs {
 			_, err := fmt.Fprint(in, i)
