@@ -16,7 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/server/internal/subprotocol"
 )
 
-// The header of a SPDY stream that says what it is, and its values.
+// The header with the type of a SPDY stream, and its values.
 const (
 	streamType   = "streamType"
 	typeStdin    = "stdin"
@@ -103,7 +103,7 @@ func (s *session) acceptWebSocket(w http.ResponseWriter, req *http.Request, opts
 	if opts.TTY {
 		c.sizes = streams[channelSize]
 	}
-	_, err = first.Write(nil) // tells the client that the connection is established, as kubelet
+	_, err = first.Write(nil) // the client waits for it, as for kubelet's
 	ping := func() { _, _ = first.Write(nil) }
 	s.ping.Store(&ping)
 	return c, err

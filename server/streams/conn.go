@@ -46,7 +46,7 @@ type session struct {
 }
 
 // writer returns a response writer whose connection, when it is taken over, belongs to the
-// session. What is read from it passes bound; nil: it is read as it comes.
+// session. If bound is not nil, it wraps the reader of the connection.
 func (s *session) writer(w http.ResponseWriter, bound func(io.Reader) io.Reader) http.ResponseWriter {
 	return &hijacker{w, s, bound}
 }

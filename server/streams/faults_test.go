@@ -167,7 +167,7 @@ func TestRuntimeRefuses(t *testing.T) {
 	}
 }
 
-// A runtime that ends in a session ends the session; a client of version 5 is told.
+// A runtime that ends in a session ends the session. A client of version 5 receives an error.
 func TestRuntimeRestarts(t *testing.T) {
 	for _, websocket := range []bool{true, false} {
 		w := newWorld(t, false, streams.Options{})
@@ -446,7 +446,7 @@ func TestAnswersThatAreNoUpgrade(t *testing.T) {
 	}
 }
 
-// A client that asks for a terminal where there is none may still send sizes.
+// A client that requests a terminal where there is none may still send sizes.
 func TestSizesWithoutTerminal(t *testing.T) {
 	for name, local := range map[string]bool{"local": true, "remote": false} {
 		t.Run(name, func(t *testing.T) {

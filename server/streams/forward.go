@@ -85,6 +85,7 @@ type forwarder struct {
 type pair struct {
 	data, err httpstream.Stream
 	replied   [2]<-chan struct{} // of data and err
+	port      int32              // of data
 	late      *time.Timer        // stopped when both are there
 	open      bool               // something may be written to both
 }
@@ -142,8 +143,11 @@ func (f *forwarder) accept(stream httpstream.Stream, replied <-chan struct{}) er
 		return fmt.Errorf("connection %s has a stream of the type %s already", id, kind)
 	}
 	*which, p.replied[at] = stream, replied
+	if kind == typeData {
+		p.port = int32(port)
+	}
 	if p.data != nil && p.err != nil && p.late.Stop() {
-		f.running.Go(func() { f.forward(id, p, int32(port)) })
+		f.running.Go(func() { f.forward(id, p) })
 	}
 	return nil
 }
@@ -176,15 +180,16 @@ func (f *forwarder) setOpen(p *pair, open bool) {
 func (f *forwarder) expire(id string, p *pair) {
 	f.mu.Lock()
 	data, failed := p.data, p.err
+	delete(f.pairs, id) // a stream that comes from here on is one of another connection
 	f.mu.Unlock()
 	if failed != nil {
 		_, _ = io.WriteString(failed, "timed out waiting for streams")
 	}
-	f.remove(id, data, failed)
+	f.remove(data, failed)
 }
 
-// remove ends the streams of a connection and forgets them.
-func (f *forwarder) remove(id string, streams ...httpstream.Stream) {
+// remove ends the streams of a connection that is not in pairs any more.
+func (f *forwarder) remove(streams ...httpstream.Stream) {
 	for _, stream := range streams {
 		if stream != nil {
 			_ = stream.Close()
@@ -192,14 +197,13 @@ func (f *forwarder) remove(id string, streams ...httpstream.Stream) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.pairs, id)
 	if f.conn != nil {
 		f.conn.RemoveStreams(streams...)
 	}
 }
 
 // forward forwards one connection.
-func (f *forwarder) forward(id string, p *pair, port int32) {
+func (f *forwarder) forward(id string, p *pair) {
 	for _, replied := range p.replied {
 		select {
 		case <-replied: // nothing may be written before
@@ -208,9 +212,9 @@ func (f *forwarder) forward(id string, p *pair, port int32) {
 		}
 	}
 	f.setOpen(p, true)
-	err := runtime.Recover(func() error { return f.h.local.ForwardPort(f.s.ctx, f.sandboxID, port, p.data) })
+	err := runtime.Recover(func() error { return f.h.local.ForwardPort(f.s.ctx, f.sandboxID, p.port, p.data) })
 	if err != nil && !errors.Is(err, f.s.ctx.Err()) {
-		_, _ = fmt.Fprintf(p.err, "error forwarding port %d to pod %s: %v", port, f.sandboxID, err) // kubelet's words
+		_, _ = fmt.Fprintf(p.err, "error forwarding port %d to pod %s: %v", p.port, f.sandboxID, err) // kubelet's words
 		_ = p.data.Reset()
 	}
 	f.setOpen(p, false)
@@ -218,5 +222,8 @@ func (f *forwarder) forward(id string, p *pair, port int32) {
 	// the other connections.
 	_, _ = p.data.Close(), p.err.Close()
 	_, _ = io.Copy(io.Discard, p.data)
-	f.remove(id, p.data, p.err)
+	f.mu.Lock()
+	delete(f.pairs, id)
+	f.mu.Unlock()
+	f.remove(p.data, p.err)
 }

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// The libraries of SPDY and WebSocket collect whole frames in memory, of up to 16 and 32 MiB, and that of
-// SPDY 250 of them while nothing reads their streams. The readers of this file bound that.
+// The libraries of SPDY and WebSocket collect whole frames in memory, of up to 16 and 32 MiB. The library
+// of SPDY collects 250 of them while nothing reads their streams. The readers of this file bound that.
 const (
 	// maxControl is the maximum size of a control frame of SPDY, in bytes. kubectl's have about 100. Its
 	// headers are compressed.
@@ -34,8 +34,8 @@ type frames struct {
 	r io.Reader
 	// need returns the size of the header that begins with the bytes, or one byte more than there are.
 	need func(header []byte) int
-	// begin takes a whole header. It returns what is passed on in its place, and how many bytes follow
-	// before the next header. It is called with nil after these, until it returns nothing.
+	// begin takes a whole header. It returns the bytes to pass on in its place, and the number of bytes
+	// that follow before the next header. After these it is called with nil, until it returns nothing.
 	begin func(header []byte) (out []byte, follow uint64, err error)
 
 	header []byte // of which some bytes are missing

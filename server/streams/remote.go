@@ -118,9 +118,9 @@ var upgradeHeaders = []string{
 	"Sec-Websocket-Accept", "Sec-Websocket-Extensions", subprotocol.Header, "Sec-Websocket-Version",
 }
 
-// upgradeOrRefusal leaves of an upgrade what the client needs for it, and of another answer what it
-// says if it is an error: it must not lead the client elsewhere, or set cookies for this server. As
-// in kubelet, other answers are errors.
+// upgradeOrRefusal keeps the headers of an upgrade that the client needs, and the code, the type and the
+// text of an error: an answer must not lead the client elsewhere, or set cookies for this server. As in
+// kubelet, other answers are errors.
 func upgradeOrRefusal(resp *http.Response) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { return !slices.Contains(upgradeHeaders, name) })
@@ -144,8 +144,8 @@ func upgradeOrRefusal(resp *http.Response) error {
 }
 
 // backend is the connection to a runtime's server. The server closes it when the command has ended, and
-// the proxy ends with the first error of either direction. So what the client still sends then, such as
-// a ping, is dropped: an error would end the session before the client has received the rest.
+// the proxy ends with the first error of either direction. So data that the client sends after that, such
+// as a ping, is dropped: an error would end the session before the client has received the rest.
 type backend struct{ io.ReadWriteCloser }
 
 func (b *backend) Write(data []byte) (int, error) {
@@ -187,7 +187,7 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
-// upgrade opens a connection to the URL that speaks SPDY with the protocol. It ends with ctx.
+// upgrade opens a SPDY connection with the protocol to the URL. It ends with ctx.
 // The error is a refusal if the server has answered otherwise.
 func (h *Handlers) upgrade(ctx context.Context, target *url.URL, protocol string) (net.Conn, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), nil)

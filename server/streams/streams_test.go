@@ -171,7 +171,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A runtime without streams is told from one that fails.
+// The answer for a runtime without streams differs from that for a runtime that fails.
 func TestNoStreams(t *testing.T) {
 	w := &world{}
 	w.serve(t, struct{}{}, streams.Options{})
