@@ -24,6 +24,24 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
+// A pod can have a million variables from config maps. The time to make a container of it is in
+// proportion to their number.
+func TestManyVariables(t *testing.T) {
+	const many = 300_000
+	env := environment{at: map[string]int{}}
+	began := time.Now()
+	for range 2 {
+		for i := range many {
+			env.set(fmt.Sprint("V", i), "1")
+		}
+	}
+	assert.Less(t, time.Since(began), 10*time.Second, "a quadratic cost takes minutes")
+	assert.Len(t, env.list, many)
+	env.set("V1", "2")
+	env.set("V2=3", "4")
+	assert.Equal(t, []string{"V0=1", "V1=2", "V2=3=4", "V3=1"}, env.list[:4])
+}
+
 // A descriptor that the server has inherited, say of /etc/shadow from a shell, must not
 // reach a container, nor a command that is executed in it.
 func TestInheritedDescriptors(t *testing.T) {

@@ -43,6 +43,8 @@ type container struct {
 	mark string
 	// busy holds one token while the container is started or removed.
 	busy chan struct{}
+	// updating is held while the resources are changed. The kernel may take long to lower a limit.
+	updating sync.Mutex
 
 	mu        sync.Mutex
 	state     criv1.ContainerState
@@ -168,13 +170,13 @@ func (s *Server) addContainer(b *sandbox, c *container) error {
 	if closed {
 		return status.Errorf(codes.FailedPrecondition, "%s: sandbox %s is stopped", c.about(), b.rec.ID)
 	}
-	for _, other := range s.containersLocked(b.rec.ID) {
+	for _, other := range b.containers {
 		m, o := c.rec.Config.GetMetadata(), other.rec.Config.GetMetadata()
 		if m.GetName() == o.GetName() && m.GetAttempt() == o.GetAttempt() {
 			return status.Errorf(codes.AlreadyExists, "%s: attempt %d of it exists: %s", c.about(), m.GetAttempt(), other.rec.ID)
 		}
 	}
-	s.containers[c.rec.ID] = c
+	s.containers[c.rec.ID], b.containers[c.rec.ID] = c, c
 	s.publishLocked(c.rec.ID, criv1.ContainerEventType_CONTAINER_CREATED_EVENT, b)
 	return nil
 }
@@ -190,7 +192,7 @@ func (s *Server) specOf(rec *containerRecord, pod *criv1.PodSandboxConfig, home 
 	if path == "" {
 		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	}
-	env := environment{}
+	env := environment{at: map[string]int{}}
 	env.set("PATH", path)
 	env.set("HOSTNAME", hostname)
 	env.set("HOME", home)
@@ -239,16 +241,19 @@ func oomScoreAdj() (int, error) {
 }
 
 // environment is a list of "name=value". Each name is in it once.
-type environment struct{ list []string }
+type environment struct {
+	list []string
+	at   map[string]int // the places of the names; a container can have a million
+}
 
 func (e *environment) set(name, value string) {
 	kv := name + "=" + value
-	for i := range e.list {
-		if strings.HasPrefix(e.list[i], name+"=") {
-			e.list[i] = kv
-			return
-		}
+	name, _, _ = strings.Cut(kv, "=") // the name of a client may have this character
+	if at, there := e.at[name]; there {
+		e.list[at] = kv
+		return
 	}
+	e.at[name] = len(e.list)
 	e.list = append(e.list, kv)
 }
 
@@ -360,8 +365,10 @@ func (s *Server) remove(ctx context.Context, c *container) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.containers[c.rec.ID]; ok {
+		b := s.sandboxes[c.rec.SandboxID] // which has containers, so it is there
 		delete(s.containers, c.rec.ID)
-		s.publishLocked(c.rec.ID, criv1.ContainerEventType_CONTAINER_DELETED_EVENT, s.sandboxes[c.rec.SandboxID])
+		delete(b.containers, c.rec.ID)
+		s.publishLocked(c.rec.ID, criv1.ContainerEventType_CONTAINER_DELETED_EVENT, b)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 func (s *runtimeService) GetContainerEvents(_ *criv1.GetEventsRequest, stream grpc.ServerStreamingServer[criv1.ContainerEventResponse]) error {
 	r := s.events.subscribe()
 	defer s.events.unsubscribe(r)
-	// The header tells the client that the subscription is active.
+	// The client receives the header when the subscription is active.
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *Server) publishLocked(id string, kind criv1.ContainerEventType, b *sand
 	e := &criv1.ContainerEventResponse{ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano()}
 	if b != nil {
 		e.PodSandboxStatus = s.sandboxStatus(b)
-		for _, c := range s.containersLocked(b.rec.ID) {
+		for _, c := range b.containers {
 			e.ContainersStatuses = append(e.ContainersStatuses, c.criStatus())
 		}
 	}

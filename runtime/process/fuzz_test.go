@@ -51,7 +51,7 @@ func FuzzRecords(f *testing.F) {
 		var rec containerRecord
 		if supervise.ReadFile(filepath.Join(path, recordFile), &rec) == nil && rec.ID == id && rec.Config.GetMetadata() != nil && s.sandboxes[rec.SandboxID] != nil {
 			c := newContainer(rec, path)
-			s.containers[id] = c
+			s.containers[id], s.sandboxes[rec.SandboxID].containers[id] = c, c
 			s.recoverResources(c)
 		}
 		is := &imageService{Server: s.Server}

@@ -235,9 +235,8 @@ func (n *node) nothingLeft(id string, st supervise.State) {
 	eventually(n.t, func() bool { return !st.Supervisor.Alive() }, "the supervisor of container %s stays", id)
 }
 
-// eventually polls, since a test cannot wait for a process that is not its child. The
-// bound is real time, so that a test that fails says why: it is far longer than what
-// is waited for takes on a busy machine.
+// eventually polls, since a test cannot wait for a process that is not its child. It fails after
+// a time that is far longer than the condition takes on a busy machine.
 func eventually(t testing.TB, ok func() bool, format string, args ...any) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)

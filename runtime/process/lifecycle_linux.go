@@ -120,8 +120,7 @@ func stopSignal(s criv1.Signal) unix.Signal {
 }
 
 // watch syncs the records of a container, waits until it has ended, and records its exit. It
-// returns early if the
-// server's life ends.
+// returns early if the server's life ends.
 func (s *Server) watch(c *container) {
 	s.syncRecords(c)
 	retry := backoff.Exponential{Min: lookAgain, Max: time.Second}

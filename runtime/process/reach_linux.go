@@ -112,7 +112,7 @@ const (
 	aclNoID    = 1<<32 - 1
 )
 
-// Tags of entries, in the order in which the kernel wants them.
+// Tags of entries, in the order that the kernel requires.
 const (
 	aclUserObj  = 0x01
 	aclUser     = 0x02

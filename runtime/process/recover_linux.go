@@ -78,7 +78,7 @@ func (s *Server) recoverSandboxes() error {
 			s.ignore(path)
 			continue
 		}
-		b := &sandbox{}
+		b := newSandbox(sandboxRecord{})
 		err := supervise.ReadFile(path, &b.rec)
 		if err == nil && (b.rec.ID != id || b.rec.Config.GetMetadata() == nil) {
 			err = errors.New("it is not the record of this sandbox")
@@ -139,7 +139,7 @@ func (s *Server) recoverContainers() error {
 			continue
 		}
 		c := newContainer(rec, path)
-		s.containers[rec.ID] = c
+		s.containers[rec.ID], s.sandboxes[rec.SandboxID].containers[rec.ID] = c, c
 		s.recoverResources(c)
 		s.adopt(c)
 	}

@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +41,13 @@ type sandbox struct {
 	// removed means that no container may be created in it any more.
 	removed bool
 	rec     sandboxRecord
+
+	// containers are those in the sandbox, by ID. [Server].mu guards them.
+	containers map[string]*container
+}
+
+func newSandbox(rec sandboxRecord) *sandbox {
+	return &sandbox{rec: rec, containers: map[string]*container{}}
 }
 
 func (b *sandbox) state() criv1.PodSandboxState {
@@ -78,10 +87,10 @@ func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandb
 			return nil, status.Errorf(codes.Internal, "%s: making its log directory: %v", about, err)
 		}
 	}
-	b := &sandbox{rec: sandboxRecord{
+	b := newSandbox(sandboxRecord{
 		ID: newID(), Config: config, RuntimeHandler: req.GetRuntimeHandler(),
 		CreatedAt: time.Now().UnixNano(), Boot: s.boot, Warnings: found.warnings,
-	}}
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.sandboxes {
@@ -124,7 +133,7 @@ func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error
 	rec, reported := b.rec, b.reported
 	b.mu.Unlock()
 	var g errgroup.Group
-	for _, c := range s.containersOf(rec.ID) {
+	for _, c := range s.containersOf(b) {
 		g.Go(func() error { return s.stop(ctx, c, 0) })
 	}
 	if err := g.Wait(); err != nil {
@@ -147,20 +156,11 @@ func (s *Server) stopSandbox(ctx context.Context, b *sandbox, record bool) error
 	return nil
 }
 
-func (s *Server) containersOf(sandboxID string) []*container {
+// containersOf returns the containers in the sandbox.
+func (s *Server) containersOf(b *sandbox) []*container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.containersLocked(sandboxID)
-}
-
-func (s *Server) containersLocked(sandboxID string) []*container {
-	var all []*container
-	for _, c := range s.containers {
-		if c.rec.SandboxID == sandboxID {
-			all = append(all, c)
-		}
-	}
-	return all
+	return slices.Collect(maps.Values(b.containers))
 }
 
 // RemovePodSandbox implements CRI. It kills and removes the containers in the sandbox. It
@@ -180,7 +180,7 @@ func (s *runtimeService) RemovePodSandbox(ctx context.Context, req *criv1.Remove
 		return nil, err
 	}
 	var errs []error
-	for _, c := range s.containersOf(b.rec.ID) {
+	for _, c := range s.containersOf(b) {
 		errs = append(errs, s.remove(ctx, c))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -213,7 +213,7 @@ func (s *runtimeService) PodSandboxStatus(_ context.Context, req *criv1.PodSandb
 		return nil, err
 	}
 	resp := &criv1.PodSandboxStatusResponse{Status: s.sandboxStatus(b), Timestamp: time.Now().UnixNano()}
-	for _, c := range s.containersOf(b.rec.ID) {
+	for _, c := range s.containersOf(b) {
 		resp.ContainersStatuses = append(resp.ContainersStatuses, c.criStatus())
 	}
 	if req.GetVerbose() {

@@ -93,7 +93,7 @@ func (o *out) String() string {
 	return o.b.String()
 }
 
-// hasSize is a script that waits until the terminal has the size, and says so.
+// hasSize is a script that waits until the terminal has the size, and prints it.
 func hasSize(size string) string {
 	return fmt.Sprintf(`while [ "$(stty size)" != "%s" ]; do sleep 0.01; done; stty size; `, size)
 }

@@ -295,13 +295,20 @@ func (s *runtimeService) ListPodSandboxStats(_ context.Context, req *criv1.ListP
 }
 
 func (s *Server) podStats(chosen []*sandbox) ([]*criv1.PodSandboxStats, error) {
-	wanted := map[string]bool{}
+	wanted := map[string][]containerUsage{} // by the ID of the sandbox
 	for _, b := range chosen {
-		wanted[b.rec.ID] = true
+		wanted[b.rec.ID] = nil
 	}
-	stats, err := s.containerStats(func(c *container) bool { return wanted[c.rec.SandboxID] })
+	stats, err := s.containerStats(func(c *container) bool {
+		_, is := wanted[c.rec.SandboxID]
+		return is
+	})
 	if err != nil {
 		return nil, err
+	}
+	for _, st := range stats {
+		id := st.container.rec.SandboxID
+		wanted[id] = append(wanted[id], st)
 	}
 	now := time.Now()
 	var out []*criv1.PodSandboxStats
@@ -310,10 +317,7 @@ func (s *Server) podStats(chosen []*sandbox) ([]*criv1.PodSandboxStats, error) {
 		linux := &criv1.LinuxPodSandboxStats{}
 		var cores uint64
 		rated := false
-		for _, st := range stats {
-			if st.container.rec.SandboxID != b.rec.ID {
-				continue
-			}
+		for _, st := range wanted[b.rec.ID] {
 			linux.Containers = append(linux.Containers, st.stats)
 			sum.cpu += st.used.cpu
 			sum.rss += st.used.rss

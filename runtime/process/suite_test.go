@@ -19,8 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/runtimetest"
 )
 
-// TestSuite shows that the server behind runtime/cri is what the suite says a
-// runtime is.
+// TestSuite runs the conformance suite of runtimes with the server behind runtime/cri.
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})

@@ -29,13 +29,16 @@ func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.
 	if err != nil {
 		return nil, err
 	}
+	c.updating.Lock()
+	defer c.updating.Unlock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state == criv1.ContainerState_CONTAINER_EXITED {
+	ended, old := c.state == criv1.ContainerState_CONTAINER_EXITED, c.resources
+	c.mu.Unlock()
+	if ended {
 		return nil, status.Errorf(codes.FailedPrecondition, "%s: it has ended", c.about())
 	}
-	merged := mergeResources(c.resources, req.GetLinux())
-	before := limitsOf(c.resources, s.opts.PIDLimit)
+	merged := mergeResources(old, req.GetLinux())
+	before := limitsOf(old, s.opts.PIDLimit)
 	var refused []string
 	for _, m := range enforce(c.rec.Cgroup, limitsOf(merged, s.opts.PIDLimit)) {
 		same := slices.ContainsFunc(before, func(b limit) bool { return reflect.DeepEqual(b, m.limit) })
@@ -49,6 +52,8 @@ func (s *runtimeService) UpdateContainerResources(_ context.Context, req *criv1.
 	if err := supervise.WriteFile(filepath.Join(c.dir, resourcesFile), merged); err != nil {
 		return nil, status.Errorf(codes.Internal, "%s: recording its resources: %v", c.about(), err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.resources = merged
 	return &criv1.UpdateContainerResourcesResponse{}, nil
 }

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -60,7 +62,7 @@ func TestUpdateResources(t *testing.T) {
 	resources := func() *criv1.LinuxContainerResources { return n.status(id).GetResources().GetLinux() }
 	assert.EqualExportedValues(t, want, resources())
 	n.restart()
-	assert.EqualExportedValues(t, want, resources(), "the next server knows")
+	assert.EqualExportedValues(t, want, resources(), "the next server has read them")
 	n.stop()
 	file := filepath.Join(n.opts.Dir, "containers", id, resourcesFile)
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
@@ -84,6 +86,41 @@ func TestUpdateResourcesNot(t *testing.T) {
 	n.kill(id, 0)
 	assert.Equal(t, codes.FailedPrecondition, status.Code(n.update(id, &criv1.LinuxContainerResources{CpuShares: 100})))
 	assert.Equal(t, codes.NotFound, status.Code(n.update("none", nil)))
+}
+
+// The kernel may take seconds to lower a limit of memory. Other calls do not wait for that.
+func TestUpdateThatTakesLong(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{NoCgroups: true})
+	id, err := n.pod().create(shell("c", "true"))
+	require.NoError(t, err)
+	c, err := n.server.container(id)
+	require.NoError(t, err)
+	c.rec.Cgroup.V2 = t.TempDir()
+	limit := filepath.Join(c.rec.Cgroup.V2, "memory.max")
+	require.NoError(t, unix.Mkfifo(limit, 0o600)) // opening it for writing waits for a reader
+	done := make(chan error, 1)
+	go func() { done <- n.update(id, &criv1.LinuxContainerResources{MemoryLimitInBytes: 4096}) }()
+	require.Eventually(t, func() bool {
+		begun := !c.updating.TryLock()
+		if !begun {
+			c.updating.Unlock()
+		}
+		return begun
+	}, time.Minute, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 10 {
+		_, err = n.rs.ListContainers(ctx, &criv1.ListContainersRequest{})
+		require.NoError(t, err)
+		_, err = n.rs.ContainerStatus(ctx, &criv1.ContainerStatusRequest{ContainerId: id})
+		require.NoError(t, err)
+	}
+	written, err := os.ReadFile(limit)
+	require.NoError(t, err)
+	assert.Equal(t, "4096", string(written))
+	require.NoError(t, <-done)
+	assert.EqualValues(t, 4096, n.status(id).GetResources().GetLinux().GetMemoryLimitInBytes())
 }
 
 // TestUpdateCgroup changes a limit of the kernel's while the container runs.

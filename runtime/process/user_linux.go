@@ -13,7 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
-// nogroup is the group of users that the host does not know. It is the kernel's overflow
+// nogroup is the group of users that do not exist on the host. It is the kernel's overflow
 // group, to which nothing should belong.
 const nogroup = 65534
 

@@ -16,8 +16,8 @@
 //
 //   - lock is locked with flock(2) by the server, and the supervisor inherits the open
 //     file as its error output. It is locked exactly as long as the supervisor lives.
-//   - container.json is the record that the server writes. Its field "spec" tells the
-//     supervisor what to run; see [Spec].
+//   - container.json is the record that the server writes. Its field "spec" has what
+//     the supervisor runs; see [Spec].
 //   - state.json, written by the supervisor, has the processes; see [State].
 //   - exit.json, written by the supervisor, has the end of the container; see [Exit]. It is
 //     written when no process of the tree is left.

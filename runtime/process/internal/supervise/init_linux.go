@@ -8,8 +8,8 @@ import (
 )
 
 // initialized is set by Init and never cleared. It is the only state of the package. Without
-// it, a server could only execute the program to find out that it does not call Init, and
-// the program would do what it always does.
+// it, a server would have to execute the program to find out that it does not call Init, and
+// the program would do its usual work.
 var initialized atomic.Bool
 
 // Initialized reports whether [Init] was called in this process.

@@ -59,8 +59,8 @@ func (d *disk) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// What a full disk does not take is lost, and the log says so in a line of its own when there is
-// room again.
+// Output that a full disk does not take is lost. When there is room again, the log has a line with
+// the number of lost bytes.
 func TestLogOnAFullDisk(t *testing.T) {
 	line := func(stream, text string) string {
 		return string(appendLine(nil, nil, []byte(text), stream, "F", now))

@@ -272,8 +272,8 @@ func (e *Environs) begin(p Process) *environRead {
 }
 
 // maxEnviron is the number of bytes that are read of an environment. A program has up to 6 MiB
-// of arguments and environment (execve(2)), but can then say that its environment is anywhere in
-// its memory, and of any size (prctl(2), PR_SET_MM_MAP).
+// of arguments and environment (execve(2)), but can then choose another place in its memory for its
+// environment, of any size (prctl(2), PR_SET_MM_MAP).
 const maxEnviron = 8 << 20
 
 // eachPID calls f for all visible processes in the order of their pids. It reads a few at a

@@ -150,6 +150,7 @@ func (s *supervisor) attach(c *Conn, req *Request, files []*os.File) {
 		}
 	}
 	if err != nil || a.out == nil {
+		CloseFiles([]*os.File{a.out, a.err})
 		_ = c.Send(Response{Error: "attach: one or two pipes are required"})
 		return
 	}

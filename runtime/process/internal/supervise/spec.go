@@ -30,9 +30,8 @@ const (
 )
 
 // MarkerEnv and KeyEnv are environment variables of all processes of a container. The value
-// of MarkerEnv is the container's ID. That of KeyEnv is a secret, as other users know the ID:
-// with it they could make processes that are taken for those of the container. KeyEnv
-// identifies the processes when the supervisor was killed.
+// of MarkerEnv is the container's ID. Other users can read it, and make processes with it. So the
+// value of KeyEnv is a secret, which identifies the processes when the supervisor was killed.
 const (
 	MarkerEnv = "KUBELETKIT_CONTAINER_ID"
 	KeyEnv    = "KUBELETKIT_CONTAINER_KEY"

@@ -32,7 +32,7 @@ const (
 
 // supervisor is the supervisor of a container. The goroutine of loop, which is locked to
 // its thread, owns the state. Only it forks, since a child gets its death signal when the
-// thread ends. Only it reaps children, so that it knows each child that it reaps.
+// thread ends. Only it reaps children, so that the end of none is missed.
 type supervisor struct {
 	spec    Spec
 	log     logFile
