@@ -269,7 +269,7 @@ func TestPodThatAWorkerHasReadIsNotInspectedAgain(t *testing.T) {
 
 // TestStatusReadDuringTheListCall: a worker reads a pod while the list call is
 // under way, then a container dies, and the list shows it. The worker's status
-// is younger than the beginning of the list call, yet it does not know.
+// is newer than the beginning of the list call, but does not have the exit.
 func TestStatusReadDuringTheListCall(t *testing.T) {
 	inGeneric(t, pleg.Options{}, func(r *rig) {
 		r.Set("p", ctr("a", "running"))

@@ -6,15 +6,21 @@ import "github.com/kubeletkit/kubeletkit/runtime"
 // is gone. Removals are not recorded: they change nothing of what runs. What has died comes
 // before what runs, since an instance starts after the one before it. f may be nil.
 func recordEvents(f runtime.RecordFunc, pod runtime.PodRef, events []Event, status *runtime.PodStatus, source runtime.RecordSource) {
-	if f == nil {
+	if f == nil || len(events) == 0 {
 		return
 	}
+	var nothing runtime.PodStatus
+	if status == nil {
+		status = &nothing
+	}
+	sandboxes := finderOf(status.Sandboxes, func(s *runtime.SandboxStatus) string { return s.ID })
+	containers := finderOf(status.Containers, func(c *runtime.ContainerStatus) runtime.ContainerID { return c.ID })
 	for _, died := range [...]bool{true, false} {
 		for i := range events {
 			if t := events[i].Type; died != (t == ContainerDied || t == SandboxDied) {
 				continue
 			}
-			if r, ok := recordOf(&events[i], status); ok {
+			if r, ok := recordOf(&events[i], &sandboxes, &containers); ok {
 				r.Pod, r.Stage, r.Source = pod, runtime.StageSeen, source
 				f(r)
 			}
@@ -22,8 +28,9 @@ func recordEvents(f runtime.RecordFunc, pod runtime.PodRef, events []Event, stat
 	}
 }
 
-// recordOf returns the record of an event, if it has one.
-func recordOf(e *Event, status *runtime.PodStatus) (r runtime.Record, ok bool) {
+// recordOf returns the record of an event, if it has one. The details are those of the sandboxes and
+// containers.
+func recordOf(e *Event, sandboxes *finder[runtime.SandboxStatus, string], containers *finder[runtime.ContainerStatus, runtime.ContainerID]) (r runtime.Record, ok bool) {
 	switch e.Type {
 	case SandboxStarted:
 		r.Kind = runtime.KindSandboxReady
@@ -39,24 +46,21 @@ func recordOf(e *Event, status *runtime.PodStatus) (r runtime.Record, ok bool) {
 		return r, false
 	}
 	if e.SandboxID != "" {
-		if status != nil {
-			for i := range status.Sandboxes {
-				if s := &status.Sandboxes[i]; s.ID == e.SandboxID {
-					r.Attempt = s.Attempt
-				}
-			}
+		if at := sandboxes.find(e.SandboxID); at >= 0 {
+			r.Attempt = sandboxes.list[at].Attempt
 		}
 		return r, true
 	}
 	r.Container = e.Name
-	c := status.ByID(e.ContainerID)
-	switch {
-	case c == nil:
+	at := containers.find(e.ContainerID)
+	if at < 0 {
 		if r.Kind == runtime.KindContainerExited {
 			r.Reason = runtime.ReasonGone
 		}
 		return r, true
-	case r.Kind == runtime.KindContainerUnknown && c.State != runtime.ContainerUnknown:
+	}
+	c := &containers.list[at]
+	if r.Kind == runtime.KindContainerUnknown && c.State != runtime.ContainerUnknown {
 		return r, false // it is created, and another state follows
 	}
 	r.Attempt = uint32(max(0, c.RestartCount))

@@ -67,6 +67,26 @@ func TestManyEvents(t *testing.T) {
 	assert.Less(t, time.Since(began), soon)
 }
 
+func TestManyRecords(t *testing.T) {
+	began := time.Now()
+	status := &runtime.PodStatus{}
+	for i := range many {
+		status.Containers = append(status.Containers, runtime.ContainerStatus{
+			Container: ctr(fmt.Sprint("c", i), runtime.ContainerExited), ExitCode: int32(i),
+		})
+	}
+	slices.Reverse(status.Containers)
+	n := int32(0)
+	recordEvents(func(r runtime.Record) {
+		if r.ExitCode != n {
+			t.Fatalf("exit code %d, want %d", r.ExitCode, n)
+		}
+		n++
+	}, runtime.PodRef{}, manyEvents(0, many, ContainerDied), status, runtime.SourceRelist)
+	assert.EqualValues(t, many, n)
+	assert.Less(t, time.Since(began), soon)
+}
+
 // A runtime can list other containers each time, and never report the status of the pod.
 func TestEventsOfAPodThatCannotBeInspected(t *testing.T) {
 	r := &record{}

@@ -88,8 +88,8 @@ type player struct {
 	// their pods.
 	died, mustDie map[string]bool
 	alive         map[string]types.UID
-	// views are what the reader knows of the pods: what the cache said when the
-	// reader took events of a pod.
+	// views are the statuses that the cache had when the reader took the last events of
+	// each pod.
 	views map[types.UID]string
 }
 
@@ -112,7 +112,7 @@ func (p *player) saw(uid types.UID, c *runtime.Container) {
 	}
 }
 
-// step does one thing: the low bits say what, the high bits to which pod.
+// step makes one change: the low bits choose which, the high bits choose the pod.
 func (p *player) step(ctx context.Context, b byte) {
 	uid := types.UID(fmt.Sprint("p", b>>5&3))
 	w := p.w

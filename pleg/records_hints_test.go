@@ -86,7 +86,7 @@ func TestRecordsOfHintsThatSayNothingNew(t *testing.T) {
 }
 
 // TestRecordsOfPodHintedAtDuringTheListCall: the list does not show the pod, but the
-// hint may know better.
+// hint may be newer.
 func TestRecordsOfPodHintedAtDuringTheListCall(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -157,7 +157,7 @@ func TestRecordsFindTheOwnersOfIDs(t *testing.T) {
 	assert.Equal(t, map[string]struct{}{"x": {}}, ids)
 }
 
-// TestRecordsOfHintWithAStatusOlderThanTheList: what the hint says is known, but a
+// TestRecordsOfHintWithAStatusOlderThanTheList: the state of the hint is known, but a
 // status was read while the list call was under way, so the cache may be wrong.
 func TestRecordsOfHintWithAStatusOlderThanTheList(t *testing.T) {
 	b := newBook(t)

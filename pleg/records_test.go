@@ -162,7 +162,7 @@ func TestRecordsKeepEventsOfFailedInspections(t *testing.T) {
 func TestRecordsWhileAnInspectionIsUnderWay(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		// newer says that the status was read after the second relist.
+		// newer is true if the status was read after the second relist.
 		newer bool
 		want  []string
 		again bool

@@ -48,7 +48,10 @@ type podIndex struct {
 	// may have created something. Each is 0 if there was none.
 	listed, doubted uint64
 	sandboxes       []*sandboxItem
-	containers      []*containerItem
+	// containers has nil in place of those that were dropped alone, so that the cost of dropping each
+	// container of a pod is proportional to their number. dropped is the number of these places.
+	containers []*containerItem
+	dropped    int
 }
 
 // podItems are the sandboxes and containers of a pod at one moment.
@@ -77,7 +80,9 @@ type sandboxItem struct {
 type containerItem struct {
 	pod                 types.UID
 	id, name, sandboxID string
-	since               uint64
+	// at is its place in podIndex.containers.
+	at    int
+	since uint64
 	// dead is its status since it has exited: that does not change again, unless a list shows
 	// otherwise.
 	dead *inspectedContainer
@@ -106,15 +111,17 @@ func (x *index) of(uid types.UID) (items podItems, complete bool) {
 // items returns the items, with the statuses that need not be read again after a list, or
 // without one if list is 0.
 func (p *podIndex) items(list uint64) podItems {
-	items := podItems{make([]sandboxItem, len(p.sandboxes)), make([]containerItem, len(p.containers))}
+	items := podItems{make([]sandboxItem, len(p.sandboxes)), make([]containerItem, 0, len(p.containers)-p.dropped)}
 	for i, s := range p.sandboxes {
 		items.sandboxes[i] = *s
 		if s.status != nil && s.status.State == runtime.SandboxReady && s.since != list {
 			items.sandboxes[i].status = nil
 		}
 	}
-	for i, c := range p.containers {
-		items.containers[i] = *c
+	for _, c := range p.containers {
+		if c != nil {
+			items.containers = append(items.containers, *c)
+		}
 	}
 	return items
 }
@@ -241,28 +248,37 @@ const maxID = 256
 
 // removed drops a container, or a sandbox with its containers, that was removed.
 func (x *index) removed(id string) {
-	x.dropID(id, func(c *containerItem) bool { return c.id == id || c.sandboxID == id })
+	x.dropID(id, func(c *containerItem) bool { return c.sandboxID == id })
 }
 
 // notFound drops a container, or a sandbox alone, that the runtime does not find.
 func (x *index) notFound(id string) {
-	x.dropID(id, func(c *containerItem) bool { return c.id == id })
+	x.dropID(id, func(*containerItem) bool { return false })
 }
 
-// dropID drops the sandbox with the ID, and those containers of the ID's pod that container
-// selects.
+// dropID drops the container with the ID, or the sandbox and those containers of its pod that
+// container selects.
 func (x *index) dropID(id string, container func(*containerItem) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var uid types.UID
-	if s := x.sandboxes[id]; s != nil {
-		uid = s.pod
-	} else if c := x.containers[id]; c != nil {
-		uid = c.pod
-	} else {
-		return
+	if c := x.containers[id]; c != nil {
+		x.dropContainer(c)
 	}
-	x.drop(uid, x.pods[uid], func(s *sandboxItem) bool { return s.id == id }, container)
+	if s := x.sandboxes[id]; s != nil {
+		x.drop(s.pod, x.pods[s.pod], func(s *sandboxItem) bool { return s.id == id }, container)
+	}
+}
+
+// dropContainer drops a container alone.
+func (x *index) dropContainer(c *containerItem) {
+	delete(x.containers, c.id)
+	x.weight -= c.weight
+	p := x.pods[c.pod]
+	p.containers[c.at] = nil
+	if p.dropped++; p.dropped > len(p.containers)/2 {
+		p.compact()
+	}
+	x.dropEmpty(c.pod, p)
 }
 
 // drop drops the selected items of a pod, and its entry if nothing is left.
@@ -275,15 +291,32 @@ func (x *index) drop(uid types.UID, p *podIndex, sandbox func(*sandboxItem) bool
 		}
 		return drop
 	})
-	p.containers = slices.DeleteFunc(p.containers, func(c *containerItem) bool {
-		drop := container(c)
-		if drop {
+	for i, c := range p.containers {
+		if c != nil && container(c) {
 			delete(x.containers, c.id)
 			x.weight -= c.weight
+			p.containers[i] = nil
+			p.dropped++
 		}
-		return drop
-	})
-	if len(p.sandboxes) == 0 && len(p.containers) == 0 && p.doubted <= max(p.listed, x.listed) {
+	}
+	if p.dropped > 0 {
+		p.compact()
+	}
+	x.dropEmpty(uid, p)
+}
+
+// compact removes the places of dropped containers.
+func (p *podIndex) compact() {
+	p.containers = slices.DeleteFunc(p.containers, func(c *containerItem) bool { return c == nil })
+	p.dropped = 0
+	for i, c := range p.containers {
+		c.at = i
+	}
+}
+
+// dropEmpty drops the entry of a pod if nothing is left in it.
+func (x *index) dropEmpty(uid types.UID, p *podIndex) {
+	if len(p.sandboxes) == 0 && len(p.containers) == p.dropped && p.doubted <= max(p.listed, x.listed) {
 		delete(x.pods, uid)
 	}
 }
@@ -361,7 +394,7 @@ func (x *index) sandbox(uid types.UID, id string) *sandboxItem {
 func (x *index) container(uid types.UID, id string) *containerItem {
 	p, c := x.pod(uid), x.containers[id]
 	if c == nil {
-		c = &containerItem{pod: uid, id: id}
+		c = &containerItem{pod: uid, id: id, at: len(p.containers)}
 		x.containers[id], p.containers = c, append(p.containers, c)
 	}
 	return c

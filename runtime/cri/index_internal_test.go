@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/types"
@@ -206,11 +207,41 @@ func (p *podItems) has(id string) bool {
 func (w *world) check(t *rapid.T) {
 	sandboxes, containers := 0, 0
 	for uid, p := range w.x.pods {
-		sandboxes, containers = sandboxes+len(p.sandboxes), containers+len(p.containers)
-		if len(p.sandboxes)+len(p.containers) == 0 {
+		items := p.items(0)
+		sandboxes, containers = sandboxes+len(items.sandboxes), containers+len(items.containers)
+		if len(items.sandboxes)+len(items.containers) == 0 {
 			assert.NotZero(t, p.doubted, "pod %s has nothing", uid)
+		}
+		assert.Equal(t, len(p.containers), p.dropped+len(items.containers))
+		for i, c := range p.containers {
+			assert.True(t, c == nil || c.at == i && w.x.containers[c.id] == c)
 		}
 	}
 	assert.Len(t, w.x.sandboxes, sandboxes)
 	assert.Len(t, w.x.containers, containers)
+}
+
+// The removal of all instances of a pod takes a time in proportion to their number.
+func TestDropOfManyContainers(t *testing.T) {
+	const many = 150_000
+	var x index
+	id := func(i int) string { return fmt.Sprintf("%064d", i) }
+	x.addSandbox("u", "s", true)
+	for i := range many {
+		x.addContainer("u", id(i), "c", "s")
+	}
+	began := time.Now()
+	for i := range many {
+		if i%2 == 0 {
+			x.notFound(id(i))
+		} else {
+			x.removed(id(i))
+		}
+	}
+	assert.Less(t, time.Since(began), 10*time.Second, "a quadratic cost takes minutes")
+	items, _ := x.of("u")
+	assert.Empty(t, items.containers)
+	assert.Len(t, items.sandboxes, 1)
+	x.removed("s")
+	assert.Empty(t, x.pods)
 }

@@ -109,8 +109,11 @@ func (p *planner) kill(c *v1.Container, n *runtime.ContainerStatus, reason, mess
 // runs twice: those whose container is not in the spec, those with a newer instance, and
 // those in another sandbox.
 func (p *planner) killStrays() {
+	names := map[string]bool{} // of the instances before n, of which the first of a name is the newest
 	for i := range p.Status.Containers {
 		n := &p.Status.Containers[i]
+		replaced := names[n.Name]
+		names[n.Name] = true
 		if n.State != runtime.ContainerRunning && n.State != runtime.ContainerUnknown {
 			continue
 		}
@@ -118,7 +121,7 @@ func (p *planner) killStrays() {
 		switch {
 		case c == nil:
 			p.kill(nil, n, ReasonObsolete, "Container "+n.Name+" is not in the pod's spec")
-		case p.Status.Newest(n.Name) != n:
+		case replaced:
 			p.kill(c, n, ReasonObsolete, "Container "+n.Name+" has a newer instance")
 		case n.SandboxID != p.out.SandboxID:
 			p.kill(c, n, ReasonObsolete, "Container "+n.Name+" runs in a sandbox that is not the pod's any more")

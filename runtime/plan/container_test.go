@@ -1,11 +1,15 @@
 package plan_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/plan"
 )
 
@@ -273,6 +277,27 @@ func TestStrays(t *testing.T) {
 			want:   "kill m#0 Obsolete; kill a#0 Obsolete; start a#1",
 		},
 	})
+}
+
+// The time for a pod with many instances is in proportion to their number.
+func TestManyStrays(t *testing.T) {
+	const many = 60_000
+	one, other := strings.Repeat("x", 62)+"a", strings.Repeat("x", 62)+"b"
+	pod := parsePod(t, "Always; main "+one+"; main "+other)
+	status := parseStatus(t, "sandbox 0 ready")
+	for i := range 2 * many {
+		c := runtime.ContainerStatus{Container: runtime.Container{
+			ID: runtime.ContainerID{ID: fmt.Sprint(i)}, Name: one, SandboxID: status.Sandboxes[0].ID, State: runtime.ContainerExited,
+		}}
+		if i >= many {
+			c.Name, c.State = other, runtime.ContainerRunning
+		}
+		status.Containers = append(status.Containers, c)
+	}
+	began := time.Now()
+	got := plan.Compute(plan.Input{Pod: pod, Status: status, Now: now})
+	assert.Less(t, time.Since(began), 5*time.Second, "a quadratic cost takes longer")
+	assert.Len(t, got.Kill, many-1)
 }
 
 // The texts are kubelet's, which differ for init containers.
