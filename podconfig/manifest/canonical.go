@@ -22,7 +22,7 @@ import (
 
 // parse parses a document into maps, lists and scalars, of the types that the JSON or the
 // YAML library uses. onDuplicate receives an error about duplicated fields, and parse
-// returns what it returns. If that is nil, the last value of each field counts.
+// returns its result. If that is nil, the last value of each field counts.
 func parse(doc document, onDuplicate func(error) error) (any, error) {
 	var tree any
 	var jsonErr error
@@ -66,7 +66,7 @@ func parse(doc document, onDuplicate func(error) error) (any, error) {
 	case jsonErr != nil:
 		return nil, jsonErr
 	default:
-		return nil, errors.New(clip(doc.inFile(err.Error())))
+		return nil, errors.New(short(doc.inFile(err.Error())))
 	}
 }
 
@@ -288,7 +288,7 @@ func (w *jsonWriter) object(members []jsonMember, without string) error {
 			return errLongName(m.name, len(m.name))
 		}
 		if i > 0 && m.name == members[i-1].name {
-			return fmt.Errorf("field %q is given twice, as a string and as a number or boolean; write it once", clip(m.name))
+			return fmt.Errorf("field %q is given twice, as a string and as a number or boolean; write it once", short(m.name))
 		}
 		if without != "" && m.name == without {
 			continue

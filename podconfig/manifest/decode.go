@@ -212,7 +212,7 @@ func checkWord(tree any, name string, path *field.Path, words ...string) error {
 		return field.Required(path, "want "+words[0])
 	case string:
 		if !slices.Contains(words, word) {
-			return field.NotSupported(path, clip(word), words)
+			return field.NotSupported(path, short(word), words)
 		}
 		return nil
 	default:

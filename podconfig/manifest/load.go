@@ -60,7 +60,7 @@ func (m *Item) loadPod(opts Options) error {
 func (m *Item) loadObject() error {
 	NormalizeObject(m.Object)
 	if errs := validateObject(m.Object, m.path); len(errs) > 0 {
-		return fmt.Errorf("%s is invalid: %w", clip(objects.RefOf(m.Object).String()), joinShort(errs))
+		return fmt.Errorf("%s is invalid: %w", short(objects.RefOf(m.Object).String()), joinShort(errs))
 	}
 	return nil
 }
@@ -75,5 +75,5 @@ type InvalidError struct {
 // Error returns the problems in the form that kubectl prints. It omits some if there are
 // more than 10.
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("pod %s/%s is invalid: %v", clip(e.Pod.Namespace), clip(e.Pod.Name), joinShort(e.Errs))
+	return fmt.Sprintf("pod %s/%s is invalid: %v", short(e.Pod.Namespace), short(e.Pod.Name), joinShort(e.Errs))
 }

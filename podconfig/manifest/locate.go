@@ -124,7 +124,7 @@ func leaf(t reflect.Type, value any, path *field.Path, detail string) *field.Err
 		return nil
 	}
 	if detail == "" {
-		detail = clip(err.Error())
+		detail = short(err.Error())
 		if e := (*json.UnmarshalTypeError)(nil); errors.As(err, &e) {
 			detail = "must not be " + e.Value
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubeletkit/kubeletkit/internal/clip"
 )
 
 // brief returns a value in the form in which a message shows it.
@@ -17,12 +19,12 @@ func brief(value any) any {
 	case []any:
 		return field.OmitValueType{}
 	case string:
-		return clip(v)
+		return short(v)
 	case json.Number:
 		if n, err := v.Int64(); err == nil {
 			return n
 		}
-		return clip(v.String())
+		return short(v.String())
 	default:
 		return v
 	}
@@ -34,13 +36,8 @@ const (
 	maxMessages = 10  // messages in one error
 )
 
-// clip shortens a text to maxMessage bytes.
-func clip(s string) string {
-	if len(s) <= maxMessage {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
-}
+// short shortens a text to maxMessage bytes.
+func short(s string) string { return clip.Text(s, maxMessage) }
 
 // joinShort joins errors into one error of bounded length.
 func joinShort[E error](errs []E) error {
@@ -50,7 +47,7 @@ func joinShort[E error](errs []E) error {
 			parts = append(parts, fmt.Sprintf("and %d more", len(errs)-i))
 			break
 		}
-		parts = append(parts, clip(err.Error()))
+		parts = append(parts, short(err.Error()))
 	}
 	return errors.New(strings.Join(parts, "; "))
 }

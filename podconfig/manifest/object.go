@@ -116,7 +116,7 @@ func validateConfigMap(m *v1.ConfigMap, root *field.Path) field.ErrorList {
 func validateData[V string | []byte](data map[string]V, path *field.Path) (errs field.ErrorList, size int) {
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		for _, msg := range validation.IsConfigMapKey(key) {
-			errs = append(errs, field.Invalid(path.Key(clip(key)), clip(key), msg))
+			errs = append(errs, field.Invalid(path.Key(short(key)), short(key), msg))
 		}
 		size += len(data[key])
 	}

@@ -18,8 +18,8 @@ type Options struct {
 	// annotation to the name of the source. Only with SourceFile are derived UIDs unique
 	// across nodes, and do pods get a toleration.
 	Source string
-	// Origin is the path of the file or the URL, or what else tells two manifests with
-	// the same content apart. Normalize derives UIDs from it.
+	// Origin is the path of the file or the URL, or anything else that distinguishes two
+	// manifests with the same content. Normalize derives UIDs from it.
 	Origin string
 
 	// Kinds are the kinds that Decode accepts, alone and in lists: [PodKind],

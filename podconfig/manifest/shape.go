@@ -28,7 +28,7 @@ func errTooMany() error { return fmt.Errorf("its lists have more than %d element
 func errTooDeep() error { return fmt.Errorf("more than %d objects and lists are nested", maxDepth) }
 
 func errLongName(name string, size int) error {
-	return fmt.Errorf("the name of a field has %d bytes, more than %d: %s", size, maxName, clip(name))
+	return fmt.Errorf("the name of a field has %d bytes, more than %d: %s", size, maxName, short(name))
 }
 
 // checkJSON checks the shape of a document. It returns nil if the document is no JSON.

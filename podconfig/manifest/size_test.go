@@ -41,3 +41,20 @@ func TestManyReferencesToVolumes(t *testing.T) {
 	}
 	assert.Less(t, last, 3*first, "with a search for the volume it takes many times as long")
 }
+
+// The claims of a pod are not looked through for each of its containers.
+func TestManyClaims(t *testing.T) {
+	var claims, containers []string
+	for i := range 100_000 {
+		claims = append(claims, fmt.Sprintf(`{"name": "r%d"}`, i))
+	}
+	for i := range 15_000 {
+		containers = append(containers, fmt.Sprintf(`{"name": "c%d", "image": "i"}`, i))
+	}
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [%s], "resourceClaims": [%s]}}`,
+		strings.Join(containers, ","), strings.Join(claims, ","))
+	began := time.Now()
+	_, err := manifest.Load([]byte(text), manifest.Options{NodeName: "n", Allow: manifest.AllowedRefs{All: true}})
+	require.NoError(t, err)
+	assert.Less(t, time.Since(began), 60*time.Second, "the product of both takes minutes")
+}

@@ -31,7 +31,10 @@ func Validate(pod *v1.Pod, opts Options) field.ErrorList {
 
 func validate(pod *v1.Pod, root *field.Path, opts Options) field.ErrorList {
 	meta, spec := root.Child("metadata"), root.Child("spec")
-	c := &checker{pod: pod, spec: &pod.Spec}
+	c := &checker{pod: pod, spec: &pod.Spec, claims: map[string]bool{}}
+	for i := range pod.Spec.ResourceClaims {
+		c.claims[pod.Spec.ResourceClaims[i].Name] = true
+	}
 	c.errs = apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, meta)
 	c.metadata(meta)
 	c.podSpec(spec)
@@ -48,7 +51,9 @@ type checker struct {
 	spec *v1.PodSpec
 	// volumes are the valid volumes of the pod, by name.
 	volumes map[string]*v1.Volume
-	errs    field.ErrorList
+	// claims are the names of the pod's resource claims.
+	claims map[string]bool
+	errs   field.ErrorList
 }
 
 func (c *checker) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }

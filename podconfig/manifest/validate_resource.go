@@ -19,14 +19,10 @@ import (
 // resources checks the resources of a container.
 func (c *checker) resources(path *field.Path, r *v1.ResourceRequirements) {
 	c.requirements(path, r, containerResource)
-	claims := map[string]bool{}
-	for _, claim := range c.spec.ResourceClaims {
-		claims[claim.Name] = true
-	}
 	for i, claim := range r.Claims {
 		if claim.Name == "" {
 			c.required(path.Child("claims").Index(i), "")
-		} else if !claims[claim.Name] {
+		} else if !c.claims[claim.Name] {
 			c.add(field.NotFound(path.Child("claims").Index(i), claim.Name))
 		}
 	}
