@@ -248,7 +248,7 @@ func TestConflictBetweenFiles(t *testing.T) {
 	r.expectProblem("a.yaml: <nil>")
 }
 
-// The history of a pod says that its manifest is not valid, or that another file has it.
+// The history of a pod has a record if its manifest is not valid, or if another file has the pod.
 func TestRejectedPodsAreRecorded(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), manifestOf("x", "1"))

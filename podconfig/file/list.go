@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -43,6 +45,11 @@ func (s *state) list() (map[string]os.FileInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manifest directory cannot be read, its last valid content stays: %w", err)
 	}
+	// A program may write files under ever new names.
+	maps.DeleteFunc(s.ignored, func(name string, _ bool) bool {
+		_, there := slices.BinarySearchFunc(entries, name, func(e os.DirEntry, name string) int { return strings.Compare(e.Name(), name) })
+		return !there
+	})
 	for _, e := range entries {
 		if !isManifest(e.Name()) {
 			s.logIgnored(e.Name())

@@ -186,6 +186,14 @@ func TestIgnoredFilesAreLoggedOnce(t *testing.T) {
 	assert.NotContains(t, strings.Join(scan(), "\n"), "to a file that does not exist")
 	require.NoError(t, os.Remove(filepath.Join(dir, "target")))
 	assert.Contains(t, strings.Join(scan(), "\n"), "to a file that does not exist")
+	for i := range 3 { // a program that writes under another name first
+		written := filepath.Join(dir, fmt.Sprint("a.yaml.", i))
+		write(t, written, "")
+		assert.Len(t, scan(), 1)
+		require.NoError(t, os.Remove(written))
+	}
+	scan()
+	assert.Len(t, s.ignored, 2, "those that are there")
 }
 
 // TestRestoredPodsOfBrokenFile: any restored pod that no other file has may be from a
