@@ -90,7 +90,15 @@ func TestLastGoodPodsStay(t *testing.T) {
 			return resp, err
 		}, "manifest is larger than 10 MiB"},
 		"less safe": {func(r *http.Request) (*http.Response, error) { return reply(302, "", "Location", "http://host/pods") }, "redirects from https to http"},
-		"a circle":  {func(r *http.Request) (*http.Response, error) { return reply(302, "", "Location", "/pods") }, "stopped after 10 redirects"},
+		"a long status": {func(*http.Request) (*http.Response, error) {
+			resp, err := reply(500, "")
+			resp.Status = "500 " + strings.Repeat("no ", 1<<18)
+			return resp, err
+		}, "the server answered 500 no no"},
+		"a long redirect": {func(r *http.Request) (*http.Response, error) {
+			return reply(302, "", "Location", "http://host/pods/"+strings.Repeat("x", 1<<20))
+		}, "/pods/xxx"},
+		"a circle": {func(r *http.Request) (*http.Response, error) { return reply(302, "", "Location", "/pods") }, "stopped after 10 redirects"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -109,6 +117,7 @@ func TestLastGoodPodsStay(t *testing.T) {
 				assert.Contains(t, problems[0], tc.err)
 				assert.Contains(t, problems[0], "/pods")
 				assert.NotContains(t, problems[0], "secret")
+				assert.Less(t, len(problems[0]), 10_000)
 
 				s.serves(manifestOf("a", "1"))
 				_, problems = r.after(30 * time.Second)
@@ -390,7 +399,7 @@ func TestNodeNameIsRequired(t *testing.T) {
 	require.EqualError(t, err, "http source https://user:xxxxx@host/pods: no node name given; set podconfig.Options.NodeName")
 }
 
-// The history of a pod that the server has and that is not valid says so, once.
+// A pod of the server that is not valid has one record of that in its history.
 func TestRejectedPodsAreRecorded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &server{}

@@ -7,10 +7,12 @@ import (
 	"net/url"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/clip"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
-	v1 "k8s.io/api/core/v1"
 )
 
 // state is the state of a source: the last answer and its pods. One goroutine owns it.
@@ -53,7 +55,7 @@ type answer struct {
 func (s *state) take(a *answer, err error) (changed bool) {
 	if err != nil {
 		s.unanswered++
-		s.report(err)
+		s.report(short(err))
 		return false
 	}
 	s.unanswered = 0
@@ -63,6 +65,18 @@ func (s *state) take(a *answer, err error) (changed bool) {
 	}
 	s.report(s.err)
 	return changed
+}
+
+// maxError is the maximum length in bytes of the text of a request's error. It can have what the server
+// has sent, such as the target of a redirect, of up to 1 MiB.
+const maxError = 1000
+
+// short returns the error of a request with a text of bounded length.
+func short(err error) error {
+	if text := err.Error(); len(text) > maxError {
+		return errors.New(clip.Text(text, maxError))
+	}
+	return err
 }
 
 // parse replaces the pods by those of the body, if it has changed and is valid.
