@@ -72,6 +72,14 @@ func TestRecordsWithTheUIDAsName(t *testing.T) {
 			})
 			assert.Equal(t, []string{name}, recordsIn(t, dir, "pods"))
 		}
+		// It was written under the new name, and could not be removed under the old one.
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "pods", "sha256-x.checkpoint"), data, 0o600))
+		for range 2 {
+			life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Store, restored []*v1.Pod) {
+				assert.Equal(t, []string{"a"}, names(restored))
+			})
+			assert.Equal(t, []string{name}, recordsIn(t, dir, "pods"))
+		}
 	})
 }
 
@@ -148,7 +156,7 @@ func TestAsideIsBounded(t *testing.T) {
 	assert.Len(t, recordsIn(t, dir, "aside"), 1, "64 MiB")
 }
 
-// Who can write to the disk without the key must not decide what is in a secret.
+// A writer of the disk without the key must not choose the content of a secret.
 func TestForgedSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -42,8 +42,8 @@
 //     writes nothing.
 //   - With a key, secrets, config maps and state are encrypted at rest (AES-GCM), and records
 //     of them that were not written with the key are not used. Pods are not encrypted: values
-//     in their manifests are readable in their records, and who can write to the directory
-//     can forge a pod.
+//     in their manifests are readable in their records, and a user with write access to the
+//     directory can forge a pod.
 //
 // The directory and the records are readable only by the user of the agent (0700, 0600).
 package checkpoint

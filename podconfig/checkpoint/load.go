@@ -51,11 +51,11 @@ func (s *Store) Load(context.Context) []*v1.Pod {
 	newest := map[string]types.UID{} // by full name
 	for _, f := range found {
 		full := runtime.RefOf(f.pod).FullName()
-		if older, ok := newest[full]; ok { // the agent ended before it was removed
+		if older, ok := newest[full]; ok && older != f.pod.UID { // the agent ended before it was removed
 			s.forget(older)
 		}
 		newest[full] = f.pod.UID
-		s.kept[f.pod.UID] = f.pod
+		s.keep(f.pod)
 	}
 	if err != nil {
 		s.log.Error(err, "Checkpoints of pods cannot be read; pods come back when their sources deliver them", "path", s.pods.path)
@@ -82,7 +82,7 @@ func (s *Store) Load(context.Context) []*v1.Pod {
 		s.log.Error(err, "Checkpoints of secrets and config maps cannot be read", "path", s.objects.path)
 	}
 	s.dropObjects()
-	for ref := range s.references() {
+	for ref := range s.references {
 		if s.held[ref] == nil {
 			s.stale[ref] = struct{}{} // Run looks for it
 			s.wake()

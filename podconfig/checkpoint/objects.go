@@ -107,31 +107,10 @@ func (s *Store) keepObject(ref objects.Ref, object metav1.Object) {
 	case object == nil && was != nil:
 		delete(s.held, ref)
 		s.set(fileOf(ref), nil)
-	case object != nil && was != object && s.wanted(ref):
+	case object != nil && was != object && s.references[ref] > 0:
 		s.held[ref] = object
 		s.set(fileOf(ref), recordOf(object))
 	}
-}
-
-// wanted reports whether a kept pod refers to the object. mu is held.
-func (s *Store) wanted(ref objects.Ref) bool {
-	for _, pod := range s.kept {
-		if pod.Namespace == ref.Namespace && slices.Contains(objects.References(pod), ref) {
-			return true
-		}
-	}
-	return false
-}
-
-// references returns the objects that kept pods refer to. mu is held.
-func (s *Store) references() map[objects.Ref]struct{} {
-	refs := map[objects.Ref]struct{}{}
-	for _, pod := range s.kept {
-		for _, ref := range objects.References(pod) {
-			refs[ref] = struct{}{}
-		}
-	}
-	return refs
 }
 
 // refresh makes Run look up the objects that kept pods refer to: those of refs, or all
@@ -140,7 +119,7 @@ func (s *Store) refresh(refs []objects.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(refs) == 0 {
-		refs = slices.Collect(maps.Keys(s.references()))
+		refs = slices.Collect(maps.Keys(s.references))
 	}
 	for _, ref := range refs {
 		s.stale[ref] = struct{}{}
@@ -154,10 +133,9 @@ func (s *Store) renew(ctx context.Context) {
 	s.mu.Lock()
 	source := s.source
 	var refs []objects.Ref
-	if source != nil && len(s.stale) > 0 {
-		wanted := s.references()
+	if source != nil {
 		for ref := range s.stale {
-			if _, is := wanted[ref]; is {
+			if s.references[ref] > 0 {
 				refs = append(refs, ref)
 			}
 		}
@@ -191,12 +169,8 @@ func (s *Store) renew(ctx context.Context) {
 // dropObjects drops the records of objects that no kept pod refers to. mu is held.
 func (s *Store) dropObjects() {
 	s.unreferenced = false
-	if len(s.held) == 0 {
-		return
-	}
-	wanted := s.references()
 	for ref := range s.held {
-		if _, is := wanted[ref]; !is {
+		if s.references[ref] == 0 {
 			delete(s.held, ref)
 			s.set(fileOf(ref), nil)
 		}

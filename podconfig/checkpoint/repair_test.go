@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,9 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
 // recordsIn returns the names of the files of one kind.
@@ -119,5 +122,56 @@ func TestPodsAreWrittenWhileLookupsHang(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			assert.Len(t, recordsIn(t, dir, "pods"), 6)
 		})
+	})
+}
+
+// While an agent with many pods starts, each of their secrets is looked up for the first time. The cost of
+// such a lookup does not depend on the number of pods.
+func TestCostOfALookup(t *testing.T) {
+	s, err := checkpoint.New(t.TempDir(), checkpoint.Options{})
+	require.NoError(t, err)
+	var all []metav1.Object
+	for i := range 1000 {
+		all = append(all, secret(fmt.Sprint("s", i), "1"))
+		s.Keep(makePod(fmt.Sprint("p", i), withSecret(fmt.Sprint("s", i))))
+	}
+	store := objects.New()
+	store.Set(all...)
+	src, next := s.Objects(store), 0
+	assert.Less(t, testing.AllocsPerRun(100, func() {
+		_, err := src.Secret(t.Context(), "default", fmt.Sprint("s", next))
+		require.NoError(t, err)
+		next++
+	}), 100.0)
+}
+
+// A record of an object stays as long as one of the kept pods refers to the object.
+func TestReferencesOfSeveralPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		s, err := checkpoint.New(dir, checkpoint.Options{})
+		require.NoError(t, err)
+		store := objects.New()
+		store.Set(secret("one", "1"), secret("other", "1"))
+		s.Objects(store)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		count := func() int {
+			synctest.Wait()
+			return len(recordsIn(t, dir, "objects"))
+		}
+		s.Keep(makePod("a", withSecret("one")))
+		s.Keep(makePod("b", withSecret("one")))
+		assert.Equal(t, 1, count())
+		s.Keep(makePod("a", withSecret("other")))
+		assert.Equal(t, 2, count())
+		s.Keep(makePod("a", withSecret("other"), func(pod *v1.Pod) { pod.Labels = map[string]string{"new": "yes"} }))
+		s.Drop("uid-b")
+		assert.Equal(t, 1, count())
+		s.Keep(makePod("a"))
+		assert.Zero(t, count(), "a pod that does not refer to it any more")
+		cancel()
+		require.NoError(t, <-done)
 	})
 }

@@ -28,12 +28,12 @@ var retries = backoff.Exponential{Min: time.Second, Max: time.Minute}
 type Options struct {
 	// Logger. The zero value discards.
 	Logger logr.Logger
-	// Key encrypts secrets, config maps and the state of components. It has 16, 24 or 32 bytes, for AES-128, -192
-	// or -256. Without it, only the file mode protects them. Records that were written
-	// with another key are not used and stay where they are. Records that are not encrypted
-	// are not used and removed: they may be forged, and those that this store has written
-	// before it had a key can be read. Pods are not encrypted; the key does not keep from
-	// forging theirs.
+	// Key encrypts secrets, config maps and the state of components. It has 16, 24 or 32
+	// bytes, for AES-128, -192 or -256. Without it, only the file mode protects them. Records
+	// that were written with another key are not used and stay where they are. Records that
+	// are not encrypted are removed and not used: they may be forged, and the records from the
+	// time without a key can be read. Pods are not encrypted, so records of pods can be forged
+	// even if there is a key.
 	Key []byte
 }
 
@@ -53,6 +53,8 @@ type Store struct {
 	mu sync.Mutex
 	// kept are the pods that should have a record, by UID.
 	kept map[types.UID]*v1.Pod
+	// references has how many kept pods refer to each object.
+	references map[objects.Ref]int
 	// ends are the pods whose end is to be reported, by UID.
 	ends map[types.UID]runtime.PodRef
 	// pending is the newest content of each file that is to be written: a pod, an
@@ -97,21 +99,22 @@ func New(dir string, opts Options) (*Store, error) {
 	}
 	aside := filepath.Join(dir, "aside")
 	return &Store{
-		log:     opts.Logger,
-		key:     key,
-		dir:     dir,
-		pods:    folder{path: filepath.Join(dir, "pods"), aside: aside},
-		objects: folder{path: filepath.Join(dir, "objects"), aside: aside},
-		endings: folder{path: filepath.Join(dir, "ends"), aside: aside},
-		states:  folder{path: filepath.Join(dir, "state"), aside: aside},
-		dirty:   make(chan struct{}, 1),
-		kept:    map[types.UID]*v1.Pod{},
-		ends:    map[types.UID]runtime.PodRef{},
-		pending: map[file]any{},
-		failed:  map[file]failure{},
-		onDisk:  map[file][sha256.Size]byte{},
-		held:    map[objects.Ref]metav1.Object{},
-		stale:   map[objects.Ref]struct{}{},
+		log:        opts.Logger,
+		key:        key,
+		dir:        dir,
+		pods:       folder{path: filepath.Join(dir, "pods"), aside: aside},
+		objects:    folder{path: filepath.Join(dir, "objects"), aside: aside},
+		endings:    folder{path: filepath.Join(dir, "ends"), aside: aside},
+		states:     folder{path: filepath.Join(dir, "state"), aside: aside},
+		dirty:      make(chan struct{}, 1),
+		kept:       map[types.UID]*v1.Pod{},
+		references: map[objects.Ref]int{},
+		ends:       map[types.UID]runtime.PodRef{},
+		pending:    map[file]any{},
+		failed:     map[file]failure{},
+		onDisk:     map[file][sha256.Size]byte{},
+		held:       map[objects.Ref]metav1.Object{},
+		stale:      map[objects.Ref]struct{}{},
 	}, nil
 }
 
@@ -126,11 +129,35 @@ func (s *Store) Keep(pod *v1.Pod) {
 	if s.kept[pod.UID] == pod {
 		return
 	}
-	s.kept[pod.UID] = pod
-	for _, ref := range objects.References(pod) {
+	for _, ref := range s.keep(pod) {
 		s.stale[ref] = struct{}{}
 	}
 	s.set(fileOfPod(pod.UID), pod)
+}
+
+// keep makes the pod a kept one, in place of the pod of the same UID. It returns the objects that
+// the pod refers to. mu is held.
+func (s *Store) keep(pod *v1.Pod) []objects.Ref {
+	refs := objects.References(pod)
+	for _, ref := range refs {
+		s.references[ref]++
+	}
+	if old := s.kept[pod.UID]; old != nil {
+		s.unrefer(old)
+	}
+	s.kept[pod.UID] = pod
+	return refs
+}
+
+// unrefer takes the references of a pod away that is not kept any more. The next flush drops the
+// objects that no other pod refers to: a pod that follows may refer to them. mu is held.
+func (s *Store) unrefer(pod *v1.Pod) {
+	for _, ref := range objects.References(pod) {
+		if s.references[ref]--; s.references[ref] == 0 {
+			delete(s.references, ref)
+			s.unreferenced = true
+		}
+	}
 }
 
 // Drop removes the record of the pod, and those of objects that no other kept pod
@@ -156,12 +183,12 @@ func (s *Store) Prune(keep func(uid types.UID) bool) {
 	}
 }
 
-// forget drops the record of a pod. mu is held. The next flush finds out which of its
-// objects have no other pod. To do it here would make the removal of many pods
-// quadratic.
+// forget drops the record of a pod. mu is held.
 func (s *Store) forget(uid types.UID) {
-	delete(s.kept, uid)
-	s.unreferenced = true
+	if pod := s.kept[uid]; pod != nil {
+		s.unrefer(pod)
+		delete(s.kept, uid)
+	}
 	s.set(fileOfPod(uid), nil)
 }
 
