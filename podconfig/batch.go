@@ -65,7 +65,7 @@ func (m *merger) received() {
 	for _, v := range change.versions {
 		s := m.claims.state(v.pod.UID) // it may have been withdrawn since the batch was planned
 		if change.op == Remove {
-			s.delivered, s.withdrawn = nil, nil
+			s.delivered = nil
 		} else {
 			s.delivered = v
 		}

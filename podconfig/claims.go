@@ -67,8 +67,8 @@ func (c *claims) offer(o *offer, pod *v1.Pod) {
 
 // withdraw ends the offer.
 func (c *claims) withdraw(o *offer) {
-	if s := o.claim.granted; s != nil && o.pod.DeletionTimestamp != nil {
-		s.withdrawn = o.current()
+	if o.claim.granted != nil && o.pod.DeletionTimestamp != nil {
+		o.withdrawn = o.current()
 	}
 	c.release(o)
 	o.pod, o.version = nil, nil
@@ -131,7 +131,9 @@ func (c *claims) grant(o *offer) bool {
 		return false
 	}
 	state := c.state(uid)
-	state.withdrawn = nil
+	if d := state.delivered; d != nil {
+		d.offer.withdrawn = nil
+	}
 	o.claim.granted, state.desired, c.byName[o.name] = state, o, o
 	c.changed = append(c.changed, state)
 	return true

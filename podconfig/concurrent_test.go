@@ -16,7 +16,7 @@ import (
 )
 
 // A source delivers ever new pods while the reader is stuck in the middle of a batch. The
-// memory is bounded by what is desired and what the reader knows.
+// memory is bounded by the desired pods and those that the reader has received.
 func TestSlowReaderCostsNoMemory(t *testing.T) {
 	t.Parallel()
 	m, err := New(Options{Sources: []Source{NewStatic("a"), NewStatic("b")}})

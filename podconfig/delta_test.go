@@ -207,6 +207,30 @@ func TestTheGracePeriodOfARemovedPod(t *testing.T) {
 	}
 }
 
+// The same is so if the reader receives the pod only after its removal, because a batch has begun.
+func TestTheGracePeriodOfAPodThatIsRemovedInABatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &driven{"broker", make(chan func(podconfig.Sink) error)}
+		r := newRigWith(t, podconfig.Options{Sources: []podconfig.Source{s}})
+		s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}) })
+		r.read()
+		s.do(func(sink podconfig.Sink) { remove(sink, "1"); update(sink, testPod("2", "b")) })
+		require.Equal(t, podconfig.Remove, (<-r.mux.Changes()).Op)
+		now := int64(0)
+		s.do(func(sink podconfig.Sink) {
+			update(sink, testPod("2", "b", deleted, func(pod *v1.Pod) { pod.DeletionGracePeriodSeconds = &now }))
+			remove(sink, "2")
+		})
+		require.Equal(t, podconfig.Add, (<-r.mux.Changes()).Op)
+		removal := <-r.mux.Changes()
+		require.Equal(t, podconfig.Remove, removal.Op)
+		require.NotNil(t, removal.Pods[0].DeletionGracePeriodSeconds)
+		assert.Zero(t, *removal.Pods[0].DeletionGracePeriodSeconds)
+		r.stop()
+	})
+}
+
 func TestDeltasAfterRestore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestMuxAddAndRemove(t *testing.T) {
 			assert.Equal(r.t, []podconfig.SourceState{{"file", true}, {"http", false}}, r.mux.Sources())
 			assert.Empty(r.t, r.read())
 			r.set(http, testPod("2", "b"))
-			assert.False(r.t, r.mux.AllSeen(), "the reader does not know yet")
+			assert.False(r.t, r.mux.AllSeen(), "the reader has not received it yet")
 			assert.Equal(r.t, []string{"ADD http b/2"}, r.read())
 			assert.True(r.t, r.mux.AllSeen())
 		},
@@ -47,7 +47,7 @@ func TestMuxAddAndRemove(t *testing.T) {
 			assert.True(r.t, r.mux.Remove("http"))
 			assert.Equal(r.t, []podconfig.SourceState{{"file", true}}, r.mux.Sources())
 			synctest.Wait()
-			assert.False(r.t, r.mux.AllSeen(), "the reader does not know yet")
+			assert.False(r.t, r.mux.AllSeen(), "the reader has not received it yet")
 			assert.Equal(r.t, []string{"REMOVE http b/2 c/3"}, r.read())
 			assert.True(r.t, r.mux.AllSeen())
 			assert.False(r.t, r.mux.Remove("http"))

@@ -133,9 +133,6 @@ type uidState struct {
 	desired *offer
 	// delivered is the version that the reader has received, or nil.
 	delivered *version
-	// withdrawn is the version that was desired last, if its deletion was requested and nothing
-	// has been desired since: it may have a shorter grace period than the delivered one.
-	withdrawn *version
 	// op is the operation that leads from the delivered version to the desired one. It is
 	// zero until a batch is planned. Only then the two versions are compared, because
 	// most versions of a busy source are replaced before.
@@ -147,7 +144,7 @@ type uidState struct {
 // version returns the version that the reader receives with the operation.
 func (s *uidState) version() *version {
 	if s.op == Remove || s.desired == nil {
-		if w := s.withdrawn; w != nil && w.offer == s.delivered.offer && fullNameOf(w.pod) == fullNameOf(s.delivered.pod) {
+		if w := s.delivered.offer.withdrawn; w != nil && fullNameOf(w.pod) == fullNameOf(s.delivered.pod) {
 			return w
 		}
 		return s.delivered

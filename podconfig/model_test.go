@@ -44,7 +44,7 @@ func (r *replay) apply(t require.TestingT, c Change) {
 }
 
 // check compares the pods of the reader with the last snapshots of the sources: each full
-// name and each UID that a source wants is there, once, as a source wants it.
+// name and each UID that a source offers is there once, with the content that a source offers.
 func (r *replay) check(t require.TestingT, last [][]*v1.Pod) {
 	names := map[string]types.UID{}
 	for uid, p := range r.pods {
@@ -63,7 +63,7 @@ func (r *replay) check(t require.TestingT, last [][]*v1.Pod) {
 		for _, p := range pods {
 			_, named := names[p.Name]
 			_, known := r.pods[p.UID]
-			require.True(t, named || known, "source %d wants %s/%s and no pod has its name or UID", i, p.Name, p.UID)
+			require.True(t, named || known, "source %d offers %s/%s and no pod has its name or UID", i, p.Name, p.UID)
 		}
 	}
 }

@@ -161,7 +161,7 @@ func TestMuxScenarios(t *testing.T) {
 			assert.Equal(r.t, []string{"ADD file"}, r.read())
 			assert.False(r.t, r.mux.AllSeen(), "http was not seen")
 			r.set(1)
-			assert.False(r.t, r.mux.AllSeen(), "the reader does not know yet")
+			assert.False(r.t, r.mux.AllSeen(), "the reader has not received it yet")
 			assert.Equal(r.t, []string{"ADD http"}, r.read())
 			assert.True(r.t, r.mux.AllSeen())
 			r.set(1)

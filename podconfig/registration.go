@@ -60,7 +60,11 @@ type offer struct {
 	snapshot uint64
 	// restored is true until the source itself has delivered the pod.
 	restored bool
-	claim    claim
+	// withdrawn is the version with which the offer was withdrawn, if its deletion was requested
+	// and no other pod of the UID has been desired since. It may have a shorter grace period
+	// than a version that the reader has received, or receives in the batch that has begun.
+	withdrawn *version
+	claim     claim
 
 	source *registration
 	// number is the place of the offer among all that the source ever made.
@@ -214,7 +218,7 @@ func (r *registration) checkIdentity(pod *v1.Pod) error {
 	return nil
 }
 
-// duplicate is the error of a pod that wants the UID or the full name of another one.
+// duplicate returns the error of a pod whose UID or full name another pod has.
 func (r *registration) duplicate(pod *v1.Pod, holder *offer, what string) error {
 	other := runtime.RefOf(holder.pod)
 	if holder.source == r {

@@ -173,7 +173,7 @@ func TestRestoreOfWhatWasEncoded(t *testing.T) {
 		assert.Equal(t, podconfig.Restore, second[0].Op)
 		assert.Equal(t, first[0].Pods[0].Annotations, second[0].Pods[0].Annotations, "it was first seen in the life before")
 		for _, c := range second[1:] {
-			assert.Empty(t, c.Pods, "the source wants the same")
+			assert.Empty(t, c.Pods, "the source delivers the same")
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package podconfig
 
 import (
-	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -55,6 +54,10 @@ func (d Delta) appliedTo(pods []*v1.Pod) []*v1.Pod {
 			updates[pod.UID] = pod
 		}
 	}
+	removed := make(map[types.UID]bool, len(d.Remove))
+	for _, uid := range d.Remove {
+		removed[uid] = true
+	}
 	list := make([]*v1.Pod, 0, len(pods)+len(updates))
 	for _, pod := range pods {
 		switch {
@@ -62,7 +65,7 @@ func (d Delta) appliedTo(pods []*v1.Pod) []*v1.Pod {
 		case updates[pod.UID] != nil:
 			list = append(list, updates[pod.UID])
 			delete(updates, pod.UID)
-		case !slices.Contains(d.Remove, pod.UID):
+		case !removed[pod.UID]:
 			list = append(list, pod)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Watchers implements [Source].Watch for a source that knows what has changed in it. While
+// Watchers implements [Source].Watch for a source that can list its own changes. While
 // a callback runs, changes are merged, so a slow callback takes no memory beyond one entry
 // for each object. The zero value is valid. Its methods are safe for concurrent use.
 type Watchers struct {
