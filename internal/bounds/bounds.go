@@ -13,10 +13,12 @@ const (
 	MaxReferences = 1000
 )
 
-// References returns what of returns for the pod, the secrets and config maps that it refers to, and false if
-// these are more than MaxReferences. If the pod is within the limit only without its ephemeral containers, the
-// references are those without them, and all are those with them: users of an API server add ephemeral
-// containers to a pod that runs, and it goes on. Otherwise all is nil.
+// References calls of for the pod, which returns the secrets and config maps that a pod refers to.
+// within reports whether these are at most MaxReferences.
+//
+// Users of an API server add ephemeral containers to a pod that runs, and the pod goes on. So if the pod
+// is within the limit only without its ephemeral containers, refs are the references without them, and
+// all are the references with them. Otherwise all is nil.
 func References[R any](pod *v1.Pod, of func(*v1.Pod) []R) (refs, all []R, within bool) {
 	refs = of(pod)
 	if len(refs) > MaxReferences && len(pod.Spec.EphemeralContainers) > 0 {
