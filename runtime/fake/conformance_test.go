@@ -54,7 +54,7 @@ func exec(ctx context.Context, cmd []string) (runtime.ExecResult, error) {
 	}
 }
 
-// subject is the fake as the suite wants it, used through rt.
+// subject returns the fake in the form that the suite requires. The suite uses it through rt.
 func subject(t *testing.T, f *fake.Runtime, rt runtime.Runtime, dir string) *runtimetest.Subject {
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
 	f.Inject(fake.Fault{Call: "PullImage", Target: fake.Target{Image: "missing:1"}, Err: errors.New("no such image")})

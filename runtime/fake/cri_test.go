@@ -42,7 +42,7 @@ func TestImages(t *testing.T) {
 	assert.Len(t, list.Images, 2)
 }
 
-// TestTheContractOfCRI asks what a client that knows CRI would not.
+// TestTheContractOfCRI makes calls that runtime/cri does not make, and for which CRI has an answer.
 func TestTheContractOfCRI(t *testing.T) {
 	rt := fake.New(fake.Options{Images: []string{"image:1"}})
 	c, _ := rt.Clients()

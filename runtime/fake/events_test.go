@@ -155,9 +155,9 @@ func TestASlowListenerHoldsUpTheRuntime(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		_, behind := rt.Listeners()
-		assert.Equal(t, 4, behind, "the start waits, having told of itself")
+		assert.Equal(t, 4, behind, "the start has sent its event, and waits")
 		assert.Len(t, rt.Running(fake.Target{}), 1)
-		assert.Equal(t, 1, rt.Exit(fake.Target{}, 1), "what happens by itself does not wait")
+		assert.Equal(t, 1, rt.Exit(fake.Target{}, 1), "an exit does not wait")
 		stream.take(1)
 		synctest.Wait()
 		assert.Empty(t, done, "there are four again")
@@ -172,7 +172,7 @@ func TestASlowListenerHoldsUpTheRuntime(t *testing.T) {
 		require.Equal(t, codes.DeadlineExceeded, status.Code(err))
 		leave()
 		_, err = client.RemovePodSandbox(t.Context(), &criv1.RemovePodSandboxRequest{PodSandboxId: "s1"})
-		require.NoError(t, err, "who does not listen holds nobody up")
+		require.NoError(t, err, "a listener that has left delays no call")
 	})
 }
 
@@ -301,7 +301,7 @@ func TestStreamsThatEndWithoutAnError(t *testing.T) {
 	}
 }
 
-// An event that comes late tells of the time when it was due.
+// An event that is delivered late has the time of the change.
 func ExampleRuntime_InjectEvents() {
 	rt := fake.New(fake.Options{})
 	_ = rt.Seed(fake.Pods(1, 1)...)

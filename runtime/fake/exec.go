@@ -2,12 +2,12 @@ package fake
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -46,7 +46,7 @@ func (s *runtimeServer) ExecSync(ctx context.Context, req *criv1.ExecSyncRequest
 	}
 	if t := req.GetTimeout(); t > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(t)*time.Second)
+		ctx, cancel = context.WithTimeout(ctx, seconds.Duration(t))
 		defer cancel()
 	}
 	res, err := c.exec(ctx, req.GetCmd())
