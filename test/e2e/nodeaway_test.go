@@ -45,12 +45,14 @@ func (s *nodeSuite) shows(t *testing.T, namespace, name string, conditions ...Co
 	return nil
 }
 
-// showsNewest waits until the status of the container c is that of its newest instance, which runs.
+// showsNewest is met by the status of the newest instance of the container c, which runs. That is read
+// from the runtime, too: until its first sync after a reboot, a pod has the status that the API server
+// had of it before.
 func (s *nodeSuite) showsNewest(t *testing.T) Condition {
 	return func(pod *v1.Pod) error {
 		newest, shown := s.Newest(t, pod.Name, "c"), Status(pod, "c")
-		if shown.State.Running == nil || shown.ContainerID != "containerd://"+newest.Id || shown.RestartCount != int32(newest.Metadata.Attempt) {
-			return fmt.Errorf("not the status of %s, attempt %d: %+v", newest.Id, newest.Metadata.Attempt, shown)
+		if newest.State != cri.ContainerState_CONTAINER_RUNNING || shown.State.Running == nil || shown.ContainerID != "containerd://"+newest.Id || shown.RestartCount != int32(newest.Metadata.Attempt) {
+			return fmt.Errorf("not the status of %s, attempt %d, %v: %+v", newest.Id, newest.Metadata.Attempt, newest.State, shown)
 		}
 		return nil
 	}
