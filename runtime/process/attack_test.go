@@ -218,7 +218,7 @@ func TestNoProcessSurvivesAReboot(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
 	n.start()
-	assert.EqualValues(t, 255, n.status(id).GetExitCode())
+	assert.EqualValues(t, 255, n.exited(id).GetExitCode())
 	assert.True(t, alive(other.Process.Pid))
 }
 
