@@ -95,7 +95,7 @@ type sparingRemove struct{ *goneCgroups }
 
 func (s sparingRemove) Remove(uid types.UID) error { return sparing{&s.cgroups}.Remove(uid) }
 
-// A wrapper changes the removal of cgroups as the documentation of GoneCgroups says.
+// A wrapper can override the removal of cgroups in the ways that GoneCgroups documents.
 func TestWrappedCgroups(t *testing.T) {
 	for name, tt := range map[string]struct {
 		wrap func(*goneCgroups) gc.PodCgroups

@@ -2,7 +2,6 @@ package node
 
 import (
 	"encoding/json"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -12,11 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// hugeQuantity is a quantity that takes client-go minutes to decode.
-var hugeQuantity = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
 // Whatever node object an API server has, the agent makes a report of it without a panic. If it can have
 // the object, the report leads to the status that the agent has, and changes nothing of others.
@@ -35,16 +32,10 @@ func FuzzPatch(f *testing.F) {
 	}
 	now := time.Unix(1e9, 0)
 	f.Fuzz(func(t *testing.T, data []byte, adopt bool) {
-		var old v1.Node
-		if hugeQuantity.Match(data) || json.Unmarshal(data, &old) != nil {
+		old, canonical, ok := apitest.Decode[v1.Node](t, data)
+		if !ok {
 			return
 		}
-		canonical, err := json.Marshal(old)
-		if err != nil {
-			return
-		}
-		old = v1.Node{}
-		require.NoError(t, json.Unmarshal(canonical, &old))
 		desired := old.DeepCopy()
 		if adopt {
 			s.repair(desired)

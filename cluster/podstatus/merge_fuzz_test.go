@@ -2,7 +2,6 @@ package podstatus
 
 import (
 	"encoding/json"
-	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,11 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/status"
 )
-
-// hugeQuantity is a quantity that takes client-go minutes to decode.
-var hugeQuantity = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
 // generated returns one of many statuses that an agent generates.
 func generated(n uint32) v1.PodStatus {
@@ -60,16 +57,10 @@ func FuzzMerge(f *testing.F) {
 	f.Add([]byte(`{"conditions":[{"type":"Ready"},{"type":"Ready"},null,{}],"podIPs":[{},{}],"hostIPs":[null]}`), uint32(1<<31))
 	f.Add([]byte(`{"containerStatuses":[{"name":"a","allocatedResources":{"cpu":"1.5"},"state":{"running":{"startedAt":null}}}],"qosClass":"Burstable","startTime":"2026-01-01T00:00:00.5Z"}`), uint32(99))
 	f.Fuzz(func(t *testing.T, data []byte, n uint32) {
-		var known v1.PodStatus
-		if hugeQuantity.Match(data) || json.Unmarshal(data, &known) != nil {
+		known, canonical, ok := apitest.Decode[v1.PodStatus](t, data)
+		if !ok {
 			return
 		}
-		canonical, err := json.Marshal(known)
-		if err != nil {
-			return
-		}
-		known = v1.PodStatus{}
-		require.NoError(t, json.Unmarshal(canonical, &known))
 		own := generated(n)
 		to := merge(&known, &own)
 		require.False(t, goesBack(known.Phase, to.Phase))
