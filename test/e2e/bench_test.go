@@ -118,7 +118,7 @@ func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 			metrics[unit] = median(values)
 		}
 		if ours, theirs := s[who.name][unit], s[reference][unit]; who.name != reference && len(ours)*len(theirs) > 0 {
-			metrics["ratio"] = median(ours) / median(theirs)
+			metrics["ratio"] = ratio(b, ours, theirs)
 		}
 		if more != nil {
 			maps.Copy(metrics, more(who.name))
@@ -137,6 +137,20 @@ func (s samples) spread(unit string) func(name string) map[string]float64 {
 		values := s[name][unit]
 		return map[string]float64{unit + "-min": slices.Min(values), unit + "-max": slices.Max(values)}
 	}
+}
+
+// ratio returns the ratio of ours to theirs: with one value for each round, the median of the ratios in
+// the rounds, as a machine that others use changes its speed from round to round; else the ratio of the
+// medians.
+func ratio(b *testing.B, ours, theirs []float64) float64 {
+	if len(ours) != b.N || len(theirs) != b.N {
+		return median(ours) / median(theirs)
+	}
+	rounds := make([]float64, b.N)
+	for i := range rounds {
+		rounds[i] = ours[i] / theirs[i]
+	}
+	return median(rounds)
 }
 
 func median(values []float64) float64 {

@@ -108,7 +108,7 @@ func benchmarkRemoval(b *testing.B, n int) {
 	took.report(b, list, "s", bareClient, func(name string) map[string]float64 {
 		metrics := took.spread("s")(name)
 		if ours, theirs := took[name]["s-stopped"], took[bareClient]["s-stopped"]; name != bareClient && len(theirs) > 0 {
-			metrics["ratio-stopped"] = median(ours) / median(theirs)
+			metrics["ratio-stopped"] = ratio(b, ours, theirs)
 		}
 		return metrics
 	})

@@ -11,13 +11,21 @@ import (
 // configured with it.
 func (c *Cluster) CgroupRoot() string { return "/" + filepath.Base(c.Dir) + "-pods" }
 
-// removeCgroups removes what is left below CgroupRoot.
-func (c *Cluster) removeCgroups() {
+// RemoveAll removes all sandboxes with their containers, and the cgroups of their pods: pods that are
+// started after it find none of an earlier pod with the same UID.
+func (c *Cluster) RemoveAll() error {
+	err := c.Client.RemoveAll()
+	c.removeCgroups(false)
+	return err
+}
+
+// removeCgroups removes what is left below CgroupRoot, and itself if root is set.
+func (c *Cluster) removeCgroups(root bool) {
 	roots, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", "*", c.CgroupRoot()))
-	for _, root := range append(roots, filepath.Join("/sys/fs/cgroup", c.CgroupRoot())) {
+	for _, top := range append(roots, filepath.Join("/sys/fs/cgroup", c.CgroupRoot())) {
 		var dirs []string
-		_ = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-			if err == nil && e.IsDir() {
+		_ = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() && (root || path != top) {
 				dirs = append(dirs, path)
 			}
 			return nil

@@ -177,7 +177,7 @@ func (c *Cluster) close(t testing.TB) {
 		}
 	}
 	c.killTasks()
-	c.removeCgroups()
+	c.removeCgroups(true)
 	if c.cgroup != "" {
 		_ = os.Remove(c.cgroup)
 	}
