@@ -28,7 +28,7 @@ func TestManifestURL(t *testing.T) {
 	defer manifests.Close()
 	root := t.TempDir()
 	config := filepath.Join(root, "config")
-	write(t, config, header+"podLogsDir: logs\n")
+	write(t, config, header+"podLogsDir: logs\nhttpCheckFrequency: 1s\n")
 	args := []string{"--runonce", "--config", config, "--root-dir", root, "--container-runtime-endpoint", root + "/cri.sock"}
 	err := run(ctx, append(args, "--manifest-url", manifests.URL, "--manifest-url-header=x-token:secret"), nil)
 	require.NotEmpty(t, tokens)
