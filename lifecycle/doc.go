@@ -1,0 +1,41 @@
+// Package lifecycle has the steps of a pod's life that components of a node agent join.
+//
+// A component takes part in the life of each pod of the node: volumes are mounted before the sandbox
+// of the pod is made, a device manager adds devices to containers, an eviction manager refuses pods
+// while the node is short of memory. The core of the agent (podworkers, podsync, syncloop) knows the order of the
+// steps, and none of the components. Each step is an interface of one method. A component
+// implements those that it needs, and is given to the agent in kubeletkit.Options.Join.
+//
+// # Steps
+//
+// The life of a pod is Admit, then Prepare, EditSandbox, EditContainer and Running as often as the pod is
+// synced, then Ended, then Gone.
+//
+//   - [Admitter]: a new pod, before it has a worker, and a pod that is to be resized. All pods are
+//     admitted one after the other.
+//   - [Preparer]: before the sandbox is made, and at each later sync of the pod.
+//   - [SandboxEditor]: when the configuration of a sandbox is made.
+//   - [ContainerEditor]: when the configuration of a container is made.
+//   - [RunningHandler]: when the IDs of containers that run are known.
+//   - [EndedHandler]: when nothing of the pod runs any more.
+//   - [GoneHandler]: when the pod is not desired, and has no worker.
+//
+// # Guarantees
+//
+// Order: components are called in the order in which they are listed, those of the agent first; at Ended and
+// Gone in the reverse order. The steps of one pod never overlap, except that Gone of an earlier pod may
+// come late. Steps of different pods run concurrently, except Admit.
+//
+// Restarts: the agent may be restarted at any time. Steps are then repeated, and earlier steps may be missing: the
+// next agent calls Admit and Prepare again for pods that run already, Running for each container
+// that runs, Ended also for a pod of which it has seen nothing else, and Gone with the UID alone. Each
+// method is idempotent.
+//
+// Errors: the interface of each step says what an error does. An error concerns one pod only. A
+// panic is an error.
+//
+// Cost: a component is called for all pods, and returns at once for a pod that does not
+// need it. Steps that no component joins cost nothing.
+//
+// A component that runs on its own besides, such as a monitor, also implements [Runner].
+package lifecycle

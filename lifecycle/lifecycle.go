@@ -1,0 +1,173 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// Component joins the life of pods. It implements at least one of the interfaces of the steps:
+// [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [EndedHandler] and
+// [GoneHandler]. A component that wraps another one embeds its concrete type, because a value
+// in an interface hides the steps that the interface does not have.
+type Component interface {
+	// Name is the name of the component in errors and logs, such as "volumes". It does not change.
+	Name() string
+}
+
+// Runner is a component with work of its own.
+type Runner interface {
+	Component
+	// Run works until ctx ends. It is called once, when the agent runs. If it returns before that, the agent stops
+	// with its error.
+	Run(ctx context.Context) error
+}
+
+// Admitter decides whether a pod may run on the node.
+type Admitter interface {
+	Component
+	// Admit is called when a pod is added, also for a pod that an earlier agent has started, and when
+	// a pod has requested other resources. It is called from one goroutine, and must not block:
+	// no other pod is handled meanwhile.
+	//
+	// An error that wraps a [*runtime.TerminalError] refuses the pod with that reason and message, see [Refuse]; any
+	// other error refuses it with the reason UnexpectedAdmissionError, as in kubelet. A refused pod becomes
+	// Failed and is not admitted again until its source removes and adds it. A refused resize is
+	// deferred: the pod continues with the resources that it holds, and Admit is called again at each
+	// housekeeping.
+	//
+	// The response says what the pod costs others. It takes effect only if all components admit the pod.
+	Admit(req AdmitRequest) (AdmitResponse, error)
+}
+
+// AdmitRequest is the input of an [Admitter]. All of it is shared and read-only.
+type AdmitRequest struct {
+	// Pod is the pod that is to run.
+	Pod *v1.Pod
+	// Held is the pod with the resources that it holds, if it runs and is to be resized (KEP-1287). It is
+	// nil if the pod was added.
+	Held *v1.Pod
+	// Active are the pods that hold resources of the node, without Pod.
+	Active []*v1.Pod
+	// Host is the machine. It may be nil.
+	Host *runtime.Host
+}
+
+// AdmitResponse is the output of an [Admitter]. The zero value costs others nothing.
+type AdmitResponse struct {
+	// Evict are pods of AdmitRequest.Active that end so that the pod can run. The agent does not wait
+	// for their ends.
+	Evict []Eviction
+}
+
+// Eviction is the end of a pod by the node. The pod becomes Failed.
+type Eviction struct {
+	Pod *v1.Pod
+	// Reason is one word in CamelCase, and Message is for people. They are those of the status of the pod.
+	Reason, Message string
+	// GracePeriod is in seconds; nil means that of the pod.
+	GracePeriod *int64
+}
+
+// Refuse returns the error of an [Admitter] that refuses a pod. The reason is one word in CamelCase, the
+// message is for people.
+func Refuse(reason, message string) error {
+	return &runtime.TerminalError{Reason: reason, Message: message}
+}
+
+// Preparer makes ready what a pod needs before its sandbox is made.
+type Preparer interface {
+	Component
+	// Prepare is called in each sync of the pod, before the runtime is called: before the first sandbox, after
+	// each change, and after a restart of the agent. It returns soon if everything is ready.
+	// ctx ends when the pod is to end.
+	//
+	// An error keeps containers that do not run from starting, and the error is their waiting
+	// reason. Containers that run continue to run. Prepare is repeated after a back-off. An error that wraps a
+	// [*runtime.TerminalError] fails the pod for good. Components after this one are not called in this sync.
+	Prepare(ctx context.Context, req PrepareRequest) (PrepareResponse, error)
+}
+
+// PrepareRequest is the input of a [Preparer]. All of it is shared and read-only.
+type PrepareRequest struct {
+	Pod *v1.Pod
+	// Observed is the state of the pod in the runtime, as it was read before this sync.
+	Observed *runtime.PodStatus
+	// Dir is the directory of the pod on the host. It exists.
+	Dir string
+}
+
+// PrepareResponse is the output of a [Preparer]. Those of all components are merged.
+type PrepareResponse struct {
+	// Volumes are volumes that are ready, by their names in the spec.
+	Volumes map[string]runtime.Volume
+	// PullSecrets are image pull secrets.
+	PullSecrets []v1.Secret
+	// RetryAfter is the time after which Prepare has something to do even if nothing
+	// changes; 0 means never.
+	RetryAfter time.Duration
+}
+
+// SandboxEditor changes what sandboxes are made with.
+type SandboxEditor interface {
+	Component
+	// EditSandbox is called before a sandbox of the pod is made. An error keeps the sandbox from
+	// being made, and is handled like that of Prepare.
+	EditSandbox(ctx context.Context, pod *v1.Pod) (runtime.SandboxEdits, error)
+}
+
+// ContainerEditor changes what containers are made with.
+type ContainerEditor interface {
+	Component
+	// EditContainer is called before an instance of a container is created. An error keeps it from being
+	// created: it waits with the reason CreateContainerConfigError, and the call is repeated after a back-off.
+	// Containers of one pod may be created concurrently.
+	EditContainer(ctx context.Context, pod *v1.Pod, container *v1.Container) (runtime.ContainerEdits, error)
+}
+
+// RunningHandler receives the IDs of containers that run.
+type RunningHandler interface {
+	Component
+	// Running is called in the first sync that observes that a container runs which did not run in the sync before, also after a
+	// restart of the agent. A container that ends soon may be missing. An error is
+	// reported, and the call is repeated after a back-off; the container continues to run.
+	Running(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus) error
+}
+
+// EndedHandler receives the ends of pods.
+type EndedHandler interface {
+	Component
+	// Ended is called when nothing of the pod runs any more and nothing will be started, before the
+	// status of the pod becomes final. It may be the only call for a pod. It is repeated after a back-off until it
+	// returns nil. The status waits for it, and so does a pod with the same full name.
+	Ended(ctx context.Context, req EndedRequest) error
+}
+
+// EndedRequest is the input of an [EndedHandler].
+type EndedRequest struct {
+	Pod *v1.Pod
+	// Observed is the state of the pod in the runtime.
+	Observed *runtime.PodStatus
+	// Dir is the directory of the pod on the host. It may be missing.
+	Dir string
+}
+
+// GoneHandler removes what is left of pods.
+type GoneHandler interface {
+	Component
+	// Gone is called when the pod is not desired and has no worker. After a restart of the agent it is also called for pods
+	// of which only a directory is left; then only the UID of the pod is known. It is repeated with each housekeeping
+	// until it returns nil. Then the directory of the pod is removed. A pod with the same UID does not start before that.
+	Gone(ctx context.Context, req GoneRequest) error
+}
+
+// GoneRequest is the input of a [GoneHandler].
+type GoneRequest struct {
+	// Pod has the UID, and the name and namespace if they are known.
+	Pod runtime.PodRef
+	// Dir is the directory of the pod on the host. It may be missing.
+	Dir string
+}

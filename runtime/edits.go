@@ -1,0 +1,90 @@
+package runtime
+
+import v1 "k8s.io/api/core/v1"
+
+// SandboxEdits change what a sandbox is made with. The zero value changes nothing.
+type SandboxEdits struct {
+	// Annotations are added to those of the sandbox.
+	Annotations map[string]string
+	// CgroupParent replaces the cgroup parent that the runtime would choose. If empty, it does not.
+	CgroupParent string
+	// Resources replace the resources of the pod that the runtime is told. If nil, they do not.
+	Resources *v1.ResourceRequirements
+}
+
+// ContainerEdits change what a container is created with. The zero value changes nothing.
+type ContainerEdits struct {
+	// Env are environment variables. A variable of the container replaces one of the same name, and may
+	// refer to one ($(NAME)).
+	Env []v1.EnvVar
+	// Annotations are added to those of the container.
+	Annotations map[string]string
+	// Mounts are added to those of the container.
+	Mounts []BindMount
+	// Devices are added to the container.
+	Devices []Device
+	// CDIDevices are qualified names of the Container Device Interface, such as "vendor.com/gpu=0" (KEP-4009).
+	CDIDevices []string
+	// CPUSet and MemorySet are lists of CPUs and memory nodes, such as "0-3,7". If empty, the container may use
+	// all.
+	CPUSet, MemorySet string
+	// Resources replace those of the spec. If nil, they do not.
+	Resources *v1.ResourceRequirements
+}
+
+// BindMount is a path of the host that a container mounts.
+type BindMount struct {
+	HostPath, ContainerPath string
+	ReadOnly                bool
+}
+
+// Device is a device of the host that a container can use.
+type Device struct {
+	HostPath, ContainerPath string
+	// Permissions are letters of "rwm": read, write, make nodes.
+	Permissions string
+}
+
+// Merge adds the edits of a later component. Single values of the later one win.
+func (e *ContainerEdits) Merge(later ContainerEdits) {
+	e.Env = append(e.Env, later.Env...)
+	e.Annotations = mergeMaps(e.Annotations, later.Annotations)
+	e.Mounts = append(e.Mounts, later.Mounts...)
+	e.Devices = append(e.Devices, later.Devices...)
+	e.CDIDevices = append(e.CDIDevices, later.CDIDevices...)
+	if later.CPUSet != "" {
+		e.CPUSet = later.CPUSet
+	}
+	if later.MemorySet != "" {
+		e.MemorySet = later.MemorySet
+	}
+	if later.Resources != nil {
+		e.Resources = later.Resources
+	}
+}
+
+// Merge adds the edits of a later component. Single values of the later one win.
+func (e *SandboxEdits) Merge(later SandboxEdits) {
+	e.Annotations = mergeMaps(e.Annotations, later.Annotations)
+	if later.CgroupParent != "" {
+		e.CgroupParent = later.CgroupParent
+	}
+	if later.Resources != nil {
+		e.Resources = later.Resources
+	}
+}
+
+// mergeMaps returns a map with the keys of both. It changes neither.
+func mergeMaps(a, b map[string]string) map[string]string {
+	if len(b) == 0 {
+		return a
+	}
+	merged := make(map[string]string, len(a)+len(b))
+	for k, v := range a {
+		merged[k] = v
+	}
+	for k, v := range b {
+		merged[k] = v
+	}
+	return merged
+}
