@@ -31,7 +31,7 @@ func TestSecurityOfPods(t *testing.T) {
 		want   map[string]string // the reasons of the refusals
 	}{
 		"default":        {func(*kubeletkit.Options) {}, map[string]string{"unsafe": "SysctlForbidden"}},
-		"allowed":        {func(o *kubeletkit.Options) { o.AllowedUnsafeSysctls = []string{"net.core.*"} }, nil},
+		"allowed":        {func(o *kubeletkit.Options) { o.Admission.AllowedUnsafeSysctls = []string{"net.core.*"} }, nil},
 		"older runtimes": {func(o *kubeletkit.Options) { o.Runtime = featureless{o.Runtime} }, map[string]string{"unsafe": "SysctlForbidden", "strict": "SupplementalGroupsPolicyNotSupported"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestSecurityOfPods(t *testing.T) {
 		})
 	}
 	_, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}, AllowedUnsafeSysctls: []string{"vm.swappiness"},
+		NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}, Admission: kubeletkit.Admission{AllowedUnsafeSysctls: []string{"vm.swappiness"}},
 	})
 	require.ErrorContains(t, err, "vm.swappiness")
 }

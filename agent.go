@@ -57,8 +57,7 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeletkit: detecting the host: %w", err)
 	}
-	opts.PodLogsDir = host.PodLogsDir
-	a := &Agent{opts: opts, log: opts.Logger}
+	a := &Agent{opts: opts, log: opts.Observe.Logger}
 	a.busy.Store(true) // an earlier agent may have left something behind
 	if err := a.compose(host, hostIPs(opts)); err != nil {
 		return nil, fmt.Errorf("kubeletkit: %w", err)
@@ -80,7 +79,7 @@ func hostFacts(opts Options) (*runtime.Host, error) {
 		facts.NodeName = opts.NodeName
 	}
 	if facts.PodLogsDir == "" {
-		facts.PodLogsDir = opts.PodLogsDir
+		facts.PodLogsDir = defaultPodLogsDir(opts.RootDir)
 	}
 	return &facts, nil
 }
@@ -138,13 +137,13 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("kubeletkit: %w", err)
 	}
 	defer unlock()
-	unlockLogs, err := lockLogs(a.opts.PodLogsDir)
+	unlockLogs, err := lockLogs(a.parts.Host.PodLogsDir)
 	if err != nil {
 		return fmt.Errorf("kubeletkit: %w", err)
 	}
 	defer unlockLogs()
 
-	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.opts.PodLogsDir)
+	a.log.Info("Agent starts", "node", a.opts.NodeName, "rootDir", a.opts.RootDir, "podLogsDir", a.parts.Host.PodLogsDir)
 	a.logParts()
 	stopHistory := a.runHistory(ctx)
 	stopCheckpoint := a.runCheckpoint(ctx)

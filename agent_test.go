@@ -54,7 +54,7 @@ func startNodeWith(t *testing.T, root string, rt *fake.Runtime, change func(*kub
 	t.Helper()
 	n := &node{runtime: rt, source: podconfigfake.NewSource("test"), root: root, done: make(chan error, 1)}
 	opts := kubeletkit.Options{
-		NodeName: "node", RootDir: root, PodLogsDir: filepath.Join(root, "logs"), Runtime: rt, Sources: []podconfig.Source{n.source},
+		NodeName: "node", RootDir: root, Runtime: rt, Sources: []podconfig.Source{n.source},
 		Host: &runtime.Host{Hostname: "host", IPs: []string{"192.0.2.1"}},
 	}
 	change(&opts)
@@ -210,7 +210,7 @@ func TestLogsDirectoryIsForOneAgent(t *testing.T) {
 		logs := t.TempDir()
 		start := func(name string) (stop context.CancelFunc, done chan error) {
 			a, err := kubeletkit.New(kubeletkit.Options{
-				NodeName: name, RootDir: t.TempDir(), PodLogsDir: logs, Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
+				NodeName: name, RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{PodLogsDir: logs},
 				Sources: []podconfig.Source{podconfigfake.NewSource("test")},
 			})
 			require.NoError(t, err)
@@ -273,8 +273,8 @@ func TestRunOnce(t *testing.T) {
 		rt, src := fake.New(fake.Options{}), podconfigfake.NewSource("test")
 		src.Set(makePod("a"), makePod("b"))
 		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: t.TempDir(), PodLogsDir: t.TempDir(), Runtime: rt, Sources: []podconfig.Source{src}, Host: &runtime.Host{},
-			Limits: syncloop.Limits{MaxPods: 1},
+			NodeName: "node", RootDir: t.TempDir(), Runtime: rt, Sources: []podconfig.Source{src}, Host: &runtime.Host{PodLogsDir: t.TempDir()},
+			Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: 1}},
 		})
 		require.NoError(t, err)
 		report, err := agent.RunOnce(t.Context())
@@ -291,7 +291,7 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	}
 	_, err = kubeletkit.New(kubeletkit.Options{
 		NodeName: "node", Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
-		Sources: []podconfig.Source{nil}, Admit: []syncloop.Admitter{nil}, Volumes: []volume.Plugin{volume.HostPath{}, nil}, Probes: []prober.Handler{nil},
+		Sources: []podconfig.Source{nil}, Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{nil}}, Plugins: kubeletkit.Plugins{Volumes: []volume.Plugin{volume.HostPath{}, nil}, Probes: []prober.Handler{nil}},
 	})
 	for _, part := range []string{"Options.Sources[0] is nil", "Options.Admit[0] is nil", "Options.Volumes[1] is nil", "Options.Probes[0] is nil"} {
 		require.ErrorContains(t, err, part)

@@ -85,7 +85,7 @@ func TestARefusedPodThatIsDeletedIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		n := startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Admit = []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "no room") })}
+			o.Admission.Admit = []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "no room") })}
 		})
 		defer n.stop(t)
 		web := makePod("web")
@@ -119,7 +119,7 @@ func TestARunningPodThatIsRefused(t *testing.T) {
 		n.stop(t)
 
 		n = startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Admit = []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "no room") })}
+			o.Admission.Admit = []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { return syncloop.Refuse("Full", "no room") })}
 		})
 		defer n.stop(t)
 		n.source.Set(web)

@@ -56,7 +56,7 @@ func runAgent(t *testing.T, test func(rt *fake.Runtime, source *podconfigfake.So
 		host := rt.Host()
 		host.NodeName, host.Hostname = "node", "node"
 		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: filepath.Join(dir, "root"), PodLogsDir: host.PodLogsDir, Host: host,
+			NodeName: "node", RootDir: filepath.Join(dir, "root"), Host: host,
 			Runtime: rt, Sources: []podconfig.Source{source},
 		})
 		require.NoError(t, err)

@@ -50,13 +50,13 @@ func (a *Agent) compose(host *runtime.Host, hostIPs func() []string) error {
 // eventHook passes events on to the options: each one to EveryEvent, and with repeats merged
 // to Event, or by default to the log.
 func (a *Agent) eventHook() runtime.EventFunc {
-	event := a.opts.Event
+	event := a.opts.Observe.Event
 	if event == nil {
 		event = func(e runtime.Event) {
 			a.log.Info("Event", "pod", e.Pod, "path", e.FieldPath, "type", e.Type, "reason", e.Reason, "message", e.Message, "count", e.Count)
 		}
 	}
-	every := a.guardEvents("Options.EveryEvent", a.opts.EveryEvent)
+	every := a.guardEvents("Options.EveryEvent", a.opts.Observe.EveryEvent)
 	merged := runtime.MergeEvents(a.guardEvents("Options.Event", event))
 	return func(e runtime.Event) {
 		every.Emit(e)
@@ -84,7 +84,7 @@ func (a *Agent) buildStores(p *Parts) (err error) {
 	if p.Checkpoint != nil {
 		p.Checkpoint = drainedCheckpoint{p.Checkpoint, &a.drain, a.desired}
 	}
-	if p.Objects = a.opts.Objects; p.Objects != nil && p.Checkpoint != nil {
+	if p.Objects = a.opts.API.Objects; p.Objects != nil && p.Checkpoint != nil {
 		p.Objects = p.Checkpoint.Objects(p.Objects)
 	}
 	p.Objects, err = choose("Objects", o.Objects, p.Objects, p)
@@ -92,7 +92,7 @@ func (a *Agent) buildStores(p *Parts) (err error) {
 }
 
 func (a *Agent) buildHistory(p *Parts) error {
-	opts := a.opts.History
+	opts := a.opts.Observe.History
 	if opts.File == "" && p.Checkpoint != nil {
 		opts.File = filepath.Join(a.opts.RootDir, "history")
 	}
@@ -130,7 +130,7 @@ func (a *Agent) buildRuntimeView(p *Parts) (err error) {
 	if p.Cache, err = choose[runtime.StatusCache]("Cache", o.Cache, runtime.NewCache(p.Runtime, runtime.CacheOptions{}), p); err != nil {
 		return err
 	}
-	opts := pleg.EventedOptions{Options: pleg.Options{Record: p.Record, Metrics: a.opts.Metrics.PLEG, Logger: a.named("pleg")}}
+	opts := pleg.EventedOptions{Options: pleg.Options{Record: p.Record, Metrics: a.opts.Observe.Metrics.PLEG, Logger: a.named("pleg")}}
 	p.PLEG, err = choose[pleg.Generator]("PLEG", o.PLEG, pleg.NewEvented(p.Runtime, p.Cache, opts), p)
 	return err
 }
@@ -144,7 +144,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 	}
 	mux, err := podconfig.New(podconfig.Options{
 		NodeName: a.opts.NodeName, Sources: a.opts.Sources, Restore: restore,
-		Event: p.Event, Record: p.Record, Metrics: a.opts.Metrics.PodConfig, Logger: a.named("config"),
+		Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.PodConfig, Logger: a.named("config"),
 	})
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 func (a *Agent) buildStatus(p *Parts) error {
 	opts := status.Options{
 		Sink: a.opts.StatusSink, MayRun: p.MayRun,
-		Metrics: a.opts.Metrics.Status, Logger: a.named("status"),
+		Metrics: a.opts.Observe.Metrics.Status, Logger: a.named("status"),
 	}
 	ends, keeps := runtime.Optional[syncloop.EndKeeper](p.Checkpoint)
 	if keeps = keeps && has[status.EndSink](a.opts.StatusSink); keeps {
@@ -187,7 +187,7 @@ func (a *Agent) buildStatus(p *Parts) error {
 func (a *Agent) buildPodSync(p *Parts) error {
 	o := a.opts.Override
 	probes, err := prober.New(p.Runtime, p.Cache, prober.Options{
-		HostIPs: p.HostIPs, Handlers: a.opts.Probes, Event: p.Event, Record: p.Record, Metrics: a.opts.Metrics.Prober, Logger: a.named("prober"),
+		HostIPs: p.HostIPs, Handlers: a.opts.Plugins.Probes, Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.Prober, Logger: a.named("prober"),
 	})
 	if err != nil {
 		return err
@@ -196,8 +196,8 @@ func (a *Agent) buildPodSync(p *Parts) error {
 		return err
 	}
 	volumes, err := volume.New(volume.Options{
-		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.Tokens, TrustBundles: a.opts.TrustBundles, PodCertificates: a.opts.PodCertificates, Claims: a.opts.Claims, NodeLabels: a.opts.NodeLabels, Allocatable: p.Host.Allocatable},
-		Plugins: a.opts.Volumes, Event: p.Event, Metrics: a.opts.Metrics.Volumes, Logger: a.named("volume"),
+		Sources: volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens, TrustBundles: a.opts.API.TrustBundles, PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims, NodeLabels: a.opts.API.NodeLabels, Allocatable: p.Host.Allocatable},
+		Plugins: a.opts.Plugins.Volumes, Event: p.Event, Metrics: a.opts.Observe.Metrics.Volumes, Logger: a.named("volume"),
 	})
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	syncer, err := podsync.New(
 		podsync.Deps{Runtime: p.Runtime, Cache: p.Cache, Status: p.Status, Volumes: p.Volumes, Prober: p.Prober},
 		podsync.Options{
-			PodsDir: p.PodsDir, Host: p.Host, HostIPs: p.HostIPs, Objects: p.Objects, PullSecrets: a.opts.PullSecrets, ServiceEnv: a.opts.ServiceEnv,
+			PodsDir: p.PodsDir, Host: p.Host, HostIPs: p.HostIPs, Objects: p.Objects, PullSecrets: a.opts.API.PullSecrets, ServiceEnv: a.opts.API.ServiceEnv,
 			Removed: func(uid types.UID) bool {
 				// The sandboxes of a pod that is deleted in the API are removed when it has finished,
 				// see removable.
@@ -234,14 +234,14 @@ func (a *Agent) buildPodSync(p *Parts) error {
 
 func (a *Agent) buildWorkers(p *Parts) error {
 	p.WorkersOptions = podworkers.Options{
-		ResyncInterval: a.opts.SyncFrequency,
+		ResyncInterval: a.opts.Sync.Frequency,
 		OnFinished: func(pod runtime.PodRef) {
 			a.loop.PodEnded()
 			if a.removable(pod.UID) { // as long as it is desired, no cleanup has it collected
 				a.parts.GC.Kick()
 			}
 		},
-		Event: p.Event, Record: p.Record, Metrics: a.opts.Metrics.PodWorkers, Logger: a.named("workers"),
+		Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.PodWorkers, Logger: a.named("workers"),
 	}
 	if h, ok := runtime.Optional[pleg.Holder](p.PLEG); ok {
 		p.WorkersOptions.OnBegin = func(pod runtime.PodRef) { h.Hold(pod.UID) }
@@ -277,12 +277,12 @@ func (a *Agent) buildWorkers(p *Parts) error {
 
 func (a *Agent) buildGC(p *Parts) error {
 	var idle func() bool
-	if a.opts.GC.MinAge == 0 && a.opts.GCPlan == nil { // else there may be more to do as time passes
+	if a.opts.GC.Containers.MinAge == 0 && a.opts.GC.ContainerPlan == nil { // else there may be more to do as time passes
 		idle = func() bool { return !a.busy.Swap(false) }
 	}
 	collector, err := gc.New(p.Runtime, p.Gone, gc.Options{
-		Policy: a.opts.GC, Plan: a.opts.GCPlan, PodPlan: a.opts.GCPodPlan, Idle: idle, LogsDir: p.Host.PodLogsDir, LogLinksDir: logLinksDir(p.Host.PodLogsDir),
-		Cgroups: a.opts.PodCgroups, Record: p.Record, Metrics: a.opts.Metrics.GC, Logger: a.named("gc"),
+		Policy: a.opts.GC.Containers, Plan: a.opts.GC.ContainerPlan, Idle: idle, LogsDir: p.Host.PodLogsDir, LogLinksDir: logLinksDir(p.Host.PodLogsDir),
+		Cgroups: a.opts.GC.Cgroups, Record: p.Record, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("gc"),
 	})
 	if err != nil {
 		return err
@@ -297,8 +297,8 @@ func (a *Agent) buildImageGC(p *Parts) (err error) {
 	var def gc.ImageGCManager
 	if images, ok := runtime.Optional[runtime.ImageService](p.Runtime); ok {
 		if def, err = gc.NewImageCollector(images, gc.ImageOptions{
-			ImagePolicy: a.opts.ImageGC, Plan: a.opts.ImageGCPlan, StateFile: filepath.Join(a.opts.RootDir, imageGCState),
-			Event: p.Event, Metrics: a.opts.Metrics.GC, Logger: a.named("imagegc"),
+			ImagePolicy: a.opts.GC.Images, Plan: a.opts.GC.ImagePlan, StateFile: filepath.Join(a.opts.RootDir, imageGCState),
+			Event: p.Event, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("imagegc"),
 		}); err != nil {
 			return err
 		}
@@ -316,7 +316,7 @@ const syncPeriod = 30 * time.Second
 
 func (a *Agent) buildLoop(p *Parts) (err error) {
 	o := a.opts.Override
-	security := syncloop.SecurityOptions{AllowedUnsafeSysctls: a.opts.AllowedUnsafeSysctls}
+	security := syncloop.SecurityOptions{AllowedUnsafeSysctls: a.opts.Admission.AllowedUnsafeSysctls}
 	if r, ok := runtime.Optional[runtime.FeatureReporter](p.Runtime); ok {
 		security.Features = r.Features
 	}
@@ -324,7 +324,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	if err != nil {
 		return err
 	}
-	admit := syncloop.Chain(append([]syncloop.Admitter{secure, a.opts.Limits}, a.opts.Admit...)...)
+	admit := syncloop.Chain(append([]syncloop.Admitter{secure, a.opts.Admission.Limits}, a.opts.Admission.Admit...)...)
 	if admit, err = choose("Admission", o.Admission, admit, p); err != nil {
 		return err
 	}
@@ -341,7 +341,7 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 		},
 		syncloop.HandlerOptions{
 			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
-			RecreateUpdated: a.opts.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Record: p.Record, Logger: a.named("handler"),
+			RecreateUpdated: a.opts.Sync.RecreateUpdated, Gone: p.GC.Kick, Event: p.Event, Record: p.Record, Logger: a.named("handler"),
 		})
 	if err != nil {
 		return err
@@ -449,8 +449,8 @@ func (a *Agent) logParts() {
 	if p.Checkpoint != nil && has[status.EndSink](a.opts.StatusSink) {
 		missing(has[syncloop.EndKeeper](p.Checkpoint), "Checkpoint", "syncloop.EndKeeper", "the end of a pod that is due when the agent stops may be lost")
 	}
-	if a.opts.PodCgroups != nil {
-		missing(has[gc.GoneCgroups](a.opts.PodCgroups), "PodCgroups", "gc.GoneCgroups", "a collection looks at the cgroups once more for each gone pod")
+	if a.opts.GC.Cgroups != nil {
+		missing(has[gc.GoneCgroups](a.opts.GC.Cgroups), "PodCgroups", "gc.GoneCgroups", "a collection looks at the cgroups once more for each gone pod")
 	}
 	if a.opts.StatusSink != nil {
 		missing(has[status.EndSink](a.opts.StatusSink), "StatusSink", "status.EndSink", "the end of pods is not delivered")

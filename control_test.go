@@ -181,7 +181,7 @@ func TestAnEventMaySyncAPodDuringADrain(t *testing.T) {
 		next.UID = "uid-next"
 		drained := make(chan error, 1)
 		n = startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Event = func(e runtime.Event) {
+			o.Observe.Event = func(e runtime.Event) {
 				if e.Reason == "WaitingForPredecessor" {
 					go func() { drained <- n.Drain(t.Context()) }()
 					synctest.Wait()

@@ -98,7 +98,7 @@ func runPod(change func(o *kubeletkit.Options)) {
 	source.Set(makePod("web"))
 	rt := fake.New(fake.Options{})
 	defer rt.Close()
-	opts := kubeletkit.Options{NodeName: "edge-7", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Event: func(runtime.Event) {}}
+	opts := kubeletkit.Options{NodeName: "edge-7", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Event: func(runtime.Event) {}}}
 	change(&opts)
 	agent, err := kubeletkit.New(opts)
 	if err != nil {
@@ -114,7 +114,7 @@ func runPod(change func(o *kubeletkit.Options)) {
 // Objects that are looked up somewhere else first.
 func ExampleOverrides_objects() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Objects = objects.New()
+		o.API.Objects = objects.New()
 		o.Override.Objects = kubeletkit.Wrap(func(s objects.Source) objects.Source { return vault{s} })
 	})
 	// Output: default/web: Running

@@ -27,13 +27,13 @@ func TestEventsOfAllPartsGoToOneHook(t *testing.T) {
 		every := map[string]int{}
 		rt := fake.New(fake.Options{})
 		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Limits = syncloop.Limits{MaxPods: 5}
-			o.Event = func(e runtime.Event) {
+			o.Admission.Limits = syncloop.Limits{MaxPods: 5}
+			o.Observe.Event = func(e runtime.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				last[e.Pod.Name+" "+e.Reason] = e
 			}
-			o.EveryEvent = func(e runtime.Event) {
+			o.Observe.EveryEvent = func(e runtime.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				assert.Zero(t, e.Count)
@@ -86,7 +86,7 @@ func TestAnUpdateUnderTheSameUID(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				rt := fake.New(fake.Options{})
-				n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.RecreateUpdated = recreate })
+				n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.Sync.RecreateUpdated = recreate })
 				defer n.stop(t)
 				web := makePod("web")
 				n.source.Set(web)
@@ -121,8 +121,8 @@ func TestAnEventHookThatPanics(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-			o.Limits = syncloop.Limits{MaxPods: 1}
-			o.Event = func(e runtime.Event) { panic(e.Reason) }
+			o.Admission.Limits = syncloop.Limits{MaxPods: 1}
+			o.Observe.Event = func(e runtime.Event) { panic(e.Reason) }
 		})
 		defer n.stop(t)
 		n.source.Set(makePod("web"), makePod("refused"))

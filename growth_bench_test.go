@@ -45,7 +45,7 @@ func startAndEnd(b *testing.B, n int) (start, end time.Duration) {
 	source := podconfigfake.NewSource("test")
 	host := rt.Host()
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: host.NodeName, RootDir: filepath.Join(dir, "root"), PodLogsDir: host.PodLogsDir, Host: host,
+		NodeName: host.NodeName, RootDir: filepath.Join(dir, "root"), Host: host,
 		Runtime: rt, Sources: []podconfig.Source{source},
 	})
 	require.NoError(b, err)

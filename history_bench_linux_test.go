@@ -68,7 +68,7 @@ func startCPU(b *testing.B, pods int, h history.History) float64 {
 	sink := &running{all: make(chan struct{})}
 	sink.left.Store(int32(pods))
 	opts := kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, StatusSink: sink,
-		Event: func(runtime.Event) {}}
+		Observe: kubeletkit.Observe{Event: func(runtime.Event) {}}}
 	opts.Override.History = kubeletkit.Replace(h)
 	agent, err := kubeletkit.New(opts)
 	require.NoError(b, err)

@@ -144,8 +144,8 @@ func TestHistoryAnswers(t *testing.T) {
 		},
 		"why does it not run": {
 			options: func(o *kubeletkit.Options) {
-				o.Limits = syncloop.Limits{MaxPods: -1}
-				o.Admit = []syncloop.Admitter{refuseAll{}}
+				o.Admission.Limits = syncloop.Limits{MaxPods: -1}
+				o.Admission.Admit = []syncloop.Admitter{refuseAll{}}
 			},
 			want: []string{"The pod is refused, Maintenance: the node is repaired"},
 		},
@@ -196,7 +196,7 @@ func TestHistoryAnswers(t *testing.T) {
 			},
 		},
 		"why was it recreated": {
-			options: func(o *kubeletkit.Options) { o.RecreateUpdated = true },
+			options: func(o *kubeletkit.Options) { o.Sync.RecreateUpdated = true },
 			then: func(t *testing.T, n *node, web *v1.Pod) {
 				web.Spec.Containers[0].Command = []string{"serve"}
 				n.source.Set(web)

@@ -22,7 +22,7 @@ import (
 func newWithLogs(t *testing.T, logs string) *kubeletkit.Agent {
 	t.Helper()
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "node", RootDir: t.TempDir(), PodLogsDir: logs, Runtime: fake.New(fake.Options{}), Host: &runtime.Host{},
+		NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{PodLogsDir: logs},
 	})
 	require.NoError(t, err)
 	return agent

@@ -2,7 +2,6 @@ package kubeletkit_test
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,8 +28,8 @@ func TestAContainerWaitsForItsSecret(t *testing.T) {
 		n := &node{runtime: fake.New(fake.Options{}), source: podconfigfake.NewSource("test"), root: root, done: make(chan error, 1)}
 		var err error
 		n.Agent, err = kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: root, PodLogsDir: filepath.Join(root, "logs"), Runtime: n.runtime,
-			Sources: []podconfig.Source{n.source}, Objects: store,
+			NodeName: "node", RootDir: root, Runtime: n.runtime,
+			Sources: []podconfig.Source{n.source}, API: kubeletkit.API{Objects: store},
 			Host: &runtime.Host{Hostname: "host", IPs: []string{"192.0.2.1"}},
 		})
 		require.NoError(t, err)

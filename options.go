@@ -25,7 +25,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// Options compose an [Agent]. Runtime and NodeName are required.
+// Options compose an [Agent]. Runtime and NodeName are required; what is left out has the default of its comment.
 type Options struct {
 	// NodeName is the name of the node. Static pods carry it as a suffix.
 	NodeName string
@@ -33,18 +33,56 @@ type Options struct {
 	// "pods". Default [DefaultRootDir]. [Agent.Run] refuses a directory that other users
 	// can write to or replace: it and its parents belong to this user or to root.
 	RootDir string
-	// PodLogsDir is where the runtime writes the output of containers. It must belong to
-	// this agent alone: directories in it that are named <namespace>_<name>_<uid> and
-	// belong to no pod of the agent are removed. Default: "logs" in RootDir, or kubelet's
-	// /var/log/pods if RootDir is kubelet's /var/lib/kubelet.
-	PodLogsDir string
 
-	// Runtime runs the pods, as runtime/cri.Dial returns it. The agent does not close it.
-	// A Runtime that is also a [runtime.EventSource], itself or through Unwrap, see
-	// [runtime.Optional], is relisted every 5 minutes; any other every second.
+	// Runtime runs the pods, as runtime/cri.Dial returns it. The agent does not close it. Its abilities, such as
+	// [runtime.EventSource], are found with [runtime.Optional]. A Runtime that is a runtime.EventSource is
+	// relisted every 5 minutes; any other every second.
 	Runtime runtime.Runtime
 	// Sources deliver the pods that are to run.
 	Sources []podconfig.Source
+	// StatusSink receives the status of each pod, and its end. nil: statuses are only kept, see
+	// [Agent.Pods].
+	StatusSink status.Sink
+	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
+	// they refer to, so that they run again after a reboot though no source can be
+	// reached. It belongs to this agent alone. nil: nothing is kept.
+	Checkpoint Checkpoint
+
+	// Host describes the machine to pods. nil: the result of [DetectHost].
+	//
+	// Its PodLogsDir is where the runtime writes the output of containers. It must belong to
+	// this agent alone: directories in it that are named <namespace>_<name>_<uid> and
+	// belong to no pod of the agent are removed. If it is empty, it is "logs" in RootDir, or kubelet's
+	// /var/log/pods if RootDir is kubelet's /var/lib/kubelet.
+	Host *runtime.Host
+	// HostIPs returns the addresses of the node as they are now, as Host.IPs has them, and none
+	// while they are unknown. It takes the place of Host.IPs. It is called for each status, sync
+	// and probe, so it must be fast, and safe for concurrent use. nil: Host.IPs, and if that is
+	// empty or Host is nil, the result of [DetectHostIPs]. A changed address is in the statuses
+	// of pods with their next sync, after Sync.Frequency at the latest; with [Agent.Sync] it is
+	// there at once.
+	HostIPs func() []string
+
+	// API has what pods refer to.
+	API API
+	// Admission has the checks of new pods.
+	Admission Admission
+	// Plugins add types of volumes and probes.
+	Plugins Plugins
+	// Sync has how pods are synced.
+	Sync Sync
+	// GC has what is removed from the runtime.
+	GC GC
+	// Observe has the receivers of what the agent does.
+	Observe Observe
+
+	// Override replaces or wraps any of the parts.
+	Override Overrides
+}
+
+// API has what an API server knows and pods refer to. The zero value is a node without one: pods that
+// refer to any of it wait.
+type API struct {
 	// Objects has the secrets and config maps that pods refer to. nil: there are none,
 	// and containers that need one wait.
 	Objects objects.Source
@@ -64,19 +102,17 @@ type Options struct {
 	// volumes. It must not block, and is safe for concurrent use. nil: the node affinity is not
 	// checked.
 	NodeLabels func() map[string]string
-	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
-	// they refer to, so that they run again after a reboot though no source can be
-	// reached. It belongs to this agent alone. nil: nothing is kept.
-	Checkpoint Checkpoint
 	// PullSecrets returns the image pull secrets of a pod. nil: those of Objects that
 	// the pod names.
 	PullSecrets func(ctx context.Context, pod *v1.Pod) ([]v1.Secret, error)
-
 	// ServiceEnv returns the environment variables of services for the containers of a pod, as
 	// a *services.Services of cluster/services does. The containers wait while it fails. nil:
 	// there are none.
 	ServiceEnv func(ctx context.Context, pod *v1.Pod) ([]v1.EnvVar, error)
+}
 
+// Admission has the checks of new pods and of resizes. The zero value limits nothing.
+type Admission struct {
 	// Limits of what the node takes on; the zero value limits nothing.
 	Limits syncloop.Limits
 	// AllowedUnsafeSysctls are the sysctls that pods may set beside the safe ones, see
@@ -85,6 +121,10 @@ type Options struct {
 	// Admit is called in order for each new pod and each resize that Limits admit. The first
 	// error refuses the pod, or defers the resize.
 	Admit []syncloop.Admitter
+}
+
+// Plugins are tried, in order, before those of the packages volume and prober.
+type Plugins struct {
 	// Volumes are plugins that are tried, in order, before those of package volume. A
 	// plugin that has the name of one of these needs a [volume.Manager] without default
 	// plugins, in Override.Volumes.
@@ -92,40 +132,45 @@ type Options struct {
 	// Probes are handlers of probes that are tried, in order, before those of package
 	// prober.
 	Probes []prober.Handler
-	// GC decides which dead containers stay. Default: the newest of each.
-	GC gc.Policy
-	// GCPlan decides what garbage collection removes, in place of [gc.Plan]. nil: gc.Plan
-	// with the policy GC.
-	GCPlan gc.PlanFunc
-	// GCPodPlan decides which dead containers of a pod garbage collection removes when one has
-	// ended, see [gc.Options].PodPlan. nil: gc.Plan if GCPlan is nil too; otherwise dead
-	// containers stay until the next collection.
-	GCPodPlan gc.PlanFunc
-	// PodCgroups removes the cgroups of pods that are gone; a *cgroup.Pods of resources/cgroup
+}
+
+// GC decides what is removed from the runtime. The zero value is kubelet's.
+type GC struct {
+	// Containers decides which dead containers stay. Default: the newest of each.
+	Containers gc.Policy
+	// ContainerPlan decides what garbage collection removes, in place of [gc.Plan]. nil: gc.Plan
+	// with the policy Containers. If it is set, dead containers of crash loops stay until the next
+	// collection.
+	ContainerPlan gc.PlanFunc
+	// Cgroups removes the cgroups of pods that are gone; a *cgroup.Pods of resources/cgroup
 	// does. The cgroups below its root must belong to this agent alone. If it is
 	// [gc.GoneCgroups], itself or through Unwrap, its method Remove is not called; see there for
 	// types that embed a *cgroup.Pods. nil: they are left alone.
-	PodCgroups gc.PodCgroups
-	// ImageGC decides when and which images are removed. Default: kubelet's, from 85 % usage
+	Cgroups gc.PodCgroups
+	// Images decides when and which images are removed. Default: kubelet's, from 85 % usage
 	// of their file system down to 80 %. It has no effect if Runtime is no
 	// [runtime.ImageService], itself or through Unwrap.
-	ImageGC gc.ImagePolicy
-	// ImageGCPlan decides which images are removed, in place of [gc.PlanImages]. nil:
-	// gc.PlanImages with the policy ImageGC.
-	ImageGCPlan gc.ImagePlanFunc
-	// SyncFrequency is the time between two syncs of a pod to which nothing happens.
+	Images gc.ImagePolicy
+	// ImagePlan decides which images are removed, in place of [gc.PlanImages]. nil:
+	// gc.PlanImages with the policy Images.
+	ImagePlan gc.ImagePlanFunc
+}
+
+// Sync has how pods are synced.
+type Sync struct {
+	// Frequency is the time between two syncs of a pod to which nothing happens.
 	// Default 1 minute, as kubelet.
-	SyncFrequency time.Duration
+	Frequency time.Duration
 	// RecreateUpdated stops a pod and starts it again when an update under its UID
 	// changes a field that does not act on running containers, such as a command. If it
 	// is false, only an event names these fields. Pods with the restart policy Never or
 	// OnFailure get the event in any case, because their containers might not start again,
 	// and so do pods of an API server, where a pod that was stopped is Failed for good.
 	RecreateUpdated bool
+}
 
-	// StatusSink receives the status of each pod. nil: statuses are only kept, see
-	// [Agent.Pods]. A sink that is also a [status.EndSink] receives the end of each pod.
-	StatusSink status.Sink
+// Observe receives what the agent does.
+type Observe struct {
 	// Event receives the events of pods: refusals, pulls, kills, probes, volumes. Those of
 	// the node have no pod. Repeats are merged, see [runtime.MergeEvents]. nil: events are
 	// logged.
@@ -140,20 +185,8 @@ type Options struct {
 	History history.Options
 	// Metrics receive what the parts do; nil fields receive nothing.
 	Metrics Metrics
-	// Host describes the machine to pods. nil: the result of [DetectHost].
-	Host *runtime.Host
-	// HostIPs returns the addresses of the node as they are now, as Host.IPs has them, and none
-	// while they are unknown. It takes the place of Host.IPs. It is called for each status, sync
-	// and probe, so it must be fast, and safe for concurrent use. nil: Host.IPs, and if that is
-	// empty or Host is nil, the result of [DetectHostIPs]. A changed address is in the statuses
-	// of pods with their next sync, after SyncFrequency at the latest; with [Agent.Sync] it is
-	// there at once.
-	HostIPs func() []string
 	// Logger of the agent; each part gets it under a name of its own.
 	Logger logr.Logger
-
-	// Override replaces or wraps any of the parts.
-	Override Overrides
 }
 
 // Metrics receive what the parts of an agent do. Nil fields receive nothing.
@@ -188,6 +221,14 @@ func logLinksDir(podLogsDir string) string {
 	return ""
 }
 
+// defaultPodLogsDir returns the directory of logs of an agent with the root directory.
+func defaultPodLogsDir(rootDir string) string {
+	if filepath.Clean(rootDir) == kubeletRootDir {
+		return kubeletPodLogsDir
+	}
+	return filepath.Join(rootDir, "logs")
+}
+
 // complete fills in the defaults and returns all that is wrong at once.
 func (o *Options) complete() error {
 	var errs []error
@@ -200,20 +241,15 @@ func (o *Options) complete() error {
 	if o.RootDir == "" {
 		o.RootDir = DefaultRootDir
 	}
-	if o.PodLogsDir == "" {
-		o.PodLogsDir = filepath.Join(o.RootDir, "logs")
-		if filepath.Clean(o.RootDir) == kubeletRootDir {
-			o.PodLogsDir = kubeletPodLogsDir
-		}
+	if !filepath.IsAbs(o.RootDir) {
+		errs = append(errs, fmt.Errorf("field Options.RootDir %q: must be an absolute path", o.RootDir))
 	}
-	for _, dir := range []struct{ name, value string }{{"RootDir", o.RootDir}, {"PodLogsDir", o.PodLogsDir}} {
-		if !filepath.IsAbs(dir.value) {
-			errs = append(errs, fmt.Errorf("field Options.%s %q: must be an absolute path", dir.name, dir.value))
-		}
+	if h := o.Host; h != nil && h.PodLogsDir != "" && !filepath.IsAbs(h.PodLogsDir) {
+		errs = append(errs, fmt.Errorf("field Options.Host.PodLogsDir %q: must be an absolute path", h.PodLogsDir))
 	}
-	errs = append(errs, noNil("Sources", o.Sources), noNil("Admit", o.Admit), noNil("Volumes", o.Volumes), noNil("Probes", o.Probes))
-	if o.SyncFrequency <= 0 {
-		o.SyncFrequency = time.Minute
+	errs = append(errs, noNil("Sources", o.Sources), noNil("Admit", o.Admission.Admit), noNil("Volumes", o.Plugins.Volumes), noNil("Probes", o.Plugins.Probes))
+	if o.Sync.Frequency <= 0 {
+		o.Sync.Frequency = time.Minute
 	}
 	return errors.Join(errs...)
 }

@@ -202,13 +202,13 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 		rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("test")
 		store := objects.New()
 		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: dir, Runtime: rt, Sources: []podconfig.Source{source}, Objects: store, Checkpoint: noCheckpoint{},
+			NodeName: "node", RootDir: dir, Runtime: rt, Sources: []podconfig.Source{source}, API: kubeletkit.API{Objects: store}, Checkpoint: noCheckpoint{},
 			Host: &runtime.Host{Hostname: "host", IPs: []string{"192.0.2.1"}},
-			Logger: funcr.New(func(prefix, args string) {
+			Observe: kubeletkit.Observe{Logger: funcr.New(func(prefix, args string) {
 				mu.Lock()
 				defer mu.Unlock()
 				logged = append(logged, args)
-			}, funcr.Options{}),
+			}, funcr.Options{})},
 			Override: kubeletkit.Overrides{
 				Objects:    kubeletkit.Wrap(func(s objects.Source) objects.Source { return wrappedObjects{s, called.add} }),
 				Checkpoint: kubeletkit.Wrap(func(c kubeletkit.Checkpoint) kubeletkit.Checkpoint { return wrappedCheckpoint{c, called.add} }),
@@ -286,14 +286,14 @@ func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 				var lacks []string
 				rt := fake.New(fake.Options{})
 				wrapped, cgroups := wrap(rt)
-				agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: wrapped, PodCgroups: cgroups, Host: &runtime.Host{},
-					Logger: funcr.New(func(_, args string) {
+				agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: wrapped, GC: kubeletkit.GC{Cgroups: cgroups}, Host: &runtime.Host{},
+					Observe: kubeletkit.Observe{Logger: funcr.New(func(_, args string) {
 						mu.Lock()
 						defer mu.Unlock()
 						if regexpLacks.MatchString(args) {
 							lacks = append(lacks, args)
 						}
-					}, funcr.Options{})})
+					}, funcr.Options{})}})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()

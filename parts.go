@@ -32,7 +32,7 @@ type Parts struct {
 	HostIPs func() []string
 	// PodsDir is the directory that has a directory for each pod.
 	PodsDir string
-	// Event merges repeats and passes events on to [Options].Event. It is not nil.
+	// Event merges repeats and passes events on to [Options].Observe.Event. It is not nil.
 	Event runtime.EventFunc
 	// NetworkReady returns an error while only pods with the host's network can start.
 	NetworkReady func() error
@@ -117,12 +117,12 @@ func Replace[T any](part T) Override[T] {
 // The optional interfaces of a part are listed with it. The agent finds them on the part
 // or, through Unwrap, on what it wraps; [Agent.Run] logs what is missing.
 type Overrides struct {
-	// Objects wraps [Options].Objects, or the checkpoint's view of it.
+	// Objects wraps [Options].API.Objects, or the checkpoint's view of it.
 	Objects Override[objects.Source]
 	// Checkpoint wraps [Options].Checkpoint. Optional interface: [syncloop.EndKeeper], without
 	// which the end of a pod that is due when the agent stops may be lost.
 	Checkpoint Override[Checkpoint]
-	// History: default a [*history.Store] with [Options].History. Optional interface:
+	// History: default a [*history.Store] with [Options].Observe.History. Optional interface:
 	// [history.Runner], without which the history ends with the agent.
 	History Override[history.History]
 	// Cache: default a [*runtime.Cache] over the runtime. Optional interface:
@@ -145,7 +145,7 @@ type Overrides struct {
 	Status Override[status.StatusManager]
 	// Prober: default a [*prober.Manager].
 	Prober Override[prober.ProbeManager]
-	// Volumes: default a [*volume.Manager] with the plugins of [Options].Volumes. Optional
+	// Volumes: default a [*volume.Manager] with the plugins of [Options].Plugins.Volumes. Optional
 	// interface: [volume.UsageReporter].
 	Volumes Override[volume.VolumeManager]
 	// PodSyncer: default a [*podsync.Syncer]. Optional interfaces: [podsync.StatusRefresher],
@@ -160,7 +160,7 @@ type Overrides struct {
 	// [runtime.ImageService]. Optional interface: [gc.ImagePreviewer], without which nothing
 	// can show what a collection would remove.
 	ImageGC Override[gc.ImageGCManager]
-	// Admission: default a chain of [syncloop.Security], [Options].Limits and [Options].Admit.
+	// Admission: default a chain of [syncloop.Security], [Options].Admission.Limits and [Options].Admission.Admit.
 	Admission Override[syncloop.Admitter]
 	// SyncHandler: default a [*syncloop.Handler]. Optional interfaces:
 	// [syncloop.Preparer], [syncloop.Observer], [syncloop.ResizeReporter] and [syncloop.Stopper].

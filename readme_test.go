@@ -45,12 +45,12 @@ func composing(ctx context.Context, log logr.Logger) error {
 	}
 	defer rt.Close()
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "edge-7",
-		RootDir:  "/var/lib/edge-agent",
-		Runtime:  rt,
-		Sources:  []podconfig.Source{file.New("/etc/manifests", file.Options{})},
-		Admit:    []syncloop.Admitter{requireLabel("team")}, // called after Limits
-		Logger:   log,
+		NodeName:  "edge-7",
+		RootDir:   "/var/lib/edge-agent",
+		Runtime:   rt,
+		Sources:   []podconfig.Source{file.New("/etc/manifests", file.Options{})},
+		Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{requireLabel("team")}},
+		Observe:   kubeletkit.Observe{Logger: log},
 		Override: kubeletkit.Overrides{
 			Prober: kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return &audited{ProbeManager: p} }),
 		},

@@ -64,7 +64,7 @@ func callsOfRemovals(t *testing.T, name string, n int, options ...testpod.Option
 		host := rt.Host()
 		host.NodeName, host.Hostname = "node", "node"
 		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: filepath.Join(dir, "root"), PodLogsDir: host.PodLogsDir, Host: host,
+			NodeName: "node", RootDir: filepath.Join(dir, "root"), Host: host,
 			Runtime: rt, Sources: []podconfig.Source{source},
 		})
 		require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestRemovalOfDeletedPods(t *testing.T) {
 		host := rt.Host()
 		host.NodeName, host.Hostname = "node", "node"
 		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: filepath.Join(dir, "root"), PodLogsDir: host.PodLogsDir, Host: host,
+			NodeName: "node", RootDir: filepath.Join(dir, "root"), Host: host,
 			Runtime: rt, Sources: []podconfig.Source{source},
 		})
 		require.NoError(t, err)

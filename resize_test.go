@@ -50,8 +50,8 @@ func TestResize(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		var recorder fake.Recorder
 		n := startAPINode(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Limits.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
-			o.EveryEvent = recorder.Event
+			o.Admission.Limits.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
+			o.Observe.EveryEvent = recorder.Event
 		})
 		defer n.stop(t)
 		pod := sized(1, "64Mi")
@@ -113,7 +113,7 @@ func TestAPendingResizeAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		limit := func(o *kubeletkit.Options) {
-			o.Limits.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
+			o.Admission.Limits.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
 		}
 		restarted := func(generation int64, memory string) *v1.Pod {
 			return testpod.With(sized(generation, memory), func(pod *v1.Pod) {

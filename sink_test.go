@@ -2,7 +2,6 @@ package kubeletkit_test
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,7 +43,7 @@ func TestSinkReceivesTheEnd(t *testing.T) {
 		sink, source, rt := statusfake.NewSink(), podconfigfake.NewSource("file"), fake.New(fake.Options{})
 		start := func(root string) (stop func()) {
 			agent, err := kubeletkit.New(kubeletkit.Options{
-				NodeName: "node", RootDir: root, PodLogsDir: filepath.Join(root, "logs"), Runtime: rt,
+				NodeName: "node", RootDir: root, Runtime: rt,
 				Sources: []podconfig.Source{source}, StatusSink: sink,
 				Host: &runtime.Host{Hostname: "host", IPs: []string{"192.0.2.1"}},
 			})

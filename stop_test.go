@@ -58,7 +58,7 @@ func TestRunLogsWhatItWaitsFor(t *testing.T) {
 		line string // of the part
 	}{
 		"status manager":    {func(o *kubeletkit.Options, d stuck) { o.StatusSink = d }, `"pod"="default/web`},
-		"prober":            {func(o *kubeletkit.Options, d stuck) { o.Probes = []prober.Handler{stuckProbe{d}} }, `"pod"="default/web`},
+		"prober":            {func(o *kubeletkit.Options, d stuck) { o.Plugins.Probes = []prober.Handler{stuckProbe{d}} }, `"pod"="default/web`},
 		"pod workers":       {func(o *kubeletkit.Options, d stuck) { o.Runtime = stuckRuntime{wrappedRuntime{o.Runtime}, d} }, `"pod"="default/web`},
 		"pod configuration": {func(o *kubeletkit.Options, d stuck) { o.Sources = append(o.Sources, d) }, `"source"="stuck"`},
 	} {
@@ -70,7 +70,7 @@ func TestRunLogsWhatItWaitsFor(t *testing.T) {
 				hold := make(stuck)
 				n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
 					tc.set(o, hold)
-					o.Logger = funcr.New(func(_, args string) {
+					o.Observe.Logger = funcr.New(func(_, args string) {
 						mu.Lock()
 						defer mu.Unlock()
 						if strings.Contains(args, "cannot stop") {

@@ -47,8 +47,8 @@ func startVolumeNode(b *testing.B) *volumeNode {
 	}
 	host := n.rt.Host()
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: host.NodeName, RootDir: n.root, PodLogsDir: host.PodLogsDir, Host: host,
-		Runtime: n.rt, Sources: []podconfig.Source{n.source}, Objects: n.store, Tokens: oneToken{},
+		NodeName: host.NodeName, RootDir: n.root, Host: host,
+		Runtime: n.rt, Sources: []podconfig.Source{n.source}, API: kubeletkit.API{Objects: n.store, Tokens: oneToken{}},
 	})
 	require.NoError(b, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(b.Context())) // b.Context ends before the cleanup

@@ -40,8 +40,8 @@ func TestFilesFollowObjectsAndLabels(t *testing.T) {
 		var mu sync.Mutex
 		var events []runtime.Event
 		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-			o.Objects = store
-			o.Event = func(e runtime.Event) {
+			o.API.Objects = store
+			o.Observe.Event = func(e runtime.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				events = append(events, e)
@@ -110,7 +110,7 @@ func TestFilesFollowDuringALongSync(t *testing.T) {
 		}
 		store := objects.New()
 		store.Set(conf("1"))
-		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.Objects = store })
+		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) { o.API.Objects = store })
 		defer n.stop(t)
 		n.runtime.Inject(fake.Fault{Call: "StartContainer", Target: fake.Target{Container: "second"}, Delay: time.Minute})
 		pod := testpod.With(makePod("web"), testpod.Namespace("default"), testpod.Containers("second"), testpod.Volumes(
@@ -156,7 +156,7 @@ func TestFilesFollowWhenTheDiskHasSpaceAgain(t *testing.T) {
 		store.Set(conf("1"))
 		var full atomic.Bool
 		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-			o.Objects, o.SyncFrequency = store, 24*time.Hour
+			o.API.Objects, o.Sync.Frequency = store, 24*time.Hour
 			o.Override.Volumes = kubeletkit.Wrap(func(m volume.VolumeManager) volume.VolumeManager { return fullDisk{m, &full} })
 		})
 		defer n.stop(t)
@@ -267,7 +267,7 @@ func TestEvictionForStorageIsImmediate(t *testing.T) {
 				var mu sync.Mutex
 				var events []runtime.Event
 				n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-					o.EveryEvent = func(e runtime.Event) {
+					o.Observe.EveryEvent = func(e runtime.Event) {
 						mu.Lock()
 						defer mu.Unlock()
 						if e.Reason == "Evicted" {

@@ -27,16 +27,16 @@ func TestConfigure(t *testing.T) {
 	require.ErrorContains(t, n.Join(nil), "Configure was not called")
 	opts := kubeletkit.Options{
 		NodeName: "other", RootDir: filepath.Join(t.TempDir(), "root"), Runtime: rt, Host: rt.Host(),
-		Limits: syncloop.Limits{MaxPods: 7, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}},
+		Admission: kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: 7, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}},
 	}
 	require.ErrorContains(t, n.Configure(&opts), `Options.NodeName is "other", and Config.NodeName is "n"`)
 	opts.NodeName = "n"
 	require.NoError(t, n.Configure(&opts))
 	require.ErrorContains(t, n.Configure(&opts), "Configure was called before")
-	assert.Zero(t, opts.Limits.MaxPods, "the node object has the limits")
-	assert.NotNil(t, opts.Claims)
-	assert.NotNil(t, opts.TrustBundles)
-	assert.NotNil(t, opts.PodCertificates)
+	assert.Zero(t, opts.Admission.Limits.MaxPods, "the node object has the limits")
+	assert.NotNil(t, opts.API.Claims)
+	assert.NotNil(t, opts.API.TrustBundles)
+	assert.NotNil(t, opts.API.PodCertificates)
 	assert.Equal(t, "7", n.local.Status.Allocatable.Pods().String())
 	assert.Equal(t, "3", n.local.Status.Allocatable.Cpu().String())
 	assert.Nil(t, n.Object())
@@ -59,7 +59,7 @@ func TestAllocatable(t *testing.T) {
 	onNode(t, func(r *rig) {
 		r.stop()
 		r.change = func(_ *Config, opts *kubeletkit.Options) {
-			opts.Limits.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
+			opts.Admission.Limits.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
 		}
 		r.start()
 		r.after(time.Minute)

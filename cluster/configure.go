@@ -72,23 +72,23 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 		return fmt.Errorf("cluster: %w", err)
 	}
 	opts.Sources = append(slices.Clone(opts.Sources), restorable{n.source, &n.early})
-	opts.Admit = append(slices.Clone(opts.Admit), admit)
-	opts.Limits.MaxPods, opts.Limits.Allocatable = 0, nil
+	opts.Admission.Admit = append(slices.Clone(opts.Admission.Admit), admit)
+	opts.Admission.Limits.MaxPods, opts.Admission.Limits.Allocatable = 0, nil
 	opts.StatusSink = bothSinks(n.sink, opts.StatusSink)
 	if opts.Checkpoint == nil {
 		n.early.setRestored(nil)
-	} else if opts.Objects != nil {
+	} else if opts.API.Objects != nil {
 		opts.Checkpoint = checkedCheckpoint{opts.Checkpoint, n.refers}
 	}
-	opts.Objects = bothObjects(n.objects, opts.Objects, &n.early)
-	opts.Tokens, opts.PodCertificates, opts.TrustBundles, opts.ServiceEnv = n.tokens, n.certificates, n.bundles, n.services.Env
-	if opts.Claims == nil {
-		opts.Claims = claims{n.clients.objects}
+	opts.API.Objects = bothObjects(n.objects, opts.API.Objects, &n.early)
+	opts.API.Tokens, opts.API.PodCertificates, opts.API.TrustBundles, opts.API.ServiceEnv = n.tokens, n.certificates, n.bundles, n.services.Env
+	if opts.API.Claims == nil {
+		opts.API.Claims = claims{n.clients.objects}
 	}
-	if opts.NodeLabels == nil {
-		opts.NodeLabels = n.labels
+	if opts.API.NodeLabels == nil {
+		opts.API.NodeLabels = n.labels
 	}
-	opts.EveryEvent = bothEvents(n.written, opts.EveryEvent)
+	opts.Observe.EveryEvent = bothEvents(n.written, opts.Observe.EveryEvent)
 	return nil
 }
 
@@ -166,14 +166,14 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 		o.Instance = opts.RootDir
 	}
 	if o.Info == nil {
-		o.Info = node.NewMachine(node.MachineOptions{StorageDir: opts.RootDir, MaxPods: opts.Limits.MaxPods})
+		o.Info = node.NewMachine(node.MachineOptions{StorageDir: opts.RootDir, MaxPods: opts.Admission.Limits.MaxPods})
 	}
-	if len(opts.Limits.Allocatable) > 0 {
+	if len(opts.Admission.Limits.Allocatable) > 0 {
 		o.Resources = slices.Clone(o.Resources)
 		if machine, ok := runtime.Optional[node.Resources](o.Info); ok && len(o.Resources) == 0 {
 			o.Resources = []node.Resources{machine} // the default
 		}
-		o.Resources = append(o.Resources, limited(opts.Limits.Allocatable.DeepCopy()))
+		o.Resources = append(o.Resources, limited(opts.Admission.Limits.Allocatable.DeepCopy()))
 	}
 	if images, ok := runtime.Optional[runtime.ImageService](opts.Runtime); ok && o.Images == nil {
 		o.Images = node.NewImageList(images, n.config.MaxImages)
@@ -226,11 +226,11 @@ func localNode(opts *kubeletkit.Options, o node.Options) *v1.Node {
 	if local.Status.Allocatable == nil {
 		local.Status.Allocatable = v1.ResourceList{}
 	}
-	for name, quantity := range opts.Limits.Allocatable {
+	for name, quantity := range opts.Admission.Limits.Allocatable {
 		local.Status.Allocatable[name] = quantity.DeepCopy()
 	}
-	if opts.Limits.MaxPods > 0 {
-		local.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(opts.Limits.MaxPods), resource.DecimalSI)
+	if opts.Admission.Limits.MaxPods > 0 {
+		local.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(opts.Admission.Limits.MaxPods), resource.DecimalSI)
 	}
 	return local
 }

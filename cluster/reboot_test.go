@@ -102,8 +102,8 @@ func TestRebootWithoutTheAPIServer(t *testing.T) {
 				source.Set(pod)
 			}
 			agent, err := kubeletkit.New(kubeletkit.Options{
-				NodeName: "node", RootDir: root, PodLogsDir: filepath.Join(root, "logs"), Runtime: rt, Host: &runtime.Host{},
-				Sources: []podconfig.Source{source}, Checkpoint: store, Objects: cache, ServiceEnv: s.Env,
+				NodeName: "node", RootDir: root, Runtime: rt, Host: &runtime.Host{PodLogsDir: filepath.Join(root, "logs")},
+				Sources: []podconfig.Source{source}, Checkpoint: store, API: kubeletkit.API{Objects: cache, ServiceEnv: s.Env},
 			})
 			require.NoError(t, err)
 			for name, run := range map[string]func(context.Context) error{"objects": cache.Run, "services": s.Run, "tokens": tok.Run, "classes": classes.Run} {

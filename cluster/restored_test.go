@@ -62,7 +62,7 @@ func TestRestoredPodsAndSecretsOfTheNode(t *testing.T) {
 			own := secret("own", "of the node")
 			own.UID = "of a manifest" // copied from a cluster
 			local.Set(secret("only-local", "of the node"), secret("both", "of the node"), own)
-			opts.Checkpoint, opts.Objects = store, local
+			opts.Checkpoint, opts.API.Objects = store, local
 		}
 		static := refers(bound("static"), "own")
 		static.UID = "static"

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -102,7 +101,7 @@ func (r *rig) start() {
 		Node: node.Options{Info: facts{}, Addresses: facts{}, HeartbeatFailed: r.closeConnections},
 	}
 	opts := kubeletkit.Options{
-		NodeName: "node", RootDir: r.root, PodLogsDir: filepath.Join(r.root, "logs"), Runtime: r.rt,
+		NodeName: "node", RootDir: r.root, Runtime: r.rt,
 		Sources: []podconfig.Source{r.static}, Host: &runtime.Host{NodeName: "node", Hostname: "host", IPs: []string{"192.0.2.1"}},
 	}
 	if r.change != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -80,7 +79,7 @@ func (m *machine) start() {
 	})
 	require.NoError(m, err)
 	m.agent, err = kubeletkit.New(kubeletkit.Options{
-		NodeName: node, RootDir: m.root, PodLogsDir: filepath.Join(m.root, "logs"), Runtime: m.rt,
+		NodeName: node, RootDir: m.root, Runtime: m.rt,
 		Sources: []podconfig.Source{src, m.static}, StatusSink: sink,
 		Host: &runtime.Host{NodeName: node, Hostname: "host", IPs: []string{"192.0.2.1"}},
 	})

@@ -47,8 +47,8 @@ func run(ctx context.Context, out io.Writer, length time.Duration) error {
 	source.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1"},
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "image:1"}}}})
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "node", RootDir: dir, PodLogsDir: dir, Host: rt.Host(), Runtime: rt, Sources: []podconfig.Source{source},
-		GC: gc.Policy{MaxPerContainer: 100}, // what is printed at the end needs the dead instances
+		NodeName: "node", RootDir: dir, Host: rt.Host(), Runtime: rt, Sources: []podconfig.Source{source},
+		GC: kubeletkit.GC{Containers: gc.Policy{MaxPerContainer: 100}},
 		Override: kubeletkit.Overrides{PLEG: func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {
 			return &Hinted{pleg.NewGeneric(rt, p.Cache, pleg.Options{RelistPeriod: 10 * time.Minute}), rt}, nil
 		}},

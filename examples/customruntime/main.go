@@ -82,7 +82,7 @@ func demo(ctx context.Context, out io.Writer) error {
 	source := podconfigfake.NewSource("demo")
 	source.Set(makePod("web", nil), makePod("untrusted", new("vm")))
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "node", RootDir: dir, PodLogsDir: dir, Host: containers.Host(),
+		NodeName: "node", RootDir: dir, Host: containers.Host(),
 		Runtime: &Router{Default: containers, ByClass: map[string]runtime.Runtime{"vm": machines}},
 		Sources: []podconfig.Source{source},
 	})

@@ -47,7 +47,7 @@ func run(ctx context.Context, out io.Writer) error {
 		fmt.Fprintf(out, "%s: %v\n", topic, err)
 	}}
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "edge-7", RootDir: dir, PodLogsDir: dir, Host: rt.Host(), Runtime: rt, Sources: []podconfig.Source{topics},
+		NodeName: "edge-7", RootDir: dir, Host: rt.Host(), Runtime: rt, Sources: []podconfig.Source{topics},
 	})
 	if err != nil {
 		return err

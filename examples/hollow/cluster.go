@@ -57,7 +57,7 @@ func (f *fleet) newAgent(name, dir string, s settings, sink *counter) (*kubeletk
 		return nil, err
 	}
 	opts := kubeletkit.Options{
-		NodeName: name, RootDir: filepath.Join(dir, name), PodLogsDir: host.PodLogsDir, Host: host, Runtime: rt, StatusSink: sink,
+		NodeName: name, RootDir: filepath.Join(dir, name), Host: host, Runtime: rt, StatusSink: sink,
 		Override: kubeletkit.Overrides{Volumes: kubeletkit.Replace[volume.VolumeManager](noVolumes{})},
 	}
 	if err := member.Configure(&opts); err != nil {

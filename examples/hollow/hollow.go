@@ -114,7 +114,7 @@ func newAgent(name, dir string, s settings, sink *counter) (*kubeletkit.Agent, e
 	}
 	source.Set(pods...)
 	return kubeletkit.New(kubeletkit.Options{
-		NodeName: name, RootDir: filepath.Join(dir, name), PodLogsDir: host.PodLogsDir, Host: host,
+		NodeName: name, RootDir: filepath.Join(dir, name), Host: host,
 		Runtime: rt, Sources: []podconfig.Source{source}, StatusSink: sink,
 	})
 }

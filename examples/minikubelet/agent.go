@@ -60,7 +60,6 @@ func runtimeOptions(s *config.Settings, metrics cri.Metrics, log logr.Logger) cr
 		PullQPS:          float64(ptr.Deref(s.RegistryPullQPS, 0)),
 		PullBurst:        int(s.RegistryBurst),
 		DockerConfig:     filepath.Join(s.RootDir, "config.json"),
-		PodLogsDir:       s.PodLogsDir,
 		Backoff:          plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 
 		SeccompProfileRoot:  filepath.Join(s.RootDir, "seccomp"),
@@ -98,35 +97,30 @@ func agentOptions(s *config.Settings, rt *cri.Runtime, cgroups *cgroup.Pods, h h
 		return none, err
 	}
 	opts := kubeletkit.Options{
-		NodeName:             node,
-		RootDir:              s.RootDir,
-		PodLogsDir:           s.PodLogsDir,
-		Runtime:              rt,
-		Sources:              sources,
-		Objects:              objects,
-		StatusSink:           h.sink,
-		Event:                h.event,
-		Metrics:              h.metrics,
-		Host:                 host,
-		HostIPs:              ips,
-		Limits:               syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())},
-		SyncFrequency:        s.SyncFrequency.Duration,
-		AllowedUnsafeSysctls: s.AllowedUnsafeSysctls,
-		ImageGC:              imagePolicy(s),
-		GC:                   gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs},
-		Logger:               log,
+		NodeName:   node,
+		RootDir:    s.RootDir,
+		Runtime:    rt,
+		Sources:    sources,
+		API:        kubeletkit.API{Objects: objects},
+		StatusSink: h.sink,
+		Observe:    kubeletkit.Observe{Event: h.event, Metrics: h.metrics, Logger: log},
+		Host:       host,
+		HostIPs:    ips,
+		Admission:  kubeletkit.Admission{Limits: syncloop.Limits{MaxPods: s.PodLimit(goruntime.NumCPU())}, AllowedUnsafeSysctls: s.AllowedUnsafeSysctls},
+		Sync:       kubeletkit.Sync{Frequency: s.SyncFrequency.Duration},
+		GC:         kubeletkit.GC{Images: imagePolicy(s), Containers: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName), KeepLogs: keepLogs}},
 		Override: kubeletkit.Overrides{
 			Cache: kubeletkit.Replace[runtime.StatusCache](runtime.NewCache(rt, runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration})),
 		},
 	}
 	if s.Kubeconfig == "" { // the node object of a cluster is computed anew each time
-		opts.Limits.Allocatable = host.Allocatable
+		opts.Admission.Limits.Allocatable = host.Allocatable
 	}
 	if kept != nil { // nil in an interface would not be nil
 		opts.Checkpoint = kept
 	}
 	if cgroups != nil {
-		opts.PodCgroups = cgroups
+		opts.GC.Cgroups = cgroups
 	}
 	if !s.Evented() {
 		opts.Override.PLEG = func(_ pleg.Generator, p kubeletkit.Parts) (pleg.Generator, error) {

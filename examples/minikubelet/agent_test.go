@@ -76,8 +76,8 @@ func TestCgroups(t *testing.T) {
 	assert.Equal(t, "/kubepods/besteffort/podu", cgroups.Parent(pod))
 	opts, err := agentOptions(s, rt, cgroups, hooks{}, logr.Discard())
 	require.NoError(t, err)
-	assert.Same(t, cgroups, opts.PodCgroups)
+	assert.Same(t, cgroups, opts.GC.Cgroups)
 	opts, err = agentOptions(s, rt, nil, hooks{}, logr.Discard())
 	require.NoError(t, err)
-	assert.Nil(t, opts.PodCgroups, "not an interface with nil in it")
+	assert.Nil(t, opts.GC.Cgroups, "not an interface with nil in it")
 }

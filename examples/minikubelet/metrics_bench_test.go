@@ -34,7 +34,7 @@ func BenchmarkMetrics(b *testing.B) {
 	require.NoError(b, err)
 	rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("bench")
 	defer rt.Close()
-	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Metrics: m.parts})
+	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Metrics: m.parts}})
 	require.NoError(b, err)
 	logs := filepath.Join(dir, "logs")
 	var list []*v1.Pod

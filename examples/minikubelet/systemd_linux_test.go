@@ -122,7 +122,7 @@ func TestWatchdog(t *testing.T) {
 					rt.Stop()
 				}
 				agent, err := kubeletkit.New(kubeletkit.Options{
-					NodeName: "n", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, SyncFrequency: time.Minute, Admit: []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { <-until; return nil })},
+					NodeName: "n", RootDir: root, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Sync: kubeletkit.Sync{Frequency: time.Minute}, Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{syncloop.AdmitterFunc(func(syncloop.AdmitRequest) error { <-until; return nil })}},
 				})
 				require.NoError(t, err)
 				ready := make(chan struct{})

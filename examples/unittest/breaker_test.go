@@ -49,7 +49,7 @@ func onNode(t *testing.T, test func(t *testing.T, n *node)) {
 		breaker := unittest.NewBreaker(n.source, n.sink, 3, 2*time.Minute)
 		var err error
 		n.Agent, err = kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: dir, PodLogsDir: dir, Host: n.runtime.Host(),
+			NodeName: "node", RootDir: dir, Host: n.runtime.Host(),
 			Runtime: n.runtime, Sources: []podconfig.Source{breaker}, StatusSink: breaker,
 		})
 		require.NoError(t, err)

@@ -83,15 +83,13 @@ func newAgent(rt runtime.Runtime, source podconfig.Source, rootDir, metricsAddre
 		return nil, err
 	}
 	agent, err := kubeletkit.New(kubeletkit.Options{
-		NodeName: "edge-7",
-		RootDir:  rootDir,
-		Runtime:  unprivileged{rt},
-		Sources:  []podconfig.Source{source},
-		Admit:    []syncloop.Admitter{requireLabel("team")},
-		Probes:   []prober.Handler{modbus{}},
-		Volumes:  []volume.Plugin{tarball{}},
-		Metrics:  metrics,
-		Logger:   log,
+		NodeName:  "edge-7",
+		RootDir:   rootDir,
+		Runtime:   unprivileged{rt},
+		Sources:   []podconfig.Source{source},
+		Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{requireLabel("team")}},
+		Plugins:   kubeletkit.Plugins{Probes: []prober.Handler{modbus{}}, Volumes: []volume.Plugin{tarball{}}},
+		Observe:   kubeletkit.Observe{Metrics: metrics, Logger: log},
 	})
 	if err != nil {
 		return nil, err

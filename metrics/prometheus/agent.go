@@ -9,7 +9,7 @@ import (
 )
 
 // ForAgent registers the metrics of all parts of one agent, for
-// [kubeletkit.Options].Metrics. Those of the runtime are apart, since the runtime is made
+// [kubeletkit.Options].Observe.Metrics. Those of the runtime are apart, since the runtime is made
 // before the agent: see package crimetrics. The error names the metric that the registry refused.
 //
 // The metrics of probes have series for each container. The field Prober can be replaced

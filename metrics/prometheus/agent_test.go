@@ -43,7 +43,7 @@ func TestMetricsOfAnAgent(t *testing.T) {
 		require.NoError(t, err)
 		rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("demo")
 		defer rt.Close()
-		agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Metrics: metrics})
+		agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: rt, Host: rt.Host(), Sources: []podconfig.Source{source}, Observe: kubeletkit.Observe{Metrics: metrics}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

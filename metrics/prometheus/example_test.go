@@ -40,7 +40,7 @@ func ExampleForAgent() {
 		RootDir:  root,
 		Runtime:  fake.New(fake.Options{}),
 		Sources:  []podconfig.Source{podconfig.NewStatic("builtin", fake.Pods(3, 1)...)},
-		Metrics:  metrics,
+		Observe:  kubeletkit.Observe{Metrics: metrics},
 	})
 	if err != nil {
 		panic(err)

@@ -83,7 +83,7 @@ func FuzzReplies(f *testing.F) {
 				return
 			}
 		}
-		r := New(l, nil, Options{PodLogsDir: t.TempDir()})
+		r := New(l, nil, Options{})
 		r.unstreamed.Store(true)
 		pods, err := r.ListPods(t.Context())
 		if err != nil {

@@ -175,7 +175,7 @@ func TestLogDirectoryThatIsNone(t *testing.T) {
 	dir := filepath.Join(logs, "default_web_u1", "a")
 	require.NoError(t, os.Mkdir(filepath.Dir(dir), 0o755))
 	require.NoError(t, syscall.Mkfifo(dir, 0o600))
-	rt := New(nil, nil, Options{PodLogsDir: logs})
+	rt := New(nil, nil, Options{})
 	removed := make(chan error, 1)
 	go func() {
 		removed <- rt.removeLogs(&criv1.ContainerStatus{LogPath: filepath.Join(dir, "0.log"), Labels: labels})

@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,7 +148,7 @@ func readDir(root *os.Root, dir string) ([]fs.DirEntry, error) {
 }
 
 // isLogPath reports whether a path is <logs>/<namespace>_<name>_<uid>/<container>/<n>.log
-// of the container, and returns <logs>, which is [Options].PodLogsDir if that is set.
+// of the container, and returns <logs>.
 func (r *Runtime) isLogPath(log string, s *criv1.ContainerStatus) (logs string, _ bool) {
 	ref, ok := crimeta.RefFromLabels(s.GetLabels())
 	container, file := filepath.Split(filepath.Clean(log))
@@ -159,9 +158,9 @@ func (r *Runtime) isLogPath(log string, s *criv1.ContainerStatus) (logs string, 
 	}
 	container = filepath.Clean(container)
 	pod := filepath.Dir(container)
-	logs = filepath.Clean(cmp.Or(r.opts.PodLogsDir, filepath.Dir(pod)))
+	logs = filepath.Dir(pod)
 	// The names are from the runtime, too, and may have slashes.
-	return logs, filepath.Dir(pod) == logs && pod == crimeta.LogDirectory(logs, ref) &&
+	return logs, pod == crimeta.LogDirectory(logs, ref) &&
 		filepath.Base(container) == containerName(s.GetLabels(), s.GetMetadata())
 }
 

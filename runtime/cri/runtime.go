@@ -84,9 +84,6 @@ type Options struct {
 	// start no pod.
 	CgroupParent func(pod *v1.Pod) string
 
-	// PodLogsDir is the directory of the logs of pods, [runtime.Host].PodLogsDir. Logs
-	// elsewhere are not removed with their containers. Default: any directory.
-	PodLogsDir string
 	// LogLinksDir is the directory for a link to the log of each container, which some log
 	// shippers read. Default: kubelet's /var/log/containers for logs in /var/log/pods, else
 	// there are no links.
