@@ -22,35 +22,25 @@ func embeddedDir(s *config.Settings) string { return filepath.Join(s.RootDir, "p
 // while f runs, and sets the endpoint of the settings to its socket. The runtime is ready
 // before f begins and ends after f. If the runtime fails, the context of f ends.
 func withEmbedded(ctx context.Context, s *config.Settings, log logr.Logger, f func(context.Context) error) error {
-	rt, err := process.New(process.Options{
+	rt, err := process.Open(ctx, process.Options{
 		Dir: embeddedDir(s), AgentDir: s.RootDir, PIDLimit: max(0, ptr.Deref(s.PodPidsLimit, 0)), Logger: log.WithName("process"),
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, process.ErrInUse):
+		return fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of its own with --root-dir: %w", s.RootDir, err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("root directory %s cannot be written to by this user; give another one with --root-dir: %w", s.RootDir, err)
+	case err != nil && ctx.Err() != nil:
+		return nil // it was stopped while it started
+	case err != nil:
 		return fmt.Errorf("no --container-runtime-endpoint is given, and the embedded runtime cannot be used: %w", err)
 	}
 	s.ContainerRuntimeEndpoint = rt.Endpoint()
-	fctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	rctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ended := make(chan error, 1) // one value, of the one goroutine
 	go func() {
-		err := rt.Run(rctx)
+		<-rt.Done() // also after f
 		cancel()
-		ended <- err
 	}()
-	select {
-	case <-rt.Ready():
-		err = f(fctx)
-	case <-fctx.Done():
-	}
-	stop()
-	rerr := <-ended
-	switch {
-	case errors.Is(rerr, process.ErrInUse):
-		rerr = fmt.Errorf("root directory %s is in use by another agent; stop it, or give this one a directory of its own with --root-dir: %w", s.RootDir, rerr)
-	case errors.Is(rerr, fs.ErrPermission), errors.Is(rerr, syscall.EROFS):
-		rerr = fmt.Errorf("root directory %s cannot be written to by this user; give another one with --root-dir: %w", s.RootDir, rerr)
-	}
-	return errors.Join(err, rerr)
+	return errors.Join(f(ctx), rt.Close())
 }

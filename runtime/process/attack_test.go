@@ -308,10 +308,10 @@ func TestDirectoryOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o777))
 	for _, dir := range []string{dir, filepath.Join(dir, "below")} {
-		s, err := New(Options{Dir: dir})
+		s, err := newServer(Options{Dir: dir})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // otherwise it would serve for ever
-		require.ErrorContains(t, s.Run(ctx), "has mode 0777 and can be written by every user")
+		require.ErrorContains(t, s.open(ctx), "has mode 0777 and can be written by every user")
 		cancel()
 	}
 	assert.NoDirExists(t, filepath.Join(dir, "below"))

@@ -280,7 +280,7 @@ func (s *runtimeService) StartContainer(ctx context.Context, req *criv1.StartCon
 	case st != criv1.ContainerState_CONTAINER_CREATED:
 		return nil, status.Errorf(codes.FailedPrecondition, "%s: it was started before, and is %s now", c.about(), stateName(st))
 	}
-	state, err := supervise.Start(s.life, c.dir, c.rec.Title)
+	state, err := supervise.Start(s.life, s.opts.Supervisor, c.dir, c.rec.Title)
 	if err != nil && s.life.Err() != nil {
 		// The supervisor continues. The next server finds out whether the command runs.
 		return nil, status.Errorf(codes.Unavailable, "%s: the runtime is shutting down", c.about())

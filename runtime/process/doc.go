@@ -4,14 +4,15 @@
 //	func main() {
 //		process.Init() // first: the server executes this program again for each container
 //		...
-//		server, err := process.New(process.Options{Dir: "/var/lib/agent/process", Logger: log})
-//		go func() { errs <- server.Run(ctx) }()
+//		server, err := process.Open(ctx, process.Options{Dir: "/var/lib/agent/process", Logger: log})
+//		...
+//		defer server.Close() // containers keep running
 //		rt, err := cri.Dial(ctx, server.Endpoint(), cri.Options{Logger: log})
 //	}
 //
 // The server offers RuntimeService and ImageService on a unix socket with mode 0600. An
 // agent uses it like containerd, and crictl works with it. It needs Linux, but neither
-// root nor a network. On other systems the package compiles, and [New] returns
+// root nor a network. On other systems the package compiles, and [Open] returns
 // [ErrNotSupported].
 //
 // It isolates nothing. It is for trusted programs, for development, and for devices
@@ -23,8 +24,8 @@
 //   - A container is a process tree: its command, which leads a session and a process
 //     group, and all descendants of the command.
 //   - A container's supervisor is the parent of its tree. It is this program, which the
-//     server executes again under the name "kubeletkit-supervisor". Under this name
-//     [Init], which main calls first, runs the supervisor.
+//     server executes again under the name "kubeletkit-supervisor", or the one in
+//     [Options].Supervisor. Under this name [Init], which main calls first, runs the supervisor.
 //   - A container's directory, in Dir/containers, has its record and the files of its
 //     supervisor. The documentation of package supervise lists them.
 //
@@ -147,8 +148,8 @@
 // A supervisor in minikubelet has about 2.2 MB of memory of its own, 2 MB more if its
 // container writes much, and 7 threads. The rest of its resident memory is shared with the
 // server. Most of that memory, and of the CPU time of a start, is for the start of the program
-// and the initialisation of its packages, which come before Init. Keep the program small, or
-// import package early, which calls Init before most packages are initialised.
+// and the initialisation of its packages, which come before Init. Set [Options].Supervisor to a
+// small program, or import package early, which calls Init before most packages are initialised.
 // docs/performance.md has the cost of a start.
 //
 // Statistics come from cgroups. Without cgroups they come from one pass over /proc, which

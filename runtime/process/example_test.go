@@ -18,24 +18,19 @@ func Example() {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	server, err := process.New(process.Options{Dir: dir})
+	ctx := context.Background()
+	server, err := process.Open(ctx, process.Options{Dir: dir})
 	if err != nil {
 		panic(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-
-	<-server.Ready()
 	rt, err := cri.Dial(ctx, server.Endpoint(), cri.Options{})
 	if err != nil {
 		panic(err)
 	}
 	fmt.Println("check:", rt.Check(ctx))
 	_ = rt.Close()
-	cancel() // containers would go on running
-	fmt.Println("run:", <-done)
+	fmt.Println("close:", server.Close()) // containers would go on running
 	// Output:
 	// check: <nil>
-	// run: <nil>
+	// close: <nil>
 }

@@ -65,7 +65,7 @@ func FuzzRecords(f *testing.F) {
 
 func newTestServer(t *testing.T, dir string) *Server {
 	t.Helper()
-	s, err := New(Options{Dir: dir})
+	s, err := newServer(Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,23 +81,12 @@ func (n *node) start() {
 // startWith starts a server that was changed.
 func (n *node) startWith(change func(*Server)) {
 	n.t.Helper()
-	s, err := New(n.opts)
+	s, err := newServer(n.opts)
 	require.NoError(n.t, err)
 	change(s)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	select {
-	case <-s.Ready():
-	case err := <-done:
-		cancel()
-		require.NoError(n.t, err)
-		n.t.FailNow()
-	case <-time.After(time.Minute):
-		cancel()
-		<-done
-		require.Fail(n.t, "the server does not come up")
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	require.NoError(n.t, s.open(ctx))
 	n.dial()
 	n.server = s
 	stopped := false
@@ -107,8 +96,7 @@ func (n *node) startWith(change func(*Server)) {
 		}
 		stopped = true
 		_ = n.conn.Close()
-		cancel()
-		require.NoError(n.t, <-done)
+		require.NoError(n.t, s.Close())
 	}
 }
 

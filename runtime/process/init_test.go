@@ -4,6 +4,7 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,4 +57,31 @@ func TestSupervisorByHand(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name kubeletkit-supervisor")
+}
+
+// The supervisor can be another program than that of the server.
+func TestSupervisorOfItsOwn(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	program := filepath.Join(t.TempDir(), "supervisor")
+	if os.Link(self, program) != nil {
+		data, err := os.ReadFile(self)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(program, data, 0o700))
+	}
+	n := startNode(t, Options{Supervisor: program})
+	p := n.pod()
+	id := p.run(shell("c", "sleep 1000"))
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", n.state(id).Supervisor.PID))
+	require.NoError(t, err)
+	assert.Equal(t, program, exe)
+
+	n.stop()
+	n.opts.Supervisor = filepath.Join(filepath.Dir(program), "missing")
+	n.start()
+	other, err := p.create(shell("d", "true"))
+	require.NoError(t, err)
+	_, err = n.rs.StartContainer(context.Background(), &criv1.StartContainerRequest{ContainerId: other})
+	require.ErrorContains(t, err, "executing "+n.opts.Supervisor+" as a supervisor: no such file or directory")
 }

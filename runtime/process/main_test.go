@@ -25,7 +25,7 @@ const noInitEnv = "PROCESS_TEST_NO_INIT"
 
 func TestMain(m *testing.M) {
 	if forgetful() {
-		_, err := New(Options{Dir: "/dir"})
+		_, err := newServer(Options{Dir: "/dir"})
 		fmt.Println(err)
 		os.Exit(7)
 	}
@@ -33,9 +33,13 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(serverEnv); dir != "" {
 		_ = os.Unsetenv(serverEnv)
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
-		s, err := New(Options{Dir: dir})
+		s, err := Open(ctx, Options{Dir: dir})
 		if err == nil {
-			err = s.Run(ctx)
+			select {
+			case <-ctx.Done():
+			case <-s.Done():
+			}
+			err = s.Close()
 		}
 		stop()
 		if err != nil {

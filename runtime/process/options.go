@@ -15,9 +15,9 @@ const Name = "process"
 var (
 	// ErrNotSupported is returned on operating systems other than Linux.
 	ErrNotSupported = errors.New("the process runtime is not supported on this operating system: it needs Linux; give the endpoint of a container runtime instead")
-	// ErrNoInit is returned by [New] in a program that has not called [Init].
+	// ErrNoInit is returned by [Open] in a program that has not called [Init] and names no Supervisor.
 	ErrNoInit = errors.New("process: Init was not called: call process.Init() first in main, and in TestMain of tests that start containers")
-	// ErrInUse is returned by [Server.Run] if another server uses the directory.
+	// ErrInUse is wrapped by the error of [Open] if another server uses the directory.
 	ErrInUse = errors.New("process: another server uses the directory")
 )
 
@@ -33,6 +33,10 @@ type Options struct {
 	// through the directories that lead to its mounts below AgentDir/pods, by an ACL (acl(5)).
 	// Otherwise a container with runAsUser cannot use its emptyDir. Default: none.
 	AgentDir string
+	// Supervisor is the path of the program that supervises containers: one that calls [Init] first in main, such
+	// as runtime/process/supervisor, which has nothing else and so starts fast. The path must be absolute. Default: this
+	// program, whose packages are initialised again for each container.
+	Supervisor string
 	// Logger receives errors that no caller gets. Default: none.
 	Logger logr.Logger
 	// CgroupRoot is the cgroup in which each container gets its own. An absolute path
@@ -59,8 +63,10 @@ func (o *Options) validate() error {
 	case len(filepath.Clean(o.Dir)) > maxDir:
 		errs = append(errs, fmt.Errorf("field Dir %q is longer than %d bytes, too long for a socket in it", o.Dir, maxDir))
 	}
-	if o.AgentDir != "" && !filepath.IsAbs(o.AgentDir) {
-		errs = append(errs, fmt.Errorf("AgentDir %q is not an absolute path", o.AgentDir))
+	for _, path := range []struct{ field, value string }{{"AgentDir", o.AgentDir}, {"Supervisor", o.Supervisor}} {
+		if path.value != "" && !filepath.IsAbs(path.value) {
+			errs = append(errs, fmt.Errorf("field %s %q is not an absolute path", path.field, path.value))
+		}
 	}
 	if o.PIDLimit < 0 {
 		errs = append(errs, fmt.Errorf("PIDLimit %d is negative", o.PIDLimit))

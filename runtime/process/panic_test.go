@@ -17,7 +17,7 @@ import (
 
 func TestPanicOfACall(t *testing.T) {
 	var log string
-	s, err := New(Options{Dir: "/dir", Logger: funcr.New(func(_, args string) { log += args }, funcr.Options{})})
+	s, err := newServer(Options{Dir: "/dir", Logger: funcr.New(func(_, args string) { log += args }, funcr.Options{})})
 	require.NoError(t, err)
 	unary := func(handler grpc.UnaryHandler) (any, error) {
 		return s.recoverUnary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/Call"}, handler)

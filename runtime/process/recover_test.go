@@ -18,7 +18,6 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/filelock"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -279,11 +278,9 @@ func TestDamagedState(t *testing.T) {
 func TestInUse(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{})
-	s, err := New(Options{Dir: n.opts.Dir})
-	require.NoError(t, err)
-	require.ErrorIs(t, s.Run(context.Background()), ErrInUse)
-	require.ErrorIs(t, s.Run(context.Background()), runtime.ErrAlreadyRunning)
-	info, err := os.Stat(strings.TrimPrefix(s.Endpoint(), "unix://"))
+	_, err := Open(context.Background(), Options{Dir: n.opts.Dir})
+	require.ErrorIs(t, err, ErrInUse)
+	info, err := os.Stat(strings.TrimPrefix(n.server.Endpoint(), "unix://"))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
@@ -324,12 +321,12 @@ func TestRecoveryCutShort(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, torn, recordFile), []byte("{"), 0o600))
 	require.NoError(t, state.Supervisor.Kill(unix.SIGSTOP))
 
-	s, err := New(n.opts)
+	s, err := newServer(n.opts)
 	require.NoError(t, err)
 	s.startPatience = 24 * time.Hour // a recovery that is not cut short does not end
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	require.NoError(t, s.Run(ctx))
+	require.ErrorIs(t, s.open(ctx), context.DeadlineExceeded)
 	assert.DirExists(t, filepath.Join(dir, torn), "not removed, since it may run")
 
 	filelock.Unlock(lock)

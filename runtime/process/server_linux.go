@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/filelock"
 	"github.com/kubeletkit/kubeletkit/internal/safedir"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/process/internal/supervise"
 )
 
@@ -27,9 +25,13 @@ import (
 // concurrent use.
 type Server struct {
 	opts Options
-	ran  atomic.Bool
 	// ready is closed when the socket accepts calls.
 	ready chan struct{}
+	// cancel ends run, done is closed when run has returned, and err is what it has returned. Open sets
+	// the first.
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
 
 	events  broadcaster
 	warned  onceEach
@@ -44,7 +46,7 @@ type Server struct {
 	// huntUntil is when recover does not wait for processes any more.
 	huntUntil time.Time
 
-	// life ends when Run has to return. tasks are the goroutines that Run waits for. Run
+	// life ends when run has to return. tasks are the goroutines that run waits for. run
 	// sets life before anything uses it.
 	life  context.Context
 	tasks sync.WaitGroup
@@ -65,19 +67,67 @@ type Server struct {
 	images     map[string]*image
 }
 
-// Init must be called first in main, whatever the arguments of the program are. It returns
+// Init must be called first in main, whatever the arguments of the program are, unless
+// [Options].Supervisor names another program. It returns
 // at once, except in a process that a [Server] has started to supervise a container: there
 // it supervises the container and exits the process. A test binary that starts containers
 // calls Init first in TestMain.
 //
 // The packages of a program are initialised before main, so they are initialised again for
-// each container.
+// each container. A program with many packages has a small one as [Options].Supervisor.
 func Init() { supervise.Init() }
 
-// New returns a server that has yet to be run. It does no I/O. The error is [ErrNoInit],
-// or joins the errors of all options that are not valid.
-func New(opts Options) (*Server, error) {
-	if !supervise.Initialized() {
+// Open finds the containers in the directory and starts a server, which accepts calls when Open
+// returns. The server runs until [Server.Close]; ctx is for Open only. So a program opens the server before its agent
+// runs, and closes it after the agent has stopped.
+//
+// The error is [ErrNoInit], joins the errors of all options that are not valid, wraps
+// [ErrInUse] if another server uses the directory, or is one of the file system, of a socket, or of ctx.
+func Open(ctx context.Context, opts Options) (*Server, error) {
+	s, err := newServer(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open runs the server in a goroutine, and returns when it is ready or has ended.
+func (s *Server) open(ctx context.Context) error {
+	rctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancel = cancel
+	go func() {
+		defer close(s.done)
+		s.err = s.run(rctx)
+	}()
+	select {
+	case <-s.ready:
+		return nil
+	case <-s.done:
+		cancel()
+		return s.err
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("process: opening %s: %w", s.opts.Dir, context.Cause(ctx)), s.Close())
+	}
+}
+
+// Close ends the server: it cancels the calls that have not returned, and returns when they have. The
+// containers keep running; the next server with the directory finds them, in this process or in another. If the
+// server has failed before, Close returns the error. Close may be called again.
+func (s *Server) Close() error {
+	s.cancel()
+	<-s.done
+	return s.err
+}
+
+// Done returns a channel that is closed when the server has ended, by itself or because of [Server.Close].
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// newServer returns a server that has yet to be opened. It does no I/O.
+func newServer(opts Options) (*Server, error) {
+	if opts.Supervisor == "" && !supervise.Initialized() {
 		return nil, ErrNoInit
 	}
 	if err := opts.validate(); err != nil {
@@ -93,6 +143,7 @@ func New(opts Options) (*Server, error) {
 		sandboxesDir:  dirSync{path: filepath.Join(opts.Dir, "sandboxes")},
 		containersDir: dirSync{path: filepath.Join(opts.Dir, "containers")},
 		ready:         make(chan struct{}),
+		done:          make(chan struct{}),
 		sandboxes:     map[string]*sandbox{},
 		containers:    map[string]*container{},
 		images:        map[string]*image{},
@@ -104,20 +155,8 @@ func (s *Server) Endpoint() string { return "unix://" + s.socket() }
 
 func (s *Server) socket() string { return filepath.Join(s.opts.Dir, "cri.sock") }
 
-// Ready returns a channel that is closed when the socket accepts calls. A client of gRPC
-// need not wait for it, since it connects again.
-func (s *Server) Ready() <-chan struct{} { return s.ready }
-
-// Run finds the containers in the directory and serves until ctx ends. Then it cancels the
-// calls that have not returned, and returns nil when they have. The containers keep
-// running; the next Server with the directory finds them, in this process or in another.
-//
-// Run returns early with an error that wraps [runtime.ErrAlreadyRunning] or [ErrInUse], or
-// an error of the file system or of a socket.
-func (s *Server) Run(ctx context.Context) (err error) {
-	if s.ran.Swap(true) {
-		return fmt.Errorf("process: %w", runtime.ErrAlreadyRunning)
-	}
+// run finds the containers in the directory and serves until ctx ends.
+func (s *Server) run(ctx context.Context) (err error) {
 	if err := safedir.Make(s.opts.Dir, 0o700); err != nil {
 		return fmt.Errorf("process: %w", err)
 	}

@@ -10,14 +10,14 @@ type Server struct{}
 // Init returns at once on this operating system.
 func Init() {}
 
-// New returns [ErrNotSupported] on this operating system.
-func New(Options) (*Server, error) { return nil, ErrNotSupported }
+// Open returns [ErrNotSupported] on this operating system.
+func Open(context.Context, Options) (*Server, error) { return nil, ErrNotSupported }
 
-// Run returns [ErrNotSupported] on this operating system.
-func (*Server) Run(context.Context) error { return ErrNotSupported }
+// Close returns [ErrNotSupported] on this operating system.
+func (*Server) Close() error { return ErrNotSupported }
 
 // Endpoint returns "" on this operating system.
 func (*Server) Endpoint() string { return "" }
 
-// Ready returns nil on this operating system.
-func (*Server) Ready() <-chan struct{} { return nil }
+// Done returns nil on this operating system.
+func (*Server) Done() <-chan struct{} { return nil }

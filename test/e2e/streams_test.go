@@ -43,11 +43,9 @@ func newStreamNode(t *testing.T) *streamNode {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kk") // short, for the sockets in it
 	require.NoError(t, err)
-	server, err := process.New(process.Options{Dir: dir})
+	ctx := context.Background()
+	server, err := process.Open(ctx, process.Options{Dir: dir})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1) // one value, of the one goroutine
-	go func() { ended <- server.Run(ctx) }()
 	client, err := Dial(server.Endpoint())
 	require.NoError(t, err)
 	n := &streamNode{Client: client, config: &cri.PodSandboxConfig{
@@ -56,11 +54,9 @@ func newStreamNode(t *testing.T) *streamNode {
 	t.Cleanup(func() {
 		assert.NoError(t, n.RemoveAll())
 		assert.NoError(t, n.Close())
-		cancel()
-		assert.NoError(t, <-ended)
+		assert.NoError(t, server.Close())
 		assert.NoError(t, os.RemoveAll(dir))
 	})
-	<-server.Ready()
 	resp, err := n.Runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: n.config})
 	require.NoError(t, err)
 	n.sandbox = resp.PodSandboxId

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,13 +66,14 @@ func (e *CommandError) Error() string { return e.Message }
 
 // Start starts the supervisor of the container in dir, which has the record, and returns
 // when its command runs. The supervisor has a session of its own and does not end with the
-// caller. It is a child of the caller, see [Process.Reap].
+// caller. It is a child of the caller, see [Process.Reap]. program is the path of its program; "" is that of
+// the caller.
 //
 // The error is a [*CommandError] if the supervisor has ended because the command cannot
 // run, and wraps [filelock.ErrLocked] if the container has another supervisor. If ctx ends
 // first, the error wraps that of ctx, and the supervisor continues: its files will show
 // whether the command runs.
-func Start(ctx context.Context, dir, title string) (State, error) {
+func Start(ctx context.Context, program, dir, title string) (State, error) {
 	lock, err := Lock(dir)
 	if err != nil {
 		return State{}, err
@@ -88,7 +90,7 @@ func Start(ctx context.Context, dir, title string) (State, error) {
 	}
 	defer null.Close()
 
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{Arg0, dir, title}, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(cmp.Or(program, "/proc/self/exe"), []string{Arg0, dir, title}, &syscall.ProcAttr{
 		Dir: dir,
 		// One thread for Go code, since a supervisor does little and there are many. GOGC is
 		// the default, so that the first collection is at 4 MB, which a start does not reach. A
@@ -100,7 +102,7 @@ func Start(ctx context.Context, dir, title string) (State, error) {
 	})
 	_ = w.Close()
 	if err != nil {
-		return State{}, fmt.Errorf("executing this program as a supervisor: %w", err)
+		return State{}, fmt.Errorf("executing %s as a supervisor: %w", cmp.Or(program, "this program"), err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = r.Close() })
 	defer stop()
