@@ -15,6 +15,8 @@ type machines struct {
 	pods   map[types.UID]machine // known ones only
 	names  fullNames
 	synced bool // see State.Synced
+	// forgotten is the number of pods that were forgotten so far.
+	forgotten int
 }
 
 func newMachines(p policy) *machines {
@@ -30,8 +32,9 @@ func (s *machines) apply(now time.Time, uid types.UID, ev any) (effects, []types
 	s.names.move(old, m)
 	if m.known() {
 		s.pods[uid] = m
-	} else {
+	} else if old.known() {
 		delete(s.pods, uid)
+		s.forgotten++
 	}
 	touched := []types.UID{uid}
 	// This starts the pod itself if it has just begun to wait for a name that is free. The
@@ -84,7 +87,7 @@ func (s *machines) state(uid types.UID) State {
 	return state
 }
 
-// predecessor implements [Predecessors].
+// predecessor is [PodWorkers].Predecessor.
 func (s *machines) predecessor(uid types.UID) (runtime.PodRef, bool) {
 	m := s.pods[uid]
 	if m.claim() != claimWaits {
@@ -99,7 +102,7 @@ func (s *machines) predecessor(uid types.UID) (runtime.PodRef, bool) {
 	return runtime.PodRef{}, false
 }
 
-// terminatingByFullName implements [FullNames].
+// terminatingByFullName is [PodWorkers].TerminatingByFullName.
 func (s *machines) terminatingByFullName(fullName string) bool {
 	at := s.names[fullName]
 	if at == nil {

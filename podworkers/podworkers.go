@@ -34,27 +34,23 @@ type PodWorkers interface {
 	SyncKnownPods(desired []*v1.Pod) map[types.UID]State
 	// State returns the state of the pod. It has Phase 0 if the pod is not known.
 	State(uid types.UID) State
-}
-
-// FullNames is an optional interface of [PodWorkers], for agents that have mirror
-// pods in an API server.
-type FullNames interface {
 	// TerminatingByFullName reports whether a static pod of the full name
 	// ("<name>_<namespace>") is being terminated. Its mirror pod must not be deleted
 	// before that has ended.
 	TerminatingByFullName(fullName string) bool
-}
-
-// Predecessors is an optional interface of [PodWorkers], to show why a pod does not start.
-type Predecessors interface {
 	// Predecessor returns the pod whose end the pod waits for, because both have the same
 	// full name; see [State].Waiting. ok is false if it waits for none.
 	Predecessor(uid types.UID) (pod runtime.PodRef, ok bool)
 }
 
-var (
-	_ Predecessors = (*Workers)(nil)
+// Base has the methods that [PodWorkers] may do without: pods of one full name are not kept apart.
+// Implementations embed it, so that methods added later do not break them.
+type Base struct{}
 
-	_ PodWorkers = (*Workers)(nil)
-	_ FullNames  = (*Workers)(nil)
-)
+// TerminatingByFullName implements [PodWorkers]. It returns false.
+func (Base) TerminatingByFullName(string) bool { return false }
+
+// Predecessor implements [PodWorkers]. It returns false.
+func (Base) Predecessor(types.UID) (runtime.PodRef, bool) { return runtime.PodRef{}, false }
+
+var _ PodWorkers = (*Workers)(nil)

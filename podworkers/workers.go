@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/join"
+	"github.com/kubeletkit/kubeletkit/internal/outbox"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -50,7 +51,7 @@ type Options struct {
 	// "FailedSync" when the status of a pod cannot be read. nil: events are discarded.
 	Event runtime.EventFunc
 	// Record receives why pods end and fail, that they wait for others, and calls that fail.
-	// It must not block, and must not call the workers. nil: records are discarded.
+	// It must not block. nil: records are discarded.
 	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
@@ -67,6 +68,8 @@ type Workers struct {
 
 	// calls has the goroutines with calls under way; see work.
 	calls sync.WaitGroup
+	// effects has what follows from transitions: records, in the order of the transitions.
+	effects outbox.Queue
 
 	mu       sync.Mutex // guards the following
 	machines *machines
@@ -158,12 +161,15 @@ func (w *Workers) Run(ctx context.Context) error {
 // logLate logs the pods that have a call under way after Run should have ended.
 func (w *Workers) logLate() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	var late []machine
 	for uid, wk := range w.workers {
 		if wk.cancel != nil {
-			m := w.machines.pods[uid]
-			w.log.Error(nil, "The pod workers cannot stop: a call has not returned although its context has ended", "pod", m.ref, "phase", m.phase)
+			late = append(late, w.machines.pods[uid])
 		}
+	}
+	w.mu.Unlock()
+	for _, m := range late {
+		w.log.Error(nil, "The pod workers cannot stop: a call has not returned although its context has ended", "pod", m.ref, "phase", m.phase)
 	}
 }
 
@@ -184,13 +190,15 @@ func (w *Workers) UpdatePod(u Update) {
 		ev = withReason(u)
 	}
 	w.mu.Lock()
-	if _, known := w.machines.pods[ref.UID]; !known && !u.OnlyKnown {
-		// An older status may be that of an earlier incarnation.
-		ev.mark = w.cache.Now()
-		if u.Type == Create {
-			// A new pod may have a mark that saves a read. With the other types the pod is in
-			// the runtime, maybe since the last list.
-			ev.mark = w.cache.First(ref.UID)
+	for w.begins(ref.UID, u) {
+		// A status that was read before the pod was forgotten may be that of an earlier incarnation,
+		// so the mark is drawn again if a pod was forgotten meanwhile.
+		forgotten := w.machines.forgotten
+		w.mu.Unlock()
+		ev.mark = w.firstMark(ref.UID, u.Type)
+		w.mu.Lock()
+		if forgotten == w.machines.forgotten {
+			break
 		}
 	}
 	done := w.apply(ref.UID, ev)
@@ -200,10 +208,25 @@ func (w *Workers) UpdatePod(u Update) {
 		before, waits = w.machines.predecessor(ref.UID)
 	}
 	w.mu.Unlock()
+	w.effects.Run()
 	w.callDone(ref, done)
 	if waits {
 		w.emit(ref, v1.EventTypeNormal, "WaitingForPredecessor", fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before))
 	}
+}
+
+// begins reports whether an incarnation begins with the update. mu is held.
+func (w *Workers) begins(uid types.UID, u Update) bool {
+	_, known := w.machines.pods[uid]
+	return !known && !u.OnlyKnown
+}
+
+// firstMark returns the mark for the first read of a pod that begins with an update of the type.
+func (w *Workers) firstMark(uid types.UID, typ UpdateType) runtime.Mark {
+	if typ == Create {
+		return w.cache.First(uid) // saves a read of a new pod
+	}
+	return w.cache.Now() // the pod is in the runtime, maybe since the last list
 }
 
 // SyncKnownPods implements [PodWorkers].
@@ -213,6 +236,7 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 		uids[pod.UID] = true
 	}
 	states := w.syncKnown(uids)
+	w.effects.Run()
 	if w.opts.Metrics != nil {
 		w.opts.Metrics.Counted(count(states))
 	}
@@ -243,14 +267,14 @@ func (w *Workers) State(uid types.UID) State {
 	return w.machines.state(uid)
 }
 
-// TerminatingByFullName implements [FullNames].
+// TerminatingByFullName implements [PodWorkers].
 func (w *Workers) TerminatingByFullName(fullName string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.machines.terminatingByFullName(fullName)
 }
 
-// Predecessor implements [Predecessors].
+// Predecessor implements [PodWorkers].
 func (w *Workers) Predecessor(uid types.UID) (runtime.PodRef, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -277,9 +301,8 @@ func (w *Workers) apply(uid types.UID, ev any) []func() {
 	return fx.done
 }
 
-// transit applies an event to the pod's machine and records the transition. took is how
-// long a call took that has returned. mu is held, so the records are in the order of the
-// transitions.
+// transit applies an event to the pod's machine and adds the records of the transition to effects. took is how
+// long a call took that has returned. mu is held.
 func (w *Workers) transit(uid types.UID, ev any, took time.Duration) (effects, []types.UID) {
 	now := time.Now()
 	before := w.machines.pods[uid]
@@ -293,7 +316,7 @@ func (w *Workers) transit(uid types.UID, ev any, took time.Duration) (effects, [
 				}
 				r.Duration = took
 			}
-			w.callback("Record", r.Pod, func() { w.opts.Record(r) })
+			w.effects.Add(func() { w.callback("Record", r.Pod, func() { w.opts.Record(r) }) })
 		}
 	}
 	return fx, touched
@@ -376,7 +399,7 @@ func (w *Workers) graceBegins(uid types.UID, given int64) int64 {
 	if m.call.kind != callTerminating {
 		return given // the call has returned
 	}
-	w.apply(uid, graceBegins{}) // without Done: the event terminates no pod
+	w.apply(uid, graceBegins{}) // without Done and records: the event terminates no pod
 	return min(given, m.end.grace)
 }
 
@@ -408,6 +431,7 @@ func (w *Workers) finish(c call, r returned, report Call) (ctx context.Context, 
 		w.schedule(t)
 	}
 	w.mu.Unlock()
+	w.effects.Run()
 	w.callDone(c.ref, fx.done)
 	if fx.failure != nil {
 		w.emit(c.ref, v1.EventTypeWarning, fx.failure.Reason, fx.failure.Message)

@@ -129,12 +129,10 @@ func markTerminating(pod *v1.Pod, st podworkers.State) {
 
 // waitingFor returns what the pod waits for.
 func (n node) waitingFor(uid types.UID) string {
-	if workers, ok := runtime.Optional[podworkers.Predecessors](n.Parts().PodWorkers); ok {
-		if before, ok := workers.Predecessor(uid); ok {
-			if st := n.Parts().PodWorkers.State(before.UID); st.TerminationRequested() {
-				return fmt.Sprintf("starts when its predecessor of UID %s has ended, which has been terminating for %s and has %ds of grace",
-					before.UID, time.Since(st.TerminatingAt).Round(time.Second), st.GracePeriod)
-			}
+	if before, ok := n.Parts().PodWorkers.Predecessor(uid); ok {
+		if st := n.Parts().PodWorkers.State(before.UID); st.TerminationRequested() {
+			return fmt.Sprintf("starts when its predecessor of UID %s has ended, which has been terminating for %s and has %ds of grace",
+				before.UID, time.Since(st.TerminatingAt).Round(time.Second), st.GracePeriod)
 		}
 	}
 	return "starts when its predecessor, a pod of the same name, has ended"

@@ -30,6 +30,7 @@ const (
 // an update of type Kill; a test sets later states with [Workers.SetState]. It is safe
 // for concurrent use. It never calls the Done of a kill. Make one with [NewWorkers].
 type Workers struct {
+	podworkers.Base
 	calls.Log
 
 	mu      sync.Mutex

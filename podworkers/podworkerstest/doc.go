@@ -24,8 +24,7 @@
 //   - SyncKnownPods forgets finished pods and ends pods that are not desired.
 //   - UpdatePod never blocks. Run returns nil when its context has ended and no call is
 //     under way. A second Run returns [runtime.ErrAlreadyRunning].
-//   - The optional interface [podworkers.FullNames], if the workers or workers that they
-//     wrap have it.
+//   - TerminatingByFullName finds the static pods that are to end.
 //
 // Each test runs in virtual time, see [testing/synctest], so workers must not start
 // goroutines outside of Run or leave any behind.

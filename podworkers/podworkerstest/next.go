@@ -11,7 +11,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/podworkers/fake"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // podUID makes a UID.
@@ -145,27 +144,22 @@ func testKillOfAnEarlierStart(e *env) {
 }
 
 func testTerminatingByFullName(e *env) {
-	names, ok := runtime.Optional[podworkers.FullNames](e.w)
-	if !ok {
-		e.missing = "FullNames"
-		return
-	}
 	e.start()
 	e.update(podworkers.Create, staticPod("a", "web"))
 	api := apiPod("api")
 	e.update(podworkers.Create, api)
 	e.pass()
-	assert.False(e, names.TerminatingByFullName("web_default"))
+	assert.False(e, e.w.TerminatingByFullName("web_default"))
 	release := e.Hold(fake.SyncTerminatingPod, "")
 	e.kill(staticPod("a", "web"))
 	e.kill(api)
 	e.pass()
-	assert.True(e, names.TerminatingByFullName("web_default"))
-	assert.False(e, names.TerminatingByFullName("pod-api_default"), "it is not static")
-	assert.False(e, names.TerminatingByFullName("unknown_default"))
+	assert.True(e, e.w.TerminatingByFullName("web_default"))
+	assert.False(e, e.w.TerminatingByFullName("pod-api_default"), "it is not static")
+	assert.False(e, e.w.TerminatingByFullName("unknown_default"))
 	release()
 	e.pass()
-	assert.False(e, names.TerminatingByFullName("web_default"))
+	assert.False(e, e.w.TerminatingByFullName("web_default"))
 }
 
 func testOrphan(e *env) {

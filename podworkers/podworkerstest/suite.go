@@ -40,11 +40,7 @@ func Suite(t *testing.T, f Factory) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			missing := ""
-			synctest.Test(t, func(t *testing.T) { missing = run(t, &f, c.run) })
-			if missing != "" {
-				t.Skipf("the workers do not implement %s", missing)
-			}
+			synctest.Test(t, func(t *testing.T) { run(t, &f, c.run) })
 		})
 	}
 }
@@ -112,12 +108,9 @@ type env struct {
 	answer func(fake.Call) (podworkers.Result, error)
 	// running has the pods with a running container.
 	running map[types.UID]bool
-	// missing is the optional interface that the test needs and the workers lack.
-	missing string
 }
 
-// run runs the test, or returns the name of an interface that is missing for it.
-func run(t *testing.T, f *Factory, test func(e *env)) (missing string) {
+func run(t *testing.T, f *Factory, test func(e *env)) {
 	e := &env{T: t, Syncer: fake.NewSyncer(), f: f, ran: make(chan error, 1), running: map[types.UID]bool{}}
 	e.cache = &cache{Cache: runtime.NewCache(e, runtime.CacheOptions{})}
 	e.check = &checker{t: t, PodSyncer: e.Syncer, lives: map[types.UID]*life{}}
@@ -134,7 +127,6 @@ func run(t *testing.T, f *Factory, test func(e *env)) (missing string) {
 		e.end()
 	}
 	assert.Zero(t, e.Overlaps(), "two calls for one pod at once")
-	return e.missing
 }
 
 // start begins Run.
