@@ -228,7 +228,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	p.PodSyncer, err = choose[podworkers.PodSyncer]("PodSyncer", o.PodSyncer, syncer, p)
+	p.PodSyncer, err = choose[podworkers.Syncer]("PodSyncer", o.PodSyncer, syncer, p)
 	return err
 }
 
@@ -251,7 +251,7 @@ func (a *Agent) buildWorkers(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := choose[podworkers.PodWorkers]("PodWorkers", a.opts.Override.PodWorkers, workers, p)
+	chosen, err := choose[podworkers.Workers]("PodWorkers", a.opts.Override.PodWorkers, workers, p)
 	if err != nil {
 		return err
 	}
@@ -405,7 +405,7 @@ func (a *Agent) logParts() {
 	logReplaced[*prober.Manager](a.log, "Prober", p.Prober)
 	logReplaced[*volume.Manager](a.log, "Volumes", p.Volumes)
 	logReplaced[*podsync.Syncer](a.log, "PodSyncer", p.PodSyncer)
-	logReplaced[*podworkers.Workers](a.log, "PodWorkers", p.PodWorkers.(drainedWorkers).PodWorkers)
+	logReplaced[*podworkers.Pool](a.log, "PodWorkers", p.PodWorkers.(drainedWorkers).Workers)
 	logReplaced[*gc.Collector](a.log, "GC", p.GC)
 	logReplaced[*syncloop.Handler](a.log, "SyncHandler", p.SyncHandler)
 	if p.ImageGC != nil {

@@ -72,13 +72,13 @@ func TestEvictForACriticalPod(t *testing.T) {
 
 // countingSyncer counts the syncs of pods.
 type countingSyncer struct {
-	podworkers.PodSyncer
+	podworkers.Syncer
 	syncs *atomic.Int32
 }
 
 func (c countingSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (podworkers.Result, error) {
 	c.syncs.Add(1)
-	return c.PodSyncer.SyncPod(ctx, typ, pod, status)
+	return c.Syncer.SyncPod(ctx, typ, pod, status)
 }
 
 func TestSync(t *testing.T) {
@@ -86,7 +86,7 @@ func TestSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var syncs atomic.Int32
 		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-			o.Override.PodSyncer = kubeletkit.Wrap(func(s podworkers.PodSyncer) podworkers.PodSyncer { return countingSyncer{s, &syncs} })
+			o.Override.PodSyncer = kubeletkit.Wrap(func(s podworkers.Syncer) podworkers.Syncer { return countingSyncer{s, &syncs} })
 		})
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
@@ -105,11 +105,11 @@ func TestSync(t *testing.T) {
 // looked just before.
 type (
 	forgetfulPods    struct{ podmanager.PodManager }
-	forgetfulWorkers struct{ podworkers.PodWorkers }
+	forgetfulWorkers struct{ podworkers.Workers }
 )
 
 func (p forgetfulPods) ByUID(types.UID) (*v1.Pod, bool) { return makePod("web"), true }
-func (w forgetfulWorkers) Unwrap() any                  { return w.PodWorkers }
+func (w forgetfulWorkers) Unwrap() any                  { return w.Workers }
 func (w forgetfulWorkers) State(types.UID) podworkers.State {
 	return podworkers.State{Phase: podworkers.PhaseSync}
 }
@@ -120,14 +120,14 @@ func TestSyncAndEvictStartNoPodThatWasForgotten(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
 			o.Override.PodManager = kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return forgetfulPods{m} })
-			o.Override.PodWorkers = kubeletkit.Wrap(func(w podworkers.PodWorkers) podworkers.PodWorkers { return forgetfulWorkers{w} })
+			o.Override.PodWorkers = kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return forgetfulWorkers{w} })
 		})
 		defer n.stop(t)
 		n.after(time.Second)
 		require.NoError(t, n.Sync("uid-web"))
 		require.NoError(t, n.Evict("uid-web", "Evicted", "", nil))
 		n.after(time.Second)
-		workers, _ := runtime.Optional[*podworkers.Workers](n.Parts().PodWorkers)
+		workers, _ := runtime.Optional[*podworkers.Pool](n.Parts().PodWorkers)
 		assert.False(t, workers.State("uid-web").Known())
 		assert.Empty(t, rt.Instances(fake.Target{}))
 	})

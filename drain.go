@@ -88,16 +88,16 @@ func (d *drain) Admit(syncloop.AdmitRequest) error {
 // drainedWorkers are workers that start no pod once the agent is drained, also none that
 // was admitted before.
 type drainedWorkers struct {
-	podworkers.PodWorkers
+	podworkers.Workers
 	drain *drain
 	// updated is called with each pod that is to be synced; nil if nothing wants to know.
 	updated func(*v1.Pod)
 }
 
 // Unwrap returns the workers, for [runtime.Optional].
-func (w drainedWorkers) Unwrap() any { return w.PodWorkers }
+func (w drainedWorkers) Unwrap() any { return w.Workers }
 
-// UpdatePod implements [podworkers.PodWorkers].
+// UpdatePod implements [podworkers.Workers].
 func (w drainedWorkers) UpdatePod(u podworkers.Update) {
 	switch {
 	case u.Type == podworkers.Kill || u.Pod != nil && ends(u.Pod):
@@ -106,7 +106,7 @@ func (w drainedWorkers) UpdatePod(u podworkers.Update) {
 	case u.Type == podworkers.Create || u.Pod != nil && !w.State(u.Pod.UID).Known():
 		return
 	}
-	w.PodWorkers.UpdatePod(u)
+	w.Workers.UpdatePod(u)
 	if w.updated != nil && (u.Type == podworkers.Sync || u.Type == podworkers.Change) {
 		w.updated(u.Pod)
 	}

@@ -289,26 +289,26 @@ func (f fastDisk) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[strin
 // Something to do before the first sync of each pod.
 func ExampleOverrides_podSyncer() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.PodSyncer = kubeletkit.Wrap(func(s podworkers.PodSyncer) podworkers.PodSyncer { return preparing{s} })
+		o.Override.PodSyncer = kubeletkit.Wrap(func(s podworkers.Syncer) podworkers.Syncer { return preparing{s} })
 	})
 	// Output:
 	// preparing web
 	// default/web: Running
 }
 
-type preparing struct{ podworkers.PodSyncer }
+type preparing struct{ podworkers.Syncer }
 
 func (p preparing) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, s *runtime.PodStatus) (podworkers.Result, error) {
 	if typ == podworkers.Create {
 		fmt.Println("preparing", pod.Name)
 	}
-	return p.PodSyncer.SyncPod(ctx, typ, pod, s)
+	return p.Syncer.SyncPod(ctx, typ, pod, s)
 }
 
 // The default workers with a longer back-off.
 func ExampleOverrides_podWorkers() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.PodWorkers = func(_ podworkers.PodWorkers, p kubeletkit.Parts) (podworkers.PodWorkers, error) {
+		o.Override.PodWorkers = func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
 			opts := p.WorkersOptions
 			opts.BackoffPeriod = time.Minute
 			return podworkers.New(p.PodSyncer, p.Cache, opts)

@@ -72,11 +72,11 @@ type (
 		called func(string)
 	}
 	wrappedSyncer struct {
-		podworkers.PodSyncer
+		podworkers.Syncer
 		called func(string)
 	}
 	wrappedWorkers struct {
-		podworkers.PodWorkers
+		podworkers.Workers
 		called func(string)
 	}
 	wrappedGC struct {
@@ -112,8 +112,8 @@ func (w wrappedPods) Unwrap() any    { return w.PodManager }
 func (w wrappedStatus) Unwrap() any  { return w.StatusManager }
 func (w wrappedProber) Unwrap() any  { return w.ProbeManager }
 func (w wrappedVolumes) Unwrap() any { return w.VolumeManager }
-func (w wrappedSyncer) Unwrap() any  { return w.PodSyncer }
-func (w wrappedWorkers) Unwrap() any { return w.PodWorkers }
+func (w wrappedSyncer) Unwrap() any  { return w.Syncer }
+func (w wrappedWorkers) Unwrap() any { return w.Workers }
 func (w wrappedGC) Unwrap() any      { return w.GarbageCollector }
 func (w wrappedHandler) Unwrap() any { return w.SyncHandler }
 func (w wrappedHistory) Unwrap() any { return w.History }
@@ -137,11 +137,11 @@ func (w wrappedVolumes) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map
 }
 func (w wrappedSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, s *runtime.PodStatus) (podworkers.Result, error) {
 	w.called("PodSyncer")
-	return w.PodSyncer.SyncPod(ctx, typ, pod, s)
+	return w.Syncer.SyncPod(ctx, typ, pod, s)
 }
 func (w wrappedWorkers) UpdatePod(u podworkers.Update) {
 	w.called("PodWorkers")
-	w.PodWorkers.UpdatePod(u)
+	w.Workers.UpdatePod(u)
 }
 func (w wrappedGC) Kick() { w.called("GC"); w.GarbageCollector.Kick() }
 func (w wrappedImageGC) Run(ctx context.Context) error {
@@ -220,8 +220,8 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				Status:     kubeletkit.Wrap(func(m status.StatusManager) status.StatusManager { return wrappedStatus{m, called.add} }),
 				Prober:     kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return wrappedProber{p, called.add} }),
 				Volumes:    kubeletkit.Wrap(func(m volume.VolumeManager) volume.VolumeManager { return wrappedVolumes{m, called.add} }),
-				PodSyncer:  kubeletkit.Wrap(func(s podworkers.PodSyncer) podworkers.PodSyncer { return wrappedSyncer{s, called.add} }),
-				PodWorkers: kubeletkit.Wrap(func(w podworkers.PodWorkers) podworkers.PodWorkers { return wrappedWorkers{w, called.add} }),
+				PodSyncer:  kubeletkit.Wrap(func(s podworkers.Syncer) podworkers.Syncer { return wrappedSyncer{s, called.add} }),
+				PodWorkers: kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return wrappedWorkers{w, called.add} }),
 				GC:         kubeletkit.Wrap(func(c gc.GarbageCollector) gc.GarbageCollector { return wrappedGC{c, called.add} }),
 				ImageGC:    kubeletkit.Wrap(func(m gc.ImageGCManager) gc.ImageGCManager { return wrappedImageGC{m, called.add} }),
 				Admission: kubeletkit.Wrap(func(a syncloop.Admitter) syncloop.Admitter {
@@ -347,8 +347,8 @@ func TestOverridesThatFail(t *testing.T) {
 // An override gets the parts that were built before its own.
 func TestOverridesGetTheOtherParts(t *testing.T) {
 	opts := kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}}
-	var mine podworkers.PodWorkers
-	opts.Override.PodWorkers = func(def podworkers.PodWorkers, p kubeletkit.Parts) (podworkers.PodWorkers, error) {
+	var mine podworkers.Workers
+	opts.Override.PodWorkers = func(def podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
 		assert.NotNil(t, p.Status)
 		assert.NotNil(t, p.WorkersOptions.OnFinished)
 		assert.Nil(t, p.SyncHandler, "it is built later")
@@ -358,7 +358,7 @@ func TestOverridesGetTheOtherParts(t *testing.T) {
 	}
 	agent, err := kubeletkit.New(opts)
 	require.NoError(t, err)
-	built, _ := runtime.Optional[*podworkers.Workers](agent.Parts().PodWorkers)
+	built, _ := runtime.Optional[*podworkers.Pool](agent.Parts().PodWorkers)
 	assert.Same(t, mine, built)
 	assert.Equal(t, fmt.Sprintf("%T", &syncloop.Handler{}), fmt.Sprintf("%T", agent.Parts().SyncHandler))
 }

@@ -67,13 +67,13 @@ type Parts struct {
 	// Volumes sets up and takes down the volumes of pods.
 	Volumes volume.VolumeManager
 	// PodSyncer does the work on one pod that the workers decide on.
-	PodSyncer podworkers.PodSyncer
+	PodSyncer podworkers.Syncer
 	// WorkersOptions are the options of the default PodWorkers. PodWorkers that are made in
 	// their place take OnBegin, OnEnd and OnFinished from here: they defer inspections of a
 	// pod that is being changed, and bring housekeeping forward when pods end.
 	WorkersOptions podworkers.Options
 	// PodWorkers drive each pod through its life. They start no pod after [Agent.Drain].
-	PodWorkers podworkers.PodWorkers
+	PodWorkers podworkers.Workers
 	// GC removes dead containers, sandboxes and logs.
 	GC gc.GarbageCollector
 	// ImageGC removes images; nil: there is none, since the runtime is no
@@ -92,7 +92,7 @@ type Parts struct {
 // [Wrap] makes an Override from a function, and [Replace] from a value. An Override that is
 // written out can build a part from other parts:
 //
-//	PodWorkers: func(_ podworkers.PodWorkers, p kubeletkit.Parts) (podworkers.PodWorkers, error) {
+//	PodWorkers: func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
 //		opts := p.WorkersOptions
 //		opts.BackoffPeriod = time.Minute
 //		return podworkers.New(p.PodSyncer, p.Cache, opts)
@@ -150,10 +150,10 @@ type Overrides struct {
 	Volumes Override[volume.VolumeManager]
 	// PodSyncer: default a [*podsync.Syncer]. Optional interfaces: [podsync.StatusRefresher],
 	// [podsync.StorageEvicter], or else [podsync.StorageMeasurer], and [podsync.VolumeRefresher].
-	PodSyncer Override[podworkers.PodSyncer]
-	// PodWorkers: default [*podworkers.Workers] with [Parts].WorkersOptions. State must not
+	PodSyncer Override[podworkers.Syncer]
+	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions. State must not
 	// call Status, which calls it with a lock held (Parts.MayRun).
-	PodWorkers Override[podworkers.PodWorkers]
+	PodWorkers Override[podworkers.Workers]
 	// GC: default a [*gc.Collector]. Optional interface: [gc.PodCollector].
 	GC Override[gc.GarbageCollector]
 	// ImageGC: default a [*gc.ImageCollector], or nil if the runtime is no

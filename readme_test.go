@@ -120,7 +120,7 @@ func ownControlPlane(deliver func(to chan<- []*v1.Pod)) podconfig.Source {
 func overriding(opts kubeletkit.Options) {
 	opts.Override.Prober = kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return &audited{ProbeManager: p} })
 	opts.Override.GC = kubeletkit.Replace[gc.GarbageCollector](noGC{})
-	opts.Override.PodWorkers = func(_ podworkers.PodWorkers, p kubeletkit.Parts) (podworkers.PodWorkers, error) {
+	opts.Override.PodWorkers = func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
 		options := p.WorkersOptions
 		options.BackoffPeriod = time.Minute
 		return podworkers.New(p.PodSyncer, p.Cache, options)

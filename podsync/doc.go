@@ -1,4 +1,4 @@
-// Package podsync has the default podworkers.PodSyncer. It does the work on one pod when the
+// Package podsync has the default podworkers.Syncer. It does the work on one pod when the
 // worker of the pod calls it.
 //
 // # Steps

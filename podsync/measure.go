@@ -15,7 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// StorageMeasurer is an optional interface of a [podworkers.PodSyncer], found by
+// StorageMeasurer is an optional interface of a [podworkers.Syncer], found by
 // [runtime.Optional].
 type StorageMeasurer interface {
 	// MeasureStorage measures the storage of pods that have limits, until ctx ends: every 10
@@ -27,14 +27,14 @@ type StorageMeasurer interface {
 	MeasureStorage(ctx context.Context, exceeded func(types.UID)) error
 }
 
-// StorageEvicter is an optional interface of a [podworkers.PodSyncer], found by
+// StorageEvicter is an optional interface of a [podworkers.Syncer], found by
 // [runtime.Optional].
 type StorageEvicter interface {
 	// EvictForStorage measures as MeasureStorage of [StorageMeasurer] does, in place of it. It
 	// kills each pod that has come to exceed a limit at once, with a grace period of 1 s and
 	// kubelet's status: also while SyncPod for it is under way, and while it is being stopped in
 	// a longer grace period, unless a new incarnation of it waits for its end.
-	EvictForStorage(ctx context.Context, workers podworkers.PodWorkers) error
+	EvictForStorage(ctx context.Context, workers podworkers.Workers) error
 }
 
 var (
@@ -217,7 +217,7 @@ func (s *Syncer) MeasureStorage(ctx context.Context, exceeded func(types.UID)) e
 }
 
 // EvictForStorage implements [StorageEvicter].
-func (s *Syncer) EvictForStorage(ctx context.Context, workers podworkers.PodWorkers) error {
+func (s *Syncer) EvictForStorage(ctx context.Context, workers podworkers.Workers) error {
 	return s.measureStorage(ctx, func(pod *v1.Pod, message string) {
 		if workers.State(pod.UID).RestartRequested {
 			return // a kill would end the next incarnation, too

@@ -12,7 +12,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
-// StatusRefresher is an optional interface of a [podworkers.PodSyncer], found by
+// StatusRefresher is an optional interface of a [podworkers.Syncer], found by
 // [runtime.Optional].
 type StatusRefresher interface {
 	// RefreshStatus brings the API status of the pod up to date with the results of its

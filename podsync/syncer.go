@@ -123,7 +123,7 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Syncer is the default [podworkers.PodSyncer]. Make one with [New].
+// Syncer is the default [podworkers.Syncer]. Make one with [New].
 type Syncer struct {
 	deps Deps
 	opts Options
@@ -144,8 +144,8 @@ type Syncer struct {
 }
 
 var (
-	_ podworkers.PodSyncer = (*Syncer)(nil)
-	_ StatusRefresher      = (*Syncer)(nil)
+	_ podworkers.Syncer = (*Syncer)(nil)
+	_ StatusRefresher   = (*Syncer)(nil)
 )
 
 // New returns a Syncer, or an error that names everything that is missing.
@@ -349,7 +349,7 @@ func (s *Syncer) kill(ctx context.Context, ref runtime.PodRef, kill runtime.PodK
 	return err
 }
 
-// SyncTerminatingPod implements [podworkers.PodSyncer].
+// SyncTerminatingPod implements [podworkers.Syncer].
 func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *runtime.PodStatus, t podworkers.Termination) error {
 	ref, st := runtime.RefOf(pod), s.state(pod.UID)
 	if s.deps.Prober != nil && observed.ContainersRunning() {

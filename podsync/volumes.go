@@ -13,7 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// VolumeRefresher is an optional interface of a [podworkers.PodSyncer], found by
+// VolumeRefresher is an optional interface of a [podworkers.Syncer], found by
 // [runtime.Optional].
 type VolumeRefresher interface {
 	// RefreshVolumes brings the volumes of a pod to their latest content while SyncPod

@@ -34,7 +34,7 @@ func TestAwaited(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+			inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 				var awaited <-chan struct{}
 				n.terminating = func(ctx context.Context, _ *v1.Pod, term podworkers.Termination) error {
 					awaited = term.Awaited
@@ -67,7 +67,7 @@ func TestAwaited(t *testing.T) {
 // A call that waits for its turn begins the grace period later. A shorter one that comes
 // meanwhile counts when it begins, and one that comes afterwards is measured from then on.
 func TestGraceBegins(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		a := staticPod("a", "p")
 		shorten := func(grace int64) {
 			w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: a, Kill: &podworkers.KillOptions{GracePeriod: &grace}})

@@ -1,6 +1,6 @@
 // Package podworkers drives each pod through its life: it decides when a pod is
-// synced, terminated and taken down, and calls a [PodSyncer] for it. [PodWorkers] is
-// the interface of this package and [Workers] the default.
+// synced, terminated and taken down, and calls a [Syncer] for it. [Workers] is
+// the interface of this package and [Pool] the default.
 //
 // # Vocabulary
 //
@@ -19,15 +19,15 @@
 //
 // # The life of a pod
 //
-// After an [Update], the workers call [PodSyncer.SyncPod] with a status that was read
+// After an [Update], the workers call [Syncer.SyncPod] with a status that was read
 // after the last call that changed something or failed. If SyncPod has changed
 // something, it is called again at once. Otherwise it is called again after the time
 // that it has returned, after the resync interval, or after the next update. Updates
 // that come during a call are merged into one, which is handled after the call.
 //
 // When the pod is to end, the SyncPod under way is cancelled. Then
-// [PodSyncer.SyncTerminatingPod] is called until it succeeds, and after it
-// [PodSyncer.SyncTerminatedPod] until it succeeds. The record of a finished pod is
+// [Syncer.SyncTerminatingPod] is called until it succeeds, and after it
+// [Syncer.SyncTerminatedPod] until it succeeds. The record of a finished pod is
 // kept until SyncKnownPods is called without it, so that a late update does not start
 // the pod again.
 //
@@ -38,7 +38,7 @@
 // # Failure for good
 //
 // If the error of a SyncPod wraps a [*runtime.TerminalError], the pod has failed for
-// good. A wrapper around the PodSyncer can deny a pod this way, and so can a runtime.
+// good. A wrapper around the Syncer can deny a pod this way, and so can a runtime.
 // The pod is terminated with its own grace period, and [Termination] has a Status that
 // sets phase Failed, the reason and the message. [State] has the error, and
 // [Options.Event] receives it. Only a new incarnation can run again. If the pod is
@@ -64,7 +64,7 @@
 //     back-off no sooner than BackoffBase after the failure. A SyncPod that changes
 //     something each time is repeated after a delay that doubles from 100 ms to
 //     BackoffPeriod.
-//   - A panic of the PodSyncer is a failed call of one pod.
+//   - A panic of the Syncer is a failed call of one pod.
 //   - UpdatePod never blocks. When Run returns, no call is under way; pods go on
 //     running. Done functions of kills that were not completed are not called.
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// printer is a PodSyncer that prints its calls.
+// printer is a Syncer that prints its calls.
 type printer struct{ synced chan struct{} }
 
 func (p printer) SyncPod(_ context.Context, typ podworkers.UpdateType, pod *v1.Pod, _ *runtime.PodStatus) (podworkers.Result, error) {

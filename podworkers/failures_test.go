@@ -31,7 +31,7 @@ func TestPanicIsAFailedCall(t *testing.T) {
 	}
 	var measured recorder
 	var past fake.History
-	inBubble(t, podworkers.Options{Logger: log, Record: past.Record, OnBegin: add(&begun), OnEnd: add(&ended), OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{Logger: log, Record: past.Record, OnBegin: add(&begun), OnEnd: add(&ended), OnFinished: add(&finished), Metrics: &measured}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		bad := true
 		n.sync = func(_ context.Context, _ podworkers.UpdateType, pod *v1.Pod) (podworkers.Result, error) {
 			if pod.UID == "bad" && bad {
@@ -77,9 +77,9 @@ func TestPanicIsAFailedCall(t *testing.T) {
 	}
 }
 
-// denying is a wrapper around a PodSyncer that refuses pods for good.
+// denying is a wrapper around a Syncer that refuses pods for good.
 type denying struct {
-	podworkers.PodSyncer
+	podworkers.Syncer
 	denied map[types.UID]bool
 }
 
@@ -87,7 +87,7 @@ func (d denying) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	if d.denied[pod.UID] {
 		return podworkers.Result{}, fmt.Errorf("pod %s: %w", pod.Name, &runtime.TerminalError{Reason: "Denied", Message: "privileged"})
 	}
-	return d.PodSyncer.SyncPod(ctx, typ, pod, status)
+	return d.Syncer.SyncPod(ctx, typ, pod, status)
 }
 
 func TestFailureForGood(t *testing.T) {
@@ -99,10 +99,10 @@ func TestFailureForGood(t *testing.T) {
 			events = append(events, e)
 		}
 	}}
-	deny := func(n *fakeNode) (podworkers.PodSyncer, podworkers.StatusCache) {
+	deny := func(n *fakeNode) (podworkers.Syncer, podworkers.StatusCache) {
 		return denying{n, map[types.UID]bool{"bad": true}}, n.cache
 	}
-	wrapped(t, opts, deny, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	wrapped(t, opts, deny, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		var final v1.PodStatus
 		n.terminating = func(_ context.Context, _ *v1.Pod, term podworkers.Termination) error {
 			term.Status(&final)
@@ -167,7 +167,7 @@ func TestAFailedCallNamesThePodOnce(t *testing.T) {
 	var mu sync.Mutex
 	var logs []string
 	log := funcr.New(func(_, args string) { mu.Lock(); defer mu.Unlock(); logs = append(logs, args) }, funcr.Options{})
-	inBubble(t, podworkers.Options{Logger: log}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{Logger: log}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		pod := apiPod("u", "web")
 		ref := runtime.RefOf(pod).String()
 		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
@@ -187,8 +187,8 @@ func TestAFailedCallNamesThePodOnce(t *testing.T) {
 func TestAnUnreadableStatusIsAnEvent(t *testing.T) {
 	var events []runtime.Event
 	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, e); panic("boom") }}
-	hide := func(n *fakeNode) (podworkers.PodSyncer, podworkers.StatusCache) { return n, unreadable{n.cache} }
-	wrapped(t, opts, hide, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	hide := func(n *fakeNode) (podworkers.Syncer, podworkers.StatusCache) { return n, unreadable{n.cache} }
+	wrapped(t, opts, hide, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
 		assert.Empty(t, n.took())
 		require.Len(t, events, 1)

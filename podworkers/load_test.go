@@ -68,7 +68,7 @@ func TestHammer(t *testing.T) {
 }
 
 func TestHousekeepingLeavesDesiredPodsAlone(t *testing.T) {
-	inBubble(t, podworkers.Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		pod := apiPod("u", "p")
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		desired := []*v1.Pod{pod}

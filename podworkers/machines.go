@@ -87,7 +87,7 @@ func (s *machines) state(uid types.UID) State {
 	return state
 }
 
-// predecessor is [PodWorkers].Predecessor.
+// predecessor is [Workers].Predecessor.
 func (s *machines) predecessor(uid types.UID) (runtime.PodRef, bool) {
 	m := s.pods[uid]
 	if m.claim() != claimWaits {
@@ -102,7 +102,7 @@ func (s *machines) predecessor(uid types.UID) (runtime.PodRef, bool) {
 	return runtime.PodRef{}, false
 }
 
-// terminatingByFullName is [PodWorkers].TerminatingByFullName.
+// terminatingByFullName is [Workers].TerminatingByFullName.
 func (s *machines) terminatingByFullName(fullName string) bool {
 	at := s.names[fullName]
 	if at == nil {

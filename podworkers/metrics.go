@@ -10,11 +10,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Metrics receives the measurements of [Workers]. Its methods must not block and must be
+// Metrics receives the measurements of [Pool]. Its methods must not block and must be
 // safe for concurrent use. Implementations embed [NopMetrics], so that methods added
 // later do not break them. metrics/prometheus has one with the names of kubelet.
 type Metrics interface {
-	// Called reports a call of the [PodSyncer] that has returned.
+	// Called reports a call of the [Syncer] that has returned.
 	//
 	// kubelet_pod_worker_duration_seconds is the time from Received to Ended by
 	// Operation. kubelet_pod_worker_start_duration_seconds is the time from Received
@@ -36,7 +36,7 @@ func (NopMetrics) Called(Call) {}
 // Counted implements [Metrics].
 func (NopMetrics) Counted(map[PodKind]int) {}
 
-// Call describes a call of a [PodSyncer] that has returned.
+// Call describes a call of a [Syncer] that has returned.
 type Call struct {
 	Pod runtime.PodRef
 	// Phase is PhaseSync for SyncPod, PhaseTerminating for SyncTerminatingPod and

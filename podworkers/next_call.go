@@ -9,7 +9,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// callKind is a method of PodSyncer. Within an incarnation it never decreases.
+// callKind is a method of Syncer. Within an incarnation it never decreases.
 type callKind int
 
 const (
@@ -32,7 +32,7 @@ func (k callKind) phase() Phase {
 	}
 }
 
-// call is a call of the PodSyncer that a machine requests.
+// call is a call of the Syncer that a machine requests.
 type call struct {
 	kind     callKind
 	ref      runtime.PodRef

@@ -16,7 +16,7 @@ import (
 )
 
 // perform makes the call. It returns the outcome, and its description for Metrics.
-func (w *Workers) perform(ctx context.Context, c call) (returned, Call) {
+func (w *Pool) perform(ctx context.Context, c call) (returned, Call) {
 	report := Call{Pod: c.ref, Phase: c.kind.phase(), Type: c.typ, Received: c.received, Began: time.Now()}
 	if w.log.V(4).Enabled() {
 		w.logger(c).V(4).Info("Call begins")
@@ -40,7 +40,7 @@ func (w *Workers) perform(ctx context.Context, c call) (returned, Call) {
 
 // logger returns the logger for a call. Making it costs as much as the sync of a pod
 // without changes, so it is made only if there is something to log.
-func (w *Workers) logger(c call) logr.Logger {
+func (w *Pool) logger(c call) logr.Logger {
 	l := w.log.WithValues("pod", c.ref, "phase", c.kind.phase())
 	if c.kind == callSync {
 		l = l.WithValues("type", c.typ)
@@ -49,7 +49,7 @@ func (w *Workers) logger(c call) logr.Logger {
 }
 
 // logReturned logs the outcome of a call. The end of a cancelled call is no error.
-func (w *Workers) logReturned(ctx context.Context, c call, r returned, took time.Duration) {
+func (w *Pool) logReturned(ctx context.Context, c call, r returned, took time.Duration) {
 	var crash *runtime.PanicError
 	switch {
 	case r.err == nil:
@@ -89,7 +89,7 @@ func (e loggedError) Unwrap() error { return e.error }
 
 // readAndSync reads the pod's status and calls the syncer. unread is true if it did not
 // call the syncer, because the status could not be read.
-func (w *Workers) readAndSync(ctx context.Context, c call, unread *bool) (Result, error) {
+func (w *Pool) readAndSync(ctx context.Context, c call, unread *bool) (Result, error) {
 	*unread = true
 	status, err := w.cache.Newer(ctx, c.ref, c.after)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// PodWorkers drives pods through their lives: it decides when a pod is synced,
-// terminated and taken down, and calls a [PodSyncer] for it. [Workers] is the
+// Workers drives pods through their lives: it decides when a pod is synced,
+// terminated and taken down, and calls a [Syncer] for it. [Pool] is the
 // default. The guarantees in the package documentation are part of the contract;
 // package podworkerstest tests an implementation for them. All methods are safe for
 // concurrent use, except that SyncKnownPods has a rule of its own.
-type PodWorkers interface {
-	// Run makes the calls of the PodSyncer until ctx ends. Then it cancels the calls
+type Workers interface {
+	// Run makes the calls of the Syncer until ctx ends. Then it cancels the calls
 	// under way, waits until they have returned, and returns nil; pods go on running.
 	// A second call returns an error that wraps [runtime.ErrAlreadyRunning].
 	Run(ctx context.Context) error
@@ -43,14 +43,14 @@ type PodWorkers interface {
 	Predecessor(uid types.UID) (pod runtime.PodRef, ok bool)
 }
 
-// Base has the methods that [PodWorkers] may do without: pods of one full name are not kept apart.
+// Base has the methods that [Workers] may do without: pods of one full name are not kept apart.
 // Implementations embed it, so that methods added later do not break them.
 type Base struct{}
 
-// TerminatingByFullName implements [PodWorkers]. It returns false.
+// TerminatingByFullName implements [Workers]. It returns false.
 func (Base) TerminatingByFullName(string) bool { return false }
 
-// Predecessor implements [PodWorkers]. It returns false.
+// Predecessor implements [Workers]. It returns false.
 func (Base) Predecessor(types.UID) (runtime.PodRef, bool) { return runtime.PodRef{}, false }
 
-var _ PodWorkers = (*Workers)(nil)
+var _ Workers = (*Pool)(nil)

@@ -22,7 +22,7 @@ import (
 type everything struct {
 	podworkers.NopMetrics
 	*runtime.Cache
-	workers *podworkers.Workers
+	workers *podworkers.Pool
 	calls   atomic.Int64
 	within  atomic.Int64
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// PodSyncer does the work on a pod that the workers have decided on. For one UID, the
+// Syncer does the work on a pod that the workers have decided on. For one UID, the
 // methods are called one at a time; for different UIDs, they are called concurrently. A
 // method must return soon after its context ends. The context also ends with the call,
 // so work that outlives the call must not use it. A panic is an error of the call.
-type PodSyncer interface {
+type Syncer interface {
 	// SyncPod brings the pod closer to its spec. typ is Create in the first call of an
 	// incarnation, Change if the spec was updated since the last call, else Sync. When
 	// the pod is to end, the context ends with the cause [ErrTerminating], and SyncPod
@@ -35,6 +35,13 @@ type PodSyncer interface {
 	// call for a pod that was killed before it started.
 	SyncTerminatedPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus) error
 }
+
+// SyncerBase has the methods that a [Syncer] may do without: there is nothing to take down.
+// Implementations embed it, so that methods added later do not break them.
+type SyncerBase struct{}
+
+// SyncTerminatedPod implements [Syncer]. It returns nil.
+func (SyncerBase) SyncTerminatedPod(context.Context, *v1.Pod, *runtime.PodStatus) error { return nil }
 
 // Result is the outcome of a SyncPod.
 type Result struct {

@@ -17,7 +17,7 @@ type UpdateType int
 const (
 	// Create means that the pod is new in the desired state. For a UID that is being
 	// terminated or has finished, it requests a new incarnation after the present one.
-	// [PodSyncer.SyncPod] gets Create in the first call of each incarnation, and never
+	// [Syncer.SyncPod] gets Create in the first call of each incarnation, and never
 	// again in it.
 	Create UpdateType = iota + 1
 	// Change means that the desired pod has changed.

@@ -26,7 +26,7 @@ var (
 	ErrShortened = errors.New("the grace period was shortened")
 )
 
-// Options are the settings of [Workers]; the zero value is valid.
+// Options are the settings of [Pool]; the zero value is valid.
 type Options struct {
 	// ResyncInterval is the time after which a pod is synced without any update. Up to a
 	// half is added at random, and up to a 12th so that many pods are synced at the same
@@ -39,7 +39,7 @@ type Options struct {
 	// BackoffPeriod is the longest delay. Default: 10 seconds, kubelet's delay after
 	// each failure.
 	BackoffPeriod time.Duration
-	// OnBegin is called before each call of the PodSyncer, and before the read of the
+	// OnBegin is called before each call of the Syncer, and before the read of the
 	// pod's status that precedes the call. OnEnd is called after the call has returned;
 	// the mark for the next read is drawn by then. For one pod they are called
 	// alternately. They must not block. nil: not called.
@@ -59,9 +59,9 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Workers is the default [PodWorkers]. Make one with [New].
-type Workers struct {
-	syncer PodSyncer
+// Pool is the default [Workers]. Make one with [New].
+type Pool struct {
+	syncer Syncer
 	cache  StatusCache
 	opts   Options
 	log    logr.Logger
@@ -94,12 +94,12 @@ type worker struct {
 	timer *time.Timer
 }
 
-// New returns Workers that call the syncer with statuses from the cache. The error names
+// New returns a Pool that calls the syncer with statuses from the cache. The error names
 // everything that is missing or invalid.
-func New(syncer PodSyncer, cache StatusCache, opts Options) (*Workers, error) {
+func New(syncer Syncer, cache StatusCache, opts Options) (*Pool, error) {
 	var errs []error
 	if syncer == nil {
-		errs = append(errs, errors.New("podworkers: a PodSyncer is required"))
+		errs = append(errs, errors.New("podworkers: a Syncer is required"))
 	}
 	if cache == nil {
 		errs = append(errs, errors.New("podworkers: a StatusCache is required"))
@@ -121,7 +121,7 @@ func New(syncer PodSyncer, cache StatusCache, opts Options) (*Workers, error) {
 	if opts.Metrics != nil {
 		opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
 	}
-	return &Workers{syncer: syncer, cache: cache, opts: opts, log: opts.Logger, machines: newMachines(p), workers: map[types.UID]*worker{}}, nil
+	return &Pool{syncer: syncer, cache: cache, opts: opts, log: opts.Logger, machines: newMachines(p), workers: map[types.UID]*worker{}}, nil
 }
 
 func orDefault(d, def time.Duration) time.Duration {
@@ -131,8 +131,8 @@ func orDefault(d, def time.Duration) time.Duration {
 	return d
 }
 
-// Run implements [PodWorkers].
-func (w *Workers) Run(ctx context.Context) error {
+// Run implements [Workers].
+func (w *Pool) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.ran {
 		w.mu.Unlock()
@@ -159,7 +159,7 @@ func (w *Workers) Run(ctx context.Context) error {
 }
 
 // logLate logs the pods that have a call under way after Run should have ended.
-func (w *Workers) logLate() {
+func (w *Pool) logLate() {
 	w.mu.Lock()
 	var late []machine
 	for uid, wk := range w.workers {
@@ -173,8 +173,8 @@ func (w *Workers) logLate() {
 	}
 }
 
-// UpdatePod implements [PodWorkers]. It logs an invalid update.
-func (w *Workers) UpdatePod(u Update) {
+// UpdatePod implements [Workers]. It logs an invalid update.
+func (w *Pool) UpdatePod(u Update) {
 	if err := u.validate(); err != nil {
 		w.log.Error(err, "Ignoring an invalid update")
 		if u.Kill != nil {
@@ -216,21 +216,21 @@ func (w *Workers) UpdatePod(u Update) {
 }
 
 // begins reports whether an incarnation begins with the update. mu is held.
-func (w *Workers) begins(uid types.UID, u Update) bool {
+func (w *Pool) begins(uid types.UID, u Update) bool {
 	_, known := w.machines.pods[uid]
 	return !known && !u.OnlyKnown
 }
 
 // firstMark returns the mark for the first read of a pod that begins with an update of the type.
-func (w *Workers) firstMark(uid types.UID, typ UpdateType) runtime.Mark {
+func (w *Pool) firstMark(uid types.UID, typ UpdateType) runtime.Mark {
 	if typ == Create {
 		return w.cache.First(uid) // saves a read of a new pod
 	}
 	return w.cache.Now() // the pod is in the runtime, maybe since the last list
 }
 
-// SyncKnownPods implements [PodWorkers].
-func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
+// SyncKnownPods implements [Workers].
+func (w *Pool) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	uids := make(map[types.UID]bool, len(desired))
 	for _, pod := range desired {
 		uids[pod.UID] = true
@@ -243,7 +243,7 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]State {
 	return states
 }
 
-func (w *Workers) syncKnown(desired map[types.UID]bool) map[types.UID]State {
+func (w *Pool) syncKnown(desired map[types.UID]bool) map[types.UID]State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.machines.synced = true
@@ -260,22 +260,22 @@ func (w *Workers) syncKnown(desired map[types.UID]bool) map[types.UID]State {
 	return states
 }
 
-// State implements [PodWorkers].
-func (w *Workers) State(uid types.UID) State {
+// State implements [Workers].
+func (w *Pool) State(uid types.UID) State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.machines.state(uid)
 }
 
-// TerminatingByFullName implements [PodWorkers].
-func (w *Workers) TerminatingByFullName(fullName string) bool {
+// TerminatingByFullName implements [Workers].
+func (w *Pool) TerminatingByFullName(fullName string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.machines.terminatingByFullName(fullName)
 }
 
-// Predecessor implements [PodWorkers].
-func (w *Workers) Predecessor(uid types.UID) (runtime.PodRef, bool) {
+// Predecessor implements [Workers].
+func (w *Pool) Predecessor(uid types.UID) (runtime.PodRef, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.machines.predecessor(uid)
@@ -284,7 +284,7 @@ func (w *Workers) Predecessor(uid types.UID) (runtime.PodRef, bool) {
 // apply applies an event to the pod's machine, cancels the call under way if the event
 // requires that, and schedules the next calls. It returns the Done functions, which the
 // caller calls without mu. mu is held.
-func (w *Workers) apply(uid types.UID, ev any) []func() {
+func (w *Pool) apply(uid types.UID, ev any) []func() {
 	fx, touched := w.transit(uid, ev, 0)
 	if wk := w.workers[uid]; fx.cancel != nil && wk != nil && wk.cancel != nil {
 		wk.cancel(fx.cancel)
@@ -303,7 +303,7 @@ func (w *Workers) apply(uid types.UID, ev any) []func() {
 
 // transit applies an event to the pod's machine and adds the records of the transition to effects. took is how
 // long a call took that has returned. mu is held.
-func (w *Workers) transit(uid types.UID, ev any, took time.Duration) (effects, []types.UID) {
+func (w *Pool) transit(uid types.UID, ev any, took time.Duration) (effects, []types.UID) {
 	now := time.Now()
 	before := w.machines.pods[uid]
 	fx, touched := w.machines.apply(now, uid, ev)
@@ -324,7 +324,7 @@ func (w *Workers) transit(uid types.UID, ev any, took time.Duration) (effects, [
 
 // schedule begins the pod's next call in a goroutine, or sets the timer for it.
 // mu is held.
-func (w *Workers) schedule(uid types.UID) {
+func (w *Pool) schedule(uid types.UID) {
 	if w.ctx == nil || w.ctx.Err() != nil {
 		return
 	}
@@ -359,7 +359,7 @@ func (w *Workers) schedule(uid types.UID) {
 }
 
 // worker returns the worker of the pod, a new one if it has none. mu is held.
-func (w *Workers) worker(uid types.UID) *worker {
+func (w *Pool) worker(uid types.UID) *worker {
 	wk := w.workers[uid]
 	if wk == nil {
 		wk = &worker{}
@@ -370,7 +370,7 @@ func (w *Workers) worker(uid types.UID) *worker {
 
 // begin records that a call of the pod is under way, and returns the context of the
 // call. mu is held.
-func (w *Workers) begin(c *call) context.Context {
+func (w *Pool) begin(c *call) context.Context {
 	wk := w.worker(c.ref.UID)
 	wk.awaited = nil
 	if c.kind == callTerminating {
@@ -392,7 +392,7 @@ func (w *Workers) begin(c *call) context.Context {
 }
 
 // graceBegins is the Termination.GraceBegins of a call that was given the grace period.
-func (w *Workers) graceBegins(uid types.UID, given int64) int64 {
+func (w *Pool) graceBegins(uid types.UID, given int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := w.machines.pods[uid]
@@ -404,7 +404,7 @@ func (w *Workers) graceBegins(uid types.UID, given int64) int64 {
 }
 
 // work makes a call, and further calls of the pod until none is due.
-func (w *Workers) work(ctx context.Context, c call) {
+func (w *Pool) work(ctx context.Context, c call) {
 	for ok := true; ok; {
 		outcome, report := w.perform(ctx, c)
 		ctx, c, ok = w.finish(c, outcome, report)
@@ -413,7 +413,7 @@ func (w *Workers) work(ctx context.Context, c call) {
 
 // finish applies the outcome of a call and begins the next one. ok is false if none is
 // due.
-func (w *Workers) finish(c call, r returned, report Call) (ctx context.Context, next call, ok bool) {
+func (w *Pool) finish(c call, r returned, report Call) (ctx context.Context, next call, ok bool) {
 	uid := c.ref.UID
 	w.mu.Lock()
 	wk := w.workers[uid]
@@ -447,21 +447,21 @@ func (w *Workers) finish(c call, r returned, report Call) (ctx context.Context, 
 }
 
 // callDone calls the Done functions of kills.
-func (w *Workers) callDone(ref runtime.PodRef, done []func()) {
+func (w *Pool) callDone(ref runtime.PodRef, done []func()) {
 	for _, f := range done {
 		w.callback("Done", ref, f)
 	}
 }
 
 // emit emits an event about the pod.
-func (w *Workers) emit(pod runtime.PodRef, eventType, reason, message string) {
+func (w *Pool) emit(pod runtime.PodRef, eventType, reason, message string) {
 	w.callback("Event", pod, func() {
 		w.opts.Event.Emit(runtime.Event{Pod: pod, Type: eventType, Reason: reason, Message: message})
 	})
 }
 
 // callback calls a function of the embedder. It logs a panic.
-func (w *Workers) callback(name string, pod runtime.PodRef, f func()) {
+func (w *Pool) callback(name string, pod runtime.PodRef, f func()) {
 	if err := runtime.Recover(func() error { f(); return nil }); err != nil {
 		w.log.Error(err, "Callback has panicked", "callback", name, "pod", pod)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 func TestLifeOfAPod(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		pod := apiPod("u", "p")
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod})
 		assert.Equal(t, []string{"0s create u"}, n.took())
@@ -48,7 +48,7 @@ func TestLifeOfAPod(t *testing.T) {
 }
 
 func TestResync(t *testing.T) {
-	inBubble(t, podworkers.Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{ResyncInterval: time.Minute}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.sync = func(_ context.Context, typ podworkers.UpdateType, _ *v1.Pod) (podworkers.Result, error) {
 			return podworkers.Result{Changed: typ == podworkers.Create}, nil
 		}
@@ -62,7 +62,7 @@ func TestResync(t *testing.T) {
 }
 
 func TestRetries(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		results := []any{podworkers.Result{Changed: true}, podworkers.Result{RetryAfter: 5 * time.Second}, errors.New("no"), podworkers.Result{}}
 		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
 			next := results[0]
@@ -83,7 +83,7 @@ func TestRetries(t *testing.T) {
 }
 
 func TestKillCancelsSync(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.sync = func(ctx context.Context, _ podworkers.UpdateType, _ *v1.Pod) (podworkers.Result, error) {
 			return podworkers.Result{}, blocked(ctx)
 		}
@@ -98,7 +98,7 @@ func TestKillCancelsSync(t *testing.T) {
 }
 
 func TestUndesiredCancelsSync(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.sync = func(ctx context.Context, _ podworkers.UpdateType, _ *v1.Pod) (podworkers.Result, error) {
 			return podworkers.Result{}, blocked(ctx)
 		}
@@ -112,7 +112,7 @@ func TestUndesiredCancelsSync(t *testing.T) {
 }
 
 func TestSecondKillShortens(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.terminating = func(ctx context.Context, _ *v1.Pod, term podworkers.Termination) error {
 			return after(time.Duration(*term.GracePeriod) * time.Second)(ctx)
 		}
@@ -140,7 +140,7 @@ func TestSecondKillShortens(t *testing.T) {
 }
 
 func TestSameUIDAgain(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error {
 			return after(5 * time.Second)(ctx)
 		}
@@ -162,7 +162,7 @@ func TestSameUIDAgain(t *testing.T) {
 func TestSameFullName(t *testing.T) {
 	var events []string
 	opts := podworkers.Options{Event: func(e runtime.Event) { events = append(events, string(e.Pod.UID)+" "+e.Reason+": "+e.Message) }}
-	inBubble(t, opts, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, opts, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.terminating = func(ctx context.Context, _ *v1.Pod, _ podworkers.Termination) error {
 			return after(5 * time.Second)(ctx)
 		}
@@ -211,7 +211,7 @@ func sorted(trace []string) []string {
 }
 
 func TestOrphan(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.orphan = after(3 * time.Second)
 		done := 0
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: orphan("u", "p"), Kill: &podworkers.KillOptions{Done: func() { done++ }}})
@@ -230,7 +230,7 @@ func TestOrphan(t *testing.T) {
 // A pod that is not in the last list needs no read before its first sync. For an orphan or a
 // kill, the pod may have been seen since.
 func TestOnlyAPodThatBeginsIsBelievedAbsent(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.cache.Listed(nil, n.cache.Now())
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: apiPod("u", "p")})
 		assert.Equal(t, []string{"0s create u"}, n.took())
@@ -266,7 +266,7 @@ func (r *recorder) Counted(pods map[podworkers.PodKind]int) {
 
 func TestMetrics(t *testing.T) {
 	var m recorder
-	inBubble(t, podworkers.Options{Metrics: &m}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{Metrics: &m}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
 			time.Sleep(3 * time.Second)
 			return podworkers.Result{}, nil
@@ -331,7 +331,7 @@ func TestBeforeAndAfterRun(t *testing.T) {
 }
 
 func TestUpdatePodNeverBlocks(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		stuck := make(chan struct{})
 		n.sync = func(context.Context, podworkers.UpdateType, *v1.Pod) (podworkers.Result, error) {
 			<-stuck
@@ -348,7 +348,7 @@ func TestUpdatePodNeverBlocks(t *testing.T) {
 }
 
 func TestInvalidUpdate(t *testing.T) {
-	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Workers) {
+	inBubble(t, podworkers.Options{}, func(t *testing.T, n *fakeNode, w *podworkers.Pool) {
 		done := false
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Kill: &podworkers.KillOptions{Done: func() { done = true }}})
 		assert.True(t, done)
@@ -358,7 +358,7 @@ func TestInvalidUpdate(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	_, err := podworkers.New(nil, nil, podworkers.Options{BackoffBase: time.Minute})
-	for _, want := range []string{"PodSyncer", "StatusCache", "BackoffBase 1m0s and BackoffPeriod 10s"} {
+	for _, want := range []string{"Syncer", "StatusCache", "BackoffBase 1m0s and BackoffPeriod 10s"} {
 		assert.ErrorContains(t, err, want)
 	}
 }

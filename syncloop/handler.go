@@ -38,7 +38,7 @@ type PodManager interface {
 	Pods() []*v1.Pod
 }
 
-// Workers drive the pods; a podworkers.PodWorkers is one.
+// Workers drive the pods; a podworkers.Workers is one.
 type Workers interface {
 	UpdatePod(u podworkers.Update)
 	SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.State

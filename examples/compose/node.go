@@ -44,7 +44,7 @@ type Node struct {
 	status  *status.Manager
 	prober  *prober.Manager
 	syncer  *podsync.Syncer
-	workers *podworkers.Workers
+	workers *podworkers.Pool
 	gc      *gc.Collector
 	images  *gc.ImageCollector // nil if the runtime has no images
 	loop    *syncloop.Loop

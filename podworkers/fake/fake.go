@@ -1,5 +1,5 @@
-// Package fake has fakes of package podworkers for tests: [Syncer] is a PodSyncer that
-// records its calls, and [Workers] is PodWorkers that record updates.
+// Package fake has fakes of package podworkers for tests: [Syncer] records its calls, and
+// [Workers] records updates.
 //
 //	syncer := fake.NewSyncer()
 //	workers, err := podworkers.New(syncer, cache, podworkers.Options{})
@@ -25,7 +25,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake/cond"
 )
 
-// Method is a method of [podworkers.PodSyncer].
+// Method is a method of [podworkers.Syncer].
 type Method string
 
 // The methods.
@@ -70,7 +70,7 @@ func (c *Call) String() string {
 	return strings.Join(words, " ")
 }
 
-// Syncer is a [podworkers.PodSyncer] that does nothing. Its calls succeed at once
+// Syncer is a [podworkers.Syncer] that does nothing. Its calls succeed at once
 // unless a test has them fail or wait. It is safe for concurrent use. Make one with
 // [NewSyncer].
 type Syncer struct {
@@ -99,7 +99,7 @@ type failure struct {
 	err    error
 }
 
-var _ podworkers.PodSyncer = (*Syncer)(nil)
+var _ podworkers.Syncer = (*Syncer)(nil)
 
 // NewSyncer returns a syncer without calls.
 func NewSyncer() *Syncer { return &Syncer{busy: map[types.UID]int{}} }
@@ -136,24 +136,24 @@ func (s *Syncer) Hold(m Method, uid types.UID) (release func()) {
 	})
 }
 
-// SyncPod implements [podworkers.PodSyncer].
+// SyncPod implements [podworkers.Syncer].
 func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (podworkers.Result, error) {
 	return s.call(ctx, Call{Method: SyncPod, Pod: runtime.RefOf(pod), Type: typ, Spec: pod, Status: status})
 }
 
-// SyncTerminatingPod implements [podworkers.PodSyncer].
+// SyncTerminatingPod implements [podworkers.Syncer].
 func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus, t podworkers.Termination) error {
 	_, err := s.call(ctx, Call{Method: SyncTerminatingPod, Pod: runtime.RefOf(pod), Spec: pod, Status: status, Grace: t.GracePeriod, Evicted: t.Evicted, Override: t.Status})
 	return err
 }
 
-// SyncTerminatingOrphan implements [podworkers.PodSyncer].
+// SyncTerminatingOrphan implements [podworkers.Syncer].
 func (s *Syncer) SyncTerminatingOrphan(ctx context.Context, pod *runtime.Pod, status *runtime.PodStatus, gracePeriod *int64) error {
 	_, err := s.call(ctx, Call{Method: SyncTerminatingOrphan, Pod: pod.PodRef, Status: status, Grace: gracePeriod})
 	return err
 }
 
-// SyncTerminatedPod implements [podworkers.PodSyncer].
+// SyncTerminatedPod implements [podworkers.Syncer].
 func (s *Syncer) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus) error {
 	_, err := s.call(ctx, Call{Method: SyncTerminatedPod, Pod: runtime.RefOf(pod), Spec: pod, Status: status})
 	return err
@@ -235,7 +235,7 @@ func (s *Syncer) Transcript(uid types.UID) []string {
 }
 
 // Overlaps returns the number of calls that began while another call for the same pod
-// was under way. The contract of [podworkers.PodSyncer] excludes that.
+// was under way. The contract of [podworkers.Syncer] excludes that.
 func (s *Syncer) Overlaps() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ const (
 	SyncKnownPods = "SyncKnownPods"
 )
 
-// Workers is a [podworkers.PodWorkers] that records updates and calls no syncer. A pod
+// Workers is a [podworkers.Workers] that records updates and calls no syncer. A pod
 // with an update is in [podworkers.PhaseSync], and in [podworkers.PhaseTerminating] after
 // an update of type Kill; a test sets later states with [Workers.SetState]. It is safe
 // for concurrent use. It never calls the Done of a kill. Make one with [NewWorkers].
@@ -40,12 +40,12 @@ type Workers struct {
 	states  map[types.UID]podworkers.State
 }
 
-var _ podworkers.PodWorkers = (*Workers)(nil)
+var _ podworkers.Workers = (*Workers)(nil)
 
 // NewWorkers returns workers without pods.
 func NewWorkers() *Workers { return &Workers{states: map[types.UID]podworkers.State{}} }
 
-// Run implements [podworkers.PodWorkers]. It waits for the end of ctx.
+// Run implements [podworkers.Workers]. It waits for the end of ctx.
 func (w *Workers) Run(ctx context.Context) error {
 	w.mu.Lock()
 	again := w.ran
@@ -60,7 +60,7 @@ func (w *Workers) Run(ctx context.Context) error {
 	})
 }
 
-// UpdatePod implements [podworkers.PodWorkers].
+// UpdatePod implements [podworkers.Workers].
 func (w *Workers) UpdatePod(u podworkers.Update) {
 	ref, detail := runtime.PodRef{}, u.Type.String()
 	switch {
@@ -87,7 +87,7 @@ func (w *Workers) UpdatePod(u podworkers.Update) {
 	})
 }
 
-// SyncKnownPods implements [podworkers.PodWorkers]. It forgets terminated pods that are
+// SyncKnownPods implements [podworkers.Workers]. It forgets terminated pods that are
 // not desired.
 func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.State {
 	known := map[types.UID]podworkers.State{}
@@ -106,7 +106,7 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.Stat
 	return known
 }
 
-// State implements [podworkers.PodWorkers].
+// State implements [podworkers.Workers].
 func (w *Workers) State(uid types.UID) podworkers.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()

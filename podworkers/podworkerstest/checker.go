@@ -15,10 +15,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// checker is a PodSyncer in front of the fake one. It checks the order and the
+// checker is a Syncer in front of the fake one. It checks the order and the
 // arguments of all calls, whatever the test is about.
 type checker struct {
-	podworkers.PodSyncer
+	podworkers.Syncer
 	t *testing.T
 
 	mu    sync.Mutex
@@ -64,7 +64,7 @@ func (c *checker) begin(m fake.Method, uid types.UID, pod *v1.Pod) (l *life, end
 	}
 }
 
-// SyncPod implements [podworkers.PodSyncer].
+// SyncPod implements [podworkers.Syncer].
 func (c *checker) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, status *runtime.PodStatus) (r podworkers.Result, err error) {
 	l, end := c.begin(fake.SyncPod, pod.UID, pod)
 	defer func() {
@@ -81,10 +81,10 @@ func (c *checker) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v
 	l.synced = true
 	c.mu.Unlock()
 	assert.Equal(c.t, pod.UID, status.UID, "a status of another pod")
-	return c.PodSyncer.SyncPod(ctx, typ, pod, status)
+	return c.Syncer.SyncPod(ctx, typ, pod, status)
 }
 
-// SyncTerminatingPod implements [podworkers.PodSyncer].
+// SyncTerminatingPod implements [podworkers.Syncer].
 func (c *checker) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus, t podworkers.Termination) error {
 	l, end := c.begin(fake.SyncTerminatingPod, pod.UID, pod)
 	defer end(false, false)
@@ -93,25 +93,25 @@ func (c *checker) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *r
 		assert.False(c.t, l.grace > 0 && *t.GracePeriod > l.grace, "the grace period of pod %s grows from %d to %d", pod.UID, l.grace, *t.GracePeriod)
 		l.grace = *t.GracePeriod
 	}
-	return c.PodSyncer.SyncTerminatingPod(ctx, pod, status, t)
+	return c.Syncer.SyncTerminatingPod(ctx, pod, status, t)
 }
 
-// SyncTerminatingOrphan implements [podworkers.PodSyncer].
+// SyncTerminatingOrphan implements [podworkers.Syncer].
 func (c *checker) SyncTerminatingOrphan(ctx context.Context, pod *runtime.Pod, status *runtime.PodStatus, grace *int64) (err error) {
 	_, end := c.begin(fake.SyncTerminatingOrphan, pod.UID, nil)
 	done := false // also if the call panics
 	defer func() { end(false, done) }()
-	err = c.PodSyncer.SyncTerminatingOrphan(ctx, pod, status, grace)
+	err = c.Syncer.SyncTerminatingOrphan(ctx, pod, status, grace)
 	done = err == nil
 	return err
 }
 
-// SyncTerminatedPod implements [podworkers.PodSyncer].
+// SyncTerminatedPod implements [podworkers.Syncer].
 func (c *checker) SyncTerminatedPod(ctx context.Context, pod *v1.Pod, status *runtime.PodStatus) (err error) {
 	_, end := c.begin(fake.SyncTerminatedPod, pod.UID, pod)
 	done := false // also if the call panics
 	defer func() { end(false, done) }()
-	err = c.PodSyncer.SyncTerminatedPod(ctx, pod, status)
+	err = c.Syncer.SyncTerminatedPod(ctx, pod, status)
 	done = err == nil
 	return err
 }

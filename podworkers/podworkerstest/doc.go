@@ -1,8 +1,8 @@
-// Package podworkerstest has the conformance suite of [podworkers.PodWorkers].
+// Package podworkerstest has the conformance suite of [podworkers.Workers].
 //
 //	func TestConformance(t *testing.T) {
 //		podworkerstest.Suite(t, podworkerstest.Factory{
-//			New: func(t *testing.T, syncer podworkers.PodSyncer, cache podworkers.StatusCache) podworkers.PodWorkers {
+//			New: func(t *testing.T, syncer podworkers.Syncer, cache podworkers.StatusCache) podworkers.Workers {
 //				return mine.New(syncer, cache)
 //			},
 //		})

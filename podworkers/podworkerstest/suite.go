@@ -27,7 +27,7 @@ const recovery = time.Hour
 type Factory struct {
 	// New returns workers without pods that call the syncer with statuses from the
 	// cache. Each test calls it once, in its bubble of virtual time.
-	New func(t *testing.T, syncer podworkers.PodSyncer, cache podworkers.StatusCache) podworkers.PodWorkers
+	New func(t *testing.T, syncer podworkers.Syncer, cache podworkers.StatusCache) podworkers.Workers
 	// Within is the longest time from an update or the end of a call to the begin of
 	// the next call, if it has to wait for nothing. Default: 100 ms.
 	Within time.Duration
@@ -96,7 +96,7 @@ type env struct {
 	*testing.T
 	*fake.Syncer
 	f     *Factory
-	w     podworkers.PodWorkers
+	w     podworkers.Workers
 	cache *cache
 	check *checker
 	// stop ends Run; nil before start. ran has the result of Run.
@@ -113,7 +113,7 @@ type env struct {
 func run(t *testing.T, f *Factory, test func(e *env)) {
 	e := &env{T: t, Syncer: fake.NewSyncer(), f: f, ran: make(chan error, 1), running: map[types.UID]bool{}}
 	e.cache = &cache{Cache: runtime.NewCache(e, runtime.CacheOptions{})}
-	e.check = &checker{t: t, PodSyncer: e.Syncer, lives: map[types.UID]*life{}}
+	e.check = &checker{t: t, Syncer: e.Syncer, lives: map[types.UID]*life{}}
 	e.Syncer.Answer(e.respond)
 	e.w = f.New(t, e.check, e.cache)
 	defer func() { // also if the test has failed half-way

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newWorkers(t *testing.T, syncer podworkers.PodSyncer, cache podworkers.StatusCache) podworkers.PodWorkers {
+func newWorkers(t *testing.T, syncer podworkers.Syncer, cache podworkers.StatusCache) podworkers.Workers {
 	w, err := podworkers.New(syncer, cache, podworkers.Options{})
 	require.NoError(t, err)
 	return w
@@ -23,19 +23,10 @@ func TestWorkers(t *testing.T) {
 	podworkerstest.Suite(t, podworkerstest.Factory{New: newWorkers})
 }
 
-// Workers that hide the optional interfaces are tested without them.
-func TestPlain(t *testing.T) {
-	podworkerstest.Suite(t, podworkerstest.Factory{
-		New: func(t *testing.T, syncer podworkers.PodSyncer, cache podworkers.StatusCache) podworkers.PodWorkers {
-			return struct{ podworkers.PodWorkers }{newWorkers(t, syncer, cache)}
-		},
-	})
-}
-
 // The suite is called in a test of the package that has the implementation.
 func Example() {
 	factory := podworkerstest.Factory{
-		New: func(t *testing.T, syncer podworkers.PodSyncer, cache podworkers.StatusCache) podworkers.PodWorkers {
+		New: func(t *testing.T, syncer podworkers.Syncer, cache podworkers.StatusCache) podworkers.Workers {
 			w, err := podworkers.New(syncer, cache, podworkers.Options{}) // your own
 			if err != nil {
 				t.Fatal(err)
