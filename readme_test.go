@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -184,56 +183,4 @@ func flat(s string) string {
 		b.WriteString(strings.TrimSpace(line) + "\n")
 	}
 	return b.String()
-}
-
-// documents returns the text of each document, by its path.
-func documents(t *testing.T) map[string]string {
-	t.Helper()
-	paths, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	texts := map[string]string{}
-	for _, path := range append(paths, "README.md", "CHANGELOG.md") {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		texts[path] = string(text)
-	}
-	return texts
-}
-
-// TestLinksOfDocuments asserts that each relative link leads to a file or directory and,
-// if it has an anchor, to a heading.
-func TestLinksOfDocuments(t *testing.T) {
-	texts := documents(t)
-	for doc, text := range texts {
-		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(withoutCode(text), -1) {
-			path, anchor, _ := strings.Cut(m[1], "#")
-			if strings.Contains(path, "://") {
-				continue
-			}
-			to := doc
-			if path != "" {
-				to = filepath.Join(filepath.Dir(doc), path)
-			}
-			_, err := os.Stat(to)
-			assert.NoErrorf(t, err, "%s: link to %s", doc, m[1])
-			if anchor != "" {
-				assert.Containsf(t, anchors(texts[to]), anchor, "%s: link to %s: no such heading", doc, m[1])
-			}
-		}
-	}
-}
-
-// anchors returns the anchors that GitHub gives the headings of a document.
-func anchors(text string) []string {
-	var list []string
-	for _, m := range regexp.MustCompile(`(?m)^#+ +(.+)$`).FindAllStringSubmatch(withoutCode(text), -1) {
-		name := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
-		list = append(list, strings.ReplaceAll(name, " ", "-"))
-	}
-	return list
-}
-
-// withoutCode removes the fenced blocks.
-func withoutCode(text string) string {
-	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
 }

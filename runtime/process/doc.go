@@ -150,7 +150,7 @@
 // server. Most of that memory, and of the CPU time of a start, is for the start of the program
 // and the initialisation of its packages, which come before Init. Set [Options].Supervisor to a
 // small program, or import package early, which calls Init before most packages are initialised.
-// docs/performance.md has the cost of a start.
+// docs/contribute/performance.md has the cost of a start.
 //
 // Statistics come from cgroups. Without cgroups they come from one pass over /proc, which
 // counts shared pages for each process and does not count I/O.

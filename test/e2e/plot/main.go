@@ -3,7 +3,7 @@
 // in Markdown:
 //
 //	go test -run '^$' -bench . -benchtime 3x -timeout 2h . | tee bench.txt
-//	go run ./plot -o ../../docs/performance <bench.txt
+//	go run ./plot -o ../../docs/contribute/performance <bench.txt
 //
 // The same input gives the same files, byte by byte.
 package main
