@@ -149,7 +149,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	if p.PodConfig, err = choose[podconfig.PodConfig]("PodConfig", o.PodConfig, mux, p); err != nil {
+	if p.PodConfig, err = choose[podconfig.Config]("PodConfig", o.PodConfig, mux, p); err != nil {
 		return err
 	}
 	p.PodManager, err = choose[podmanager.PodManager]("PodManager", o.PodManager, podmanager.New(), p)
@@ -429,8 +429,6 @@ func (a *Agent) logParts() {
 	missing(has[runtime.Streamer](p.Runtime) || has[runtime.StreamLocator](p.Runtime), "Runtime", "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
 	missing(has[pleg.Holder](p.PLEG), "PLEG", "pleg.Holder", "pods are inspected while they are being changed")
 	missing(has[pleg.Relister](p.PLEG), "PLEG", "pleg.Relister", "a runtime that does not answer is noticed later")
-	missing(has[podconfig.SourceRegistry](p.PodConfig), "PodConfig", "podconfig.SourceRegistry", "sources cannot be added or removed")
-	missing(has[podconfig.Freezer](p.PodConfig), "PodConfig", "podconfig.Freezer", "RunOnce follows later changes of the sources")
 	missing(has[syncloop.Rechecker](p.Status), "Status", "syncloop.Rechecker", "a final phase that is held back is delivered at the next status change only")
 	missing(has[syncloop.EndReporter](p.Status), "Status", "syncloop.EndReporter", "the end of orphaned pods is not reported")
 	missing(has[status.PodLister](p.Status), "Status", "status.PodLister", "pods that are being removed are not shown, and their logs are not served")

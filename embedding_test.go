@@ -188,7 +188,7 @@ func ExampleOverrides_pLEG() {
 // Pods that are changed on their way to the agent.
 func ExampleOverrides_podConfig() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.PodConfig = kubeletkit.Wrap(func(c podconfig.PodConfig) podconfig.PodConfig { return &logging{PodConfig: c} })
+		o.Override.PodConfig = kubeletkit.Wrap(func(c podconfig.Config) podconfig.Config { return &logging{Config: c} })
 	})
 	// Output:
 	// the sources have delivered
@@ -196,14 +196,12 @@ func ExampleOverrides_podConfig() {
 }
 
 type logging struct {
-	podconfig.PodConfig
+	podconfig.Config
 	seen bool // AllSeen is called from one goroutine
 }
 
-func (l *logging) Unwrap() any { return l.PodConfig } // for AddSource and RunOnce
-
 func (l *logging) AllSeen() bool {
-	if l.PodConfig.AllSeen() && !l.seen {
+	if l.Config.AllSeen() && !l.seen {
 		l.seen = true
 		fmt.Println("the sources have delivered")
 	}

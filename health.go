@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
@@ -125,11 +124,9 @@ func (a *Agent) RuntimeReadyWithin(patience time.Duration) error {
 // as they are known.
 func (a *Agent) notSynced() error {
 	var missing []string
-	if registry, ok := runtime.Optional[podconfig.SourceRegistry](a.parts.PodConfig); ok {
-		for _, source := range registry.Sources() {
-			if !source.Seen {
-				missing = append(missing, source.Name)
-			}
+	for _, source := range a.parts.PodConfig.Sources() {
+		if !source.Seen {
+			missing = append(missing, source.Name)
 		}
 	}
 	if len(missing) == 0 {

@@ -52,7 +52,7 @@ type (
 		called func(string)
 	}
 	wrappedConfig struct {
-		podconfig.PodConfig
+		podconfig.Config
 		called func(string)
 	}
 	wrappedPods struct {
@@ -107,7 +107,6 @@ type (
 
 func (w wrappedCache) Unwrap() any   { return w.StatusCache }
 func (w wrappedPLEG) Unwrap() any    { return w.Generator }
-func (w wrappedConfig) Unwrap() any  { return w.PodConfig }
 func (w wrappedPods) Unwrap() any    { return w.PodManager }
 func (w wrappedStatus) Unwrap() any  { return w.StatusManager }
 func (w wrappedProber) Unwrap() any  { return w.ProbeManager }
@@ -124,7 +123,7 @@ func (w wrappedPLEG) Watch() <-chan pleg.PodEvents {
 	w.called("PLEG")
 	return w.Generator.Watch()
 }
-func (w wrappedConfig) AllSeen() bool { w.called("PodConfig"); return w.PodConfig.AllSeen() }
+func (w wrappedConfig) AllSeen() bool { w.called("PodConfig"); return w.Config.AllSeen() }
 func (w wrappedPods) Set(pod *v1.Pod) { w.called("PodManager"); w.PodManager.Set(pod) }
 func (w wrappedStatus) Set(pod *v1.Pod, s v1.PodStatus) {
 	w.called("Status")
@@ -215,7 +214,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				History:    kubeletkit.Wrap(func(h history.History) history.History { return wrappedHistory{h, called.add} }),
 				Cache:      kubeletkit.Wrap(func(c runtime.StatusCache) runtime.StatusCache { return wrappedCache{c, called.add} }),
 				PLEG:       kubeletkit.Wrap(func(g pleg.Generator) pleg.Generator { return wrappedPLEG{g, called.add} }),
-				PodConfig:  kubeletkit.Wrap(func(c podconfig.PodConfig) podconfig.PodConfig { return wrappedConfig{c, called.add} }),
+				PodConfig:  kubeletkit.Wrap(func(c podconfig.Config) podconfig.Config { return wrappedConfig{c, called.add} }),
 				PodManager: kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return wrappedPods{m, called.add} }),
 				Status:     kubeletkit.Wrap(func(m status.StatusManager) status.StatusManager { return wrappedStatus{m, called.add} }),
 				Prober:     kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return wrappedProber{p, called.add} }),

@@ -57,7 +57,7 @@ type Parts struct {
 	// PLEG reports what changed in the runtime, and reads changed pods into Cache.
 	PLEG pleg.Generator
 	// PodConfig merges the sources into one stream of changes.
-	PodConfig podconfig.PodConfig
+	PodConfig podconfig.Config
 	// PodManager has the desired pods.
 	PodManager podmanager.PodManager
 	// Status keeps the API status of each pod and delivers it to the sink.
@@ -134,10 +134,8 @@ type Overrides struct {
 	// inspected; [pleg.Relister], without which a runtime that stops answering is noticed
 	// later.
 	PLEG Override[pleg.Generator]
-	// PodConfig: default a [*podconfig.Mux]. Optional interfaces: [podconfig.SourceRegistry],
-	// without which AddSource and RemoveSource fail; [podconfig.Freezer], without which
-	// [Agent.RunOnce] follows changes.
-	PodConfig Override[podconfig.PodConfig]
+	// PodConfig: default a [*podconfig.Mux].
+	PodConfig Override[podconfig.Config]
 	// PodManager: default a [*podmanager.Manager].
 	PodManager Override[podmanager.PodManager]
 	// Status: default a [*status.Manager]. Optional interfaces: [syncloop.Rechecker],

@@ -75,22 +75,13 @@ func (a *Agent) Exec(ctx context.Context, id runtime.ContainerID, cmd []string, 
 }
 
 // AddSource adds a source of pods, also while the agent runs. Until it has delivered,
-// nothing is cleaned up. The errors are those of [podconfig.Mux.Add], and
-// [errors.ErrUnsupported] if a replaced PodConfig is no [podconfig.SourceRegistry].
-func (a *Agent) AddSource(s podconfig.Source) error {
-	r, ok := runtime.Optional[podconfig.SourceRegistry](a.parts.PodConfig)
-	if !ok {
-		return fmt.Errorf("kubeletkit: adding a source: Parts.PodConfig, a %T, is no podconfig.SourceRegistry: %w", a.parts.PodConfig, errors.ErrUnsupported)
-	}
-	return r.Add(s)
-}
+// nothing is cleaned up. The errors are those of [podconfig.Mux.Add], or of a replaced
+// PodConfig.
+func (a *Agent) AddSource(s podconfig.Source) error { return a.parts.PodConfig.Add(s) }
 
 // RemoveSource removes the source of that name and its pods, and reports whether there
 // was one. It returns when the source has ended; the pods end in their own time.
-func (a *Agent) RemoveSource(name string) bool {
-	r, ok := runtime.Optional[podconfig.SourceRegistry](a.parts.PodConfig)
-	return ok && r.Remove(name)
-}
+func (a *Agent) RemoveSource(name string) bool { return a.parts.PodConfig.Remove(name) }
 
 // Sync has the pod synced now, as if something had happened to it. The error is
 // [ErrUnknownPod].

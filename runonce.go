@@ -9,9 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/kubeletkit/kubeletkit/podconfig"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // lookPeriod is the time between two looks of RunOnce and Drain at the pods.
@@ -67,9 +64,7 @@ func (a *Agent) RunOnce(ctx context.Context) (Report, error) {
 		case <-tick.C:
 		}
 		if !frozen && a.Synced() {
-			if f, ok := runtime.Optional[podconfig.Freezer](a.parts.PodConfig); ok {
-				f.Freeze()
-			}
+			a.parts.PodConfig.Freeze()
 			frozen = true
 		}
 		pods := a.Pods()

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Change is one element of the stream of a [PodConfig].
+// Change is one element of the stream of a [Config].
 type Change struct {
 	Op Op
 	// Source is the name of the source of all the pods.

@@ -74,11 +74,7 @@ type Mux struct {
 	counts sourceCounts // as last reported to Metrics
 }
 
-var (
-	_ PodConfig      = (*Mux)(nil)
-	_ SourceRegistry = (*Mux)(nil)
-	_ Freezer        = (*Mux)(nil)
-)
+var _ Config = (*Mux)(nil)
 
 // New returns a mux with the sources. It does nothing until Run is called. The error names
 // all sources that [Mux.Add] would refuse.
@@ -162,7 +158,7 @@ func (m *Mux) Remove(name string) bool {
 	return true
 }
 
-// Freeze implements [Freezer].
+// Freeze implements [Config].
 func (m *Mux) Freeze() { m.inbox.freeze() }
 
 // Sources returns the registered sources in the order in which they were added.

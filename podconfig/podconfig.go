@@ -1,11 +1,15 @@
 package podconfig
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+)
 
-// PodConfig is the stream of the pods that should run on the node. [Mux] is the
-// default. Implementations are safe for concurrent use. An implementation may also
-// be a [SourceRegistry] or a [Freezer].
-type PodConfig interface {
+// Config is the stream of the pods that should run on the node. [Mux] is the default.
+// Implementations are safe for concurrent use. They embed [Base], or the Config that they
+// wrap, so that methods added later do not break them.
+type Config interface {
 	// Run produces the stream until ctx ends, then closes the channel of Changes and
 	// returns nil. A second call returns an error that wraps
 	// [runtime.ErrAlreadyRunning].
@@ -17,18 +21,17 @@ type PodConfig interface {
 	// is true, a pod that is not in the stream is not desired. It may become false again
 	// when a source is added or removed.
 	AllSeen() bool
-}
-
-// SourceRegistry is an optional interface of a [PodConfig] whose sources may change
-// while it runs.
-type SourceRegistry interface {
-	// Add registers a source, and runs it if the PodConfig runs.
+	// Add registers a source, and runs it if the Config runs. The error wraps
+	// [errors.ErrUnsupported] if the sources cannot change.
 	Add(source Source) error
 	// Remove removes the source of that name with its pods, and reports whether there
 	// was one. It returns after the source's Run has returned.
 	Remove(name string) bool
 	// Sources returns the registered sources in the order in which they were added.
 	Sources() []SourceState
+	// Freeze ignores all deliveries of all sources from now on, for an agent that runs
+	// one snapshot of its pods.
+	Freeze()
 }
 
 // SourceState is the state of a registered source.
@@ -39,9 +42,33 @@ type SourceState struct {
 	Seen bool
 }
 
-// Freezer is an optional interface of a [PodConfig] that can stop taking in pods, for
-// an agent that runs one snapshot of them.
-type Freezer interface {
-	// Freeze ignores all deliveries of all sources from now on.
-	Freeze()
+// Base is a [Config] without sources and without pods, to be embedded.
+type Base struct{}
+
+var _ Config = Base{}
+
+// Run implements [Config]: it waits until ctx ends.
+func (Base) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }
+
+// Changes implements [Config]: there are none. The channel is nil.
+func (Base) Changes() <-chan Change { return nil }
+
+// AllSeen implements [Config]: it returns true.
+func (Base) AllSeen() bool { return true }
+
+// Add implements [Config]: it returns an error that wraps [errors.ErrUnsupported].
+func (Base) Add(Source) error {
+	return fmt.Errorf("this pod configuration takes no further sources: %w", errors.ErrUnsupported)
+}
+
+// Remove implements [Config]: it returns false.
+func (Base) Remove(string) bool { return false }
+
+// Sources implements [Config]: there are none.
+func (Base) Sources() []SourceState { return nil }
+
+// Freeze implements [Config]: it does nothing.
+func (Base) Freeze() {}

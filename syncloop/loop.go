@@ -66,7 +66,7 @@ type Observer interface {
 	Observe(ev pleg.PodEvents)
 }
 
-// Config is the stream of changes of the desired pods; a podconfig.PodConfig is one.
+// Config is the stream of changes of the desired pods; a podconfig.Config is one.
 type Config interface {
 	Changes() <-chan podconfig.Change
 	// AllSeen reports whether all sources have been seen. It becomes false again when a

@@ -1,5 +1,5 @@
 // Package fake provides a [podconfig.Source] whose pods a test sets, and a
-// [podconfig.PodConfig] whose changes a test sends.
+// [podconfig.Config] whose changes a test sends.
 //
 //	source := fake.NewSource("api")
 //	agent, err := kubeletkit.New(kubeletkit.Options{Sources: []podconfig.Source{source}, …})

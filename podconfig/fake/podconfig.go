@@ -11,12 +11,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ErrEnded is returned by [PodConfig.Push] when Run has ended.
+// ErrEnded is returned by [Config.Push] when Run has ended.
 var ErrEnded = errors.New("the stream of changes has ended")
 
-// PodConfig is a [podconfig.PodConfig] whose changes a test sends. It has no sources and
+// Config is a [podconfig.Config] whose changes a test sends. It has no sources and
 // does not check the changes. It is safe for concurrent use.
-type PodConfig struct {
+type Config struct {
+	podconfig.Base
+
 	changes chan podconfig.Change // unbuffered: Push waits for the reader
 	started atomic.Bool
 	allSeen atomic.Bool
@@ -26,16 +28,16 @@ type PodConfig struct {
 	pushes sync.RWMutex
 }
 
-var _ podconfig.PodConfig = (*PodConfig)(nil)
+var _ podconfig.Config = (*Config)(nil)
 
-// NewPodConfig returns a stream without changes, of sources that have not been seen.
-func NewPodConfig() *PodConfig {
-	return &PodConfig{changes: make(chan podconfig.Change), ended: make(chan struct{})}
+// NewConfig returns a stream without changes, of sources that have not been seen.
+func NewConfig() *Config {
+	return &Config{changes: make(chan podconfig.Change), ended: make(chan struct{})}
 }
 
 // Push sends a change. It returns nil when the reader has received it, the cause of the
 // end of ctx, or [ErrEnded].
-func (c *PodConfig) Push(ctx context.Context, change podconfig.Change) error {
+func (c *Config) Push(ctx context.Context, change podconfig.Change) error {
 	c.pushes.RLock()
 	defer c.pushes.RUnlock()
 	select {
@@ -54,10 +56,10 @@ func (c *PodConfig) Push(ctx context.Context, change podconfig.Change) error {
 }
 
 // SetAllSeen sets what AllSeen returns.
-func (c *PodConfig) SetAllSeen(seen bool) { c.allSeen.Store(seen) }
+func (c *Config) SetAllSeen(seen bool) { c.allSeen.Store(seen) }
 
-// Run implements [podconfig.PodConfig].
-func (c *PodConfig) Run(ctx context.Context) error {
+// Run implements [podconfig.Config].
+func (c *Config) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("podconfig fake: %w", runtime.ErrAlreadyRunning)
 	}
@@ -69,8 +71,8 @@ func (c *PodConfig) Run(ctx context.Context) error {
 	return nil
 }
 
-// Changes implements [podconfig.PodConfig].
-func (c *PodConfig) Changes() <-chan podconfig.Change { return c.changes }
+// Changes implements [podconfig.Config].
+func (c *Config) Changes() <-chan podconfig.Change { return c.changes }
 
-// AllSeen implements [podconfig.PodConfig].
-func (c *PodConfig) AllSeen() bool { return c.allSeen.Load() }
+// AllSeen implements [podconfig.Config].
+func (c *Config) AllSeen() bool { return c.allSeen.Load() }

@@ -15,9 +15,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-func TestPodConfig(t *testing.T) {
+func TestConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := fake.NewPodConfig()
+		c := fake.NewConfig()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 2)
 		go func() { done <- c.Run(ctx) }()

@@ -1,7 +1,7 @@
 // Package fake has a [Handler], a syncloop.SyncHandler that records its calls, for tests of code
 // that calls one.
 //
-//	handler, config := fake.NewHandler(), podconfigfake.NewPodConfig()
+//	handler, config := fake.NewHandler(), podconfigfake.NewConfig()
 //	loop, err := syncloop.New(syncloop.Deps{Handler: handler, Config: config, …}, syncloop.Options{})
 //	err = config.Push(ctx, podconfig.Change{Op: podconfig.Add, Pods: []*v1.Pod{web}})
 //	call, err := handler.UntilCalled(ctx, fake.HandlePodAdditions, web.UID)

@@ -40,7 +40,7 @@ func makePod(name string) *v1.Pod {
 // node is a loop in virtual time with fakes all around.
 type node struct {
 	runtime *runtimefake.Runtime
-	config  *podconfigfake.PodConfig
+	config  *podconfigfake.Config
 	events  *plegfake.PLEG
 	pods    *podmanager.Manager
 }
@@ -50,7 +50,7 @@ func onNode(t *testing.T, h syncloop.SyncHandler, n *node, test func(ctx context
 	if n.runtime == nil {
 		n.runtime, n.pods = runtimefake.New(runtimefake.Options{}), podmanager.New()
 	}
-	n.config, n.events = podconfigfake.NewPodConfig(), plegfake.New(plegfake.Options{})
+	n.config, n.events = podconfigfake.NewConfig(), plegfake.New(plegfake.Options{})
 	loop, err := syncloop.New(syncloop.Deps{Handler: h, Config: n.config, PLEG: n.events, Runtime: n.runtime, Pods: n.pods}, syncloop.Options{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -104,7 +104,7 @@ func TestHandlerAndConfigWithTheLoop(t *testing.T) {
 
 func TestTheEndOfTheConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := podconfigfake.NewPodConfig()
+		config := podconfigfake.NewConfig()
 		loop, err := syncloop.New(syncloop.Deps{
 			Handler: fake.NewHandler(), Config: config, PLEG: quiet{}, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podmanager.New(),
 		}, syncloop.Options{})
@@ -179,7 +179,7 @@ func TestWorkersAndStatusesWithTheHandler(t *testing.T) {
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	config, handler := podconfigfake.NewPodConfig(), fake.NewHandler()
+	config, handler := podconfigfake.NewConfig(), fake.NewHandler()
 	events := plegfake.New(plegfake.Options{})
 	loop, err := syncloop.New(syncloop.Deps{
 		Handler: handler, Config: config, PLEG: events, Runtime: runtimefake.New(runtimefake.Options{}), Pods: podmanager.New(),
