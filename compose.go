@@ -235,6 +235,8 @@ func (a *Agent) buildPodSync(p *Parts) error {
 func (a *Agent) buildWorkers(p *Parts) error {
 	p.WorkersOptions = podworkers.Options{
 		ResyncInterval: a.opts.Sync.Frequency,
+		OnBegin:        func(pod runtime.PodRef) { p.PLEG.Hold(pod.UID) },
+		OnEnd:          func(pod runtime.PodRef) { p.PLEG.Release(pod.UID) },
 		OnFinished: func(pod runtime.PodRef) {
 			a.loop.PodEnded()
 			if a.removable(pod.UID) { // as long as it is desired, no cleanup has it collected
@@ -242,10 +244,6 @@ func (a *Agent) buildWorkers(p *Parts) error {
 			}
 		},
 		Event: p.Event, Record: p.Record, Metrics: a.opts.Observe.Metrics.PodWorkers, Logger: a.named("workers"),
-	}
-	if h, ok := runtime.Optional[pleg.Holder](p.PLEG); ok {
-		p.WorkersOptions.OnBegin = func(pod runtime.PodRef) { h.Hold(pod.UID) }
-		p.WorkersOptions.OnEnd = func(pod runtime.PodRef) { h.Release(pod.UID) }
 	}
 	workers, err := podworkers.New(p.PodSyncer, p.Cache, p.WorkersOptions)
 	if err != nil {
@@ -375,14 +373,10 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 // checker requests a relist when the runtime does not answer: a PLEG that lives on events
 // would not notice.
 func (a *Agent) checker() runtime.Checker {
-	g, ok := runtime.Optional[pleg.Relister](a.parts.PLEG)
-	if !ok {
-		return a.parts.Runtime
-	}
 	return checkFunc(func(ctx context.Context) error {
 		err := a.parts.Runtime.Check(ctx)
 		if err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
-			g.Relist()
+			a.parts.PLEG.Relist()
 		}
 		return err
 	})
@@ -427,8 +421,6 @@ func (a *Agent) logParts() {
 	missing(has[volume.UsageReporter](p.Volumes), "Volumes", "volume.UsageReporter", "volumes do not count for limits of ephemeral storage")
 	missing(has[runtime.FeatureReporter](p.Runtime), "Runtime", "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
 	missing(has[runtime.Streamer](p.Runtime) || has[runtime.StreamLocator](p.Runtime), "Runtime", "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
-	missing(has[pleg.Holder](p.PLEG), "PLEG", "pleg.Holder", "pods are inspected while they are being changed")
-	missing(has[pleg.Relister](p.PLEG), "PLEG", "pleg.Relister", "a runtime that does not answer is noticed later")
 	missing(has[syncloop.Rechecker](p.Status), "Status", "syncloop.Rechecker", "a final phase that is held back is delivered at the next status change only")
 	missing(has[syncloop.EndReporter](p.Status), "Status", "syncloop.EndReporter", "the end of orphaned pods is not reported")
 	missing(has[status.PodLister](p.Status), "Status", "status.PodLister", "pods that are being removed are not shown, and their logs are not served")

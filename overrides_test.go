@@ -106,7 +106,6 @@ type (
 )
 
 func (w wrappedCache) Unwrap() any   { return w.StatusCache }
-func (w wrappedPLEG) Unwrap() any    { return w.Generator }
 func (w wrappedPods) Unwrap() any    { return w.PodManager }
 func (w wrappedStatus) Unwrap() any  { return w.StatusManager }
 func (w wrappedProber) Unwrap() any  { return w.ProbeManager }

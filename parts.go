@@ -129,10 +129,7 @@ type Overrides struct {
 	// [runtime.StatusWatcher].
 	Cache Override[runtime.StatusCache]
 	// PLEG: default a [*pleg.Evented], which relists like a [*pleg.Generic] if the runtime is
-	// no [runtime.EventSource]. It must read changed pods into [Parts].Cache. Optional interfaces:
-	// [pleg.Holder], without which events about a pod that is being changed have it
-	// inspected; [pleg.Relister], without which a runtime that stops answering is noticed
-	// later.
+	// no [runtime.EventSource]. It must read changed pods into [Parts].Cache.
 	PLEG Override[pleg.Generator]
 	// PodConfig: default a [*podconfig.Mux].
 	PodConfig Override[podconfig.Config]

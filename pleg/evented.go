@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -40,11 +38,7 @@ func (o *EventedOptions) setDefaults() {
 // relists as often as [Generic]. Build it with [NewEvented].
 type Evented struct{ *generator }
 
-var (
-	_ Generator = (*Evented)(nil)
-	_ Relister  = (*Evented)(nil)
-	_ Holder    = (*Evented)(nil)
-)
+var _ Generator = (*Evented)(nil)
 
 // NewEvented returns a generator over the runtime's lists and its event stream. It
 // reads changed pods into the cache, which must read from the same runtime.
@@ -60,12 +54,6 @@ func NewEvented(rt runtime.Lister, cache Cache, opts EventedOptions) *Evented {
 	}
 	return &Evented{newGenerator(rt, events, cache, opts)}
 }
-
-// Hold implements [Holder].
-func (e *Evented) Hold(uid types.UID) { e.stream.hold(uid) }
-
-// Release implements [Holder].
-func (e *Evented) Release(uid types.UID) { e.stream.release(uid, e.cache.Now()) }
 
 // noEvents is the event source of a runtime that has none.
 type noEvents struct{}

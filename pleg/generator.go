@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -90,7 +92,13 @@ func (g *generator) Healthy() error {
 	return g.health.check(g.opts.RelistThreshold, g.opts.RelistPeriod)
 }
 
-// Relist implements [Relister].
+// Hold implements [Generator].
+func (g *generator) Hold(uid types.UID) { g.stream.hold(uid) }
+
+// Release implements [Generator].
+func (g *generator) Release(uid types.UID) { g.stream.release(uid, g.cache.Now()) }
+
+// Relist implements [Generator].
 func (g *generator) Relist() {
 	select {
 	case g.requests <- struct{}{}:

@@ -65,10 +65,7 @@ func (o *Options) setDefaults() {
 // the differences. Build it with [NewGeneric].
 type Generic struct{ *generator }
 
-var (
-	_ Generator = (*Generic)(nil)
-	_ Relister  = (*Generic)(nil)
-)
+var _ Generator = (*Generic)(nil)
 
 // NewGeneric returns a generator over the lists of the runtime. It reads changed pods into
 // the cache, which must read from the same runtime. On a runtime that can only be listed,

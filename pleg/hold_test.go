@@ -22,13 +22,13 @@ func TestHeldPodIsLookedAtOnce(t *testing.T) {
 			inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 				r.settled()
 				r.Do(func(s *plegtest.State) { s.Stream.Delays = func() []time.Duration { return []time.Duration{late} } })
-				r.hold("p")
+				r.g.Hold("p")
 				r.Set("p", sbx("s", "ready"))
 				r.pass(10 * time.Millisecond)
 				r.Set("p", sbx("s", "ready"), ctr("a", "running"))
 				r.pass(10 * time.Millisecond)
 				assert.Zero(t, r.Inspections("p"))
-				r.release("p")
+				r.g.Release("p")
 				_, err := r.cache.Newer(r.Context(), plegtest.Ref("p"), r.cache.Now()) // the worker looks
 				require.NoError(t, err)
 				r.pass(time.Second)
@@ -47,11 +47,11 @@ func TestHintsAboutAHeldPodAreNotLost(t *testing.T) {
 		r.Set("p", sbx("s", "ready"), ctr("a", "running"))
 		r.settled()
 		before := r.Inspections("p")
-		r.hold("p")
-		r.hold("p")
+		r.g.Hold("p")
+		r.g.Hold("p")
 		r.Set("p", sbx("s", "ready"), ctr("a", "exited"))
 		r.pass(time.Second)
-		r.release("p")
+		r.g.Release("p")
 		r.pass(time.Second)
 		assert.Empty(t, r.drain(), "held once more")
 		assert.Equal(t, before, r.Inspections("p"))
@@ -64,7 +64,7 @@ func TestHintsAboutAHeldPodAreNotLost(t *testing.T) {
 		r.Set("p", sbx("s", runtime.SandboxNotReady), ctr("a", "exited"))
 		r.pass(time.Second)
 		assert.Empty(t, r.drain())
-		r.release("p")
+		r.g.Release("p")
 		assert.Equal(t, []string{"p[SandboxDied s]"}, r.drain(), "at once")
 		assert.Zero(t, pleg.Held(r.g.(*pleg.Evented)))
 	})
@@ -74,13 +74,13 @@ func TestReleaseKeepsEachHint(t *testing.T) {
 	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 		r.Set("p", sbx("s", "ready"), ctr("a", "running"))
 		r.settled()
-		r.hold("p")
+		r.g.Hold("p")
 		r.Do(func(s *plegtest.State) { s.Stream.Silent = true })
 		r.Set("p", sbx("s", "ready"), ctr("a", "exited"))
 		r.Hint(runtime.Hint{Pod: plegtest.Ref("p"), ID: "a", Event: runtime.HintStopped})
 		r.Hint(runtime.Hint{Pod: plegtest.Ref("p"), ID: "a", Event: runtime.HintStarted}) // overtaken
 		r.pass(time.Second)
-		r.release("p")
+		r.g.Release("p")
 		r.pass(time.Second)
 		assert.Equal(t, []string{"p[ContainerDied a]"}, r.drain())
 	})
@@ -89,7 +89,7 @@ func TestReleaseKeepsEachHint(t *testing.T) {
 func TestHeldNewPodIsNotMissed(t *testing.T) {
 	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 		r.settled()
-		r.hold("new")
+		r.g.Hold("new")
 		r.Set("new", sbx("s", "ready")) // and now an image is pulled
 		r.pass(10 * time.Millisecond)
 		r.g.Relist()
@@ -99,7 +99,7 @@ func TestHeldNewPodIsNotMissed(t *testing.T) {
 		attempts := len(r.Opened())
 		for i := range 8 {
 			uid := types.UID(fmt.Sprint("n", i))
-			r.hold(uid)
+			r.g.Hold(uid)
 			r.Set(uid, sbx("s"+string(uid), "ready"))
 			r.pass(3 * time.Second)
 		}
@@ -112,12 +112,12 @@ func TestWhatWasHeldExcusesNothingLater(t *testing.T) {
 	inEvented(t, pleg.EventedOptions{}, func(r *rig) {
 		r.Set("p", sbx("s", "ready"), ctr("a", "running"))
 		r.settled()
-		r.hold("p")
+		r.g.Hold("p")
 		r.Set("p", sbx("s", "ready"), ctr("a", "exited"))
 		r.pass(10 * time.Millisecond)
 		_, err := r.cache.Newer(r.Context(), plegtest.Ref("p"), r.cache.Now())
 		require.NoError(t, err)
-		r.release("p")
+		r.g.Release("p")
 		r.pass(time.Second)
 		assert.Equal(t, []string{"p[ContainerDied a]"}, r.drain())
 		r.Do(func(s *plegtest.State) { s.Stream.Silent = true })

@@ -78,7 +78,7 @@ type player struct {
 	w       *plegtest.Runtime
 	metrics *recorder
 	cache   *runtime.Cache
-	g       generator
+	g       pleg.Generator
 	evented bool
 	made    int
 	random  *rand.Rand

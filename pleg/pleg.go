@@ -23,27 +23,34 @@ type Generator interface {
 	// an error with the time since the last progress, which wraps the cause if there is
 	// one. Healthy has no side effects.
 	Healthy() error
-}
-
-// Relister is an optional interface of a [Generator] that lists the runtime's pods.
-// [Generic] and [Evented] implement it. Callers find it with [runtime.Optional].
-type Relister interface {
-	// Relist requests a relist now instead of at the end of the period. It does not
-	// block. The next relist that begins serves all requests before it.
+	// Relist requests that changes are found now instead of at the end of the period. It
+	// does not block. The next relist that begins serves all requests before it.
 	Relist()
-}
-
-// Holder is an optional interface of a [Generator] that inspects pods when the runtime
-// reports an event. A worker that changes a pod causes such events itself, and reads the
-// status of the pod when it is done. Hold saves the inspections in between. [Evented]
-// implements it. Callers find it with [runtime.Optional].
-type Holder interface {
-	// Hold defers inspections of the pod because of events until Release. Relists are
-	// not affected. Holds are counted: each Hold needs one Release.
+	// Hold defers inspections of the pod because of events of the runtime until Release.
+	// A worker that changes a pod causes such events itself, and reads the status of the
+	// pod when it is done, so Hold saves the inspections in between. Relists are not
+	// affected. Holds are counted: each Hold needs one Release.
 	Hold(uid types.UID)
 	// Release ends one Hold. With the last one, the deferred events are handled.
 	Release(uid types.UID)
 }
+
+// Base implements the methods of a [Generator] that it may do without: Healthy returns
+// nil, and Relist, Hold and Release do nothing. A generator that embeds it implements Run
+// and Watch. Methods that are added to Generator later have an implementation here, too.
+type Base struct{}
+
+// Healthy returns nil.
+func (Base) Healthy() error { return nil }
+
+// Relist does nothing. That is enough if the generator finds changes soon by itself.
+func (Base) Relist() {}
+
+// Hold does nothing. That costs inspections of pods while they are being changed.
+func (Base) Hold(types.UID) {}
+
+// Release does nothing.
+func (Base) Release(types.UID) {}
 
 // Cache is the part of a [runtime.StatusCache] that a generator uses.
 type Cache interface {

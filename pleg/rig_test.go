@@ -36,18 +36,12 @@ func words(events []pleg.Event) []string {
 	return out
 }
 
-// generator is what all generators of the package are.
-type generator interface {
-	pleg.Generator
-	pleg.Relister
-}
-
 // rig is a generator over a scripted runtime, in virtual time.
 type rig struct {
 	*testing.T
 	*plegtest.Runtime
 	cache *runtime.Cache
-	g     generator
+	g     pleg.Generator
 	stop  context.CancelFunc
 	// ended is closed when Run has returned.
 	ended chan struct{}
@@ -58,17 +52,17 @@ type rig struct {
 // inGeneric runs a test with a Generic, inEvented with an Evented. Metrics and Logger of
 // the options are those of the rig.
 func inGeneric(t *testing.T, opts pleg.Options, test func(r *rig)) {
-	inRig(t, func(r *rig) generator { return pleg.NewGeneric(r.Runtime, r.cache, r.metrics.options(opts)) }, test)
+	inRig(t, func(r *rig) pleg.Generator { return pleg.NewGeneric(r.Runtime, r.cache, r.metrics.options(opts)) }, test)
 }
 
 func inEvented(t *testing.T, opts pleg.EventedOptions, test func(r *rig)) {
-	inRig(t, func(r *rig) generator {
+	inRig(t, func(r *rig) pleg.Generator {
 		opts.Options = r.metrics.options(opts.Options)
 		return pleg.NewEvented(r.Runtime, r.cache, opts)
 	}, test)
 }
 
-func inRig(t *testing.T, build func(r *rig) generator, test func(r *rig)) {
+func inRig(t *testing.T, build func(r *rig) pleg.Generator, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := plegtest.NewRuntime()
 		r := &rig{T: t, Runtime: rt, cache: runtime.NewCache(rt, runtime.CacheOptions{}), ended: make(chan struct{}), metrics: &recorder{}}
@@ -141,10 +135,6 @@ func (r *rig) cached(uid types.UID) string {
 	status, _ := r.cache.Get(uid)
 	return plegtest.Format(status)
 }
-
-// hold and release are those of an Evented.
-func (r *rig) hold(uid types.UID)    { r.g.(pleg.Holder).Hold(uid) }
-func (r *rig) release(uid types.UID) { r.g.(pleg.Holder).Release(uid) }
 
 // period returns the time from the last relist to the next.
 func (r *rig) period() time.Duration {

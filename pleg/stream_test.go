@@ -242,7 +242,7 @@ type faulty struct{ *plegtest.Runtime }
 func (faulty) WatchEvents(context.Context, func(), func(runtime.Hint)) error { return nil }
 
 func TestSourceThatEndsWithoutAnError(t *testing.T) {
-	inRig(t, func(r *rig) generator {
+	inRig(t, func(r *rig) pleg.Generator {
 		return pleg.NewEvented(faulty{r.Runtime}, r.cache, pleg.EventedOptions{Options: r.metrics.options(pleg.Options{})})
 	}, func(r *rig) {
 		r.run()
@@ -271,7 +271,7 @@ func TestWrappedRuntimeKeepsItsStream(t *testing.T) {
 		{"without", func(l lister) runtime.Lister { return l }, 601, "has no event stream"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inRig(t, func(r *rig) generator {
+			inRig(t, func(r *rig) pleg.Generator {
 				return pleg.NewEvented(tc.wrap(lister{r.Runtime}), r.cache, pleg.EventedOptions{Options: r.metrics.options(pleg.Options{})})
 			}, func(r *rig) {
 				r.Set("p", ctr("a", "running"))

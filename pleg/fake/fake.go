@@ -28,9 +28,10 @@ type Options struct {
 	Cache Cache
 }
 
-// PLEG is a [pleg.Generator] whose events are those of Push. It is safe for concurrent
-// use.
+// PLEG is a [pleg.Generator] whose events are those of Push. Relist, Hold and Release do
+// nothing. It is safe for concurrent use.
 type PLEG struct {
+	pleg.Base
 	opts Options
 	out  chan pleg.PodEvents
 	// wake has room for one: it is full when Run has to look at pending.

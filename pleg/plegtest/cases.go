@@ -53,8 +53,8 @@ func cases() []testCase {
 		{"EndsWhileAListHangs", true, testEndsWhileAListHangs},
 		{"EndsWhileAnInspectionHangs", false, testEndsWhileAnInspectionHangs},
 		{"EndsWhileEventsWait", false, testEndsWhileEventsWait},
-		{"Relister", true, testRelister},
-		{"Holder", true, testHolder},
+		{"Relist", false, testRelist},
+		{"Hold", false, testHold},
 	}
 }
 
@@ -418,44 +418,39 @@ func testEndsWhileEventsWait(e *env) {
 	e.end()
 }
 
-func testRelister(e *env) {
-	g, ok := runtime.Optional[pleg.Relister](e.g)
-	if !ok {
-		e.Skip("the generator is no pleg.Relister")
-	}
+func testRelist(e *env) {
 	e.start()
 	e.pass()
 	e.Do(func(s *State) { s.Stream.Silent = true })
 	e.Set("p", Container("a", running))
-	g.Relist()
-	_, ready := e.take()
-	assert.True(e, ready, "Relist finds what happened before it, at once")
-	e.wants("p")
+	e.g.Relist()
+	e.wants("p", container(pleg.ContainerStarted, "a"))
 	e.end()
-	g.Relist() // does not block
+	e.g.Relist() // does not block
+	e.g.Relist()
 }
 
-func testHolder(e *env) {
-	g, ok := runtime.Optional[pleg.Holder](e.g)
-	if !ok {
-		e.Skip("the generator is no pleg.Holder")
-	}
+// testHold tests that no change of a held pod is lost. How many inspections Hold saves is
+// not part of the contract.
+func testHold(e *env) {
 	e.Set("p", Container("a", running))
 	e.start()
 	e.pass()
 	e.drain()
-	e.Set("q", Container("x", running)) // an unannounced stream has delivered something now
-	e.wants("q", container(pleg.ContainerStarted, "x"))
-	g.Hold("p")
-	g.Hold("p")
-	before := e.Inspections("p")
+	e.g.Hold("p")
+	e.g.Hold("p")
 	e.Set("p", Container("b", running), Container("a", exited))
-	synctest.Wait()
-	assert.Equal(e, before, e.Inspections("p"), "an inspection of a pod that is held")
-	g.Release("p")
-	synctest.Wait()
-	assert.Equal(e, before, e.Inspections("p"), "an inspection of a pod that is held twice")
-	g.Release("p")
-	e.wants("p", container(pleg.ContainerStarted, "b"), container(pleg.ContainerDied, "a"))
-	e.wantsTruth("p")
+	e.Set("q", Container("x", running))
+	e.pass()
+	for _, item := range e.drain() {
+		assert.Subset(e, []types.UID{"p", "q"}, []types.UID{item.Pod.UID})
+	}
+	assert.Equal(e, []pleg.Event{container(pleg.ContainerStarted, "x")}, e.got["q"], "a pod that is not held")
+	e.g.Release("p")
+	e.pass()
+	e.g.Release("p")
+	e.pass()
+	e.drain()
+	assert.Equal(e, []pleg.Event{container(pleg.ContainerStarted, "a"), container(pleg.ContainerStarted, "b"), container(pleg.ContainerDied, "a")}, e.got["p"])
+	e.wantsTruth("p", "q")
 }

@@ -18,8 +18,9 @@
 //   - Healthy reports the progress of the generator and has no side effects.
 //   - A second Run returns [runtime.ErrAlreadyRunning]. Run returns nil when its context
 //     ends, whatever is under way, and then the channel is closed.
-//   - The optional interfaces [pleg.Relister] and [pleg.Holder], if the generator or one
-//     that it wraps has them.
+//   - After Relist, a change is reported soon, also if the event stream is silent. Changes
+//     of a held pod are reported soon after Release. The methods of [pleg.Base] pass if
+//     the generator finds each change soon by itself.
 //
 // Each test runs in virtual time, see [testing/synctest], so a generator must not start
 // goroutines outside of Run or leave any behind.

@@ -15,8 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestSuiteWithAWrapper runs the suite with a generator that hides those inside of it
-// but for Unwrap.
+// A wrapper that embeds the interface has all that the generator has.
 func TestSuiteWithAWrapper(t *testing.T) {
 	plegtest.Suite(t, plegtest.Factory{New: func(_ *testing.T, rt *plegtest.Runtime, cache *runtime.Cache) pleg.Generator {
 		return wrapper{pleg.NewEvented(rt, cache, pleg.EventedOptions{})}
@@ -24,8 +23,6 @@ func TestSuiteWithAWrapper(t *testing.T) {
 }
 
 type wrapper struct{ pleg.Generator }
-
-func (w wrapper) Unwrap() any { return w.Generator }
 
 func TestEvents(t *testing.T) {
 	pod := func(parts ...plegtest.Part) *runtime.Pod {
