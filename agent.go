@@ -26,7 +26,6 @@ type Agent struct {
 	volumes    *volumeUpdates              // nil if PodSyncer is no podsync.VolumeRefresher
 	measure    func(context.Context) error // nil if PodSyncer measures no storage
 	loop       *syncloop.Loop
-	drain      drain
 	// ends keeps the ends of pods that are to be reported; nil without a checkpoint that
 	// can, or a sink that receives them.
 	ends syncloop.EndKeeper

@@ -81,9 +81,6 @@ func (a *Agent) buildStores(p *Parts) (err error) {
 	if p.Checkpoint, err = choose("Checkpoint", o.Checkpoint, a.opts.Checkpoint, p); err != nil {
 		return err
 	}
-	if p.Checkpoint != nil {
-		p.Checkpoint = drainedCheckpoint{p.Checkpoint, &a.drain, a.desired}
-	}
 	if p.Objects = a.opts.API.Objects; p.Objects != nil && p.Checkpoint != nil {
 		p.Objects = p.Checkpoint.Objects(p.Objects)
 	}
@@ -249,8 +246,7 @@ func (a *Agent) buildWorkers(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := choose[podworkers.Workers]("PodWorkers", a.opts.Override.PodWorkers, workers, p)
-	if err != nil {
+	if p.PodWorkers, err = choose[podworkers.Workers]("PodWorkers", a.opts.Override.PodWorkers, workers, p); err != nil {
 		return err
 	}
 	if e, ok := runtime.Optional[podsync.StorageEvicter](p.PodSyncer); ok {
@@ -264,12 +260,10 @@ func (a *Agent) buildWorkers(p *Parts) error {
 			})
 		}
 	}
-	var updated func(*v1.Pod)
 	if r, ok := runtime.Optional[podsync.VolumeRefresher](p.PodSyncer); ok {
 		a.volumes = newVolumeUpdates(r, p.PodManager.ByUID)
-		updated = a.volumes.note
+		p.PodWorkers = updatingWorkers{p.PodWorkers, a.volumes}
 	}
-	p.PodWorkers = drainedWorkers{chosen, &a.drain, updated}
 	return nil
 }
 
@@ -323,10 +317,9 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 		return err
 	}
 	admit := syncloop.Chain(append([]syncloop.Admitter{secure, a.opts.Admission.Limits}, a.opts.Admission.Admit...)...)
-	if admit, err = choose("Admission", o.Admission, admit, p); err != nil {
+	if p.Admission, err = choose("Admission", o.Admission, admit, p); err != nil {
 		return err
 	}
-	p.Admission = syncloop.Chain(&a.drain, admit)
 	// Without a checkpoint, the field is to be nil and not an interface with nil in it.
 	var kept syncloop.Checkpoint
 	if p.Checkpoint != nil {
@@ -399,7 +392,11 @@ func (a *Agent) logParts() {
 	logReplaced[*prober.Manager](a.log, "Prober", p.Prober)
 	logReplaced[*volume.Manager](a.log, "Volumes", p.Volumes)
 	logReplaced[*podsync.Syncer](a.log, "PodSyncer", p.PodSyncer)
-	logReplaced[*podworkers.Pool](a.log, "PodWorkers", p.PodWorkers.(drainedWorkers).Workers)
+	workers := p.PodWorkers
+	if u, ours := workers.(updatingWorkers); ours {
+		workers = u.Workers
+	}
+	logReplaced[*podworkers.Pool](a.log, "PodWorkers", workers)
 	logReplaced[*gc.Collector](a.log, "GC", p.GC)
 	logReplaced[*syncloop.Handler](a.log, "SyncHandler", p.SyncHandler)
 	if p.ImageGC != nil {

@@ -114,7 +114,7 @@ func (a *Agent) RuntimeReady() error { return a.RuntimeReadyWithin(0) }
 // reports as its readiness: a restart of the runtime takes a few seconds, and the pods run on.
 func (a *Agent) RuntimeReadyWithin(patience time.Duration) error {
 	var drained error
-	if a.drain.begun() {
+	if a.parts.PodWorkers.State("").Drained {
 		drained = errShuttingDown
 	}
 	return errors.Join(a.loop.RuntimeErrorWithin(patience), a.parts.PLEG.Healthy(), drained)

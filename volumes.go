@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podsync"
+	"github.com/kubeletkit/kubeletkit/podworkers"
 )
 
 // volumeUpdates brings the volumes of pods up to date whose sync is under way when
@@ -92,4 +93,21 @@ func (u *volumeUpdates) take() []types.UID {
 		begin = append(begin, uid)
 	}
 	return begin
+}
+
+// updatingWorkers are workers that have the volumes of each pod updated that is to be synced.
+type updatingWorkers struct {
+	podworkers.Workers
+	updates *volumeUpdates
+}
+
+// Unwrap returns the workers, for [runtime.Optional].
+func (w updatingWorkers) Unwrap() any { return w.Workers }
+
+// UpdatePod implements [podworkers.Workers].
+func (w updatingWorkers) UpdatePod(u podworkers.Update) {
+	w.Workers.UpdatePod(u)
+	if u.Type == podworkers.Sync || u.Type == podworkers.Change {
+		w.updates.note(u.Pod)
+	}
 }

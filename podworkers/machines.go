@@ -15,6 +15,8 @@ type machines struct {
 	pods   map[types.UID]machine // known ones only
 	names  fullNames
 	synced bool // see State.Synced
+	// drained means that no incarnation begins any more with an update.
+	drained bool
 	// forgotten is the number of pods that were forgotten so far.
 	forgotten int
 }
@@ -23,10 +25,26 @@ func newMachines(p policy) *machines {
 	return &machines{policy: p, pods: map[types.UID]machine{}, names: fullNames{}}
 }
 
+// begins reports whether the update begins an incarnation.
+func (s *machines) begins(uid types.UID, u Update) bool {
+	return !s.pods[uid].known() && !u.OnlyKnown && !s.refuses(uid, u)
+}
+
+// refuses reports whether an update has no effect because the workers are drained.
+func (s *machines) refuses(uid types.UID, u Update) bool {
+	if !s.drained || u.Type == Kill || u.Pod.DeletionTimestamp != nil || runtime.IsPhaseTerminal(u.Pod.Status.Phase) {
+		return false
+	}
+	return u.Type == Create || !s.pods[uid].known()
+}
+
 // apply applies an event to the machine of the UID. If this releases a full name, the next
 // pod of the name may start. It returns the effects on the pod of the UID, and the UIDs
 // whose calls may have become due: this one and those that may start now.
 func (s *machines) apply(now time.Time, uid types.UID, ev any) (effects, []types.UID) {
+	if u, ok := ev.(updated); ok && s.refuses(uid, u.Update) {
+		return effects{}, nil
+	}
 	old := s.pods[uid]
 	m, fx := old.on(s.policy, now, ev)
 	s.names.move(old, m)
@@ -83,7 +101,7 @@ func (s *machines) awaited(uid types.UID) bool {
 // state returns the state of the pod.
 func (s *machines) state(uid types.UID) State {
 	state := s.pods[uid].snapshot()
-	state.Synced = s.synced
+	state.Synced, state.Drained = s.synced, s.drained
 	return state
 }
 

@@ -57,11 +57,17 @@ func (m *model) update(uid types.UID, u Update) {
 		p.dones = append(p.dones, n)
 	}
 	require.NoError(m, u.validate())
+	ends := u.Pod != nil && (u.Pod.DeletionTimestamp != nil || runtime.IsPhaseTerminal(u.Pod.Status.Phase))
+	if m.machines.drained && u.Type != Kill && !ends && (u.Type == Create || !before.Known()) {
+		m.apply(uid, updated{Update: u})
+		require.Equal(m, before, m.machines.state(uid), "%s is not to begin", uid)
+		return
+	}
 	if u.Kill != nil && u.Kill.Status != nil && !p.failed && (u.Pod == nil || !p.orphan) && before.Phase < PhaseTerminated {
 		p.status = true
 	}
 
-	switch ends := u.Pod != nil && (u.Pod.DeletionTimestamp != nil || runtime.IsPhaseTerminal(u.Pod.Status.Phase)); {
+	switch {
 	case u.Pod == nil && !before.Known():
 		p.run, p.orphan, p.mustEnd = false, true, true
 	case u.Pod == nil:
@@ -256,7 +262,7 @@ func TestMachinesAgainstModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"create": func(t *rapid.T) {
 				uid := anyUID.Draw(t, "uid")
-				m.pods[uid].deleted = false
+				m.pods[uid].deleted = m.pods[uid].deleted && m.machines.drained
 				m.update(uid, Update{Type: Create, Pod: specOf(t, uid, m.pods[uid])})
 			},
 			"update": func(t *rapid.T) {
@@ -270,6 +276,9 @@ func TestMachinesAgainstModel(t *testing.T) {
 			"kill orphan": func(t *rapid.T) {
 				uid := anyUID.Draw(t, "uid")
 				m.update(uid, Update{Type: Kill, Orphan: orphan(uid, spec[uid].Name), Kill: kill(t)})
+			},
+			"drain": func(t *rapid.T) {
+				m.machines.drained = rapid.IntRange(0, 9).Draw(t, "drained") == 0
 			},
 			"list": func(t *rapid.T) {
 				desired := map[types.UID]bool{}

@@ -32,6 +32,12 @@ type Workers interface {
 	// Before the call, UpdatePod must have returned for every desired pod; the caller
 	// therefore makes both calls from one goroutine.
 	SyncKnownPods(desired []*v1.Pod) map[types.UID]State
+	// Drain has the workers start no pod any more. From its return on, an update that would
+	// begin an incarnation has no effect, unless it is a kill, or the pod has ended in its
+	// source or is to be deleted there: then it is only taken down. Incarnations that have
+	// begun, or that were requested before, go on until they are killed. States show it as
+	// [State].Drained. It cannot be undone.
+	Drain()
 	// State returns the state of the pod. It has Phase 0 if the pod is not known.
 	State(uid types.UID) State
 	// TerminatingByFullName reports whether a static pod of the full name

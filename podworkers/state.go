@@ -39,11 +39,13 @@ func (p Phase) String() string {
 // State is the state of a pod in the workers at one moment. Its fields are in an
 // order that keeps it small: a map allocates each value of more than 128 bytes by itself.
 type State struct {
-	// Phase is 0 if the pod is not known; then all fields but Synced are zero.
+	// Phase is 0 if the pod is not known; then all fields but Synced and Drained are zero.
 	Phase Phase
 	// Synced means that SyncKnownPods has been called. Before that, a pod that is not
 	// known may still be delivered; after it, such a pod is not desired.
 	Synced bool
+	// Drained means that Drain was called: the workers start no pod any more.
+	Drained bool
 	// Finished means that SyncTerminatedPod has succeeded. Only the record is left, until
 	// SyncKnownPods forgets it.
 	Finished bool

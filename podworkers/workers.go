@@ -190,7 +190,7 @@ func (w *Pool) UpdatePod(u Update) {
 		ev = withReason(u)
 	}
 	w.mu.Lock()
-	for w.begins(ref.UID, u) {
+	for w.machines.begins(ref.UID, u) {
 		// A status that was read before the pod was forgotten may be that of an earlier incarnation,
 		// so the mark is drawn again if a pod was forgotten meanwhile.
 		forgotten := w.machines.forgotten
@@ -213,12 +213,6 @@ func (w *Pool) UpdatePod(u Update) {
 	if waits {
 		w.emit(ref, v1.EventTypeNormal, "WaitingForPredecessor", fmt.Sprintf("Pod starts when pod %s, which has the same name, has ended", before))
 	}
-}
-
-// begins reports whether an incarnation begins with the update. mu is held.
-func (w *Pool) begins(uid types.UID, u Update) bool {
-	_, known := w.machines.pods[uid]
-	return !known && !u.OnlyKnown
 }
 
 // firstMark returns the mark for the first read of a pod that begins with an update of the type.
@@ -258,6 +252,13 @@ func (w *Pool) syncKnown(desired map[types.UID]bool) map[types.UID]State {
 		states[uid] = w.machines.state(uid)
 	}
 	return states
+}
+
+// Drain implements [Workers].
+func (w *Pool) Drain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.machines.drained = true
 }
 
 // State implements [Workers].

@@ -36,7 +36,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	if h.deps.Checkpoint != nil {
 		h.deps.Checkpoint.Prune(func(uid types.UID) bool {
 			_, refused := h.refused[uid]
-			return !refused && h.desired(uid)
+			return !refused && h.desired(uid) || h.resumes(uid)
 		})
 	}
 	if h.endRemovals() {

@@ -130,7 +130,8 @@ type HandlerDeps struct {
 type HandlerOptions struct {
 	// PodsDir holds a directory for each pod. Required.
 	PodsDir string
-	// Admit decides which new pods may run, and which pods may be resized. nil: all may.
+	// Admit decides which new pods may run, and which pods may be resized. nil: all may. It is not
+	// asked when the workers are drained: then none may.
 	Admit Admitter
 	// Host is passed to Admit. It may be nil.
 	Host *runtime.Host
@@ -214,9 +215,17 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if opts.Admit == nil {
-		opts.Admit = Chain()
-	}
+	admit := opts.Admit
+	opts.Admit = AdmitterFunc(func(req AdmitRequest) error {
+		switch {
+		case deps.Workers.State(req.Pod.UID).Drained: // kubelet's words for a node that shuts down
+			return Refuse("NodeShutdown", "Pod was rejected as the node is shutting down.")
+		case admit == nil:
+			return nil
+		default:
+			return admit.Admit(req)
+		}
+	})
 	if opts.Gone == nil {
 		opts.Gone = func() {}
 	}
@@ -442,9 +451,15 @@ func (h *Handler) drop(pod *v1.Pod) {
 	if h.deps.Ends != nil {
 		h.deps.Ends.KeepEnd(runtime.RefOf(pod))
 	}
-	if h.deps.Checkpoint != nil {
+	if h.deps.Checkpoint != nil && !h.resumes(pod.UID) {
 		h.deps.Checkpoint.Drop(pod.UID)
 	}
+}
+
+// resumes reports whether the pod is desired and does not run only because the workers are
+// drained: it runs again with the next agent.
+func (h *Handler) resumes(uid types.UID) bool {
+	return h.desired(uid) && h.deps.Workers.State(uid).Drained
 }
 
 // active returns the desired pods that hold resources of the node: those that run or

@@ -165,7 +165,8 @@ func (s podSet) Pods() (out []*v1.Pod) {
 // workers write down the updates; the test says in which state pods are.
 type workers struct {
 	script
-	states map[types.UID]podworkers.State
+	states  map[types.UID]podworkers.State
+	drained bool
 }
 
 func (w *workers) UpdatePod(u podworkers.Update) {
@@ -196,7 +197,11 @@ func (w *workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.Stat
 	return out
 }
 
-func (w *workers) State(uid types.UID) podworkers.State { return w.states[uid] }
+func (w *workers) State(uid types.UID) podworkers.State {
+	s := w.states[uid]
+	s.Drained = w.drained
+	return s
+}
 
 // statuses is a status manager of the plainest kind.
 type statuses map[types.UID]v1.PodStatus

@@ -63,6 +63,21 @@ func TestTheCheckpointHasNoRefusedPod(t *testing.T) {
 	}
 }
 
+// Pods that do not run because the workers are drained run again with the next agent.
+func TestDrainedWorkers(t *testing.T) {
+	b := newHandler(t, syncloop.HandlerOptions{Admit: refuseAll})
+	b.workers.drained = true
+	pod := makePod("web")
+	b.HandlePodAdditions([]*v1.Pod{pod})
+	assert.Empty(t, b.workers.take())
+	assert.Equal(t, "NodeShutdown", b.status[pod.UID].Reason)
+	assert.Equal(t, "Pod was rejected: Pod was rejected as the node is shutting down.", b.status[pod.UID].Message)
+	require.NoError(t, b.HandlePodCleanups(t.Context()))
+	assert.Equal(t, []string{"prune uid-big", "prune uid-gone"}, b.kept.take(), "the pod is kept")
+	b.HandlePodRemoves([]*v1.Pod{pod})
+	assert.Equal(t, []string{"drop uid-web"}, b.kept.take(), "it is not desired any more")
+}
+
 func TestAPodThatIsDeletedIsNotAdmitted(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{Admit: refuseAll})
 	b.HandlePodAdditions([]*v1.Pod{testpod.With(makePod("web"), testpod.Deleted(30))})

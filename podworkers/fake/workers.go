@@ -23,6 +23,7 @@ const (
 	Run           = "Run"
 	UpdatePod     = "UpdatePod"
 	SyncKnownPods = "SyncKnownPods"
+	Drain         = "Drain"
 )
 
 // Workers is a [podworkers.Workers] that records updates and calls no syncer. A pod
@@ -37,6 +38,7 @@ type Workers struct {
 	ran     bool
 	updates []podworkers.Update
 	synced  bool
+	drained bool
 	states  map[types.UID]podworkers.State
 }
 
@@ -99,11 +101,20 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]podworkers.Stat
 			return st.Terminated() && !slices.ContainsFunc(desired, func(pod *v1.Pod) bool { return pod.UID == uid })
 		})
 		for uid, st := range w.states {
-			st.Synced = true
+			st.Synced, st.Drained = true, w.drained
 			known[uid] = st
 		}
 	})
 	return known
+}
+
+// Drain implements [podworkers.Workers]. Later updates have the same effects as before.
+func (w *Workers) Drain() {
+	w.Note(calls.Call{Method: Drain}, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.drained = true
+	})
 }
 
 // State implements [podworkers.Workers].
@@ -111,7 +122,7 @@ func (w *Workers) State(uid types.UID) podworkers.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.states[uid]
-	st.Synced = w.synced
+	st.Synced, st.Drained = w.synced, w.drained
 	return st
 }
 

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/podworkers/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -94,6 +95,39 @@ func testOnlyKnown(e *env) {
 	assert.True(e, e.w.State("a").Finished)
 	assert.Same(e, newest, e.last(fake.SyncTerminatingPod, "a").Spec)
 	assert.Equal(e, 2, done)
+}
+
+// testDrain gives updates after Drain. None begins an incarnation that is to run.
+func testDrain(e *env) {
+	e.start()
+	e.update(podworkers.Create, apiPod("runs"))
+	e.update(podworkers.Create, apiPod("restarts"))
+	e.pass()
+	assert.False(e, e.w.State("runs").Drained)
+	release := e.Hold(fake.SyncTerminatingPod, "")
+	e.kill(apiPod("restarts"))
+	e.pass()
+	e.w.Drain()
+	assert.True(e, e.w.State("runs").Drained)
+	assert.True(e, e.w.State("unknown").Drained)
+	e.update(podworkers.Create, apiPod("restarts"))
+	e.update(podworkers.Create, apiPod("new"))
+	e.update(podworkers.Sync, apiPod("unknown"))
+	e.update(podworkers.Change, apiPod("runs"))
+	deleted := testpod.With(apiPod("deleted"), testpod.Deleted(30))
+	e.update(podworkers.Create, deleted)
+	release()
+	e.pass()
+	assert.Empty(e, e.Calls("new"))
+	assert.Empty(e, e.Calls("unknown"))
+	assert.Equal(e, []string{"create", "terminating 30", "terminated"}, e.called("restarts"))
+	assert.Equal(e, []string{"create", "change"}, e.called("runs"), "what runs goes on")
+	assert.Equal(e, []string{"terminated"}, e.called("deleted"), "it is only taken down")
+	assert.Len(e, e.w.SyncKnownPods([]*v1.Pod{apiPod("runs"), apiPod("restarts"), apiPod("new"), deleted}), 3)
+	e.update(podworkers.Create, apiPod("restarts"))
+	e.kill(apiPod("runs"))
+	assert.Equal(e, []string{"create", "change", "terminating 30", "terminated"}, e.called("runs"))
+	assert.True(e, e.w.State("restarts").Finished, "it has finished, and is not started again")
 }
 
 // testInvalidUpdate gives updates that the documentation of Update excludes.

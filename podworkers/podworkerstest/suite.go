@@ -84,6 +84,7 @@ var cases = []struct {
 	{"UndesiredPod", testUndesiredPod},
 	{"UnknownPod", testUnknownPod},
 	{"OnlyKnown", testOnlyKnown},
+	{"Drain", testDrain},
 	{"InvalidUpdate", testInvalidUpdate},
 	{"BeforeRun", testBeforeRun},
 	{"RunJoins", testRunJoins},
