@@ -36,7 +36,7 @@ func byKind(requests []string) map[string]int {
 	return out
 }
 
-// The calls in the life of a pod: docs/differences.md has this table, with kubelet's.
+// The calls in the life of a pod: docs/operate/differences/node.md has this table, with kubelet's.
 func TestCallsInTheLifeOfAPod(t *testing.T) {
 	onNode(t, func(r *rig) {
 		r.after(time.Minute)

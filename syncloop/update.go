@@ -12,7 +12,7 @@ import (
 )
 
 // The fields of a spec that act on a running pod, by their names in Go. All others act
-// only when a container or sandbox is created. docs/differences.md has the table.
+// only when a container or sandbox is created. docs/operate/differences/pods.md has the table.
 var (
 	// appliedToContainer are fields of a container. A new image replaces the container, a
 	// new probe the probe; the others are read when they are needed.

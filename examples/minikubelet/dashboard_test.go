@@ -113,11 +113,11 @@ func hasSeries(t *testing.T, page, selector string) bool {
 	return false
 }
 
-// emptyPanels returns the panels that are empty by docs/metrics.md: on every node, and on a node without a
+// emptyPanels returns the panels that are empty by docs/operate/metrics.md: on every node, and on a node without a
 // cluster.
 func emptyPanels(t *testing.T) (always, standalone map[string]bool) {
 	t.Helper()
-	data, err := os.ReadFile("../../docs/metrics.md")
+	data, err := os.ReadFile("../../docs/operate/metrics.md")
 	require.NoError(t, err)
 	_, section, ok := strings.Cut(string(data), "### Kubelet\n")
 	require.True(t, ok)
@@ -141,7 +141,7 @@ func emptyPanels(t *testing.T) (always, standalone map[string]bool) {
 	return always, standalone
 }
 
-// The panels of the dashboard "Kubelet" show an agent, except for those that docs/metrics.md names:
+// The panels of the dashboard "Kubelet" show an agent, except for those that docs/operate/metrics.md names:
 // each series that their queries read is on /metrics, with its labels.
 func TestDashboard(t *testing.T) {
 	always, standalone := emptyPanels(t)

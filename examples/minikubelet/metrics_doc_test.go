@@ -62,31 +62,35 @@ func kubeletMetrics(t *testing.T) map[string]bool {
 	return names
 }
 
-// The table of docs/metrics.md is true: what is there, with which labels, and what is missing.
+// The tables of docs/operate/metrics.md are true: what is there, with which labels, and what is missing.
 func TestThePageOfMetrics(t *testing.T) {
-	data, err := os.ReadFile("../../docs/metrics.md")
+	data, err := os.ReadFile("../../docs/operate/metrics.md")
 	require.NoError(t, err)
 	page := string(data)
 	has, listed := registered(t), map[string]bool{}
-	for line := range strings.Lines(page) {
-		cells := strings.Split(strings.TrimSpace(line), " | ")
-		if len(cells) < 4 || cells[0] == "| metric" || !strings.HasPrefix(cells[0], "| `") || cells[3] != "yes" && !strings.HasPrefix(cells[3], "no") {
-			continue
-		}
-		name := strings.Trim(cells[0], "| `")
-		listed[name] = true
-		labels, ok := has[name]
-		if cells[3] != "yes" {
-			assert.Greater(t, len(cells), 4, "%s: the reason is missing", name)
-			assert.NotContains(t, line, "not measured", "%s: that is no reason", name)
-		}
-		assert.Equal(t, cells[3] == "yes", ok, name)
-		if ok {
-			assert.Equal(t, strings.Trim(cells[2], "–"), labels, name)
+	_, section, found := strings.Cut(page, "\n## /metrics\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	name := regexp.MustCompile("`(\\w+)`")
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "| "), " | ")
+		switch {
+		case len(cells) == 3 && strings.HasPrefix(cells[0], "`"): // metric, type, labels
+			metric := strings.Trim(cells[0], "`")
+			listed[metric] = true
+			labels, ok := has[metric]
+			assert.True(t, ok, metric)
+			assert.Equal(t, strings.Trim(cells[2], "–"), labels, metric)
+		case len(cells) == 2 && strings.HasPrefix(cells[1], "`"): // the reason, missing metrics
+			assert.NotContains(t, cells[0], "not measured", "that is no reason")
+			for _, m := range name.FindAllStringSubmatch(cells[1], -1) {
+				listed[m[1]] = true
+				assert.NotContains(t, has, m[1])
+			}
 		}
 	}
 	for name := range kubeletMetrics(t) {
-		assert.True(t, listed[name], "%s of kubelet is not in the table", name)
+		assert.True(t, listed[name], "%s of kubelet is not in the tables", name)
 	}
 	for name := range has {
 		switch {
@@ -94,7 +98,7 @@ func TestThePageOfMetrics(t *testing.T) {
 		case strings.HasPrefix(name, "kubeletkit_"):
 			assert.Contains(t, page, "`"+name+"`")
 		default:
-			assert.True(t, listed[name], "%s is not in the table", name)
+			assert.True(t, listed[name], "%s is not in the tables", name)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func at(expr string) func(corpusPod, cause) bool {
 	return func(_ corpusPod, c cause) bool { return path.MatchString(c.field) }
 }
 
-// differences are all that there are. docs/differences.md has them too.
+// differences are all that there are. docs/operate/differences/pods.md has them too.
 var differences = []difference{
 	{
 		why:     "A mirror pod and a UID that cannot name a directory cannot be run, so no node takes them; the API server stores the one and replaces the other.",

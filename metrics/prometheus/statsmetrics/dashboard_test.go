@@ -42,10 +42,10 @@ func isShown(name string, labels map[string]string) bool {
 	}
 }
 
-// The table of dashboards in docs/metrics.md is true. The metrics with "yes" are shown with every
+// The table of dashboards in docs/operate/metrics.md is true. The metrics with "yes" are shown with every
 // runtime, the others with one that reports them, and some of these with usage from cgroups.
 func TestDashboards(t *testing.T) {
-	data, err := os.ReadFile("../../../docs/metrics.md")
+	data, err := os.ReadFile("../../../docs/operate/metrics.md")
 	require.NoError(t, err)
 	_, section, ok := strings.Cut(string(data), "### Workloads\n")
 	require.True(t, ok)

@@ -16,9 +16,9 @@ func TestNamesAreCadvisors(t *testing.T) {
 	}
 }
 
-// docs/metrics.md names the metrics of /metrics/cadvisor.
+// docs/operate/metrics.md names the metrics of /metrics/cadvisor.
 func TestTheDocumentationNamesAllMetrics(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/metrics.md")
+	page, err := os.ReadFile("../../../docs/operate/metrics.md")
 	require.NoError(t, err)
 	for _, m := range metrics() {
 		assert.Contains(t, string(page), "`"+m.name+"`")
