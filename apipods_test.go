@@ -24,7 +24,7 @@ import (
 type apiNode struct {
 	*node
 	sink   *statusfake.Sink
-	status *status.Manager
+	status *status.Store
 }
 
 func startAPINode(t *testing.T, root string, rt *fake.Runtime, change func(*kubeletkit.Options)) *apiNode {
@@ -33,8 +33,8 @@ func startAPINode(t *testing.T, root string, rt *fake.Runtime, change func(*kube
 	api := podconfigfake.NewSource(runtime.SourceAPI)
 	n.node = startNodeWith(t, root, rt, func(o *kubeletkit.Options) {
 		o.Sources, o.StatusSink = []podconfig.Source{api}, n.sink
-		o.Override.Status = func(def status.StatusManager, _ kubeletkit.Parts) (status.StatusManager, error) {
-			n.status = def.(*status.Manager)
+		o.Override.Status = func(def status.Manager, _ kubeletkit.Parts) (status.Manager, error) {
+			n.status = def.(*status.Store)
 			return def, nil
 		}
 		change(o)

@@ -154,30 +154,40 @@ func (a *Agent) buildDesired(p *Parts) error {
 }
 
 func (a *Agent) buildStatus(p *Parts) error {
-	opts := status.Options{
-		Sink: a.opts.StatusSink, MayRun: p.MayRun,
-		Metrics: a.opts.Observe.Metrics.Status, Logger: a.named("status"),
-	}
-	ends, keeps := runtime.Optional[syncloop.EndKeeper](p.Checkpoint)
-	if keeps = keeps && has[status.EndSink](a.opts.StatusSink); keeps {
-		opts.OnGone = func(pod runtime.PodRef) {
-			if a.gone(pod.UID) { // otherwise there is a later pod of the UID, whose end is to be reported too
-				ends.EndDelivered(pod.UID)
-			}
+	if p.StatusSink = a.opts.StatusSink; p.StatusSink != nil {
+		if ends, ok := runtime.Optional[syncloop.EndKeeper](p.Checkpoint); ok {
+			a.ends = ends
+			p.StatusSink = endingSink{p.StatusSink, func(pod runtime.PodRef) {
+				if a.gone(pod.UID) { // otherwise there is a later pod of the UID, whose end is to be reported too
+					ends.EndDelivered(pod.UID)
+				}
+			}}
 		}
 	}
-	manager, err := status.New(opts)
+	store, err := status.New(status.Options{
+		Sink: p.StatusSink, MayRun: p.MayRun, Metrics: a.opts.Observe.Metrics.Status, Logger: a.named("status"),
+	})
 	if err != nil {
 		return err
 	}
-	if p.Status, err = choose[status.StatusManager]("Status", a.opts.Override.Status, manager, p); err != nil {
-		return err
+	p.Status, err = choose[status.Manager]("Status", a.opts.Override.Status, store, p)
+	return err
+}
+
+// endingSink calls delivered when the sink has accepted the end of a pod, or has answered that
+// it has no such pod.
+type endingSink struct {
+	status.Sink
+	delivered func(pod runtime.PodRef)
+}
+
+// PodGone implements [status.Sink].
+func (s endingSink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
+	err := s.Sink.PodGone(ctx, pod, last)
+	if err == nil || errors.Is(err, status.ErrGone) {
+		s.delivered(pod)
 	}
-	// A status manager that has replaced ours does not call OnGone.
-	if used, _ := runtime.Optional[*status.Manager](p.Status); keeps && used == manager {
-		a.ends = ends
-	}
-	return nil
+	return err
 }
 
 // buildPodSync builds what does the work on one pod.
@@ -388,7 +398,7 @@ func (a *Agent) logParts() {
 	logReplaced[*pleg.Evented](a.log, "PLEG", p.PLEG)
 	logReplaced[*podconfig.Mux](a.log, "PodConfig", p.PodConfig)
 	logReplaced[*podmanager.Manager](a.log, "PodManager", p.PodManager)
-	logReplaced[*status.Manager](a.log, "Status", p.Status)
+	logReplaced[*status.Store](a.log, "Status", p.Status)
 	logReplaced[*prober.Manager](a.log, "Prober", p.Prober)
 	logReplaced[*volume.Manager](a.log, "Volumes", p.Volumes)
 	logReplaced[*podsync.Syncer](a.log, "PodSyncer", p.PodSyncer)
@@ -418,10 +428,6 @@ func (a *Agent) logParts() {
 	missing(has[volume.UsageReporter](p.Volumes), "Volumes", "volume.UsageReporter", "volumes do not count for limits of ephemeral storage")
 	missing(has[runtime.FeatureReporter](p.Runtime), "Runtime", "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
 	missing(has[runtime.Streamer](p.Runtime) || has[runtime.StreamLocator](p.Runtime), "Runtime", "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
-	missing(has[syncloop.Rechecker](p.Status), "Status", "syncloop.Rechecker", "a final phase that is held back is delivered at the next status change only")
-	missing(has[syncloop.EndReporter](p.Status), "Status", "syncloop.EndReporter", "the end of orphaned pods is not reported")
-	missing(has[status.PodLister](p.Status), "Status", "status.PodLister", "pods that are being removed are not shown, and their logs are not served")
-	missing(has[status.HealthChecker](p.Status), "Status", "status.HealthChecker", "deliveries that hang do not make the agent unhealthy")
 	missing(has[runtime.StatusWatcher](p.Cache), "Cache", "runtime.StatusWatcher", "readers that follow a log look once a second whether the container has ended")
 	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
 	missing(has[podsync.StorageEvicter](p.PodSyncer), "PodSyncer", "podsync.StorageEvicter", "pods are evicted for their storage with their next sync, in their own grace period, or not at all")
@@ -433,14 +439,11 @@ func (a *Agent) logParts() {
 	if p.ImageGC != nil {
 		missing(has[gc.ImagePreviewer](p.ImageGC), "ImageGC", "gc.ImagePreviewer", "images and plans cannot be shown")
 	}
-	if p.Checkpoint != nil && has[status.EndSink](a.opts.StatusSink) {
+	if p.Checkpoint != nil && p.StatusSink != nil {
 		missing(has[syncloop.EndKeeper](p.Checkpoint), "Checkpoint", "syncloop.EndKeeper", "the end of a pod that is due when the agent stops may be lost")
 	}
 	if a.opts.GC.Cgroups != nil {
 		missing(has[gc.GoneCgroups](a.opts.GC.Cgroups), "PodCgroups", "gc.GoneCgroups", "a collection looks at the cgroups once more for each gone pod")
-	}
-	if a.opts.StatusSink != nil {
-		missing(has[status.EndSink](a.opts.StatusSink), "StatusSink", "status.EndSink", "the end of pods is not delivered")
 	}
 }
 

@@ -227,18 +227,16 @@ func (a announcing) Set(pod *v1.Pod) { fmt.Println("desired:", pod.Name); a.PodM
 // A status manager that adds a condition of its own.
 func ExampleOverrides_status() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.Status = kubeletkit.Wrap(func(m status.StatusManager) status.StatusManager { return conditions{m} })
+		o.Override.Status = kubeletkit.Wrap(func(m status.Manager) status.Manager { return conditions{m} })
 	})
 	// Output: default/web: Running
 }
 
-type conditions struct{ status.StatusManager }
-
-func (c conditions) Unwrap() any { return c.StatusManager }
+type conditions struct{ status.Manager }
 
 func (c conditions) Set(pod *v1.Pod, s v1.PodStatus) {
 	s.Conditions = append(slices.Clip(s.Conditions), v1.PodCondition{Type: "example.com/Seen", Status: v1.ConditionTrue})
-	c.StatusManager.Set(pod, s)
+	c.Manager.Set(pod, s)
 }
 
 // A prober that reports which pods it probes. A probe type of one's own is a handler in

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // endSink records the ends of pods that it accepts.
@@ -27,7 +28,9 @@ type endSink struct {
 	gone []string
 }
 
-func (s *endSink) Deliver(context.Context, *v1.Pod, v1.PodStatus) error { return nil }
+func (s *endSink) Deliver(context.Context, *v1.Pod, v1.PodStatus) (status.Result, error) {
+	return status.Result{}, nil
+}
 
 func (s *endSink) PodGone(_ context.Context, pod runtime.PodRef, _ *v1.PodStatus) error {
 	s.mu.Lock()
@@ -82,6 +85,7 @@ func TestDueEndsSurviveARestart(t *testing.T) {
 						store, err := checkpoint.New(filepath.Join(dir, "kept"), checkpoint.Options{})
 						require.NoError(t, err)
 						o.Checkpoint, o.StatusSink = store, sink
+						o.Override.Status = kubeletkit.Wrap(func(m status.Manager) status.Manager { return wrappedStatus{m, func(string) {}} })
 					})
 					during(n)
 					n.stop(t)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // minLoopStale is how old the last round of the loop may be before the agent
@@ -59,10 +58,8 @@ func (a *Agent) Healthy() error {
 	if err := a.loopHealthy(); err != nil {
 		errs = append(errs, err)
 	}
-	if h, ok := runtime.Optional[status.HealthChecker](a.parts.Status); ok {
-		if err := h.Healthy(); err != nil {
-			errs = append(errs, fmt.Errorf("status delivery: %w", err))
-		}
+	if err := a.parts.Status.Healthy(); err != nil {
+		errs = append(errs, fmt.Errorf("status delivery: %w", err))
 	}
 	return errors.Join(append(errs, a.runChecks(&a.healthy))...)
 }

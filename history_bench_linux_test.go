@@ -19,6 +19,7 @@ import (
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // BenchmarkHistory measures what the history costs a start: the CPU time of an agent that
@@ -49,15 +50,16 @@ func BenchmarkHistory(b *testing.B) {
 
 // running counts the pods that have become ready.
 type running struct {
+	status.SinkBase
 	left atomic.Int32
 	all  chan struct{}
 }
 
-func (r *running) Deliver(_ context.Context, _ *v1.Pod, s v1.PodStatus) error {
+func (r *running) Deliver(_ context.Context, _ *v1.Pod, s v1.PodStatus) (status.Result, error) {
 	if s.Phase == v1.PodRunning && s.ContainerStatuses[0].Ready && r.left.Add(-1) == 0 {
 		close(r.all)
 	}
-	return nil
+	return status.Result{}, nil
 }
 
 // startCPU returns the CPU time in microseconds that an agent takes to start the pods.

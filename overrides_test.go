@@ -60,7 +60,7 @@ type (
 		called func(string)
 	}
 	wrappedStatus struct {
-		status.StatusManager
+		status.Manager
 		called func(string)
 	}
 	wrappedProber struct {
@@ -107,7 +107,6 @@ type (
 
 func (w wrappedCache) Unwrap() any   { return w.StatusCache }
 func (w wrappedPods) Unwrap() any    { return w.PodManager }
-func (w wrappedStatus) Unwrap() any  { return w.StatusManager }
 func (w wrappedProber) Unwrap() any  { return w.ProbeManager }
 func (w wrappedVolumes) Unwrap() any { return w.VolumeManager }
 func (w wrappedSyncer) Unwrap() any  { return w.Syncer }
@@ -126,7 +125,7 @@ func (w wrappedConfig) AllSeen() bool { w.called("PodConfig"); return w.Config.A
 func (w wrappedPods) Set(pod *v1.Pod) { w.called("PodManager"); w.PodManager.Set(pod) }
 func (w wrappedStatus) Set(pod *v1.Pod, s v1.PodStatus) {
 	w.called("Status")
-	w.StatusManager.Set(pod, s)
+	w.Manager.Set(pod, s)
 }
 func (w wrappedProber) AddPod(pod *v1.Pod) { w.called("Prober"); w.ProbeManager.AddPod(pod) }
 func (w wrappedVolumes) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
@@ -215,7 +214,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 				PLEG:       kubeletkit.Wrap(func(g pleg.Generator) pleg.Generator { return wrappedPLEG{g, called.add} }),
 				PodConfig:  kubeletkit.Wrap(func(c podconfig.Config) podconfig.Config { return wrappedConfig{c, called.add} }),
 				PodManager: kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return wrappedPods{m, called.add} }),
-				Status:     kubeletkit.Wrap(func(m status.StatusManager) status.StatusManager { return wrappedStatus{m, called.add} }),
+				Status:     kubeletkit.Wrap(func(m status.Manager) status.Manager { return wrappedStatus{m, called.add} }),
 				Prober:     kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return wrappedProber{p, called.add} }),
 				Volumes:    kubeletkit.Wrap(func(m volume.VolumeManager) volume.VolumeManager { return wrappedVolumes{m, called.add} }),
 				PodSyncer:  kubeletkit.Wrap(func(s podworkers.Syncer) podworkers.Syncer { return wrappedSyncer{s, called.add} }),

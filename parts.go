@@ -60,8 +60,12 @@ type Parts struct {
 	PodConfig podconfig.Config
 	// PodManager has the desired pods.
 	PodManager podmanager.PodManager
-	// Status keeps the API status of each pod and delivers it to the sink.
-	Status status.StatusManager
+	// StatusSink is [Options].StatusSink, or nil. With a checkpoint it records which ends of
+	// pods are delivered. A Status of one's own delivers to it, with PodGone for the end of
+	// each pod.
+	StatusSink status.Sink
+	// Status keeps the API status of each pod and delivers it to StatusSink.
+	Status status.Manager
 	// Prober runs the probes of containers.
 	Prober prober.ProbeManager
 	// Volumes sets up and takes down the volumes of pods.
@@ -135,9 +139,8 @@ type Overrides struct {
 	PodConfig Override[podconfig.Config]
 	// PodManager: default a [*podmanager.Manager].
 	PodManager Override[podmanager.PodManager]
-	// Status: default a [*status.Manager]. Optional interfaces: [syncloop.Rechecker],
-	// [syncloop.EndReporter], [status.PodLister] and [status.HealthChecker].
-	Status Override[status.StatusManager]
+	// Status: default a [*status.Store].
+	Status Override[status.Manager]
 	// Prober: default a [*prober.Manager].
 	Prober Override[prober.ProbeManager]
 	// Volumes: default a [*volume.Manager] with the plugins of [Options].Plugins.Volumes. Optional

@@ -14,7 +14,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
-	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // ErrUnknownPod means that the agent runs no pod with that UID.
@@ -38,14 +37,9 @@ func (a *Agent) Pods() []*v1.Pod {
 // Terminating returns the pods that are not desired any more, with their current status:
 // those that are being stopped, and those that have stopped, until housekeeping forgets
 // them. As with [Agent.Pods], all but the statuses is shared. Orphans are not among them: the
-// agent has no spec of an orphan. If a replaced Status is no [status.PodLister], there are
-// none.
+// agent has no spec of an orphan.
 func (a *Agent) Terminating() []*v1.Pod {
-	lister, ok := runtime.Optional[status.PodLister](a.parts.Status)
-	if !ok {
-		return nil
-	}
-	pods := slices.DeleteFunc(lister.Pods(), func(pod *v1.Pod) bool { return a.desired(pod.UID) })
+	pods := slices.DeleteFunc(a.parts.Status.Pods(), func(pod *v1.Pod) bool { return a.desired(pod.UID) })
 	for _, pod := range pods {
 		pod.Status = *pod.Status.DeepCopy()
 	}

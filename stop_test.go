@@ -18,12 +18,17 @@ import (
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 // stuck has calls that ignore their context until the channel is closed.
 type stuck chan struct{}
 
-func (d stuck) Deliver(context.Context, *v1.Pod, v1.PodStatus) error { <-d; return nil }
+func (d stuck) Deliver(context.Context, *v1.Pod, v1.PodStatus) (status.Result, error) {
+	<-d
+	return status.Result{}, nil
+}
+func (d stuck) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) error { return nil }
 
 func (d stuck) Name() string                              { return "stuck" }
 func (d stuck) Run(context.Context, podconfig.Sink) error { <-d; return nil }

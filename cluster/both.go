@@ -33,42 +33,32 @@ func bothEvents(first, second runtime.EventFunc) runtime.EventFunc {
 	}
 }
 
-// apiSink is the sink that writes to the API server.
-type apiSink interface {
-	status.Sink
-	status.EndSink
-}
-
 // bothSinks returns a sink that delivers to both; other may be nil.
-func bothSinks(api apiSink, other status.Sink) status.Sink {
+func bothSinks(api, other status.Sink) status.Sink {
 	if other == nil {
 		return api
 	}
-	end, _ := runtime.Optional[status.EndSink](other)
-	return &sinks{api: api, other: other, end: end}
+	return &sinks{api: api, other: other}
 }
 
 // sinks are two sinks. Each receives everything, also if the other one fails. A status that
 // only one has accepted is delivered to both again.
-type sinks struct {
-	api   apiSink
-	other status.Sink
-	end   status.EndSink // other; nil if it has no use for ends
-}
+type sinks struct{ api, other status.Sink }
 
 // Deliver implements [status.Sink]. That a pod is gone in the API is not passed on while the
 // other sink has not accepted the status.
-func (s *sinks) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) error {
-	other := s.other.Deliver(ctx, pod, st)
-	return firstUnlessGone(other, s.api.Deliver(ctx, pod, st))
+func (s *sinks) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
+	first, other := s.other.Deliver(ctx, pod, st)
+	second, api := s.api.Deliver(ctx, pod, st)
+	if first.Later > 0 && (second.Later == 0 || first.Later < second.Later) {
+		second = first
+	}
+	return second, firstUnlessGone(other, api)
 }
 
-// PodGone implements [status.EndSink].
+// PodGone implements [status.Sink].
 func (s *sinks) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
-	var other error
-	if s.end != nil {
-		other = s.end.PodGone(ctx, pod, last)
-	}
+	other := s.other.PodGone(ctx, pod, last)
 	return firstUnlessGone(other, s.api.PodGone(ctx, pod, last))
 }
 
@@ -79,9 +69,6 @@ func firstUnlessGone(other, api error) error {
 	}
 	return api
 }
-
-// Unwrap makes optional interfaces of the other sink visible.
-func (s *sinks) Unwrap() any { return s.other }
 
 // bothObjects returns a source of what pods of the API server and other pods refer to; local
 // may be nil. references are those of the pods of the API server before api has them.

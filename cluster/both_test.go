@@ -26,9 +26,9 @@ type scriptedSink struct {
 	delivered, gone int
 }
 
-func (s *scriptedSink) Deliver(context.Context, *v1.Pod, v1.PodStatus) error {
+func (s *scriptedSink) Deliver(context.Context, *v1.Pod, v1.PodStatus) (status.Result, error) {
 	s.delivered++
-	return s.err
+	return status.Result{}, s.err
 }
 
 func (s *scriptedSink) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) error {
@@ -51,15 +51,14 @@ func TestBothSinks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := &scriptedSink{err: tc.api}, &scriptedSink{err: tc.other}
 			sink := bothSinks(a, b)
-			assert.Equal(t, tc.want, sink.Deliver(t.Context(), &v1.Pod{}, v1.PodStatus{}))
-			assert.Equal(t, tc.want, sink.(status.EndSink).PodGone(t.Context(), runtime.PodRef{}, nil))
+			_, err := sink.Deliver(t.Context(), &v1.Pod{}, v1.PodStatus{})
+			assert.Equal(t, tc.want, err)
+			assert.Equal(t, tc.want, sink.PodGone(t.Context(), runtime.PodRef{}, nil))
 			assert.Equal(t, []int{1, 1, 1, 1}, []int{a.delivered, a.gone, b.delivered, b.gone})
 		})
 	}
 	a := &scriptedSink{}
 	assert.Same(t, a, bothSinks(a, nil))
-	withoutEnds := bothSinks(a, struct{ status.Sink }{&scriptedSink{}})
-	require.NoError(t, withoutEnds.(status.EndSink).PodGone(t.Context(), runtime.PodRef{}, nil))
 }
 
 // unreferenced is the cache of API objects that no pod refers to.

@@ -33,7 +33,7 @@ type Cache interface {
 	Newer(ctx context.Context, ref runtime.PodRef, after runtime.Mark) (*runtime.PodStatus, error)
 }
 
-// StatusManager keeps the API status of pods; a status.StatusManager is one.
+// StatusManager keeps the API status of pods; a status.Manager is one.
 type StatusManager interface {
 	Get(uid types.UID) (v1.PodStatus, bool)
 	Set(pod *v1.Pod, s v1.PodStatus)

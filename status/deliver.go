@@ -20,9 +20,9 @@ import (
 // deadline.
 const hangGrace = time.Second
 
-// Run implements [StatusManager]. Statuses that are undelivered when ctx ends stay
+// Run implements [Manager]. Statuses that are undelivered when ctx ends stay
 // undelivered.
-func (m *Manager) Run(ctx context.Context) error {
+func (m *Store) Run(ctx context.Context) error {
 	m.mu.Lock()
 	again := m.started
 	m.started = true
@@ -43,10 +43,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		m.expire(time.Now())
 		for d := m.next(time.Now()); d != nil; d = m.next(time.Now()) {
 			calls.Go(func() {
-				err := m.deliver(ctx, d)
-				if gone := m.done(d, err, time.Now()); gone && m.onGone != nil {
-					m.reportGone(d.r.ref)
-				}
+				result, err := m.deliver(ctx, d)
+				m.done(d, result, err, time.Now())
 			})
 		}
 		timer.Stop()
@@ -63,7 +61,7 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // join waits for all calls, and logs those that do not return soon.
-func (m *Manager) join(calls *sync.WaitGroup) {
+func (m *Store) join(calls *sync.WaitGroup) {
 	join.Wait(calls, hangGrace, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -88,20 +86,22 @@ type delivery struct {
 }
 
 // deliver makes the call, with its deadline.
-func (m *Manager) deliver(ctx context.Context, d *delivery) error {
+func (m *Store) deliver(ctx context.Context, d *delivery) (result Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
-	return runtime.Recover(func() error {
+	err = runtime.Recover(func() (err error) {
 		if d.end {
-			return m.ends.PodGone(ctx, d.r.ref, d.status)
+			return m.sink.PodGone(ctx, d.r.ref, d.status)
 		}
-		return m.sink.Deliver(ctx, d.pod, *d.status)
+		result, err = m.sink.Deliver(ctx, d.pod, *d.status)
+		return err
 	})
+	return result, err
 }
 
 // expire handles the timers that have fired: the ends of back-offs, and calls that hang
 // from now on, which it logs.
-func (m *Manager) expire(now time.Time) {
+func (m *Store) expire(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	hung := m.calls.expire(now)
@@ -115,7 +115,7 @@ func (m *Manager) expire(now time.Time) {
 }
 
 // next returns the call that is to be made now, nil if there is none.
-func (m *Manager) next(now time.Time) *delivery {
+func (m *Store) next(now time.Time) *delivery {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.calls.next(now, now.Add(m.timeout+hangGrace))
@@ -129,7 +129,7 @@ func (m *Manager) next(now time.Time) *delivery {
 }
 
 // nextTimer returns the time at which expire has something to do.
-func (m *Manager) nextTimer() (at time.Time, ok bool) {
+func (m *Store) nextTimer() (at time.Time, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.calls.timers) == 0 {
@@ -138,16 +138,8 @@ func (m *Manager) nextTimer() (at time.Time, ok bool) {
 	return m.calls.timers[0].at, true
 }
 
-// reportGone calls Options.OnGone.
-func (m *Manager) reportGone(pod runtime.PodRef) {
-	if err := runtime.Recover(func() error { m.onGone(pod); return nil }); err != nil {
-		m.log.Error(err, "Callback has panicked", "callback", "OnGone", "pod", pod)
-	}
-}
-
-// done handles the result of a call. It reports whether the sink has accepted the end of
-// the pod.
-func (m *Manager) done(d *delivery, err error, now time.Time) (gone bool) {
+// done handles the result of a call.
+func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	defer m.poke()
@@ -162,28 +154,34 @@ func (m *Manager) done(d *delivery, err error, now time.Time) (gone bool) {
 	r.slow = took >= m.timeout
 	if err != nil && !errors.Is(err, ErrGone) {
 		m.failed(d, err, now)
-		return false
+		return
 	}
 	r.failures = 0
 	switch {
 	case d.end && r.gone == d.i:
-		r.gone, gone = nil, true
+		r.gone = nil
 	case d.end: // a later pod of the UID is gone meanwhile, and its end is due
 	case err != nil:
 		m.log.V(2).Info("The sink has no such pod, its status is not delivered", "pod", r.ref)
 		d.i.delivered = d.version
+	case result.Later > 0:
+		d.i.changed = d.changed
+		if d.version == d.i.version {
+			r.urgent = r.urgent || r.hurrying
+			m.calls.wait(r, now.Add(result.Later))
+			return
+		}
 	default:
 		d.i.delivered = d.version
 		m.metrics.StatusDelivered(now.Sub(d.changed))
 	}
 	r.urgent = r.urgent && d.i.undelivered()
 	m.settle(r)
-	return gone
 }
 
 // failed handles a failed call. The last status of a pod that is gone is given up, any
 // other call is repeated.
-func (m *Manager) failed(d *delivery, err error, now time.Time) {
+func (m *Store) failed(d *delivery, err error, now time.Time) {
 	m.metrics.DeliveryFailed()
 	r := d.r
 	r.failures++
@@ -194,9 +192,6 @@ func (m *Manager) failed(d *delivery, err error, now time.Time) {
 	if givenUp {
 		log.Error(err, "Last status of a pod that is gone was not delivered")
 		d.i.delivered = d.version
-	}
-	if m.ends == nil && givenUp {
-		r.gone = nil
 	}
 	if r.due() == nil {
 		m.settle(r)
@@ -211,8 +206,8 @@ func (m *Manager) failed(d *delivery, err error, now time.Time) {
 	}
 }
 
-// Healthy implements [HealthChecker].
-func (m *Manager) Healthy() error {
+// Healthy implements [Manager].
+func (m *Store) Healthy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.calls.hung) == 0 {
@@ -237,7 +232,7 @@ func (m *Manager) Healthy() error {
 }
 
 // poke makes the loop check for calls that are due.
-func (m *Manager) poke() {
+func (m *Store) poke() {
 	select {
 	case m.wake <- struct{}{}:
 	default:

@@ -23,6 +23,7 @@ import (
 // sink records deliveries as "<second> <pod> <phase> <message>" and answers as the
 // test says.
 type sink struct {
+	status.SinkBase
 	mu     sync.Mutex
 	start  time.Time
 	log    []string
@@ -32,8 +33,8 @@ type sink struct {
 	last   map[types.UID]v1.PodStatus
 }
 
-func (k *sink) Deliver(ctx context.Context, pod *v1.Pod, s v1.PodStatus) error {
-	return k.record(ctx, pod.UID, string(s.Phase)+" "+s.Message, s)
+func (k *sink) Deliver(ctx context.Context, pod *v1.Pod, s v1.PodStatus) (status.Result, error) {
+	return status.Result{}, k.record(ctx, pod.UID, string(s.Phase)+" "+s.Message, s)
 }
 
 func (k *sink) record(ctx context.Context, uid types.UID, what string, s v1.PodStatus) error {
@@ -72,12 +73,12 @@ func (k *sink) deliveries() string {
 }
 
 // managed runs f in a bubble beside a running manager.
-func managed(t *testing.T, opts status.Options, f func(m *status.Manager, k *sink)) {
+func managed(t *testing.T, opts status.Options, f func(m *status.Store, k *sink)) {
 	t.Helper()
 	managedWith(t, opts, func(k *sink) status.Sink { return k }, f)
 }
 
-func managedWith(t *testing.T, opts status.Options, wrap func(*sink) status.Sink, f func(m *status.Manager, k *sink)) {
+func managedWith(t *testing.T, opts status.Options, wrap func(*sink) status.Sink, f func(m *status.Store, k *sink)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := &sink{start: time.Now(), busy: map[types.UID]bool{}, last: map[types.UID]v1.PodStatus{}}
@@ -93,6 +94,49 @@ func managedWith(t *testing.T, opts status.Options, wrap func(*sink) status.Sink
 	})
 }
 
+// waiting is a sink that does not deliver a Pending status before it is 10 seconds old.
+type waiting struct {
+	*sink
+	since time.Time
+}
+
+func (k *waiting) Deliver(ctx context.Context, pod *v1.Pod, s v1.PodStatus) (status.Result, error) {
+	result, err := k.sink.Deliver(ctx, pod, s)
+	if s.Phase == v1.PodPending && err == nil {
+		result.Later = max(0, 10*time.Second-time.Since(k.since))
+	}
+	return result, err
+}
+
+// A status with which the sink waits is delivered when the sink says so, or when it changes.
+// Only then it counts as delivered, with the time since the change.
+func TestDeliversLater(t *testing.T) {
+	measured := &metrics{}
+	wrap := func(k *sink) status.Sink { return &waiting{k, time.Now()} }
+	managedWith(t, status.Options{Metrics: measured}, wrap, func(m *status.Store, k *sink) {
+		m.Set(named("a"), phased(v1.PodPending, ""))
+		m.Set(named("b"), phased(v1.PodPending, ""))
+		assert.ElementsMatch(t, []string{"0 a Pending", "0 b Pending"}, strings.Split(k.deliveries(), "\n"))
+		assert.Empty(t, measured.latencies)
+		time.Sleep(4 * time.Second)
+		m.Set(named("a"), phased(v1.PodRunning, ""))
+		assert.Equal(t, "4 a Running", k.deliveries())
+		assert.Equal(t, []time.Duration{4 * time.Second}, measured.latencies)
+		time.Sleep(time.Minute)
+		assert.Equal(t, "10 b Pending", k.deliveries())
+		assert.Equal(t, []time.Duration{4 * time.Second, 10 * time.Second}, measured.latencies)
+	})
+	managedWith(t, status.Options{}, wrap, func(m *status.Store, k *sink) {
+		m.Set(named("a"), phased(v1.PodPending, ""))
+		k.deliveries()
+		m.Forget("a")
+		assert.Equal(t, "0 a Pending", k.deliveries())
+		time.Sleep(time.Minute)
+		assert.Equal(t, "10 a Pending", k.deliveries(), "also the last status of a pod that is gone")
+		assert.Zero(t, m.Records())
+	})
+}
+
 func named(uid types.UID) *v1.Pod {
 	pod := podOf(v1.RestartPolicyAlways, "app")
 	pod.UID, pod.Name = uid, string(uid)
@@ -104,7 +148,7 @@ func phased(p v1.PodPhase, message string) v1.PodStatus {
 }
 
 func TestDeliversEachChangeOnce(t *testing.T) {
-	managed(t, status.Options{}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{}, func(m *status.Store, k *sink) {
 		m.Set(named("a"), phased(v1.PodPending, ""))
 		assert.Equal(t, "0 a Pending", k.deliveries())
 		m.Set(named("a"), phased(v1.PodPending, ""))
@@ -121,7 +165,7 @@ func TestDeliversEachChangeOnce(t *testing.T) {
 }
 
 func TestLatestWinsWhileADeliveryIsUnderWay(t *testing.T) {
-	managed(t, status.Options{}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{}, func(m *status.Store, k *sink) {
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error {
 			time.Sleep(10 * time.Second)
 			return nil
@@ -136,7 +180,7 @@ func TestLatestWinsWhileADeliveryIsUnderWay(t *testing.T) {
 }
 
 func TestPodsAreDeliveredSideBySide(t *testing.T) {
-	managed(t, status.Options{Concurrency: 3}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{Concurrency: 3}, func(m *status.Store, k *sink) {
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error {
 			time.Sleep(time.Second)
 			return nil
@@ -151,7 +195,7 @@ func TestPodsAreDeliveredSideBySide(t *testing.T) {
 }
 
 func TestFailedDeliveriesAreRepeated(t *testing.T) {
-	managed(t, status.Options{RetryMin: time.Second, RetryMax: 3 * time.Second}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{RetryMin: time.Second, RetryMax: 3 * time.Second}, func(m *status.Store, k *sink) {
 		k.answer = func(_ context.Context, uid types.UID, _ v1.PodStatus) error {
 			if uid == "a" && time.Since(k.start) < 8*time.Second {
 				return errors.New("no connection")
@@ -175,7 +219,7 @@ func TestFailedDeliveriesAreRepeated(t *testing.T) {
 }
 
 func TestForget(t *testing.T) {
-	managed(t, status.Options{RetryMin: time.Second}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{RetryMin: time.Second}, func(m *status.Store, k *sink) {
 		broken := errors.New("no connection")
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error { return broken }
 		m.Set(named("a"), phased(v1.PodRunning, ""))
@@ -201,7 +245,7 @@ func TestForget(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	managed(t, status.Options{RetryMin: time.Second, RetryMax: 5 * time.Second}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{RetryMin: time.Second, RetryMax: 5 * time.Second}, func(m *status.Store, k *sink) {
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error { return errors.New("no connection") }
 		m.Set(named("a"), phased(v1.PodRunning, ""))
 		time.Sleep(20 * time.Second)
@@ -244,7 +288,7 @@ func TestRunEndsWithItsDeliveries(t *testing.T) {
 // never had two deliveries of one pod at once.
 func TestNoneIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		managed(t, status.Options{Concurrency: rapid.IntRange(1, 3).Draw(rt, "concurrency")}, func(m *status.Manager, k *sink) {
+		managed(t, status.Options{Concurrency: rapid.IntRange(1, 3).Draw(rt, "concurrency")}, func(m *status.Store, k *sink) {
 			well := false
 			delays := rapid.SliceOfN(rapid.IntRange(0, 3000), 20, 20).Draw(rt, "delays")
 			fails := rapid.SliceOfN(rapid.Bool(), 20, 20).Draw(rt, "fails")

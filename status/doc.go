@@ -16,7 +16,7 @@
 // # Parts
 //
 // [Generate] is a pure function: the same [Input] gives the same status. A
-// [StatusManager] keeps and delivers statuses; [Manager] is the default. The calls
+// [Manager] keeps and delivers statuses; [Store] is the default. The calls
 // for one pod are
 //
 //	s := status.Generate(status.Input{Pod: pod, Runtime: observed, Previous: prev, Now: now})
@@ -40,13 +40,13 @@
 //   - A failed delivery is repeated with back-off until it succeeds, a newer status
 //     replaces it, or the sink returns [ErrGone].
 //   - Each delivery has a deadline. A delivery that does not return after its deadline
-//     delays no other pod; see [Options.DeliveryTimeout] and [Manager.Healthy].
-//   - An [EndSink] receives the end of each pod at least once, after the last status
+//     delays no other pod; see [Options.DeliveryTimeout] and [Store.Healthy].
+//   - The sink receives the end of each pod at least once, after the last status
 //     of the pod and before the first status of a later pod of the same UID.
 //
 // # Goroutines
 //
-// [Manager.Run] has one loop and one goroutine for each call of the sink. It joins
+// [Store.Run] has one loop and one goroutine for each call of the sink. It joins
 // all of them before it returns. All other methods only take the manager's lock.
 //
 // # Differences from kubelet 1.36

@@ -31,20 +31,15 @@ func (k endSink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodSt
 	return k.record(ctx, pod.UID, "gone after "+string(s.Phase)+" "+s.Message, s)
 }
 
-// Unwrapped by runtime.Optional.
-type wrappedSink struct{ status.Sink }
-
-func (w wrappedSink) Unwrap() any { return w.Sink }
-
-func managedEnds(t *testing.T, opts status.Options, f func(m *status.Manager, k *sink)) {
+func managedEnds(t *testing.T, opts status.Options, f func(m *status.Store, k *sink)) {
 	t.Helper()
-	managedWith(t, opts, func(k *sink) status.Sink { return wrappedSink{endSink{k}} }, f)
+	managedWith(t, opts, func(k *sink) status.Sink { return endSink{k} }, f)
 }
 
 func ref(uid types.UID) runtime.PodRef { return runtime.RefOf(named(uid)) }
 
 func TestEndOfAPod(t *testing.T) {
-	managedEnds(t, status.Options{}, func(m *status.Manager, k *sink) {
+	managedEnds(t, status.Options{}, func(m *status.Store, k *sink) {
 		m.Set(named("a"), phased(v1.PodRunning, ""))
 		m.Set(named("b"), phased(v1.PodRunning, ""))
 		m.Terminate(named("a"))
@@ -67,7 +62,7 @@ func TestEndOfAPod(t *testing.T) {
 }
 
 func TestEndIsRepeatedUntilItIsAccepted(t *testing.T) {
-	managedEnds(t, status.Options{RetryMin: time.Second, RetryMax: 4 * time.Second}, func(m *status.Manager, k *sink) {
+	managedEnds(t, status.Options{RetryMin: time.Second, RetryMax: 4 * time.Second}, func(m *status.Store, k *sink) {
 		k.answer = func(_ context.Context, uid types.UID, _ v1.PodStatus) error {
 			if time.Since(k.start) < 10*time.Second {
 				return errors.New("no connection")
@@ -90,7 +85,7 @@ func TestEndIsRepeatedUntilItIsAccepted(t *testing.T) {
 
 // What is delivered of a UID that comes again is in order.
 func TestEndBeforeTheNextPodOfTheUID(t *testing.T) {
-	managedEnds(t, status.Options{RetryMin: time.Second, RetryMax: time.Second}, func(m *status.Manager, k *sink) {
+	managedEnds(t, status.Options{RetryMin: time.Second, RetryMax: time.Second}, func(m *status.Store, k *sink) {
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error {
 			time.Sleep(10 * time.Second)
 			if time.Since(k.start) < 15*time.Second {
@@ -120,9 +115,9 @@ func TestEndBeforeTheNextPodOfTheUID(t *testing.T) {
 	})
 }
 
-// A sink that has no use for ends gets none.
-func TestEndWithoutEndSink(t *testing.T) {
-	managed(t, status.Options{}, func(m *status.Manager, k *sink) {
+// A sink that has no use for ends embeds SinkBase.
+func TestEndWithoutUse(t *testing.T) {
+	managed(t, status.Options{}, func(m *status.Store, k *sink) {
 		m.PodEnded(ref("a"))
 		m.Set(named("b"), phased(v1.PodRunning, ""))
 		m.PodEnded(ref("b"))
@@ -149,7 +144,7 @@ func TestRecheck(t *testing.T) {
 		asked++
 		return running[uid]
 	}
-	managedEnds(t, status.Options{MayRun: mayRun}, func(m *status.Manager, k *sink) {
+	managedEnds(t, status.Options{MayRun: mayRun}, func(m *status.Store, k *sink) {
 		for i := range 100 {
 			m.Set(named(types.UID(fmt.Sprint(i))), phased(v1.PodRunning, ""))
 		}
@@ -186,7 +181,7 @@ func TestRecheck(t *testing.T) {
 func TestPodsComeAndGo(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		opts := status.Options{Concurrency: rapid.IntRange(1, 3).Draw(rt, "concurrency"), DeliveryTimeout: 2 * time.Second}
-		managedEnds(t, opts, func(m *status.Manager, k *sink) {
+		managedEnds(t, opts, func(m *status.Store, k *sink) {
 			delays := rapid.SliceOfN(rapid.IntRange(0, 8000), 20, 20).Draw(rt, "delays")
 			fails := rapid.SliceOfN(rapid.Bool(), 20, 20).Draw(rt, "fails")
 			n, well := 0, false

@@ -14,13 +14,12 @@ import (
 // printer is a sink that prints.
 type printer struct{ called chan struct{} }
 
-func (p printer) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) error {
+func (p printer) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) (status.Result, error) {
 	fmt.Println(pod.Name, s.Phase, s.PodIP, "restarts:", s.ContainerStatuses[0].RestartCount)
 	p.called <- struct{}{}
-	return nil
+	return status.Result{}, nil
 }
 
-// PodGone makes the printer a status.EndSink.
 func (p printer) PodGone(_ context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
 	fmt.Println(pod.Name, "is gone, it was", last.Phase)
 	p.called <- struct{}{}

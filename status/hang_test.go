@@ -40,7 +40,7 @@ func TestHangingDeliveriesDoNotStopOthers(t *testing.T) {
 		{"for ever", func(_ context.Context, release <-chan struct{}) error { <-release; return nil }, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			managed(t, status.Options{}, func(m *status.Manager, k *sink) {
+			managed(t, status.Options{}, func(m *status.Store, k *sink) {
 				release := make(chan struct{})
 				defer close(release)
 				k.answer = func(ctx context.Context, uid types.UID, _ v1.PodStatus) error {
@@ -92,7 +92,7 @@ func TestHangingDeliveryReturns(t *testing.T) {
 	}
 	measured := &metrics{}
 	opts := status.Options{Concurrency: 1, DeliveryTimeout: 10 * time.Second, Logger: logs, Metrics: measured}
-	managed(t, opts, func(m *status.Manager, k *sink) {
+	managed(t, opts, func(m *status.Store, k *sink) {
 		release := make(chan error)
 		k.answer = func(_ context.Context, uid types.UID, _ v1.PodStatus) error {
 			if hangs(uid) {
@@ -132,7 +132,7 @@ func TestHangingDeliveryReturns(t *testing.T) {
 }
 
 func TestHealthyNamesFew(t *testing.T) {
-	managed(t, status.Options{Concurrency: 12, DeliveryTimeout: time.Second}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{Concurrency: 12, DeliveryTimeout: time.Second}, func(m *status.Store, k *sink) {
 		release := make(chan struct{})
 		defer close(release)
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error { <-release; return nil }
@@ -148,7 +148,7 @@ func TestHealthyNamesFew(t *testing.T) {
 
 // A sink that panics fails.
 func TestSinkPanics(t *testing.T) {
-	managed(t, status.Options{RetryMin: time.Second}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{RetryMin: time.Second}, func(m *status.Store, k *sink) {
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error {
 			if time.Since(k.start) == 0 {
 				panic("nil map")
@@ -193,7 +193,7 @@ func (m *metrics) DeliveriesHanging(n int) {
 
 func TestMetrics(t *testing.T) {
 	measured := &metrics{}
-	managed(t, status.Options{Metrics: measured, RetryMin: time.Second, Logger: logr.Discard()}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{Metrics: measured, RetryMin: time.Second, Logger: logr.Discard()}, func(m *status.Store, k *sink) {
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error {
 			time.Sleep(2 * time.Second)
 			if time.Since(k.start) == 2*time.Second {
@@ -213,7 +213,7 @@ func TestMetrics(t *testing.T) {
 
 func TestPodStarted(t *testing.T) {
 	measured := &metrics{}
-	managed(t, status.Options{Metrics: measured, Logger: logr.Discard()}, func(m *status.Manager, _ *sink) {
+	managed(t, status.Options{Metrics: measured, Logger: logr.Discard()}, func(m *status.Store, _ *sink) {
 		m.Set(named("ran before"), phased(v1.PodRunning, "1"))
 		m.Set(named("a"), phased(v1.PodPending, "1"))
 		time.Sleep(2 * time.Second)

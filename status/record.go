@@ -9,7 +9,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// record is the state of one pod UID. It is guarded by Manager.mu. At least one of live
+// record is the state of one pod UID. It is guarded by Store.mu. At least one of live
 // and gone is set.
 type record struct {
 	ref runtime.PodRef

@@ -17,6 +17,7 @@ const (
 	calling                 // a call is under way
 	hanging                 // a call is under way that has exceeded its deadline
 	backingOff              // a call has failed and is repeated later
+	deferred                // the sink has asked for a later call; a change comes before
 )
 
 // call is the part of a record that belongs to the schedule.
@@ -38,8 +39,8 @@ type call struct {
 	// since is the beginning of the call that is under way.
 	since time.Time
 	// at is when the record's timer fires: at the end of the back-off in stage backingOff,
-	// at the time from which the call hangs in stage calling. index is the position in
-	// schedule.timers in these two stages.
+	// at the end of the wait in stage deferred, and at the time from which the call hangs in stage
+	// calling. index is the position in schedule.timers in these stages.
 	at    time.Time
 	index int
 }
@@ -61,7 +62,7 @@ type schedule struct {
 	calls, slowCalls int
 	// hung has the records in stage hanging.
 	hung map[*record]struct{}
-	// timers has the records in the stages calling and backingOff.
+	// timers has the records in the stages calling, backingOff and deferred.
 	timers timers
 }
 
@@ -151,12 +152,26 @@ func (s *schedule) retry(r *record, now time.Time) time.Duration {
 	return delay
 }
 
-// expire handles the timers that have fired: it queues the records whose back-off has
-// ended and returns those whose call hangs from now on.
+// wait schedules a call for the record as the sink has asked for.
+func (s *schedule) wait(r *record, at time.Time) {
+	r.stage, r.at = deferred, at
+	heap.Push(&s.timers, r)
+}
+
+// stopWaiting ends the wait of the record, if it waits.
+func (s *schedule) stopWaiting(r *record) {
+	if r.stage == deferred {
+		heap.Remove(&s.timers, r.index)
+		r.stage = idle
+	}
+}
+
+// expire handles the timers that have fired: it queues the records whose back-off or
+// wait has ended and returns those whose call hangs from now on.
 func (s *schedule) expire(now time.Time) (hung []*record) {
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
 		r := heap.Pop(&s.timers).(*record)
-		if r.stage == backingOff {
+		if r.stage != calling {
 			s.ready(r)
 			continue
 		}

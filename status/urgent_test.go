@@ -17,7 +17,7 @@ import (
 
 // While many statuses wait for a slow sink, changes of readiness and final phases come first.
 func TestUrgentStatusesComeFirst(t *testing.T) {
-	managed(t, status.Options{Concurrency: 1}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{Concurrency: 1}, func(m *status.Store, k *sink) {
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error {
 			time.Sleep(time.Second)
 			return nil
@@ -42,7 +42,7 @@ func TestUrgentStatusesComeFirst(t *testing.T) {
 
 // The readiness of a pod changes each time before its status is delivered. Others have their turn nevertheless.
 func TestFlappingReadinessDelaysNoOther(t *testing.T) {
-	managed(t, status.Options{Concurrency: 1}, func(m *status.Manager, k *sink) {
+	managed(t, status.Options{Concurrency: 1}, func(m *status.Store, k *sink) {
 		k.answer = func(context.Context, types.UID, v1.PodStatus) error {
 			time.Sleep(time.Second)
 			return nil

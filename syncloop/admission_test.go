@@ -67,14 +67,10 @@ func (e endings) PodEnded(ref runtime.PodRef) {
 }
 func (e endings) Recheck() { e.add("recheck") }
 
-type wrapped struct{ syncloop.Statuses }
-
-func (w wrapped) Unwrap() any { return w.Statuses }
-
 func TestTheEndOfEachPodIsReported(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
 	e := endings{statuses{}, &script{}}
-	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: wrapped{e}, Runtime: b.runtime, Dirs: b.dirs},
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Dirs: b.dirs},
 		syncloop.HandlerOptions{PodsDir: b.podsDir})
 	require.NoError(t, err)
 	clean := func() []string {

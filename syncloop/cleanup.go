@@ -48,7 +48,7 @@ func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 		return known || h.desired(uid)
 	}
 	h.reportEnds(states, alive)
-	h.recheck()
+	h.deps.Status.Recheck()
 	h.retryResizes()
 	if h.deps.Prober != nil {
 		h.deps.Prober.Cleanup(alive)
@@ -137,7 +137,8 @@ func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(t
 
 // reportEnd reports that a pod is gone.
 func (h *Handler) reportEnd(ref runtime.PodRef) {
-	h.ended(ref)
+	h.recordEnd(ref)
+	h.deps.Status.PodEnded(ref)
 	if h.deps.Ends != nil {
 		h.reported[ref.UID] = true
 	}

@@ -45,12 +45,20 @@ type Workers interface {
 	State(uid types.UID) podworkers.State
 }
 
-// Statuses keeps the API status of pods; a status.StatusManager is one.
+// Statuses keeps the API status of pods; a status.Manager is one.
 type Statuses interface {
 	Get(uid types.UID) (v1.PodStatus, bool)
 	Set(pod *v1.Pod, s v1.PodStatus)
 	// Prune drops the pods for which keep returns false.
 	Prune(keep func(uid types.UID) bool)
+	// Recheck delivers the final phases that need not be held back any more. The
+	// handler calls it in each cleanup, after SyncKnownPods of the workers.
+	Recheck()
+	// PodEnded reports that a pod is gone: it is not desired, has no worker, and nothing
+	// of it runs. The handler also calls it for pods that may have no status: orphans,
+	// and pods that ended before they started. It must not block, and may be called
+	// again for the same pod.
+	PodEnded(ref runtime.PodRef)
 }
 
 // ProbeCleaner ends the probes of pods that are gone; a prober.ProbeManager is one.
@@ -94,26 +102,8 @@ type EndKeeper interface {
 	EndDelivered(uid types.UID)
 }
 
-// Rechecker is an optional interface of [Statuses] that hold back a final phase while
-// containers of the pod may run. The handler finds it with [runtime.Optional].
-type Rechecker interface {
-	// Recheck delivers the final phases that need not be held back any more. The
-	// handler calls it in each cleanup, after SyncKnownPods of the workers.
-	Recheck()
-}
-
-// EndReporter is an optional interface of [Statuses] that deliver the end of pods. The
-// handler finds it with [runtime.Optional].
-type EndReporter interface {
-	// PodEnded reports that a pod is gone: it is not desired, has no worker, and nothing
-	// of it runs. The handler also calls it for pods that may have no status: orphans,
-	// and pods that ended before they started. It must not block, and may be called
-	// again for the same pod.
-	PodEnded(ref runtime.PodRef)
-}
-
 // HandlerDeps are the parts that a [Handler] works with. Prober, Checkpoint and Ends may be
-// nil. Status may also be a [Rechecker] and an [EndReporter].
+// nil.
 type HandlerDeps struct {
 	Pods       PodManager
 	Workers    Workers
@@ -160,10 +150,6 @@ type Handler struct {
 	deps HandlerDeps
 	opts HandlerOptions
 	log  logr.Logger
-	// recheck and ended are the methods of the optional interfaces of deps.Status; they
-	// do nothing if it has none.
-	recheck func()
-	ended   func(runtime.PodRef)
 
 	// refused has the desired pods that were not admitted. They have no worker.
 	refused map[types.UID]struct{}
@@ -229,23 +215,11 @@ func NewHandler(deps HandlerDeps, opts HandlerOptions) (*Handler, error) {
 	if opts.Gone == nil {
 		opts.Gone = func() {}
 	}
-	h := &Handler{
+	return &Handler{
 		deps: deps, opts: opts, log: opts.Logger,
-		recheck: func() {},
 		refused: map[types.UID]struct{}{}, stopping: map[types.UID]struct{}{}, sweep: true,
 		known: map[types.UID]runtime.PodRef{}, remains: map[types.UID]bool{}, reported: map[types.UID]bool{},
-	}
-	h.ended = h.recordEnd
-	if r, ok := runtime.Optional[Rechecker](deps.Status); ok {
-		h.recheck = r.Recheck
-	}
-	if r, ok := runtime.Optional[EndReporter](deps.Status); ok {
-		h.ended = func(ref runtime.PodRef) {
-			h.recordEnd(ref)
-			r.PodEnded(ref)
-		}
-	}
-	return h, nil
+	}, nil
 }
 
 // update gives an update to the pod's worker.

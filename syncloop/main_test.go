@@ -211,6 +211,8 @@ func (s statuses) Get(uid types.UID) (v1.PodStatus, bool) {
 	return st, ok
 }
 func (s statuses) Set(pod *v1.Pod, st v1.PodStatus) { s[pod.UID] = st }
+func (statuses) Recheck()                           {}
+func (statuses) PodEnded(runtime.PodRef)            {}
 func (s statuses) Prune(keep func(types.UID) bool) {
 	for uid := range s {
 		if !keep(uid) {

@@ -43,13 +43,15 @@ func BenchmarkDeliver(b *testing.B) {
 				time.Sleep(time.Millisecond)
 			}
 			for _, pod := range pods {
-				require.NoError(b, sink.Deliver(ctx, pod, running(false)))
+				_, err := sink.Deliver(ctx, pod, running(false))
+				require.NoError(b, err)
 			}
 			ready := false
 			b.ReportAllocs()
 			for b.Loop() {
 				ready = !ready
-				require.NoError(b, sink.Deliver(ctx, pods[7], running(ready)))
+				_, err := sink.Deliver(ctx, pods[7], running(ready))
+				require.NoError(b, err)
 				api.Requests()
 			}
 		})

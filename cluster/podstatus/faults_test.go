@@ -75,7 +75,7 @@ func TestConflictOfADeletion(t *testing.T) {
 		r.end(pod.UID)
 		r.writes()
 		conflicts = 2 // the write of the status is the first request
-		require.ErrorContains(t, r.sink.Deliver(r.Context(), pod, ended(v1.PodSucceeded)), "the object has been modified")
+		require.ErrorContains(t, r.try(pod, ended(v1.PodSucceeded)), "the object has been modified")
 		assert.Equal(t, []string{"patch default/web status", "delete default/web", "get default/web", "delete default/web"}, r.writes())
 		assert.Nil(t, r.api.Get("default", "web"))
 	})
@@ -97,10 +97,10 @@ func TestRecreatedPod(t *testing.T) {
 			}
 			return nil, nil
 		})
-		assert.ErrorIs(t, r.sink.Deliver(r.Context(), first, running(false)), status.ErrGone)
+		assert.ErrorIs(t, r.try(first, running(false)), status.ErrGone)
 		assert.Equal(t, v1.PodPending, r.api.Get("default", "web").Status.Phase)
 		assert.Len(t, r.writes(), 1)
-		assert.ErrorIs(t, r.sink.Deliver(r.Context(), first, running(true)), status.ErrGone)
+		assert.ErrorIs(t, r.try(first, running(true)), status.ErrGone)
 		assert.Empty(t, r.writes(), "the watch knows that it is gone")
 	})
 }
@@ -193,7 +193,7 @@ func TestForceDelete(t *testing.T) {
 		r.deliver(pod, running(true))
 		r.api.Delete("default", "web", ptr.To[int64](0))
 		r.writes()
-		assert.ErrorIs(t, r.sink.Deliver(r.Context(), pod, ended(v1.PodFailed)), status.ErrGone)
+		assert.ErrorIs(t, r.try(pod, ended(v1.PodFailed)), status.ErrGone)
 		r.gone(pod)
 		assert.Empty(t, r.writes())
 	})
@@ -218,10 +218,10 @@ func TestOutage(t *testing.T) {
 				synctest.Wait()
 				r.api.Before(fault)
 				begun := time.Now()
-				require.Error(t, r.sink.Deliver(r.Context(), a, running(false)))
-				require.Error(t, r.sink.Deliver(r.Context(), b, running(false)))
+				require.Error(t, r.try(a, running(false)))
+				require.Error(t, r.try(b, running(false)))
 				assert.LessOrEqual(t, time.Since(begun), 20*time.Second, "each call has a deadline of 10 s")
-				require.Error(t, r.sink.Deliver(r.Context(), a, running(true)))
+				require.Error(t, r.try(a, running(true)))
 				time.Sleep(10 * time.Minute)
 				assert.Less(t, len(r.writes()), 330, "one call in 2 s")
 				r.api.Before(nil)
@@ -277,8 +277,8 @@ func TestServerThatFailsForSome(t *testing.T) {
 			}
 			return nil, nil
 		})
-		_ = r.sink.Deliver(r.Context(), a, running(true))
-		_ = r.sink.Deliver(r.Context(), b, running(true))
+		_ = r.try(a, running(true))
+		_ = r.try(b, running(true))
 		for i := range 60 {
 			r.deliver(c, running(i%2 == 0))
 			time.Sleep(time.Second)
@@ -299,7 +299,7 @@ func TestOutagesOfOtherRequests(t *testing.T) {
 		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
 			return apitest.Response(nil, apierrors.NewInternalError(errors.New("a webhook is away"))), nil
 		})
-		require.Error(t, r.sink.Deliver(r.Context(), pod, running(true)))
+		require.Error(t, r.try(pod, running(true)))
 		for range 600 {
 			outagetest.End(r.Context(), &r.signal)
 			time.Sleep(100 * time.Millisecond)

@@ -193,8 +193,8 @@ func TestMirrorPodsThatCannotBe(t *testing.T) {
 						return apitest.Response(nil, tc.answer), nil
 					})
 				}
-				_ = r.sink.Deliver(r.Context(), static, running(true))
-				_ = r.sink.Deliver(r.Context(), other, running(true))
+				_ = r.try(static, running(true))
+				_ = r.try(other, running(true))
 				time.Sleep(time.Hour)
 				assert.InDelta(t, 80, len(r.writes()), 45, "20 creations of each in an hour, and perhaps as many reads")
 				r.deliver(pod, running(true))
@@ -223,7 +223,7 @@ func TestNameOfAMirrorPodIsTaken(t *testing.T) {
 		r.api.Create(apiPod("web"))
 		synctest.Wait()
 		static := staticPod("web", "hash")
-		assert.ErrorContains(t, r.sink.Deliver(r.Context(), static, running(true)), "another pod has its name")
+		assert.ErrorContains(t, r.try(static, running(true)), "another pod has its name")
 		assert.Empty(t, r.writes())
 		r.api.Delete("default", "web", ptr.To[int64](0))
 		assert.Equal(t, []string{"create default/web", "patch default/web status"}, r.writes())
@@ -231,7 +231,7 @@ func TestNameOfAMirrorPodIsTaken(t *testing.T) {
 		elsewhere := apiPod("other")
 		elsewhere.Spec.NodeName = "elsewhere" // so that the watch does not show it
 		r.api.Create(elsewhere)
-		assert.ErrorContains(t, r.sink.Deliver(r.Context(), staticPod("other", "hash-2"), running(true)), "another pod has its name")
+		assert.ErrorContains(t, r.try(staticPod("other", "hash-2"), running(true)), "another pod has its name")
 		assert.Equal(t, []string{"create default/other", "get default/other"}, r.writes())
 	})
 }

@@ -32,7 +32,7 @@ const foreign = v1.PodConditionType("example.com/foreign")
 // that interfere. It says what must hold at any time, and when all is quiet.
 type model struct {
 	*rig
-	manager *status.Manager
+	manager *status.Store
 	// stopManager stops the manager.
 	stopManager func()
 

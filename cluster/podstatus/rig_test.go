@@ -103,7 +103,13 @@ func (r *rig) end(uid types.UID) {
 
 func (r *rig) deliver(pod *v1.Pod, s v1.PodStatus) {
 	r.Helper()
-	require.NoError(r, r.sink.Deliver(r.Context(), pod, s))
+	require.NoError(r, r.try(pod, s))
+}
+
+// try returns the error of a delivery.
+func (r *rig) try(pod *v1.Pod, s v1.PodStatus) error {
+	_, err := r.sink.Deliver(r.Context(), pod, s)
+	return err
 }
 
 func (r *rig) gone(pod *v1.Pod) {

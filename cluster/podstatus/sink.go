@@ -123,7 +123,6 @@ type Sink struct {
 
 var (
 	_ status.Sink        = (*Sink)(nil)
-	_ status.EndSink     = (*Sink)(nil)
 	_ podsource.Observer = (*Sink)(nil)
 )
 
@@ -193,7 +192,7 @@ func (s *Sink) forget(e *entry) {
 // Deliver implements [status.Sink]. The error wraps [status.ErrGone] if the API server does not
 // have the pod. A status that cannot be sent yet, because the node is not registered or its
 // pods have not been listed, is kept and no error: Run sends it.
-func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error {
+func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) (status.Result, error) {
 	key := entryKey{pod.UID, ofPod}
 	if runtime.IsStatic(pod) {
 		key.kind = ofStatic
@@ -213,12 +212,12 @@ func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) error
 	s.mu.Unlock()
 	err := s.attend(ctx, e)
 	if errors.Is(err, errLater) {
-		return nil
+		err = nil
 	}
-	return err
+	return status.Result{}, err
 }
 
-// PodGone implements [status.EndSink]. It deletes the mirror pod of a static pod. If that fails, or the
+// PodGone implements [status.Sink]. It deletes the mirror pod of a static pod. If that fails, or the
 // pods have not been listed, Run deletes the mirror pod. Without Options.Orphaned, the error is returned.
 func (s *Sink) PodGone(ctx context.Context, ref runtime.PodRef, _ *v1.PodStatus) error {
 	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}

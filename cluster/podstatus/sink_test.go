@@ -53,7 +53,7 @@ func TestDeletion(t *testing.T) {
 		assert.Nil(t, r.api.Get("default", "web"))
 		r.gone(pod)
 		assert.Empty(t, r.writes())
-		assert.ErrorIs(t, r.sink.Deliver(r.Context(), pod, ended(v1.PodFailed)), status.ErrGone)
+		assert.ErrorIs(t, r.try(pod, ended(v1.PodFailed)), status.ErrGone)
 	})
 }
 

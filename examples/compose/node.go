@@ -41,7 +41,7 @@ type Node struct {
 	config  *podconfig.Mux
 	pods    *podmanager.Manager
 	pleg    *pleg.Evented
-	status  *status.Manager
+	status  *status.Store
 	prober  *prober.Manager
 	syncer  *podsync.Syncer
 	workers *podworkers.Pool

@@ -22,6 +22,7 @@ import (
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/server"
+	"github.com/kubeletkit/kubeletkit/status"
 )
 
 type settings struct {
@@ -141,6 +142,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // counter counts objects by their UID. As a status sink it counts the pods that have become
 // Running.
 type counter struct {
+	status.SinkBase
 	mu   sync.Mutex
 	want int
 	seen map[types.UID]bool
@@ -157,11 +159,11 @@ func newCounter(want int) *counter {
 }
 
 // Deliver implements status.Sink.
-func (c *counter) Deliver(_ context.Context, pod *v1.Pod, st v1.PodStatus) error {
+func (c *counter) Deliver(_ context.Context, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
 	if st.Phase == v1.PodRunning {
 		c.add(pod.UID)
 	}
-	return nil
+	return status.Result{}, nil
 }
 
 // add counts the object unless it was counted before.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -53,7 +54,7 @@ func (b *Breaker) poke() {
 }
 
 // Deliver implements [status.Sink].
-func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) error {
+func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
 	restarts := int32(0)
 	for i := range st.ContainerStatuses {
 		restarts += st.ContainerStatuses[i].RestartCount
@@ -65,6 +66,11 @@ func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) err
 	}
 	b.mu.Unlock()
 	return b.next.Deliver(ctx, pod, st)
+}
+
+// PodGone implements [status.Sink].
+func (b *Breaker) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
+	return b.next.PodGone(ctx, pod, last)
 }
 
 // Unwrap lets the agent find optional interfaces of the source, such as

@@ -84,14 +84,15 @@ func TestBrokenContractIsSeen(t *testing.T) {
 		sink.SetDelay(time.Second)
 		sink.Fail(-1, status.ErrGone)
 		for range 2 {
-			go func() { _ = sink.Deliver(t.Context(), web, v1.PodStatus{}) }()
+			go func() { _, _ = sink.Deliver(t.Context(), web, v1.PodStatus{}) }()
 		}
 		time.Sleep(time.Minute)
 		assert.Equal(t, 1, sink.Overlaps())
 		require.ErrorIs(t, sink.Deliveries("")[1].Err, status.ErrGone)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, sink.Deliver(ctx, web, v1.PodStatus{}), context.Canceled)
+		_, err := sink.Deliver(ctx, web, v1.PodStatus{})
+		require.ErrorIs(t, err, context.Canceled)
 	})
 }
 
@@ -104,7 +105,8 @@ func TestHook(t *testing.T) {
 		}
 		return nil
 	})
-	require.NoError(t, sink.Deliver(t.Context(), web, v1.PodStatus{}))
+	_, err := sink.Deliver(t.Context(), web, v1.PodStatus{})
+	require.NoError(t, err)
 	require.ErrorIs(t, sink.PodGone(t.Context(), runtime.RefOf(web), nil), broken)
 }
 
@@ -143,8 +145,9 @@ func Example() {
 	sink := fake.NewSink()
 	ctx := context.Background()
 	sink.Fail(1, errors.New("conflict"))
-	for range 2 { // as a status.Manager does
-		fmt.Println("delivered:", sink.Deliver(ctx, web, v1.PodStatus{Phase: v1.PodRunning}))
+	for range 2 { // as a status.Store does
+		_, err := sink.Deliver(ctx, web, v1.PodStatus{Phase: v1.PodRunning})
+		fmt.Println("delivered:", err)
 	}
 	s, err := sink.UntilPhase(ctx, web.UID, v1.PodRunning)
 	fmt.Println(s.Phase, err)

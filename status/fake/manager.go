@@ -15,11 +15,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
-// Manager is a [status.StatusManager] that keeps statuses by the rules of
-// [status.Manager], delivers them nowhere, and records what it was given. It is safe
+// Manager is a [status.Manager] that keeps statuses by the rules of
+// [status.Store], delivers them nowhere, and records what it was given. It is safe
 // for concurrent use.
 type Manager struct {
-	*status.Manager
+	*status.Store
 	cond cond.Cond
 
 	mu         sync.Mutex
@@ -28,10 +28,7 @@ type Manager struct {
 	ended      []runtime.PodRef
 }
 
-var (
-	_ status.StatusManager = (*Manager)(nil)
-	_ status.EndReporter   = (*Manager)(nil)
-)
+var _ status.Manager = (*Manager)(nil)
 
 // NewManager returns a manager that has no pods.
 func NewManager() *Manager {
@@ -39,41 +36,41 @@ func NewManager() *Manager {
 	if err != nil {
 		panic(err) // the zero options are valid
 	}
-	return &Manager{Manager: m, history: map[types.UID][]v1.PodStatus{}, terminated: map[types.UID]bool{}}
+	return &Manager{Store: m, history: map[types.UID][]v1.PodStatus{}, terminated: map[types.UID]bool{}}
 }
 
-// Set implements [status.StatusManager].
+// Set implements [status.Manager].
 func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
 	m.change(func() {
-		m.Manager.Set(pod, s)
+		m.Store.Set(pod, s)
 		m.note(pod.UID)
 	})
 }
 
-// Terminate implements [status.StatusManager].
+// Terminate implements [status.Manager].
 func (m *Manager) Terminate(pod *v1.Pod) {
 	m.change(func() {
-		m.Manager.Terminate(pod)
+		m.Store.Terminate(pod)
 		m.note(pod.UID)
 		m.terminated[pod.UID] = true
 	})
 }
 
-// Forget implements [status.StatusManager].
+// Forget implements [status.Manager].
 func (m *Manager) Forget(uid types.UID) {
 	m.Prune(func(other types.UID) bool { return other != uid })
 }
 
-// Prune implements [status.StatusManager].
+// Prune implements [status.Manager].
 func (m *Manager) Prune(keep func(uid types.UID) bool) {
 	m.change(func() {
-		m.Manager.Prune(keep)
+		m.Store.Prune(keep)
 		maps.DeleteFunc(m.history, func(uid types.UID, _ []v1.PodStatus) bool { return !keep(uid) })
 		maps.DeleteFunc(m.terminated, func(uid types.UID, _ bool) bool { return !keep(uid) })
 	})
 }
 
-// PodEnded implements [status.EndReporter].
+// PodEnded implements [status.Manager].
 func (m *Manager) PodEnded(pod runtime.PodRef) {
 	m.Forget(pod.UID)
 	m.change(func() { m.ended = append(m.ended, pod) })
@@ -88,7 +85,7 @@ func (m *Manager) change(f func()) {
 
 // note adds the latest status of the pod to its history.
 func (m *Manager) note(uid types.UID) {
-	if s, ok := m.Manager.Get(uid); ok {
+	if s, ok := m.Store.Get(uid); ok {
 		m.history[uid] = append(m.history[uid], *s.DeepCopy())
 	}
 }

@@ -28,7 +28,7 @@ type Delivery struct {
 	Err error
 }
 
-// Sink is a [status.Sink] and a [status.EndSink] that records all calls. It is safe
+// Sink is a [status.Sink] that records all calls. It is safe
 // for concurrent use.
 type Sink struct {
 	cond cond.Cond
@@ -43,10 +43,7 @@ type Sink struct {
 	hook     func(context.Context, Delivery) error
 }
 
-var (
-	_ status.Sink    = (*Sink)(nil)
-	_ status.EndSink = (*Sink)(nil)
-)
+var _ status.Sink = (*Sink)(nil)
 
 // NewSink returns a sink that accepts everything.
 func NewSink() *Sink { return &Sink{busy: map[types.UID]bool{}} }
@@ -75,11 +72,11 @@ func (s *Sink) SetHook(hook func(ctx context.Context, d Delivery) error) {
 }
 
 // Deliver implements [status.Sink].
-func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) error {
-	return s.call(ctx, Delivery{Pod: runtime.RefOf(pod), Status: *st.DeepCopy(), At: time.Now()})
+func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
+	return status.Result{}, s.call(ctx, Delivery{Pod: runtime.RefOf(pod), Status: *st.DeepCopy(), At: time.Now()})
 }
 
-// PodGone implements [status.EndSink].
+// PodGone implements [status.Sink].
 func (s *Sink) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
 	d := Delivery{Pod: pod, Gone: true, At: time.Now()}
 	if last != nil {

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/status/fake"
 )
@@ -152,16 +151,11 @@ func testHang(e *env) {
 	e.settle()
 	assert.Equal(e, []string{"Running "}, e.calls("a"), "other pods go on")
 	assert.Empty(e, e.calls("0"), "a pod waits for its delivery that hangs")
-	health, hasHealth := runtime.Optional[status.HealthChecker](e.m)
-	if hasHealth {
-		require.ErrorContains(e, health.Healthy(), "default/")
-	}
+	require.ErrorContains(e, e.m.Healthy(), "default/")
 	close(release)
 	e.settle()
 	assert.Equal(e, "Running latest", e.calls("0")[len(e.calls("0"))-1])
-	if hasHealth {
-		require.NoError(e, health.Healthy())
-	}
+	require.NoError(e, e.m.Healthy())
 }
 
 func testHoldsBackFinalPhase(e *env) {
@@ -198,20 +192,19 @@ func testHoldsBackFinalPhase(e *env) {
 }
 
 func testRecheck(e *env) {
-	m := optional[status.Rechecker](e)
 	e.running["a"], e.running["b"] = true, true
 	e.m.Set(pod("a"), phase(v1.PodFailed, ""))
 	e.m.Set(pod("b"), phase(v1.PodFailed, ""))
 	e.settle()
 	e.running["a"] = false
-	m.Recheck()
-	m.Recheck()
+	e.m.Recheck()
+	e.m.Recheck()
 	e.settle()
 	assert.Equal(e, []string{"Pending ", "Failed "}, e.calls("a"))
 	assert.Equal(e, []string{"Pending "}, e.calls("b"))
 
 	e.m.Forget("b")
-	m.Recheck()
+	e.m.Recheck()
 	e.settle()
 	b, _ := e.sink.Latest("b")
 	assert.Equal(e, v1.PodFailed, b.Phase)

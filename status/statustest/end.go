@@ -13,14 +13,13 @@ import (
 )
 
 func testEnd(e *env) {
-	ends := optional[status.EndReporter](e)
 	e.m.Set(pod("a"), phase(v1.PodRunning, ""))
 	e.m.Set(pod("b"), phase(v1.PodRunning, ""))
 	e.m.Set(pod("c"), phase(v1.PodRunning, "stays"))
 	e.settle()
 	e.m.Terminate(pod("a"))
 	e.m.Forget("a")
-	ends.PodEnded(runtime.RefOf(pod("b")))
+	e.m.PodEnded(runtime.RefOf(pod("b")))
 	e.settle()
 	assert.Equal(e, []string{"Running ", "Failed ", "gone Failed "}, e.calls("a"))
 	assert.Equal(e, []string{"Running ", "gone Running "}, e.calls("b"))
@@ -38,20 +37,18 @@ func testEnd(e *env) {
 }
 
 func testEndOfUnknownPod(e *env) {
-	ends := optional[status.EndReporter](e)
-	ends.PodEnded(runtime.RefOf(pod("a")))
+	e.m.PodEnded(runtime.RefOf(pod("a")))
 	e.settle()
 	assert.Equal(e, []string{"gone  "}, e.calls("a"))
 	assert.Equal(e, runtime.RefOf(pod("a")), e.sink.Calls("a")[0].Pod)
 }
 
 func testEndIsRepeated(e *env) {
-	ends := optional[status.EndReporter](e)
 	e.m.Set(pod("a"), phase(v1.PodFailed, ""))
 	e.settle()
 	e.sink.Fail(-1, errBroken)
 	e.m.Forget("a")
-	ends.PodEnded(runtime.RefOf(pod("b")))
+	e.m.PodEnded(runtime.RefOf(pod("b")))
 	e.settle()
 	e.settle()
 	assert.False(e, e.sink.Gone("a"))
@@ -62,7 +59,7 @@ func testEndIsRepeated(e *env) {
 	assert.True(e, e.sink.Gone("b"))
 
 	e.sink.Fail(-1, status.ErrGone)
-	ends.PodEnded(runtime.RefOf(pod("c")))
+	e.m.PodEnded(runtime.RefOf(pod("c")))
 	e.settle()
 	assert.Len(e, e.calls("c"), 1, "ErrGone is as good as nil")
 	before := len(e.sink.Calls(""))

@@ -10,7 +10,7 @@ import (
 
 // The suite is called in a test of the package that has the implementation.
 func Example() {
-	factory := statustest.Factory{New: func(t *testing.T, opts status.Options) status.StatusManager {
+	factory := statustest.Factory{New: func(t *testing.T, opts status.Options) status.Manager {
 		m, err := status.New(opts) // your own
 		if err != nil {
 			t.Fatal(err)
@@ -20,5 +20,5 @@ func Example() {
 	testConformance := func(t *testing.T) { statustest.Suite(t, factory) }
 
 	fmt.Printf("%T tests %T\n", testConformance, factory.New(nil, status.Options{}))
-	// Output: func(*testing.T) tests *status.Manager
+	// Output: func(*testing.T) tests *status.Store
 }

@@ -1,14 +1,13 @@
-// Package statustest tests implementations of [status.StatusManager].
+// Package statustest tests implementations of [status.Manager].
 //
 //	func TestConformance(t *testing.T) {
-//		statustest.Suite(t, statustest.Factory{New: func(t *testing.T, opts status.Options) status.StatusManager {
+//		statustest.Suite(t, statustest.Factory{New: func(t *testing.T, opts status.Options) status.Manager {
 //			m, err := mine.New(opts.Sink, opts.MayRun)
 //			require.NoError(t, err)
 //			return m
 //		}})
 //	}
 //
-// Tests of optional interfaces are skipped for a manager that does not have them.
 // All tests run in virtual time.
 package statustest
 
@@ -26,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
-	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/status/fake"
 )
@@ -43,7 +41,7 @@ type Factory struct {
 	// New returns a manager without pods. Of the options only Sink and MayRun may be
 	// set. New is called in the bubble of the test ([synctest.Test]); goroutines that
 	// it starts must end when Run returns.
-	New func(t *testing.T, opts status.Options) status.StatusManager
+	New func(t *testing.T, opts status.Options) status.Manager
 	// KeepsOnly means that the manager ignores the sink. Tests that need one are skipped.
 	KeepsOnly bool
 }
@@ -55,11 +53,7 @@ func Suite(t *testing.T, f Factory) {
 			if c.delivers && f.KeepsOnly {
 				t.Skip("the manager delivers no statuses")
 			}
-			missing := ""
-			synctest.Test(t, func(t *testing.T) { missing = run(t, &f, c) })
-			if missing != "" {
-				t.Skipf("the manager does not implement %s", missing)
-			}
+			synctest.Test(t, func(t *testing.T) { run(t, &f, c) })
 		})
 	}
 }
@@ -70,48 +64,35 @@ type testCase struct {
 	// delivers means that the test needs a manager with a sink.
 	delivers bool
 	test     func(e *env)
-	// missing returns the name of the optional interface that the manager lacks for the
-	// test, or "". nil: none is needed.
-	missing func(m status.StatusManager) string
 }
 
 var cases = []testCase{
-	{"Unknown", false, testUnknown, nil},
-	{"KeepsTheLatest", false, testKeepsTheLatest, nil},
-	{"CopiesStatuses", false, testCopiesStatuses, nil},
-	{"PhaseDoesNotGoBack", false, testPhaseDoesNotGoBack, nil},
-	{"Terminate", false, testTerminate, nil},
-	{"ForgetAndPrune", false, testForgetAndPrune, nil},
-	{"RunOnce", false, testRunOnce, nil},
+	{"Unknown", false, testUnknown},
+	{"KeepsTheLatest", false, testKeepsTheLatest},
+	{"CopiesStatuses", false, testCopiesStatuses},
+	{"PhaseDoesNotGoBack", false, testPhaseDoesNotGoBack},
+	{"Terminate", false, testTerminate},
+	{"ForgetAndPrune", false, testForgetAndPrune},
+	{"RunOnce", false, testRunOnce},
 
-	{"DeliversTheLatest", true, testDeliversTheLatest, nil},
-	{"DeliversChangesOnly", true, testDeliversChangesOnly, nil},
-	{"DeliversWhatWasSetBeforeRun", true, testDeliversWhatWasSetBeforeRun, nil},
-	{"DeliversTermination", true, testDeliversTermination, nil},
-	{"OneDeliveryPerPod", true, testOneDeliveryPerPod, nil},
-	{"PodsSideBySide", true, testPodsSideBySide, nil},
-	{"RepeatsFailures", true, testRepeatsFailures, nil},
-	{"ErrGone", true, testErrGone, nil},
-	{"Hang", true, testHang, nil},
-	{"HoldsBackFinalPhase", true, testHoldsBackFinalPhase, nil},
-	{"Recheck", true, testRecheck, needRecheck},
-	{"DeliversForgotten", true, testDeliversForgotten, nil},
-	{"RunJoins", true, testRunJoins, nil},
+	{"DeliversTheLatest", true, testDeliversTheLatest},
+	{"DeliversChangesOnly", true, testDeliversChangesOnly},
+	{"DeliversWhatWasSetBeforeRun", true, testDeliversWhatWasSetBeforeRun},
+	{"DeliversTermination", true, testDeliversTermination},
+	{"OneDeliveryPerPod", true, testOneDeliveryPerPod},
+	{"PodsSideBySide", true, testPodsSideBySide},
+	{"RepeatsFailures", true, testRepeatsFailures},
+	{"ErrGone", true, testErrGone},
+	{"Hang", true, testHang},
+	{"HoldsBackFinalPhase", true, testHoldsBackFinalPhase},
+	{"Recheck", true, testRecheck},
+	{"DeliversForgotten", true, testDeliversForgotten},
+	{"RunJoins", true, testRunJoins},
 
-	{"End", true, testEnd, needEnds},
-	{"EndOfUnknownPod", true, testEndOfUnknownPod, needEnds},
-	{"EndIsRepeated", true, testEndIsRepeated, needEnds},
-	{"EndBeforeNextPod", true, testEndBeforeNextPod, needEnds},
-}
-
-func needRecheck(m status.StatusManager) string { return lacks[status.Rechecker](m, "Rechecker") }
-func needEnds(m status.StatusManager) string    { return lacks[status.EndReporter](m, "EndReporter") }
-
-func lacks[T any](m status.StatusManager, name string) string {
-	if _, ok := runtime.Optional[T](m); ok {
-		return ""
-	}
-	return name
+	{"End", true, testEnd},
+	{"EndOfUnknownPod", true, testEndOfUnknownPod},
+	{"EndIsRepeated", true, testEndIsRepeated},
+	{"EndBeforeNextPod", true, testEndBeforeNextPod},
 }
 
 // env is what a test works with: a manager that runs beside a sink.
@@ -119,7 +100,7 @@ type env struct {
 	*testing.T
 	f      *Factory
 	sink   *fake.Sink
-	m      status.StatusManager
+	m      status.Manager
 	cancel func()
 	// ran has the result of Run.
 	ran chan error
@@ -128,15 +109,10 @@ type env struct {
 	running map[types.UID]bool
 }
 
-// run runs the test, or returns what is missing for it.
-func run(t *testing.T, f *Factory, c testCase) (missing string) {
+// run runs the test.
+func run(t *testing.T, f *Factory, c testCase) {
 	e := &env{T: t, f: f, sink: fake.NewSink(), ran: make(chan error, 1), running: map[types.UID]bool{}}
 	e.m = f.New(t, status.Options{Sink: e.sink, MayRun: func(uid types.UID) bool { return e.running[uid] }})
-	if c.missing != nil {
-		if missing = c.missing(e.m); missing != "" {
-			return missing
-		}
-	}
 	var ctx context.Context
 	ctx, e.cancel = context.WithCancel(t.Context())
 	go func() { e.ran <- e.m.Run(ctx) }()
@@ -145,7 +121,6 @@ func run(t *testing.T, f *Factory, c testCase) (missing string) {
 	e.cancel()
 	require.NoError(e, <-e.ran)
 	assert.Zero(e, e.sink.Overlaps(), "two calls of the sink for one pod at once")
-	return ""
 }
 
 // settle waits until the manager has done what is due.
@@ -197,12 +172,4 @@ func pod(uid types.UID) *v1.Pod {
 // phase returns a status.
 func phase(p v1.PodPhase, message string) v1.PodStatus {
 	return v1.PodStatus{Phase: p, Message: message}
-}
-
-// optional returns the optional interface of the manager, which testCase.missing has
-// looked for.
-func optional[T any](e *env) T {
-	found, ok := runtime.Optional[T](e.m)
-	require.True(e, ok)
-	return found
 }

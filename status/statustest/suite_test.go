@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestManager(t *testing.T) {
-	statustest.Suite(t, statustest.Factory{New: func(t *testing.T, opts status.Options) status.StatusManager {
+	statustest.Suite(t, statustest.Factory{New: func(t *testing.T, opts status.Options) status.Manager {
 		m, err := status.New(opts)
 		require.NoError(t, err)
 		return m
@@ -22,16 +22,7 @@ func TestManager(t *testing.T) {
 }
 
 func TestFake(t *testing.T) {
-	statustest.Suite(t, statustest.Factory{KeepsOnly: true, New: func(*testing.T, status.Options) status.StatusManager {
+	statustest.Suite(t, statustest.Factory{KeepsOnly: true, New: func(*testing.T, status.Options) status.Manager {
 		return fake.NewManager()
-	}})
-}
-
-// A manager that hides the optional interfaces is tested without them.
-func TestPlain(t *testing.T) {
-	statustest.Suite(t, statustest.Factory{New: func(t *testing.T, opts status.Options) status.StatusManager {
-		m, err := status.New(opts)
-		require.NoError(t, err)
-		return struct{ status.StatusManager }{m}
 	}})
 }

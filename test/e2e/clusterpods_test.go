@@ -144,10 +144,10 @@ func TestPodsOfACluster(t *testing.T) {
 	web := create("web")
 	n.Store(0)
 
-	require.NoError(t, sink.Deliver(ctx, web, generated(web, false)))
+	require.NoError(t, deliver(ctx, sink, web, generated(web, false)))
 	count(1, "one patch; what the server makes of it is no reason for another one")
 	require.NoError(t, ready("web", v1.ConditionTrue)())
-	require.NoError(t, sink.Deliver(ctx, web, generated(web, false)))
+	require.NoError(t, deliver(ctx, sink, web, generated(web, false)))
 	count(0, "the same status")
 
 	for _, patch := range []string{
@@ -164,7 +164,7 @@ func TestPodsOfACluster(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(got.Status.Conditions), "example.com/gate")
 
 	require.NoError(t, pods.Delete(ctx, "web", metav1.DeleteOptions{}))
-	require.NoError(t, sink.Deliver(ctx, web, generated(web, true)))
+	require.NoError(t, deliver(ctx, sink, web, generated(web, true)))
 	gone := func(name string) func() error {
 		return func() error {
 			if _, err := pods.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -182,7 +182,7 @@ func TestPodsOfACluster(t *testing.T) {
 		old.UID = web.UID
 		behind, err := podstatus.New(client, stale{old}, opts)
 		require.NoError(t, err)
-		assert.ErrorIs(t, behind.Deliver(ctx, old, generated(old, false)), status.ErrGone)
+		assert.ErrorIs(t, deliver(ctx, behind, old, generated(old, false)), status.ErrGone)
 		pod, err := pods.Get(ctx, "web", metav1.GetOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, v1.PodPending, pod.Status.Phase)
@@ -194,7 +194,7 @@ func TestPodsOfACluster(t *testing.T) {
 		s := generated(pod, false)
 		s.PodIP, s.PodIPs = "nonsense", []v1.PodIP{{IP: "nonsense"}}
 		began := time.Now()
-		require.NoError(t, sink.Deliver(ctx, pod, s))
+		require.NoError(t, deliver(ctx, sink, pod, s))
 		time.Sleep(500 * time.Millisecond) // for what Run would do
 		sent := n.Swap(0)
 		assert.Positive(t, sent)
@@ -205,7 +205,7 @@ func TestPodsOfACluster(t *testing.T) {
 	})
 	t.Run("finalizers", func(t *testing.T) {
 		pod := create("kept", "example.com/keep")
-		require.NoError(t, sink.Deliver(ctx, pod, generated(pod, false)))
+		require.NoError(t, deliver(ctx, sink, pod, generated(pod, false)))
 		require.NoError(t, pods.Delete(ctx, "kept", metav1.DeleteOptions{}))
 		harness.Eventually(t, within, "its deletion is watched", func() error {
 			if pod, ok := src.ByUID(pod.UID); !ok || pod.DeletionTimestamp == nil {
@@ -214,7 +214,7 @@ func TestPodsOfACluster(t *testing.T) {
 			return nil
 		})
 		n.Store(0)
-		require.NoError(t, sink.Deliver(ctx, pod, generated(pod, true)))
+		require.NoError(t, deliver(ctx, sink, pod, generated(pod, true)))
 		count(2, "the final status and one deletion")
 		_, err := pods.Patch(ctx, "kept", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 		require.NoError(t, err)
@@ -228,7 +228,7 @@ func TestPodsOfACluster(t *testing.T) {
 			Spec: v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main", Image: "image:1"}}},
 		}
 		n.Store(0)
-		require.NoError(t, sink.Deliver(ctx, static, generated(static, false)))
+		require.NoError(t, deliver(ctx, sink, static, generated(static, false)))
 		count(2, "created, with its status")
 		mirror, err := pods.Get(ctx, "static-node", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -245,4 +245,9 @@ func TestPodsOfACluster(t *testing.T) {
 		require.NoError(t, sink.PodGone(ctx, kit.RefOf(static), nil))
 		require.NoError(t, gone("static-node")())
 	})
+}
+
+func deliver(ctx context.Context, sink *podstatus.Sink, pod *v1.Pod, s v1.PodStatus) error {
+	_, err := sink.Deliver(ctx, pod, s)
+	return err
 }

@@ -53,10 +53,7 @@ type record struct {
 	events []runtime.Event
 }
 
-var (
-	_ status.Sink    = (*Pods)(nil)
-	_ status.EndSink = (*Pods)(nil)
-)
+var _ status.Sink = (*Pods)(nil)
 
 // New returns a Pods. changed is called after each event and each change of a status, and must
 // not block; it may be nil.
@@ -100,7 +97,7 @@ func sameEvent(a, b runtime.Event) bool {
 }
 
 // Deliver implements [status.Sink].
-func (p *Pods) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) error {
+func (p *Pods) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) (status.Result, error) {
 	p.mu.Lock()
 	r := p.pods[pod.UID]
 	if r == nil {
@@ -111,10 +108,10 @@ func (p *Pods) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) error {
 	p.gone = slices.DeleteFunc(p.gone, func(uid types.UID) bool { return uid == pod.UID })
 	p.mu.Unlock()
 	p.changed(runtime.RefOf(pod))
-	return nil
+	return status.Result{}, nil
 }
 
-// PodGone implements [status.EndSink].
+// PodGone implements [status.Sink].
 func (p *Pods) PodGone(_ context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
 	p.mu.Lock()
 	r := p.pods[pod.UID]

@@ -84,7 +84,8 @@ func TestMessagesOfEventsAreBounded(t *testing.T) {
 func TestThePodsOnTheNode(t *testing.T) {
 	ctx, p := context.Background(), recent.New(nil)
 	for _, uid := range []string{"a", "b", "c"} {
-		require.NoError(t, p.Deliver(ctx, pod(uid), v1.PodStatus{Phase: v1.PodRunning}))
+		_, err := p.Deliver(ctx, pod(uid), v1.PodStatus{Phase: v1.PodRunning})
+		require.NoError(t, err)
 	}
 	require.NoError(t, p.PodGone(ctx, runtime.RefOf(pod("b")), nil))
 	p.Event(event("only an event", "A"))
@@ -98,7 +99,8 @@ func TestThePodsThatAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, changes := context.Background(), 0
 		p := recent.New(func(runtime.PodRef) { changes++ })
-		require.NoError(t, p.Deliver(ctx, pod("u"), v1.PodStatus{Phase: v1.PodRunning}))
+		_, err := p.Deliver(ctx, pod("u"), v1.PodStatus{Phase: v1.PodRunning})
+		require.NoError(t, err)
 		p.Event(event("u", "A"))
 		assert.Empty(t, p.Gone())
 
@@ -116,7 +118,8 @@ func TestThePodsThatAreGone(t *testing.T) {
 		assert.Equal(t, 5, changes, "the event is one")
 
 		// A pod of the same UID comes back.
-		require.NoError(t, p.Deliver(ctx, pod("u"), v1.PodStatus{Phase: v1.PodPending}))
+		_, err = p.Deliver(ctx, pod("u"), v1.PodStatus{Phase: v1.PodPending})
+		require.NoError(t, err)
 		assert.Len(t, p.Gone(), 1)
 
 		for i := range 200 {
@@ -131,7 +134,7 @@ func TestThePodsThatAreGone(t *testing.T) {
 func Example() {
 	pods := recent.New(nil)
 	web := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}}
-	_ = pods.Deliver(context.Background(), web, v1.PodStatus{Phase: v1.PodRunning})
+	_, _ = pods.Deliver(context.Background(), web, v1.PodStatus{Phase: v1.PodRunning})
 	pods.Event(runtime.Event{Pod: runtime.RefOf(web), Reason: "Killing"})
 	_ = pods.PodGone(context.Background(), runtime.RefOf(web), &v1.PodStatus{Phase: v1.PodSucceeded})
 	for _, g := range pods.Gone() {

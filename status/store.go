@@ -14,18 +14,17 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Options are the settings of a [Manager]. The zero value is valid.
+// Options are the settings of a [Store]. The zero value is valid.
 type Options struct {
 	// Logger. The zero value discards.
 	Logger logr.Logger
-	// Sink receives the statuses, and the ends of pods if it is an [EndSink]. If nil,
-	// statuses are only kept.
+	// Sink receives the statuses and the ends of pods. If nil, statuses are only kept.
 	Sink Sink
 	// Concurrency is the largest number of calls of the sink at a time, without calls
 	// that hang. Default: 16.
 	Concurrency int
 	// DeliveryTimeout is the deadline of each call of the sink. A call that has not
-	// returned one second after its deadline hangs: it is logged, [Manager.Healthy]
+	// returned one second after its deadline hangs: it is logged, [Store.Healthy]
 	// returns an error, its pod waits until it returns, and it no longer counts for
 	// Concurrency. Pods whose last call exceeded the deadline get at most half of
 	// Concurrency. Default: 1 minute, the time after which an API server aborts a request
@@ -40,21 +39,16 @@ type Options struct {
 	// manager's lock held, so it must not call the manager. If nil, a pod may run while
 	// its status contains a running container.
 	MayRun func(uid types.UID) bool
-	// OnGone is called when the [EndSink] has accepted the end of a pod, or has answered
-	// that it has no such pod. It must not block. If nil, it is not called.
-	OnGone func(pod runtime.PodRef)
 	// Metrics receives measurements. If nil, they are discarded.
 	Metrics Metrics
 }
 
-// Manager is the default [StatusManager].
-type Manager struct {
+// Store is the default [Manager].
+type Store struct {
 	log     logr.Logger
 	sink    Sink
-	ends    EndSink // nil if the sink is not one
 	timeout time.Duration
 	mayRun  func(types.UID) bool
-	onGone  func(runtime.PodRef)
 	metrics Metrics
 
 	// wake holds a token when there may be a call to make. Further tokens are dropped:
@@ -71,33 +65,24 @@ type Manager struct {
 	calls schedule
 }
 
-var (
-	_ StatusManager = (*Manager)(nil)
-	_ Rechecker     = (*Manager)(nil)
-	_ EndReporter   = (*Manager)(nil)
-	_ HealthChecker = (*Manager)(nil)
-	_ PodLister     = (*Manager)(nil)
-)
+var _ Manager = (*Store)(nil)
 
 // New returns a manager without pods. The error names all options that are invalid.
-func New(opts Options) (*Manager, error) {
+func New(opts Options) (*Store, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	m := &Manager{
+	return &Store{
 		log:     opts.Logger,
 		sink:    opts.Sink,
 		timeout: opts.DeliveryTimeout,
 		mayRun:  opts.MayRun,
-		onGone:  opts.OnGone,
 		metrics: opts.Metrics,
 		wake:    make(chan struct{}, 1),
 		pods:    map[types.UID]*record{},
 		held:    map[types.UID]*record{},
 		calls:   newSchedule(opts.Concurrency, backoff.Exponential{Min: opts.RetryMin, Max: opts.RetryMax}),
-	}
-	m.ends, _ = runtime.Optional[EndSink](opts.Sink)
-	return m, nil
+	}, nil
 }
 
 // complete sets the defaults and returns an error for each invalid option.
@@ -131,8 +116,8 @@ func (o *Options) complete() error {
 	return errors.Join(errs...)
 }
 
-// Get implements [StatusManager].
-func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
+// Get implements [Manager].
+func (m *Store) Get(uid types.UID) (v1.PodStatus, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.pods[uid]; r != nil && r.live != nil {
@@ -141,8 +126,8 @@ func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
 	return v1.PodStatus{}, false
 }
 
-// Pods implements [PodLister].
-func (m *Manager) Pods() []*v1.Pod {
+// Pods implements [Manager].
+func (m *Store) Pods() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var pods []*v1.Pod
@@ -158,27 +143,27 @@ func (m *Manager) Pods() []*v1.Pod {
 
 // Finished reports whether Terminate was called for the pod, so that a sink may
 // delete the API object.
-func (m *Manager) Finished(uid types.UID) bool {
+func (m *Store) Finished(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.pods[uid]
 	return r != nil && r.live != nil && r.live.finished
 }
 
-// Set implements [StatusManager].
-func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
+// Set implements [Manager].
+func (m *Store) Set(pod *v1.Pod, s v1.PodStatus) {
 	own := *s.DeepCopy()
 	m.update(pod, false, func(*v1.PodStatus) v1.PodStatus { return own })
 }
 
-// Terminate implements [StatusManager].
-func (m *Manager) Terminate(pod *v1.Pod) {
+// Terminate implements [Manager].
+func (m *Store) Terminate(pod *v1.Pod) {
 	m.update(pod, true, func(last *v1.PodStatus) v1.PodStatus { return terminated(pod, *last.DeepCopy()) })
 }
 
 // update implements Set and Terminate. next returns the new status for the last one, which
 // it must not change. The result must share no memory with anything else.
-func (m *Manager) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.PodStatus) {
+func (m *Store) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.PodStatus) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -217,7 +202,7 @@ func (m *Manager) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus)
 // publish determines the status to deliver from the latest one, and schedules its delivery
 // if it has changed or always is true. It adds the record to held, or removes it. A final
 // phase that the API server has already is not held back.
-func (m *Manager) publish(r *record, always bool, now time.Time) {
+func (m *Store) publish(r *record, always bool, now time.Time) {
 	i := r.live
 	holdBack := false
 	if runtime.IsPhaseTerminal(i.status.Phase) && !i.finished && !runtime.IsPhaseTerminal(i.pod.Status.Phase) && (i.out == nil || !runtime.IsPhaseTerminal(i.out.Phase)) {
@@ -243,8 +228,8 @@ func (m *Manager) publish(r *record, always bool, now time.Time) {
 	}
 }
 
-// Recheck implements [Rechecker].
-func (m *Manager) Recheck() {
+// Recheck implements [Manager].
+func (m *Store) Recheck() {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -253,8 +238,8 @@ func (m *Manager) Recheck() {
 	}
 }
 
-// Forget implements [StatusManager].
-func (m *Manager) Forget(uid types.UID) {
+// Forget implements [Manager].
+func (m *Store) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.pods[uid]; r != nil && r.live != nil {
@@ -262,8 +247,8 @@ func (m *Manager) Forget(uid types.UID) {
 	}
 }
 
-// Prune implements [StatusManager].
-func (m *Manager) Prune(keep func(uid types.UID) bool) {
+// Prune implements [Manager].
+func (m *Store) Prune(keep func(uid types.UID) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uid, r := range m.pods {
@@ -273,15 +258,15 @@ func (m *Manager) Prune(keep func(uid types.UID) bool) {
 	}
 }
 
-// PodEnded implements [EndReporter].
-func (m *Manager) PodEnded(pod runtime.PodRef) {
+// PodEnded implements [Manager].
+func (m *Store) PodEnded(pod runtime.PodRef) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.pods[pod.UID]
 	switch {
 	case r != nil && r.live != nil:
 		m.forget(r)
-	case r == nil && m.ends != nil:
+	case r == nil && m.sink != nil:
 		r = &record{ref: pod, gone: &incarnation{}}
 		m.pods[pod.UID] = r
 		m.settle(r)
@@ -289,12 +274,12 @@ func (m *Manager) PodEnded(pod runtime.PodRef) {
 }
 
 // forget moves the live pod of the record to gone.
-func (m *Manager) forget(r *record) {
+func (m *Store) forget(r *record) {
 	i := r.live
 	r.live = nil
 	delete(m.held, r.ref.UID)
 	i.setOut(outgoing(i.pod, i.out, *i.status, false), false, time.Now())
-	if r.gone != nil && m.ends != nil {
+	if r.gone != nil {
 		// The end of an earlier pod of the UID is still due, and comes first. PodGone is
 		// called once for both, with the last status of the later one.
 		i.delivered = i.version
@@ -304,12 +289,14 @@ func (m *Manager) forget(r *record) {
 }
 
 // settle schedules a call of the sink for the record if one is due, and removes the record
-// if it is not needed any more. It does nothing while a call is scheduled or under way.
-func (m *Manager) settle(r *record) {
+// if it is not needed any more. It does nothing while a call is scheduled or under way, except
+// that it ends a wait.
+func (m *Store) settle(r *record) {
+	m.calls.stopWaiting(r)
 	if r.stage != idle {
 		return
 	}
-	if m.sink == nil || r.gone != nil && !r.gone.undelivered() && m.ends == nil {
+	if m.sink == nil {
 		r.gone = nil
 	}
 	switch {

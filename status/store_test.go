@@ -51,7 +51,7 @@ func TestFinalPhaseIsHeldBackWhileSomethingRuns(t *testing.T) {
 	stopped := status.Generate(status.Input{Pod: pod, Runtime: observe("", "app/1 exit0@1-3"), Previous: &evicted, Now: at(3), Terminated: true})
 
 	t.Run("by the status", func(t *testing.T) {
-		managed(t, status.Options{}, func(m *status.Manager, k *sink) {
+		managed(t, status.Options{}, func(m *status.Store, k *sink) {
 			m.Set(pod, running)
 			m.Set(pod, evicted)
 			assert.Contains(t, k.deliveries(), "a Running")
@@ -65,7 +65,7 @@ func TestFinalPhaseIsHeldBackWhileSomethingRuns(t *testing.T) {
 		})
 	})
 	t.Run("by MayRun, until terminated", func(t *testing.T) {
-		managed(t, status.Options{MayRun: func(types.UID) bool { return true }}, func(m *status.Manager, k *sink) {
+		managed(t, status.Options{MayRun: func(types.UID) bool { return true }}, func(m *status.Store, k *sink) {
 			m.Set(pod, running)
 			m.Set(pod, stopped)
 			assert.NotContains(t, k.deliveries(), "Failed")
@@ -116,7 +116,7 @@ func TestTerminate(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.last.Pod, tc.last.Now = tc.pod, at(4)
-			managed(t, status.Options{}, func(m *status.Manager, k *sink) {
+			managed(t, status.Options{}, func(m *status.Store, k *sink) {
 				last := status.Generate(tc.last)
 				m.Set(tc.pod, last)
 				k.deliveries()
