@@ -29,7 +29,3 @@ func orphan(uid types.UID, name string) *runtime.Pod {
 		Containers: []runtime.Container{{Name: "c", State: runtime.ContainerRunning}},
 	}
 }
-
-func killIn(pod *v1.Pod, grace int64) Update {
-	return Update{Type: Kill, Pod: pod, Kill: &KillOptions{GracePeriod: &grace}}
-}
