@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/syncloop"
@@ -213,10 +212,7 @@ func (a *Agent) runCheckpoint(ctx context.Context) (stop func() error) {
 // runHistory loads the history of the agent before, and runs this one like runCheckpoint. A
 // history that cannot be loaded keeps no pod from running.
 func (a *Agent) runHistory(ctx context.Context) (stop func() error) {
-	h, ok := runtime.Optional[history.Runner](a.parts.History)
-	if !ok {
-		return func() error { return nil }
-	}
+	h := a.parts.History
 	if err := h.Load(ctx); err != nil {
 		a.log.Error(err, "The history of the pods cannot be loaded, or not all of it")
 	}

@@ -100,18 +100,18 @@ func (a *Agent) buildHistory(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	p.History, err = choose[history.History]("History", a.opts.Override.History, store, p)
+	p.History, err = choose[history.Store]("History", a.opts.Override.History, store, p)
 	p.Record = a.recordHook(p.History)
 	return err
 }
 
 // recordHook returns the method Record of the history. A panic of it is logged: records come
 // from all goroutines of the agent, some with a lock held.
-func (a *Agent) recordHook(h history.History) runtime.RecordFunc {
+func (a *Agent) recordHook(h history.Store) runtime.RecordFunc {
 	switch h := h.(type) {
 	case history.None:
 		return nil
-	case *history.Store:
+	case *history.Memory:
 		return h.Record
 	}
 	return func(r runtime.Record) {
@@ -149,7 +149,7 @@ func (a *Agent) buildDesired(p *Parts) error {
 	if p.PodConfig, err = choose[podconfig.Config]("PodConfig", o.PodConfig, mux, p); err != nil {
 		return err
 	}
-	p.PodManager, err = choose[podmanager.PodManager]("PodManager", o.PodManager, podmanager.New(), p)
+	p.PodManager, err = choose[podmanager.Manager]("PodManager", o.PodManager, podmanager.New(), p)
 	return err
 }
 
@@ -199,7 +199,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	if p.Prober, err = choose[prober.ProbeManager]("Prober", o.Prober, probes, p); err != nil {
+	if p.Prober, err = choose[prober.Manager]("Prober", o.Prober, probes, p); err != nil {
 		return err
 	}
 	volumes, err := volume.New(volume.Options{
@@ -209,7 +209,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	if p.Volumes, err = choose[volume.VolumeManager]("Volumes", o.Volumes, volumes, p); err != nil {
+	if p.Volumes, err = choose[volume.Manager]("Volumes", o.Volumes, volumes, p); err != nil {
 		return err
 	}
 	syncer, err := podsync.New(
@@ -289,16 +289,16 @@ func (a *Agent) buildGC(p *Parts) error {
 	if err != nil {
 		return err
 	}
-	p.GC, err = choose[gc.GarbageCollector]("GC", a.opts.Override.GC, collector, p)
+	p.GC, err = choose[gc.Collector]("GC", a.opts.Override.GC, collector, p)
 	return err
 }
 
 // buildImageGC builds the collector of images. Without an ImageService there is none; the
 // field is to be nil then, and not an interface with nil in it.
 func (a *Agent) buildImageGC(p *Parts) (err error) {
-	var def gc.ImageGCManager
+	var def gc.ImageCollector
 	if images, ok := runtime.Optional[runtime.ImageService](p.Runtime); ok {
-		if def, err = gc.NewImageCollector(images, gc.ImageOptions{
+		if def, err = gc.NewImageGC(images, gc.ImageOptions{
 			ImagePolicy: a.opts.GC.Images, Plan: a.opts.GC.ImagePlan, StateFile: filepath.Join(a.opts.RootDir, imageGCState),
 			Event: p.Event, Metrics: a.opts.Observe.Metrics.GC, Logger: a.named("imagegc"),
 		}); err != nil {
@@ -355,13 +355,12 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	if r, ok := runtime.Optional[podsync.StatusRefresher](p.PodSyncer); ok {
 		probeResult = func(res runtime.ProbeResult) { r.RefreshStatus(res.Pod.UID) }
 	}
-	collector, _ := runtime.Optional[gc.PodCollector](p.GC)
 	observe := func(ev pleg.PodEvents) {
 		a.busy.Store(true)
 		p.Prober.Notify(ev.Pod.UID)
-		if collector != nil && slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
+		if slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
 			if status, ok := p.Cache.Get(ev.Pod.UID); ok {
-				collector.CollectPod(status)
+				p.GC.CollectPod(status)
 			}
 		}
 	}
@@ -393,24 +392,24 @@ func (f checkFunc) Check(ctx context.Context) error { return f(ctx) }
 // because a part has no optional interface for it.
 func (a *Agent) logParts() {
 	p := &a.parts
-	logReplaced[*history.Store](a.log, "History", p.History)
+	logReplaced[*history.Memory](a.log, "History", p.History)
 	logReplaced[*runtime.Cache](a.log, "Cache", p.Cache)
 	logReplaced[*pleg.Evented](a.log, "PLEG", p.PLEG)
 	logReplaced[*podconfig.Mux](a.log, "PodConfig", p.PodConfig)
-	logReplaced[*podmanager.Manager](a.log, "PodManager", p.PodManager)
+	logReplaced[*podmanager.Store](a.log, "PodManager", p.PodManager)
 	logReplaced[*status.Store](a.log, "Status", p.Status)
-	logReplaced[*prober.Manager](a.log, "Prober", p.Prober)
-	logReplaced[*volume.Manager](a.log, "Volumes", p.Volumes)
+	logReplaced[*prober.Prober](a.log, "Prober", p.Prober)
+	logReplaced[*volume.Reconciler](a.log, "Volumes", p.Volumes)
 	logReplaced[*podsync.Syncer](a.log, "PodSyncer", p.PodSyncer)
 	workers := p.PodWorkers
 	if u, ours := workers.(updatingWorkers); ours {
 		workers = u.Workers
 	}
 	logReplaced[*podworkers.Pool](a.log, "PodWorkers", workers)
-	logReplaced[*gc.Collector](a.log, "GC", p.GC)
+	logReplaced[*gc.ContainerGC](a.log, "GC", p.GC)
 	logReplaced[*syncloop.Handler](a.log, "SyncHandler", p.SyncHandler)
 	if p.ImageGC != nil {
-		logReplaced[*gc.ImageCollector](a.log, "ImageGC", p.ImageGC)
+		logReplaced[*gc.ImageGC](a.log, "ImageGC", p.ImageGC)
 	}
 	if a.opts.Override.Admission != nil {
 		a.log.Info("Part is replaced or wrapped", "part", "Admission")
@@ -421,29 +420,19 @@ func (a *Agent) logParts() {
 				"part", part, "interface", ability, "effect", effect)
 		}
 	}
-	missing(has[history.Runner](p.History), "History", "history.Runner", "the history ends with the agent")
 	missing(has[runtime.EventSource](p.Runtime), "Runtime", "runtime.EventSource", "the runtime is relisted every second")
 	missing(has[runtime.ImageService](p.Runtime), "Runtime", "runtime.ImageService", "images are not collected")
 	missing(has[runtime.DiskUsageReporter](p.Runtime), "Runtime", "runtime.DiskUsageReporter", "writable layers do not count for limits of ephemeral storage")
-	missing(has[volume.UsageReporter](p.Volumes), "Volumes", "volume.UsageReporter", "volumes do not count for limits of ephemeral storage")
 	missing(has[runtime.FeatureReporter](p.Runtime), "Runtime", "runtime.FeatureReporter", "pods with the supplementalGroupsPolicy Strict are refused")
 	missing(has[runtime.Streamer](p.Runtime) || has[runtime.StreamLocator](p.Runtime), "Runtime", "runtime.Streamer or runtime.StreamLocator", "exec with input, attach and port-forward are not served")
-	missing(has[runtime.StatusWatcher](p.Cache), "Cache", "runtime.StatusWatcher", "readers that follow a log look once a second whether the container has ended")
 	missing(has[podsync.StatusRefresher](p.PodSyncer), "PodSyncer", "podsync.StatusRefresher", "readiness is in the status with the next sync only")
 	missing(has[podsync.StorageEvicter](p.PodSyncer), "PodSyncer", "podsync.StorageEvicter", "pods are evicted for their storage with their next sync, in their own grace period, or not at all")
 	missing(has[podsync.VolumeRefresher](p.PodSyncer), "PodSyncer", "podsync.VolumeRefresher", "volumes of a pod that is being synced are updated with the next sync only")
-	missing(has[gc.PodCollector](p.GC), "GC", "gc.PodCollector", "dead containers of crash loops stay until the next collection")
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")
 	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
 	missing(has[syncloop.ResizeReporter](p.SyncHandler), "SyncHandler", "syncloop.ResizeReporter", "the status does not say that the resize of a pod is pending")
-	if p.ImageGC != nil {
-		missing(has[gc.ImagePreviewer](p.ImageGC), "ImageGC", "gc.ImagePreviewer", "images and plans cannot be shown")
-	}
 	if p.Checkpoint != nil && p.StatusSink != nil {
 		missing(has[syncloop.EndKeeper](p.Checkpoint), "Checkpoint", "syncloop.EndKeeper", "the end of a pod that is due when the agent stops may be lost")
-	}
-	if a.opts.GC.Cgroups != nil {
-		missing(has[gc.GoneCgroups](a.opts.GC.Cgroups), "PodCgroups", "gc.GoneCgroups", "a collection looks at the cgroups once more for each gone pod")
 	}
 }
 

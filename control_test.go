@@ -104,7 +104,7 @@ func TestSync(t *testing.T) {
 // forgetful hides that the pod "uid-web" has been forgotten, as it is for callers that have
 // looked just before.
 type (
-	forgetfulPods    struct{ podmanager.PodManager }
+	forgetfulPods    struct{ podmanager.Manager }
 	forgetfulWorkers struct{ podworkers.Workers }
 )
 
@@ -119,7 +119,7 @@ func TestSyncAndEvictStartNoPodThatWasForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Options{})
 		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
-			o.Override.PodManager = kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return forgetfulPods{m} })
+			o.Override.PodManager = kubeletkit.Wrap(func(m podmanager.Manager) podmanager.Manager { return forgetfulPods{m} })
 			o.Override.PodWorkers = kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return forgetfulWorkers{w} })
 		})
 		defer n.stop(t)

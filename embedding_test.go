@@ -147,7 +147,7 @@ func (p printing) Keep(pod *v1.Pod) { fmt.Println("keep", pod.Name); p.Checkpoin
 // A history that also writes what was decided to the log of the program.
 func ExampleOverrides_history() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.History = kubeletkit.Wrap(func(h history.History) history.History { return journal{h} })
+		o.Override.History = kubeletkit.Wrap(func(h history.Store) history.Store { return journal{h} })
 	})
 	// Output:
 	// A sandbox is to be created: the pod has none
@@ -155,15 +155,13 @@ func ExampleOverrides_history() {
 	// default/web: Running
 }
 
-type journal struct{ history.History }
-
-func (j journal) Unwrap() any { return j.History } // it survives the agent where there is a checkpoint
+type journal struct{ history.Store }
 
 func (j journal) Record(r runtime.Record) {
 	if r.Stage == runtime.StageDecided && (r.Kind == runtime.KindCreateSandbox || r.Kind == runtime.KindStartContainer) {
 		fmt.Println(history.Sentence(r))
 	}
-	j.History.Record(r)
+	j.Store.Record(r)
 }
 
 // The default cache with another timeout.
@@ -211,18 +209,16 @@ func (l *logging) AllSeen() bool {
 // A pod manager that reports the desired pods.
 func ExampleOverrides_podManager() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.PodManager = kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return announcing{m} })
+		o.Override.PodManager = kubeletkit.Wrap(func(m podmanager.Manager) podmanager.Manager { return announcing{m} })
 	})
 	// Output:
 	// desired: web
 	// default/web: Running
 }
 
-type announcing struct{ podmanager.PodManager }
+type announcing struct{ podmanager.Manager }
 
-func (a announcing) Unwrap() any { return a.PodManager }
-
-func (a announcing) Set(pod *v1.Pod) { fmt.Println("desired:", pod.Name); a.PodManager.Set(pod) }
+func (a announcing) Set(pod *v1.Pod) { fmt.Println("desired:", pod.Name); a.Manager.Set(pod) }
 
 // A status manager that adds a condition of its own.
 func ExampleOverrides_status() {
@@ -243,7 +239,7 @@ func (c conditions) Set(pod *v1.Pod, s v1.PodStatus) {
 // Options.Probes.
 func ExampleOverrides_prober() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.Prober = kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return &audited{ProbeManager: p} })
+		o.Override.Prober = kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return &audited{Manager: p} })
 	})
 	// Output:
 	// probing web
@@ -251,35 +247,31 @@ func ExampleOverrides_prober() {
 }
 
 type audited struct {
-	prober.ProbeManager
+	prober.Manager
 	once sync.Once
 }
 
-func (a *audited) Unwrap() any { return a.ProbeManager }
-
 func (a *audited) AddPod(pod *v1.Pod) { // at each sync of the pod
 	a.once.Do(func() { fmt.Println("probing", pod.Name) })
-	a.ProbeManager.AddPod(pod)
+	a.Manager.AddPod(pod)
 }
 
 // Volumes of pods with a label are set up somewhere else. A volume type of one's own is
 // a plugin in Options.Volumes.
 func ExampleOverrides_volumes() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.Volumes = kubeletkit.Wrap(func(m volume.VolumeManager) volume.VolumeManager { return fastDisk{m} })
+		o.Override.Volumes = kubeletkit.Wrap(func(m volume.Manager) volume.Manager { return fastDisk{m} })
 	})
 	// Output: default/web: Running
 }
 
-type fastDisk struct{ volume.VolumeManager }
-
-func (f fastDisk) Unwrap() any { return f.VolumeManager }
+type fastDisk struct{ volume.Manager }
 
 func (f fastDisk) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
 	if pod.Labels["example.com/disk"] == "fast" {
 		dir = "/mnt/nvme/pods/" + string(pod.UID)
 	}
-	return f.VolumeManager.SetUp(ctx, pod, dir)
+	return f.Manager.SetUp(ctx, pod, dir)
 }
 
 // Something to do before the first sync of each pod.
@@ -316,28 +308,18 @@ func ExampleOverrides_podWorkers() {
 // No garbage collection: another daemon does it.
 func ExampleOverrides_gC() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.GC = kubeletkit.Replace[gc.GarbageCollector](noGC{})
+		o.Override.GC = kubeletkit.Replace[gc.Collector](gc.Base{})
 	})
 	// Output: default/web: Running
 }
-
-type noGC struct{}
-
-func (noGC) Kick()                         {}
-func (noGC) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 // Another program removes images.
 func ExampleOverrides_imageGC() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Override.ImageGC = kubeletkit.Replace[gc.ImageGCManager](noImageGC{})
+		o.Override.ImageGC = kubeletkit.Replace[gc.ImageCollector](gc.ImageBase{})
 	})
 	// Output: default/web: Running
 }
-
-type noImageGC struct{ noGC }
-
-func (noImageGC) GarbageCollect(context.Context) error     { return nil }
-func (noImageGC) DeleteUnusedImages(context.Context) error { return nil }
 
 // An admitter that is called before the limits of the node. Admitters in Options.Admit are
 // called after them.

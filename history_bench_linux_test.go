@@ -63,7 +63,7 @@ func (r *running) Deliver(_ context.Context, _ *v1.Pod, s v1.PodStatus) (status.
 }
 
 // startCPU returns the CPU time in microseconds that an agent takes to start the pods.
-func startCPU(b *testing.B, pods int, h history.History) float64 {
+func startCPU(b *testing.B, pods int, h history.Store) float64 {
 	rt := fake.New(fake.Options{})
 	defer rt.Close()
 	source, dir := podconfigfake.NewSource("test"), b.TempDir()

@@ -359,7 +359,7 @@ func TestAHistoryThatPanics(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		n := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-			o.Override.History = kubeletkit.Wrap(func(h history.History) history.History { return panicking{h} })
+			o.Override.History = kubeletkit.Wrap(func(h history.Store) history.Store { return panicking{h} })
 		})
 		defer n.stop(t)
 		n.source.Set(makePod("web"))
@@ -367,6 +367,6 @@ func TestAHistoryThatPanics(t *testing.T) {
 	})
 }
 
-type panicking struct{ history.History }
+type panicking struct{ history.Store }
 
 func (panicking) Record(runtime.Record) { panic("no room") }

@@ -126,7 +126,7 @@ type Admission struct {
 // Plugins are tried, in order, before those of the packages volume and prober.
 type Plugins struct {
 	// Volumes are plugins that are tried, in order, before those of package volume. A
-	// plugin that has the name of one of these needs a [volume.Manager] without default
+	// plugin that has the name of one of these needs a [volume.Reconciler] without default
 	// plugins, in Override.Volumes.
 	Volumes []volume.Plugin
 	// Probes are handlers of probes that are tried, in order, before those of package
@@ -143,10 +143,9 @@ type GC struct {
 	// collection.
 	ContainerPlan gc.PlanFunc
 	// Cgroups removes the cgroups of pods that are gone; a *cgroup.Pods of resources/cgroup
-	// does. The cgroups below its root must belong to this agent alone. If it is
-	// [gc.GoneCgroups], itself or through Unwrap, its method Remove is not called; see there for
-	// types that embed a *cgroup.Pods. nil: they are left alone.
-	Cgroups gc.PodCgroups
+	// does. The cgroups below its root must belong to this agent alone. nil:
+	// they are left alone.
+	Cgroups gc.Cgroups
 	// Images decides when and which images are removed. Default: kubelet's, from 85 % usage
 	// of their file system down to 80 %. It has no effect if Runtime is no
 	// [runtime.ImageService], itself or through Unwrap.

@@ -28,7 +28,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
-	"github.com/kubeletkit/kubeletkit/resources/cgroup"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -56,7 +55,7 @@ type (
 		called func(string)
 	}
 	wrappedPods struct {
-		podmanager.PodManager
+		podmanager.Manager
 		called func(string)
 	}
 	wrappedStatus struct {
@@ -64,11 +63,11 @@ type (
 		called func(string)
 	}
 	wrappedProber struct {
-		prober.ProbeManager
+		prober.Manager
 		called func(string)
 	}
 	wrappedVolumes struct {
-		volume.VolumeManager
+		volume.Manager
 		called func(string)
 	}
 	wrappedSyncer struct {
@@ -80,11 +79,11 @@ type (
 		called func(string)
 	}
 	wrappedGC struct {
-		gc.GarbageCollector
+		gc.Collector
 		called func(string)
 	}
 	wrappedImageGC struct {
-		gc.ImageGCManager
+		gc.ImageCollector
 		called func(string)
 	}
 	wrappedHandler struct {
@@ -96,7 +95,7 @@ type (
 		called func(string)
 	}
 	wrappedHistory struct {
-		history.History
+		history.Store
 		called func(string)
 	}
 	wrappedObjects struct {
@@ -105,16 +104,9 @@ type (
 	}
 )
 
-func (w wrappedCache) Unwrap() any   { return w.StatusCache }
-func (w wrappedPods) Unwrap() any    { return w.PodManager }
-func (w wrappedProber) Unwrap() any  { return w.ProbeManager }
-func (w wrappedVolumes) Unwrap() any { return w.VolumeManager }
 func (w wrappedSyncer) Unwrap() any  { return w.Syncer }
 func (w wrappedWorkers) Unwrap() any { return w.Workers }
-func (w wrappedGC) Unwrap() any      { return w.GarbageCollector }
 func (w wrappedHandler) Unwrap() any { return w.SyncHandler }
-func (w wrappedHistory) Unwrap() any { return w.History }
-func (w wrappedImageGC) Unwrap() any { return w.ImageGCManager }
 
 func (w wrappedCache) Now() runtime.Mark { w.called("Cache"); return w.StatusCache.Now() }
 func (w wrappedPLEG) Watch() <-chan pleg.PodEvents {
@@ -122,15 +114,15 @@ func (w wrappedPLEG) Watch() <-chan pleg.PodEvents {
 	return w.Generator.Watch()
 }
 func (w wrappedConfig) AllSeen() bool { w.called("PodConfig"); return w.Config.AllSeen() }
-func (w wrappedPods) Set(pod *v1.Pod) { w.called("PodManager"); w.PodManager.Set(pod) }
+func (w wrappedPods) Set(pod *v1.Pod) { w.called("PodManager"); w.Manager.Set(pod) }
 func (w wrappedStatus) Set(pod *v1.Pod, s v1.PodStatus) {
 	w.called("Status")
 	w.Manager.Set(pod, s)
 }
-func (w wrappedProber) AddPod(pod *v1.Pod) { w.called("Prober"); w.ProbeManager.AddPod(pod) }
+func (w wrappedProber) AddPod(pod *v1.Pod) { w.called("Prober"); w.Manager.AddPod(pod) }
 func (w wrappedVolumes) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
 	w.called("Volumes")
-	return w.VolumeManager.SetUp(ctx, pod, dir)
+	return w.Manager.SetUp(ctx, pod, dir)
 }
 func (w wrappedSyncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1.Pod, s *runtime.PodStatus) (podworkers.Result, error) {
 	w.called("PodSyncer")
@@ -140,16 +132,16 @@ func (w wrappedWorkers) UpdatePod(u podworkers.Update) {
 	w.called("PodWorkers")
 	w.Workers.UpdatePod(u)
 }
-func (w wrappedGC) Kick() { w.called("GC"); w.GarbageCollector.Kick() }
+func (w wrappedGC) Kick() { w.called("GC"); w.Collector.Kick() }
 func (w wrappedImageGC) Run(ctx context.Context) error {
 	w.called("ImageGC")
-	return w.ImageGCManager.Run(ctx)
+	return w.ImageCollector.Run(ctx)
 }
 func (w wrappedHandler) HandlePodAdditions(pods []*v1.Pod) {
 	w.called("SyncHandler")
 	w.SyncHandler.HandlePodAdditions(pods)
 }
-func (w wrappedHistory) Record(r runtime.Record) { w.called("History"); w.History.Record(r) }
+func (w wrappedHistory) Record(r runtime.Record) { w.called("History"); w.Store.Record(r) }
 func (w wrappedCheckpoint) Keep(pod *v1.Pod)     { w.called("Checkpoint"); w.Checkpoint.Keep(pod) }
 func (w wrappedObjects) Watch(ctx context.Context, changed func([]objects.Ref)) error {
 	w.called("Objects")
@@ -209,18 +201,18 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 			Override: kubeletkit.Overrides{
 				Objects:    kubeletkit.Wrap(func(s objects.Source) objects.Source { return wrappedObjects{s, called.add} }),
 				Checkpoint: kubeletkit.Wrap(func(c kubeletkit.Checkpoint) kubeletkit.Checkpoint { return wrappedCheckpoint{c, called.add} }),
-				History:    kubeletkit.Wrap(func(h history.History) history.History { return wrappedHistory{h, called.add} }),
+				History:    kubeletkit.Wrap(func(h history.Store) history.Store { return wrappedHistory{h, called.add} }),
 				Cache:      kubeletkit.Wrap(func(c runtime.StatusCache) runtime.StatusCache { return wrappedCache{c, called.add} }),
 				PLEG:       kubeletkit.Wrap(func(g pleg.Generator) pleg.Generator { return wrappedPLEG{g, called.add} }),
 				PodConfig:  kubeletkit.Wrap(func(c podconfig.Config) podconfig.Config { return wrappedConfig{c, called.add} }),
-				PodManager: kubeletkit.Wrap(func(m podmanager.PodManager) podmanager.PodManager { return wrappedPods{m, called.add} }),
+				PodManager: kubeletkit.Wrap(func(m podmanager.Manager) podmanager.Manager { return wrappedPods{m, called.add} }),
 				Status:     kubeletkit.Wrap(func(m status.Manager) status.Manager { return wrappedStatus{m, called.add} }),
-				Prober:     kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return wrappedProber{p, called.add} }),
-				Volumes:    kubeletkit.Wrap(func(m volume.VolumeManager) volume.VolumeManager { return wrappedVolumes{m, called.add} }),
+				Prober:     kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return wrappedProber{p, called.add} }),
+				Volumes:    kubeletkit.Wrap(func(m volume.Manager) volume.Manager { return wrappedVolumes{m, called.add} }),
 				PodSyncer:  kubeletkit.Wrap(func(s podworkers.Syncer) podworkers.Syncer { return wrappedSyncer{s, called.add} }),
 				PodWorkers: kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return wrappedWorkers{w, called.add} }),
-				GC:         kubeletkit.Wrap(func(c gc.GarbageCollector) gc.GarbageCollector { return wrappedGC{c, called.add} }),
-				ImageGC:    kubeletkit.Wrap(func(m gc.ImageGCManager) gc.ImageGCManager { return wrappedImageGC{m, called.add} }),
+				GC:         kubeletkit.Wrap(func(c gc.Collector) gc.Collector { return wrappedGC{c, called.add} }),
+				ImageGC:    kubeletkit.Wrap(func(m gc.ImageCollector) gc.ImageCollector { return wrappedImageGC{m, called.add} }),
 				Admission: kubeletkit.Wrap(func(a syncloop.Admitter) syncloop.Admitter {
 					return syncloop.AdmitterFunc(func(req syncloop.AdmitRequest) error { called.add("Admission"); return a.Admit(req) })
 				}),
@@ -264,17 +256,12 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 }
 
 // A runtime that is wrapped by embedding its interface hides its event stream, unless the wrapper
-// has the method Unwrap. So it is with cgroups.
+// has the method Unwrap.
 func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 	type bare struct{ runtime.Runtime }
-	type bareCgroups struct{ gc.PodCgroups }
-	cgroups, err := cgroup.New(cgroup.Options{MountPoint: t.TempDir()})
-	require.NoError(t, err)
-	for name, wrap := range map[string]func(*fake.Runtime) (runtime.Runtime, gc.PodCgroups){
-		"lost": func(rt *fake.Runtime) (runtime.Runtime, gc.PodCgroups) { return bare{rt}, bareCgroups{cgroups} },
-		"found": func(rt *fake.Runtime) (runtime.Runtime, gc.PodCgroups) {
-			return wrappedRuntime{rt}, wrappedCgroups{cgroups}
-		},
+	for name, wrap := range map[string]func(*fake.Runtime) runtime.Runtime{
+		"lost":  func(rt *fake.Runtime) runtime.Runtime { return bare{rt} },
+		"found": func(rt *fake.Runtime) runtime.Runtime { return wrappedRuntime{rt} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -282,8 +269,7 @@ func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 				var mu sync.Mutex
 				var lacks []string
 				rt := fake.New(fake.Options{})
-				wrapped, cgroups := wrap(rt)
-				agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: wrapped, GC: kubeletkit.GC{Cgroups: cgroups}, Host: &runtime.Host{},
+				agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: dir, Runtime: wrap(rt), Host: &runtime.Host{},
 					Observe: kubeletkit.Observe{Logger: funcr.New(func(_, args string) {
 						mu.Lock()
 						defer mu.Unlock()
@@ -305,13 +291,12 @@ func TestALostOptionalInterfaceIsLogged(t *testing.T) {
 				defer mu.Unlock()
 				if name == "lost" {
 					assert.Greater(t, lists, 300, "a relist each second")
-					require.Len(t, lacks, 6, "once each")
+					require.Len(t, lacks, 5, "once each")
 					assert.Contains(t, lacks[0], `"interface"="runtime.EventSource"`)
 					assert.Contains(t, lacks[1], `"interface"="runtime.ImageService"`)
 					assert.Contains(t, lacks[2], `"interface"="runtime.DiskUsageReporter"`)
 					assert.Contains(t, lacks[3], `"interface"="runtime.FeatureReporter"`)
 					assert.Contains(t, lacks[4], `"interface"="runtime.Streamer or runtime.StreamLocator"`)
-					assert.Contains(t, lacks[5], `"interface"="gc.GoneCgroups"`)
 				} else {
 					assert.Less(t, lists, 40)
 					assert.Empty(t, lacks)
@@ -325,18 +310,14 @@ type wrappedRuntime struct{ runtime.Runtime }
 
 func (w wrappedRuntime) Unwrap() any { return w.Runtime }
 
-type wrappedCgroups struct{ gc.PodCgroups }
-
-func (w wrappedCgroups) Unwrap() any { return w.PodCgroups }
-
 func TestOverridesThatFail(t *testing.T) {
 	opts := kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}}
-	opts.Override.GC = func(gc.GarbageCollector, kubeletkit.Parts) (gc.GarbageCollector, error) {
+	opts.Override.GC = func(gc.Collector, kubeletkit.Parts) (gc.Collector, error) {
 		return nil, errors.New("no disk")
 	}
 	_, err := kubeletkit.New(opts)
 	assert.EqualError(t, err, "kubeletkit: Options.Override.GC: no disk")
-	opts.Override.GC = kubeletkit.Replace[gc.GarbageCollector](nil)
+	opts.Override.GC = kubeletkit.Replace[gc.Collector](nil)
 	_, err = kubeletkit.New(opts)
 	assert.EqualError(t, err, "kubeletkit: Options.Override.GC returned nil")
 }

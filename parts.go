@@ -50,7 +50,7 @@ type Parts struct {
 	Checkpoint Checkpoint
 	// History keeps what happened to each pod and why. Record is its method of that name; it
 	// is nil if History is [history.None].
-	History history.History
+	History history.Store
 	Record  runtime.RecordFunc
 	// Cache has the last known status of each pod.
 	Cache runtime.StatusCache
@@ -59,7 +59,7 @@ type Parts struct {
 	// PodConfig merges the sources into one stream of changes.
 	PodConfig podconfig.Config
 	// PodManager has the desired pods.
-	PodManager podmanager.PodManager
+	PodManager podmanager.Manager
 	// StatusSink is [Options].StatusSink, or nil. With a checkpoint it records which ends of
 	// pods are delivered. A Status of one's own delivers to it, with PodGone for the end of
 	// each pod.
@@ -67,9 +67,9 @@ type Parts struct {
 	// Status keeps the API status of each pod and delivers it to StatusSink.
 	Status status.Manager
 	// Prober runs the probes of containers.
-	Prober prober.ProbeManager
+	Prober prober.Manager
 	// Volumes sets up and takes down the volumes of pods.
-	Volumes volume.VolumeManager
+	Volumes volume.Manager
 	// PodSyncer does the work on one pod that the workers decide on.
 	PodSyncer podworkers.Syncer
 	// WorkersOptions are the options of the default PodWorkers. PodWorkers that are made in
@@ -79,10 +79,10 @@ type Parts struct {
 	// PodWorkers drive each pod through its life. They start no pod after [Agent.Drain].
 	PodWorkers podworkers.Workers
 	// GC removes dead containers, sandboxes and logs.
-	GC gc.GarbageCollector
+	GC gc.Collector
 	// ImageGC removes images; nil: there is none, since the runtime is no
 	// [runtime.ImageService].
-	ImageGC gc.ImageGCManager
+	ImageGC gc.ImageCollector
 	// Admission decides which new pods may run: none after [Agent.Drain].
 	Admission syncloop.Admitter
 	// SyncHandler handles the inputs of the loop.
@@ -126,38 +126,34 @@ type Overrides struct {
 	// Checkpoint wraps [Options].Checkpoint. Optional interface: [syncloop.EndKeeper], without
 	// which the end of a pod that is due when the agent stops may be lost.
 	Checkpoint Override[Checkpoint]
-	// History: default a [*history.Store] with [Options].Observe.History. Optional interface:
-	// [history.Runner], without which the history ends with the agent.
-	History Override[history.History]
-	// Cache: default a [*runtime.Cache] over the runtime. Optional interface:
-	// [runtime.StatusWatcher].
+	// History: default a [*history.Memory] with [Options].Observe.History.
+	History Override[history.Store]
+	// Cache: default a [*runtime.Cache] over the runtime.
 	Cache Override[runtime.StatusCache]
 	// PLEG: default a [*pleg.Evented], which relists like a [*pleg.Generic] if the runtime is
 	// no [runtime.EventSource]. It must read changed pods into [Parts].Cache.
 	PLEG Override[pleg.Generator]
 	// PodConfig: default a [*podconfig.Mux].
 	PodConfig Override[podconfig.Config]
-	// PodManager: default a [*podmanager.Manager].
-	PodManager Override[podmanager.PodManager]
+	// PodManager: default a [*podmanager.Store].
+	PodManager Override[podmanager.Manager]
 	// Status: default a [*status.Store].
 	Status Override[status.Manager]
-	// Prober: default a [*prober.Manager].
-	Prober Override[prober.ProbeManager]
-	// Volumes: default a [*volume.Manager] with the plugins of [Options].Plugins.Volumes. Optional
-	// interface: [volume.UsageReporter].
-	Volumes Override[volume.VolumeManager]
+	// Prober: default a [*prober.Prober].
+	Prober Override[prober.Manager]
+	// Volumes: default a [*volume.Reconciler] with the plugins of [Options].Plugins.Volumes.
+	Volumes Override[volume.Manager]
 	// PodSyncer: default a [*podsync.Syncer]. Optional interfaces: [podsync.StatusRefresher],
 	// [podsync.StorageEvicter], or else [podsync.StorageMeasurer], and [podsync.VolumeRefresher].
 	PodSyncer Override[podworkers.Syncer]
 	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions. State must not
 	// call Status, which calls it with a lock held (Parts.MayRun).
 	PodWorkers Override[podworkers.Workers]
-	// GC: default a [*gc.Collector]. Optional interface: [gc.PodCollector].
-	GC Override[gc.GarbageCollector]
-	// ImageGC: default a [*gc.ImageCollector], or nil if the runtime is no
-	// [runtime.ImageService]. Optional interface: [gc.ImagePreviewer], without which nothing
-	// can show what a collection would remove.
-	ImageGC Override[gc.ImageGCManager]
+	// GC: default a [*gc.ContainerGC].
+	GC Override[gc.Collector]
+	// ImageGC: default a [*gc.ImageGC], or nil if the runtime is no
+	// [runtime.ImageService].
+	ImageGC Override[gc.ImageCollector]
 	// Admission: default a chain of [syncloop.Security], [Options].Admission.Limits and [Options].Admission.Admit.
 	Admission Override[syncloop.Admitter]
 	// SyncHandler: default a [*syncloop.Handler]. Optional interfaces:

@@ -54,13 +54,10 @@ func (a *Agent) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 }
 
 // WatchRuntimeStatus returns a channel that receives a value when [Agent.RuntimeStatus] of the
-// pod may show other containers or states, see [runtime.StatusWatcher]. The caller calls stop
-// at the end. If a replaced Cache is no runtime.StatusWatcher, the channel is nil.
+// pod may show other containers or states, see [runtime.StatusCache]. The caller calls stop
+// at the end.
 func (a *Agent) WatchRuntimeStatus(uid types.UID) (changed <-chan struct{}, stop func()) {
-	if w, ok := runtime.Optional[runtime.StatusWatcher](a.parts.Cache); ok {
-		return w.WatchStatus(uid)
-	}
-	return nil, func() {}
+	return a.parts.Cache.WatchStatus(uid)
 }
 
 // Exec runs the command in a container, see [runtime.Execer].

@@ -51,7 +51,7 @@ func composing(ctx context.Context, log logr.Logger) error {
 		Admission: kubeletkit.Admission{Admit: []syncloop.Admitter{requireLabel("team")}},
 		Observe:   kubeletkit.Observe{Logger: log},
 		Override: kubeletkit.Overrides{
-			Prober: kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return &audited{ProbeManager: p} }),
+			Prober: kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return &audited{Manager: p} }),
 		},
 	})
 	if err != nil {
@@ -117,8 +117,8 @@ func ownControlPlane(deliver func(to chan<- []*v1.Pod)) podconfig.Source {
 }
 
 func overriding(opts kubeletkit.Options) {
-	opts.Override.Prober = kubeletkit.Wrap(func(p prober.ProbeManager) prober.ProbeManager { return &audited{ProbeManager: p} })
-	opts.Override.GC = kubeletkit.Replace[gc.GarbageCollector](noGC{})
+	opts.Override.Prober = kubeletkit.Wrap(func(p prober.Manager) prober.Manager { return &audited{Manager: p} })
+	opts.Override.GC = kubeletkit.Replace[gc.Collector](gc.Base{})
 	opts.Override.PodWorkers = func(_ podworkers.Workers, p kubeletkit.Parts) (podworkers.Workers, error) {
 		options := p.WorkersOptions
 		options.BackoffPeriod = time.Minute

@@ -128,15 +128,13 @@ func TestFilesFollowDuringALongSync(t *testing.T) {
 
 // fullDisk are volumes that are ready, and cannot be written.
 type fullDisk struct {
-	volume.VolumeManager
+	volume.Manager
 	full *atomic.Bool
 }
 
-func (d fullDisk) Unwrap() any { return d.VolumeManager }
-
 func (d fullDisk) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error) {
 	if !d.full.Load() {
-		return d.VolumeManager.SetUp(ctx, pod, podDir)
+		return d.Manager.SetUp(ctx, pod, podDir)
 	}
 	ready := map[string]runtime.Volume{}
 	for _, v := range pod.Spec.Volumes {
@@ -157,7 +155,7 @@ func TestFilesFollowWhenTheDiskHasSpaceAgain(t *testing.T) {
 		var full atomic.Bool
 		n := startNodeWith(t, root, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
 			o.API.Objects, o.Sync.Frequency = store, 24*time.Hour
-			o.Override.Volumes = kubeletkit.Wrap(func(m volume.VolumeManager) volume.VolumeManager { return fullDisk{m, &full} })
+			o.Override.Volumes = kubeletkit.Wrap(func(m volume.Manager) volume.Manager { return fullDisk{m, &full} })
 		})
 		defer n.stop(t)
 		pod := testpod.With(makePod("web"), testpod.Namespace("default"), testpod.Volumes(

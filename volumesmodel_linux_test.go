@@ -190,17 +190,15 @@ func (d modelDisk) TearDown(_ context.Context, req volume.TearDownRequest) error
 // modelVolumes are the volumes of the agent, with faults, and with a look at what must never
 // happen.
 type modelVolumes struct {
-	volume.VolumeManager
+	volume.Manager
 	*volumeModel
 }
-
-func (v modelVolumes) Unwrap() any { return v.VolumeManager }
 
 func (v modelVolumes) SetUp(ctx context.Context, pod *v1.Pod, dir string) (map[string]runtime.Volume, error) {
 	if err := v.step(); err != nil {
 		return nil, err
 	}
-	return v.VolumeManager.SetUp(ctx, pod, dir)
+	return v.Manager.SetUp(ctx, pod, dir)
 }
 
 func (v modelVolumes) TearDown(ctx context.Context, ref runtime.PodRef, dir string) error {
@@ -208,7 +206,7 @@ func (v modelVolumes) TearDown(ctx context.Context, ref runtime.PodRef, dir stri
 	if err := v.step(); err != nil {
 		return err
 	}
-	return v.VolumeManager.TearDown(ctx, ref, dir)
+	return v.Manager.TearDown(ctx, ref, dir)
 }
 
 func (v modelVolumes) Remove(ctx context.Context, ref runtime.PodRef, dir string) error {
@@ -216,7 +214,7 @@ func (v modelVolumes) Remove(ctx context.Context, ref runtime.PodRef, dir string
 	if err := v.step(); err != nil {
 		return err
 	}
-	return v.VolumeManager.Remove(ctx, ref, dir)
+	return v.Manager.Remove(ctx, ref, dir)
 }
 
 func (v modelVolumes) check(ref runtime.PodRef, dir string) {
@@ -230,7 +228,7 @@ func (m *volumeModel) start() {
 	m.mu.Unlock()
 	m.node = startNodeWith(m.t, m.root, m.rt, func(o *kubeletkit.Options) {
 		o.API.Objects, o.API.Claims, o.Plugins.Volumes = m.store, modelClaims{m}, []volume.Plugin{modelDisk{m}}
-		o.Override.Volumes = kubeletkit.Wrap(func(v volume.VolumeManager) volume.VolumeManager { return modelVolumes{v, m} })
+		o.Override.Volumes = kubeletkit.Wrap(func(v volume.Manager) volume.Manager { return modelVolumes{v, m} })
 	})
 	m.push()
 }

@@ -26,17 +26,13 @@ const firstRetry = time.Second
 // Options.Idle reports that there is nothing to do.
 const idlePeriods = 10
 
-// Options are the settings of a [Collector]; the zero value is valid.
+// Options are the settings of a [ContainerGC]; the zero value is valid.
 type Options struct {
 	Policy
-	// Plan decides what is removed. Default: [Plan].
+	// Plan decides what is removed. Default: [Plan]. If it is set, CollectPod does nothing, since a
+	// plan may depend on the pods of the whole node: dead containers stay until the next
+	// collection.
 	Plan PlanFunc
-	// PodPlan decides which dead containers are removed when a container has ended, see
-	// [PodCollector]. Its input has the pods whose containers have ended, and no log
-	// directories; of its result only Containers counts. A plan that judges each pod by itself
-	// may be Plan and PodPlan. Default: [Plan] if Plan is nil too; otherwise dead containers
-	// stay until the next collection.
-	PodPlan PlanFunc
 	// Period is the time from the end of a collection to the next one. Default 1
 	// minute, kubelet's ContainerGCPeriod. After a collection that failed it is 1
 	// second, and doubles up to Period with each further failure in a row.
@@ -52,9 +48,8 @@ type Options struct {
 	// LogLinksDir is a directory with links to logs in LogsDir. With the log directory of a
 	// pod its links are removed; links to other places are left alone. "": there are no links.
 	LogLinksDir string
-	// Cgroups has the cgroups of pods. Those of gone pods are removed: by RemoveGone if it is
-	// [GoneCgroups], itself or through Unwrap, and otherwise by Remove. nil: they are left alone.
-	Cgroups PodCgroups
+	// Cgroups has the cgroups of pods. Those of gone pods are removed. nil: they are left alone.
+	Cgroups Cgroups
 	// Record receives what came of the removal of cgroups. It must not block. nil: records are
 	// discarded.
 	Record runtime.RecordFunc
@@ -66,8 +61,8 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Collector is the default [GarbageCollector]. Make one with [New].
-type Collector struct {
+// ContainerGC is the default [Collector]. Make one with [New].
+type ContainerGC struct {
 	rt   Runtime
 	gone Gone
 	opts Options
@@ -85,6 +80,8 @@ type Collector struct {
 	// none.
 	logsDue time.Time
 
+	// ownPlan means that Options.Plan was set.
+	ownPlan bool
 	// deaths holds a token while died has pods.
 	deaths chan struct{}
 	mu     sync.Mutex
@@ -93,14 +90,12 @@ type Collector struct {
 }
 
 // New returns a collector for the runtime, or an error if an argument is nil.
-func New(rt Runtime, gone Gone, opts Options) (*Collector, error) {
+func New(rt Runtime, gone Gone, opts Options) (*ContainerGC, error) {
 	if rt == nil || gone == nil {
 		return nil, errors.New("gc: a Runtime and a Gone function are required")
 	}
-	if opts.Plan == nil && opts.PodPlan == nil {
-		opts.PodPlan = Plan
-	}
-	if opts.Plan == nil {
+	ownPlan := opts.Plan != nil
+	if !ownPlan {
 		opts.Plan = Plan
 	}
 	if opts.Period <= 0 {
@@ -110,23 +105,23 @@ func New(rt Runtime, gone Gone, opts Options) (*Collector, error) {
 		opts.Parallel = 8
 	}
 	opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
-	return &Collector{
+	return &ContainerGC{
 		rt: rt, gone: gone, opts: opts, log: opts.Logger, kick: make(chan struct{}, 1),
-		deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
+		ownPlan: ownPlan, deaths: make(chan struct{}, 1), died: map[types.UID]*runtime.PodStatus{},
 	}, nil
 }
 
-// Kick implements [GarbageCollector]. It also ends the back-off of earlier failures.
-func (c *Collector) Kick() {
+// Kick implements [Collector]. It also ends the back-off of earlier failures.
+func (c *ContainerGC) Kick() {
 	select {
 	case c.kick <- struct{}{}:
 	default:
 	}
 }
 
-// Run implements [GarbageCollector]. The first collection comes after the period or
+// Run implements [Collector]. The first collection comes after the period or
 // with the first Kick.
-func (c *Collector) Run(ctx context.Context) error {
+func (c *ContainerGC) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("gc: %w", runtime.ErrAlreadyRunning)
 	}
@@ -166,7 +161,7 @@ func (c *Collector) Run(ctx context.Context) error {
 
 // untilDue returns the time until logs are due, at most wait. Those of pods that end one
 // after the other are collected together.
-func (c *Collector) untilDue(wait time.Duration) time.Duration {
+func (c *ContainerGC) untilDue(wait time.Duration) time.Duration {
 	if c.logsDue.IsZero() {
 		return wait
 	}
@@ -175,7 +170,7 @@ func (c *Collector) untilDue(wait time.Duration) time.Duration {
 
 // Collect makes one collection. Its error joins the errors of everything that could
 // not be removed. It must not be called twice at once, nor while Run runs.
-func (c *Collector) Collect(ctx context.Context) error {
+func (c *ContainerGC) Collect(ctx context.Context) error {
 	done := Collection{Began: time.Now()}
 	done.Err = runtime.Recover(func() error { return c.collect(ctx, &done) })
 	done.Ended = time.Now()
@@ -183,7 +178,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	return done.Err
 }
 
-func (c *Collector) collect(ctx context.Context, done *Collection) error {
+func (c *ContainerGC) collect(ctx context.Context, done *Collection) error {
 	pods, err := c.rt.ListPods(ctx)
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
@@ -249,7 +244,7 @@ func (c *Collector) collect(ctx context.Context, done *Collection) error {
 }
 
 // scheduleLogs sets logsDue. Logs that were due were in the plan, or will never be.
-func (c *Collector) scheduleLogs(in Input) {
+func (c *ContainerGC) scheduleLogs(in Input) {
 	c.logsDue = time.Time{}
 	for _, dir := range in.LogDirs {
 		if due := dir.GoneSince.Add(c.opts.KeepLogs); dir.Gone && due.After(in.Now) && (c.logsDue.IsZero() || due.Before(c.logsDue)) {
@@ -258,7 +253,7 @@ func (c *Collector) scheduleLogs(in Input) {
 	}
 }
 
-func (c *Collector) removeContainer(ctx context.Context, r ContainerRemoval) error {
+func (c *ContainerGC) removeContainer(ctx context.Context, r ContainerRemoval) error {
 	if err := c.rt.RemoveContainer(ctx, r.ID); err != nil {
 		return fmt.Errorf("pod %s: removing dead container %s (%s): %w", r.Pod, r.Name, r.ID, err)
 	}
@@ -269,7 +264,7 @@ func (c *Collector) removeContainer(ctx context.Context, r ContainerRemoval) err
 // removeLinks removes the links to logs of which the whole log directory of the pod is
 // gone. A link to a log that is missing in an existing directory stays: the log may be
 // rotated at this moment, and a runtime removes the link with its container.
-func (c *Collector) removeLinks() error {
+func (c *ContainerGC) removeLinks() error {
 	if c.opts.LogLinksDir == "" || c.opts.LogsDir == "" {
 		return nil
 	}
@@ -355,7 +350,7 @@ func each[T any](parallel int, items []T, errs []error, f func(T) error) (int, [
 
 // logDirs returns the directories in LogsDir whose name is <namespace>_<name>_<uid>.
 // Other entries do not belong to a pod and stay.
-func (c *Collector) logDirs(now time.Time, gone func(types.UID) bool) ([]LogDir, error) {
+func (c *ContainerGC) logDirs(now time.Time, gone func(types.UID) bool) ([]LogDir, error) {
 	if c.opts.LogsDir == "" {
 		return nil, nil
 	}

@@ -59,41 +59,6 @@ func TestDeadContainersAreRemovedAtEachDeath(t *testing.T) {
 	})
 }
 
-// A plan for single pods is called at each death of a container, and the collector survives its panic.
-func TestPodPlan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &holder{}
-		var inputs []gc.Input
-		c, err := gc.New(h, func(types.UID) bool { return false }, gc.Options{
-			Plan: func(gc.Input) gc.Removal { panic("not for one pod") },
-			PodPlan: func(in gc.Input) gc.Removal {
-				inputs = append(inputs, in)
-				if len(inputs) == 1 {
-					panic("a bug")
-				}
-				pod := in.Pods[0]
-				return gc.Removal{Containers: []gc.ContainerRemoval{{Pod: pod.PodRef, Container: pod.Containers[0]}}}
-			},
-		})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- c.Run(ctx) }()
-		ctr := runtime.ContainerStatus{}
-		ctr.ID, ctr.Name, ctr.State = runtime.ContainerID{Type: "t", ID: "1"}, "main", runtime.ContainerExited
-		status := &runtime.PodStatus{PodRef: runtime.PodRef{UID: "u", Name: "web", Namespace: "ns"}, Containers: []runtime.ContainerStatus{ctr}}
-		for range 2 {
-			c.CollectPod(status)
-			synctest.Wait()
-		}
-		assert.Len(t, inputs, 2)
-		assert.Len(t, inputs[1].Pods, 1)
-		assert.Equal(t, []string{"1"}, h.removed)
-		cancel()
-		require.NoError(t, <-done)
-	})
-}
-
 // stuck is a holder whose removals of one container hang.
 type stuck struct {
 	*holder

@@ -12,16 +12,16 @@
 //
 // # How it works
 //
-// [GarbageCollector] is the interface of this package and [Collector] the default. The
+// [Collector] is the interface of this package, [ContainerGC] the default, and [Base] removes nothing. The
 // collector lists the runtime, calls [Plan] or [Options.Plan], which is a function of
 // values, and carries the plan out. It does so once a minute, as kubelet, unless
-// [Options.Idle] reports that nothing has happened, and at once after [Collector.Kick]. A
+// [Options.Idle] reports that nothing has happened, and at once after [ContainerGC.Kick]. A
 // container that cannot be removed does not prevent the removal of others. Its removal is
 // tried again after 1, 2, 4… seconds, up to the period; kubelet waits for the next minute.
 //
 // # Images
 //
-// [ImageGCManager] is the interface of a collector of images and [ImageCollector] the
+// [ImageCollector] is the interface of a collector of images and [ImageGC] the
 // default, on a runtime that is a [runtime.ImageService]. Every 5 minutes it lists the
 // images, calls [PlanImages] or [ImageOptions.Plan], and carries the plan out. Images that
 // were not used for longer than MaxAge are removed. If the file system of images has reached

@@ -8,10 +8,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// GarbageCollector removes what pods leave behind in a container runtime. It must not
-// remove a container that runs or a sandbox that is ready. [Collector] is the
+// Collector removes what pods leave behind in a container runtime. It must not
+// remove a container that runs or a sandbox that is ready. [ContainerGC] is the
 // default. Its methods are safe for concurrent use.
-type GarbageCollector interface {
+type Collector interface {
 	// Run collects now and then until ctx ends, and then returns nil. Nothing is being
 	// removed when it has returned. A second call returns an error that wraps
 	// [runtime.ErrAlreadyRunning].
@@ -19,11 +19,17 @@ type GarbageCollector interface {
 	// Kick requests a collection soon: pods have ended. It never blocks; several
 	// requests before the collection begins are one.
 	Kick()
+	// CollectPod requests that the dead containers of one pod that the policy does not keep
+	// are removed soon. It is called when a container of the pod has ended (kubelet:
+	// cleanUpContainersInPod), so that a crash loop does not leave a container behind for
+	// each crash until the next collection. It never blocks; of several requests for a pod
+	// the latest counts.
+	CollectPod(status *runtime.PodStatus)
 }
 
-var _ GarbageCollector = (*Collector)(nil)
+var _ Collector = (*ContainerGC)(nil)
 
-// Runtime is the part of a container runtime that a [Collector] uses.
+// Runtime is the part of a container runtime that a [ContainerGC] uses.
 type Runtime interface {
 	runtime.Lister
 	runtime.Remover

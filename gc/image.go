@@ -9,12 +9,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ImageGCManager removes images that no pod uses. It must not remove an image that is
-// pinned or in use. [ImageCollector] is the default. Its methods are safe for concurrent
+// ImageCollector removes images that no pod uses. It must not remove an image that is
+// pinned or in use. [ImageGC] is the default. Its methods are safe for concurrent
 // use.
-//
-// A manager may also be an [ImagePreviewer].
-type ImageGCManager interface {
+type ImageCollector interface {
 	// Run collects now and then until ctx ends, and then returns nil. Nothing is being
 	// removed on its behalf when it has returned. A second call returns an error that wraps
 	// [runtime.ErrAlreadyRunning].
@@ -25,10 +23,6 @@ type ImageGCManager interface {
 	GarbageCollect(ctx context.Context) error
 	// DeleteUnusedImages removes all images that may be removed, whatever space there is.
 	DeleteUnusedImages(ctx context.Context) error
-}
-
-// ImagePreviewer is an optional interface of an [ImageGCManager], see [runtime.Optional].
-type ImagePreviewer interface {
 	// Preview returns what a collection would decide on now. It removes nothing.
 	Preview(ctx context.Context, goal ImageGoal) (ImagePreview, error)
 }
@@ -39,10 +33,7 @@ type ImagePreview struct {
 	Plan  ImagePlan
 }
 
-var (
-	_ ImageGCManager = (*ImageCollector)(nil)
-	_ ImagePreviewer = (*ImageCollector)(nil)
-)
+var _ ImageCollector = (*ImageGC)(nil)
 
 // ImagePolicy has the limits of [PlanImages]. The fields and their defaults are those of a
 // KubeletConfiguration, imageGCHighThresholdPercent and so on.

@@ -35,7 +35,7 @@ func imageStore(tb testing.TB, n int) *fake.Runtime {
 // containers, the records, and the decision. "pure" is the decision alone.
 func BenchmarkImagePlan(b *testing.B) {
 	rt := imageStore(b, 2000)
-	c, err := gc.NewImageCollector(rt, gc.ImageOptions{ImagePolicy: gc.ImagePolicy{MinAge: -1}})
+	c, err := gc.NewImageGC(rt, gc.ImageOptions{ImagePolicy: gc.ImagePolicy{MinAge: -1}})
 	require.NoError(b, err)
 	preview, err := c.Preview(b.Context(), gc.ImagesToThresholds)
 	require.NoError(b, err)
@@ -64,7 +64,7 @@ func BenchmarkStartDuringImageGC(b *testing.B) {
 			ctx, stop := context.WithCancel(b.Context())
 			var run sync.WaitGroup
 			if busy {
-				c, err := gc.NewImageCollector(rt, gc.ImageOptions{ImagePolicy: gc.ImagePolicy{MinAge: -1}})
+				c, err := gc.NewImageGC(rt, gc.ImageOptions{ImagePolicy: gc.ImagePolicy{MinAge: -1}})
 				require.NoError(b, err)
 				run.Go(func() {
 					for ctx.Err() == nil {

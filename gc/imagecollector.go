@@ -14,7 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// The times of an [ImageCollector].
+// The times of an [ImageGC].
 const (
 	// firstImageCollection is the time until the first collection of a Run. After a reboot
 	// the containers of pods are being made then, so that their images are in use.
@@ -36,7 +36,7 @@ const (
 	reasonInvalidDiskCapacity = "InvalidDiskCapacity"
 )
 
-// ImageOptions are the settings of an [ImageCollector]; the zero value is valid.
+// ImageOptions are the settings of an [ImageGC]; the zero value is valid.
 type ImageOptions struct {
 	ImagePolicy
 	// Plan decides what is removed. Default: [PlanImages].
@@ -57,8 +57,8 @@ type ImageOptions struct {
 	Logger logr.Logger
 }
 
-// ImageCollector is the default [ImageGCManager]. Make one with [NewImageCollector].
-type ImageCollector struct {
+// ImageGC is the default [ImageCollector]. Make one with [NewImageGC].
+type ImageGC struct {
 	rt   runtime.ImageService
 	opts ImageOptions
 	log  logr.Logger
@@ -70,9 +70,9 @@ type ImageCollector struct {
 	records *imageRecords
 }
 
-// NewImageCollector returns a collector for the images of the runtime, or an error with
+// NewImageGC returns a collector for the images of the runtime, or an error with
 // all that is wrong with the options. It does no I/O.
-func NewImageCollector(rt runtime.ImageService, opts ImageOptions) (*ImageCollector, error) {
+func NewImageGC(rt runtime.ImageService, opts ImageOptions) (*ImageGC, error) {
 	if rt == nil {
 		return nil, errors.New("gc: an ImageService is required")
 	}
@@ -88,14 +88,14 @@ func NewImageCollector(rt runtime.ImageService, opts ImageOptions) (*ImageCollec
 		opts.Period = 5 * time.Minute
 	}
 	opts.Metrics = newGuarded(opts.Metrics, opts.Logger)
-	return &ImageCollector{rt: rt, opts: opts, log: opts.Logger, busy: make(chan struct{}, 1)}, nil
+	return &ImageGC{rt: rt, opts: opts, log: opts.Logger, busy: make(chan struct{}, 1)}, nil
 }
 
-// Run implements [ImageGCManager]. The first collection comes after a minute, or after the
+// Run implements [ImageCollector]. The first collection comes after a minute, or after the
 // period if that is shorter. The first failure is logged; if the next collection fails too,
 // there is an event ImageGCFailed about the node. Run does nothing if the policy is
 // disabled, or if the runtime has no images.
-func (c *ImageCollector) Run(ctx context.Context) error {
+func (c *ImageGC) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("gc: images: %w", runtime.ErrAlreadyRunning)
 	}
@@ -132,21 +132,21 @@ func (c *ImageCollector) Run(ctx context.Context) error {
 	}
 }
 
-// GarbageCollect implements [ImageGCManager]. If another collection is under way, it comes
+// GarbageCollect implements [ImageCollector]. If another collection is under way, it comes
 // after that one. If the space cannot be freed, there is an event FreeDiskSpaceFailed about
 // the node.
-func (c *ImageCollector) GarbageCollect(ctx context.Context) error {
+func (c *ImageGC) GarbageCollect(ctx context.Context) error {
 	return c.collect(ctx, ImagesToThresholds)
 }
 
-// DeleteUnusedImages implements [ImageGCManager]. Images that are younger than MinAge stay,
+// DeleteUnusedImages implements [ImageCollector]. Images that are younger than MinAge stay,
 // as in kubelet.
-func (c *ImageCollector) DeleteUnusedImages(ctx context.Context) error {
+func (c *ImageGC) DeleteUnusedImages(ctx context.Context) error {
 	return c.collect(ctx, AllUnusedImages)
 }
 
-// Preview implements [ImagePreviewer]. Images of the preview are in no order.
-func (c *ImageCollector) Preview(ctx context.Context, goal ImageGoal) (ImagePreview, error) {
+// Preview implements [ImageCollector]. Images of the preview are in no order.
+func (c *ImageGC) Preview(ctx context.Context, goal ImageGoal) (ImagePreview, error) {
 	var p ImagePreview
 	err := c.alone(ctx, func() error {
 		_, in, err := c.look(ctx, goal)
@@ -163,7 +163,7 @@ func (c *ImageCollector) Preview(ctx context.Context, goal ImageGoal) (ImagePrev
 }
 
 // alone calls f when no other call works.
-func (c *ImageCollector) alone(ctx context.Context, f func() error) error {
+func (c *ImageGC) alone(ctx context.Context, f func() error) error {
 	select {
 	case c.busy <- struct{}{}:
 	case <-ctx.Done():
@@ -174,7 +174,7 @@ func (c *ImageCollector) alone(ctx context.Context, f func() error) error {
 }
 
 // collect makes one collection and reports it.
-func (c *ImageCollector) collect(ctx context.Context, goal ImageGoal) error {
+func (c *ImageGC) collect(ctx context.Context, goal ImageGoal) error {
 	return c.alone(ctx, func() error {
 		done := ImageCollection{Began: time.Now()}
 		done.Err = runtime.Recover(func() error { return c.run(ctx, goal, &done) })
@@ -185,7 +185,7 @@ func (c *ImageCollector) collect(ctx context.Context, goal ImageGoal) error {
 }
 
 // look lists the images and brings the records up to date.
-func (c *ImageCollector) look(ctx context.Context, goal ImageGoal) (runtime.Mark, ImageInput, error) {
+func (c *ImageGC) look(ctx context.Context, goal ImageGoal) (runtime.Mark, ImageInput, error) {
 	if c.records == nil {
 		var err error
 		if c.records, err = readImageRecords(c.opts.StateFile); err != nil {
@@ -203,14 +203,14 @@ func (c *ImageCollector) look(ctx context.Context, goal ImageGoal) (runtime.Mark
 }
 
 // keep writes the records. What fails is tried again with the next change or list.
-func (c *ImageCollector) keep() {
+func (c *ImageGC) keep() {
 	if err := c.records.write(c.opts.StateFile); err != nil {
 		c.log.Error(err, "The times of use of images cannot be written; if the agent ends now, they are lost")
 	}
 }
 
 // usage returns the usage of the file system of images.
-func (c *ImageCollector) usage(ctx context.Context) (runtime.FsUsage, error) {
+func (c *ImageGC) usage(ctx context.Context) (runtime.FsUsage, error) {
 	info, err := c.rt.ImageFsInfo(ctx)
 	if err != nil {
 		return runtime.FsUsage{}, fmt.Errorf("measuring the file system of images: %w", err)
@@ -226,7 +226,7 @@ func (c *ImageCollector) usage(ctx context.Context) (runtime.FsUsage, error) {
 
 // imageRun is one collection.
 type imageRun struct {
-	*ImageCollector
+	*ImageGC
 	in     ImageInput
 	listed runtime.Mark
 	done   *ImageCollection
@@ -238,12 +238,12 @@ type imageRun struct {
 	errs   []error
 }
 
-func (c *ImageCollector) run(ctx context.Context, goal ImageGoal, done *ImageCollection) error {
+func (c *ImageGC) run(ctx context.Context, goal ImageGoal, done *ImageCollection) error {
 	listed, in, err := c.look(ctx, goal)
 	if err != nil {
 		return err
 	}
-	r := &imageRun{ImageCollector: c, in: in, listed: listed, done: done, left: make(map[string]*Image, len(in.Images))}
+	r := &imageRun{ImageGC: c, in: in, listed: listed, done: done, left: make(map[string]*Image, len(in.Images))}
 	for i := range in.Images {
 		r.left[in.Images[i].ID] = &in.Images[i]
 	}
@@ -374,7 +374,7 @@ func (r *imageRun) remove(ctx context.Context, removal ImageRemoval) bool {
 }
 
 // event emits a warning about the node.
-func (c *ImageCollector) event(reason, message string) {
+func (c *ImageGC) event(reason, message string) {
 	err := runtime.Recover(func() error {
 		c.opts.Event.Emit(runtime.Event{Type: v1.EventTypeWarning, Reason: reason, Message: message})
 		return nil

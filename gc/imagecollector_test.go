@@ -35,7 +35,7 @@ func running1(uid string) runtime.ImageUse {
 
 // imageGC is a collector over a fake service, with what it reports.
 type imageGC struct {
-	*gc.ImageCollector
+	*gc.ImageGC
 	service *fake.Images
 
 	mu      sync.Mutex
@@ -70,7 +70,7 @@ func newImageGC(t *testing.T, service *fake.Images, opts gc.ImageOptions) *image
 		g.log = append(g.log, args)
 	}, funcr.Options{})
 	var err error
-	g.ImageCollector, err = gc.NewImageCollector(service, opts)
+	g.ImageGC, err = gc.NewImageGC(service, opts)
 	require.NoError(t, err)
 	return g
 }

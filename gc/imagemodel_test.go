@@ -60,7 +60,7 @@ type modelPod struct {
 type imageModel struct {
 	rt     *fake.Runtime
 	agent  disk
-	gc     *gc.ImageCollector
+	gc     *gc.ImageGC
 	file   string
 	dir    string
 	images map[string]*modelImage
@@ -107,7 +107,7 @@ func (m *imageModel) start(t *script) {
 	rs, is := m.rt.Clients()
 	m.agent = disk{cri.New(rs, is, cri.Options{}), m}
 	var err error
-	m.gc, err = gc.NewImageCollector(m.agent, gc.ImageOptions{
+	m.gc, err = gc.NewImageGC(m.agent, gc.ImageOptions{
 		ImagePolicy: gc.ImagePolicy{HighThresholdPercent: modelHigh, LowThresholdPercent: modelLow, MinAge: modelMin}, StateFile: m.file,
 	})
 	require.NoError(t, err)

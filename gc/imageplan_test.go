@@ -114,7 +114,7 @@ func TestImagePolicy(t *testing.T) {
 		{policy: gc.ImagePolicy{MaxAge: 2 * time.Minute}, err: "MaxAge 2m0s: must be more than MinAge 2m0s"},
 	} {
 		var got gc.ImagePolicy
-		c, err := gc.NewImageCollector(fake.NewImages(1000), gc.ImageOptions{ImagePolicy: tc.policy, Plan: func(in gc.ImageInput) gc.ImagePlan {
+		c, err := gc.NewImageGC(fake.NewImages(1000), gc.ImageOptions{ImagePolicy: tc.policy, Plan: func(in gc.ImageInput) gc.ImagePlan {
 			got = in.Policy
 			return gc.ImagePlan{}
 		}})
@@ -126,7 +126,7 @@ func TestImagePolicy(t *testing.T) {
 		require.NoError(t, c.GarbageCollect(t.Context()))
 		assert.Equal(t, tc.want, got)
 	}
-	_, err := gc.NewImageCollector(nil, gc.ImageOptions{})
+	_, err := gc.NewImageGC(nil, gc.ImageOptions{})
 	require.ErrorContains(t, err, "required")
 	assert.True(t, gc.ImagePolicy{HighThresholdPercent: 100}.Disabled())
 	assert.False(t, gc.ImagePolicy{HighThresholdPercent: 100, MaxAge: time.Hour}.Disabled())

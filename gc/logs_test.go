@@ -111,7 +111,7 @@ func TestLinksToLogsOfGonePods(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(logs, d, "main"), 0o755))
 	}
 	require.NoError(t, os.WriteFile(logs+"/ns_alive_u2/main/0.log", nil, 0o600))
-	left := func(c *gc.Collector) (names []string) {
+	left := func(c *gc.ContainerGC) (names []string) {
 		t.Helper()
 		require.NoError(t, c.Collect(t.Context()))
 		entries, err := os.ReadDir(links)

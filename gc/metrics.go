@@ -8,7 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/guard"
 )
 
-// Metrics receives the measurements of a [Collector] and an [ImageCollector]. Its methods
+// Metrics receives the measurements of a [ContainerGC] and an [ImageGC]. Its methods
 // must not block. Embed [NopMetrics] in an implementation, so that a method which is added
 // later does not break it. kubelet has no metrics for its collector of dead containers.
 type Metrics interface {

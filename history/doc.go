@@ -12,10 +12,10 @@
 // # Use
 //
 // The parts of an agent have an option Record, a [runtime.RecordFunc], and call it after each
-// observation, decision and action. It is the method Record of a [History]. [Store] is the
-// default History. A program reads it as values with Entries, and as a stream with Watch.
+// observation, decision and action. It is the method Record of a [Store]. [Memory] is the
+// default Store. A program reads it as values with Entries, and as a stream with Watch.
 //
-// # Guarantees of a Store
+// # Guarantees of a Memory
 //
 //   - Record takes a lock, does no I/O and starts no goroutine. A pod to which nothing
 //     happens costs only its memory.

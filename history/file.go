@@ -32,7 +32,7 @@ const (
 	maxFile = 256 << 20
 )
 
-// errNoFile means that the file is not one of a Store.
+// errNoFile means that the file is not one of a Memory.
 var errNoFile = errors.New("not a file of this version")
 
 // appendFrame appends an entry with its pod.
@@ -75,9 +75,9 @@ func nextFrame(b []byte) (e Entry, rest []byte, err error) {
 	return h.entry(0, r), b[size:], nil
 }
 
-// Load implements [Runner]. It reads the file, if there is one. The pods count as gone
+// Load implements [Store]. It reads the file, if there is one. The pods count as gone
 // from then on until something is recorded of them.
-func (s *Store) Load(context.Context) error {
+func (s *Memory) Load(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.loaded {
@@ -117,7 +117,7 @@ func (s *Store) Load(context.Context) error {
 }
 
 // restore adds an entry of the file. The lock is held.
-func (s *Store) restore(e *Entry) {
+func (s *Memory) restore(e *Entry) {
 	p := s.pods[e.Pod.UID]
 	if p == nil {
 		p = s.addPod(e.Pod)
@@ -130,9 +130,9 @@ func (s *Store) restore(e *Entry) {
 	}
 }
 
-// Run implements [Runner]. If the file cannot be written, Run logs that and tries again
+// Run implements [Store]. If the file cannot be written, Run logs that and tries again
 // with the next entry.
-func (s *Store) Run(ctx context.Context) error {
+func (s *Memory) Run(ctx context.Context) error {
 	s.mu.Lock()
 	if s.ran {
 		s.mu.Unlock()
@@ -178,7 +178,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // write writes the new entries, or all if the file is to be written anew.
-func (s *Store) write(w *writer, news *watcher) error {
+func (s *Memory) write(w *writer, news *watcher) error {
 	entries := s.take(news)
 	if len(entries) == 0 && w.size > 0 {
 		return nil

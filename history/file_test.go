@@ -14,9 +14,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// running is a Store that keeps its file.
+// running is a Memory that keeps its file.
 type running struct {
-	*Store
+	*Memory
 	stop func()
 }
 

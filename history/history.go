@@ -10,8 +10,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// History keeps what happened to pods. Its methods are safe for concurrent use.
-type History interface {
+// Store keeps what happened to pods. Its methods are safe for concurrent use.
+type Store interface {
 	// Record adds a record to the history of its pod. It must not block. It is a
 	// [runtime.RecordFunc].
 	Record(r runtime.Record)
@@ -24,36 +24,38 @@ type History interface {
 	// new entry until ctx ends. A repeat is yielded as an entry with a greater count.
 	// Entries that are dropped before a slow reader takes them are skipped.
 	Watch(ctx context.Context, uid types.UID) iter.Seq[Entry]
-}
-
-// Runner is an optional interface of a [History] that outlives the agent. Callers find it
-// with [runtime.Optional].
-type Runner interface {
 	// Load reads what an earlier agent has kept. It is called once, before the first
-	// record. An error means that some of it is lost; the History can be used anyway.
+	// record. An error means that some of it is lost; the Store can be used anyway.
 	Load(ctx context.Context) error
-	// Run keeps what is recorded until ctx ends, and then the rest.
+	// Run keeps what is recorded for the next agent until ctx ends, and then the rest.
 	Run(ctx context.Context) error
 }
 
-// None is a [History] that keeps nothing. An agent that has it records nothing.
+// None is a [Store] that keeps nothing. An agent that has it records nothing. Embed it in
+// implementations, so that methods added later do not break them.
 type None struct{}
 
-var _ History = None{}
+var _ Store = None{}
 
-// Record implements [History].
+// Record implements [Store].
 func (None) Record(runtime.Record) {}
 
-// Pods implements [History].
+// Pods implements [Store].
 func (None) Pods() []Pod { return nil }
 
-// Entries implements [History].
+// Entries implements [Store].
 func (None) Entries(types.UID) []Entry { return nil }
 
-// Watch implements [History]. It yields nothing until ctx ends.
+// Watch implements [Store]. It yields nothing until ctx ends.
 func (None) Watch(ctx context.Context, _ types.UID) iter.Seq[Entry] {
 	return func(func(Entry) bool) { <-ctx.Done() }
 }
+
+// Load implements [Store].
+func (None) Load(context.Context) error { return nil }
+
+// Run implements [Store]. It waits until ctx ends.
+func (None) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 // Pod is a pod that has a history.
 type Pod struct {

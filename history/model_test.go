@@ -15,8 +15,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// model is a Store without an encoding. Which entries it drops for want of memory it takes
-// from the Store, and checks that the Store had to drop them.
+// model is a Memory without an encoding. Which entries it drops for want of memory it takes
+// from the Memory, and checks that the Memory had to drop them.
 type model struct {
 	pods map[types.UID][]Entry
 	gone map[types.UID]time.Time
@@ -91,7 +91,7 @@ func drawRecord(t *rapid.T) runtime.Record {
 	return r
 }
 
-// A Store has the entries of the model, before and after it is restored from its file.
+// A Memory has the entries of the model, before and after it is restored from its file.
 func TestModel(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

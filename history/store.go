@@ -17,7 +17,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Options are the settings of a [Store]; the zero value is valid.
+// Options are the settings of a [Memory]; the zero value is valid.
 type Options struct {
 	// MaxBytes is the memory of the history of one pod, in bytes, with everything that
 	// belongs to it. Default: 2000, the smallest 1500.
@@ -33,7 +33,7 @@ type Options struct {
 	// 100.
 	MaxGone int
 	// File is the path of the file in which the history survives the agent. It belongs to
-	// one Store. If empty, there is no file.
+	// one Memory. If empty, there is no file.
 	File string
 	// Logger receives failures to read or to write the file. The zero value discards.
 	Logger logr.Logger
@@ -54,9 +54,9 @@ const (
 	sweepPeriod = time.Minute
 )
 
-// Store is the default [History]. It is in memory, and with [Options].File also on disk.
+// Memory is the default [Store]. It is in memory, and with [Options].File also on disk.
 // Make one with [New].
-type Store struct {
+type Memory struct {
 	opts   Options
 	limits limits
 
@@ -94,13 +94,10 @@ type pod struct {
 	restored bool
 }
 
-var (
-	_ History = (*Store)(nil)
-	_ Runner  = (*Store)(nil)
-)
+var _ Store = (*Memory)(nil)
 
-// New returns a Store, or an error that names all invalid options. It does no I/O.
-func New(opts Options) (*Store, error) {
+// New returns a Memory, or an error that names all invalid options. It does no I/O.
+func New(opts Options) (*Memory, error) {
 	var errs []error
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = 2000
@@ -138,17 +135,17 @@ func New(opts Options) (*Store, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Store{
+	return &Memory{
 		opts: opts, limits: limits{entries: opts.MaxEntries, bytes: opts.MaxBytes - overhead},
 		pods: map[types.UID]*pod{}, watchers: map[*watcher]struct{}{},
 	}, nil
 }
 
-// Record implements [History]. A [runtime.KindRemovePod] means that the pod is gone; any
+// Record implements [Store]. A [runtime.KindRemovePod] means that the pod is gone; any
 // later record of the pod means that it is there again, except those of aside. A rejection is
 // recorded in the history of the pod that has the name, if there is one: it may be another
 // definition of that pod, with another UID.
-func (s *Store) Record(r runtime.Record) {
+func (s *Memory) Record(r runtime.Record) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +178,7 @@ func aside(kind runtime.RecordKind) bool {
 // podOf returns the pod that a record is about, nil if the record is not kept. What a pod has
 // left behind is not kept if nothing else is known of the pod. A pod of which only a rejection
 // is known counts as gone.
-func (s *Store) podOf(r *runtime.Record, now time.Time) *pod {
+func (s *Memory) podOf(r *runtime.Record, now time.Time) *pod {
 	if p := s.pods[r.Pod.UID]; p != nil {
 		return p
 	}
@@ -203,7 +200,7 @@ func (s *Store) podOf(r *runtime.Record, now time.Time) *pod {
 }
 
 // latestOf returns the pod of the full name that has the latest entry, nil if there is none.
-func (s *Store) latestOf(ref runtime.PodRef) *pod {
+func (s *Memory) latestOf(ref runtime.PodRef) *pod {
 	var latest *pod
 	for _, p := range s.pods {
 		if p.ref.Namespace == ref.Namespace && p.ref.Name == ref.Name && (latest == nil || p.last > latest.last) {
@@ -213,7 +210,7 @@ func (s *Store) latestOf(ref runtime.PodRef) *pod {
 	return latest
 }
 
-func (s *Store) addPod(ref runtime.PodRef) *pod {
+func (s *Memory) addPod(ref runtime.PodRef) *pod {
 	if len(s.pods) >= maxPods {
 		s.makeRoom()
 	}
@@ -222,14 +219,14 @@ func (s *Store) addPod(ref runtime.PodRef) *pod {
 	return p
 }
 
-func (s *Store) add(p *pod, now time.Time, r *runtime.Record) {
+func (s *Memory) add(p *pod, now time.Time, r *runtime.Record) {
 	s.seq++
 	p.last = s.seq
 	p.ring.add(s.limits, appendKey(s.key[:0], r), now.UnixMicro(), s.seq, r)
 }
 
 // setGone records whether the pod is gone. If too many are, it drops the first of them.
-func (s *Store) setGone(p *pod, gone bool, now time.Time) {
+func (s *Memory) setGone(p *pod, gone bool, now time.Time) {
 	switch {
 	case gone == !p.goneAt.IsZero():
 	case gone:
@@ -244,7 +241,7 @@ func (s *Store) setGone(p *pod, gone bool, now time.Time) {
 
 // makeRoom drops all pods that are gone. If there are none, it drops those whose last entries
 // are the oldest: not one alone, so that its cost is shared by many additions.
-func (s *Store) makeRoom() {
+func (s *Memory) makeRoom() {
 	if len(s.gone) > 0 {
 		s.dropGone(len(s.gone))
 		return
@@ -256,7 +253,7 @@ func (s *Store) makeRoom() {
 }
 
 // forget drops a pod that is not in gone.
-func (s *Store) forget(uid types.UID) {
+func (s *Memory) forget(uid types.UID) {
 	delete(s.pods, uid)
 	for w := range s.watchers { // one may not read for a long time
 		delete(w.news, uid)
@@ -264,7 +261,7 @@ func (s *Store) forget(uid types.UID) {
 }
 
 // dropGone drops the first n of the pods that are gone.
-func (s *Store) dropGone(n int) {
+func (s *Memory) dropGone(n int) {
 	if n <= 0 {
 		return
 	}
@@ -275,7 +272,7 @@ func (s *Store) dropGone(n int) {
 }
 
 // sweep drops what is too old, once in a while.
-func (s *Store) sweep(now time.Time) {
+func (s *Memory) sweep(now time.Time) {
 	if since := now.Sub(s.swept); since >= 0 && since < sweepPeriod {
 		return
 	}
@@ -293,8 +290,8 @@ func (s *Store) sweep(now time.Time) {
 	}
 }
 
-// Pods implements [History].
-func (s *Store) Pods() []Pod {
+// Pods implements [Store].
+func (s *Memory) Pods() []Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep(time.Now())
@@ -312,8 +309,8 @@ func (s *Store) Pods() []Pod {
 	return pods
 }
 
-// Entries implements [History].
-func (s *Store) Entries(uid types.UID) []Entry {
+// Entries implements [Store].
+func (s *Memory) Entries(uid types.UID) []Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep(time.Now())

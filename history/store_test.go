@@ -18,7 +18,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-func newStore(t testing.TB, opts Options) *Store {
+func newStore(t testing.TB, opts Options) *Memory {
 	s, err := New(opts)
 	require.NoError(t, err)
 	return s
@@ -189,7 +189,7 @@ func TestWatch(t *testing.T) {
 }
 
 func TestNone(t *testing.T) {
-	var h History = None{}
+	var h Store = None{}
 	h.Record(started(refOf("web"), 0))
 	assert.Empty(t, h.Entries("uid-web"))
 	assert.Empty(t, h.Pods())
@@ -281,13 +281,13 @@ func TestRecordsAside(t *testing.T) {
 		cgroup := func(uid types.UID) runtime.Record {
 			return runtime.Record{Pod: runtime.PodRef{UID: uid}, Stage: runtime.StageDone, Kind: runtime.KindRemoveCgroup}
 		}
-		kinds := func(s *Store, uid types.UID) (all []runtime.RecordKind) {
+		kinds := func(s *Memory, uid types.UID) (all []runtime.RecordKind) {
 			for _, e := range s.Entries(uid) {
 				all = append(all, e.Kind)
 			}
 			return all
 		}
-		gone := func(s *Store) map[string]bool {
+		gone := func(s *Memory) map[string]bool {
 			all := map[string]bool{}
 			for _, p := range s.Pods() {
 				all[p.Name] = !p.GoneAt.IsZero()

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// watcher is one reader of new entries. Its fields are guarded by the lock of the Store.
+// watcher is one reader of new entries. Its fields are guarded by the lock of the Memory.
 type watcher struct {
 	// uid is the pod, empty for all.
 	uid types.UID
@@ -34,7 +34,7 @@ func (w *watcher) note(uid types.UID) {
 }
 
 // watch adds a watcher for which all entries after the number are new.
-func (s *Store) watch(uid types.UID, after uint64) *watcher {
+func (s *Memory) watch(uid types.UID, after uint64) *watcher {
 	w := &watcher{uid: uid, after: after, news: map[types.UID]struct{}{}, wake: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *Store) watch(uid types.UID, after uint64) *watcher {
 	return w
 }
 
-func (s *Store) unwatch(w *watcher) {
+func (s *Memory) unwatch(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watchers, w)
@@ -53,7 +53,7 @@ func (s *Store) unwatch(w *watcher) {
 
 // take returns the new entries in their order. The cost is proportional to the number of
 // pods that have new entries.
-func (s *Store) take(w *watcher) []Entry {
+func (s *Memory) take(w *watcher) []Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var entries []Entry
@@ -68,9 +68,9 @@ func (s *Store) take(w *watcher) []Entry {
 	return entries
 }
 
-// Watch implements [History]. It starts no goroutine: what is recorded while the caller
+// Watch implements [Store]. It starts no goroutine: what is recorded while the caller
 // handles an entry waits in the histories of the pods.
-func (s *Store) Watch(ctx context.Context, uid types.UID) iter.Seq[Entry] {
+func (s *Memory) Watch(ctx context.Context, uid types.UID) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		w := s.watch(uid, 0)
 		defer s.unwatch(w)

@@ -30,7 +30,7 @@
 //	…
 //	go mux.Run(ctx)
 //	for change := range mux.Changes() {
-//		… // apply it, for example to a podmanager.Manager
+//		… // apply it, for example to a podmanager.Store
 //	}
 //
 // Packages podconfig/file and podconfig/http have sources that read manifests from a disk and

@@ -12,14 +12,13 @@
 //
 // # Use
 //
-// An agent applies the changes of a pod configuration to a [PodManager]: [Manager.Set]
-// for pods that are added or updated, [Manager.Remove] for pods that are removed. All
-// other parts look pods up in it. [Mirrors] is the optional interface of a PodManager
-// that also relates static pods to their mirror pods.
+// An agent applies the changes of a pod configuration to a [Manager]: [Store.Set]
+// for pods that are added or updated, [Store.Remove] for pods that are removed. All
+// other parts look pods up in it. It also relates static pods to their mirror pods.
 //
 // # Guarantees
 //
-//   - A [Manager] keeps everything in memory and starts no goroutine. So tests use it
+//   - A [Store] keeps everything in memory and starts no goroutine. So tests use it
 //     as it is, and there is no fake.
 //   - All methods are safe for concurrent use. None of them blocks.
 //   - Lists are sorted by namespace, name and UID. They never change after they were
@@ -27,5 +26,5 @@
 //   - Reading a list copies no pods. The first change after it copies the list of
 //     pointers, once.
 //   - Two pods may have one full name for a while, as when a pod is replaced. Then
-//     [Manager.ByName] returns the pod that was set last.
+//     [Store.ByName] returns the pod that was set last.
 package podmanager

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Manager is the default [PodManager], in memory. It also implements [Mirrors].
-type Manager struct {
+// Store is the default [Manager], in memory.
+type Store struct {
 	mu      sync.RWMutex
 	pods    index
 	mirrors index
@@ -20,11 +20,11 @@ type Manager struct {
 	desired *Desired
 }
 
-// New returns an empty Manager.
-func New() *Manager { return &Manager{} }
+// New returns an empty Store.
+func New() *Store { return &Store{} }
 
 // Set adds the pod, or replaces the pod of the same UID.
-func (m *Manager) Set(pod *v1.Pod) {
+func (m *Store) Set(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.desired = nil
@@ -41,7 +41,7 @@ func (m *Manager) Set(pod *v1.Pod) {
 
 // Remove removes the pod or mirror pod that has the UID of the given pod. Another pod
 // of the same full name stays.
-func (m *Manager) Remove(pod *v1.Pod) {
+func (m *Store) Remove(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.desired = nil
@@ -51,7 +51,7 @@ func (m *Manager) Remove(pod *v1.Pod) {
 
 // Pods returns the desired pods without mirror pods, sorted by namespace, name and
 // UID. It copies nothing.
-func (m *Manager) Pods() []*v1.Pod {
+func (m *Store) Pods() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pods.snapshot()
@@ -60,7 +60,7 @@ func (m *Manager) Pods() []*v1.Pod {
 // Snapshot returns the whole state as of one moment. It copies no pods. Until the
 // state changes, all calls return the same slices. The first change after a call
 // copies the list of pointers that it changes.
-func (m *Manager) Snapshot() Desired {
+func (m *Store) Snapshot() Desired {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.desired == nil {
@@ -75,7 +75,7 @@ func (m *Manager) Snapshot() Desired {
 }
 
 // ByUID returns the pod of the UID. It never returns a mirror pod.
-func (m *Manager) ByUID(uid types.UID) (*v1.Pod, bool) {
+func (m *Store) ByUID(uid types.UID) (*v1.Pod, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pod, ok := m.pods.byUID[uid]
@@ -84,7 +84,7 @@ func (m *Manager) ByUID(uid types.UID) (*v1.Pod, bool) {
 
 // ByName returns the pod of the full name. It never returns a mirror pod. If two pods
 // have the name, it returns the pod that was set last.
-func (m *Manager) ByName(namespace, name string) (*v1.Pod, bool) {
+func (m *Store) ByName(namespace, name string) (*v1.Pod, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pod, ok := m.pods.byName[fullName{namespace, name}]
@@ -92,7 +92,7 @@ func (m *Manager) ByName(namespace, name string) (*v1.Pod, bool) {
 }
 
 // MirrorOf returns the mirror pod of a static pod.
-func (m *Manager) MirrorOf(pod *v1.Pod) (*v1.Pod, bool) {
+func (m *Store) MirrorOf(pod *v1.Pod) (*v1.Pod, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	mirror, ok := m.mirrors.byName[keyOf(pod)]
@@ -100,13 +100,13 @@ func (m *Manager) MirrorOf(pod *v1.Pod) (*v1.Pod, bool) {
 }
 
 // StaticOf returns the static pod of a mirror pod.
-func (m *Manager) StaticOf(mirror *v1.Pod) (*v1.Pod, bool) {
+func (m *Store) StaticOf(mirror *v1.Pod) (*v1.Pod, bool) {
 	return m.ByName(mirror.Namespace, mirror.Name)
 }
 
 // TranslateUID returns the UID of the static pod if uid is that of its mirror pod.
 // Otherwise it returns uid. Users of an API server see only the mirror pod's UID.
-func (m *Manager) TranslateUID(uid types.UID) types.UID {
+func (m *Store) TranslateUID(uid types.UID) types.UID {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if mirror, ok := m.mirrors.byUID[uid]; ok {

@@ -5,11 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodManager holds the desired pods. Its methods are safe for concurrent use and do
-// not block. Pods and slices are shared and must not be changed.
-//
-// A PodManager may also implement [Mirrors].
-type PodManager interface {
+// Manager holds the desired pods. Its methods are safe for concurrent use and do
+// not block. Pods and slices are shared and must not be changed. [Store] is the default.
+type Manager interface {
 	// Set adds the pod, or replaces the pod of the same UID.
 	Set(pod *v1.Pod)
 	// Remove removes the pod or mirror pod that has the UID of the given pod. It does
@@ -20,11 +18,7 @@ type PodManager interface {
 	Pods() []*v1.Pod
 	// ByUID returns the pod of the UID. It never returns a mirror pod.
 	ByUID(uid types.UID) (*v1.Pod, bool)
-}
 
-// Mirrors is an optional interface of a [PodManager]: it relates static pods to
-// their mirror pods. Agents that register with an API server need it.
-type Mirrors interface {
 	// MirrorOf returns the mirror pod of a static pod.
 	MirrorOf(pod *v1.Pod) (*v1.Pod, bool)
 	// StaticOf returns the static pod of a mirror pod.
@@ -36,7 +30,7 @@ type Mirrors interface {
 	Snapshot() Desired
 }
 
-// Desired is the state of a [PodManager] at one moment.
+// Desired is the state of a [Manager] at one moment.
 type Desired struct {
 	// Pods are the desired pods, and Mirrors the mirror pods. Both are sorted by
 	// namespace, name and UID.
@@ -45,7 +39,4 @@ type Desired struct {
 	OrphanedMirrors []*v1.Pod
 }
 
-var (
-	_ PodManager = (*Manager)(nil)
-	_ Mirrors    = (*Manager)(nil)
-)
+var _ Manager = (*Store)(nil)

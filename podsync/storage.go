@@ -76,7 +76,7 @@ const maxPodFiles = 10_000
 
 // storageExceeded measures the storage of the pod. Logs and writable layers that cannot be
 // measured do not count, and a volume that cannot be measured exceeds each limit, see
-// [volume.UsageReporter]. The error names them.
+// [volume.Manager]. The error names them.
 func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, observed *runtime.PodStatus) (string, error) {
 	use := storage{containers: map[string]int64{}}
 	var errs []error
@@ -86,9 +86,7 @@ func (s *Syncer) storageExceeded(ctx context.Context, pod *v1.Pod, dir string, o
 		}
 		return n
 	}
-	if m, ok := runtime.Optional[volume.UsageReporter](s.deps.Volumes); ok {
-		use.volumes = count(m.Usage(ctx, pod, dir))
-	}
+	use.volumes = count(s.deps.Volumes.Usage(ctx, pod, dir))
 	// kubelet counts the hosts file, and not the messages.
 	if files, err := filesystem.FilesIn(dir, maxPodFiles); err == nil {
 		use.volumes = add(use.volumes, int64(min(files.Bytes, math.MaxInt64)))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 func TestCriticalPodsAreNotEvicted(t *testing.T) {
@@ -100,7 +101,7 @@ func TestSizeOfALayerDoesNotOverflow(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(logs, "0.log"), make([]byte, 64<<10), 0o600))
 	observed := &runtime.PodStatus{Containers: []runtime.ContainerStatus{{Container: runtime.Container{Name: "a", State: runtime.ContainerRunning}}}}
 	for size, exceeded := range map[int64]bool{0: false, 1 << 31: true, math.MaxInt64: true, -1 << 40: false} {
-		s := &Syncer{deps: Deps{Runtime: layers{size: size}}, opts: Options{Host: host}}
+		s := &Syncer{deps: Deps{Runtime: layers{size: size}, Volumes: volume.Base{}}, opts: Options{Host: host}}
 		message, err := s.storageExceeded(t.Context(), pod, t.TempDir(), observed)
 		require.NoError(t, err)
 		assert.Equal(t, exceeded, message != "", size)
@@ -115,7 +116,7 @@ func TestFilesOfThePodCount(t *testing.T) {
 	for _, name := range []string{"etc-hosts", "termination-log.main.0badcafe"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			s := &Syncer{opts: Options{Host: &runtime.Host{}}}
+			s := &Syncer{deps: Deps{Volumes: volume.Base{}}, opts: Options{Host: &runtime.Host{}}}
 			file := filepath.Join(dir, name)
 			require.NoError(t, os.WriteFile(file, make([]byte, 1000), 0o600))
 			message, err := s.storageExceeded(t.Context(), pod, dir, nil)

@@ -43,7 +43,7 @@ type StatusManager interface {
 	Forget(uid types.UID)
 }
 
-// Prober runs the probes of pods; a prober.ProbeManager is one.
+// Prober runs the probes of pods; a prober.Manager is one.
 type Prober interface {
 	runtime.ProbeResults
 	// AddPod starts the probes of the pod. It does nothing for those that run.
@@ -54,7 +54,7 @@ type Prober interface {
 	RemovePod(pod *v1.Pod)
 }
 
-// Volumes sets up what a pod mounts; a volume.VolumeManager is one. The methods are
+// Volumes sets up what a pod mounts; a volume.Manager is one. The methods are
 // idempotent.
 type Volumes interface {
 	// SetUp makes the pod's volumes ready and returns them by name. If it returns all volumes
@@ -65,6 +65,9 @@ type Volumes interface {
 	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
 	// Exceeded returns a message if a volume exceeds its size limit, else "".
 	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error)
+	// Usage returns what the volumes use of the node's ephemeral storage, in bytes, see
+	// [volume.Manager].
+	Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error)
 	// SubPath is [runtime.PodSync.SubPath].
 	SubPath(ctx context.Context, req runtime.SubPath) (string, error)
 }

@@ -105,6 +105,7 @@ func (w *world) Exceeded(ctx context.Context, pod *v1.Pod, _ string) (string, er
 	}
 	return "", nil
 }
+func (w *world) Usage(context.Context, *v1.Pod, string) (int64, error)    { return 0, nil }
 func (w *world) SubPath(context.Context, runtime.SubPath) (string, error) { return "", nil }
 
 func (w *world) last() v1.PodStatus { return w.history[len(w.history)-1] }

@@ -9,13 +9,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// ProbeManager runs the probes of pods and holds their results. [Manager] is the
+// Manager runs the probes of pods and holds their results. [Prober] is the
 // default. The methods are safe for concurrent use and, but for Run, do not block.
 //
 // The methods of [runtime.ProbeResults] return what is held at that moment. An
 // instance that was not probed yet has not started, is not ready and is not
 // unhealthy.
-type ProbeManager interface {
+type Manager interface {
 	runtime.ProbeResults
 
 	// Run runs probes until ctx ends, waits for those under way to return, and

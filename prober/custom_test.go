@@ -407,19 +407,19 @@ func TestTargetAddress(t *testing.T) {
 	for _, tc := range []struct {
 		hostNetwork bool
 		ips         []string
-		hostIP      string
+		hostIPs     []string
 		want        string
 	}{
-		{false, both, "192.0.2.1", "10.0.0.1"},
-		{false, both, "", "10.0.0.1"},
-		{false, both, "2001:db8::1", "fd00::1"},
-		{false, both[1:], "192.0.2.1", "fd00::1"},
-		{false, nil, "192.0.2.1", ""},
-		{true, nil, "192.0.2.1", "192.0.2.1"},
-		{true, both, "", "127.0.0.1"},
+		{false, both, []string{"192.0.2.1"}, "10.0.0.1"},
+		{false, both, nil, "10.0.0.1"},
+		{false, both, []string{"2001:db8::1"}, "fd00::1"},
+		{false, both[1:], []string{"192.0.2.1"}, "fd00::1"},
+		{false, nil, []string{"192.0.2.1"}, ""},
+		{true, nil, []string{"192.0.2.1"}, "192.0.2.1"},
+		{true, both, nil, "127.0.0.1"},
 	} {
 		h := &modbus{}
-		scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}, HostIP: tc.hostIP}, func(s *harness) {
+		scenarioWith(t, prober.Options{Handlers: []prober.Handler{h}, HostIPs: func() []string { return tc.hostIPs }}, func(s *harness) {
 			pod := annotated("1", v1.Container{})
 			pod.Spec.HostNetwork = tc.hostNetwork
 			s.AddPod(pod)

@@ -1,6 +1,6 @@
 // Package prober runs the startup, liveness and readiness probes of containers
-// and holds their results. [ProbeManager] is the interface, [Manager] its default
-// implementation.
+// and holds their results. [Manager] is the interface and [Prober] its default
+// implementation. [Base] is a Manager without probes.
 //
 // # Vocabulary
 //

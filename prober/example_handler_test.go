@@ -63,7 +63,6 @@ func ExampleHandler() {
 	rt := onePod{runtime.ContainerID{Type: "containerd", ID: "4f1c"}}
 	m, err := prober.New(rt, rt, prober.Options{
 		Handlers: []prober.Handler{portHandler{}},
-		HostIP:   "127.0.0.1",
 		Jitter:   func() float64 { return 0 },
 	})
 	if err != nil {

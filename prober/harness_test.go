@@ -108,7 +108,7 @@ func id(s string) runtime.ContainerID { return runtime.ContainerID{Type: "fake",
 
 // harness runs a manager in virtual time and collects its results.
 type harness struct {
-	*prober.Manager
+	*prober.Prober
 	*node
 	t      *testing.T
 	got    []string
@@ -136,7 +136,7 @@ func scenarioWith(t *testing.T, opts prober.Options, f func(h *harness)) {
 		}
 		m, err := prober.New(n, n, opts)
 		require.NoError(t, err)
-		h.Manager = m
+		h.Prober = m
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, m.Run(ctx)) })

@@ -16,7 +16,7 @@ type ProbeRef struct {
 	Kind      runtime.ProbeKind
 }
 
-// Metrics receives measurements of a [Manager]. The methods must not block or call
+// Metrics receives measurements of a [Prober]. The methods must not block or call
 // the manager, and are safe for concurrent use. Embed [NopMetrics] in
 // implementations, so that methods added later do not break them.
 type Metrics interface {

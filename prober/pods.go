@@ -8,7 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// pod is a pod that was added. It is guarded by Manager.mu.
+// pod is a pod that was added. It is guarded by Prober.mu.
 type pod struct {
 	spec *v1.Pod
 	// stopping means that only readiness is probed.
@@ -32,7 +32,7 @@ type probe struct {
 
 // probesOf returns the probes of the pod. It calls handlers, so the lock must not
 // be held.
-func (m *Manager) probesOf(spec *v1.Pod) map[workerKey]probe {
+func (m *Prober) probesOf(spec *v1.Pod) map[workerKey]probe {
 	probes := map[workerKey]probe{}
 	for _, c := range runtime.Containers(&spec.Spec) {
 		if !mayBeProbed(spec, c) {
@@ -59,8 +59,8 @@ func (p probe) same(other probe) bool {
 		equality.Semantic.DeepEqual(p.container.Env, other.container.Env)
 }
 
-// AddPod implements [ProbeManager].
-func (m *Manager) AddPod(spec *v1.Pod) {
+// AddPod implements [Manager].
+func (m *Prober) AddPod(spec *v1.Pod) {
 	if m.notify(spec.UID, spec) {
 		return
 	}
@@ -95,7 +95,7 @@ func (m *Manager) AddPod(spec *v1.Pod) {
 }
 
 // seed takes over results from the pod's status. It is called with the lock held.
-func (m *Manager) seed(spec *v1.Pod) {
+func (m *Prober) seed(spec *v1.Pod) {
 	for _, list := range [][]v1.ContainerStatus{spec.Status.InitContainerStatuses, spec.Status.ContainerStatuses} {
 		for i := range list {
 			cs := &list[i]
@@ -108,8 +108,8 @@ func (m *Manager) seed(spec *v1.Pod) {
 	}
 }
 
-// StopLivenessAndStartup implements [ProbeManager].
-func (m *Manager) StopLivenessAndStartup(spec *v1.Pod) {
+// StopLivenessAndStartup implements [Manager].
+func (m *Prober) StopLivenessAndStartup(spec *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pods[spec.UID]
@@ -124,15 +124,15 @@ func (m *Manager) StopLivenessAndStartup(spec *v1.Pod) {
 	}
 }
 
-// RemovePod implements [ProbeManager]. Checks under way are interrupted.
-func (m *Manager) RemovePod(spec *v1.Pod) {
+// RemovePod implements [Manager]. Checks under way are interrupted.
+func (m *Prober) RemovePod(spec *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.removePod(spec.UID)
 }
 
-// Cleanup implements [ProbeManager].
-func (m *Manager) Cleanup(keep func(uid types.UID) bool) {
+// Cleanup implements [Manager].
+func (m *Prober) Cleanup(keep func(uid types.UID) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uid := range m.pods {
@@ -142,7 +142,7 @@ func (m *Manager) Cleanup(keep func(uid types.UID) bool) {
 	}
 }
 
-func (m *Manager) removePod(uid types.UID) {
+func (m *Prober) removePod(uid types.UID) {
 	p := m.pods[uid]
 	if p == nil {
 		return
@@ -164,12 +164,12 @@ func (p *pod) remove(key workerKey) {
 	delete(p.workers, key)
 }
 
-// Notify implements [ProbeManager].
-func (m *Manager) Notify(uid types.UID) { m.notify(uid, nil) }
+// Notify implements [Manager].
+func (m *Prober) Notify(uid types.UID) { m.notify(uid, nil) }
 
 // notify has the pod's workers look at its status, and reports whether spec is what
 // was last added.
-func (m *Manager) notify(uid types.UID, spec *v1.Pod) (same bool) {
+func (m *Prober) notify(uid types.UID, spec *v1.Pod) (same bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pods[uid]

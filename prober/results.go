@@ -8,11 +8,11 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Results implements [ProbeManager].
-func (m *Manager) Results() <-chan runtime.ProbeResult { return m.results }
+// Results implements [Manager].
+func (m *Prober) Results() <-chan runtime.ProbeResult { return m.results }
 
 // send hands results to the reader until ctx ends.
-func (m *Manager) send(ctx context.Context) {
+func (m *Prober) send(ctx context.Context) {
 	for {
 		out, first, key := m.first()
 		select {
@@ -27,7 +27,7 @@ func (m *Manager) send(ctx context.Context) {
 }
 
 // first returns the result to send next. The channel is nil if there is none.
-func (m *Manager) first() (chan<- runtime.ProbeResult, runtime.ProbeResult, resultKey) {
+func (m *Prober) first() (chan<- runtime.ProbeResult, runtime.ProbeResult, resultKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.order) == 0 {
@@ -38,7 +38,7 @@ func (m *Manager) first() (chan<- runtime.ProbeResult, runtime.ProbeResult, resu
 }
 
 // sent drops a result unless it was replaced meanwhile.
-func (m *Manager) sent(key resultKey, r runtime.ProbeResult) {
+func (m *Prober) sent(key resultKey, r runtime.ProbeResult) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.unsent[key] == r {
@@ -48,7 +48,7 @@ func (m *Manager) sent(key resultKey, r runtime.ProbeResult) {
 }
 
 // enqueue has a result sent. It is called with the lock held.
-func (m *Manager) enqueue(r runtime.ProbeResult) {
+func (m *Prober) enqueue(r runtime.ProbeResult) {
 	key := resultKey{r.ContainerID, r.Kind}
 	if _, waits := m.unsent[key]; !waits {
 		m.order = append(m.order, key)
@@ -62,7 +62,7 @@ func (m *Manager) enqueue(r runtime.ProbeResult) {
 
 // set takes in what a worker has found about an instance, unless the worker was
 // stopped meanwhile. A change becomes a result.
-func (m *Manager) set(w *worker, id runtime.ContainerID, healthy bool, message string) {
+func (m *Prober) set(w *worker, id runtime.ContainerID, healthy bool, message string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pods[w.ref.Pod.UID]
@@ -104,7 +104,7 @@ func (m *Manager) set(w *worker, id runtime.ContainerID, healthy bool, message s
 
 // recordResult records a change of a result. The output of a probe that succeeds is of no
 // interest.
-func (m *Manager) recordResult(ref ProbeRef, healthy bool, message string) {
+func (m *Prober) recordResult(ref ProbeRef, healthy bool, message string) {
 	if m.record == nil {
 		return
 	}
@@ -120,7 +120,7 @@ func (m *Manager) recordResult(ref ProbeRef, healthy bool, message string) {
 }
 
 // replaced drops what is known of an instance, since there is a newer one.
-func (m *Manager) replaced(id runtime.ContainerID) {
+func (m *Prober) replaced(id runtime.ContainerID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.states, id)
@@ -128,7 +128,7 @@ func (m *Manager) replaced(id runtime.ContainerID) {
 
 // exited makes an instance unready. That it was unhealthy stays known until it is
 // replaced.
-func (m *Manager) exited(id runtime.ContainerID) {
+func (m *Prober) exited(id runtime.ContainerID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.states[id]; s != nil {

@@ -14,18 +14,18 @@ import (
 
 // worker runs one probe of one container in a goroutine of its own.
 type worker struct {
-	m   *Manager
+	m   *Prober
 	ref ProbeRef
 	log logr.Logger
 
-	// pod and probe are as AddPod was last given them. They are guarded by Manager.mu.
+	// pod and probe are as AddPod was last given them. They are guarded by Prober.mu.
 	pod   *v1.Pod
 	probe probe
 
 	// wake holds a token if the status is to be looked at. A second token would mean
 	// the same.
 	wake chan struct{}
-	// quit is closed by stop, under Manager.mu.
+	// quit is closed by stop, under Prober.mu.
 	quit chan struct{}
 
 	// tracker belongs to the goroutine.
@@ -33,7 +33,7 @@ type worker struct {
 }
 
 // newWorker is called with the lock held.
-func newWorker(m *Manager, pod *v1.Pod, key workerKey, p probe) *worker {
+func newWorker(m *Prober, pod *v1.Pod, key workerKey, p probe) *worker {
 	ref := ProbeRef{runtime.RefOf(pod), key.container, key.kind}
 	return &worker{
 		m: m, ref: ref, pod: pod, probe: p,
@@ -58,7 +58,7 @@ func (w *worker) poke() {
 }
 
 // launch starts the worker while Run runs. It is called with the lock held.
-func (m *Manager) launch(w *worker) {
+func (m *Prober) launch(w *worker) {
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return
 	}
@@ -71,7 +71,7 @@ func (m *Manager) launch(w *worker) {
 }
 
 // ended is called when the goroutine of a worker ends.
-func (m *Manager) ended(w *worker) {
+func (m *Prober) ended(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.running, w)

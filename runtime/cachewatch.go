@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// WatchStatus implements [StatusWatcher]. It starts no goroutine and makes no calls: the
+// WatchStatus implements [StatusCache]. It starts no goroutine and makes no calls: the
 // channel receives a value when a read for another caller shows the change.
 func (c *Cache) WatchStatus(uid types.UID) (changed <-chan struct{}, stop func()) {
 	w := make(chan struct{}, 1)

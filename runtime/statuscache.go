@@ -29,10 +29,6 @@ type StatusCache interface {
 	ForgetUntil(uid types.UID, mark Mark) bool
 	// Listed records a complete list of pods that was read after the mark.
 	Listed(pods []*Pod, after Mark)
-}
-
-// StatusWatcher is an optional interface of a [StatusCache], found with [Optional].
-type StatusWatcher interface {
 	// WatchStatus returns a channel that receives a value when the status of the pod in the
 	// cache may show other containers, sandboxes or states than before, also when it is not
 	// known any more. Changes that come before the value is taken are one value. The caller
@@ -40,7 +36,4 @@ type StatusWatcher interface {
 	WatchStatus(uid types.UID) (changed <-chan struct{}, stop func())
 }
 
-var (
-	_ StatusCache   = (*Cache)(nil)
-	_ StatusWatcher = (*Cache)(nil)
-)
+var _ StatusCache = (*Cache)(nil)

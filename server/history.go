@@ -12,7 +12,7 @@ import (
 )
 
 // Histories are the histories of pods. With package history, E is history.Entry, and the
-// functions are methods of a history.History; see [History].
+// functions are methods of a history.Store; see [History].
 type Histories[E fmt.Stringer] struct {
 	// Entries returns the history of a pod, the oldest entry first. An entry is a line of
 	// text, and a value in JSON. It is empty if the pod is not known.

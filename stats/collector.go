@@ -33,7 +33,7 @@ type Terminating interface {
 	Terminating() []*v1.Pod
 }
 
-// Volumes measures the volumes of pods. A *volume.Manager implements it. It is safe for
+// Volumes measures the volumes of pods. A *volume.Reconciler implements it. It is safe for
 // concurrent use.
 type Volumes interface {
 	// VolumeStats returns the usage of the volumes of the pod. The result is valid also with an

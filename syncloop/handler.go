@@ -29,7 +29,7 @@ const (
 // a healthy runtime answers in milliseconds.
 const listTimeout = 10 * time.Second
 
-// PodManager holds the desired pods; a podmanager.PodManager is one.
+// PodManager holds the desired pods; a podmanager.Manager is one.
 type PodManager interface {
 	Set(pod *v1.Pod)
 	Remove(pod *v1.Pod)
@@ -61,12 +61,12 @@ type Statuses interface {
 	PodEnded(ref runtime.PodRef)
 }
 
-// ProbeCleaner ends the probes of pods that are gone; a prober.ProbeManager is one.
+// ProbeCleaner ends the probes of pods that are gone; a prober.Manager is one.
 type ProbeCleaner interface {
 	Cleanup(keep func(uid types.UID) bool)
 }
 
-// PodDirs removes the directories of pods that are gone; a volume.VolumeManager is one.
+// PodDirs removes the directories of pods that are gone; a volume.Manager is one.
 type PodDirs interface {
 	// Remove takes down the volumes below the directory and removes it. It must
 	// refuse to cross a mount.

@@ -81,7 +81,7 @@ type RuntimeEvents interface {
 	Healthy() error
 }
 
-// Pods finds the desired pod of a UID; a podmanager.PodManager is one. It may also be a
+// Pods finds the desired pod of a UID; a podmanager.Manager is one. It may also be a
 // [PodLister].
 type Pods interface {
 	ByUID(uid types.UID) (*v1.Pod, bool)

@@ -34,7 +34,7 @@ type ClaimSource interface {
 // directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12. Which volume is behind a claim is
 // looked up once for each pod, and then remembered, as it does not change.
 //
-// The default plugin of a [Manager] has locks that its pods share: one pod at a time gives a local
+// The default plugin of a [Reconciler] has locks that its pods share: one pod at a time gives a local
 // volume to its fsGroup, and a path has one check under way. A Claim that a plugin makes or embeds
 // itself has no such locks.
 type Claim struct{ Sources }

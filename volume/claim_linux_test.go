@@ -50,7 +50,7 @@ func TestMountOptions(t *testing.T) {
 			v.PersistentVolumeClaim.ReadOnly = false
 			b.pv.Spec.MountOptions = tc.options
 			place := volume.PlaceOf(dir, volume.Claim{}.Name(), "v")
-			setUp := func() *volume.Manager {
+			setUp := func() *volume.Reconciler {
 				m := contentManager(t, volume.Sources{Claims: b})
 				ready, err := m.SetUp(t.Context(), pod(v), dir)
 				require.NoError(t, err)

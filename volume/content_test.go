@@ -98,7 +98,7 @@ func ownerOf(t *testing.T, path string) (uid, gid uint32) {
 	return st.Uid, st.Gid
 }
 
-func contentManager(t *testing.T, src volume.Sources) *volume.Manager {
+func contentManager(t *testing.T, src volume.Sources) *volume.Reconciler {
 	t.Helper()
 	m, err := volume.New(volume.Options{Sources: src})
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func contentManager(t *testing.T, src volume.Sources) *volume.Manager {
 }
 
 // cleanUp removes the pod, so that nothing of the test stays mounted.
-func cleanUp(t *testing.T, m *volume.Manager, p *v1.Pod, dir string) {
+func cleanUp(t *testing.T, m *volume.Reconciler, p *v1.Pod, dir string) {
 	t.Cleanup(func() { assert.NoError(t, m.Remove(context.WithoutCancel(t.Context()), kruntime.RefOf(p), dir)) })
 }
 

@@ -6,16 +6,17 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// VolumeManager makes the volumes of pods ready on the host and takes them down
-// again. [Manager] is the default. podDir is the directory of the pod, the same in
+// Manager makes the volumes of pods ready on the host and takes them down
+// again. [Reconciler] is the default. podDir is the directory of the pod, the same in
 // each call for a pod. The methods are idempotent, may be called after a crash at
 // any point, and are safe for concurrent use by different pods. Errors name the pod
 // and the volume.
-type VolumeManager interface {
+type Manager interface {
 	// SetUp makes the volumes that containers of the pod use, see [runtime.UsedVolumes], ready
 	// and returns them by name, with their latest content. It is called at each sync of the pod. Its error joins a [*SetUpError] for
 	// each volume that is not ready, and wraps [ErrUnsupported] for a type of volume that is
@@ -35,6 +36,15 @@ type VolumeManager interface {
 	// Remove does what TearDown does and removes the directory of the pod. It removes
 	// nothing across a mount.
 	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
+	// Usage returns what the volumes of the pod use of the node's ephemeral storage, in
+	// bytes: those of the types emptyDir, if it is on disk, and configMap (kubelet:
+	// IsLocalEphemeralVolume). The result is valid also with an error: a volume counts with
+	// what could be measured, and the result is [math.MaxInt64] if its containers have made a
+	// volume so that it cannot be measured.
+	Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error)
+	// VolumeStats returns the usage of the volumes of the pod, in the order of the spec. The
+	// result is valid also with an error, which is that of the volumes that are missing.
+	VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error)
 }
 
 // SetUpError is the failure to set up one volume of a pod.
@@ -65,7 +75,7 @@ func (e *SetUpError) Message() string {
 }
 
 // SetUpErrors returns the errors of single volumes that an error of
-// [VolumeManager].SetUp joins.
+// [Manager].SetUp joins.
 func SetUpErrors(err error) []*SetUpError {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
 	case *SetUpError:

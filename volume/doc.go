@@ -1,9 +1,9 @@
 // Package volume makes the volumes of pods ready on the host and takes them down
-// again. [VolumeManager] is the interface, [Manager] its default implementation.
+// again. [Manager] is the interface, [Reconciler] its default implementation.
 //
 // # Vocabulary
 //
-// A [Plugin] supports one type of volume. The [Manager] calls the plugin of each volume that a
+// A [Plugin] supports one type of volume. The [Reconciler] calls the plugin of each volume that a
 // container uses to set it up and returns where it is; the runtime mounts it into the containers.
 // All that belongs to a pod is in the pod's directory, with kubelet's layout: volumes in
 // volumes/<plugin>/<name>, the state of plugins in plugins/<plugin>/<name>, and mounts of
@@ -12,7 +12,7 @@
 // # Types
 //
 // [HostPath] is a path of the host, after a check of its type. [EmptyDir] is a directory that
-// exists as long as the pod, on disk or in memory; for its size limit see [Manager.Exceeded].
+// exists as long as the pod, on disk or in memory; for its size limit see [Reconciler.Exceeded].
 // [ConfigMap], [Secret], [DownwardAPI] and [Projected] are files with the content of [Sources].
 // [Claim] is a directory of the host behind a persistent volume. The runtime mounts [Image]
 // volumes. A volume of any other type is an error that names it. Its pod does not start; other
@@ -59,7 +59,7 @@
 //
 // # Sub-paths
 //
-// [Manager.SubPath] finds the path below the volume with openat2, or with a walk of its own if
+// [Reconciler.SubPath] finds the path below the volume with openat2, or with a walk of its own if
 // the kernel has no such call; no symbolic link leads out of the volume. It does not open the
 // file at the path, and bind-mounts exactly the file that it has found: a container that
 // replaces a directory by a link between the check and the mount gains nothing. If the agent may

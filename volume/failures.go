@@ -12,7 +12,7 @@ import (
 )
 
 // FailedMounts returns kubelet's texts of the events FailedMount for an error of
-// [VolumeManager].SetUp. ready is what SetUp has returned with it. There is one text for all
+// [Manager].SetUp. ready is what SetUp has returned with it. There is one text for all
 // volumes that could not be processed, because their claim cannot be used or no plugin supports
 // them, and one for each other volume. There is none if the error is not one of single volumes.
 func FailedMounts(pod *v1.Pod, ready map[string]runtime.Volume, err error) []string {

@@ -19,7 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Options are the settings of a [Manager]; the zero value is valid.
+// Options are the settings of a [Reconciler]; the zero value is valid.
 type Options struct {
 	// Sources have what volumes of secrets, config maps and tokens contain.
 	Sources
@@ -39,21 +39,24 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Manager is the default [VolumeManager]. What is set up it finds on disk; it depends on nothing
+// Reconciler is the default [Manager]. It finds on disk what is set up; it depends on nothing
 // that it holds in memory.
-type Manager struct {
+type Reconciler struct {
 	plugins []Plugin
-	metrics Metrics
-	log     logr.Logger
-	before  steps
+	// stateless has the names of the default plugins whose TearDown need not be called for
+	// volumes that have left no directory.
+	stateless map[string]bool
+	metrics   Metrics
+	log       logr.Logger
+	before    steps
 }
 
-var _ VolumeManager = (*Manager)(nil)
+var _ Manager = (*Reconciler)(nil)
 
 // New returns a manager. It fails if a plugin is nil, has a name that is no
 // qualified name, or has the name of another.
-func New(opts Options) (*Manager, error) {
-	plugins := slices.Clone(opts.Plugins)
+func New(opts Options) (*Reconciler, error) {
+	plugins, stateless := slices.Clone(opts.Plugins), map[string]bool{}
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
 		src.seen, src.paths, src.checks, src.event = newSeen(), newPathLocks(), newPathChecks(), opts.Event
@@ -63,7 +66,10 @@ func New(opts Options) (*Manager, error) {
 				opts.Logger.Info("Secrets and tokens of pods are on disk, since no file system in memory can be mounted", "reason", err.Error())
 			})
 		}
-		plugins = append(plugins, HostPath{src.checks}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Claim{src}, Image{})
+		for _, p := range []Plugin{HostPath{src.checks}, EmptyDir{src.Allocatable}, ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Image{}} {
+			plugins, stateless[p.Name()] = append(plugins, p), true
+		}
+		plugins = append(plugins, Claim{src})
 	}
 	seen := map[string]bool{}
 	var errs []error
@@ -88,11 +94,11 @@ func New(opts Options) (*Manager, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Manager{plugins: plugins, metrics: newGuarded(opts.Metrics, opts.Logger), log: opts.Logger, before: opts.before}, nil
+	return &Reconciler{plugins: plugins, stateless: stateless, metrics: newGuarded(opts.Metrics, opts.Logger), log: opts.Logger, before: opts.before}, nil
 }
 
-// SetUp implements [VolumeManager].
-func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error) {
+// SetUp implements [Manager].
+func (m *Reconciler) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error) {
 	if len(pod.Spec.Volumes) == 0 {
 		return nil, nil
 	}
@@ -111,13 +117,13 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 	return out, errors.Join(errs...)
 }
 
-func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir string) (ready runtime.Volume, err error) {
+func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir string) (ready runtime.Volume, err error) {
 	p := m.pluginFor(v)
 	if p == nil {
 		return ready, unsupported(v.Name, typeOf(v))
 	}
 	place := PlaceOf(podDir, p.Name(), v.Name)
-	if hasState(p) {
+	if !m.stateless[p.Name()] {
 		if err := m.before.step("make the directories of the plugin"); err != nil {
 			return ready, err
 		}
@@ -138,18 +144,7 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume, podDir s
 	return ready, err
 }
 
-// hasState reports whether TearDown must be called for volumes of the plugin that
-// have left no directory. Those of the default plugins need none.
-func hasState(p Plugin) bool {
-	switch p.(type) {
-	case HostPath, EmptyDir, ConfigMap, Secret, DownwardAPI, Projected, Image:
-		return false
-	default:
-		return true
-	}
-}
-
-func (m *Manager) pluginFor(v *v1.Volume) Plugin {
+func (m *Reconciler) pluginFor(v *v1.Volume) Plugin {
 	for _, p := range m.plugins {
 		if p.Supports(v) {
 			return p

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/guard"
 )
 
-// Metrics receives measurements of a [Manager]. The methods must not block and are
+// Metrics receives measurements of a [Reconciler]. The methods must not block and are
 // safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
 // added later do not break them.
 type Metrics interface {

@@ -32,7 +32,7 @@ type model struct {
 	pods    string
 	host    string // a directory of the host that volumes show
 	disks   string // the directories of the persistent volumes
-	manager *Manager
+	manager *Reconciler
 	objects map[string]map[string]string // data of config maps and secrets by name; those that exist
 	tokens  int                          // the version of the tokens
 	claims  map[string]claimState        // by the name of the claim; those that exist

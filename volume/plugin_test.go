@@ -126,7 +126,7 @@ func iscsi(name string) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}}
 }
 
-func managerWith(t *testing.T, plugins ...volume.Plugin) *volume.Manager {
+func managerWith(t *testing.T, plugins ...volume.Plugin) *volume.Reconciler {
 	t.Helper()
 	m, err := volume.New(volume.Options{Plugins: plugins})
 	require.NoError(t, err)

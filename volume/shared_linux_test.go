@@ -203,17 +203,17 @@ func assertEmptyDir(t *testing.T, dir string) {
 func TestSharedVolume(t *testing.T) {
 	forEachPublication(t, func(t *testing.T, bind bool) {
 		dir, pods := t.TempDir(), t.TempDir()
-		agent := func() (*volume.Manager, *shared) {
+		agent := func() (*volume.Reconciler, *shared) {
 			s := &shared{dir: dir, bind: bind}
 			return managerWith(t, s), s
 		}
-		setUp := func(m *volume.Manager, name string) string {
+		setUp := func(m *volume.Reconciler, name string) string {
 			t.Helper()
 			ready, err := m.SetUp(t.Context(), sharedPod(name), filepath.Join(pods, name))
 			require.NoError(t, err)
 			return filepath.Join(ready["data"].HostPath, "file")
 		}
-		remove := func(m *volume.Manager, name string) {
+		remove := func(m *volume.Reconciler, name string) {
 			t.Helper()
 			require.NoError(t, m.Remove(t.Context(), kruntime.PodRef{UID: types.UID("uid-" + name)}, filepath.Join(pods, name)))
 			assert.NoDirExists(t, filepath.Join(pods, name))
@@ -294,7 +294,7 @@ func TestSharedVolumeKilledAtEachStep(t *testing.T) {
 }
 
 // sharedLife sets pod web up, which writes a file, then pod db, and removes that.
-func sharedLife(t *testing.T, m *volume.Manager, pods string) (file string, err error) {
+func sharedLife(t *testing.T, m *volume.Reconciler, pods string) (file string, err error) {
 	ready, err := m.SetUp(t.Context(), sharedPod("web"), filepath.Join(pods, "web"))
 	if err != nil {
 		return "", err

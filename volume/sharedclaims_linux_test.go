@@ -83,7 +83,7 @@ func TestSharedVolumesBehindClaims(t *testing.T) {
 			"local": {Local: &v1.LocalVolumeSource{Path: disk}},
 			"nfs":   {NFS: &v1.NFSVolumeSource{}},
 		}
-		agent := func(volumes driverVolumes) *volume.Manager {
+		agent := func(volumes driverVolumes) *volume.Reconciler {
 			return managerWith(t, driverClaims{volume.Claim{Sources: volume.Sources{Claims: volumes}}, &shared{dir: dir, bind: bind}})
 		}
 		pod := func(name string, claims ...string) *v1.Pod {

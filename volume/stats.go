@@ -18,13 +18,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// VolumeStats returns what the volumes of the pod use, in the order of the spec: of a claim, and of
+// VolumeStats implements [Manager]. It returns what the volumes of the pod use: of a claim, and of
 // a volume in memory or on huge pages, the usage of its file system, and of any other volume that was
-// made for the pod the size of its files, as the size of [Manager.Usage]. The latter also of a volume on
+// made for the pod the size of its files, as the size of [Reconciler.Usage]. The latter also of a volume on
 // huge pages without a size limit: its file system reports no usage. Volumes of the host and of images
 // have none, nor have volumes that were not set up. The result is valid also with an error, which joins those of the volumes
 // that are missing.
-func (m *Manager) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error) {
+func (m *Reconciler) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error) {
 	var out []statsv1alpha1.VolumeStats
 	var errs []error
 	for i := range pod.Spec.Volumes {
@@ -33,7 +33,7 @@ func (m *Manager) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) (
 		if p == nil || v.HostPath != nil || v.Image != nil {
 			continue
 		}
-		usage, err := volumeStats(ctx, p, pod, v, PlaceOf(podDir, p.Name(), v.Name))
+		usage, err := volumeStats(ctx, m.stateless[p.Name()], pod, v, PlaceOf(podDir, p.Name(), v.Name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
@@ -45,7 +45,7 @@ func (m *Manager) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) (
 	return out, errors.Join(errs...)
 }
 
-func volumeStats(ctx context.Context, p Plugin, pod *v1.Pod, v *v1.Volume, place Place) (statsv1alpha1.VolumeStats, error) {
+func volumeStats(ctx context.Context, stateless bool, pod *v1.Pod, v *v1.Volume, place Place) (statsv1alpha1.VolumeStats, error) {
 	out := statsv1alpha1.VolumeStats{Name: v.Name}
 	dir, claim := place.Dir, ""
 	switch {
@@ -79,7 +79,7 @@ func volumeStats(ctx context.Context, p Plugin, pod *v1.Pod, v *v1.Volume, place
 	}
 	// A walk holds directories open, so that the volume could not be unmounted at the end of its pod.
 	// A hugetlbfs without a limit reports 0 for everything, and is walked nevertheless.
-	if mounted, err := isMountPoint(dir); err != nil || mounted && size.Capacity > 0 && !hasState(p) {
+	if mounted, err := isMountPoint(dir); err != nil || mounted && size.Capacity > 0 && stateless {
 		return out, err
 	}
 	var bytes, files int64

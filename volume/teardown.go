@@ -14,14 +14,14 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// TearDown implements [VolumeManager]. It calls TearDown of the plugin of each
+// TearDown implements [Manager]. It calls TearDown of the plugin of each
 // volume that it finds on disk, then removes the volumes and unmounts what is still
 // mounted there. Volumes of a plugin that is not configured any more are unmounted and
 // removed, too.
 //
 // If a plugin fails, its volume is left as it is, the others are taken down, and the
 // error joins those of all plugins that have failed.
-func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error {
+func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error {
 	if err := m.before.step("unmount the sub-paths"); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (m *Manager) TearDown(ctx context.Context, ref runtime.PodRef, podDir strin
 
 // tearDown has the volume's plugin take it down, if there is such a plugin. If there is none, the
 // volume is unmounted before anything of it is removed: its plugin may come back, and need it.
-func (m *Manager) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolume) error {
+func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolume) error {
 	i := slices.IndexFunc(m.plugins, func(p Plugin) bool { return p.Name() == v.plugin })
 	if i < 0 {
 		m.log.Info("A volume's plugin is not configured; the volume is only unmounted and removed", "pod", ref, "volume", v.name, "plugin", v.plugin)
@@ -81,7 +81,7 @@ func (m *Manager) tearDown(ctx context.Context, ref runtime.PodRef, v foundVolum
 
 // removeVolumes unmounts and removes what is left of the pod's volumes. What the
 // plugins remember goes last, so that they are called again if this fails.
-func (m *Manager) removeVolumes(ctx context.Context, ref runtime.PodRef, podDir string) error {
+func (m *Reconciler) removeVolumes(ctx context.Context, ref runtime.PodRef, podDir string) error {
 	for _, sub := range []string{volumesDir, subPathsDir, stateDir} {
 		if err := m.before.step("remove %s", sub); err != nil {
 			return err
@@ -93,8 +93,8 @@ func (m *Manager) removeVolumes(ctx context.Context, ref runtime.PodRef, podDir 
 	return nil
 }
 
-// Remove implements [VolumeManager].
-func (m *Manager) Remove(ctx context.Context, ref runtime.PodRef, podDir string) error {
+// Remove implements [Manager].
+func (m *Reconciler) Remove(ctx context.Context, ref runtime.PodRef, podDir string) error {
 	if err := m.TearDown(ctx, ref, podDir); err != nil {
 		return err
 	}

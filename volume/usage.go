@@ -29,12 +29,12 @@ func limited(v *v1.Volume) bool {
 		v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Sign() > 0
 }
 
-// Exceeded implements [VolumeManager]. It measures the emptyDir volumes on disk that
+// Exceeded implements [Manager]. It measures the emptyDir volumes on disk that
 // have a size limit and returns, for the first that takes more, the message with
 // which kubelet evicts the pod. The size is that of the allocated blocks; files that
 // vanish while they are measured do not count. A volume exceeds its limit, too, if its
 // containers have made it so that it cannot be measured, in several attempts.
-func (m *Manager) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error) {
+func (m *Reconciler) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (string, error) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		p := m.pluginFor(v)
@@ -55,21 +55,8 @@ func (m *Manager) Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (str
 	return "", nil
 }
 
-// UsageReporter is an optional interface of a [VolumeManager], found by
-// [runtime.Optional].
-type UsageReporter interface {
-	// Usage returns what the volumes of the pod use of the node's ephemeral storage, in
-	// bytes: those of the types emptyDir, if it is on disk, and configMap (kubelet:
-	// IsLocalEphemeralVolume). The result is valid also with an error: a volume counts with
-	// what could be measured, and the result is [math.MaxInt64] if its containers have made a
-	// volume so that it cannot be measured.
-	Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error)
-}
-
-var _ UsageReporter = (*Manager)(nil)
-
-// Usage implements [UsageReporter]. Files that vanish meanwhile do not count.
-func (m *Manager) Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error) {
+// Usage implements [Manager]. Files that vanish meanwhile do not count.
+func (m *Reconciler) Usage(ctx context.Context, pod *v1.Pod, podDir string) (int64, error) {
 	var sum int64
 	var errs []error
 	hidden := false

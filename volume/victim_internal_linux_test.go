@@ -112,12 +112,12 @@ func (d disks) PersistentVolume(ctx context.Context, name string) (*v1.Persisten
 }
 
 // agent returns a manager of an agent that was just started.
-func (v *victim) agent(version string, before steps) (*Manager, error) {
+func (v *victim) agent(version string, before steps) (*Reconciler, error) {
 	return New(Options{Sources: Sources{Objects: versioned(version), Claims: disks(v.disk), before: before}})
 }
 
 // setUp does what is done at a start of the pod's container.
-func (v *victim) setUp(ctx context.Context, m *Manager) (map[string]kruntime.Volume, error) {
+func (v *victim) setUp(ctx context.Context, m *Reconciler) (map[string]kruntime.Volume, error) {
 	ready, err := m.SetUp(ctx, v.pod, v.dir)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newManager(t *testing.T) *volume.Manager {
+func newManager(t *testing.T) *volume.Reconciler {
 	t.Helper()
 	m, err := volume.New(volume.Options{})
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func TestPathThatIsGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.Mkdir(path, 0o755))
-			start := func() *volume.Manager {
+			start := func() *volume.Reconciler {
 				var sources volume.Sources
 				if tc.claims != nil {
 					sources.Claims = tc.claims

@@ -31,7 +31,7 @@ const (
 // errTooMuch means that a pod has more files than maxFiles.
 var errTooMuch = errors.New("too many files")
 
-// work is what the volumes of a pod share in one call of [Manager.SetUp].
+// work is what the volumes of a pod share in one call of [Reconciler.SetUp].
 type work struct {
 	// left is what is left of maxFiles.
 	left int
@@ -49,7 +49,7 @@ func withWork(ctx context.Context) context.Context {
 	return context.WithValue(ctx, workKey{}, newWork())
 }
 
-// workOf returns the work of the call, or a new one for a plugin that is not called by a [Manager].
+// workOf returns the work of the call, or a new one for a plugin that is not called by a [Reconciler].
 func workOf(ctx context.Context) *work {
 	if w, ok := ctx.Value(workKey{}).(*work); ok {
 		return w

@@ -37,16 +37,16 @@ type Options struct {
 
 // Node is a node agent: the parts that [kubeletkit.New] composes, wired by hand.
 type Node struct {
-	history *history.Store
+	history *history.Memory
 	config  *podconfig.Mux
-	pods    *podmanager.Manager
+	pods    *podmanager.Store
 	pleg    *pleg.Evented
 	status  *status.Store
-	prober  *prober.Manager
+	prober  *prober.Prober
 	syncer  *podsync.Syncer
 	workers *podworkers.Pool
-	gc      *gc.Collector
-	images  *gc.ImageCollector // nil if the runtime has no images
+	gc      *gc.ContainerGC
+	images  *gc.ImageGC // nil if the runtime has no images
 	loop    *syncloop.Loop
 }
 
@@ -79,7 +79,7 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.prober, err = prober.New(rt, cache, prober.Options{HostIP: o.Host.IPs[0], Event: o.Event, Record: n.history.Record, Logger: log.WithName("prober")})
+	n.prober, err = prober.New(rt, cache, prober.Options{HostIPs: func() []string { return o.Host.IPs }, Event: o.Event, Record: n.history.Record, Logger: log.WithName("prober")})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func New(o Options) (_ *Node, err error) {
 	}
 
 	if service, ok := runtime.Optional[runtime.ImageService](rt); ok {
-		n.images, err = gc.NewImageCollector(service, gc.ImageOptions{
+		n.images, err = gc.NewImageGC(service, gc.ImageOptions{
 			StateFile: filepath.Join(o.RootDir, "image_gc_state"), Event: o.Event, Logger: log.WithName("imagegc"),
 		})
 		if err != nil {

@@ -58,7 +58,7 @@ func (f *fleet) newAgent(name, dir string, s settings, sink *counter) (*kubeletk
 	}
 	opts := kubeletkit.Options{
 		NodeName: name, RootDir: filepath.Join(dir, name), Host: host, Runtime: rt, StatusSink: sink,
-		Override: kubeletkit.Overrides{Volumes: kubeletkit.Replace[volume.VolumeManager](noVolumes{})},
+		Override: kubeletkit.Overrides{Volumes: kubeletkit.Replace[volume.Manager](noVolumes{})},
 	}
 	if err := member.Configure(&opts); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (m machine) NodeAddresses(context.Context) ([]v1.NodeAddress, error) {
 
 // noVolumes is a volume manager that takes any volume and touches no disk: nothing in a hollow
 // container reads a file.
-type noVolumes struct{}
+type noVolumes struct{ volume.Base }
 
 func (noVolumes) SetUp(_ context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error) {
 	volumes := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
@@ -113,8 +113,6 @@ func (noVolumes) SetUp(_ context.Context, pod *v1.Pod, podDir string) (map[strin
 func (noVolumes) SubPath(_ context.Context, req runtime.SubPath) (string, error) {
 	return filepath.Join(req.Volume.HostPath, req.Path), nil
 }
-
-func (noVolumes) Exceeded(context.Context, *v1.Pod, string) (string, error) { return "", nil }
 
 func (noVolumes) TearDown(context.Context, runtime.PodRef, string) error { return nil }
 

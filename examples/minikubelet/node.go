@@ -49,7 +49,7 @@ func (n node) TranslateUID(uid types.UID) types.UID {
 func (n node) Events(uid types.UID) []runtime.Event { return n.recent.Events(uid) }
 
 // History implements [control.Node].
-func (n node) History() history.History { return n.Parts().History }
+func (n node) History() history.Store { return n.Parts().History }
 
 // NodeName implements [control.Node].
 func (n node) NodeName() string { return n.Parts().Host.NodeName }
@@ -154,11 +154,11 @@ var errNoImages = errors.New("this agent does not collect images")
 
 // Images implements [control.Node].
 func (n node) Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error) {
-	previewer, ok := runtime.Optional[gc.ImagePreviewer](n.Parts().ImageGC)
-	if !ok {
+	images := n.Parts().ImageGC
+	if images == nil {
 		return gc.ImagePreview{}, errNoImages
 	}
-	return previewer.Preview(ctx, goal)
+	return images.Preview(ctx, goal)
 }
 
 // CollectImages implements [control.Node]. Removed are the images that are gone after the

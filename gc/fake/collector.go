@@ -10,22 +10,23 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake/calls"
 )
 
-// The methods of [Collector]. They are about no pod.
+// The methods of [Collector]. Only CollectPod is about a pod.
 const (
-	Run  = "Run"
-	Kick = "Kick"
+	Run        = "Run"
+	Kick       = "Kick"
+	CollectPod = "CollectPod"
 )
 
-// Collector is a [gc.GarbageCollector] that records its calls and removes nothing. It
+// Collector is a [gc.Collector] that records its calls and removes nothing. It
 // is safe for concurrent use; the zero value is ready.
 type Collector struct {
 	calls.Log
 	ran atomic.Bool
 }
 
-var _ gc.GarbageCollector = (*Collector)(nil)
+var _ gc.Collector = (*Collector)(nil)
 
-// Run implements [gc.GarbageCollector].
+// Run implements [gc.Collector].
 func (c *Collector) Run(ctx context.Context) error {
 	return c.Do(ctx, calls.Call{Method: Run}, func() error {
 		if !c.ran.CompareAndSwap(false, true) {
@@ -36,5 +37,10 @@ func (c *Collector) Run(ctx context.Context) error {
 	})
 }
 
-// Kick implements [gc.GarbageCollector].
+// Kick implements [gc.Collector].
 func (c *Collector) Kick() { c.Note(calls.Call{Method: Kick}, nil) }
+
+// CollectPod implements [gc.Collector].
+func (c *Collector) CollectPod(status *runtime.PodStatus) {
+	c.Note(calls.Call{Method: CollectPod, Pods: []runtime.PodRef{status.PodRef}}, nil)
+}

@@ -159,23 +159,24 @@ func (s *Images) ImageFsInfo(ctx context.Context) (runtime.ImageFsInfo, error) {
 	return info, err
 }
 
-// The methods of [ImageManager], beside Run. They are about no pod.
+// The methods of [ImageCollector], beside Run. They are about no pod.
 const (
 	GarbageCollect     = "GarbageCollect"
 	DeleteUnusedImages = "DeleteUnusedImages"
+	Preview            = "Preview"
 )
 
-// ImageManager is a [gc.ImageGCManager] that records its calls and removes nothing. It is
+// ImageCollector is a [gc.ImageCollector] that records its calls and removes nothing. It is
 // safe for concurrent use; the zero value is ready.
-type ImageManager struct {
+type ImageCollector struct {
 	calls.Log
 	ran atomic.Bool
 }
 
-var _ gc.ImageGCManager = (*ImageManager)(nil)
+var _ gc.ImageCollector = (*ImageCollector)(nil)
 
-// Run implements [gc.ImageGCManager].
-func (m *ImageManager) Run(ctx context.Context) error {
+// Run implements [gc.ImageCollector].
+func (m *ImageCollector) Run(ctx context.Context) error {
 	return m.Do(ctx, calls.Call{Method: Run}, func() error {
 		if !m.ran.CompareAndSwap(false, true) {
 			return fmt.Errorf("gc/fake: images: %w", runtime.ErrAlreadyRunning)
@@ -185,12 +186,17 @@ func (m *ImageManager) Run(ctx context.Context) error {
 	})
 }
 
-// GarbageCollect implements [gc.ImageGCManager].
-func (m *ImageManager) GarbageCollect(ctx context.Context) error {
+// GarbageCollect implements [gc.ImageCollector].
+func (m *ImageCollector) GarbageCollect(ctx context.Context) error {
 	return m.Do(ctx, calls.Call{Method: GarbageCollect}, nil)
 }
 
-// DeleteUnusedImages implements [gc.ImageGCManager].
-func (m *ImageManager) DeleteUnusedImages(ctx context.Context) error {
+// DeleteUnusedImages implements [gc.ImageCollector].
+func (m *ImageCollector) DeleteUnusedImages(ctx context.Context) error {
 	return m.Do(ctx, calls.Call{Method: DeleteUnusedImages}, nil)
+}
+
+// Preview implements [gc.ImageCollector]. There are no images.
+func (m *ImageCollector) Preview(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error) {
+	return gc.ImagePreview{Input: gc.ImageInput{Goal: goal}}, m.Do(ctx, calls.Call{Method: Preview}, nil)
 }

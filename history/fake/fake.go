@@ -16,18 +16,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// History is a [history.History] that merges and drops nothing. The zero value is ready
+// History is a [history.Store] that merges and drops nothing. The zero value is ready
 // for use. It is safe for concurrent use.
 type History struct {
+	history.None
 	mu      sync.Mutex
 	entries []history.Entry
 	// changed is closed with the next record; nil if nothing waits for it.
 	changed chan struct{}
 }
 
-var _ history.History = (*History)(nil)
+var _ history.Store = (*History)(nil)
 
-// Record implements [history.History].
+// Record implements [history.Store].
 func (h *History) Record(r runtime.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,7 +40,7 @@ func (h *History) Record(r runtime.Record) {
 	}
 }
 
-// Pods implements [history.History].
+// Pods implements [history.Store].
 func (h *History) Pods() []history.Pod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,7 +65,7 @@ func (h *History) Pods() []history.Pod {
 	return pods
 }
 
-// Entries implements [history.History]. An empty UID means all pods.
+// Entries implements [history.Store]. An empty UID means all pods.
 func (h *History) Entries(uid types.UID) []history.Entry {
 	entries, _ := h.after(uid, 0)
 	return entries
@@ -81,7 +82,7 @@ func (h *History) after(uid types.UID, n int) ([]history.Entry, <-chan struct{})
 	return slices.DeleteFunc(entries, func(e history.Entry) bool { return uid != "" && e.Pod.UID != uid }), h.changed
 }
 
-// Watch implements [history.History].
+// Watch implements [history.Store].
 func (h *History) Watch(ctx context.Context, uid types.UID) iter.Seq[history.Entry] {
 	return func(yield func(history.Entry) bool) {
 		n := 0

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Pods returns the pods that should run on the node. A podmanager.PodManager
+// Pods returns the pods that should run on the node. A podmanager.Manager
 // implements it.
 type Pods interface {
 	Pods() []*v1.Pod

@@ -1,4 +1,4 @@
-// Package fake has a [prober.ProbeManager] whose results are set by a test.
+// Package fake has a [prober.Manager] whose results are set by a test.
 //
 //	probes := fake.New()
 //	go probes.Run(ctx)
@@ -25,7 +25,7 @@ type key struct {
 	kind runtime.ProbeKind
 }
 
-// Prober is a [prober.ProbeManager] without probes. Until a result is set, an
+// Prober is a [prober.Manager] without probes. Until a result is set, an
 // instance has not started, is not ready and is not unhealthy. It is safe for
 // concurrent use.
 type Prober struct {
@@ -44,7 +44,7 @@ type Prober struct {
 	stopped map[types.UID]bool
 }
 
-var _ prober.ProbeManager = (*Prober)(nil)
+var _ prober.Manager = (*Prober)(nil)
 
 // New returns a prober without results.
 func New() *Prober {
@@ -71,7 +71,7 @@ func (p *Prober) Set(r runtime.ProbeResult) {
 	p.cond.Changed()
 }
 
-// Results implements [prober.ProbeManager].
+// Results implements [prober.Manager].
 func (p *Prober) Results() <-chan runtime.ProbeResult { return p.out }
 
 // Run sends results until ctx ends and then returns nil. A second call returns an
@@ -157,7 +157,7 @@ func (p *Prober) Unhealthy(id runtime.ContainerID) (kind runtime.ProbeKind, yes 
 	return "", false
 }
 
-// AddPod implements [prober.ProbeManager]; see [Prober.Probed].
+// AddPod implements [prober.Manager]; see [Prober.Probed].
 func (p *Prober) AddPod(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +165,7 @@ func (p *Prober) AddPod(pod *v1.Pod) {
 	p.cond.Changed()
 }
 
-// StopLivenessAndStartup implements [prober.ProbeManager]; see [Prober.Probed].
+// StopLivenessAndStartup implements [prober.Manager]; see [Prober.Probed].
 func (p *Prober) StopLivenessAndStartup(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +173,7 @@ func (p *Prober) StopLivenessAndStartup(pod *v1.Pod) {
 	p.cond.Changed()
 }
 
-// RemovePod implements [prober.ProbeManager]. It drops the results of the pod.
+// RemovePod implements [prober.Manager]. It drops the results of the pod.
 func (p *Prober) RemovePod(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,7 +188,7 @@ func (p *Prober) remove(uid types.UID) {
 	p.cond.Changed()
 }
 
-// Cleanup implements [prober.ProbeManager].
+// Cleanup implements [prober.Manager].
 func (p *Prober) Cleanup(keep func(uid types.UID) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

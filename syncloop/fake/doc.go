@@ -9,5 +9,5 @@
 // The fakes of the other parts are in their packages: podconfig/fake has the stream of
 // changes, podworkers/fake the workers, status/fake the statuses, pleg/fake the events of
 // the runtime, prober/fake the results of probes, volume/fake the volumes, runtime/fake the
-// runtime. podmanager.Manager, which holds the desired pods in memory, needs no fake.
+// runtime. podmanager.Store, which holds the desired pods in memory, needs no fake.
 package fake

@@ -42,7 +42,7 @@ type node struct {
 	runtime *runtimefake.Runtime
 	config  *podconfigfake.Config
 	events  *plegfake.PLEG
-	pods    *podmanager.Manager
+	pods    *podmanager.Store
 }
 
 func onNode(t *testing.T, h syncloop.SyncHandler, n *node, test func(ctx context.Context)) {

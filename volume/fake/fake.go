@@ -1,4 +1,4 @@
-// Package fake has a [volume.Plugin] and a [volume.VolumeManager] that set nothing
+// Package fake has a [volume.Plugin] and a [volume.Manager] that set nothing
 // up. They record their calls, and a test can have calls fail or wait.
 //
 //	disk := fake.NewPlugin("example.com/disk", func(v *v1.Volume) bool { return v.NFS != nil })
@@ -99,9 +99,10 @@ func (p *Plugin) TearDown(ctx context.Context, req volume.TearDownRequest) error
 
 func upName(pod runtime.PodRef, volume string) string { return string(pod.UID) + "/" + volume }
 
-// Volumes is a [volume.VolumeManager]. It is safe for concurrent use.
+// Volumes is a [volume.Manager]. It is safe for concurrent use.
 type Volumes struct {
 	calls.Log
+	volume.Base // Usage and VolumeStats
 
 	mu sync.Mutex
 	// up has the pods whose volumes are set up, in the order in which they were.
@@ -109,7 +110,7 @@ type Volumes struct {
 	exceeded map[types.UID]string
 }
 
-var _ volume.VolumeManager = (*Volumes)(nil)
+var _ volume.Manager = (*Volumes)(nil)
 
 // NewVolumes returns a manager whose calls succeed at once.
 func NewVolumes() *Volumes { return &Volumes{exceeded: map[types.UID]string{}} }
@@ -128,7 +129,7 @@ func (m *Volumes) Up() []types.UID {
 	return slices.Clone(m.up)
 }
 
-// SetUp implements [volume.VolumeManager]. The path of each volume is
+// SetUp implements [volume.Manager]. The path of each volume is
 // <podDir>/volumes/fake/<name>, where nothing is made.
 func (m *Volumes) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[string]runtime.Volume, error) {
 	out := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
@@ -150,12 +151,12 @@ func (m *Volumes) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map[st
 	return out, nil
 }
 
-// TearDown implements [volume.VolumeManager].
+// TearDown implements [volume.Manager].
 func (m *Volumes) TearDown(ctx context.Context, ref runtime.PodRef, _ string) error {
 	return m.down(ctx, TearDown, ref)
 }
 
-// Remove implements [volume.VolumeManager]. The directory of the pod stays.
+// Remove implements [volume.Manager]. The directory of the pod stays.
 func (m *Volumes) Remove(ctx context.Context, ref runtime.PodRef, _ string) error {
 	return m.down(ctx, Remove, ref)
 }

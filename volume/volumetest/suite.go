@@ -36,7 +36,7 @@ type Factory struct {
 }
 
 // Suite runs all tests, each as a subtest with directories of its own. The plugin is
-// called through a [volume.Manager].
+// called through a [volume.Reconciler].
 func Suite(t *testing.T, f Factory) {
 	for _, c := range []struct {
 		name string
@@ -72,7 +72,7 @@ type env struct {
 	factory Factory
 	dir     string
 	plugin  volume.Plugin
-	manager *volume.Manager
+	manager *volume.Reconciler
 }
 
 // restart forgets all that is in memory.

@@ -80,7 +80,7 @@ type Node interface {
 	// Events returns the latest events of the pod, the oldest first.
 	Events(uid types.UID) []runtime.Event
 	// History returns the histories of the pods.
-	History() history.History
+	History() history.Store
 	// NodeName returns the name of the node.
 	NodeName() string
 	// Ending returns the pods that are to end and have not ended, as "namespace/name".

@@ -67,7 +67,7 @@ func TestImages(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, request(t, control.NewStop(), "GET", control.ImageGCPath).Code, "a GET changes nothing")
 }
 
-func (node) History() history.History {
+func (node) History() history.Store {
 	var h fake.History
 	h.Record(runtime.Record{Pod: runtime.PodRef{UID: "u1", Name: "web"}, Stage: runtime.StageSeen, Kind: runtime.KindContainerRunning})
 	return &h

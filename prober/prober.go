@@ -16,19 +16,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Options are the settings of a [Manager]; the zero value is valid.
+// Options are the settings of a [Prober]; the zero value is valid.
 type Options struct {
 	// Handlers make probes of other types than the API's. For each container they are
 	// tried before the default handlers, in this order; the first that has the probe
 	// makes it.
 	Handlers []Handler
-	// HostIP is the address at which pods on the host's network are probed. For a pod
-	// with addresses of both families, the address of HostIP's family is used.
-	// Default: 127.0.0.1.
-	HostIP string
-	// HostIPs returns the addresses of the node as they are now; the first one takes the place
-	// of HostIP. It is called for each attempt, so it must be fast, and safe for concurrent use.
-	// If it is nil or returns none, HostIP is used.
+	// HostIPs returns the addresses of the node as they are now. Pods on the host's network are
+	// probed at the first one. For a pod with addresses of both families, the address of its
+	// family is used. HostIPs is called for each attempt, so it must be fast, and safe for
+	// concurrent use. If it is nil or returns none, the address is 127.0.0.1.
 	HostIPs func() []string
 	// UserAgent of HTTP and gRPC checks. Default: "kube-probe/1.36", since
 	// applications recognize probes by that prefix.
@@ -50,14 +47,13 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Manager is the default [ProbeManager]. It runs each probe in a goroutine of its
+// Prober is the default [Manager]. It runs each probe in a goroutine of its
 // own.
-type Manager struct {
+type Prober struct {
 	log      logr.Logger
 	status   StatusReader
 	handlers chain
-	hostIP   string
-	hostIPs  func() []string // nil: hostIP
+	hostIPs  func() []string
 	jitter   func() float64
 	event    runtime.EventFunc
 	record   runtime.RecordFunc
@@ -85,9 +81,9 @@ type Manager struct {
 	order  []resultKey
 }
 
-var _ ProbeManager = (*Manager)(nil)
+var _ Manager = (*Prober)(nil)
 
-// state is what probes have found about an instance. It is guarded by Manager.mu.
+// state is what probes have found about an instance. It is guarded by Prober.mu.
 type state struct {
 	uid            types.UID
 	started, ready bool
@@ -100,10 +96,10 @@ type resultKey struct {
 	kind runtime.ProbeKind
 }
 
-// New returns a manager. rt runs the commands of exec probes, and pods has the
+// New returns a Prober. rt runs the commands of exec probes, and pods has the
 // status of the pods: which instances run, and the pods' addresses. The error names
 // everything that is missing.
-func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
+func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 	var errs []error
 	if rt == nil {
 		errs = append(errs, errors.New("prober: no runtime to run exec probes"))
@@ -119,20 +115,16 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if opts.HostIP == "" {
-		opts.HostIP = "127.0.0.1"
-	}
 	if opts.UserAgent == "" {
 		opts.UserAgent = "kube-probe/1.36"
 	}
 	if opts.Jitter == nil {
 		opts.Jitter = rand.Float64
 	}
-	return &Manager{
+	return &Prober{
 		log:      opts.Logger,
 		status:   pods,
 		handlers: newChain(opts.Handlers, DefaultHandlers(rt, opts.UserAgent)),
-		hostIP:   opts.HostIP,
 		hostIPs:  opts.HostIPs,
 		jitter:   opts.Jitter,
 		event:    opts.Event,
@@ -148,17 +140,17 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Manager, error) {
 }
 
 // hostAddress returns the address of the node as it is now.
-func (m *Manager) hostAddress() string {
+func (m *Prober) hostAddress() string {
 	if m.hostIPs != nil {
 		if ips := m.hostIPs(); len(ips) > 0 {
 			return ips[0]
 		}
 	}
-	return m.hostIP
+	return "127.0.0.1"
 }
 
-// Run implements [ProbeManager].
-func (m *Manager) Run(ctx context.Context) error {
+// Run implements [Manager].
+func (m *Prober) Run(ctx context.Context) error {
 	m.mu.Lock()
 	if m.ran {
 		m.mu.Unlock()
@@ -182,7 +174,7 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // logLate logs the probes that have not ended after Run should have ended.
-func (m *Manager) logLate() {
+func (m *Prober) logLate() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for w := range m.running {
@@ -192,13 +184,13 @@ func (m *Manager) logLate() {
 
 // HasProbe implements [runtime.ProbeResults]. A handler in [Options.Handlers] may
 // have a probe that is not in the spec.
-func (m *Manager) HasProbe(pod *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
+func (m *Prober) HasProbe(pod *v1.Pod, c *v1.Container, kind runtime.ProbeKind) bool {
 	l, _ := m.handlers.find(pod, c, kind)
 	return l != nil
 }
 
 // Started implements [runtime.ProbeResults].
-func (m *Manager) Started(id runtime.ContainerID) bool {
+func (m *Prober) Started(id runtime.ContainerID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.states[id]
@@ -206,7 +198,7 @@ func (m *Manager) Started(id runtime.ContainerID) bool {
 }
 
 // Ready implements [runtime.ProbeResults].
-func (m *Manager) Ready(id runtime.ContainerID) bool {
+func (m *Prober) Ready(id runtime.ContainerID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.states[id]
@@ -214,7 +206,7 @@ func (m *Manager) Ready(id runtime.ContainerID) bool {
 }
 
 // Unhealthy implements [runtime.ProbeResults].
-func (m *Manager) Unhealthy(id runtime.ContainerID) (kind runtime.ProbeKind, yes bool) {
+func (m *Prober) Unhealthy(id runtime.ContainerID) (kind runtime.ProbeKind, yes bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.states[id]
