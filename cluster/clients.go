@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeletkit/kubeletkit/cluster/internal/bounded"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/redirects"
 )
 
 // Budget limits the requests of a client: QPS requests a second on average, Burst at once.
@@ -75,7 +75,7 @@ func newClients(config *rest.Config, b Budgets) (c clients, err error) {
 		{&c.events, "Events", b.Events.or(Budget{50, 100})},
 	} {
 		limited := rest.CopyConfig(config)
-		limited.Wrap(bounded.Transport)
+		limited.Wrap(redirects.Refuse)
 		limited.Wrap(signal.Transport)
 		limited.QPS, limited.Burst = one.budget.QPS, one.budget.Burst
 		client, err := kubernetes.NewForConfig(limited)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/util/certificate"
 	"k8s.io/client-go/util/connrotation"
 
-	"github.com/kubeletkit/kubeletkit/cluster/internal/bounded"
+	"github.com/kubeletkit/kubeletkit/cluster/internal/redirects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -85,7 +85,7 @@ func Load(nodeName string, opts Options) (*Client, error) {
 	}
 	for _, config := range []*rest.Config{c.config, c.bootstrap} {
 		if config != nil {
-			config.Wrap(bounded.Transport)
+			config.Wrap(redirects.Refuse)
 		}
 	}
 	if c.bootstrap == nil || len(c.valid().Certificate) > 0 {

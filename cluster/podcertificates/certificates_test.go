@@ -498,6 +498,7 @@ func TestAPodWithManyCertificates(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		assert.Len(t, w.created, 201)
-		assert.Less(t, slices.IndexFunc(w.created, func(r *certificatesv1.PodCertificateRequest) bool { return r.Spec.PodUID == web.UID }), 10)
+		first := slices.IndexFunc(w.created, func(r *certificatesv1.PodCertificateRequest) bool { return r.Spec.PodUID == web.UID })
+		assert.Less(t, first, 16, "each pod has its turn in each round of 16, whose requests come in any order")
 	})
 }

@@ -4,8 +4,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-
-	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 )
 
 // table has the pods of the node. Its methods return what they have changed. A pod that is
@@ -58,8 +56,6 @@ func (t *table) set(pod *v1.Pod) (c Change) {
 	switch {
 	case held == nil && before(pod.ResourceVersion, t.version):
 		return c // its removal is newer
-	case held == nil && len(t.byName) >= listwatch.MaxObjects:
-		return c // no list has more
 	case held != nil && held.UID != pod.UID && before(pod.ResourceVersion, held.ResourceVersion):
 		return c // a predecessor
 	case held != nil && held.UID == pod.UID && !supersedes(pod, held):

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"pgregory.net/rapid"
 
-	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
@@ -56,16 +55,6 @@ func TestListAfterARestore(t *testing.T) {
 	c := table.replace([]*v1.Pod{restored}, "600")
 	assert.Equal(t, []*v1.Pod{restored}, c.Changed)
 	assert.Equal(t, []*v1.Pod{object("a", "u", "601")}, table.set(object("a", "u", "601")).Changed)
-}
-
-// A watch without end does not fill the memory, also if all its pods have one UID.
-func TestEventsWithoutEnd(t *testing.T) {
-	table := newTable()
-	for i := range listwatch.MaxObjects + 10 {
-		table.set(object(strconv.Itoa(i), types.UID(strconv.Itoa(i/2)), strconv.Itoa(i+1)))
-	}
-	assert.Len(t, table.byName, listwatch.MaxObjects)
-	assert.Len(t, table.byUID, listwatch.MaxObjects/2)
 }
 
 // Whatever is repeated or comes late: the table has the newest state of each name, and the

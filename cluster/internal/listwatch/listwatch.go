@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -40,13 +39,7 @@ const (
 	defaultMaxBackoff = 30 * time.Second
 	// steady is how long a watch lasts that counts as a success.
 	steady = 10 * time.Second
-	// MaxObjects is the maximum number of objects of a list, and maxPages the maximum number of its pages.
-	// A store need not have more objects.
-	MaxObjects = 100_000
-	maxPages   = 1000
 )
-
-var errTooMany = fmt.Errorf("the list has more than %d objects or %d pages", MaxObjects, maxPages)
 
 // Resource describes the objects that are listed and watched.
 type Resource struct {
@@ -116,41 +109,6 @@ func (s *shortWatches) wait(ctx context.Context) error {
 	return outage.Wait(ctx, delay, nil)
 }
 
-// pages counts the pages of a list and their objects: client-go collects them in memory.
-type pages struct{ pages, objects int }
-
-func (p *pages) tooMany(first bool, objects int) bool {
-	if first {
-		*p = pages{}
-	}
-	p.pages++
-	p.objects += objects
-	return p.pages > maxPages || p.objects > MaxObjects
-}
-
-// initialEvents ends a watch with too many initial events, which client-go collects in memory. It is
-// a cache.TransformingStore, whose transformer is called with each of these.
-type initialEvents struct {
-	cache.ReflectorStore
-	failed func(err error)
-	watch  watch.Interface
-	n      int
-}
-
-// begin is called with each watch.
-func (i *initialEvents) begin(w watch.Interface) { i.watch, i.n = w, 0 }
-
-// Transformer implements cache.TransformingStore.
-func (i *initialEvents) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) {
-		if i.n++; i.n == MaxObjects+1 {
-			i.failed(errTooMany)
-			i.watch.Stop() // client-go would log an error, to loggers that are global
-		}
-		return object, nil
-	}
-}
-
 // Run keeps the store up to date until ctx ends. Then it waits for all that it has started.
 func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 	var lists joiner
@@ -173,8 +131,6 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 	}
 	var opened time.Time // the latest watch with initial events
 	watches := &shortWatches{backoff: retries.backoff}
-	var pages pages
-	initial := &initialEvents{ReflectorStore: store, failed: result}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, opts metav1.ListOptions) (kruntime.Object, error) {
 			// The reflector lists in a goroutine that it does not wait for, without its context.
@@ -186,9 +142,6 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			defer cancel()
 			opts.FieldSelector = r.FieldSelector
 			list, err := r.List(limited, opts)
-			if err == nil && pages.tooMany(opts.Continue == "", apimeta.LenList(list)) {
-				err = errTooMany
-			}
 			result(err)
 			return list, err
 		},
@@ -223,12 +176,11 @@ func Run(ctx context.Context, r Resource, store cache.ReflectorStore) {
 			}
 			if err == nil {
 				watches.opened = time.Now()
-				initial.begin(w)
 			}
 			return w, err
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, initial, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, r.Client), r.Type, store, cache.ReflectorOptions{
 		Name: r.Name, Logger: &silent,
 		// For errors within a watch; the others never get to its back-off.
 		Backoff: &wait.Backoff{Duration: retries.backoff.Min, Factor: 2, Jitter: 0.5, Steps: 20, Cap: retries.backoff.Max},

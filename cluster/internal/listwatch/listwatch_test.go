@@ -3,7 +3,6 @@ package listwatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -214,58 +213,5 @@ func TestWatchesThatEndSoon(t *testing.T) {
 	}, func(t *testing.T, _ *rig) {
 		time.Sleep(10 * time.Minute)
 		assert.InDelta(t, 64, watches.Load(), 20, "one in 8 to 12 s")
-	})
-}
-
-// A list whose pages do not end is given up, and so is a watch whose initial events do not.
-func TestListsWithoutEnd(t *testing.T) {
-	t.Parallel()
-	var requests atomic.Int64
-	run(t, func(req *apitest.Request) (*http.Response, error) {
-		if req.Verb == "watch" {
-			return apitest.Response(nil, apierrors.NewBadRequest("no")), nil
-		}
-		if requests.Add(1) > 100*crowd {
-			return apitest.Hang(req)
-		}
-		return apitest.Response(&v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1", Continue: "more"}}, nil), nil
-	}, func(t *testing.T, r *rig) {
-		time.Sleep(time.Minute)
-		assert.Positive(t, r.failures())
-		assert.LessOrEqual(t, requests.Load(), int64(20*(maxPages+1)))
-		r.Before(nil)
-		time.Sleep(20 * time.Second)
-		assert.Equal(t, 1, r.pods())
-	})
-}
-
-func TestInitialEventsWithoutEnd(t *testing.T) {
-	t.Parallel()
-	var events atomic.Int64
-	run(t, func(req *apitest.Request) (*http.Response, error) {
-		if req.Verb != "watch" {
-			return nil, nil
-		}
-		resp := apitest.Response(nil, nil)
-		from, to := io.Pipe()
-		go func() { // ends when the watch does
-			for {
-				if _, err := fmt.Fprintf(to, `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p%d"}}}`, events.Add(1)); err != nil {
-					return
-				}
-			}
-		}()
-		resp.Body, resp.ContentLength = from, -1
-		return resp, nil
-	}, func(t *testing.T, r *rig) {
-		for events.Load() < MaxObjects {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(100 * time.Millisecond)
-		assert.Positive(t, r.failures())
-		assert.Less(t, events.Load(), int64(MaxObjects+10_000))
-		r.Before(nil)
-		time.Sleep(5 * time.Second)
-		assert.Equal(t, 1, r.pods())
 	})
 }

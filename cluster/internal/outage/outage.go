@@ -6,14 +6,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/watchlist"
-
-	"github.com/kubeletkit/kubeletkit/cluster/internal/bounded"
 )
 
 // maxFailing bounds the set of requests that have failed. A full set is emptied: a few requests are
@@ -48,7 +47,8 @@ type request struct {
 }
 
 func requestOf(r *http.Request) request {
-	return request{r.Method, r.URL.Path, bounded.IsWatch(r)}
+	watch, _ := strconv.ParseBool(r.URL.Query().Get("watch"))
+	return request{r.Method, r.URL.Path, watch}
 }
 
 // Ended returns a channel that is closed by the next signal.

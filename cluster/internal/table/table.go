@@ -262,12 +262,10 @@ func (s *store[T]) Add(object any) error {
 	t := (*Table[T])(s)
 	key, value, ok := t.opts.Reduce(object)
 	t.change(func(values map[string]T) {
-		_, known := values[key]
-		switch {
-		case !ok:
-			delete(values, key)
-		case known || len(values) < listwatch.MaxObjects: // no list has more
+		if ok {
 			values[key] = value
+		} else {
+			delete(values, key)
 		}
 	})
 	return nil

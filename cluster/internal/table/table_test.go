@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -60,24 +58,6 @@ func TestChanges(t *testing.T) {
 	assert.Equal(t, []string{"auk"}, read(t, table, ""))
 	require.NoError(t, s.Replace(nil, ""))
 	assert.Empty(t, read(t, table, ""))
-}
-
-// A watch without end does not fill the memory.
-func TestEventsWithoutEnd(t *testing.T) {
-	opts := options()
-	opts.Reduce = func(object any) (string, string, bool) { return object.(string), object.(string), true }
-	table := New(opts)
-	s := (*store[string])(table)
-	require.NoError(t, s.Replace(nil, ""))
-	for i := range listwatch.MaxObjects + 10 {
-		require.NoError(t, s.Update(strconv.Itoa(i)))
-	}
-	words := read(t, table, "")
-	assert.Len(t, words, listwatch.MaxObjects)
-	require.NoError(t, s.Delete("7"))
-	require.NoError(t, s.Add("new"))
-	require.NoError(t, s.Add("8"))
-	assert.Contains(t, read(t, table, ""), "new")
 }
 
 // A reader that came too early is called once, when there is what it needs, and not before.
