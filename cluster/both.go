@@ -101,6 +101,13 @@ func (e *earlyReferences) setRestored(pods []*v1.Pod) {
 	e.restored, e.refs = true, refs
 }
 
+// known reports whether setRestored was called.
+func (e *earlyReferences) known() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.restored
+}
+
 // setListed notes that the cache of API objects has the references of the first complete list.
 func (e *earlyReferences) setListed() {
 	e.mu.Lock()
@@ -118,16 +125,19 @@ func (e *earlyReferences) look(ref objects.Ref) (refers, complete bool) {
 	return !e.listed && (refers || !e.restored), e.listed
 }
 
-// restorable is the source of pods of the API server that passes restored pods on.
+// restorable is the source of pods of the API server that takes note of restored pods.
 type restorable struct {
 	*podsource.Source
 	early *earlyReferences
 }
 
-var _ podconfig.SourceRestorer = restorable{}
-
-// Restored implements [podconfig.SourceRestorer].
-func (r restorable) Restored(pods []*v1.Pod) { r.early.setRestored(pods) }
+// Run implements [podconfig.Source].
+func (r restorable) Run(ctx context.Context, sink podconfig.Sink) error {
+	if !r.early.known() {
+		r.early.setRestored(sink.Restored())
+	}
+	return r.Source.Run(ctx, sink)
+}
 
 // object is a secret or a config map.
 type object interface {

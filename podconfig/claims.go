@@ -74,6 +74,20 @@ func (c *claims) withdraw(o *offer) {
 	o.pod, o.version = nil, nil
 }
 
+// named returns the offers of the source that have the full name.
+func (c *claims) named(source *registration, name fullName) []*offer {
+	var offers []*offer
+	if o := c.byName[name]; o != nil && o.source == source {
+		offers = append(offers, o)
+	}
+	for _, o := range c.waiting {
+		if o.pod != nil && o.claim.granted == nil && o.source == source && o.name == name {
+			offers = append(offers, o)
+		}
+	}
+	return offers
+}
+
 func (c *claims) release(o *offer) {
 	state := o.claim.granted
 	if state == nil {

@@ -95,17 +95,42 @@ func TestDeltas(t *testing.T) {
 			s.do(func(sink podconfig.Sink) { update(sink, before) })
 			assert.Equal(r.t, []string{"UPDATE broker a/1"}, r.read())
 		},
-		"a name passes on": func(r *rig, s *driven) {
-			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a")}) })
+		"a new UID takes the name": func(r *rig, s *driven) {
+			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("3", "c")}) })
+			r.read()
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("2", "a")) })
+			assert.Equal(r.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, r.read())
+			s.do(func(sink podconfig.Sink) { remove(sink, "1") })
+			assert.Empty(r.t, r.read(), "it is removed already")
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("3", "a")) })
+			assert.Equal(r.t, []string{"REMOVE broker c/3 a/2", "ADD broker a/3"}, r.read(), "also a UID that had another name")
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("4", "a"), testPod("5", "a")) })
+			assert.Equal(r.t, []string{"REMOVE broker a/3", "ADD broker a/5"}, r.read(), "the last one of a delta counts")
+			s.do(func(sink podconfig.Sink) { remove(sink, "5") })
+			assert.Equal(r.t, []string{"REMOVE broker a/5"}, r.read(), "no earlier one waits")
+			assert.Empty(r.t, r.rejected)
+		},
+		"a new UID takes the name of one that waits": func(r *rig, s *driven) {
+			s.do(func(sink podconfig.Sink) {
+				sink.Set([]*v1.Pod{testPod("1", "a"), testPod("2", "a"), testPod("3", "a")})
+			})
+			assert.Equal(r.t, []string{"ADD broker a/1"}, r.read())
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("2", "a")) })
+			assert.Equal(r.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, r.read())
+			s.do(func(sink podconfig.Sink) { remove(sink, "2") })
+			assert.Equal(r.t, []string{"REMOVE broker a/2"}, r.read())
+			assert.Len(r.t, r.rejected, 2, "of the snapshot")
+		},
+		"no name is taken from another source": func(r *rig, s *driven) {
+			require.NoError(r.t, r.mux.Add(podconfig.NewStatic("static", testPod("1", "a"))))
 			r.read()
 			s.do(func(sink podconfig.Sink) { update(sink, testPod("2", "a")) })
 			assert.Empty(r.t, r.read())
 			require.Len(r.t, r.rejected, 1)
-			assert.Contains(r.t, r.rejected[0], "pod default/a(1) of the same source has the same name")
-			s.do(func(sink podconfig.Sink) { update(sink, testPod("2", "a", image("x"))) })
-			s.do(func(sink podconfig.Sink) { remove(sink, "1") })
-			assert.Equal(r.t, []string{"REMOVE broker a/1", "ADD broker a/2"}, r.read())
-			assert.Len(r.t, r.rejected, 1, "reported once")
+			s.do(func(sink podconfig.Sink) { update(sink, testPod("3", "a")) })
+			require.Len(r.t, r.rejected, 2)
+			r.mux.Remove("static")
+			assert.Equal(r.t, []string{"REMOVE static a/1", "ADD broker a/3"}, r.read())
 		},
 		"a name passes on in one step": func(r *rig, s *driven) {
 			s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("3", "c")}) })
@@ -246,39 +271,5 @@ func TestDeltasAfterRestore(t *testing.T) {
 		assert.Equal(t, []string{"REMOVE broker c/3"}, r.read())
 		assert.True(t, r.mux.AllSeen())
 		r.stop()
-	})
-}
-
-// TestDeltasAlone runs a source of deltas without a mux.
-func TestDeltasAlone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &driven{"broker", make(chan func(podconfig.Sink) error)}
-		assert.Equal(t, "broker", s.Name())
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		done := make(chan error)
-		var got [][]*v1.Pod
-		go func() {
-			done <- s.Run(ctx, podconfig.NewSnapshotSink("node", func(pods []*v1.Pod) { got = append(got, pods) }))
-		}()
-		s.do(func(sink podconfig.Sink) { update(sink, testPod("0", "early")) })
-		assert.Empty(t, got, "there was no snapshot")
-		s.do(func(sink podconfig.Sink) { sink.Set([]*v1.Pod{testPod("1", "a"), testPod("2", "b"), nil}) })
-		s.do(func(sink podconfig.Sink) { update(sink, testPod("3", "c"), testPod("1", "z"), nil) })
-		s.do(func(sink podconfig.Sink) { remove(sink, "2", "9") })
-		var lines []string
-		for _, pods := range got {
-			line := ""
-			for _, p := range pods {
-				if p != nil {
-					line += p.Name + " "
-				}
-			}
-			lines = append(lines, line)
-		}
-		assert.Equal(t, []string{"a b ", "z b c ", "z c "}, lines)
-		cancel()
-		require.NoError(t, <-done)
 	})
 }

@@ -10,8 +10,9 @@
 //     since then.
 //   - A pod is desired if it is offered and the Mux puts it into the stream. The stream
 //     has at most one pod of each UID and of each full name (namespace and name).
-//   - A pod is rejected if a source delivers it and it is not desired. If another pod has
-//     its UID or full name, it waits until that pod is removed.
+//   - A pod is rejected if a source delivers it and it is not desired, or if the source itself
+//     cannot deliver it. If another pod has its UID or full name, it waits until that pod is
+//     removed.
 //   - The reader receives the stream. A pod is delivered when the reader has received it.
 //   - A [Change] is one element of the stream: an operation ([Op]) and its pods.
 //   - A batch is a sequence of changes, ordered by operation, that leads from the
@@ -36,6 +37,7 @@
 // Packages podconfig/file and podconfig/http have sources that read manifests from a disk and
 // from a URL. An embedder with a control plane sends snapshots through [NewChannel], or
 // implements [Source] in a few lines and calls Sink.Apply for changes of single pods.
+// [MapPods] changes or drops the pods of another source.
 // [NewStatic] is a source of pods that never change. Package podconfig/manifest makes pods
 // from manifests; other pods need at least a name, a namespace, a UID and the defaults of
 // manifest.SetDefaults. [Mux.Add] and [Mux.Remove] add and remove sources while the Mux runs.
@@ -55,18 +57,19 @@
 //   - The first change of a UID is an Add or a Restore, the last one a Remove. Between
 //     the two its full name does not change.
 //   - Each delivery of a source, a snapshot or a delta, is one atomic step. Within it a
-//     full name may pass from one UID to another.
+//     full name may pass from one UID to another. A pod of a delta takes its full name from
+//     any other pod of its source.
 //   - Of two pods with the same UID or full name, the one that was desired first stays
-//     desired until its source removes it. The other waits, and is reported once as an
-//     event. When the UID or name becomes free, the next desired pod is a waiting pod of
+//     desired until its source removes it. The other waits, and is reported once, in the log
+//     and as an event. When the UID or name becomes free, the next desired pod is a waiting pod of
 //     the source that has released it. If there is none, it is a pod of the source that
 //     was registered first; within a source, the pod that was offered first.
 //   - [Mux.AllSeen] is true when all sources have been seen. Until then a pod that is not
 //     in the stream may still come, so nothing may be cleaned up because it is missing.
 //     Restored pods and deltas without a snapshot do not make a source seen.
-//   - A restored pod keeps its UID and full name until its source delivers a snapshot.
-//     Then it is removed if the snapshot does not have it, and updated if it differs. If
-//     it is the same, there is no change.
+//   - A restored pod keeps its UID and full name until its source delivers a snapshot, or a
+//     delta that takes them. With the snapshot it is removed if the snapshot does not have it,
+//     and updated if it differs. If it is the same, there is no change.
 //   - A source that fails is run again, and its pods stay meanwhile. The pods of a source
 //     that is removed are removed.
 //

@@ -127,6 +127,14 @@ func (m *model) apply(s *modelSource, d Delta) {
 	}
 	for i, p := range d.Update { // the last of each UID
 		if !updated(d.Update[i+1:], p.UID) {
+			s.offers = slices.DeleteFunc(s.offers, func(q *v1.Pod) bool { // it takes the name
+				for _, u := range slices.Backward(d.Update) {
+					if u.UID == q.UID {
+						return q.Name == p.Name && u.Name == p.Name && q.UID != p.UID
+					}
+				}
+				return q.Name == p.Name
+			})
 			s.put(p)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/join"
+	"github.com/kubeletkit/kubeletkit/internal/outbox"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -32,15 +33,15 @@ type Options struct {
 	// Each pod is as it was in the stream: the annotation kubernetes.io/config.source is
 	// the name of its source; kubernetes.io/config.seen is kept if it is set. Pods of
 	// sources that are not registered are left out. The others come as [Restore], and
-	// stay until their source has delivered its first snapshot. See [SourceRestorer] for
+	// stay until their source has delivered its first snapshot. See [Sink].Restored for
 	// sources that need to keep them longer.
 	Restore func(ctx context.Context) []*v1.Pod
 	// Event receives a warning with kubelet's reason FailedValidation when a pod is
-	// rejected. The next snapshots with the same rejected pod cause no further event. nil:
+	// rejected, by the Mux or by its source, see [Sink]. The next snapshots with the same rejected pod cause no further event. nil:
 	// events are discarded.
 	Event runtime.EventFunc
-	// Record receives which pods are rejected and why, also those that a source has not
-	// delivered, see [RejectionSink]. It must not block. nil: records are discarded.
+	// Record receives which pods are rejected and why. It must not block. nil: records are
+	// discarded.
 	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
@@ -72,6 +73,8 @@ type Mux struct {
 	start  func(r *registration)
 	ended  bool         // Run has ended, or is about to
 	counts sourceCounts // as last reported to Metrics
+	// effects are the reports to Metrics that follow from changes under mu.
+	effects outbox.Queue
 }
 
 var _ Config = (*Mux)(nil)
@@ -116,6 +119,7 @@ func (m *Mux) Add(source Source) error {
 	if name == "" {
 		return errors.New("the source has no name")
 	}
+	defer m.effects.Run()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -149,6 +153,7 @@ func (m *Mux) Remove(name string) bool {
 	rejections := append(m.merge(), m.merger.remove(r)...)
 	m.countSources()
 	m.mu.Unlock()
+	m.effects.Run()
 	m.report(rejections)
 	m.notify()
 	if r.cancel != nil { // does not change any more: Run starts registered sources only
@@ -230,16 +235,20 @@ func (m *Mux) Run(ctx context.Context) error {
 
 // logLate logs the sources that have not ended after Run should have ended.
 func (m *Mux) logLate() {
+	var late []string
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, r := range m.merger.sources {
 		select {
 		case <-r.done:
 		default:
 			if r.done != nil {
-				m.logger.Error(nil, "The mux cannot stop: a source has not returned although its context has ended", "source", r.name)
+				late = append(late, r.name)
 			}
 		}
+	}
+	m.mu.Unlock()
+	for _, name := range late {
+		m.logger.Error(nil, "The mux cannot stop: a source has not returned although its context has ended", "source", name)
 	}
 }
 
@@ -250,14 +259,6 @@ func (m *Mux) restorePods(pods []*v1.Pod) {
 	rejections := m.merger.restore(pods)
 	m.mu.Unlock()
 	m.report(rejections)
-	for _, r := range sources {
-		if restorer, ok := runtime.Optional[SourceRestorer](r.source); ok {
-			own := podsOf(r.name, pods)
-			if err := runtime.Recover(func() error { restorer.Restored(own); return nil }); err != nil {
-				m.logger.Error(err, "Callback has panicked", "callback", "Restored", "source", r.name)
-			}
-		}
-	}
 	for _, pod := range pods {
 		if pod == nil {
 			continue
@@ -325,6 +326,7 @@ func (m *Mux) next() *batchedChange {
 	next := m.merger.next()
 	m.countSources()
 	m.mu.Unlock()
+	m.effects.Run()
 	m.report(rejections)
 	return next
 }
@@ -340,25 +342,33 @@ func (m *Mux) notify() {
 // report reports rejected pods. The caller does not hold m.mu.
 func (m *Mux) report(rejections []rejection) {
 	for _, r := range rejections {
-		ref := runtime.RefOf(r.pod)
-		m.logger.Error(r.err, "Pod rejected", "pod", ref, "source", r.source.name)
-		m.metrics.PodRejected(r.source.name)
-		m.event.Emit(runtime.Event{Pod: ref, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: r.err.Error()})
-		m.recordRejection(r.source, ref, r.err)
+		m.reject(r.source.name, runtime.RefOf(r.pod), r.err)
 	}
 }
 
-func (m *Mux) recordRejection(source *registration, pod runtime.PodRef, err error) {
+// reject reports a rejected pod; a zero pod is not known. The caller does not hold m.mu.
+func (m *Mux) reject(source string, pod runtime.PodRef, err error) {
+	logger := m.logger.WithValues("source", source)
+	if p := (*runtime.PanicError)(nil); errors.As(err, &p) {
+		logger = logger.WithValues("stack", string(p.Stack))
+	}
+	if pod == (runtime.PodRef{}) {
+		logger.Error(err, "Manifest rejected")
+		return
+	}
+	logger.Error(err, "Pod rejected", "pod", pod)
+	m.metrics.PodRejected(source)
+	m.event.Emit(runtime.Event{Pod: pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: err.Error()})
 	m.record.Emit(runtime.Record{
-		Pod: pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: runtime.RecordSource(source.name), Message: err.Error(),
+		Pod: pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: runtime.RecordSource(source), Message: err.Error(),
 	})
 }
 
-// countSources reports the numbers of sources if they have changed. The caller holds
-// m.mu, so that the last report is right.
+// countSources adds a report of the numbers of sources to m.effects if they have changed.
+// The caller holds m.mu, and runs the effects when it has released it.
 func (m *Mux) countSources() {
 	if counts := m.merger.counts(); counts != m.counts {
 		m.counts = counts
-		m.metrics.Sources(counts.registered, counts.seen)
+		m.effects.Add(func() { m.metrics.Sources(counts.registered, counts.seen) })
 	}
 }

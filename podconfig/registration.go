@@ -37,6 +37,8 @@ type registration struct {
 	// rejected has the errors of the last snapshot. They are not reported again if the
 	// next snapshot has them too.
 	rejected map[string]bool
+	// restored are the restored pods, until the source delivers its first snapshot.
+	restored []*v1.Pod
 
 	// cancel ends the goroutine that runs the source, which then closes done. Both are
 	// nil until it is started.
@@ -145,6 +147,7 @@ func fullNameOf(pod *v1.Pod) fullName { return fullName{pod.Namespace, pod.Name}
 // now and were not rejected in the last snapshot.
 func (r *registration) set(c *claims, pods []*v1.Pod) []rejection {
 	r.snapshots++
+	r.restored = nil
 	reported := r.rejected
 	r.rejected = nil
 	var rejections []rejection
@@ -249,9 +252,15 @@ func (r *registration) apply(c *claims, d Delta) []rejection {
 		}
 	}
 	for _, pod := range d.Update {
-		if pod != nil && updates[pod.UID] == pod {
-			r.put(c, pod, "")
+		if pod == nil || updates[pod.UID] != pod {
+			continue
 		}
+		for _, o := range c.named(r, fullNameOf(pod)) {
+			if uid := o.pod.UID; uid != pod.UID && !renamed(updates[uid], pod) {
+				r.withdraw(c, o)
+			}
+		}
+		r.put(c, pod, "")
 	}
 	return rejections
 }
@@ -259,6 +268,7 @@ func (r *registration) apply(c *claims, d Delta) []rejection {
 // restore offers pods that the source offered in an earlier run of the agent. It
 // returns the pods that are rejected.
 func (r *registration) restore(c *claims, pods []*v1.Pod) []rejection {
+	r.restored = pods
 	var rejections []rejection
 	for _, pod := range pods {
 		if err := r.check(pod); err != nil {

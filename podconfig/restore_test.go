@@ -210,46 +210,21 @@ func TestRestoreComesBeforeTheSources(t *testing.T) {
 
 // restorer is a source that delivers what was restored of it.
 type restorer struct {
-	delay    time.Duration
-	restored []*v1.Pod
+	delay                time.Duration
+	restored, afterwards []*v1.Pod
 }
 
-func (r *restorer) Name() string            { return "file" }
-func (r *restorer) Restored(pods []*v1.Pod) { r.restored = pods }
+func (r *restorer) Name() string { return "file" }
 func (r *restorer) Run(ctx context.Context, sink podconfig.Sink) error {
 	time.Sleep(r.delay)
+	r.restored = sink.Restored()
 	sink.Set(r.restored)
 	<-ctx.Done()
+	r.afterwards = sink.Restored()
 	return nil
 }
 
-// badRestorer is a source that cannot take what was restored.
-type badRestorer struct{ podconfig.Source }
-
-func (badRestorer) Restored([]*v1.Pod) { panic("no memory of it") }
-
-func TestASourceRestorerThatPanics(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		opts := restoring(testPod("1", "a", from("file")))
-		opts.Sources = []podconfig.Source{badRestorer{podconfig.NewStatic("file", testPod("2", "b"))}}
-		m, err := podconfig.New(opts)
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- m.Run(ctx) }()
-		for c := range m.Changes() {
-			if c.Op == podconfig.Add {
-				assert.Equal(t, "b", c.Pods[0].Name)
-				break
-			}
-		}
-		cancel()
-		require.NoError(t, <-done)
-	})
-}
-
-func TestSourceRestorer(t *testing.T) {
+func TestSourceThatKeepsRestoredPods(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &restorer{delay: time.Second} // the reader is faster
@@ -272,5 +247,6 @@ func TestSourceRestorer(t *testing.T) {
 		assert.Equal(t, "a", r.restored[0].Name)
 		cancel()
 		require.NoError(t, <-done)
+		assert.Empty(t, r.afterwards, "the snapshot has replaced them")
 	})
 }

@@ -91,11 +91,18 @@ func (s *sink) Set(pods []*v1.Pod) {
 	s.mux.add(s, delivery{source: s.registration, snapshot: true, pods: pods})
 }
 
-// Reject implements [RejectionSink].
+// Reject implements [Sink].
 func (s *sink) Reject(pod runtime.PodRef, err error) {
 	if !s.mux.inbox.ignores(s) {
-		s.mux.recordRejection(s.registration, pod, err)
+		s.mux.reject(s.registration.name, pod, err)
 	}
+}
+
+// Restored implements [Sink].
+func (s *sink) Restored() []*v1.Pod {
+	s.mux.mu.Lock()
+	defer s.mux.mu.Unlock()
+	return s.registration.restored
 }
 
 // Apply implements [Sink].

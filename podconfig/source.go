@@ -10,7 +10,7 @@ import (
 )
 
 // Source delivers the pods of one origin: a directory of manifests, a URL, an API
-// server, an embedder's own control plane. It may also be a [SourceRestorer].
+// server, an embedder's own control plane. [MapPods] wraps one.
 type Source interface {
 	// Name identifies the source in its [Mux], as in "file", "http" or "api". It must
 	// not change. It becomes the pods' annotation kubernetes.io/config.source; pods of
@@ -41,37 +41,56 @@ type Sink interface {
 	// pods in the delta, and does not depend on the number of pods of the source. Apply
 	// may be called before Set, but only Set makes the source seen.
 	Apply(delta Delta)
+	// Reject reports that the source cannot deliver a pod, because of the error: its manifest
+	// is not valid, or another pod has its name. A zero pod means that the pod is not known,
+	// as with a manifest that does not parse. A source calls it once while the error lasts.
+	// The [Mux] logs it, and treats the pod like one that it rejects itself.
+	Reject(pod runtime.PodRef, err error)
+	// Restored returns the pods of the source that [Options].Restore has returned. It returns
+	// nil once the source has delivered a snapshot, and if the source was added to a running
+	// [Mux]. It is for a source whose first snapshot may be incomplete, for example because a
+	// manifest cannot be read at the moment: to keep a restored pod, the source includes it in
+	// its snapshot, by the same pointer. The pods must not be changed.
+	Restored() []*v1.Pod
 	// NodeName returns [Options].NodeName: the node that the pods run on. It may be empty.
 	NodeName() string
 }
 
-// RejectionSink is an optional interface of a [Sink], see [runtime.Optional]. The sinks of a
-// [Mux] have it.
-type RejectionSink interface {
-	// Reject reports a pod that the source has read and does not deliver, because of the
-	// error. A source calls it once while the error lasts.
-	Reject(pod runtime.PodRef, err error)
-}
+// SinkBase is a [Sink] that discards everything, to be embedded by implementations, so that
+// methods added later do not break them. Most wrap a Sink and embed that.
+type SinkBase struct{}
+
+var _ Sink = SinkBase{}
+
+// Set implements [Sink].
+func (SinkBase) Set([]*v1.Pod) {}
+
+// Apply implements [Sink].
+func (SinkBase) Apply(Delta) {}
+
+// Reject implements [Sink].
+func (SinkBase) Reject(runtime.PodRef, error) {}
+
+// Restored implements [Sink].
+func (SinkBase) Restored() []*v1.Pod { return nil }
+
+// NodeName implements [Sink].
+func (SinkBase) NodeName() string { return "" }
 
 // Delta is a change of single pods of a source. All of it is one atomic step, so that
-// a full name can pass from a UID in Remove to a UID in Update.
+// a full name can pass from one UID to another.
 type Delta struct {
 	// Update has the pods to add, or to replace by UID. A graceful deletion is an update
 	// with a deletion timestamp. Nil pods are ignored. If a UID occurs more than once, the
-	// last one counts.
+	// last one counts. A pod takes its full name from any other pod of the source, as if that
+	// was in Remove: the source need not know the UID that it replaces.
 	Update []*v1.Pod
 	// Remove has the UIDs of the pods to remove. Unknown UIDs and those in Update are
 	// ignored.
 	Remove []types.UID
 }
 
-// SourceRestorer is an optional interface of a [Source] whose first snapshot may be
-// incomplete, for example because a manifest cannot be read at the moment. The [Mux] finds
-// it with [runtime.Optional].
-type SourceRestorer interface {
-	// Restored is called once, before the first Run, with the restored pods of this
-	// source; see [Options].Restore. They must not be changed. To keep one of them, the
-	// source includes it in its snapshot, by the same pointer. Restored is not called on
-	// a source that is added to a running [Mux].
-	Restored(pods []*v1.Pod)
+// renamed reports whether an update gives the pod another name than that of next.
+func renamed(update, next *v1.Pod) bool {
+	return update != nil && fullNameOf(update) != fullNameOf(next)
 }

@@ -193,7 +193,7 @@ func TestRunOnceReportsBrokenManifests(t *testing.T) {
 	require.NoError(t, os.Chtimes(path, old, old))
 	configFile := filepath.Join(root, "config.yml.txt")
 	write(t, configFile, header+"podLogsDir: logs\n")
-	err := runOnceUntil(t, "Problem with manifests", "--config", configFile, "--root-dir", root, "--container-runtime-endpoint", root+"/cri.sock", "--pod-manifest-path", path)
+	err := runOnceUntil(t, "problem with manifests", "--config", configFile, "--root-dir", root, "--container-runtime-endpoint", root+"/cri.sock", "--pod-manifest-path", path)
 	require.ErrorContains(t, err, "manifest "+path+": yaml:")
 
 	var p problems

@@ -22,17 +22,12 @@ import (
 
 // Breaker is a [podconfig.Source] and a [status.Sink].
 type Breaker struct {
-	podconfig.Source // all pods, crashing or not
-	next             status.Sink
-	limit            int32
-	rest             time.Duration
-	// wake has room for one; it is full when there is something new to deliver.
-	wake chan struct{}
+	*podconfig.Mapped // the pods that may run
+	next              status.Sink
+	limit             int32
+	rest              time.Duration
 
-	mu   sync.Mutex
-	pods []*v1.Pod
-	// delivered is true when the source has delivered its pods.
-	delivered bool
+	mu sync.Mutex
 	// until has the time until which each removed pod is away.
 	until map[types.UID]time.Time
 }
@@ -40,17 +35,20 @@ type Breaker struct {
 // NewBreaker returns a breaker that removes a pod for the duration rest when its containers
 // have been restarted limit times.
 func NewBreaker(source podconfig.Source, next status.Sink, limit int32, rest time.Duration) *Breaker {
-	return &Breaker{
-		Source: source, next: next, limit: limit, rest: rest,
-		wake: make(chan struct{}, 1), until: map[types.UID]time.Time{},
-	}
+	b := &Breaker{next: next, limit: limit, rest: rest, until: map[types.UID]time.Time{}}
+	b.Mapped = podconfig.MapPods(source, b.pod)
+	return b
 }
 
-func (b *Breaker) poke() {
-	select {
-	case b.wake <- struct{}{}:
-	default: // it will wake up already
+// pod returns the pod, or nil while it is away.
+func (b *Breaker) pod(pod *v1.Pod) *v1.Pod {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Now().Before(b.until[pod.UID]) {
+		return nil
 	}
+	delete(b.until, pod.UID)
+	return pod
 }
 
 // Deliver implements [status.Sink].
@@ -62,7 +60,8 @@ func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (st
 	b.mu.Lock()
 	if _, away := b.until[pod.UID]; !away && restarts >= b.limit {
 		b.until[pod.UID] = time.Now().Add(b.rest)
-		b.poke()
+		b.Refresh()
+		time.AfterFunc(b.rest, b.Refresh)
 	}
 	b.mu.Unlock()
 	return b.next.Deliver(ctx, pod, st)
@@ -71,54 +70,4 @@ func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (st
 // PodGone implements [status.Sink].
 func (b *Breaker) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
 	return b.next.PodGone(ctx, pod, last)
-}
-
-// Unwrap lets the agent find optional interfaces of the source, such as
-// [podconfig.SourceRestorer].
-func (b *Breaker) Unwrap() any { return b.Source }
-
-// Run implements [podconfig.Source].
-func (b *Breaker) Run(ctx context.Context, sink podconfig.Sink) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error, 1) // one value, of the one goroutine
-	go func() {
-		ended <- b.Source.Run(ctx, podconfig.NewSnapshotSink(sink.NodeName(), func(pods []*v1.Pod) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.pods, b.delivered = pods, true
-			b.poke()
-		}))
-	}()
-	for {
-		timer := time.NewTimer(b.deliver(sink))
-		select {
-		case err := <-ended:
-			timer.Stop()
-			return err
-		case <-b.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-}
-
-// deliver delivers the pods that may run, and returns the time until it is due again.
-func (b *Breaker) deliver(sink podconfig.Sink) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	wait := time.Hour
-	pods := make([]*v1.Pod, 0, len(b.pods))
-	for _, pod := range b.pods {
-		if left := time.Until(b.until[pod.UID]); left > 0 {
-			wait = min(wait, left)
-			continue
-		}
-		delete(b.until, pod.UID)
-		pods = append(pods, pod)
-	}
-	if b.delivered {
-		sink.Set(pods)
-	}
-	return wait
 }

@@ -1,5 +1,6 @@
 // Package fake provides a [podconfig.Source] whose pods a test sets, and a
-// [podconfig.Config] whose changes a test sends.
+// [podconfig.Config] whose changes a test sends, and a
+// [podconfig.Sink] that keeps what a source delivers.
 //
 //	source := fake.NewSource("api")
 //	agent, err := kubeletkit.New(kubeletkit.Options{Sources: []podconfig.Source{source}, …})

@@ -30,7 +30,7 @@ func deliveries(t *testing.T, s *fake.Source) (got <-chan string, done <-chan er
 	ctx, cancel := context.WithCancel(t.Context())
 	names, ended := make(chan string, 100), make(chan error, 1)
 	go func() {
-		ended <- s.Run(ctx, podconfig.NewSnapshotSink("", func(pods []*v1.Pod) {
+		ended <- s.Run(ctx, fake.NewSink("", func(pods []*v1.Pod) {
 			text := ""
 			for _, p := range pods {
 				text += p.Name + " "
@@ -123,7 +123,7 @@ func Example() {
 	src.Set(makePod("web"))
 	done := make(chan error)
 	go func() {
-		done <- src.Run(ctx, podconfig.NewSnapshotSink("", func(pods []*v1.Pod) { fmt.Println("wanted:", len(pods)) }))
+		done <- src.Run(ctx, fake.NewSink("", func(pods []*v1.Pod) { fmt.Println("wanted:", len(pods)) }))
 	}()
 	fmt.Println(src.UntilDelivered(ctx))
 	cancel()

@@ -9,7 +9,7 @@
 //     [github.com/kubeletkit/kubeletkit/podconfig/manifest.Decode].
 //   - A scan looks at all manifest files and reads the files that may have changed.
 //   - A file is broken if its current content is not a valid manifest.
-//   - A restored pod is a pod of an earlier run of the agent, see [Source.Restored].
+//   - A restored pod is a pod of an earlier run of the agent, see podconfig.Sink.
 //
 // # Use
 //

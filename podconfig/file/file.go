@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
@@ -18,7 +17,7 @@ import (
 
 // Options are the settings of a [Source]. The zero value is valid.
 type Options struct {
-	// Logger. It is used from several goroutines. The zero value discards.
+	// Logger. Problems are logged by the Mux. It is used from several goroutines. The zero value discards.
 	Logger logr.Logger
 	// Name of the source. Default: "file".
 	Name string
@@ -39,8 +38,8 @@ type Options struct {
 	Await bool
 	// Problem receives each problem once while it lasts, with the path of the file or
 	// directory that it is about. When the problem is gone, it receives a nil error. It
-	// is called by the goroutine of [Source.Run] and must not block. If nil, problems
-	// are only logged.
+	// is called by the goroutine of [Source.Run] and must not block. Problems are also
+	// passed to the sink's Reject, so that the Mux logs them.
 	Problem func(path string, err error)
 }
 
@@ -54,14 +53,12 @@ type Source struct {
 	store *objects.Store
 	// onlyObjects refuses pods.
 	onlyObjects bool
-	// restored are the restored pods of this source.
-	restored []*v1.Pod
 	// state outlives a run, so that the last valid pods do. It is nil until the first.
 	state  *state
 	kernel kernel
 }
 
-var _ podconfig.SourceRestorer = (*Source)(nil)
+var _ podconfig.Source = (*Source)(nil)
 
 // New returns a source of the pods at the path, which need not exist yet. It does no
 // I/O.
@@ -84,11 +81,6 @@ func New(path string, opts Options) *Source {
 
 // Name returns the name of the source.
 func (s *Source) Name() string { return s.opts.Name }
-
-// Restored implements [podconfig.SourceRestorer]. While a file is broken that has not
-// been valid in this run of the agent, the source keeps the restored pods that no other
-// file has: they may be from the broken file.
-func (s *Source) Restored(pods []*v1.Pod) { s.restored = pods }
 
 // Delays between an event and the scan.
 const (
@@ -122,9 +114,9 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 		}
 		s.state = newState(s.path, node, s.opts)
 		s.state.store, s.state.onlyObjects = s.store, s.onlyObjects
-		s.state.restored = s.restored
+		s.state.restored = sink.Restored()
 	}
-	s.state.sink, _ = runtime.Optional[podconfig.RejectionSink](sink)
+	s.state.sink = sink
 	w := &watch{path: s.path, logger: s.opts.Logger, kernel: s.kernel}
 	defer w.close()
 

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig/file"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -77,7 +80,7 @@ func launch(t *testing.T, path string, opts file.Options, prepare func(*file.Sou
 }
 
 // sink returns a sink of the node "node".
-func sink(set func(pods []*v1.Pod)) podconfig.Sink { return podconfig.NewSnapshotSink("node", set) }
+func sink(set func(pods []*v1.Pod)) podconfig.Sink { return fake.NewSink("node", set) }
 
 // expect waits for a delivery of exactly these pods, each as name=image.
 func (r *rig) expect(want ...string) {
@@ -248,15 +251,19 @@ func TestConflictBetweenFiles(t *testing.T) {
 	r.expectProblem("a.yaml: <nil>")
 }
 
-// The history of a pod has a record if its manifest is not valid, or if another file has the pod.
-func TestRejectedPodsAreRecorded(t *testing.T) {
+// A problem with a manifest is in the log, among the events and in the history of its pod, with
+// the zero options of the source.
+func TestRejectedPodsAreReported(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), manifestOf("x", "1"))
 	write(t, filepath.Join(dir, "b.yaml"), manifestOf("x", "2"))
 	write(t, filepath.Join(dir, "c.yaml"), manifestOf("Y", "1"))
-	records := make(chan runtime.Record, 100)
+	write(t, filepath.Join(dir, "d.yaml"), "[")
+	records, events, logged := make(chan runtime.Record, 100), make(chan runtime.Event, 100), make(chan string, 100)
 	mux, err := podconfig.New(podconfig.Options{
-		NodeName: "node", Sources: []podconfig.Source{file.New(dir, file.Options{})}, Record: func(r runtime.Record) { records <- r },
+		NodeName: "node", Sources: []podconfig.Source{file.New(dir, file.Options{})},
+		Record: func(r runtime.Record) { records <- r }, Event: func(e runtime.Event) { events <- e },
+		Logger: funcr.New(func(_, args string) { logged <- args }, funcr.Options{}),
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -279,7 +286,18 @@ func TestRejectedPodsAreRecorded(t *testing.T) {
 		assert.Equal(t, runtime.Record{
 			Pod: r.Pod, Stage: runtime.StageDecided, Kind: runtime.KindReject, Source: "file", Message: r.Message,
 		}, r)
+		e := <-events
+		r = got[e.Pod.Name]
+		assert.Equal(t, runtime.Event{Pod: r.Pod, Type: v1.EventTypeWarning, Reason: "FailedValidation", Message: r.Message}, e)
 	}
+	lines := []string{<-logged, <-logged, <-logged}
+	slices.Sort(lines)
+	assert.Contains(t, lines[0], "Manifest rejected")
+	assert.Contains(t, lines[0], "d.yaml: yaml:")
+	assert.Contains(t, lines[1], "Pod rejected")
+	assert.Contains(t, lines[1], "b.yaml: metadata.name: Duplicate value")
+	assert.Contains(t, lines[2], "c.yaml: pod default/Y-node is invalid")
+	assert.Contains(t, lines[2], "the file has not been valid yet, its pods do not run")
 }
 
 func TestDirectoryComesAndGoes(t *testing.T) {
@@ -361,7 +379,7 @@ func TestUnreadablePathDeliversNothing(t *testing.T) {
 
 func TestNodeNameIsRequired(t *testing.T) {
 	t.Parallel()
-	err := file.New("/manifests", file.Options{}).Run(t.Context(), podconfig.NewSnapshotSink("", nil))
+	err := file.New("/manifests", file.Options{}).Run(t.Context(), fake.NewSink("", nil))
 	require.EqualError(t, err, "file source /manifests: no node name given; set podconfig.Options.NodeName")
 }
 

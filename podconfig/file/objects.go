@@ -6,8 +6,8 @@ import (
 	goruntime "runtime"
 	"slices"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
@@ -49,11 +49,21 @@ func NewObjects(path string, opts Options) *Objects {
 // Watch reads the objects and reports their changes until ctx ends. Then it returns nil.
 // It returns an error that wraps [runtime.ErrAlreadyRunning] while another call runs.
 func (o *Objects) Watch(ctx context.Context, changed func(refs []objects.Ref)) error {
+	sink := problemSink{log: o.source.opts.Logger}
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return o.source.Run(gctx, podconfig.NewSnapshotSink("", func([]*v1.Pod) {})) })
+	g.Go(func() error { return o.source.Run(gctx, sink) })
 	g.Go(func() error { return o.source.store.Watch(gctx, changed) })
 	return g.Wait()
 }
+
+// problemSink logs the problems of a source without pods.
+type problemSink struct {
+	podconfig.SinkBase
+	log logr.Logger
+}
+
+// Reject implements [podconfig.Sink].
+func (s problemSink) Reject(_ runtime.PodRef, err error) { s.log.Error(err, "Manifest rejected") }
 
 // mayReplace checks that a file's objects may replace its previous objects.
 func mayReplace(old, now []metav1.Object) error {

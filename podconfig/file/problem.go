@@ -15,8 +15,7 @@ const conflictPrefix = "conflict of "
 // report records the problem of a subject, nil for none, and reports it if it is new.
 // The key identifies the subject; path is the file or directory that it is about.
 func (s *state) report(key, path string, err error) {
-	crash := (*runtime.PanicError)(nil)
-	if errors.As(err, &crash) {
+	if crash := (*runtime.PanicError)(nil); errors.As(err, &crash) {
 		err = fmt.Errorf("bug in this program while reading it: %w", crash)
 	}
 	last, had := s.problems[key]
@@ -28,43 +27,41 @@ func (s *state) report(key, path string, err error) {
 		s.opts.Logger.Info("Problem with manifests is gone", "path", path)
 	default:
 		s.problems[key] = err.Error()
-		log := s.opts.Logger
-		if crash != nil {
-			log = log.WithValues("stack", string(crash.Stack))
-		}
-		m := s.files[path]
-		switch neverValid := key == path && m != nil && !m.good; {
-		case strings.HasPrefix(key, conflictPrefix):
-			log.Error(err, "Problem with manifests; the rest of the file is used", "path", path)
-		case neverValid && len(s.restored) > 0:
-			log.Error(err, "Problem with manifests; the file has not been valid yet, restored pods that no other file has go on", "path", path)
-		case neverValid:
-			log.Error(err, "Problem with manifests; the file has not been valid yet, its pods do not run", "path", path)
-		default:
-			log.Error(err, "Problem with manifests; the last valid content stays", "path", path)
-		}
+		s.sink.Reject(podOf(err), fmt.Errorf("problem with manifests in %s: %w; %s", path, err, s.effect(key, path)))
 	}
-	s.reject(err)
 	if s.opts.Problem != nil {
 		s.opts.Problem(path, err)
 	}
 }
 
-// reject reports the pod that cannot be delivered because of the error, if it names one.
-func (s *state) reject(err error) {
-	if s.sink == nil {
-		return
+// effect returns what a new problem means for the pods.
+func (s *state) effect(key, path string) string {
+	m := s.files[path]
+	switch neverValid := key == path && m != nil && !m.good; {
+	case strings.HasPrefix(key, conflictPrefix):
+		return "the rest of the file is used"
+	case neverValid && len(s.restored) > 0:
+		return "the file has not been valid yet, restored pods that no other file has go on"
+	case neverValid:
+		return "the file has not been valid yet, its pods do not run"
+	default:
+		return "the last valid content stays"
 	}
+}
+
+// podOf returns the pod that cannot be delivered because of the error, if it names one.
+func podOf(err error) (pod runtime.PodRef) {
 	var (
 		invalid  *manifest.InvalidError
 		conflict *conflictError
 	)
 	switch {
 	case errors.As(err, &invalid):
-		s.sink.Reject(invalid.Pod, err)
+		return invalid.Pod
 	case errors.As(err, &conflict):
-		s.sink.Reject(conflict.pod, err)
+		return conflict.pod
 	}
+	return pod
 }
 
 // reportConflicts reports the conflicts, by path, and the end of the conflicts that

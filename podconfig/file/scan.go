@@ -45,8 +45,8 @@ type state struct {
 	// restored are the restored pods that may be from a file that has not been valid
 	// yet.
 	restored []*v1.Pod
-	// sink is that of the present run of the source, nil if it takes no rejections.
-	sink podconfig.RejectionSink
+	// sink is that of the present run of the source.
+	sink podconfig.Sink
 	// problems are the texts of the problems that last, by subject.
 	problems map[string]string
 	// ignored are the names of the files that were logged as not read. The empty name is
@@ -56,7 +56,7 @@ type state struct {
 
 func newState(path, node string, opts Options) *state {
 	return &state{
-		path: path, node: node, opts: opts,
+		path: path, node: node, opts: opts, sink: podconfig.SinkBase{},
 		union: newPodUnion(), objects: newObjectUnion(),
 		files: map[string]*manifestFile{}, suspects: map[string]bool{},
 		problems: map[string]string{}, ignored: map[string]bool{},

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func write(t *testing.T, path, content string) {
@@ -259,6 +261,8 @@ func TestPanicIsAProblemOfItsFile(t *testing.T) {
 		logged = append(logged, line)
 	}, funcr.Options{})
 	s := newState(dir, "edge-7", Options{Lenient: true, Logger: log, Problem: func(_ string, err error) { reported = append(reported, err.Error()) }})
+	sink := fake.NewSink("edge-7", nil)
+	s.sink = sink
 	for range 3 {
 		s.scan(t.Context(), time.Now())
 	}
@@ -266,8 +270,11 @@ func TestPanicIsAProblemOfItsFile(t *testing.T) {
 	assert.Equal(t, "web-edge-7", s.pods()[0].Name)
 	assert.Equal(t, map[string]string{bad: "bug in this program while reading it: panic: oops"}, s.problems)
 	assert.Equal(t, []string{s.problems[bad]}, reported, "once while it lasts")
-	require.Len(t, logged, 1)
-	assert.Contains(t, logged[0], "scan_test.go", "the log has the stack")
+	require.Len(t, sink.Rejected(), 1)
+	crash := (*runtime.PanicError)(nil)
+	require.ErrorAs(t, sink.Rejected()[0].Err, &crash)
+	assert.Contains(t, string(crash.Stack), "scan_test.go")
+	assert.Empty(t, logged, "the mux logs it")
 }
 
 func TestObjectsOfFiles(t *testing.T) {
@@ -275,10 +282,11 @@ func TestObjectsOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
 	problems := map[string]string{}
-	var logged []string
 	s, scan := drive(t, dir, Options{Problem: func(path string, err error) {
 		problems[filepath.Base(path)] = fmt.Sprint(err)
-	}, Logger: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})})
+	}})
+	sink := fake.NewSink("n", nil)
+	s.sink = sink
 
 	// The file that had the object first keeps it.
 	write(t, b, secretOf("db", "b"))
@@ -289,7 +297,8 @@ func TestObjectsOfFiles(t *testing.T) {
 	write(t, a, secretOf("db", "a"))
 	scan()
 	assert.Equal(t, `metadata.name: Duplicate value: "default/db": secret default/db is left out because b.yaml has the same; remove one of them`, problems["a.yaml"])
-	assert.Contains(t, logged[len(logged)-1], "the rest of the file is used")
+	rejected := sink.Rejected()
+	assert.ErrorContains(t, rejected[len(rejected)-1].Err, "the rest of the file is used")
 	assert.Equal(t, "b", valueOf(t, s.store, "db"))
 	require.NoError(t, os.Remove(b))
 	scan()

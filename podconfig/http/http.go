@@ -47,7 +47,8 @@ type Options struct {
 	Allow manifest.AllowedRefs
 	// Problem receives each problem once while it lasts, with the URL without its
 	// password. When the problem is gone, it receives a nil error. It is called by the
-	// goroutine of [Source.Run] and must not block. If nil, problems are only logged.
+	// goroutine of [Source.Run] and must not block. Answers that cannot be used are also
+	// passed to the sink's Reject, so that the Mux logs them.
 	Problem func(url string, err error)
 }
 
@@ -123,7 +124,7 @@ func (s *Source) Run(ctx context.Context, sink podconfig.Sink) error {
 			s.opts.Logger.Info("Pods are read over plain http; anyone on the network path can change what runs here", "url", s.url.Redacted())
 		}
 	}
-	s.state.sink, _ = runtime.Optional[podconfig.RejectionSink](sink)
+	s.state.sink = sink
 	delivered := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/fake"
 	podhttp "github.com/kubeletkit/kubeletkit/podconfig/http"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -395,7 +396,7 @@ func TestNodeNameIsRequired(t *testing.T) {
 	t.Parallel()
 	s, err := podhttp.New(testURL, podhttp.Options{})
 	require.NoError(t, err)
-	err = s.Run(t.Context(), podconfig.NewSnapshotSink("", nil))
+	err = s.Run(t.Context(), fake.NewSink("", nil))
 	require.EqualError(t, err, "http source https://user:xxxxx@host/pods: no node name given; set podconfig.Options.NodeName")
 }
 

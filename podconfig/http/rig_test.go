@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/fake"
 	podhttp "github.com/kubeletkit/kubeletkit/podconfig/http"
 )
 
@@ -123,7 +124,7 @@ func (r *rig) run() {
 }
 
 // sink returns a sink of the node "node".
-func sink(set func(pods []*v1.Pod)) podconfig.Sink { return podconfig.NewSnapshotSink("node", set) }
+func sink(set func(pods []*v1.Pod)) podconfig.Sink { return fake.NewSink("node", set) }
 
 // after lets time pass, and returns the deliveries and problems since the last call.
 func (r *rig) after(d time.Duration) (sets, problems []string) {

@@ -33,8 +33,8 @@ type state struct {
 	// unanswered is the number of requests since the last answer, failures the number of
 	// requests since the last valid pods.
 	unanswered, failures int
-	// sink is that of the present run of the source, nil if it takes no rejections.
-	sink podconfig.RejectionSink
+	// sink is that of the present run of the source.
+	sink podconfig.Sink
 	// problem is the problem that was reported last. It is empty if there is none.
 	problem string
 }
@@ -116,24 +116,28 @@ func (s *state) wait() time.Duration {
 	return retries.After(s.unanswered)
 }
 
-// report logs the problem, nil for none, and passes it on if it is new.
+// report reports the problem, nil for none: that of a request to the log, and that of an
+// answer to the sink if it is new.
 func (s *state) report(err error) {
 	logger := s.opts.Logger.WithValues("url", s.url.Redacted())
 	problem := ""
 	if err != nil {
 		problem = err.Error()
 		s.failures++
-		if loud(s.failures) {
-			logger.Error(err, "Pods cannot be read; those that were read last stay", "failures", s.failures, "known", s.known)
-		} else {
-			logger.V(4).Info("Pods cannot be read", "failures", s.failures, "error", problem)
-		}
-	} else if s.failures > 0 {
+	}
+	switch {
+	case err == nil && s.failures > 0:
 		logger.Info("Pods can be read again", "failures", s.failures)
 		s.failures = 0
-	}
-	if invalid := (*manifest.InvalidError)(nil); problem != s.problem && s.sink != nil && errors.As(err, &invalid) {
-		s.sink.Reject(invalid.Pod, err)
+	case err == nil:
+	case s.unanswered == 0 && problem != s.problem:
+		invalid := &manifest.InvalidError{} // without a pod
+		errors.As(err, &invalid)
+		s.sink.Reject(invalid.Pod, fmt.Errorf("%w; pods that were read before stay", err))
+	case s.unanswered > 0 && loud(s.failures):
+		logger.Error(err, "Pods cannot be read; those that were read last stay", "failures", s.failures, "known", s.known)
+	default:
+		logger.V(4).Info("Pods cannot be read", "failures", s.failures, "error", problem)
 	}
 	if problem != s.problem && s.opts.Problem != nil {
 		s.opts.Problem(s.url.Redacted(), err)
