@@ -146,8 +146,7 @@ type Overrides struct {
 	// PodSyncer: default a [*podsync.Syncer]. Optional interfaces: [podsync.StatusRefresher],
 	// [podsync.StorageEvicter], or else [podsync.StorageMeasurer], and [podsync.VolumeRefresher].
 	PodSyncer Override[podworkers.Syncer]
-	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions. State must not
-	// call Status, which calls it with a lock held (Parts.MayRun).
+	// PodWorkers: default [*podworkers.Pool] with [Parts].WorkersOptions.
 	PodWorkers Override[podworkers.Workers]
 	// GC: default a [*gc.ContainerGC].
 	GC Override[gc.Collector]

@@ -64,10 +64,12 @@ func (m *Store) Run(ctx context.Context) error {
 func (m *Store) join(calls *sync.WaitGroup) {
 	join.Wait(calls, hangGrace, func() {
 		m.mu.Lock()
-		defer m.mu.Unlock()
+		defer m.unlock()
 		for _, r := range m.pods {
-			if r.stage == calling || r.stage == hanging {
-				m.log.Error(nil, "The status manager cannot stop: the sink has not returned although its context has ended", "pod", r.ref, "since", r.since)
+			if since := r.since; r.stage == calling || r.stage == hanging {
+				m.effects.Add(func() {
+					m.log.Error(nil, "The status manager cannot stop: the sink has not returned although its context has ended", "pod", r.ref, "since", since)
+				})
 			}
 		}
 	})
@@ -103,14 +105,17 @@ func (m *Store) deliver(ctx context.Context, d *delivery) (result Result, err er
 // from now on, which it logs.
 func (m *Store) expire(now time.Time) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	hung := m.calls.expire(now)
+	defer m.unlock()
+	hung, hanging := m.calls.expire(now), len(m.calls.hung)
 	for _, r := range hung {
-		m.log.Error(nil, "Delivery hangs: the sink has not returned although its deadline has passed; the pod waits, others go on",
-			"pod", r.ref, "since", r.since, "timeout", m.timeout, "hanging", len(m.calls.hung))
+		since := r.since
+		m.effects.Add(func() {
+			m.log.Error(nil, "Delivery hangs: the sink has not returned although its deadline has passed; the pod waits, others go on",
+				"pod", r.ref, "since", since, "timeout", m.timeout, "hanging", hanging)
+		})
 	}
 	if len(hung) > 0 {
-		m.metrics.DeliveriesHanging(len(m.calls.hung))
+		m.effects.Add(func() { m.metrics.DeliveriesHanging(hanging) })
 	}
 }
 
@@ -141,15 +146,17 @@ func (m *Store) nextTimer() (at time.Time, ok bool) {
 // done handles the result of a call.
 func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	defer m.poke()
 
 	r, took := d.r, now.Sub(d.r.since)
 	hung := r.stage == hanging
 	m.calls.returned(r)
-	if hung {
-		m.log.Info("Delivery that hung has returned", "pod", r.ref, "after", took)
-		m.metrics.DeliveriesHanging(len(m.calls.hung))
+	if hanging := len(m.calls.hung); hung {
+		m.effects.Add(func() {
+			m.log.Info("Delivery that hung has returned", "pod", r.ref, "after", took)
+			m.metrics.DeliveriesHanging(hanging)
+		})
 	}
 	r.slow = took >= m.timeout
 	if err != nil && !errors.Is(err, ErrGone) {
@@ -162,7 +169,7 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 		r.gone = nil
 	case d.end: // a later pod of the UID is gone meanwhile, and its end is due
 	case err != nil:
-		m.log.V(2).Info("The sink has no such pod, its status is not delivered", "pod", r.ref)
+		m.effects.Add(func() { m.log.V(2).Info("The sink has no such pod, its status is not delivered", "pod", r.ref) })
 		d.i.delivered = d.version
 	case result.Later > 0:
 		d.i.changed = d.changed
@@ -173,7 +180,7 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 		}
 	default:
 		d.i.delivered = d.version
-		m.metrics.StatusDelivered(now.Sub(d.changed))
+		m.effects.Add(func() { m.metrics.StatusDelivered(now.Sub(d.changed)) })
 	}
 	r.urgent = r.urgent && d.i.undelivered()
 	m.settle(r)
@@ -182,15 +189,18 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 // failed handles a failed call. The last status of a pod that is gone is given up, any
 // other call is repeated.
 func (m *Store) failed(d *delivery, err error, now time.Time) {
-	m.metrics.DeliveryFailed()
+	m.effects.Add(m.metrics.DeliveryFailed)
 	r := d.r
 	r.failures++
 	r.urgent = r.urgent || r.hurrying
 	d.i.changed = d.changed
-	log := m.log.WithValues("pod", r.ref, "took", now.Sub(r.since), "failures", r.failures)
+	log := func(message string, more ...any) {
+		values := append(more, "pod", r.ref, "took", now.Sub(r.since), "failures", r.failures)
+		m.effects.Add(func() { m.log.Error(err, message, values...) })
+	}
 	givenUp := !d.end && d.i == r.gone && d.version == d.i.version
 	if givenUp {
-		log.Error(err, "Last status of a pod that is gone was not delivered")
+		log("Last status of a pod that is gone was not delivered")
 		d.i.delivered = d.version
 	}
 	if r.due() == nil {
@@ -200,9 +210,9 @@ func (m *Store) failed(d *delivery, err error, now time.Time) {
 	delay := m.calls.retry(r, now)
 	switch {
 	case d.end:
-		log.Error(err, "End of a pod was not delivered, trying again", "after", delay)
+		log("End of a pod was not delivered, trying again", "after", delay)
 	case !givenUp:
-		log.Error(err, "Status was not delivered, trying again", "after", delay)
+		log("Status was not delivered, trying again", "after", delay)
 	}
 }
 

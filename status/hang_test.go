@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,14 +113,14 @@ func TestHangingDeliveryReturns(t *testing.T) {
 		require.EqualError(t, m.Healthy(), "status: deliveries hang, the sink has not returned within 10s: pod default/hangs(hangs) since 2000-01-01T00:00:00Z")
 		assert.Equal(t, 1, logged("Delivery hangs"))
 		assert.Equal(t, 1, logged("default/hangs"))
-		assert.Equal(t, 1, measured.hanging)
+		assert.Equal(t, 1, measured.now().hanging)
 
 		time.Sleep(time.Hour)
 		assert.Empty(t, k.deliveries())
 		release <- nil
 		assert.Equal(t, "3611 hangs Running 2", k.deliveries())
 		require.NoError(t, m.Healthy())
-		assert.Zero(t, measured.hanging)
+		assert.Zero(t, measured.now().hanging)
 		assert.Equal(t, 1, logged("Delivery that hung has returned"))
 
 		time.Sleep(time.Minute) // it hangs again
@@ -161,7 +162,7 @@ func TestSinkPanics(t *testing.T) {
 	})
 }
 
-// metrics keeps the latest values. Read it when the manager is idle.
+// metrics keeps the latest values.
 type metrics struct {
 	status.NopMetrics
 	mu        sync.Mutex
@@ -169,6 +170,14 @@ type metrics struct {
 	failed    int
 	hanging   int
 	starts    []time.Duration
+}
+
+// now returns the values, when the manager is idle.
+func (m *metrics) now() *metrics {
+	synctest.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &metrics{latencies: slices.Clone(m.latencies), failed: m.failed, hanging: m.hanging, starts: slices.Clone(m.starts)}
 }
 
 func (m *metrics) StatusDelivered(latency time.Duration) {
@@ -206,8 +215,8 @@ func TestMetrics(t *testing.T) {
 		m.Set(named("a"), phased(v1.PodRunning, "2")) // delivered from 5 s to 7 s
 		time.Sleep(time.Minute)
 		assert.Equal(t, "0 a Running 1\n3 a Running 1\n5 a Running 2", k.deliveries())
-		assert.Equal(t, []time.Duration{5 * time.Second, 3 * time.Second}, measured.latencies)
-		assert.Equal(t, 1, measured.failed)
+		assert.Equal(t, []time.Duration{5 * time.Second, 3 * time.Second}, measured.now().latencies)
+		assert.Equal(t, 1, measured.now().failed)
 	})
 }
 
@@ -221,6 +230,6 @@ func TestPodStarted(t *testing.T) {
 		time.Sleep(time.Second)
 		m.Set(named("a"), phased(v1.PodRunning, "1"))
 		m.Set(named("a"), phased(v1.PodRunning, "2"))
-		assert.Equal(t, []time.Duration{3 * time.Second}, measured.starts)
+		assert.Equal(t, []time.Duration{3 * time.Second}, measured.now().starts)
 	})
 }

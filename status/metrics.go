@@ -8,8 +8,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/guard"
 )
 
-// Metrics receives measurements of a [Store]. The methods must not block or call the
-// manager, and are safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
+// Metrics receives measurements of a [Store]. The methods must not block, and are safe for concurrent use. Embed [NopMetrics] in implementations, so that methods
 // added later do not break them.
 type Metrics interface {
 	// StatusDelivered is called when the sink has accepted a status. latency is the

@@ -53,6 +53,13 @@ type incarnation struct {
 	finished bool
 }
 
+// mayHoldBack reports whether the final phase of the pod has to be held back while its containers
+// may run. A final phase that the receiver has already is not held back.
+func (i *incarnation) mayHoldBack() bool {
+	return runtime.IsPhaseTerminal(i.status.Phase) && !i.finished &&
+		!runtime.IsPhaseTerminal(i.pod.Status.Phase) && (i.out == nil || !runtime.IsPhaseTerminal(i.out.Phase))
+}
+
 func (i *incarnation) undelivered() bool { return i.delivered < i.version }
 
 // setOut sets the status to deliver. It returns false and does nothing if that is no

@@ -3,6 +3,8 @@ package status
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/backoff"
+	"github.com/kubeletkit/kubeletkit/internal/outbox"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -35,9 +38,8 @@ type Options struct {
 	// which kubelet repeats.
 	RetryMin, RetryMax time.Duration
 	// MayRun reports whether containers of the pod may run. While they may, a final
-	// phase is held back from the sink. MayRun is called in Set and Recheck with the
-	// manager's lock held, so it must not call the manager. If nil, a pod may run while
-	// its status contains a running container.
+	// phase is held back from the sink. MayRun is called in Set and Recheck. If nil, a pod
+	// may run while its status contains a running container.
 	MayRun func(uid types.UID) bool
 	// Metrics receives measurements. If nil, they are discarded.
 	Metrics Metrics
@@ -55,12 +57,16 @@ type Store struct {
 	// the loop makes all calls that are due.
 	wake chan struct{}
 
+	// effects has the log lines and measurements that follow from changes under mu.
+	effects outbox.Queue
+
 	mu      sync.Mutex
 	started bool
 	// pods has a record of each pod that has a status, and of each pod that is gone
 	// while calls of the sink are due.
 	pods map[types.UID]*record
-	// held has the records whose final phase is held back from the sink.
+	// held has the records whose final phase is held back from the sink, or for which MayRun
+	// has not been called yet.
 	held  map[types.UID]*record
 	calls schedule
 }
@@ -116,6 +122,12 @@ func (o *Options) complete() error {
 	return errors.Join(errs...)
 }
 
+// unlock releases the lock, and carries out the effects of what was done with it.
+func (m *Store) unlock() {
+	m.mu.Unlock()
+	m.effects.Run()
+}
+
 // Get implements [Manager].
 func (m *Store) Get(uid types.UID) (v1.PodStatus, bool) {
 	m.mu.Lock()
@@ -164,9 +176,15 @@ func (m *Store) Terminate(pod *v1.Pod) {
 // update implements Set and Terminate. next returns the new status for the last one, which
 // it must not change. The result must share no memory with anything else.
 func (m *Store) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.PodStatus) {
-	now := time.Now()
+	if m.set(pod, finish, next, time.Now()) {
+		m.decide(pod.UID)
+	}
+}
+
+// set is the part of update with the lock. It reports whether decide has to be called.
+func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.PodStatus, now time.Time) (undecided bool) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 
 	r := m.pods[pod.UID]
 	old := &pod.Status
@@ -175,8 +193,8 @@ func (m *Store) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v
 	}
 	s := next(old)
 	if err := checkTransition(pod, old, &s); err != nil {
-		m.log.Error(err, "Status refused", "pod", runtime.RefOf(pod))
-		return
+		m.effects.Add(func() { m.log.Error(err, "Status refused", "pod", runtime.RefOf(pod)) })
+		return false
 	}
 	s.ObservedGeneration = pod.Generation
 	clampPhase(&s, old)
@@ -191,27 +209,40 @@ func (m *Store) update(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v
 		r.live = &incarnation{since: now}
 	}
 	if r.live.status != nil && r.live.status.Phase == v1.PodPending && s.Phase == v1.PodRunning {
-		m.metrics.PodStarted(now.Sub(r.live.since))
+		took := now.Sub(r.live.since)
+		m.effects.Add(func() { m.metrics.PodStarted(took) })
 	}
 	first := finish && !r.live.finished
 	r.live.finished = r.live.finished || finish
 	r.live.pod, r.live.status = pod, &s
-	m.publish(r, first, now)
+	if r.live.mayHoldBack() {
+		m.held[pod.UID] = r
+		return true
+	}
+	m.publish(r, false, first, now)
+	return false
+}
+
+// decide determines whether the final phase of the pod is held back, and publishes its status
+// accordingly. The pod is in held before MayRun is called, so that no Recheck misses it.
+func (m *Store) decide(uid types.UID) {
+	mayRun := m.mayRun != nil && m.mayRun(uid)
+	m.mu.Lock()
+	defer m.unlock()
+	r := m.held[uid]
+	if r == nil {
+		return
+	}
+	if m.mayRun == nil {
+		mayRun = anyRunning(r.live.status)
+	}
+	m.publish(r, mayRun && r.live.mayHoldBack(), false, time.Now())
 }
 
 // publish determines the status to deliver from the latest one, and schedules its delivery
-// if it has changed or always is true. It adds the record to held, or removes it. A final
-// phase that the API server has already is not held back.
-func (m *Store) publish(r *record, always bool, now time.Time) {
+// if it has changed or always is true. It adds the record to held, or removes it.
+func (m *Store) publish(r *record, holdBack, always bool, now time.Time) {
 	i := r.live
-	holdBack := false
-	if runtime.IsPhaseTerminal(i.status.Phase) && !i.finished && !runtime.IsPhaseTerminal(i.pod.Status.Phase) && (i.out == nil || !runtime.IsPhaseTerminal(i.out.Phase)) {
-		if m.mayRun != nil {
-			holdBack = m.mayRun(r.ref.UID)
-		} else {
-			holdBack = anyRunning(i.status)
-		}
-	}
 	if holdBack {
 		m.held[r.ref.UID] = r
 	} else {
@@ -223,36 +254,46 @@ func (m *Store) publish(r *record, always bool, now time.Time) {
 			r.hurried = now
 			m.calls.hurry(r)
 		}
-		m.log.V(4).Info("Status changed", "pod", r.ref, "phase", i.out.Phase, "version", i.version)
+		phase, version := i.out.Phase, i.version
+		m.effects.Add(func() { m.log.V(4).Info("Status changed", "pod", r.ref, "phase", phase, "version", version) })
 		m.settle(r)
 	}
 }
 
 // Recheck implements [Manager].
 func (m *Store) Recheck() {
-	now := time.Now()
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range m.held {
-		m.publish(r, false, now)
+	held := slices.Collect(maps.Keys(m.held))
+	m.mu.Unlock()
+	for _, uid := range held {
+		m.decide(uid)
 	}
 }
 
 // Forget implements [Manager].
 func (m *Store) Forget(uid types.UID) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	if r := m.pods[uid]; r != nil && r.live != nil {
 		m.forget(r)
 	}
 }
 
-// Prune implements [Manager].
+// Prune implements [Manager]. It keeps a pod whose status changes meanwhile.
 func (m *Store) Prune(keep func(uid types.UID) bool) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	before := make(map[types.UID]*v1.PodStatus, len(m.pods))
 	for uid, r := range m.pods {
-		if r.live != nil && !keep(uid) {
+		if r.live != nil {
+			before[uid] = r.live.status
+		}
+	}
+	m.mu.Unlock()
+	maps.DeleteFunc(before, func(uid types.UID, _ *v1.PodStatus) bool { return keep(uid) })
+	m.mu.Lock()
+	defer m.unlock()
+	for uid, s := range before {
+		if r := m.pods[uid]; r != nil && r.live != nil && r.live.status == s {
 			m.forget(r)
 		}
 	}
@@ -261,7 +302,7 @@ func (m *Store) Prune(keep func(uid types.UID) bool) {
 // PodEnded implements [Manager].
 func (m *Store) PodEnded(pod runtime.PodRef) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	r := m.pods[pod.UID]
 	switch {
 	case r != nil && r.live != nil:
