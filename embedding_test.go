@@ -33,7 +33,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
-// embedding has the example of each part, in the order of the table in docs/embedding.md.
+// embedding has the example of each part, in the order of the table in docs/embed/replace.md.
 var embedding = []struct {
 	part    string
 	example func()
@@ -56,7 +56,7 @@ var embedding = []struct {
 	{"SyncHandler", ExampleOverrides_syncHandler},
 }
 
-// TestTheTableOfParts makes the table in docs/embedding.md from the types, so that it is
+// TestTheTableOfParts makes the table in docs/embed/replace.md from the types, so that it is
 // true as long as this passes.
 func TestTheTableOfParts(t *testing.T) {
 	agent, err := kubeletkit.New(kubeletkit.Options{NodeName: "node", RootDir: t.TempDir(), Runtime: fake.New(fake.Options{}), Host: &runtime.Host{}})
@@ -67,7 +67,7 @@ func TestTheTableOfParts(t *testing.T) {
 	for i, row := range embedding {
 		field := overrides.Field(i)
 		require.Equal(t, field.Name, row.part)
-		def := "none: `Options." + row.part + "`"
+		def := "none: `Options." + map[string]string{"Objects": "API."}[row.part] + row.part + "`"
 		if v := parts.FieldByName(row.part); !v.IsNil() {
 			part := v.Interface()
 			if w, wrapped := part.(interface{ Unwrap() any }); wrapped { // what Drain needs
@@ -76,15 +76,15 @@ func TestTheTableOfParts(t *testing.T) {
 			def = fmt.Sprintf("`%T`", part)
 		}
 		if row.part == "Admission" {
-			def = "`syncloop.Chain` of `syncloop.Security`, `Options.Limits` and `Options.Admit`"
+			def = "`syncloop.Chain` of `syncloop.Security`, `Options.Admission.Limits` and `Options.Admission.Admit`"
 		}
 		name := goruntime.FuncForPC(reflect.ValueOf(row.example).Pointer()).Name()
 		name = name[strings.LastIndex(name, ".")+1:]
 		table = append(table, fmt.Sprintf("| `%s` | `%s` | %s | `%s` |", row.part, field.Type.In(0), def, name))
 	}
-	doc, err := os.ReadFile("docs/embedding.md")
+	doc, err := os.ReadFile("docs/embed/replace.md")
 	require.NoError(t, err)
-	assert.Contains(t, string(doc), strings.Join(table, "\n"), "docs/embedding.md: the table is to be this one:\n%s", strings.Join(table, "\n"))
+	assert.True(t, strings.Contains(string(doc), strings.Join(table, "\n")), "docs/embed/replace.md: the table is to be this one:\n%s", strings.Join(table, "\n"))
 }
 
 // runPod runs an agent with one pod on a runtime in memory until the pod runs.

@@ -126,9 +126,9 @@ func overriding(opts kubeletkit.Options) {
 	}
 }
 
-type counting struct{ pleg.Generator }
+type counting struct{ runtime.Runtime }
 
-func (c counting) Unwrap() any { return c.Generator }
+func (c counting) Unwrap() any { return c.Runtime }
 
 func TestRestart(t *testing.T) {
 	root := t.TempDir()

@@ -49,7 +49,7 @@
 // The clock of a bubble stands still while one of its goroutines waits for something
 // outside, such as a socket or a file descriptor. So a test in a bubble uses
 // podconfig.NewStatic in place of podconfig/file and podconfig/http, and calls HTTP
-// handlers without a listener. docs/embedding.md has an example.
+// handlers without a listener. docs/embed/test.md has an example.
 //
 // Nothing listens on the addresses of pods. Probes and hooks of the types httpGet,
 // tcpSocket and grpc connect to them on the network of the machine. [Options].PodIPs
