@@ -1,99 +1,101 @@
 package pleg
 
-import (
-	"slices"
-
-	"github.com/kubeletkit/kubeletkit/runtime"
-)
+import "github.com/kubeletkit/kubeletkit/runtime"
 
 // diff returns the events between two views of a pod: sandboxes first, then containers,
-// each in the order of the views. It allocates nothing if there are none.
+// each in the order of the views. It allocates nothing if the views are equal, which is the
+// common case.
 func diff(before, after *runtime.Pod) []Event {
-	var nothing runtime.Pod
-	if before == nil {
-		before = &nothing
+	sandboxesBefore, containersBefore := itemsOf(before)
+	sandboxesAfter, containersAfter := itemsOf(after)
+	var events []Event
+	if !equal(sandboxesBefore, sandboxesAfter, sameSandbox) {
+		events = diffSandboxes(sandboxesBefore, sandboxesAfter)
 	}
-	if after == nil {
-		after = &nothing
-	}
-	events := diffSandboxes(nil, before.Sandboxes, after.Sandboxes)
-	return diffContainers(events, before.Containers, after.Containers)
-}
-
-func diffContainers(events []Event, before, after []runtime.Container) []Event {
-	if unchanged(before, after, sameContainer) {
-		return events
-	}
-	old, now := finderOf(before, containerID), finderOf(after, containerID)
-	for i := range after {
-		c := &after[i]
-		var was runtime.ContainerState // "" if it was not there
-		if at := old.find(c.ID); at >= 0 {
-			was = before[at].State
-		}
-		if was == c.State {
-			continue
-		}
-		event := Event{Type: ContainerChanged, ContainerID: c.ID, Name: c.Name}
-		switch c.State {
-		case runtime.ContainerRunning:
-			event.Type = ContainerStarted
-		case runtime.ContainerExited:
-			event.Type = ContainerDied
-		}
-		events = append(events, event)
-	}
-	for i := range before {
-		c := &before[i]
-		if now.find(c.ID) >= 0 {
-			continue
-		}
-		event := Event{Type: ContainerDied, ContainerID: c.ID, Name: c.Name}
-		if c.State != runtime.ContainerExited {
-			events = append(events, event)
-		}
-		event.Type = ContainerRemoved
-		events = append(events, event)
+	if !equal(containersBefore, containersAfter, sameContainer) {
+		events = append(events, diffContainers(containersBefore, containersAfter)...)
 	}
 	return events
 }
 
-func diffSandboxes(events []Event, before, after []runtime.Sandbox) []Event {
-	if unchanged(before, after, sameSandbox) {
-		return events
+func itemsOf(view *runtime.Pod) ([]runtime.Sandbox, []runtime.Container) {
+	if view == nil {
+		return nil, nil
 	}
-	old, now := finderOf(before, sandboxID), finderOf(after, sandboxID)
-	for i := range after {
-		s := &after[i]
-		var was runtime.SandboxState // "" if it was not there
-		if at := old.find(s.ID); at >= 0 {
-			was = before[at].State
-		}
-		if was == s.State {
-			continue
-		}
-		event := Event{Type: SandboxDied, SandboxID: s.ID}
-		if s.State == runtime.SandboxReady {
-			event.Type = SandboxStarted
-		}
-		events = append(events, event)
-	}
-	for i := range before {
-		s := &before[i]
-		if now.find(s.ID) >= 0 {
-			continue
-		}
-		if s.State == runtime.SandboxReady {
-			events = append(events, Event{Type: SandboxDied, SandboxID: s.ID})
-		}
-		events = append(events, Event{Type: SandboxRemoved, SandboxID: s.ID})
-	}
+	return view.Sandboxes, view.Containers
+}
+
+func diffSandboxes(before, after []runtime.Sandbox) (events []Event) {
+	add := func(s *runtime.Sandbox, t Type) { events = append(events, Event{Type: t, SandboxID: s.ID}) }
+	diffLists(before, after, sandboxID, sameSandbox,
+		func(s *runtime.Sandbox) {
+			if s.State == runtime.SandboxReady {
+				add(s, SandboxStarted)
+			} else {
+				add(s, SandboxDied)
+			}
+		},
+		func(s *runtime.Sandbox) {
+			if s.State == runtime.SandboxReady {
+				add(s, SandboxDied)
+			}
+			add(s, SandboxRemoved)
+		})
 	return events
 }
 
-// unchanged reports whether two lists have the same items with the same states in the
-// same order, which is the common case.
-func unchanged[T any](before, after []T, same func(a, b *T) bool) bool {
+func diffContainers(before, after []runtime.Container) (events []Event) {
+	add := func(c *runtime.Container, t Type) {
+		events = append(events, Event{Type: t, ContainerID: c.ID, Name: c.Name})
+	}
+	diffLists(before, after, containerID, sameContainer,
+		func(c *runtime.Container) {
+			switch c.State {
+			case runtime.ContainerRunning:
+				add(c, ContainerStarted)
+			case runtime.ContainerExited:
+				add(c, ContainerDied)
+			default:
+				add(c, ContainerChanged)
+			}
+		},
+		func(c *runtime.Container) {
+			if c.State != runtime.ContainerExited {
+				add(c, ContainerDied)
+			}
+			add(c, ContainerRemoved)
+		})
+	return events
+}
+
+// diffLists calls changed for the items that are new or not the same as before, and removed
+// for those that are not there any more.
+func diffLists[T any, ID comparable](before, after []T, id func(*T) ID, same func(was, is *T) bool, changed, removed func(*T)) {
+	old, now := index(before, id), index(after, id)
+	for i := range after {
+		is := &after[i]
+		if was := old[id(is)]; was == nil || !same(was, is) {
+			changed(is)
+		}
+	}
+	for i := range before {
+		if now[id(&before[i])] == nil {
+			removed(&before[i])
+		}
+	}
+}
+
+// index returns the items of a list by their IDs.
+func index[T any, ID comparable](list []T, id func(*T) ID) map[ID]*T {
+	items := make(map[ID]*T, len(list))
+	for i := range list {
+		items[id(&list[i])] = &list[i]
+	}
+	return items
+}
+
+// equal reports whether two lists have the same items in the same order.
+func equal[T any](before, after []T, same func(was, is *T) bool) bool {
 	if len(before) != len(after) {
 		return false
 	}
@@ -111,104 +113,20 @@ func sameSandbox(a, b *runtime.Sandbox) bool     { return a.State == b.State && 
 func containerID(c *runtime.Container) runtime.ContainerID { return c.ID }
 func sandboxID(s *runtime.Sandbox) string                  { return s.ID }
 
-// finder finds the items of a list by their IDs. Two lists of a pod mostly have the same
-// order, so it begins behind the last item found: comparing them takes one step for each
-// item and no map. A runtime can list any number of items, each time in another order; then
-// it makes a map.
-type finder[T any, ID comparable] struct {
-	list []T
-	id   func(*T) ID
-	// next is where the next search begins, steps the number of steps that all searches may
-	// still take. When there are none left, index has the items.
-	next, steps int
-	index       map[ID]int
-}
-
-func finderOf[T any, ID comparable](list []T, id func(*T) ID) finder[T, ID] {
-	return finder[T, ID]{list: list, id: id, steps: 64 + 4*len(list)}
-}
-
-// find returns the index of the item with the ID, or -1.
-func (f *finder[T, ID]) find(id ID) int {
-	for i := 0; f.index == nil && i < len(f.list); i++ {
-		at := f.next + i
-		if at >= len(f.list) {
-			at -= len(f.list)
-		}
-		if f.id(&f.list[at]) == id {
-			f.next = at + 1
-			return at
-		}
-		if f.steps--; f.steps == 0 {
-			f.index = make(map[ID]int, len(f.list))
-			for i := range f.list {
-				f.index[f.id(&f.list[i])] = i
-			}
-		}
-	}
-	if at, ok := f.index[id]; ok {
-		return at
-	}
-	return -1
-}
-
-// maxEvents is the number of events of a pod that are kept while events are added, unless
-// more are added at once. A runtime can list other containers each time, and fail to report
-// the status of the pod. Of more events, the oldest are dropped.
-const maxEvents = 1000
-
 // merge returns the set with the events of more that it does not have. more is not
 // changed.
 func merge(set, more []Event) []Event {
-	has := containing(set, len(more))
-	for i := range more {
-		if !has(&more[i]) {
-			set = append(set, more[i])
-		}
+	if len(set) == 0 || len(more) == 0 {
+		return append(set, more...)
 	}
-	return latest(set, len(more))
-}
-
-// latest returns the set without the oldest events, if it has too many.
-func latest(set []Event, added int) []Event {
-	if drop := len(set) - max(maxEvents, added); drop > 0 {
-		set = slices.Delete(set, 0, drop)
+	has := make(map[Event]struct{}, len(set))
+	for _, e := range set {
+		has[e] = struct{}{}
+	}
+	for _, e := range more {
+		if _, there := has[e]; !there {
+			set = append(set, e)
+		}
 	}
 	return set
-}
-
-// eventKey has what distinguishes the events of a pod.
-type eventKey struct {
-	typ       Type
-	container runtime.ContainerID
-	sandbox   string
-}
-
-func keyOf(e *Event) eventKey { return eventKey{e.Type, e.ContainerID, e.SandboxID} }
-
-// containing returns a function that reports whether the set has an event. It is for a
-// number of calls, with which the time is not proportional to the product.
-func containing(set []Event, calls int) func(e *Event) bool {
-	const few = 64
-	if len(set) <= few || calls <= 1 {
-		return func(e *Event) bool { return contains(set, e) }
-	}
-	keys := make(map[eventKey]struct{}, len(set))
-	for i := range set {
-		keys[keyOf(&set[i])] = struct{}{}
-	}
-	return func(e *Event) bool {
-		_, has := keys[keyOf(e)]
-		return has
-	}
-}
-
-// contains compares IDs first: the types repeat, the IDs rarely do.
-func contains(set []Event, e *Event) bool {
-	for i := range set {
-		if set[i].ContainerID == e.ContainerID && set[i].SandboxID == e.SandboxID && set[i].Type == e.Type {
-			return true
-		}
-	}
-	return false
 }

@@ -79,7 +79,7 @@
 //     came within a second. Each such pod is logged and counted. The period is RelistPeriod
 //     until a hint has led to a change, and then grows by doubling. If the stream has
 //     delivered nothing at all since the relist before, or has missed changes in more than
-//     MaxMisses relists, it is closed and opened again.
+//     five relists, it is closed and opened again.
 //
 // If the runtime hangs, a list call does not return. So there is a relist when the stream
 // breaks, and when inspections fail or do not end. Healthy returns an error when the list

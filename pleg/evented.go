@@ -15,11 +15,6 @@ type EventedOptions struct {
 	// SafetyPeriod is the time between relists while the event stream is reliable. It is
 	// at least RelistPeriod. Default: 300 s, the period of kubelet's evented PLEG.
 	SafetyPeriod time.Duration
-	// MaxMisses is the number of relists that may find changes without a hint before the
-	// event stream is closed and opened again. A hint that leads to a change ends the
-	// count. A stream that has delivered nothing since the relist before is closed after
-	// the first such relist. Default: 5.
-	MaxMisses int
 }
 
 func (o *EventedOptions) setDefaults() {
@@ -28,9 +23,6 @@ func (o *EventedOptions) setDefaults() {
 		o.SafetyPeriod = 300 * time.Second
 	}
 	o.SafetyPeriod = max(o.SafetyPeriod, o.RelistPeriod)
-	if o.MaxMisses <= 0 {
-		o.MaxMisses = 5
-	}
 }
 
 // Evented is a [Generator] that inspects a pod as soon as the runtime's event stream

@@ -25,7 +25,7 @@ import (
 //	relist.go    or a relist is due (schedule.go), which passes its list to loop
 //	records.go   the list is compared with the view of each pod (diff.go, view.go), and an
 //	             inspection is requested for a pod with a hint or a difference (record.go)
-//	inspect.go   the inspection gets a slot (limit.go), and passes its status to loop
+//	inspect.go   the inspection gets a slot and passes its status to loop
 //	records.go   the status is compared, and the events become pending (pending.go)
 //	generator.go loop offers them to the reader
 type generator struct {
@@ -77,8 +77,8 @@ func newGenerator(lister runtime.Lister, source runtime.EventSource, cache Cache
 		listed:    make(chan *listCall),
 		inspected: make(chan *inspection),
 		stream:    mailbox{wake: make(chan struct{}, 1)},
-		records:   records{inspections: inspections{limit: limit{max: opts.MaxInspections}}, log: opts.Logger.V(4), record: opts.Record},
-		schedule:  schedule{short: opts.RelistPeriod, long: opts.SafetyPeriod, maxMisses: opts.MaxMisses, period: opts.RelistPeriod},
+		records:   records{inspections: inspections{limit: opts.MaxInspections}, log: opts.Logger.V(4), record: opts.Record},
+		schedule:  schedule{short: opts.RelistPeriod, long: opts.SafetyPeriod, period: opts.RelistPeriod},
 	}
 }
 

@@ -32,11 +32,11 @@ type Options struct {
 	// InspectTimeout limits the inspection of one pod. After it the inspection is tried
 	// again. Default: 30 s, far above what a loaded runtime needs for a pod.
 	InspectTimeout time.Duration
-	// MaxInspections is the largest number of concurrent inspections. A burst of changes
-	// begins with 4, and the number grows as long as the runtime does not become slower. An
-	// inspection that takes longer than a second is no longer counted, so that hung ones do
-	// not block others. So at worst (1 + InspectTimeout in seconds) times as many are under
-	// way, but at most one for each pod. Default: 64.
+	// MaxInspections is the largest number of concurrent inspections. With fewer, a burst
+	// of changes is reported later; with more, the calls of the workers wait longer for
+	// those of a burst. An inspection that takes longer than a second is no longer counted,
+	// so that hung ones do not block others. So at worst (1 + InspectTimeout in seconds)
+	// times as many are under way, but at most one for each pod. Default: 64.
 	MaxInspections int
 }
 

@@ -13,14 +13,14 @@ func recordEvents(f runtime.RecordFunc, pod runtime.PodRef, events []Event, stat
 	if status == nil {
 		status = &nothing
 	}
-	sandboxes := finderOf(status.Sandboxes, func(s *runtime.SandboxStatus) string { return s.ID })
-	containers := finderOf(status.Containers, func(c *runtime.ContainerStatus) runtime.ContainerID { return c.ID })
+	sandboxes := index(status.Sandboxes, func(s *runtime.SandboxStatus) string { return s.ID })
+	containers := index(status.Containers, func(c *runtime.ContainerStatus) runtime.ContainerID { return c.ID })
 	for _, died := range [...]bool{true, false} {
 		for i := range events {
 			if t := events[i].Type; died != (t == ContainerDied || t == SandboxDied) {
 				continue
 			}
-			if r, ok := recordOf(&events[i], &sandboxes, &containers); ok {
+			if r, ok := recordOf(&events[i], sandboxes, containers); ok {
 				r.Pod, r.Stage, r.Source = pod, runtime.StageSeen, source
 				f(r)
 			}
@@ -30,7 +30,7 @@ func recordEvents(f runtime.RecordFunc, pod runtime.PodRef, events []Event, stat
 
 // recordOf returns the record of an event, if it has one. The details are those of the sandboxes and
 // containers.
-func recordOf(e *Event, sandboxes *finder[runtime.SandboxStatus, string], containers *finder[runtime.ContainerStatus, runtime.ContainerID]) (r runtime.Record, ok bool) {
+func recordOf(e *Event, sandboxes map[string]*runtime.SandboxStatus, containers map[runtime.ContainerID]*runtime.ContainerStatus) (r runtime.Record, ok bool) {
 	switch e.Type {
 	case SandboxStarted:
 		r.Kind = runtime.KindSandboxReady
@@ -46,20 +46,19 @@ func recordOf(e *Event, sandboxes *finder[runtime.SandboxStatus, string], contai
 		return r, false
 	}
 	if e.SandboxID != "" {
-		if at := sandboxes.find(e.SandboxID); at >= 0 {
-			r.Attempt = sandboxes.list[at].Attempt
+		if s := sandboxes[e.SandboxID]; s != nil {
+			r.Attempt = s.Attempt
 		}
 		return r, true
 	}
 	r.Container = e.Name
-	at := containers.find(e.ContainerID)
-	if at < 0 {
+	c := containers[e.ContainerID]
+	if c == nil {
 		if r.Kind == runtime.KindContainerExited {
 			r.Reason = runtime.ReasonGone
 		}
 		return r, true
 	}
-	c := &containers.list[at]
 	if r.Kind == runtime.KindContainerUnknown && c.State != runtime.ContainerUnknown {
 		return r, false // it is created, and another state follows
 	}

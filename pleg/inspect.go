@@ -21,7 +21,7 @@ const (
 // slotTimeout goes on without a slot, so that hung pods do not delay others.
 type inspections struct {
 	// limit is the number of slots.
-	limit limit
+	limit int
 	// queue has the pods whose inspection is requested.
 	queue []*record
 	// used is the number of slots in use.
@@ -98,7 +98,7 @@ func (in *inspections) next(now time.Time) *inspection {
 		return nil
 	}
 	in.expire(now)
-	for len(in.queue) > 0 && in.used < in.limit.value() {
+	for len(in.queue) > 0 && in.used < in.limit {
 		r := in.queue[0]
 		in.queue[0] = nil
 		in.queue = in.queue[1:]
@@ -131,7 +131,7 @@ func (in *inspections) slotAt() time.Time {
 
 // ended records the end of an inspection.
 func (in *inspections) ended(i *inspection, now time.Time) {
-	in.release(i, now)
+	in.release(i)
 	in.trim()
 	in.stalledAt = time.Time{}
 	if in.used > 0 { // the others may still be stalled
@@ -145,23 +145,16 @@ func (in *inspections) expire(now time.Time) {
 		if now.Sub(i.began) < slotTimeout {
 			break
 		}
-		in.release(i, now)
+		in.release(i)
 	}
 	in.trim()
 }
 
-// release frees the slot of an inspection, and measures how long it took.
-func (in *inspections) release(i *inspection, now time.Time) {
-	if !i.slot {
-		return
-	}
-	i.slot = false
-	in.used--
-	switch {
-	case len(in.queue) > 0:
-		in.limit.measure(now.Sub(i.began))
-	case in.used == 0:
-		in.limit.reset()
+// release frees the slot of an inspection.
+func (in *inspections) release(i *inspection) {
+	if i.slot {
+		i.slot = false
+		in.used--
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 )
 
 func TestInspectionsHaveSlots(t *testing.T) {
-	in := inspections{limit: limit{max: 2}}
+	in := inspections{limit: 2}
 	now := time.Now()
 	wanted := func(name string) *record {
-		return &record{ref: runtime.PodRef{Name: name}, state: requested, wanted: true, waiting: []Event{{Type: ContainerDied}}}
+		return &record{ref: runtime.PodRef{Name: name}, state: queued, waiting: []Event{{Type: ContainerDied}}}
 	}
 	next := func() (string, *inspection, time.Duration) {
 		if i := in.next(now); i != nil {
@@ -25,7 +25,7 @@ func TestInspectionsHaveSlots(t *testing.T) {
 		}
 		return "", nil, 0
 	}
-	for _, r := range []*record{wanted("a"), {state: requested}, wanted("b"), wanted("c"), wanted("d"), wanted("e")} {
+	for _, r := range []*record{wanted("a"), {}, wanted("b"), wanted("c"), wanted("d"), wanted("e")} {
 		in.request(r)
 	}
 

@@ -10,22 +10,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-const (
-	// maxIDs is the largest number of IDs of hints without a pod that are kept. Beyond it,
-	// a relist is requested instead.
-	maxIDs = 1000
-	// maxHinted is the largest number of pods whose hints are kept, many times what a node
-	// has. It is also that of pods that have a record because of a hint alone. Beyond it, a
-	// relist is requested instead.
-	maxHinted = 10_000
-	// maxEarlier is the largest number of hints about one pod that are kept beside the
-	// last. Beyond it, the pod is inspected whatever its view shows.
-	maxEarlier = 16
-)
-
 // mailbox passes hints and the state of the event stream from the goroutine of the
 // stream to loop. It has sets, not a queue: writers never wait, and it does not grow
-// with the number of hints.
+// with the number of equal hints.
 type mailbox struct {
 	// wake has room for one: it is full while there is mail.
 	wake chan struct{}
@@ -49,40 +36,36 @@ type mail struct {
 	// ids has the IDs of hints without a pod; idsMark was drawn after the last of them.
 	ids     map[string]struct{}
 	idsMark runtime.Mark
-	// unmatched is true if there was a hint with neither pod nor ID, or if hints or ids was full.
+	// unmatched is true if there was a hint with neither pod nor ID.
 	unmatched bool
 }
 
-// podHints are hints about one pod. mark was drawn after the last of them.
+// podHints are hints about one pod, each once. mark was drawn after the last of them.
 type podHints struct {
-	last runtime.Hint
-	mark runtime.Mark
-	// earlier are the hints before it that differ from it.
-	earlier []runtime.Hint
+	pod   runtime.PodRef
+	hints []runtime.Hint
+	mark  runtime.Mark
 }
 
-// add returns the hints with one more. mark was drawn after it.
-func (p podHints) add(h runtime.Hint, mark runtime.Mark) podHints {
-	sum := podHints{last: h, mark: mark, earlier: p.earlier}
-	if p.last.Pod.UID == "" || p.last.ID == h.ID && p.last.Event == h.Event {
-		return sum
+// with returns the hints with one more. mark was drawn after it.
+func (p podHints) with(h runtime.Hint, mark runtime.Mark) podHints {
+	p.pod, p.mark = h.Pod, mark
+	if !slices.ContainsFunc(p.hints, func(o runtime.Hint) bool { return o.ID == h.ID && o.Event == h.Event }) {
+		p.hints = append(p.hints, h)
 	}
-	if sum.earlier = append(sum.earlier, p.last); len(sum.earlier) > maxEarlier {
-		sum.last.Event, sum.earlier = "", nil // no view shows that, so the pod is inspected
-	}
-	return sum
+	return p
 }
 
 // shownBy reports whether the view shows the changes that all of the hints are about.
 func (p podHints) shownBy(view *runtime.Pod) bool {
-	return shows(view, p.last) && !slices.ContainsFunc(p.earlier, func(h runtime.Hint) bool { return !shows(view, h) })
+	return len(p.hints) > 0 && !slices.ContainsFunc(p.hints, func(h runtime.Hint) bool { return !shows(view, h) })
 }
 
 // opened notes that a stream is being opened.
 func (m *mailbox) opened(giveUp context.CancelCauseFunc) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mail.stream = streamState{attempt: m.mail.stream.attempt + 1, open: true, giveUp: giveUp}
+	m.mail.stream = streamState{attempt: m.mail.stream.attempt + 1, phase: opened, giveUp: giveUp}
 	m.signal()
 }
 
@@ -90,8 +73,8 @@ func (m *mailbox) opened(giveUp context.CancelCauseFunc) {
 func (m *mailbox) established() (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	first = !m.mail.stream.established
-	m.mail.stream.established = true
+	first = m.mail.stream.phase != established
+	m.mail.stream.phase = established
 	m.signal()
 	return first
 }
@@ -110,8 +93,8 @@ func (m *mailbox) ended(err error, unsupported bool) {
 func (m *mailbox) hint(h runtime.Hint, mark runtime.Mark) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	first = !m.mail.stream.established
-	m.mail.stream.established = true
+	first = m.mail.stream.phase != established
+	m.mail.stream.phase = established
 	m.add(h, mark)
 	m.signal()
 	return first
@@ -121,11 +104,11 @@ func (m *mailbox) hint(h runtime.Hint, mark runtime.Mark) (first bool) {
 func (m *mailbox) add(h runtime.Hint, mark runtime.Mark) {
 	switch uid := h.Pod.UID; {
 	case m.holds[uid] > 0:
-		put(&m.deferred, uid, m.deferred[uid].add(h, mark))
+		put(&m.deferred, uid, m.deferred[uid].with(h, mark))
 		put(&m.mail.held, uid, struct{}{})
-	case uid != "" && len(m.mail.hints) < maxHinted:
-		put(&m.mail.hints, uid, m.mail.hints[uid].add(h, mark))
-	case uid == "" && h.ID != "" && len(m.mail.ids) < maxIDs:
+	case uid != "":
+		put(&m.mail.hints, uid, m.mail.hints[uid].with(h, mark))
+	case h.ID != "":
 		put(&m.mail.ids, h.ID, struct{}{})
 		m.mail.idsMark = mark
 	default:
@@ -172,7 +155,7 @@ func (m *mailbox) release(uid types.UID, mark runtime.Mark) {
 		return
 	}
 	delete(m.deferred, uid)
-	for _, h := range append(hints.earlier, hints.last) {
+	for _, h := range hints.hints {
 		m.add(h, mark)
 	}
 	m.signal()
@@ -206,7 +189,7 @@ func (g *generator) takeMail() {
 	}
 	if len(m.ids) > 0 {
 		for _, ref := range g.records.owners(m.ids) {
-			g.takeHints(podHints{last: runtime.Hint{Pod: ref}, mark: m.idsMark})
+			g.takeHints(podHints{pod: ref, mark: m.idsMark})
 		}
 	}
 	if m.unmatched || len(m.ids) > 0 {
@@ -216,12 +199,8 @@ func (g *generator) takeMail() {
 
 // takeHints handles hints about a pod.
 func (g *generator) takeHints(hints podHints) {
-	uid := hints.last.Pod.UID
+	uid := hints.pod.UID
 	g.schedule.hinted(uid)
-	if !g.records.takes(uid) {
-		g.schedule.unmatchedHint()
-		return
-	}
 	if g.records.hinted(hints, g.cache.Seen(uid)) {
 		g.schedule.usefulHint()
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -36,12 +35,6 @@ func TestManyContainersInAnotherOrder(t *testing.T) {
 	assert.Len(t, diff(before, after), 1)
 	joint := join(before, after, nil)
 	assert.Len(t, joint.Containers, many)
-	status := &runtime.PodStatus{}
-	for _, c := range before.Containers {
-		status.Containers = append(status.Containers, runtime.ContainerStatus{Container: c})
-	}
-	after.Sandboxes, after.Containers[many/2].State = nil, runtime.ContainerExited
-	assert.True(t, agree(status, after))
 	assert.Less(t, time.Since(began), soon)
 }
 
@@ -58,12 +51,12 @@ func TestManyEvents(t *testing.T) {
 	began := time.Now()
 	a, b := manyEvents(0, many, ContainerDied), manyEvents(many, many, ContainerDied)
 	assert.Len(t, merge(slices.Clone(a), a), many)
-	assert.Equal(t, b, merge(slices.Clone(a), b), "the oldest are dropped")
+	assert.Len(t, merge(slices.Clone(a), b), 2*many)
 	other := podOf()
 	for i := range many {
 		other.Containers = append(other.Containers, ctr(fmt.Sprint("c", i), runtime.ContainerExited))
 	}
-	assert.Empty(t, join(nil, other, manyEvents(0, many, ContainerRemoved)).Containers)
+	assert.Empty(t, join(nil, other, removals{}.with(manyEvents(0, many, ContainerRemoved))).Containers)
 	assert.Less(t, time.Since(began), soon)
 }
 
@@ -85,33 +78,4 @@ func TestManyRecords(t *testing.T) {
 	}, runtime.PodRef{}, manyEvents(0, many, ContainerDied), status, runtime.SourceRelist)
 	assert.EqualValues(t, many, n)
 	assert.Less(t, time.Since(began), soon)
-}
-
-// A runtime can list other containers each time, and never report the status of the pod.
-func TestEventsOfAPodThatCannotBeInspected(t *testing.T) {
-	r := &record{}
-	for i := range 100 {
-		events := append(manyEvents(100*i, 100, ContainerDied), manyEvents(100*i, 100, ContainerRemoved)...)
-		r.removed = appendRemovals(r.removed, events)
-		r.await(events, runtime.Mark(i))
-		if i%2 == 0 {
-			r.beginInspection()
-			r.inspectionFailed()
-		}
-	}
-	assert.LessOrEqual(t, len(r.waiting), maxEvents)
-	assert.LessOrEqual(t, len(r.removed), maxEvents)
-	assert.Equal(t, "c9999", r.waiting[len(r.waiting)-1].ContainerID.ID, "the newest are kept")
-}
-
-// A runtime can send hints about ever new pods, and answer no inspection.
-func TestHintsOfEverNewPods(t *testing.T) {
-	g := newGenerator(nil, nil, runtime.NewCache(nil, runtime.CacheOptions{}), EventedOptions{})
-	for i := range 3 * maxHinted {
-		g.stream.hint(runtime.Hint{Pod: runtime.PodRef{UID: types.UID(fmt.Sprint(i))}, ID: "1"}, g.cache.Now())
-		g.takeMail()
-	}
-	assert.LessOrEqual(t, len(g.records.pods), maxHinted)
-	assert.LessOrEqual(t, len(g.records.inspections.queue), maxHinted)
-	assert.True(t, g.schedule.unmatched, "a relist finds the changes of the others")
 }

@@ -19,84 +19,69 @@ type record struct {
 	overlap uint64
 	// removed are the removals between the latest views. IDs are not used twice, so a view
 	// that has one of the removed IDs is older, unless it is certain to be newer.
-	removed []Event
-	// disputes counts the relists in a row that contradicted a status although the list
-	// itself had not changed.
-	disputes int
+	removed removals
 
-	// state is the state of the inspection. There is one at a time.
 	state inspectionState
-	// wanted is true if an inspection is needed whose status is read after the mark after.
-	// hinted is true if a hint is the reason.
-	wanted, hinted bool
-	after          runtime.Mark
-	// again is true if the pod is to be inspected once more after a while; see
-	// records.inspected.
-	again bool
-	// waiting has the events that wait for the inspection that is wanted, inFlight those
-	// that wait for the one under way.
+	hint  hintState
+	// after is the mark after which the status of the inspection must be read.
+	after runtime.Mark
+	// waiting has the events that wait for the next inspection, inFlight those that wait
+	// for the one under way.
 	waiting, inFlight []Event
 	// failures counts the inspections that have failed since the last success.
 	failures int
 }
 
-// inspectionState is the state of the inspection of a pod.
+// inspectionState is the state of the inspection of a pod. There is one at a time.
 type inspectionState int
 
 const (
 	idle       inspectionState = iota
-	requested                  // it is in the queue
+	failed                     // it has failed; the next hint, relist or records.retry requests another one
+	queued                     // it is requested
 	inspecting                 // it is under way
+	outdated                   // it is under way, and another one must follow, after the mark
 )
 
-// want requires an inspection whose status is read after the mark. records.inspect
-// requests it.
-func (r *record) want(mark runtime.Mark) {
-	r.wanted = true
-	r.after = max(r.after, mark)
-}
+// hintState is the state of the hints about a pod.
+type hintState int
 
-// await adds events of a list, which wait for an inspection. mark was drawn after the
-// list call.
-func (r *record) await(events []Event, mark runtime.Mark) {
-	if len(events) == 0 {
-		return
-	}
-	if r.waiting == nil {
-		r.waiting = events
-	} else {
-		r.waiting = merge(r.waiting, events)
-	}
-	r.want(mark)
-}
+const (
+	unhinted hintState = iota
+	hinted             // the inspection has a hint as a reason
+	settling           // a hint was handled, and the pod is to be inspected once more; see records.inspected
+)
+
+// wanted reports whether an inspection is to begin.
+func (r *record) wanted() bool { return r.state == failed || r.state == queued || r.state == outdated }
+
+// underWay reports whether an inspection is under way.
+func (r *record) underWay() bool { return r.state == inspecting || r.state == outdated }
 
 // beginInspection records the beginning of the inspection that was requested. It returns
 // the mark after which the status must be read, or false if the inspection is no longer
 // wanted.
 func (r *record) beginInspection() (after runtime.Mark, wanted bool) {
-	if !r.wanted {
-		r.state = idle
+	if r.state != queued {
 		return 0, false
 	}
-	r.wanted, r.state = false, inspecting
+	r.state = inspecting
 	r.inFlight, r.waiting = r.waiting, nil
 	return r.after, true
 }
 
-// inspectionFailed records a failed inspection. Its events wait for the next one, which
-// the next relist or records.retry requests.
+// inspectionFailed records a failed inspection. Its events wait for the next one.
 func (r *record) inspectionFailed() {
-	r.state = idle
+	r.state = failed
 	r.failures++
 	r.waiting = merge(r.inFlight, r.waiting)
 	r.inFlight = nil
-	r.wanted = true
 }
 
 // forgetRemoved drops the removals if no view can contradict them any more: while no
 // inspection is under way, all that is read from now on is newer.
 func (r *record) forgetRemoved() {
-	if r.state == idle {
+	if !r.underWay() {
 		r.removed = nil
 	}
 }

@@ -26,8 +26,6 @@ type records struct {
 	// whether one is under way.
 	relists, calls uint64
 	listing        bool
-	// listed is the number of pods in the last list.
-	listed int
 	// listEnd was drawn when the last list call that succeeded had returned.
 	listEnd runtime.Mark
 	// counts are those of all views.
@@ -38,32 +36,12 @@ type records struct {
 	record runtime.RecordFunc
 }
 
-// maxDisputes is how many times in a row a list may contradict the status of a pod. If a
-// runtime always lists a pod with other states than those of its status, the pod would
-// otherwise be inspected, and synced, at each relist for ever.
-const maxDisputes = 5
-
 // window is the time of a list call: began was drawn before it, ended after it.
 //
 // A status that was read in between may be older or newer than the list. A status that
 // was read after ended is not older. A status that was read before began is not newer.
 type window struct {
 	began, ended runtime.Mark
-}
-
-// findings are the results of a relist beside requests and events.
-type findings struct {
-	// unreported are pods that have changed while no hint about them was being handled.
-	unreported []runtime.PodRef
-	// disputed are pods that have just exceeded maxDisputes.
-	disputed []runtime.PodRef
-}
-
-// changed notes that a relist has found a change of the pod.
-func (f *findings) changed(r *record) {
-	if !r.hinted && !r.again {
-		f.unreported = append(f.unreported, r.ref)
-	}
 }
 
 // beginRelist records the beginning of a list call. known has the statuses in the cache
@@ -87,10 +65,11 @@ func (rs *records) beginRelist(known []*runtime.PodStatus) {
 // relistFailed records the failure of the list call.
 func (rs *records) relistFailed() { rs.listing = false }
 
-// relisted compares the result of the list call. forget is [Cache.ForgetUntil].
+// relisted compares the result of the list call. forget is [Cache.ForgetUntil]. unreported
+// are the pods that have changed while no hint about them was being handled.
 //
 // It allocates nothing for pods that have not changed.
-func (rs *records) relisted(pods []*runtime.Pod, w window, forget func(types.UID, runtime.Mark) bool) (found findings) {
+func (rs *records) relisted(pods []*runtime.Pod, w window, forget func(types.UID, runtime.Mark) bool) (unreported []runtime.PodRef) {
 	rs.relists++
 	rs.listing, rs.listEnd = false, w.ended
 	listed := 0
@@ -104,90 +83,87 @@ func (rs *records) relisted(pods []*runtime.Pod, w window, forget func(types.UID
 		listed++
 		r.relist = rs.relists
 		r.ref = pod.PodRef
-		rs.compareListed(r, pod, &found)
-		rs.inspect(r)
+		if changed := rs.compareListed(r, pod); changed && r.hint == unhinted {
+			unreported = append(unreported, r.ref)
+		}
+		rs.resume(r)
 	}
-	rs.listed = listed
 	if listed == len(rs.pods) {
-		return found
+		return unreported
 	}
 	for uid, r := range rs.pods {
-		if r.relist != rs.relists && rs.compareUnlisted(r, w, forget, &found) {
+		if r.relist == rs.relists {
+			continue
+		}
+		wasHinted := r.hint != unhinted
+		changed, drop := rs.compareUnlisted(r, w, forget)
+		if changed && !wasHinted {
+			unreported = append(unreported, r.ref)
+		}
+		if drop {
 			delete(rs.pods, uid)
 		}
 	}
-	return found
+	return unreported
 }
 
-// compareListed compares a record with the pod in the list.
-func (rs *records) compareListed(r *record, pod *runtime.Pod, found *findings) {
+// compareListed compares a record with the pod in the list. changed reports whether the
+// pod has changed since the list before.
+func (rs *records) compareListed(r *record, pod *runtime.Pod) (changed bool) {
 	before := r.listed
 	r.listed = pod
 	events := diff(r.view, pod)
 	if len(events) == 0 {
 		r.view = pod
 		r.forgetRemoved()
-		return
+		return false
 	}
 	if rs.overlapped(r) {
-		r.await(rs.setView(r, join(r.view, pod, r.removed)), rs.listEnd)
-		r.want(rs.listEnd)
-		return
+		next := join(r.view, pod, r.removed)
+		rs.await(r, diff(r.view, next), rs.listEnd)
+		rs.setView(r, next)
+		rs.want(r, rs.listEnd)
+		return false
 	}
-	if r.view != before && len(diff(before, pod)) == 0 {
-		// The list shows the pod as before, and a status in between showed another view.
-		r.disputes++
-		if r.disputes == maxDisputes+1 {
-			found.disputed = append(found.disputed, r.ref)
-		}
-		if r.disputes > maxDisputes {
-			return
-		}
-	} else {
-		r.disputes = 0
-		found.changed(r)
-	}
+	// If the list shows the pod as before, the change is that of a status in between.
+	changed = r.view == before || len(diff(before, pod)) > 0
 	r.forgetRemoved()
-	r.removed = appendRemovals(r.removed, events)
-	r.await(rs.setView(r, pod), rs.listEnd)
+	r.removed = r.removed.with(events)
+	rs.setView(r, pod)
+	rs.await(r, events, rs.listEnd)
+	return changed
 }
 
-// compareUnlisted handles a pod that the list does not have. drop reports whether the
-// record is no longer needed.
-func (rs *records) compareUnlisted(r *record, w window, forget func(types.UID, runtime.Mark) bool, found *findings) (drop bool) {
+// compareUnlisted handles a pod that the list does not have. changed reports whether it
+// has changed, drop whether the record is no longer needed.
+func (rs *records) compareUnlisted(r *record, w window, forget func(types.UID, runtime.Mark) bool) (changed, drop bool) {
 	r.listed = nil
 	if rs.overlapped(r) && r.view != nil {
-		r.want(w.ended)
-		rs.inspect(r)
-		return false
+		rs.want(r, w.ended)
+		return false, false
 	}
-	hintedMeanwhile := r.wanted && r.after > w.began
-	if events := rs.setView(r, nil); len(events) > 0 {
-		found.changed(r)
-		r.removed = appendRemovals(r.removed, events)
-		r.await(events, w.ended)
-	}
+	hintedMeanwhile := r.wanted() && r.after > w.began
+	events := diff(r.view, nil)
+	rs.setView(r, nil)
+	r.removed = r.removed.with(events)
+	r.waiting = merge(r.waiting, events)
 	if hintedMeanwhile || !forget(r.ref.UID, w.began) {
 		// The pod may exist again: there was a hint, or it was read.
-		r.want(w.ended)
-		rs.inspect(r)
-		return false
+		rs.want(r, w.ended)
+		return len(events) > 0, false
 	}
 	// There is nothing left to inspect, so the last events are ready. The record is needed
 	// only while an inspection is under way.
-	events := merge(r.inFlight, r.waiting)
-	recordEvents(rs.record, r.ref, events, nil, runtime.SourceRelist)
-	rs.publish(r, events)
-	r.inFlight, r.waiting, r.removed = nil, nil, nil
-	r.wanted, r.hinted, r.again = false, false, false
-	return r.state != inspecting
-}
-
-// takes reports whether a hint about the pod can be handled. A runtime can send hints about
-// ever new pods, faster than they can be inspected, so beside those in the last list there is
-// room for maxHinted. A relist finds the others.
-func (rs *records) takes(uid types.UID) bool {
-	return rs.pods[uid] != nil || len(rs.pods) < rs.listed+maxHinted
+	last := merge(r.inFlight, r.waiting)
+	recordEvents(rs.record, r.ref, last, nil, runtime.SourceRelist)
+	rs.publish(r, last)
+	r.inFlight, r.waiting, r.removed, r.hint = nil, nil, nil, unhinted
+	if r.underWay() {
+		r.state = inspecting
+		return len(events) > 0, false
+	}
+	r.state = idle
+	return len(events) > 0, true
 }
 
 // hinted handles hints about a pod. known has the statuses of the pod in the cache that
@@ -195,11 +171,11 @@ func (rs *records) takes(uid types.UID) bool {
 // hints are about, the pod is not inspected. useful reports whether these statuses showed
 // a change.
 func (rs *records) hinted(h podHints, known []*runtime.PodStatus) (useful bool) {
-	r := rs.pods[h.last.Pod.UID]
+	r := rs.pods[h.pod.UID]
 	if r == nil {
-		r = rs.add(h.last.Pod)
+		r = rs.add(h.pod)
 	} else if r.ref.Name == "" {
-		r.ref = h.last.Pod // earlier hints did not have the name
+		r.ref = h.pod // earlier hints did not have the name
 	}
 	for _, status := range known {
 		events := rs.seen(r, status, runtime.SourceInspection)
@@ -207,12 +183,12 @@ func (rs *records) hinted(h podHints, known []*runtime.PodStatus) (useful bool) 
 		rs.publish(r, events)
 	}
 	if !h.shownBy(r.view) {
-		r.hinted, r.again = true, false
-		r.want(h.mark)
-	} else if !r.wanted && r.state == idle {
-		r.hinted = false
+		r.hint = hinted
+		rs.want(r, h.mark)
+	} else if r.state == idle && r.hint == hinted {
+		r.hint = unhinted
 	}
-	rs.inspect(r)
+	rs.resume(r)
 	return useful
 }
 
@@ -250,50 +226,55 @@ func (rs *records) owners(ids map[string]struct{}) []runtime.PodRef {
 // inspection. useful reports whether a hint has led to a change. again reports whether
 // retry must be called for this pod after a while.
 func (rs *records) inspected(r *record, statuses []*runtime.PodStatus) (useful, again bool) {
-	hinted, events := r.hinted, r.inFlight
-	r.state, r.failures, r.inFlight = idle, 0, nil
+	wasHinted, events := r.hint == hinted, r.inFlight
+	r.failures, r.inFlight = 0, nil
 	var newest runtime.Mark
 	for _, status := range statuses {
 		newest = max(newest, status.Mark)
 	}
-	if newest > r.after {
+	old := r.state == outdated && newest <= r.after
+	if r.state = idle; old {
+		rs.want(r, r.after)
+	} else {
 		events = merge(events, r.waiting)
-		r.waiting, r.wanted, r.hinted = nil, false, false
+		r.waiting = nil
+		if wasHinted {
+			r.hint = unhinted
+		}
 	}
 	last := statuses[len(statuses)-1]
 	recordEvents(rs.record, r.ref, events, last, runtime.SourceRelist)
 	for _, status := range statuses {
 		source := runtime.SourceInspection
-		if hinted && status.Mark == last.Mark {
+		if wasHinted && status.Mark == last.Mark {
 			source = runtime.SourceEvent
 		}
 		shown := rs.seen(r, status, source)
-		useful = useful || hinted && len(shown) > 0
+		useful = useful || wasHinted && len(shown) > 0
 		events = merge(events, shown)
 	}
 	rs.publish(r, events)
-	rs.inspect(r)
 	switch {
 	case r.state != idle || r.view == nil && r.listed != nil: // the next relist drops it
 	case r.view == nil && !rs.listing:
 		delete(rs.pods, r.ref.UID)
-	case hinted && r.view != nil && !r.view.Running():
+	case wasHinted && r.view != nil && !r.view.Running():
 		// containerd sends the last event of a pod before it removes the sandbox, so this
 		// inspection may still have shown the sandbox, and no other event follows.
-		r.again, again = true, true
+		r.hint, again = settling, true
 	}
 	return useful, again
 }
 
-// retry requests the inspections that failed, and those of pods that are to be inspected
-// again; mark is drawn now.
+// retry requests the inspections that failed, and those of pods that are settling; mark is
+// drawn now.
 func (rs *records) retry(mark runtime.Mark) {
 	for _, r := range rs.pods {
-		if r.again {
-			r.again = false
-			r.want(mark)
+		if r.hint == settling {
+			r.hint = unhinted
+			rs.want(r, mark)
 		}
-		rs.inspect(r)
+		rs.resume(r)
 	}
 }
 
@@ -311,25 +292,24 @@ func (rs *records) compareStatus(r *record, status *runtime.PodStatus) []Event {
 		return nil // this one or a newer one was compared
 	}
 	r.compared = status.Mark
-	if r.listed != nil && agree(status, r.listed) {
-		r.disputes = 0
-	}
 	newer := status.Mark > rs.listEnd
 	if newer && !rs.listing {
 		r.removed = nil
 	}
-	if agree(status, r.view) {
+	next := viewOf(status)
+	events := diff(r.view, next)
+	if len(events) == 0 {
 		return nil
 	}
-	next := viewOf(status)
 	if !newer {
 		next = join(r.view, next, r.removed)
-		r.want(rs.listEnd)
+		events = diff(r.view, next)
+		rs.want(r, rs.listEnd)
 	}
-	events := rs.setView(r, next)
+	rs.setView(r, next)
 	if rs.listing {
 		r.overlap = rs.calls
-		r.removed = appendRemovals(r.removed, events)
+		r.removed = r.removed.with(events)
 	}
 	return events
 }
@@ -347,23 +327,41 @@ func (rs *records) add(ref runtime.PodRef) *record {
 	return r
 }
 
-// setView replaces the view of a pod, and returns the differences.
-func (rs *records) setView(r *record, next *runtime.Pod) []Event {
-	events := diff(r.view, next)
+// setView replaces the view of a pod.
+func (rs *records) setView(r *record, next *runtime.Pod) {
 	if next != nil && len(next.Sandboxes) == 0 && len(next.Containers) == 0 {
 		next = nil
 	}
 	rs.counts.add(r.view, -1)
 	rs.counts.add(next, 1)
 	r.view = next
-	return events
 }
 
-// inspect requests an inspection if one is wanted.
-func (rs *records) inspect(r *record) {
-	if r.wanted && r.state == idle {
-		r.state = requested
+// want requests an inspection whose status is read after the mark.
+func (rs *records) want(r *record, mark runtime.Mark) {
+	r.after = max(r.after, mark)
+	switch r.state {
+	case idle, failed:
+		r.state = queued
 		rs.inspections.request(r)
+	case inspecting:
+		r.state = outdated
+	}
+}
+
+// resume requests the inspection if it has failed.
+func (rs *records) resume(r *record) {
+	if r.state == failed {
+		rs.want(r, r.after)
+	}
+}
+
+// await adds events of a list, which wait for an inspection. mark was drawn after the
+// list call.
+func (rs *records) await(r *record, events []Event, mark runtime.Mark) {
+	if len(events) > 0 {
+		r.waiting = merge(r.waiting, events)
+		rs.want(r, mark)
 	}
 }
 

@@ -2,7 +2,6 @@ package pleg
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -50,13 +49,10 @@ func (g *generator) finishRelist(call *listCall) {
 			g.opts.Logger.Error(call.err, "Cannot list the pods of the runtime; trying again", "period", g.opts.RelistPeriod)
 		}
 	} else {
-		found := g.records.relisted(call.pods, call.window, g.cache.ForgetUntil)
+		unreported := g.records.relisted(call.pods, call.window, g.cache.ForgetUntil)
 		g.cache.Listed(call.pods, call.window.began)
-		for _, ref := range found.disputed {
-			g.opts.Logger.Error(errDisputed, "The cached status of a pod may be wrong", "pod", ref)
-		}
 		// A hint about a held pod may have come: it is deferred.
-		unreported := slices.DeleteFunc(found.unreported, func(ref runtime.PodRef) bool { return g.stream.defers(ref.UID) })
+		unreported = slices.DeleteFunc(unreported, func(ref runtime.PodRef) bool { return g.stream.defers(ref.UID) })
 		now := time.Now()
 		g.schedule.succeeded(unreported, now)
 		if g.health.succeeded(g.schedule.relistAt.Sub(now)) {
@@ -66,5 +62,3 @@ func (g *generator) finishRelist(call *listCall) {
 	call.report.Due = g.schedule.relistAt
 	g.opts.Metrics.Relisted(call.report)
 }
-
-var errDisputed = errors.New("the runtime's list and its status of a pod contradict each other repeatedly")

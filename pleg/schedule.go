@@ -13,6 +13,38 @@ import (
 // deliver events within milliseconds.
 const hintDelay = time.Second
 
+// maxMisses is the number of relists that may find changes without a hint before the event
+// stream is closed and opened again. A hint that leads to a change ends the count.
+const maxMisses = 5
+
+// phase is the state of the event stream.
+type phase int
+
+const (
+	closed      phase = iota
+	opened            // it is open or being opened, and has not delivered anything
+	established       // it was announced, or has delivered a hint
+)
+
+// trust is what the misses of the event stream, also of earlier ones, say about it. A new
+// stream may be as lossy as the one before.
+type trust int
+
+const (
+	trusted trust = iota // the period is long once the stream is established
+	lossy                // it has missed a change: the period is short until a hint is useful
+	growing              // a hint was useful after a miss: the period grows by doubling until it is long
+)
+
+// reconciliation is what relists have done since the phase of the stream changed.
+type reconciliation int
+
+const (
+	outstanding reconciliation = iota // no relist has begun
+	begun                             // a relist has begun that finds the changes from before
+	reconciled                        // it has succeeded: the stream should report what later relists find
+)
+
 // schedule decides when to relist. That depends on how many of the changes that relists
 // find the event stream has reported, by a hint, before or within hintDelay.
 //
@@ -24,7 +56,6 @@ const hintDelay = time.Second
 // schedule belongs to one goroutine. It does not read the clock.
 type schedule struct {
 	short, long time.Duration
-	maxMisses   int
 
 	// relistAt is when the next relist begins, at the end of the list call at the earliest.
 	relistAt time.Time
@@ -35,21 +66,14 @@ type schedule struct {
 	// period is the time from the end of a relist to the beginning of the next.
 	period time.Duration
 
-	// opened and established are those of streamState. epoch counts their changes.
-	opened, established bool
-	epoch               uint64
-	// relistEpoch is the epoch in which the last list call began.
-	relistEpoch uint64
-	// reconciled is true if a relist has succeeded that began in this epoch. It has found
-	// the changes from before the stream. Changes that later relists find should have
-	// been reported.
-	reconciled bool
-	// unmatched is true if a hint that matches no pod has come since the last list call
-	// began, unmatchedBefore if one had come between the list call before and that one.
-	// If either is true, such a hint may have been about a change that the relist finds,
-	// so the change does not count as missed.
-	unmatched, unmatchedBefore bool
+	phase          phase
+	trust          trust
+	reconciliation reconciliation
 
+	// unmatched is above 0 if a hint that matches no pod has come since the list call
+	// before the last one began. It may have been about a change that the relist finds, so
+	// the change does not count as missed. Each beginning of a list call subtracts 1.
+	unmatched int
 	// unreported has the pods that a relist found changed and that no hint was about yet.
 	// They count as missed at missedAt.
 	unreported map[types.UID]runtime.PodRef
@@ -58,10 +82,6 @@ type schedule struct {
 	delivered bool
 	// misses counts the relists with missed changes since the last useful hint.
 	misses int
-	// lossy is true after a miss until a hint is useful: the period stays short. regrow is
-	// true after a miss until the period has grown to long by doubling. A new stream does
-	// not reset them, because it may be as lossy as the one before.
-	lossy, regrow bool
 }
 
 // relistDue returns when the next relist is to begin, zero while one is under way.
@@ -97,8 +117,10 @@ func (s *schedule) begin(now time.Time) (interval time.Duration) {
 		interval = now.Sub(s.began)
 	}
 	s.began, s.listing, s.relistAt = now, true, time.Time{}
-	s.relistEpoch = s.epoch
-	s.unmatchedBefore, s.unmatched = s.unmatched, false
+	s.unmatched = max(0, s.unmatched-1)
+	if s.reconciliation == outstanding {
+		s.reconciliation = begun
+	}
 	return interval
 }
 
@@ -115,15 +137,15 @@ func (s *schedule) succeeded(unreported []runtime.PodRef, now time.Time) {
 // checkReported determines whether the stream has reported the changes that a relist
 // found, or has to report them within hintDelay.
 func (s *schedule) checkReported(unreported []runtime.PodRef, now time.Time) {
-	if !s.opened || s.relistEpoch != s.epoch {
+	if s.phase == closed || s.reconciliation == outstanding {
 		return
 	}
-	if !s.reconciled {
-		s.reconciled = true
+	if s.reconciliation == begun {
+		s.reconciliation = reconciled
 		s.allReported()
 		return
 	}
-	if !s.unmatchedBefore && !s.unmatched {
+	if s.unmatched == 0 {
 		for _, ref := range unreported {
 			if s.unreported == nil {
 				s.unreported = map[types.UID]runtime.PodRef{}
@@ -154,27 +176,27 @@ func (s *schedule) hinted(uid types.UID) {
 
 // unmatchedHint notes a hint that matches no pod. A relist has to find its change.
 func (s *schedule) unmatchedHint() {
-	s.delivered, s.unmatched = true, true
+	s.delivered, s.unmatched = true, 2
 	s.relistBy(s.began.Add(s.short))
 }
 
 // usefulHint notes that a hint has led to a change.
 func (s *schedule) usefulHint() {
 	s.misses = 0
-	s.lossy = false
+	if s.trust == lossy {
+		s.trust = growing
+	}
 }
 
 // streamOpened notes that a stream is being opened.
 func (s *schedule) streamOpened() {
-	s.opened, s.established = true, false
-	s.newEpoch()
+	s.enter(opened)
 }
 
 // streamEstablished notes that the stream is established. A relist has to find what
 // happened before.
 func (s *schedule) streamEstablished(now time.Time) {
-	s.established = true
-	s.newEpoch()
+	s.enter(established)
 	s.clearUnreported() // the changes may have been before the stream was established
 	s.relistBy(now)
 }
@@ -182,19 +204,18 @@ func (s *schedule) streamEstablished(now time.Time) {
 // streamEnded notes that the stream has ended. If the period relied on it, a relist begins
 // at once.
 func (s *schedule) streamEnded(now time.Time) {
-	if s.established || s.stretched() {
+	if s.phase == established || s.stretched() {
 		s.relistBy(now)
 	}
-	s.opened, s.established = false, false
-	s.newEpoch()
+	s.enter(closed)
 	s.clearUnreported()
 }
 
-func (s *schedule) newEpoch() {
-	s.epoch++
+// enter begins a phase of the stream.
+func (s *schedule) enter(p phase) {
+	s.phase, s.reconciliation = p, outstanding
 	s.period = s.short
-	s.reconciled, s.delivered = false, false
-	s.misses = 0
+	s.delivered, s.misses = false, 0
 }
 
 func (s *schedule) clearUnreported() {
@@ -214,24 +235,26 @@ func (s *schedule) takeMissed(now time.Time) (missed []runtime.PodRef, giveUp bo
 		s.allReported()
 		return nil, false
 	}
-	silent := s.established && !s.delivered
+	silent := s.phase == established && !s.delivered
 	s.delivered = false
 	s.misses++
-	s.lossy, s.regrow = true, true
+	s.trust = lossy
 	s.period = s.short
 	s.relistBy(now.Add(s.period))
-	return missed, silent || s.misses > s.maxMisses
+	return missed, silent || s.misses > maxMisses
 }
 
 // allReported notes that the stream has reported all changes that a relist found.
 func (s *schedule) allReported() {
 	s.delivered = false
 	switch {
-	case s.lossy:
-	case s.established && !s.regrow:
+	case s.trust == lossy:
+	case s.trust == trusted && s.phase == established:
 		s.period = s.long
 	default:
 		s.period = min(2*s.period, s.long)
-		s.regrow = s.regrow && s.period < s.long
+		if s.trust == growing && s.period == s.long {
+			s.trust = trusted
+		}
 	}
 }

@@ -27,9 +27,9 @@ func TestSchedule(t *testing.T) {
 		{"broken", "open up relist broke relist open up relist", "1 1 300 1 1 1 1 300"},
 		{"silent", "open up relist miss", "1 1 300 1!"},
 		{"silent since the relist before", "open up relist hint relist miss", "1 1 300 300 300 1!"},
-		{"silent before it is established", "open relist miss miss miss miss", "1 2 1 1 1 1!"},
-		{"lossy", "open up relist hint miss hint miss hint miss hint miss",
-			"1 1 300 300 1 1 1 1 1 1 1!"},
+		{"silent before it is established", "open relist miss miss miss miss miss miss", "1 2 1 1 1 1 1 1!"},
+		{"lossy", "open up relist hint miss hint miss hint miss hint miss hint miss hint miss",
+			"1 1 300 300 1 1 1 1 1 1 1 1 1 1 1!"},
 		{"lossy until a hint is of use, then the period grows", "open up relist hint miss relist relist useful relist relist hint miss",
 			"1 1 300 300 1 1 1 1 2 4 4 1"},
 		{"lossy over a new connection", "open up relist miss broke open up relist relist hint useful relist", "1 1 300 1! 1 1 1 1 1 1 1 2"},
@@ -39,7 +39,7 @@ func TestSchedule(t *testing.T) {
 		{"what a relist finds before the stream is established", "miss open miss", "1 1 2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := schedule{short: time.Second, long: 300 * time.Second, maxMisses: 3, period: time.Second}
+			s := schedule{short: time.Second, long: 300 * time.Second, period: time.Second}
 			now := time.Now()
 			found := []runtime.PodRef{{UID: "p"}}
 			var got []string

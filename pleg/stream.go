@@ -34,9 +34,9 @@ func pause(failures int) time.Duration {
 type streamState struct {
 	// attempt counts the attempts to open a stream, 0 before the first.
 	attempt uint64
-	// open means that a stream is open or being opened, established that it was announced
-	// or has delivered a hint, unsupported that the runtime has none.
-	open, established, unsupported bool
+	phase   phase
+	// unsupported means that the runtime has no stream.
+	unsupported bool
 	// giveUp ends the stream.
 	giveUp context.CancelCauseFunc
 }
@@ -104,10 +104,10 @@ func (g *generator) takeStreamState(state streamState, broken error) {
 	if broken != nil {
 		g.streamEnded(broken)
 	}
-	if state.open && state.attempt != was.attempt {
+	if state.phase != closed && state.attempt != was.attempt {
 		g.schedule.streamOpened()
 	}
-	if state.established && !g.schedule.established {
+	if state.phase == established && g.schedule.phase != established {
 		g.loggedBroken = false
 		g.schedule.streamEstablished(time.Now())
 		g.opts.Logger.Info("The runtime's event stream is established; relists are a safety net from now on", "period", g.opts.SafetyPeriod)

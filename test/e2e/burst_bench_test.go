@@ -42,12 +42,12 @@ func benchmarkBurst(b *testing.B, n int) {
 	probe := pods[0].PodRef
 
 	bursts := map[string]func(context.Context) error{
-		"none":     func(context.Context) error { time.Sleep(2 * time.Second); return nil },
-		"adaptive": func(ctx context.Context) error { return reportAll(ctx, rt, n, 0) },
-		"one":      func(ctx context.Context) error { return reportAll(ctx, rt, n, 1) },
-		"fixed":    func(ctx context.Context) error { return inspectAll(ctx, rt, pods, 64) },
+		"none":    func(context.Context) error { time.Sleep(2 * time.Second); return nil },
+		"default": func(ctx context.Context) error { return reportAll(ctx, rt, n, 0) },
+		"one":     func(ctx context.Context) error { return reportAll(ctx, rt, n, 1) },
+		"fixed":   func(ctx context.Context) error { return inspectAll(ctx, rt, pods, 64) },
 	}
-	list := []contestant{{name: "none"}, {name: "adaptive"}, {name: "one"}, {name: "fixed"}}
+	list := []contestant{{name: "none"}, {name: "default"}, {name: "one"}, {name: "fixed"}}
 	took := samples{}
 	takeTurns(b, list, func(who contestant) {
 		began := time.Now()
