@@ -48,9 +48,6 @@ type Config struct {
 	RuntimeTimeout time.Duration
 	// MaxImages is the number of images in the status of the node, see node.NewImageList.
 	MaxImages int
-	// Observers receive the changes of the pods that the API server has bound to the node, with
-	// mirror pods.
-	Observers []podsource.Observer
 	// Logger receives logs; each part gets it under a name of its own. The zero value discards
 	// them.
 	Logger logr.Logger
@@ -123,7 +120,7 @@ func (n *Node) buildObjects() (err error) {
 
 func (n *Node) buildSource() (err error) {
 	// What a pod refers to is known before any part of the agent has the pod.
-	observers := append([]podsource.Observer{
+	observers := []podsource.Observer{
 		podsource.ObserverFunc(func(c podsource.Change) {
 			n.objects.Update(c.Changed, c.Removed)
 			if c.Complete {
@@ -132,7 +129,7 @@ func (n *Node) buildSource() (err error) {
 		}),
 		podsource.ObserverFunc(n.forgetEnded),
 		podsource.ObserverFunc(func(c podsource.Change) { n.sink.PodsChanged(c) }),
-	}, n.config.Observers...)
+	}
 	n.source, err = podsource.New(n.clients.pods, n.config.NodeName, podsource.Options{
 		Registered: func(ctx context.Context) error { return n.node.Registered(ctx) },
 		Observers:  observers, Logger: n.named("podsource"),

@@ -41,6 +41,9 @@ type Volumes interface {
 	VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error)
 }
 
+// readTimeout bounds a reading. It is the timeout of Prometheus for a scrape.
+const readTimeout = 10 * time.Second
+
 // Options are the settings of a [Collector]. The zero value is valid.
 type Options struct {
 	// NodeName is the name of the node in the summary.
@@ -48,8 +51,6 @@ type Options struct {
 	// Period is how long a reading is returned again before the next one. Default: 5 s. (With
 	// kubelet, the figures of cAdvisor are 10 to 15 s old.)
 	Period time.Duration
-	// Timeout bounds a reading. Default: 10 s, the timeout of Prometheus for a scrape.
-	Timeout time.Duration
 	// DiskPeriod is the time between two measurements of the volumes and logs of a pod.
 	// Default: 1 minute, kubelet's volumeStatsAggPeriod. Negative: they are not measured.
 	DiskPeriod time.Duration
@@ -75,9 +76,6 @@ type Options struct {
 func (o *Options) setDefaults() {
 	if o.Period <= 0 {
 		o.Period = 5 * time.Second
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = 10 * time.Second
 	}
 	if o.DiskPeriod == 0 {
 		o.DiskPeriod = time.Minute
@@ -124,7 +122,7 @@ func New(rt runtime.Runtime, pods Pods, opts Options) (*Collector, error) {
 	opts.setDefaults()
 	cg := cgroups{mount: opts.cgroup}
 	c := &Collector{opts: opts, rt: rt, pods: pods, machine: machine{proc: opts.proc, cgroups: cg}, rates: rates{}}
-	c.usage = newShared(opts.Period, opts.Timeout, c.read)
+	c.usage = newShared(opts.Period, readTimeout, c.read)
 	c.disk = newDisk(&c.opts)
 	c.extra = newExtra(rt, &c.opts)
 	return c, nil

@@ -32,7 +32,7 @@
 //     cannot report usage under the name of another pod.
 //   - An impossible number is dropped: more than 1 EiB, a share of time above 100 %. A time more
 //     than 10 minutes from now is replaced by that of the reading.
-//   - A runtime that does not answer within [Options].Timeout costs the readers that time once a
+//   - A runtime that does not answer within 10 seconds costs the readers that time once a
 //     period. The usage of pods is then missing, and [Reading].Err is not nil.
 //   - A missing value is nil, never 0.
 //

@@ -7,9 +7,11 @@
 //   - a runtime that fails privileged pods for good
 //   - metrics for Prometheus, and an endpoint for them that runs with the agent
 //
-// It needs a container runtime:
+// It needs neither root nor a container runtime: containers are processes of this machine.
 //
-//	go run ./examples/vendor -socket unix:///run/containerd/containerd.sock -manifests /etc/vendor/manifests
+//	go run ./examples/vendor -manifests ./manifests
+//
+// With -socket unix:///run/containerd/containerd.sock they are those of containerd.
 package main
 
 import (
@@ -42,27 +44,44 @@ import (
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
+	"github.com/kubeletkit/kubeletkit/runtime/process"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/syncloop"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 func main() {
+	process.Init() // first: the embedded runtime executes this program again for each container
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "vendor:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) error {
-	socket := flag.String("socket", "unix:///run/containerd/containerd.sock", "CRI socket")
-	manifests := flag.String("manifests", "/etc/vendor/manifests", "directory of pod manifests")
-	root := flag.String("root", "/var/lib/vendor", "directory of the agent")
-	metrics := flag.String("metrics", "127.0.0.1:9100", "address of /metrics")
-	flag.Parse()
+func run(ctx context.Context, args []string) error {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return err
+	}
+	flags := flag.NewFlagSet("vendor", flag.ContinueOnError)
+	socket := flags.String("socket", "", "CRI socket; if empty, containers are processes of this machine")
+	manifests := flags.String("manifests", "manifests", "directory of pod manifests")
+	root := flags.String("root", filepath.Join(home, ".local", "state", "vendor"), "directory of the agent, an absolute path")
+	metrics := flags.String("metrics", "127.0.0.1:9100", "address of /metrics")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))
+	if *socket == "" {
+		processes, err := process.Open(ctx, process.Options{Dir: filepath.Join(*root, "process"), AgentDir: *root, Logger: log})
+		if err != nil {
+			return err
+		}
+		defer processes.Close() // containers keep running
+		*socket = processes.Endpoint()
+	}
 	rt, err := cri.Dial(ctx, *socket, cri.Options{Logger: log})
 	if err != nil {
 		return err

@@ -25,11 +25,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
+	"github.com/kubeletkit/kubeletkit/runtime/process"
 	"github.com/kubeletkit/kubeletkit/volume"
 	"github.com/kubeletkit/kubeletkit/volume/volumetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	process.Init()
+	goleak.VerifyTestMain(m)
+}
 
 func makePod(name string, change func(*v1.Pod)) *v1.Pod {
 	pod := &v1.Pod{

@@ -5,5 +5,8 @@ import "time"
 // CheckEvery changes how often it is looked whether the client is still there.
 func (h *Handlers) CheckEvery(d time.Duration) { h.period = d }
 
+// MaxForwards changes how many connections a session of port-forward has at once.
+func (h *Handlers) MaxForwards(n int) { h.maxForwards = n }
+
 // LingerFor changes how long a client that has received all may take to close its connection.
 func (h *Handlers) LingerFor(d time.Duration) { h.linger = d }

@@ -24,7 +24,9 @@ const (
 	portHeader      = "port"
 	requestIDHeader = "requestID"
 	typeData        = "data"
-	maxRequestID    = 256 // bytes; kubectl's are small numbers
+	// maxForwards is the maximum number of connections that a session has at once.
+	maxForwards  = 1000
+	maxRequestID = 256 // bytes; kubectl's are small numbers
 )
 
 // serveTunnel answers a WebSocket request with the protocol of the tunnel and calls f with
@@ -128,7 +130,7 @@ func (f *forwarder) accept(stream httpstream.Stream, replied <-chan struct{}) er
 	}
 	p := f.pairs[id]
 	if p == nil {
-		if len(f.pairs) >= f.h.opts.MaxForwards {
+		if len(f.pairs) >= f.h.maxForwards {
 			return fmt.Errorf("too many connections at once: %d are open", len(f.pairs))
 		}
 		p = &pair{}

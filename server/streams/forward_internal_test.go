@@ -61,7 +61,7 @@ func (p ports) ForwardPort(ctx context.Context, _ string, port int32, _ io.ReadW
 func newForwarder(t *testing.T, maximum int) (f *forwarder, opened <-chan int32, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := ports{opened: make(chan int32, 1)}
-	h := &Handlers{local: p, opts: Options{MaxForwards: maximum, SetupTimeout: time.Hour}}
+	h := &Handlers{local: p, maxForwards: maximum, opts: Options{SetupTimeout: time.Hour}}
 	f = &forwarder{h: h, s: &session{ctx: ctx, cancel: cancel}, pairs: map[string]*pair{}}
 	return f, p.opened, func() {
 		cancel()

@@ -138,7 +138,8 @@ func TestPortForwardKubectl(t *testing.T) {
 
 // Streams that are no connection are refused, and more connections than the maximum.
 func TestPortForwardLimits(t *testing.T) {
-	w := newWorld(t, true, streams.Options{MaxForwards: 2})
+	w := newWorld(t, true, streams.Options{})
+	w.h.MaxForwards(2)
 	l := w.link(t, false)
 	defer l.conn.Close()
 	for _, header := range []http.Header{

@@ -3,7 +3,6 @@ package streams
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,10 +38,9 @@ const (
 
 // newTransport returns a transport to the servers of a runtime's streams. It does not use the
 // proxy of the environment: a URL contains a secret.
-func newTransport(config *tls.Config, responseTimeout time.Duration) *http.Transport {
+func newTransport(responseTimeout time.Duration) *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSClientConfig:       config,
 		TLSHandshakeTimeout:   dialTimeout,
 		ResponseHeaderTimeout: responseTimeout,
 		DisableKeepAlives:     true,

@@ -2,7 +2,6 @@ package streams
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -50,12 +49,6 @@ type Options struct {
 	// up to 4 MB more while nothing reads what its SPDY client sends. A
 	// request above it is answered with status 429. Default: 1000. Negative means no limit.
 	MaxSessions int
-	// MaxForwards is the maximum number of connections that a session of port-forward has at
-	// once, if the runtime is a [runtime.Streamer]. Default: 1000.
-	MaxForwards int
-	// TLS is the configuration of the connections to a runtime whose URLs have the scheme
-	// https. Default: the certificate authorities of the system.
-	TLS *tls.Config
 }
 
 // Handlers serves the streams of the containers of a node. It is safe for concurrent use.
@@ -73,6 +66,8 @@ type Handlers struct {
 	large     largeFrames
 	period    time.Duration // checkPeriod
 	linger    time.Duration // linger
+	// maxForwards is maxForwards but in tests.
+	maxForwards int
 }
 
 // New returns the handlers. rt is the runtime, which is a [runtime.Streamer] or a
@@ -88,10 +83,7 @@ func New(agent Agent, rt any, opts Options) *Handlers {
 	if opts.MaxSessions == 0 {
 		opts.MaxSessions = 1000
 	}
-	if opts.MaxForwards == 0 {
-		opts.MaxForwards = 1000
-	}
-	h := &Handlers{agent: agent, opts: opts, log: opts.Logger, transport: newTransport(opts.TLS, opts.SetupTimeout), mux: http.NewServeMux(), period: checkPeriod, linger: linger}
+	h := &Handlers{agent: agent, opts: opts, log: opts.Logger, transport: newTransport(opts.SetupTimeout), mux: http.NewServeMux(), period: checkPeriod, linger: linger, maxForwards: maxForwards}
 	h.local, _ = runtime.Optional[runtime.Streamer](rt)
 	h.remote, _ = runtime.Optional[runtime.StreamLocator](rt)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {

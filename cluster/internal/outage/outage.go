@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/watchlist"
@@ -35,8 +36,8 @@ type Signal struct {
 	failing map[request]struct{}
 	// ended is closed by the next signal; nil if Ended was not called since the last one.
 	ended chan struct{}
-	// credit is the time at which all signals of a burst may be sent again.
-	credit time.Time
+	// limit is nil until the first signal.
+	limit *rate.Limiter
 	// delayed is set while a timer runs that sends the signal.
 	delayed bool
 }
@@ -112,22 +113,29 @@ func (s *Signal) send(now time.Time) {
 	if s.ended == nil || s.delayed {
 		return
 	}
-	if wait := s.credit.Add(-(burst - 1) * period).Sub(now); wait > 0 {
-		s.delayed = true
-		time.AfterFunc(wait, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.delayed = false
-			s.send(time.Now())
-		})
+	if s.limit == nil {
+		s.limit = rate.NewLimiter(rate.Every(period), burst)
+	}
+	wait := s.limit.ReserveN(now, 1).DelayFrom(now)
+	if wait == 0 {
+		s.end()
 		return
 	}
-	if s.credit.Before(now) {
-		s.credit = now
+	s.delayed = true
+	time.AfterFunc(wait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.delayed = false
+		s.end()
+	})
+}
+
+// end closes the channel of Ended. mu is held.
+func (s *Signal) end() {
+	if s.ended != nil {
+		close(s.ended)
+		s.ended = nil
 	}
-	s.credit = s.credit.Add(period)
-	close(s.ended)
-	s.ended = nil
 }
 
 // Client returns the client, with the signal for [Ended]. The client must use a transport of

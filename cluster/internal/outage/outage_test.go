@@ -55,7 +55,7 @@ func TestSignal(t *testing.T) {
 		}
 	}
 	for _, bad := range []answer{0, 401, 403, 409, 410, 422, 429, 500, 503} {
-		s.credit = time.Time{}
+		s.limit = nil
 		assert.False(t, signals(func() { ask(t.Context(), bad, "PUT", "/lease") }), "%d", bad)
 		assert.False(t, signals(func() { ask(t.Context(), bad, "PUT", "/lease") }), "%d again", bad)
 		assert.False(t, signals(func() { ask(t.Context(), 200, "GET", "/lease") }), "another request")
@@ -66,7 +66,7 @@ func TestSignal(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.False(t, signals(func() { ask(canceled, 0, "GET", "/watch"); ask(t.Context(), 200, "GET", "/watch") }), "given up by the client")
-	s.credit = time.Time{}
+	s.limit = nil
 	for i := range 10 * maxFailing {
 		ask(t.Context(), 500, "GET", fmt.Sprint("/", i))
 	}
