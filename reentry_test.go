@@ -17,19 +17,24 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
 
-// asking is a history and workers that ask the agent for its pods.
-type asking struct {
-	history.History
+// askingHistory is a history that calls the agent.
+type askingHistory struct {
+	history.Store
+	pods func()
+}
+
+func (a askingHistory) Record(r runtime.Record) {
+	a.pods()
+	a.Store.Record(r)
+}
+
+// askingWorkers are workers that call the agent.
+type askingWorkers struct {
 	podworkers.Workers
 	pods func()
 }
 
-func (a asking) Record(r runtime.Record) {
-	a.pods()
-	a.History.Record(r)
-}
-
-func (a asking) State(uid types.UID) podworkers.State {
+func (a askingWorkers) State(uid types.UID) podworkers.State {
 	a.pods()
 	return a.Workers.State(uid)
 }
@@ -45,8 +50,8 @@ func TestPartsCallTheAgent(t *testing.T) {
 			}
 		}
 		started := startNodeWith(t, dir, fake.New(fake.Options{}), func(o *kubeletkit.Options) {
-			o.Override.History = kubeletkit.Wrap(func(h history.History) history.History { return asking{History: h, pods: pods} })
-			o.Override.PodWorkers = kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return asking{Workers: w, pods: pods} })
+			o.Override.History = kubeletkit.Wrap(func(h history.Store) history.Store { return askingHistory{Store: h, pods: pods} })
+			o.Override.PodWorkers = kubeletkit.Wrap(func(w podworkers.Workers) podworkers.Workers { return askingWorkers{Workers: w, pods: pods} })
 		})
 		synctest.Wait()
 		n = started

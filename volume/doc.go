@@ -70,7 +70,7 @@
 //
 // SetUp, TearDown and Remove are idempotent and may be called after a crash at any point; tests
 // fail and kill each step. There is no loop and no state beside disk and mounts, see
-// docs/architecture.md. All file names in a volume of files are inside it: names such as ".." or
+// docs/contribute/architecture.md. All file names in a volume of files are inside it: names such as ".." or
 // "..data" are errors, and planted links are not followed. Remove never deletes across a mount: if
 // a mount below the directory cannot be unmounted, the error names it and nothing in it is
 // deleted. All methods are safe for concurrent use by different pods. Only hashes of volumes of
