@@ -25,9 +25,6 @@ type Agent struct {
 	volumes    *volumeUpdates              // nil if PodSyncer is no podsync.VolumeRefresher
 	measure    func(context.Context) error // nil if PodSyncer measures no storage
 	loop       *syncloop.Loop
-	// ends keeps the ends of pods that are to be reported; nil without a checkpoint that
-	// can, or a sink.
-	ends syncloop.EndKeeper
 	// busy means that something may have happened in the runtime since the last garbage
 	// collection that was due.
 	busy atomic.Bool

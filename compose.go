@@ -154,15 +154,12 @@ func (a *Agent) buildDesired(p *Parts) error {
 }
 
 func (a *Agent) buildStatus(p *Parts) error {
-	if p.StatusSink = a.opts.StatusSink; p.StatusSink != nil {
-		if ends, ok := runtime.Optional[syncloop.EndKeeper](p.Checkpoint); ok {
-			a.ends = ends
-			p.StatusSink = endingSink{p.StatusSink, func(pod runtime.PodRef) {
-				if a.gone(pod.UID) { // otherwise there is a later pod of the UID, whose end is to be reported too
-					ends.EndDelivered(pod.UID)
-				}
-			}}
-		}
+	if p.StatusSink = a.opts.StatusSink; p.StatusSink != nil && p.Checkpoint != nil {
+		p.StatusSink = endingSink{p.StatusSink, func(pod runtime.PodRef) {
+			if a.gone(pod.UID) { // otherwise there is a later pod of the UID, whose end is to be reported too
+				p.Checkpoint.EndDelivered(pod.UID)
+			}
+		}}
 	}
 	store, err := status.New(status.Options{
 		Sink: p.StatusSink, MayRun: p.MayRun, Metrics: a.opts.Observe.Metrics.Status, Logger: a.named("status"),
@@ -173,6 +170,13 @@ func (a *Agent) buildStatus(p *Parts) error {
 	p.Status, err = choose[status.Manager]("Status", a.opts.Override.Status, store, p)
 	return err
 }
+
+// withoutEnds is a checkpoint that keeps no ends, since no sink receives them.
+type withoutEnds struct{ syncloop.Checkpoint }
+
+func (withoutEnds) KeepEnd(runtime.PodRef) {}
+
+func (withoutEnds) DueEnds(func(types.UID) bool) []runtime.PodRef { return nil }
 
 // endingSink calls delivered when the sink has accepted the end of a pod, or has answered that
 // it has no such pod.
@@ -334,11 +338,14 @@ func (a *Agent) buildLoop(p *Parts) (err error) {
 	var kept syncloop.Checkpoint
 	if p.Checkpoint != nil {
 		kept = p.Checkpoint
+		if p.StatusSink == nil {
+			kept = withoutEnds{kept}
+		}
 	}
 	handler, err := syncloop.NewHandler(
 		syncloop.HandlerDeps{
 			Pods: p.PodManager, Workers: p.PodWorkers, Status: p.Status, Runtime: p.Runtime,
-			Prober: p.Prober, Dirs: p.Volumes, Checkpoint: kept, Ends: a.ends,
+			Prober: p.Prober, Dirs: p.Volumes, Checkpoint: kept,
 		},
 		syncloop.HandlerOptions{
 			PodsDir: p.PodsDir, Admit: p.Admission, Host: p.Host,
@@ -431,9 +438,6 @@ func (a *Agent) logParts() {
 	missing(has[syncloop.Preparer](p.SyncHandler), "SyncHandler", "syncloop.Preparer", "predecessors of pods are stopped only when all sources have delivered")
 	missing(has[syncloop.Observer](p.SyncHandler), "SyncHandler", "syncloop.Observer", "orphans are found once a minute")
 	missing(has[syncloop.ResizeReporter](p.SyncHandler), "SyncHandler", "syncloop.ResizeReporter", "the status does not say that the resize of a pod is pending")
-	if p.Checkpoint != nil && p.StatusSink != nil {
-		missing(has[syncloop.EndKeeper](p.Checkpoint), "Checkpoint", "syncloop.EndKeeper", "the end of a pod that is due when the agent stops may be lost")
-	}
 }
 
 // logReplaced logs the part if it is not of the type of the default.

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podmanager"
@@ -132,17 +133,17 @@ func (v vault) Secret(ctx context.Context, namespace, name string) (*v1.Secret, 
 // A checkpoint of one's own.
 func ExampleOverrides_checkpoint() {
 	runPod(func(o *kubeletkit.Options) {
-		o.Checkpoint = noCheckpoint{} // or checkpoint.New
-		o.Override.Checkpoint = kubeletkit.Wrap(func(c kubeletkit.Checkpoint) kubeletkit.Checkpoint { return printing{c} })
+		o.Checkpoint = checkpoint.Base{} // or checkpoint.New
+		o.Override.Checkpoint = kubeletkit.Wrap(func(c checkpoint.Store) checkpoint.Store { return printing{c} })
 	})
 	// Output:
 	// keep web
 	// default/web: Running
 }
 
-type printing struct{ kubeletkit.Checkpoint }
+type printing struct{ checkpoint.Store }
 
-func (p printing) Keep(pod *v1.Pod) { fmt.Println("keep", pod.Name); p.Checkpoint.Keep(pod) }
+func (p printing) Keep(pod *v1.Pod) { fmt.Println("keep", pod.Name); p.Store.Keep(pod) }
 
 // A history that also writes what was decided to the log of the program.
 func ExampleOverrides_history() {

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/prober"
@@ -46,7 +47,7 @@ type Options struct {
 	// Checkpoint keeps the pods that were admitted, and the secrets and config maps that
 	// they refer to, so that they run again after a reboot though no source can be
 	// reached. It belongs to this agent alone. nil: nothing is kept.
-	Checkpoint Checkpoint
+	Checkpoint checkpoint.Store
 
 	// Host describes the machine to pods. nil: the result of [DetectHost].
 	//

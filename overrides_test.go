@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podmanager"
@@ -91,7 +91,7 @@ type (
 		called func(string)
 	}
 	wrappedCheckpoint struct {
-		kubeletkit.Checkpoint
+		checkpoint.Store
 		called func(string)
 	}
 	wrappedHistory struct {
@@ -142,21 +142,11 @@ func (w wrappedHandler) HandlePodAdditions(pods []*v1.Pod) {
 	w.SyncHandler.HandlePodAdditions(pods)
 }
 func (w wrappedHistory) Record(r runtime.Record) { w.called("History"); w.Store.Record(r) }
-func (w wrappedCheckpoint) Keep(pod *v1.Pod)     { w.called("Checkpoint"); w.Checkpoint.Keep(pod) }
+func (w wrappedCheckpoint) Keep(pod *v1.Pod)     { w.called("Checkpoint"); w.Store.Keep(pod) }
 func (w wrappedObjects) Watch(ctx context.Context, changed func([]objects.Ref)) error {
 	w.called("Objects")
 	return w.Source.Watch(ctx, changed)
 }
-
-// noCheckpoint keeps nothing.
-type noCheckpoint struct{}
-
-func (noCheckpoint) Keep(*v1.Pod)                              {}
-func (noCheckpoint) Drop(types.UID)                            {}
-func (noCheckpoint) Prune(func(types.UID) bool)                {}
-func (noCheckpoint) Load(context.Context) []*v1.Pod            { return nil }
-func (noCheckpoint) Objects(src objects.Source) objects.Source { return src }
-func (noCheckpoint) Run(ctx context.Context) error             { <-ctx.Done(); return nil }
 
 // calls counts calls by the name of the part.
 type calls struct {
@@ -191,7 +181,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 		rt, source := fake.New(fake.Options{}), podconfigfake.NewSource("test")
 		store := objects.New()
 		agent, err := kubeletkit.New(kubeletkit.Options{
-			NodeName: "node", RootDir: dir, Runtime: rt, Sources: []podconfig.Source{source}, API: kubeletkit.API{Objects: store}, Checkpoint: noCheckpoint{},
+			NodeName: "node", RootDir: dir, Runtime: rt, Sources: []podconfig.Source{source}, API: kubeletkit.API{Objects: store}, Checkpoint: checkpoint.Base{},
 			Host: &runtime.Host{Hostname: "host", IPs: []string{"192.0.2.1"}},
 			Observe: kubeletkit.Observe{Logger: funcr.New(func(prefix, args string) {
 				mu.Lock()
@@ -200,7 +190,7 @@ func TestEveryPartCanBeWrapped(t *testing.T) {
 			}, funcr.Options{})},
 			Override: kubeletkit.Overrides{
 				Objects:    kubeletkit.Wrap(func(s objects.Source) objects.Source { return wrappedObjects{s, called.add} }),
-				Checkpoint: kubeletkit.Wrap(func(c kubeletkit.Checkpoint) kubeletkit.Checkpoint { return wrappedCheckpoint{c, called.add} }),
+				Checkpoint: kubeletkit.Wrap(func(c checkpoint.Store) checkpoint.Store { return wrappedCheckpoint{c, called.add} }),
 				History:    kubeletkit.Wrap(func(h history.Store) history.Store { return wrappedHistory{h, called.add} }),
 				Cache:      kubeletkit.Wrap(func(c runtime.StatusCache) runtime.StatusCache { return wrappedCache{c, called.add} }),
 				PLEG:       kubeletkit.Wrap(func(g pleg.Generator) pleg.Generator { return wrappedPLEG{g, called.add} }),

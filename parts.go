@@ -1,16 +1,15 @@
 package kubeletkit
 
 import (
-	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -47,7 +46,7 @@ type Parts struct {
 	Objects objects.Source
 	// Checkpoint keeps pods on disk, after [Agent.Drain] also those that are refused only
 	// because of it; nil: nothing is kept.
-	Checkpoint Checkpoint
+	Checkpoint checkpoint.Store
 	// History keeps what happened to each pod and why. Record is its method of that name; it
 	// is nil if History is [history.None].
 	History history.Store
@@ -123,9 +122,8 @@ func Replace[T any](part T) Override[T] {
 type Overrides struct {
 	// Objects wraps [Options].API.Objects, or the checkpoint's view of it.
 	Objects Override[objects.Source]
-	// Checkpoint wraps [Options].Checkpoint. Optional interface: [syncloop.EndKeeper], without
-	// which the end of a pod that is due when the agent stops may be lost.
-	Checkpoint Override[Checkpoint]
+	// Checkpoint wraps [Options].Checkpoint.
+	Checkpoint Override[checkpoint.Store]
 	// History: default a [*history.Memory] with [Options].Observe.History.
 	History Override[history.Store]
 	// Cache: default a [*runtime.Cache] over the runtime.
@@ -158,19 +156,6 @@ type Overrides struct {
 	// SyncHandler: default a [*syncloop.Handler]. Optional interfaces:
 	// [syncloop.Preparer], [syncloop.Observer], [syncloop.ResizeReporter] and [syncloop.Stopper].
 	SyncHandler Override[syncloop.SyncHandler]
-}
-
-// Checkpoint keeps pods, and the secrets and config maps that they refer to, on disk, so
-// that they run again after a reboot. [*checkpoint.Store] is the default implementation.
-type Checkpoint interface {
-	syncloop.Checkpoint
-	// Load returns the pods that were kept. It is called once, before the sources run.
-	Load(ctx context.Context) []*v1.Pod
-	// Objects returns a source that keeps what kept pods refer to, and answers from the
-	// disk while src cannot.
-	Objects(src objects.Source) objects.Source
-	// Run writes until ctx ends, and then what is left. It ends after all other parts.
-	Run(ctx context.Context) error
 }
 
 // choose applies the override, if there is one, to the default.

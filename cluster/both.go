@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/cluster/objectcache"
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -148,16 +148,13 @@ type object interface {
 // checkedCheckpoint is a checkpoint that answers no pod of the API server with a record of an
 // object that only the node has. The records are those of all pods.
 type checkedCheckpoint struct {
-	kubeletkit.Checkpoint
+	checkpoint.Store
 	refers func(objects.Ref) bool
 }
 
-// Unwrap makes optional interfaces of the checkpoint visible.
-func (c checkedCheckpoint) Unwrap() any { return c.Checkpoint }
-
-// Objects implements [kubeletkit.Checkpoint].
+// Objects implements [checkpoint.Store].
 func (c checkedCheckpoint) Objects(src objects.Source) objects.Source {
-	return checkedObjects{c.Checkpoint.Objects(src), c.refers}
+	return checkedObjects{c.Store.Objects(src), c.refers}
 }
 
 // checkedObjects refuses objects that do not come from the API server, if a pod of it refers to

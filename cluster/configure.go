@@ -99,7 +99,7 @@ func (n *Node) buildLookups(opts *kubeletkit.Options) (err error) {
 	sopts := services.Options{Sync: n.sync, Logger: n.named("services")}
 	bopts := trustbundles.Options{Changed: n.syncBundles, Logger: n.named("trustbundles")}
 	copts := runtimeclass.Options{Appeared: n.syncClass, Logger: n.named("runtimeclass")}
-	if store, ok := runtime.Optional[services.Checkpoint](opts.Checkpoint); ok {
+	if store := opts.Checkpoint; store != nil {
 		topts.Checkpoint, sopts.Checkpoint, bopts.Checkpoint, copts.Checkpoint = store, store, store, store
 	}
 	if n.tokens, err = tokens.New(n.clients.objects, topts); err != nil {

@@ -53,7 +53,7 @@ func TestRestoredPodsAndSecretsOfTheNode(t *testing.T) {
 			started = map[string][]string{}
 			return was
 		}
-		var store *checkpoint.Store
+		var store *checkpoint.Dir
 		r.change = func(_ *Config, opts *kubeletkit.Options) {
 			var err error
 			store, err = checkpoint.New(filepath.Join(r.root, "kept"), checkpoint.Options{})

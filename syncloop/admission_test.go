@@ -104,12 +104,15 @@ func TestTheEndOfEachPodIsReported(t *testing.T) {
 }
 
 // keptEnds are ends that are never delivered.
-type keptEnds map[types.UID]runtime.PodRef
+type keptEnds struct {
+	checkpoint
+	ends map[types.UID]runtime.PodRef
+}
 
-func (k keptEnds) KeepEnd(pod runtime.PodRef) { k[pod.UID] = pod }
-func (k keptEnds) EndDelivered(uid types.UID) { delete(k, uid) }
-func (k keptEnds) DueEnds(desired func(types.UID) bool) (due []runtime.PodRef) {
-	for uid, pod := range k {
+func (k *keptEnds) KeepEnd(pod runtime.PodRef) { k.ends[pod.UID] = pod }
+func (k *keptEnds) EndDelivered(uid types.UID) { delete(k.ends, uid) }
+func (k *keptEnds) DueEnds(desired func(types.UID) bool) (due []runtime.PodRef) {
+	for uid, pod := range k.ends {
 		if !desired(uid) {
 			due = append(due, pod)
 		}
@@ -123,9 +126,9 @@ func TestAnEndThatIsNotDeliveredIsReportedOnce(t *testing.T) {
 	b := newHandler(t, syncloop.HandlerOptions{})
 	e := endings{statuses{}, &script{}}
 	before := runtime.PodRef{UID: "uid-before", Namespace: "ns", Name: "before"} // of an earlier agent
-	kept := keptEnds{before.UID: before}
+	kept := &keptEnds{ends: map[types.UID]runtime.PodRef{before.UID: before}}
 	var gone []string
-	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Dirs: b.dirs, Ends: kept},
+	h, err := syncloop.NewHandler(syncloop.HandlerDeps{Pods: b.pods, Workers: b.workers, Status: e, Runtime: b.runtime, Dirs: b.dirs, Checkpoint: kept},
 		syncloop.HandlerOptions{PodsDir: b.podsDir, Record: func(r runtime.Record) {
 			if r.Kind == runtime.KindRemovePod {
 				gone = append(gone, r.Pod.Name)

@@ -30,10 +30,8 @@ func (h *Handler) Observe(ev pleg.PodEvents) {
 func (h *Handler) HandlePodCleanups(ctx context.Context) error {
 	admitted := h.admitted()
 	var due []runtime.PodRef
-	if h.deps.Ends != nil {
-		due = h.deps.Ends.DueEnds(h.desired)
-	}
 	if h.deps.Checkpoint != nil {
+		due = h.deps.Checkpoint.DueEnds(h.desired)
 		h.deps.Checkpoint.Prune(func(uid types.UID) bool {
 			_, refused := h.refused[uid]
 			return !refused && h.desired(uid) || h.resumes(uid)
@@ -139,7 +137,7 @@ func (h *Handler) reportEnds(states map[types.UID]podworkers.State, alive func(t
 func (h *Handler) reportEnd(ref runtime.PodRef) {
 	h.recordEnd(ref)
 	h.deps.Status.PodEnded(ref)
-	if h.deps.Ends != nil {
+	if h.deps.Checkpoint != nil {
 		h.reported[ref.UID] = true
 	}
 }

@@ -73,8 +73,9 @@ type PodDirs interface {
 	Remove(ctx context.Context, ref runtime.PodRef, podDir string) error
 }
 
-// Checkpoint keeps pods on disk, to be restored after a reboot; a *checkpoint.Store of
-// podconfig/checkpoint is one. Its methods must not wait for the disk.
+// Checkpoint keeps pods on disk, to be restored after a reboot, and which ends of pods are to
+// be reported; a checkpoint.Store of podconfig/checkpoint is one. Its methods must not wait
+// for the disk.
 type Checkpoint interface {
 	// Keep records a pod that was admitted, with its status. It is called again when the pod
 	// changes in more than its status, and when containers become ready or started, or
@@ -86,23 +87,16 @@ type Checkpoint interface {
 	// Prune removes the records of all pods for which keep returns false. It is called
 	// once every source has delivered.
 	Prune(keep func(uid types.UID) bool)
-}
-
-// EndKeeper keeps on disk which ends of pods are to be reported, so that an end that is
-// due when the agent stops is reported by the next one; a *checkpoint.Store of
-// podconfig/checkpoint is one. Its methods must not wait for the disk.
-type EndKeeper interface {
 	// KeepEnd records that the end of the pod is to be reported when it is gone. It is
-	// called before Drop of the [Checkpoint].
+	// called before Drop.
 	KeepEnd(pod runtime.PodRef)
 	// DueEnds returns the pods of KeepEnd that are not desired and whose end was not
-	// delivered. Pods of the Checkpoint that are not desired count as if KeepEnd was called.
+	// delivered. Pods of Keep that are not desired count as if KeepEnd was called. It is
+	// called before Prune.
 	DueEnds(desired func(uid types.UID) bool) []runtime.PodRef
-	// EndDelivered removes the record of the end. The handler does not call it.
-	EndDelivered(uid types.UID)
 }
 
-// HandlerDeps are the parts that a [Handler] works with. Prober, Checkpoint and Ends may be
+// HandlerDeps are the parts that a [Handler] works with. Prober and Checkpoint may be
 // nil.
 type HandlerDeps struct {
 	Pods       PodManager
@@ -112,8 +106,6 @@ type HandlerDeps struct {
 	Prober     ProbeCleaner
 	Dirs       PodDirs
 	Checkpoint Checkpoint
-	// Ends is given if something receives the ends, and calls EndDelivered.
-	Ends EndKeeper
 }
 
 // HandlerOptions are the settings of a [Handler].
@@ -422,10 +414,11 @@ func (h *Handler) keep(pod *v1.Pod) {
 }
 
 func (h *Handler) drop(pod *v1.Pod) {
-	if h.deps.Ends != nil {
-		h.deps.Ends.KeepEnd(runtime.RefOf(pod))
+	if h.deps.Checkpoint == nil {
+		return
 	}
-	if h.deps.Checkpoint != nil && !h.resumes(pod.UID) {
+	h.deps.Checkpoint.KeepEnd(runtime.RefOf(pod))
+	if !h.resumes(pod.UID) {
 		h.deps.Checkpoint.Drop(pod.UID)
 	}
 }

@@ -247,6 +247,9 @@ type checkpoint struct {
 	last *v1.Pod // that was kept
 }
 
+func (c *checkpoint) KeepEnd(runtime.PodRef)                              {}
+func (c *checkpoint) DueEnds(func(types.UID) bool) (due []runtime.PodRef) { return nil }
+
 func (c *checkpoint) Keep(pod *v1.Pod) {
 	c.last = pod
 	c.add("keep %s", pod.UID)

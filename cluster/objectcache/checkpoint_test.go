@@ -20,7 +20,7 @@ import (
 )
 
 // keeping runs a store in the directory over the cache, as an agent does.
-func (w *world) keeping(dir string, test func(kept objects.Source, store *checkpoint.Store, restored []*v1.Pod)) {
+func (w *world) keeping(dir string, test func(kept objects.Source, store *checkpoint.Dir, restored []*v1.Pod)) {
 	w.t.Helper()
 	store, err := checkpoint.New(dir, checkpoint.Options{})
 	require.NoError(w.t, err)
@@ -58,7 +58,7 @@ func TestReboot(t *testing.T) {
 	run(t, func(w *world) {
 		w.create("s", "1", false)
 		w.create("gone", "1", false)
-		w.keeping(dir, func(kept objects.Source, store *checkpoint.Store, _ []*v1.Pod) {
+		w.keeping(dir, func(kept objects.Source, store *checkpoint.Dir, _ []*v1.Pod) {
 			w.add(p)
 			store.Keep(p)
 			assert.Equal(t, "1", value(w, kept, "s"))
@@ -68,7 +68,7 @@ func TestReboot(t *testing.T) {
 	})
 	run(t, func(w *world) {
 		w.set(errors.New("connection refused"), false)
-		w.keeping(dir, func(kept objects.Source, _ *checkpoint.Store, restored []*v1.Pod) {
+		w.keeping(dir, func(kept objects.Source, _ *checkpoint.Dir, restored []*v1.Pod) {
 			require.Len(t, restored, 1)
 			began := time.Now()
 			assert.Equal(t, "2", value(w, kept, "s"))

@@ -15,9 +15,10 @@ import (
 
 // printer is a podconfig.Sink that prints. Agents pass the source in their options, and the mux
 // is the sink.
-type printer struct{ done func() }
-
-func (printer) NodeName() string { return "edge-7" }
+type printer struct {
+	podconfig.SinkBase
+	done func()
+}
 
 func (printer) Set(pods []*v1.Pod) {
 	for _, pod := range pods {

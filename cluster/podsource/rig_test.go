@@ -38,6 +38,7 @@ func mirror(name string) *v1.Pod {
 
 // rig is a running source. Its log has what the observer and the sink received.
 type rig struct {
+	podconfig.SinkBase
 	*testing.T
 	api  *apitest.Server
 	src  *podsource.Source
@@ -82,7 +83,6 @@ func (r *rig) PodsChanged(c podsource.Change) {
 	r.add("observer +%s -%s %v", names(c.Changed), names(c.Removed), c.Complete)
 }
 
-func (r *rig) NodeName() string   { return node }
 func (r *rig) Set(pods []*v1.Pod) { r.add("set %s", names(pods)) }
 func (r *rig) Apply(d podconfig.Delta) {
 	r.add("apply +%s -%v", names(d.Update), d.Remove)

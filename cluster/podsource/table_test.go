@@ -133,9 +133,11 @@ func TestTableModel(t *testing.T) {
 	})
 }
 
-type sink struct{ delivered int }
+type sink struct {
+	podconfig.SinkBase
+	delivered int
+}
 
-func (*sink) NodeName() string          { return "node" }
 func (k *sink) Set(pods []*v1.Pod)      { k.delivered += len(pods) }
 func (k *sink) Apply(d podconfig.Delta) { k.delivered += len(d.Update) + len(d.Remove) }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/podsource"
 	"github.com/kubeletkit/kubeletkit/cluster/podstatus"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
+	"github.com/kubeletkit/kubeletkit/podconfig"
 )
 
 // BenchmarkDeliver is the cost of one changed status of 500 pods, with the JSON of the API server
@@ -35,7 +36,7 @@ func BenchmarkDeliver(b *testing.B) {
 			require.NoError(b, err)
 			ctx, cancel := context.WithCancel(b.Context())
 			var wg sync.WaitGroup
-			wg.Go(func() { _ = src.Run(ctx, discard{}) })
+			wg.Go(func() { _ = src.Run(ctx, podconfig.SinkBase{}) })
 			wg.Go(func() { _ = sink.Run(ctx) })
 			defer wg.Wait()
 			defer cancel()

@@ -123,12 +123,6 @@ func (r *rig) writes() []string {
 	return slices.DeleteFunc(r.api.Requests(), func(s string) bool { return s == "list" })
 }
 
-type discard struct{}
-
-func (discard) NodeName() string      { return node }
-func (discard) Set([]*v1.Pod)         {}
-func (discard) Apply(podconfig.Delta) {}
-
 // run runs the test in virtual time.
 func run(t *testing.T, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +167,7 @@ func newRig(t *testing.T) *rig {
 		require.NoError(t, err)
 		r.sink = sink
 		var wg sync.WaitGroup
-		wg.Go(func() { _ = r.src.Run(ctx, discard{}) })
+		wg.Go(func() { _ = r.src.Run(ctx, podconfig.SinkBase{}) })
 		wg.Go(func() { _ = sink.Run(ctx) })
 		r.stop = func() { cancel(); wg.Wait() }
 	}

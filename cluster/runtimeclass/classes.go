@@ -13,24 +13,16 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 )
 
 // ErrNotRead is returned by [Classes.Handler] while the runtime classes are not known.
 var ErrNotRead = errors.New("runtime classes have not been read from the API server yet")
 
-// Checkpoint keeps the runtime classes for the next run of the agent. A *checkpoint.Store of
-// podconfig/checkpoint is one.
-type Checkpoint interface {
-	// KeepState keeps a state under a name. It must not block.
-	KeepState(name string, state any)
-	// LoadState reads what was kept under the name, and reports whether there is anything.
-	LoadState(name string, into any) bool
-}
-
 // Options are the settings of [Classes]. The zero value is valid.
 type Options struct {
 	// Checkpoint keeps the classes, under the name "runtimeclasses". nil: nothing is kept.
-	Checkpoint Checkpoint
+	Checkpoint checkpoint.States
 	// Appeared is called for each class for which Handler has failed, when the class is known.
 	// It must not block. Have the pods of the class synced, so that they start at once. nil:
 	// nothing is called; the pods start with their next try.

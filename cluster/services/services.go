@@ -15,25 +15,17 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // ErrNotRead is returned by [Services.Env] while the services are not known.
 var ErrNotRead = errors.New("services have not yet been read at least once, cannot construct envvars")
 
-// Checkpoint keeps the services for the next run of the agent. A *checkpoint.Store of
-// podconfig/checkpoint is one.
-type Checkpoint interface {
-	// KeepState keeps a state under a name. It must not block.
-	KeepState(name string, state any)
-	// LoadState reads what was kept under the name, and reports whether there is anything.
-	LoadState(name string, into any) bool
-}
-
 // Options are the settings of [Services]. The zero value is valid.
 type Options struct {
 	// Checkpoint keeps the services, under the name "services". If nil, nothing is kept.
-	Checkpoint Checkpoint
+	Checkpoint checkpoint.States
 	// Sync is called for each pod for which Env has failed, when the services are known. It
 	// must not block. Agent.Sync starts the containers of the pod. If nil, nothing is called.
 	Sync func(uid types.UID)

@@ -20,24 +20,16 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 )
 
 // requestTimeout is the time limit of one request.
 const requestTimeout = 30 * time.Second
 
-// Checkpoint keeps the tokens for the next run of the agent. A *checkpoint.Store of
-// podconfig/checkpoint is one.
-type Checkpoint interface {
-	// KeepState keeps a state under a name. It must not block.
-	KeepState(name string, state any)
-	// LoadState reads what was kept under the name, and reports whether there is anything.
-	LoadState(name string, into any) bool
-}
-
 // Options are the settings of [Tokens]. The zero value is valid.
 type Options struct {
 	// Checkpoint keeps the tokens, under the name "tokens". If nil, nothing is kept.
-	Checkpoint Checkpoint
+	Checkpoint checkpoint.States
 	// Refreshed is called when a token of the pod was refreshed. After an outage of the API server
 	// it is also called for pods whose request for a token has failed. It must not block. Agent.Sync
 	// brings the token to the volume of the pod. If nil, the next sync of the pod brings it.

@@ -18,25 +18,17 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // ErrNotRead is returned by [Bundles.TrustBundle] while the bundles are not known.
 var ErrNotRead = errors.New("cluster trust bundles have not been read from the API server yet")
 
-// Checkpoint keeps the bundles for the next run of the agent. A *checkpoint.Store of
-// podconfig/checkpoint is one.
-type Checkpoint interface {
-	// KeepState keeps a state under a name. It must not block.
-	KeepState(name string, state any)
-	// LoadState reads what was kept under the name, and reports whether there is anything.
-	LoadState(name string, into any) bool
-}
-
 // Options are the settings of [Bundles]. The zero value is valid.
 type Options struct {
 	// Checkpoint keeps the bundles, under the name "trustbundles". nil: nothing is kept.
-	Checkpoint Checkpoint
+	Checkpoint checkpoint.States
 	// Changed is called when bundles were read or have changed. It must not block. Have the pods
 	// synced for which [Uses] is true. nil: nothing is called.
 	Changed func()

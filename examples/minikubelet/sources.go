@@ -62,7 +62,7 @@ func files(s *config.Settings, problem func(path string, err error), log logr.Lo
 }
 
 // checkpointStore returns the store that keeps the pods, nil if none is to.
-func checkpointStore(s *config.Settings, log logr.Logger) (*checkpoint.Store, error) {
+func checkpointStore(s *config.Settings, log logr.Logger) (*checkpoint.Dir, error) {
 	if s.CheckpointDir == "" {
 		return nil, nil
 	}

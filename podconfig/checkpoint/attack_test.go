@@ -26,7 +26,7 @@ func TestUIDsThatAreNoNames(t *testing.T) {
 		uids := []types.UID{types.UID(strings.Repeat("u", 250)), ".new-123", "sha256-" + "00", "plain"}
 		var l logs
 		opts := checkpoint.Options{Logger: l.logger()}
-		life(t, dir, opts, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, opts, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			for i, uid := range uids {
 				s.Keep(makePod(fmt.Sprint("p", i), func(pod *v1.Pod) { pod.UID = uid }))
 			}
@@ -36,7 +36,7 @@ func TestUIDsThatAreNoNames(t *testing.T) {
 		// The hash of the UID of another pod is a UID, too.
 		taken := strings.TrimSuffix(recordsIn(t, dir, "pods")[1], ".checkpoint")
 		require.Contains(t, taken, "sha256-")
-		life(t, dir, opts, func(s *checkpoint.Store, restored []*v1.Pod) {
+		life(t, dir, opts, func(s *checkpoint.Dir, restored []*v1.Pod) {
 			var got []types.UID
 			for _, pod := range restored {
 				got = append(got, pod.UID)
@@ -58,7 +58,7 @@ func TestUIDsThatAreNoNames(t *testing.T) {
 func TestRecordsWithTheUIDAsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			s.Keep(makePod("a", func(pod *v1.Pod) { pod.UID = "sha256-x" }))
 		})
 		name := recordsIn(t, dir, "pods")[0]
@@ -67,7 +67,7 @@ func TestRecordsWithTheUIDAsName(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(dir, "pods", name)))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "pods", "sha256-x.checkpoint"), data, 0o600))
 		for range 2 {
-			life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Store, restored []*v1.Pod) {
+			life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Dir, restored []*v1.Pod) {
 				assert.Equal(t, []string{"a"}, names(restored))
 			})
 			assert.Equal(t, []string{name}, recordsIn(t, dir, "pods"))
@@ -75,7 +75,7 @@ func TestRecordsWithTheUIDAsName(t *testing.T) {
 		// It was written under the new name, and could not be removed under the old one.
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "pods", "sha256-x.checkpoint"), data, 0o600))
 		for range 2 {
-			life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Store, restored []*v1.Pod) {
+			life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Dir, restored []*v1.Pod) {
 				assert.Equal(t, []string{"a"}, names(restored))
 			})
 			assert.Equal(t, []string{name}, recordsIn(t, dir, "pods"))
@@ -88,7 +88,7 @@ func TestOneRecordThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var l logs
-		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			obstacle := filepath.Join(dir, "pods", "uid-bad.checkpoint", "file")
 			require.NoError(t, os.MkdirAll(obstacle, 0o700))
 			s.Keep(makePod("bad"))
@@ -116,7 +116,7 @@ func TestPodThatIsTooLarge(t *testing.T) {
 		}
 		var l logs
 		opts := checkpoint.Options{Logger: l.logger()}
-		life(t, dir, opts, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, opts, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			s.Keep(makePod("five", huge(5<<20)))
 			s.Keep(makePod("twenty", huge(20<<20)))
 			s.Keep(makePod("small"))
@@ -125,7 +125,7 @@ func TestPodThatIsTooLarge(t *testing.T) {
 			assert.Equal(t, 1, strings.Count(logged, "is larger than 16 MiB"), logged)
 			assert.Contains(t, logged, "twenty")
 		})
-		life(t, dir, opts, func(_ *checkpoint.Store, restored []*v1.Pod) {
+		life(t, dir, opts, func(_ *checkpoint.Dir, restored []*v1.Pod) {
 			assert.Equal(t, []string{"five", "small"}, names(restored))
 		})
 		assert.Empty(t, l.take())
@@ -141,7 +141,7 @@ func TestAsideIsBounded(t *testing.T) {
 	}
 	long := strings.Repeat("n", 255)
 	require.NoError(t, os.WriteFile(filepath.Join(pods, long), nil, 0o600))
-	life(t, dir, checkpoint.Options{}, func(*checkpoint.Store, []*v1.Pod) {})
+	life(t, dir, checkpoint.Options{}, func(*checkpoint.Dir, []*v1.Pod) {})
 	assert.Empty(t, recordsIn(t, dir, "pods"))
 	aside := recordsIn(t, dir, "aside")
 	assert.Len(t, aside, 100)
@@ -152,7 +152,7 @@ func TestAsideIsBounded(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, nil, 0o600))
 		require.NoError(t, os.Truncate(path, 50<<20))
 	}
-	life(t, dir, checkpoint.Options{}, func(*checkpoint.Store, []*v1.Pod) {})
+	life(t, dir, checkpoint.Options{}, func(*checkpoint.Dir, []*v1.Pod) {})
 	assert.Len(t, recordsIn(t, dir, "aside"), 1, "64 MiB")
 }
 
@@ -160,7 +160,7 @@ func TestAsideIsBounded(t *testing.T) {
 func TestForgedSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			s.Objects(&objectSource{secrets: map[string]*v1.Secret{"s": secret("s", "forged")}})
 			s.Keep(makePod("a", withSecret("s")))
 			synctest.Wait()

@@ -6,23 +6,23 @@
 //
 //   - A record is a file with one pod, or with one secret or config map that a kept pod
 //     refers to.
-//   - A kept pod is a pod that should have a record. [Store.Keep] keeps a pod,
-//     [Store.Drop] drops it. [Store.Run] updates the records.
-//   - The end of a pod has a record if the agent reports ends: from [Store.KeepEnd] to
-//     [Store.EndDelivered]. An end that is due when the agent stops is reported by the next
+//   - A kept pod is a pod that should have a record. [Dir.Keep] keeps a pod,
+//     [Dir.Drop] drops it. [Dir.Run] updates the records.
+//   - The end of a pod has a record if the agent reports ends: from [Dir.KeepEnd] to
+//     [Dir.EndDelivered]. An end that is due when the agent stops is reported by the next
 //     one.
 //   - State is data that a component of the agent needs after a reboot, such as the services
-//     of a cluster. [Store.KeepState] keeps it, [Store.LoadState] reads it.
+//     of a cluster. [Dir.KeepState] keeps it, [Dir.LoadState] reads it.
 //   - A record that cannot be used is set aside: it is logged and moved to the directory
 //     "aside", so that an administrator can read it. The newest 100 files are kept there, and
 //     up to 64 MiB.
 //
 // # Use
 //
-// An agent passes [Store.Load] to podconfig.Options.Restore and runs [Store.Run]. It calls
+// An agent passes [Dir.Load] to podconfig.Options.Restore and runs [Dir.Run]. It calls
 // Keep for each pod that it admits or updates, and Drop for each pod that a source removes or
 // that is Succeeded or Failed in its source. When all sources have been seen, it calls
-// [Store.Prune] with the desired pods. It looks objects up in the source that [Store.Objects]
+// [Dir.Prune] with the desired pods. It looks objects up in the source that [Dir.Objects]
 // returns. The agent of the root package does all of this.
 //
 // # Guarantees

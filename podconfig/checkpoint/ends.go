@@ -10,9 +10,9 @@ import (
 )
 
 // KeepEnd records that the end of the pod is to be reported when it is gone. The record
-// stays when the pod itself is dropped, until EndDelivered. It does not block: [Store.Run]
+// stays when the pod itself is dropped, until EndDelivered. It does not block: [Dir.Run]
 // writes the record, before it removes that of the pod.
-func (s *Store) KeepEnd(pod runtime.PodRef) {
+func (s *Dir) KeepEnd(pod runtime.PodRef) {
 	if !runtime.IsFileName(pod.UID) {
 		return
 	}
@@ -22,7 +22,7 @@ func (s *Store) KeepEnd(pod runtime.PodRef) {
 }
 
 // keepEnd implements KeepEnd. mu is held.
-func (s *Store) keepEnd(pod runtime.PodRef) {
+func (s *Dir) keepEnd(pod runtime.PodRef) {
 	if s.ends[pod.UID] != pod {
 		s.ends[pod.UID] = pod
 		s.set(fileOfEnd(pod.UID), pod)
@@ -32,7 +32,7 @@ func (s *Store) keepEnd(pod runtime.PodRef) {
 // DueEnds returns the pods of KeepEnd that are not desired. It calls KeepEnd for the kept
 // pods that are not desired: these were removed while no agent ran, or together with their
 // source. Call it before Prune, when all desired pods are known.
-func (s *Store) DueEnds(desired func(uid types.UID) bool) []runtime.PodRef {
+func (s *Dir) DueEnds(desired func(uid types.UID) bool) []runtime.PodRef {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for uid, pod := range s.kept {
@@ -50,7 +50,7 @@ func (s *Store) DueEnds(desired func(uid types.UID) bool) []runtime.PodRef {
 }
 
 // EndDelivered removes the record of an end that was delivered.
-func (s *Store) EndDelivered(uid types.UID) {
+func (s *Dir) EndDelivered(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, kept := s.ends[uid]; kept {
@@ -66,7 +66,7 @@ func fileOfEnd(uid types.UID) file {
 }
 
 // loadEnd adds the end of a record. mu is held.
-func (s *Store) loadEnd(name string, record []byte) error {
+func (s *Dir) loadEnd(name string, record []byte) error {
 	data, err := unpack(name, record, nil)
 	if err != nil {
 		return err

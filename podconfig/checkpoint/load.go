@@ -22,7 +22,7 @@ import (
 // they were kept with. These pods are kept from then on. Call Load before Keep. A record
 // that cannot be used is set aside and logged. If the directory cannot be read, that is
 // logged and there are no pods.
-func (s *Store) Load(context.Context) []*v1.Pod {
+func (s *Dir) Load(context.Context) []*v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	problem := func(path string, aside bool, err error) {
@@ -94,7 +94,7 @@ func (s *Store) Load(context.Context) []*v1.Pod {
 }
 
 // podOf returns the pod of a record. mu is held.
-func (s *Store) podOf(name string, record []byte) (*v1.Pod, error) {
+func (s *Dir) podOf(name string, record []byte) (*v1.Pod, error) {
 	data, err := unpack(name, record, nil)
 	if err != nil {
 		return nil, err

@@ -12,11 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
-	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 )
 
 // lookupTimeout is the time limit of lookups that are made only for the records.
@@ -25,8 +26,8 @@ const lookupTimeout = 10 * time.Second
 // Objects returns a source that wraps inner, and keeps records of the secrets and config
 // maps that kept pods refer to. Lookups return the object of a record until inner's Watch
 // has made its first report, and whenever inner fails with an error other than NotFound.
-// Call it once, before [Store.Run].
-func (s *Store) Objects(inner objects.Source) objects.Source {
+// Call it once, before [Dir.Run].
+func (s *Dir) Objects(inner objects.Source) objects.Source {
 	o := &keptObjects{store: s, inner: inner}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +37,7 @@ func (s *Store) Objects(inner objects.Source) objects.Source {
 
 // keptObjects is a source with records for when inner cannot be reached.
 type keptObjects struct {
-	store *Store
+	store *Dir
 	inner objects.Source
 
 	mu sync.Mutex
@@ -91,7 +92,7 @@ func (o *keptObjects) Watch(ctx context.Context, changed func(refs []objects.Ref
 }
 
 // object returns the object of the record, or nil.
-func (s *Store) object(ref objects.Ref) metav1.Object {
+func (s *Dir) object(ref objects.Ref) metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held[ref]
@@ -99,7 +100,7 @@ func (s *Store) object(ref objects.Ref) metav1.Object {
 
 // keepObject keeps a record of the object if a kept pod refers to it. A nil object does
 // not exist, so its record is removed.
-func (s *Store) keepObject(ref objects.Ref, object metav1.Object) {
+func (s *Dir) keepObject(ref objects.Ref, object metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.held[ref]
@@ -115,7 +116,7 @@ func (s *Store) keepObject(ref objects.Ref, object metav1.Object) {
 
 // refresh makes Run look up the objects that kept pods refer to: those of refs, or all
 // if refs is empty.
-func (s *Store) refresh(refs []objects.Ref) {
+func (s *Dir) refresh(refs []objects.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(refs) == 0 {
@@ -129,7 +130,7 @@ func (s *Store) refresh(refs []objects.Ref) {
 
 // renew looks up the stale objects, which updates their records. Those that are left
 // after lookupTimeout stay stale.
-func (s *Store) renew(ctx context.Context) {
+func (s *Dir) renew(ctx context.Context) {
 	s.mu.Lock()
 	source := s.source
 	var refs []objects.Ref
@@ -167,7 +168,7 @@ func (s *Store) renew(ctx context.Context) {
 }
 
 // dropObjects drops the records of objects that no kept pod refers to. mu is held.
-func (s *Store) dropObjects() {
+func (s *Dir) dropObjects() {
 	s.unreferenced = false
 	for ref := range s.held {
 		if s.references[ref] == 0 {
@@ -214,7 +215,7 @@ func isHash(name string) bool {
 }
 
 // loadObject reads the record of an object into held. mu is held.
-func (s *Store) loadObject(name string, record []byte) error {
+func (s *Dir) loadObject(name string, record []byte) error {
 	data, err := unpack(name, record, s.key)
 	if err != nil && s.key != nil && !errors.Is(err, errPlain) && mayBeReadable(record[:min(len(record), maxHeader)]) {
 		err = fmt.Errorf("%w: %w", errPlain, err) // it is not set aside, where its secret could be read

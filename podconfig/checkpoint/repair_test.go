@@ -34,11 +34,11 @@ func recordsIn(t *testing.T, dir, kind string) (names []string) {
 // TestPrune drops a pod that was removed while no agent ran.
 func TestPrune(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
+	life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 		s.Keep(makePod("a"))
 		s.Keep(makePod("b"))
 	})
-	life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, restored []*v1.Pod) {
+	life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, restored []*v1.Pod) {
 		require.Len(t, restored, 2)
 		s.Prune(func(uid types.UID) bool { return uid == "uid-b" })
 	})
@@ -50,14 +50,14 @@ func TestPrune(t *testing.T) {
 func TestTheNewerOfTwoRecordsCounts(t *testing.T) {
 	for _, older := range []types.UID{"uid-a", "uid-z"} {
 		dir := t.TempDir()
-		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			for _, uid := range []types.UID{"uid-a", "uid-z"} {
 				s.Keep(makePod("same", func(pod *v1.Pod) { pod.UID = uid }))
 			}
 		})
 		past := time.Now().Add(-time.Hour)
 		require.NoError(t, os.Chtimes(filepath.Join(dir, "pods", string(older)+".checkpoint"), past, past))
-		life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Store, restored []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Dir, restored []*v1.Pod) {
 			require.Len(t, restored, 1)
 			assert.NotEqual(t, older, restored[0].UID)
 		})
@@ -69,7 +69,7 @@ func TestNewKeyEncryptsExistingRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		source := &objectSource{secrets: map[string]*v1.Secret{"s": secret("s", "hidden")}}
-		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			s.Objects(source)
 			s.Keep(makePod("a", withSecret("s")))
 			synctest.Wait()
@@ -96,7 +96,7 @@ func TestNewKeyEncryptsExistingRecords(t *testing.T) {
 		assert.NotContains(t, string(record), "aGlkZGVu", "base64 of hidden")
 
 		var l logs
-		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(*checkpoint.Store, []*v1.Pod) {})
+		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(*checkpoint.Dir, []*v1.Pod) {})
 		assert.Contains(t, l.take(), "it stays where it is")
 		assert.Equal(t, names, recordsIn(t, dir, "objects"), "the key may be given again")
 	})
@@ -113,7 +113,7 @@ func (*hanging) Secret(ctx context.Context, _, _ string) (*v1.Secret, error) {
 func TestPodsAreWrittenWhileLookupsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			s.Objects(&hanging{})
 			for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 				s.Keep(makePod(name, withSecret("of-"+name)))

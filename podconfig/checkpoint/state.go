@@ -13,9 +13,9 @@ import (
 
 // KeepState keeps a record of what a component needs after a reboot, such as the services
 // of a cluster. It replaces the record of the same name; a nil state removes it. It does not
-// block: [Store.Run] writes the state as JSON. The state must not be changed afterwards.
+// block: [Dir.Run] writes the state as JSON. The state must not be changed afterwards.
 // With a key it is encrypted. The name must be a file name, otherwise nothing is kept.
-func (s *Store) KeepState(name string, state any) {
+func (s *Dir) KeepState(name string, state any) {
 	if !runtime.IsFileName(types.UID(name)) || len(name) > maxName {
 		return
 	}
@@ -24,10 +24,10 @@ func (s *Store) KeepState(name string, state any) {
 	s.set(fileOfState(name), state)
 }
 
-// LoadState reads the record that an earlier Store has kept under the name into the value
+// LoadState reads the record that an earlier Dir has kept under the name into the value
 // that the pointer refers to, and reports whether there is one. A record that cannot be used
 // is logged, and removed if it is damaged.
-func (s *Store) LoadState(name string, into any) bool {
+func (s *Dir) LoadState(name string, into any) bool {
 	f := fileOfState(name)
 	in := s.folderOf(f)
 	if _, err := os.Lstat(in.file(f.name)); errors.Is(err, os.ErrNotExist) {

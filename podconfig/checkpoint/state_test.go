@@ -17,14 +17,14 @@ func TestState(t *testing.T) {
 	t.Parallel()
 	dir, key := t.TempDir(), bytes.Repeat([]byte{1}, 16)
 	file := filepath.Join(dir, "state", "tokens.checkpoint")
-	load := func(s *checkpoint.Store) map[string]string {
+	load := func(s *checkpoint.Dir) map[string]string {
 		var state map[string]string
 		s.LoadState("tokens", &state)
 		return state
 	}
 	var l logs
 	plain := checkpoint.Options{Logger: l.logger()}
-	life(t, dir, plain, func(s *checkpoint.Store, _ []*v1.Pod) {
+	life(t, dir, plain, func(s *checkpoint.Dir, _ []*v1.Pod) {
 		assert.Nil(t, load(s))
 		s.KeepState("tokens", map[string]string{"a": "hunter2"})
 		s.KeepState("../escape", "x")
@@ -33,13 +33,13 @@ func TestState(t *testing.T) {
 	info, err := os.Stat(file)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
-	life(t, dir, plain, func(s *checkpoint.Store, _ []*v1.Pod) {
+	life(t, dir, plain, func(s *checkpoint.Dir, _ []*v1.Pod) {
 		assert.Equal(t, map[string]string{"a": "hunter2"}, load(s))
 	})
 	assert.Empty(t, l.take())
 
 	sealed := checkpoint.Options{Logger: l.logger(), Key: key}
-	life(t, dir, sealed, func(s *checkpoint.Store, _ []*v1.Pod) {
+	life(t, dir, sealed, func(s *checkpoint.Dir, _ []*v1.Pod) {
 		assert.Nil(t, load(s), "it can be forged")
 		assert.NoFileExists(t, file)
 		s.KeepState("tokens", map[string]string{"b": "hunter2"})
@@ -47,14 +47,14 @@ func TestState(t *testing.T) {
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.NotContains(t, string(data), "hunter2")
-	life(t, dir, sealed, func(s *checkpoint.Store, _ []*v1.Pod) {
+	life(t, dir, sealed, func(s *checkpoint.Dir, _ []*v1.Pod) {
 		assert.Equal(t, map[string]string{"b": "hunter2"}, load(s))
 	})
-	life(t, dir, plain, func(s *checkpoint.Store, _ []*v1.Pod) {
+	life(t, dir, plain, func(s *checkpoint.Dir, _ []*v1.Pod) {
 		assert.Nil(t, load(s), "the key is missing")
 		assert.FileExists(t, file)
 	})
-	life(t, dir, sealed, func(s *checkpoint.Store, _ []*v1.Pod) { s.KeepState("tokens", nil) })
+	life(t, dir, sealed, func(s *checkpoint.Dir, _ []*v1.Pod) { s.KeepState("tokens", nil) })
 	assert.NoFileExists(t, file)
 	assert.NotContains(t, l.take(), "hunter2")
 }
@@ -69,7 +69,7 @@ func TestDamagedState(t *testing.T) {
 	for name, content := range map[string][]byte{"damaged": packed[:len(packed)-1], "foreign": []byte("x"), "of another type": packed} {
 		require.NoError(t, os.WriteFile(file, content, 0o600), name)
 		var l logs
-		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			var state map[string]string
 			assert.False(t, s.LoadState("s", &state), name)
 		})

@@ -19,7 +19,7 @@ import (
 
 // flush writes and removes the pending records, with all also those whose back-off has not
 // passed. Those that fail stay pending.
-func (s *Store) flush(all bool) error {
+func (s *Dir) flush(all bool) error {
 	s.mu.Lock()
 	if s.unreferenced {
 		s.dropObjects()
@@ -60,7 +60,7 @@ const maxWriters = 16
 
 // writeAll writes or removes the files, and returns the errors of those that failed.
 // These stay pending.
-func (s *Store) writeAll(files []file, work map[file]any) (failed []error) {
+func (s *Dir) writeAll(files []file, work map[file]any) (failed []error) {
 	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
 	for _, in := range []folder{s.pods, s.objects, s.endings, s.states} {
 		of := slices.DeleteFunc(slices.Clone(files), func(f file) bool { return s.folderOf(f) != in })
@@ -111,7 +111,7 @@ func (s *Store) writeAll(files []file, work map[file]any) (failed []error) {
 	return failed
 }
 
-func (s *Store) folderOf(f file) folder {
+func (s *Dir) folderOf(f file) folder {
 	switch {
 	case f.object:
 		return s.objects
@@ -141,7 +141,7 @@ func nameOf(f file, content any) string {
 }
 
 // write writes or removes one record, and returns the checksum of its content.
-func (s *Store) write(f file, c any) (sum [sha256.Size]byte, err error) {
+func (s *Dir) write(f file, c any) (sum [sha256.Size]byte, err error) {
 	in := s.folderOf(f)
 	if c == nil {
 		return sum, in.remove(f.name)

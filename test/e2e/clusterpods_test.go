@@ -38,13 +38,6 @@ func (w writes) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// onlyWatched is the sink of a source whose pods do not run.
-type onlyWatched struct{}
-
-func (onlyWatched) NodeName() string      { return "node" }
-func (onlyWatched) Set([]*v1.Pod)         {}
-func (onlyWatched) Apply(podconfig.Delta) {}
-
 // stale returns a pod in an earlier state.
 type stale struct{ pod *v1.Pod }
 
@@ -104,7 +97,7 @@ func TestPodsOfACluster(t *testing.T) {
 	}
 	sink, err = podstatus.New(client, src, opts)
 	require.NoError(t, err)
-	running(t, sink.Run, func(ctx context.Context) error { return src.Run(ctx, onlyWatched{}) })
+	running(t, sink.Run, func(ctx context.Context) error { return src.Run(ctx, podconfig.SinkBase{}) })
 
 	create := func(name string, finalizers ...string) *v1.Pod {
 		pod, err := pods.Create(ctx, &v1.Pod{

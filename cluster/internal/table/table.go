@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/listwatch"
+	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -26,12 +27,6 @@ const (
 	maxWaiting = 10_000
 )
 
-// Checkpoint keeps the table for the next run. A *checkpoint.Store is one.
-type Checkpoint interface {
-	KeepState(name string, state any)
-	LoadState(name string, into any) bool
-}
-
 // Options are the settings of a [Table].
 type Options[T any] struct {
 	// Resource describes the objects. Its Failed is set by the table.
@@ -39,7 +34,7 @@ type Options[T any] struct {
 	// Reduce returns the needed fields of an object, and its key. If ok is false, the object is left out.
 	Reduce func(object any) (key string, value T, ok bool)
 	// Checkpoint keeps the table under the name State. If nil, nothing is kept.
-	Checkpoint Checkpoint
+	Checkpoint checkpoint.States
 	State      string
 	// Changed is called after each answer of the API server. It must not block. If nil, nothing is
 	// called.

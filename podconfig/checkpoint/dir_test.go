@@ -74,7 +74,7 @@ func (l *logs) take() string {
 }
 
 // life runs a store as one run of an agent does.
-func life(t *testing.T, dir string, opts checkpoint.Options, during func(s *checkpoint.Store, restored []*v1.Pod)) {
+func life(t *testing.T, dir string, opts checkpoint.Options, during func(s *checkpoint.Dir, restored []*v1.Pod)) {
 	t.Helper()
 	s, err := checkpoint.New(dir, opts)
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestPodsComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "checkpoint")
 		a, b, c := makePod("a"), makePod("b"), makePod("c")
-		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, restored []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, restored []*v1.Pod) {
 			assert.Empty(t, restored)
 			for _, pod := range []*v1.Pod{c, a, b} {
 				s.Keep(pod)
@@ -112,7 +112,7 @@ func TestPodsComeBack(t *testing.T) {
 		before, err := os.Stat(filepath.Join(dir, "pods/uid-a.checkpoint"))
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o600), before.Mode().Perm())
-		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, restored []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, restored []*v1.Pod) {
 			require.Equal(t, []*v1.Pod{a, c}, restored)
 			s.Keep(makePod("a"))
 			s.Keep(makePod("c", func(pod *v1.Pod) { pod.Labels = map[string]string{"new": "yes"} }))
@@ -120,7 +120,7 @@ func TestPodsComeBack(t *testing.T) {
 		after, err := os.Stat(filepath.Join(dir, "pods/uid-a.checkpoint"))
 		require.NoError(t, err)
 		assert.True(t, os.SameFile(before, after), "a pod that has not changed is not written again")
-		life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Store, restored []*v1.Pod) {
+		life(t, dir, checkpoint.Options{}, func(_ *checkpoint.Dir, restored []*v1.Pod) {
 			require.Equal(t, []string{"a", "c"}, names(restored))
 			assert.Equal(t, "yes", restored[1].Labels["new"])
 		})
@@ -130,7 +130,7 @@ func TestPodsComeBack(t *testing.T) {
 func TestUnusableRecordsAreSetAside(t *testing.T) {
 	dir := t.TempDir()
 	pods := filepath.Join(dir, "pods")
-	life(t, dir, checkpoint.Options{}, func(s *checkpoint.Store, _ []*v1.Pod) {
+	life(t, dir, checkpoint.Options{}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 		for _, name := range []string{"good", "torn", "renamed", "open"} {
 			s.Keep(makePod(name))
 		}
@@ -154,7 +154,7 @@ func TestUnusableRecordsAreSetAside(t *testing.T) {
 	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(pods, "uid-link.checkpoint")))
 
 	var l logs
-	life(t, dir, checkpoint.Options{Logger: l.logger()}, func(_ *checkpoint.Store, restored []*v1.Pod) {
+	life(t, dir, checkpoint.Options{Logger: l.logger()}, func(_ *checkpoint.Dir, restored []*v1.Pod) {
 		assert.Equal(t, []string{"good"}, names(restored))
 	})
 	logged := l.take()
@@ -170,7 +170,7 @@ func TestUnusableRecordsAreSetAside(t *testing.T) {
 	aside, err := os.ReadDir(filepath.Join(dir, "aside"))
 	require.NoError(t, err)
 	assert.Len(t, aside, 9)
-	life(t, dir, checkpoint.Options{Logger: l.logger()}, func(*checkpoint.Store, []*v1.Pod) {})
+	life(t, dir, checkpoint.Options{Logger: l.logger()}, func(*checkpoint.Dir, []*v1.Pod) {})
 	assert.Empty(t, l.take(), "logged once")
 }
 
@@ -179,7 +179,7 @@ func TestWritesGoOnWhenTheyCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var l logs
-		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(s *checkpoint.Store, _ []*v1.Pod) {
+		life(t, dir, checkpoint.Options{Logger: l.logger()}, func(s *checkpoint.Dir, _ []*v1.Pod) {
 			obstacle := filepath.Join(dir, "pods")
 			require.NoError(t, os.WriteFile(obstacle, nil, 0o600))
 			for i := range 10 {
@@ -236,7 +236,7 @@ func TestObjectsComeBack(t *testing.T) {
 	unreachable := errors.New("unreachable")
 	// step runs a store with the source. A source with secrets reports at the start that
 	// lookups can be answered.
-	step := func(t *testing.T, dir string, opts checkpoint.Options, source *objectSource, during func(s *checkpoint.Store, src objects.Source)) {
+	step := func(t *testing.T, dir string, opts checkpoint.Options, source *objectSource, during func(s *checkpoint.Dir, src objects.Source)) {
 		source.changed = make(chan []objects.Ref)
 		s, err := checkpoint.New(dir, opts)
 		require.NoError(t, err)
@@ -265,7 +265,7 @@ func TestObjectsComeBack(t *testing.T) {
 		opts := checkpoint.Options{Key: key}
 		pod := makePod("a", withSecret("s"))
 		there := &objectSource{secrets: map[string]*v1.Secret{"s": secret("s", "hidden"), "unused": secret("unused", "x")}}
-		step(t, dir, opts, there, func(s *checkpoint.Store, src objects.Source) {
+		step(t, dir, opts, there, func(s *checkpoint.Dir, src objects.Source) {
 			s.Keep(pod)
 			synctest.Wait()
 			assert.Equal(t, "x", value(t, src, "unused"))
@@ -278,13 +278,13 @@ func TestObjectsComeBack(t *testing.T) {
 		assert.NotContains(t, string(data), "aGlkZGVu", "base64 of hidden")
 
 		away := &objectSource{err: unreachable}
-		step(t, dir, opts, away, func(_ *checkpoint.Store, src objects.Source) {
+		step(t, dir, opts, away, func(_ *checkpoint.Dir, src objects.Source) {
 			assert.Equal(t, "hidden", value(t, src, "s"))
 			_, err := src.Secret(t.Context(), "default", "unused")
 			assert.ErrorIs(t, err, unreachable)
 		})
 		late := &objectSource{}
-		step(t, dir, opts, late, func(_ *checkpoint.Store, src objects.Source) {
+		step(t, dir, opts, late, func(_ *checkpoint.Dir, src objects.Source) {
 			assert.Equal(t, "hidden", value(t, src, "s"), "the source has not reported yet")
 			late.mu.Lock()
 			late.secrets = map[string]*v1.Secret{"s": secret("s", "changed")}
@@ -293,18 +293,18 @@ func TestObjectsComeBack(t *testing.T) {
 			synctest.Wait()
 			assert.Equal(t, "changed", value(t, src, "s"))
 		})
-		step(t, dir, opts, &objectSource{err: unreachable}, func(_ *checkpoint.Store, src objects.Source) {
+		step(t, dir, opts, &objectSource{err: unreachable}, func(_ *checkpoint.Dir, src objects.Source) {
 			assert.Equal(t, "changed", value(t, src, "s"), "the store has looked it up by itself")
 		})
 		var l logs
-		step(t, dir, checkpoint.Options{Key: key[:16], Logger: l.logger()}, &objectSource{err: unreachable}, func(_ *checkpoint.Store, src objects.Source) {
+		step(t, dir, checkpoint.Options{Key: key[:16], Logger: l.logger()}, &objectSource{err: unreachable}, func(_ *checkpoint.Dir, src objects.Source) {
 			_, err := src.Secret(t.Context(), "default", "s")
 			assert.ErrorIs(t, err, unreachable)
 		})
 		assert.Contains(t, l.take(), "cannot be decrypted")
-		step(t, dir, opts, there, func(*checkpoint.Store, objects.Source) {})
+		step(t, dir, opts, there, func(*checkpoint.Dir, objects.Source) {})
 		gone := &objectSource{secrets: map[string]*v1.Secret{}}
-		step(t, dir, opts, gone, func(_ *checkpoint.Store, src objects.Source) {
+		step(t, dir, opts, gone, func(_ *checkpoint.Dir, src objects.Source) {
 			_, err := src.Secret(t.Context(), "default", "s")
 			assert.True(t, apierrors.IsNotFound(err))
 		})
@@ -312,7 +312,7 @@ func TestObjectsComeBack(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, files, "the source has reported that the secret does not exist")
 
-		step(t, dir, opts, there, func(s *checkpoint.Store, _ objects.Source) {
+		step(t, dir, opts, there, func(s *checkpoint.Dir, _ objects.Source) {
 			synctest.Wait()
 			s.Drop(pod.UID)
 		})

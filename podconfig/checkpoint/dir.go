@@ -24,7 +24,7 @@ import (
 // retries is the delay after failed writes.
 var retries = backoff.Exponential{Min: time.Second, Max: time.Minute}
 
-// Options are the settings of a [Store]. The zero value is valid.
+// Options are the settings of a [Dir]. The zero value is valid.
 type Options struct {
 	// Logger. The zero value discards.
 	Logger logr.Logger
@@ -37,8 +37,8 @@ type Options struct {
 	Key []byte
 }
 
-// Store keeps pods on disk. Its methods are safe for concurrent use.
-type Store struct {
+// Dir is a [Store] in a directory. Its methods are safe for concurrent use.
+type Dir struct {
 	log     logr.Logger
 	key     cipher.AEAD
 	dir     string
@@ -90,15 +90,15 @@ type failure struct {
 	retry time.Time
 }
 
-// New returns a store in the directory. The directory need not exist, and must not be
+// New returns a store in the directory of that path. The directory need not exist, and must not be
 // used by anything else. New does no I/O. The error is about the key.
-func New(dir string, opts Options) (*Store, error) {
+func New(dir string, opts Options) (*Dir, error) {
 	key, err := newKey(opts.Key)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	aside := filepath.Join(dir, "aside")
-	return &Store{
+	return &Dir{
 		log:        opts.Logger,
 		key:        key,
 		dir:        dir,
@@ -119,8 +119,8 @@ func New(dir string, opts Options) (*Store, error) {
 }
 
 // Keep keeps a record of the pod and of the objects that it refers to. It does not
-// block: [Store.Run] writes the record. The pod must not be changed afterwards.
-func (s *Store) Keep(pod *v1.Pod) {
+// block: [Dir.Run] writes the record. The pod must not be changed afterwards.
+func (s *Dir) Keep(pod *v1.Pod) {
 	if !runtime.IsFileName(pod.UID) {
 		return // agents do not admit such pods
 	}
@@ -137,7 +137,7 @@ func (s *Store) Keep(pod *v1.Pod) {
 
 // keep makes the pod a kept one, in place of the pod of the same UID. It returns the objects that
 // the pod refers to. mu is held.
-func (s *Store) keep(pod *v1.Pod) []objects.Ref {
+func (s *Dir) keep(pod *v1.Pod) []objects.Ref {
 	refs := objects.References(pod)
 	for _, ref := range refs {
 		s.references[ref]++
@@ -151,7 +151,7 @@ func (s *Store) keep(pod *v1.Pod) []objects.Ref {
 
 // unrefer takes the references of a pod away that is not kept any more. The next flush drops the
 // objects that no other pod refers to: a pod that follows may refer to them. mu is held.
-func (s *Store) unrefer(pod *v1.Pod) {
+func (s *Dir) unrefer(pod *v1.Pod) {
 	for _, ref := range objects.References(pod) {
 		if s.references[ref]--; s.references[ref] == 0 {
 			delete(s.references, ref)
@@ -161,8 +161,8 @@ func (s *Store) unrefer(pod *v1.Pod) {
 }
 
 // Drop removes the record of the pod, and those of objects that no other kept pod
-// refers to. It does not block: [Store.Run] removes the records.
-func (s *Store) Drop(uid types.UID) {
+// refers to. It does not block: [Dir.Run] removes the records.
+func (s *Dir) Drop(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, kept := s.kept[uid]; kept {
@@ -173,7 +173,7 @@ func (s *Store) Drop(uid types.UID) {
 // Prune drops the kept pods for which keep returns false. It is for pods without a
 // removal: they were removed while no agent ran, or together with their source. Call it
 // when all desired pods are known.
-func (s *Store) Prune(keep func(uid types.UID) bool) {
+func (s *Dir) Prune(keep func(uid types.UID) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for uid := range s.kept {
@@ -184,7 +184,7 @@ func (s *Store) Prune(keep func(uid types.UID) bool) {
 }
 
 // forget drops the record of a pod. mu is held.
-func (s *Store) forget(uid types.UID) {
+func (s *Dir) forget(uid types.UID) {
 	if pod := s.kept[uid]; pod != nil {
 		s.unrefer(pod)
 		delete(s.kept, uid)
@@ -193,13 +193,13 @@ func (s *Store) forget(uid types.UID) {
 }
 
 // set schedules a record to be written, or with nil to be removed. mu is held.
-func (s *Store) set(f file, c any) {
+func (s *Dir) set(f file, c any) {
 	s.pending[f] = c
 	delete(s.failed, f) // new content is tried at once
 	s.wake()
 }
 
-func (s *Store) wake() {
+func (s *Dir) wake() {
 	select {
 	case s.dirty <- struct{}{}:
 	default: // there is a token already
@@ -208,7 +208,7 @@ func (s *Store) wake() {
 
 // Run writes and removes records until ctx ends. Then it writes what is left, once, and
 // returns nil. A second call returns an error that wraps [runtime.ErrAlreadyRunning].
-func (s *Store) Run(ctx context.Context) error {
+func (s *Dir) Run(ctx context.Context) error {
 	if !s.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("checkpoint: %w", runtime.ErrAlreadyRunning)
 	}
@@ -243,7 +243,7 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 // nextRetry returns the time of the next retry. It returns false if there is none.
-func (s *Store) nextRetry() (next time.Time, left bool) {
+func (s *Dir) nextRetry() (next time.Time, left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.failed {
