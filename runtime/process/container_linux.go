@@ -307,32 +307,14 @@ func (s *Server) started(c *container, state supervise.State) {
 // exist.
 func (s *runtimeService) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
 	c, err := s.container(req.GetContainerId())
-	if status.Code(err) == codes.NotFound {
-		return &criv1.StopContainerResponse{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := s.stop(ctx, c, seconds.Duration(req.GetTimeout())); err != nil {
-		return nil, err
-	}
-	return &criv1.StopContainerResponse{}, nil
+	return &criv1.StopContainerResponse{}, ifFound(c, err, func(c *container) error { return s.stop(ctx, c, seconds.Duration(req.GetTimeout())) })
 }
 
 // RemoveContainer implements CRI. It kills the container first if it runs. It succeeds if
 // the container does not exist.
 func (s *runtimeService) RemoveContainer(ctx context.Context, req *criv1.RemoveContainerRequest) (*criv1.RemoveContainerResponse, error) {
 	c, err := s.container(req.GetContainerId())
-	if status.Code(err) == codes.NotFound {
-		return &criv1.RemoveContainerResponse{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := s.remove(ctx, c); err != nil {
-		return nil, err
-	}
-	return &criv1.RemoveContainerResponse{}, nil
+	return &criv1.RemoveContainerResponse{}, ifFound(c, err, func(c *container) error { return s.remove(ctx, c) })
 }
 
 func (s *Server) remove(ctx context.Context, c *container) error {

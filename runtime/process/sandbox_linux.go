@@ -113,16 +113,7 @@ func (s *runtimeService) RunPodSandbox(_ context.Context, req *criv1.RunPodSandb
 // the sandbox does not exist.
 func (s *runtimeService) StopPodSandbox(ctx context.Context, req *criv1.StopPodSandboxRequest) (*criv1.StopPodSandboxResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
-	if status.Code(err) == codes.NotFound {
-		return &criv1.StopPodSandboxResponse{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := s.stopSandbox(ctx, b, true); err != nil {
-		return nil, err
-	}
-	return &criv1.StopPodSandboxResponse{}, nil
+	return &criv1.StopPodSandboxResponse{}, ifFound(b, err, func(b *sandbox) error { return s.stopSandbox(ctx, b, true) })
 }
 
 // stopSandbox kills the containers in the sandbox. With record, it records that the
@@ -167,35 +158,33 @@ func (s *Server) containersOf(b *sandbox) []*container {
 // succeeds if the sandbox does not exist.
 func (s *runtimeService) RemovePodSandbox(ctx context.Context, req *criv1.RemovePodSandboxRequest) (*criv1.RemovePodSandboxResponse, error) {
 	b, err := s.sandbox(req.GetPodSandboxId())
-	if status.Code(err) == codes.NotFound {
-		return &criv1.RemovePodSandboxResponse{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
+	return &criv1.RemovePodSandboxResponse{}, ifFound(b, err, func(b *sandbox) error { return s.removeSandbox(ctx, b) })
+}
+
+func (s *runtimeService) removeSandbox(ctx context.Context, b *sandbox) error {
 	b.mu.Lock()
 	b.removed = true
 	b.mu.Unlock()
 	if err := s.stopSandbox(ctx, b, false); err != nil {
-		return nil, err
+		return err
 	}
 	var errs []error
 	for _, c := range s.containersOf(b) {
 		errs = append(errs, s.remove(ctx, c))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.removeLinks(b.rec.ID); err != nil {
-		return nil, status.Errorf(codes.Internal, "sandbox %s: %v", b.rec.ID, err)
+		return status.Errorf(codes.Internal, "sandbox %s: %v", b.rec.ID, err)
 	}
 	// A container must not survive a power loss without its sandbox. A sandbox may survive
 	// it: it is not ready then, and has no containers.
 	if err := s.containersDir.sync(); err != nil {
-		return nil, status.Errorf(codes.Internal, "sandbox %s: syncing the removal of its containers: %v", b.rec.ID, err)
+		return status.Errorf(codes.Internal, "sandbox %s: syncing the removal of its containers: %v", b.rec.ID, err)
 	}
 	if err := os.Remove(s.sandboxFile(b.rec.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, status.Errorf(codes.Internal, "sandbox %s: %v", b.rec.ID, err)
+		return status.Errorf(codes.Internal, "sandbox %s: %v", b.rec.ID, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +192,7 @@ func (s *runtimeService) RemovePodSandbox(ctx context.Context, req *criv1.Remove
 		delete(s.sandboxes, b.rec.ID)
 		s.publishLocked(b.rec.ID, criv1.ContainerEventType_CONTAINER_DELETED_EVENT, b)
 	}
-	return &criv1.RemovePodSandboxResponse{}, nil
+	return nil
 }
 
 // PodSandboxStatus implements CRI.

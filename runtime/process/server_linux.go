@@ -252,6 +252,18 @@ func notFound(kind, id string) error {
 	return status.Errorf(codes.NotFound, "%s %q does not exist", kind, id)
 }
 
+// ifFound calls f with an object that was found. Nothing has to be stopped or removed of an object that
+// does not exist.
+func ifFound[T any](object *T, err error, f func(*T) error) error {
+	switch {
+	case status.Code(err) == codes.NotFound:
+		return nil
+	case err != nil:
+		return err
+	}
+	return f(object)
+}
+
 // find returns an object by its ID or by a unique prefix of it, as users of crictl give
 // it.
 func find[T any](all map[string]*T, kind, id string) (*T, error) {
