@@ -32,6 +32,27 @@ func TestMainProgram(t *testing.T) {
 	})
 }
 
+// While there is no route, the node has no address.
+func TestWithoutARoute(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt, source := fake.New(fake.Options{Dir: root}), podconfigfake.NewSource("test")
+		defer rt.Close()
+		host := rt.Host()
+		host.IPs = nil
+		n, err := New(Options{NodeName: "node", RootDir: root, Runtime: rt, Sources: []podconfig.Source{source}, Host: host})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		source.Set(makePod("web"))
+		time.Sleep(time.Second)
+		assert.Equal(t, v1.PodRunning, n.Pods()[0].Status.Phase)
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
 // agent is what the scenario needs of an agent.
 type agent interface {
 	Run(ctx context.Context) error

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -14,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/pleg"
 	"github.com/kubeletkit/kubeletkit/podconfig"
+	"github.com/kubeletkit/kubeletkit/podconfig/objects"
 	"github.com/kubeletkit/kubeletkit/podmanager"
 	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -31,32 +34,37 @@ type Options struct {
 	Runtime  runtime.Runtime
 	Sources  []podconfig.Source
 	Host     *runtime.Host
+	Objects  objects.Source // the secrets and config maps of pods; nil: there are none
 	Event    runtime.EventFunc
 	Log      logr.Logger
 }
 
 // Node is a node agent: the parts that [kubeletkit.New] composes, wired by hand.
 type Node struct {
-	history *history.Memory
-	config  *podconfig.Mux
-	pods    *podmanager.Store
-	pleg    *pleg.Evented
-	status  *status.Store
-	prober  *prober.Prober
-	syncer  *podsync.Syncer
-	workers *podworkers.Pool
-	gc      *gc.ContainerGC
-	images  *gc.ImageGC // nil if the runtime has no images
-	loop    *syncloop.Loop
+	runtime    runtime.Runtime
+	history    *history.Memory
+	config     *podconfig.Mux
+	pods       *podmanager.Store
+	pleg       *pleg.Evented
+	status     *status.Store
+	prober     *prober.Prober
+	syncer     *podsync.Syncer
+	workers    *podworkers.Pool
+	gc         *gc.ContainerGC
+	images     *gc.ImageGC // nil if the runtime has no images
+	handler    *syncloop.Handler
+	loop       *syncloop.Loop
+	dependents *objects.Dependents
 }
 
 // New builds the parts. Each gets those before it. What must come from a later one is a
 // function that is not called before Run.
 func New(o Options) (_ *Node, err error) {
-	n := &Node{pods: podmanager.New()}
+	n := &Node{runtime: o.Runtime, pods: podmanager.New()}
 	podsDir, rt, log := filepath.Join(o.RootDir, "pods"), o.Runtime, o.Log
+	hostIPs := func() []string { return o.Host.IPs } // none while there is no route
 
-	// What happened. It is in memory only.
+	// What happened. Without a file it is in memory only.
 	if n.history, err = history.New(history.Options{}); err != nil {
 		return nil, err
 	}
@@ -79,32 +87,46 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.prober, err = prober.New(rt, cache, prober.Options{HostIPs: func() []string { return o.Host.IPs }, Event: o.Event, Record: n.history.Record, Logger: log.WithName("prober")})
+	n.prober, err = prober.New(rt, cache, prober.Options{HostIPs: hostIPs, Event: o.Event, Record: n.history.Record, Logger: log.WithName("prober")})
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := volume.New(volume.Options{Sources: volume.Sources{Allocatable: o.Host.Allocatable}, Event: o.Event, Logger: log.WithName("volume")})
+	volumes, err := volume.New(volume.Options{Sources: volume.Sources{Objects: o.Objects, Allocatable: o.Host.Allocatable}, Event: o.Event, Logger: log.WithName("volume")})
 	if err != nil {
 		return nil, err
 	}
 	n.syncer, err = podsync.New(
 		podsync.Deps{Runtime: rt, Cache: cache, Status: n.status, Volumes: volumes, Prober: n.prober},
-		podsync.Options{PodsDir: podsDir, Host: o.Host, Event: o.Event, Record: n.history.Record, NetworkReady: n.networkReady, Logger: log.WithName("podsync")})
+		podsync.Options{
+			PodsDir: podsDir, Host: o.Host, HostIPs: hostIPs, Objects: o.Objects,
+			Removed: func(uid types.UID) bool { // then its sandboxes are removed when it has ended
+				pod, desired := n.pods.ByUID(uid)
+				return !desired || pod.DeletionTimestamp != nil
+			},
+			ResizePending: func(uid types.UID) (v1.PodCondition, bool) { return n.handler.ResizePending(uid) },
+			SpareStatic:   slices.ContainsFunc(o.Sources, func(s podconfig.Source) bool { return s.Name() == runtime.SourceAPI }),
+			NetworkReady:  n.networkReady, Event: o.Event, Record: n.history.Record, Logger: log.WithName("podsync"),
+		})
 	if err != nil {
 		return nil, err
 	}
 
 	// When it is done.
 	n.workers, err = podworkers.New(n.syncer, cache, podworkers.Options{
-		OnBegin:    func(pod runtime.PodRef) { n.pleg.Hold(pod.UID) }, // its worker reads it anyway
-		OnEnd:      func(pod runtime.PodRef) { n.pleg.Release(pod.UID) },
-		OnFinished: func(runtime.PodRef) { n.loop.PodEnded() },
-		Event:      o.Event, Record: n.history.Record, Logger: log.WithName("workers"),
+		OnBegin: func(pod runtime.PodRef) { n.pleg.Hold(pod.UID) }, // its worker reads it anyway
+		OnEnd:   func(pod runtime.PodRef) { n.pleg.Release(pod.UID) },
+		OnFinished: func(pod runtime.PodRef) {
+			n.loop.PodEnded()
+			if n.removable(pod.UID) {
+				n.gc.Kick()
+			}
+		},
+		Event: o.Event, Record: n.history.Record, Logger: log.WithName("workers"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	n.gc, err = gc.New(rt, n.gone, gc.Options{LogsDir: o.Host.PodLogsDir, Record: n.history.Record, Logger: log.WithName("gc")})
+	n.gc, err = gc.New(rt, n.removable, gc.Options{LogsDir: o.Host.PodLogsDir, Record: n.history.Record, Logger: log.WithName("gc")})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +151,7 @@ func New(o Options) (_ *Node, err error) {
 	}
 
 	// The loop that drives all of it.
-	handler, err := syncloop.NewHandler(
+	n.handler, err = syncloop.NewHandler(
 		syncloop.HandlerDeps{Pods: n.pods, Workers: n.workers, Status: n.status, Runtime: rt, Prober: n.prober, Dirs: volumes},
 		syncloop.HandlerOptions{
 			PodsDir: podsDir, Admit: syncloop.Chain(secure, syncloop.Limits{MaxPods: 110}), Host: o.Host,
@@ -138,10 +160,19 @@ func New(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	n.dependents = objects.NewDependents(o.Objects, n.pods, objects.DependentsOptions{Logger: log.WithName("objects")})
 	n.loop, err = syncloop.New(
-		syncloop.Deps{Handler: handler, Config: n.config, PLEG: n.pleg, Runtime: rt, Pods: n.pods, Probes: n.prober.Results()},
+		syncloop.Deps{Handler: n.handler, Config: n.config, PLEG: n.pleg, Runtime: relisting{rt, n.pleg}, Pods: n.pods, Probes: n.prober.Results()},
 		syncloop.Options{
-			Observe:     func(ev pleg.PodEvents) { n.prober.Notify(ev.Pod.UID) },
+			Due: n.dependents.Due, Wake: n.dependents.Changed(),
+			Observe: func(ev pleg.PodEvents) {
+				n.prober.Notify(ev.Pod.UID)
+				if slices.ContainsFunc(ev.Events, func(e pleg.Event) bool { return e.Type == pleg.ContainerDied }) {
+					if status, ok := cache.Get(ev.Pod.UID); ok {
+						n.gc.CollectPod(status)
+					}
+				}
+			},
 			ProbeResult: func(res runtime.ProbeResult) { n.syncer.RefreshStatus(res.Pod.UID) },
 			Logger:      log.WithName("syncloop"),
 		})
@@ -152,7 +183,7 @@ func New(o Options) (_ *Node, err error) {
 func (n *Node) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	runs := []func(context.Context) error{
-		n.status.Run, n.prober.Run, n.workers.Run, n.pleg.Run, n.gc.Run, n.config.Run, n.loop.Run,
+		n.history.Run, n.dependents.Run, n.status.Run, n.prober.Run, n.workers.Run, n.pleg.Run, n.gc.Run, n.config.Run, n.loop.Run,
 	}
 	runs = append(runs, func(ctx context.Context) error { // evicts pods for their storage
 		return n.syncer.EvictForStorage(ctx, n.workers)
@@ -179,13 +210,69 @@ func (n *Node) Pods() []*v1.Pod {
 	return out
 }
 
-// gone reports whether the pod is not desired and has no worker.
-func (n *Node) gone(uid types.UID) bool {
-	if st := n.workers.State(uid); !st.Synced || st.Known() {
-		return false
+// removable reports whether what is left of the pod can be removed: it is not desired and has no
+// worker, or it was deleted in the API and has ended.
+func (n *Node) removable(uid types.UID) bool {
+	st := n.workers.State(uid)
+	if st.Finished && st.Deleted && !st.RestartRequested {
+		return true
 	}
 	_, desired := n.pods.ByUID(uid)
-	return !desired
+	return st.Synced && !st.Known() && !desired
+}
+
+// Drain ends all pods, each in its own grace period, and returns when nothing runs. From its call on
+// no pod is started.
+func (n *Node) Drain(ctx context.Context) error {
+	n.workers.Drain()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left, err := n.endPods(ctx)
+		if left == 0 && err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// endPods has all pods ended that are not ending already, and returns how many still run.
+func (n *Node) endPods(ctx context.Context) (left int, err error) {
+	const message = "Pod was terminated in response to imminent node shutdown."
+	for _, pod := range n.pods.Pods() {
+		switch st := n.workers.State(pod.UID); {
+		case !st.Known() || st.Terminated() && !st.RestartRequested: // refused, or ended
+			continue
+		case !st.TerminationRequested() || st.RestartRequested:
+			n.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, OnlyKnown: true, Kill: &podworkers.KillOptions{
+				Status: func(s *v1.PodStatus) {
+					s.Phase, s.Reason, s.Message = v1.PodFailed, "Terminated", message
+					s.Conditions = append(s.Conditions, v1.PodCondition{
+						Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message, ObservedGeneration: pod.Generation,
+					})
+				},
+			}})
+		}
+		left++
+	}
+	if left > 0 {
+		return left, nil
+	}
+	listed, err := n.runtime.ListPods(ctx)
+	for _, pod := range listed {
+		if !pod.Running() {
+			continue
+		}
+		left++
+		if !n.workers.State(pod.UID).Known() { // no source names it
+			n.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Orphan: pod})
+		}
+	}
+	return left, err
 }
 
 // networkReady returns an error while only pods with the host's network can start.
@@ -194,4 +281,18 @@ func (n *Node) networkReady() error {
 		return err
 	}
 	return nil
+}
+
+// relisting has a relist requested when the runtime does not answer.
+type relisting struct {
+	runtime.Runtime
+	pleg pleg.Generator
+}
+
+func (r relisting) Check(ctx context.Context) error {
+	err := r.Runtime.Check(ctx)
+	if err != nil && !errors.Is(err, runtime.ErrNetworkNotReady) {
+		r.pleg.Relist()
+	}
+	return err
 }
