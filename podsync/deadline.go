@@ -13,7 +13,6 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/regular"
 	"github.com/kubeletkit/kubeletkit/internal/seconds"
-	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -45,22 +44,6 @@ func (s *Syncer) graceLeft(ref runtime.PodRef, grace int64) int64 {
 		s.log.Error(err, "The deadline of a pod that is being stopped cannot be recorded; if the agent is restarted, its grace period begins anew", "pod", ref)
 	}
 	return grace
-}
-
-// graceBegins returns the GraceBegins of a kill, which records the deadline again if the stop
-// had to wait.
-func (s *Syncer) graceBegins(ref runtime.PodRef, t podworkers.Termination) func() int64 {
-	if t.GraceBegins == nil {
-		return nil
-	}
-	recorded := time.Now()
-	return func() int64 {
-		grace := t.GraceBegins()
-		if time.Since(recorded) < time.Second {
-			return grace
-		}
-		return s.graceLeft(ref, grace)
-	}
 }
 
 // writeFile replaces the file in one step.

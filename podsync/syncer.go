@@ -365,7 +365,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 		s.deps.Prober.StopLivenessAndStartup(pod)
 	}
 	kill := runtime.PodKill{
-		Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Awaited: t.Awaited, GraceBegins: t.GraceBegins, Dir: s.PodDir(pod.UID),
+		Pod: pod, Status: observed, GracePeriod: t.GracePeriod, Dir: s.PodDir(pod.UID),
 		Event: s.opts.Event, Record: s.opts.Record,
 	}
 	if s.opts.Removed != nil {
@@ -373,7 +373,7 @@ func (s *Syncer) SyncTerminatingPod(ctx context.Context, pod *v1.Pod, observed *
 	}
 	if kill.GracePeriod != nil && observed.ContainersRunning() {
 		left := s.graceLeft(ref, *kill.GracePeriod)
-		kill.GracePeriod, kill.GraceBegins = &left, s.graceBegins(ref, t)
+		kill.GracePeriod = &left
 	}
 	if err := s.kill(ctx, ref, kill); err != nil {
 		return fmt.Errorf("pod %s: stopping it: %w", ref, err)

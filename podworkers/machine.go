@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/seconds"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -44,7 +43,6 @@ type ongoing struct {
 	typ       UpdateType // of a SyncPod
 	cancelled bool
 	deadline  time.Time // when the grace period of a terminating call ends; zero: not known
-	begun     bool      // the syncer has called Termination.GraceBegins
 }
 
 // terminating reports whether the call stops containers.
@@ -63,8 +61,6 @@ type (
 	compared struct{ desired bool }
 	// mayStart means that no other pod of the full name prevents the start any more.
 	mayStart struct{}
-	// graceBegins means that the grace period of the terminating call under way begins.
-	graceBegins struct{}
 	// returned is the end of the call under way. mark was drawn after the call.
 	returned struct {
 		Result
@@ -109,10 +105,6 @@ func (m machine) on(p policy, now time.Time, ev any) (machine, effects) {
 		return m.onCompared(now, ev.desired)
 	case mayStart:
 		m.mayStart = true
-	case graceBegins:
-		if m.call.kind == callTerminating && !m.call.begun {
-			m.call.deadline, m.call.begun = now.Add(seconds.Duration(m.end.grace)), true
-		}
 	case returned:
 		return m.onReturned(p, now, ev)
 	}

@@ -75,29 +75,6 @@ func (s *machines) take(now time.Time, uid types.UID) (call, bool) {
 	return c, ok
 }
 
-// waitsFor returns the UIDs for whose end the pod of the UID waits: those that hold its full
-// name, or its own if this is for its next incarnation.
-func (s *machines) waitsFor(uid types.UID) []types.UID {
-	switch m := s.pods[uid]; {
-	case m.next != nil && m.next.Type != Kill:
-		return []types.UID{uid}
-	case m.claim() == claimWaits:
-		return s.names[m.ref.FullName()].holders
-	default:
-		return nil
-	}
-}
-
-// awaited reports whether a pod waits for the end of the pod of the UID.
-func (s *machines) awaited(uid types.UID) bool {
-	m := s.pods[uid]
-	if m.next != nil && m.next.Type != Kill {
-		return true
-	}
-	at := s.names[m.ref.FullName()]
-	return at != nil && len(at.waiting) > 0 && m.claim() == claimHolds
-}
-
 // state returns the state of the pod.
 func (s *machines) state(uid types.UID) State {
 	state := s.pods[uid].snapshot()

@@ -66,13 +66,6 @@ type Termination struct {
 	Evicted bool
 	// Status, if not nil, changes the API status of the pod before it is reported.
 	Status func(*v1.PodStatus)
-	// Awaited is closed when another pod waits for the end of this one: a static pod of
-	// the same full name, or the next incarnation of the UID.
-	Awaited <-chan struct{}
-	// GraceBegins is to be called when the grace period begins, if that is not with the
-	// call, as it is before if it is not called. It returns the grace period in seconds, which
-	// may have been shortened since the call. If it is called again, the first call counts.
-	GraceBegins func() int64
 }
 
 // StatusCache returns statuses that were read after a mark. [*runtime.Cache] is the

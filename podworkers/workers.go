@@ -86,9 +86,6 @@ type Pool struct {
 type worker struct {
 	// cancel cancels the call under way; nil if there is none.
 	cancel context.CancelCauseFunc
-	// awaited is the Termination.Awaited of the call under way; nil if there is none, or if it
-	// is closed.
-	awaited chan struct{}
 	// timer fires when the pod's next call is due. It is nil until it is first needed, and
 	// stopped during calls.
 	timer *time.Timer
@@ -290,12 +287,6 @@ func (w *Pool) apply(uid types.UID, ev any) []func() {
 	if wk := w.workers[uid]; fx.cancel != nil && wk != nil && wk.cancel != nil {
 		wk.cancel(fx.cancel)
 	}
-	for _, holder := range w.machines.waitsFor(uid) {
-		if wk := w.workers[holder]; wk != nil && wk.awaited != nil {
-			close(wk.awaited)
-			wk.awaited = nil
-		}
-	}
 	for _, t := range touched {
 		w.schedule(t)
 	}
@@ -373,35 +364,12 @@ func (w *Pool) worker(uid types.UID) *worker {
 // call. mu is held.
 func (w *Pool) begin(c *call) context.Context {
 	wk := w.worker(c.ref.UID)
-	wk.awaited = nil
-	if c.kind == callTerminating {
-		uid, grace := c.ref.UID, c.term.GracePeriod
-		c.term.GraceBegins = func() int64 { return w.graceBegins(uid, *grace) }
-		awaited := make(chan struct{})
-		if c.term.Awaited = awaited; w.machines.awaited(c.ref.UID) {
-			close(awaited)
-		} else {
-			wk.awaited = awaited
-		}
-	}
 	if wk.timer != nil {
 		wk.timer.Stop()
 	}
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	wk.cancel = cancel
 	return ctx
-}
-
-// graceBegins is the Termination.GraceBegins of a call that was given the grace period.
-func (w *Pool) graceBegins(uid types.UID, given int64) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m := w.machines.pods[uid]
-	if m.call.kind != callTerminating {
-		return given // the call has returned
-	}
-	w.apply(uid, graceBegins{}) // without Done and records: the event terminates no pod
-	return min(given, m.end.grace)
 }
 
 // work makes a call, and further calls of the pod until none is due.
@@ -426,7 +394,7 @@ func (w *Pool) finish(c call, r returned, report Call) (ctx context.Context, nex
 	if ok {
 		ctx = w.begin(&next)
 	} else {
-		wk.cancel, wk.awaited = nil, nil
+		wk.cancel = nil
 	}
 	for _, t := range touched {
 		w.schedule(t)

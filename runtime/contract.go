@@ -182,14 +182,6 @@ type PodKill struct {
 	// Dir is the pod's directory on the host, as in PodSync. In it the runtime records the
 	// hooks that have ended. If empty, it records none.
 	Dir string
-	// Awaited is closed when another pod waits for the end of this one. The runtime should
-	// then not have it wait for the ends of others. If nil, no pod does.
-	Awaited <-chan struct{}
-	// GraceBegins, if not nil, is called before a preStop hook or a stop signal if that may
-	// be long after the call of KillPod, because many pods end at once. It returns the
-	// grace period in seconds: GracePeriod, or less if less was requested meanwhile. It
-	// does not block.
-	GraceBegins func() int64
 	// Removed means that the pod is not desired any more, or was deleted in the API: its
 	// sandboxes are removed by [Remover.RemoveSandbox] soon after this call. A runtime may then
 	// stop a sandbox when it removes it, if nothing that the pod has reserved can be missed until

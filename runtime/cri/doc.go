@@ -32,35 +32,27 @@
 //   - A resize takes UpdateContainerResources for each container, after ContainerStats for
 //     those whose limit of memory becomes smaller.
 //   - The end of a pod takes StopContainer for each container, StopPodSandbox, and
-//     RemovePodSandbox, which removes the containers, too. In containerd RemovePodSandbox
-//     also stops the sandbox, so a pod that was removed from its source takes no
-//     StopPodSandbox, unless it has host ports or another pod waits for its end. From the end
-//     of its containers on the sandbox is reported as not ready.
+//     RemovePodSandbox, which removes the containers, too. While
+//     there is an event stream, the sandbox of a pod that was removed from its source is not stopped
+//     before its removal, unless it has host ports. If events have shown that RemovePodSandbox
+//     stops a sandbox, as in containerd, it takes no StopPodSandbox at all. From the end of its
+//     containers on the sandbox is reported as not ready.
 //
 // # Many pods at once
 //
 // A runtime does not get faster with more than a few calls at once: each of them takes
-// longer, and some fail. So calls that start something pass a gate of
-// [Options].MaxParallelStarts places, and calls that stop or remove something one of
-// [Options].MaxParallelEnds. Waiting calls pass in the order of this list. The list delays a
-// call by two minutes at most, compared with the order of arrival:
+// longer, and some fail. So calls that start something pass a semaphore of
+// [Options].MaxParallelStarts places, and what ends passes one of [Options].MaxParallelEnds.
+// Each has two priorities:
 //
-//  1. stops of a pod for whose end another one waits ([runtime.PodKill].Awaited);
-//  2. stops of containers;
-//  3. stops of sandboxes, which take their networks down;
-//  4. removals.
+//   - Containers start before further sandboxes, so that pods become ready one after the other.
+//   - The containers of all pods are stopped before sandboxes are stopped and anything is removed.
+//     A stop mostly waits for its container, so 32 containers are stopped in one place.
 //
-// Containers that are stopped to be restarted, and sandboxes to be replaced, pass a gate
-// of their own and do not wait for any of these.
-//
-// CRI does not show when a stop signal was sent. If a stop has not returned after a quarter of
-// a second, the runtime is assumed to have sent the signal and to wait for the exit, and
-// another call gets the place of the stop. This time grows up to one second while containers
-// exit at the signal, and is a tenth of a second when none has exited for a second.
-//
-// When the grace period has ended, the runtime kills the container. Stops of sandboxes and
-// removals wait for these kills. Stop signals wait only while there are many of them. A
-// grace period does not run while a stop waits at the gate.
+// What has the second priority goes on one at a time in any case. The containers of a pod pass
+// together, and their grace period begins when they have passed. The timeout of a call begins with
+// the call. Containers that are stopped to be restarted, and sandboxes to be replaced, do not wait
+// for pods that end.
 //
 // Labels, annotations and log paths are kubelet's, so that this agent and a kubelet can take
 // over the pods of each other. Sandboxes and containers without kubelet's labels are not
@@ -104,12 +96,11 @@
 //   - A start in progress is not cut off when its pod is removed or the agent stops.
 //   - KillPod with a grace period of 0 kills at once; kubelet leaves 2 seconds.
 //   - A preStop hook that has ended is not run again when a kill is repeated.
-//   - Commands of preStop hooks wait for a place as stops do.
 //   - A pull above the rate of [Options].PullQPS waits; in kubelet it fails.
 //   - Stops and removals are bounded and ordered, over all pods. In kubelet, all pods that
 //     end at the same time are stopped at once, each by itself.
 //   - A sandbox that this Runtime has stopped is not stopped again before it is removed,
-//     and a sandbox of containerd may be removed without a stop; see above. A sandbox that has
+//     and a sandbox may be removed without a stop; see above. A sandbox that has
 //     died by itself, or that an earlier agent may have stopped, is stopped again: only this
 //     releases its network.
 //   - The instances of one container, and the sandboxes of a pod, are ordered by their

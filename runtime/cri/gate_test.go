@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// queueAt has calls wait at the gate, each in a goroutine, and returns the names of those
-// that have passed so far. Each leaves as soon as it has passed.
+// queueAt has calls wait at the gate, each in a goroutine, and has the names of those that have
+// entered so far. Each leaves when it has entered, unless its name is kept.
 type queueAt struct {
 	t     *testing.T
 	g     *gate
@@ -21,24 +20,24 @@ type queueAt struct {
 	order []string
 }
 
-func (q *queueAt) wait(name string, of turn, awaited <-chan struct{}) {
+func (q *queueAt) wait(name string, p priority, weight int) {
 	go func() {
-		p, err := q.g.enter(q.t.Context(), of, awaited)
+		leave, err := q.g.enter(q.t.Context(), p, weight, time.Hour)
 		if assert.NoError(q.t, err) {
 			q.mu.Lock()
 			q.order = append(q.order, name)
 			q.mu.Unlock()
-			p.leave()
+			leave()
 		}
 	}()
 	synctest.Wait()
 }
 
-func enter(t *testing.T, g *gate, of turn) *place {
+func enter(t *testing.T, g *gate, p priority, weight int, hold time.Duration) (leave func()) {
 	t.Helper()
-	p, err := g.enter(t.Context(), of, nil)
+	leave, err := g.enter(t.Context(), p, weight, hold)
 	require.NoError(t, err)
-	return p
+	return leave
 }
 
 func TestGateOrder(t *testing.T) {
@@ -48,208 +47,115 @@ func TestGateOrder(t *testing.T) {
 		want []string
 	}{
 		{
-			name: "pods that have a sandbox start before others",
+			name: "the first priority goes first",
 			come: func(q *queueAt) {
-				q.wait("first sandbox", newSandbox, nil)
-				q.wait("second sandbox", newSandbox, nil)
-				q.wait("container", inSandbox, nil)
+				q.wait("sandbox", second, 4)
+				q.wait("another sandbox", second, 4)
+				q.wait("container", first, 4)
+				q.wait("another container", first, 4)
 			},
-			want: []string{"container", "first sandbox", "second sandbox"},
+			want: []string{"container", "another container", "sandbox", "another sandbox"},
 		},
 		{
-			name: "containers, sandboxes, removals",
+			name: "a heavy one is not overtaken",
 			come: func(q *queueAt) {
-				q.wait("removal", removal, nil)
-				q.wait("sandbox", stopSandbox, nil)
-				q.wait("container", stopContainer, nil)
+				q.wait("heavy", first, 3)
+				q.wait("light", first, 2)
+				q.wait("sandbox", second, 4)
 			},
-			want: []string{"container", "sandbox", "removal"},
+			want: []string{"heavy", "light", "sandbox"},
 		},
 		{
-			name: "a sandbox does not wait for ever",
+			name: "one that is too heavy enters alone",
 			come: func(q *queueAt) {
-				q.wait("sandbox", stopSandbox, nil)
-				for range 4 {
-					time.Sleep(25 * time.Second)
-					q.wait(time.Since(epoch).String(), stopContainer, nil)
-				}
+				q.wait("light", first, 2)
+				q.wait("too heavy", first, 1000)
 			},
-			want: []string{"25s", "50s", "sandbox", "1m15s", "1m40s"},
-		},
-		{
-			name: "the stops of a pod for which another waits",
-			come: func(q *queueAt) {
-				awaited, soon := make(chan struct{}), make(chan struct{})
-				close(awaited)
-				q.wait("a", stopContainer, nil)
-				q.wait("b's sandbox", stopSandbox, soon)
-				time.Sleep(time.Second)
-				q.wait("c's sandbox", stopSandbox, awaited)
-				q.wait("d", stopContainer, nil)
-				close(soon)
-			},
-			want: []string{"b's sandbox", "c's sandbox", "a", "d"},
+			want: []string{"light", "too heavy"},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := newGate(1)
-				first := &place{g: g, timer: time.NewTimer(0)} // has no end of its own
-				g.used = 1
+				g := newGate(4)
+				busy, other := enter(t, g, first, 3, time.Hour), enter(t, g, second, 0, time.Hour)
 				q := &queueAt{t: t, g: g}
 				tt.come(q)
+				assert.Empty(t, q.order)
+				busy()
+				busy() // once more changes nothing
 				synctest.Wait()
-				first.leave()
-				first.leave() // once more changes nothing
-				synctest.Wait()
+				other()
 				assert.Equal(t, tt.want, q.order)
-				assert.Zero(t, g.used)
-				assert.Empty(t, g.waiting)
+				assert.Equal(t, &gate{size: 4, room: 4, waiting: [2][]*waiter{{}, {}}}, g)
 			})
 		})
 	}
 }
 
-// epoch is when time begins in a bubble of synctest.
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+// Removals go on, one at a time, while stops use all of the room.
+func TestGateOfSecondPriorityGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(4)
+		defer enter(t, g, first, 4, time.Hour)()
+		q := &queueAt{t: t, g: g}
+		q.wait("stop", first, 1)
+		removal := enter(t, g, second, 2, time.Hour)
+		q.wait("removal", second, 2)
+		assert.Empty(t, q.order)
+		removal()
+		synctest.Wait()
+		assert.Equal(t, []string{"removal"}, q.order)
+		enter(t, g, second, 2, time.Hour)()
+	})
+}
 
 func TestGateDoesNotWaitForWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1)
-		hung := enter(t, g, newSandbox)
+		hung := enter(t, g, first, 1, 3*time.Second)
 		began := time.Now()
-		next := enter(t, g, newSandbox)
-		assert.Equal(t, maxHold, time.Since(began))
-		next.leave()
-		hung.leave()
-		assert.Zero(t, g.used, "the place is given back once")
+		next := enter(t, g, first, 1, time.Hour)
+		assert.Equal(t, 3*time.Second, time.Since(began))
+		next()
+		hung()
+		assert.Equal(t, 1, g.room, "it is given back once")
 	})
 }
 
-// TestGateWithoutABound has the number of places that a negative Options.MaxParallelEnds
-// means.
+// TestGateWithoutABound has the sizes that a negative and a huge Options.MaxParallelEnds mean.
 func TestGateWithoutABound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var opts Options
-		opts.MaxParallelEnds = -1
-		opts.setDefaults()
-		g := newGate(opts.MaxParallelEnds)
+	for _, places := range []int{-1, 1 << 62} {
+		rt := New(nil, nil, Options{MaxParallelEnds: places})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for _, of := range []turn{stopAwaited, stopContainer, stopSandbox, removal} {
-			for range 100 {
-				p, err := g.enter(ctx, of, nil)
+		for range 10_000 {
+			for _, p := range []priority{first, second} {
+				leave, err := rt.ends.enter(ctx, p, stopsPerCall, time.Hour)
 				require.NoError(t, err)
-				defer p.leave()
+				defer leave()
 			}
 		}
-	})
-}
-
-// TestGateLetsASignalPassWhatWaitsForKills has a sandbox that waits for kills for so long
-// that it counts as the first, and a stop signal behind it that need not wait for kills.
-func TestGateLetsASignalPassWhatWaitsForKills(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(1)
-		q := &queueAt{t: t, g: g}
-		first := &place{g: g, timer: time.NewTimer(0)} // has no end of its own
-		g.used = 1
-		q.wait("sandbox", stopSandbox, nil)
-		time.Sleep(2 * time.Minute)
-		q.wait("container", stopContainer, nil)
-		g.mu.Lock()
-		g.killing = 1
-		g.mu.Unlock()
-		first.leave()
-		synctest.Wait()
-		assert.Equal(t, []string{"container"}, q.order)
-		g.mu.Lock()
-		g.killing = 0
-		g.admit()
-		g.mu.Unlock()
-		synctest.Wait()
-		assert.Equal(t, []string{"container", "sandbox"}, q.order)
-	})
+	}
 }
 
 func TestGateIsLeftByThoseWhoGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(1)
-		first := enter(t, g, newSandbox)
+		g := newGate(2)
+		busy := enter(t, g, first, 1, time.Hour)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := g.enter(ctx, newSandbox, nil)
+		q := &queueAt{t: t, g: g}
+		time.AfterFunc(time.Millisecond, func() { q.wait("light", first, 1) })
+		_, err := g.enter(ctx, first, 2, time.Hour)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		first.leave()
-		assert.Zero(t, g.used)
-		assert.Empty(t, g.waiting)
-		_, err = g.enter(ctx, newSandbox, nil)
+		synctest.Wait()
+		assert.Equal(t, []string{"light"}, q.order, "it does not wait for the heavy one that gave up")
+		busy()
+		assert.Equal(t, 2, g.room)
+		assert.Empty(t, g.waiting[first])
+		_, err = g.enter(ctx, first, 1, time.Hour)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
-}
-
-func TestGateLendsThePlaceOfAStopThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(1)
-		began := time.Now()
-		stop := enter(t, g, stopContainer)
-		stop.lend(10 * time.Second)
-		other := enter(t, g, stopSandbox)
-		assert.Equal(t, firstPatience, time.Since(began), "it only waits")
-		other.leave()
-		time.Sleep(10 * time.Second)
-		began = time.Now()
-		other = enter(t, g, stopContainer)
-		assert.Zero(t, time.Since(began), "a signal does not wait while the runtime kills a container")
-		other.leave()
-		other = enter(t, g, stopSandbox)
-		assert.Equal(t, maxKill-firstPatience, time.Since(began), "and the call does not return")
-		other.leave()
-		stop.leave()
-		assert.Zero(t, g.used)
-	})
-}
-
-// stops makes n calls that stop containers through the gate, which return after some time,
-// and returns when each was made.
-func stops(t *testing.T, g *gate, n int, grace time.Duration, call func(i int)) (made []time.Duration) {
-	t.Helper()
-	var (
-		mu sync.Mutex
-		wg sync.WaitGroup
-	)
-	began := time.Now()
-	for i := range n {
-		wg.Go(func() {
-			p := enter(t, g, stopContainer)
-			defer p.leave()
-			p.lend(grace)
-			mu.Lock()
-			made = append(made, time.Since(began))
-			mu.Unlock()
-			call(i)
-		})
-	}
-	wg.Wait()
-	return made
-}
-
-func TestGateSignalsContainersThatIgnoreIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const grace = 30 * time.Second
-		g := newGate(8)
-		made := stops(t, g, 100, grace, func(int) { time.Sleep(grace) })
-		assert.Less(t, slices.Max(made), 2*time.Second)
-		assert.Zero(t, g.used)
-	})
-}
-
-func TestGateSignalsContainersThatExitSlowly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(8)
-		made := stops(t, g, 100, 30*time.Second, func(i int) { time.Sleep(5*time.Second + time.Duration(i)*10*time.Millisecond) })
-		assert.Less(t, slices.Max(made), 2*time.Second)
 	})
 }
 
@@ -277,34 +183,34 @@ func (r *busyRuntime) work(cpu time.Duration) {
 	r.mu.Unlock()
 }
 
-// TestGateDoesNotFloodASlowRuntime has a runtime of two processors, where the stop of a
-// container that exits at once takes 120 ms of CPU time.
-func TestGateDoesNotFloodASlowRuntime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var rt busyRuntime
-		g := newGate(8)
-		began := time.Now()
-		stops(t, g, 300, 30*time.Second, func(int) { rt.work(120 * time.Millisecond) })
-		assert.LessOrEqual(t, rt.most, 40)
-		assert.Less(t, time.Since(began), 25*time.Second)
-		assert.Zero(t, g.stopping, "the next ones begin anew")
-	})
-}
-
-// TestGateBoundsKills has many containers that ignore the signal and have a short grace
-// period, and a runtime of two processors, where a kill takes 120 ms of CPU time.
-func TestGateBoundsKills(t *testing.T) {
+// TestStopsKeepTheirDeadline has a thousand containers that ignore the signal and have a short grace
+// period, and a runtime of two processors, where a kill takes 440 ms of CPU time. No call takes
+// longer than its deadline, two minutes and the grace period.
+func TestStopsKeepTheirDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const grace = 2 * time.Second
-		var rt busyRuntime
-		g := newGate(8)
+		var (
+			rt      busyRuntime
+			mu      sync.Mutex
+			wg      sync.WaitGroup
+			longest time.Duration
+		)
+		g := newGate(8 * stopsPerCall)
 		began := time.Now()
-		stops(t, g, 300, grace, func(int) {
-			time.Sleep(grace)
-			rt.work(120 * time.Millisecond)
-		})
-		assert.LessOrEqual(t, rt.most, 180)
-		assert.Less(t, time.Since(began), 30*time.Second)
-		assert.Zero(t, g.killing)
+		for range 1000 {
+			wg.Go(func() {
+				defer enter(t, g, first, 1, maxStop)()
+				made := time.Now()
+				time.Sleep(grace)
+				rt.work(440 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				longest = max(longest, time.Since(made))
+			})
+		}
+		wg.Wait()
+		assert.Less(t, longest, 2*time.Minute)
+		assert.LessOrEqual(t, rt.most, 8*stopsPerCall)
+		assert.Less(t, time.Since(began), 230*time.Second, "1000 times 220 ms, and the first grace period")
 	})
 }

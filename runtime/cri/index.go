@@ -142,6 +142,13 @@ func (x *index) streamEnded() {
 	x.streams--
 }
 
+// watched reports whether there is an event stream.
+func (x *index) watched() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.streams > 0
+}
+
 // begin notes that a list begins, and returns its number.
 func (x *index) begin() (list uint64) {
 	x.mu.Lock()

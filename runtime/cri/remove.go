@@ -29,11 +29,11 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) e
 
 func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) error {
 	about := "container " + id.String()
-	place, err := r.ends.enter(ctx, removal, nil)
+	leave, err := r.ends.enter(ctx, second, stopsPerCall, maxHold)
 	if err != nil {
 		return fmt.Errorf("removing %s: %w", about, err)
 	}
-	defer place.leave()
+	defer leave()
 	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.containerStatus, &criv1.ContainerStatusRequest{ContainerId: id.ID})
 	if errors.Is(err, runtime.ErrNotFound) {
 		r.index.removed(id.ID)
@@ -171,17 +171,13 @@ func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
 }
 
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
-	about, turn := "sandbox "+id, removal
-	left := r.isLeft(id)
-	if left {
-		turn = stopSandbox
-	}
-	place, err := r.ends.enter(ctx, turn, nil)
+	about := "sandbox " + id
+	leave, err := r.ends.enter(ctx, second, stopsPerCall, maxHold)
 	if err != nil {
 		return fmt.Errorf("removing %s: %w", about, err)
 	}
-	defer place.leave()
-	if !left {
+	defer leave()
+	if !r.isLeft(id) || !r.removal.suffices(id) {
 		// CRI requires that it is stopped.
 		if err := r.stopSandboxNow(ctx, about, id); err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -65,13 +64,15 @@ type Options struct {
 	// that takes longer than 3 s no longer counts. Default: 2 for each processor, at
 	// least 8.
 	MaxParallelStarts int
-	// MaxParallelEnds is the number of concurrent calls that stop or remove a sandbox or a
-	// container, or run the command of a preStop hook. Other calls wait: the hooks and the stops
-	// of the containers of all pods come first, then sandboxes, then things are removed. While
-	// a call waits for the exit of a container or for a command, or takes longer than 3 s, it
-	// does not count. The containers of pods that go on to run,
-	// such as those with a failed liveness probe, have a bound of their own of the same
-	// size. Default: that of MaxParallelStarts. Negative: no bound.
+	// MaxParallelEnds is the number of concurrent calls that stop or remove a sandbox or
+	// remove a container. Other calls wait. A call that takes longer than 3 s no longer counts.
+	// 32 times as many containers are stopped at the same time, each with its preStop hook,
+	// since most of them only use their grace period. Other pods wait, and their grace period
+	// begins when they are stopped. A pod that takes longer than a minute no longer counts.
+	// The fewer containers are being stopped, the more of the other calls are made. The
+	// containers of pods that go on to run, such as those with a failed liveness probe, have a
+	// bound of their own of the same size. Default: that of MaxParallelStarts. Negative: no
+	// bound.
 	MaxParallelEnds int
 
 	// RuntimeHandler returns the runtime handler of a runtime class. Default: the name of
@@ -129,7 +130,7 @@ func (o *Options) setDefaults() {
 		o.MaxParallelEnds = defaultParallel()
 	}
 	if o.MaxParallelEnds < 0 {
-		o.MaxParallelEnds = math.MaxInt
+		o.MaxParallelEnds = unbounded
 	}
 	if o.SeccompProfileRoot == "" {
 		o.SeccompProfileRoot = "/var/lib/kubelet/seccomp"
@@ -168,8 +169,9 @@ type Runtime struct {
 	// stopped has the sandboxes that were stopped and not removed. A sandbox never runs
 	// again.
 	stopped sandboxSet
-	// left has the sandboxes that are left to run until they are removed, see leaves.
-	left sandboxSet
+	// left has the sandboxes that are left to run until they are removed, see removal.
+	left    sandboxSet
+	removal removal
 	// stops and removals are those in progress, by the ID of the sandbox or container.
 	stops, removals shares
 	// lists are those of inspections.
@@ -191,7 +193,8 @@ func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Option
 	r := &Runtime{rs: rs, is: is, opts: opts, endpoint: "the given client"}
 	r.pulls = newPuller(&r.opts)
 	r.starts = newGate(opts.MaxParallelStarts)
-	r.ends, r.restarts = newGate(opts.MaxParallelEnds), newGate(opts.MaxParallelEnds)
+	stops := stopsPerCall * min(opts.MaxParallelEnds, unbounded)
+	r.ends, r.restarts = newGate(stops), newGate(stops)
 	r.pods.idle = 2 * max(r.opts.PullBackoffMax, r.opts.Backoff.Max, 10*time.Minute)
 	r.node = sync.OnceValue(func() *translate.Node { return findNode(&opts) })
 	return r

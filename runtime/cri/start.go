@@ -64,11 +64,11 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 	}
 
 	about := s.aboutContainer(c.Name)
-	place, err := s.r.starts.enter(ctx, inSandbox, nil)
+	leave, err := s.r.starts.enter(ctx, first, 1, maxHold)
 	if err != nil {
 		return fail(reasonCreate, err)
 	}
-	defer place.leave()
+	defer leave()
 	s.changed = true
 	longer, stop := linger(ctx)
 	defer stop()
@@ -95,7 +95,7 @@ func (s *podSync) startContainer(ctx context.Context, st *plan.Start) error {
 		events.failure(ctx, "Failed", "Error: "+withName(reason(err), id, c.Name))
 		return waitFor(reasonRun, err)
 	}
-	place.leave() // hooks do not occupy a place
+	leave() // hooks do not occupy a place
 	events.normal("Started", "Container started")
 	s.linkLog(config, id)
 
@@ -132,7 +132,7 @@ func (s *podSync) postStart(ctx context.Context, c *v1.Container, about, id stri
 	stopErr := s.r.stopContainer(ctx, &containerStop{
 		ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, events: events,
 		container: &runtime.ContainerStatus{Container: runtime.Container{ID: runtime.ContainerID{ID: id}, Name: c.Name}},
-		grace:     runtime.GracePeriod(s.Pod), clock: &graceClock{}, gate: s.r.restarts, message: "FailedPostStartHook",
+		grace:     runtime.GracePeriod(s.Pod), began: time.Now(), message: "FailedPostStartHook",
 	})
 	return &waitError{reason: reasonPostStartHook, message: message, err: errors.Join(err, stopErr)}
 }

@@ -156,18 +156,30 @@ func (s *podSync) kill(ctx context.Context, kills []plan.Kill) (failed map[strin
 		wg   sync.WaitGroup
 		errs = make([]error, len(kills))
 	)
+	failed = map[string]bool{}
+	if len(kills) == 0 {
+		return failed, nil
+	}
+	leave, err := s.r.restarts.enter(ctx, first, len(kills), maxStop)
+	if err != nil {
+		for i := range kills {
+			failed[kills[i].Container.Name] = true
+		}
+		return failed, fmt.Errorf("%s: stopping containers: %w", s.about, err)
+	}
+	defer leave()
+	began := time.Now()
 	for i := range kills {
 		k := &kills[i]
 		s.changed = true
 		wg.Go(func() {
 			errs[i] = s.r.stopContainer(ctx, &containerStop{
 				ref: s.ref, pod: s.Pod, status: s.Status, dir: s.Dir, container: &k.Container, events: s.containerEvents(k.Container.Name),
-				grace: k.GracePeriod, clock: &graceClock{}, gate: s.r.restarts, message: k.Message,
+				grace: k.GracePeriod, began: began, message: k.Message,
 			})
 		})
 	}
 	wg.Wait()
-	failed = map[string]bool{}
 	for i, err := range errs {
 		if err != nil {
 			failed[kills[i].Container.Name] = true
@@ -275,11 +287,13 @@ func (s *podSync) makeSandbox(ctx context.Context) error {
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
 		return fail(fmt.Errorf("%s: making its log directory: %w", s.about, err))
 	}
-	place, err := s.r.starts.enter(ctx, newSandbox, nil)
+	// Containers of pods that have a sandbox go first, so that pods become ready one after the
+	// other and not all at the end.
+	leave, err := s.r.starts.enter(ctx, second, 1, maxHold)
 	if err != nil {
-		return fmt.Errorf("%s: waiting for its turn to start: %w", s.about, err)
+		return fmt.Errorf("%s: waiting to start: %w", s.about, err)
 	}
-	defer place.leave()
+	defer leave()
 	s.changed = true
 	longer, stop := linger(ctx)
 	defer stop()

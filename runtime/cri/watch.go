@@ -76,6 +76,9 @@ func (r *Runtime) WatchEvents(ctx context.Context, established func(), hint func
 // of the runtime has created it, or if the call that has created it has not returned yet.
 func (r *Runtime) noteEvent(event *criv1.ContainerEventResponse, h runtime.Hint) {
 	sandboxID := event.GetPodSandboxStatus().GetId()
+	if h.Event == runtime.HintStopped {
+		r.removal.stopped(h.ID)
+	}
 	switch {
 	case h.Event == runtime.HintDeleted:
 		r.index.removed(h.ID)
