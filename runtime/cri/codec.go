@@ -3,11 +3,9 @@ package cri
 import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/proto"
 )
 
-// codec is gRPC's codec for protobuf. It refuses replies with too many values, and has other
-// buffers for replies. gRPC has no buffer sizes between 32 kB and 1 MB, while the list of a
+// codec is gRPC's codec for protobuf with other buffers for replies. gRPC has no buffer sizes between 32 kB and 1 MB, while the list of a
 // hundred containers needs little more than 32 kB: these buffers were most of the memory of
 // an idle agent.
 type codec struct {
@@ -27,10 +25,5 @@ func newCodec() codec {
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	whole := data.MaterializeToBuffer(c.buffers)
 	defer whole.Free()
-	if m, ok := v.(proto.Message); ok {
-		if err := checkReply(whole.ReadOnlyData(), m.ProtoReflect().Descriptor()); err != nil {
-			return err
-		}
-	}
 	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
 }

@@ -3,11 +3,9 @@ package cri_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/cri"
@@ -111,40 +108,6 @@ func TestOutputOfCommandsIsBounded(t *testing.T) {
 	output = make([]byte, 5<<20)
 	_, err = rt.Exec(t.Context(), id, []string{"yes"}, 0)
 	assert.ErrorContains(t, err, "bytes of the output of the command, and the limit")
-}
-
-func TestStatusesAreBounded(t *testing.T) {
-	path, served := socket(t), fake.New(fake.Options{Images: []string{"app:1"}})
-	serve(t, path, served)
-	rs, is := served.Clients()
-	for size, want := range map[int]string{15 << 20: "", 17 << 20: "PodSandboxStatus: grpc: received message larger than max"} {
-		pod := podOf("a")
-		pod.UID = types.UID(fmt.Sprintf("uid-%d", size))
-		pod.Annotations = map[string]string{"large": strings.Repeat("a", size)}
-		newSyncer(t, cri.New(rs, is, cri.Options{}), pod).mustSync() // without a socket
-		_, err := dial(t, path, cri.Options{}).InspectPod(t.Context(), runtime.RefOf(pod))
-		if want == "" {
-			assert.NoError(t, err)
-		} else {
-			assert.ErrorContains(t, err, want)
-		}
-	}
-}
-
-// An event has the status of a sandbox and of its containers.
-func TestEventsAreBounded(t *testing.T) {
-	path, served := socket(t), fake.New(fake.Options{Images: []string{"app:1"}})
-	serve(t, path, served)
-	rs, is := served.Clients()
-	pod := podOf("a")
-	pod.Annotations = map[string]string{"large": strings.Repeat("a", 17<<20)}
-	established, ended := make(chan struct{}), make(chan error, 1)
-	go func() {
-		ended <- dial(t, path, cri.Options{}).WatchEvents(t.Context(), func() { close(established) }, func(runtime.Hint) {})
-	}()
-	<-established
-	newSyncer(t, cri.New(rs, is, cri.Options{}), pod).mustSync() // without a socket
-	require.ErrorContains(t, <-ended, "GetContainerEvents: grpc: received message larger than max")
 }
 
 func TestImageEndpoint(t *testing.T) {

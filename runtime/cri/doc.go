@@ -105,7 +105,7 @@
 //     releases its network.
 //   - The instances of one container, and the sandboxes of a pod, are ordered by their
 //     attempt before their time of creation.
-//   - Lists are streamed without a feature gate, and a list may have 128 MiB, the output
+//   - Lists are streamed without a feature gate, and a reply may have 128 MiB, the output
 //     of a command 4 MiB; in kubelet both may have 16 MiB.
 //   - The grace period of a container without a spec and without a record of it is 30
 //     seconds; in kubelet it is 2.

@@ -87,25 +87,15 @@ func short(message string) string {
 	return clip.Text(message, maxMessage)
 }
 
-var (
-	errNoID   = errors.New("the runtime returned no ID")
-	errLongID = fmt.Errorf("the runtime returned an ID with more than %d bytes", maxID)
-)
+var errNoID = errors.New("the runtime returned no ID")
 
 // checkID returns the error of a call that has created something, also if its reply lacks
-// the ID, or has none that can be kept. An agent that went on would create more.
+// the ID. An agent that went on would create more.
 func checkID(call, about, id string, err error) error {
-	switch {
-	case err != nil:
+	if err != nil || id != "" {
 		return err
-	case id == "":
-		err = errNoID
-	case len(id) > maxID:
-		err = errLongID
-	default:
-		return nil
 	}
-	return &callError{call: call, about: about, message: err.Error(), err: err}
+	return &callError{call: call, about: about, message: errNoID.Error(), err: errNoID}
 }
 
 // adviceOnSize returns advice for the error of a message above a limit. gRPC's text has
@@ -118,8 +108,6 @@ func adviceOnSize(call, message string) string {
 		return ": bytes of the reply, and the runtime's own limit; raise that (max_send_message_size in containerd, grpc_max_send_msg_size in CRI-O)"
 	case call == "ExecSync":
 		return ": bytes of the output of the command, and the limit"
-	case call == "PodSandboxStatus", call == "ContainerStatus":
-		return ": bytes of the reply, and the limit"
 	default:
 		return ": bytes of the reply, and the limit; raise cri.Options.MaxMessageSize"
 	}

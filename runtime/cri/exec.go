@@ -19,7 +19,7 @@ const maxExecReply = 4 << 20
 
 // execSync is ExecSync with the limit of its reply.
 func (r *Runtime) execSync(ctx context.Context, req *criv1.ExecSyncRequest, opts ...grpc.CallOption) (*criv1.ExecSyncResponse, error) {
-	return r.rs.ExecSync(ctx, req, append(opts, r.atMost(maxExecReply))...)
+	return r.rs.ExecSync(ctx, req, append(opts, grpc.MaxCallRecvMsgSize(min(maxExecReply, r.opts.MaxMessageSize)))...)
 }
 
 // Exec implements [runtime.Execer] with ExecSync. Without a timeout the command may run

@@ -58,73 +58,14 @@ func TestUsesOfImagesAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, uses, maxImageUses+len(images))
 }
 
-// largeStatuses is a runtime whose statuses are large.
-type largeStatuses struct {
+// statuses is a runtime with a status of containers.
+type statuses struct {
 	criv1.RuntimeServiceClient
 	status func() *criv1.ContainerStatus
-	labels map[string]string
 }
 
-func (l largeStatuses) ContainerStatus(_ context.Context, req *criv1.ContainerStatusRequest, _ ...grpc.CallOption) (*criv1.ContainerStatusResponse, error) {
+func (l statuses) ContainerStatus(_ context.Context, _ *criv1.ContainerStatusRequest, _ ...grpc.CallOption) (*criv1.ContainerStatusResponse, error) {
 	return &criv1.ContainerStatusResponse{Status: l.status()}, nil
-}
-
-func (l largeStatuses) PodSandboxStatus(_ context.Context, req *criv1.PodSandboxStatusRequest, _ ...grpc.CallOption) (*criv1.PodSandboxStatusResponse, error) {
-	return &criv1.PodSandboxStatusResponse{Status: &criv1.PodSandboxStatus{Id: req.GetPodSandboxId(), Labels: l.labels}}, nil
-}
-
-// Each status may have 16 MiB, and the statuses of all containers are kept.
-func TestAllStatusesTogetherAreBounded(t *testing.T) {
-	const large = 1 << 20 // one string in memory, as often as it is returned
-	// client returns a client with statuses that leave room for less than four large ones.
-	client := func(rs criv1.RuntimeServiceClient) *Runtime {
-		rt := New(rs, nil, Options{})
-		rt.index.weight = maxWeight - 4*large
-		return rt
-	}
-	text := strings.Repeat("x", large)
-	for name, s := range map[string]*criv1.ContainerStatus{
-		"image": {ImageRef: text, ImageId: "i"},
-		"mount": {Mounts: []*criv1.Mount{{HostPath: text}}},
-		"ports": {Annotations: map[string]string{crimeta.AnnotationPorts: `[{"name":"` + text + `"}]`}},
-		"hook":  {Annotations: map[string]string{crimeta.AnnotationPreStop: `{"exec":{"command":["` + text + `"]}}`}},
-		"many ports": {Annotations: map[string]string{
-			crimeta.AnnotationPorts: "[" + strings.Repeat("{},", large/elementWeight) + "{}]"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			rt := client(largeStatuses{status: func() *criv1.ContainerStatus { return s }})
-			inspect := func(i int) error {
-				id := fmt.Sprint(i)
-				rt.index.addContainer("u", id, "c", "s")
-				_, err := rt.inspectContainer(t.Context(), "pod", "test", &containerItem{id: id, name: "c"})
-				return err
-			}
-			for i := range 3 {
-				require.NoError(t, inspect(i))
-			}
-			require.NoError(t, inspect(0), "it replaces the one before")
-			require.ErrorIs(t, inspect(1000), errTooMuch)
-			rt.index.removed("0")
-			rt.index.removed("1")
-			require.NoError(t, inspect(1001), "what was removed does not count")
-		})
-	}
-	labels := map[string]string{"a": text}
-	rt := client(largeStatuses{labels: labels})
-	before := rt.index.weight
-	for i := range 4 {
-		id := fmt.Sprint(i)
-		rt.index.addSandbox("u", id, true)
-		_, err := rt.inspectSandbox(t.Context(), "pod", id)
-		if i < 3 {
-			require.NoError(t, err)
-		} else {
-			require.ErrorIs(t, err, errTooMuch)
-		}
-	}
-	assert.LessOrEqual(t, rt.index.weight, maxWeight)
-	rt.index.listedAll(nil, rt.index.begin())
-	assert.Equal(t, before, rt.index.weight)
 }
 
 // Messages are kept in the status of a pod and in its back-offs, and are written to the log.
@@ -137,15 +78,12 @@ func TestMessagesAreBounded(t *testing.T) {
 	assert.Less(t, len(s.Reason), 2*maxMessage)
 	assert.Less(t, len(s.Message), 2*maxMessage)
 	assert.Equal(t, "short", short("short"))
-
-	require.NoError(t, checkID("CreateContainer", "pod", strings.Repeat("a", 64), nil))
-	require.ErrorIs(t, checkID("CreateContainer", "pod", long, nil), errLongID)
 }
 
 // A runtime may report a container as exited that runs. Lists tell.
 func TestContainerThatHasNotExited(t *testing.T) {
 	state := criv1.ContainerState_CONTAINER_EXITED
-	rt := New(largeStatuses{status: func() *criv1.ContainerStatus { return &criv1.ContainerStatus{State: state} }}, nil, Options{})
+	rt := New(statuses{status: func() *criv1.ContainerStatus { return &criv1.ContainerStatus{State: state} }}, nil, Options{})
 	list := func(state runtime.ContainerState) {
 		rt.index.listedAll([]*runtime.Pod{{
 			PodRef:     runtime.PodRef{UID: "u"},

@@ -38,8 +38,6 @@ type index struct {
 	// that has it.
 	sandboxes  map[string]*sandboxItem
 	containers map[string]*containerItem
-	// weight is the sum of the weights of all items.
-	weight int
 }
 
 // podIndex has the sandboxes and containers of a pod.
@@ -48,10 +46,7 @@ type podIndex struct {
 	// may have created something. Each is 0 if there was none.
 	listed, doubted uint64
 	sandboxes       []*sandboxItem
-	// containers has nil in place of those that were dropped alone, so that the cost of dropping each
-	// container of a pod is proportional to their number. dropped is the number of these places.
-	containers []*containerItem
-	dropped    int
+	containers      []*containerItem
 }
 
 // podItems are the sandboxes and containers of a pod at one moment.
@@ -72,22 +67,16 @@ type sandboxItem struct {
 	// only the state changes, which a list has. A sandbox that is not ready any more does not
 	// change.
 	status *runtime.SandboxStatus
-	// weight is that of the last status, see weightOf.
-	weight int
 }
 
 // containerItem is a container in the index.
 type containerItem struct {
 	pod                 types.UID
 	id, name, sandboxID string
-	// at is its place in podIndex.containers.
-	at    int
-	since uint64
+	since               uint64
 	// dead is its status since it has exited: that does not change again, unless a list shows
 	// otherwise.
 	dead *inspectedContainer
-	// weight is that of the last status, see weightOf.
-	weight int
 }
 
 // inspectedContainer is the status of a container, with the attempt by which the instances
@@ -111,17 +100,15 @@ func (x *index) of(uid types.UID) (items podItems, complete bool) {
 // items returns the items, with the statuses that need not be read again after a list, or
 // without one if list is 0.
 func (p *podIndex) items(list uint64) podItems {
-	items := podItems{make([]sandboxItem, len(p.sandboxes)), make([]containerItem, 0, len(p.containers)-p.dropped)}
+	items := podItems{make([]sandboxItem, len(p.sandboxes)), make([]containerItem, len(p.containers))}
 	for i, s := range p.sandboxes {
 		items.sandboxes[i] = *s
 		if s.status != nil && s.status.State == runtime.SandboxReady && s.since != list {
 			items.sandboxes[i].status = nil
 		}
 	}
-	for _, c := range p.containers {
-		if c != nil {
-			items.containers = append(items.containers, *c)
-		}
+	for i, c := range p.containers {
+		items.containers[i] = *c
 	}
 	return items
 }
@@ -230,28 +217,8 @@ func (x *index) doubt(uid types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.last++
-	if x.full() {
-		x.established = x.last // all pods
-		return
-	}
 	x.pod(uid).doubted = x.last
 }
-
-// takes reports whether there is room for an ID that an event shows. Events have any number
-// of IDs of any length, and what they add stays until the next list of all pods.
-func (x *index) takes(id string) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(id) <= maxID && !x.full()
-}
-
-// full reports whether there is more than a list can have. x.mu is held.
-func (x *index) full() bool {
-	return len(x.pods) > maxListItems || len(x.sandboxes)+len(x.containers) > maxListItems
-}
-
-// maxID is the length of an ID in bytes up to which events and calls add it. IDs have 64.
-const maxID = 256
 
 // removed drops a container, or a sandbox with its containers, that was removed.
 func (x *index) removed(id string) {
@@ -269,23 +236,11 @@ func (x *index) dropID(id string, container func(*containerItem) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if c := x.containers[id]; c != nil {
-		x.dropContainer(c)
+		x.drop(c.pod, x.pods[c.pod], func(*sandboxItem) bool { return false }, func(c *containerItem) bool { return c.id == id })
 	}
 	if s := x.sandboxes[id]; s != nil {
 		x.drop(s.pod, x.pods[s.pod], func(s *sandboxItem) bool { return s.id == id }, container)
 	}
-}
-
-// dropContainer drops a container alone.
-func (x *index) dropContainer(c *containerItem) {
-	delete(x.containers, c.id)
-	x.weight -= c.weight
-	p := x.pods[c.pod]
-	p.containers[c.at] = nil
-	if p.dropped++; p.dropped > len(p.containers)/2 {
-		p.compact()
-	}
-	x.dropEmpty(c.pod, p)
 }
 
 // drop drops the selected items of a pod, and its entry if nothing is left.
@@ -294,36 +249,17 @@ func (x *index) drop(uid types.UID, p *podIndex, sandbox func(*sandboxItem) bool
 		drop := sandbox(s)
 		if drop {
 			delete(x.sandboxes, s.id)
-			x.weight -= s.weight
 		}
 		return drop
 	})
-	for i, c := range p.containers {
-		if c != nil && container(c) {
+	p.containers = slices.DeleteFunc(p.containers, func(c *containerItem) bool {
+		drop := container(c)
+		if drop {
 			delete(x.containers, c.id)
-			x.weight -= c.weight
-			p.containers[i] = nil
-			p.dropped++
 		}
-	}
-	if p.dropped > 0 {
-		p.compact()
-	}
-	x.dropEmpty(uid, p)
-}
-
-// compact removes the places of dropped containers.
-func (p *podIndex) compact() {
-	p.containers = slices.DeleteFunc(p.containers, func(c *containerItem) bool { return c == nil })
-	p.dropped = 0
-	for i, c := range p.containers {
-		c.at = i
-	}
-}
-
-// dropEmpty drops the entry of a pod if nothing is left in it.
-func (x *index) dropEmpty(uid types.UID, p *podIndex) {
-	if len(p.sandboxes) == 0 && len(p.containers) == p.dropped && p.doubted <= max(p.listed, x.listed) {
+		return drop
+	})
+	if len(p.sandboxes) == 0 && len(p.containers) == 0 && p.doubted <= max(p.listed, x.listed) {
 		delete(x.pods, uid)
 	}
 }
@@ -335,16 +271,13 @@ func (x *index) has(id string) bool {
 	return x.sandboxes[id] != nil || x.containers[id] != nil
 }
 
-// sawSandbox takes the status of a sandbox. It returns false if there is no room for it.
-func (x *index) sawSandbox(status *runtime.SandboxStatus) bool {
+// sawSandbox takes the status of a sandbox.
+func (x *index) sawSandbox(status *runtime.SandboxStatus) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.sandboxes[status.ID]
 	if s == nil { // removed meanwhile
-		return true
-	}
-	if !x.weigh(&s.weight, weightOfSandbox(status)) {
-		return false
+		return
 	}
 	switch ready := status.State == runtime.SandboxReady; {
 	case s.status != nil && s.status.State != runtime.SandboxReady: // which does not change
@@ -354,24 +287,15 @@ func (x *index) sawSandbox(status *runtime.SandboxStatus) bool {
 	default:
 		s.ready, s.status = true, status
 	}
-	return true
 }
 
-// sawContainer takes the status of a container. It returns false if there is no room for it.
-func (x *index) sawContainer(status *inspectedContainer) bool {
+// sawContainer takes the status of a container.
+func (x *index) sawContainer(status *inspectedContainer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	c := x.containers[status.ID.ID]
-	if c == nil { // removed meanwhile
-		return true
-	}
-	if !x.weigh(&c.weight, weightOfContainer(&status.ContainerStatus)) {
-		return false
-	}
-	if status.State == runtime.ContainerExited {
+	if c := x.containers[status.ID.ID]; c != nil && status.State == runtime.ContainerExited {
 		c.dead = status
 	}
-	return true
 }
 
 // pod returns the entry of the pod. It adds one if there is none.
@@ -401,7 +325,7 @@ func (x *index) sandbox(uid types.UID, id string) *sandboxItem {
 func (x *index) container(uid types.UID, id string) *containerItem {
 	p, c := x.pod(uid), x.containers[id]
 	if c == nil {
-		c = &containerItem{pod: uid, id: id, at: len(p.containers)}
+		c = &containerItem{pod: uid, id: id}
 		x.containers[id], p.containers = c, append(p.containers, c)
 	}
 	return c

@@ -149,7 +149,7 @@ func unlessNotFound(err error) error {
 }
 
 func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtime.SandboxStatus, error) {
-	resp, err := call(ctx, r, "PodSandboxStatus", about, 0, r.sandboxStatus, &criv1.PodSandboxStatusRequest{PodSandboxId: id})
+	resp, err := call(ctx, r, "PodSandboxStatus", about, 0, r.rs.PodSandboxStatus, &criv1.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
 		return nil, err
 	}
@@ -179,9 +179,7 @@ func (r *Runtime) inspectSandbox(ctx context.Context, about, id string) (*runtim
 	var known bool
 	status.IPs, known = addresses(s.GetNetwork())
 	status.AddressUnknown = !known && !status.HostNetwork
-	if !r.index.sawSandbox(status) {
-		return nil, fmt.Errorf("%s: PodSandboxStatus: %w", about, errTooMuch)
-	}
+	r.index.sawSandbox(status)
 	return status, nil
 }
 
@@ -207,7 +205,7 @@ func addresses(network *criv1.PodSandboxNetworkStatus) (ips []string, known bool
 
 func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, item *containerItem) (*inspectedContainer, error) {
 	about += ", container " + item.name
-	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.containerStatus, &criv1.ContainerStatusRequest{ContainerId: item.id})
+	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: item.id})
 	if err != nil {
 		return nil, err
 	}
@@ -226,9 +224,7 @@ func (r *Runtime) inspectContainer(ctx context.Context, about, typ string, item 
 	if status.State == runtime.ContainerExited {
 		status.Message = joinMessages(status.Message, terminationMessage(s, &record))
 	}
-	if !r.index.sawContainer(status) {
-		return nil, fmt.Errorf("%s: ContainerStatus: %w", about, errTooMuch)
-	}
+	r.index.sawContainer(status)
 	return status, nil
 }
 

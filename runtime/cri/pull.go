@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -58,7 +60,9 @@ func waitFor(why string, err error) *waitError {
 type puller struct {
 	// slots has the bound as its capacity; nil means no bound.
 	slots chan struct{}
-	rate  *pullRate
+	// rate bounds how many begin in a second; nil means no bound. kubelet fails a pull above it,
+	// so that its image is in back-off although its registry is well.
+	rate *rate.Limiter
 }
 
 func newPuller(opts *Options) *puller {
@@ -66,7 +70,10 @@ func newPuller(opts *Options) *puller {
 	if opts.SerializePulls {
 		n = 1
 	}
-	p := &puller{rate: newPullRate(opts.PullQPS, opts.PullBurst)}
+	p := &puller{}
+	if opts.PullQPS > 0 && !math.IsInf(opts.PullQPS, 1) { // nor not a number
+		p.rate = rate.NewLimiter(rate.Limit(opts.PullQPS), max(opts.PullBurst, 1))
+	}
 	if n > 0 {
 		p.slots = make(chan struct{}, n)
 	}
@@ -75,8 +82,16 @@ func newPuller(opts *Options) *puller {
 
 // acquire waits for a slot, and until the rate allows a pull. release must be called.
 func (p *puller) acquire(ctx context.Context) (release func(), err error) {
-	if err := p.rate.wait(ctx); err != nil {
-		return nil, err
+	if p.rate != nil {
+		token := p.rate.Reserve() // Wait fails at once if ctx has a deadline that is too early
+		t := time.NewTimer(token.Delay())
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			token.Cancel()
+			return nil, ended(ctx)
+		}
 	}
 	if p.slots == nil {
 		return func() {}, nil

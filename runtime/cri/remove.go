@@ -34,7 +34,7 @@ func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) e
 		return fmt.Errorf("removing %s: %w", about, err)
 	}
 	defer leave()
-	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.containerStatus, &criv1.ContainerStatusRequest{ContainerId: id.ID})
+	resp, err := call(ctx, r, "ContainerStatus", about, 0, r.rs.ContainerStatus, &criv1.ContainerStatusRequest{ContainerId: id.ID})
 	if errors.Is(err, runtime.ErrNotFound) {
 		r.index.removed(id.ID)
 		return nil

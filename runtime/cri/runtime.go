@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -220,11 +219,8 @@ func (r *Runtime) typeName(ctx context.Context) (string, error) {
 		return "", err
 	}
 	name := resp.GetRuntimeName()
-	switch {
-	case name == "":
+	if name == "" {
 		return "", errors.New("the runtime's response to Version has no name")
-	case len(name) > maxID: // each container ID has it
-		return "", fmt.Errorf("the name in the runtime's response to Version has more than %d bytes", maxID)
 	}
 	r.version.Store(resp)
 	return name, nil

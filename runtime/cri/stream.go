@@ -3,12 +3,10 @@ package cri
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 )
 
 // fetch gets a list, as a stream if it is long and the runtime has the streaming list
@@ -30,24 +28,11 @@ func fetch[T any](r *Runtime, long bool, stream, once func() ([]T, error)) ([]T,
 		r.unstreamed.Store(true)
 	}
 	list, err := once()
-	if err == nil && len(list) > maxListItems {
-		list, err = nil, fmt.Errorf("%w: more than %d items", errTooLong, maxListItems)
-	}
 	if err != nil && long {
 		r.unstreamed.Store(false)
 	}
 	return list, err
 }
-
-// Limits for a list: many times what a node has. The bytes are for a list that is streamed,
-// and do not include the first part.
-const (
-	maxListItems = 100_000
-	maxListBytes = 128 << 20
-)
-
-// errTooLong means that the runtime lists more than a node can have.
-var errTooLong = errors.New("the list of the runtime is too long")
 
 // streamed makes one call that streams a list, under the call timeout, and returns the
 // complete list or an error. Each part is bounded by [Options].MaxMessageSize.
@@ -64,7 +49,7 @@ func streamed[Q, P, T any](
 	if err != nil {
 		return nil, wrapCall(name, "", err, ctx.Err())
 	}
-	for bytes, first := 0, true; ; first = false {
+	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return list, nil
@@ -72,13 +57,6 @@ func streamed[Q, P, T any](
 		if err != nil {
 			return nil, wrapCall(name, "", err, ctx.Err())
 		}
-		if m, ok := any(part).(proto.Message); ok && !first { // which is often the only one
-			bytes += proto.Size(m)
-		}
-		more := items(part)
-		if bytes > maxListBytes || len(list)+len(more) > maxListItems {
-			return nil, fmt.Errorf("%s: %w: more than %d items or %d bytes", name, errTooLong, maxListItems, maxListBytes)
-		}
-		list = append(list, more...)
+		list = append(list, items(part)...)
 	}
 }

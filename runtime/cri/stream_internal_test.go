@@ -2,8 +2,9 @@ package cri
 
 import (
 	"context"
+	"fmt"
 	"io"
-	"strings"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,43 +86,14 @@ func TestAssembleAllocatesForPodsOnly(t *testing.T) {
 	assert.Less(t, few, 600.0, "a pod, its sandboxes, its containers (some twice under the race detector), and a few for all")
 }
 
-// A runtime that streams for ever does not fill the memory.
-func TestStreamedIsBounded(t *testing.T) {
-	for name, tt := range map[string]struct {
-		part  *criv1.StreamContainersResponse
-		parts int
-	}{
-		"items": {&criv1.StreamContainersResponse{Containers: make([]*criv1.Container, 1000)}, 101},
-		"bytes": {&criv1.StreamContainersResponse{Containers: []*criv1.Container{{Id: strings.Repeat("x", 4<<20)}}}, 33},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for i := range tt.part.Containers {
-				if tt.part.Containers[i] == nil {
-					tt.part.Containers[i] = &criv1.Container{}
-				}
-			}
-			parts := &endless{part: tt.part}
-			rt := New(nil, nil, Options{})
-			list, err := streamed(t.Context(), rt, "StreamContainers", parts.open, nil, (*criv1.StreamContainersResponse).GetContainers)
-			require.ErrorIs(t, err, errTooLong)
-			assert.Empty(t, list)
-			assert.Equal(t, tt.parts, parts.n)
-		})
+// A runtime may list the instances of one container in any order.
+func TestSortManyInstances(t *testing.T) {
+	var list []*criv1.Container
+	for i := range 100_000 {
+		list = append(list, &criv1.Container{Id: fmt.Sprint(i), CreatedAt: int64(-i), Metadata: &criv1.ContainerMetadata{Name: "c", Attempt: uint32(i)}})
 	}
-}
-
-// endless sends a part again and again.
-type endless struct {
-	grpc.ClientStream
-	part *criv1.StreamContainersResponse
-	n    int
-}
-
-func (e *endless) open(context.Context, *criv1.StreamContainersRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[criv1.StreamContainersResponse], error) {
-	return e, nil
-}
-
-func (e *endless) Recv() (*criv1.StreamContainersResponse, error) {
-	e.n++
-	return e.part, nil
+	sortContainers(list, keyOfContainer)
+	assert.True(t, slices.IsSortedFunc(list, func(a, b *criv1.Container) int {
+		return int(b.GetMetadata().GetAttempt()) - int(a.GetMetadata().GetAttempt())
+	}))
 }

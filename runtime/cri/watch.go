@@ -32,7 +32,7 @@ func (r *Runtime) WatchEvents(ctx context.Context, established func(), hint func
 	const name = "GetContainerEvents"
 	ctx, cancel := context.WithCancel(ctx) // ends the stream with the call
 	defer cancel()
-	stream, err := r.rs.GetContainerEvents(ctx, &criv1.GetEventsRequest{}, r.atMost(maxStatusReply)) // an event has the statuses of a pod
+	stream, err := r.rs.GetContainerEvents(ctx, &criv1.GetEventsRequest{})
 	if err != nil {
 		return wrapCall(name, "", err, ctx.Err())
 	}
@@ -83,7 +83,7 @@ func (r *Runtime) noteEvent(event *criv1.ContainerEventResponse, h runtime.Hint)
 	case h.Event == runtime.HintDeleted:
 		r.index.removed(h.ID)
 	case h.Pod.UID == "" || r.index.has(h.ID):
-	case h.ID == "" || sandboxID == "", !r.index.takes(sandboxID):
+	case h.ID == "" || sandboxID == "":
 		r.index.doubt(h.Pod.UID)
 	case h.ID == sandboxID:
 		r.index.addSandbox(h.Pod.UID, h.ID, false)
@@ -102,9 +102,6 @@ func (r *Runtime) noteEvent(event *criv1.ContainerEventResponse, h runtime.Hint)
 // the pod is inspected in any case.
 func hintOf(event *criv1.ContainerEventResponse, now time.Time) runtime.Hint {
 	h := runtime.Hint{Pod: podOfEvent(event), ID: event.GetContainerId(), Event: happened(event)}
-	if len(h.ID) > maxID {
-		h.ID, h.Event = "", ""
-	}
 	if at := event.GetCreatedAt(); at > 0 {
 		h.Age = max(0, now.Sub(time.Unix(0, at))) // negative if the clock was set back
 	}

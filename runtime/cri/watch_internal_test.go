@@ -1,8 +1,6 @@
 package cri
 
 import (
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -89,42 +87,4 @@ func FuzzHintOf(f *testing.F) {
 		assert.Equal(t, event.GetContainerId(), h.ID)
 		assert.GreaterOrEqual(t, h.Age, time.Duration(0))
 	})
-}
-
-// A runtime sends events of ever new pods and containers, which stayed until the next list.
-func TestEventsWithoutEnd(t *testing.T) {
-	rt := New(nil, nil, Options{})
-	rt.index.streamBegan()
-	rt.index.listedAll([]*runtime.Pod{{PodRef: runtime.PodRef{UID: "u"}, Containers: []runtime.Container{{ID: runtime.ContainerID{ID: "c"}}}}}, rt.index.begin())
-	event := func(uid, sandbox, container string) *criv1.ContainerEventResponse {
-		return &criv1.ContainerEventResponse{
-			ContainerId: container, ContainerEventType: criv1.ContainerEventType_CONTAINER_STARTED_EVENT,
-			PodSandboxStatus:   &criv1.PodSandboxStatus{Id: sandbox, Metadata: &criv1.PodSandboxMetadata{Uid: uid}},
-			ContainersStatuses: []*criv1.ContainerStatus{{Id: container}},
-		}
-	}
-	note := func(e *criv1.ContainerEventResponse) { rt.noteEvent(e, hintOf(e, time.Now())) }
-	items := func() int { return len(rt.index.pods) + len(rt.index.sandboxes) + len(rt.index.containers) }
-	before, long := items(), strings.Repeat("x", 1<<20)
-	for i := range 10 {
-		note(event("u", "s", long+strconv.Itoa(i)))
-		note(event("u", long+strconv.Itoa(i), "d"))
-	}
-	assert.Equal(t, before, items())
-	assert.Empty(t, hintOf(event("u", "s", long), time.Now()).ID)
-	_, complete := rt.index.of("u")
-	assert.False(t, complete, "the pod is listed")
-
-	for i := range 2 * maxListItems {
-		n := strconv.Itoa(i)
-		note(event(n, "s"+n, "c"+n))
-		note(event("v"+n, "", "c")) // nothing is known of it but that something has happened
-	}
-	assert.LessOrEqual(t, items(), 3*maxListItems)
-	_, complete = rt.index.of("any")
-	assert.False(t, complete, "what has no room is found by a list")
-	rt.index.listedAll(nil, rt.index.begin())
-	assert.Zero(t, items())
-	_, complete = rt.index.of("any")
-	assert.True(t, complete)
 }
