@@ -98,28 +98,30 @@ func (r *Runtime) InspectPod(ctx context.Context, ref runtime.PodRef) (*runtime.
 	return status, nil
 }
 
-// listPod lists the sandboxes and containers of one pod. Inspections that wait for a list share it.
+// podLists is a list of one pod or of all, with its number in the index.
+type podLists struct {
+	pods   map[types.UID]*runtime.Pod
+	number uint64
+}
+
+// listPod lists the sandboxes and containers of one pod. Inspections that wait for a list share a
+// list of all.
 func (r *Runtime) listPod(ctx context.Context, about, typ string, ref runtime.PodRef) (podItems, error) {
-	list, err := r.lists.get(ctx, func(list *sharedList, all bool) error {
+	list, err := r.lists.do(ctx, "waiting for a list", func(shared bool) (list podLists, err error) {
 		var pods []*runtime.Pod
-		if all {
-			var err error
-			if pods, list.number, err = r.listAll(ctx, typ); err != nil {
-				return err
-			}
+		if shared {
+			pods, list.number, err = r.listAll(ctx, typ)
 		} else {
 			list.number = r.index.begin()
-			l, err := r.list(ctx, "", ref.UID)
-			if err != nil {
-				return err
-			}
+			var l listing
+			l, err = r.list(ctx, "", ref.UID)
 			pods = assemble(typ, l)
 		}
 		list.pods = make(map[types.UID]*runtime.Pod, len(pods))
 		for _, pod := range pods {
 			list.pods[pod.UID] = pod
 		}
-		return nil
+		return list, err
 	})
 	if err != nil {
 		return podItems{}, fmt.Errorf("%s: %w", about, err)

@@ -24,7 +24,7 @@ import (
 // too, so that none is left when the removal fails afterwards. Concurrent callers for
 // the same container share one removal, as runtimes refuse the second.
 func (r *Runtime) RemoveContainer(ctx context.Context, id runtime.ContainerID) error {
-	return r.removals.do(ctx, "removing container "+id.String(), id.ID, func() error { return r.removeContainer(ctx, id) })
+	return once(ctx, &r.removals, "removing container "+id.String(), id.ID, func() error { return r.removeContainer(ctx, id) })
 }
 
 func (r *Runtime) removeContainer(ctx context.Context, id runtime.ContainerID) error {
@@ -167,7 +167,7 @@ func (r *Runtime) isLogPath(log string, s *criv1.ContainerStatus) (logs string, 
 // RemoveSandbox implements [runtime.Remover]. The logs of its containers remain; they are
 // removed with the log directory of the pod.
 func (r *Runtime) RemoveSandbox(ctx context.Context, id string) error {
-	return r.removals.do(ctx, "removing sandbox "+id, id, func() error { return r.removeSandbox(ctx, id) })
+	return once(ctx, &r.removals, "removing sandbox "+id, id, func() error { return r.removeSandbox(ctx, id) })
 }
 
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {

@@ -172,9 +172,10 @@ type Runtime struct {
 	left    sandboxSet
 	removal removal
 	// stops and removals are those in progress, by the ID of the sandbox or container.
-	stops, removals shares
-	// lists are those of inspections.
-	lists sharedLists
+	stops, removals shares[struct{}]
+	// lists are those of inspections that need one. A runtime reads all pods also for a list of one
+	// pod, so a list for each of n pods would cost the square of n.
+	lists *series[podLists]
 	// uses keeps images from being removed while containers are made from them.
 	uses imageUses
 }
@@ -190,7 +191,7 @@ var (
 func New(rs criv1.RuntimeServiceClient, is criv1.ImageServiceClient, opts Options) *Runtime {
 	opts.setDefaults()
 	r := &Runtime{rs: rs, is: is, opts: opts, endpoint: "the given client"}
-	r.pulls = newPuller(&r.opts)
+	r.pulls, r.lists = newPuller(&r.opts), newSeries[podLists]()
 	r.starts = newGate(opts.MaxParallelStarts)
 	stops := stopsPerCall * min(opts.MaxParallelEnds, unbounded)
 	r.ends, r.restarts = newGate(stops), newGate(stops)

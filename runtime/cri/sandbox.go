@@ -33,7 +33,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, about, id string, gate *gate)
 // share one call: of two calls containerd lets one fail, as it can tear down the network
 // once.
 func (r *Runtime) stopSandboxNow(ctx context.Context, about, id string) error {
-	return r.stops.do(ctx, about, id, func() error {
+	return once(ctx, &r.stops, about, id, func() error {
 		if r.stopped.has(id) {
 			return nil
 		}
