@@ -14,8 +14,7 @@ type Options struct {
 	// value discards.
 	Logger logr.Logger
 	// Record receives the changes of the states of containers and sandboxes, with the source
-	// that showed them. It must not block, and must not call the generator. nil: records are
-	// discarded.
+	// that showed them. It must not block. nil: records are discarded.
 	Record runtime.RecordFunc
 	// Metrics receives measurements. nil: none.
 	Metrics Metrics
