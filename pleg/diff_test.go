@@ -42,61 +42,6 @@ func words(events []Event) []string {
 	return out
 }
 
-func TestDiff(t *testing.T) {
-	const (
-		created = runtime.ContainerCreated
-		running = runtime.ContainerRunning
-		exited  = runtime.ContainerExited
-		unknown = runtime.ContainerUnknown
-	)
-	for _, tc := range []struct {
-		name          string
-		before, after *runtime.Pod
-		want          []string
-	}{
-		{"never there", nil, nil, []string{}},
-		{"same", podOf(sbx("s", "ready"), ctr("a", running)), podOf(sbx("s", "ready"), ctr("a", running)), []string{}},
-		{"same in another order", podOf(ctr("a", running), ctr("b", exited), ctr("c", exited)),
-			podOf(ctr("c", exited), ctr("a", running), ctr("b", exited)), []string{}},
-
-		{"first seen created", podOf(), podOf(ctr("a", created)), []string{"ContainerChanged a"}},
-		{"first seen running", nil, podOf(ctr("a", running)), []string{"ContainerStarted a"}},
-		{"first seen exited", nil, podOf(ctr("a", exited)), []string{"ContainerDied a"}},
-		{"first seen unknown", nil, podOf(ctr("a", unknown)), []string{"ContainerChanged a"}},
-
-		{"created to running", podOf(ctr("a", created)), podOf(ctr("a", running)), []string{"ContainerStarted a"}},
-		{"created to exited", podOf(ctr("a", created)), podOf(ctr("a", exited)), []string{"ContainerDied a"}},
-		{"created to gone", podOf(ctr("a", created)), podOf(), []string{"ContainerDied a", "ContainerRemoved a"}},
-		{"running to exited", podOf(ctr("a", running)), podOf(ctr("a", exited)), []string{"ContainerDied a"}},
-		{"running to unknown", podOf(ctr("a", running)), podOf(ctr("a", unknown)), []string{"ContainerChanged a"}},
-		{"running to gone", podOf(ctr("a", running)), podOf(), []string{"ContainerDied a", "ContainerRemoved a"}},
-		{"exited to running", podOf(ctr("a", exited)), podOf(ctr("a", running)), []string{"ContainerStarted a"}},
-		{"exited to gone", podOf(ctr("a", exited)), podOf(), []string{"ContainerRemoved a"}},
-		{"unknown to running", podOf(ctr("a", unknown)), podOf(ctr("a", running)), []string{"ContainerStarted a"}},
-		{"unknown to gone", podOf(ctr("a", unknown)), nil, []string{"ContainerDied a", "ContainerRemoved a"}},
-
-		{"restarted between two lists", podOf(ctr("a", running)), podOf(ctr("b", running), ctr("a", exited)),
-			[]string{"ContainerStarted b", "ContainerDied a"}},
-		{"restarted and the dead one removed", podOf(ctr("a", running)), podOf(ctr("b", running)),
-			[]string{"ContainerStarted b", "ContainerDied a", "ContainerRemoved a"}},
-
-		{"sandbox first seen ready", nil, podOf(sbx("s", "ready")), []string{"SandboxStarted s"}},
-		{"sandbox first seen dead", nil, podOf(sbx("s", "not-ready")), []string{"SandboxDied s"}},
-		{"sandbox dies", podOf(sbx("s", "ready")), podOf(sbx("s", "not-ready")), []string{"SandboxDied s"}},
-		{"ready sandbox gone", podOf(sbx("s", "ready")), nil, []string{"SandboxDied s", "SandboxRemoved s"}},
-		{"dead sandbox gone", podOf(sbx("s", "not-ready")), nil, []string{"SandboxRemoved s"}},
-		{"sandbox made again", podOf(sbx("s", "ready"), ctr("a", running)),
-			podOf(sbx("t", "ready"), sbx("s", "not-ready"), ctr("b", running), ctr("a", exited)),
-			[]string{"SandboxStarted t", "SandboxDied s", "ContainerStarted b", "ContainerDied a"}},
-		{"ids of sandboxes and containers do not mix", podOf(sbx("x", "ready")), podOf(ctr("x", running)),
-			[]string{"SandboxDied x", "SandboxRemoved x", "ContainerStarted x"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			assert.Equal(t, tc.want, words(diff(tc.before, tc.after)))
-		})
-	}
-}
-
 func TestDiffTellsNames(t *testing.T) {
 	assert.Equal(t,
 		[]Event{

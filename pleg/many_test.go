@@ -16,7 +16,7 @@ const many = 100_000
 
 // soon is far longer than what takes time in proportion to the number of items, and far
 // shorter than what takes time in proportion to its square.
-const soon = 10 * time.Second
+const soon = 20 * time.Second
 
 // A runtime can list any number of containers, each time in another order: they are sorted by
 // times that it reports. One goroutine compares the lists of all pods.

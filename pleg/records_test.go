@@ -12,7 +12,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// book drives records by hand. Marks are drawn from a counter of its own.
+// book drives records by hand, as the scenarios of testdata do. Marks are drawn from a counter of its own.
 type book struct {
 	t    *testing.T
 	rs   records
@@ -42,13 +42,6 @@ func (b *book) requested() []*record {
 	requested := b.rs.inspections.queue
 	b.rs.inspections.queue = nil
 	return requested
-}
-
-// nothing checks that there are neither events nor requests.
-func (b *book) nothing(msg ...any) {
-	b.t.Helper()
-	assert.Empty(b.t, b.ready(), msg...)
-	assert.Empty(b.t, b.requested(), msg...)
 }
 
 // relist returns what became ready and what is to be inspected.
@@ -123,163 +116,6 @@ func (b *book) fly(r *record) runtime.Mark {
 	return after
 }
 
-func TestRecordsPublishOnlyWhatWasInspected(t *testing.T) {
-	b := newBook(t)
-	ready, inspect := b.relist(podOf(ctr("a", "running")))
-	require.Empty(t, ready)
-	require.Len(t, inspect, 1)
-	after := b.fly(inspect[0])
-	assert.Equal(t, b.mark, after, "the status must have been read after the list call")
-	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.land(inspect[0]))
-
-	ready, inspect = b.relist(podOf(ctr("a", "running")))
-	assert.Empty(t, ready)
-	assert.Empty(t, inspect)
-}
-
-func TestRecordsKeepEventsOfFailedInspections(t *testing.T) {
-	b := newBook(t)
-	_, inspect := b.relist(podOf(ctr("a", "running")))
-	b.fly(inspect[0])
-	inspect[0].inspectionFailed()
-
-	// A container comes and goes again while no inspection succeeds.
-	for _, pod := range []*runtime.Pod{podOf(ctr("b", "exited"), ctr("a", "running")), podOf(ctr("a", "running"))} {
-		ready, inspect := b.relist(pod)
-		require.Empty(t, ready)
-		require.Len(t, inspect, 1)
-		b.fly(inspect[0])
-		inspect[0].inspectionFailed()
-	}
-	// Nothing changes any more, but there are events.
-	_, inspect = b.relist(podOf(ctr("a", "running")))
-	require.Len(t, inspect, 1)
-	assert.Equal(t, 3, inspect[0].failures)
-	b.fly(inspect[0])
-	assert.Equal(t, []string{"u[ContainerStarted a ContainerDied b ContainerRemoved b]"}, b.land(inspect[0]))
-}
-
-func TestRecordsWhileAnInspectionIsUnderWay(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		// newer is true if the status was read after the second relist.
-		newer bool
-		want  []string
-		again bool
-	}{
-		{"old status", false, []string{"u[ContainerStarted a]"}, true},
-		{"new status", true, []string{"u[ContainerStarted a ContainerDied a]"}, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			b := newBook(t)
-			_, inspect := b.relist(podOf(ctr("a", "running")))
-			r := inspect[0]
-			b.fly(r)
-			status := b.read(ctr("a", "running"))
-			_, inspect = b.relist(podOf(ctr("a", "exited")))
-			require.Empty(t, inspect, "one inspection of a pod at a time")
-			if tc.newer {
-				status = b.read(ctr("a", "exited"))
-			}
-			b.inspected(r, status)
-			assert.Equal(t, tc.want, b.ready())
-			if !tc.again {
-				assert.Empty(t, b.requested())
-				return
-			}
-			require.Equal(t, []*record{r}, b.requested())
-			b.fly(r)
-			assert.Equal(t, []string{"u[ContainerDied a]"}, b.land(r))
-		})
-	}
-}
-
-func TestRecordsOfGonePods(t *testing.T) {
-	b := newBook(t)
-	_, inspect := b.relist(podOf(ctr("a", "running")))
-	b.fly(inspect[0])
-	b.land(inspect[0])
-	b.known["u"] = b.mark
-
-	ready, inspect := b.relist()
-	assert.Equal(t, []string{"u[ContainerDied a ContainerRemoved a]"}, ready)
-	assert.Empty(t, inspect)
-	assert.Empty(t, b.known, "its status is forgotten")
-	assert.Empty(t, b.rs.pods)
-
-	ready, inspect = b.relist()
-	assert.Empty(t, ready)
-	assert.Empty(t, inspect)
-}
-
-func TestRecordsOfGonePodThatWasReadMeanwhile(t *testing.T) {
-	b := newBook(t)
-	_, inspect := b.relist(podOf(ctr("a", "running")))
-	b.fly(inspect[0])
-	b.land(inspect[0])
-
-	b.known["u"] = b.mark + 2 // read between the two marks of the list call
-	ready, inspect := b.relist()
-	assert.Empty(t, ready, "the status that is known may be older than the list")
-	require.Len(t, inspect, 1)
-	b.fly(inspect[0])
-	assert.Equal(t, []string{"u[ContainerDied a ContainerRemoved a]"}, b.land(inspect[0]))
-	assert.Empty(t, b.rs.pods, "the inspection has shown that it is gone")
-
-	ready, inspect = b.relist()
-	assert.Empty(t, ready)
-	assert.Empty(t, inspect)
-}
-
-func TestRecordsOfPodThatGoesWhileItsInspectionHangs(t *testing.T) {
-	b := newBook(t)
-	_, inspect := b.relist(podOf(ctr("a", "running")))
-	r := inspect[0]
-	b.fly(r)
-	old := b.read(ctr("a", "running"))
-
-	ready, _ := b.relist()
-	assert.Equal(t, []string{"u[ContainerStarted a ContainerDied a ContainerRemoved a]"}, ready)
-	require.Len(t, b.rs.pods, 1)
-
-	// The pod comes again: its inspection waits for the one under way.
-	ready, inspect = b.relist(podOf(ctr("b", "running")))
-	assert.Empty(t, ready)
-	assert.Empty(t, inspect)
-	b.inspected(r, old)
-	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.ready(), "others may share that read, so it is reported until it is corrected")
-	require.Equal(t, []*record{r}, b.requested())
-	b.fly(r)
-	assert.Equal(t, []string{"u[ContainerStarted b ContainerDied a ContainerRemoved a]"}, b.land(r))
-
-	// And again, with nothing after it.
-	b.relist(podOf(ctr("b", "exited")))
-	b.fly(r)
-	b.relist()
-	r.inspectionFailed()
-	b.relist()
-	assert.Empty(t, b.rs.pods)
-}
-
-func TestRecordsOfPodThatGoesBeforeItsInspectionBegins(t *testing.T) {
-	b := newBook(t)
-	_, inspect := b.relist(podOf(ctr("a", "running")))
-	ready, _ := b.relist()
-	assert.Equal(t, []string{"u[ContainerStarted a ContainerDied a ContainerRemoved a]"}, ready)
-	_, wanted := inspect[0].beginInspection()
-	assert.False(t, wanted)
-	b.relist()
-	assert.Empty(t, b.rs.pods)
-}
-
-func TestRecordsOfPodListedTwice(t *testing.T) {
-	b := newBook(t)
-	_, inspect := b.relist(podOf(ctr("a", "running")), podOf(ctr("a", "exited")))
-	require.Len(t, inspect, 1)
-	b.fly(inspect[0])
-	assert.Equal(t, []string{"u[ContainerStarted a]"}, b.land(inspect[0]))
-}
-
 func TestRelistedWithoutChangeAllocatesNothing(t *testing.T) {
 	b := newBook(t)
 	var pods []*runtime.Pod
@@ -311,49 +147,6 @@ func statusOf(parts ...any) *runtime.PodStatus {
 		status.Containers = append(status.Containers, runtime.ContainerStatus{Container: c})
 	}
 	return status
-}
-
-func TestRecordsCompareWhatOthersRead(t *testing.T) {
-	listed := podOf(sbx("s", "ready"), ctr("a", "running"))
-	for _, tc := range []struct {
-		name string
-		read *runtime.PodStatus
-		// shown are the events that the status itself shows, want those of the list
-		// after it.
-		shown, want string
-	}{
-		{"as listed", statusOf(sbx("s", "ready"), ctr("a", "running")), "", ""},
-		{"a container that came and went", statusOf(sbx("s", "ready"), ctr("b", "running"), ctr("a", "running")),
-			"u[ContainerStarted b]", "u[ContainerDied b ContainerRemoved b]"},
-		{"a container that came, died and went", statusOf(sbx("s", "ready"), ctr("b", "exited"), ctr("a", "running")),
-			"u[ContainerDied b]", "u[ContainerRemoved b]"},
-		{"another state for a while", statusOf(sbx("s", "not-ready"), ctr("a", "unknown")),
-			"u[SandboxDied s ContainerChanged a]", "u[SandboxStarted s ContainerStarted a]"},
-		{"nothing", statusOf(), "u[SandboxDied s SandboxRemoved s ContainerDied a ContainerRemoved a]", "u[SandboxStarted s ContainerStarted a]"},
-		{"as many of others", statusOf(sbx("t", "not-ready"), ctr("b", "exited")),
-			"u[SandboxDied t SandboxDied s SandboxRemoved s ContainerDied b ContainerDied a ContainerRemoved a]",
-			"u[SandboxStarted s SandboxRemoved t ContainerStarted a ContainerRemoved b]"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			b := newBook(t)
-			_, inspect := b.relist(listed)
-			b.fly(inspect[0])
-			b.land(inspect[0])
-
-			tc.read.Mark = b.draw()
-			b.statuses = []*runtime.PodStatus{tc.read}
-			ready, inspect := b.relist(listed)
-			if tc.want == "" {
-				assert.Empty(t, ready)
-				assert.Empty(t, inspect)
-				return
-			}
-			assert.Equal(t, []string{tc.shown}, ready)
-			require.Len(t, inspect, 1)
-			b.fly(inspect[0])
-			assert.Equal(t, []string{tc.want}, b.land(inspect[0]))
-		})
-	}
 }
 
 // TestRecordsOfStatusAndListSideBySide: a status and a list overlap, either may be
@@ -433,32 +226,5 @@ func TestRecordsOfStatusAndListSideBySide(t *testing.T) {
 				assert.Len(t, b.rs.pods, len(pods))
 			})
 		}
-	}
-}
-
-func TestRecordsOfPodThatNoRelistSaw(t *testing.T) {
-	b := newBook(t)
-	status := b.read(ctr("a", "running"))
-	b.known["u"] = b.mark
-	b.statuses = []*runtime.PodStatus{status, b.read()}
-	b.statuses[1].UID = "v" // the runtime has never known it
-	ready, inspect := b.relist()
-	assert.Equal(t, []string{"u[ContainerStarted a]", "u[ContainerDied a ContainerRemoved a]"}, ready)
-	assert.Empty(t, inspect)
-	assert.Empty(t, b.known)
-	assert.Empty(t, b.rs.pods)
-}
-
-// A list that always contradicts the status leads to an inspection each time. It is not
-// a change that the event stream should have reported.
-func TestRecordsOfARuntimeThatContradictsItself(t *testing.T) {
-	b := newBook(t)
-	for i := range 20 {
-		unreported := b.begin()(podOf(ctr("a", "running")))
-		assert.Equal(t, i == 0, len(unreported) > 0)
-		inspect := b.requested()
-		require.Len(t, inspect, 1)
-		b.fly(inspect[0])
-		b.inspected(inspect[0], b.read(ctr("a", "unknown")))
 	}
 }
