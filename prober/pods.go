@@ -1,6 +1,9 @@
 package prober
 
 import (
+	"maps"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -134,11 +137,13 @@ func (m *Prober) RemovePod(spec *v1.Pod) {
 // Cleanup implements [Manager].
 func (m *Prober) Cleanup(keep func(uid types.UID) bool) {
 	m.mu.Lock()
+	uids := slices.Collect(maps.Keys(m.pods))
+	m.mu.Unlock()
+	uids = slices.DeleteFunc(uids, keep)
+	m.mu.Lock()
 	defer m.mu.Unlock()
-	for uid := range m.pods {
-		if !keep(uid) {
-			m.removePod(uid)
-		}
+	for _, uid := range uids {
+		m.removePod(uid)
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/join"
+	"github.com/kubeletkit/kubeletkit/internal/outbox"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -63,6 +66,9 @@ type Prober struct {
 	// wake holds a token if there is a new result to send. A second token would mean
 	// the same.
 	wake chan struct{}
+
+	// effects has metrics, records and log lines, in the order of what they report.
+	effects outbox.Queue
 
 	mu sync.Mutex
 	// ctx is the context of Run, nil before and after it. Workers are started under
@@ -176,8 +182,9 @@ func (m *Prober) Run(ctx context.Context) error {
 // logLate logs the probes that have not ended after Run should have ended.
 func (m *Prober) logLate() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	for w := range m.running {
+	late := slices.Collect(maps.Keys(m.running))
+	m.mu.Unlock()
+	for _, w := range late {
 		w.log.Error(nil, "The prober cannot stop: an attempt has not returned although its context has ended")
 	}
 }

@@ -63,6 +63,7 @@ func (m *Prober) enqueue(r runtime.ProbeResult) {
 // set takes in what a worker has found about an instance, unless the worker was
 // stopped meanwhile. A change becomes a result.
 func (m *Prober) set(w *worker, id runtime.ContainerID, healthy bool, message string) {
+	defer m.effects.Run()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pods[w.ref.Pod.UID]
@@ -94,8 +95,10 @@ func (m *Prober) set(w *worker, id runtime.ContainerID, healthy bool, message st
 	if !healthy { // the reason why a container is restarted or gets no traffic
 		log = w.log
 	}
-	log.Info("Probe result changed", "containerID", id, "healthy", healthy, "message", message)
-	m.recordResult(w.ref, healthy, message)
+	m.effects.Add(func() {
+		log.Info("Probe result changed", "containerID", id, "healthy", healthy, "message", message)
+		m.recordResult(w.ref, healthy, message)
+	})
 	m.enqueue(runtime.ProbeResult{
 		Pod: w.ref.Pod, Container: w.ref.Container, ContainerID: id,
 		Kind: w.ref.Kind, Healthy: healthy, Message: message,

@@ -73,12 +73,12 @@ func (m *Prober) launch(w *worker) {
 // ended is called when the goroutine of a worker ends.
 func (m *Prober) ended(w *worker) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	delete(m.running, w)
-	// Under the lock, so that a worker that is added meanwhile reports after this.
 	if p := m.pods[w.ref.Pod.UID]; p == nil || p.workers[w.key()] == nil {
-		m.metrics.Removed(w.ref)
+		m.effects.Add(func() { m.metrics.Removed(w.ref) }) // before what a worker reports that is added from now on
 	}
+	m.mu.Unlock()
+	m.effects.Run()
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -199,7 +199,9 @@ func (w *worker) attempt(ctx context.Context) {
 		return
 	}
 	w.report(t, outcome, message, err)
-	w.m.metrics.Attempted(w.ref, outcome, time.Since(began))
+	took := time.Since(began)
+	w.m.effects.Add(func() { w.m.metrics.Attempted(w.ref, outcome, took) })
+	w.m.effects.Run()
 	if err != nil {
 		return
 	}
