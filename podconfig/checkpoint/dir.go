@@ -6,7 +6,9 @@ import (
 	"crypto/cipher"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -175,11 +177,13 @@ func (s *Dir) Drop(uid types.UID) {
 // when all desired pods are known.
 func (s *Dir) Prune(keep func(uid types.UID) bool) {
 	s.mu.Lock()
+	uids := slices.Collect(maps.Keys(s.kept))
+	s.mu.Unlock()
+	uids = slices.DeleteFunc(uids, keep)
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	for uid := range s.kept {
-		if !keep(uid) {
-			s.forget(uid)
-		}
+	for _, uid := range uids {
+		s.forget(uid)
 	}
 }
 

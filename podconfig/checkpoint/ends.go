@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -34,15 +36,18 @@ func (s *Dir) keepEnd(pod runtime.PodRef) {
 // source. Call it before Prune, when all desired pods are known.
 func (s *Dir) DueEnds(desired func(uid types.UID) bool) []runtime.PodRef {
 	s.mu.Lock()
+	uids := slices.AppendSeq(slices.Collect(maps.Keys(s.kept)), maps.Keys(s.ends))
+	s.mu.Unlock()
+	slices.Sort(uids)
+	uids = slices.DeleteFunc(slices.Compact(uids), desired)
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	for uid, pod := range s.kept {
-		if !desired(uid) {
+	var due []runtime.PodRef
+	for _, uid := range uids {
+		if pod := s.kept[uid]; pod != nil {
 			s.keepEnd(runtime.RefOf(pod))
 		}
-	}
-	var due []runtime.PodRef
-	for uid, ref := range s.ends {
-		if !desired(uid) {
+		if ref, ok := s.ends[uid]; ok {
 			due = append(due, ref)
 		}
 	}
