@@ -250,6 +250,7 @@ func (a *Agent) buildWorkers(p *Parts) error {
 		OnEnd:          func(pod runtime.PodRef) { p.PLEG.Release(pod.UID) },
 		OnFinished: func(pod runtime.PodRef) {
 			a.loop.PodEnded()
+			p.Status.PodFinished(pod)
 			if a.removable(pod.UID) { // as long as it is desired, no cleanup has it collected
 				a.parts.GC.Kick()
 			}

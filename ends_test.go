@@ -23,6 +23,7 @@ import (
 
 // endSink records the ends of pods that it accepts.
 type endSink struct {
+	status.SinkBase
 	mu   sync.Mutex
 	away bool
 	gone []string

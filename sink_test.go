@@ -35,6 +35,33 @@ func seen(sink *statusfake.Sink, uid types.UID) (out []string) {
 	return out
 }
 
+// A status that equals the last one is not delivered, also at the end of a pod.
+func TestNoStatusIsDeliveredTwice(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		sink := statusfake.NewSink()
+		rt := fake.New(fake.Options{})
+		rt.Script(fake.Target{Pod: "slow"}, fake.Behavior{StopDelay: 5 * time.Second})
+		n := startNodeWith(t, dir, rt, func(o *kubeletkit.Options) { o.StatusSink = sink })
+		static := makePod("static")
+		static.Annotations = map[string]string{runtime.AnnotationConfigSource: "file"}
+		pods := []*v1.Pod{static, makePod("plain"), makePod("slow")}
+		n.source.Set(pods...)
+		n.after(10 * time.Second)
+		n.source.Set()
+		n.after(time.Minute)
+		for _, pod := range pods {
+			list := sink.Deliveries(pod.UID)
+			for i := 1; i < len(list); i++ {
+				assert.NotEqual(t, list[i-1].Status, list[i].Status, "%s: delivery %d", pod.Name, i)
+			}
+			assert.Contains(t, sink.Finished(), pod.UID)
+			assert.True(t, sink.Gone(pod.UID))
+		}
+		n.stop(t)
+	})
+}
+
 // The sink receives the whole life of each pod: a final phase, also of a pod that was
 // refused or is static, and then its end, also of a pod that was removed while no agent
 // ran.

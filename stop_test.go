@@ -28,6 +28,7 @@ func (d stuck) Deliver(context.Context, *v1.Pod, v1.PodStatus) (status.Result, e
 	<-d
 	return status.Result{}, nil
 }
+func (d stuck) PodFinished(runtime.PodRef)                                   {}
 func (d stuck) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) error { return nil }
 
 func (d stuck) Name() string                              { return "stuck" }

@@ -7,9 +7,11 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"golang.org/x/sync/errgroup"
 
@@ -38,26 +40,58 @@ func bothSinks(api, other status.Sink) status.Sink {
 	if other == nil {
 		return api
 	}
-	return &sinks{api: api, other: other}
+	return &sinks{api: api, other: other, accepted: map[types.UID]*v1.PodStatus{}}
 }
 
-// sinks are two sinks. Each receives everything, also if the other one fails. A status that
-// only one has accepted is delivered to both again.
-type sinks struct{ api, other status.Sink }
+// sinks are two sinks. Each receives everything, also if the other one fails. A status is delivered
+// again until both have accepted it; other does not receive again what it has accepted.
+type sinks struct {
+	api, other status.Sink
+
+	mu sync.Mutex
+	// accepted has the last status of each pod that other has accepted, while it is delivered again.
+	accepted map[types.UID]*v1.PodStatus
+}
 
 // Deliver implements [status.Sink]. That a pod is gone in the API is not passed on while the
 // other sink has not accepted the status.
 func (s *sinks) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
-	first, other := s.other.Deliver(ctx, pod, st)
-	second, api := s.api.Deliver(ctx, pod, st)
-	if first.Later > 0 && (second.Later == 0 || first.Later < second.Later) {
-		second = first
+	var first status.Result
+	var other error
+	if before := s.take(pod.UID); before == nil || !equality.Semantic.DeepEqual(before, &st) {
+		first, other = s.other.Deliver(ctx, pod, st)
 	}
-	return second, firstUnlessGone(other, api)
+	result, api := s.api.Deliver(ctx, pod, st)
+	if first.Later > 0 && (result.Later == 0 || first.Later < result.Later) {
+		result = first
+	}
+	err := firstUnlessGone(other, api)
+	if (err != nil || result.Later > 0) && (other == nil || errors.Is(other, status.ErrGone)) && first.Later == 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.accepted[pod.UID] = &st
+	}
+	return result, err
+}
+
+// take removes and returns what other has accepted of the pod.
+func (s *sinks) take(uid types.UID) *v1.PodStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.accepted[uid]
+	delete(s.accepted, uid)
+	return st
+}
+
+// PodFinished implements [status.Sink].
+func (s *sinks) PodFinished(pod runtime.PodRef) {
+	s.other.PodFinished(pod)
+	s.api.PodFinished(pod)
 }
 
 // PodGone implements [status.Sink].
 func (s *sinks) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
+	s.take(pod.UID)
 	other := s.other.PodGone(ctx, pod, last)
 	return firstUnlessGone(other, s.api.PodGone(ctx, pod, last))
 }

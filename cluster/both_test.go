@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,13 +23,15 @@ import (
 
 // scriptedSink returns errors and counts calls.
 type scriptedSink struct {
+	status.SinkBase
 	err             error
+	later           time.Duration
 	delivered, gone int
 }
 
 func (s *scriptedSink) Deliver(context.Context, *v1.Pod, v1.PodStatus) (status.Result, error) {
 	s.delivered++
-	return status.Result{}, s.err
+	return status.Result{Later: s.later}, s.err
 }
 
 func (s *scriptedSink) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) error {
@@ -59,6 +62,31 @@ func TestBothSinks(t *testing.T) {
 	}
 	a := &scriptedSink{}
 	assert.Same(t, a, bothSinks(a, nil))
+}
+
+// A status with which one sink waits is not delivered to the other one again.
+func TestBothSinksWait(t *testing.T) {
+	a, b := &scriptedSink{later: time.Second}, &scriptedSink{}
+	sink := bothSinks(a, b)
+	deliver := func(message string, want time.Duration) {
+		t.Helper()
+		result, err := sink.Deliver(t.Context(), &v1.Pod{}, v1.PodStatus{Message: message})
+		require.NoError(t, err)
+		assert.Equal(t, want, result.Later)
+	}
+	deliver("1", time.Second)
+	deliver("1", time.Second)
+	assert.Equal(t, []int{2, 1}, []int{a.delivered, b.delivered})
+	deliver("2", time.Second)
+	assert.Equal(t, []int{3, 2}, []int{a.delivered, b.delivered})
+	a.later = 0
+	deliver("2", 0)
+	assert.Equal(t, []int{4, 2}, []int{a.delivered, b.delivered})
+	b.later = time.Minute
+	deliver("3", time.Minute)
+	deliver("3", time.Minute)
+	assert.Equal(t, []int{6, 4}, []int{a.delivered, b.delivered})
+	assert.Empty(t, sink.(*sinks).accepted)
 }
 
 // unreferenced is the cache of API objects that no pod refers to.

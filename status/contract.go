@@ -41,9 +41,11 @@ type Manager interface {
 	Set(pod *v1.Pod, s v1.PodStatus)
 	// Terminate makes the status of the pod final: its phase becomes Failed unless it
 	// is Succeeded or Failed, and its containers have ended. It is called when all
-	// containers of the pod have stopped and its volumes are torn down. The first
-	// call causes a delivery even if the status stays the same.
+	// containers of the pod have stopped and its volumes are torn down.
 	Terminate(pod *v1.Pod)
+	// PodFinished reports that a pod has finished: after Terminate, when its worker is done and
+	// does not start it again. The manager calls PodFinished of the sink. It does not block.
+	PodFinished(pod runtime.PodRef)
 	// Recheck delivers the final phases that were held back, of pods that cannot have running
 	// containers any more. It is called when the result of [Options.MayRun] may have changed.
 	// The cost is proportional to the number of pods whose phase is held back.
@@ -88,6 +90,9 @@ func (Base) Set(*v1.Pod, v1.PodStatus) {}
 // Terminate implements [Manager].
 func (Base) Terminate(*v1.Pod) {}
 
+// PodFinished implements [Manager].
+func (Base) PodFinished(runtime.PodRef) {}
+
 // Recheck implements [Manager].
 func (Base) Recheck() {}
 
@@ -108,20 +113,26 @@ func (Base) Healthy() error { return nil }
 type Result struct {
 	// Later is more than 0 if the sink has not delivered the status, and no call has failed: it
 	// waits for a status that will soon replace this one, or for its receiver to be ready. The
-	// latest status is delivered after that time, or when it changes.
+	// latest status is delivered after that time, or when it changes. The last status of a pod that
+	// is gone is not: PodGone has it.
 	Later time.Duration
 }
 
 // Sink receives statuses: an API server, a file, a message bus. Embed [SinkBase] in an
 // implementation of your own, and Sink in a wrapper.
 //
-// Calls for different pods run concurrently; calls for the same UID do not. Each call
-// should return soon after ctx ends, which is at the latest after
+// Calls for different pods run concurrently; calls for the same UID do not, except PodFinished. Each
+// call should return soon after ctx ends, which is at the latest after
 // [Options.DeliveryTimeout]. All values are read-only, also after the call has returned.
 type Sink interface {
 	// Deliver delivers the status of the pod. If it returns an error, the latest status is
 	// delivered again after a back-off, unless the error wraps [ErrGone].
 	Deliver(ctx context.Context, pod *v1.Pod, status v1.PodStatus) (Result, error)
+	// PodFinished is called when a pod has finished: its containers have stopped, its volumes are
+	// torn down, and it is not started again. A source may still contain it, as an API server does
+	// until the sink deletes the pod there. Its last status may not be delivered yet. PodFinished must
+	// not block, and may be called at any time, after a restart of the agent also again.
+	PodFinished(pod runtime.PodRef)
 	// PodGone is called at least once for each pod that is gone from the node: its
 	// containers have stopped, and no source contains it or it is started anew under its
 	// UID. last is its last status. It is nil if the pod never had a status, if PodGone has
@@ -144,6 +155,9 @@ type Sink interface {
 // SinkBase has the methods of a [Sink] that has no use for the end of pods. It is to be
 // embedded.
 type SinkBase struct{}
+
+// PodFinished implements [Sink].
+func (SinkBase) PodFinished(runtime.PodRef) {}
 
 // PodGone implements [Sink].
 func (SinkBase) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) error { return nil }

@@ -171,6 +171,8 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 	case err != nil:
 		m.effects.Add(func() { m.log.V(2).Info("The sink has no such pod, its status is not delivered", "pod", r.ref) })
 		d.i.delivered = d.version
+	case result.Later > 0 && d.i == r.gone:
+		d.i.delivered = d.version // PodGone has it, too
 	case result.Later > 0:
 		d.i.changed = d.changed
 		if d.version == d.i.version {

@@ -12,7 +12,10 @@ import (
 )
 
 // printer is a sink that prints.
-type printer struct{ called chan struct{} }
+type printer struct {
+	status.SinkBase
+	called chan struct{}
+}
 
 func (p printer) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) (status.Result, error) {
 	fmt.Println(pod.Name, s.Phase, s.PodIP, "restarts:", s.ContainerStatuses[0].RestartCount)
@@ -27,7 +30,7 @@ func (p printer) PodGone(_ context.Context, pod runtime.PodRef, last *v1.PodStat
 }
 
 func Example() {
-	sink := printer{make(chan struct{})}
+	sink := printer{called: make(chan struct{})}
 	m, err := status.New(status.Options{Sink: sink})
 	if err != nil {
 		panic(err)

@@ -63,9 +63,9 @@ func (i *incarnation) mayHoldBack() bool {
 func (i *incarnation) undelivered() bool { return i.delivered < i.version }
 
 // setOut sets the status to deliver. It returns false and does nothing if that is no
-// change and always is false.
-func (i *incarnation) setOut(out v1.PodStatus, always bool, now time.Time) bool {
-	if i.out != nil && !always && equality.Semantic.DeepEqual(i.out, &out) {
+// change.
+func (i *incarnation) setOut(out v1.PodStatus, now time.Time) bool {
+	if i.out != nil && equality.Semantic.DeepEqual(i.out, &out) {
 		return false
 	}
 	i.out = &out

@@ -44,6 +44,7 @@ func (e *everything) all() {
 	e.store.Set(other, phased(v1.PodRunning, fmt.Sprint(n)))
 	e.store.Set(other, phased(v1.PodFailed, fmt.Sprint(n)))
 	e.store.Recheck()
+	e.store.PodFinished(runtime.RefOf(other))
 	e.store.Terminate(other)
 	e.store.Forget(other.UID)
 	e.store.PodEnded(runtime.RefOf(other))
@@ -74,6 +75,8 @@ func (e *everything) Deliver(ctx context.Context, _ *v1.Pod, s v1.PodStatus) (st
 	}
 	return status.Result{}, nil
 }
+
+func (e *everything) PodFinished(runtime.PodRef) { e.all() }
 
 func (e *everything) PodGone(context.Context, runtime.PodRef, *v1.PodStatus) error {
 	e.all()

@@ -153,8 +153,7 @@ func (m *Store) Pods() []*v1.Pod {
 	return pods
 }
 
-// Finished reports whether Terminate was called for the pod, so that a sink may
-// delete the API object.
+// Finished reports whether Terminate was called for the pod.
 func (m *Store) Finished(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,14 +211,13 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 		took := now.Sub(r.live.since)
 		m.effects.Add(func() { m.metrics.PodStarted(took) })
 	}
-	first := finish && !r.live.finished
 	r.live.finished = r.live.finished || finish
 	r.live.pod, r.live.status = pod, &s
 	if r.live.mayHoldBack() {
 		m.held[pod.UID] = r
 		return true
 	}
-	m.publish(r, false, first, now)
+	m.publish(r, false, now)
 	return false
 }
 
@@ -236,12 +234,12 @@ func (m *Store) decide(uid types.UID) {
 	if m.mayRun == nil {
 		mayRun = anyRunning(r.live.status)
 	}
-	m.publish(r, mayRun && r.live.mayHoldBack(), false, time.Now())
+	m.publish(r, mayRun && r.live.mayHoldBack(), time.Now())
 }
 
 // publish determines the status to deliver from the latest one, and schedules its delivery
-// if it has changed or always is true. It adds the record to held, or removes it.
-func (m *Store) publish(r *record, holdBack, always bool, now time.Time) {
+// if it has changed. It adds the record to held, or removes it.
+func (m *Store) publish(r *record, holdBack bool, now time.Time) {
 	i := r.live
 	if holdBack {
 		m.held[r.ref.UID] = r
@@ -249,7 +247,7 @@ func (m *Store) publish(r *record, holdBack, always bool, now time.Time) {
 		delete(m.held, r.ref.UID)
 	}
 	before := i.out
-	if i.setOut(outgoing(i.pod, i.out, *i.status, holdBack), always, now) {
+	if i.setOut(outgoing(i.pod, i.out, *i.status, holdBack), now) {
 		if before != nil && urgent(before, i.out, r.hurried, now) {
 			r.hurried = now
 			m.calls.hurry(r)
@@ -299,6 +297,16 @@ func (m *Store) Prune(keep func(uid types.UID) bool) {
 	}
 }
 
+// PodFinished implements [Manager].
+func (m *Store) PodFinished(pod runtime.PodRef) {
+	if m.sink == nil {
+		return
+	}
+	if err := runtime.Recover(func() error { m.sink.PodFinished(pod); return nil }); err != nil {
+		m.log.Error(err, "Callback has panicked", "callback", "Sink.PodFinished", "pod", pod)
+	}
+}
+
 // PodEnded implements [Manager].
 func (m *Store) PodEnded(pod runtime.PodRef) {
 	m.mu.Lock()
@@ -319,7 +327,7 @@ func (m *Store) forget(r *record) {
 	i := r.live
 	r.live = nil
 	delete(m.held, r.ref.UID)
-	i.setOut(outgoing(i.pod, i.out, *i.status, false), false, time.Now())
+	i.setOut(outgoing(i.pod, i.out, *i.status, false), time.Now())
 	if r.gone != nil {
 		// The end of an earlier pod of the UID is still due, and comes first. PodGone is
 		// called once for both, with the last status of the later one.

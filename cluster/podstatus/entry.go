@@ -87,8 +87,6 @@ type entry struct {
 	resent            time.Time
 	// hurried is when the last write that went first has succeeded.
 	hurried time.Time
-	// looks counts how often Run has looked in vain since the last status.
-	looks int
 }
 
 // take waits until no call for the pod is under way. The caller calls done after its own.
@@ -221,8 +219,8 @@ func (s *Sink) resend(e *entry, own *v1.PodStatus) time.Duration {
 	return 0
 }
 
-// refuse records that the server refuses the own status.
-func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) {
+// refuse records that the server refuses the own status, and returns the time after which it is sent again.
+func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -240,6 +238,7 @@ func (s *Sink) refuse(e *entry, own *v1.PodStatus, err error) {
 	e.refused, e.sendAgain = own, now.Add(after)
 	s.plan(e, e.sendAgain)
 	s.poke()
+	return after
 }
 
 // unrefuse has all refused statuses sent again if the own status was one of them: what the
@@ -260,15 +259,24 @@ func (s *Sink) unrefuse(e *entry, own *v1.PodStatus) {
 	s.poke()
 }
 
-// isRefused reports whether the own status was refused, and is not sent again yet. Then Run attends to
-// the entry at the time when it is.
-func (s *Sink) isRefused(e *entry, own *v1.PodStatus) bool {
+// isRefused returns the time after which Run sends the own status again that was refused; 0 if it was not
+// refused, or is sent again now.
+func (s *Sink) isRefused(e *entry, own *v1.PodStatus) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.refused != own || !time.Now().Before(e.sendAgain) {
-		return false
+	wait := time.Until(e.sendAgain)
+	if e.refused != own || wait <= 0 {
+		return 0
 	}
 	s.plan(e, e.sendAgain)
 	s.poke()
-	return true
+	return wait
+}
+
+// collides reports whether a static pod has the name or the UID of the pod of the API server. Then the pod does
+// not reach the agent, and its end is no event.
+func (s *Sink) collides(e *entry) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.static[e.name] != "" || s.entries[entryKey{e.uid, ofStatic}] != nil
 }

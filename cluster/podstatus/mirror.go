@@ -61,49 +61,48 @@ func mirrored(own v1.PodStatus, mirror *v1.Pod) v1.PodStatus {
 	return own
 }
 
-// attendMirror makes the mirror pod of a static pod and writes its status.
-func (s *Sink) attendMirror(ctx context.Context, e *entry, static *v1.Pod, own *v1.PodStatus) error {
+// syncMirror makes the mirror pod of a static pod and writes its status.
+func (s *Sink) syncMirror(ctx context.Context, e *entry, static *v1.Pod, own *v1.PodStatus) (wait time.Duration, err error) {
 	if s.opts.NodeUID == nil || s.replaced(e) {
-		return nil
+		return 0, nil
 	}
 	if !s.pods.Synced() {
-		return errLater
+		return 0, errNotReady
 	}
 	watched, _ := s.pods.ByName(e.name.Namespace, e.name.Name)
 	obj := s.known(e, watched)
 	if obj != nil && runtime.IsMirror(obj) && !usable(obj, static, own) {
 		if err := s.removeOnce(ctx, e, obj); err != nil {
-			return err
+			return 0, err
 		}
 		obj = nil
 	}
 	if obj == nil {
 		nodeUID := s.opts.NodeUID()
 		if nodeUID == "" { // it was deleted, and what it owned is deleted, too
-			s.look(e)
-			return errLater
+			s.later(e, checkPeriod)
+			return 0, errNotReady
 		}
 		s.mu.Lock()
 		e.accepted, e.sent = nil, nil // of another object
 		s.mu.Unlock()
-		var err error
-		if obj, err = s.create(ctx, e, newMirror(static, s.opts.NodeName, nodeUID), own); obj == nil {
-			return err
+		if obj, wait, err = s.create(ctx, e, newMirror(static, s.opts.NodeName, nodeUID), own); obj == nil {
+			return wait, err
 		}
 	}
 	if !runtime.IsMirror(obj) {
-		return s.bar(e, own, fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them", e))
+		return 0, s.bar(e, own, fmt.Errorf("static pod %s: it has no mirror pod, because another pod has its name: rename or delete one of them", e))
 	}
-	_, err := s.write(ctx, e, obj, own, mirrored(*own, obj))
-	return err
+	_, wait, err = s.write(ctx, e, obj, own, mirrored(*own, obj))
+	return wait, err
 }
 
 // create creates the mirror pod and returns it. If a pod of the name exists that the watch
-// has not delivered, create returns that one. It returns nil without an error if the server
-// refuses the pod as invalid, and errLater before a pod that it has refused is sent again.
-func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod, own *v1.PodStatus) (obj *v1.Pod, err error) {
-	if s.isRefused(e, own) {
-		return nil, errLater
+// has not delivered, create returns that one. It returns how long to wait if the server
+// refuses the pod as invalid, and before a pod that it has refused is sent again.
+func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod, own *v1.PodStatus) (obj *v1.Pod, wait time.Duration, err error) {
+	if wait := s.isRefused(e, own); wait > 0 {
+		return nil, wait, errNotReady
 	}
 	pods := s.client.CoreV1().Pods(mirror.Namespace)
 	err = s.call(ctx, false, func(ctx context.Context) (err error) {
@@ -113,27 +112,26 @@ func (s *Sink) create(ctx context.Context, e *entry, mirror *v1.Pod, own *v1.Pod
 	if err == nil {
 		s.answered(e, obj)
 		s.log.V(2).Info("Created a mirror pod", "pod", e.String(), "mirrorUID", obj.UID)
-		return obj, nil
+		return obj, 0, nil
 	}
 	switch answerOf(err) {
 	case invalid:
-		s.refuse(e, own, err)
-		return nil, nil
+		return nil, s.refuse(e, own, err), nil
 	case exists:
 		if getErr := s.limited(ctx, false, func(ctx context.Context) (err error) {
 			obj, err = pods.Get(ctx, mirror.Name, metav1.GetOptions{})
 			return err
 		}); getErr != nil {
-			return nil, fmt.Errorf("static pod %s: reading the pod that has the name of its mirror pod: %w", e, getErr)
+			return nil, 0, fmt.Errorf("static pod %s: reading the pod that has the name of its mirror pod: %w", e, getErr)
 		}
 		if runtime.IsMirror(obj) && (obj.DeletionTimestamp != nil || obj.Annotations[runtime.AnnotationConfigMirror] != mirror.Annotations[runtime.AnnotationConfigMirror]) {
-			return nil, s.bar(e, own, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w", e, err))
+			return nil, 0, s.bar(e, own, fmt.Errorf("static pod %s: creating its mirror pod: an earlier one still exists: %w", e, err))
 		}
-		return obj, nil
+		return obj, 0, nil
 	case denied, gone: // the node may not have this mirror pod, or there is no such namespace
-		return nil, s.bar(e, own, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err))
+		return nil, 0, s.bar(e, own, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err))
 	}
-	return nil, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err)
+	return nil, 0, fmt.Errorf("static pod %s: creating its mirror pod: %w", e, err)
 }
 
 // barredError is an error that [Sink.bar] has recorded.
@@ -176,8 +174,8 @@ func (s *Sink) removeOnce(ctx context.Context, e *entry, obj *v1.Pod) error {
 	return nil
 }
 
-// attendOrphan deletes a mirror pod for which no static pod has a status, if it has none.
-func (s *Sink) attendOrphan(ctx context.Context, e *entry) error {
+// syncOrphan deletes a mirror pod for which no static pod has a status, if it has none.
+func (s *Sink) syncOrphan(ctx context.Context, e *entry) error {
 	obj, ok := s.pods.ByUID(e.uid)
 	s.mu.Lock()
 	if !ok || s.static[e.name] != "" || s.opts.Orphaned == nil {
@@ -187,7 +185,7 @@ func (s *Sink) attendOrphan(ctx context.Context, e *entry) error {
 	}
 	s.mu.Unlock()
 	if !s.opts.Orphaned(e.name.Namespace, e.name.Name) {
-		s.look(e)
+		s.later(e, checkPeriod)
 		return nil
 	}
 	return s.removeOnce(ctx, e, obj)

@@ -97,8 +97,10 @@ type rig struct {
 
 func (r *rig) end(uid types.UID) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.ended[uid] = true
+	r.mu.Unlock()
+	r.sink.PodFinished(runtime.PodRef{UID: uid})
+	synctest.Wait()
 }
 
 func (r *rig) deliver(pod *v1.Pod, s v1.PodStatus) {

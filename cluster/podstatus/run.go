@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
-	"github.com/kubeletkit/kubeletkit/internal/backoff"
 	"github.com/kubeletkit/kubeletkit/internal/join"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
@@ -85,7 +84,7 @@ func (s *Sink) due(now time.Time) (due []*entry, next time.Time) {
 	return due, next
 }
 
-// repeat attends to an entry of the agenda, and puts it there again if that fails.
+// repeat syncs an entry of the agenda, and puts it there again if that fails.
 func (s *Sink) repeat(ctx context.Context, e *entry) {
 	done, err := e.take(ctx)
 	if err != nil {
@@ -94,9 +93,9 @@ func (s *Sink) repeat(ctx context.Context, e *entry) {
 	s.mu.Lock()
 	e.queued = false
 	s.mu.Unlock()
-	err = s.attendNow(ctx, e)
+	_, err = s.syncLocked(ctx, e)
 	done()
-	if err == nil || ctx.Err() != nil || errors.Is(err, errLater) || errors.Is(err, status.ErrGone) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, errNotReady) || errors.Is(err, status.ErrGone) {
 		return
 	}
 	s.mu.Lock()
@@ -117,7 +116,7 @@ func (s *Sink) repeat(ctx context.Context, e *entry) {
 	s.later(e, after)
 }
 
-// plan has Run attend to the entry, at the time or before. s.mu is held.
+// plan has Run sync the entry, at the time or before. s.mu is held.
 func (s *Sink) plan(e *entry, at time.Time) {
 	if old, ok := s.agenda[e]; !ok || at.Before(old) {
 		s.agenda[e] = at
@@ -132,17 +131,7 @@ func (s *Sink) poke() {
 	}
 }
 
-// look has Run look at the entry again, at first soon: the end of a pod is often known just
-// after its last status.
-func (s *Sink) look(e *entry) {
-	s.mu.Lock()
-	e.looks++
-	wait := backoff.Exponential{Min: minLookPeriod, Max: maxLookPeriod}.After(e.looks)
-	s.mu.Unlock()
-	s.later(e, wait)
-}
-
-// later has Run look at the entry after the duration.
+// later has Run sync the entry after the duration.
 func (s *Sink) later(e *entry, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

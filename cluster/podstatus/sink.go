@@ -59,12 +59,9 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// minLookPeriod and maxLookPeriod bound the time after which Run attends again to a pod that waits for
-// something without an event: its own end, or the registration of the node. It costs no call.
-const (
-	minLookPeriod = 5 * time.Millisecond
-	maxLookPeriod = time.Second
-)
+// checkPeriod is the time after which Run checks a pod again that waits for something without an event: the
+// registration of the node, or the end of a pod that does not reach the agent. It costs no call.
+const checkPeriod = time.Second
 
 // holdPeriod is how long the status of a pod whose containers have all ended waits for the final
 // status.
@@ -117,7 +114,7 @@ type Sink struct {
 	entries    map[entryKey]*entry
 	// static has the UID of the latest static pod of each name. The pod has an entry of the name.
 	static map[types.NamespacedName]types.UID
-	// agenda has the time at which Run looks at an entry.
+	// agenda has the time at which Run syncs an entry.
 	agenda map[*entry]time.Time
 }
 
@@ -190,8 +187,9 @@ func (s *Sink) forget(e *entry) {
 }
 
 // Deliver implements [status.Sink]. The error wraps [status.ErrGone] if the API server does not
-// have the pod. A status that cannot be sent yet, because the node is not registered or its
-// pods have not been listed, is kept and no error: Run sends it.
+// have the pod. The result says when to deliver again a status that cannot be sent yet, because the node is not
+// registered or its pods have not been listed, that waits for the next one, or that the API server has refused.
+// Run sends it at its time, too.
 func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) (status.Result, error) {
 	key := entryKey{pod.UID, ofPod}
 	if runtime.IsStatic(pod) {
@@ -204,17 +202,33 @@ func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, own v1.PodStatus) (stat
 		// gone. The mirror pod of before is gone, too.
 		s.static[e.name], e.answered = e.uid, nil
 	}
-	// A status that is delivered again because it has failed stays the one that has failed.
-	if e.own == nil || e.failures == 0 || !equality.Semantic.DeepEqual(*e.own, own) {
+	// A status that is delivered again stays the one that has failed, was refused or waits.
+	if e.own == nil || !equality.Semantic.DeepEqual(*e.own, own) {
 		e.own = &own
 	}
-	e.pod, e.looks = pod, 0
-	s.mu.Unlock()
-	err := s.attend(ctx, e)
-	if errors.Is(err, errLater) {
-		err = nil
+	e.pod = pod
+	if other := s.entries[entryKey{pod.UID, ofPod}]; other != nil && other.own != nil && e.kind == ofStatic {
+		s.plan(other, time.Now()) // it has ended when the static pod is started
+		s.poke()
 	}
-	return status.Result{}, err
+	s.mu.Unlock()
+	wait, err := s.sync(ctx, e)
+	if errors.Is(err, errNotReady) {
+		wait, err = max(wait, checkPeriod), nil
+	}
+	return status.Result{Later: wait}, err
+}
+
+// PodFinished implements [status.Sink]. If the API object is to be deleted, Run deletes it.
+func (s *Sink) PodFinished(pod runtime.PodRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range []kind{ofStatic, ofPod} {
+		if e := s.entries[entryKey{pod.UID, k}]; e != nil && e.own != nil { // else its status is to come
+			s.plan(e, time.Now())
+			s.poke()
+		}
+	}
 }
 
 // PodGone implements [status.Sink]. It deletes the mirror pod of a static pod. If that fails, or the
@@ -337,7 +351,7 @@ func (s *Sink) objectChanged(obj *v1.Pod, now time.Time) {
 			return // its status will come
 		}
 		e = s.entry(keyOf(obj), types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
-		s.plan(e, now.Add(maxLookPeriod))
+		s.plan(e, now.Add(checkPeriod))
 		return
 	}
 	if a := e.answered; a != nil && a.UID == obj.UID {

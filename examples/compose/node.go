@@ -120,6 +120,7 @@ func New(o Options) (_ *Node, err error) {
 			if n.removable(pod.UID) {
 				n.gc.Kick()
 			}
+			n.status.PodFinished(pod)
 		},
 		Event: o.Event, Record: n.history.Record, Logger: log.WithName("workers"),
 	})

@@ -67,6 +67,9 @@ func (b *Breaker) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (st
 	return b.next.Deliver(ctx, pod, st)
 }
 
+// PodFinished implements [status.Sink].
+func (b *Breaker) PodFinished(pod runtime.PodRef) { b.next.PodFinished(pod) }
+
 // PodGone implements [status.Sink].
 func (b *Breaker) PodGone(ctx context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
 	return b.next.PodGone(ctx, pod, last)

@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type Sink struct {
 
 	mu       sync.Mutex
 	calls    []Delivery
+	finished []types.UID
 	busy     map[types.UID]bool
 	overlaps int
 	err      error
@@ -74,6 +76,13 @@ func (s *Sink) SetHook(hook func(ctx context.Context, d Delivery) error) {
 // Deliver implements [status.Sink].
 func (s *Sink) Deliver(ctx context.Context, pod *v1.Pod, st v1.PodStatus) (status.Result, error) {
 	return status.Result{}, s.call(ctx, Delivery{Pod: runtime.RefOf(pod), Status: *st.DeepCopy(), At: time.Now()})
+}
+
+// PodFinished implements [status.Sink].
+func (s *Sink) PodFinished(pod runtime.PodRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finished = append(s.finished, pod.UID)
 }
 
 // PodGone implements [status.Sink].
@@ -132,6 +141,13 @@ func (s *Sink) Calls(uid types.UID) []Delivery {
 		}
 	}
 	return out
+}
+
+// Finished returns the pods that PodFinished was called for, in order.
+func (s *Sink) Finished() []types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.finished)
 }
 
 // Deliveries is Calls without those of PodGone.

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/status/fake"
 )
@@ -62,13 +63,19 @@ func testDeliversWhatWasSetBeforeRun(e *env) {
 func testDeliversTermination(e *env) {
 	e.m.Set(pod("a"), phase(v1.PodSucceeded, ""))
 	e.settle()
-	before := len(e.calls("a"))
-	e.m.Terminate(pod("a"))
+	e.m.Set(pod("b"), phase(v1.PodRunning, ""))
 	e.settle()
-	assert.Len(e, e.calls("a"), before+1, "the first call is delivered even if nothing else changes")
-	e.m.Terminate(pod("a"))
-	e.settle()
-	assert.Len(e, e.calls("a"), before+1)
+	for range 2 {
+		e.m.Terminate(pod("a"))
+		e.m.Terminate(pod("b"))
+		e.settle()
+	}
+	assert.Equal(e, []string{"Running ", "Failed "}, e.calls("b"))
+	for i, list := 1, e.sink.Deliveries("a"); i < len(list); i++ {
+		assert.NotEqual(e, list[i-1].Status, list[i].Status, "a status that equals the last one is not delivered")
+	}
+	e.m.PodFinished(runtime.RefOf(pod("a")))
+	assert.Equal(e, []types.UID{"a"}, e.sink.Finished())
 }
 
 // testOneDeliveryPerPod relies on the check for overlaps at the end of each test.

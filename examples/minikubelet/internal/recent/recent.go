@@ -111,6 +111,9 @@ func (p *Pods) Deliver(_ context.Context, pod *v1.Pod, s v1.PodStatus) (status.R
 	return status.Result{}, nil
 }
 
+// PodFinished implements [status.Sink].
+func (p *Pods) PodFinished(runtime.PodRef) {}
+
 // PodGone implements [status.Sink].
 func (p *Pods) PodGone(_ context.Context, pod runtime.PodRef, last *v1.PodStatus) error {
 	p.mu.Lock()

@@ -14,41 +14,43 @@ import (
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
-// errLater means that the pod waits for something, and that Run goes on when it has come.
-var errLater = errors.New("podstatus: not yet")
+// errNotReady means that the pod waits for the list of pods, the registration of the node, or the end of an
+// outage, and that Run goes on after it.
+var errNotReady = errors.New("podstatus: not ready")
 
-// attend brings the API object up to date: it writes the status of the pod, and deletes the object of
-// a pod that has ended. The error is nil, errLater, wraps [status.ErrGone], or is the error of a call.
-func (s *Sink) attend(ctx context.Context, e *entry) error {
+// sync brings the API object up to date: it writes the status of the pod, and deletes the object of
+// a pod that has ended. wait is more than 0 if the status is to be written later, by Run. The error is nil,
+// errNotReady, wraps [status.ErrGone], or is the error of a call.
+func (s *Sink) sync(ctx context.Context, e *entry) (wait time.Duration, err error) {
 	done, err := e.take(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer done()
-	return s.attendNow(ctx, e)
+	return s.syncLocked(ctx, e)
 }
 
-// attendNow is attend in the turn of the entry.
-func (s *Sink) attendNow(ctx context.Context, e *entry) (err error) {
+// syncLocked is sync while no other call for the pod is under way.
+func (s *Sink) syncLocked(ctx context.Context, e *entry) (wait time.Duration, err error) {
 	s.mu.Lock()
 	forgotten, pod, own, allowed := e.forgotten, e.pod, e.own, s.allows(e)
 	s.mu.Unlock()
 	switch {
 	case forgotten:
-		return nil
+		return 0, nil
 	case !allowed:
-		return errLater
+		return 0, errNotReady
 	case e.kind == ofStatic:
-		err = s.attendMirror(ctx, e, pod, own)
+		wait, err = s.syncMirror(ctx, e, pod, own)
 	case e.kind == ofMirror:
-		err = s.attendOrphan(ctx, e)
+		err = s.syncOrphan(ctx, e)
 	default:
-		err = s.attendPod(ctx, e, own)
+		wait, err = s.syncPod(ctx, e, own)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.unsent = err != nil && !errors.Is(err, status.ErrGone)
-	if e.unsent && !errors.Is(err, errLater) {
+	if e.unsent && !errors.Is(err, errNotReady) {
 		e.failures++
 		e.tried = own
 		if barred := (*barredError)(nil); !errors.As(err, &barred) { // else the server is not at fault
@@ -57,28 +59,27 @@ func (s *Sink) attendNow(ctx context.Context, e *entry) (err error) {
 	} else {
 		e.failures = 0
 	}
-	return err
+	return wait, err
 }
 
-// attendPod writes the status of a pod of the API server, and deletes the pod if it has
+// syncPod writes the status of a pod of the API server, and deletes the pod if it has
 // ended. own is nil if the agent has no status of it.
-func (s *Sink) attendPod(ctx context.Context, e *entry, own *v1.PodStatus) error {
+func (s *Sink) syncPod(ctx context.Context, e *entry, own *v1.PodStatus) (wait time.Duration, err error) {
 	watched, ok := s.pods.ByUID(e.uid)
 	switch {
 	case ok:
 	case s.pods.Synced():
-		return fmt.Errorf("pod %s: %w", e, status.ErrGone)
+		return 0, fmt.Errorf("pod %s: %w", e, status.ErrGone)
 	default:
-		return errLater
+		return 0, errNotReady
 	}
 	obj := s.known(e, watched)
 	if own != nil {
-		var err error
-		if obj, err = s.write(ctx, e, obj, own, *own); err != nil {
-			return err
+		if obj, wait, err = s.write(ctx, e, obj, own, *own); err != nil {
+			return 0, err
 		}
 	}
-	return s.finish(ctx, e, obj, own)
+	return wait, s.finish(ctx, e, obj, own)
 }
 
 // finish deletes the API object if its deletion was requested and the pod has ended.
@@ -96,8 +97,13 @@ func (s *Sink) finish(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodSta
 		return nil
 	}
 	reported := own == nil || runtime.IsPhaseTerminal(obj.Status.Phase) || refused && runtime.IsPhaseTerminal(own.Phase)
-	if !reported || !s.opts.Ended(e.uid) {
-		s.look(e)
+	if !reported {
+		return nil // its status is written by Run
+	}
+	if !s.opts.Ended(e.uid) {
+		if own == nil || s.collides(e) {
+			s.later(e, checkPeriod)
+		}
 		return nil
 	}
 	if err := s.remove(ctx, obj); err != nil {
@@ -109,28 +115,32 @@ func (s *Sink) finish(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodSta
 	return nil
 }
 
-// write patches the status of the API object, if it differs, and returns the object after the patch.
+// write patches the status of the API object, if it differs, and returns the object after the patch, or
+// how long the patch waits.
 // own identifies the status, and as is the status for this object: it differs from own for a mirror pod.
-func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodStatus, as v1.PodStatus) (*v1.Pod, error) {
-	if s.isRefused(e, own) || s.isAccepted(e, obj, own) {
-		return obj, nil
+func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodStatus, as v1.PodStatus) (*v1.Pod, time.Duration, error) {
+	if wait := s.isRefused(e, own); wait > 0 {
+		return obj, wait, nil
+	}
+	if s.isAccepted(e, obj, own) {
+		return obj, 0, nil
 	}
 	to := merge(&obj.Status, &as)
 	data, err := patch(obj.UID, &obj.Status, &to)
 	if err != nil {
-		return nil, fmt.Errorf("pod %s: %w", e, err)
+		return nil, 0, fmt.Errorf("pod %s: %w", e, err)
 	}
 	if data == nil {
 		s.wrote(e, obj, own)
-		return obj, nil
+		return obj, 0, nil
 	}
 	if wait := s.hold(e, obj, own, &to); wait > 0 {
 		s.later(e, wait)
-		return obj, nil
+		return obj, wait, nil
 	}
 	if wait := s.resend(e, own); wait > 0 {
 		s.later(e, wait)
-		return obj, nil
+		return obj, wait, nil
 	}
 	if as.Phase != to.Phase {
 		s.log.Info("The phase in the API server stays, because it would go back", "pod", e.String(), "phase", to.Phase, "refused", as.Phase)
@@ -148,17 +158,16 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod, own *v1.PodStat
 		s.answered(e, answered)
 		s.unrefuse(e, own)
 		s.wrote(e, answered, own)
-		return answered, nil
+		return answered, 0, nil
 	}
 	switch answerOf(err) {
 	case gone:
 		s.mu.Lock()
 		e.answered = nil
 		s.mu.Unlock()
-		return nil, fmt.Errorf("pod %s: writing its status: %w: %w", e, status.ErrGone, err)
+		return nil, 0, fmt.Errorf("pod %s: writing its status: %w: %w", e, status.ErrGone, err)
 	case invalid:
-		s.refuse(e, own, err)
-		return obj, nil
+		return obj, s.refuse(e, own, err), nil
 	}
-	return nil, fmt.Errorf("pod %s: writing its status: %w", e, err)
+	return nil, 0, fmt.Errorf("pod %s: writing its status: %w", e, err)
 }
